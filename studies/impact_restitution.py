@@ -206,7 +206,7 @@ def shots(report: Report, rng: np.random.Generator) -> None:
         q, v = rng.uniform(-1.2, 1.2, (each, f.nq)), rng.standard_normal((each, f.nd)) * 3.0
         some = (rng.random((each, len(f.touches.all))) < 0.6).astype(float)
         x = np.array([f.initial_state(*row) for row in zip(q, v, strict=True)])
-        hit = f.bounces.impact.struck(q, x[:, f.nq :], 0 * some, some, some, f.theta)
+        hit = f.bounces.impact.struck(q, x[:, f.nq :], 0 * some, some, some, 0 * some, f.theta)
         lost, good = lost + int((~hit.solved).sum()), hit.solved
         q, x, some, momenta, multipliers = (a[good] for a in (q, x, some, hit.momenta, hit.multipliers))
         after = np.hstack([q, momenta])

@@ -388,6 +388,21 @@ def test_auto_compiles_what_has_run_long_enough(cache):
     assert program._compiled and any("step" in e.title for e in cache.entries())
 
 
+@compiler
+@pytest.mark.parametrize("points", ["gauss", "lobatto"])
+def test_galerkin_steps_under_auto_are_the_same_bits_before_and_after_compiling(cache, points):
+    f = vioc.GalerkinVI(vioc.models.load("n_link_pendulum", 3), 0.05, points=points, backend="auto")
+    x0 = f.initial_state({"link-0": 0.5, "link-1": -1.0})
+    before = f.rollout(x0, steps=40)
+    rows = f.steps_at(before.x[:-1], before.u).x1
+    assert not list(cache.entries())
+    f._program(False)._spent = 1e9
+    after = f.rollout(x0, steps=40)
+    assert list(cache.entries())
+    assert np.array_equal(before.x, after.x) and np.array_equal(before.x[1:], rows)
+    assert np.array_equal(f.steps_at(before.x[:-1], before.u).x1, rows)
+
+
 REAL = next(filter(shutil.which, (*filter(None, [os.environ.get("CC")]), *CANDIDATES)), "cc")
 SPEAKS = f'case "$*" in *--version*|*-E*) exec {REAL} "$@";; *trial.c*) {{TRIAL}};; *) {{OTHER}};; esac'
 OUTPUT = 'while [ "$1" != -o ]; do shift; done; {} > "$2"; exit 0'

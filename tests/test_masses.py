@@ -1,5 +1,6 @@
 """Masses and mass matrices that no mechanism has are refused, and named."""
 
+import re
 import warnings
 
 import numpy as np
@@ -69,6 +70,47 @@ def test_inertias_by_parameters_are_those_of_bodies(unit):
             f.with_parameters(across=across * unit / 12, along=along * unit)
     for across, along in [(1.0, 0.0), (1.01, 0.01), (1 + 1e-15, 0.0)]:
         assert f.with_parameters(across=across * unit / 12, along=along * unit)
+
+
+@pytest.mark.parametrize(
+    "values, fault",
+    [
+        ({"d": -0.1}, "with d = -0.1: joint-damping: coefficient: expected at least 0, got -0.1"),
+        ({"k": -3.0}, "with k = -3: torsional-spring: stiffness: expected at least 0, got -3"),
+        ({"rod": -1.0}, "with rod = -1: distance-constraint 'rod': length: expected a length > 0, got -1"),
+        ({"low": 1.0}, "with low = 1: joint-limits 'stop': expected lower < upper, got 1 and 1"),
+        ({"e": 1.5}, "with e = 1.5: joint-limits 'stop': restitution: expected 0 to 1, got 1.5"),
+        (
+            {"rub": 0.0},
+            "with rub = 0: dry-friction 'rub': limit: expected the most that friction may be, > 0",
+        ),
+    ],
+)
+def test_values_of_parameters_are_judged_as_those_of_a_description(values, fault):
+    terms = [
+        vioc.JointDamping("a", P("d", 0.1)),
+        vioc.TorsionalSpring("a", P("k", 1.0)),
+        vioc.UserPotential(lambda k, c: c * k.q("a"), (P("free", 1.0),)),
+    ]
+    stop = vioc.JointLimits("a", P("low", -1.0), 1.0, restitution=P("e", 0.2), name="stop")
+    rub = vioc.components.DryFriction("a", P("rub", 1.0), name="rub")
+    rod = vioc.DistanceConstraint("tip", "post", P("rod", 1.25**0.5), name="rod")
+    (name,) = values
+    more = {"low": stop, "e": stop, "rub": rub, "rod": rod}.get(name)
+    mass = vioc.Mass(1.0, (0.1, 0.1, 0.1), (0, 0, -0.5))
+    frames = vioc.ry("a", mass=mass)[vioc.tz(-1.0, name="tip")], vioc.tx(0.5, name="post")
+    system = vioc.System(frames, terms, more or [], name="one")
+    f = (vioc.ContactVI if system.inequalities else vioc.MidpointVI)(system, 0.01)
+    with pytest.raises(ModelError, match=re.escape(f"one: {fault}")):
+        f.with_parameters(**values)
+    with pytest.raises(ModelError, match=re.escape("(sample 1)")):
+        both = {name: [system.parameters[name], values[name]]}
+        f.rollouts(np.tile(f.initial_state(), (2, 1)), steps=1, parameters=both)
+    if not system.inequalities:
+        with pytest.raises(ModelError, match=re.escape(fault)):
+            vioc.Continuous(system, **values)
+    assert f.with_parameters(free=-5.0).parameters["free"] == -5.0  # what a description takes is taken
+    assert f.trying(**values).parameters[name] == values[name]  # a search may pass there
 
 
 def test_inertias_of_rotors_are_not_negative():

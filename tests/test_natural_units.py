@@ -5,6 +5,7 @@ import pytest
 
 import vioc
 from vioc import Gravity, JointDamping, JointForce, Mass, System, TorsionalSpring, ry, tx, tz
+from vioc.compile.compiler import find_compiler
 from vioc.control import (
     Measurement,
     Record,
@@ -20,8 +21,10 @@ from vioc.control import (
 from vioc.control.analysis.circle import natural_units
 from vioc.control.feedback import MovingHorizon
 from vioc.dynamics.integrators.groups import GroupVI
+from vioc.errors import ConstraintError
 
 G = Gravity(0, 0, -9.81)
+BACKENDS = ("virtual", *(["compiled"] if find_compiler() else []))
 
 
 def arm(size, mass, *terms):
@@ -217,5 +220,46 @@ def test_starts_that_close_a_distance_are_taken_in_any_unit_of_length(integrator
     far = float(np.linalg.norm(vioc.Kinematics(bare).position("tip", q) - pin))
     f = integrator(System(*bare.frames, vioc.DistanceConstraint("tip", "pin", far)), 0.01)
     assert np.isfinite(f.initial_state(q)).all()
-    with pytest.raises(vioc.errors.ConstraintError):
+    with pytest.raises(ConstraintError):
         f.initial_state(q + 1e-5)
+
+
+def rods(L, *more):
+    """Two pendulums whose ends a rod of 1 m joins, in units of 1/L m."""
+    mass = Mass(1.0, (0.02 * L * L,) * 3, (0, 0, -0.25 * L))
+    left = ry("a", mass=mass)[tz(-0.5 * L, name="P")]
+    right = tx(1.0 * L)[ry("b", mass=mass)[tz(-0.5 * L, name="R")]]
+    rod = vioc.DistanceConstraint("P", "R", 1.0 * L, name="rod")
+    return System(left, right, Gravity(0, 0, -9.81 * L), rod, *more, name="rods")
+
+
+def held(L):
+    """A configuration and velocity of `rods`."""
+    q = vioc.consistent_configuration(rods(L), {"a": 0.5, "b": 0.5}, fixed="a", tolerance=1e-12 * L * L).q
+    return q, vioc.project_velocity(rods(L), q, {"a": 1.0})
+
+
+@pytest.mark.parametrize("L", [1e-3, 1e6, 1e9])
+@pytest.mark.parametrize("limits", [False, True])
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_maximal_steps_are_taken_in_any_unit_of_length(backend, limits, L):
+    """A rod's residual is in m^2; in um rounding of it was above what a step may leave."""
+
+    def run(L):
+        stop = [vioc.JointLimits("a", -2, 2)] if limits else []
+        f = vioc.MaximalVI(rods(L, *stop), 0.01, backend=backend, smoothing=1e-8 * L * L)
+        return f.rollout(f.initial_state(*held(L)), steps=100)["a"]
+
+    # open limits push by smoothing m / gap, 1e-8 N m on 0.1 kg m^2 over 1 s: they are in rad in every unit
+    np.testing.assert_allclose(run(L), run(1.0), rtol=0, atol=5e-8 if limits else 1e-10)
+
+
+@pytest.mark.parametrize("L", [1e-4, 1.0, 1e8])
+@pytest.mark.parametrize("integrator", [vioc.MidpointVI, vioc.LinearTimeVI, vioc.MaximalVI])
+def test_start_velocities_are_judged_in_any_unit_of_length(integrator, L):
+    """A rate that violates the rod by 1e-5 of its parts is refused, one that does by rounding is taken."""
+    f, (q, v) = integrator(rods(L), 0.01), held(L)
+    f.initial_state(q, v)
+    f.initial_state(q, v * 1e-14 + [0, 1e-15])  # noise of what rests
+    with pytest.raises(ConstraintError, match="rod"):
+        f.initial_state(q, v * [1, 1 + 1e-5])

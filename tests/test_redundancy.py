@@ -303,3 +303,70 @@ def test_compiled_steps_are_the_same():
     run = f.rollout(f.initial_state(), steps=50)
     g = MidpointVI(f.system, 0.01, redundant=f.redundant, backend="compiled")
     assert np.array_equal(g.rollout(run.x[0], steps=50).x, run.x)
+
+
+def parallelogram(*more) -> System:
+    """Two cranks of 0.3 m that turn alike, and a coupler; flat at a = 0, where its two branches cross."""
+    mass = vioc.Mass(1.0, (0.01,) * 3)
+    coupler = ry("b", mass=mass)[tx(0.5, name="P")]
+    cranks = ry("a", mass=mass)[tx(0.3)[coupler]], tx(0.5)[ry("c", mass=mass)[tx(0.3, name="R")]]
+    return System(cranks, coincident("P", "R", "xz", name="pin"), *more, name="parallelogram")
+
+
+LIMITS = vioc.JointLimits("a", -3, 3, name="stop")
+TURNING = {  # maps that turn it, and what a step that ends flat is
+    "midpoint": lambda dt: MidpointVI(parallelogram(), dt, redundant=()),
+    "composition": lambda dt: vioc.Composition(MidpointVI(parallelogram(), dt, redundant=()), 4),
+    "linear time": lambda dt: vioc.LinearTimeVI(parallelogram(), dt),
+    "galerkin": lambda dt: vioc.GalerkinVI(parallelogram(), dt, points="lobatto"),
+    "runge-kutta": lambda dt: vioc.RungeKutta(parallelogram(), dt),
+    "contact": lambda dt: vioc.ContactVI(parallelogram(LIMITS), dt),
+    "maximal": lambda dt: vioc.MaximalVI(parallelogram(), dt),
+    "maximal with limits": lambda dt: vioc.MaximalVI(parallelogram(LIMITS), dt),
+}
+
+
+@pytest.mark.parametrize("kind", TURNING)
+def test_a_step_that_meets_a_singular_position_is_called_that(kind):
+    """It passes flat between two samples at constant speed; a sample there ends the run and says why."""
+    f, steps = TURNING[kind](1 / 64), 3
+
+    def turned(a, steps):
+        start = {"a": a, "b": -a, "c": a}, {"a": 2.0, "b": -2.0, "c": 2.0}
+        return f.rollout(f.initial_state(*start), steps=steps)
+
+    passing = turned(-0.08, 6)["a"]
+    speed = (passing[1] - passing[0]) / f.dt
+    assert speed == pytest.approx(2.0, abs=1e-3) and passing[0] < 0 < passing[-1]
+    np.testing.assert_allclose(np.diff(passing) / f.dt, speed, atol=1e-4)
+
+    def land():
+        start = -steps * speed * f.dt
+        for _ in range(6):
+            start -= turned(start, steps)["a"][-1]
+            turned(start, steps + 2)
+
+    with pytest.raises(StepError, match="pin-x (follows from the other|vanishes)") as caught:
+        land()
+    assert caught.value.cause == "singular constraints" and caught.value.k in (steps - 1, steps)
+    if caught.value.length is not None:
+        assert "choose dt so that no step ends there" in str(caught.value)
+        assert caught.value.length == pytest.approx(f.dt, rel=1e-3)
+
+
+def test_a_start_in_a_singular_position_of_a_map_with_contacts_is_named():
+    f = vioc.ContactVI(parallelogram(LIMITS), 0.01)
+    with pytest.raises(StepError, match=r"step 0: Dh\(q_k\): the gradient of pin-x vanishes"):
+        f.step(f.initial_state({}, {"a": 2.0, "b": -2.0, "c": 2.0}))
+
+
+def test_a_step_that_ends_where_the_choice_fails_names_the_one_that_fits():
+    loop = four_bar((0.1, 0.17, -0.214))
+    turning = System(rz("yaw", mass=(1, 0.1, 0.1, 0.1))[loop.frames], loop.components)
+    f, g = quiet(turning, 0.005), MidpointVI(turning, 0.005, redundant="pin-x")
+    q = pose(turning, yaw=np.pi / 2)
+    backwards = g.step(g.initial_state(q, vioc.project_velocity(g.lagrangian, q, {"yaw": -2.0})))
+    backwards[4:] *= -1
+    np.testing.assert_allclose(g.step(backwards)[:4], q, atol=1e-12)
+    with pytest.raises(StepError, match=r"Dh\(q_k\+1\).* pin-x vanishes.*redundant=\('pin-x',\)\) leaves"):
+        f.step(backwards)

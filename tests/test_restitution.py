@@ -10,9 +10,10 @@ from target_folders import needs_compiler
 import vioc
 from studies.impact_restitution import DT, STUDY, E, G, arm, ball, box, chain
 from vioc import Contact, ContactVI, Gravity, JointLimits, K, Mass, MaximalVI, P, System, tx, tz
-from vioc.errors import ModelError
+from vioc.errors import ModelError, StepError
 from vioc.maps.derivatives import Steps
 from vioc.maps.trajectory import Trajectory
+from vioc.shapes import HalfSpace
 
 
 def along(f, k, x, u, ds, h=1e-6):
@@ -144,7 +145,7 @@ def test_impacts_in_rows_are_those_of_numpy_and_bring_nothing_where_nothing_clos
     q, v = rng.uniform(-1, 1, (12, f.nq)), 3 * rng.standard_normal((12, f.nd))
     some = (rng.random((12, 2)) < 0.6).astype(float)
     x = np.array([f.initial_state(*row) for row in zip(q, v, strict=True)])
-    given = q, x[:, f.nq :], 0 * some, some, some, f.theta
+    given = q, x[:, f.nq :], 0 * some, some, some, 0 * some, f.theta
     found, known = (m.bounces.impact.struck(*given) for m in (f, g))
     assert found.solved.all() and np.abs(found.momenta - known.momenta).max() < 1e-6
     T = [0.5 * np.sum(p * f.velocities(np.hstack([q, p])), axis=1) for p in (x[:, f.nq :], found.momenta)]
@@ -188,3 +189,37 @@ def test_what_it_refuses():
 
 def test_impact_restitution(tmp_path):
     assert STUDY.execute(quick=True, out=tmp_path).all_hold
+
+
+def slotted(play, e, **options):
+    """A slider in a slot with so much play, and another that meets its stop at 0.05 m."""
+    slot = JointLimits("q", 0.0, play, restitution=e, name="slot")
+    stop = JointLimits("s", -1.0, 0.05, restitution=e, name="stop")
+    sliders = tx("q", name="a", mass=Mass(1.0)), tx("s", name="b", mass=Mass(2.0))
+    return ContactVI(System(*sliders, slot, stop), 0.01, **options)
+
+
+@pytest.mark.parametrize("impacts", ["newton", "poisson"])
+@pytest.mark.parametrize("backend", ["virtual", pytest.param("compiled", marks=needs_compiler)])
+@pytest.mark.parametrize("play", [1e-7, 1e-9, 1e-12])
+def test_what_has_no_play_does_not_bounce(play, backend, impacts):
+    """Both sides of a slot are closed: none of them opens. What else is hit bounces as ever."""
+    e = 0.5
+    f = slotted(play, e, impacts=impacts, backend=backend)
+    run = f.rollout(f.initial_state({"q": play / 2}, {"q": 1.0, "s": 1.0}), steps=10)
+    assert np.abs(run["v.q"][1:]).max() < 1e-6 and (run["q"] >= 0).all() and (run["q"] <= play).all()
+    np.testing.assert_allclose(run["v.s"][[1, -1]], [1.0, -e], atol=1e-7)
+    np.testing.assert_allclose(run.energy[1:], np.where(run["v.s"][1:] > 0, 1.0, e**2), atol=1e-6)
+    assert np.abs(f.linearize(run.x[0]).A[2, 2:]).max() < 1e-6  # its momentum is gone, whatever it was
+
+
+@pytest.mark.parametrize("e", [0.0, 0.5])
+def test_a_slot_without_any_play_is_named(e):
+    floor, ceiling = HalfSpace(), HalfSpace(point=(0, 0, 0.2), normal=(0, 0, -1))
+    sides = [
+        Contact.sphere("ball", 0.1, ground=g, name=n, restitution=e)
+        for g, n in ((floor, "floor"), (ceiling, "ceiling"))
+    ]
+    f = ContactVI(System(tz("z", name="ball", mass=Mass(2.0)), Gravity(0, 0, -G), *sides), 0.01)
+    with pytest.raises(StepError, match="floor, ceiling are closed and hold each other shut, without play"):
+        f.step(f.initial_state({"z": 0.1}, {"z": 1.0}))

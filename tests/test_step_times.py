@@ -10,6 +10,7 @@ from studies.marionette_dlqr import pulled, start
 from vioc import Composition, LinearTimeVI, MaximalVI, MidpointVI
 from vioc.control import dlqr, join, optimize, quadratic
 from vioc.maps.delay import DelayedMap
+from vioc.maps.extended import ExtendedMap
 from vioc.maps.noisy import NoisyMap
 from vioc.maps.suite import Case, derivatives_by_times
 from vioc.maps.switched import SwitchedMap
@@ -217,3 +218,11 @@ def test_a_map_that_tells_no_equations_says_so():
     steps = f.steps_at(f.initial_state({"b-z": 1.0})[None], np.zeros((1, 0)))
     with pytest.raises(NotImplementedError, match="MaximalVI tells no equations .* `explicit` or `residual`"):
         f.first_with_times(steps)
+
+
+@pytest.mark.parametrize("around", [lambda f: f, DelayedMap])
+def test_a_free_duration_without_derivatives_by_lengths_is_refused_when_built(around):
+    f = around(vioc.GalerkinVI(vioc.models.load("pendulum"), 0.1))
+    ExtendedMap(f)  # nothing is asked of its steps' lengths
+    with pytest.raises(NotImplementedError, match="GalerkinVI tells no equations .* give the duration"):
+        ExtendedMap(f, steps=10)

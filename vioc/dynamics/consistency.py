@@ -16,6 +16,7 @@ from vioc.dynamics.lagrangian import Lagrangian
 from vioc.errors import ConstraintError, ModelError
 
 RANK_TOLERANCE = 1e-9  # relative to the largest pivot
+CLOSED, DRIFT = 1e-8, 1e-10  # of what cancels in h: its value at a start, and how much of it comes in a step
 
 
 @dataclass(frozen=True)
@@ -133,8 +134,18 @@ def constraint_rank(lag: Lagrangian, q: np.ndarray, **parameters: float) -> tupl
     return rank_of_rows(lag.constraint_directions(q, **parameters), names)
 
 
-def rank_of_rows(J: np.ndarray, names: tuple[str, ...]) -> tuple[int, tuple[str, ...]]:
-    """Rank of a matrix, and the names of rows that depend on the rows before them."""
+def directions_within(lag: Lagrangian, q: np.ndarray, share: float, **parameters: float) -> np.ndarray:
+    """Dh(q) by the dynamic variables (m, nd), where rows within a `share` of what cancels in h are 0."""
+    J, sizes = lag.constraint_jacobian(q, **parameters)[:, : lag.nd], lag.constraint_sizes(q, **parameters)
+    along = [int(n not in lag.system.angles) for n in lag.system.dynamic]
+    small = (np.abs(J) <= share * sizes[:, along]).all(axis=1)
+    return np.where(small[:, None], 0.0, J)
+
+
+def rank_of_rows(
+    J: np.ndarray, names: tuple[str, ...], tolerance: float = RANK_TOLERANCE
+) -> tuple[int, tuple[str, ...]]:
+    """Rank of a matrix, and the names of rows that depend on the rows before them, to a tolerance."""
     scale = np.linalg.norm(J, axis=1)
     basis: list[np.ndarray] = []
     redundant = []
@@ -143,7 +154,7 @@ def rank_of_rows(J: np.ndarray, names: tuple[str, ...]) -> tuple[int, tuple[str,
         for b in (*basis, *basis):  # twice: Gram-Schmidt that stays orthogonal
             rest = rest - (b @ rest) * b
         norm = np.linalg.norm(rest)
-        if norm > RANK_TOLERANCE:
+        if norm > tolerance:
             basis.append(rest / norm)
         else:
             redundant.append(name)
@@ -175,22 +186,27 @@ def project_velocity(system: System | Lagrangian, q: Any, v: Any, **parameters: 
     return v
 
 
-def check_constraints(lag: Lagrangian, q: np.ndarray, v: np.ndarray, parameters: dict[str, float]) -> None:
-    """Raise `ConstraintError` unless h(q) = 0 and Dh(q) v = 0 to 1e-8, relative to what cancels in h."""
+def check_constraints(
+    lag: Lagrangian, q: np.ndarray, v: np.ndarray, parameters: dict[str, float], dt: float = np.inf
+) -> None:
+    """Raise `ConstraintError` unless h(q) = 0 and Dh(q) v = 0 to 1e-8, relative to what cancels in them.
+
+    A rate may be what lets h drift within the time `dt` by 1e-10 of what cancels in it, too.
+    """
     names = lag.constraint_names
     if not names:
         return
     h, J = lag.constraints(q, **parameters), lag.constraint_jacobian(q, **parameters)
     sizes = np.abs(J) @ (1 + np.abs(q)) + lag.constraint_sizes(q, **parameters)[:, 0]
-    if not (np.abs(h) <= 1e-8 * sizes).all():
+    if not (np.abs(h) <= CLOSED * sizes).all():
         worst = int(np.argmax(np.abs(h) / np.maximum(sizes, np.finfo(float).tiny)))
         raise ConstraintError(
             f"{lag.system.name}: the configuration violates {names[worst]}: h = {h[worst]:.3g}, "
             "expected 0; find one with consistent_configuration(system, guess)"
         )
-    rates = J @ v
-    if not np.abs(rates).max() <= 1e-8 * (1 + np.abs(v).max()):
-        worst = int(np.argmax(np.abs(rates)))
+    rates, most = J @ v, CLOSED * (np.abs(J) @ np.abs(v)) + DRIFT * sizes / dt
+    if not (np.abs(rates) <= most).all():
+        worst = int(np.argmax(np.abs(rates) / np.maximum(most, np.finfo(float).tiny)))
         raise ConstraintError(
             f"{lag.system.name}: the velocity violates {names[worst]}: dh/dt = {rates[worst]:.3g}, "
             "expected 0; use project_velocity(system, q, v)"

@@ -74,6 +74,7 @@ class Continuous:
             raise ModelError(f"{self.system.name}: every variable is kinematic, there are no dynamics")
         self.parameters = {**self.system.parameters, **parameters}
         self.system.check_bodies(self.parameters, parameters)
+        self.system.check_components(self.parameters, parameters)
         self.nm = len(lag.constraint_names)
         self.a_vector = ca.SX.sym("a", lag.nq)
         self.multipliers = ca.SX.sym("lambda_c", self.nm)

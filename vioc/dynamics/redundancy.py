@@ -14,10 +14,10 @@ import numpy as np
 
 from vioc.checks import near_misses
 from vioc.dynamics.algebra.sparse_lu import SparseLU, scalars
-from vioc.dynamics.consistency import consistent_configuration
+from vioc.dynamics.consistency import consistent_configuration, directions_within
 from vioc.dynamics.description.system import System
 from vioc.dynamics.lagrangian import Lagrangian
-from vioc.dynamics.rounding import reaches
+from vioc.dynamics.rounding import NEGLIGIBLE, reaches
 from vioc.errors import ModelError, RedundancyWarning
 
 GUESSES = 2  # besides zeros, for a configuration that fulfils the constraints
@@ -91,9 +91,14 @@ def redundant_constraints(system: System) -> tuple[str, ...]:
     return best[1]
 
 
-def left_out(lag: Lagrangian, q: np.ndarray, **parameters: float) -> tuple[int, tuple[str, ...]]:
-    """Rank of Dh(q) by the dynamic variables, and the constraints beyond those that pivots choose."""
-    names, J = lag.constraint_names, lag.constraint_directions(q, **parameters)
+def left_out(
+    lag: Lagrangian, q: np.ndarray, within: float = NEGLIGIBLE, **parameters: float
+) -> tuple[int, tuple[str, ...]]:
+    """Rank of Dh(q) by the dynamic variables, and the constraints beyond those that pivots choose.
+
+    Rows `within` that share of what cancels in h are 0.
+    """
+    names, J = lag.constraint_names, directions_within(lag, q, within, **parameters)
     if not np.isfinite(J).all():
         return len(names), ()
     kept = _independent(J)

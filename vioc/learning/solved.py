@@ -188,7 +188,7 @@ def solve(f: OneStepMap, x: Any, u: Any, theta: Any, k: Any, timeless: bool) -> 
         values = theta[rows[0]]
         own = f
         if not np.array_equal(values, f.theta):
-            own = f.with_parameters(**dict(zip(f.parameters, map(float, values), strict=True)))
+            own = f.trying(**dict(zip(f.parameters, map(float, values), strict=True)))
         start = int(k[rows[0]])
         parts.append((rows, own, _solve(own, at[rows], u[rows], start, timeless), x[rows]))
     return Solved(parts, sizes, len(x))

@@ -51,6 +51,9 @@ class MapAround(OneStepMap):
     def with_parameters(self: Self, **values: float) -> Self:
         return self._again(self.inner.with_parameters(**values))
 
+    def trying(self: Self, **values: float) -> Self:
+        return self._again(self.inner.trying(**values))
+
     def substeps(self, n: int) -> OneStepMap:
         return self._again(self.inner.substeps(n))
 
@@ -137,6 +140,9 @@ class MapAround(OneStepMap):
 
     def first_with_times(self, steps: Steps) -> Linearization:
         return self._first(steps, True)
+
+    def check_times(self) -> None:
+        self.inner.check_times()
 
     def second(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
         return self._second(steps, Z, zeta, False)

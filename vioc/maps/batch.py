@@ -32,6 +32,7 @@ def of_each(
         own[name] = check_array(values, (len(values),), f"parameters {name!r}")
     if f.system is not None:
         f.system.check_bodies({**f.parameters, **own}, own)
+        f.system.check_components({**f.parameters, **own}, own)
     counts = {"initial states": starts} | ({} if inputs is None else {"sequences of inputs": inputs})
     counts |= {f"values of parameters {name!r}": len(values) for name, values in own.items()}
     count = max(counts.values())
@@ -160,7 +161,7 @@ class Batch:
     def _trajectory(self, i: int) -> Trajectory:
         arrays = self.t, self.x[i], self.u[i], self.multipliers[i]
         own = {name: float(values[i]) for name, values in self.parameters.items()}
-        f = self.map.with_parameters(**own) if own else self.map
+        f = self.map.trying(**own) if own else self.map
         return Trajectory(f, *arrays, k0=self.k0)
 
     def __repr__(self) -> str:

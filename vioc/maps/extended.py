@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import pairwise
@@ -93,6 +93,8 @@ class ExtendedMap(MapAround):
                 if unknown
                 else f"{taken[0]!r} is a state already"
             )
+        if self.steps:
+            inner.check_times()
         self._around(inner, self.constants)
         self.dt = 1.0 / self.steps if self.steps else inner.dt
         self.parameters = {n: v for n, v in inner.parameters.items() if n not in self.freed}
@@ -167,7 +169,7 @@ class ExtendedMap(MapAround):
         known = self._at_parameters
         if known is None or known[0] != values.tobytes():
             try:
-                f = self.inner.with_parameters(**dict(zip(self.freed, values.tolist(), strict=True)))
+                f = self.inner.trying(**dict(zip(self.freed, values.tolist(), strict=True)))
             except ModelError as error:  # of a trial: another one may do
                 raise StepError(str(error), 0, float("nan"), "not finite") from None
             self._at_parameters = known = values.tobytes(), f
@@ -408,9 +410,15 @@ class ExtendedMap(MapAround):
         return twin
 
     def with_parameters(self, **values: float) -> ExtendedMap:
+        return self._at(self.inner.with_parameters, values)
+
+    def trying(self, **values: float) -> ExtendedMap:
+        return self._at(self.inner.trying, values)
+
+    def _at(self, inner: Callable[..., OneStepMap], values: Mapping[str, float]) -> ExtendedMap:
         if any(n in self.freed for n in values):
             raise ModelError(f"{next(n for n in values if n in self.freed)!r} is a state of this map")
-        twin = self._again(self.inner.with_parameters(**values))
+        twin = self._again(inner(**values))
         twin.dt = self.dt
         return twin
 

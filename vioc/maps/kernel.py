@@ -131,6 +131,12 @@ class KernelMap(RollingMap):
         return Kernel(self._kernel, self.tolerance, self.difference_expression)
 
     def with_parameters(self: Self, **values: float) -> Self:
+        result = self.trying(**values)
+        if self.system is not None:
+            self.system.check_components(result.parameters, values)
+        return result
+
+    def trying(self: Self, **values: float) -> Self:
         for name in values:
             if name not in self.parameters:
                 raise ModelError(f"unknown parameter {name!r}; {near_misses(name, self.parameters)}")

@@ -301,7 +301,7 @@ class OneStepMap(Named, ABC):
         how: dict[str, Any] = dict(k0=runs.k0, dt=runs.lengths, warn=False)
 
         def work(i: int) -> None:
-            f = self.with_parameters(**runs.parameters_of(i)) if runs.parameters else self
+            f = self.trying(**runs.parameters_of(i)) if runs.parameters else self
             try:
                 run = f.rollout(runs.X[i, 0], runs.U[i], **how)
             except StepError as error:
@@ -310,7 +310,7 @@ class OneStepMap(Named, ABC):
             runs.X[i], runs.U[i], runs.multipliers[i] = run.x, run.u, run.multipliers
             runs.t = run.t
             owner = run.map  # of all, the same step
-            runs.map = owner.with_parameters(**self.parameters) if runs.parameters else owner
+            runs.map = owner.trying(**self.parameters) if runs.parameters else owner
 
         work(0)  # builds what all share
         with Progress("rollouts", len(runs.X), 1) as progress:
@@ -386,6 +386,10 @@ class OneStepMap(Named, ABC):
         """`second`, with dt and t as two more parameters, the last of all, as `first_with_times` has them."""
         lin, H = self.first(steps), self.second(steps, Z, zeta)
         return self._times.second(steps, self.theta, lin, H, Z, zeta)
+
+    def check_times(self) -> None:
+        """Raise the `NotImplementedError` of `first_with_times`, if there is one, without a step."""
+        _ = self._times
 
     @cached_property
     def _times(self) -> StepTimes:
@@ -526,7 +530,20 @@ class OneStepMap(Named, ABC):
 
     @abstractmethod
     def with_parameters(self, **values: float) -> OneStepMap:
-        """The same map with other values of declared parameters; nothing is compiled again."""
+        """The same map with other values of declared parameters; nothing is compiled again.
+
+        Raises
+        ------
+        ModelError
+            Unknown names; values that a description does not take: masses and inertias that no body has,
+            negative damping, a lower limit above the upper one.
+        """
+
+    def trying(self, **values: float) -> OneStepMap:
+        """`with_parameters` of a search or filter, whose values may pass what a description takes: bodies
+        alone are judged, since there is no motion without.
+        """
+        return self.with_parameters(**values)
 
     @property
     def additive(self) -> np.ndarray:

@@ -228,7 +228,7 @@ class RollingMap(OneStepMap):
 
         def alone(i: int) -> tuple[RollingMap, Course]:
             if i not in known:
-                f = self.with_parameters(**runs.parameters_of(i)) if runs.parameters else self
+                f = self.trying(**runs.parameters_of(i)) if runs.parameters else self
                 course = Course(runs.U[i], runs.k0, h, X[i], runs.multipliers[i], t)
                 known[i] = f, course  # type: ignore[assignment]
             return known[i]

@@ -83,7 +83,7 @@ class Case:
     def vary(self, s: np.ndarray) -> np.ndarray:
         """The next state's error and multipliers (ndx + nm,), where (error, input, parameters) are s off."""
         f, (e, du, dp) = self.f, self.parts(s)
-        g = f.with_parameters(**dict(zip(f.parameters, f.theta + dp, strict=True))) if dp.any() else f
+        g = f.trying(**dict(zip(f.parameters, f.theta + dp, strict=True))) if dp.any() else f
         run = g.rollout(f.retract(self.x, e), [self.u + du], k0=self.k, warn=False)
         return np.concatenate([f.difference(self.run.x[1], run.x[1]), run.multipliers[0]])
 
@@ -276,7 +276,7 @@ def second_derivatives(case: Case) -> None:
 
     def gradient(s: np.ndarray) -> np.ndarray:
         e, du, dp = case.parts(s)
-        g = f.with_parameters(**dict(zip(f.parameters, f.theta + dp, strict=True)))
+        g = f.trying(**dict(zip(f.parameters, f.theta + dp, strict=True)))
         lin = g.linearize(f.retract(case.x, e), case.u + du, case.k)
         return weights @ lin.matrix
 
@@ -318,7 +318,7 @@ def derivatives_by_times(case: Case) -> None:
 
     def moved(s: np.ndarray) -> tuple[OneStepMap, Steps]:
         e, du, dp = case.parts(s[:n])
-        g = f.with_parameters(**dict(zip(f.parameters, f.theta + dp, strict=True)))
+        g = f.trying(**dict(zip(f.parameters, f.theta + dp, strict=True)))
         g = g.with_dt(f.dt + s[n + 1] / case.k)  # where steps of several lengths start
         x, u = f.retract(case.x, e), case.u + du
         two = g.steps_at(np.stack([x, x]), np.stack([u, u]), case.k, [f.dt + s[n], 0.9 * f.dt])
@@ -430,7 +430,7 @@ def copies(case: Case) -> None:
     json.dumps(case.f.identity())
     if not case.pickles:
         return
-    f = case.f.with_parameters(**{n: v + 1e-3 for n, v in case.f.parameters.items()})
+    f = case.f.trying(**{n: v + 1e-3 for n, v in case.f.parameters.items()})
     copy = pickle.loads(pickle.dumps(f))
     assert copy.parameters == f.parameters, f"a copy has {copy.parameters}, expected {f.parameters}"
     assert copy.identity() == f.identity(), f"a copy is {copy.identity()}, expected {f.identity()}"

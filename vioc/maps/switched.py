@@ -349,6 +349,9 @@ class SwitchedMap(MapAround):
     def with_parameters(self, **values: float) -> SwitchedMap:
         return self._with([g.with_parameters(**values) for g in self.maps])
 
+    def trying(self, **values: float) -> SwitchedMap:
+        return self._with([g.trying(**values) for g in self.maps])
+
     def resampled(self, run: Trajectory, lengths: np.ndarray) -> SwitchedMap:
         """With as many steps of each map as it took time in the run; ValueError where joints lie in one."""
         parts, ends = self.parts_of(run), run.t[0] + np.cumsum(lengths)

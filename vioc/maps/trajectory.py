@@ -335,7 +335,7 @@ class Trajectory:
             return Trajectory(map, **trajectory_columns(Table.read(path), map)).on_its_step()
         columns, header = read_columns(path, map)
         moved = {n: v for n, v in header["parameters"].items() if n in map.parameters}
-        owner = map.with_parameters(**moved) if moved else map
+        owner = map.trying(**moved) if moved else map
         arrays = (columns[name] for name in ("t", "x", "u", "multipliers"))
         before = header.get("before")
         return Trajectory(owner, *arrays, k0=header["k0"], before=before).on_its_step()

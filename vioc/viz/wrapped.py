@@ -33,7 +33,7 @@ def pieces(run: Any, rows: np.ndarray) -> Iterator[tuple[slice, Any]]:
     values = np.column_stack(list(freed.values()))[rows]
     cuts = np.flatnonzero((values[1:] != values[:-1]).any(axis=1)) + 1
     for a, b in pairwise([0, *cuts.tolist(), len(rows)]):
-        yield slice(a, b), f.with_parameters(**dict(zip(freed, values[a].tolist(), strict=True)))
+        yield slice(a, b), f.trying(**dict(zip(freed, values[a].tolist(), strict=True)))
 
 
 class Steady(dict):

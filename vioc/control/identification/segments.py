@@ -155,7 +155,7 @@ class Segments:
         if not np.isfinite(values).all():
             raise StepError("a step is too long for the parameters", 0, float("nan"), "not finite")
         try:
-            return self.map.with_parameters(**self.unknowns.of(values))
+            return self.map.trying(**self.unknowns.of(values))
         except ModelError as error:
             message = f"a step is too long for the parameters: {error}"
             raise StepError(message, 0, float("nan"), "not finite") from None

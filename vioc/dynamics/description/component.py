@@ -170,6 +170,20 @@ class Component:
             value = getattr(self, f.name)
             object.__setattr__(self, f.name, _checked(value, f.metadata.get("kind"), f.metadata, what))
 
+    def fault_of(self, values: Mapping[str, float]) -> str:
+        """Message that parameters may not have such values in it; "" where they may.
+
+        Of others defaults hold.
+        """
+        twin = object.__new__(type(self))
+        for f in dataclasses.fields(self):
+            object.__setattr__(twin, f.name, _valued(getattr(self, f.name), values))
+        try:
+            twin.__post_init__()
+        except ModelError as error:
+            return str(error)
+        return ""
+
     def label(self) -> str:
         """What messages call this component."""
         return f"{self.keyword_of()} {self.name!r}" if self.name else self.keyword_of()
@@ -262,6 +276,13 @@ def _checked(value: Any, kind: str | None, metadata: Any, what: str) -> Any:
     elif kind in ("frame", "axes") and (not isinstance(value, str) or not value):
         raise ModelError(f"{what}: expected the name of a frame, got {value!r}")
     return value
+
+
+def _valued(value: Any, values: Mapping[str, float]) -> Any:
+    """A field's value in which parameters have other defaults."""
+    if isinstance(value, Parameter):
+        return dataclasses.replace(value, value=values.get(value.name, value.value))
+    return tuple(_valued(v, values) for v in value) if isinstance(value, tuple) else value
 
 
 def _tuple(value: Any, what: str, expected: str) -> tuple:

@@ -93,6 +93,11 @@ class System:
         self._collect_inputs()
         self.parameters = MappingProxyType(self._collect_parameters())
         self._bodies = self._bodies_by_parameter()
+        self._holders: dict[str, list[Component]] = {}
+        for component in self.components:
+            for value in component.numbers():
+                if isinstance(value, Parameter) and not isinstance(component, Kinetic):
+                    self._holders.setdefault(value.name, []).append(component)
         names = self._named((*self.constraints, *self.inequalities))
         self.constraint_names = names[: len(self.constraints)]
         self.inequality_names = names[len(self.constraints) :]
@@ -227,6 +232,23 @@ class System:
                 given = ", ".join(f"{name} = {value:g}" for name, value in at.items())
                 sample = f" (sample {i})" if any(np.ndim(values[name]) for name in own) else ""
                 raise ModelError(f"{self.name}: {where}, with {given}{sample}: {reason}")
+
+    def check_components(self, values: Mapping[str, Any], changed: Iterable[str]) -> None:
+        """Raise `ModelError` where values of parameters are such as components do not take at first.
+
+        Arguments as of `check_bodies`.
+        """
+        held = {id(c): c for name in changed for c in self._holders.get(name, ())}
+        for component in held.values():
+            own = sorted({v.name for v in component.numbers() if isinstance(v, Parameter)} & set(changed))
+            samples = np.stack(np.broadcast_arrays(*(np.ravel(values[n]) for n in own)), axis=1)
+            for sample in np.unique(samples, axis=0).tolist():
+                given = dict(zip(own, sample, strict=True))
+                if reason := component.fault_of(given):
+                    at = ", ".join(f"{name} = {value:g}" for name, value in given.items())
+                    i = int(np.argmax((samples == sample).all(axis=1)))
+                    where = f" (sample {i})" if any(np.ndim(values[n]) for n in own) else ""
+                    raise ModelError(f"{self.name}: with {at}{where}: {reason}")
 
     # -- validation -----------------------------------------------------------------------------
 

@@ -40,6 +40,9 @@ PIVOT = 1e-9  # of -dt D2 D1 L_d, relative to a typical diagonal of M: a smaller
 # Ratio of a correction to the one before up to which the root is certified: with the exact matrix by the
 # theorem of Newton and Kantorovich, with the mass matrix as a contraction
 CONTRACTION, CONTRACTION_OF_MASS = 0.25, 0.5
+# What a step leaves to `rescued`, which knows whether constraints are dependent: pivots of Dh M^-1 Dh' over
+# the gradients' lengths, and one length over that at the step's other end
+DEPENDENT, VANISHING = 1e-8, 1e-6
 TINY = 2.0**-300  # by which the iteration's memory is scaled, so that it never counts as a correction
 
 
@@ -158,7 +161,7 @@ def _chord(f: ChordMap, articulated: bool) -> tuple[ca.Function, ca.Function, fl
     factored = Saddle(D, J1, J0)
     factors = ca.vertcat(*factored.entries())
     last = ca.SX.sym("last", nd)
-    suspect = signs(factored, dt, f.lagrangian.mass_scale)
+    suspect = signs(factored, J0, dt, f.lagrangian.mass_scale)
     if isinstance(D, SparseLU):
         suspect += near_pole(D, guess - last, f)
     factorize = ca.Function("factorize", [*context, last], [guess / size, factors, suspect], OPTIONS)
@@ -184,13 +187,14 @@ def _chord(f: ChordMap, articulated: bool) -> tuple[ca.Function, ca.Function, fl
     return factorize, iterate, contraction
 
 
-def signs(factored: Saddle, dt: Any, masses: np.ndarray) -> ca.SX:
+def signs(factored: Saddle, J0: list[list[Any]], dt: Any, masses: np.ndarray) -> ca.SX:
     """0, or infinity where a pivot of a step's matrix has not the sign that it has for short steps.
 
     For these -dt D is the mass matrix, and S/-dt is Dh M^-1 Dh': both have positive pivots (dt is negative in
     stages of compositions). Where one has another sign, the determinant may have passed zero on the way.
+    `J0` is Dh(q_k).
     """
-    sound = [] if factored.S is None else [factored.S.pivots / -dt > 0]
+    sound = [] if factored.S is None else [independent(factored.S.pivots / -dt, J0, factored.J, masses)]
     if isinstance(factored.D, SparseLU):
         sound.append(-dt * factored.D.pivots > PIVOT * masses)
     holds = ca.vertcat(*sound) if sound else ca.SX.ones(1)
@@ -210,6 +214,22 @@ def near_pole(D: SparseLU, way: ca.SX, f: ChordMap) -> Any:
     reach = ca.mmax(ca.fabs(way[[i for i, turns in enumerate(f.turning) if turns]])) ** 2
     clear = [D.pivots[i] / D.diagonal[i] > reach for i in f.poles]
     return ca.if_else(ca.sum1(ca.vertcat(*clear)) == len(clear), 0.0, ca.inf)
+
+
+def independent(
+    pivots: ca.SX, J0: list[list[Any]], J1: list[list[Any]], masses: np.ndarray | list[float]
+) -> ca.SX:
+    """Of each constraint, whether pivots of Dh(q_k+1) M^-1 Dh(q_k)' tell that no gradients depend on others.
+
+    A gradient that vanishes at one end is as short beside its length at the other. Lengths are in typical
+    masses.
+    """
+
+    def lengths(J: list[list[Any]]) -> ca.SX:
+        return vec.column(sum((e * e / m for e, m in zip(row, masses, strict=True)), 0.0) for row in J)
+
+    a, b = lengths(J0), lengths(J1)
+    return ca.vertcat(pivots > DEPENDENT * ca.sqrt(a * b), ca.fmin(a, b) > VANISHING**2 * ca.fmax(a, b))
 
 
 def contracting(size: Any, memory: Any, rounding: Any, most: float) -> tuple[Any, Any]:

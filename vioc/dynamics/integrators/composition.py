@@ -96,8 +96,11 @@ class Composition(MapAround, KernelMap):
         return {**self.base.identity(), "composition": list(self.coefficients)}
 
     def with_parameters(self, **values: float) -> Composition:
-        result = KernelMap.with_parameters(self, **values)
-        result.base = self.base.with_parameters(**values)
+        return KernelMap.with_parameters(self, **values)
+
+    def trying(self, **values: float) -> Composition:
+        result = KernelMap.trying(self, **values)
+        result.base = self.base.trying(**values)
         return result
 
     def with_dt(self, dt: float) -> Composition:

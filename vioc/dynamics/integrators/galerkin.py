@@ -223,8 +223,12 @@ class GalerkinVI(MechanicalMap):
         def build() -> ca.Function:
             return self._with_feedback(self._kernel) if feedback else self._kernel
 
-        self._programs[name] = self.backend.program(build, name, lambda: self._source(feedback))
-        return self._programs[name]
+        if self.backend.name == "compiled":
+            program = self.backend.program(build, f"{name}_vectors", lambda: self._source(feedback))
+        else:  # what may run now here, now there is generated code, whose bits are the virtual machine's
+            program = self.backend.program(build, name)
+        self._programs[name] = program
+        return program
 
     def _source(self, feedback: bool) -> str | None:
         if self.nm:
@@ -281,6 +285,7 @@ class GalerkinVI(MechanicalMap):
         return ca.Function("end", [x, theta], [ca.vertcat(x[nq : nq + nd] - along, impulse)], OPTIONS)
 
     def rescued(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
+        self.check_beginnings(x[None], k)
         equations = GalerkinEquations(self._derivatives, x, u, t, dt)
         return equations.end(solve_step(equations, k, t, self.tolerance).w)
 

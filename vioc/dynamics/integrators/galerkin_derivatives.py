@@ -15,7 +15,8 @@ import numpy as np
 
 from vioc.compile.evaluate import Evaluator
 from vioc.dynamics.algebra.vectors import part
-from vioc.dynamics.integrators.newton import Equations, Iterate, Solution
+from vioc.dynamics.consistency import directions_within
+from vioc.dynamics.integrators.newton import NEAR, PASSING, Equations, Iterate, Solution, singular_ahead
 from vioc.dynamics.lagrangian import OPTIONS
 from vioc.errors import StepError
 from vioc.maps.derivatives import Linearization, SecondOrder, Steps
@@ -328,8 +329,15 @@ class GalerkinEquations(Equations):
         return np.concatenate([q, rho, p, (rho - self.x[f.nd : f.nq]) / self.dt]), b @ lam
 
     def failure(self, found: Solution, k: int, where: str) -> StepError | None:
+        f = self.of.f
         if not np.isnan(found.error):
-            return None
+            if not f.nm:
+                return None
+            q, V = self.x[: f.nq].copy(), self.of.split(found.w[None])[0][0]
+            q[: f.nd] += found.share * self.dt * f.rule.b @ V
+            q[f.nd :] += found.share * (self.u[len(f.system.inputs) :] - q[f.nd :])
+            J = directions_within(f.lagrangian, q, NEAR, **f.parameters)
+            return singular_ahead(J, f.multiplier_names, found, self.dt, k, where, PASSING)
         return StepError(
             f"{where}. The equations are not finite where the solver stopped: a potential or force is not a "
             "number there, or the step leaves what numbers can hold; use a smaller dt",

@@ -167,9 +167,10 @@ class MechanicalMap(KernelMap):
         if not self.nm:
             return
         J = self._directions(X[:, : self.nq], self.theta)[0]
+        names = self.multiplier_names[: J.shape[1]]  # without those of contacts
         for i in map(int, np.flatnonzero(may_be_dependent(J))):
             where = f"step {k + i}: Dh(q_k)"
-            error = dependent_constraints(J[i], self.multiplier_names, where, k + i, 0.0)
+            error = dependent_constraints(J[i], names, where, k + i, 0.0)
             if error is not None:
                 raise error
 
@@ -177,7 +178,7 @@ class MechanicalMap(KernelMap):
         """A start's configuration and velocity (nq,), which fulfil the constraints."""
         q = as_configuration(self.system, q, "configuration", named)
         v = as_configuration(self.system, v, "velocity")
-        check_constraints(self.whole, q, v, self.parameters)
+        check_constraints(self.whole, q, v, self.parameters, self.dt)
         return q, v
 
     def initial_state(self, q: Any = None, v: Any = None, u: Any = None, **named: float) -> np.ndarray:
@@ -532,4 +533,4 @@ def generated(f: KernelMap) -> dict[str, Any] | None:
 def rebuilt(kind: Any, system: System, dt: float, options: dict, parameters: dict[str, float]) -> Any:
     """A map of a system with these options and parameters, as when it is unpickled."""
     f = kind(system, dt, **options)
-    return f.with_parameters(**parameters) if parameters != f.parameters else f
+    return f.trying(**parameters) if parameters != f.parameters else f

@@ -19,6 +19,7 @@ import numpy as np
 from vioc.checks import as_names
 from vioc.compile.evaluate import Evaluator
 from vioc.dynamics.algebra.vectors import part
+from vioc.dynamics.consistency import directions_within
 from vioc.dynamics.description.system import System
 from vioc.dynamics.integrators.chord import (
     ChordMap,
@@ -28,7 +29,7 @@ from vioc.dynamics.integrators.chord import (
     step_functions,
 )
 from vioc.dynamics.integrators.conditions import warn_singular
-from vioc.dynamics.integrators.newton import dependent_constraints
+from vioc.dynamics.integrators.newton import NEAR, dependent_constraints
 from vioc.dynamics.integrators.structured import StructuredLinearization
 from vioc.dynamics.lagrangian import LONG, OPTIONS
 from vioc.dynamics.redundancy import chosen, left_out
@@ -239,11 +240,17 @@ class MidpointVI(ChordMap):
         """The error, of dependent constraints with the choice that suits the configuration q."""
         if error.cause != "singular constraints" or "redundant" not in self.choices:
             return error
-        better = left_out(self.whole, q, **self.parameters)[1]
+        better = left_out(self.whole, q, NEAR, **self.parameters)[1]
         if not better or set(better) == set(self.redundant):
             return error
         advice = f"MidpointVI(..., redundant={better!r}) leaves out what follows from the others there"
-        return error.saying(f"{error}. {advice}")
+        return error if advice in str(error) else error.saying(f"{error}. {advice}")
+
+    def advice_on_singular(self, q: np.ndarray) -> str:
+        rank, better = left_out(self.whole, q, NEAR, **self.parameters)
+        if rank == self.nm and better and set(better) != set(self.redundant) and "redundant" in self.choices:
+            return f"MidpointVI(..., redundant={better!r}) leaves out what follows from the others there"
+        return super().advice_on_singular(q)
 
     def rescued(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
         try:
@@ -251,9 +258,9 @@ class MidpointVI(ChordMap):
         except StepError as error:
             raise self._advised(error, x[: self.nq]) from None
         if self.redundant and float(self._contradiction(x_next[: self.nq], self.theta)) != 0.0:
-            J = self.lagrangian.constraint_directions(x_next[: self.nq], **self.parameters)
+            J = directions_within(self.lagrangian, x_next[: self.nq], NEAR, **self.parameters)
             where = f"step {k} (t = {t:.6g} s): Dh(q_k+1)"
-            if (flat := dependent_constraints(J, self.multiplier_names, where, k, 0.0)) is not None:
+            if (flat := dependent_constraints(J, self.multiplier_names, where, k, 0.0, NEAR)) is not None:
                 raise self._advised(flat, x_next[: self.nq])
             h = self.whole.constraints(x_next[: self.nq], **self.parameters)
             off = {n: h[self.system.constraint_names.index(n)] for n in self.redundant}

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from vioc.dynamics.consistency import rank_of_rows
+from vioc.dynamics.consistency import RANK_TOLERANCE, rank_of_rows
 from vioc.errors import StepError
 
 # Ratio of Newton corrections up to which a root is certified to be the only one near the guess, so that it
@@ -26,6 +26,9 @@ SHORTEST = 2.0**-16  # by which shares of the step grow at least, before the bra
 SINGULAR = 1e9  # condition of the matrix at length 0
 EVALUATIONS = 2000  # of the equations of one step at most
 NEXT = 2.0**-10  # share of the way so far by which a branch that was left is tried again
+# How near to dependent the constraints are at the last root of a branch that a singular position ends: the
+# branch is left within twice `SHORTEST` of it, and a margin
+NEAR = 1e-4
 TURN = 0.5  # angle that shares of the step grow by at most: a way on which the matrix changes by half at most
 
 
@@ -256,8 +259,42 @@ def newton(
     return failed
 
 
+def singular_ahead(
+    J: np.ndarray, names: tuple[str, ...], found: Solution, dt: float, k: int, where: str, advice: str
+) -> StepError | None:
+    """The error for a branch that ends because constraints become dependent; None where they do not.
+
+    `J` is the Jacobian of the constraints (m, n) at its last root, where rows within `NEAR` of 0 are 0.
+    """
+    if not found.share > 0 or not np.isfinite(J).all():
+        return None
+    rank, beyond = rank_of_rows(J, names, NEAR)
+    if not beyond:
+        return None
+    return StepError(
+        f"{where}: it would end in, or pass, a singular position of the constraints, which the motion comes "
+        f"to after {found.share * dt:.6g} s: there {', '.join(beyond)} follows from the others (rank {rank} "
+        f"of {len(names)}). {advice}",
+        k,
+        float(found.error),
+        "singular constraints",
+        length=found.share * dt,
+    )
+
+
+PASSING = (
+    "If the motion only passes there, choose dt so that no step ends there (f.with_dt, f.substeps(n)); "
+    "otherwise remove what is redundant"
+)
+
+
 def dependent_constraints(
-    J: np.ndarray, names: tuple[str, ...], where: str, k: int, error: float
+    J: np.ndarray,
+    names: tuple[str, ...],
+    where: str,
+    k: int,
+    error: float,
+    tolerance: float = RANK_TOLERANCE,
 ) -> StepError | None:
     """The error for constraints whose Jacobian has dependent rows, or None where they are sound."""
     infinite = [name for name, row in zip(names, J, strict=True) if not np.isfinite(row).all()]
@@ -269,10 +306,11 @@ def dependent_constraints(
             error,
             "not finite",
         )
-    rank, redundant = rank_of_rows(J, names)
+    rank, redundant = rank_of_rows(J, names, tolerance)
     if not redundant:
         return None
-    flat = [name for name, row in zip(names, J, strict=True) if not np.abs(row).max(initial=0.0) > 1e-12]
+    least = 1e-12 * np.abs(J).max(initial=0.0)
+    flat = [name for name, row in zip(names, J, strict=True) if not np.abs(row).max(initial=0.0) > least]
     if flat:
         return StepError(
             f"{where}: the gradient of {', '.join(flat)} vanishes: its points coincide, its length is 0, or "

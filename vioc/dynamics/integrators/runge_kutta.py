@@ -262,8 +262,12 @@ class RungeKutta(ExplicitMap, MechanicalMap):
         x_next, _, error, *_ = self._full_step_numbers(x, u, np.array([t]), np.array([dt]), self.theta)
         residual = float(error[0, 0])
         where = f"step {k} (t = {t:.6g} s, dt = {dt:g} s)"
-        try:
-            self.continuous.check_regular(x[: self.nq], **self.parameters)
+        tab, v = self.tableau, x[self.nq : self.nq + self.nd]
+        try:  # where the stages are, as nearly as velocities tell
+            for c in sorted({0.0, *map(float, tab.c), 1.0}):
+                q = x[: self.nq].copy()
+                q[: self.nd] += c * dt * v
+                self.continuous.check_regular(q, **self.parameters)
         except ConstraintError as reason:
             raise StepError(f"{where}: {reason}", k, residual, "singular constraints") from None
         except ModelError as reason:

@@ -9,9 +9,17 @@ import numpy as np
 
 from vioc.compile.evaluate import Evaluator
 from vioc.dynamics.algebra.vectors import part
+from vioc.dynamics.consistency import directions_within
 from vioc.dynamics.finite import not_finite
 from vioc.dynamics.integrators.conditions import SINGULAR, condition
-from vioc.dynamics.integrators.newton import Equations, Iterate, Solution, dependent_constraints
+from vioc.dynamics.integrators.newton import (
+    NEAR,
+    Equations,
+    Iterate,
+    Solution,
+    dependent_constraints,
+    singular_ahead,
+)
 from vioc.dynamics.lagrangian import OPTIONS
 from vioc.errors import StepError
 
@@ -19,7 +27,6 @@ if TYPE_CHECKING:
     from vioc.dynamics.integrators.variational import VariationalMap
 
 TURNED = 0.1  # cosine of the angle between constraint directions at both ends, near a quarter turn
-ARRIVED = 1e-6  # |h| below which the solver stopped near a position that the constraints allow
 
 
 class Blocks(NamedTuple):
@@ -123,7 +130,7 @@ class StepEquations(Equations):
         """
         f, error = self.f, float(found.error)
         q1 = self.end(found.w, found.share)
-        _, h, D, J1, J0 = self.blocks(q1[: f.nd], found.share)
+        _, _, D, J1, J0 = self.blocks(q1[: f.nd], found.share)
         if np.isnan(error):
             infinite = self._not_finite(found)
             if infinite is not None:
@@ -138,13 +145,14 @@ class StepEquations(Equations):
                     error,
                     "not finite",
                 )
-        # the step ends in a singular position only if the solver came there; elsewhere it says nothing of one
-        arrived = bool(np.abs(h).max(initial=0.0) <= ARRIVED)
-        for q, what in ((self.x[: f.nq], "q_k"), *(((q1, "q_k+1"),) if arrived else ())):
-            J = f.lagrangian.constraint_directions(q, **f.parameters)
-            dependent = dependent_constraints(J, f.multiplier_names, f"{where}. Dh({what})", k, error)
-            if dependent is not None:
-                return dependent
+        names = f.lagrangian.constraint_names
+        J = f.lagrangian.constraint_directions(self.x[: f.nq], **f.parameters)
+        dependent = dependent_constraints(J, names, f"{where}. Dh(q_k)", k, error)
+        if dependent is None and names:
+            J = directions_within(f.lagrangian, q1, NEAR, **f.parameters)
+            dependent = singular_ahead(J, names, found, self.dt, k, where, f.advice_on_singular(q1))
+        if dependent is not None:
+            return dependent
         size = condition(D, f.lagrangian.mass_scale)
         if size > SINGULAR:
             weakest = np.abs(np.linalg.svd(D)[2][-1])

@@ -21,7 +21,7 @@ from vioc.dynamics.algebra.vectors import part
 from vioc.dynamics.integrators.conditions import StepConditions, conditions
 from vioc.dynamics.integrators.following import equations, inverse_dynamics
 from vioc.dynamics.integrators.mechanical import MechanicalMap
-from vioc.dynamics.integrators.newton import Solution, solve_step
+from vioc.dynamics.integrators.newton import PASSING, Solution, solve_step
 from vioc.dynamics.integrators.step_equations import BlockEvaluator, StepEquations
 from vioc.dynamics.kinematics import as_configuration
 from vioc.dynamics.lagrangian import OPTIONS
@@ -75,7 +75,12 @@ class VariationalMap(MechanicalMap):
         """Residuals and Jacobian blocks of steps at numbers."""
         return BlockEvaluator(self)
 
+    def advice_on_singular(self, q: np.ndarray) -> str:
+        """What to do where a step ends near the configuration q, in which constraints are dependent."""
+        return PASSING
+
     def rescued(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
+        self.check_beginnings(x[None], k)
         nf, equations = len(self.system.inputs), StepEquations(self, x, u, t, dt)
         found = solve_step(equations, k, t, self.tolerance, self._begun(x, u, t, dt))
         q0, q1 = x[: self.nq], equations.end(found.w, 1.0)

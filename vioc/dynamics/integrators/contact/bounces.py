@@ -15,11 +15,11 @@ import casadi as ca
 import numpy as np
 
 from vioc.compile.evaluate import Evaluator
-from vioc.dynamics.algebra.vectors import part
 from vioc.dynamics.description.component import Inequality
 from vioc.dynamics.description.numbers import Parameter
 from vioc.dynamics.description.system import System
-from vioc.dynamics.integrators.contact.impacts import Impact, Struck, mechanics
+from vioc.dynamics.integrators.contact.impacts import Impact, Struck
+from vioc.dynamics.integrators.contact.opposed import openable
 from vioc.dynamics.integrators.contact.rollouts import StepByStep
 from vioc.dynamics.integrators.contact.touching import NOWHERE, refuse_polytopes
 from vioc.dynamics.integrators.midpoint import MidpointVI
@@ -96,14 +96,10 @@ class Bounces:
         self.impact = Impact(f, at(f.symbols.parameters))
         self._maps: dict[Any, Any] = {}
 
-        q, x, theta = ca.SX.sym("q", f.nq), ca.SX.sym("x", f.nx), f.symbols.parameters
+        q, theta = ca.SX.sym("q", f.nq), f.symbols.parameters
         phi, slope = f.touches.gaps(q, theta, NOWHERE)
         outputs = [ca.densify(ca.SX(o)) for o in (phi, slope, ca.jacobian(phi, theta))]
         self._gaps = Evaluator(ca.Function("gaps", [q, theta], outputs, OPTIONS))
-        M, J, _ = mechanics(f, part(x, 0, f.nq), theta)
-        N = ca.vertcat(*(j[0, :] for j in J))
-        rates = ca.Function("rates", [x, theta], [ca.densify(M), ca.densify(N)], OPTIONS)
-        self._rates = Evaluator(rates)
 
     # -- flights --------------------------------------------------------------------------------------
 
@@ -125,7 +121,7 @@ class Bounces:
         values = {name: f.parameters[name] for name in known.parameters}
         own = set(known.multiplier_names)
         at = np.array([i for i, n in enumerate(f.multiplier_names) if n in own], int)
-        return (known.with_parameters(**values) if values else known), at
+        return (known.trying(**values) if values else known), at
 
     def step(self, f: ContactVI, x: np.ndarray, u: np.ndarray, t: float, h: float) -> list[Record]:
         """The flights and impacts of a step."""
@@ -165,7 +161,7 @@ class Bounces:
 
     def _now(self, f: ContactVI, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Gaps and their rates in states (..., nx) of momenta that hold no contact back."""
-        M, N = self._rates(x, f.theta)
+        M, N = f.normals(np.ascontiguousarray(x[..., : f.nq]), f.theta)
         phi = self._gaps(np.ascontiguousarray(x[..., : f.nq]), f.theta)[0][..., 0]
         if len(f.system.constraints):
             v = f.velocities(x)[..., None]
@@ -183,8 +179,10 @@ class Bounces:
 
     def _hit(self, f: ContactVI, x: np.ndarray, struck: np.ndarray) -> Struck:
         closed = self._now(f, x)[0] <= CLOSED
-        others, near, hits = (m.astype(float)[None] for m in (closed & ~struck, closed, struck))
-        hit = self.impact.struck(x[None, : f.nq], x[None, f.nq :], others, near, hits, f.theta)
+        opens = self._openable(f, x, closed)
+        masks = closed & ~struck, closed, struck & opens, closed & ~opens
+        others, near, hits, tight = (m.astype(float)[None] for m in masks)
+        hit = self.impact.struck(x[None, : f.nq], x[None, f.nq :], others, near, hits, tight, f.theta)
         if hit.solved.all():
             return hit
         names, error = (
@@ -194,6 +192,10 @@ class Bounces:
         raise StepError(
             f"an impact of {names} was not solved: residual {error:.2g}", 0, error, "no convergence"
         )
+
+    def _openable(self, f: ContactVI, x: np.ndarray, closed: np.ndarray) -> np.ndarray:
+        """Which closed contacts an impact can open; the others hold each other shut and do not bounce."""
+        return openable(*f.slopes(x), closed)
 
     def _held(self, f: ContactVI, X: np.ndarray, U: np.ndarray, t: float, h: float) -> np.ndarray:
         """Contacts at rest where steps of h from t on start: momenta hold half of what the ground undoes."""

@@ -281,12 +281,13 @@ class Impact:
         outputs = [ca.densify(ca.SX(o)) for o in (M, N, self._restitution)]
         return Evaluator(ca.Function("numbers", [q, theta], outputs, OPTIONS))
 
-    def struck(self, q, b, others, closed, struck, theta) -> Struck:
+    def struck(self, q, b, others, closed, struck, tight, theta) -> Struck:
         """At configurations (N, nq), of momenta b (N, nd).
 
-        Masks (N, n), 0 or 1: closed contacts that are not in the impact, those and these, these.
+        Masks (N, n), 0 or 1: closed contacts that are not in the impact, those and these, these but for those
+        that do not bounce, and those that hold each other shut (`opposed`).
         """
-        given = q, b, others, closed, struck
+        given = q, b, others, closed, struck, tight
         z, errors = self._stages(self._levels[0], *given, theta=theta)
         kappa = np.full(len(q), self._levels[0])
         for level in self._levels[1:]:
@@ -299,7 +300,9 @@ class Impact:
         momenta, multipliers = (a[..., 0] for a in self._results(*solution))
         return Struck(momenta, multipliers, solution, errors)
 
-    def _stages(self, kappa: float, q, b, others, closed, struck, *, theta) -> tuple[np.ndarray, np.ndarray]:
+    def _stages(
+        self, kappa: float, q, b, others, closed, struck, tight, *, theta
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Unknowns of all stages, and the largest error, by rows."""
         M, N, e = self._numbers(q, theta)
         e, none, nd = e[..., 0] * struck, np.zeros_like(struck), self._f.nd
@@ -316,8 +319,9 @@ class Impact:
             np.maximum(errors, error, out=errors)  # not a number where one is
             return unknowns[:, :nd]
 
-        first = solve(b, AWAY * (1 - others), none, np.linalg.solve(M, b[..., None])[..., 0])
-        Mv, closed_away = times(M, first), AWAY * (1 - closed)
+        play = tight * np.sqrt(kappa / self._f.mass)
+        first = solve(b, AWAY * (1 - others) + play, none, np.linalg.solve(M, b[..., None])[..., 0])
+        Mv, closed_away = times(M, first), AWAY * (1 - closed) + play
         second = solve(Mv, closed_away, none, first)
         if self._f.impacts == "newton":
             solve(Mv, closed_away + e * np.minimum(times(N, first), 0.0), none, first)
@@ -359,11 +363,13 @@ class Impact:
 
     @cached_property
     def _symbols(self) -> tuple[list[Any], Any, Any]:
-        """(q, b, others, closed, struck, kappa, parameters, z), G, X."""
+        """(q, b, others, closed, struck, tight, kappa, parameters, z), G, X."""
         f, kappa, law = self._f, ca.SX.sym("kappa"), self._f.impacts
         touches, nd, nm, n = f.touches.all, f.nd, len(f.system.constraints), len(f.touches.all)
         q, b, theta = ca.SX.sym("q", f.nq), ca.SX.sym("b", nd), f.symbols.parameters
-        others, closed, struck = (ca.SX.sym(name, n) for name in ("others", "closed", "struck"))
+        masks = others, closed, struck, tight = [
+            ca.SX.sym(name, n) for name in ("others", "closed", "struck", "tight")
+        ]
         size = nd + len(f.multiplier_names)
         z = ca.SX.sym("z", STAGES * size)
         M, J, Dh = mechanics(f, q, theta)
@@ -373,7 +379,8 @@ class Impact:
             Vs.append(part(own, 0, nd))
             lams.append(part(own, nd, nd + nm))
             ps.append(part(own, nd + nm))
-        none, none_n = AWAY * (1 - closed), ca.SX.zeros(n)
+        play = tight * ca.sqrt(kappa / f.mass)
+        none, none_n = AWAY * (1 - closed) + play, ca.SX.zeros(n)
         N = ca.vertcat(*(j[0, :] for j in J))
         gammas = ps[1][self._places.tolist()]
         last = (
@@ -381,7 +388,7 @@ class Impact:
             if law == "newton"
             else (M @ Vs[1], none, e * gammas)
         )
-        stages = [(b, AWAY * (1 - others), none_n), (M @ Vs[0], none, none_n), last]
+        stages = [(b, AWAY * (1 - others) + play, none_n), (M @ Vs[0], none, none_n), last]
         G, ends = [], []
         for V, lam, p, (before, offset, preload) in zip(Vs, lams, ps, stages, strict=True):
             left, laws, place, total = before - M @ V - Dh.T @ lam, [], 0, []
@@ -409,7 +416,7 @@ class Impact:
         r = ca.if_else(square + 2 * gained <= 0, 1.0, ca.fmax(-2 * gained, 0) / (square + 1e-300))
         kept = [ends[2][i] if slip else ends[0][i] + r * change[i] for i, slip in enumerate(slips)]
         X = ca.vertcat(M @ (Vs[0] + r * way), *kept)
-        return [q, b, others, closed, struck, kappa, theta, z], ca.vertcat(*G), X
+        return [q, b, *masks, kappa, theta, z], ca.vertcat(*G), X
 
     @cached_property
     def _results(self) -> Evaluator:
@@ -419,6 +426,6 @@ class Impact:
     @cached_property
     def _slopes(self) -> Evaluator:
         args, G, X = self._symbols
-        y = ca.vertcat(args[0], args[1], args[6])
+        y = ca.vertcat(args[0], args[1], args[-2])
         outputs = [ca.densify(ca.jacobian(r, v)) for r in (G, X) for v in (y, args[-1])]
         return Evaluator(ca.Function("slopes", args, outputs, OPTIONS))

@@ -16,15 +16,18 @@ from vioc.compile.compiler import find_compiler
 from vioc.compile.evaluate import Evaluator
 from vioc.compile.programs import Program
 from vioc.dynamics.algebra.vectors import part
+from vioc.dynamics.consistency import directions_within
 from vioc.dynamics.description.system import System
-from vioc.dynamics.integrators.contact.bounces import BounceProgram, Bounces, bounces
+from vioc.dynamics.integrators.contact.bounces import CLOSED, BounceProgram, Bounces, bounces
 from vioc.dynamics.integrators.contact.branch import check_branch
 from vioc.dynamics.integrators.contact.core import Core, CoreProgram, Layout
 from vioc.dynamics.integrators.contact.derivatives import ContactDerivatives, equations
 from vioc.dynamics.integrators.contact.features import Features, Found
 from vioc.dynamics.integrators.contact.flat import FlatTape
+from vioc.dynamics.integrators.contact.impacts import mechanics
 from vioc.dynamics.integrators.contact.impacts_along import Impacts, impacts_along
 from vioc.dynamics.integrators.contact.interior import InteriorPoint, InteriorProgram
+from vioc.dynamics.integrators.contact.opposed import openable
 from vioc.dynamics.integrators.contact.placed import PlacedProgram
 from vioc.dynamics.integrators.contact.quantities import TouchingMap
 from vioc.dynamics.integrators.contact.relaxed import relaxed
@@ -32,6 +35,7 @@ from vioc.dynamics.integrators.contact.smoothed import SmoothedMap, as_smoothing
 from vioc.dynamics.integrators.contact.step import OneEnd, Pieces
 from vioc.dynamics.integrators.contact.touching import Touching
 from vioc.dynamics.integrators.midpoint import MidpointVI
+from vioc.dynamics.integrators.newton import NEAR, dependent_constraints
 from vioc.dynamics.lagrangian import OPTIONS
 from vioc.errors import StepError
 from vioc.maps.derivatives import Linearization, SecondOrder, Steps
@@ -66,7 +70,10 @@ class ContactVI(SmoothedMap, TouchingMap):
     over the step, m/s).
 
     The impulse of a contact acts at the start of a step, as a constraint's in `MidpointVI`: the momentum of
-    what stands on the ground is -dt/2 times its weight. Contacts are rigid; where their restitution is not 0
+    what stands on the ground is -dt/2 times its weight. Friction of contacts is of second order straight on
+    to a stop; that of a given load is whole in the first step, so that what slides at v from a start stops
+    dt v/2 too early (10 mm at 2 m/s and 10 ms; `MaximalVI` 12 um). Where sliding turns or reverses both are
+    of first order (docs/choosing.md). Contacts are rigid; where their restitution is not 0
     a step flies to the exact time of touch and on behind the impact (`impacts_along`,
     docs/maths/contact_gradients.md, "Restitution").
     """
@@ -205,6 +212,7 @@ class ContactVI(SmoothedMap, TouchingMap):
         return Core([FlatTape(self)], self.pieces.variables, layout, f"ContactVI of {self.system.name}")
 
     def rescued(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
+        self.check_beginnings(x[None], k)
         if self.bounces is not None:
             return self.bounces.solved(self, x, u, k, t, dt)
         with np.errstate(all="ignore"):
@@ -213,15 +221,58 @@ class ContactVI(SmoothedMap, TouchingMap):
             if not found.suspect <= 0:
                 check_branch(self, x, u, k, t, dt, found.x[: self.nd], found.multipliers[: self.nm])
             return found.x, found.multipliers
-        raise StepError(
+        where = (
             f"step {k} (t = {t:.6g} s, dt = {dt:g} s) with {len(self.touches.all)} contacts and limits was "
-            f"not solved in {found.iterations} iterations; constraints and contacts may contradict each "
+            f"not solved in {found.iterations} iterations"
+        )
+        shut = [] if self.features.pairs else self._held_shut(x)
+        if shut:
+            raise StepError(
+                f"{where}: {', '.join(shut)} are closed and hold each other shut, without play: give them "
+                "some, or a constraint in their place",
+                k,
+                found.error,
+                "no convergence",
+            )
+        names, q = self.lagrangian.constraint_names, found.x[: self.nq]
+        if not np.isfinite(q).all():  # then about where velocities lead
+            q = x[: self.nq] + dt * np.concatenate([self.velocities(x), x[self.nq + self.nd :]])
+        if names and np.isfinite(q).all():
+            J = directions_within(self.lagrangian, q, NEAR, **self.parameters)
+            flat = dependent_constraints(J, names, f"{where}. Dh(q_k+1)", k, found.error, NEAR)
+            if flat is not None:
+                raise flat
+        raise StepError(
+            f"{where}; constraints and contacts may contradict each "
             "other, or dt is too large for this state: try a smaller dt, or a larger smoothing than "
             f"{self.smoothing:g}",
             k,
             found.error,
             "no convergence",
         )
+
+    @shared
+    def normals(self) -> Evaluator:
+        """(q, parameters) -> M (nd, nd), and slopes of the gaps (n, nd), but of polytopes that meet."""
+        q, theta = ca.SX.sym("q", self.nq), self.symbols.parameters
+        M, J, _ = mechanics(self, q, theta)
+        N = ca.vertcat(*(j[0, :] for j in J))
+        return Evaluator(ca.Function("normals", [q, theta], [ca.densify(M), ca.densify(N)], OPTIONS))
+
+    def slopes(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """`normals`, and Dh by the dynamic variables, in a state."""
+        q = x[: self.nq]
+        M, N = self.normals(q, self.theta)
+        return M, N, self.lagrangian.constraint_jacobian(q, **self.parameters)[:, : self.nd]
+
+    def _held_shut(self, x: np.ndarray) -> list[str]:
+        """Names of closed contacts that nothing opens."""
+        gaps = self.gaps(x)
+        closed = np.isfinite(gaps) & (gaps <= CLOSED)
+        if closed.sum() < 2:
+            return []
+        shut = closed & ~openable(*self.slopes(x), closed)
+        return [t.name for t, on in zip(self.touches.all, shut, strict=True) if on]
 
     @property
     def meetings(self) -> list[Touching]:
@@ -283,6 +334,10 @@ class ContactVI(SmoothedMap, TouchingMap):
         if self.bounces is not None:
             return self.bounces.first(self, steps, True)
         return super().first_with_times(steps)
+
+    def check_times(self) -> None:
+        if self.bounces is None:
+            super().check_times()
 
     def second(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
         if self.bounces is not None:

@@ -166,7 +166,7 @@ class ModeVI(TouchingMap):
     def holding(self, *held: str, sliding: str | Iterable[str] = ()) -> ModeVI:
         """The same mechanism in another mode, with the same options."""
         options = {**self._options, "held": held, "sliding": as_names(sliding)}
-        return type(self)(self.system, self.dt, **options).with_parameters(**self.parameters)
+        return type(self)(self.system, self.dt, **options).trying(**self.parameters)
 
     # -- equations --------------------------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ from vioc.checks import as_positive
 from vioc.compile.backend import Backend
 from vioc.dynamics.algebra import rotations as rot
 from vioc.dynamics.charts import Chart, charts
-from vioc.dynamics.consistency import check_holonomic, may_be_dependent
+from vioc.dynamics.consistency import CLOSED, DRIFT, check_holonomic, may_be_dependent
 from vioc.dynamics.description.system import System
 from vioc.dynamics.integrators.groups.galerkin import GalerkinStep
 from vioc.dynamics.integrators.groups.quantities import BODY, GroupQuantities
@@ -39,7 +39,6 @@ from vioc.maps.derivatives import Linearization, SecondOrder, Steps
 from vioc.maps.kernel import shared
 from vioc.maps.named import Symbols
 
-CLOSED = 1e-8  # how far from 0 the constraints of a start may be, relative to what they are made of
 MOST = 8  # stages
 
 
@@ -251,6 +250,7 @@ class GroupVI(GroupQuantities):
         return self.group.lagrangian.mass_scale[self.group.place]
 
     def rescued(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
+        self.check_beginnings(x[None], k)
         return self._stepping.rescued(self, x, u, k, t, dt)
 
     def check_beginnings(self, X: np.ndarray, k: int) -> None:
@@ -258,7 +258,8 @@ class GroupVI(GroupQuantities):
             return
         J = self._directions(X[:, : self.nq], self.theta)[0]
         for i in map(int, np.flatnonzero(may_be_dependent(J))):
-            error = dependent_constraints(J[i], self.multiplier_names, f"step {k + i}: Dh(q_k)", k + i, 0.0)
+            where = f"step {k + i}: Dh(q_k)"
+            error = dependent_constraints(J[i], self.multiplier_names, where, k + i, 0.0)
             if error is not None:
                 raise error
 
@@ -318,10 +319,11 @@ class GroupVI(GroupQuantities):
         h, Dh = self._constraint_numbers(q, self.theta)
         reach = np.ones(self.nd)  # of a turn, 1 rad
         reach[: self.nr] += np.abs(q[: self.nr])
-        sizes = np.abs(Dh) @ reach, np.full(self.nm, 1 + np.abs(v).max())
-        for values, what, size in ((h[:, 0], "h", sizes[0]), (Dh @ v, "dh/dt", sizes[1])):
-            worst = int(np.argmax(np.abs(values) - CLOSED * size))
-            if not np.abs(values[worst]) <= CLOSED * size[worst]:
+        sizes = np.abs(Dh) @ reach + self._directions(q, self.theta)[1][:, 0]
+        drift = CLOSED * (np.abs(Dh) @ np.abs(v)) + DRIFT * sizes / self.dt
+        for values, what, most in ((h[:, 0], "h", CLOSED * sizes), (Dh @ v, "dh/dt", drift)):
+            worst = int(np.argmax(np.abs(values) - most))
+            if not np.abs(values[worst]) <= most[worst]:
                 raise ConstraintError(
                     f"{self.system.name}: the start violates {self.multiplier_names[worst]}: {what} = "
                     f"{values[worst]:.3g}, expected 0; find one with vioc.consistent_configuration and "

@@ -25,7 +25,14 @@ from vioc.dynamics.integrators.chord import (
 )
 from vioc.dynamics.integrators.continuation import Context, Root, left_by, with_continuation
 from vioc.dynamics.integrators.groups.derivatives import GroupDerivatives
-from vioc.dynamics.integrators.newton import Equations, Iterate, Solution, solve_step
+from vioc.dynamics.integrators.newton import (
+    PASSING,
+    Equations,
+    Iterate,
+    Solution,
+    singular_ahead,
+    solve_step,
+)
 from vioc.dynamics.integrators.predictor import far
 from vioc.dynamics.lagrangian import OPTIONS
 from vioc.errors import StepError
@@ -155,7 +162,7 @@ class GroupStep:
         J0, J1 = self._constraint_slopes(x, guess, theta)
         factored = Saddle(D, J1, J0)
         factors = ca.vertcat(*factored.entries())
-        suspect = signs(factored, dt, self.f.mass_scale[group.place_of])
+        suspect = signs(factored, J0, dt, self.f.mass_scale[group.place_of])
         args = [x, guess, u, t, dt, theta]
         factorize = ca.Function("factorize", args, [guess / size, factors, suspect], OPTIONS)
 
@@ -299,7 +306,9 @@ class IncrementEquations(Equations):
 
     def failure(self, found: Solution, k: int, where: str) -> StepError | None:
         if not np.isnan(found.error):
-            return None
+            J = np.zeros((0, self.f.nd)) if found.share == 0 else self(found.w, found.share).matrix
+            J, names = J[self.f.nd :, : self.f.nd], self.f.multiplier_names
+            return singular_ahead(J, names, found, self.dt, k, where, PASSING)
         return StepError(
             f"{where}. The equations are not finite where the solver stopped: a potential or force is not a "
             "number there, or a body turns by half a turn in the step; use a smaller dt",

@@ -119,10 +119,13 @@ class Twin:
 
     @cached_property
     def directions(self) -> ca.Function:
-        """(q, parameters) -> Dh (nm, nd), where rows that are 0 but for rounding are 0."""
+        """(q, parameters) -> Dh (nm, nd), where rows that are 0 but for rounding are 0; what cancels in h
+        (nm,).
+        """
         lag, g, (q, *_, theta) = self.lagrangian, self.lagrangian.graph, self._symbols
-        J = ca.Function("raw", [g.q_vector, g.parameters], [lag.directions])(*self.at(q, theta))
-        return ca.Function("directions", [q, theta], [J[:, self.place]], OPTIONS)
+        raw = ca.Function("raw", [g.q_vector, g.parameters], [lag.directions, lag.sizes[:, 0]])
+        J, sizes = raw(*self.at(q, theta))
+        return ca.Function("directions", [q, theta], [J[:, self.place], ca.densify(sizes)], OPTIONS)
 
     @cached_property
     def velocity(self) -> ca.Function:

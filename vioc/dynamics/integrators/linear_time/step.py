@@ -20,7 +20,7 @@ from vioc.dynamics.algebra.articulated import ArticulatedInverse
 from vioc.dynamics.algebra.sparse_lu import Saddle, SparseLU, assembled, scalars
 from vioc.dynamics.algebra.vectors import part
 from vioc.dynamics.description.numbers import Parameter
-from vioc.dynamics.integrators.chord import contracting
+from vioc.dynamics.integrators.chord import contracting, independent
 from vioc.dynamics.integrators.linear_time.core import contraction
 from vioc.dynamics.integrators.linear_time.drnea import Bodies
 from vioc.dynamics.integrators.predictor import far, motion, predicted
@@ -155,7 +155,7 @@ class StepGraphs:
 
         start = factored(ca.vertcat(seed, rho))
         once = solver in ("chord", "riqn")
-        numbers = vec.column([*start.entries(), self._suspect(start, dt)] if once else [])
+        numbers = vec.column([*start.entries(), self._suspect(start, J0, dt)] if once else [])
         prepare = ca.Function("prepare", [seed, *context], [seed / size, numbers])
 
         y, memory, w = ca.SX.sym("y", nd), ca.SX.sym("memory"), ca.SX.sym("w", numbers.numel())
@@ -174,7 +174,7 @@ class StepGraphs:
         left = ca.norm_2(g)
         change, error = contracting(left, memory, f.tolerance, contraction(solver))
         error += left
-        error += w[-1] if once else self._suspect(saddle, dt)
+        error += w[-1] if once else self._suspect(saddle, J0, dt)
         z = ca.vertcat(y, memory)
         outputs = [ca.vertcat(g, change), x_next, ca.densify(multipliers), error]
         problem = ca.Function("problem", [z, *context, w], outputs, OPTIONS if nd <= SHORT else {})
@@ -206,11 +206,11 @@ class StepGraphs:
             "guess", args, [end + moved if name == "IG2" else end, far(moved, f.turning)], OPTIONS
         )
 
-    @staticmethod
-    def _suspect(saddle: Saddle, dt: Any) -> Any:
+    def _suspect(self, saddle: Saddle, J0: list[list[Any]], dt: Any) -> Any:
         """0, or infinity where a pivot has another sign than for short steps, where K is M(q_k)/dt.
 
-        A determinant may have passed zero there. Dh K^-1 Dh' is dt Dh M^-1 Dh' for short steps.
+        A determinant may have passed zero there. Dh K^-1 Dh' is dt Dh M^-1 Dh' for short steps. `J0` is
+        Dh(q_k).
         """
         K = saddle.D
         if isinstance(K, SparseLU):
@@ -220,7 +220,8 @@ class StepGraphs:
             inverses = [f[0] for f, joint in zip(factors, K.joints, strict=True) if joint.row is not None]
             signs = [dt * scale * vec.column(inverses)]
         if saddle.S is not None:
-            signs.append(saddle.S.pivots / dt)
+            masses = self.f.lagrangian.mass_scale
+            signs.append(independent(saddle.S.pivots / dt, J0, saddle.J, masses))
         each = ca.vertcat(*signs) > 0
         return ca.if_else(ca.sum1(each) == each.numel(), 0.0, ca.inf)
 

@@ -61,7 +61,8 @@ class BodyEnd(End):
         stack = E.on.stack
         self.newton = function("newton", [goal], matrix, stack([E.on.sum(r) for r in rhs]))
         self.expand = function("expand", [goal, dV], E.expanded(at, held, ys, goal, E.twists(dV)))
-        self.residuals = function("residuals", [goal], stack(left), stack(at.values), mismatch, products)
+        off = stack(E.off(at, arrival))
+        self.residuals = function("residuals", [goal], stack(left), off, mismatch, products)
         self.begin = function("begin", [speed, goal], E.begun(at, held, speed, goal))
         self.multipliers = function("multipliers", [], multipliers)
         self.gaps = function("gaps", [], stack(at.gaps))

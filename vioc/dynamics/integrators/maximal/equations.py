@@ -118,6 +118,15 @@ class Assembly:
         """`function(i)` of each body called on its parts of the arguments."""
         return [self.on.call(function(i), [*own, *more]) for i, own in enumerate(zip(*args, strict=True))]
 
+    def off(self, at: Balance, arrival: bool) -> list[Any]:
+        """g of each group as displacements, which joints have by themselves."""
+        found = []
+        for group, g, H in zip(self.graph.groups, at.values, at.H, strict=True):
+            function = group.rows.swept_off if arrival else group.rows.landed_off
+            radii = self.on.constant(self.graph.radii[list(group.bodies)])
+            found.append(g if group.joint else self.on.call(function, [g, *H, radii, self.dt])[0])
+        return found
+
     def twists(self, column: Any) -> list[Any]:
         """The parts (6,) of each body."""
         return self.on.split(column, [TWIST] * self.graph.n)

@@ -196,6 +196,19 @@ class StepGraph:
             scales += [mass] * 3 + [max((J[0] + J[4] + J[8]) / 3, mass * reach if light else 0.0) or mass] * 3
         return np.array(scales)
 
+    @property
+    def radii(self) -> np.ndarray:
+        """Radii of gyration of the bodies (n,), m."""
+        return np.sqrt(self.scales[3::6] / self.scales[::6])
+
+    def gradients(self, G: np.ndarray) -> np.ndarray:
+        """What values of constraints are divided by to be displacements (rows,), of their variations
+        (rows, 6 n): 1 of joints, else their length, as `Rows.landed_off` has it.
+        """
+        length = np.linalg.norm(G * np.sqrt(np.repeat(self.scales[::6], TWIST) / self.scales), axis=1)
+        joint = np.repeat([g.joint for g in self.groups], [g.rows.size for g in self.groups])
+        return np.where(joint | ~(length > 0), 1.0, length)
+
     def _holds_to_world(self, group: Group) -> bool:
         """Whether a loop's constraint ties bodies to the world: moving all of them together changes it."""
         if len(group.bodies) == 1:

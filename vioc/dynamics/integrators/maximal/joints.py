@@ -262,6 +262,24 @@ class Rows:
         return ca.Function("swept", [*held, *V, dt], [ca.densify(swept), *H], OPTIONS)
 
     @cached_property
+    def landed_off(self) -> ca.Function:
+        """(g, its slopes H by the twists.., radii of gyration, dt) -> g over its gradients: displacements."""
+        return self._off(self.landed)
+
+    @cached_property
+    def swept_off(self) -> ca.Function:
+        """The same of `swept`."""
+        return self._off(self.swept)
+
+    def _off(self, of: ca.Function) -> ca.Function:
+        g, dt, radii = ca.SX.sym("g", self.size), ca.SX.sym("dt"), ca.SX.sym("radii", self.bodies)
+        H = [ca.SX.sym("H", of.sparsity_out(i + 1)) for i in range(self.bodies)]
+        slopes = [ca.horzcat(h[:, :3], h[:, 3:] / r) for h, r in zip(H, ca.vertsplit(radii), strict=True)]
+        sizes = ca.sqrt(sum((ca.sum2(ca.densify(h) ** 2) for h in slopes), ca.SX(self.size, 1))) / ca.fabs(dt)
+        off = ca.densify(g / ca.if_else(sizes > 0, sizes, 1))
+        return ca.Function("off", [g, *H, radii, dt], [off], OPTIONS)
+
+    @cached_property
     def impulse(self) -> ca.Function:
         """(G' by each body.., multipliers) -> G' lambda by each body (6,)."""
         held = [ca.SX.sym("G", self.held.sparsity_out(i)) for i in range(self.bodies)]

@@ -23,9 +23,9 @@ STOP = 1e-7  # correction of V, relative to its size, that leaves rounding after
 def build_kernel(graph: StepGraph, nx: int, nu: int, tolerance: float) -> ca.Function:
     """(x, u, t, dt, parameters) -> (x_next, multipliers, error).
 
-    The error is the residual, of momenta as displacements and of constraints in their own units, relative to
-    the mechanism's size; infinite where corrections above the `tolerance` do not contract as a certified root
-    needs, or where a body that joints hold turns by more than `FAR` and their directions with it.
+    The error is the residual, of momenta and constraints as displacements, relative to the mechanism's size;
+    infinite where corrections above the `tolerance` do not contract as a certified root needs, or where a
+    body that joints hold turns by more than `FAR` and their directions with it.
     """
     n, size = graph.n, TWIST * graph.n
     x, u, t, dt = ca.MX.sym("x", nx), ca.MX.sym("u", nu), ca.MX.sym("t"), ca.MX.sym("dt")
@@ -104,4 +104,4 @@ def residual_norm(E: Assembly, at: Balance, held: Held, multipliers: ca.MX) -> c
     """2-norm of the balance of momenta as displacements, and of g; relative to the mechanism's size."""
     left = E.left(at, held, E.by_group(multipliers))
     scaled = E.dt * ca.vertcat(*left) / ca.DM(E.graph.scales)
-    return ca.norm_2(ca.vertcat(scaled, *at.values)) / _extent(held.Z)
+    return ca.norm_2(ca.vertcat(scaled, *E.off(at, bool(held.D)))) / _extent(held.Z)

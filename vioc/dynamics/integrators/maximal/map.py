@@ -332,7 +332,7 @@ class MaximalVI(SmoothedMap):
     def check_beginnings(self, X: np.ndarray, k: int) -> None:
         """Refuse to start where the constraints of a loop are dependent: multipliers would be arbitrary."""
         if self.system.constraints:  # joints of a tree are always independent
-            G = self.variations(X)
+            G = self.variations(X) / np.sqrt(self.graph.scales)
             for i in map(int, np.flatnonzero(may_be_dependent(G))):
                 where = f"step {k + i}: G(Z_k)"
                 error = dependent_constraints(G[i], self.graph.names, where, k + i, 0.0)

@@ -9,10 +9,13 @@ import numpy as np
 from vioc.dynamics.integrators.contact.interior import Problem
 from vioc.dynamics.integrators.maximal.space import TWIST
 from vioc.dynamics.integrators.newton import (
+    NEAR,
+    PASSING,
     Equations,
     Iterate,
     Solution,
     dependent_constraints,
+    singular_ahead,
     solve_step,
 )
 from vioc.errors import StepError
@@ -59,11 +62,15 @@ class Departure(Equations):
         names = self._f.multiplier_names
         error, matrix = float(found.error), iterate(self._problem(1.0), self.start).matrix
         if np.isfinite(matrix).all() and len(names):
-            G = matrix[: len(self.start), len(self.start) :].T
+            G = matrix[: len(self.start), len(self.start) :].T / self.weights
             dependent = dependent_constraints(G, names, f"{where}. G(Z_k)", k, error)
             if dependent is not None:
                 return dependent
-        return None
+        if not found.share or not names:
+            return None
+        J = iterate(self._problem(found.share), found.w).matrix[len(self.start) :, : len(self.start)]
+        J = J / self.weights
+        return singular_ahead(J, names, found, self.dt, k, where, PASSING)
 
 
 def iterate(problem: Problem, V: np.ndarray) -> Iterate:
@@ -96,12 +103,13 @@ def solve_free(f: MaximalVI, x: np.ndarray, u: np.ndarray, k: int, t: float, dt:
         except np.linalg.LinAlgError:
             there = np.full(len(at.residual), np.nan)
         left = iterate(problem, there[:n]).residual + at.matrix[:, n:] @ there[n:]
-        scales = np.concatenate([f.graph.scales / dt, np.ones(len(left) - n)])
+        scales = np.concatenate([f.graph.scales / dt, f.graph.gradients(at.matrix[n:, :n] / dt)])
         error = float(np.linalg.norm(left / scales)) / problem.extent
     if not error <= f.tolerance:
         where = f"step {k} (t = {t:.6g} s, dt = {dt:g} s) was not solved: scaled residual {error:.2g}"
-        G = at.matrix[:n, n:].T
-        if len(G) and (known := dependent_constraints(G, f.graph.names, f"{where}. G(Z_k+1)", k, error)):
+        G = at.matrix[:n, n:].T / np.sqrt(f.graph.scales)
+        known = dependent_constraints(G, f.graph.names, f"{where}. G(Z_k+1)", k, error, NEAR)
+        if known is not None:
             raise known
         text = f"{where}. Velocities at its end are not determined: try a smaller dt, or check the state"
         raise StepError(text, k, error, "no convergence")
@@ -117,10 +125,11 @@ def solve_contact(f: MaximalVI, x: np.ndarray, u: np.ndarray, k: int, t: float, 
         f"step {k} (t = {t:.6g} s, dt = {dt:g} s) with {len(f.graph.touches)} contacts and limits was not "
         f"solved: scaled residual {residual:.2g}"
     )
-    G = f.variations(x)
-    error = dependent_constraints(G, f.graph.names, f"{where}. G(Z_k)", k, residual) if len(G) else None
-    if error is not None:
-        raise error
+    G = f.variations(x) / np.sqrt(f.graph.scales)
+    if len(G):
+        error = dependent_constraints(G, f.graph.names, f"{where}. G(Z_k)", k, residual, NEAR)
+        if error is not None:
+            raise error
     turn = fastest(x[-len(f.graph.scales) :]) * dt
     fast = f"{FAST.format(turn)}: use a smaller dt"
     advice = (

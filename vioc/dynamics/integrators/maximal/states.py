@@ -12,7 +12,7 @@ from vioc.checks import near_misses
 from vioc.compile.evaluate import Evaluator
 from vioc.dynamics.algebra import rotations as rot
 from vioc.dynamics.algebra import vectors as vec
-from vioc.dynamics.consistency import constraint_rank
+from vioc.dynamics.consistency import CLOSED, DRIFT, constraint_rank
 from vioc.dynamics.finite import not_finite
 from vioc.dynamics.integrators.maximal.equations import Assembly
 from vioc.dynamics.integrators.maximal.space import POSE, TWIST
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from vioc.dynamics.integrators.maximal.map import MaximalVI
 
 START = ("legendre", "given")
-CONSISTENT = 1e-8  # largest constraint value of a start, relative to what cancels in it; and rate
 
 
 class States:
@@ -115,10 +114,11 @@ class States:
     def _check(self, Z: np.ndarray, V: np.ndarray) -> None:
         if not self.f.system.constraints:
             return
-        h, sizes, rate = (a[:, 0] for a in self._violation(Z, V, self.f.theta))
-        for values, most, what in ((h, sizes, "h(q)"), (rate, np.ones(len(h)), "Dh(q) v")):
-            worst = int(np.argmax(np.abs(values) - CONSISTENT * most))
-            if not abs(values[worst]) <= CONSISTENT * most[worst]:
+        h, sizes, rate, speeds = (a[:, 0] for a in self._violation(Z, V, self.f.theta))
+        drift = CLOSED * speeds + DRIFT * sizes / self.f.dt
+        for values, most, what in ((h, CLOSED * sizes, "h(q)"), (rate, drift, "Dh(q) v")):
+            worst = int(np.argmax(np.abs(values) - most))
+            if not abs(values[worst]) <= most[worst]:
                 name = self.f.system.constraint_names[worst]
                 raise ConstraintError(
                     f"{self.f.system.name}: {what} of {name} is {values[worst]:.3g} at the start, expected "
@@ -130,8 +130,8 @@ class States:
         g = self.f.graph.terms
         h = ca.vertcat(*g.constraint_values)
         rate = ca.jtimes(h, g.poses, g.pose_rates)
-        sizes = ca.fabs(ca.jacobian(h, g.poses)) @ ca.fabs(g.poses)
-        args, outputs = [g.poses, g.twists, g.parameters], [ca.densify(e) for e in (h, sizes, rate)]
+        sizes, speeds = (ca.fabs(ca.jacobian(h, g.poses)) @ ca.fabs(p) for p in (g.poses, g.pose_rates))
+        args, outputs = [g.poses, g.twists, g.parameters], [ca.densify(e) for e in (h, sizes, rate, speeds)]
         return Evaluator(ca.Function("violation", args, outputs, OPTIONS))
 
     def minimal(self, x: np.ndarray, near: Any) -> tuple[np.ndarray, np.ndarray]:

@@ -64,7 +64,7 @@ class BodyTape(Tape):
 
         self.begin("leave")
         at = E.at(V, base, held)
-        put("values", self.stack(at.values))
+        put("values", self.stack(E.off(at, arrival)))
         put("gaps", self.stack(at.gaps))
 
         self.begin("begin")
