@@ -15,13 +15,13 @@ from vioc.control.dmoc.curve import curve, first_step, quantities, unknowns
 from vioc.control.dmoc.homotopy import BUDGET, LOOSE, PATIENCE, WIDE, Stage, follow
 from vioc.control.dmoc.named import Raw
 from vioc.control.dmoc.phase import Phase
+from vioc.control.dmoc.scaling import scales
 from vioc.control.dmoc.separable import Block
 from vioc.control.dmoc.solution import Solution, solution
 from vioc.control.dmoc.solvers import SOLVERS, Found, Solver
 from vioc.control.dmoc.transcription import Transcription
 from vioc.control.problem.limits import Constraint
 from vioc.control.problem.result import HEADER, History, Log, Record, check_ending, finished
-from vioc.control.problem.sizes import power
 from vioc.control.problem.status import Status
 from vioc.errors import ModelError, OptimizationError
 from vioc.maps.protocol import OneStepMap
@@ -170,17 +170,17 @@ class Problem:
         wide = 0.0 if own is None else smoothing or (WIDE if known is None else own)
         w, p = np.clip(self._start(guess, t, wide), *limits), t.given_values(wide)
         self._check_finite(t, w, p)
+        sizes = scales(t, w, p)
         log = Log("dmoc", HEADER, monitor)
 
         def one(p: np.ndarray, w: np.ndarray, duals: Any, tolerance: float, count: int, more: Any) -> Found:
             warm = WARM if solver == "ipopt" and duals is not None else {}
-            priced = {"ipopt.obj_scaling_factor": 1 / _unit(t, w, p)} if solver == "ipopt" else {}
-            settings = {**warm, **priced, **translated(more, solver), **(options or {})}
+            settings = {**warm, **translated(more, solver), **(options or {})}
             key = (solver, t.form, tolerance, count, str(sorted(settings.items())))
             if key not in self._solvers:
                 self._solvers[key] = Solver(t, solver, tolerance, count, settings)
             mu, nu = (None, None) if duals is None else duals
-            return self._solvers[key](w, p, limits, mu, nu, log)
+            return self._solvers[key](w, p, limits, mu, nu, log, sizes.priced(t, w, p))
 
         def search(guess: Any, w: np.ndarray, known: Any) -> tuple[Found, float, list[Stage]]:
             """Contact from afar to the map's own, from a guess."""
@@ -418,15 +418,3 @@ def minimum_time(f: OneStepMap, weight: float = 1.0) -> Cost:
     >>> best = solve(f, minimum_time(f), steps=50, initial=x0, final=x1, duration=(0.5, 5), bounds=limits)
     """
     return Cost(f, ca.SX(weight), per_time=True)
-
-
-def _unit(t: Transcription, w: np.ndarray, p: np.ndarray) -> float:
-    """The unit of a small cost, the power of 1000 that leaves 1 to 1000 of its gradient at the guess.
-
-    IPOPT itself scales large ones, and those near 1 stay as they are.
-    """
-    cost, gradient = (np.abs(np.asarray(part)).max(initial=0.0) for part in t.program.grad_f(w, p))
-    size = max(float(cost), float(gradient))
-    if not size:
-        size = float(np.abs(np.asarray(t.program.hess_lag(w, p, 1.0, 0.0).nonzeros())).max(initial=0.0))
-    return power(size / 30) if power(size) < 1 else 1.0

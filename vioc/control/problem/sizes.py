@@ -110,9 +110,19 @@ class Sizes:
         return None if powers(self.map.unit(name)) is None else self.of(name)
 
     @property
+    def time(self) -> float:
+        """The unit of time, s."""
+        return self._time
+
+    @property
     def states(self) -> np.ndarray:
         """Of the errors of the state (ndx,)."""
         return np.array([self.of(name) for name in self.map.error_names])
+
+    @property
+    def of_states(self) -> np.ndarray:
+        """Of the state itself (nx,)."""
+        return np.array([self.of(name) for name in self.map.state_names])
 
     @property
     def inputs(self) -> np.ndarray:
