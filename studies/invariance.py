@@ -35,7 +35,7 @@ from vioc.control import optimize, quadratic
 
 SAME = 1e-8  # relative difference of optima
 SMALLEST = 1e-9  # of the cost of the start held: optima below are 0
-TIGHT = 1e-12  # tolerance of DMOC, whose barrier otherwise leaves more than SAME of the cost
+TIGHT = 1e-11  # tolerance of DMOC, whose barrier otherwise leaves more than SAME of the cost
 N, STEP = 20, 0.05
 TWO_UNITS, TWO_COSTS = 2, 2  # in quick form
 COSTS = 1e-9, 1e-6, 1e-3, 1e3, 1e6, 1e9

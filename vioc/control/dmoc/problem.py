@@ -15,7 +15,7 @@ from vioc.control.dmoc.curve import curve, first_step, quantities, unknowns
 from vioc.control.dmoc.homotopy import BUDGET, LOOSE, PATIENCE, WIDE, Stage, follow
 from vioc.control.dmoc.named import Raw
 from vioc.control.dmoc.phase import Phase
-from vioc.control.dmoc.scaling import scales
+from vioc.control.dmoc.scaling import Scales, scales
 from vioc.control.dmoc.separable import Block
 from vioc.control.dmoc.solution import Solution, solution
 from vioc.control.dmoc.solvers import SOLVERS, Found, Solver
@@ -51,6 +51,7 @@ WARM = {
 NEAR = {"ipopt.mu_init": 1e-3, "ipopt.bound_push": 1e-8, "ipopt.bound_frac": 1e-8}  # equations keep cones
 BETWEEN = {"ipopt.mu_init": 1e-4}
 OF_FATROP = ("mu_init", "bound_push", "bound_frac")
+ENDED = Status.CONVERGED, Status.ACCEPTABLE
 CENTERED = 1e-4  # of the smoothing, what equations of contacts may leave
 
 
@@ -173,7 +174,15 @@ class Problem:
         sizes = scales(t, w, p)
         log = Log("dmoc", HEADER, monitor)
 
-        def one(p: np.ndarray, w: np.ndarray, duals: Any, tolerance: float, count: int, more: Any) -> Found:
+        def one(
+            p: np.ndarray,
+            w: np.ndarray,
+            duals: Any,
+            tolerance: float,
+            count: int,
+            more: Any,
+            sizes: Scales = sizes,
+        ) -> Found:
             warm = WARM if solver == "ipopt" and duals is not None else {}
             settings = {**warm, **translated(more, solver), **(options or {})}
             key = (solver, t.form, tolerance, count, str(sorted(settings.items())))
@@ -205,6 +214,10 @@ class Problem:
         stages: list[Stage] = []
         if own is None:
             outcome, reached = one(p, w, known, tolerance, max_iterations, {}), wide
+            left, larger = max_iterations - outcome.iterations, sizes.grown(t, outcome.w)
+            if outcome.status in ENDED and larger and left > 0:
+                duals = outcome.mu, self._bounds_duals(t, outcome, p)
+                outcome = one(p, outcome.w, duals, tolerance, left, {}, larger).behind(outcome)
         else:
             outcome, reached, stages = search(guess, w, known)
             for again in (True, False):  # from where it ended, then from the guess that needs none

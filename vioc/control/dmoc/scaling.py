@@ -22,6 +22,7 @@ from vioc.names import INPUTS
 
 OF_QUANTITIES = "final ", "initial ", "periodic.", "joint.", "gap."  # before the name of what a row is of
 RATE, STEP = "rate.", "gap.step"
+GROWN = 1000.0  # of a size: an unknown so large where a search ends was not of that size
 
 
 class Scales(NamedTuple):
@@ -38,6 +39,16 @@ class Scales(NamedTuple):
     def back(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Unknowns and multipliers of rows of the scaled program as those of the program."""
         return x * self.unknowns, y * self.cost / self.rows
+
+    def grown(self, t: Transcription, w: np.ndarray) -> Scales | None:
+        """With larger sizes of what an end w is `GROWN` times as large as; None where nothing is."""
+        of_w = self.unknowns.copy()
+        for at in t.layouts:
+            for index in (*at.X.T, *at.U.T, *at.L.T, *at.V.T):
+                index = index[index >= 0]
+                ratio = float(np.abs(w[index] / of_w[index]).max(initial=0.0))
+                of_w[index] *= power(ratio) if ratio > GROWN else 1.0
+        return self._replace(unknowns=of_w) if (of_w != self.unknowns).any() else None
 
     def priced(self, t: Transcription, w: np.ndarray, p: np.ndarray) -> Scales:
         """With the size of the cost by its gradient at a guess."""

@@ -7,7 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import casadi as ca
@@ -66,6 +66,12 @@ class Found:
     iterations: int
     seconds: float
     stats: dict[str, Any] = field(repr=False)
+
+    def behind(self, first: Found) -> Found:
+        """This end of a solve begun where a `first` one ended, or that one's where this has none."""
+        best = self if self.status is Status.CONVERGED else first
+        own = self.iterations + first.iterations, self.seconds + first.seconds
+        return replace(best, iterations=own[0], seconds=own[1])
 
 
 class Watch(ca.Callback):

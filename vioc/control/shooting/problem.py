@@ -42,7 +42,7 @@ from vioc.maps.trajectory import Trajectory
 
 VIOLATED = 1e-6  # of the scale of a limit: from here on a sample is said to be outside
 FEW = 60  # iterations that are not divided among several searches
-FOLLOWED = 1e-5  # relative to 1 + |x|: how far a trajectory may be from the iterate that it follows
+FOLLOWED = 1e-5  # `Sizes.apart`: how far a trajectory may be from the iterate that it follows
 
 
 class Problem:
@@ -217,10 +217,10 @@ class Problem:
             best = min(tried, key=lambda t: t[0].error if np.isfinite(t[0].error) else np.inf)
             search, begun = tried[-1] if ended else best
             try:
-                result = self._outcome(search, log, begun)
+                result = self._outcome(search, log, begun, sizes)
             except KeyboardInterrupt as stop:  # what was found is kept
                 interrupt, search.status = stop, Status.INTERRUPTED
-                result = self._outcome(search, log, begun)
+                result = self._outcome(search, log, begun, sizes)
         return finished(result, interrupt, monitor, raise_on_failure)
 
     def _starts(self, stages: Stages, X, U, duals, iterations: int) -> Iterator[tuple]:
@@ -374,13 +374,13 @@ class Problem:
             search = Interior(level, held, np.zeros_like(U), duals)
             return search, f"{error}; the search began with the start held"
 
-    def _outcome(self, search: Interior, log: Log, begun: str) -> Result:
+    def _outcome(self, search: Interior, log: Log, begun: str, sizes: Sizes) -> Result:
         it = search.now
         curve, far = it.point.curve, 0.0
         if it.point.open:
             followed, far = search.stages.followed(curve.x, curve.u, search.gains), np.inf
             if followed is not None:
-                far = distance(curve, followed.curve)
+                far = sizes.apart(curve.x, followed.curve.x)
             if far > FOLLOWED:  # of an end on the way, what its inputs alone do may be nearer to it
                 rolled = search.stages.followed(curve.x, curve.u, np.zeros_like(search.gains))
                 followed = min((p for p in (followed, rolled) if p), key=lambda p: p.cost, default=None)
@@ -398,6 +398,7 @@ class Problem:
             error=search.error,
             scale=search.level.scale,
             rows=search.stages.rows,
+            sizes=sizes,
         )
 
     def _of_start(self, search: Interior) -> dict[str, np.ndarray]:
@@ -428,15 +429,17 @@ class Problem:
         error: float = np.nan,
         scale: float | None = None,
         rows: Rows | None = None,
+        sizes: Sizes | None = None,
     ) -> Result:
         """What a search of this problem came to.
 
-        `end` is the curve that it ended with, a trajectory that follows it, their `distance`, and gains.
+        `end` is the curve that it ended with, a trajectory that follows it, how far they are apart
+        (`Sizes.apart`), and gains.
         What is converged of an unstable motion may not be so of its rollout.
         """
         curve, run, far, gains = end
         rows = rows or self.rows
-        run, gap = open_loop(run.on_its_step())
+        run, gap, away = open_loop(run.on_its_step(), sizes)
         motion = self.unknowns.run(run)
         found = list(violations) or (rows.violations(run, VIOLATED) if len(rows) else [])
         found = [v._replace(t=float(motion.t[v.k])) for v in found]
@@ -445,7 +448,7 @@ class Problem:
         if note and status is Status.CONVERGED:
             status, said = Status.ACCEPTABLE, (note, *said)
         elif not note:
-            status, leaves = judged(status, run, gap)
+            status, leaves = judged(status, run, gap, away)
             said = leaves, *said
         cost = self.cost.value(motion) if cost is None else cost
         promise = "" if np.isnan(error) else f", error {error:.1e}"
@@ -475,8 +478,3 @@ def _from(cost: Cost, k0: int, steps: int) -> Cost:
     at = k0 + np.arange(steps + 1)
     rows = [r[np.minimum(at, len(r) - 1)] for r in cost.references]
     return cost.with_references(*rows) if rows else cost
-
-
-def distance(curve: Trajectory, run: Trajectory) -> float:
-    """The largest difference of states, relative to 1 + |x|."""
-    return float(np.abs(run.map.difference(curve.x, run.x)).max() / (1 + np.abs(curve.x).max()))
