@@ -425,7 +425,7 @@ def test_what_cannot_be_done_is_refused_by_name():
     refused("periodic: unknown name 'y'", periodic=["y"])
     refused("initial: unknown name 'y'", initial={"y": 1.0})
     refused("duration: method 'ddp' takes none.*'shooting', 'dmoc'", duration=(1, 2), method="ddp")
-    refused("parameters: method 'dmoc' takes none", parameters={"mass": (1, 2)}, method="dmoc")
+    refused("parameters: method 'ddp' takes none", parameters={"mass": (1, 2)}, method="ddp")
     refused(
         "cost: it is the duration, which is given.*make it free", cost=dmoc.minimum_time(f), method="shooting"
     )

@@ -19,6 +19,7 @@ from vioc.control.descent.projection import adjoint
 from vioc.control.descent.search import Search
 from vioc.control.problem.limits import bound_arrays, full_names, limit_scale
 from vioc.control.problem.result import HEADER, Log, Record, Result, check_ending, finished
+from vioc.control.problem.sizes import Sizes
 from vioc.control.problem.status import Status
 from vioc.errors import OptimizationError, StepError, trying
 from vioc.maps.given import trajectory_of
@@ -127,10 +128,10 @@ def _at_bounds(cost: Cost, result: Result, box: Box) -> Result:
     """With the margin, and multipliers of bounds: minus the derivative of the cost by inputs at them."""
     run, (low, high) = result.trajectory, box
     f, bounded = run.map, np.flatnonzero((np.isfinite(low) | np.isfinite(high)).any(axis=0)).tolist()
-    room = [np.inf]
+    room, sizes = [np.inf], Sizes.along(run).inputs
     for i in bounded:
         distance = np.minimum(run.u - low, high - run.u)[low[:, i] < high[:, i], i]
-        room += (distance / limit_scale(low[:, i], high[:, i])).tolist()
+        room += (distance / limit_scale(low[:, i], high[:, i], float(sizes[i]))).tolist()
     result = replace(result, margin=min(room))
     try:
         lin = f.linearize_trajectory(run)

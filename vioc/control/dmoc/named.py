@@ -13,6 +13,7 @@ from vioc.errors import ModelError
 from vioc.names import meaning
 
 if TYPE_CHECKING:
+    from vioc.control.dmoc.scaling import Scales
     from vioc.control.dmoc.transcription import Transcription
 
 
@@ -43,6 +44,7 @@ class Raw(NamedTuple):
     p: np.ndarray
     lower: np.ndarray
     upper: np.ndarray
+    scales: Scales
 
 
 def duals(raw: Raw, i: int, gone: np.ndarray) -> Duals:
@@ -91,17 +93,20 @@ def defect(t: Transcription, i: int, g: np.ndarray) -> float:
 
 
 def violations(raw: Raw, g: np.ndarray, times: list[np.ndarray], tolerance: float = 1e-6) -> list[Violation]:
-    """Everything outside of its limits by more than `tolerance` of 1 + |limit|, the worst first."""
+    """Everything outside of its limits, the worst first, by more than `tolerance` of 1 + |limit| in units of its
+    size.
+    """
     t, w, lower, upper = raw.transcription, raw.w, raw.lower, raw.upper
-    found = []
+    found, amounts = list[Violation](), list[float]()
 
-    def collect(names, phase, samples, values, lower, upper):
+    def collect(names, phase, samples, values, lower, upper, sizes):
         with np.errstate(invalid="ignore"):
             amount = np.maximum(lower - values, values - upper)
-            size = 1 + np.minimum(*(np.where(np.isfinite(b), np.abs(b), np.inf) for b in (lower, upper)))
-        size = np.where(np.isfinite(size), size, 1.0)
+            size = np.minimum(*(np.where(np.isfinite(b), np.abs(b), np.inf) for b in (lower, upper)))
+        size = sizes + np.where(np.isfinite(size), size, 0.0)
         for k, j in np.argwhere(~(amount <= tolerance * size)):
             sample = int(samples[k])
+            amounts.append(float(amount[k, j] / size[k, j]))
             found.append(
                 Violation(
                     names[j],
@@ -114,12 +119,14 @@ def violations(raw: Raw, g: np.ndarray, times: list[np.ndarray], tolerance: floa
 
     for b, block in enumerate(t.program.blocks):
         if block.rows:
-            values = g[t.program.rows_of(b)]
-            collect(block.names, block.phase, block.samples, values, block.lower, block.upper)
+            at = t.program.rows_of(b)
+            limits = block.lower, block.upper, raw.scales.rows[at]
+            collect(block.names, block.phase, block.samples, g[at], *limits)
     for i in range(len(t.phases)):
         for names, index, _ in t.unknowns_of(i):
             low, high = (
                 np.where(index >= 0, side[index], s) for side, s in ((lower, -np.inf), (upper, np.inf))
             )
-            collect(names, i, np.arange(len(index)), w[index], low, high)
-    return sorted(found, key=lambda v: -v.amount if np.isfinite(v.amount) else -np.inf)
+            collect(names, i, np.arange(len(index)), w[index], low, high, raw.scales.unknowns[index])
+    worst = np.argsort([-a if np.isfinite(a) else -np.inf for a in amounts], kind="stable")
+    return [found[i] for i in worst]

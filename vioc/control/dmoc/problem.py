@@ -225,7 +225,7 @@ class Problem:
                     break
                 other = None
                 if again:
-                    raw = Raw(t, outcome.w, outcome.mu, np.zeros_like(outcome.w), p, *limits)
+                    raw = Raw(t, outcome.w, outcome.mu, np.zeros_like(outcome.w), p, *limits, sizes)
                     ended = solution(self, raw, outcome, History.of(log.records), stages)
                     other = [part.trajectory for part in ended.phases]
                 retried = search(other, np.clip(self._start(other, t, wide), *limits), None)
@@ -234,7 +234,7 @@ class Problem:
                     outcome, reached = retried[:2]
             outcome = replace(outcome, iterations=sum(s.iterations for s in stages))
             p = t.given_values(reached)
-        raw = Raw(t, outcome.w, outcome.mu, self._bounds_duals(t, outcome, p), p, *limits)
+        raw = Raw(t, outcome.w, outcome.mu, self._bounds_duals(t, outcome, p), p, *limits, sizes)
         found = solution(self, raw, outcome, History.of(log.records), stages)
         return finished(found, None, monitor, raise_on_failure)
 

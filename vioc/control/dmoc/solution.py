@@ -18,6 +18,7 @@ from vioc.control.dmoc.sensitivity import Sensitivity, sensitivity
 from vioc.control.dmoc.standing import too_close
 from vioc.control.problem.limits import Violation
 from vioc.control.problem.result import OPEN_LOOP, History, Outcome, off_branch
+from vioc.control.problem.sizes import Sizes
 from vioc.control.problem.status import Status, verdict
 from vioc.control.regulators.lqr import Regulator, dlqr
 from vioc.errors import OptimizationError, StepError
@@ -32,8 +33,8 @@ if TYPE_CHECKING:
     from vioc.control.dmoc.solvers import Found
 
 
-MEET = 1e-6  # relative to 1 + |x|: phases that end and begin nearer than this are one motion
-SAME = 1e-7  # relative to 1 + |x|: steps that end so near each other are one root, to IPOPT's tolerance
+MEET = 1e-6  # `Sizes.apart`: phases that end and begin nearer than this are one motion
+SAME = 1e-7  # `Sizes.apart`: steps that end so near each other are one root, to IPOPT's tolerance
 
 
 class Rollout(NamedTuple):
@@ -189,7 +190,7 @@ class Solution(_Motion, Outcome):
         """
         run = self._motion(phase)
         again = run.map.rollout(run.x[0], run.u, k0=run.k0, dt=run.step_lengths, warn=False)
-        feedback = _gap(run, again) > OPEN_LOOP * (1 + np.abs(run.x).max())
+        feedback = Sizes.along(run).apart(run.x, again.x) > OPEN_LOOP
         if feedback:
             try:
                 regulator = self.stabilize(1.0, 1.0, phase=phase)
@@ -286,7 +287,7 @@ class Solution(_Motion, Outcome):
                 "sensitivity: a solution that was pickled has left its program behind; solve again"
             )
         r = self.raw
-        return sensitivity(r.transcription, r.w, r.mu, r.nu, r.p, (r.lower, r.upper))
+        return sensitivity(r.transcription, r.w, r.mu, r.nu, r.p, (r.lower, r.upper), r.scales)
 
     def __reduce__(self):
         """Trajectories and multipliers travel; the program and its compiled functions do not."""
@@ -367,8 +368,8 @@ def joined(jumps: Sequence[Any], runs: list[Trajectory]) -> tuple[Trajectory | N
         f, end = whole[-1].map, whole[-1].x[-1]
         leaps.append(leap(f, jump))
         after = end if leaps[-1] is None else np.asarray(leaps[-1](end, f.theta)).ravel()
-        off = np.abs(f.difference(after, run.x[0]))
-        if not off.max(initial=0.0) <= MEET * (1 + np.abs(after).max(initial=0.0)):
+        off, sizes = np.abs(f.difference(after, run.x[0])), Sizes.along(whole[-1])
+        if not sizes.apart(after[None], run.x[:1]) <= MEET:
             name = f.error_names[int(off.argmax())]
             return None, f"phase {i} begins {off.max():.2g} off where phase {i - 1} ends, in {name}, {ask}"
         whole.append(replace(run, x=np.vstack([after, run.x[1:]])))
