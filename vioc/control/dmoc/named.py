@@ -93,8 +93,8 @@ def defect(t: Transcription, i: int, g: np.ndarray) -> float:
 
 
 def violations(raw: Raw, g: np.ndarray, times: list[np.ndarray], tolerance: float = 1e-6) -> list[Violation]:
-    """Everything outside of its limits, the worst first, by more than `tolerance` of 1 + |limit| in units of its
-    size.
+    """Everything outside of its limits, the worst first: by more than `tolerance` of 1 + |limit|, in units of
+    its size.
     """
     t, w, lower, upper = raw.transcription, raw.w, raw.lower, raw.upper
     found, amounts = list[Violation](), list[float]()

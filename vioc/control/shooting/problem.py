@@ -235,16 +235,16 @@ class Problem:
         yield SOFTNESS[0], (X, U, duals), ""
         if iterations < FEW:
             return
-        if self._held(X, U) and (end := self._end()) is not None:
-            line = self.unknowns.joined(
-                straight_line(X[0, : self.map.nx], end, self.steps, self.map), X[0, self.map.nx :]
-            )
-            yield SOFTNESS[0], (line, U, None), "begun from a line between the ends"
         rolled = X
         with contextlib.suppress(StepError), trying():
             rolled = stages.map.rollout(X[0], U, k0=self.k0, dt=stages.lengths, warn=False).x
         if not np.array_equal(rolled, X):  # outside of the block: the search is no trial of this one
             yield SOFTNESS[0], (rolled, U, None), "begun from the rollout of its inputs"
+        if self._held(X, U) and (end := self._end()) is not None:
+            line = self.unknowns.joined(
+                straight_line(X[0, : self.map.nx], end, self.steps, self.map), X[0, self.map.nx :]
+            )
+            yield SOFTNESS[0], (line, U, None), "begun from a line between the ends"
         if not contact:
             yield from self._from_equations(stages, X, U, iterations)
         for soft in SOFTNESS[1:]:
@@ -377,7 +377,7 @@ class Problem:
     def _outcome(self, search: Interior, log: Log, begun: str, sizes: Sizes) -> Result:
         it = search.now
         curve, far = it.point.curve, 0.0
-        if it.point.open:
+        if not it.point.followed:
             followed, far = search.stages.followed(curve.x, curve.u, search.gains), np.inf
             if followed is not None:
                 far = sizes.apart(curve.x, followed.curve.x)

@@ -16,6 +16,8 @@ from vioc.maps.derivatives import Linearization, Steps
 from vioc.maps.protocol import OneStepMap
 from vioc.maps.trajectory import Trajectory
 
+CLOSED = 1e-12  # in units of states: gaps of what another backend, or another process, rolled out
+
 
 @dataclass(frozen=True)
 class Point:
@@ -42,8 +44,13 @@ class Point:
 
     @cached_property
     def open(self) -> bool:
-        """Whether there is a gap: the curve is no trajectory."""
-        return bool(self.gaps.any())
+        """Whether there is a gap, more than rounding by which backends differ: the curve is no trajectory."""
+        return bool(np.abs(self.gaps).max(initial=0.0) > CLOSED)
+
+    @property
+    def followed(self) -> bool:
+        """Whether the curve is a trajectory to the bit."""
+        return not self.gaps.any()
 
 
 @dataclass(frozen=True)
