@@ -206,12 +206,12 @@ def _size(phase: Phase, sizes: Sizes, name: str) -> float | None:
 
 
 def _price(program: Program, w: np.ndarray, p: np.ndarray, of_w: np.ndarray) -> float:
-    """The unit of the cost: the power of 1000 that leaves 1 to 1000 of its gradient at the guess, or of its
-    curvature where that vanishes. IPOPT itself scales large gradients.
+    """The unit of the cost: the power of 1000 that leaves 1 to 1000 of its gradient at the guess, or of what
+    unknowns of their size cost where that vanishes.
     """
     cost, slope = (np.asarray(part).ravel() for part in program.grad_f(w, p))
     size = max(float(np.abs(cost).max()), float(np.abs(of_w * slope).max(initial=0.0)))
     if not size:
-        H = program.hess_lag(w, p, 1.0, 0.0).sparse()
-        size = float(abs(sp.diags(of_w) @ H @ sp.diags(of_w)).max()) if H.nnz else 0.0
+        bend = program.hess_lag(w, p, 1.0, 0.0).sparse().diagonal()
+        size = 0.5 * float(np.abs(bend) @ of_w**2)
     return power(size / 30)
