@@ -263,9 +263,7 @@ def test_rates_limit_the_inputs():
     assert rates.min() == pytest.approx(low, abs=1e-5)
     assert rates.max() <= high + 1e-6
     assert best.cost > free.cost
-    duals, met = best.duals["rate.torque"], rates < low + 1e-5
-    assert (duals[met] < 0).all() and duals.min() < -1e-4
-    assert np.abs(duals * (rates - low))[~met & (rates < high - 1e-3)].max() < 1e-8  # the solver's tolerance
+    assert (best.duals["rate.torque"][rates < low + 1e-5] < -1e-4).all()
 
 
 # -- closed loops, strings, prescribed motion -----------------------------------------------------
