@@ -185,9 +185,10 @@ def _of_rows(
     for rows, size in sized:
         if size is not None:
             of_g[rows], told[rows] = size, 1 / size
+    slopes = (sp.diags(told) @ J).max(axis=0).toarray().ravel() if len(told) else np.zeros(len(of_w))
     for index in (*at.L.T, *at.V.T):
         index = index[index >= 0]
-        largest = float((sp.diags(told) @ J[:, index]).max()) if len(index) else 0.0
+        largest = float(slopes[index].max(initial=0.0))
         of_w[index] = power(1 / largest) if largest > 0 else 1.0
     reach = J @ of_w
     for rows, size in sized:
