@@ -47,6 +47,8 @@ class Interior:
         The guess; X[0] stays but along the free directions of the start.
     duals : (rows,), optional
         Estimates of the rows' multipliers, from a search with the level's scale.
+    rolled : bool
+        Whether a guess whose gaps are rounding is a trajectory.
 
     Raises
     ------
@@ -54,11 +56,19 @@ class Interior:
         Where the guess has no steps or no finite cost.
     """
 
-    def __init__(self, level: Level, X: np.ndarray, U: np.ndarray, duals: np.ndarray | None = None):
+    def __init__(
+        self,
+        level: Level,
+        X: np.ndarray,
+        U: np.ndarray,
+        duals: np.ndarray | None = None,
+        rolled: bool = False,
+    ):
         self.level, self.stages, self.warm = level, level.stages, duals is not None
         point = self.stages.at(X, U)
         if point is None:
             raise OptimizationError(f"the guess has no steps: {self.stages.trouble}")
+        point = point.closed() if rolled else point
         self.newton = newton_of(level)
         self.search = LineSearch(level, self.newton)
         s = level.inside(point.rows)

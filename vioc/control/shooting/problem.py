@@ -201,7 +201,8 @@ class Problem:
                     left = max_iterations - log.steps
                     if tried and left <= 0:
                         break
-                    search, held = self._begun(first_level(stages, tolerance, soft, scale), *start)
+                    level = first_level(stages, tolerance, soft, scale)
+                    search, held = self._begun(level, start, rolled=not said)
                     rows.check_start(search.now.point.curve)
                     tried.append((search, held or said))
                     last = only or max_iterations < FEW or soft == SOFTNESS[-1]
@@ -363,10 +364,11 @@ class Problem:
         X[0] = first
         return X, np.array(U, float), constants
 
-    def _begun(self, level: Level, X, U, duals) -> tuple[Interior, str]:
+    def _begun(self, level: Level, start: tuple, rolled: bool) -> tuple[Interior, str]:
         """The search, from the start held where the guess has no steps."""
+        X, U, duals = start
         try:
-            return Interior(level, X, U, duals), ""
+            return Interior(level, X, U, duals, rolled), ""
         except OptimizationError as error:
             held = np.tile(X[0], (len(X), 1))
             if np.array_equal(held, X) and not U.any():
@@ -377,7 +379,7 @@ class Problem:
     def _outcome(self, search: Interior, log: Log, begun: str, sizes: Sizes) -> Result:
         it = search.now
         curve, far = it.point.curve, 0.0
-        if not it.point.followed:
+        if it.point.open:
             followed, far = search.stages.followed(curve.x, curve.u, search.gains), np.inf
             if followed is not None:
                 far = sizes.apart(curve.x, followed.curve.x)

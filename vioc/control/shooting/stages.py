@@ -16,7 +16,7 @@ from vioc.maps.derivatives import Linearization, Steps
 from vioc.maps.protocol import OneStepMap
 from vioc.maps.trajectory import Trajectory
 
-CLOSED = 1e-12  # in units of states: gaps of what another backend, or another process, rolled out
+ROUNDING = 1e-12  # in units of states: by which steps of two backends differ at most
 
 
 @dataclass(frozen=True)
@@ -44,13 +44,13 @@ class Point:
 
     @cached_property
     def open(self) -> bool:
-        """Whether there is a gap, more than rounding by which backends differ: the curve is no trajectory."""
-        return bool(np.abs(self.gaps).max(initial=0.0) > CLOSED)
+        """Whether there is a gap: the curve is no trajectory."""
+        return bool(self.gaps.any())
 
-    @property
-    def followed(self) -> bool:
-        """Whether the curve is a trajectory to the bit."""
-        return not self.gaps.any()
+    def closed(self) -> Point:
+        """Without gaps where they are `ROUNDING`: of what another backend, or another process, rolled out."""
+        small = np.abs(self.gaps).max(initial=0.0) <= ROUNDING
+        return replace(self, gaps=np.zeros_like(self.gaps)) if small and self.open else self
 
 
 @dataclass(frozen=True)
