@@ -89,9 +89,12 @@ def test_the_step_solves_the_optimality_conditions():
     grid = Grid.of(f, cost, N).backward()
     _, gradient, hessian, _ = cost.end(X[-1], grid.parameters, cost.reference_rows(N)[N])
     point, shift = [X, U, lam, duals], 3.0
-    assert programs.newton(point, grid, [hessian, gradient], np.array([1.0, 0.0])) is None  # it is not convex
+    none, knobs = np.zeros(f.nx + f.nu), np.full(f.nx + f.nu, shift)
+    assert (
+        programs.newton(point, grid, [hessian, gradient], np.array([1.0, *none])) is None
+    )  # it is not convex
     last = [hessian + shift * np.eye(f.nx), gradient]
-    found = programs.newton(point, grid, last, np.array([1.0, shift]))
+    found = programs.newton(point, grid, last, np.array([1.0, *knobs]))
     (dX, dU, dlam, new_duals), gains, slope = found
     expected = newton_step_of_the_whole_problem(f, cost, X, U, lam, duals, shift)
     for mine, theirs in zip((dX[1:], dU, dlam, new_duals), expected, strict=True):

@@ -477,3 +477,45 @@ def test_the_margin_of_dmoc_is_that_of_shooting():
     mine = optimize(f, cost, x0=[1.0, 0.0], steps=N, bounds=bounds)
     plan = dmoc.solve(f, cost, steps=N, initial=[1.0, 0.0], bounds=bounds)
     assert 0.1 < mine.margin < 1 and plan.margin == pytest.approx(mine.margin, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        {"parameters": {"load": (0.05, None)}},
+        {
+            "parameters": {"load": (0.05, 0.2), "length": (-0.8, -0.3)},
+            "final": {"x": 0.0, "v.x": 0.0},
+            "bounds": {"v.x": 0.5},
+        },
+        {"parameters": {"load": (0.05, 0.2)}, "final": {"x": 0.0}, "duration": (0.5, 2.0)},
+        {"parameters": {"load": (0.05, 0.2)}, "initial": {"x": 0.3}, "periodic": ["x", "p.x"]},
+    ],
+)
+def test_parameters_are_chosen_by_shooting_and_by_dmoc_alike(task):
+    """Optima, parameters and multipliers agree to the barrier that each leaves of its limits."""
+    pole = vioc.ry("a")[vioc.tz(vioc.P("length", -0.5), mass=vioc.P("load", 0.3))]
+    system = vioc.System(vioc.tx("x", mass=1.0)[pole], vioc.Gravity(0, 0, -9.81), vioc.JointForce("x", "u"))
+    f = vioc.MidpointVI(system, 0.05)
+    cost = quadratic(f, Q={"x": 1}, R=0.1, Qf={"x": 20, "a": 20})
+    how = dict(x0=f.initial_state(x=0.3, a=0.4), steps=20, **task)
+    one = optimize(f, cost, method="shooting", **how)
+    other = optimize(f, cost, method="dmoc", tolerance=1e-10, **how)
+    assert other.cost == pytest.approx(one.cost, rel=1e-7, abs=1e-9)
+    assert other.duration == pytest.approx(one.duration, rel=1e-5)
+    for name in task["parameters"]:
+        assert other.map.parameters[name] == pytest.approx(one.map.parameters[name], abs=1e-5)
+        where = f"param.{name}"
+        np.testing.assert_allclose(other.multipliers[where], one.multipliers[where], atol=1e-5)
+    assert other["x"].shape == (21,) and other.gains.shape == (20, f.nu, f.nx)
+
+
+def test_what_dmoc_chose_is_where_it_begins_again():
+    pole = vioc.ry("a")[vioc.tz(-0.5, mass=vioc.P("load", 0.3))]
+    system = vioc.System(vioc.tx("x", mass=1.0)[pole], vioc.Gravity(0, 0, -9.81), vioc.JointForce("x", "u"))
+    f = vioc.MidpointVI(system, 0.05)
+    how = dict(method="dmoc", parameters={"load": (0.05, None)}, x0=f.initial_state(x=0.3, a=0.4))
+    cost = quadratic(f, R=0.1, Qf={"x": 20, "a": 20})
+    first = optimize(f, cost, steps=20, **how)
+    again = optimize(f, cost, first, **how)
+    assert again.cost == pytest.approx(first.cost, rel=1e-7) and again.iterations <= first.iterations

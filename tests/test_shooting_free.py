@@ -427,7 +427,7 @@ def test_what_cannot_be_done_is_refused_by_name():
     refused(
         "duration: method 'projection' takes none.*'shooting', 'dmoc'", duration=(1, 2), method="projection"
     )
-    refused("parameters: method 'dmoc' takes none", parameters={"mass": (1, 2)}, method="dmoc")
+    refused("parameters: method 'projection' takes none", parameters={"mass": (1, 2)}, method="projection")
     refused(
         "cost: it is the duration, which is given.*make it free", cost=dmoc.minimum_time(f), method="shooting"
     )

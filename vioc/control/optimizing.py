@@ -21,28 +21,35 @@ from vioc.control.descent.symbolic.programs import StagePrograms
 from vioc.control.descent.symbolic.stage import SMALL
 from vioc.control.dmoc.problem import solve
 from vioc.control.dmoc.solution import SAME
-from vioc.control.problem.limits import Constraint
+from vioc.control.problem.limits import Constraint, as_constraints
 from vioc.control.problem.result import Record, Result, finished, off_branch
+from vioc.control.problem.sizes import Sizes
 from vioc.control.problem.status import Status
-from vioc.control.shooting.problem import Problem, distance
+from vioc.control.regulators.lqr import dlqr
+from vioc.control.shooting.problem import Problem
+from vioc.control.shooting.unknowns import Unknowns
 from vioc.errors import OptimizationError, StepError, trying
+from vioc.maps.extended import PARAMETER, ExtendedMap
 from vioc.maps.given import trajectory_of
 from vioc.maps.protocol import OneStepMap
 from vioc.maps.steps import check_clock
 from vioc.maps.trajectory import Trajectory
 
 LIMITS = {"bounds", "constraints", "final"}
-FREE = {
-    "initial",
-    "duration",
-    "periodic",
-}  # with `parameters`, what a problem may leave open beside the motion
+FREE = {"initial", "duration", "periodic"}  # with `parameters`, what may be open beside the motion
 TAKES = {  # what a method knows beside the map, the cost, a guess, x0, steps and how to end
     "shooting": {*LIMITS, *FREE, "parameters", "dt", "multipliers"},
     "projection": {"dt", "direction", "warmup", "projection", "armijo"},
-    "dmoc": {*LIMITS, *FREE, "dt", "rates", "quadrature", "solver", "form", "options", "smoothing"},
+    "dmoc": {
+        *LIMITS,
+        *FREE,
+        *("parameters", "dt", "rates", "quadrature", "solver", "form", "options", "smoothing"),
+    },
 }
-OPTIONS = {"direction", "warmup", "projection", "armijo"} | TAKES["dmoc"] - LIMITS - FREE - {"dt"}
+OPTIONS = {"direction", "warmup", "projection", "armijo"} | TAKES["dmoc"] - LIMITS - FREE - {
+    "parameters",
+    "dt",
+}
 
 
 def optimize(
@@ -233,17 +240,24 @@ def _by_dmoc(stated: Problem, x0: Any, guess: Any, options: dict[str, Any]) -> R
     start: dict[str, Any] = dict(steps=len(h), k0=stated.k0)
     options = {"initial": first, **options}
     options.pop("dt", None)
-    found = solve(stated.map, stated.cost, samples, **start, **options, raise_on_failure=False)
+    f, priced, extended = stated.map, stated.cost, None
+    if "parameters" in options:
+        extended, priced, samples, options = _with_parameters(stated, first, samples, options)
+        f = extended
+    found = solve(f, priced, samples, **start, **options, raise_on_failure=False)
     curve, far = found.trajectory, np.inf
+    curve = extended.inner_trajectory(curve) if extended else curve
     run, gains = curve, np.zeros((len(h), stated.map.nu, stated.map.ndx))
     with contextlib.suppress(StepError, OptimizationError), trying():
-        gains = found.stabilize(1.0, 1.0).K
+        gains = dlqr(curve.map, curve, 1.0, 1.0).K
         run = curve.map.track(curve.x[0], curve.x, curve.u, gains, k0=curve.k0)
-        far = distance(curve, run)
+        far = Sizes.along(curve).apart(curve.x, run.x)
     duals = stated.rows.multipliers(stated.rows.from_multipliers(found.multipliers))
     told = tuple(f"initial {n}" for n in stated.unknowns.told)
     own = "rate.", "periodic.", "duration"
     duals |= {n: v for n, v in found.multipliers.items() if n.startswith(own) or n in told}
+    free = f"initial {PARAMETER}"
+    duals |= {n.removeprefix("initial "): v for n, v in found.multipliers.items() if n.startswith(free)}
     cost = found.cost if "quadrature" in options else None
     end = curve, run, far, gains
     wrong = off_branch(curve, SAME) if found.status is Status.ACCEPTABLE else ""
@@ -254,6 +268,31 @@ def _by_dmoc(stated: Problem, x0: Any, guess: Any, options: dict[str, Any]) -> R
     phases = (replace(part, phase=plan.phase, defect=plan.defect),)
     more = {name: getattr(found, name) for name in ("stated", "raw", "stats", "stages")}
     return replace(result, phases=phases, **more)
+
+
+def _with_parameters(
+    stated: Problem, first: np.ndarray, samples: Any, options: dict[str, Any]
+) -> tuple[ExtendedMap, Cost, Any, dict[str, Any]]:
+    """The map, cost, guess and options of a stated problem whose free parameters are states."""
+    f, n, options = stated.map, stated.steps, dict(options)
+    u = Unknowns(f, n, None, None, options.pop("parameters"), None, None)
+    assert isinstance(u.map, ExtendedMap)
+    run = samples if isinstance(samples, Trajectory) else None
+    constants = u.constants(run, first)
+    if run is not None:
+        samples = u.map.outer_trajectory(run, constants, run.t)
+    else:
+        samples = u.joined(samples[0], constants), samples[1]
+    known = options["initial"]
+    known = known if isinstance(known, Mapping) else dict(zip(f.state_names, known, strict=True))
+    limits = {PARAMETER + name: (low[0], high[0]) for name, (low, high) in u.parameters.items()}
+    options["initial"] = {**known, **limits}
+    if options.get("periodic") is True:
+        options["periodic"] = f.state_names
+    if "constraints" in options:
+        each = as_constraints(options["constraints"])
+        options["constraints"] = [replace(c, expression=u.map.expression(c.expression)) for c in each]
+    return u.map, u.cost(stated.cost), samples, options
 
 
 def _chosen(f: OneStepMap, cost: Cost, method: str, given: dict[str, Any]) -> str:

@@ -12,13 +12,14 @@ import numpy as np
 from vioc.checks import check_rows
 from vioc.control.descent.local_model import Weights
 from vioc.control.descent.projection import project, projection_gains
+from vioc.control.problem.sizes import Sizes
 from vioc.errors import OptimizationError, StepError, trying
 from vioc.maps.given import trajectory_of
 from vioc.maps.protocol import OneStepMap
 from vioc.maps.steps import same_steps
 from vioc.maps.trajectory import Trajectory
 
-FAR = 10.0  # relative to 1 + |x|: a trajectory this far from its guess does not follow it
+FAR = 10.0  # relative to 1 + |x| in units of sizes: a trajectory this far from its guess does not follow it
 
 
 def on_steps(f: OneStepMap, guess: Any, steps: int | None, dt: Any) -> Any:
@@ -90,9 +91,9 @@ def far_away(f: OneStepMap, guess: Any, run: Trajectory) -> str:
     if not isinstance(guess, tuple):
         return ""
     X = guess_curve(f, guess)[0]
-    away = np.abs(f.difference(X, run.x)).max(axis=0)
-    worst = int(np.argmax(away))
-    if away[worst] <= FAR * (1 + np.abs(X).max()):
+    away, sizes = np.abs(f.difference(X, run.x)).max(axis=0), Sizes.along(run)
+    worst = int(np.argmax(away / sizes.states))
+    if sizes.apart(X, run.x) <= FAR:
         return ""
     state = f.error_names[worst]
     return (

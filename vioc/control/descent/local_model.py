@@ -82,7 +82,7 @@ class LocalModel:
         if method == "gauss-newton":
             return e.lxx, e.lxu, e.luu
         if method == "steepest":
-            sizes = Sizes(self.map, self.run.x, self.run.u, self.run.duration, {})
+            sizes = Sizes.along(self.run)
             price = power(float(np.einsum("kii,i->", np.abs(e.luu), sizes.inputs**2)) / e.weights.sum() / 3)
             of_x, of_u = np.diag(price / sizes.states**2), np.diag(price / sizes.inputs**2)
             w = np.append(e.weights, 1.0)[:, None, None]
@@ -102,13 +102,14 @@ class LocalModel:
     def direction(self, method: str, shift: float = 0.0) -> Direction | None:
         """argmin of Dg.zeta + 1/2 <zeta, H zeta>; None where H has no minimum or nothing descends.
 
-        `shift` adds that multiple of the identity (by step weights), in units of the inputs' mean
-        weight. ``"gauss-newton"`` makes a cost that is not convex so.
+        `shift` adds that multiple of the identity (by step weights) in units of the problem's sizes and of
+        the inputs' mean weight. ``"gauss-newton"`` makes a cost that is not convex so.
         """
         H = self.hessian(method)
         if shift > 0:
-            w = shift * self._unit * np.append(self.expansion.weights, 1.0)[:, None, None]
-            H = H[0] + w * np.eye(self.map.ndx), H[1], H[2] + w[:-1] * np.eye(self.map.nu)
+            of_x, of_u = (shift * np.diag(unit) for unit in self._units)
+            w = np.append(self.expansion.weights, 1.0)[:, None, None]
+            H = H[0] + w * of_x, H[1], H[2] + w[:-1] * of_u
         try:
             return self._minimize(method, shift, H)
         except OptimizationError:
@@ -120,11 +121,15 @@ class LocalModel:
             return None
 
     @property
-    def _unit(self) -> float:
-        """The mean weight of the inputs per unit step weight, or of the last state where they have none."""
-        e = self.expansion
-        mean = np.trace(e.luu.sum(axis=0)) / (e.weights.sum() * self.map.nu)
-        return mean if mean > 0 else float(np.abs(e.lxx[-1]).max())
+    def _units(self) -> tuple[np.ndarray, np.ndarray]:
+        """Of shifts (ndx,), (nu,): the mean weight of inputs per unit step weight, or that of the last state
+        where they have none, in units of sizes.
+        """
+        e, sizes = self.expansion, Sizes.along(self.run)
+        of_x, of_u = sizes.states, sizes.inputs
+        mean = float(np.diag(e.luu.sum(axis=0)) @ of_u**2) / (e.weights.sum() * self.map.nu)
+        price = mean if mean > 0 else float(np.abs(e.lxx[-1] * np.outer(of_x, of_x)).max())
+        return price / of_x**2, price / of_u**2
 
     def _minimize(self, method: str, shift: float, H: Blocks) -> Direction | None:
         xx, xu, uu = H

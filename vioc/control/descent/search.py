@@ -199,8 +199,8 @@ class Descent:
 
     def result(self, begun: str = "") -> Result:
         assert self.status is not None
-        run, gap = open_loop(self.run)
-        status, leaves = judged(self.status, run, gap)
+        run, gap, away = open_loop(self.run)
+        status, leaves = judged(self.status, run, gap, away)
         gains = np.zeros((len(run), self.map.nu, self.map.ndx)) if self.gains is None else self.gains
         promise = "" if np.isnan(self.slope) else f", Dg.zeta = {self.slope:.3g}"
         what = self.far or advice_on(status, self.unsolved)

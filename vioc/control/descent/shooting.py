@@ -17,14 +17,15 @@ from vioc.control.costs.cost import Cost
 from vioc.control.descent.projection import project
 from vioc.control.descent.symbolic.programs import Grid, StagePrograms
 from vioc.control.problem.result import Record
+from vioc.control.problem.sizes import Sizes, power
 from vioc.control.problem.status import Status
 from vioc.errors import OptimizationError, StepError, trying
 from vioc.maps.protocol import OneStepMap
 from vioc.maps.trajectory import Trajectory
 
-CLOSE = 1e-4  # a full step of the states this short, relative to 1 + |x|, ends the shooting
+CLOSE = 1e-4  # a full step of the states this short, by `Sizes.apart`, ends the shooting
 KEEP = 0.5, 2.0, 0.1  # curvature kept: factor down, factor up in the next iteration, least before none
-SHIFT = 1e-3, 4.0, 1e8  # of the Hessian where even the convex part has no minimum: least, factor, most
+SHIFT = 1e-3, 4.0, 1e8  # where even the convex part has no minimum, of the cost's unit: least, factor, most
 SUFFICIENT = 1e-4  # share of the promised decrease of the merit that a step must reach
 PROMISE = 0.7  # share of the gap's decrease that may be paid for by a higher cost
 MEMORY = 8  # iterates, the guess not among them, whose largest merit a trial is compared with
@@ -77,6 +78,10 @@ class Shooting:
         self.value, self.gap, self._end = self._evaluate(self.X, self.U, self.multipliers)
         if not np.isfinite([self.value, self.gap]).all():
             self.status = Status.NO_DESCENT
+        self._sizes = Sizes(self.f, self.X, self.U, float(self.grid.dt.sum()), {})
+        of_x, of_u = self._sizes.states, self._sizes.inputs
+        bend, of_z = float(np.abs(self._end[3] * np.outer(of_x, of_x)).max()), np.concatenate([of_x, of_u])
+        self._shifts = power((abs(self.value) or bend) / 30) / of_z**2  # of the cost's unit
 
     def iterate(self, max_iterations: int, record: Callable[[Record], None]) -> None:
         """Steps until the iterate is nearly stationary, or nothing helps; see `status`."""
@@ -111,7 +116,7 @@ class Shooting:
             return
         (dX, dU, dlam, duals), self.gains, slope, shift = found
         slope += float(self._end[1] @ dX[-1])
-        short = np.abs(dX).max() <= CLOSE * (1 + np.abs(self.X).max())
+        short = self._sizes.apart(self.X, self.X + dX) <= CLOSE
         if slope > 0 and self.gap > 0:  # the least penalty with which the step descends
             self.penalty = max(self.penalty, slope / (PROMISE * self.gap))
         promise = slope - self.penalty * self.gap
@@ -154,8 +159,10 @@ class Shooting:
         down, up, least = KEEP
         self.keep, shift = min(1.0, up * self.keep), 0.0
         while shift <= SHIFT[2]:
-            last = [convex + self.keep * (hessian - convex) + shift * np.eye(len(gradient)), gradient]
-            found = self.programs.newton(point, self._reversed, last, np.array([self.keep, shift]))
+            add = shift * self._shifts
+            end = convex + self.keep * (hessian - convex) + np.diag(add[: len(gradient)])
+            knobs = np.array([self.keep, *add])
+            found = self.programs.newton(point, self._reversed, [end, gradient], knobs)
             if found is not None:
                 return *found, shift
             if self.keep > 0:

@@ -10,6 +10,7 @@ import numpy as np
 from vioc.checks import check_array
 from vioc.control.dmoc.phase import Phase
 from vioc.control.problem.consistent import constraint_values
+from vioc.control.problem.sizes import Sizes, power
 from vioc.maps.derivatives import Steps
 from vioc.maps.given import trajectory_of
 from vioc.maps.steps import SAME
@@ -44,16 +45,17 @@ def trivial(phase: Phase) -> Curve:
     shift = np.array([phase.shifts.get(j, 0.0) for j in range(f.nx)])
     start = np.where(np.isnan(first), np.where(np.isnan(last), 0.0, last - shift), first)
     end = np.where(np.isnan(last), start + shift, last)
-    x = _closed(phase, np.linspace(start, end, n + 1))
-    u = np.array([f.rest_input(state) for state in x[1:]]).reshape(n, f.nu)
     h_low, h_high = phase.length_limits
-    return Curve(x, u, np.zeros((n, phase.unknowns)), h_low if np.isinf(h_high) else 0.5 * (h_low + h_high))
+    length = h_low if np.isinf(h_high) else 0.5 * (h_low + h_high)
+    x = _closed(phase, np.linspace(start, end, n + 1), length)
+    u = np.array([f.rest_input(state) for state in x[1:]]).reshape(n, f.nu)
+    return Curve(x, u, np.zeros((n, phase.unknowns)), length)
 
 
-def _closed(phase: Phase, X: np.ndarray, iterations: int = 20) -> np.ndarray:
-    """The states with their loops closed: h = 0 by the least change, each from the one before.
+def _closed(phase: Phase, X: np.ndarray, length: float, iterations: int = 20) -> np.ndarray:
+    """The states with their loops closed: h = 0 by the least change, by sizes, each from the one before.
 
-    Where that does not succeed a state stays as near as it came.
+    Steps last `length`. Where that does not succeed a state stays as near as it came.
     """
     f = phase.map
     h, _ = constraint_values(f) if phase.unknowns else ([], [])
@@ -63,6 +65,7 @@ def _closed(phase: Phase, X: np.ndarray, iterations: int = 20) -> np.ndarray:
     J = ca.jacobian(value, f.symbols.x)
     evaluate = ca.Function("h", [f.symbols.x, f.symbols.parameters], [value, J], {"cse": True})
     theta = list(f.parameters.values())
+    of_x = Sizes(f, X, np.zeros((phase.steps, f.nu)), phase.steps * length, {}).of_states
     driven = (X[0] != X[-1]) & (np.abs(np.diff(X, axis=0)).max(axis=0) > 0)
     closed = X.copy()
     for k in range(len(X)):
@@ -70,10 +73,11 @@ def _closed(phase: Phase, X: np.ndarray, iterations: int = 20) -> np.ndarray:
             closed[k] = np.where(driven, X[k], closed[k - 1])
         for _ in range(iterations):
             error, slope = (np.asarray(v) for v in evaluate(closed[k], theta))
-            if np.abs(error).max() < 1e-12:
+            slope = slope * of_x
+            if np.abs(error).max() < 1e-12 * power(np.abs(slope).max()):
                 break
             slope = np.where(driven, 0.0, slope) if k else slope
-            closed[k] -= np.linalg.lstsq(slope, error[:, 0], rcond=1e-8)[0].clip(-0.5, 0.5)
+            closed[k] -= of_x * np.linalg.lstsq(slope, error[:, 0], rcond=1e-8)[0].clip(-0.5, 0.5)
     return closed
 
 

@@ -8,8 +8,10 @@ from scipy.sparse.linalg import splu
 
 from vioc.control.dmoc.named import Raw
 
-ACTIVE = 1e-6  # of 1 + |limit|: how near to its limit what counts as met is
-DEPENDENT = 1e-6  # length of a combination of gradients, each of length 1, below which it counts as 0
+ACTIVE = 1e-6  # of 1 + |limit| in units of sizes: how near to its limit what counts as met is
+DEPENDENT = (
+    1e-6  # length of a combination of gradients by such units, each of length 1, below which it counts as 0
+)
 SHARE = 0.1  # of the largest coefficient of the combination that is named
 SHIFT, ITERATIONS = 1e-14, 6  # of the inverse iteration
 
@@ -21,9 +23,12 @@ def dependent(raw: Raw, g: np.ndarray) -> list[str]:
     rows that are met by the unknowns that are not at a limit. Largest coefficient first; empty where they
     are independent.
     """
-    t = raw.transcription
-    J = t.program.jac_g(raw.w, raw.p)[1].sparse().tocsr()
-    held, met = _met(raw.w, raw.lower, raw.upper), _met(g, t.row_lower, t.row_upper)
+    t, (of_w, of_g, _) = raw.transcription, raw.scales
+    J = (t.program.jac_g(raw.w, raw.p)[1].sparse() @ sp.diags(of_w)).tocsr()
+    held, met = (
+        _met(*(side / size for side in sides))
+        for size, sides in ((of_w, (raw.w, raw.lower, raw.upper)), (of_g, (g, t.row_lower, t.row_upper)))
+    )
     rows, free = np.flatnonzero(met), np.flatnonzero(~held)
     if not len(rows) or not np.isfinite(J.data).all():
         return []

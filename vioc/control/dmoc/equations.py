@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import casadi as ca
@@ -43,6 +45,7 @@ class StepRows:
 
     def __init__(self, f: OneStepMap):
         residual = f.residual
+        self._states = f.state_names
         self.relaxed = f.relaxed
         self.implicit = residual is not None or self.relaxed is not None
         nm = len(f.multiplier_names)
@@ -64,10 +67,15 @@ class StepRows:
                 f"{type(f).__name__}: its residual has {rows} rows, expected nx + multipliers = "
                 f"{f.nx} + {len(self.unknowns)}"
             )
-        slopes = _unit_slopes(self.function)
+        slopes = unit_slopes(self.function, 2) == 1.0
         self.names = self.relaxed.rows if self.relaxed is not None else _row_names(self.function, f, slopes)
         self.uses_time = self.function.jac_sparsity(0, 4).nnz() > 0
         self.eliminated, self.solved_rows = _solved(self.function, slopes)
+
+    @cached_property
+    def measures(self) -> dict[str, str]:
+        """The states that rows have the unit of, by the rows' names."""
+        return measured(self.function, self.names, self._states, 0, 2)
 
     def at(self, *args: Any) -> Any:
         """`function` at (x, u, x_next, w, t, dt, parameters) and the numbers of contacts."""
@@ -156,10 +164,25 @@ def _pattern(function: ca.Function, i: int) -> np.ndarray:
     return np.array(ca.DM(function.jac_sparsity(0, i), 1).full(), bool)
 
 
-def _unit_slopes(function: ca.Function) -> np.ndarray:
-    """Rows (first axis) whose derivative by x_next[j] is 1 at two points without special values."""
+def unit_slopes(function: ca.Function, i: int) -> np.ndarray:
+    """Derivatives of rows (first axis) by entries of input i where they are 1 or -1, 0 where they are not.
+
+    That they are constant is told by two points without special values.
+    """
     random = np.random.default_rng(0)
     args = function.mx_in()
-    J = ca.Function("J", args, [ca.jacobian(function(*args), args[2])])
-    points = [[random.uniform(0.3, 0.9, a.numel()) for a in args] for _ in range(2)]
-    return np.all([J(*point).full() == 1.0 for point in points], axis=0)
+    J = ca.Function("J", args, [ca.jacobian(function(*args), args[i])])
+    points = [J(*(random.uniform(0.3, 0.9, a.numel()) for a in args)).full() for _ in range(2)]
+    same = (points[0] == points[1]) & (np.abs(points[0]) == 1.0)
+    return np.where(same, points[0], 0.0)
+
+
+def measured(
+    function: ca.Function, names: Sequence[str], states: Sequence[str], *inputs: int
+) -> dict[str, str]:
+    """The states that rows have the unit of, by the rows' names.
+
+    They are those that `inputs`, numbers of inputs that are states, hold with the factor 1 or -1.
+    """
+    alone = np.any([unit_slopes(function, i) for i in inputs], axis=0)
+    return {name: states[int(np.argmax(row))] for name, row in zip(names, alone, strict=True) if row.any()}

@@ -11,6 +11,7 @@ from vioc.control.problem.limits import Violation, limit_scale
 from vioc.control.problem.result import Multipliers
 
 if TYPE_CHECKING:
+    from vioc.control.dmoc.scaling import Scales
     from vioc.control.dmoc.transcription import Transcription
 
 
@@ -24,6 +25,7 @@ class Raw(NamedTuple):
     p: np.ndarray
     lower: np.ndarray
     upper: np.ndarray
+    scales: Scales
 
 
 def duals(raw: Raw, i: int, gone: np.ndarray) -> Multipliers:
@@ -72,25 +74,33 @@ def defect(t: Transcription, i: int, g: np.ndarray) -> float:
 
 
 def limited(raw: Raw, g: np.ndarray) -> Iterator[tuple]:
-    """What has limits: names, phase, samples, and their values, lower and upper limits (samples, names)."""
+    """What has limits: names, phase, samples, and sizes, values, lower and upper limits (samples, names)."""
     t, w = raw.transcription, raw.w
     for b, block in enumerate(t.program.blocks):
         if block.rows:
-            values = g[t.program.rows_of(b)]
-            yield block.names, block.phase, block.samples, values, block.lower, block.upper
+            at = t.program.rows_of(b)
+            yield (
+                block.names,
+                block.phase,
+                block.samples,
+                raw.scales.rows[at],
+                g[at],
+                block.lower,
+                block.upper,
+            )
     for i in range(len(t.phases)):
         for names, index, _ in t.unknowns_of(i):
             low, high = (
                 np.where(index >= 0, side[index], s)
                 for side, s in ((raw.lower, -np.inf), (raw.upper, np.inf))
             )
-            yield names, i, np.arange(len(index)), w[index], low, high
+            yield names, i, np.arange(len(index)), raw.scales.unknowns[index], w[index], low, high
 
 
 def margin(raw: Raw, g: np.ndarray) -> float:
     """Least distance from a limit over inequalities, in units of the limits' scales; negative outside."""
     least = np.inf
-    for _, _, _, *columns in limited(raw, g):
+    for _, _, _, _, *columns in limited(raw, g):
         for values, low, high in zip(*(c.T for c in columns), strict=True):
             unequal = (low < high) & (np.isfinite(low) | np.isfinite(high))
             if unequal.any():
@@ -101,15 +111,19 @@ def margin(raw: Raw, g: np.ndarray) -> float:
 
 
 def violations(raw: Raw, g: np.ndarray, times: list[np.ndarray], tolerance: float = 1e-6) -> list[Violation]:
-    """Everything outside of its limits by more than `tolerance` of 1 + |limit|, the worst first."""
-    found = []
-    for names, phase, samples, values, lower, upper in limited(raw, g):
+    """Everything outside of its limits, the worst first: by more than `tolerance` of 1 + |limit|, in units of
+    its size.
+    """
+    found, amounts = list[Violation](), list[float]()
+    for names, phase, samples, sizes, values, lower, upper in limited(raw, g):
         with np.errstate(invalid="ignore"):
             amount = np.maximum(lower - values, values - upper)
-            size = 1 + np.minimum(*(np.where(np.isfinite(b), np.abs(b), np.inf) for b in (lower, upper)))
-        size = np.where(np.isfinite(size), size, 1.0)
+            size = np.minimum(*(np.where(np.isfinite(b), np.abs(b), np.inf) for b in (lower, upper)))
+        size = sizes + np.where(np.isfinite(size), size, 0.0)
         for k, j in np.argwhere(~(amount <= tolerance * size)):
             sample = int(samples[k])
+            amounts.append(float(amount[k, j] / size[k, j]))
             numbers = (float(a[k, j]) for a in (values, lower, upper))
             found.append(Violation(names[j], phase, sample, float(times[phase][sample]), *numbers))
-    return sorted(found, key=lambda v: -v.amount if np.isfinite(v.amount) else -np.inf)
+    worst = np.argsort([-a if np.isfinite(a) else -np.inf for a in amounts], kind="stable")
+    return [found[i] for i in worst]

@@ -12,7 +12,7 @@ import numpy as np
 
 from vioc.checks import as_count
 from vioc.control.costs.cost import Cost, checked
-from vioc.control.dmoc.equations import StepRows
+from vioc.control.dmoc.equations import StepRows, measured
 from vioc.control.problem.limits import (
     Constraint,
     as_constraints,
@@ -170,6 +170,22 @@ class Phase:
     @property
     def free_duration(self) -> bool:
         return self.length_limits[0] != self.length_limits[1]
+
+    @cached_property
+    def measures(self) -> dict[str, str]:
+        """The states that rows of steps and of ``map.implicit`` have the unit of, by the rows' names."""
+        found, inner = dict(self.equations.measures), self.map.implicit
+        if inner is not None and self.quantities:
+            names = [f"implicit.{j}" for j in range(self.quantities)]
+            found |= measured(self.implicit_rows, names, self.map.state_names, 0)
+        return found
+
+    @cached_property
+    def implicit_rows(self) -> ca.Function:
+        """(x, parameters, w) -> G, zero where w are the quantities ``map.implicit``."""
+        inner = self.map.implicit
+        assert inner is not None
+        return ca.Function("G", [inner.x, inner.parameters, inner.w], [inner.equation()])
 
     # -- limits of the unknowns -----------------------------------------------------------------
 

@@ -15,6 +15,7 @@ from vioc.control.dmoc.curve import curve, first_step, quantities, unknowns
 from vioc.control.dmoc.homotopy import BUDGET, LOOSE, PATIENCE, WIDE, Stage, follow
 from vioc.control.dmoc.named import Raw
 from vioc.control.dmoc.phase import Phase
+from vioc.control.dmoc.scaling import Scales, scales
 from vioc.control.dmoc.sensitivity import Sensitivity, sensitivity
 from vioc.control.dmoc.separable import Block
 from vioc.control.dmoc.solution import solution
@@ -22,7 +23,6 @@ from vioc.control.dmoc.solvers import SOLVERS, Found, Solver
 from vioc.control.dmoc.transcription import Transcription
 from vioc.control.problem.limits import Constraint
 from vioc.control.problem.result import HEADER, History, Log, Record, Result, check_ending, finished
-from vioc.control.problem.sizes import power
 from vioc.control.problem.status import Status
 from vioc.errors import ModelError, OptimizationError
 from vioc.maps.protocol import OneStepMap
@@ -52,6 +52,7 @@ WARM = {
 NEAR = {"ipopt.mu_init": 1e-3, "ipopt.bound_push": 1e-8, "ipopt.bound_frac": 1e-8}  # equations keep cones
 BETWEEN = {"ipopt.mu_init": 1e-4}
 OF_FATROP = ("mu_init", "bound_push", "bound_frac")
+ENDED = Status.CONVERGED, Status.ACCEPTABLE
 CENTERED = 1e-4  # of the smoothing, what equations of contacts may leave
 
 
@@ -171,17 +172,25 @@ class Problem:
         wide = 0.0 if own is None else smoothing or (WIDE if known is None else own)
         w, p = np.clip(self._start(guess, t, wide), *limits), t.given_values(wide)
         self._check_finite(t, w, p)
+        sizes = scales(t, w, p)
         log = Log("dmoc", HEADER, monitor)
 
-        def one(p: np.ndarray, w: np.ndarray, duals: Any, tolerance: float, count: int, more: Any) -> Found:
+        def one(
+            p: np.ndarray,
+            w: np.ndarray,
+            duals: Any,
+            tolerance: float,
+            count: int,
+            more: Any,
+            sizes: Scales = sizes,
+        ) -> Found:
             warm = WARM if solver == "ipopt" and duals is not None else {}
-            priced = {"ipopt.obj_scaling_factor": 1 / _unit(t, w, p)} if solver == "ipopt" else {}
-            settings = {**warm, **priced, **translated(more, solver), **(options or {})}
+            settings = {**warm, **translated(more, solver), **(options or {})}
             key = (solver, t.form, tolerance, count, str(sorted(settings.items())))
             if key not in self._solvers:
                 self._solvers[key] = Solver(t, solver, tolerance, count, settings)
             mu, nu = (None, None) if duals is None else duals
-            return self._solvers[key](w, p, limits, mu, nu, log)
+            return self._solvers[key](w, p, limits, mu, nu, log, sizes.priced(t, w, p))
 
         def search(guess: Any, w: np.ndarray, known: Any) -> tuple[Found, float, list[Stage]]:
             """Contact from afar to the map's own, from a guess."""
@@ -206,6 +215,10 @@ class Problem:
         stages: list[Stage] = []
         if own is None:
             outcome, reached = one(p, w, known, tolerance, max_iterations, {}), wide
+            left, larger = max_iterations - outcome.iterations, sizes.grown(t, outcome.w)
+            if outcome.status in ENDED and larger and left > 0:
+                duals = outcome.mu, self._bounds_duals(t, outcome, p)
+                outcome = one(p, outcome.w, duals, tolerance, left, {}, larger).behind(outcome)
         else:
             outcome, reached, stages = search(guess, w, known)
             for again in (True, False):  # from where it ended, then from the guess that needs none
@@ -213,7 +226,7 @@ class Problem:
                     break
                 other = None
                 if again:
-                    raw = Raw(t, outcome.w, outcome.mu, np.zeros_like(outcome.w), p, *limits)
+                    raw = Raw(t, outcome.w, outcome.mu, np.zeros_like(outcome.w), p, *limits, sizes)
                     ended = solution(self, raw, outcome, History.of(log.records), stages)
                     other = [part.trajectory for part in ended.phases]
                 retried = search(other, np.clip(self._start(other, t, wide), *limits), None)
@@ -222,7 +235,7 @@ class Problem:
                     outcome, reached = retried[:2]
             outcome = replace(outcome, iterations=sum(s.iterations for s in stages))
             p = t.given_values(reached)
-        raw = Raw(t, outcome.w, outcome.mu, self._bounds_duals(t, outcome, p), p, *limits)
+        raw = Raw(t, outcome.w, outcome.mu, self._bounds_duals(t, outcome, p), p, *limits, sizes)
         found = solution(self, raw, outcome, History.of(log.records), stages)
         return finished(found, None, monitor, raise_on_failure)
 
@@ -249,7 +262,7 @@ class Problem:
     def sensitivity(self, result: Result) -> Sensitivity:
         """`Result.sensitivity` of a result of this problem."""
         r = result.raw
-        return sensitivity(r.transcription, r.w, r.mu, r.nu, r.p, (r.lower, r.upper))
+        return sensitivity(r.transcription, r.w, r.mu, r.nu, r.p, (r.lower, r.upper), r.scales)
 
     def with_parameters(self, **values: float) -> Problem:
         """The same problem with other values of declared parameters of its maps."""
@@ -433,15 +446,3 @@ def minimum_time(f: OneStepMap, weight: float = 1.0) -> Cost:
     >>> best = solve(f, minimum_time(f), steps=50, initial=x0, final=x1, duration=(0.5, 5), bounds=limits)
     """
     return Cost(f, ca.SX(weight), per_time=True)
-
-
-def _unit(t: Transcription, w: np.ndarray, p: np.ndarray) -> float:
-    """The unit of a small cost, the power of 1000 that leaves 1 to 1000 of its gradient at the guess.
-
-    IPOPT itself scales large ones, and those near 1 stay as they are.
-    """
-    cost, gradient = (np.abs(np.asarray(part)).max(initial=0.0) for part in t.program.grad_f(w, p))
-    size = max(float(cost), float(gradient))
-    if not size:
-        size = float(np.abs(np.asarray(t.program.hess_lag(w, p, 1.0, 0.0).nonzeros())).max(initial=0.0))
-    return power(size / 30) if power(size) < 1 else 1.0

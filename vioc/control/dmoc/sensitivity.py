@@ -16,9 +16,10 @@ from vioc.control.dmoc.eliminated import state_changes
 from vioc.errors import OptimizationError
 
 if TYPE_CHECKING:
+    from vioc.control.dmoc.scaling import Scales
     from vioc.control.dmoc.transcription import Transcription
 
-ACTIVE = 1e-6  # of 1 + |limit|: how near to it an unknown or a row is at its limit
+ACTIVE = 1e-6  # of 1 + |limit| in units of sizes: how near to it an unknown or a row is at its limit
 
 
 @dataclass(frozen=True, repr=False)
@@ -60,6 +61,7 @@ def sensitivity(
     nu: np.ndarray,
     p: np.ndarray,
     limits: tuple[np.ndarray, np.ndarray],
+    scales: Scales,
 ) -> Sensitivity:
     """Solve the differentiated KKT conditions at a solution."""
     program = t.program
@@ -67,8 +69,9 @@ def sensitivity(
     J = program.jac_g(w, p)[1].sparse().tocsr()
     H = program.hess_lag(w, p, 1.0, mu).sparse().tocsr()
     H = H + sp.triu(H, 1).T
-    held, weak_w = _active(w, *limits, nu)
-    rows, weak_g = _active(g, t.row_lower, t.row_upper, mu)
+    of_w, of_g, price = scales
+    held, weak_w = _active(w / of_w, limits[0] / of_w, limits[1] / of_w, nu * of_w / price)
+    rows, weak_g = _active(g / of_g, t.row_lower / of_g, t.row_upper / of_g, mu * of_g / price)
     free = np.flatnonzero(~held)
     active = np.flatnonzero(rows)
 

@@ -15,6 +15,7 @@ from vioc.control.dmoc.named import Raw, defect, duals, margin, violations
 from vioc.control.dmoc.phase import leap
 from vioc.control.dmoc.standing import too_close
 from vioc.control.problem.result import History, PhaseResult, Result, off_branch
+from vioc.control.problem.sizes import Sizes
 from vioc.control.problem.status import Status, verdict
 from vioc.maps.joining import join
 from vioc.maps.trajectory import Trajectory
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
     from vioc.control.dmoc.solvers import Found
 
 
-MEET = 1e-6  # relative to 1 + |x|: phases that end and begin nearer than this are one motion
-SAME = 1e-7  # relative to 1 + |x|: steps that end so near each other are one root, to IPOPT's tolerance
+MEET = 1e-6  # `Sizes.apart`: phases that end and begin nearer than this are one motion
+SAME = 1e-7  # `Sizes.apart`: steps that end so near each other are one root, to IPOPT's tolerance
 
 
 def solution(
@@ -107,8 +108,8 @@ def joined(jumps: Sequence[Any], runs: list[Trajectory]) -> tuple[Trajectory | N
         f, end = whole[-1].map, whole[-1].x[-1]
         leaps.append(leap(f, jump))
         after = end if leaps[-1] is None else np.asarray(leaps[-1](end, f.theta)).ravel()
-        off = np.abs(f.difference(after, run.x[0]))
-        if not off.max(initial=0.0) <= MEET * (1 + np.abs(after).max(initial=0.0)):
+        off, sizes = np.abs(f.difference(after, run.x[0])), Sizes.along(whole[-1])
+        if not sizes.apart(after[None], run.x[:1]) <= MEET:
             name = f.error_names[int(off.argmax())]
             return None, f"phase {i} begins {off.max():.2g} off where phase {i - 1} ends, in {name}, {ask}"
         whole.append(replace(run, x=np.vstack([after, run.x[1:]])))

@@ -7,12 +7,13 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import casadi as ca
 import numpy as np
 
+from vioc.control.dmoc.scaling import Scaled, Scales
 from vioc.control.dmoc.transcription import Transcription
 from vioc.control.problem.result import HEADER, Log, Record
 from vioc.control.problem.status import Status
@@ -66,17 +67,23 @@ class Found:
     seconds: float
     stats: dict[str, Any] = field(repr=False)
 
+    def behind(self, first: Found) -> Found:
+        """This end of a solve begun where a `first` one ended, or that one's where this has none."""
+        best = self if self.status is Status.CONVERGED else first
+        own = self.iterations + first.iterations, self.seconds + first.seconds
+        return replace(best, iterations=own[0], seconds=own[1])
+
 
 class Watch(ca.Callback):
     """Sees every iterate: keeps the best, tells of it, stops on Ctrl-C."""
 
-    def __init__(self, t: Transcription, tolerance: float, name: str):
+    def __init__(self, t: Transcription, program: Scaled, tolerance: float, name: str):
         ca.Callback.__init__(self)
         self.name = name
-        self._sizes = t.program.size, t.program.rows, t.given.size
+        self._sizes = t.program.size, t.program.rows, program.given
         self._limits = t.row_lower, t.row_upper
         self._tolerance = tolerance
-        self.reset(Log("dmoc", HEADER, None))
+        self.reset(Log("dmoc", HEADER, None), Scales.ones(t))
         self.construct("watch", {})
 
     def get_n_in(self) -> int:
@@ -93,20 +100,20 @@ class Watch(ca.Callback):
         sizes = {"x": n, "lam_x": n, "f": 1, "g": m, "lam_g": m, "lam_p": p}
         return ca.Sparsity.dense(sizes[ca.nlpsol_out(i)], 1)
 
-    def reset(self, log: Log) -> None:
-        self.log, self.stop = log, False
+    def reset(self, log: Log, scales: Scales) -> None:
+        self.log, self.stop, self._scales = log, False, scales
         self.error: BaseException | None = None
         self.best: tuple[tuple[float, float], np.ndarray, np.ndarray] | None = None
 
     def eval(self, arg: list[ca.DM]) -> list[int]:
         named = dict(zip(map(ca.nlpsol_out, range(len(arg))), arg, strict=True))
-        g, cost = np.asarray(named["g"]).ravel(), float(named["f"])
-        low, high = self._limits
+        g, cost = np.asarray(named["g"]).ravel(), float(named["f"]) * self._scales.cost
+        low, high = (side / self._scales.rows for side in self._limits)
         amount = float(np.maximum(np.maximum(low - g, g - high), 0.0).max(initial=0.0))
         rank = (amount, 0.0) if amount > self._tolerance else (0.0, cost)
         if np.isfinite([amount, cost]).all() and (self.best is None or rank < self.best[0]):
-            w, mu = (np.asarray(named[n]).ravel().copy() for n in ("x", "lam_g"))
-            self.best = rank, w, mu
+            x, y = (np.asarray(named[n]).ravel() for n in ("x", "lam_g"))
+            self.best = rank, *self._scales.back(x, y)
         try:
             known = len(self.log.records)
             self.log(Record(known, self.name, 0.0, cost, np.nan, 1.0 * (known > 0), 1, amount))
@@ -143,10 +150,10 @@ class Solver:
     ):
         self.transcription = t
         self.name = name
-        program = t.program
-        self.watch = Watch(t, max(tolerance, 1e-8), name)
+        program = Scaled(t.program)
+        self.watch = Watch(t, program, max(tolerance, 1e-8), name)
         build: Callable[..., dict[str, Any]] = {"ipopt": _ipopt, "fatrop": _fatrop, "sqp": _sqp}[name]
-        settings = build(t, tolerance, max_iterations)
+        settings = build(t, program, tolerance, max_iterations)
         settings["inputs_check"] = False  # limits are checked where they are given; it writes to stderr
         if name != "fatrop":
             settings["iteration_callback"] = self.watch
@@ -165,13 +172,19 @@ class Solver:
         mu: np.ndarray | None,
         nu: np.ndarray | None,
         log: Log,
+        scales: Scales,
     ) -> Found:
-        """The outcome from guess w within limits, with multipliers (mu, nu) for a warm start."""
+        """The outcome from guess w within limits, with multipliers (mu, nu) for a warm start.
+
+        All are in the units of the program; the solver has them in those of `scales`.
+        """
         t, watch = self.transcription, self.watch
-        watch.reset(log)
-        args = dict(x0=w, p=p, lbx=limits[0], ubx=limits[1], lbg=t.row_lower, ubg=t.row_upper)
+        watch.reset(log, scales)
+        of_w, of_g, of_f = scales
+        args = dict(x0=w / of_w, p=Scaled.values(p, scales), lbx=limits[0] / of_w, ubx=limits[1] / of_w)
+        args |= dict(lbg=t.row_lower / of_g, ubg=t.row_upper / of_g)
         if mu is not None and nu is not None:
-            args |= dict(lam_g0=mu, lam_x0=nu)
+            args |= dict(lam_g0=mu * of_g / of_f, lam_x0=nu * of_w / of_f)
         before = time.perf_counter()
         with _interruptible(watch), log.shown():
             found = self._solve(**args)
@@ -180,7 +193,7 @@ class Solver:
             raise watch.error
         stats = self._solve.stats()
         status = self._status(stats)
-        w, mu = (np.asarray(found[n]).ravel() for n in ("x", "lam_g"))
+        w, mu = scales.back(*(np.asarray(found[n]).ravel() for n in ("x", "lam_g")))
         if status != Status.CONVERGED and watch.best is not None:
             _, w, mu = watch.best
         iterations = int(stats.get("iter_count", log.steps))
@@ -199,8 +212,7 @@ class Solver:
         return Status.FAILED
 
 
-def _ipopt(t: Transcription, tolerance: float, max_iterations: int) -> dict[str, Any]:
-    program = t.program
+def _ipopt(t: Transcription, program: Scaled, tolerance: float, max_iterations: int) -> dict[str, Any]:
     return {
         "print_time": False,
         "show_eval_warnings": False,
@@ -215,7 +227,7 @@ def _ipopt(t: Transcription, tolerance: float, max_iterations: int) -> dict[str,
     }
 
 
-def _fatrop(t: Transcription, tolerance: float, max_iterations: int) -> dict[str, Any]:
+def _fatrop(t: Transcription, program: Scaled, tolerance: float, max_iterations: int) -> dict[str, Any]:
     at, phase = t.layouts[0], t.phases[0]
     n = phase.steps
     counts = np.zeros(n + 1, int)
@@ -237,9 +249,8 @@ def _fatrop(t: Transcription, tolerance: float, max_iterations: int) -> dict[str
     }
 
 
-def _sqp(t: Transcription, tolerance: float, max_iterations: int) -> dict[str, Any]:
-    program = t.program
-    w, p, mu, sigma = program.w, program.p, ca.MX.sym("mu", program.rows), ca.MX.sym("sigma")
+def _sqp(t: Transcription, program: Scaled, tolerance: float, max_iterations: int) -> dict[str, Any]:
+    w, p, mu, sigma = program.x, program.q, ca.MX.sym("mu", t.program.rows), ca.MX.sym("sigma")
     jac_fg = ca.Function("jac_fg", [w, p], [*program.grad_f(w, p), *program.jac_g(w, p)])
     hessian = ca.triu2symm(program.hess_lag(w, p, sigma, mu))
     return {

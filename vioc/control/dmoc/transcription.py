@@ -338,10 +338,9 @@ class Transcription:
         samples = np.flatnonzero((self.layouts[i].V >= 0).any(axis=1))
         if inner is None or not len(samples):
             return
-        G = ca.Function("G", [inner.x, inner.parameters, inner.w], [inner.equation()])
 
         def rows(stencil: Stencil, node: Node) -> tuple[Any, Any]:
-            return ca.SX(0), G(node.x, node.theta, node.quantities)
+            return ca.SX(0), phase.implicit_rows(node.x, node.theta, node.quantities)
 
         self._add(i, rows, samples, [f"implicit.{j}" for j in range(phase.quantities)])
 

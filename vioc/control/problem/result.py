@@ -13,6 +13,7 @@ import numpy as np
 
 from vioc.checks import near_misses
 from vioc.control.problem.limits import Violation
+from vioc.control.problem.sizes import Sizes
 from vioc.control.problem.status import Status
 from vioc.control.regulators.lqr import Regulator, dlqr
 from vioc.drawing import plots
@@ -379,7 +380,7 @@ class Result(AsTrajectory):
         """
         run = self._motion(phase)
         again = run.map.rollout(run.x[0], run.u, k0=run.k0, dt=run.step_lengths, warn=False)
-        feedback = _gap(run, again) > OPEN_LOOP * (1 + np.abs(run.x).max())
+        feedback = Sizes.along(run).apart(run.x, again.x) > OPEN_LOOP
         if feedback:
             try:
                 regulator = self.stabilize(1.0, 1.0, phase=phase)
@@ -487,8 +488,9 @@ def finished(
     return result.raise_for_status() if raise_on_failure else result
 
 
-def open_loop(run: Trajectory) -> tuple[Trajectory, float]:
-    """The rollout of an iterate's inputs where rounding does not separate the two, and their gap.
+def open_loop(run: Trajectory, sizes: Sizes | None = None) -> tuple[Trajectory, float, bool]:
+    """The rollout of an iterate's inputs where rounding does not separate the two, their gap, and whether it
+    does; by the sizes of a problem's states, by default those of the motion.
 
     A step is the same to the bit whoever takes it, so the gap is usually 0; recursions that compile it once
     more may round otherwise, which an unstable motion magnifies.
@@ -498,13 +500,15 @@ def open_loop(run: Trajectory) -> tuple[Trajectory, float]:
         with trying():
             again = f.rollout(run.x[0], run.u, k0=run.k0, dt=run.step_lengths)
     except StepError:
-        return run, float("inf")
+        return run, float("inf"), True
     gap = float(np.abs(f.difference(run.x, again.x)).max())
-    return (again if gap <= OPEN_LOOP * (1 + np.abs(run.x).max()) else run), gap
+    leaves = bool(gap) and not (sizes or Sizes.along(run)).apart(run.x, again.x) <= OPEN_LOOP
+    return (run if leaves else again), gap, leaves
 
 
 def off_branch(run: Trajectory, near: float = OWN) -> str:
-    """Which step of a motion is not the map's own step; empty where all are, to `near` relative to 1 + |x|.
+    """Which step of a motion is not the map's own step; empty where all are, to `near` relative to 1 + |x| in
+    units of the sizes of states.
 
     Equations of long steps have several roots, and only one of them is the step.
     """
@@ -515,7 +519,7 @@ def off_branch(run: Trajectory, near: float = OWN) -> str:
     except StepError as error:
         return str(error)
     off = np.abs(f.difference(run.x[1:], ends)).max(axis=1, initial=0)
-    wrong = np.flatnonzero(~(off <= near * (1 + np.abs(run.x).max(initial=0))))
+    wrong = np.flatnonzero(~(Sizes.along(run).each_apart(run.x[1:], ends) <= near))
     if not wrong.size:
         return ""
     k = int(wrong[0])
@@ -525,15 +529,15 @@ def off_branch(run: Trajectory, near: float = OWN) -> str:
     )
 
 
-def judged(status: Status, run: Trajectory, gap: float) -> tuple[Status, str]:
-    """The status of a search that ended with a run of that `open_loop` gap, and what is to be said of it.
+def judged(status: Status, run: Trajectory, gap: float, leaves: bool) -> tuple[Status, str]:
+    """The status of a search that ended with a run of what `open_loop` says, and what is to be said of it.
 
     A motion that grows away from the rollout of its inputs has converged all the same, if its steps are the
     map's.
     """
-    if gap <= OPEN_LOOP * (1 + np.abs(run.x).max()):
+    if not leaves:
         return status, ""
     if wrong := off_branch(run):
         return (Status.ACCEPTABLE if status is Status.CONVERGED else status), wrong
-    leaves = f"leaves it by {gap:.1e}" if gap < np.inf else "comes to a step that does not exist"
-    return status, f"the motion is unstable: the rollout of its inputs alone {leaves}; use `stabilize`"
+    how = f"leaves it by {gap:.1e}" if gap < np.inf else "comes to a step that does not exist"
+    return status, f"the motion is unstable: the rollout of its inputs alone {how}; use `stabilize`"

@@ -12,7 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from vioc.maps.extended import PARAMETER
 from vioc.maps.protocol import OneStepMap
+from vioc.maps.trajectory import Trajectory
 from vioc.names import INPUTS
 
 POWERS = {  # of mass, length and time
@@ -75,9 +77,11 @@ class Sizes:
             masses = (node.frame.mass for node in body.system.nodes)
             self._mass = sum(float(m.mass) for m in masses if m)
             extent = _extent(body, X)
-        told = [(f.unit(n), column) for n, column in zip(f.state_names, X.T, strict=True)]
-        told += [(f.unit(INPUTS + n), column) for n, column in zip(f.input_names, U.T, strict=True)]
-        told += [(f.unit(n), value) for n, value in known.items()]
+        inputs = (INPUTS + n for n in f.input_names)
+        values = [*zip(f.state_names, X.T, strict=True), *zip(inputs, U.T, strict=True), *known.items()]
+        told = [(f.unit(n), value) for n, value in values]
+        constants = [n for n in f.state_names if n.startswith(PARAMETER) and powers(f.unit(n)) is None]
+        self._own = {n: power(_largest(*(v for m, v in values if m == n))) for n in constants}
         if not self._mass and hasattr(body, "mass_scale"):
             self._mass = float(np.max(body.mass_scale)) / (extent or 1.0) ** 2
         self._mass = self._mass or 1.0
@@ -93,8 +97,7 @@ class Sizes:
             of = powers(unit)
             if of is None or of[1] == 0:
                 continue
-            sizes = np.abs(np.asarray([v for v in np.ravel(value) if v is not None], float))
-            size = float(sizes[np.isfinite(sizes)].max(initial=0.0))
+            size = _largest(value)
             kind = min(2, abs(of[2]))
             length = (size / (self._mass ** of[0] * self._time ** of[2])) ** (1 / of[1])
             found[kind] = max(found[kind], length)
@@ -102,12 +105,33 @@ class Sizes:
 
     def of(self, name: str) -> float:
         """Typical size of a quantity."""
-        a = powers(self.map.unit(name))
-        return 1.0 if a is None else self._mass ** a[0] * self._length ** a[1] * self._time ** a[2]
+        return self.known(name) or 1.0
 
     def known(self, name: str) -> float | None:
-        """The same, None where its unit is not known."""
-        return None if powers(self.map.unit(name)) is None else self.of(name)
+        """The same, None where its unit is not known; of free parameters by their values and limits."""
+        a = powers(self.map.unit(name))
+        if a is None:
+            return self._own.get(name)
+        return float(self._mass ** a[0] * self._length ** a[1] * self._time ** a[2])
+
+    def apart(self, X: np.ndarray, other: np.ndarray) -> float:
+        """The largest difference of states (N, nx) in units of their sizes, relative to 1 + |x| in them."""
+        return float(self.each_apart(X, other).max(initial=0.0))
+
+    def each_apart(self, X: np.ndarray, other: np.ndarray) -> np.ndarray:
+        """The same of each sample (N,)."""
+        off = np.abs(self.map.difference(X, other) / self.states).max(axis=-1, initial=0.0)
+        return np.asarray(off / (1 + np.abs(X / self.of_states).max(initial=0.0)))
+
+    @classmethod
+    def along(cls, run: Trajectory) -> Sizes:
+        """Those of a motion."""
+        return cls(run.map, run.x, run.u, run.duration, {})
+
+    @property
+    def time(self) -> float:
+        """The unit of time, s."""
+        return self._time
 
     @property
     def states(self) -> np.ndarray:
@@ -115,9 +139,20 @@ class Sizes:
         return np.array([self.of(name) for name in self.map.error_names])
 
     @property
+    def of_states(self) -> np.ndarray:
+        """Of the state itself (nx,)."""
+        return np.array([self.of(name) for name in self.map.state_names])
+
+    @property
     def inputs(self) -> np.ndarray:
         """(nu,)"""
         return np.array([self.of(INPUTS + name) for name in self.map.input_names])
+
+
+def _largest(*values: Any) -> float:
+    """The largest size of finite numbers, 0 of none."""
+    each = [np.abs(np.asarray(value, float)) for value in values]  # None becomes no number
+    return max((float(a[np.isfinite(a)].max(initial=0.0)) for a in each), default=0.0)
 
 
 def _extent(body: Any, X: np.ndarray) -> float:

@@ -24,7 +24,7 @@ from vioc.errors import OptimizationError, StepError
 
 SOLVED = 10.0  # error over the level's weight at which it is solved
 SOFTNESS = 1e-4, 1e-2, 1e-6  # first regularizations of rows and gaps: the usual one, and what else to try
-SHIFT = 1e-4, 8.0, 1e12  # of Gauss-Newton's Hessian where it has no minimum: first, growth, most
+SHIFT = 1e-4, 8.0, 1e12  # of Gauss-Newton's Hessian, of the cost's unit, for a minimum: first, growth, most
 CURVED = 1e-4, 4.0, 1e6  # shift of the exact Hessian, in units of the scaled cost: least, factor, most
 SLOW = 3, 0.5, 1e-10  # whole shifted steps in a row behind which a least shift is less; their error; lowest
 FALLING = 0.25  # share of the merit by which steps lower it while Gauss-Newton's are the better ones
@@ -47,6 +47,8 @@ class Interior:
         The guess; X[0] stays but along the free directions of the start.
     duals : (rows,), optional
         Estimates of the rows' multipliers, from a search with the level's scale.
+    rolled : bool
+        Whether a guess whose gaps are rounding is a trajectory.
 
     Raises
     ------
@@ -54,11 +56,19 @@ class Interior:
         Where the guess has no steps or no finite cost.
     """
 
-    def __init__(self, level: Level, X: np.ndarray, U: np.ndarray, duals: np.ndarray | None = None):
+    def __init__(
+        self,
+        level: Level,
+        X: np.ndarray,
+        U: np.ndarray,
+        duals: np.ndarray | None = None,
+        rolled: bool = False,
+    ):
         self.level, self.stages, self.warm = level, level.stages, duals is not None
         point = self.stages.at(X, U)
         if point is None:
             raise OptimizationError(f"the guess has no steps: {self.stages.trouble}")
+        point = point.closed() if rolled else point
         self.newton = newton_of(level)
         self.search = LineSearch(level, self.newton)
         s = level.inside(point.rows)
@@ -213,15 +223,16 @@ class Interior:
         self.exact = False
         shift, (first, grow, most) = 0.0, SHIFT
         while shift <= most:
-            if self.newton.factor(it, b, shift, shift + self.damping * of_inputs, of_start):
+            add = shift * self.level.unit
+            if self.newton.factor(it, b, add, add + self.damping * of_inputs, of_start):
                 return b
             shift = max(first, grow * shift)
         return None
 
     def _price_of_limits(self, b: Blocks) -> float:
-        """What limits weigh inputs by (the median) where the cost does not, 1 where there are none."""
+        """What limits weigh inputs by (the median) where the cost does not, its unit where there are none."""
         (N, m, _), n = b.J.shape, b.F.shape[1]
         weight = self.level.weights(self.now)[: N * m].reshape(N, m)
         each = np.einsum("km,kmu->ku", weight, b.J[:, :, n:] ** 2)
         felt = each[each > 0]
-        return float(np.median(felt)) / self.level.scale if len(felt) else 1.0
+        return float(np.median(felt)) / self.level.scale if len(felt) else self.level.unit

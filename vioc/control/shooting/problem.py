@@ -44,7 +44,7 @@ from vioc.maps.trajectory import Trajectory
 
 VIOLATED = 1e-6  # of the scale of a limit: from here on a sample is said to be outside
 FEW = 60  # iterations that are not divided among several searches
-FOLLOWED = 1e-5  # relative to 1 + |x|: how far a trajectory may be from the iterate that it follows
+FOLLOWED = 1e-5  # `Sizes.apart`: how far a trajectory may be from the iterate that it follows
 
 
 class Problem:
@@ -204,7 +204,8 @@ class Problem:
                     left = max_iterations - log.steps
                     if tried and left <= 0:
                         break
-                    search, held = self._begun(first_level(stages, tolerance, soft, scale), *start)
+                    level = first_level(stages, tolerance, soft, scale)
+                    search, held = self._begun(level, start, rolled=not said)
                     rows.check_start(search.now.point.curve)
                     tried.append((search, held or said))
                     last = only or max_iterations < FEW or soft == SOFTNESS[-1]
@@ -220,10 +221,10 @@ class Problem:
             best = min(tried, key=lambda t: t[0].error if np.isfinite(t[0].error) else np.inf)
             search, begun = tried[-1] if ended else best
             try:
-                result = self._outcome(search, log, begun)
+                result = self._outcome(search, log, begun, sizes)
             except KeyboardInterrupt as stop:  # what was found is kept
                 interrupt, search.status = stop, Status.INTERRUPTED
-                result = self._outcome(search, log, begun)
+                result = self._outcome(search, log, begun, sizes)
         return finished(result, interrupt, monitor, raise_on_failure)
 
     def _starts(self, stages: Stages, X, U, duals, iterations: int) -> Iterator[tuple]:
@@ -238,16 +239,16 @@ class Problem:
         yield SOFTNESS[0], (X, U, duals), ""
         if iterations < FEW:
             return
-        if self._held(X, U) and (end := self._end()) is not None:
-            line = self.unknowns.joined(
-                straight_line(X[0, : self.map.nx], end, self.steps, self.map), X[0, self.map.nx :]
-            )
-            yield SOFTNESS[0], (line, U, None), "begun from a line between the ends"
         rolled = X
         with contextlib.suppress(StepError), trying():
             rolled = stages.map.rollout(X[0], U, k0=self.k0, dt=stages.lengths, warn=False).x
         if not np.array_equal(rolled, X):  # outside of the block: the search is no trial of this one
             yield SOFTNESS[0], (rolled, U, None), "begun from the rollout of its inputs"
+        if self._held(X, U) and (end := self._end()) is not None:
+            line = self.unknowns.joined(
+                straight_line(X[0, : self.map.nx], end, self.steps, self.map), X[0, self.map.nx :]
+            )
+            yield SOFTNESS[0], (line, U, None), "begun from a line between the ends"
         if not contact:
             yield from self._from_equations(stages, X, U, iterations)
         for soft in SOFTNESS[1:]:
@@ -348,7 +349,7 @@ class Problem:
             own["initial"] = run.x[0]
         own |= dict(steps=self.steps, k0=self.k0, **self._limits)
         exact = equations.solve(self.map, self.cost, run, **own)
-        if distance(run, exact.trajectory) > FOLLOWED:
+        if Sizes.along(run).apart(run.x, exact.trajectory.x) > FOLLOWED:
             raise OptimizationError("sensitivity: DMOC leads from this result to another optimum", exact)
         return exact.sensitivity()
 
@@ -412,10 +413,11 @@ class Problem:
         X[0] = first
         return X, np.array(U, float), constants
 
-    def _begun(self, level: Level, X, U, duals) -> tuple[Interior, str]:
+    def _begun(self, level: Level, start: tuple, rolled: bool) -> tuple[Interior, str]:
         """The search, from the start held where the guess has no steps."""
+        X, U, duals = start
         try:
-            return Interior(level, X, U, duals), ""
+            return Interior(level, X, U, duals, rolled), ""
         except OptimizationError as error:
             held = np.tile(X[0], (len(X), 1))
             if np.array_equal(held, X) and not U.any():
@@ -423,13 +425,13 @@ class Problem:
             search = Interior(level, held, np.zeros_like(U), duals)
             return search, f"{error}; the search began with the start held"
 
-    def _outcome(self, search: Interior, log: Log, begun: str) -> Result:
+    def _outcome(self, search: Interior, log: Log, begun: str, sizes: Sizes) -> Result:
         it = search.now
         curve, far = it.point.curve, 0.0
         if it.point.open:
             followed, far = search.stages.followed(curve.x, curve.u, search.gains), np.inf
             if followed is not None:
-                far = distance(curve, followed.curve)
+                far = sizes.apart(curve.x, followed.curve.x)
             if far > FOLLOWED:  # of an end on the way, what its inputs alone do may be nearer to it
                 rolled = search.stages.followed(curve.x, curve.u, np.zeros_like(search.gains))
                 followed = min((p for p in (followed, rolled) if p), key=lambda p: p.cost, default=None)
@@ -448,6 +450,7 @@ class Problem:
             error=search.error,
             scale=search.level.scale,
             rows=search.stages.rows,
+            sizes=sizes,
         )
 
     def _of_start(self, search: Interior) -> dict[str, np.ndarray]:
@@ -479,15 +482,17 @@ class Problem:
         error: float = np.nan,
         scale: float | None = None,
         rows: Rows | None = None,
+        sizes: Sizes | None = None,
     ) -> Result:
         """What a search of this problem came to.
 
-        `end` is the curve that it ended with, a trajectory that follows it, their `distance`, and gains.
+        `end` is the curve that it ended with, a trajectory that follows it, how far they are apart
+        (`Sizes.apart`), and gains.
         What is converged of an unstable motion may not be so of its rollout.
         """
         curve, run, far, gains = end
         rows = rows or self.rows
-        run, gap = open_loop(run.on_its_step())
+        run, gap, away = open_loop(run.on_its_step(), sizes)
         motion = self.unknowns.run(run)
         found = list(violations) or (rows.violations(run, VIOLATED) if len(rows) else [])
         found = [v._replace(t=float(motion.t[v.k])) for v in found]
@@ -496,7 +501,7 @@ class Problem:
         if note and status is Status.CONVERGED:
             status, said = Status.ACCEPTABLE, (note, *said)
         elif not note:
-            status, leaves = judged(status, run, gap)
+            status, leaves = judged(status, run, gap, away)
             said = leaves, *said
         cost = self.cost.value(motion) if cost is None else cost
         promise = "" if np.isnan(error) else f", error {error:.1e}"
@@ -527,8 +532,3 @@ def _from(cost: Cost, k0: int, steps: int) -> Cost:
     at = k0 + np.arange(steps + 1)
     rows = [r[np.minimum(at, len(r) - 1)] for r in cost.references]
     return cost.with_references(*rows) if rows else cost
-
-
-def distance(curve: Trajectory, run: Trajectory) -> float:
-    """The largest difference of states, relative to 1 + |x|."""
-    return float(np.abs(run.map.difference(curve.x, run.x)).max() / (1 + np.abs(curve.x).max()))

@@ -430,7 +430,8 @@ class Rows:
             low, high = (float(side[0]) for side in p.limits)
             for name in p.constraint.row_names:
                 v = float(each[name][0] * p.scale)
-                if not low - tolerance * (1 + abs(v)) <= v <= high + tolerance * (1 + abs(v)):
+                room = tolerance * (p.scale + abs(v))
+                if not low - room <= v <= high + room:
                     raise StartOutside(
                         f"x0: {name} = {v:.6g} is outside of its limits [{low:.6g}, {high:.6g}] at the "
                         f"start, where no input can change it; x0 = {curve.x[0]}"

@@ -16,6 +16,8 @@ from vioc.maps.derivatives import Linearization, Steps
 from vioc.maps.protocol import OneStepMap
 from vioc.maps.trajectory import Trajectory
 
+ROUNDING = 1e-12  # in units of states: by which steps of two backends differ at most
+
 
 @dataclass(frozen=True)
 class Point:
@@ -44,6 +46,11 @@ class Point:
     def open(self) -> bool:
         """Whether there is a gap: the curve is no trajectory."""
         return bool(self.gaps.any())
+
+    def closed(self) -> Point:
+        """Without gaps where they are `ROUNDING`: of what another backend, or another process, rolled out."""
+        small = np.abs(self.gaps).max(initial=0.0) <= ROUNDING
+        return replace(self, gaps=np.zeros_like(self.gaps)) if small and self.open else self
 
 
 @dataclass(frozen=True)

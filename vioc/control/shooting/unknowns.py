@@ -226,11 +226,14 @@ class Unknowns:
 
 
 def _well_within(value: float, low: float, high: float) -> float:
-    """The nearest value that is as far inside of its limits as slacks begin."""
+    """The nearest value that is as far inside of its limits as slacks begin: of a side alone by the size of
+    value and limit.
+    """
     if not (np.isfinite(low) or np.isfinite(high)):
         return float(value)
     both = np.isfinite(low) and np.isfinite(high)
-    room = INTERIOR * (high - low if both else max(1.0, abs(low if np.isfinite(low) else high)))
+    size = max(abs(value), abs(low if np.isfinite(low) else high)) or 1.0
+    room = INTERIOR * (high - low if both else size)
     return float(np.clip(value, low + room, high - room))
 
 

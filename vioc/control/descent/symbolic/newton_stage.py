@@ -49,7 +49,7 @@ def model_stage(e: StageEquations) -> ca.Function:
     nx, ns, nz = e.nx, e.ns, e.nz
     square = nx * nx
     carry = ca.SX.sym("carry", 1 + 2 * square + 2 * nx)
-    weights, shift = ca.SX.sym("weights", ns * ns), ca.SX.sym("shift")
+    weights, shift = ca.SX.sym("weights", ns * ns), ca.SX.sym("shift", ns)
     ends = [0, 1, 1 + square, 1 + square + nx, 1 + 2 * square + nx, carry.numel()]
     count, G, adjoint, P, p = ca.vertsplit(carry, ends)
     G, P = ca.reshape(G, nx, nx), ca.reshape(P, nx, nx)
@@ -63,7 +63,7 @@ def model_stage(e: StageEquations) -> ca.Function:
     rho = ca.SX.sym("rho", nz)
     curvature = e.condense(e.hessian(ca.dot(rho, e.r)))
     H = L + ca.substitute(curvature, rho, e.dual(force))
-    step = riccati_step(H + shift * e.w * ca.SX.eye(ns) + AB.T @ (P @ AB), g + AB.T @ p, nx)
+    step = riccati_step(H + e.w * ca.diag(shift) + AB.T @ (P @ AB), g + AB.T @ p, nx)
     moved = g + AB.T @ adjoint
     z = moved[:nx] - K.T @ moved[nx:]
     blocks = [AB[:, :nx].T, AB[:, nx:].T, g, K.T, L.T, H.T]
@@ -82,14 +82,14 @@ def model_stage(e: StageEquations) -> ca.Function:
 
 
 def quadratic_stage(e: StageEquations) -> ca.Function:
-    """Minimizer of 1/2 (x, u)'(H + shift w I)(x, u) + g'(x, u) along A, B, backwards: carry (P, p)."""
+    """Minimizer of 1/2 (x, u)'(H + w diag(shift))(x, u) + g'(x, u) along A, B, backwards: carry (P, p)."""
     nx, ns = e.nx, e.ns
     carry, row = ca.SX.sym("carry", nx * nx + nx), ca.SX.sym("row", nx * ns + ns)
-    H, w, shift = ca.SX.sym("H", ns * ns), ca.SX.sym("w"), ca.SX.sym("shift")
+    H, w, shift = ca.SX.sym("H", ns * ns), ca.SX.sym("w"), ca.SX.sym("shift", ns)
     A, B, g = ca.vertsplit(row, [0, nx * nx, nx * ns, row.numel()])
     P, p = ca.reshape(carry[: nx * nx], nx, nx), carry[nx * nx :]
     AB = ca.horzcat(by_rows(A, nx), by_rows(B, nx))
-    whole = by_rows(H, ns) + shift * w * ca.SX.eye(ns) + AB.T @ (P @ AB)
+    whole = by_rows(H, ns) + w * ca.diag(shift) + AB.T @ (P @ AB)
     step = riccati_step(whole, g + AB.T @ p, nx)
     outputs = [ca.vertcat(ca.vec(step.P), step.p), _affine(AB, step.K, step.d), step.bad]
     return ca.Function("lq", [carry, row, H, w, shift], [ca.densify(o) for o in outputs], OPTIONS)

@@ -109,8 +109,8 @@ class StagePrograms:
             In reversed order.
         last : (nx, nx), (nx,)
             Hessian and gradient of the terminal cost.
-        knobs : (2,)
-            Share of the curvature that is kept, and shift of the Hessian per step weight.
+        knobs : (1 + nx + nu,)
+            Share of the curvature that is kept, and what is added to the Hessian's diagonal per step weight.
 
         Returns
         -------
@@ -146,7 +146,7 @@ class StagePrograms:
         e = self.equations
         nx, ns, nz = e.nx, e.ns, e.nz
         carry, dual = ca.SX.sym("carry", nx * nx + nx), ca.SX.sym("dual", nz)
-        tau, shift = ca.SX.sym("tau"), ca.SX.sym("shift")
+        tau, shift = ca.SX.sym("tau"), ca.SX.sym("shift", ns)
         P, p = ca.reshape(carry[: nx * nx], nx, nx), carry[nx * nx :]
         l_s, l_z = e.gradient
         ss, sz, zz = (
@@ -154,7 +154,7 @@ class StagePrograms:
             for c, whole in zip(e.convex, e.hessian(e.l + ca.dot(dual, e.r)), strict=True)
         )
         Yx, zx = e.Y[:nx, :], e.z0[:nx]
-        H = e.condense((ss, sz, zz)) + Yx.T @ (P @ Yx) + shift * e.w * ca.SX.eye(ns)
+        H = e.condense((ss, sz, zz)) + Yx.T @ (P @ Yx) + e.w * ca.diag(shift)
         q = l_s + sz @ e.z0 + e.Y.T @ (l_z + zz @ e.z0) + Yx.T @ (P @ zx + p)
         step = riccati_step(H, q, nx)
         s1 = ca.horzcat(ca.vertcat(ca.SX.eye(nx), -step.K), ca.vertcat(ca.SX(nx, 1), -step.d))  # ds

@@ -17,6 +17,7 @@ from vioc.control.descent.symbolic import newton_stage
 from vioc.control.descent.symbolic.newton_stage import Layout
 from vioc.control.descent.symbolic.programs import Grid, StagePrograms
 from vioc.control.linear.weights import absolute
+from vioc.control.problem.sizes import Sizes
 from vioc.maps.protocol import OneStepMap
 from vioc.maps.trajectory import Trajectory
 
@@ -65,7 +66,7 @@ class Recursions:
         self._running = programs.program("running", lambda: newton_stage.running_stage(e)).bind_map(rows, N)
 
         # the model
-        self._regulator, self._shift = np.zeros((N, ns * ns)), np.zeros(1)
+        self._regulator, self._shift = np.zeros((N, ns * ns)), np.zeros(ns)
         self._carry = np.zeros(1 + 2 * nx * nx + 2 * nx)
         program = programs.program("about", lambda: newton_stage.model_stage(e))
         back = [_back(a) for a in (*iterate, *grid, self._regulator)]
@@ -79,7 +80,7 @@ class Recursions:
 
         # directions: of the model, of its blocks with another shift, of another Hessian
         self._other = np.zeros((N, ns * ns))
-        self._lq_carry, self._lq_shift = np.zeros(nx * nx + nx), np.zeros(1)
+        self._lq_carry, self._lq_shift = np.zeros(nx * nx + nx), np.zeros(ns)
         self._linear, self._gradient = reversed_rows[:, layout.part("A", "g")], natural[:, layout.part("g")]
         self._hessians = reversed_rows[:, layout.part("H")], self._other[::-1]
         self._minimizers: dict[int, Bound] = {}
@@ -99,7 +100,7 @@ class Recursions:
         else:
             self.L = grid.w[:, :, None] * self._constant
             self._convex = (grid.w[:, :, None] * absolute(self._constant)).reshape(N, -1)
-            self._mean = np.trace(self._constant[nx:, nx:]) / nu
+        self._sizes: np.ndarray | None = None  # of states and inputs
         self._weights: Weights | None = None
         self._end_known: tuple[np.ndarray, np.ndarray] | None = None
 
@@ -126,6 +127,9 @@ class Recursions:
     def load(self, run: Trajectory) -> None:
         """Make a trajectory the iterate."""
         self.x[:], self.u[:], self.multipliers[:] = run.x, run.u, run.multipliers
+        if self._sizes is None:
+            sizes = Sizes.along(run)
+            self._sizes = np.concatenate([sizes.states, sizes.inputs])
         self._end.call()
 
     @property
@@ -155,18 +159,23 @@ class Recursions:
                 return False, False
             if self._weights is None:
                 self._regulator[:] = absolute(self.L).reshape(len(self.L), -1)
-            curvature = self.L.sum(axis=0)[nx:, nx:] / self._grid.w.sum()
-            self._mean = np.trace(curvature) / len(curvature)
+        curvature = self._constant
+        if curvature is None:
+            curvature = self.L.sum(axis=0) / self._grid.w.sum()
         if not np.isfinite(self.lxx_end).all():
             return False, False
-        self.unit = float(self._mean if self._mean > 0 else np.abs(self.lxx_end).max())
+        assert self._sizes is not None
+        of_u, of_x = self._sizes[nx:], self._sizes[:nx]
+        mean = float((np.diag(curvature)[nx:] * of_u**2).mean())
+        price = mean if mean > 0 else float(np.abs(self.lxx_end * np.outer(of_x, of_x)).max())
+        self.unit = price / self._sizes**2
         own = self._weights
         G = self._end_part() if own is None else own[0]
-        self._shift[0] = add = shift * self.unit
+        self._shift[:] = add = shift * self.unit
         carry, square = self._carry[1:], nx * nx
         carry[:square] = G.reshape(-1)
         carry[square : square + nx] = self.lx_end
-        self._shifted_end(carry[square + nx :], self.lxx_end, add)
+        self._shifted_end(carry[square + nx :], self.lxx_end, add[:nx])
         if self._about.call() < len(self.u):
             return False, False
         return True, bool(self._about.outputs[0][-1, 0] == 0)
@@ -178,8 +187,8 @@ class Recursions:
             self._end_known = known = self.lxx_end.copy(), absolute(self.lxx_end)
         return known[1]
 
-    def _shifted_end(self, carry: np.ndarray, P: np.ndarray, add: float) -> None:
-        """(P + add I, p) of the last sample, into `carry`."""
+    def _shifted_end(self, carry: np.ndarray, P: np.ndarray, add: np.ndarray) -> None:
+        """(P + diag(add), p) of the last sample, into `carry`."""
         nx = len(P)
         carry[: nx * nx] = P.reshape(-1)
         carry[: nx * nx : nx + 1] += add
@@ -192,11 +201,11 @@ class Recursions:
     def minimize_other(self, H: np.ndarray, P: np.ndarray) -> int | None:
         """The subproblem of another Hessian: (N, ns, ns), and (nx, nx) at the end."""
         self._other[:] = H.reshape(len(H), -1)
-        return self._minimize(1, P, 0.0)
+        return self._minimize(1, P, np.zeros(len(self._shift)))
 
-    def _minimize(self, which: int, P: np.ndarray, add: float) -> int | None:
-        self._lq_shift[0] = add
-        self._shifted_end(self._lq_carry, P, add)
+    def _minimize(self, which: int, P: np.ndarray, add: np.ndarray) -> int | None:
+        self._lq_shift[:] = add
+        self._shifted_end(self._lq_carry, P, add[: len(P)])
         if which not in self._minimizers:
             e = self._programs.equations
             program = self._programs.program("quadratic", lambda: newton_stage.quadratic_stage(e))

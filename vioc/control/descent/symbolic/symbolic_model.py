@@ -12,12 +12,13 @@ from vioc.control.descent.local_model import Blocks, Direction, LocalModel, Weig
 from vioc.control.descent.symbolic.programs import Grid, StagePrograms
 from vioc.control.descent.symbolic.recursions import Recursions
 from vioc.control.descent.symbolic.stage import SMALL
+from vioc.control.problem.sizes import Sizes
 from vioc.errors import OptimizationError
 from vioc.maps.derivatives import Linearization
 from vioc.maps.protocol import OneStepMap
 from vioc.maps.trajectory import Trajectory
 
-AWAY = 1e3  # relative to 1 + |x| of the iterate: a trial that is farther off is not taken again
+AWAY = 1e3  # relative to 1 + |x|, in units of sizes: a trial so far from the iterate is not taken again
 
 
 _idle: WeakKeyDictionary[Cost, tuple[tuple, list[Recursions]]] = WeakKeyDictionary()  # of the last horizon
@@ -109,8 +110,9 @@ class StageModel(LocalModel):
         return Expansion(g, L, end, end_second, zeta=None, weights=r.w)
 
     @property
-    def _unit(self) -> float:
-        return self._recursions.unit
+    def _units(self) -> tuple[np.ndarray, np.ndarray]:
+        unit, n = self._recursions.unit, self.map.ndx
+        return unit[:n], unit[n:]
 
     def _newton_blocks(self) -> Blocks:
         n, H = self.map.nx, self._recursions.blocks["H"]
@@ -150,7 +152,10 @@ class StageModel(LocalModel):
         self.trouble = None
         value = self._recursions.attempt(gamma)
         if value is None:  # a step that the kernel leaves to `track`, or a trial that has run away
-            if not np.abs(self._recursions.reached).max() < AWAY * (1 + np.abs(self.run.x).max()):
+            of_x = Sizes.along(self.run).of_states
+            if not np.abs(self._recursions.reached / of_x).max() < AWAY * (
+                1 + np.abs(self.run.x / of_x).max()
+            ):
                 return None
             return super().trial(direction, gamma, limit)
         return (self._recursions.attempted(self.run), value) if value <= limit else None

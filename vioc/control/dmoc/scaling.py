@@ -1,0 +1,218 @@
+"""A program in units of its own: what a solver sees does not depend on those of the user.
+
+Unknowns are in units of their typical sizes, rows in units of what they are equations or limits of, and the
+cost in the power of 1000 that leaves 1 to 1000 of its gradient at the guess. docs/maths/dmoc.md, "Units".
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import NamedTuple
+
+import casadi as ca
+import numpy as np
+import scipy.sparse as sp
+
+from vioc.control.dmoc import eliminated
+from vioc.control.dmoc.phase import Phase
+from vioc.control.dmoc.separable import Program
+from vioc.control.dmoc.transcription import Transcription
+from vioc.control.problem.sizes import Sizes, power
+from vioc.names import INPUTS
+
+OF_QUANTITIES = "final ", "initial ", "periodic.", "joint.", "gap."  # before the name of what a row is of
+RATE, STEP = "rate.", "gap.step"
+GROWN = 1000.0  # of a size: an unknown so large where a search ends was not of that size
+
+
+class Scales(NamedTuple):
+    """Sizes of the unknowns (size,), of the rows (rows,), and of the cost."""
+
+    unknowns: np.ndarray
+    rows: np.ndarray
+    cost: float
+
+    @classmethod
+    def ones(cls, t: Transcription) -> Scales:
+        return cls(np.ones(t.program.size), np.ones(t.program.rows), 1.0)
+
+    def back(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Unknowns and multipliers of rows of the scaled program as those of the program."""
+        return x * self.unknowns, y * self.cost / self.rows
+
+    def grown(self, t: Transcription, w: np.ndarray) -> Scales | None:
+        """With larger sizes of what an end w is `GROWN` times as large as; None where nothing is."""
+        of_w = self.unknowns.copy()
+        for at in t.layouts:
+            for index in (*at.X.T, *at.U.T, *at.L.T, *at.V.T):
+                index = index[index >= 0]
+                ratio = float(np.abs(w[index] / of_w[index]).max(initial=0.0))
+                of_w[index] *= power(ratio) if ratio > GROWN else 1.0
+        return self._replace(unknowns=of_w) if (of_w != self.unknowns).any() else None
+
+    def priced(self, t: Transcription, w: np.ndarray, p: np.ndarray) -> Scales:
+        """With the size of the cost by its gradient at a guess."""
+        return self._replace(cost=_price(t.program, w, p, self.unknowns))
+
+
+class Scaled:
+    """The functions of a `Program` in units: unknowns w/s, rows g/r, the cost f/c.
+
+    Its parameter vector is the program's, then s, r and c.
+    """
+
+    def __init__(self, program: Program):
+        self.program = program
+        parts = program.p.numel(), program.size, program.rows, 1
+        self.given = sum(parts)
+        self.x, self.q = ca.MX.sym("x", program.size), ca.MX.sym("q", self.given)
+        p, self._of_w, self._of_g, self._of_f = ca.vertsplit(self.q, np.cumsum([0, *parts]).tolist())
+        self._at = [self._of_w * self.x, p]
+
+    @staticmethod
+    def values(p: np.ndarray, scales: Scales) -> np.ndarray:
+        """The parameter vector."""
+        return np.concatenate([p, *scales[:2], [scales.cost]])
+
+    @property
+    def nlp(self) -> dict[str, ca.MX]:
+        """x, p, f, g for `casadi.nlpsol`."""
+        f, g = self.program.values.call(self._at, True, False)  # in line: either alone is evaluated alone
+        return {"x": self.x, "p": self.q, "f": f / self._of_f, "g": g / self._of_g}
+
+    @cached_property
+    def grad_f(self) -> ca.Function:
+        f, slope = self.program.grad_f(*self._at)
+        outputs = [f / self._of_f, self._of_w * slope / self._of_f]
+        return ca.Function("grad_f", [self.x, self.q], outputs, ["x", "p"], ["f", "grad"])
+
+    @cached_property
+    def jac_g(self) -> ca.Function:
+        g, J = self.program.jac_g(*self._at)
+        J = _weighed(J, self._of_w, 1 / self._of_g)
+        return ca.Function("jac_g", [self.x, self.q], [g / self._of_g, J], ["x", "p"], ["g", "jac"])
+
+    @cached_property
+    def hess_lag(self) -> ca.Function:
+        sigma, mu = ca.MX.sym("sigma"), ca.MX.sym("mu", self.program.rows)
+        H = self.program.hess_lag(*self._at, sigma / self._of_f, mu / self._of_g)
+        names = ["x", "p", "lam_f", "lam_g"]
+        args = [self.x, self.q, sigma, mu]
+        return ca.Function("hess_lag", args, [_weighed(H, self._of_w, self._of_w)], names, ["hess"])
+
+
+def _weighed(matrix: ca.MX, of_columns: ca.MX, of_rows: ca.MX) -> ca.MX:
+    """A sparse matrix with columns and rows times numbers."""
+    pattern = matrix.sparsity()
+    if not pattern.nnz():
+        return matrix
+    rows, columns = pattern.get_triplet()
+    return ca.MX(pattern, ca.vec(matrix.nz[:]) * of_columns[columns] * of_rows[rows])
+
+
+# -- what the sizes are -------------------------------------------------------------------------------
+
+
+def scales(t: Transcription, w: np.ndarray, p: np.ndarray) -> Scales:
+    """The sizes of a program, by the sizes of its mechanisms and motions (`Sizes`) at a guess.
+
+    What has no known unit is sized by what it changes by, or changes, where what is known changes by its
+    size. Programs with contact stay as they are: their smoothing is in m^2/s^2.
+    """
+    of_w, of_g = np.ones(t.program.size), np.ones(t.program.rows)
+    if all(phase.equations.relaxed is None for phase in t.phases):
+        J = t.program.jac_g(w, p)[1].sparse().tocsr()
+        for i, sizes in enumerate(_sizes(t, w, p)):
+            _of_unknowns(t, i, sizes, of_w)
+            _of_rows(t, i, sizes, abs(J), of_w, of_g)
+    return Scales(of_w, of_g, 1.0)
+
+
+def _sizes(t: Transcription, w: np.ndarray, p: np.ndarray) -> list[Sizes]:
+    """Of each phase, over the time of all."""
+    lengths = [
+        float(w[at.H[0]]) if at.H is not None else phase.length_limits[0]
+        for phase, at in zip(t.phases, t.layouts, strict=True)
+    ]
+    duration = sum(phase.steps * h for phase, h in zip(t.phases, lengths, strict=True))
+    return [
+        Sizes(phase.map, eliminated.states(t, i, w, p), w[t.layouts[i].U], duration, _told(phase))
+        for i, phase in enumerate(t.phases)
+    ]
+
+
+def _told(phase: Phase) -> dict[str, np.ndarray]:
+    """Limits of a phase by the name of what they limit."""
+    f, found = phase.map, dict[str, list[np.ndarray]]()
+    inputs = [INPUTS + n for n in f.input_names]
+    for names, sides in ((f.state_names, phase.state_limits), (inputs, phase.input_limits)):
+        for j, name in enumerate(names):
+            found.setdefault(name, []).extend(side[:, j] for side in sides)
+    for c in phase.rows:
+        found.setdefault(_quantity(c.name), []).extend(side.ravel() for side in phase.row_limits(c))
+    return {name: np.concatenate(values) for name, values in found.items()}
+
+
+def _quantity(name: str) -> str:
+    """What a row is of, by its name."""
+    for prefix in OF_QUANTITIES:
+        name = name.removeprefix(prefix)
+    return name
+
+
+def _of_unknowns(t: Transcription, i: int, sizes: Sizes, of_w: np.ndarray) -> None:
+    """Sizes of the states, inputs and step lengths of phase i."""
+    at = t.layouts[i]
+    for index, own in ((at.X, sizes.of_states), (at.W, sizes.of_states), (at.U, sizes.inputs)):
+        of_w[index[index >= 0]] = np.broadcast_to(own, index.shape)[index >= 0]
+    if at.H is not None:
+        of_w[at.H] = sizes.time
+
+
+def _of_rows(
+    t: Transcription, i: int, sizes: Sizes, J: sp.csr_matrix, of_w: np.ndarray, of_g: np.ndarray
+) -> None:
+    """Sizes of the rows of phase i, and of its unknowns that no unit is known of: multipliers and the like.
+
+    J is the program's, without signs. Of those unknowns each changes a row of a known unit by its size.
+    """
+    at, sized = t.layouts[i], list[tuple[np.ndarray, float | None]]()
+    for b, block in enumerate(t.program.blocks):
+        if block.phase == i:
+            columns = zip(t.program.rows_of(b).T, block.names, strict=True)
+            sized += [(rows, _size(t.phases[i], sizes, name)) for rows, name in columns]
+    told = np.zeros(len(of_g))
+    for rows, size in sized:
+        if size is not None:
+            of_g[rows], told[rows] = size, 1 / size
+    slopes = (sp.diags(told) @ J).max(axis=0).toarray().ravel() if len(told) else np.zeros(len(of_w))
+    for index in (*at.L.T, *at.V.T):
+        index = index[index >= 0]
+        largest = float(slopes[index].max(initial=0.0))
+        of_w[index] = power(1 / largest) if largest > 0 else 1.0
+    reach = J @ of_w
+    for rows, size in sized:
+        if size is None:
+            of_g[rows] = power(float(reach[rows].max(initial=0.0)))
+
+
+def _size(phase: Phase, sizes: Sizes, name: str) -> float | None:
+    """Of a row by its name, None where it has no known unit."""
+    if name == STEP:
+        return sizes.time
+    if name.startswith(RATE):
+        return sizes.of(INPUTS + name.removeprefix(RATE)) / sizes.time
+    measured = phase.measures.get(name)
+    return sizes.known(_quantity(name) if measured is None else measured)
+
+
+def _price(program: Program, w: np.ndarray, p: np.ndarray, of_w: np.ndarray) -> float:
+    """The unit of the cost: the power of 1000 that leaves 1 to 1000 of its gradient at the guess, or of what
+    unknowns of their size cost where that vanishes.
+    """
+    cost, slope = (np.asarray(part).ravel() for part in program.grad_f(w, p))
+    size = max(float(np.abs(cost).max()), float(np.abs(of_w * slope).max(initial=0.0)))
+    if not size:
+        bend = program.hess_lag(w, p, 1.0, 0.0).sparse().diagonal()
+        size = 0.5 * float(np.abs(bend) @ of_w**2)
+    return power(size / 30)
