@@ -305,7 +305,9 @@ def test_friction_may_be_a_parameter():
     ends = [g.rollout(x, steps=60)["box:x"][-1] for g in (f, f.with_parameters(mu=0.6))]
     assert ends[0] == pytest.approx(2 * ends[1], rel=0.01)
     with pytest.raises(ModelError, match=r"friction of corner-1 is -0.1, expected > 0"):
-        f.with_parameters(mu=-0.1).step(x)
+        f.trying(mu=-0.1).step(x)
+    with pytest.raises(ModelError, match=r"contact 'corner-1': friction: expected at least 0, got -0.1"):
+        f.with_parameters(mu=-0.1)
     slope = f.linearize(x).P[6, 0]  # of v_x by mu, sliding
     assert slope == pytest.approx(-G * DT, rel=1e-4)
 

@@ -30,7 +30,7 @@ class RecordedMap:
     parameters: Mapping[str, float]
     inner: Any = None
 
-    def with_parameters(self, **values: float) -> RecordedMap:
+    def trying(self, **values: float) -> RecordedMap:
         return replace(self, parameters={**self.parameters, **values})
 
 
@@ -68,7 +68,7 @@ def read_recorded(path: str | os.PathLike, system: System) -> Recorded:
     identity, names = _innermost(header["identity"]), tuple(str(n) for n in arrays["state_names"])
     known = {n: float(v) for n, v in header["parameters"].items() if n in system.parameters}
     inner = _with_own_states(identity, system, path)
-    inner = inner and inner.with_parameters(**known)
+    inner = inner and inner.trying(**known)
     f = RecordedMap(system, names, {**system.parameters, **known}, inner)
     missing = sorted(set(inner.state_names if inner else system.variables) - set(names))
     if missing:

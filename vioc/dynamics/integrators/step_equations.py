@@ -21,6 +21,7 @@ from vioc.dynamics.integrators.newton import (
     singular_ahead,
 )
 from vioc.dynamics.lagrangian import OPTIONS
+from vioc.dynamics.masses import fault_at
 from vioc.errors import StepError
 
 if TYPE_CHECKING:
@@ -153,6 +154,9 @@ class StepEquations(Equations):
             dependent = singular_ahead(J, names, found, self.dt, k, where, f.advice_on_singular(q1))
         if dependent is not None:
             return dependent
+        for share in (found.share, 1.0):  # or as far as that motion would have led
+            if fault := fault_at(f.system, self.end(found.w, share), f.parameters):
+                return StepError(f"{where}: on its way {fault}", k, error, "indefinite M")
         size = condition(D, f.lagrangian.mass_scale)
         if size > SINGULAR:
             weakest = np.abs(np.linalg.svd(D)[2][-1])
