@@ -98,10 +98,10 @@ class StepError(RuntimeError):
         linearized, how much it amplifies an impulse.
     cause : str
         What [S] VII calls it, ``"singular M"`` or ``"singular constraints"``; ``"indefinite M"`` where a
-        motion starts with inertias that no body has; ``"no convergence"``; ``"not finite"`` where a term of
-        the system, or an explicit map, is no number; ``"fold"`` where the step is longer than steps from its
-        state exist (docs/maths/midpoint.md, "Which root is the step"); ``"diverged"`` of a rollout whose
-        energy grew beyond what its forces can feed.
+        motion starts, or comes to, where inertias that no body has leave M not positive definite;
+        ``"no convergence"``; ``"not finite"`` where a term of the system, or an explicit map, is no number;
+        ``"fold"`` where the step is longer than steps from its state exist (docs/maths/midpoint.md, "Which
+        root is the step"); ``"diverged"`` of a rollout whose energy grew beyond what its forces can feed.
     trajectory : Trajectory or None
         The motion until then, of a rollout that ended with this error.
     length : float or None

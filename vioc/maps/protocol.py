@@ -193,7 +193,7 @@ class OneStepMap(Named, ABC):
         try:
             found = take(x0, U, k0, self.lengths(dt, len(U)))
         except StepError as error:
-            if error.trajectory is not None:
+            if error.trajectory is not None and error.cause != "indefinite M":
                 self._check_account(error.trajectory, error)
             raise
         self._check_account(found)

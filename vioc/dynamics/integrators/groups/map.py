@@ -32,7 +32,7 @@ from vioc.dynamics.integrators.newton import dependent_constraints
 from vioc.dynamics.integrators.predictor import bending_variables
 from vioc.dynamics.integrators.quadrature import POINTS
 from vioc.dynamics.kinematics import as_configuration
-from vioc.dynamics.masses import check_mass_matrix
+from vioc.dynamics.masses import check_mass_matrix, fault_at
 from vioc.dynamics.terms.user import UserConstraint, UserForce, UserPotential
 from vioc.errors import ConstraintError, ModelError
 from vioc.maps.derivatives import Linearization, SecondOrder, Steps
@@ -253,7 +253,18 @@ class GroupVI(GroupQuantities):
     def rescued(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
         return self._stepping.rescued(self, x, u, k, t, dt)
 
+    @property
+    def suspect(self) -> bool:  # type: ignore[override]
+        return bool(self.system.negative)
+
+    def fault_of(self, x: np.ndarray, nearly: bool = False) -> str:
+        angles, values = (np.ravel(a) for a in self.group.place_at(x[: self.nq], self.theta))
+        twin = self.group.lagrangian.system
+        fault = fault_at(twin, angles, dict(zip(twin.parameters, values, strict=True)), nearly)
+        return fault and f"{self.system.name}: {fault}"
+
     def check_beginnings(self, X: np.ndarray, k: int) -> None:
+        super().check_beginnings(X, k)
         if not self.nm:
             return
         J = self._directions(X[:, : self.nq], self.theta)[0]
