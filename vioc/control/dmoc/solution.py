@@ -16,7 +16,7 @@ from vioc.control.dmoc.named import Duals, Raw, defect, duals, violations
 from vioc.control.dmoc.phase import Phase, leap
 from vioc.control.dmoc.sensitivity import Sensitivity, sensitivity
 from vioc.control.dmoc.standing import too_close
-from vioc.control.problem.limits import Violation
+from vioc.control.problem.limits import Ball, Violation, obstacles_among
 from vioc.control.problem.result import OPEN_LOOP, History, Outcome, off_branch
 from vioc.control.problem.status import Status, verdict
 from vioc.control.regulators.lqr import Regulator, dlqr
@@ -86,6 +86,11 @@ class PhaseSolution(_Motion):
     trajectory: Trajectory
     duals: Duals = field(repr=False)
     defect: float
+
+    @property
+    def obstacles(self) -> dict[str, Ball]:
+        """What `obstacle` made of its constraints, by name; none in a solution that was pickled."""
+        return {} if self.phase is None else obstacles_among(self.phase.constraints)
 
 
 @dataclass(frozen=True)
@@ -163,6 +168,17 @@ class Solution(_Motion, Outcome):
     def duals(self) -> Duals:
         """Of the only phase, see `PhaseSolution`."""
         return self.only().duals
+
+    @property
+    def obstacles(self) -> dict[str, Ball]:
+        """Of all phases, see `PhaseSolution`, where they are one motion; films and the viewer draw them."""
+        found: dict[str, Ball] = {}
+        before = 0
+        for part in self.phases:
+            if part.phase is not None:
+                found |= obstacles_among(part.phase.constraints, before)
+            before += len(part.trajectory)
+        return found
 
     @property
     def duration(self) -> float:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from vioc.control.problem.limits import Violation
+from vioc.control.problem.limits import Ball, Violation
 from vioc.control.problem.status import Status
 from vioc.control.regulators.lqr import Regulator, dlqr
 from vioc.drawing import plots
@@ -258,6 +258,8 @@ class Result(Outcome):
     curve : (X, U) or None
         States and inputs where shooting ended before they were a trajectory; it goes on from there where the
         result is its guess.
+    obstacles : dict of str to (centre, radius, axes)
+        What `obstacle` made of the constraints, by name; films and the viewer draw them.
     """
 
     trajectory: Trajectory
@@ -275,6 +277,7 @@ class Result(Outcome):
     error: float = field(default=np.nan, kw_only=True)
     scale: float | None = field(default=None, kw_only=True)
     curve: tuple[np.ndarray, np.ndarray] | None = field(default=None, repr=False, kw_only=True)
+    obstacles: dict[str, Ball] = field(default_factory=dict, repr=False, kw_only=True)
 
     @property
     def feasible(self) -> bool:

@@ -14,7 +14,7 @@ from vioc.control.descent.begin import guess_curve
 from vioc.control.descent.projection import straight_line
 from vioc.control.dmoc import problem as equations
 from vioc.control.dmoc.solution import Solution
-from vioc.control.problem.limits import Constraint, Violation, end_values
+from vioc.control.problem.limits import Constraint, Violation, as_constraints, end_values, obstacles_among
 from vioc.control.problem.result import (
     HEADER,
     History,
@@ -467,6 +467,7 @@ class Problem:
             margin=rows.margin(run),
             error=error,
             scale=scale,
+            obstacles=obstacles_among(as_constraints(self._limits["constraints"])),
         )
 
 
