@@ -114,9 +114,9 @@ class Scene(Places):
         rows = nearest(np.asarray(run.t, float), self.t)
         lines = mark_lines(marks, rows, self.extent)
         drawn = {line.name for line in lines}
-        for name, ball in getattr(run, "obstacles", {}).items():
+        for name, (centre, radius, axes) in getattr(run, "obstacles", {}).items():
             if name not in drawn and name not in skip:
-                lines += ball_lines(name, *ball, rows)
+                lines += ball_lines(name, centre, radius, axes, rows)
         return replace(self, lines=(*self.lines, *lines))
 
     @property
