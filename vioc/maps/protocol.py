@@ -431,7 +431,8 @@ class OneStepMap(Named, ABC):
     ) -> SecondOrder:
         """Exact Hessian of z . f(x, u) (+ zeta . multipliers)."""
         steps = self._step_at(x, u, k, dt)
-        return self._contracted(steps, np.asarray(z, float)[None], None if zeta is None else [zeta]).rows(0)
+        z = check_array(z, (self.ndx,), "weights z of the next state", self.error_names)
+        return self._contracted(steps, z[None], None if zeta is None else [zeta]).rows(0)
 
     def second_order_trajectory(
         self, trajectory: Trajectory, Z: np.ndarray, zeta: np.ndarray | None = None

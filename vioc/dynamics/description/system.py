@@ -15,7 +15,7 @@ from vioc.dynamics.description import edits
 from vioc.dynamics.description.component import Component, Constraint, Force, Inequality, Kinetic, Potential
 from vioc.dynamics.description.frame import Frame, Pose, nest
 from vioc.dynamics.description.inertia import ROUNDING, Mass
-from vioc.dynamics.description.numbers import Parameter, Variable
+from vioc.dynamics.description.numbers import Parameter, Variable, check_length
 from vioc.errors import ModelError
 
 WORLD = "world"
@@ -77,7 +77,7 @@ class System:
         parts = list(_flatten(components))
         if not isinstance(name, str):
             raise ModelError(f"a system's name is a string, got {name!r}")
-        self.name = name
+        self.name = check_length(name, "system")
         self.frames = tuple(p for p in parts if isinstance(p, Frame))
         self.potentials = tuple(p for p in parts if isinstance(p, Potential))
         self.kinetic = tuple(p for p in parts if isinstance(p, Kinetic))
