@@ -449,3 +449,11 @@ def _tree(frames: tuple[Frame, ...]) -> list[str]:
 def _siblings(frames: tuple[Frame, ...], indent: str) -> list[tuple[Frame, str, bool]]:
     """Frames with their indent and whether they are the last, in reverse."""
     return [(frame, indent, i == 0) for i, frame in enumerate(reversed(frames))]
+
+
+def as_system(value: Any) -> System:
+    """`value`, which must be a system: TypeError says what was got, and where it has one."""
+    if not isinstance(value, System):
+        has = "; it has one, .system" if isinstance(getattr(value, "system", None), System) else ""
+        raise TypeError(f"expected a System, got {type(value).__name__}{has}")
+    return value

@@ -25,7 +25,7 @@ from vioc.dynamics.consistency import (
     may_be_dependent,
 )
 from vioc.dynamics.description.component import VelocityConstraint
-from vioc.dynamics.description.system import System
+from vioc.dynamics.description.system import System, as_system
 from vioc.dynamics.integrators.divergence import closed, first_diverged, grows
 from vioc.dynamics.integrators.newton import dependent_constraints
 from vioc.dynamics.integrators.predictor import bending_variables
@@ -87,8 +87,7 @@ class MechanicalMap(KernelMap):
     def __init__(
         self, system: System, dt: float, wrap: Sequence[str], tolerance: float, backend: str = "virtual"
     ):
-        if not isinstance(system, System):
-            raise TypeError(f"expected a System, got {type(system).__name__}")
+        as_system(system)
         if system.inequalities and not self.contacts:
             raise ModelError(
                 f"{system.name}: {type(self).__name__} has no contacts, limits of joints or dry friction, "

@@ -21,7 +21,7 @@ from vioc.compile.backend import Backend
 from vioc.dynamics.algebra import rotations as rot
 from vioc.dynamics.charts import Chart, charts
 from vioc.dynamics.consistency import check_holonomic, may_be_dependent
-from vioc.dynamics.description.system import System
+from vioc.dynamics.description.system import System, as_system
 from vioc.dynamics.integrators.groups.galerkin import GalerkinStep
 from vioc.dynamics.integrators.groups.quantities import BODY, GroupQuantities
 from vioc.dynamics.integrators.groups.space import Space
@@ -95,8 +95,7 @@ class GroupVI(GroupQuantities):
         tolerance: float | None = None,
         backend: str = "virtual",
     ):
-        if not isinstance(system, System):
-            raise TypeError(f"expected a System, got {type(system).__name__}")
+        as_system(system)
         if stages not in range(1, MOST + 1):
             raise ModelError(f"stages: expected 1 to {MOST}, got {stages!r}")
         if points not in POINTS or (points == "lobatto" and stages == 1):

@@ -22,7 +22,7 @@ from vioc.compile.evaluate import Evaluator
 from vioc.compile.programs import Program
 from vioc.dynamics.algebra import rotations
 from vioc.dynamics.consistency import check_holonomic, may_be_dependent
-from vioc.dynamics.description.system import System
+from vioc.dynamics.description.system import System, as_system
 from vioc.dynamics.integrators.contact.checks import value_of
 from vioc.dynamics.integrators.contact.cones import Variables
 from vioc.dynamics.integrators.contact.core import Core, CoreProgram, Layout
@@ -118,8 +118,7 @@ class MaximalVI(SmoothedMap):
         backend: str = "virtual",
         smoothing: float = 1e-8,
     ):
-        if not isinstance(system, System):
-            raise TypeError(f"expected a System, got {type(system).__name__}")
+        as_system(system)
         refuse_rotors(system, "MaximalVI")
         check_holonomic(system, type(self).__name__)
         self.system, self.dt, self.tolerance = system, dt, as_positive(tolerance, "tolerance")
