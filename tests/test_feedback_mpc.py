@@ -104,11 +104,12 @@ def test_bounds_across_a_held_end_against_scipy(solver):
 
 
 @pytest.mark.parametrize("solver", ["osqp", "daqp"])
-def test_bounds_rates_and_soft_states_against_scipy(solver):
+@pytest.mark.parametrize("soft", [30.0, 1.0])
+def test_bounds_rates_and_soft_states_against_scipy(solver, soft):
     f, n = double_integrator(), 8
     eq = equilibrium(f, x=0.0)
     loop = dlqr(f, eq, {"x": 5.0, "v": 0.1}, 0.1)
-    options = dict(lower=-1.5, upper=1.0, state_lower={"v": -0.25}, rate=0.9, soft=30.0, solver=solver)
+    options = dict(lower=-1.5, upper=1.0, state_lower={"v": -0.25}, rate=0.9, soft=soft, solver=solver)
     mpc = LinearMPC(loop, n, **options)
     x0, last = np.array([1.0, 0.0]), np.array([0.0])
 
@@ -116,7 +117,7 @@ def test_bounds_rates_and_soft_states_against_scipy(solver):
         u, s = w[:n], w[n:]
         z = f.rollout(x0, u[:, None]).x
         total = sum(z[k] @ loop.Q @ z[k] + 0.1 * u[k] ** 2 for k in range(n)) + z[n] @ loop.P @ z[n]
-        return total + 30 * (s + s**2).sum()
+        return total + soft * (s + s**2).sum()
 
     def inequalities(w):
         u, s = w[:n], w[n:]
@@ -135,6 +136,8 @@ def test_bounds_rates_and_soft_states_against_scipy(solver):
     plan = mpc.plan(0, x0, last)
     assert plan.cost == pytest.approx(found.fun, rel=1e-6)
     np.testing.assert_allclose(plan.u[:, 0], found.x[:n], atol=2e-4)
+    np.testing.assert_allclose(plan.slack[:, 0], found.x[n:], atol=2e-4)
+    assert (plan.slack.max() > 0.1) == (soft == 1.0)
     assert plan.u[0] == pytest.approx(-0.9, abs=1e-6)  # the rate is active
     with pytest.raises(NotImplementedError, match="has a memory"):
         mpc(0, x0)

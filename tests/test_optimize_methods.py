@@ -367,3 +367,36 @@ def test_steps_of_another_length_under_a_delay(lengths):
     )
     assert mine.cost == pytest.approx(theirs.cost, rel=1e-7)
     assert mine.duration == pytest.approx(theirs.duration, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {},
+        {"final": {"theta": 0.0, "v.theta": 0.0}},
+        {"duration": (0.8, 2.5), "final": {"theta": 0.0}},
+        {"initial": {"theta": 0.4, "v.x": 0, "v.theta": 0, "x": (-0.5, 0.5)}},
+        {"parameters": {"bob": (0.1, 0.8), "arm": (0.2, None)}, "constraints": "heft"},
+    ],
+)
+def test_dmoc_frees_parameters_as_shooting_does(more):
+    pole = vioc.ry("theta")[vioc.tz(vioc.P("arm", 0.5), name="pole", mass=vioc.P("bob", 0.3))]
+    system = vioc.System(
+        vioc.tx("x", mass=1.0)[pole], vioc.Gravity(0, 0, -9.81), vioc.JointForce("x", "force")
+    )
+    f = vioc.MidpointVI(system, 0.05)
+    cost = vioc.control.quadratic(f, Q={"x": 1.0, "theta": 1.0}, R=0.1, Qf=10.0)
+    task = {"steps": 30, "parameters": {"bob": (0.1, 0.8)}, **more}
+    if "initial" not in more:
+        task["x0"] = f.initial_state({"theta": 0.4})
+    if "constraints" in more:
+        task["constraints"] = vioc.control.dmoc.Constraint(
+            "heft", f.symbols.parameters[0] * f.symbols.parameters[1], lower=0.2
+        )
+    mine, theirs = (optimize(f, cost, method=m, **task) for m in ("shooting", "dmoc"))
+    assert theirs.cost == pytest.approx(mine.cost, rel=1e-7)
+    assert theirs.duration == pytest.approx(mine.duration, rel=1e-6)
+    for name, value in mine.map.parameters.items():
+        assert theirs.map.parameters[name] == pytest.approx(value, rel=1e-4), name
+    for name in (n for n in mine.multipliers if n.startswith("param.")):
+        assert theirs.multipliers[name] == pytest.approx(mine.multipliers[name], abs=1e-4), name

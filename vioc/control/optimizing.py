@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,12 +21,14 @@ from vioc.control.descent.symbolic.programs import StagePrograms
 from vioc.control.descent.symbolic.stage import SMALL
 from vioc.control.dmoc.problem import solve
 from vioc.control.dmoc.solution import SAME
-from vioc.control.problem.limits import Constraint
+from vioc.control.problem.limits import Constraint, as_constraints, end_values
 from vioc.control.problem.result import Record, Result, finished, off_branch
 from vioc.control.problem.status import Status
 from vioc.control.shooting.problem import Problem, distance
+from vioc.control.shooting.unknowns import Unknowns
 from vioc.deprecation import deprecated
 from vioc.errors import OptimizationError, StepError, trying
+from vioc.maps.extended import PARAMETER
 from vioc.maps.given import trajectory_of
 from vioc.maps.protocol import OneStepMap
 from vioc.maps.steps import check_clock
@@ -42,9 +45,23 @@ TAKES = {  # what a method knows beside the map, the cost, a guess, x0, steps an
     "projection": {"dt", "direction", "warmup", "projection", "armijo"},
     MULTIPLE: {"dt", "warmup", "projection", "armijo"},
     "ddp": {"bounds", "direction"},
-    "dmoc": {*LIMITS, *FREE, "dt", "rates", "quadrature", "solver", "form", "options", "smoothing"},
+    "dmoc": {
+        *LIMITS,
+        *FREE,
+        "parameters",
+        "dt",
+        "rates",
+        "quadrature",
+        "solver",
+        "form",
+        "options",
+        "smoothing",
+    },
 }
-OPTIONS = {"direction", "warmup", "projection", "armijo"} | TAKES["dmoc"] - LIMITS - FREE - {"dt"}
+OPTIONS = {"direction", "warmup", "projection", "armijo"} | TAKES["dmoc"] - LIMITS - FREE - {
+    "dt",
+    "parameters",
+}
 WAYS = {  # by `direction`
     "projection": {name: name for name in DIRECTIONS},
     "ddp": {"newton": "ddp", "gauss-newton": "ilqr"},
@@ -199,7 +216,11 @@ def optimize(
         if isinstance(run, Trajectory):
             check_clock(run, "guess")
             k0 = run.k0
-        own = {*LIMITS, "initial"} if chosen == "dmoc" else TAKES["shooting"] - {"dt", "multipliers"}
+        own = (
+            {*LIMITS, "initial", "parameters"}
+            if chosen == "dmoc"
+            else TAKES["shooting"] - {"dt", "multipliers"}
+        )
         stated = {name: given[name] for name in own & given.keys()}
         lengths = dt if "duration" in given else guess_lengths(f, run, dt)
         return Problem(f, cost, n, **stated, dt=lengths, k0=k0)
@@ -245,15 +266,20 @@ def _by_dmoc(stated: Problem, x0: Any, guess: Any, options: dict[str, Any]) -> R
     start: dict[str, Any] = dict(steps=len(h), k0=stated.k0)
     options = {"initial": first, **options}
     options.pop("dt", None)
-    found = solve(stated.map, stated.cost, samples, **start, **options, raise_on_failure=False)
+    u = stated.unknowns
+    if options.pop("parameters", None):
+        samples = _with_parameters(u, samples, run if isinstance(run, Trajectory) else None)
+        options = _on_parameters(u, options)
+    found = solve(u.map, u.cost(stated.cost), samples, **start, **options, raise_on_failure=False)
     curve, far = found.trajectory, np.inf
     run, gains = curve, np.zeros((len(h), stated.map.nu, stated.map.ndx))
     with contextlib.suppress(StepError, OptimizationError), trying():
         gains = found.stabilize(1.0, 1.0).K
         run = curve.map.track(curve.x[0], curve.x, curve.u, gains, k0=curve.k0)
         far = distance(curve, run)
-    duals = stated.rows.multipliers(stated.rows.from_multipliers(found.duals))
-    told = tuple(f"initial {n}" for n in stated.unknowns.told)
+    felt = {n.removeprefix("final ") if PARAMETER in n else n: v for n, v in found.duals.items()}
+    duals = stated.rows.multipliers(stated.rows.from_multipliers(felt))
+    told = tuple(f"initial {n}" for n in u.told)
     own = "rate.", "periodic.", "duration"
     duals |= {n: v for n, v in found.duals.items() if n.startswith(own) or n in told}
     cost = found.cost if "quadrature" in options else None
@@ -261,6 +287,28 @@ def _by_dmoc(stated: Problem, x0: Any, guess: Any, options: dict[str, Any]) -> R
     wrong = off_branch(curve, SAME) if found.status is Status.ACCEPTABLE else ""
     more: dict[str, Any] = dict(iterations=found.iterations, cost=cost, violations=found.violations)
     return stated.result(found.status, found.history, end, duals, said=(wrong,), **more)
+
+
+def _with_parameters(u: Unknowns, samples: Any, run: Trajectory | None) -> Any:
+    """A guess of the user's map as one of the map that has free parameters as states."""
+    if isinstance(samples, Trajectory):
+        return replace(samples, map=u.map, x=u.joined(samples.x, u.constants(samples, samples.x[0])))
+    X, U = samples
+    return u.joined(X, u.constants(run, X[0])), U
+
+
+def _on_parameters(u: Unknowns, options: dict[str, Any]) -> dict[str, Any]:
+    """Limits of the user's map on that map, and those of the parameters."""
+    f, g = u.f, u.map
+    ends = {what: end_values(f, options.get(what), what) for what in ("initial", "final")}
+    ends["final"] |= {
+        PARAMETER + name: tuple(side[0] for side in pair) for name, pair in u.parameters.items()
+    }
+    given = as_constraints(options.get("constraints"))
+    own = [replace(c, expression=g.expression(c.expression)) for c in given]  # type: ignore[attr-defined]
+    if options.get("periodic") is True:
+        ends["periodic"] = dict.fromkeys(f.state_names, 0.0)
+    return {**options, **ends, "constraints": own}
 
 
 @deprecated(since="0.1", until="0.3", instead='optimize(..., method="shooting")')
