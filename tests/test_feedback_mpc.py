@@ -2,9 +2,10 @@
 
 import pickle
 
+import casadi as ca
 import numpy as np
 import pytest
-from control_maps import double_integrator, midpoint_pendulum
+from control_maps import double_integrator, midpoint_pendulum, rk4
 from scipy.optimize import minimize
 
 from vioc import models
@@ -216,3 +217,21 @@ def test_options_are_checked(pole):
         LinearMPC(loop, 5, soft=-1.0)
     with pytest.raises(TypeError, match="made by dlqr"):
         LinearMPC(None, 5)
+
+
+@pytest.mark.parametrize("solver", ["daqp", "osqp"])
+def test_rates_of_two_inputs_are_those_of_each_alone(solver):
+    """Two carts that know nothing of each other, as one map of two inputs and by themselves."""
+    names = dict(state_names=("a", "b", "v.a", "v.b"), input_names=("left", "right"))
+    f = rk4(lambda x, u: ca.vertcat(x[2:], u), 4, 2, 0.1, **names)
+    Q, R = np.array([3.0, 1.0, 0.2, 0.1]), np.array([0.1, 0.2])
+    loop = dlqr(f, equilibrium(f, a=0.0, b=0.0), np.diag(Q), np.diag(R))
+    rates, x0, last = np.array([0.7, 0.4]), np.array([1.0, -0.8, 0.0, 0.3]), np.array([0.2, -0.1])
+    how = dict(lower=-2.0, upper=2.0, solver=solver)
+    plan = LinearMPC(loop, 8, rate=rates, **how).plan(0, x0, last)
+    g = double_integrator()
+    for i in (0, 1):
+        alone = dlqr(g, equilibrium(g, x=0.0), np.diag(Q[i::2]), R[i])
+        own = LinearMPC(alone, 8, rate=rates[i], **how).plan(0, x0[i::2], last[i : i + 1])
+        np.testing.assert_allclose(plan.u[:, i], own.u[:, 0], atol=1e-4)
+        assert abs(own.u[0, 0] - last[i]) == pytest.approx(rates[i], abs=1e-4)  # the rate is active

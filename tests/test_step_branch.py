@@ -209,6 +209,7 @@ def test_substeps_are_the_steps_of_a_shorter_map():
     np.testing.assert_array_equal(run.x, fine.x[::4])
     assert (run.t == 0.04 * np.arange(31)).all() and g.dt == 0.04
     assert g.state_names == f.state_names and run["theta"].shape == (31,)
+    np.testing.assert_array_equal(g.steps_at(run.x[:-1], U).t, run.t[:-1])
     twice = f.substeps(2).substeps(2)
     np.testing.assert_array_equal(twice.rollout(x0, U).x, run.x)
     with pytest.raises(ValueError, match="substeps: expected a number of steps >= 1, got 0"):
@@ -436,3 +437,15 @@ def test_only_motions_that_grow_are_looked_at_where_nothing_failed():
         faster = replace(run, x=np.column_stack([moved, v]))
         found = f.diverged(faster, False)
         assert (found and found[0]) == expected
+
+
+def test_an_error_of_a_map_that_tells_no_motion_is_of_the_whole_step_too(monkeypatch):
+    f = MidpointVI(vioc.models.load("cart_pole"), 0.04)
+
+    def broken(*arguments, **options):
+        raise StepError("no more", 20, 0.0, "no convergence")
+
+    monkeypatch.setattr(f, "run", broken)
+    with pytest.raises(StepError, match="step 5, one of its 4 substeps: no more") as caught:
+        f.substeps(4).rollout(f.initial_state(), steps=3, k0=5)
+    assert caught.value.k == 5 and caught.value.trajectory is None and caught.value.length is None
