@@ -1,8 +1,8 @@
 """Random states so fast that Newton's method can jump: each step is the root on its branch, or there is none.
 
 A step's equations have several roots where links whip around by radians within it. States of an arm, of
-pendulums and of a body on a spherical joint are drawn at random; the step of each is held against its branch
-of solutions, followed in its arclength (`studies.branch`).
+pendulums, of a closed chain, of a body on a spherical joint and of a free body are drawn at random; the step
+of each is held against its branch of solutions, followed in its arclength (`studies.branch`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import vioc
 from studies.branch import Branch
 from studies.harness import Claim, Report, Study, at_most
 from studies.impact_restitution import arm
-from vioc.errors import StepError
+from vioc.errors import ConstraintError, StepError
 
 COUNT, QUICK = 2000, 30  # states of each case
 SAME = 1e-8  # rad, relative to 1 + |q|: ends that differ by less are one root
@@ -35,7 +35,7 @@ STUDY = Study(
 
 
 class Case(NamedTuple):
-    """A map, and the standard deviation of its states' rates, rad/s."""
+    """A map, and the standard deviation of its states' rates, rad/s and m/s."""
 
     f: vioc.MidpointVI
     speed: float
@@ -45,7 +45,13 @@ def cases() -> dict[str, Case]:
     limbs = vioc.System(*arm().frames, vioc.Gravity(0, 0, -9.81), name="arm")
     body = vioc.Mass(1.0, (0.05, 0.1, 0.12), (0.1, 0.0, 0.2))
     top = vioc.System(vioc.spherical("b", frame="b", mass=body), vioc.Gravity(0, 0, -9.81), name="top")
-    found = {"arm": Case(vioc.MidpointVI(limbs, 0.005), 30.0), "top": Case(vioc.MidpointVI(top, 0.05), 20.0)}
+    flying = vioc.System(vioc.free("b", frame="b", mass=body), vioc.Gravity(0, 0, -9.81), name="free body")
+    found = {
+        "arm": Case(vioc.MidpointVI(limbs, 0.005), 30.0),
+        "top": Case(vioc.MidpointVI(top, 0.05), 20.0),
+        "free body": Case(vioc.MidpointVI(flying, 0.05), 40.0),
+        "loop": Case(vioc.MidpointVI(vioc.models.load("closed_chain"), 0.02), 60.0),
+    }
     for links, speed in ((2, 30.0), (3, 12.0), (5, 20.0), (10, 8.0)):
         pendulum = vioc.models.load("n_link_pendulum", links)
         found[f"{links} links"] = Case(vioc.MidpointVI(pendulum, 0.05), speed)
@@ -73,6 +79,19 @@ class Outcome(NamedTuple):
     apart: float
 
 
+def state(f: vioc.MidpointVI, speed: float, rng: np.random.Generator) -> np.ndarray:
+    """A random state: any angles and rates, of a loop those nearest to them that keep it closed."""
+    while True:
+        q, v = rng.uniform(-np.pi, np.pi, f.nq), speed * rng.standard_normal(f.nq)
+        try:
+            if f.nm:
+                q = f.consistent_configuration(q).q
+                v = vioc.project_velocity(f.system, q, v)
+            return f.initial_state(q, v)
+        except ConstraintError:  # the loop does not close near by
+            continue
+
+
 def outcome(f: vioc.MidpointVI, branch: Branch, x: np.ndarray) -> Outcome:
     certified = float(f.kernel.function(x, [], 0.0, f.dt, f.theta)[2]) <= f.kernel.tolerance
     try:
@@ -96,8 +115,7 @@ def run(report: Report) -> None:
         branch, rng = Branch(f), np.random.default_rng(i)
         found[name] = []
         for _ in range(QUICK if report.quick else COUNT):
-            q, v = rng.uniform(-np.pi, np.pi, f.nq), speed * rng.standard_normal(f.nq)
-            found[name].append(outcome(f, branch, f.initial_state(q, v)))
+            found[name].append(outcome(f, branch, state(f, speed, rng)))
     every = [o for each in found.values() for o in each]
     wrong = [o for o in every if o.exists is not None and o.found and not o.apart <= SAME]
     right = [o.apart for o in every if o.exists and o.apart <= SAME]

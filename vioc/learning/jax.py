@@ -125,7 +125,7 @@ def rollouts(f: ChordMap) -> Callable[..., Any]:
         at = u, jnp.full((1, 1), t), h, theta
         guess, away = predict(x, *at)
         context = x, guess, *at
-        y, w, suspect = factorize(*context)
+        y, w, suspect = factorize(*context, x[: len(guess)])
         z = jnp.concatenate([y, jnp.zeros_like(y[:1])])  # with the memory of corrections
         none = jnp.zeros_like(z), x, jnp.full_like(suspect, jnp.inf)
 
@@ -141,7 +141,7 @@ def rollouts(f: ChordMap) -> Callable[..., Any]:
 
         begun = 0, z, jnp.ones(z.shape[1:], bool), none
         *_, (_, x_next, error) = jax.lax.while_loop(goes, again, begun)
-        error = (error + suspect + away + check(x_next[: f.nq], theta)[0])[0]
+        error = (error + suspect + away + check(x, x_next[: f.nq], theta)[0])[0]
         x_next = jnp.where(error <= f.tolerance, x_next, jnp.nan)  # false of what is not a number
         return x_next, x_next
 

@@ -148,7 +148,7 @@ class RollingMap(OneStepMap):
         while k < n:
             k, left = self._advance(c, False, k, n, first)
             if left is not None:
-                self.overcome(c, k, left)
+                self.overcome(c, k)
                 k, first = k + 1, AFTER_HARD
         self.check_passed(c, n)
         return c
@@ -182,8 +182,19 @@ class RollingMap(OneStepMap):
             c.applied[k : k + done] = outputs[3]
         return k + done, error if k + done < last else None
 
-    def overcome(self, c: Course, k: int, left: float) -> None:
-        """Take step k, which the kernel left with the error `left`."""
+    def take(self, c: Course, k: int) -> None:
+        """Take step k of a course by itself."""
+        if self._advance(c, False, k, k + 1, 1)[1] is not None:
+            self.overcome(c, k)
+
+    def attempt(self, x: np.ndarray, u: np.ndarray, t: float, dt: float) -> tuple[np.ndarray, float]:
+        """End of a step by the kernel, or the robust one if there is one, and its error, certified or not."""
+        args = [x, u, np.array([t]), np.array([dt]), self.theta]
+        x_next, _, error = self._program(False, self._robust_kernel is not None).map(args, 1)
+        return np.ravel(x_next), float(np.ravel(error)[0])
+
+    def overcome(self, c: Course, k: int) -> None:
+        """Take step k, which the kernel left."""
         if self._robust_kernel is not None and self._advance(c, True, k, k + 1, 1)[1] is None:
             return
         if c.feedback is not None:
@@ -265,13 +276,13 @@ class RollingMap(OneStepMap):
         while len(rows):
             f = self._with_rows(runs.parameters, rows)
             given = runs.U, t, h, np.broadcast_to(f.theta, (len(rows), len(f.parameters)))
-            errors = _advanced(many, rows, given, at, self.tolerance, X, runs.multipliers)
+            _advanced(many, rows, given, at, self.tolerance, X, runs.multipliers)
             left: list[tuple[int, int]] = []
             for j in map(int, np.flatnonzero(at < n)):
                 i, k = int(rows[j]), int(at[j])
                 g, course = alone(i)
                 try:
-                    g.overcome(course, k, float(errors[j]))
+                    g.take(course, k)
                     left += [(i, k + 1)] * (k + 1 < n)
                 except StepError as error:
                     runs.errors[i] = error
@@ -295,13 +306,10 @@ class RollingMap(OneStepMap):
 
 def _advanced(many: ManyProgram, rows, given, at, tolerance, X, multipliers):
     """`ManyProgram.accumulate` to the end, in calls that Ctrl-C comes between."""
-    n, errors, going = multipliers.shape[1], np.zeros(len(rows)), np.arange(len(rows))
+    n, going = multipliers.shape[1], np.arange(len(rows))
     (*given, theta), piece = given, max(1, LONG // len(rows))
     for end in [*range(piece, n, piece), n]:
         came = at[going]
-        errors[going] = many.accumulate(
-            rows[going], (*given, theta[going]), came, end, tolerance, X, multipliers
-        )
+        many.accumulate(rows[going], (*given, theta[going]), came, end, tolerance, X, multipliers)
         at[going] = came
         going = going[came >= end]
-    return errors

@@ -26,6 +26,8 @@ class SparseLU:
     ----------
     over, left : lists of n SX
         Each column above its pivot, over the pivot; each row up to the diagonal.
+    diagonal : (n,)
+        Of the matrix itself.
     """
 
     def __init__(self, rows: list[list[Any]]):
@@ -33,6 +35,7 @@ class SparseLU:
         over: list[ca.SX] = []
         left: list[ca.SX] = []
         a = assembled(rows)
+        self.diagonal = ca.diag(a)
         for k in reversed(
             range(n)
         ):  # rows at once: an operation on SX takes 40 us from Python, 0.1 in CasADi

@@ -22,7 +22,9 @@ from vioc.dynamics.algebra import vectors as vec
 from vioc.dynamics.algebra.articulated import ArticulatedInverse
 from vioc.dynamics.algebra.sparse_lu import Saddle, SparseLU, scalars
 from vioc.dynamics.algebra.vectors import part
-from vioc.dynamics.integrators.predictor import far, predicted_of_stiff
+from vioc.dynamics.integrators.continuation import Context, Root, left_by, with_continuation
+from vioc.dynamics.integrators.newton import Solution
+from vioc.dynamics.integrators.predictor import far, motion, predicted_of_stiff
 from vioc.dynamics.integrators.variational import StepParts, VariationalMap
 from vioc.dynamics.lagrangian import OPTIONS
 from vioc.maps.kernel import shared
@@ -53,13 +55,15 @@ class ChordParts(StepParts):
 class StepFunctions(NamedTuple):
     """A step in functions of SX.
 
-    Attributes ---------- predict : (x, u, t, dt, parameters) -> guess (nd,) of the dynamic configurations, 0
-    or infinity where it is far factorize : (x, guess, u, t, dt, parameters) -> y, factors, 0 or infinity
-    where the matrix is suspect iterate : (z, x, guess, u, t, dt, parameters, factors) -> g, x_next,
-    multipliers, error
+    Attributes
+    ----------
+    predict : (x, u, t, dt, parameters) -> guess (nd,) of the dynamic configurations, 0 or infinity where far
+    factorize : (x, guess, u, t, dt, parameters, last root) -> y, factors, 0 or infinity where suspect
+        The way from the last root, a configuration (nd,), is what the matrix at the guess has to vouch for.
+    iterate : (z, x, guess, u, t, dt, parameters, factors) -> g, x_next, multipliers, error
         With z = (y, memory), the latter 0 at first, and z = z - g until no entry of g is above
         `converged`. The error is infinite where the corrections contracted by more than `contraction`.
-    check : (q_next, parameters) -> what is added to the error
+    check : (x, q_next, parameters) -> what is added to the error
     converged, contraction : float
     """
 
@@ -86,6 +90,9 @@ class ChordMap(VariationalMap):
     def _kernel(self) -> ca.Function:
         return solved_step(self, False)
 
+    def _begun(self, x: np.ndarray, u: np.ndarray, t: float, dt: float) -> Solution | None:
+        return left_by(self, x, u, t, dt)
+
     def _lanes(self) -> str | None:
         return lanes(self, self.step_functions)
 
@@ -98,13 +105,36 @@ def solved_step(f: ChordMap, articulated: bool) -> ca.Function:
     iterations of less work.
     """
     factorize, iterate, _ = _chord(f, articulated)
-    x, _, u, t, dt, theta = (ca.MX.sym("a", s.numel()) for s in factorize.sx_in())
-    guess, away = predicted_of_stiff(f)(x, u, t, dt, theta)
-    start, numbers, suspect = factorize(x, guess, u, t, dt, theta)
-    unknowns = ca.vertcat(start, 0)
-    found = root(f.nd + 1, iterate, f.nd)(unknowns, x, guess, u, t, dt, theta, numbers)
-    _, x_next, multipliers, error = found
-    return ca.Function("step", [x, u, t, dt, theta], [x_next, multipliers, error + suspect + away])
+    iteration, predict, nd, nf = root(f.nd + 1, iterate, f.nd), predicted_of_stiff(f), f.nd, f.nu - f.nk
+    args = Context(*(ca.MX.sym("a", s.numel()) for s in predict.sx_in()))
+
+    def near(guess: ca.MX, last: ca.MX, args: Context) -> tuple[ca.MX, ca.MX, ca.MX]:
+        start, numbers, suspect = factorize(args.x, guess, *args[1:], last)
+        found = iteration(ca.vertcat(start, 0), args.x, guess, *args[1:], numbers)
+        return found[1], found[2], found[3] + suspect
+
+    def moved(x_next: ca.MX, x: ca.MX) -> ca.MX:
+        return part(x_next, 0, nd) - part(x, 0, nd)
+
+    def begin(args: Context) -> tuple[ca.MX, ca.MX]:
+        velocities = motion(f)(*args)[0]
+        return velocities, (predict(*args)[0] - part(args.x, 0, nd)) / args.dt - velocities
+
+    def solve(args: Context, w: ca.MX, last: ca.MX, share: ca.MX) -> Root:
+        u, held = args.u, part(args.x, nd, f.nq)  # prescribed variables are as far on their way
+        u = ca.vertcat(part(u, 0, nf), (1 - share) * held + share * part(u, nf)) if f.nk else u
+        length = share * args.dt
+        q0 = part(args.x, 0, nd)
+        x_next, multipliers, error = near(q0 + length * w, q0 + last, args._replace(u=u, dt=length))
+        way = moved(x_next, args.x)
+        error += far(ca.fabs(way - last), f.turning)
+        return Root(way / length, x_next, multipliers, error)
+
+    guess, away = predict(*args)
+    x_next, multipliers, error = near(guess, part(args.x, 0, nd), args)
+    away += far(ca.fabs(moved(x_next, args.x)), f.turning)
+    whole = ca.Function("whole", list(args), [x_next, multipliers, error + away])
+    return with_continuation(whole, begin, solve, f.turning, f.tolerance)
 
 
 def _chord(f: ChordMap, articulated: bool) -> tuple[ca.Function, ca.Function, float]:
@@ -127,8 +157,11 @@ def _chord(f: ChordMap, articulated: bool) -> tuple[ca.Function, ca.Function, fl
     J0, J1 = (scalars(J[:, :nd]) for J in slopes)
     factored = Saddle(D, J1, J0)
     factors = ca.vertcat(*factored.entries())
+    last = ca.SX.sym("last", nd)
     suspect = signs(factored, dt, f.lagrangian.mass_scale)
-    factorize = ca.Function("factorize", context, [guess / size, factors, suspect], OPTIONS)
+    if isinstance(D, SparseLU):
+        suspect += near_pole(D, guess - last, f)
+    factorize = ca.Function("factorize", [*context, last], [guess / size, factors, suspect], OPTIONS)
 
     # Newton on q/size, with a residual that is multiplied by the inverse: its Jacobian is taken as 1
     y, memory, w = ca.SX.sym("y", nd), ca.SX.sym("memory"), ca.SX.sym("w", factors.numel())
@@ -146,8 +179,7 @@ def _chord(f: ChordMap, articulated: bool) -> tuple[ca.Function, ca.Function, fl
     contraction = CONTRACTION_OF_MASS if articulated else CONTRACTION
     left = ca.norm_2(g)
     change, wide = contracting(left, memory, f.tolerance, contraction)
-    away = far(ca.fabs(part(q_next, 0, nd) - part(q0, 0, nd)), f.turning)
-    outputs = [ca.vertcat(g, change), x_next, ca.densify(multipliers), left + wide + away]
+    outputs = [ca.vertcat(g, change), x_next, ca.densify(multipliers), left + wide]
     iterate = ca.Function("iterate", [ca.vertcat(y, memory), *context, w], outputs, OPTIONS)
     return factorize, iterate, contraction
 
@@ -163,6 +195,21 @@ def signs(factored: Saddle, dt: Any, masses: np.ndarray) -> ca.SX:
         sound.append(-dt * factored.D.pivots > PIVOT * masses)
     holds = ca.vertcat(*sound) if sound else ca.SX.ones(1)
     return ca.if_else(ca.sum1(holds) == holds.numel(), 0.0, ca.inf)
+
+
+def near_pole(D: SparseLU, way: ca.SX, f: ChordMap) -> Any:
+    """0, or infinity where a chart may be singular on the `way` (nd,) to where its matrix D is this.
+
+    At the pole of three Euler angles the first and the last turn about one axis: the determinant touches zero
+    and is positive on both sides, so that neither its sign nor corrections tell of a pole between. The first
+    one's pivot over its diagonal is the square of the sine of the angle between the two axes, measured by the
+    inertias, which changes by no more than the angles do.
+    """
+    if not f.poles:
+        return 0.0
+    reach = ca.mmax(ca.fabs(way[[i for i, turns in enumerate(f.turning) if turns]])) ** 2
+    clear = [D.pivots[i] / D.diagonal[i] > reach for i in f.poles]
+    return ca.if_else(ca.sum1(ca.vertcat(*clear)) == len(clear), 0.0, ca.inf)
 
 
 def contracting(size: Any, memory: Any, rounding: Any, most: float) -> tuple[Any, Any]:
@@ -194,14 +241,16 @@ def root(n: int, residual: ca.Function, nd: int, converged: float = CONVERGED) -
 
 
 def step_functions(f: ChordMap, articulated: bool = False, check: ca.Function | None = None) -> StepFunctions:
-    """The parts of `solved_step`, of SX alone, for machines that take many samples at once.
+    """The parts of `solved_step` but for its continuation, of SX alone, for many samples at once.
 
     `check` (q_k+1, parameters) -> what is added to the error.
     """
-    x, theta = f.symbols.x, f.symbols.parameters
+    x, theta, q1 = f.symbols.x, f.symbols.parameters, ca.SX.sym("q_next", f.nq)
     factorize, iterate, contraction = _chord(f, articulated)
-    check = check or ca.Function("check", [part(x, 0, f.nq), theta], [ca.SX(0)], OPTIONS)
-    return StepFunctions(predicted_of_stiff(f), factorize, iterate, check, _converged(f.nd), contraction)
+    off = far(ca.fabs(part(q1, 0, f.nd) - part(x, 0, f.nd)), f.turning)
+    off = ca.SX(off) + (0 if check is None else check(q1, theta))
+    tested = ca.Function("check", [x, q1, theta], [off], OPTIONS)
+    return StepFunctions(predicted_of_stiff(f), factorize, iterate, tested, _converged(f.nd), contraction)
 
 
 def lanes(f: ChordMap, functions: StepFunctions) -> str | None:

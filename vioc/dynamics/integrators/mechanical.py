@@ -217,6 +217,11 @@ class MechanicalMap(KernelMap):
         return Evaluator(ca.Function("legendre", args, [vec.part(lag.L_v, 0, self.nd)], OPTIONS))
 
     @shared
+    def poles(self) -> list[int]:
+        """The first angle of every chart of a free rotation, among the dynamic variables."""
+        return [self.system.variables.index(chart.variables[0]) for chart in self._charts]
+
+    @shared
     def turning(self) -> list[bool]:
         """Which of the dynamic variables are angles whose sines and cosines matter."""
         bends = bending_variables(self.lagrangian)

@@ -9,6 +9,7 @@ be solved.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -22,8 +23,9 @@ from vioc.errors import StepError
 CONTRACTION = 0.125
 CORRECTIONS = 12  # of one root at most: from a guess within the ball above, six reach rounding
 SHORTEST = 2.0**-16  # by which shares of the step grow at least, before the branch counts as ended
-SINGULAR = 1e9  # condition of masses
-EVALUATIONS = 600  # of the equations of one step at most
+SINGULAR = 1e9  # condition of the matrix at length 0
+EVALUATIONS = 2000  # of the equations of one step at most
+NEXT = 2.0**-10  # share of the way so far by which a branch that was left is tried again
 TURN = 0.5  # angle that shares of the step grow by at most: a way on which the matrix changes by half at most
 
 
@@ -54,7 +56,7 @@ class Solution(NamedTuple):
     share : float
         For which share of the step's length.
     given_up : bool
-        Whether the search ended after so many evaluations, not because the branch did.
+        Whether the search ended, after so many evaluations or beside the pole of a chart, and not the branch.
     """
 
     w: np.ndarray
@@ -79,6 +81,8 @@ class Equations(ABC):
         Displacement per unit of w over the whole step, relative to the size of the configuration.
     turns : (n,)
         Angle per unit of w over the whole step; 0 where w turns nothing.
+    poles : sequence of int
+        The first angles of charts of free rotations.
     """
 
     dt: float
@@ -86,6 +90,7 @@ class Equations(ABC):
     weights: np.ndarray
     size: np.ndarray
     turns: np.ndarray
+    poles: Sequence[int] = ()
 
     @abstractmethod
     def __call__(self, w: np.ndarray, share: float) -> Iterate:
@@ -100,8 +105,10 @@ class Equations(ABC):
         """The error that says why step k ended in `found`, its text after `where`; None if not known."""
 
 
-def solve_step(equations: Equations, k: int, t: float, tolerance: float) -> Solution:
-    """Step k, at time t: the root on the branch that leads from the state.
+def solve_step(
+    equations: Equations, k: int, t: float, tolerance: float, begun: Solution | None = None
+) -> Solution:
+    """Step k, at time t: the root on the branch that leads from the state, followed on from `begun`.
 
     Raises
     ------
@@ -110,7 +117,7 @@ def solve_step(equations: Equations, k: int, t: float, tolerance: float) -> Solu
     """
     dt = equations.dt
     with np.errstate(all="ignore"):  # what overflows or is not a number is tested for
-        found = follow(equations, tolerance)
+        found = follow(equations, tolerance, begun)
     if found.share == 1.0 and found.error <= tolerance:
         return found
     where = f"step {k} (t = {t:.6g} s, dt = {dt:g} s) does not exist"
@@ -120,9 +127,10 @@ def solve_step(equations: Equations, k: int, t: float, tolerance: float) -> Solu
         raise known
     if found.given_up:
         raise StepError(
-            f"step {k} (t = {t:.6g} s, dt = {dt:g} s) was not solved: {EVALUATIONS} evaluations followed its "
-            f"root only up to {found.share * dt:.3g} s. The motion turns too far for one step; use a smaller "
-            "dt (f.with_dt, f.substeps(n))",
+            f"step {k} (t = {t:.6g} s, dt = {dt:g} s) was not solved: its root could be followed only up to "
+            f"{found.share * dt:.3g} s. The motion turns too far for one step, or comes to a singular "
+            "attitude of its coordinates; use a smaller dt (f.with_dt, f.substeps(n)), or other coordinates "
+            "(vioc.dynamics.charts.rollout_charts)",
             k,
             float(found.error),
             "no convergence",
@@ -147,18 +155,23 @@ def solve_step(equations: Equations, k: int, t: float, tolerance: float) -> Solu
     )
 
 
-def follow(equations: Equations, tolerance: float) -> Solution:
-    """The branch from length 0: its root at the whole length, or at the largest share that was reached.
+def follow(equations: Equations, tolerance: float, begun: Solution | None = None) -> Solution:
+    """The branch from length 0, or from a root `begun` on it, to the largest share that can be reached.
 
     Each root is the guess of the next, extrapolated; a share is taken only where Newton's corrections
-    contract so that no other root is near, and where determinants have kept their signs: that of the balance
-    of momenta the one of masses, and the whole one but where constraints become dependent on the way and the
-    branch goes straight on through that singular position; where it folds, it turns aside.
+    contract so that no other root is near, and where the determinant has kept its sign. It changes, too,
+    where constraints become dependent on the way, and the branch goes straight on through that singular
+    position; then the balance of momenta alone has to keep the sign of masses. At a fold the branch turns
+    aside.
     """
     last, before = Solution(equations.start, np.zeros(0), np.inf, 0.0), None
-    stride, spent, infinite = 1.0, 0, False
-    n, sign = len(equations.start), 0.0
-    of_masses = orientation(equations(equations.start, SHORTEST).matrix[:n, :n], equations.weights)
+    stride, spent, infinite, near_pole = 1.0, 0, False, False
+    n = len(equations.start)
+    at_first = equations(equations.start, SHORTEST).matrix
+    of_masses, sign = (orientation(a, equations.weights) for a in (at_first[:n, :n], at_first))
+    if begun is not None:
+        last, stride = begun, NEXT * begun.share
+        sign = np.linalg.slogdet(equations(last.w, last.share).matrix)[0]
     while spent < EVALUATIONS:
         turn = float(np.abs(equations.turns * last.w).max(initial=0.0))
         share = min(1.0, last.share + min(stride, TURN / max(turn, TURN)))
@@ -172,26 +185,47 @@ def follow(equations: Equations, tolerance: float) -> Solution:
             np.linalg.norm(equations.weights * a) for a in (trial.w - guess, trial.w - last.w, trial.w)
         )
         straight = off <= CONTRACTION * change <= CONTRACTION**2 * size
-        if matrix is not None and signs[0] * of_masses >= 0 and (straight or signs[1] * sign >= 0):
+        kept = signs[1] * sign >= 0 or (straight and signs[0] * of_masses >= 0)
+        good = kept and matrix is not None
+        if matrix is not None and kept and clear_of_poles(equations, matrix, trial, last):
             if share == 1.0:
                 return trial
             before, last, sign = last, trial, signs[1]
             stride = 2 * stride
         else:
+            near_pole = near_pole or good
             stride = (share - last.share) / 2
             if stride < SHORTEST * max(last.share, SHORTEST):
+                last = last._replace(given_up=near_pole)
                 break
     else:
         last = last._replace(given_up=True)
     return last._replace(error=np.nan if infinite else np.inf)
 
 
-def orientation(masses: np.ndarray, weights: np.ndarray) -> float:
-    """The sign of the determinant at length 0; 0, since it is noise, where coordinates are singular."""
-    scaled = masses / np.outer(weights, weights)
+def clear_of_poles(equations: Equations, matrix: np.ndarray, at: Solution, last: Solution) -> bool:
+    """Whether no chart is singular on the way from the last root to the one `at` this matrix.
+
+    As `chord.near_pole` says; where constraints hold a body, the balance of momenta alone does not tell.
+    """
+    n = len(at.w)
+    if not len(equations.poles) or len(matrix) > n:
+        return True
+    reach = np.abs(equations.turns * (at.share * at.w - last.share * last.w)).max()
+    scaled = matrix / np.outer(equations.weights, equations.weights)
+    return bool(np.linalg.svd(scaled, compute_uv=False)[-1] > reach**2)
+
+
+def orientation(matrix: np.ndarray, weights: np.ndarray) -> float:
+    """The sign of the determinant at length 0; 0, since it is noise, where the matrix is singular there."""
+    m = len(matrix) - len(weights)
+    scaled = matrix / np.outer(*2 * [np.concatenate([weights, np.ones(m)])])
+    for i in range(len(weights), len(matrix)):  # constraints have gradients of length one
+        scaled[i] /= np.linalg.norm(scaled[i])
+        scaled[:, i] /= np.linalg.norm(scaled[:, i])
     if not (np.isfinite(scaled).all() and np.linalg.cond(scaled) < SINGULAR):
         return 0.0
-    return float(np.linalg.slogdet(masses)[0])
+    return float(np.linalg.slogdet(matrix)[0])
 
 
 def newton(

@@ -21,7 +21,7 @@ from vioc.dynamics.algebra.vectors import part
 from vioc.dynamics.integrators.conditions import StepConditions, conditions
 from vioc.dynamics.integrators.following import equations, inverse_dynamics
 from vioc.dynamics.integrators.mechanical import MechanicalMap
-from vioc.dynamics.integrators.newton import solve_step
+from vioc.dynamics.integrators.newton import Solution, solve_step
 from vioc.dynamics.integrators.step_equations import BlockEvaluator, StepEquations
 from vioc.dynamics.kinematics import as_configuration
 from vioc.dynamics.lagrangian import OPTIONS
@@ -77,10 +77,14 @@ class VariationalMap(MechanicalMap):
 
     def rescued(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
         nf, equations = len(self.system.inputs), StepEquations(self, x, u, t, dt)
-        found = solve_step(equations, k, t, self.tolerance)
+        found = solve_step(equations, k, t, self.tolerance, self._begun(x, u, t, dt))
         q0, q1 = x[: self.nq], equations.end(found.w, 1.0)
         p = self._momentum(q0, q1, u[:nf], np.array([t]), np.array([dt]), self.theta)[0][:, 0]
         return np.concatenate([q1, p, (q1 - q0)[self.nd :] / dt]), found.multipliers
+
+    def _begun(self, x: np.ndarray, u: np.ndarray, t: float, dt: float) -> Solution | None:
+        """The last root on a step's branch that the kernel has found, if it says so."""
+        return None
 
     @shared
     def _momentum(self) -> Evaluator:

@@ -23,6 +23,7 @@ from vioc.dynamics.integrators.chord import (
     root,
     signs,
 )
+from vioc.dynamics.integrators.continuation import Context, Root, left_by, with_continuation
 from vioc.dynamics.integrators.groups.derivatives import GroupDerivatives
 from vioc.dynamics.integrators.newton import Equations, Iterate, Solution, solve_step
 from vioc.dynamics.integrators.predictor import far
@@ -201,25 +202,47 @@ class GroupStep:
         """(x, u, t, dt, parameters) -> (x_next, multipliers, error); `rescued` is what tries harder."""
         if robust:
             return None
-        nd = self.space.nd
-        x, u, t, dt, theta = map(_mx, self._context())
+        nd, f = self.space.nd, self.f
         factorize, iterate = self._chord
-        guess, away = self._guess(x, u, t, dt, theta)
-        start, numbers, suspect = factorize(x, guess, u, t, dt, theta)
-        unknowns = ca.vertcat(start, 0)
-        _, w, impulse, multipliers, error = root(nd + 1, iterate, nd, CONVERGED)(
-            unknowns, x, u, t, dt, theta, numbers
-        )
-        x_next = self.finish(x, w, impulse, multipliers, theta)
-        error = ca.if_else(ca.sumsqr(x_next) < ca.inf, error, ca.inf)  # not a number from half a turn on
-        return ca.Function("group_step", [x, u, t, dt, theta], [x_next, multipliers, error + suspect + away])
+        iteration = root(nd + 1, iterate, nd, CONVERGED)
+        args = Context(*map(_mx, self._context()))
+
+        def near(guess: ca.MX, args: Context) -> Root:
+            start, numbers, suspect = factorize(args.x, guess, *args[1:])
+            found = iteration(ca.vertcat(start, 0), *args, numbers)
+            _, w, impulse, multipliers, error = found
+            x_next = self.finish(args.x, w, impulse, multipliers, args.theta)
+            error = ca.if_else(ca.sumsqr(x_next) < ca.inf, error, ca.inf)  # not a number from half a turn on
+            return Root(w, x_next, multipliers, error + suspect)
+
+        def begin(args: Context) -> tuple[ca.MX, ca.MX]:
+            velocities = self._begins(*args)[0]
+            return velocities, self._guess(*args)[0] / args.dt - velocities
+
+        def solve(args: Context, w: ca.MX, last: ca.MX, share: ca.MX) -> Root:
+            length = share * args.dt
+            found = near(length * w, args._replace(dt=length))
+            away = far(ca.fabs(found.w - last), f.turning)
+            return found._replace(w=found.w / length, error=found.error + away)
+
+        guess, away = self._guess(*args)
+        _, x_next, multipliers, error = near(guess, args)
+        whole = ca.Function("whole", list(args), [x_next, multipliers, error + away])
+        return with_continuation(whole, begin, solve, list(f.turning), f.tolerance)
+
+    @cached_property
+    def _begins(self) -> ca.Function:
+        """(x, u, t, dt, parameters) -> the rates and their derivatives (nd,) at the start of a step."""
+        x, u, t, dt, theta = self._context()
+        nq = self.space.nq
+        v, a, _ = self.group.motion(x[:nq], part(x, nq), u, t, theta)
+        return ca.Function("begins", [x, u, t, dt, theta], [v, a], OPTIONS)
 
     @cached_property
     def _guess(self) -> ca.Function:
         """(x, u, t, dt, parameters) -> dt v + dt^2/2 dv/dt (nd,) at the start of a step, and `far`."""
         x, u, t, dt, theta = self._context()
-        nq = self.space.nq
-        v, a, _ = self.group.motion(x[:nq], part(x, nq), u, t, theta)
+        v, a = self._begins(x, u, t, dt, theta)
         by_v, by_a = dt * v, dt**2 / 2 * a
         away = far(ca.fabs(by_v) + ca.fabs(by_a), self.f.turning)
         return ca.Function("guess", [x, u, t, dt, theta], [by_v + by_a, away], OPTIONS)
@@ -233,7 +256,7 @@ class GroupStep:
     def rescued(self, f: GroupVI, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
         """By continuation in the step's length, from the rates of the state."""
         equations = IncrementEquations(self, f, x, u, t, dt)
-        found = solve_step(equations, k, t, f.tolerance)
+        found = solve_step(equations, k, t, f.tolerance, left_by(f, x, u, t, dt))
         return equations.end(found)
 
 

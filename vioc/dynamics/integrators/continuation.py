@@ -1,0 +1,111 @@
+"""Continuation of a step in its length, as part of a kernel: for steps that one iteration does not certify.
+
+The step is the root on the branch that begins, at length 0, with the velocities of the state. Where the
+iteration from the first guess does not certify its root for the whole length, the branch is followed by
+shares of the length, and each root is extrapolated to the guess of the next. A share counts only where its
+own iteration certifies it; else half of it is tried. `newton.follow` does the same in numbers, by other
+signs, and takes the steps that end here. Maths: docs/maths/midpoint.md, "Which root is the step".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import casadi as ca
+import numpy as np
+
+from vioc.dynamics.algebra.vectors import part
+from vioc.dynamics.integrators.newton import SHORTEST, TURN, Solution
+
+SHARES = 100  # tried for one step at most
+
+
+class Context(NamedTuple):
+    """What a step is a function of, as symbols."""
+
+    x: ca.MX
+    u: ca.MX
+    t: ca.MX
+    dt: ca.MX
+    theta: ca.MX
+
+
+class Root(NamedTuple):
+    """The root for a share of a step's length: its mean velocities w, and what a kernel makes of it."""
+
+    w: ca.MX
+    x_next: ca.MX
+    multipliers: ca.MX
+    error: ca.MX
+
+
+def with_continuation(
+    kernel: ca.Function,
+    begin: Callable[[Context], tuple[ca.MX, ca.MX]],
+    solve: Callable[[Context, ca.MX, ca.MX, ca.MX], Root],
+    turning: list[bool],
+    tolerance: float,
+) -> ca.Function:
+    """The kernel (x, u, t, dt, parameters) -> (x_next, multipliers, error) that continues where it must.
+
+    Where the branch cannot be followed to the end, the error is 2 less the share reached (`left_by`).
+
+    Parameters
+    ----------
+    kernel : ca.Function
+        The step at once; its error is infinite where its root is not certified.
+    begin : context -> (w, change), each (nd,)
+        Velocities at length 0, and a guess of how much their mean over the whole step differs from them.
+    solve : context, guess of w, the last root's displacements (nd,), share -> Root
+        The root for a share of the length. Its error is infinite unless how corrections contract, the signs
+        of pivots and the angles from the last root certify it.
+    turning : (nd,)
+        Which variables are angles.
+    tolerance : float
+        Error up to which a step is solved.
+    """
+    args = Context(*kernel.mx_in())
+    continued = _continued(kernel, begin, solve, turning, tolerance)
+    whole = [ca.MX.sym("whole", kernel.sparsity_out(i)) for i in range(3)]
+    kept = ca.Function("kept", [*whole, *args], whole)
+    left = ca.Function("left", [*whole, *args], continued.call(args))
+    choice = ca.Function.if_else("continued_where_left", kept, left)
+    found = kernel.call(args)
+    return ca.Function("step", list(args), choice.call([found[2] <= tolerance, *found, *args]))
+
+
+def left_by(f: Any, x: np.ndarray, u: np.ndarray, t: float, dt: float) -> Solution | None:
+    """The last root on the branch of a step that such a kernel of the map `f` left; None at length 0."""
+    reached, error = f.attempt(x, u, t, dt)
+    return Solution(reached[: f.nd], np.zeros(0), np.inf, 2.0 - error) if 1.0 < error < 2.0 else None
+
+
+def _continued(kernel, begin, solve, turning, tolerance) -> ca.Function:
+    """The same by shares from length 0 on: a loop over z = (w, w before, share, share before, stride)."""
+    args = Context(*kernel.mx_in())
+    nd, at = len(turning), [i for i, turns in enumerate(turning) if turns]
+    z = ca.MX.sym("z", 2 * nd + 3)
+    w, before, (last, second, stride) = part(z, 0, nd), part(z, nd, 2 * nd), ca.vertsplit(part(z, 2 * nd))
+    turn = ca.mmax(ca.fabs(args.dt * w[at])) if at else 0.0
+    share = ca.fmin(1.0, last + ca.fmin(stride, TURN / ca.fmax(turn, TURN)))
+    guess = w + (w - before) * ((share - last) / (last - second))
+    root = solve(args, guess, last * args.dt * w, share)
+
+    good, half = root.error <= tolerance, (share - last) / 2  # false of what is not a number
+    forward = ca.vertcat(root.w, w, share, last, 2 * stride)
+    shorter = ca.vertcat(w, before, last, second, half)
+    arrived = ca.logic_and(good, share == 1.0)
+    ended = ca.logic_and(ca.logic_not(good), half < SHORTEST * ca.fmax(last, SHORTEST))
+    change = ca.if_else(ca.logic_or(arrived, ended), 0.0, z - ca.if_else(good, forward, shorter))
+    error = ca.if_else(arrived, root.error, 2 - last)
+    reached = ca.if_else(arrived, root.x_next, ca.vertcat(w, ca.MX(root.x_next.numel() - nd, 1)))
+    trial = ca.Function("share", [z, *args], [change, reached, root.multipliers, error])
+
+    eye = ca.Function("identity", [z, *args], [ca.MX.eye(z.numel()), *trial.call([z, *args])])
+    least = SHORTEST**3  # of a change of the stride; where the loop ends nothing changes
+    options = {"jacobian_function": eye, "max_iter": SHARES, "error_on_fail": False}
+    loop = ca.rootfinder("shares", "fast_newton", trial, {**options, "abstol": least, "abstolStep": least})
+    start, by = begin(args)
+    begun = ca.vertcat(start, start - by, 0.0, -1.0, 0.5)
+    return ca.Function("continued", list(args), loop.call([begun, *args])[1:])
