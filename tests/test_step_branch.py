@@ -455,19 +455,20 @@ def test_divergence_is_found_at_the_same_step_whatever_the_unit_of_mass():
     assert ends[0][0] == "diverged" and ends == [ends[0]] * 3
 
 
-@pytest.mark.parametrize(("dt", "stiffness"), [(0.01, 1e6), (1e3, 1e12)])
-def test_noise_of_what_rests_far_away_is_no_energy_from_nowhere(dt, stiffness):
+@pytest.mark.parametrize(
+    ("dt", "stiffness", "found"), [(0.01, 1e6, [1, 1]), (1e3, 1e12, [1, None]), (0.01, 1e-6, [None, 1])]
+)
+def test_noise_of_what_rests_far_away_is_no_energy_from_nowhere(dt, stiffness, found):
     """At 1000 km a step is solved to tolerance times that, and so are positions, and momenta by dt."""
     spring = vioc.TorsionalSpring("x", stiffness, 1e6)
     f = MidpointVI(System(tx("x", mass=1.0), spring), dt)
     run = f.rollout(f.initial_state({"x": 1e6}), steps=10)
     least = 1e6 * f.tolerance
     off = np.r_[0.0, np.ones(10)]
-    for by in ([least, 0.0], [0.0, least / dt]):
-        near, far = (replace(run, x=run.x + size * np.outer(off, by)) for size in (0.3, 1e4))
+    for by, k in zip(([least, 0.0], [0.0, least / dt]), found, strict=True):
+        near, far = (replace(run, x=run.x + size * np.outer(off, by)) for size in (0.3, 100.0))
         assert f.diverged(near, True) is None
-        if by[0] or dt < 1:  # at 1000 s a step what a momentum resolves is less than what the spring does
-            assert f.diverged(far, True)[0] == 1
+        assert (f.diverged(far, True) or [None])[0] == k  # None: the other allows more
 
 
 def test_work_of_forces_explains_energy_and_what_is_prescribed_is_not_judged():
@@ -484,9 +485,8 @@ def test_work_of_forces_explains_energy_and_what_is_prescribed_is_not_judged():
 def test_only_motions_that_grow_are_looked_at_where_nothing_failed():
     f = MidpointVI(System(tx("x", mass=1.0)), 0.1)
     run = f.rollout(f.initial_state({}, {"x": 1.0}), steps=8)
-    v = np.array([1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0])
-    for grown, expected in ((1.7, None), (1.8, 5)):  # 3 times the kinetic energy of the first half
-        v[5:] = grown
+    for since, grown, expected in ((5, 1.7, None), (5, 1.8, 5), (4, 1.8, None)):
+        v = np.where(np.arange(9) < since, 1.0, grown)  # 3 times the kinetic energy of the first half
         moved = np.concatenate([[0.0], np.cumsum(0.1 * v[1:])])
         faster = replace(run, x=np.column_stack([moved, v]))
         found = f.diverged(faster, False)
