@@ -13,6 +13,7 @@ from studies.random_family import mechanism
 from vioc import GalerkinVI, MidpointVI, StepError, System, tx
 from vioc.compile.compiler import find_compiler
 from vioc.dynamics.integrators.groups import GroupVI
+from vioc.dynamics.integrators.predictor import predicted, predicted_of_stiff
 from vioc.dynamics.terms.potentials import PolynomialSpring
 from vioc.errors import StepWarning
 from vioc.maps.suite import check_map
@@ -503,3 +504,18 @@ def test_an_error_of_a_map_that_tells_no_motion_is_of_the_whole_step_too(monkeyp
     with pytest.raises(StepError, match="step 5, one of its 4 substeps: no more") as caught:
         f.substeps(4).rollout(f.initial_state(), steps=3, k0=5)
     assert caught.value.k == 5 and caught.value.trajectory is None and caught.value.length is None
+
+
+@pytest.mark.parametrize("guess", [predicted, predicted_of_stiff])
+def test_first_guesses_of_slow_steps_are_off_by_the_cube_of_their_length(guess):
+    """A pendulum on a cart that is driven: velocities, accelerations and what is prescribed enter."""
+    cart = tx(vioc.K("s"), mass=1.0)[vioc.ry("a")[vioc.tz(-1.0, mass=1.0)]]
+    f = MidpointVI(System(cart, vioc.Gravity(0, 0, -9.81), vioc.JointDamping("a", 0.5)), 0.01)
+    x0 = f.initial_state({"a": 0.7, "s": 0.2}, {"a": 1.5, "s": 2.0})
+    off = []
+    for h in (4e-3, 2e-3, 1e-3):
+        target = np.array([0.2 + 2.0 * h])
+        ahead, suspect = guess(f)(x0, target, 0.0, h, f.theta)
+        assert float(suspect) == 0.0
+        off.append(abs(float(ahead) - f.step(x0, target, dt=h)[0]))
+    assert 2.8 < np.log2(off[0] / off[1]) < 3.2 and 2.9 < np.log2(off[1] / off[2]) < 3.1
