@@ -34,4 +34,4 @@ best.plot("l1", "r1", "u.left", "u.right", limits=bounds, targets={"l1": goal["l
 assert best.feasible and abs(best["tip-l:x"] - best["tip-r:x"]).max() < 1e-9
 
 # %%
-best.animate(fps=10, marks=post)
+best.animate(fps=10)  # with the post

@@ -34,4 +34,4 @@ vioc.viz.plot_comparison({"plan": plan, "flown": flown}, "x", "swing", "u.left",
 assert abs(flown["load:x"][-1] - 3.0) < 0.05 and (plan["u.left"] < 12 + 1e-6).all()
 
 # %%
-vioc.viz.animate({"reference": plan, "flown": flown}, fps=10, marks=[ball[0], {"goal": (3.0, 0.0, -0.6)}])
+vioc.viz.animate({"reference": plan, "flown": flown}, fps=10, marks={"goal": (3.0, 0.0, -0.6)})

@@ -129,7 +129,7 @@ def test_tolerances_are_positive(what, value):
         (lambda: control.identify(F, RECORD, ["bob"], segment=-1), "segment: expected a number > 0, got -1"),
         (
             lambda: F.second_order(X0, None, np.ones(3)),
-            r"weights z of the next state: expected shape \(1, 4\)",
+            r"weights z of the next state: expected shape \(4,\)",
         ),
         (lambda: F.second_order(X0, None, np.ones(4), zeta=np.ones(2)), r"zeta: expected shape \(1, 0\)"),
         (
@@ -217,6 +217,49 @@ def test_long_strings_of_a_model_text_are_read_and_not_quoted_whole():
     with pytest.raises(ReadError) as caught:
         vioc.read_text(f'(SYSTEM "{long}")')
     assert len(str(caught.value)) < 200
-    escaped = "b\\\\" * 300_000
-    system = vioc.read_text(f'(SYSTEM (TX "x" (NAME "{long}")) (TY "y" (NAME "{escaped}")))')
-    assert system.frame_names == (long, "b\\" * 300_000)
+    escaped = "b\\\\" * 500
+    system = vioc.read_text(f'(SYSTEM (TX "x" (NAME "{long[:1000]}")) (TY "y" (NAME "{escaped}")))')
+    assert system.frame_names == (long[:1000], "b\\" * 500)
+
+
+def test_names_that_no_message_can_hold_are_refused_in_few_words():
+    """A string of 2 MB as a name: of the system, of a frame, of a variable, with a space, of backslashes."""
+    long = "a" * 2_000_000
+    for text in (
+        f'(system (name "{long}"))',
+        f'(system (tx "x" (name "{long}") (mass 1)))',
+        f'(system (tx "{long}" (mass 1)))',
+        f'(system (tx " {long}" (mass 1)))',
+        f'(system (tx "x" (name "{chr(92) * 2_000_000}") (mass 1)))',
+    ):
+        with pytest.raises(vioc.ModelError, match=r"1000 characters|\(2000003 characters") as caught:
+            vioc.read_text(text)
+        assert len(str(caught.value)) < 1000
+    kept = vioc.System(vioc.tx("x" * 1000, name="y" * 1000, mass=1.0), name="z" * 1000)
+    assert vioc.read_text(vioc.dynamics.formats.sexpr.write_text(kept)) == kept
+
+
+@pytest.mark.parametrize(
+    ("y", "said"),
+    [
+        ("ab", "measurement: expected numbers, got 'ab'"),
+        ({"x": 1.0}, "measurement: expected an array in the order x, theta, got a dict of x"),
+        (None, r"measurement: expected .*got"),
+    ],
+)
+def test_measurements_that_are_no_numbers(y, said):
+    f = vioc.MidpointVI(vioc.models.load("cart_pole"), 0.02)
+    sensors = feedback.Measurement(f, {"x": 1e-6, "theta": 1e-6})
+    window = feedback.MovingHorizon(f, sensors, samples=3, W=1e-8, P0=1e-4)
+    with pytest.raises(ValueError, match=said):
+        window.correct(0, window.start(f.initial_state()), y)
+
+
+def test_weights_of_second_derivatives_that_are_no_numbers():
+    f = vioc.MidpointVI(vioc.models.load("cart_pole"), 0.02)
+    for z, said in (
+        ("abc", "expected numbers of shape"),
+        (np.ones(3), r"expected shape \(4,\) .*got \(3,\)"),
+    ):
+        with pytest.raises(ValueError, match=f"weights z of the next state: {said}"):
+            f.second_order(f.initial_state(), None, z)

@@ -291,6 +291,50 @@ def test_no_step_takes_a_root_that_is_no_motion(backend, monkeypatch):
     assert gains()[0] > 100
 
 
+def looked_at(monkeypatch) -> list[bool]:
+    """Whether each root passed that no kernel certified, as steps are taken."""
+    own, passed = vioc.dynamics.integrators.contact.map, []
+    check = own.check_branch
+
+    def noted(*arguments):
+        passed.append(False)
+        check(*arguments)
+        passed[-1] = True
+
+    monkeypatch.setattr(own, "check_branch", noted)
+    return passed
+
+
+@pytest.mark.parametrize("dt", [1e-3, 0.3, 30.0])
+def test_linear_steps_with_contact_are_certified_by_how_they_are_linear(dt, monkeypatch):
+    """A ball on a spring above a table that is lifted: no angle turns, however long the step."""
+    passed = looked_at(monkeypatch)
+    table = tx(K("slide"))[tz(K("lift"), mass=2.0)[tx("x")[tz("z", name="ball", mass=1.0)]]]
+    spring = vioc.TorsionalSpring("z", 40.0, 1.0)
+    f = ContactVI(System(table, DOWN, spring, Contact("ball", radius=0.1, name="toe")), dt)
+    run = f.rollout(f.initial_state({"z": 1.0}), 0.1 * np.arange(12).reshape(6, 2), warn=False)
+    assert len(run) == 6 and passed == []
+
+
+@pytest.mark.parametrize("rates", [(8.0, 8.0), (10.0, -10.0)])
+def test_steps_with_contact_that_turn_far_are_followed_like_those_without(rates, monkeypatch):
+    """Two links that turn by a radian a step, one geared to a wheel, high above the ground."""
+    passed = looked_at(monkeypatch)
+    link = Mass(1.0, (0.08, 0.08, 0.01), (0, 0, -0.5))
+    lower = ry("b", mass=link)[tz(-1.0, name="tip")]
+    arm = vioc.se3((0, 0, 10.0))[ry("a", mass=link)[tz(-1.0)[lower]]]
+    wheel, gear = ry("c", mass=Mass(1.0, (0.01, 0.01, 0.01))), vioc.components.GearConstraint("b", "c", 0.5)
+    ground = Contact("tip", radius=0.1, name="far")
+    f = ContactVI(System(arm, wheel, DOWN, gear, ground), 0.1)
+    g = MidpointVI(System(arm, wheel, DOWN, gear), 0.1)
+    q, v = {"a": 0.5, "b": -0.3, "c": -0.6}, {"a": rates[0], "b": rates[1], "c": 2 * rates[1]}
+    run, free = (m.rollout(m.initial_state(q, v), steps=8, warn=False) for m in (f, g))
+    assert passed and all(passed)
+    np.testing.assert_allclose(run.x, free.x, rtol=0, atol=1e-7)  # impulses of 1e-8 / 9 m at most
+    np.testing.assert_allclose(run.multipliers[:, 0], free.multipliers[:, 0], rtol=0, atol=1e-7)
+    assert np.abs(free.multipliers).min() > 1e-3
+
+
 def test_spheres_that_pass_through_each_other_are_told_of():
     carts = [tx(n, name=n + "-ball", mass=Mass(1.0)) for n in ("a", "b")]
     f = ContactVI(System(*carts, PairContact("a-ball", Sphere(0.1), "b-ball", Sphere(0.1), name="bump")), DT)

@@ -164,7 +164,7 @@ def test_a_run_of_a_loop_is_read_as_a_trajectory(f, upright, loop):
     run = feedback.ClosedLoop(f, loop, feedback.ConfigurationObserver(f)).simulate(upright.x + 0.01, 4)
     for name in ("t", "x", "u", "energy"):
         np.testing.assert_array_equal(getattr(run, name), getattr(run.trajectory, name))
-    assert len(run.plot("theta").lines) == 1
+    assert len(run.plot("theta")[0].lines) == 1
     assert "2 measured quantities" in repr(run)
 
 

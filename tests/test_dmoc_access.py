@@ -91,7 +91,7 @@ def test_a_solution_reads_like_its_trajectory(tmp_path):
     assert best.map is run.map
     with pytest.raises(vioc.ModelError, match="unknown quantity 'thet'; did you mean 'theta'"):
         best["thet"]
-    axes = best.plot("theta")
+    (axes,) = best.plot("theta")
     assert axes.get_lines()[0].get_ydata() == pytest.approx(best["theta"])
     assert vioc.viz.animate(best, tmp_path / "best.gif", fps=2).exists()
     plt.close("all")

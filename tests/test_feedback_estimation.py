@@ -444,3 +444,20 @@ def test_a_covariance_asks_for_gains_of_its_own_samples():
     assert covariance(late, 1.0, 1e-9, law=law, observer=observer).std("theta").shape == (21,)
     with pytest.raises(ValueError, match="samples 10 .. 30, got 0"):
         covariance(early, 1.0, 1e-9, law=law, observer=observer)
+
+
+@pytest.mark.parametrize("samples", [1, 4, 7])
+def test_a_moving_horizon_of_exact_data_has_nothing_to_search(samples):
+    """The curve found before, one sample on, is the answer: while the window fills, and after."""
+    f = vioc.MidpointVI(vioc.models.load("cart_pole"), 0.02)
+    sensors = Measurement(f, {"x": 1e-6, "theta": 1e-6})
+    run = f.rollout(f.initial_state({"theta": 0.3}, {"x": 0.2}), 0.5 * np.sin(np.arange(16.0))[:, None])
+    observer = MovingHorizon(f, sensors, samples=samples, W=1e-8, P0=1e-4)
+    belief = observer.start(run.x[0])
+    np.testing.assert_array_equal(belief.x, run.x[0])
+    np.testing.assert_array_equal(belief.P, 1e-4 * np.eye(4))
+    for k in range(16):
+        belief = observer.correct(k, belief, sensors(run.x[k]))
+        assert belief.iterations == 0, k
+        np.testing.assert_allclose(belief.x, run.x[k], rtol=0, atol=1e-12)
+        belief = observer.predict(k, belief, run.u[k])

@@ -2,9 +2,10 @@
 
 import pickle
 
+import casadi as ca
 import numpy as np
 import pytest
-from control_maps import double_integrator, midpoint_pendulum
+from control_maps import double_integrator, midpoint_pendulum, rk4
 from scipy.optimize import minimize
 
 from vioc import models
@@ -104,11 +105,12 @@ def test_bounds_across_a_held_end_against_scipy(solver):
 
 
 @pytest.mark.parametrize("solver", ["osqp", "daqp"])
-def test_bounds_rates_and_soft_states_against_scipy(solver):
+@pytest.mark.parametrize("soft", [30.0, 1.0])
+def test_bounds_rates_and_soft_states_against_scipy(solver, soft):
     f, n = double_integrator(), 8
     eq = equilibrium(f, x=0.0)
     loop = dlqr(f, eq, {"x": 5.0, "v": 0.1}, 0.1)
-    options = dict(lower=-1.5, upper=1.0, state_lower={"v": -0.25}, rate=0.9, soft=30.0, solver=solver)
+    options = dict(lower=-1.5, upper=1.0, state_lower={"v": -0.25}, rate=0.9, soft=soft, solver=solver)
     mpc = LinearMPC(loop, n, **options)
     x0, last = np.array([1.0, 0.0]), np.array([0.0])
 
@@ -116,7 +118,7 @@ def test_bounds_rates_and_soft_states_against_scipy(solver):
         u, s = w[:n], w[n:]
         z = f.rollout(x0, u[:, None]).x
         total = sum(z[k] @ loop.Q @ z[k] + 0.1 * u[k] ** 2 for k in range(n)) + z[n] @ loop.P @ z[n]
-        return total + 30 * (s + s**2).sum()
+        return total + soft * (s + s**2).sum()
 
     def inequalities(w):
         u, s = w[:n], w[n:]
@@ -135,6 +137,8 @@ def test_bounds_rates_and_soft_states_against_scipy(solver):
     plan = mpc.plan(0, x0, last)
     assert plan.cost == pytest.approx(found.fun, rel=1e-6)
     np.testing.assert_allclose(plan.u[:, 0], found.x[:n], atol=2e-4)
+    np.testing.assert_allclose(plan.slack[:, 0], found.x[n:], atol=2e-4)
+    assert (plan.slack.max() > 0.1) == (soft == 1.0)
     assert plan.u[0] == pytest.approx(-0.9, abs=1e-6)  # the rate is active
     with pytest.raises(NotImplementedError, match="has a memory"):
         mpc(0, x0)
@@ -213,3 +217,21 @@ def test_options_are_checked(pole):
         LinearMPC(loop, 5, soft=-1.0)
     with pytest.raises(TypeError, match="made by dlqr"):
         LinearMPC(None, 5)
+
+
+@pytest.mark.parametrize("solver", ["daqp", "osqp"])
+def test_rates_of_two_inputs_are_those_of_each_alone(solver):
+    """Two carts that know nothing of each other, as one map of two inputs and by themselves."""
+    names = dict(state_names=("a", "b", "v.a", "v.b"), input_names=("left", "right"))
+    f = rk4(lambda x, u: ca.vertcat(x[2:], u), 4, 2, 0.1, **names)
+    Q, R = np.array([3.0, 1.0, 0.2, 0.1]), np.array([0.1, 0.2])
+    loop = dlqr(f, equilibrium(f, a=0.0, b=0.0), np.diag(Q), np.diag(R))
+    rates, x0, last = np.array([0.7, 0.4]), np.array([1.0, -0.8, 0.0, 0.3]), np.array([0.2, -0.1])
+    how = dict(lower=-2.0, upper=2.0, solver=solver)
+    plan = LinearMPC(loop, 8, rate=rates, **how).plan(0, x0, last)
+    g = double_integrator()
+    for i in (0, 1):
+        alone = dlqr(g, equilibrium(g, x=0.0), np.diag(Q[i::2]), R[i])
+        own = LinearMPC(alone, 8, rate=rates[i], **how).plan(0, x0[i::2], last[i : i + 1])
+        np.testing.assert_allclose(plan.u[:, i], own.u[:, 0], atol=1e-4)
+        assert abs(own.u[0, 0] - last[i]) == pytest.approx(rates[i], abs=1e-4)  # the rate is active

@@ -3,6 +3,7 @@
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 import vioc
 from vioc import models, viz
@@ -36,7 +37,7 @@ def test_limits_and_targets_are_drawn_where_they_are(run):
     assert [set(line.get_ydata()) for line in dotted(force)] == [{-8.0}, {8.0}]
     assert len(dotted(x)) == 1 and np.array_equal(dotted(x)[0].get_ydata(), moving)
     assert dotted(theta) == [] and theta.lines[-1].get_xydata().tolist() == [[1.0, 1.0]]
-    panel = viz.plot_comparison({"plan": run, "again": run}, "theta", limits={"theta": (0.0, 4.0)})
+    (panel,) = viz.plot_comparison({"plan": run, "again": run}, "theta", limits={"theta": (0.0, 4.0)})
     assert [set(line.get_ydata()) for line in dotted(panel)] == [{0.0}, {4.0}]
     with pytest.raises(ModelError, match="limits: unknown quantity 'thata'|limits: unknown name 'thata'"):
         run.plot("theta", limits={"thata": 1.0})
@@ -79,3 +80,57 @@ def test_notebooks_show_results(run):
     assert "Batch(2 rollouts" in batch._repr_html_() and "theta [rad]" in batch._repr_html_()
     found = sweep(lambda a: {"b": "<" + str(a)}, grid(a=[1.0]), workers=0)
     assert "<th>a</th>" in found._repr_html_() and "&lt;1.0" in found._repr_html_()
+
+
+def circles_in_film(runs, path, centre, radius, **options):
+    """How many lines of a film are made of circles about `centre`."""
+    axes, found = Figure().subplots(), 0
+    viz.animate(runs, path, fps=1, ax=axes, **options)
+    for line in axes.lines:
+        points = np.column_stack(line.get_data())
+        away = np.linalg.norm(points[np.isfinite(points).all(axis=1)] - centre, axis=1)
+        found += len(away) > 20 and np.allclose(away, radius)
+    return found
+
+
+@pytest.mark.parametrize("method", ["shooting", "dmoc", "phases"])
+def test_obstacles_of_an_optimization_are_drawn_with_its_result(method, tmp_path):
+    puck = vioc.tx("x")[vioc.tz("z", name="puck", mass=1.0)]
+    f = vioc.MidpointVI(vioc.System(puck, vioc.JointForce("x", "right"), vioc.JointForce("z", "up")), 0.1)
+    post = dmoc.obstacle(f, "puck", (0.5, 0.05), 0.2, axes="xz", name="post")
+    cost = vioc.control.quadratic(f, R=0.1, Qf=100.0, goal={"x": 1.0})
+    if method == "phases":
+        halves = [
+            dmoc.Phase(f, 6, cost, initial=f.initial_state(), bounds={"x": (None, 0.6)}),
+            dmoc.Phase(f, 6, cost, constraints=[post]),
+        ]
+        x = np.linspace(0, 1, 13)
+        curves = [(np.column_stack([a, 0.3 + 0 * a, 1.0 + 0 * a, 0 * a]), None) for a in (x[:7], x[6:])]
+        best = dmoc.Problem(halves).solve(curves, raise_on_failure=False)
+    else:
+        how = dict(constraints=post, method=method, raise_on_failure=False)
+        best = vioc.control.optimize(f, cost, x0=f.initial_state(), steps=12, **how)
+    where = tmp_path / "puck.gif", (0.5, 0.05), 0.2
+    assert circles_in_film(best, *where) == 1
+    assert circles_in_film({"plan": best, "again": best}, *where, marks=post) == 1
+    assert circles_in_film(best.trajectory, *where) == 0
+    best.animate(tmp_path / "own.gif", fps=1)
+    best.trajectory.animate(tmp_path / "bare.gif", fps=1)
+    assert (tmp_path / "own.gif").read_bytes() != (tmp_path / "bare.gif").read_bytes()
+
+
+def test_an_obstacle_of_a_later_phase_moves_from_its_start():
+    """Its rows are of the samples of its own phase."""
+    puck = vioc.tx("x")[vioc.tz("z", name="puck", mass=1.0)]
+    f = vioc.MidpointVI(vioc.System(puck, vioc.JointForce("x", "right")), 0.1)
+    path = np.stack([np.linspace(1, 2, 5), np.ones(5)], axis=1)
+    ball = dmoc.obstacle(f, "puck", path, 0.1, axes="xz")
+    cost = vioc.control.quadratic(f, R=1.0)
+    halves = [dmoc.Phase(f, 4, cost, initial=f.initial_state()), dmoc.Phase(f, 4, cost, constraints=[ball])]
+    still = [(np.zeros((5, 4)), None)] * 2
+    best = dmoc.Problem(halves).solve(still)
+    (circle,) = scene_of(best.trajectory).with_marks((), best).kind("obstacle")
+    middle = circle.points[:, :-1].mean(axis=1)[:, [0, 2]]
+    np.testing.assert_allclose(middle, np.concatenate([path[[0] * 4], path]), atol=1e-12)
+    (circle,) = scene_of(best.phases[1].trajectory).with_marks((), best.phases[1]).kind("obstacle")
+    np.testing.assert_allclose(circle.points[:, :-1].mean(axis=1)[:, [0, 2]], path, atol=1e-12)

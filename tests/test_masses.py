@@ -11,6 +11,7 @@ from vioc import ModelError, P, StepError, control
 from vioc.components import RotorInertia
 from vioc.control import feedback
 from vioc.dynamics.formats.robot import GivenMass
+from vioc.dynamics.integrators.groups import GroupVI
 
 MAPS = {
     "midpoint": vioc.MidpointVI,
@@ -29,7 +30,7 @@ def cart(bob=0.3, rotor=None):
     )
 
 
-def double(first, second, unit=1.0):
+def double(first, second, unit=1.0, *more):
     """Two links of 1 kg, 1 m apart, whose moments of inertia about y are given, in a unit of mass."""
 
     def link(variable, moment, name, *frames):
@@ -38,7 +39,7 @@ def double(first, second, unit=1.0):
         mass = body(unit, inertia, (0, 0, -0.5))
         return vioc.ry(variable, name=name, mass=mass)[frames]
 
-    return vioc.System(link("j1", first, "l1", vioc.tz(-1)[link("j2", second, "l2")]), name="arm")
+    return vioc.System(link("j1", first, "l1", vioc.tz(-1)[link("j2", second, "l2")]), *more, name="arm")
 
 
 @pytest.mark.parametrize("integrator", MAPS)
@@ -199,3 +200,49 @@ def test_a_trial_of_a_parameter_that_is_a_state_fails_as_a_step():
     x[f.state_names.index("param.bob")] = -1.0
     with pytest.raises(StepError, match="with bob = -1: mass: expected a number >= 0"):
         f.step(x)
+
+
+def composed(system, dt):
+    return vioc.Composition(vioc.MidpointVI(system, dt), 4)
+
+
+@pytest.mark.parametrize("integrator", [*MAPS, "composition"])
+@pytest.mark.parametrize(("dt", "unit"), [(0.05, 1e-9), (0.01, 1.0), (0.005, 1e9), (0.002, 1.0)])
+def test_a_mass_matrix_that_loses_its_rank_on_the_way_is_named(integrator, dt, unit):
+    """det M = 0 at j2 = acos(sqrt(0.27)) = 1.024, which the motion from 1.5 runs into."""
+    f = (MAPS | {"composition": composed})[integrator](double(0.1, -0.2, unit, vioc.Gravity(0, 0, -9.81)), dt)
+    x = f.initial_state(j1=0.5, j2=1.5)
+    with pytest.raises(StepError, match="mass matrix is .*'l2'") as caught:
+        f.rollout(x, steps=int(2 / dt))
+    error = caught.value
+    assert error.cause == "indefinite M" and "dt" not in str(error) and "l1" not in str(error)
+    run = error.trajectory
+    assert len(run) == error.k and (run["j2"][:-1] > np.arccos(np.sqrt(0.27))).all()
+    batch = f.rollouts(np.array([x, x]), steps=int(2 / dt), raise_on_failure=False)
+    assert {i: (e.cause, e.k) for i, e in batch.errors.items()} == dict.fromkeys(
+        (0, 1), (error.cause, error.k)
+    )
+
+
+def test_steps_that_are_too_long_are_not_blamed_on_inertias_that_hardly_matter():
+    """A moment of -1e-6 beside 0.25: the pendulum falls a turn a step, and that is what its error says."""
+    body = GivenMass(1.0, (-1e-6, -1e-6, 0.01, 0, 0, 0), (0, 0, -0.5))
+    f = vioc.MidpointVI(vioc.System(vioc.ry("j", mass=body), vioc.Gravity(0, 0, -9.81)), 3.0)
+    with pytest.raises(StepError) as caught:
+        f.rollout(f.initial_state(j=3.0), steps=20)
+    assert caught.value.cause == "fold"
+
+
+def test_free_bodies_that_carry_a_bad_link():
+    """The same arm on a body of 50 kg, which floats: M is indefinite with the arm stretched, not bent."""
+    tip = vioc.ry("j2", name="l2", mass=GivenMass(1.0, (-0.15, -0.15, 0.01, 0, 0, 0), (0, 0, -0.5)))
+    arm = vioc.ry("j1", name="l1", mass=vioc.Mass(1.0, (0.1, 0.1, 0.01), (0, 0, -0.5)))[vioc.tz(-1)[tip]]
+    trunk = vioc.free("b", frame="trunk", mass=(50.0, 0.1, 0.1, 0.1))[arm]
+    f = GroupVI(vioc.System(trunk), 0.01)
+    with pytest.raises(StepError, match=r"step 0: .*not positive definite.*'l2'") as caught:
+        f.rollout(f.initial_state(j2=0.0), steps=3)
+    assert caught.value.cause == "indefinite M"
+    bent = f.initial_state({"j2": 1.5}, {"j2": -2.0})
+    with pytest.raises(StepError, match="mass matrix is .*'l2'") as caught:
+        f.rollout(bent, steps=200)
+    assert caught.value.cause == "indefinite M" and len(caught.value.trajectory) == caught.value.k > 5

@@ -45,11 +45,11 @@ def test_gaps_are_plotted_beside_violations(run):
     np.testing.assert_array_equal(curves(lengths)["c-1"], run["gap.c-1"])
     assert set(curves(lengths)) == {f"c-{i}" for i in range(1, 9)}
     assert set(curves(angles)) == {"stop-lower", "stop-upper"}
-    assert plot_constraints(run, "c-3").get_ylabel() == "|gap.c-3| (m)"
+    assert plot_constraints(run, "c-3")[0].get_ylabel() == "|gap.c-3| (m)"
 
 
 def test_forces_of_contacts_are_normal_and_friction(run):
-    shown = curves(plot_multipliers(run, "c-1"))
+    shown = curves(plot_multipliers(run, "c-1")[0])
     assert set(shown) == {"force.c-1", "friction.c-1"}
     assert max(shown["friction.c-1"]) == pytest.approx(run["friction.c-1"].max())
     names = {name for axes in plot_multipliers(run) for name in curves(axes)}

@@ -323,7 +323,7 @@ def test_regulators_and_filters_say_what_they_take():
 
 
 def test_unknown_arguments_of_terms_name_those_there_are():
-    with pytest.raises(TypeError, match="WrenchInput: unknown argument 'torque'; known are .* 'moment'"):
+    with pytest.raises(TypeError, match="WrenchInput: unknown argument 'torque'; did you mean 'moment'"):
         vioc.WrenchInput("b", "u", torque=(0, 0, 1))
     with pytest.raises(TypeError, match="JointForce: unknown argument 'gian'; did you mean 'gain'"):
         vioc.JointForce("a", "u", gian=2.0)
@@ -343,3 +343,37 @@ def test_gaps_in_a_reference_say_what_to_do():
     for reference in ({"theta": [0.0, np.nan, np.nan, 1.0]}, np.array([[0, 0, 0, 0], [0, np.nan, 0, 0]])):
         with pytest.raises(ValueError, match=r"reference of 'theta': .* nan at sample 1.* np.interp\("):
             vioc.control.quadratic(f, Q={"theta": 1.0, "x": 1.0}, R=1.0, reference=reference)
+
+
+def test_a_robot_is_not_its_system():
+    class Robot:
+        system = vioc.models.load("cart_pole")
+
+    for make in (lambda r: vioc.MidpointVI(r, 0.1), lambda r: vioc.MaximalVI(r, 0.1), vioc.Continuous):
+        with pytest.raises(TypeError, match="expected a System, got Robot; it has one, .system"):
+            make(Robot())
+    with pytest.raises(TypeError, match="expected a System, got str$"):
+        vioc.MidpointVI("cart_pole", 0.1)
+
+
+@pytest.mark.parametrize("method", ["shooting", "dmoc"])
+def test_an_end_outside_of_its_bounds_is_refused_before_a_search(method):
+    f = vioc.MidpointVI(vioc.models.load("cart_pole"), 0.1)
+    cost = vioc.control.quadratic(f, R=1.0)
+    how = dict(x0=f.initial_state(), steps=5, method=method)
+    for bounds, final in (({"x": 1.0}, {"x": 2.0}), ({"x": (None, np.arange(6.0))}, {"x": (6.0, None)})):
+        with pytest.raises(ValueError, match=r"final x: \[.*\] is outside of its bounds \["):
+            vioc.control.optimize(f, cost, bounds=bounds, final=final, **how)
+    assert vioc.control.optimize(f, cost, bounds={"x": 1.0}, final={"x": (1.0, 2.0)}, **how).converged
+
+
+def test_what_the_solver_of_a_regulator_says_is_not_handed_on():
+    """Momentum about the free joint is kept: scipy has no solution, and words of its own for it."""
+    arm = vioc.ry("q1", mass=1.0)[vioc.tz(-1.0, mass=1.0)[vioc.ry("q2")[vioc.tz(-1.0, mass=1.0)]]]
+    f = vioc.MidpointVI(vioc.System(arm, vioc.JointForce("q2", "torque")), 0.02)
+    rest = vioc.control.equilibrium(f)
+    with pytest.raises(
+        vioc.errors.OptimizationError, match="no finite solution.*of p.q1.*disregard="
+    ) as caught:
+        vioc.control.dlqr(f, rest, {"q1": 1.0, "q2": 1.0}, 1.0)
+    assert "Failed" not in str(caught.value)

@@ -251,10 +251,10 @@ def test_plots_name_what_they_show(arm, slider):
     import matplotlib.pyplot as plt
 
     push = slider.rollout(slider.initial_state(), slider.inputs(4, force=1.0))
-    axes = push.plot("force")
+    (axes,) = push.plot("force")
     assert axes.get_ylabel() == "u.force (N)"
     run = arm.rollout(arm.initial_state(), arm.inputs(4, shoulder=1.0))
-    joint, torque = run.plot("shoulder"), run.plot("u.shoulder")
+    (joint,), (torque,) = run.plot("shoulder"), run.plot("u.shoulder")
     np.testing.assert_array_equal(joint.lines[0].get_ydata(), run.x[:, 0])
     np.testing.assert_array_equal(torque.lines[0].get_ydata()[:-1], run.u[:, 0])
     with pytest.raises(ModelError, match="'m' is short for"):

@@ -124,7 +124,7 @@ def test_labels():
 
 
 def test_names_and_units_are_on_the_axes(run):
-    axes = viz.plot_trajectory(run, "theta")
+    (axes,) = viz.plot_trajectory(run, "theta")
     assert axes.get_ylabel() == "theta (rad)" and axes.get_xlabel() == "t (s)"
     assert np.array_equal(axes.lines[0].get_ydata(), run["theta"])
 
@@ -138,7 +138,7 @@ def test_all_states_one_panel_per_unit(run):
 
 def test_several_of_one_unit_share_a_panel_with_a_legend():
     f = MidpointVI(System(rx("theta")[tz(1.0, mass=1.0)[rx("phi")[tz(1.0, mass=1.0)]]]), 0.02)
-    axes = f.rollout(f.initial_state({"theta": 0.3}), steps=5).plot("theta", "phi")
+    (axes,) = f.rollout(f.initial_state({"theta": 0.3}), steps=5).plot("theta", "phi")
     assert axes.get_ylabel() == "angle (rad)"
     assert labels(axes) == ["theta", "phi"]
 
@@ -153,20 +153,20 @@ def test_inputs_are_steps_over_the_samples(run):
 
 def test_curves_of_several_units_name_them_in_the_legend(run):
     _, ax = plt.subplots()
-    assert run.plot("x", "theta", ax=ax).get_ylabel() == "x, theta"
+    assert run.plot("x", "theta", ax=ax)[0].get_ylabel() == "x, theta"
     assert labels(ax) == ["x (m)", "theta (rad)"]
 
 
 def test_what_has_a_trajectory_is_plotted(run):
     result = SimpleNamespace(trajectory=run)
-    assert viz.plot_trajectory(result, "x").get_ylabel() == "x (m)"
+    assert viz.plot_trajectory(result, "x")[0].get_ylabel() == "x (m)"
     assert viz.plot_energy(result).get_ylabel() == "energy (J)"
 
 
 def test_a_map_that_knows_no_units_is_plotted_without():
     f = CasadiMap(ca.Function("f", [ca.SX.sym("x"), ca.SX.sym("u", 0)], [ca.SX(1)]), dt=0.1)
     run = f.rollout([0.0], steps=3)
-    assert viz.plot_trajectory(run).get_ylabel() == "x0"
+    assert viz.plot_trajectory(run)[0].get_ylabel() == "x0"
     for plot, message in ((viz.plot_inputs, "no inputs"), (viz.plot_multipliers, "no constraints")):
         with pytest.raises(ValueError, match=message):
             plot(run)
@@ -206,13 +206,13 @@ def test_constraints_on_a_logarithmic_axis_per_unit(chain):
     pulls = viz.plot_multipliers(run)
     assert [a.get_ylabel() for a in pulls] == ["tension.rope (N)", "force.gear (N m)"]
     assert np.array_equal(pulls[0].lines[0].get_ydata()[:-1], run["tension.rope"])
-    assert viz.plot_multipliers(run, "gear", impulses=True).get_ylabel() == "lambda.gear (N m s)"
+    assert viz.plot_multipliers(run, "gear", impulses=True)[0].get_ylabel() == "lambda.gear (N m s)"
 
 
 def test_many_constraints_show_the_largest(puppet, monkeypatch):
-    assert len(viz.plot_constraints(puppet).lines) == 6
+    assert len(viz.plot_constraints(puppet)[0].lines) == 6
     monkeypatch.setattr(energy, "MANY", 4)
-    axes = viz.plot_constraints(puppet)
+    (axes,) = viz.plot_constraints(puppet)
     assert labels(axes) == ["all", "largest of 6"]
     values = [np.abs(puppet[f"h.{n}"]).max() for n in puppet.map.multiplier_names]
     assert np.nanmax(axes.lines[-1].get_ydata()) == max(values)
@@ -223,7 +223,7 @@ def test_many_constraints_show_the_largest(puppet, monkeypatch):
 
 def test_plots_draw_where_told(run):
     _, ax = plt.subplots()
-    assert viz.plot_trajectory(run, "x", "theta", ax=ax) is ax
+    assert list(viz.plot_trajectory(run, "x", "theta", ax=ax)) == [ax]
     assert viz.plot_energy(run, ax=ax) is ax
     assert viz.plot_convergence([1.0, 0.1], [0.5, np.nan], ax=ax) is ax
     assert viz.plot_phase(run, "x", "theta", ax=ax) is ax
@@ -231,6 +231,24 @@ def test_plots_draw_where_told(run):
     assert list(viz.plot_inputs(run, ax=two)) == list(two)
     assert list(viz.plot_comparison({"a": run}, "x", "theta", ax=two)) == list(two)
     assert len(plt.get_fignums()) == 2
+
+
+def test_plots_of_panels_return_an_array_however_many_there_are(f, run):
+    batch, spread = f.rollouts(run.x[:2], steps=3), feedback.covariance(run, 1e-4, 1e-6)
+    for plot in (run.plot, batch.plot, spread.plot, lambda *n: viz.plot_comparison([run], *n)):
+        for names in (["theta"], ["x", "theta"]):
+            assert plot(*names).shape == (len(names),)
+    assert viz.plot_inputs(run).shape == (2,)
+
+
+def test_something_else_than_axes_is_refused(run):
+    figure, axes = plt.subplots()
+    with pytest.raises(TypeError, match=r"ax: expected matplotlib Axes.* got Figure; figure.subplots\(\)"):
+        run.plot("theta", ax=figure)
+    with pytest.raises(TypeError, match="got str"):
+        viz.plot_phase(run, "x", "theta", ax="left")
+    with pytest.raises(ValueError, match="expected 2 axes"):
+        run.plot("x", "theta", ax=[axes])
 
 
 def test_a_wrong_number_of_axes_says_what_is_expected(run):
@@ -299,7 +317,7 @@ def test_legends_stay_inside_without_a_layout(run):
 def test_axes_of_subfigures_will_do(run):
     left, right = Figure(figsize=(12, 4), layout="constrained").subfigures(1, 2)
     ax = left.subplots()
-    assert run.plot("x", "theta", "p.x", "p.theta", "u.force", ax=ax) is ax
+    assert list(run.plot("x", "theta", "p.x", "p.theta", "u.force", ax=ax)) == [ax]
     assert viz.plot_inputs(run, ax=right.subplots(2, 1))[0].figure is right
     renderer = drawn(left.figure)
     assert ax.get_legend().get_window_extent(renderer).x1 <= left.bbox.x1 + 1
@@ -344,11 +362,11 @@ def test_batches_few_and_many_with_failures(f):
     theta, energy = batch.plot("theta", "energy")
     assert labels(theta) == ["5 % to 95 %", "median of 12"] and energy.get_ylabel() == "energy (J)"
     assert np.array_equal(theta.lines[-1].get_ydata(), np.median(batch["theta"], axis=0))
-    inputs = batch.plot("u.motor")
+    (inputs,) = batch.plot("u.motor")
     assert len(inputs.lines[-1].get_ydata()) == 31 and inputs.lines[-1].get_drawstyle() == "steps-post"
     few = f.rollouts(starts[:3], steps=30)
     few.errors[1] = RuntimeError("lost")
-    axes = few.plot("theta")
+    (axes,) = few.plot("theta")
     assert labels(axes) == ["run 0", "run 2", "1 failed"]
     assert np.array_equal(axes.lines[1].get_ydata(), few["theta"][2])
     assert len(viz.plot_phase(few, "x", "theta").lines) == 3 * 2
@@ -359,7 +377,7 @@ def test_batches_few_and_many_with_failures(f):
 
 def test_covariance_is_a_band_of_two_standard_deviations(f, run):
     spread = feedback.covariance(run, 1e-4, 1e-6)
-    axes = spread.plot("theta")
+    (axes,) = spread.plot("theta")
     band = axes.collections[0].get_paths()[0].vertices
     assert np.isclose(band[:, 1].max(), (run["theta"] + 2 * spread.std("theta")).max())
     assert labels(axes) == ["2 standard deviations", "trajectory"]
@@ -402,7 +420,7 @@ def test_convergence_of_a_result_and_of_a_nonlinear_program():
     best = vioc.control.optimize(f, cost, start)
     axes = viz.plot_convergence(best)
     assert np.array_equal(axes.lines[0].get_ydata(), best.history.cost)
-    assert np.array_equal(best.plot("theta").lines[0].get_ydata(), best.trajectory["theta"])
+    assert np.array_equal(best.plot("theta")[0].lines[0].get_ydata(), best.trajectory["theta"])
     dmoc = vioc.control.dmoc
     phase = dmoc.Phase(f, 10, cost, initial=start.x[0])
     solution = dmoc.Problem(phase).solve()

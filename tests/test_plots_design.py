@@ -111,7 +111,7 @@ def test_singular_values_of_several_and_their_scales():
     scaled = found.singular_values({"a": 0.1}, {"u1": 2.0})
     expected = found.values[7] * [2.0, 1.0] / np.array([[0.1], [1.0]])
     assert np.allclose(scaled[7], np.linalg.svd(expected)[1])
-    axes = found.plot(input_scales={"u1": 2.0})
+    (axes,) = found.plot(input_scales={"u1": 2.0})
     assert labels(axes) == [r"$\sigma_{1}$", r"$\sigma_{2}$"]
     assert "Nyquist, 10 Hz" in axes.get_xlabel()
     panels = found.plot("a", "u.u2")

@@ -247,3 +247,26 @@ def test_what_does_not_fit_is_refused():
     with pytest.raises(ValueError, match="horizon: 30 steps at sample 0; the problem has 20"):
         ClosedLoop(f, NonlinearMPC(problem, horizon=lambda k: 30)).simulate([1.0, 0.0], 1)
     assert optimize(f, problem.cost, x0=[1.0, 0.0], steps=20, bounds={"torque": 6.0}).converged
+
+
+def test_a_late_plan_is_taken_when_its_program_ends_and_not_before():
+    """A push behind sample 1 makes the plan of sample 2 another one; it is done 2.5 samples later."""
+    f, problem = pendulum_problem()
+    law = NonlinearMPC(
+        problem, clock=Clock([0.01, 0.01, 2.5 * f.dt, 0.01]), deadline=0.5 * f.dt, native=False
+    )
+    x, memory, before, inputs, states = np.array([0.5, 0.0]), law.start(), [], [], []
+    for k in range(6):
+        before.append(memory)
+        states.append(x)
+        u, memory = law.apply(k, x, memory)
+        inputs.append(u)
+        x = f.step(x, u, k) + (np.array([0.3, 0.0]) if k == 1 else 0.0)
+    old, coming = before[2].plan, before[3].coming
+    assert np.abs(coming.u[:2] - old.u[1:3]).max() > 0.1
+    for k in (2, 3, 4):
+        np.testing.assert_array_equal(inputs[k], old.u[k - 2])
+        assert [v.status for v in memory.verdicts][k] is Status.LATE
+    assert before[4].coming is not None and before[5].coming is not None and memory.coming is None
+    one = law.feedback(law.prepare(5, law.shifted(5, before[4].coming)), states[5])[0]  # begun from what came
+    np.testing.assert_allclose(inputs[5], one.u[0], atol=1e-9)

@@ -2,6 +2,7 @@
 
 import pickle
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from studies.random_family import mechanism
 from vioc import GalerkinVI, MidpointVI, StepError, System, tx
 from vioc.compile.compiler import find_compiler
 from vioc.dynamics.integrators.groups import GroupVI
+from vioc.dynamics.integrators.predictor import predicted, predicted_of_stiff
 from vioc.dynamics.terms.potentials import PolynomialSpring
 from vioc.errors import StepWarning
 from vioc.maps.suite import check_map
@@ -262,6 +264,7 @@ def test_substeps_are_the_steps_of_a_shorter_map():
     np.testing.assert_array_equal(run.x, fine.x[::4])
     assert (run.t == 0.04 * np.arange(31)).all() and g.dt == 0.04
     assert g.state_names == f.state_names and run["theta"].shape == (31,)
+    np.testing.assert_array_equal(g.steps_at(run.x[:-1], U).t, run.t[:-1])
     twice = f.substeps(2).substeps(2)
     np.testing.assert_array_equal(twice.rollout(x0, U).x, run.x)
     with pytest.raises(ValueError, match="substeps: expected a number of steps >= 1, got 0"):
@@ -291,6 +294,41 @@ def test_substeps_keep_the_protocol(which):
     else:
         f = GroupVI(spinning(), 0.04)
         check_map(f.substeps(2), f.initial_state({}, {"b-wx": 2.0, "b-wy": 1.0}))
+
+
+@pytest.mark.parametrize("n", [2, 3])
+def test_kernels_of_substeps_take_the_steps_of_rollouts(n):
+    f = MidpointVI(vioc.models.load("closed_chain"), 0.02)
+    f, x0 = f.substeps(n), f.initial_state(f.consistent_configuration(dict(J=-0.6, H=1.3, M=-1.3)).q)
+    run, kernel = f.rollout(x0, steps=5), f.kernel
+    for k in range(5):
+        x1, multipliers, error = kernel.function(run.x[k], run.u[k], run.t[k], 0.02, f.theta)
+        np.testing.assert_allclose(np.ravel(x1), run.x[k + 1], rtol=0, atol=1e-12)
+        np.testing.assert_allclose(np.ravel(multipliers), run.multipliers[k], rtol=1e-9)
+        assert float(error) <= kernel.tolerance
+
+
+def test_slips_of_substeps_are_those_at_their_end():
+    """Impulses add up; the speed of a puck that slides is that of the last substep."""
+    puck = tx("x")[vioc.tz("z", name="puck", mass=1.0)]
+    touch = vioc.Contact("puck", radius=0.1, friction=0.3, name="floor")
+    f = vioc.ContactVI(System(puck, vioc.Gravity(0, 0, -9.81), touch), 0.03)
+    g, x0 = f.substeps(3), f.initial_state({"z": 0.1001}, {"x": 1.0})
+    run, fine = g.rollout(x0, steps=8), f.with_dt(0.01).rollout(x0, steps=24)
+    assert not g.additive.all() and g.kernel is None
+    for name in ("lambda.floor", "lambda.floor.slip"):
+        parts = fine[name].reshape(8, 3)
+        expected = parts[:, -1] if name.endswith("slip") else parts.sum(axis=1)
+        np.testing.assert_allclose(run[name], expected, rtol=1e-12)
+    assert np.ptp(run["lambda.floor.slip"]) > 0.3
+    along = [f.linearize(fine.x[i], dt=0.01) for i in (9, 10, 11)]
+    found, through = g.linearize(run.x[3]), np.eye(f.nx)
+    slopes = np.zeros_like(found.C)
+    for part in along:
+        slopes = np.where(f.additive[:, None], slopes, 0.0) + part.C @ through
+        through = part.A @ through
+    np.testing.assert_allclose(found.C, slopes, rtol=1e-9, atol=1e-9 * np.abs(slopes).max())
+    np.testing.assert_allclose(found.A, through, rtol=0, atol=1e-9 * np.abs(through).max())
 
 
 def test_substeps_are_optimized_and_stabilized_as_any_map():
@@ -348,6 +386,31 @@ def test_adaptive_rollouts_have_a_budget():
         pushed(0.5).rollout([0.0, 4.0], steps=100, adaptive=True)
 
 
+def test_adaptive_rollouts_end_at_a_1024th_of_a_step_and_say_which_step():
+    with pytest.raises(StepError, match=r"it took \d+ cuts until t = ") as caught:
+        pushed(0.5).rollout([0.0, 4.0], steps=100, k0=7, adaptive=True)
+    error = caught.value
+    run = error.trajectory
+    assert run.step_lengths.min() == 0.5 / 1024 and run.k0 == 7
+    assert error.k == 7 + int((run.t[-1] - run.t[0]) / 0.5)
+
+
+def test_what_is_prescribed_moves_linearly_over_steps_that_are_cut():
+    system = System(tx("x", mass=1.0), tx(vioc.K("s"), mass=1.0), PolynomialSpring("x", (0.0, -1.0)))
+    f = MidpointVI(system, 0.5)
+    ends = np.array([0.1, 0.4, 0.2, -0.3])
+    whole = f.rollout(f.initial_state({}, {"x": 3.0}), ends[:1, None]).x[-1]
+    assert whole[f.state_names.index("s")] == 0.1
+    with pytest.warns(StepWarning, match="were cut"):
+        run = f.rollout(f.initial_state({}, {"x": 4.0}), ends[:3, None], adaptive=True)
+    assert len(run) > 3
+    expected = np.interp(run.t, 0.5 * np.arange(4), [0.0, *ends[:3]])
+    np.testing.assert_allclose(run["s"], expected, rtol=0, atol=1e-14)
+
+
+# -- energy from nowhere ----------------------------------------
+
+
 def test_a_rollout_that_diverges_has_its_own_verdict():
     f = MidpointVI(vioc.models.load("acrobot"), 0.05)
     with pytest.raises(StepError, match=r"diverged at t = .*its energy went from 8\.298 J") as caught:
@@ -371,3 +434,88 @@ def test_random_mechanisms_end_by_folds_alone():
             assert error.cause == "fold" and 0 < error.length < 0.05
             f.with_dt(0.97 * error.length).step(error.trajectory.x[-1])
     assert ended
+
+
+def falling(mass: float, dt: float) -> MidpointVI:
+    """Two rods of a mass each, 1 m long, that hang from each other."""
+
+    def rod(variable: str, *frames):
+        body = vioc.Mass(mass, (mass / 12, mass / 12, 0.0), (0, 0, -0.5))
+        return vioc.ry(variable, mass=body)[frames]
+
+    return MidpointVI(System(rod("a", vioc.tz(-1.0)[rod("b")]), vioc.Gravity(0, 0, -9.81)), dt)
+
+
+def test_divergence_is_found_at_the_same_step_whatever_the_unit_of_mass():
+    ends = []
+    for mass in (1e-9, 1.0, 1e9):
+        f = falling(mass, 0.05)
+        with pytest.raises(StepError) as caught:
+            f.rollout(f.initial_state({"a": 2.5, "b": 1.0}), steps=600)
+        ends.append((caught.value.cause, caught.value.k))
+    assert ends[0][0] == "diverged" and ends == [ends[0]] * 3
+
+
+@pytest.mark.parametrize(
+    ("dt", "stiffness", "found"), [(0.01, 1e6, [1, 1]), (1e3, 1e12, [1, None]), (0.01, 1e-6, [None, 1])]
+)
+def test_noise_of_what_rests_far_away_is_no_energy_from_nowhere(dt, stiffness, found):
+    """At 1000 km a step is solved to tolerance times that, and so are positions, and momenta by dt."""
+    spring = vioc.TorsionalSpring("x", stiffness, 1e6)
+    f = MidpointVI(System(tx("x", mass=1.0), spring), dt)
+    run = f.rollout(f.initial_state({"x": 1e6}), steps=10)
+    least = 1e6 * f.tolerance
+    off = np.r_[0.0, np.ones(10)]
+    for by, k in zip(([least, 0.0], [0.0, least / dt]), found, strict=True):
+        near, far = (replace(run, x=run.x + size * np.outer(off, by)) for size in (0.3, 100.0))
+        assert f.diverged(near, True) is None
+        assert (f.diverged(far, True) or [None])[0] == k  # None: the other allows more
+
+
+def test_work_of_forces_explains_energy_and_what_is_prescribed_is_not_judged():
+    f = MidpointVI(System(tx("x", mass=1.0), vioc.JointForce("x", "force")), 0.1)
+    run = f.rollout(f.initial_state(), f.inputs(40, force=100.0))
+    assert run.energy[-1] > 1e4 and f.diverged(run, True) is None
+    still = replace(run, u=0 * run.u)
+    assert f.diverged(still, True)[0] == 1
+    g = MidpointVI(System(tx(vioc.K("s"), mass=1.0)[tx("x", mass=1.0)]), 0.1)
+    carried = g.rollout(g.initial_state(), np.arange(40.0)[:, None] ** 2)
+    assert np.ptp(carried.energy) > 100 and g.diverged(carried, True) is None
+
+
+def test_only_motions_that_grow_are_looked_at_where_nothing_failed():
+    f = MidpointVI(System(tx("x", mass=1.0)), 0.1)
+    run = f.rollout(f.initial_state({}, {"x": 1.0}), steps=8)
+    for since, grown, expected in ((5, 1.7, None), (5, 1.8, 5), (4, 1.8, None)):
+        v = np.where(np.arange(9) < since, 1.0, grown)  # 3 times the kinetic energy of the first half
+        moved = np.concatenate([[0.0], np.cumsum(0.1 * v[1:])])
+        faster = replace(run, x=np.column_stack([moved, v]))
+        found = f.diverged(faster, False)
+        assert (found and found[0]) == expected
+
+
+def test_an_error_of_a_map_that_tells_no_motion_is_of_the_whole_step_too(monkeypatch):
+    f = MidpointVI(vioc.models.load("cart_pole"), 0.04)
+
+    def broken(*arguments, **options):
+        raise StepError("no more", 20, 0.0, "no convergence")
+
+    monkeypatch.setattr(f, "run", broken)
+    with pytest.raises(StepError, match="step 5, one of its 4 substeps: no more") as caught:
+        f.substeps(4).rollout(f.initial_state(), steps=3, k0=5)
+    assert caught.value.k == 5 and caught.value.trajectory is None and caught.value.length is None
+
+
+@pytest.mark.parametrize("guess", [predicted, predicted_of_stiff])
+def test_first_guesses_of_slow_steps_are_off_by_the_cube_of_their_length(guess):
+    """A pendulum on a cart that is driven: velocities, accelerations and what is prescribed enter."""
+    cart = tx(vioc.K("s"), mass=1.0)[vioc.ry("a")[vioc.tz(-1.0, mass=1.0)]]
+    f = MidpointVI(System(cart, vioc.Gravity(0, 0, -9.81), vioc.JointDamping("a", 0.5)), 0.01)
+    x0 = f.initial_state({"a": 0.7, "s": 0.2}, {"a": 1.5, "s": 2.0})
+    off = []
+    for h in (4e-3, 2e-3, 1e-3):
+        target = np.array([0.2 + 2.0 * h])
+        ahead, suspect = guess(f)(x0, target, 0.0, h, f.theta)
+        assert float(suspect) == 0.0
+        off.append(abs(float(ahead) - f.step(x0, target, dt=h)[0]))
+    assert 2.8 < np.log2(off[0] / off[1]) < 3.2 and 2.9 < np.log2(off[1] / off[2]) < 3.1

@@ -91,6 +91,11 @@ CASES = {
         Composition(of_everything(MidpointVI)[0], 4),
         of_everything(MidpointVI)[1],
     ),
+    "cart-pole, in three substeps": lambda: (cart_pole()[0].substeps(3), cart_pole()[1]),
+    "one of each, in two substeps": lambda: (
+        of_everything(MidpointVI)[0].substeps(2),
+        of_everything(MidpointVI)[1],
+    ),
     "loops": lambda: loop(MidpointVI),
     "loops, linear-time": lambda: loop(LinearTimeVI),
     "marionette": marionette,

@@ -28,11 +28,7 @@ def check_rows(value: Any, what: str, names: Sequence[str]) -> np.ndarray:
 
 def check_array(value: Any, shape: tuple[int, ...], what: str, names: Sequence[str] = ()) -> np.ndarray:
     """`value` as a finite C-ordered float64 array of `shape`, or a ValueError that says where."""
-    value = real(value, what)
-    try:
-        array = np.ascontiguousarray(value, dtype=float)
-    except (TypeError, ValueError):
-        raise ValueError(f"{what}: expected numbers of shape {shape}, got {_shown(value)}") from None
+    array = np.ascontiguousarray(as_floats(value, what, f" of shape {shape}"))
     if array.shape != shape:
         order = f" in the order {', '.join(names)}" if names else ""
         raise ValueError(f"{what}: expected shape {shape}{order}, got {array.shape}")
@@ -42,6 +38,15 @@ def check_array(value: Any, shape: tuple[int, ...], what: str, names: Sequence[s
         row = f" at step {at[0]}" if len(at) > 1 else ""
         raise ValueError(f"{what}: expected finite numbers, got {array[at]} in entry {at[-1]}{label}{row}")
     return array
+
+
+def as_floats(value: Any, what: str, shape: str = "") -> np.ndarray:
+    """`value` as a float64 array of any shape; ValueError where that are no numbers, by `real` too."""
+    value = real(value, what)
+    try:
+        return np.asarray(value, dtype=float)
+    except (TypeError, ValueError):
+        raise ValueError(f"{what}: expected numbers{shape}, got {_shown(value)}") from None
 
 
 def real(value: Any, what: str) -> Any:

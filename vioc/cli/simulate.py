@@ -87,7 +87,7 @@ def run(args: argparse.Namespace) -> None:
     if args.save:
         print(f"wrote {run.save(args.save)}")
     if args.plot:
-        axes = np.atleast_1d(run.plot(*shown))
+        axes = run.plot(*shown)
         axes[0].figure.savefig(args.plot, dpi=150)
         print(f"wrote {args.plot}")
     if args.animate:

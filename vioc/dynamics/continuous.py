@@ -22,7 +22,7 @@ from vioc.dynamics.algebra import vectors as vec
 from vioc.dynamics.algebra.sparse_lu import Saddle, scalars
 from vioc.dynamics.algebra.vectors import part
 from vioc.dynamics.consistency import rank_of_rows
-from vioc.dynamics.description.system import System
+from vioc.dynamics.description.system import System, as_system
 from vioc.dynamics.kinematics import as_configuration
 from vioc.dynamics.lagrangian import Lagrangian
 from vioc.dynamics.masses import fault_at
@@ -65,7 +65,7 @@ class Continuous:
     """
 
     def __init__(self, system: System | Lagrangian, **parameters: float):
-        self.lagrangian = lag = system if isinstance(system, Lagrangian) else Lagrangian(system)
+        self.lagrangian = lag = system if isinstance(system, Lagrangian) else Lagrangian(as_system(system))
         self.system = lag.system
         unknown = sorted(set(parameters) - set(self.system.parameters))
         if unknown:

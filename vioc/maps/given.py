@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, overload
 import casadi as ca
 import numpy as np
 
+from vioc.drawing import viz
 from vioc.maps.columns import quantities_html
 from vioc.maps.tables import Table
 from vioc.maps.trajectory import Slack, Trajectory
@@ -106,12 +107,12 @@ class AsTrajectory:
         return self.trajectory.plot(*names, **options)
 
     def animate(self, path: str | os.PathLike | None = None, **options: Any) -> Any:
-        """`Trajectory.animate`."""
-        return self.trajectory.animate(path, **options)
+        """As `Trajectory.animate`, with the obstacles that an optimization was given."""
+        return viz().animate(self, path, **options)
 
     def view(self, **options: Any) -> Any:
-        """`Trajectory.view`."""
-        return self.trajectory.view(**options)
+        """As `Trajectory.view`, with the obstacles that an optimization was given."""
+        return viz().view(self, **options)
 
 
 def trajectory_of(value: Any) -> Any:

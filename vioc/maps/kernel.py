@@ -25,7 +25,7 @@ from vioc.checks import as_value, check_array, near_misses
 from vioc.compile.cores import WORTH, over_cores, shares
 from vioc.compile.many import ManyProgram
 from vioc.compile.programs import Program
-from vioc.errors import ChartWarning, ModelError
+from vioc.errors import ChartWarning, ModelError, StepError
 from vioc.maps.derivatives import Steps
 from vioc.maps.protocol import Kernel
 from vioc.maps.rolling import RollingMap
@@ -222,7 +222,10 @@ class KernelMap(RollingMap):
                 warnings.simplefilter("ignore", ChartWarning)
                 for i in map(int, np.flatnonzero(unsolved)):
                     step = X[i], U[i], k0 + i, float(t[i]), float(h[i])
-                    after[i], multipliers[i] = self.rescued(*step)
+                    try:
+                        after[i], multipliers[i] = self.rescued(*step)
+                    except StepError as error:
+                        raise self.explained(error, X[i]) from None
         return Steps(X, after, U, multipliers, t, h, k0 + np.arange(n))
 
     def _program(self, feedback: bool, robust: bool = False) -> Program:

@@ -193,7 +193,7 @@ class OneStepMap(Named, ABC):
         try:
             found = take(x0, U, k0, self.lengths(dt, len(U)))
         except StepError as error:
-            if error.trajectory is not None:
+            if error.trajectory is not None and error.cause != "indefinite M":
                 self._check_account(error.trajectory, error)
             raise
         self._check_account(found)
@@ -435,7 +435,8 @@ class OneStepMap(Named, ABC):
     ) -> SecondOrder:
         """Exact Hessian of z . f(x, u) (+ zeta . multipliers)."""
         steps = self._step_at(x, u, k, dt)
-        return self._contracted(steps, np.asarray(z, float)[None], None if zeta is None else [zeta]).rows(0)
+        z = check_array(z, (self.ndx,), "weights z of the next state", self.error_names)
+        return self._contracted(steps, z[None], None if zeta is None else [zeta]).rows(0)
 
     def second_order_trajectory(
         self, trajectory: Trajectory, Z: np.ndarray, zeta: np.ndarray | None = None

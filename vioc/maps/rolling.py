@@ -73,6 +73,7 @@ class RollingMap(OneStepMap):
     """Rollout logic of `KernelMap`, where its attributes are documented."""
 
     tolerance: float
+    suspect: bool = False  # whether states are looked at, for they may be none of a mechanism
     _robust_kernel: ca.Function | None = None
 
     @property
@@ -82,6 +83,21 @@ class RollingMap(OneStepMap):
 
     def check_beginnings(self, X: np.ndarray, k: int) -> None:
         """Raise `StepError` where no rollout may start, of states X (N, nx) at the steps from k on."""
+        for i, x in enumerate(X if self.suspect else ()):
+            if fault := self.fault_of(x):
+                raise self._of_fault(fault, k + i)
+
+    def fault_of(self, x: np.ndarray, nearly: bool = False) -> str:
+        """Why x (nx,) is no state of a mechanism, or with `nearly` hardly one; "" where it is sound."""
+        return ""
+
+    def explained(self, error: StepError, x: np.ndarray) -> StepError:
+        """The error of a step from x (nx,), or one that names a fault of that state."""
+        fault = self.fault_of(x, nearly=True) if self.suspect else ""
+        return self._of_fault(fault, error.k) if fault else error
+
+    def _of_fault(self, fault: str, k: int) -> StepError:
+        return StepError(f"step {k}: {fault}", k, float("nan"), "indefinite M")
 
     @abstractmethod
     def rescued(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float) -> Solved:
@@ -134,6 +150,7 @@ class RollingMap(OneStepMap):
             if left is not None:
                 self.overcome(c, k)
                 k, first = k + 1, AFTER_HARD
+        self.check_passed(c, n)
         return c
 
     def one(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float) -> Solved:
@@ -147,6 +164,12 @@ class RollingMap(OneStepMap):
             self.check_beginnings(c.X[:1], c.k0)
         except StepError as error:
             raise self._failed(c, error, 0) from None
+
+    def check_passed(self, c: Course, n: int) -> None:
+        """Raise `StepError` where one of the first n steps ended in what is no state of a mechanism."""
+        for k in range(1, n + 1) if self.suspect else ():
+            if fault := self.fault_of(c.X[k]):
+                raise self._failed(c, self._of_fault(fault, c.k0 + k), k)
 
     def _advance(self, c: Course, robust: bool, k: int, last: int, first: int) -> tuple[int, float | None]:
         """Steps from k by a program: the step that it came to, and its error where that is before `last`."""
@@ -181,7 +204,8 @@ class RollingMap(OneStepMap):
             step = c.X[k], c.applied[k], c.k0 + k, float(c.t[k]), float(c.lengths[k])
             c.X[k + 1], c.multipliers[k] = self.rescued(*step)
         except StepError as error:
-            raise self._failed(c, error, k) from None
+            self.check_passed(c, k)
+            raise self._failed(c, self.explained(error, c.X[k]), k) from None
 
     def _failed(self, c: Course, error: StepError, k: int) -> StepError:
         arrays = c.X[: k + 1].copy(), c.applied[:k].copy(), c.multipliers[:k].copy()
@@ -241,11 +265,14 @@ class RollingMap(OneStepMap):
                 runs.errors[i] = error
             return i not in runs.errors
 
-        try:
-            self._with_rows(runs.parameters, rows).check_beginnings(X[rows, 0], runs.k0)
-        except StepError:
+        if self.suspect:  # each is looked at, with its own parameters
             rows = rows[[begins(int(i)) for i in rows]]
-        at = np.zeros(len(rows), np.int64)
+        else:
+            try:
+                self._with_rows(runs.parameters, rows).check_beginnings(X[rows, 0], runs.k0)
+            except StepError:
+                rows = rows[[begins(int(i)) for i in rows]]
+        tried, at = rows, np.zeros(len(rows), np.int64)
         while len(rows):
             f = self._with_rows(runs.parameters, rows)
             given = runs.U, t, h, np.broadcast_to(f.theta, (len(rows), len(f.parameters)))
@@ -260,6 +287,12 @@ class RollingMap(OneStepMap):
                 except StepError as error:
                     runs.errors[i] = error
             rows, at = (np.array([p[m] for p in left], np.int64) for m in (0, 1))
+        for i in (i for i in map(int, tried) if self.suspect and i not in runs.errors):
+            f, course = alone(i)
+            try:
+                f.check_passed(course, n)
+            except StepError as error:
+                runs.errors[i] = error
 
     def _with_rows(self: Map, parameters: Mapping[str, np.ndarray], rows: np.ndarray) -> Map:
         """This map with a row of `theta` for each of some samples."""

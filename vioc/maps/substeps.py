@@ -30,9 +30,11 @@ class Substeps(MapAround):
     n : int
         >= 1.
 
-    Notes ----- Prescribed variables move linearly over the whole step. Multipliers are sums over the
-    substeps, so that ``force.NAME`` is a mean. Derivatives are those of the composed step. Feedback is of the
-    state at the start of the whole step.
+    Notes
+    -----
+    Prescribed variables move linearly over the whole step. Multipliers are sums over the substeps, so that
+    ``force.NAME`` is a mean; those that are speeds (slips of contacts) are the last substep's. Derivatives
+    are those of the composed step. Feedback is of the state at the start of the whole step.
     """
 
     def __init__(self, inner: OneStepMap, n: int):
@@ -143,7 +145,7 @@ class Substeps(MapAround):
     @cached_property
     def kernel(self) -> Kernel | None:
         inner = self.inner.kernel
-        if inner is None:
+        if inner is None or not self.inner.additive.all():  # of speeds, the last substep's counts alone
             return None
         args = x, u, t, dt, theta = [ca.MX.sym("a", inner.function.numel_in(i)) for i in range(5)]
         by_x, by_u = self.inner.inputs_at(self._ends)
@@ -153,9 +155,7 @@ class Substeps(MapAround):
             x, impulse, error = inner.function(x, held, t + dt * (i / self.n), h, theta)
             multipliers.append(impulse)
             errors.append(error)
-        total = ca.DM(self.inner.additive.astype(float))
-        summed = total * sum(multipliers) + (1 - total) * multipliers[-1]
-        function = ca.Function("substeps", args, [x, summed, ca.norm_2(ca.vertcat(*errors))])
+        function = ca.Function("substeps", args, [x, sum(multipliers), ca.norm_2(ca.vertcat(*errors))])
         return Kernel(function, inner.tolerance, self.difference_expression)
 
     def times(self, lengths: np.ndarray, k0: int, begins: np.ndarray | None = None) -> np.ndarray:

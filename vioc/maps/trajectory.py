@@ -207,7 +207,7 @@ class Trajectory:
     def plot(self, *names: str, **options: Any) -> Any:
         """Plot named quantities over time (all states without names): `vioc.viz.plot_trajectory`.
 
-        Returns the Axes, or an array of Axes where there is one per unit; `numpy.ravel` makes either a list.
+        Returns an array of matplotlib Axes, one per unit, also where there is only one.
         """
         return viz().plot_trajectory(self, *names, **options)
 

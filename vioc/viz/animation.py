@@ -14,7 +14,7 @@ from vioc.viz import film
 from vioc.viz.lines import Line
 from vioc.viz.looks import COLORS, STANDS, run_colors
 from vioc.viz.marks import Marks
-from vioc.viz.scene import Body, Runs, Scene, labelled, scene_of
+from vioc.viz.scene import Body, Runs, Scene, labelled, marked, scene_of
 from vioc.viz.solids import Solid, outline
 
 # View: the axes that it shows, right and up. The first whose normal nothing moves along is taken.
@@ -72,7 +72,8 @@ def animate(
     inertia : bool
         Whether masses with inertia are also drawn as homogeneous boxes that have it.
     marks : what `obstacle` returns, dict of points (3,) by label, or a sequence of these
-        Obstacles, drawn as circles, and targets in the world, drawn as crosses.
+        Obstacles, drawn as circles, and targets in the world, drawn as crosses. Obstacles among the
+        constraints of an optimization are drawn with its result by themselves.
 
     Returns
     -------
@@ -108,8 +109,7 @@ def animate(
     first, last = min(r.t[0] for r in found.values()), max(r.t[-1] for r in found.values())
     times = first + np.arange(int((last - first) * fps / speed + 1.5)) * speed / fps
     scenes = {label: scene_of(run, times) for label, run in found.items()}
-    for label in list(scenes)[:1]:
-        scenes[label] = scenes[label].with_marks(marks, found[label])
+    scenes = marked(scenes, runs, marks)
     view = view or _view_of(ax) or common_plane(list(scenes.values()))
     if ax is not None and (view == "3d") != (ax.name == "3d"):
         raise ValueError(

@@ -43,7 +43,7 @@ def pace(path: Path, fps: float) -> float:
 
 
 def write(path: Path, figure: Any, update: Callable[[int], list[Any]], count: int, fps: float) -> None:
-    """Write `count` pictures of a figure with an Agg canvas; `update(i)` returns what moves in the i-th."""
+    """Write `count` pictures of a figure; `update(i)` returns what moves in the i-th."""
     frame = _camera(figure, update)
     kind = path.suffix.lower()
     if kind == ".mp4":
@@ -68,6 +68,10 @@ def _counted(pictures: Iterable[Any], path: Path, count: int) -> Iterator[Any]:
 def _camera(figure: Any, update: Callable[[int], list[Any]]) -> Callable[[int], np.ndarray]:
     """A function that takes the i-th picture, (height, width, 3) of uint8."""
     canvas = figure.canvas
+    if not hasattr(canvas, "copy_from_bbox"):  # of a figure that was made without pyplot, or for PDF
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+        canvas = FigureCanvasAgg(canvas.figure)
     for artist in update(0):
         artist.set_animated(True)  # left out of canvas.draw
     canvas.draw()

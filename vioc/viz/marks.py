@@ -40,7 +40,7 @@ def mark_lines(marks: Marks, rows: np.ndarray, extent: float) -> list[Line]:
             for label, point in mark.items():
                 lines += _cross(str(label), point, CROSS * extent)
         elif isinstance(mark, Constraint) and mark.ball is not None:
-            lines += _ball(mark.name, *mark.ball, rows)
+            lines += ball_lines(mark.name, *mark.ball, rows)
         else:
             raise TypeError(
                 "marks: expected what `obstacle` returns, or points by label {'goal': (x, y, z)}, got "
@@ -58,7 +58,7 @@ def _cross(label: str, point: Any, arm: float) -> list[Line]:
     return [Line("target", label, np.stack(ends[2 * i : 2 * i + 2])[None], -1) for i in range(3)]
 
 
-def _ball(name: str, centre: np.ndarray, radius: float, axes: str, rows: np.ndarray) -> list[Line]:
+def ball_lines(name: str, centre: np.ndarray, radius: float, axes: str, rows: np.ndarray) -> list[Line]:
     """A circle in the plane of two axes, three circles of a ball; the centre (d,) or (N+1, d)."""
     shown = ["xyz".index(a) for a in axes]
     moving = centre.ndim == 2

@@ -6,7 +6,7 @@ the browser viewer draw the same scene.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -17,7 +17,7 @@ from vioc.dynamics.description.system import System
 from vioc.maps.batch import Batch
 from vioc.maps.given import trajectory_of
 from vioc.viz.lines import Line, carriages, component_lines, tree_lines
-from vioc.viz.marks import Marks, mark_lines
+from vioc.viz.marks import Marks, ball_lines, mark_lines
 from vioc.viz.poses import Places, frame_poses, number, numbers, trajectory_poses
 from vioc.viz.solids import Solid, Visuals, contact_solids, outline, visual_solids
 from vioc.viz.wrapped import Steady
@@ -107,10 +107,17 @@ class Scene(Places):
         points = np.concatenate(clouds)
         return points.min(axis=0), points.max(axis=0)
 
-    def with_marks(self, marks: Marks, run: Any) -> Scene:
-        """This scene of a run with obstacles and targets; see `mark_lines`."""
+    def with_marks(self, marks: Marks, run: Any, skip: Container[str] = ()) -> Scene:
+        """This scene of a run with obstacles and targets, see `mark_lines`, and with those obstacles that an
+        optimization kept the run away from, but for the names to `skip`.
+        """
         rows = nearest(np.asarray(run.t, float), self.t)
-        return replace(self, lines=(*self.lines, *mark_lines(marks, rows, self.extent)))
+        lines = mark_lines(marks, rows, self.extent)
+        drawn = {line.name for line in lines}
+        for name, (centre, radius, axes) in getattr(run, "obstacles", {}).items():
+            if name not in drawn and name not in skip:
+                lines += ball_lines(name, centre, radius, axes, rows)
+        return replace(self, lines=(*self.lines, *lines))
 
     @property
     def extent(self) -> float:
@@ -232,19 +239,33 @@ CENTER = "center of mass"
 Runs = Any  # a trajectory or what has one, a sequence of them, a batch, or a dict by label
 
 
+def _by_label(runs: Runs) -> dict[str, Any]:
+    if isinstance(runs, Mapping):
+        return {str(label): run for label, run in runs.items()}
+    if isinstance(runs, Batch):
+        return {f"run {i + 1}": runs[i] for i in range(len(runs)) if i not in runs.errors}
+    if isinstance(runs, Sequence):
+        return {f"run {i + 1}": run for i, run in enumerate(runs)}
+    return {"run": runs}
+
+
 def labelled(runs: Runs) -> dict[str, Any]:
     """Trajectories by label: of one, of several, or of a dict of them."""
-    if isinstance(runs, Mapping):
-        found = {str(label): trajectory_of(run) for label, run in runs.items()}
-    elif isinstance(runs, Batch):
-        found = {f"run {i + 1}": runs[i] for i in range(len(runs)) if i not in runs.errors}
-    elif isinstance(runs, Sequence):
-        found = {f"run {i + 1}": trajectory_of(run) for i, run in enumerate(runs)}
-    else:
-        found = {"run": trajectory_of(runs)}
+    found = {label: trajectory_of(run) for label, run in _by_label(runs).items()}
     if not found:
         raise ValueError("expected a trajectory, or several, got none")
     for label, run in found.items():
         if not all(hasattr(run, name) for name in ("map", "t", "x")):
             raise TypeError(f"{label}: expected a trajectory, got {type(run).__name__}")
+    return found
+
+
+def marked(scenes: Mapping[str, Scene], runs: Runs, marks: Marks) -> dict[str, Scene]:
+    """Scenes of runs by label with marks, on the first, and with each run's own obstacles, once."""
+    found: dict[str, Scene] = {}
+    drawn: set[str] = set()
+    for label, run in _by_label(runs).items():
+        if label in scenes:
+            found[label] = scenes[label].with_marks(() if found else marks, run, drawn)
+            drawn |= {line.name for line in found[label].kind("obstacle")}
     return found

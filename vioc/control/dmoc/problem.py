@@ -85,6 +85,8 @@ class Problem:
         self.phases = (phases,) if isinstance(phases, Phase) else tuple(phases)
         if not self.phases or not all(isinstance(p, Phase) for p in self.phases):
             raise TypeError(f"expected a Phase or several, got {phases!r}")
+        if isinstance(jumps, Phase):
+            raise TypeError("several phases are one argument: Problem([first, second])")
         joints = len(self.phases) - 1
         jumps = [None] * joints if jumps is None else list(jumps)
         self.jumps: list[Mapping[str, Any] | None] = jumps

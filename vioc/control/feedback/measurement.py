@@ -8,7 +8,7 @@ from typing import Any
 import casadi as ca
 import numpy as np
 
-from vioc.checks import as_names, as_value, check_array, real
+from vioc.checks import as_floats, as_names, as_value, check_array
 from vioc.compile.evaluate import Evaluator
 from vioc.control.linear.weights import weight_matrix
 from vioc.maps.extended import BIAS
@@ -178,7 +178,7 @@ class Measurement:
         return self._evaluate(self._states(x))[0][..., 0]
 
     def _states(self, x: Any) -> np.ndarray:
-        x = np.asarray(real(state_of(x), "state"), float)
+        x = as_floats(state_of(x), "state")
         if x.ndim not in (1, 2) or x.shape[-1] != self.map.nx:
             n = self.map.nx
             raise ValueError(f"state: expected shape ({n},) or (N, {n}), got {x.shape}")
@@ -186,7 +186,12 @@ class Measurement:
 
     def reading(self, y: Any) -> np.ndarray:
         """What sensors gave as an array (ny,), or (N, ny); not a number where they gave nothing."""
-        y = np.asarray(real(y, "measurement"), float)
+        if isinstance(y, Mapping):
+            raise ValueError(
+                f"measurement: expected an array in the order {', '.join(self.names)}, got a dict of "
+                f"{', '.join(map(str, y))}"
+            )
+        y = as_floats(y, "measurement")
         if y.shape[-1:] != (len(self.names),) or np.isinf(y).any():
             check_array(y, (len(self.names),), "measurement", self.names)
         return y

@@ -61,6 +61,9 @@ def limits(value: Any, count: int, what: str, *, number: str) -> tuple[np.ndarra
     return sides[0], sides[1]
 
 
+Ball = tuple[np.ndarray, float, str]  # centre (d,) or (N+1, d), m, radius, m, and the d axes
+
+
 @dataclass(frozen=True)
 class Constraint:
     """lower <= expression <= upper along a phase, or at one of its ends.
@@ -91,7 +94,7 @@ class Constraint:
     upper: Any = np.inf
     where: str = "path"
     references: Sequence[tuple[ca.SX, Any]] = ()
-    ball: tuple[np.ndarray, float, str] | None = field(default=None, repr=False, compare=False)
+    ball: Ball | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.where not in WHERE:
@@ -304,6 +307,15 @@ def obstacle(
         return Constraint(label, ca.sumsqr(where - ca.DM(centre)), lower=radius**2, ball=ball)
     c = ca.SX.sym("centre", len(axes))
     return Constraint(label, ca.sumsqr(where - c), lower=radius**2, references=((c, centre),), ball=ball)
+
+
+def obstacles_among(constraints: Sequence[Constraint], before: int = 0) -> dict[str, Ball]:
+    """What `obstacle` made, by name; rows of those that move begin `before` samples earlier."""
+    found = {c.name: c.ball for c in constraints if c.ball is not None}
+    for name, (centre, radius, axes) in found.items():
+        if before and centre.ndim == 2:
+            found[name] = np.concatenate([np.repeat(centre[:1], before, axis=0), centre]), radius, axes
+    return found
 
 
 def as_constraints(value: Any) -> tuple[Constraint, ...]:

@@ -111,8 +111,8 @@ def stabilized(
         if largest < SETTLES:
             return K, P, poles
         error = f"a pole is {f'1 - {1 - largest:.1e}' if largest < 1 else f'{largest:.6g}'}"
-    except (np.linalg.LinAlgError, ValueError) as failed:  # the latter of scipy where LAPACK cannot reorder
-        error = str(failed)
+    except (np.linalg.LinAlgError, ValueError):  # the latter of scipy where LAPACK cannot reorder
+        error = "the Riccati equation has no finite solution"
     if stuck := stuck_modes(A, B, names, T):
         advice = f"{words.cannot} the eigenvalues {stuck}; {words.act}"
         advice += ", or let that go by disregard=[...], its names" * (not named)

@@ -524,6 +524,7 @@ class Problem:
             margin=rows.margin(run),
             error=error,
             scale=scale,
+            obstacles=obstacles_among(as_constraints(self._limits["constraints"])),
         )
 
 

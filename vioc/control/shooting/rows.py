@@ -27,6 +27,7 @@ from vioc.control.problem.limits import (
     end_values,
     full_names,
     limit_scale,
+    limits,
 )
 from vioc.control.problem.sizes import Sizes, power
 from vioc.errors import StartOutside
@@ -51,6 +52,7 @@ def collected(
         Conditions on a start that is not `free`; two of one name.
     """
     found = [bound(f, name, value, steps) for name, value in (full_names(f, bounds) or {}).items()]
+    bounded = {c.name: c for c in found}
     for c in as_constraints(constraints):
         if c.where == "start" and not free:
             raise ValueError(
@@ -60,6 +62,11 @@ def collected(
         c.check(f)
         found.append(c)
     ends = end_values(f, final, "final")
+    for name in ends.keys() & bounded.keys():
+        (a,), (b,) = limits(ends[name], 1, f"final {name}", number="equal")
+        low, high = (side[-1] for side in bounded[name].limits(f, steps))
+        if a > high or b < low:
+            raise ValueError(f"final {name}: [{a:g}, {b:g}] is outside of its bounds [{low:g}, {high:g}]")
     found += [end_condition(f, n, v, "end", ends) for n, v in ends.items()]
     check_distinct(found)
     return found

@@ -107,6 +107,7 @@ def input_names() -> Any:
 
 
 _COMPONENTS: dict[str, type[Component]] = {}
+_MEANT = {"torque": "moment"}  # by arguments that there are not
 
 
 def component_types() -> dict[str, type[Component]]:
@@ -136,9 +137,8 @@ class Component:
         taken = inspect.signature(cls.__init__).parameters if named else {}
         for name in named:
             if name not in taken and not any(p.kind is p.VAR_KEYWORD for p in taken.values()):
-                raise TypeError(
-                    f"{cls.__name__}: unknown argument {name!r}; {near_misses(name, [*taken][1:])}"
-                )
+                likely = near_misses(_MEANT.get(name, name), [*taken][1:])
+                raise TypeError(f"{cls.__name__}: unknown argument {name!r}; {likely}")
         return super().__new__(cls)
 
     @classmethod

@@ -19,6 +19,7 @@ from vioc.dynamics.description.numbers import (
     Variable,
     as_number,
     as_numbers,
+    check_length,
 )
 from vioc.errors import ModelError
 
@@ -154,6 +155,8 @@ class Frame:
             raise ModelError(f"a frame's transform is a Transform, got {self.transform!r}")
         if self.name is not None and (not isinstance(self.name, str) or not self.name):
             raise ModelError(f"a frame's name is a non-empty string, got {self.name!r}")
+        if self.name is not None:
+            check_length(self.name, "frame")
         if self.name == "world":
             raise ModelError("'world' is the root of every tree; choose another frame name")
         object.__setattr__(self, "mass", as_mass(self.mass))

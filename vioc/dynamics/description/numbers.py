@@ -13,6 +13,7 @@ import numpy as np
 from vioc.checks import is_complex
 from vioc.errors import ModelError
 
+LONGEST = 1000  # characters of a name
 _NAME = re.compile(r"[^\s.:\"()\\\x00-\x1f\x7f-\x9f\ud800-\udfff]+")
 
 
@@ -27,9 +28,21 @@ def check_name(name: object, what: str) -> str:
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise ModelError(
             f"{what}: a name is a non-empty string without white space, double quotes, round brackets, "
-            f"'.', ':', backslash or control characters; got {name!r}"
+            f"'.', ':', backslash or control characters; got {_short(name)}"
         )
+    return check_length(name, what)
+
+
+def check_length(name: str, what: str) -> str:
+    """Return `name`, or raise `ModelError` if it is so long that messages and tables cannot hold it."""
+    if len(name) > LONGEST:
+        raise ModelError(f"{what}: expected a name of at most {LONGEST} characters, got {_short(name)}")
     return name
+
+
+def _short(name: object) -> str:
+    text = repr(name)
+    return text if len(text) <= LONGEST else f"{text[:40]}... ({len(text)} characters)"
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from vioc.dynamics.description import edits
 from vioc.dynamics.description.component import Component, Constraint, Force, Inequality, Kinetic, Potential
 from vioc.dynamics.description.frame import Frame, Pose, nest
 from vioc.dynamics.description.inertia import ROUNDING, Mass
-from vioc.dynamics.description.numbers import Parameter, Variable
+from vioc.dynamics.description.numbers import Parameter, Variable, check_length
 from vioc.errors import ModelError
 
 WORLD = "world"
@@ -77,7 +77,7 @@ class System:
         parts = list(_flatten(components))
         if not isinstance(name, str):
             raise ModelError(f"a system's name is a string, got {name!r}")
-        self.name = name
+        self.name = check_length(name, "system")
         self.frames = tuple(p for p in parts if isinstance(p, Frame))
         self.potentials = tuple(p for p in parts if isinstance(p, Potential))
         self.kinetic = tuple(p for p in parts if isinstance(p, Kinetic))
@@ -471,3 +471,11 @@ def _tree(frames: tuple[Frame, ...]) -> list[str]:
 def _siblings(frames: tuple[Frame, ...], indent: str) -> list[tuple[Frame, str, bool]]:
     """Frames with their indent and whether they are the last, in reverse."""
     return [(frame, indent, i == 0) for i, frame in enumerate(reversed(frames))]
+
+
+def as_system(value: Any) -> System:
+    """`value`, which must be a system: TypeError says what was got, and where it has one."""
+    if not isinstance(value, System):
+        has = "; it has one, .system" if isinstance(getattr(value, "system", None), System) else ""
+        raise TypeError(f"expected a System, got {type(value).__name__}{has}")
+    return value

@@ -138,6 +138,13 @@ class Composition(MapAround, KernelMap):
     def check_beginnings(self, X: np.ndarray, k: int) -> None:
         self.base.check_beginnings(X, k)
 
+    @property
+    def suspect(self) -> bool:  # type: ignore[override]
+        return self.base.suspect
+
+    def fault_of(self, x: np.ndarray, nearly: bool = False) -> str:
+        return self.base.fault_of(x, nearly)
+
     def review(self, trajectory: Trajectory) -> None:
         self.base.review(trajectory)
 

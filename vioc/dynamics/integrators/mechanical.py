@@ -25,13 +25,13 @@ from vioc.dynamics.consistency import (
     may_be_dependent,
 )
 from vioc.dynamics.description.component import VelocityConstraint
-from vioc.dynamics.description.system import System
+from vioc.dynamics.description.system import System, as_system
 from vioc.dynamics.integrators.divergence import closed, first_diverged, grows
 from vioc.dynamics.integrators.newton import dependent_constraints
 from vioc.dynamics.integrators.predictor import bending_variables
 from vioc.dynamics.kinematics import as_configuration
 from vioc.dynamics.lagrangian import OPTIONS, Lagrangian
-from vioc.dynamics.masses import check_mass_matrix, check_starts
+from vioc.dynamics.masses import check_mass_matrix, fault_at
 from vioc.dynamics.redundancy import least_norm
 from vioc.dynamics.regressor import Regressor
 from vioc.dynamics.terms.constraints import DistanceConstraint, StringConstraint
@@ -87,8 +87,7 @@ class MechanicalMap(KernelMap):
     def __init__(
         self, system: System, dt: float, wrap: Sequence[str], tolerance: float, backend: str = "virtual"
     ):
-        if not isinstance(system, System):
-            raise TypeError(f"expected a System, got {type(system).__name__}")
+        as_system(system)
         if system.inequalities and not self.contacts:
             raise ModelError(
                 f"{system.name}: {type(self).__name__} has no contacts, limits of joints or dry friction, "
@@ -163,7 +162,7 @@ class MechanicalMap(KernelMap):
 
     def check_beginnings(self, X: np.ndarray, k: int) -> None:
         """Refuse to start where M is indefinite, or constraints are dependent: numbers would be arbitrary."""
-        check_starts(self.system, X[:, : self.nq], self.parameters, k)
+        super().check_beginnings(X, k)
         if not self.nm:
             return
         J = self._directions(X[:, : self.nq], self.theta)[0]
@@ -173,6 +172,14 @@ class MechanicalMap(KernelMap):
             error = dependent_constraints(J[i], names, where, k + i, 0.0)
             if error is not None:
                 raise error
+
+    @property
+    def suspect(self) -> bool:  # type: ignore[override]
+        return bool(self.system.negative)
+
+    def fault_of(self, x: np.ndarray, nearly: bool = False) -> str:
+        fault = fault_at(self.system, x[: self.nq], self.parameters, nearly)
+        return fault and f"{self.system.name}: {fault}"
 
     def _consistent(self, q: Any, v: Any, named: Mapping[str, float]) -> tuple[np.ndarray, np.ndarray]:
         """A start's configuration and velocity (nq,), which fulfil the constraints."""
@@ -479,10 +486,12 @@ class MechanicalMap(KernelMap):
         if k is None:
             return None
         start, end = (float(e.sum()) for e in self.energies(run.x[[0, k]]))
+        why = self.fault_of(run.x[k - 1], nearly=True) or (
+            f"steps of {run.step_lengths[k - 1]:g} s are too long for this motion; use a smaller dt "
+            "(f.with_dt, f.substeps)"
+        )
         return k, (
-            f"its energy went from {start:.4g} J to {end:.4g} J, more than its forces can have fed: steps of "
-            f"{run.step_lengths[k - 1]:g} s are too long for this motion; use a smaller dt (f.with_dt, "
-            "f.substeps)"
+            f"its energy went from {start:.4g} J to {end:.4g} J, more than its forces can have fed: {why}"
         )
 
     def velocities(self, x: np.ndarray) -> np.ndarray:

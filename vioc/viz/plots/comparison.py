@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from vioc.viz.plots.bounds import Marked
-from vioc.viz.plots.style import REFERENCE, curve, full_names, legend, named_runs, over_time, panels, returned
+from vioc.viz.plots.style import REFERENCE, curve, full_names, legend, named_runs, over_time, panels
 from vioc.viz.plots.units import label, quantity_unit
 
 if TYPE_CHECKING:
@@ -32,7 +34,7 @@ def plot_comparison(
 
     Returns
     -------
-    Axes, or an array of Axes, one per quantity.
+    Array of Axes, one per quantity.
 
     Raises
     ------
@@ -54,7 +56,7 @@ def plot_comparison(
             curve(panel, run.t, values[name][r], r, **look)
         marked.draw(panel, name, "0.3")
     legend(axes[0], least=1)
-    return returned(axes)
+    return np.array(axes)
 
 
 def plot_phase(runs: Any, horizontal: str, vertical: str, *, ax: Any = None) -> Any:

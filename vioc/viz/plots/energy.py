@@ -8,7 +8,7 @@ import numpy as np
 
 from vioc.errors import ModelError
 from vioc.maps.given import trajectory_of
-from vioc.viz.plots.style import curve, legend, panels, returned
+from vioc.viz.plots.style import curve, legend, panels
 from vioc.viz.plots.trajectories import constraint_names, unique
 from vioc.viz.plots.units import label, quantity_unit
 
@@ -68,7 +68,7 @@ def plot_constraints(trajectory: Trajectory, *names: str, ax: Any = None) -> Any
 
     Returns
     -------
-    Axes, or an array of Axes, one per unit of violations and of gaps.
+    Array of Axes, one per unit of violations and of gaps.
 
     Raises
     ------
@@ -101,7 +101,7 @@ def plot_constraints(trajectory: Trajectory, *names: str, ax: Any = None) -> Any
         value = f"|{group[0].partition('.')[0]}|" if len(group) > 1 else f"|{group[0]}|"
         panel.set_ylabel(label(value, units[group[0]]))
     axes[-1].set_xlabel("t (s)")
-    return returned(axes)
+    return np.array(axes)
 
 
 def _positive(values: np.ndarray) -> np.ndarray:

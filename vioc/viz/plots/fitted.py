@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vioc.viz.plots.style import legend
+from vioc.viz.plots.style import legend, panels
 
 if TYPE_CHECKING:
     from vioc.control.identification.result import Fitted
@@ -30,7 +30,7 @@ def plot_fitted(fitted: Fitted, ax: Any = None) -> Any:
     if ax is None:
         size = (4.5 * n, 5)
         _, ax = plt.subplots(2, n, figsize=size, layout="constrained", sharex=True, squeeze=False)
-    axes = np.asarray(ax).reshape(2, n)
+    axes = np.array(panels(2 * n, ax, grid=False)).reshape(2, n)
     for i, name in enumerate(fitted.names):
         above, below = axes[:, i]
         above.plot(t, fitted.measured[:, i], ".", ms=2, color="0.6", label="measured")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vioc.viz.plots.style import legend, panels, returned
+from vioc.viz.plots.style import legend, panels
 from vioc.viz.plots.units import per
 
 ROUNDING = 1e-15  # of the largest value: what is smaller is a zero of G
@@ -39,7 +39,7 @@ def plot_frequency_response(
 
     Returns
     -------
-    array of two Axes, or Axes
+    Array of Axes: two of magnitude and phase, one of singular values.
 
     Raises
     ------
@@ -59,7 +59,7 @@ def plot_frequency_response(
     axes[1].set_ylabel("phase (°)")
     axes[1].yaxis.get_major_locator().set_params(steps=[1, 1.5, 3, 4.5, 9, 10])
     _finish(response, axes)
-    return returned(axes)
+    return np.array(axes)
 
 
 def _singular(response: FrequencyResponse, values: np.ndarray, ax: Any) -> Any:
@@ -69,7 +69,7 @@ def _singular(response: FrequencyResponse, values: np.ndarray, ax: Any) -> Any:
     axes.set_ylabel("singular values (dB)")
     _finish(response, [axes])
     legend(axes)
-    return axes
+    return np.array([axes])
 
 
 def _finish(response: FrequencyResponse, axes: list[Any]) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from vioc.names import by_name
-from vioc.viz.plots.style import curve, legend, panels, returned
+from vioc.viz.plots.style import curve, legend, panels
 from vioc.viz.plots.units import label, per
 
 if TYPE_CHECKING:
@@ -24,7 +26,7 @@ def plot_gains(regulator: Regulator, *names: str, ax: Any = None) -> Any:
 
     Returns
     -------
-    Axes, or an array of Axes, one per input.
+    Array of Axes, one per input.
 
     Raises
     ------
@@ -49,4 +51,4 @@ def plot_gains(regulator: Regulator, *names: str, ax: Any = None) -> Any:
         panel.set_ylabel(f"gains of {driver}")
         legend(panel)
     axes[-1].set_xlabel("t (s)")
-    return returned(axes)
+    return np.array(axes)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vioc.viz.plots.comparison import TOLD_APART
-from vioc.viz.plots.style import curve, full_names, held, legend, over_time, returned
+from vioc.viz.plots.style import curve, full_names, held, legend, over_time
 
 if TYPE_CHECKING:
     from vioc.control.feedback.covariance import Covariance
@@ -33,7 +33,7 @@ def plot_batch(batch: Batch, *names: str, ax: Any = None) -> Any:
 
     Returns
     -------
-    Axes, or an array of Axes, one per quantity.
+    Array of Axes, one per quantity.
 
     Raises
     ------
@@ -59,7 +59,7 @@ def plot_batch(batch: Batch, *names: str, ax: Any = None) -> Any:
         if batch.errors:
             panel.plot([], [], " ", label=f"{len(batch.errors)} failed")
     legend(axes[0])
-    return returned(axes)
+    return np.array(axes)
 
 
 def plot_covariance(spread: Covariance, *names: str, ax: Any = None) -> Any:
@@ -74,7 +74,7 @@ def plot_covariance(spread: Covariance, *names: str, ax: Any = None) -> Any:
 
     Returns
     -------
-    Axes, or an array of Axes, one per quantity.
+    Array of Axes, one per quantity.
 
     Raises
     ------
@@ -91,7 +91,7 @@ def plot_covariance(spread: Covariance, *names: str, ax: Any = None) -> Any:
         panel.fill_between(run.t, middle - width, middle + width, **band)
         panel.plot(run.t, middle, color="C0", lw=1.5, label="trajectory")
     legend(axes[0])
-    return returned(axes)
+    return np.array(axes)
 
 
 def _summary(axes: Any, t: np.ndarray, values: np.ndarray, count: int) -> None:

@@ -39,8 +39,15 @@ def panels(
     ------
     ValueError
         If there are not as many axes as panels.
+    TypeError
+        If `ax` is something else, such as a figure.
     """
     axes = _new(count, labels, size) if ax is None else list(np.ravel(np.asarray(ax, object)))
+    if alien := [panel for panel in axes if not hasattr(panel, "transAxes")]:
+        raise TypeError(
+            f"ax: expected matplotlib Axes, or a sequence of them, got {type(alien[0]).__name__}; "
+            "figure.subplots() makes some"
+        )
     if len(axes) != count:
         which = f" ({', '.join(names)})" if names else ""
         raise ValueError(f"ax: expected {count} axes, one per panel{which}, got {len(axes)}")
@@ -76,11 +83,6 @@ def _new(count: int, labels: Sequence[Sequence[str]], size: tuple[float, float])
     )
     figure.align_ylabels(axes[:, 0])
     return list(axes[:, 0])
-
-
-def returned(axes: Sequence[Any]) -> Any:
-    """One Axes, or an array of them."""
-    return axes[0] if len(axes) == 1 else np.array(axes)
 
 
 def curve(axes: Any, t: np.ndarray, values: np.ndarray, name: str, **style: Any) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from vioc.errors import ModelError
 from vioc.maps.given import trajectory_of
 from vioc.viz.plots.bounds import Marked
-from vioc.viz.plots.style import curve, full_names, legend, panels, returned
+from vioc.viz.plots.style import curve, full_names, legend, panels
 from vioc.viz.plots.units import KINDS, label, quantity_unit
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def plot_trajectory(
 
     Returns
     -------
-    Axes, or an array of Axes, one per unit.
+    Array of Axes, one per unit.
 
     Raises
     ------
@@ -126,7 +126,7 @@ def _draw(run: Any, values: dict[str, np.ndarray], ax: Any, marked: Marked) -> A
             _widen(panel, values, group, float(np.abs(run.x).max(initial=0.0)))
         legend(panel)
     axes[-1].set_xlabel("t (s)")
-    return returned(axes)
+    return np.array(axes)
 
 
 def _widen(panel: Any, values: dict[str, np.ndarray], group: list[str], size: float) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from vioc.dynamics.description.system import System
 from vioc.dynamics.formats.robot import Robot
 from vioc.viz.marks import Marks
-from vioc.viz.scene import Runs, Scene, labelled, scene_of
+from vioc.viz.scene import Runs, Scene, labelled, marked, scene_of
 from vioc.viz.solids import Visuals
 from vioc.viz.viewer.page import check, write_page
 from vioc.viz.viewer.player import Viewer, load_viser
@@ -101,9 +101,7 @@ def view(
             raise ValueError("q: a trajectory says where the mechanism is; q is for a system")
         found = labelled(runs)
         scenes = {label: _sampled(run, visuals, meshes) for label, run in found.items()}
-        for label in list(scenes)[:1]:
-            scenes[label] = scenes[label].with_marks(marks, found[label])
-        viewer = Viewer(scenes, **options)
+        viewer = Viewer(marked(scenes, runs, marks), **options)
     try:
         viewer.speed = speed
         viewer.show(**{name: True for name in show})

@@ -32,7 +32,7 @@ from vioc.dynamics.integrators.newton import dependent_constraints
 from vioc.dynamics.integrators.predictor import bending_variables
 from vioc.dynamics.integrators.quadrature import POINTS
 from vioc.dynamics.kinematics import as_configuration
-from vioc.dynamics.masses import check_mass_matrix
+from vioc.dynamics.masses import check_mass_matrix, fault_at
 from vioc.dynamics.terms.user import UserConstraint, UserForce, UserPotential
 from vioc.errors import ConstraintError, ModelError
 from vioc.maps.derivatives import Linearization, SecondOrder, Steps
@@ -94,8 +94,7 @@ class GroupVI(GroupQuantities):
         tolerance: float | None = None,
         backend: str = "virtual",
     ):
-        if not isinstance(system, System):
-            raise TypeError(f"expected a System, got {type(system).__name__}")
+        as_system(system)
         if stages not in range(1, MOST + 1):
             raise ModelError(f"stages: expected 1 to {MOST}, got {stages!r}")
         if points not in POINTS or (points == "lobatto" and stages == 1):
@@ -253,7 +252,18 @@ class GroupVI(GroupQuantities):
         self.check_beginnings(x[None], k)
         return self._stepping.rescued(self, x, u, k, t, dt)
 
+    @property
+    def suspect(self) -> bool:  # type: ignore[override]
+        return bool(self.system.negative)
+
+    def fault_of(self, x: np.ndarray, nearly: bool = False) -> str:
+        angles, values = (np.ravel(a) for a in self.group.place_at(x[: self.nq], self.theta))
+        twin = self.group.lagrangian.system
+        fault = fault_at(twin, angles, dict(zip(twin.parameters, values, strict=True)), nearly)
+        return fault and f"{self.system.name}: {fault}"
+
     def check_beginnings(self, X: np.ndarray, k: int) -> None:
+        super().check_beginnings(X, k)
         if not self.nm:
             return
         J = self._directions(X[:, : self.nq], self.theta)[0]

@@ -89,6 +89,12 @@ class Twin:
         return angles, vec.column(self._values(q, theta).values())
 
     @cached_property
+    def place_at(self) -> ca.Function:
+        """(q, parameters) -> the twin's variables and parameters."""
+        q, *_, theta = self._symbols
+        return ca.Function("place", [q, theta], list(self.at(q, theta)), OPTIONS)
+
+    @cached_property
     def _symbols(self) -> tuple[ca.SX, ca.SX, ca.SX, ca.SX, ca.SX]:
         """q, v, u, t, parameters."""
         nu, space = self.lagrangian.graph.u_vector.numel(), self.space

@@ -22,7 +22,7 @@ from vioc.compile.evaluate import Evaluator
 from vioc.compile.programs import Program
 from vioc.dynamics.algebra import rotations
 from vioc.dynamics.consistency import check_holonomic, may_be_dependent
-from vioc.dynamics.description.system import System
+from vioc.dynamics.description.system import System, as_system
 from vioc.dynamics.integrators.contact.checks import value_of
 from vioc.dynamics.integrators.contact.cones import Variables
 from vioc.dynamics.integrators.contact.core import Core, CoreProgram, Layout
@@ -46,7 +46,7 @@ from vioc.dynamics.integrators.maximal.touches import Touch
 from vioc.dynamics.integrators.mechanical import rebuilt
 from vioc.dynamics.integrators.newton import dependent_constraints
 from vioc.dynamics.kinematics import as_configuration
-from vioc.dynamics.masses import check_starts
+from vioc.dynamics.masses import fault_at
 from vioc.dynamics.terms.limits import JointLimits
 from vioc.dynamics.terms.rotors import refuse_rotors
 from vioc.maps.derivatives import Linearization, SecondOrder, Steps
@@ -118,8 +118,7 @@ class MaximalVI(SmoothedMap):
         backend: str = "virtual",
         smoothing: float = 1e-8,
     ):
-        if not isinstance(system, System):
-            raise TypeError(f"expected a System, got {type(system).__name__}")
+        as_system(system)
         refuse_rotors(system, "MaximalVI")
         check_holonomic(system, type(self).__name__)
         self.system, self.dt, self.tolerance = system, dt, as_positive(tolerance, "tolerance")
@@ -338,9 +337,15 @@ class MaximalVI(SmoothedMap):
                 error = dependent_constraints(G[i], self.graph.names, where, k + i, 0.0)
                 if error is not None:
                     raise error
-        if self.system.negative:
-            check_starts(self.system, np.array([self.minimal(x)[0] for x in X]), self.parameters, k)
         super().check_beginnings(X, k)
+
+    @property
+    def suspect(self) -> bool:  # type: ignore[override]
+        return bool(self.system.negative)
+
+    def fault_of(self, x: np.ndarray, nearly: bool = False) -> str:
+        fault = fault_at(self.system, self.minimal(x)[0], self.parameters, nearly)
+        return fault and f"{self.system.name}: {fault}"
 
     @property
     def meetings(self) -> list[Touch]:
