@@ -194,11 +194,7 @@ def optimize(
         if isinstance(run, Trajectory):
             check_clock(run, "guess")
             k0 = run.k0
-        own = (
-            {*LIMITS, "initial", "parameters"}
-            if chosen == "dmoc"
-            else TAKES["shooting"] - {"dt", "multipliers"}
-        )
+        own = {*LIMITS, "initial"} if chosen == "dmoc" else TAKES["shooting"] - {"dt", "multipliers"}
         stated = {name: given[name] for name in own & given.keys()}
         lengths = dt if "duration" in given else guess_lengths(run, dt)
         return Problem(f, cost, n, **stated, dt=lengths, k0=k0)

@@ -14,6 +14,7 @@ from vioc.control.dmoc.homotopy import Stage, reached
 from vioc.control.dmoc.named import Raw, defect, duals, margin, violations
 from vioc.control.dmoc.phase import leap
 from vioc.control.dmoc.standing import too_close
+from vioc.control.problem.limits import obstacles_among
 from vioc.control.problem.result import History, PhaseResult, Result, off_branch
 from vioc.control.problem.sizes import Sizes
 from vioc.control.problem.status import Status, verdict
@@ -52,7 +53,8 @@ def solution(
         if not phase.equations.implicit and maps[i].multiplier_names:
             multipliers = _step_multipliers(maps[i], x, u, k0, h)
         run = Trajectory(maps[i], time, x, u, multipliers, k0=k0).on_its_step()
-        phases.append(PhaseResult(run, duals(raw, i, gone[i]), phase, defect(t, i, g)))
+        balls = obstacles_among(phase.constraints)
+        phases.append(PhaseResult(run, duals(raw, i, gone[i]), phase, defect(t, i, g), balls))
     found = violations(raw, g, times)
     far = ""
     if status == Status.CONVERGED:

@@ -309,13 +309,9 @@ def obstacle(
     return Constraint(label, ca.sumsqr(where - c), lower=radius**2, references=((c, centre),), ball=ball)
 
 
-def obstacles_among(constraints: Sequence[Constraint], before: int = 0) -> dict[str, Ball]:
-    """What `obstacle` made, by name; rows of those that move begin `before` samples earlier."""
-    found = {c.name: c.ball for c in constraints if c.ball is not None}
-    for name, (centre, radius, axes) in found.items():
-        if before and centre.ndim == 2:
-            found[name] = np.concatenate([np.repeat(centre[:1], before, axis=0), centre]), radius, axes
-    return found
+def obstacles_among(constraints: Sequence[Constraint]) -> dict[str, Ball]:
+    """What `obstacle` made, by name."""
+    return {c.name: c.ball for c in constraints if c.ball is not None}
 
 
 def as_constraints(value: Any) -> tuple[Constraint, ...]:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vioc.checks import near_misses
-from vioc.control.problem.limits import Violation
+from vioc.control.problem.limits import Ball, Violation
 from vioc.control.problem.sizes import Sizes
 from vioc.control.problem.status import Status
 from vioc.control.regulators.lqr import Regulator, dlqr
@@ -177,12 +177,15 @@ class PhaseResult(AsTrajectory):
         None of other methods than DMOC, and in a result that was pickled.
     defect : float
         See `Result`.
+    obstacles : dict of str to (centre, radius, axes)
+        What `obstacle` made of its constraints, by name.
     """
 
     trajectory: Trajectory
     multipliers: Multipliers = field(default_factory=Multipliers, repr=False)
     phase: Any = None
     defect: float = np.nan
+    obstacles: dict[str, Ball] = field(default_factory=dict, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "phase": None}
@@ -317,6 +320,22 @@ class Result(AsTrajectory):
     @property
     def multipliers(self) -> Multipliers:
         return self.only().multipliers
+
+    @property
+    def obstacles(self) -> dict[str, Ball]:
+        """What `obstacle` made of the constraints, by name; films and the viewer draw them.
+
+        Of several phases, as one motion: an obstacle that moves stands still in the phases before its own.
+        """
+        found: dict[str, Ball] = {}
+        before = 0
+        for part in self.phases:
+            for name, (centre, radius, axes) in part.obstacles.items():
+                if before and centre.ndim == 2:
+                    centre = np.concatenate([np.repeat(centre[:1], before, axis=0), centre])
+                found[name] = centre, radius, axes
+            before += len(part.trajectory)
+        return found
 
     @property
     def gains(self) -> np.ndarray:

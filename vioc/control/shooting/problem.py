@@ -14,7 +14,15 @@ from vioc.control.descent.begin import guess_curve
 from vioc.control.descent.projection import straight_line
 from vioc.control.dmoc import problem as equations
 from vioc.control.dmoc.sensitivity import Sensitivity
-from vioc.control.problem.limits import Constraint, Violation, as_constraints, end_values, finer, finer_bounds
+from vioc.control.problem.limits import (
+    Constraint,
+    Violation,
+    as_constraints,
+    end_values,
+    finer,
+    finer_bounds,
+    obstacles_among,
+)
 from vioc.control.problem.result import (
     HEADER,
     History,
@@ -507,8 +515,9 @@ class Problem:
         promise = "" if np.isnan(error) else f", error {error:.1e}"
         said = *said, status.advice
         text = verdict(status, f"{iterations} iterations", cost, *said, promise=promise, found=found)
+        balls = obstacles_among(as_constraints(self._limits["constraints"]))
         return Result(
-            (PhaseResult(motion, Multipliers(multipliers)),),
+            (PhaseResult(motion, Multipliers(multipliers), obstacles=balls),),
             cost,
             status,
             text,
@@ -524,7 +533,6 @@ class Problem:
             margin=rows.margin(run),
             error=error,
             scale=scale,
-            obstacles=obstacles_among(as_constraints(self._limits["constraints"])),
         )
 
 

@@ -21,7 +21,7 @@ from vioc.compile.backend import Backend
 from vioc.dynamics.algebra import rotations as rot
 from vioc.dynamics.charts import Chart, charts
 from vioc.dynamics.consistency import CLOSED, DRIFT, check_holonomic, may_be_dependent
-from vioc.dynamics.description.system import System
+from vioc.dynamics.description.system import System, as_system
 from vioc.dynamics.integrators.groups.galerkin import GalerkinStep
 from vioc.dynamics.integrators.groups.quantities import BODY, GroupQuantities
 from vioc.dynamics.integrators.groups.space import Space
