@@ -163,6 +163,8 @@ def search(task: PostureTask, start: str) -> Search:
             wrong = isinstance(error, StepError) and exists(task.map, error)
             return Search(**own, verdict="error", said=said, seconds=gone, refuted=wrong)
         seconds = time.process_time() - before
+        if seconds > LONGEST:  # a solver within took the stop for its own
+            return Search(**own, verdict="time", said=best.message, seconds=seconds)
         found = dict(cost=best.cost, iterations=best.iterations, gap=best.open_loop_gap, seconds=seconds)
         told = Search(**own, verdict=str(best.status), said=best.message, **found)
         along = default_rollout(best)

@@ -16,7 +16,9 @@ The goal is a posture at rest, away from the start in a random direction, along 
 are some. Weights of state, input and end are random, in units of what an input has to do there. The horizon
 is 0.5 to 1 s: a body falls one to five metres.
 
-Mechanisms that do not fit are drawn again before anything is optimized, for the reasons in `LEFT_OUT`.
+Mechanisms that do not fit are drawn again before anything is optimized, for the reasons in `LEFT_OUT`. Steps
+have to exist at twice their length along the motion without inputs: a mechanism that is faster than its steps
+has its optimum where these end to exist, and none inside.
 """
 
 from __future__ import annotations
@@ -42,13 +44,14 @@ PARTS, LEAST = 12, 4  # parts of the way to the goal along constraints, and how 
 INDEPENDENT = 0.05  # least singular value of the constraints' Jacobian with rows of length 1
 FELT = 1e-3  # least share of an input's direction that constraints leave
 STEP, HORIZON = (0.02, 0.01, 0.005), (0.5, 1.0)  # s; the longest step that does
+ROOM = 2  # how much longer the steps of the motion without inputs may be and still exist
 GRAVITY = 9.81  # m/s^2
 LEFT_OUT = {
     "not closed": "the loop is not closed near the posture that it is made in",
     "rigid": "constraints leave no motion or depend on each other, at the start",
     "not driven": "no input moves what constraints leave",
     "no goal": "constraints end the way to the goal within its first third, or depend on each other there",
-    "no step": "steps of the motion without inputs, where a search begins, do not exist at any length",
+    "no step": "steps of the motion without inputs, where a search begins, leave no room at any length",
 }
 
 
@@ -131,7 +134,7 @@ def _drawn(rng: np.random.Generator, index: int, most: int) -> PostureTask | str
     for dt in STEP:
         f, steps = vioc.MidpointVI(system, dt, backend="virtual"), round(horizon / dt)
         x0 = f.initial_state(q, vioc.project_velocity(lag, q, v) if loop else v)
-        if _moves(f, x0, steps):
+        if _moves(f, x0, steps) and _moves(f.with_dt(ROOM * dt), x0, steps // ROOM):
             break
     else:
         return "no step"
