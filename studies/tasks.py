@@ -18,6 +18,7 @@ from vioc.errors import OptimizationError
 from vioc.maps.protocol import OneStepMap
 
 LONGEST = 60.0  # s of processor time of one solve
+AGAIN = 5.0  # s behind which it is stopped again, where a solver took the stop for its own
 SAME = 1e-9  # relative to 1 + |x|: rollouts that differ by less are one motion
 
 
@@ -108,7 +109,7 @@ def at_most(seconds: float) -> Iterator[None]:
         raise TooLong
 
     before = signal.signal(signal.SIGPROF, stop)
-    signal.setitimer(signal.ITIMER_PROF, seconds)
+    signal.setitimer(signal.ITIMER_PROF, seconds, AGAIN)
     try:
         yield
     finally:

@@ -15,7 +15,10 @@ from vioc.control import (
     identify,
     kalman,
     modes,
+    optimize,
+    quadratic,
     robust_dlqr,
+    straight_line,
     unstabilizable_modes,
 )
 from vioc.control.analysis.circle import natural_units
@@ -263,3 +266,26 @@ def test_start_velocities_are_judged_in_any_unit_of_length(integrator, L):
     f.initial_state(q, v * 1e-14 + [0, 1e-15])  # noise of what rests
     with pytest.raises(ConstraintError, match="rod"):
         f.initial_state(q, v * [1, 1 + 1e-5])
+
+
+@pytest.mark.parametrize("lines", [False, True])
+def test_a_light_wrist_is_optimized_as_exactly_as_its_shoulder(lines):
+    """Inertias of 8 and 2.5e-6 kg m^2: in units of the whole arm the wrist's share of the gradient was none."""
+    wrist = ry("wrist")[tz(-0.05, mass=1e-3)]
+    inputs = JointForce("shoulder", "u-shoulder"), JointForce("wrist", "u-wrist")
+    f = vioc.MidpointVI(System(ry("shoulder")[tz(-0.5, mass=30.0)[wrist]], G, *inputs), 0.02)
+    inertia = np.array([7.5, 2.5e-6])
+    weights = [100.0, 100.0, *4 / inertia**2]
+    x0, goal = (f.initial_state({"shoulder": a, "wrist": b}) for a, b in ((-0.5, 0.3), (1.0, -1.0)))
+    torque = inertia * 9.81 / [0.5, 0.05]
+    cost = quadratic(f, R=np.diag(0.1 / torque**2), Qf=np.diag(weights), reference=goal)
+    guess = (straight_line(x0, goal, 40), np.zeros((40, 2))) if lines else None
+    best = optimize(f, cost, guess, x0=x0, steps=40, method="shooting")
+    lin = f.linearize_trajectory(run := f.rollout(x0, best.u))
+    by_x, by_u = cost.gradient(run, lin)
+    costate, gradient, parts = by_x[-1], np.empty_like(by_u), np.empty_like(by_u)
+    for k in reversed(range(40)):
+        gradient[k] = by_u[k] + lin.B[k].T @ costate
+        parts[k] = np.abs(by_u[k]) + np.abs(lin.B[k].T) @ np.abs(costate)
+        costate = by_x[k] + lin.A[k].T @ costate
+    assert (np.abs(gradient).max(axis=0) <= 1e-6 * parts.max(axis=0)).all()

@@ -266,8 +266,8 @@ def _by_dmoc(stated: Problem, x0: Any, guess: Any, options: dict[str, Any]) -> R
     result = stated.result(found.status, found.history, end, duals, said=(wrong,), **more)
     (part,), plan = result.phases, found.only()
     phases = (replace(part, phase=plan.phase, defect=plan.defect),)
-    more = {name: getattr(found, name) for name in ("stated", "raw", "stats", "stages")}
-    return replace(result, phases=phases, **more)
+    kept = ("stats", "stages") if extended else ("stated", "raw", "stats", "stages")  # of the map given
+    return replace(result, phases=phases, **{name: getattr(found, name) for name in kept})
 
 
 def _with_parameters(

@@ -1,7 +1,9 @@
 """Typical sizes of a problem's states and inputs, so that a search does not depend on its units.
 
 Sizes are products of a mass, a length and a time of the problem itself: the mass of the mechanism, the extent
-of mechanism and motion, and the duration. What has no known unit has the size 1.
+of mechanism and motion, and the duration. Momenta of variables, and inputs that act on one, have the inertia
+that this variable moves in the place of the whole: a wrist is not driven as a shoulder is. What has no known
+unit has the size 1.
 """
 
 from __future__ import annotations
@@ -89,6 +91,30 @@ class Sizes:
         found = self._lengths(told)
         length = max(extent, found[0]) or found[1] or found[2] / 4 or 1.0  # from rest to rest
         self._mass, self._length, self._time = power(self._mass), power(length), power(self._time)
+        self._shares = self._inertias(body, known)
+
+    def _inertias(self, body: Any, known: Mapping[str, Any]) -> dict[str, float]:
+        """By momenta and inputs of single variables, the inertia that these move over that of the whole, as a
+        power of 1000; not of inputs whose limits tell more, nor of what they drive.
+        """
+        lag, found = getattr(body, "lagrangian", None), dict[str, float]()
+        if lag is None or not hasattr(lag, "mass_scale"):
+            return found
+        for name, inertia in zip(body.system.dynamic, lag.mass_scale, strict=True):
+            momentum = f"p.{name}"
+            a = powers(self.map.unit(momentum)) if momentum in self.map.state_names else None
+            if a is not None:
+                whole = self._mass * self._length ** (2 * (a[1] - 1))
+                found[momentum] = power(float(inertia) / whole)
+        for force in body.system.forces:
+            moved, driven = force.variable_names(), force.input_names()
+            if len(moved) == len(driven) == 1 and not force.frame_names():
+                momentum, name = f"p.{moved[0]}", INPUTS + driven[0]
+                if name in known:
+                    found.pop(momentum, None)
+                else:
+                    found[name] = found.get(momentum, 1.0)
+        return found
 
     def _lengths(self, told: Iterable[tuple[str, Any]]) -> list[float]:
         """The largest lengths that values stand for: those of lengths, of speeds, and of forces."""
@@ -112,7 +138,8 @@ class Sizes:
         a = powers(self.map.unit(name))
         if a is None:
             return self._own.get(name)
-        return float(self._mass ** a[0] * self._length ** a[1] * self._time ** a[2])
+        share = self._shares.get(name, 1.0)
+        return float(self._mass ** a[0] * self._length ** a[1] * self._time ** a[2] * share)
 
     def apart(self, X: np.ndarray, other: np.ndarray) -> float:
         """The largest difference of states (N, nx) in units of their sizes, relative to 1 + |x| in them."""
