@@ -198,8 +198,10 @@ def promise(cost: Cost, run: vioc.Trajectory) -> tuple[float, float, np.ndarray]
     """
     f, n = run.map, len(run)
     lin = f.linearize_trajectory(run)
-    lx, lu = cost.gradient(run, lin)
-    lxx, lxu, luu = cost.hessian(run, lin)
+    e, nx = cost.expand(run, lin), f.ndx
+    lx, lu = np.vstack([e.first[:, :nx], e.end]), e.first[:, nx:]
+    lxx = np.concatenate([e.second[:, :nx, :nx], e.end_second[None]])
+    lxu, luu = e.second[:, :nx, nx:], e.second[:, nx:, nx:]
     costate, p, P = lx[-1], lx[-1], lxx[-1]
     gradient, parts, gains = np.empty((n, f.nu)), np.empty((n, f.nu)), []
     promised = 0.0

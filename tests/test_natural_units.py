@@ -270,7 +270,7 @@ def test_start_velocities_are_judged_in_any_unit_of_length(integrator, L):
 
 @pytest.mark.parametrize("lines", [False, True])
 def test_a_light_wrist_is_optimized_as_exactly_as_its_shoulder(lines):
-    """Inertias of 8 and 2.5e-6 kg m^2: in units of the whole arm the wrist's share of the gradient was none."""
+    """Inertias of 8 and 2.5e-6 kg m^2: in units of the whole arm the wrist's gradient was none."""
     wrist = ry("wrist")[tz(-0.05, mass=1e-3)]
     inputs = JointForce("shoulder", "u-shoulder"), JointForce("wrist", "u-wrist")
     f = vioc.MidpointVI(System(ry("shoulder")[tz(-0.5, mass=30.0)[wrist]], G, *inputs), 0.02)
@@ -282,7 +282,8 @@ def test_a_light_wrist_is_optimized_as_exactly_as_its_shoulder(lines):
     guess = (straight_line(x0, goal, 40), np.zeros((40, 2))) if lines else None
     best = optimize(f, cost, guess, x0=x0, steps=40, method="shooting")
     lin = f.linearize_trajectory(run := f.rollout(x0, best.u))
-    by_x, by_u = cost.gradient(run, lin)
+    expansion = cost.expand(run, lin)
+    by_x, by_u = np.vstack([expansion.first[:, : f.ndx], expansion.end]), expansion.first[:, f.ndx :]
     costate, gradient, parts = by_x[-1], np.empty_like(by_u), np.empty_like(by_u)
     for k in reversed(range(40)):
         gradient[k] = by_u[k] + lin.B[k].T @ costate
