@@ -94,7 +94,8 @@ class ChordMap(VariationalMap):
         return solved_step(self, False)
 
     def _begun(self, x: np.ndarray, u: np.ndarray, t: float, dt: float) -> Solution | None:
-        return left_by(self, x, u, t, dt)
+        # with constraints two roots are needed: the branch may go straight on through a singular position
+        return None if self.nm else left_by(self, x, u, t, dt)
 
     def _lanes(self) -> str | None:
         return lanes(self, self.step_functions)

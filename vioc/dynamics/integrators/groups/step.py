@@ -263,7 +263,7 @@ class GroupStep:
     def rescued(self, f: GroupVI, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
         """By continuation in the step's length, from the rates of the state."""
         equations = IncrementEquations(self, f, x, u, t, dt)
-        found = solve_step(equations, k, t, f.tolerance, left_by(f, x, u, t, dt))
+        found = solve_step(equations, k, t, f.tolerance, None if f.nm else left_by(f, x, u, t, dt))
         return equations.end(found)
 
 
