@@ -29,6 +29,7 @@ NEXT = 2.0**-10  # share of the way so far by which a branch that was left is tr
 # How near to dependent the constraints are at the last root of a branch that a singular position ends: the
 # branch is left within twice `SHORTEST` of it, and a margin
 NEAR = 1e-4
+STEADY = CONTRACTION**4  # of w, by which a motion without acceleration may be off its extrapolation
 TURN = 0.5  # angle that shares of the step grow by at most: a way on which the matrix changes by half at most
 
 
@@ -187,7 +188,7 @@ def follow(equations: Equations, tolerance: float, begun: Solution | None = None
         off, change, size = (
             np.linalg.norm(equations.weights * a) for a in (trial.w - guess, trial.w - last.w, trial.w)
         )
-        straight = off <= CONTRACTION * change <= CONTRACTION**2 * size
+        straight = change <= CONTRACTION * size and off <= max(CONTRACTION * change, STEADY * size)
         kept = signs[1] * sign >= 0 or (straight and signs[0] * of_masses >= 0)
         good = kept and matrix is not None
         if matrix is not None and kept and clear_of_poles(equations, matrix, trial, last):
