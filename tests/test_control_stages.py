@@ -301,12 +301,9 @@ def test_every_backend_takes_the_same_steps(tmp_path, monkeypatch):
         np.testing.assert_array_equal(other.trajectory.x, found[0].trajectory.x)
 
 
-@pytest.mark.parametrize(("dt", "leaves"), [(0.05, False), (0.1, True)])
-def test_a_search_makes_few_calls(dt, leaves, monkeypatch):
-    """One call each for model, direction, retry and trial, and one for the terminal cost of each point.
-
-    A trial with a step that the kernel leaves is made by the map, in longer steps.
-    """
+@pytest.mark.parametrize("dt", [0.05, 0.1])
+def test_a_search_makes_few_calls(dt, monkeypatch):
+    """One call each for model, direction, retry and trial, and one for the terminal cost of each point."""
     f = vioc.MidpointVI(pendulum(), dt)
     cost = swing(f)
     optimize(f, cost, x0=[0, 0], steps=30)
@@ -319,7 +316,7 @@ def test_a_search_makes_few_calls(dt, leaves, monkeypatch):
     by_map = lambda *args, **kw: (calls.append("project"), project(*args, **kw))[1]  # noqa: E731
     monkeypatch.setattr("vioc.control.descent.local_model.project", by_map)
     best = optimize(f, cost, x0=[0, 0], steps=30)
-    assert ("project" in calls) == leaves
+    assert "project" not in calls
     assert calls.count("attempt") == best.history.trials.sum()
     assert calls.count("model") == len(best.history.cost) == best.iterations + 1
     assert calls.count("direction") <= calls.count("model") + calls.count("minimize")

@@ -87,6 +87,9 @@ class Equations(ABC):
         Angle per unit of w over the whole step; 0 where w turns nothing.
     poles : sequence of int
         The first angles of charts of free rotations.
+    contact : bool
+        Whether impulses of contact are among the forces: the determinant of the whole step is then held
+        against those of shares alone, not against length 0, where no contact acts.
     """
 
     dt: float
@@ -95,6 +98,7 @@ class Equations(ABC):
     size: np.ndarray
     turns: np.ndarray
     poles: Sequence[int] = ()
+    contact: bool = False
 
     @abstractmethod
     def __call__(self, w: np.ndarray, share: float) -> Iterate:
@@ -173,6 +177,8 @@ def follow(equations: Equations, tolerance: float, begun: Solution | None = None
     n = len(equations.start)
     at_first = equations(equations.start, SHORTEST).matrix
     of_masses, sign = (orientation(a, equations.weights) for a in (at_first[:n, :n], at_first))
+    if equations.contact:
+        sign = 0.0
     if begun is not None:
         last, stride = begun, NEXT * begun.share
         sign = np.linalg.slogdet(equations(last.w, last.share).matrix)[0]
@@ -189,7 +195,11 @@ def follow(equations: Equations, tolerance: float, begun: Solution | None = None
             np.linalg.norm(equations.weights * a) for a in (trial.w - guess, trial.w - last.w, trial.w)
         )
         straight = change <= CONTRACTION * size and off <= max(CONTRACTION * change, STEADY * size)
-        kept = signs[1] * sign >= 0 or (straight and signs[0] * of_masses >= 0)
+        balanced, same = signs[0] * of_masses >= 0, signs[1] * sign >= 0
+        if equations.contact:
+            kept = balanced and (straight or same)
+        else:
+            kept = (same if sign else balanced) or (straight and balanced)
         good = kept and matrix is not None
         if matrix is not None and kept and clear_of_poles(equations, matrix, trial, last):
             if share == 1.0:

@@ -68,6 +68,8 @@ def suspect(f: ContactVI, x: Any, u: Any, V: Any, balance: Any, t: Any, dt: Any,
 class WithContact(StepEquations):
     """The equations of a step with given impulses (nd,) of contacts, which grow with the share of it."""
 
+    contact = True
+
     def __init__(self, f: ContactVI, x: np.ndarray, u: np.ndarray, t: float, dt: float, impulses: np.ndarray):
         super().__init__(f, x, u, t, dt)
         self.impulses = impulses
