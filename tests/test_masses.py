@@ -151,9 +151,10 @@ def test_a_start_where_the_mass_matrix_is_indefinite_is_refused(integrator, unit
 def test_a_motion_that_comes_to_where_the_mass_matrix_is_indefinite_says_so(integrator):
     """From j2 = 1.5 to where 0.05 (1.4 + c) = (0.05 + c / 2)^2, c = cos(j2)."""
     f = integrator(double(0.1, -0.2).with_components(vioc.Gravity(0, 0, -9.81)), 0.005)
-    with pytest.raises(StepError, match=r"the mass matrix is (not positive|about to lose its rank) .*'l2'") as caught:
+    known = r"the mass matrix is (not positive|about to lose its rank).*'l2'"
+    with pytest.raises(StepError, match=known) as caught:
         f.rollout(f.initial_state({"j1": 0.5, "j2": 1.5}), steps=400)
-    assert caught.value.cause == "indefinite M" and "dt" not in str(caught.value).split("on its way")[1]
+    assert caught.value.cause == "indefinite M" and "a smaller dt" not in str(caught.value)
 
 
 def test_accelerations_where_the_mass_matrix_is_indefinite_are_refused():
