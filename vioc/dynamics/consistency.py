@@ -16,6 +16,7 @@ from vioc.dynamics.lagrangian import Lagrangian
 from vioc.errors import ConstraintError, ModelError
 
 RANK_TOLERANCE = 1e-9  # relative to the largest pivot
+ROUNDED = 64 * np.finfo(float).eps  # of a gradient: entries of Dh are sums of some lengths that cancel
 CLOSED, DRIFT = 1e-8, 1e-10  # of what cancels in h: its value at a start, and how much of it comes in a step
 
 
@@ -191,7 +192,8 @@ def check_constraints(
 ) -> None:
     """Raise `ConstraintError` unless h(q) = 0 and Dh(q) v = 0 to 1e-8, relative to what cancels in them.
 
-    A rate may be what lets h drift within the time `dt` by 1e-10 of what cancels in it, too.
+    A rate may be what lets h drift within the time `dt` by 1e-10 of what cancels in it, too, and the rounding
+    of a gradient that vanishes, as that across a planar loop does.
     """
     names = lag.constraint_names
     if not names:
@@ -204,7 +206,8 @@ def check_constraints(
             f"{lag.system.name}: the configuration violates {names[worst]}: h = {h[worst]:.3g}, "
             "expected 0; find one with consistent_configuration(system, guess)"
         )
-    rates, most = J @ v, CLOSED * (np.abs(J) @ np.abs(v)) + DRIFT * sizes / dt
+    spin = max((abs(v[lag.system.variables.index(n)]) for n in lag.system.angles), default=0.0)
+    rates, most = J @ v, CLOSED * (np.abs(J) @ np.abs(v)) + (DRIFT / dt + ROUNDED * spin) * sizes
     if not (np.abs(rates) <= most).all():
         worst = int(np.argmax(np.abs(rates) / np.maximum(most, np.finfo(float).tiny)))
         raise ConstraintError(
