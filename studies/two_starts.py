@@ -76,7 +76,7 @@ STUDY = Study(
 
 
 class Search(NamedTuple):
-    """What became of a task from one start.
+    """The outcome of a task from one start.
 
     Attributes
     ----------
@@ -185,7 +185,7 @@ def default_rollout(best: Any) -> vioc.Trajectory | None:
 
 
 def promise(cost: Cost, run: vioc.Trajectory) -> tuple[float, float, np.ndarray]:
-    """What the gradient of the cost promises along a motion, and the step that does.
+    """The decrease that the gradient of the cost promises along a motion, and the step that has it.
 
     Returns
     -------
@@ -226,7 +226,7 @@ def promise(cost: Cost, run: vioc.Trajectory) -> tuple[float, float, np.ndarray]
 
 
 def lowered(task: PostureTask, run: vioc.Trajectory) -> bool:
-    """Whether parts of that step, halved 30 times, lower the cost by more than `PROMISED`."""
+    """True if a part of that step, halved up to 30 times, lowers the cost by more than `PROMISED`."""
     f, now = task.map, task.cost.value(run)
     _, _, du = promise(task.cost, run)
     for j in range(30):
@@ -240,7 +240,7 @@ def lowered(task: PostureTask, run: vioc.Trajectory) -> bool:
 
 
 def exists(f: vioc.MidpointVI, error: StepError) -> bool:
-    """Whether the step at which a rollout is said to end has a solution on its branch."""
+    """True if the step at which a rollout is said to end has a solution on its branch."""
     if error.trajectory is None or error.cause != "fold":
         return False
     x, u = error.trajectory.x[-1], np.zeros(f.nu)  # the rollout that begins a search has no inputs

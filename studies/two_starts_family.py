@@ -269,7 +269,7 @@ def _left(lag: vioc.Lagrangian, q: np.ndarray) -> np.ndarray | None:
 
 
 def _moves(f: vioc.MidpointVI, x0: np.ndarray, steps: int) -> bool:
-    """Whether there is a motion without inputs."""
+    """True if the task has a motion without inputs."""
     try:
         with trying():
             f.rollout(x0, steps=steps, warn=False)
@@ -279,7 +279,7 @@ def _moves(f: vioc.MidpointVI, x0: np.ndarray, steps: int) -> bool:
 
 
 def _along(lag: vioc.Lagrangian, q: np.ndarray, way: np.ndarray) -> np.ndarray | None:
-    """Where a way from q along the constraints ends, at the last place where these are independent."""
+    """The end of a way from q along the constraints: the last place where these are independent."""
     if not lag.system.constraints:
         return q + way
     for part in range(PARTS):

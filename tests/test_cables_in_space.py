@@ -164,7 +164,7 @@ def test_the_two_rods_that_this_is_judged_by_are_one():
 
 @HINGES
 def test_a_fall_in_two_planes(hinges):
-    """From straight and level, with the material's damping; steps are halved with segments."""
+    """The motion from straight and level, with the material's damping; steps are halved with segments."""
     exact = rod(hinges, 5)
     weight, duration, beta = 2 * np.array(WEIGHT), 0.6, 0.02
     fallen = exact.moved(np.zeros(len(exact.K)), duration, weight, beta)

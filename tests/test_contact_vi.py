@@ -292,7 +292,7 @@ def test_no_step_takes_a_root_that_is_no_motion(backend, monkeypatch):
 
 
 def looked_at(monkeypatch) -> list[bool]:
-    """Whether each root passed that no kernel certified, as steps are taken."""
+    """The outcome of every root that no kernel certified, in the order of the steps: True if it passed."""
     own, passed = vioc.dynamics.integrators.contact.map, []
     check = own.check_branch
 

@@ -301,6 +301,21 @@ def test_every_backend_takes_the_same_steps(tmp_path, monkeypatch):
         np.testing.assert_array_equal(other.trajectory.x, found[0].trajectory.x)
 
 
+def test_a_mechanism_whose_balances_have_no_entry_of_some_multiplier():
+    """A rod holds a carriage on a carriage: second derivatives go along a vector with zeros by structure."""
+    m = vioc.Mass(1.0, (0.1,) * 3)
+    inner = vioc.tz("b", mass=m)[vioc.tx(0.3, name="E")]
+    rod = vioc.DistanceConstraint("A", "E", 0.5)
+    lift = vioc.System(
+        vioc.tz("a", mass=m, name="A")[inner], rod, vioc.Gravity(0, 0, -9.81), vioc.JointForce("a", "u")
+    )
+    f = vioc.MidpointVI(lift, 0.02)
+    cost = quadratic(f, R=1.0, Qf=1.0)
+    x0 = f.initial_state({"a": 0.3, "b": 0.4})
+    found = [optimize(f, cost, x0=x0, steps=5, method=m) for m in ("auto", "shooting")]
+    assert found[0].cost == pytest.approx(found[1].cost, rel=1e-9)
+
+
 @pytest.mark.parametrize("dt", [0.05, 0.1])
 def test_a_search_makes_few_calls(dt, monkeypatch):
     """One call each for model, direction, retry and trial, and one for the terminal cost of each point."""

@@ -155,7 +155,7 @@ def test_without_bounds_a_linear_horizon_is_the_kalman_filter():
 
 
 def test_a_horizon_takes_angles_modulo_a_turn():
-    """Of a pendulum that goes round and round, by an encoder of one turn and by one that counts turns."""
+    """A pendulum goes round and round, seen by an encoder of one turn and by one that counts turns."""
     arm = vioc.ry("theta")[vioc.tz(-1.0, mass=1.0)]
     f = vioc.MidpointVI(vioc.System(arm, vioc.Gravity(0, 0, -9.81), vioc.JointForce("theta", "u")), 0.05)
     run = f.rollout(f.initial_state({"theta": 2.5}, {"theta": 8.0}), 0.1 * np.ones((24, 1)))

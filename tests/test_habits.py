@@ -1,4 +1,4 @@
-"""What CONTRIBUTING.md promises of versions and of packaging."""
+"""Versions and packaging are as CONTRIBUTING.md promises."""
 
 import re
 from pathlib import Path

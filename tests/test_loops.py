@@ -52,7 +52,7 @@ def pair(loop, start, steps, **options):
 
 
 def assert_same(one, other, tolerance=1e-11):
-    """What two runs of a stable loop hold, but for rounding, which the loop forgets."""
+    """Two runs of a stable loop hold the same but for rounding, which the loop forgets."""
     for name in ("estimates", "measurements", "commands"):
         a, b = getattr(one, name), getattr(other, name)
         np.testing.assert_allclose(a, b, rtol=0, atol=tolerance * max(1.0, np.abs(b).max(initial=0.0)))
@@ -181,7 +181,7 @@ def test_hard_steps_of_a_loop_are_the_map_s_own():
 
 @pytest.mark.parametrize("dt", [0.1, 0.2])
 def test_every_step_of_a_loop_is_the_map_s_own_however_wild(dt):
-    """Of a double pendulum that turns fast, where a sample's solver may find another end than the map."""
+    """A double pendulum turns fast, where a sample's solver may find another end than the map."""
     arm = vioc.ry("a")[vioc.tz(-1.0, mass=1.0)[vioc.ry("b")[vioc.tz(-1.0, mass=1.0)]]]
     f = vioc.MidpointVI(vioc.System(arm, vioc.Gravity(0, 0, -9.81), vioc.JointForce("a", "u")), dt)
     law = StateLaw(f, np.zeros((1, 4)), np.zeros((1, 1)), np.full((1, 1, 4), 0.1), "holds")

@@ -519,3 +519,18 @@ def test_what_dmoc_chose_is_where_it_begins_again():
     first = optimize(f, cost, steps=20, **how)
     again = optimize(f, cost, first, **how)
     assert again.cost == pytest.approx(first.cost, rel=1e-7) and again.iterations <= first.iterations
+
+
+def test_what_dmoc_chose_is_free_when_it_is_refined():
+    """Not the values that the map came with, at which the finer optimum costs half as much again."""
+    pole = vioc.ry("a")[vioc.tz(-0.5, mass=vioc.P("load", 0.3))]
+    system = vioc.System(vioc.tx("x", mass=1.0)[pole], vioc.Gravity(0, 0, -9.81), vioc.JointForce("x", "u"))
+    f = vioc.MidpointVI(system, 0.05)
+    cost = quadratic(f, R=0.1, Qf={"x": 20, "a": 20})
+    how = dict(parameters={"load": (0.05, None)}, x0=f.initial_state(x=0.3, a=0.4), steps=20)
+    ours, theirs = (optimize(f, cost, method=m, **how).refine(2) for m in ("shooting", "dmoc"))
+    assert theirs.cost == pytest.approx(ours.cost, rel=1e-7)
+    assert theirs.map.parameters["load"] == pytest.approx(ours.map.parameters["load"], rel=1e-4)
+    limited = optimize(f, cost, method="dmoc", rates={"u.u": 50.0}, **how)
+    with pytest.raises(ValueError, match="no limits of rates"):
+        limited.refine(2)

@@ -160,6 +160,24 @@ def test_steps_beside_the_pole_of_a_chart_stay_on_their_branch():
         assert f.step(x)[:3] == pytest.approx(expected, abs=1e-8)
 
 
+def test_a_branch_that_folds_is_not_left_for_another():
+    """The branch of five links ends at 0.878 of the step; beside its end there is one that goes on."""
+    f = chain(5, 0.05)
+    q = [
+        -7.5202638730151561e-01,
+        -1.773985142955421,
+        -7.6713606122615463e-02,
+        1.2354349790714219,
+        2.8026055386468283,
+    ]
+    p = [-3.6750752807113332e02, -2.8122270513635482e02, -1.5479075844249016e02, -4.7472743781485406e01]
+    followed = Branch(f).follow(x := np.array([*q, *p, 3.6264021696731781e01]), np.zeros(0), f.dt)
+    assert followed.end is None
+    with pytest.raises(StepError) as caught:
+        f.step(x)
+    assert caught.value.length == pytest.approx(followed.share * f.dt, rel=1e-4)
+
+
 def test_a_step_exists_while_its_whole_matrix_is_regular():
     """Of this loop the balance of momenta alone becomes singular within the step, the equations do not."""
     f = MidpointVI(vioc.models.load("closed_chain"), 0.02)

@@ -6,7 +6,7 @@ See docs/choosing.md, "Which optimizer".
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Any
 
@@ -185,7 +185,7 @@ def optimize(
     how: dict[str, Any] = dict(max_iterations=max_iterations, monitor=monitor)
     how |= {} if tolerance is None else {"tolerance": tolerance}
 
-    def problem() -> Problem:
+    def problem(own: Set[str] = TAKES["shooting"] - {"dt", "multipliers"}) -> Problem:
         run = trajectory_of(guess)
         n = steps if steps is not None else _steps(run)
         if n is None:
@@ -194,7 +194,6 @@ def optimize(
         if isinstance(run, Trajectory):
             check_clock(run, "guess")
             k0 = run.k0
-        own = {*LIMITS, "initial"} if chosen == "dmoc" else TAKES["shooting"] - {"dt", "multipliers"}
         stated = {name: given[name] for name in own & given.keys()}
         lengths = dt if "duration" in given else guess_lengths(run, dt)
         return Problem(f, cost, n, **stated, dt=lengths, k0=k0)
@@ -205,7 +204,10 @@ def optimize(
     if chosen == "shooting":
         return shoot(raise_on_failure)
     if chosen == "dmoc":
-        return finished(_by_dmoc(problem(), x0, guess, given | how), None, None, raise_on_failure)
+        found = _by_dmoc(problem({*LIMITS, "initial"}), x0, guess, given | how)
+        if "parameters" in given:  # DMOC's own problem is that of a map with constants as states
+            found = replace(found, stated=problem if "rates" not in given else _not_shooting)
+        return finished(found, None, None, raise_on_failure)
     if method == "projection":
         given.setdefault("direction", "newton")
     start: dict[str, Any] = dict(x0=x0, steps=steps, stated=problem, **given, **how)
@@ -265,9 +267,13 @@ def _by_dmoc(stated: Problem, x0: Any, guess: Any, options: dict[str, Any]) -> R
     more["violations"] = found.violations
     result = stated.result(found.status, found.history, end, duals, said=(wrong,), **more)
     (part,), plan = result.phases, found.only()
-    phases = (replace(part, phase=plan.phase, defect=plan.defect),)
+    part = replace(part, phase=None if extended else plan.phase, defect=plan.defect)
     kept = ("stats", "stages") if extended else ("stated", "raw", "stats", "stages")  # of the map given
-    return replace(result, phases=phases, **{name: getattr(found, name) for name in kept})
+    return replace(result, phases=(part,), **{name: getattr(found, name) for name in kept})
+
+
+def _not_shooting() -> Problem:
+    raise ValueError("problem: shooting has no limits of rates; ask for what follows by `optimize` again")
 
 
 def _with_parameters(

@@ -39,7 +39,6 @@ METHODS: dict[str, tuple[float, ...]] = {
     ),
 }
 DEFAULTS = {4: "suzuki-4-7", 6: "sofroniou-spaletta-6"}
-DEGREE = 2  # of the velocity that seeds extrapolate
 NOISE = 0.1  # what a stage adds to it, in units of its third derivative times dt^3
 
 

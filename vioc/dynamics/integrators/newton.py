@@ -9,7 +9,6 @@ be solved.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -29,6 +28,7 @@ NEXT = 2.0**-10  # share of the way so far by which a branch that was left is tr
 # How near to dependent the constraints are at the last root of a branch that a singular position ends: the
 # branch is left within twice `SHORTEST` of it, and a margin
 NEAR = 1e-4
+CHANGE = 0.5  # of the matrix from one root to the next at most, by itself
 STEADY = CONTRACTION**4  # of w, by which a motion without acceleration may be off its extrapolation
 TURN = 0.5  # angle that shares of the step grow by at most: a way on which the matrix changes by half at most
 
@@ -85,8 +85,8 @@ class Equations(ABC):
         Displacement per unit of w over the whole step, relative to the size of the configuration.
     turns : (n,)
         Angle per unit of w over the whole step; 0 where w turns nothing.
-    poles : sequence of int
-        The first angles of charts of free rotations.
+    charted : bool
+        Whether three of the angles are a chart of a free rotation, which has poles.
     contact : bool
         Whether impulses of contact are among the forces: the determinant of the whole step is then held
         against those of shares alone, not against length 0, where no contact acts.
@@ -97,7 +97,7 @@ class Equations(ABC):
     weights: np.ndarray
     size: np.ndarray
     turns: np.ndarray
-    poles: Sequence[int] = ()
+    charted: bool = False
     contact: bool = False
 
     @abstractmethod
@@ -167,21 +167,22 @@ def follow(equations: Equations, tolerance: float, begun: Solution | None = None
     """The branch from length 0, or from a root `begun` on it, to the largest share that can be reached.
 
     Each root is the guess of the next, extrapolated; a share is taken only where Newton's corrections
-    contract so that no other root is near, and where the determinant has kept its sign. It changes, too,
-    where constraints become dependent on the way, and the branch goes straight on through that singular
-    position; then the balance of momenta alone has to keep the sign of masses. At a fold the branch turns
-    aside.
+    contract so that no other root is near, and where the matrix has changed so little from the last root on
+    that it is regular all the way. It is singular on the way, too, where constraints become dependent and the
+    branch goes straight on through that position; then the balance of momenta alone has to keep the sign of
+    masses. At a fold the branch turns aside.
     """
     last, before = Solution(equations.start, np.zeros(0), np.inf, 0.0), None
     stride, spent, infinite, near_pole = 1.0, 0, False, False
     n = len(equations.start)
-    at_first = equations(equations.start, SHORTEST).matrix
-    of_masses, sign = (orientation(a, equations.weights) for a in (at_first[:n, :n], at_first))
+    there = equations(equations.start, SHORTEST).matrix
+    of_masses, sign = (orientation(a, equations.weights) for a in (there[:n, :n], there))
     if equations.contact:
         sign = 0.0
     if begun is not None:
         last, stride = begun, NEXT * begun.share
-        sign = np.linalg.slogdet(equations(last.w, last.share).matrix)[0]
+        there = equations(last.w, last.share).matrix
+        sign = np.linalg.slogdet(there)[0]
     while spent < EVALUATIONS:
         turn = float(np.abs(equations.turns * last.w).max(initial=0.0))
         share = min(1.0, last.share + min(stride, TURN / max(turn, TURN)))
@@ -190,24 +191,25 @@ def follow(equations: Equations, tolerance: float, begun: Solution | None = None
             guess = guess + (last.w - before.w) * (share - last.share) / (last.share - before.share)
         trial, matrix, count = newton(equations, guess, share, tolerance)
         spent, infinite = spent + count, infinite or bool(np.isnan(trial.error))
-        signs = (0.0, 0.0) if matrix is None else [np.linalg.slogdet(A)[0] for A in (matrix[:n, :n], matrix)]
         off, change, size = (
             np.linalg.norm(equations.weights * a) for a in (trial.w - guess, trial.w - last.w, trial.w)
         )
         straight = change <= CONTRACTION * size and off <= max(CONTRACTION * change, STEADY * size)
-        balanced, same = signs[0] * of_masses >= 0, signs[1] * sign >= 0
-        if equations.contact:
-            kept = balanced and (straight or same)
-        else:
-            kept = (same if sign else balanced) or (straight and balanced)
-        good = kept and matrix is not None
-        if matrix is not None and kept and clear_of_poles(equations, matrix, trial, last):
+        same = taken = False
+        if matrix is not None:
+            balance, now = (float(np.linalg.slogdet(A)[0]) for A in (matrix[:n, :n], matrix))
+            balanced, same = balance * of_masses >= 0, now * sign >= 0
+            if equations.contact or not sign:
+                taken = balanced and (straight or same)
+            else:
+                taken = (straight and balanced) or (same and regular_between(there, matrix))
+        if matrix is not None and taken:
             if share == 1.0:
                 return trial
-            before, last, sign = last, trial, signs[1]
+            before, last, sign, there = last, trial, now, matrix
             stride = 2 * stride
         else:
-            near_pole = near_pole or good
+            near_pole = near_pole or (equations.charted and same)
             stride = (share - last.share) / 2
             if stride < SHORTEST * max(last.share, SHORTEST):
                 last = last._replace(given_up=near_pole)
@@ -217,17 +219,14 @@ def follow(equations: Equations, tolerance: float, begun: Solution | None = None
     return last._replace(error=np.nan if infinite else np.inf)
 
 
-def clear_of_poles(equations: Equations, matrix: np.ndarray, at: Solution, last: Solution) -> bool:
-    """Whether no chart is singular on the way from the last root to the one `at` this matrix.
+def regular_between(before: np.ndarray, after: np.ndarray) -> bool:
+    """True if the matrix changes by so little between two roots that no matrix between is singular.
 
-    As `chord.near_pole` says; where constraints hold a body, the balance of momenta alone does not tell.
+    The change by the matrix itself has a spectral radius, which no unit enters. Where that is below 1, all
+    matrices on the straight line between are regular; behind a fold, or two, it is not.
     """
-    n = len(at.w)
-    if not len(equations.poles) or len(matrix) > n:
-        return True
-    reach = np.abs(equations.turns * (at.share * at.w - last.share * last.w)).max()
-    scaled = matrix / np.outer(equations.weights, equations.weights)
-    return bool(np.linalg.svd(scaled, compute_uv=False)[-1] > reach**2)
+    values = np.linalg.eigvals(np.linalg.solve(before, after))
+    return bool((np.abs(values - 1) <= CHANGE).all())
 
 
 def orientation(matrix: np.ndarray, weights: np.ndarray) -> float:

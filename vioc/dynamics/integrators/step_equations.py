@@ -86,7 +86,7 @@ class StepEquations(Equations):
         self.start = self._begins()
         self.weights = np.sqrt(f.lagrangian.mass_scale)
         self.size = abs(dt) / (1 + np.abs(x[: f.nd]))
-        self.turns, self.poles = np.where(f.turning, abs(dt), 0.0), f.poles
+        self.turns, self.charted = np.where(f.turning, abs(dt), 0.0), bool(f.poles)
         self.off = self.blocks(x[: f.nd], 0.0).h if f.nm else np.zeros(0)
 
     def _begins(self) -> np.ndarray:

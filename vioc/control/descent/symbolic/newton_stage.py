@@ -62,7 +62,7 @@ def model_stage(e: StageEquations) -> ca.Function:
     force = ca.vertcat(adjoint, ca.SX(nz - nx, 1)) + l_z
     rho = ca.SX.sym("rho", nz)
     curvature = e.condense(e.hessian(ca.dot(rho, e.r)))
-    H = L + ca.substitute(curvature, rho, e.dual(force))
+    H = L + ca.substitute(curvature, rho, ca.densify(e.dual(force)))
     step = riccati_step(H + e.w * ca.diag(shift) + AB.T @ (P @ AB), g + AB.T @ p, nx)
     moved = g + AB.T @ adjoint
     z = moved[:nx] - K.T @ moved[nx:]
