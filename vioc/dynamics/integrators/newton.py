@@ -203,6 +203,7 @@ def follow(equations: Equations, tolerance: float, begun: Solution | None = None
                 taken = balanced and (straight or same)
             else:
                 taken = (straight and balanced) or (same and regular_between(there, matrix))
+            taken = taken and clear_of_poles(equations, matrix, trial, last)
         if matrix is not None and taken:
             if share == 1.0:
                 return trial
@@ -227,6 +228,20 @@ def regular_between(before: np.ndarray, after: np.ndarray) -> bool:
     """
     values = np.linalg.eigvals(np.linalg.solve(before, after))
     return bool((np.abs(values - 1) <= CHANGE).all())
+
+
+def clear_of_poles(equations: Equations, matrix: np.ndarray, at: Solution, last: Solution) -> bool:
+    """Whether no chart is singular on the way from the last root to the one `at` this matrix.
+
+    As `chord.near_pole` says: on both sides of a pole matrices are alike. Where constraints hold a body, the
+    balance of momenta alone does not tell.
+    """
+    n = len(at.w)
+    if not equations.charted or len(matrix) > n:
+        return True
+    reach = np.abs(equations.turns * (at.share * at.w - last.share * last.w)).max()
+    scaled = matrix / np.outer(equations.weights, equations.weights)
+    return bool(np.linalg.svd(scaled, compute_uv=False)[-1] > reach**2)
 
 
 def orientation(matrix: np.ndarray, weights: np.ndarray) -> float:
