@@ -29,7 +29,7 @@ NEXT = 2.0**-10  # share of the way so far by which a branch that was left is tr
 # branch is left within twice `SHORTEST` of it, and a margin
 NEAR = 1e-4
 CHANGE = 0.5  # of the matrix from one root to the next at most, by itself
-STEADY = CONTRACTION**4  # of w, by which a motion without acceleration may be off its extrapolation
+STEADY = CONTRACTION**3  # of w, by which a motion without acceleration may be off its extrapolation
 TURN = 0.5  # angle that shares of the step grow by at most: a way on which the matrix changes by half at most
 
 
