@@ -114,7 +114,7 @@ def solved_step(f: ChordMap, articulated: bool) -> ca.Function:
 
     def near(guess: ca.MX, last: ca.MX, args: Context) -> tuple[ca.MX, ca.MX, ca.MX]:
         start, numbers, suspect = factorize(args.x, guess, *args[1:], last)
-        found = iteration(ca.vertcat(start, 0), args.x, guess, *args[1:], numbers)
+        found = iteration(ca.vertcat(start, memory_at_first(suspect)), args.x, guess, *args[1:], numbers)
         return found[1], found[2], found[3] + suspect
 
     def moved(x_next: ca.MX, x: ca.MX) -> ca.MX:
@@ -181,9 +181,8 @@ def _chord(f: ChordMap, articulated: bool) -> tuple[ca.Function, ca.Function, fl
     q_next = ca.vertcat(part(q1, 0, nd) + correction, rho)
     x_next = ca.vertcat(q_next, momentum, (rho - part(q0, nd)) / dt)
     contraction = CONTRACTION_OF_MASS if articulated else CONTRACTION
-    left = ca.norm_2(g)
-    change, wide = contracting(left, memory, f.tolerance, contraction)
-    outputs = [ca.vertcat(g, change), x_next, ca.densify(multipliers), left + wide]
+    changes, error = contracting(g, memory, f.tolerance, contraction)
+    outputs = [changes, x_next, ca.densify(multipliers), error]
     iterate = ca.Function("iterate", [ca.vertcat(y, memory), *context, w], outputs, OPTIONS)
     return factorize, iterate, contraction
 
@@ -233,15 +232,23 @@ def independent(
     return ca.vertcat(pivots > DEPENDENT * ca.sqrt(a * b), ca.fmin(a, b) > VANISHING**2 * ca.fmax(a, b))
 
 
-def contracting(size: Any, memory: Any, rounding: Any, most: float) -> tuple[Any, Any]:
-    """Whether corrections contract: change of the `memory`, with opposite sign, and 0 or infinity.
+def contracting(g: Any, memory: Any, rounding: Any, most: float) -> tuple[Any, Any]:
+    """Change of an iteration's unknowns and of its memory, with opposite sign, and its error.
 
-    `size` is that of a correction, and the memory, which begins with 0, that of the one before, scaled by
-    `TINY`; it is negative once a correction above `rounding` was more than `most` times the one before.
+    `g` is a correction, and the memory, which begins with 0, the size of the one before, scaled by `TINY`. Once
+    a correction above `rounding` is more than `most` times the one before, or not a number, the memory is
+    negative, the error infinite, and nothing changes any more, which ends the iteration.
     """
+    size = ca.norm_2(g)
     exceeds = size > ca.fmax(rounding, most / TINY * memory)
-    bad = ca.logic_or(memory < 0, ca.logic_and(memory > 0, exceeds))
-    return memory - TINY * ca.if_else(bad, -1.0, size), ca.if_else(bad, ca.inf, 0.0)
+    bad = ca.logic_or(ca.logic_or(memory < 0, ca.logic_not(size < ca.inf)), ca.logic_and(memory > 0, exceeds))
+    of_memory = memory - TINY * ca.if_else(bad, -1.0, size)
+    return ca.vertcat(ca.if_else(bad, 0.0, g), of_memory), ca.if_else(bad, ca.inf, size)
+
+
+def memory_at_first(suspect: Any) -> Any:
+    """The memory of `contracting` for an iteration whose root will not do if `suspect` is not 0."""
+    return ca.if_else(suspect > 0, -TINY, 0.0)
 
 
 def root(n: int, residual: ca.Function, nd: int, converged: float = CONVERGED) -> ca.Function:

@@ -72,7 +72,9 @@ def with_continuation(
     left = ca.Function("left", [*whole, *args], continued.call(args))
     choice = ca.Function.if_else("continued_where_left", kept, left)
     found = kernel.call(args)
-    return ca.Function("step", list(args), choice.call([found[2] <= tolerance, *found, *args]))
+    behind_failure = ca.logic_not(args.x[-1] < ca.inf)  # not a number: it would only take time
+    done = ca.logic_or(found[2] <= tolerance, behind_failure)
+    return ca.Function("step", list(args), choice.call([done, *found, *args]))
 
 
 def left_by(f: Any, x: np.ndarray, u: np.ndarray, t: float, dt: float) -> Solution | None:
@@ -99,7 +101,8 @@ def _continued(kernel, begin, solve, turning, tolerance) -> ca.Function:
     ended = ca.logic_and(ca.logic_not(good), half < SHORTEST * ca.fmax(last, SHORTEST))
     change = ca.if_else(ca.logic_or(arrived, ended), 0.0, z - ca.if_else(good, forward, shorter))
     error = ca.if_else(arrived, root.error, 2 - last)
-    reached = ca.if_else(arrived, root.x_next, ca.vertcat(w, ca.MX(root.x_next.numel() - nd, 1)))
+    nothing = np.full(root.x_next.numel() - nd, np.nan)
+    reached = ca.if_else(arrived, root.x_next, ca.vertcat(w, nothing))
     trial = ca.Function("share", [z, *args], [change, reached, root.multipliers, error])
 
     eye = ca.Function("identity", [z, *args], [ca.MX.eye(z.numel()), *trial.call([z, *args])])

@@ -20,6 +20,7 @@ from vioc.dynamics.integrators.chord import (
     CONTRACTION,
     CONTRACTION_OF_MASS,
     contracting,
+    memory_at_first,
     root,
     signs,
 )
@@ -174,9 +175,8 @@ class GroupStep:
         correction = group.ours(solved)
         g = -correction / size
         contraction = CONTRACTION_OF_MASS if group.long else CONTRACTION
-        left = ca.norm_2(g)
-        change, wide = contracting(left, memory, f.tolerance, contraction)
-        outputs = [ca.vertcat(g, change), w + correction, step.impulse, vec.column(multipliers), left + wide]
+        changes, error = contracting(g, memory, f.tolerance, contraction)
+        outputs = [changes, w + correction, step.impulse, vec.column(multipliers), error]
         args = [ca.vertcat(y, memory), *context, numbers]
         return factorize, ca.Function("iterate", args, [*map(ca.densify, outputs)], OPTIONS)
 
@@ -216,7 +216,7 @@ class GroupStep:
 
         def near(guess: ca.MX, args: Context) -> Root:
             start, numbers, suspect = factorize(args.x, guess, *args[1:])
-            found = iteration(ca.vertcat(start, 0), *args, numbers)
+            found = iteration(ca.vertcat(start, memory_at_first(suspect)), *args, numbers)
             _, w, impulse, multipliers, error = found
             x_next = self.finish(args.x, w, impulse, multipliers, args.theta)
             error = ca.if_else(ca.sumsqr(x_next) < ca.inf, error, ca.inf)  # not a number from half a turn on

@@ -171,12 +171,10 @@ class StepGraphs:
         rest = step.balance - ca.mtimes(_matrix(J0, nd).T, multipliers)
         q_next = part(q1, 0, nd) + correction
         x_next = ca.vertcat(q_next, rho, step.momentum + rest, (rho - part(q0, nd)) / dt)
-        left = ca.norm_2(g)
-        change, error = contracting(left, memory, f.tolerance, contraction(solver))
-        error += left
+        changes, error = contracting(g, memory, f.tolerance, contraction(solver))
         error += w[-1] if once else self._suspect(saddle, J0, dt)
         z = ca.vertcat(y, memory)
-        outputs = [ca.vertcat(g, change), x_next, ca.densify(multipliers), error]
+        outputs = [changes, x_next, ca.densify(multipliers), error]
         problem = ca.Function("problem", [z, *context, w], outputs, OPTIONS if nd <= SHORT else {})
         identity = ca.Function("identity", [z, *context, w], [ca.SX.eye(nd + 1), *problem(z, *context, w)])
         options = {
