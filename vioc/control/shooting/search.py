@@ -69,7 +69,7 @@ class LineSearch:
                     better = self._corrected(it, b, d, length, point, s, of_trial.merit, enough, lin)
                     if better is not None:
                         return better, length, trial + 2
-            length /= 2
+            length /= 2 if point is not None else 4  # where the map has no steps half as far mostly has none
         return None, 0.0, TRIALS
 
     def _judged(self, it: Iterate, point: Point | None, s: np.ndarray) -> tuple[np.ndarray, Worth]:
