@@ -209,6 +209,40 @@ def test_jumps_of_switched_maps(stance):
     assert f.track(start, run.x, run.u, K).x == pytest.approx(run.x, abs=1e-12)
 
 
+def test_a_jump_that_bends_and_has_parameters():
+    """A spring that is met in the second turn: the step by itself, and its slope by differences."""
+    k, parts = 5.0, [(), (vioc.TorsionalSpring("x", 5.0),)]
+    free, spring = (vioc.MidpointVI(System(tx("x", mass=vioc.P("m", 2.0)), *p), 0.1) for p in parts)
+    x, theta = spring.symbols.x, spring.symbols.parameters
+    jump = ca.Function("jump", [x, theta], [ca.vertcat(ca.sin(x[0]), theta[0] * x[1] * x[0] ** 2)])
+    f = SwitchedMap([free, spring], [1, 4], [jump])
+    start, m = np.array([0.7, 0.9]), 2.0
+    assert f.step(start) == pytest.approx([0.7 + 0.1 * 0.9 / m, 0.9])
+    place, p = np.sin(0.7), m * 0.9 * 0.7**2
+    middle = (place + 0.05 * p / m) / (1 + k * 0.05**2 / m)  # where the midpoint rule has the spring pull
+    assert f.step(start, k=1) == pytest.approx([2 * middle - place, p - 0.1 * k * middle], rel=1e-10)
+    eps = 1e-6 * np.eye(2)
+    slope = np.stack([(f.step(start + e, k=1) - f.step(start - e, k=1)) / 2e-6 for e in eps], axis=1)
+    np.testing.assert_allclose(f.linearize(start, k=1).A, slope, atol=1e-8)
+
+
+def test_maps_whose_parameters_have_other_values_are_told_by_these():
+    heavy, light = (vioc.MidpointVI(System(tx("x", mass=vioc.P("m", m))), 0.1) for m in (3.0, 2.0))
+    with pytest.raises(ValueError, match="maps: parameters differ: m = 3 and m = 2$"):
+        SwitchedMap([heavy, light], [1, 1])
+
+
+def test_a_step_of_a_later_turn_that_does_not_exist_has_its_own_number():
+    """x'' = x^2 in one turn of two, counted on from the first step that is asked for."""
+    push = vioc.components.PolynomialSpring("x", (0.0, -1.0))
+    free, pushed = (vioc.MidpointVI(System(tx("x", mass=1.0), *more), 1.0) for more in ((), (push,)))
+    f = SwitchedMap([free, pushed], [5, 9])
+    for k0 in (0, 3, 7):
+        with pytest.raises(vioc.StepError) as caught:
+            f.rollout([0.0, 3.0], steps=8, k0=k0)
+        assert caught.value.k == max(5, k0)
+
+
 def test_every_listed_quantity_of_phases_is_known_along_the_run(hopper):
     """Of a constraint that a phase has not: how far its state is off it, and no force."""
     trolley = tx("x", mass=1.0)[tz("z", name="bob", mass=1.0)]
