@@ -204,6 +204,10 @@ def test_bounds_of_a_horizon_by_another_solver():
     assert (free[1::2] < low).any()  # the bound matters
     np.testing.assert_allclose(belief.X[1:].ravel(), peer.x, atol=1e-6)
     assert belief.verdict.startswith("converged")
+    # what each bound pushes with is the misfit's slope there; the next search begins with those of one on
+    push = (np.vstack(rows).T @ (np.vstack(rows) @ peer.x - np.concatenate(right)))[1::2]
+    assert (push > 0.1).any()
+    np.testing.assert_allclose(np.abs(belief.y), [*push[:-1], push[-2], push[-1]], atol=1e-5)
 
 
 def test_a_search_that_fails_is_the_filters_sample_and_counted(monkeypatch):

@@ -44,6 +44,7 @@ from vioc.control.feedback import (
 from vioc.control.target import Operations, write_target
 from vioc.control.target.emit import emit
 from vioc.control.target.parts import factored, helpers, solved
+from vioc.control.target.steps import split
 from vioc.errors import StepError
 
 
@@ -280,6 +281,18 @@ def test_loops_are_counted():
     assert {"factor", "solve", "multiply", "add_product", "all_finite"} == set(helpers())
 
 
+def test_what_a_linearization_costs_is_counted(tmp_path):
+    """By textbooks: one factorization; a solution, and what it makes of x_next, by each state and input."""
+    f = vioc.MidpointVI(vioc.models.load("n_link_pendulum", 3), 0.01)
+    spent = write_target(tmp_path / "arm", f, f.state(), steps=3, linearize=True).operations
+    equations = split(f)
+    own, n = emit(equations.derivatives, "derivatives").operations, equations.n
+    factoring, columns, pairs = (n**3 - n) // 3, f.nx + f.nu, n * (n - 1) // 2
+    muls = factoring - pairs + columns * (2 * pairs + f.nx * n)
+    assert n >= 3 and spent["linearize"].muls == spent["step"].muls + own.muls + muls
+    assert spent["linearize"].divs == spent["step"].divs + own.divs + pairs + columns * n
+
+
 def test_what_cannot_be_written(cart, tmp_path):
     f, upright, law, sensors = cart
     for name in ("2fast", "My", "a b"):
@@ -319,8 +332,6 @@ def test_what_cannot_be_written(cart, tmp_path):
 
 def test_steps_of_any_map(tmp_path):
     """Formulas, implicit rules, parameters, time: the step's parts give the map's own steps."""
-    from vioc.control.target.steps import split
-
     pendulum = midpoint_pendulum()
     timed = ca.Function(
         "f", [(x := ca.SX.sym("x")), (u := ca.SX.sym("u")), (t := ca.SX.sym("t"))], [x + u + t]
