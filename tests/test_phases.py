@@ -226,6 +226,23 @@ def test_a_jump_that_bends_and_has_parameters():
     np.testing.assert_allclose(f.linearize(start, k=1).A, slope, atol=1e-8)
 
 
+def test_a_motion_that_ends_before_the_last_turn_is_resampled_with_the_jumps_that_it_has():
+    """A puck without forces, turned about at each of two joints: the places are those of lines."""
+    f = vioc.MidpointVI(System(tx("x", mass=1.0)), 0.1)
+    x = f.symbols.x
+    turns = [ca.Function("turn", [x, f.symbols.parameters], [ca.vertcat(x[0], s * x[1])]) for s in (-0.5, 3)]
+    g = SwitchedMap([f, f, f], [2, 4, 3], turns)
+    run = g.rollout([0.0, 1.0], steps=5)
+    fine = g.resampled(run, np.full(10, 0.05))
+    assert fine.steps_of == (4, 6) and fine.jumps == tuple(turns[:1])
+    again = fine.rollout(run.x[0], steps=10)
+    places = [0.0, 0.1, 0.2, 0.15, 0.1, 0.05]
+    np.testing.assert_allclose(run["x"], places, atol=1e-12)
+    np.testing.assert_allclose(again["x"][::2], places, atol=1e-12)
+    with pytest.raises(ValueError, match="the phases join at t = 0.2 s, within a step"):
+        g.resampled(run, np.array([0.15, 0.15, 0.1, 0.1]))
+
+
 def test_maps_whose_parameters_have_other_values_are_told_by_these():
     heavy, light = (vioc.MidpointVI(System(tx("x", mass=vioc.P("m", m))), 0.1) for m in (3.0, 2.0))
     with pytest.raises(ValueError, match="maps: parameters differ: m = 3 and m = 2$"):

@@ -218,6 +218,10 @@ def test_what_does_not_fit_is_refused():
         NonlinearMPC(problem, soft={"torque": (1.0, 0.0)})
     with pytest.raises(ValueError, match="is an equation"):
         NonlinearMPC(pendulum_problem(final={"theta": 0.0})[1], soft={"final theta": 1.0})
+    side = np.append(np.ones(20), 0.0)  # an equation at the last sample alone
+    partly = Problem(f, problem.cost, 20, constraints=[Constraint("to rest", f.symbols.x[0], -side, side)])
+    with pytest.raises(ValueError, match="soft: to rest is an equation"):
+        NonlinearMPC(partly, soft={"to rest": 1.0})
     with pytest.raises(TypeError, match="expected a vioc.control.Problem, got CasadiMap"):
         NonlinearMPC(f)
     for options in (
