@@ -224,6 +224,16 @@ def test_modes_of_a_damped_oscillator():
     assert "decays" in str(found)
 
 
+def test_an_equilibrium_far_from_zero_is_known_relative_to_where_it_is():
+    """Found to 1e-11 of its place, one that grows by 1e-7 a step grows: the step there is 1e-6 long."""
+    place, rate = 1e6, 1e-7
+    x, u = ca.SX.sym("x", 2), ca.SX.sym("u", 0)
+    step = ca.vertcat(place + (1 + rate) * (x[0] - place), 0.5 * x[1])
+    f = CasadiMap(ca.Function("far", [x, u], [step]), dt=0.1)
+    found = modes(f, ([place + 10.0, 0.0], None))
+    assert [m.stability for m in found] == ["grows", "decays"] and found.stability == "unstable"
+
+
 def test_stability_verdicts():
     assert modes(midpoint_pendulum(), ([0, 0], None)).stability == "marginal"
     assert modes(midpoint_pendulum(), ([np.pi, 0], None)).stability == "unstable"

@@ -204,6 +204,24 @@ def test_bounds_of_a_horizon_by_another_solver():
     assert (free[1::2] < low).any()  # the bound matters
     np.testing.assert_allclose(belief.X[1:].ravel(), peer.x, atol=1e-6)
     assert belief.verdict.startswith("converged")
+    # what each bound pushes with is the misfit's slope there; the next search begins with those of one on
+    push = (np.vstack(rows).T @ (np.vstack(rows) @ peer.x - np.concatenate(right)))[1::2]
+    assert (push > 0.1).any()
+    np.testing.assert_allclose(np.abs(belief.y), [*push[:-1], push[-2], push[-1]], atol=1e-5)
+
+
+def test_a_window_goes_on_from_the_one_before():
+    """One step of Gauss-Newton a sample is off by the square of the news: 3e-3 of a swing of radians."""
+    f, N = midpoint_pendulum(), 25
+    run = f.rollout([2.0, 0.0], np.sin(np.arange(N))[:, None])
+    Y = run.x[:-1, :1] + 0.1 * np.random.default_rng(0).standard_normal((N, 1))
+    noise = dict(W=np.diag([1e-3, 1e-2]), P0=np.diag([0.3, 0.3]))
+    solved = MovingHorizon(f, Measurement(f, {"theta": 1e-2}), 6, **noise, tolerance=1e-12, iterations=30)
+    hasty = replace(solved, iterations=1)
+    pairs = zip(*(walked(o, Y, run.u, (1.5, 0.5)) for o in (solved, hasty)), strict=True)
+    off = [np.abs(a.x - b.x).max() for a, b in pairs]
+    assert max(off) < 5e-3  # 1e-2 from an arrival on the other side of the prior
+    assert max(off) > 1e-4  # one step does not solve it
 
 
 def test_a_search_that_fails_is_the_filters_sample_and_counted(monkeypatch):

@@ -40,18 +40,19 @@ def test_without_active_bounds_it_is_the_regulator(pole, solver):
     assert f"15 steps ahead by {solver}" in repr(mpc)
 
 
-def test_without_active_bounds_along_a_trajectory():
+@pytest.mark.parametrize("first", [0, 7])
+def test_without_active_bounds_along_a_trajectory(first):
     f = midpoint_pendulum(wrap=("theta",))
-    run = f.rollout([1.0, 0.0], 0.3 * np.ones((20, 1)))
+    run = f.rollout([1.0, 0.0], 0.3 * np.ones((20, 1)), k0=first)
     S = np.array([[0.05], [-0.02]])
     loop = dlqr(f, run, 2.0, 0.1, S=S)
     mpc, law = LinearMPC(loop, 8), as_law(loop)
     for k in (0, 5, 15, 19):  # the horizon shrinks at the end
         x = run.x[k] + [0.05, -0.1]
-        np.testing.assert_allclose(mpc(k, x), law(k, x), rtol=1e-9, atol=1e-12)
-        assert len(mpc.plan(k, x).u) == min(8, 20 - k)
-    with pytest.raises(ValueError, match="samples 0 .. 19, asked at 20"):
-        mpc(20, run.x[-1])
+        np.testing.assert_allclose(mpc(first + k, x), law(first + k, x), rtol=1e-9, atol=1e-12)
+        assert len(mpc.plan(first + k, x).u) == min(8, 20 - k)
+    with pytest.raises(ValueError, match=f"samples {first} .. {first + 19}, asked at {first + 20}"):
+        mpc(first + 20, run.x[-1])
 
 
 @pytest.mark.parametrize("solver", [None, "daqp", "osqp"])

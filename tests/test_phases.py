@@ -209,6 +209,57 @@ def test_jumps_of_switched_maps(stance):
     assert f.track(start, run.x, run.u, K).x == pytest.approx(run.x, abs=1e-12)
 
 
+def test_a_jump_that_bends_and_has_parameters():
+    """A spring that is met in the second turn: the step by itself, and its slope by differences."""
+    k, parts = 5.0, [(), (vioc.TorsionalSpring("x", 5.0),)]
+    free, spring = (vioc.MidpointVI(System(tx("x", mass=vioc.P("m", 2.0)), *p), 0.1) for p in parts)
+    x, theta = spring.symbols.x, spring.symbols.parameters
+    jump = ca.Function("jump", [x, theta], [ca.vertcat(ca.sin(x[0]), theta[0] * x[1] * x[0] ** 2)])
+    f = SwitchedMap([free, spring], [1, 4], [jump])
+    start, m = np.array([0.7, 0.9]), 2.0
+    assert f.step(start) == pytest.approx([0.7 + 0.1 * 0.9 / m, 0.9])
+    place, p = np.sin(0.7), m * 0.9 * 0.7**2
+    middle = (place + 0.05 * p / m) / (1 + k * 0.05**2 / m)  # where the midpoint rule has the spring pull
+    assert f.step(start, k=1) == pytest.approx([2 * middle - place, p - 0.1 * k * middle], rel=1e-10)
+    eps = 1e-6 * np.eye(2)
+    slope = np.stack([(f.step(start + e, k=1) - f.step(start - e, k=1)) / 2e-6 for e in eps], axis=1)
+    np.testing.assert_allclose(f.linearize(start, k=1).A, slope, atol=1e-8)
+
+
+def test_a_motion_that_ends_before_the_last_turn_is_resampled_with_the_jumps_that_it_has():
+    """A puck without forces, turned about at each of two joints: the places are those of lines."""
+    f = vioc.MidpointVI(System(tx("x", mass=1.0)), 0.1)
+    x = f.symbols.x
+    turns = [ca.Function("turn", [x, f.symbols.parameters], [ca.vertcat(x[0], s * x[1])]) for s in (-0.5, 3)]
+    g = SwitchedMap([f, f, f], [2, 4, 3], turns)
+    run = g.rollout([0.0, 1.0], steps=5)
+    fine = g.resampled(run, np.full(10, 0.05))
+    assert fine.steps_of == (4, 6) and fine.jumps == tuple(turns[:1])
+    again = fine.rollout(run.x[0], steps=10)
+    places = [0.0, 0.1, 0.2, 0.15, 0.1, 0.05]
+    np.testing.assert_allclose(run["x"], places, atol=1e-12)
+    np.testing.assert_allclose(again["x"][::2], places, atol=1e-12)
+    with pytest.raises(ValueError, match="the phases join at t = 0.2 s, within a step"):
+        g.resampled(run, np.array([0.15, 0.15, 0.1, 0.1]))
+
+
+def test_maps_whose_parameters_have_other_values_are_told_by_these():
+    heavy, light = (vioc.MidpointVI(System(tx("x", mass=vioc.P("m", m))), 0.1) for m in (3.0, 2.0))
+    with pytest.raises(ValueError, match="maps: parameters differ: m = 3 and m = 2$"):
+        SwitchedMap([heavy, light], [1, 1])
+
+
+def test_a_step_of_a_later_turn_that_does_not_exist_has_its_own_number():
+    """x'' = x^2 in one turn of two, counted on from the first step that is asked for."""
+    push = vioc.components.PolynomialSpring("x", (0.0, -1.0))
+    free, pushed = (vioc.MidpointVI(System(tx("x", mass=1.0), *more), 1.0) for more in ((), (push,)))
+    f = SwitchedMap([free, pushed], [5, 9])
+    for k0 in (0, 3, 7):
+        with pytest.raises(vioc.StepError) as caught:
+            f.rollout([0.0, 3.0], steps=8, k0=k0)
+        assert caught.value.k == max(5, k0)
+
+
 def test_every_listed_quantity_of_phases_is_known_along_the_run(hopper):
     """Of a constraint that a phase has not: how far its state is off it, and no force."""
     trolley = tx("x", mass=1.0)[tz("z", name="bob", mass=1.0)]

@@ -8,7 +8,7 @@ from control_maps import cart_pole, double_integrator, midpoint_pendulum
 import vioc
 from vioc.compile.compiler import find_compiler
 from vioc.control import Problem, dlqr, optimize, quadratic
-from vioc.control.feedback import ClosedLoop, DelayedMap, NonlinearMPC, equilibrium, terminal_set
+from vioc.control.feedback import ClosedLoop, DelayedMap, Law, NonlinearMPC, equilibrium, terminal_set
 from vioc.control.problem.limits import Constraint
 from vioc.control.problem.status import Status
 from vioc.models import load
@@ -218,6 +218,10 @@ def test_what_does_not_fit_is_refused():
         NonlinearMPC(problem, soft={"torque": (1.0, 0.0)})
     with pytest.raises(ValueError, match="is an equation"):
         NonlinearMPC(pendulum_problem(final={"theta": 0.0})[1], soft={"final theta": 1.0})
+    side = np.append(np.ones(20), 0.0)  # an equation at the last sample alone
+    partly = Problem(f, problem.cost, 20, constraints=[Constraint("to rest", f.symbols.x[0], -side, side)])
+    with pytest.raises(ValueError, match="soft: to rest is an equation"):
+        NonlinearMPC(partly, soft={"to rest": 1.0})
     with pytest.raises(TypeError, match="expected a vioc.control.Problem, got CasadiMap"):
         NonlinearMPC(f)
     for options in (
@@ -247,6 +251,28 @@ def test_what_does_not_fit_is_refused():
     with pytest.raises(ValueError, match="horizon: 30 steps at sample 0; the problem has 20"):
         ClosedLoop(f, NonlinearMPC(problem, horizon=lambda k: 30)).simulate([1.0, 0.0], 1)
     assert optimize(f, problem.cost, x0=[1.0, 0.0], steps=20, bounds={"torque": 6.0}).converged
+
+
+def test_the_law_that_takes_over_is_told_where_the_inputs_under_way_lead():
+    """Inputs act a sample late; the problem has samples 1 to 20, and its law what acts from 21 on."""
+    f, problem = pendulum_problem()
+    K = dlqr(f, equilibrium(f, theta=0.0), 1.0, 0.1).K
+
+    class Numbered(Law):
+        map = f
+
+        def __call__(self, k, x):
+            return 0.01 * k - K @ x
+
+    law = NonlinearMPC(problem.begun_at(1), horizon="shrink", delay=1, fallback=Numbered())
+    x, memory, acting = np.array([0.5, 0.0]), law.start(), np.zeros(1)
+    for k in range(24):
+        asked, memory = law.apply(k, x, memory)
+        assert (memory.plan is None) == (k + 1 > 20)
+        x = f.step(x, acting)
+        if k + 1 > 20:
+            np.testing.assert_allclose(asked, 0.01 * (k + 1) - K @ x, rtol=1e-9)
+        acting = asked
 
 
 def test_a_late_plan_is_taken_when_its_program_ends_and_not_before():

@@ -5,6 +5,7 @@ import pickle
 import casadi as ca
 import numpy as np
 import pytest
+from scipy.optimize import brentq
 from target_folders import needs_compiler
 
 import vioc
@@ -97,6 +98,51 @@ def test_derivatives_know_that_gaps_and_forces_depend_on_parameters_and_time():
         for ds in np.eye(3):
             found = np.hstack([lin.A[k], lin.P[k]]) @ ds
             assert found == pytest.approx(along(f, k, run.x[k], run.u[k], ds), rel=1e-5, abs=1e-6)
+
+
+def test_impulses_of_a_rod_know_when_the_step_s_impact_is():
+    """A bob on a rod that bounces: the rod's impulse, too, depends on how long the flights are."""
+    rod = vioc.DistanceConstraint("bob", "hook", 1.0, name="rod")
+    foot = Contact.sphere("bob", 0.05, name="foot", restitution=P("e", 0.7))
+    bob = tx("x")[tz("z", name="bob", mass=1.0)]
+    f = ContactVI(System(bob, tz(1.0, name="hook"), Gravity(0, 0, -G), rod, foot), 0.05)
+    run = f.rollout(f.initial_state({"x": np.sin(0.4), "z": 1 - np.cos(0.4)}), steps=8)
+    k = int(f.impacts_along(run).k[0])
+
+    def impulses(s, ds):
+        g, x = f.with_parameters(e=0.7 + s * ds[-1]), run.x[k] + s * ds[:-1]
+        return g.steps_at(x[None], np.zeros((1, 0)), k).multipliers[0]
+
+    lin = f.linearize_trajectory(run)
+    for ds in np.eye(f.nx + 1):
+        found = np.hstack([lin.C[k], lin.E[k]]) @ ds
+        reference = (impulses(1e-6, ds) - impulses(-1e-6, ds)) / 2e-6
+        assert found == pytest.approx(reference, rel=1e-5, abs=1e-6)
+    assert np.abs(lin.C[k][0]).max() > 1
+
+
+def test_flights_of_unequal_steps_are_as_long_as_each_step():
+    """A ball that falls freely; a step that has another length than those behind it is not theirs."""
+    f = ContactVI(ball(0.5), 0.02)
+    lengths = np.array([0.01, 0.02, 0.02, 0.02, 0.03, 0.01, 0.01, 0.01])
+    run = f.rollout(f.initial_state({"z": 2.0}), steps=len(lengths), dt=lengths)
+    t = np.concatenate([[0.0], np.cumsum(lengths)])
+    np.testing.assert_allclose(run.t, t, rtol=0, atol=1e-14)
+    np.testing.assert_allclose(run["z"], 2.0 - G * t**2 / 2, rtol=0, atol=1e-12)
+
+
+def test_a_flight_that_does_not_exist_behind_an_impact_says_for_how_long_the_step_does():
+    """Pushed off by z^2 (`test_step_branch`): a flight from the ground has a fold at (2 / p)^(1/3)."""
+    push = vioc.components.PolynomialSpring("z", (0.0, -1.0))
+    foot = Contact("b", restitution=0.8, name="foot")
+    f = ContactVI(System(tz("z", name="b", mass=1.0), push, foot), 1.0)
+    z, p = 0.4, -4.0
+    force = (z / 2) ** 2  # over the flight down, by the midpoint rule
+    down = brentq(lambda h: z / h + p + h / 2 * force, 0.09, 0.11, xtol=1e-15)
+    up = -0.8 * (p + down * force)
+    with pytest.raises(StepError, match="with impacts") as caught:
+        f.rollout([z, p], steps=1)
+    assert caught.value.length == pytest.approx(down + (2 / up) ** (1 / 3), rel=1e-3)
 
 
 def test_impulses_of_impacts_at_a_step_s_start_are_told():

@@ -17,6 +17,7 @@ from vioc.dynamics.integrators.predictor import predicted, predicted_of_stiff
 from vioc.dynamics.terms.potentials import PolynomialSpring
 from vioc.errors import StepWarning
 from vioc.maps.suite import check_map
+from vioc.maps.switched import SwitchedMap
 
 BACKENDS = ("virtual", "compiled") if find_compiler() else ("virtual",)
 
@@ -413,6 +414,22 @@ def test_adaptive_rollouts_end_at_a_1024th_of_a_step_and_say_which_step():
     assert error.k == 7 + int((run.t[-1] - run.t[0]) / 0.5)
 
 
+def test_behind_a_step_that_is_cut_each_step_is_that_of_its_number():
+    """Pushed by x^2 until the cut, and by nothing from then on: a straight line, at the speed it has."""
+    push, free = pushed(0.5), MidpointVI(System(tx("x", mass=1.0)), 0.5)
+    with pytest.raises(StepError) as caught:
+        push.rollout([0.0, 4.0], steps=3)
+    k = caught.value.k
+    assert k > 0  # steps behind it are not those of minus its number
+    with pytest.warns(StepWarning, match="were cut"):
+        run = SwitchedMap([push, free], [k + 1, 3]).rollout([0.0, 4.0], steps=k + 4, adaptive=True)
+    left = run.t >= 0.5 * (k + 1) - 1e-12
+    assert left.sum() == 4 and run.t[left][0] == pytest.approx(0.5 * (k + 1))
+    x, p = run.x[left].T
+    np.testing.assert_allclose(p, p[0], rtol=1e-12)
+    np.testing.assert_allclose(x, x[0] + p[0] * (run.t[left] - run.t[left][0]), rtol=1e-12)
+
+
 def test_what_is_prescribed_moves_linearly_over_steps_that_are_cut():
     system = System(tx("x", mass=1.0), tx(vioc.K("s"), mass=1.0), PolynomialSpring("x", (0.0, -1.0)))
     f = MidpointVI(system, 0.5)
@@ -522,6 +539,20 @@ def test_an_error_of_a_map_that_tells_no_motion_is_of_the_whole_step_too(monkeyp
     with pytest.raises(StepError, match="step 5, one of its 4 substeps: no more") as caught:
         f.substeps(4).rollout(f.initial_state(), steps=3, k0=5)
     assert caught.value.k == 5 and caught.value.trajectory is None and caught.value.length is None
+
+
+def test_angles_turn_a_step_s_equations_only_where_their_sines_matter():
+    """Not the spin of a round wheel, which may be many turns a step, nor that of a shaft on a spring."""
+    square, round_ = vioc.Mass(1.0, (0.1, 0.3, 0.2)), vioc.Mass(1.0, (0.1, 0.2, 0.1))
+    wheels = [
+        vioc.tz(-1.0, name=n, mass=0.5)[vioc.ry(f"spin-{n}", mass=m)]
+        for n, m in (("round", round_), ("lopsided", vioc.Mass(1.0, (0.1, 0.2, 0.1), com=(0.05, 0, 0))))
+    ]
+    shaft = vioc.ry("shaft", mass=square)
+    parts = vioc.Gravity(0, 0, -9.81), vioc.TorsionalSpring("shaft", 3.0)
+    f = MidpointVI(System(vioc.ry("arm")[wheels[0], wheels[1]], shaft, *parts), 0.05)
+    found = dict(zip(f.system.dynamic, f.turning, strict=True))
+    assert found == {"arm": True, "spin-round": False, "spin-lopsided": True, "shaft": False}
 
 
 @pytest.mark.parametrize("guess", [predicted, predicted_of_stiff])

@@ -225,6 +225,25 @@ def test_a_map_that_tells_no_equations_says_so():
         f.first_with_times(steps)
 
 
+def test_equations_without_those_of_the_multipliers_determine_no_step():
+    """A bob on a string, whose equations of motion are told and whose constraint is not."""
+
+    class Half(vioc.MidpointVI):
+        @property
+        def residual(self):
+            args = super().residual.sx_in()
+            return ca.Function("half", args, [super().residual(*args)[: self.nx]])
+
+    bob = vioc.tx("x")[vioc.tz("z", name="bob", mass=1.0)]
+    system = vioc.System(bob, vioc.Gravity(0, 0, -9.8), vioc.DistanceConstraint("bob", "world", 1.0))
+    whole, half = (kind(system, DT) for kind in (vioc.MidpointVI, Half))
+    x0 = whole.initial_state({"x": 0.6, "z": -0.8})
+    steps = whole.steps_at(x0[None], np.zeros((1, 0)))
+    assert whole.first_with_times(steps).P.shape[-1] == 2
+    with pytest.raises(NotImplementedError, match="Half tells no equations that determine its steps"):
+        half.first_with_times(steps)
+
+
 @pytest.mark.parametrize("around", [lambda f: f, DelayedMap])
 def test_a_free_duration_without_derivatives_by_lengths_is_refused_when_built(around):
     f = around(vioc.GalerkinVI(vioc.models.load("pendulum"), 0.1))

@@ -43,7 +43,8 @@ from vioc.control.feedback import (
 )
 from vioc.control.target import Operations, write_target
 from vioc.control.target.emit import emit
-from vioc.control.target.parts import factored, helpers, solved
+from vioc.control.target.parts import factored, helpers, product, solved
+from vioc.control.target.steps import split
 from vioc.errors import StepError
 
 
@@ -280,6 +281,38 @@ def test_loops_are_counted():
     assert {"factor", "solve", "multiply", "add_product", "all_finite"} == set(helpers())
 
 
+def test_what_steps_linearizations_and_filters_cost_is_counted(cart, tmp_path):
+    """By textbooks: factorizations, solutions and products of matrices, beside what formulas take."""
+    f, upright, law, sensors = cart
+    loop = ClosedLoop(f, law, ExtendedKalmanFilter(f, sensors, 1e-10))
+    written = write_target(tmp_path / "cart", loop, upright.x + 0.01, steps=3)
+    spent, equations = written.operations, split(f)
+    own = {
+        n: emit(getattr(equations, n), n).operations for n in ("newton", "equations", "result", "derivatives")
+    }
+    n, nx, nu = equations.n, f.nx, f.nu
+
+    def factoring(n):  # (multiplications, divisions): n^3 / 3 - n / 3 together
+        return np.array([n * (n - 1) * (2 * n - 1) // 6, n * (n - 1) // 2])
+
+    def solving(n):
+        return np.array([n * (n - 1), n])
+
+    def both(operations):
+        return np.array([operations.muls, operations.divs])
+
+    times = written.iterations
+    step = times * (both(own["newton"]) + factoring(n) + solving(n))
+    step += both(own["equations"]) + solving(n) + [0, n] + both(own["result"])
+    np.testing.assert_array_equal(both(spent["step"]), step)
+    slopes = both(own["derivatives"]) + factoring(n) + (nx + nu) * (solving(n) + [nx * n, 0])
+    np.testing.assert_array_equal(both(spent["linearize"]), step + slopes)
+    assert product(2, 3, 5) == Operations(adds=30, muls=30)
+    # A P A', B W_u B' and halves of the sum; all else is the linearization's
+    ahead = 2 * nx**3 + nx * nu * nu + nx * nu * nx
+    np.testing.assert_array_equal(both(spent["advance"]), step + slopes + [ahead, nx * nx])
+
+
 def test_what_cannot_be_written(cart, tmp_path):
     f, upright, law, sensors = cart
     for name in ("2fast", "My", "a b"):
@@ -319,8 +352,6 @@ def test_what_cannot_be_written(cart, tmp_path):
 
 def test_steps_of_any_map(tmp_path):
     """Formulas, implicit rules, parameters, time: the step's parts give the map's own steps."""
-    from vioc.control.target.steps import split
-
     pendulum = midpoint_pendulum()
     timed = ca.Function(
         "f", [(x := ca.SX.sym("x")), (u := ca.SX.sym("u")), (t := ca.SX.sym("t"))], [x + u + t]

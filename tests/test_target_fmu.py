@@ -1,12 +1,15 @@
 """Loops at a rate, and FMUs: what a machine or another simulator does with the C of a folder."""
 
+import ctypes
+import re
 import subprocess
+import sys
 import zipfile
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from target_folders import COMPILER, STRICT, balanced_cart, needs_compiler
+from target_folders import COMPILER, STRICT, balanced_cart, needs_compiler, pointer
 
 import vioc
 from vioc.control.feedback import ClosedLoop, kalman
@@ -67,6 +70,45 @@ def test_sources_of_an_fmu_are_clean(cart, version, tmp_path):
     subprocess.run([COMPILER, *STRICT, "-fsyntax-only", *sources], check=True)
     with pytest.raises(ValueError, match="before .fmu, got 'Loop.fmu'"):
         write_fmu(tmp_path / "Loop.fmu", what, start)
+
+
+@needs_compiler
+@pytest.mark.parametrize("version", ["2.0", "3.0"])
+def test_a_binary_is_where_the_standard_has_it_and_steps_as_the_map(version, tmp_path):
+    """A loop of bars without a simulator: found, named and called as the standard says."""
+    name, f, start, _ = list(fmu_cases(balanced_cart()))[1]
+    path = write_fmu(tmp_path / f"{name}.fmu", f, start, version=version, steps=5)
+    with zipfile.ZipFile(path) as archive:
+        archive.extractall(tmp_path)
+        files = set(archive.namelist())
+    root = ElementTree.parse(tmp_path / "modelDescription.xml").getroot()
+    token = root.get("guid" if version == "2.0" else "instantiationToken")
+    assert root.get("modelName") == name and root.find("CoSimulation").get("modelIdentifier") == name
+    assert ("sources/buildDescription.xml" in files) == (version == "3.0")
+    (binary,) = (n for n in files if n.startswith("binaries/"))
+    ours = {"linux": ("linux", "linux"), "darwin": ("darwin", "darwin"), "win32": ("win", "windows")}
+    folders = {"2.0": "(old)(32|64)", "3.0": "[a-z0-9_]+-(new)"}
+    old, new = ours.get(sys.platform, ours["linux"])
+    assert re.fullmatch(folders[version].replace("old", old).replace("new", new), binary.split("/")[1])
+    c, number = ctypes.CDLL(str(tmp_path / binary)), ctypes.c_double
+    at, found = np.arange(1, f.nx + 1, dtype=np.uint32), np.zeros(f.nx)
+    size = ctypes.c_size_t(f.nx)
+    if version == "2.0":
+        c.fmi2Instantiate.restype = ctypes.c_void_p
+        assert c.fmi2Instantiate(b"it", 1, b"another", None, None, 0, 0) is None
+        it = ctypes.c_void_p(c.fmi2Instantiate(b"it", 1, token.encode(), None, None, 0, 0))
+        c.fmi2SetupExperiment(it, 0, number(0), number(0), 0, number(0))
+        assert c.fmi2DoStep(it, number(0), number(3 * f.dt), 1) == 0
+        assert c.fmi2GetReal(it, pointer(at), size, pointer(found)) == 0
+    else:
+        make = c.fmi3InstantiateCoSimulation
+        make.restype = ctypes.c_void_p
+        it = ctypes.c_void_p(make(b"it", token.encode(), *[None] * 10))
+        told = [ctypes.byref(kind()) for kind in (*[ctypes.c_bool] * 3, number)]
+        c.fmi3EnterInitializationMode(it, False, number(0), number(0), False, number(0))
+        assert c.fmi3DoStep(it, number(0), number(3 * f.dt), True, *told) == 0
+        assert c.fmi3GetFloat64(it, pointer(at), size, pointer(found), size) == 0
+    np.testing.assert_allclose(found, f.rollout(start, steps=3).x[-1], rtol=0, atol=1e-10)
 
 
 @needs_compiler

@@ -133,15 +133,18 @@ class Tests:
         return ranked[0] + ranked[1]
 
     def _of_library(self, mutant: Mutant) -> list[str]:
-        """Of C: the tests of files that speak of compiling and run something of its folder."""
-        folder = mutant.path.rpartition("/")[0]
-        names: set[str] = set()
+        """Of C: the tests of files that speak of compiling and run something of its folder, or of the one
+        above, where a folder has C alone.
+        """
+        folder, names = mutant.path.rpartition("/")[0], set()
+        if all(path.rpartition("/")[0] != folder for path in self.sources):
+            folder = folder.rpartition("/")[0]
         for path in self.sources:
             if path.rpartition("/")[0] == folder:
                 names |= {c.partition("|")[0] for contexts in self.contexts(path).values() for c in contexts}
         names &= self.seconds.keys()
         files = {n.split("::")[0] for n in names}
-        speak = {f for f in files if re.search("compiled|BACKENDS", _read(ROOT / f))}
+        speak = {f for f in files if re.search("compile|BACKENDS", _read(ROOT / f))}
         own = Path(folder).name
         names = {n for n in names if n.split("::")[0] in speak}
         return sorted(names, key=lambda n: (own not in n, self.seconds[n]))

@@ -72,6 +72,30 @@ def test_names_outlive_edits_elsewhere(tree):
     assert len({m.name for m in after}) == len(after)
 
 
+@pytest.mark.parametrize("folder", ["vioc/arms", "vioc/arms/c"])
+def test_c_is_tried_by_tests_of_its_folder_or_of_the_one_above(tmp_path, monkeypatch, folder):
+    """Templates in a folder of their own run where the code beside that folder does."""
+    for name, text in (("test_arms.py", "needs_compiler"), ("test_legs.py", "needs_compiler")):
+        (tmp_path / "tests").mkdir(exist_ok=True)
+        (tmp_path / "tests" / name).write_text(text)
+    monkeypatch.setattr(mutants, "ROOT", tmp_path)
+    ran = {
+        "vioc/arms/write.py": {1: {"tests/test_arms.py::test_written|run"}},
+        "vioc/legs/walk.py": {1: {"tests/test_legs.py::test_walks|run"}},
+    }
+
+    class Known(mutants.Tests):
+        def __init__(self):
+            self.sources = dict.fromkeys(ran, "")
+            self.seconds = {"tests/test_arms.py::test_written": 0.1, "tests/test_legs.py::test_walks": 0.1}
+
+        def contexts(self, path):
+            return ran[path]
+
+    mutant = sowing.Mutant("a sign", f"{folder}/step.c", 1, 0, 1, "-")
+    assert Known().of(mutant) == ["tests/test_arms.py::test_written"]
+
+
 @pytest.mark.slow
 def test_verdicts(tree, tmp_path):
     """Killed by the test that knows, alive where none does, no end where it hangs."""

@@ -389,5 +389,7 @@ def _constraints(g: OneStepMap) -> int:
 
 
 def _shown(value: Any) -> str:
-    names = value if isinstance(value, (tuple, list, Mapping)) else (str(value),)
+    if isinstance(value, Mapping):  # names alone may be the same
+        value = tuple(f"{n} = {v:.6g}" for n, v in value.items())
+    names = value if isinstance(value, (tuple, list)) else (str(value),)
     return few(tuple(map(str, names))) if names else "none"

@@ -196,14 +196,15 @@ class NonlinearMPC(Law):
 
     def apply(self, k: int, x: np.ndarray, memory: Memory) -> tuple[np.ndarray, Memory]:
         """The input asked for at sample k, and the memory with its verdict."""
-        if self.horizon == "shrink" and self.fallback is not None and k + self.delay >= self._end:
-            u = np.asarray(self.fallback(k, x), float)
-            return u, replace(memory, plan=None, coming=None, pending=())
         pending = memory.pending or (self.map.rest_input(x),) * self.delay
         at, note = k + self.delay, ""
         if pending:  # where the inputs under way lead
             with trying():
                 x = self.map.rollout(x, np.array(pending), k0=k).x[-1]
+        if self.horizon == "shrink" and self.fallback is not None and at >= self._end:
+            u = np.asarray(self.fallback(at, x), float)
+            pending = (*pending, u)[1:] if self.delay else ()
+            return u, replace(memory, plan=None, coming=None, pending=pending)
         plan, coming, busy = memory.plan, memory.coming, memory.busy
         if coming is not None and k >= busy:
             plan, coming = coming, None
