@@ -31,7 +31,6 @@ class Body:
     ----------
     node : int
         Index of the frame that carries it.
-    name : str
     mass : float
         kg, >= 0.
     center : (3,)
@@ -63,9 +62,6 @@ class Scene(Places):
         See `Places`.
     t : (T,)
         s.
-    lines : tuple of Line
-    bodies : tuple of Body
-    solids : tuple of Solid
     dressed : bool
         Whether solids show the links.
     """
@@ -153,10 +149,6 @@ def scene_of(
         Shapes that its links are drawn with.
     meshes : path or paths, optional
         Folders in which their meshes are looked up.
-
-    Returns
-    -------
-    Scene
 
     Raises
     ------

@@ -32,7 +32,6 @@ class Condensed:
 
     Parameters
     ----------
-    solver : str
     options : dict, optional
         Of that solver.
     """

@@ -61,7 +61,6 @@ class DiscreteLagrangianVI(ChordMap):
 
     Parameters
     ----------
-    system : System
     dt : float
         Time step, s, > 0.
     discrete : callable

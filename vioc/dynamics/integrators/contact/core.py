@@ -150,10 +150,8 @@ class Core:
 
     Parameters
     ----------
-    tapes : sequence of Tape
     variables : Variables
         Of their cones.
-    layout : Layout
     title : str
         What it is, for the cache's listing.
     kernels : Kernels, optional
@@ -263,7 +261,6 @@ class CoreProgram(Rollouts):
 
     Parameters
     ----------
-    core : Core
     floor, tolerance : float
         The map's barrier and tolerance.
     """

@@ -234,7 +234,6 @@ class Impact:
 
     Parameters
     ----------
-    f : ContactVI
     restitution : SX (n,)
         Coefficients of all its touches, in its parameters.
     """

@@ -18,10 +18,6 @@ POSE, TWIST = 12, 6
 class Polytopes:
     """The pairs of polytopes of a system, each in its frame.
 
-    Parameters
-    ----------
-    g : FrameGraph
-
     Attributes
     ----------
     features : Features

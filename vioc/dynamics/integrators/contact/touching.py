@@ -32,8 +32,6 @@ class AnyTouch(ABC):
 
     Attributes
     ----------
-    name : str
-    cone : Cone
     placed : bool
         Whether it is a place of two polytopes, whose numbers every step finds.
     """
