@@ -184,10 +184,6 @@ class NonlinearMPC(Law):
         if not self.tolerance >= 0:
             raise ValueError(f"tolerance: expected a number >= 0, got {tolerance!r}")
 
-    @property
-    def layout(self) -> Any:
-        return self.program.layout
-
     # -- as a law -------------------------------------------------------------------------------
 
     def start(self) -> Memory:
