@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -107,10 +107,6 @@ class Layout:
     sample: float = 0.0
     polish: bool = True
     whole: Callable = lambda multipliers: multipliers
-
-    def with_whole(self, whole: Callable) -> Layout:
-        """Of other multipliers."""
-        return replace(self, whole=whole)
 
 
 class Kernels:
