@@ -137,6 +137,15 @@ def few(items: Iterable[str], most: int = 6, what: str = "") -> str:
     return f"{', '.join(items[:most])}, ... ({len(items)} {what}".rstrip() + ")"
 
 
+def is_number(text: str) -> bool:
+    """Whether a text is a number, as Python writes it."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
 def plain(value: float, digits: str = ".4g") -> str:
     """A number in a few digits; a zero has no sign."""
     return f"{value + 0.0:{digits}}"

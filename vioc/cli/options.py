@@ -58,12 +58,7 @@ Run = Callable[[argparse.Namespace], "int | None"]
 
 
 class Commands:
-    """The commands of a parser, to which more are added.
-
-    Parameters
-    ----------
-    parser : Parser
-    """
+    """The commands of a parser, to which more are added."""
 
     def __init__(self, parser: Parser):
         self._owner, self._made = parser, parser.add_subparsers(title="commands", metavar="COMMAND")
@@ -76,7 +71,6 @@ class Commands:
 
         Parameters
         ----------
-        name : str
         run : callable
             Takes the parsed arguments; returns the exit code, None for 0.
         help : str

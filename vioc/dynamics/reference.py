@@ -23,7 +23,6 @@ class ReferenceSolution:
 
     Attributes
     ----------
-    system : System
     t : (N,)
     q, v : (N, nq)
     evaluations : int

@@ -36,7 +36,6 @@ class Environment(gymnasium.Env):
 
     Parameters
     ----------
-    f : OneStepMap
     cost : Cost
         On `f`.
     start : (nx,)

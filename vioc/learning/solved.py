@@ -155,7 +155,6 @@ def solve(f: OneStepMap, x: Any, u: Any, theta: Any, k: Any, timeless: bool) -> 
 
     Parameters
     ----------
-    f : OneStepMap
     x, u, theta : (N, nx), (N, nu), (N, np)
     k : (N,) int
         Matters to maps that know the time.

@@ -25,7 +25,6 @@ class Equations:
 
     Attributes
     ----------
-    x, parameters, w : SX
     G : SX (n,)
     solve : callable
         K^-1 B for B (n, m), in the same symbols.

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from vioc.checks import few, filled, near_misses
+from vioc.checks import few, filled, is_number, near_misses
 from vioc.errors import FileFormatError, ModelError
 from vioc.maps.files import replace_file, whole_file
 
@@ -109,7 +109,7 @@ class Table(Mapping):
         """A column as floats; FileFormatError where it has text."""
         values = self[name]
         if values.dtype.kind not in "fiub":
-            text = next((str(v) for v in values if not _number(str(v))), "")
+            text = next((str(v) for v in values if not is_number(str(v))), "")
             raise FileFormatError(f"{self.source}: column {name!r} has {text!r}, expected numbers")
         return values.astype(float)
 
@@ -253,21 +253,7 @@ def _package(name: str) -> Any:
 
 
 def _cell(value: Any) -> Any:
-    return (
-        ""
-        if isinstance(value, float) and value != value
-        else repr(value)
-        if isinstance(value, float)
-        else value
-    )
-
-
-def _number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
+    return "" if isinstance(value, float) and value != value else value
 
 
 def _read_csv(path: Path) -> Table:
@@ -290,7 +276,7 @@ def _read_csv(path: Path) -> Table:
     if not lines:
         raise FileFormatError(f"{path}: an empty file, expected a line with the names of columns")
     heads, *body = lines
-    if all(_number(h) for h in heads):
+    if all(map(is_number, heads)):
         raise FileFormatError(
             f"{path}: line 1 has numbers, expected the names of columns: t [s], theta [rad]"
         )
@@ -316,7 +302,7 @@ def _plain_numbers(text: str) -> tuple[list[str], list[np.ndarray]] | None:
         body = np.loadtxt(io.StringIO(rest), delimiter=",", comments=None, ndmin=2)
     except (ValueError, csv.Error):
         return None
-    same = body.shape[1] == len(heads) and not all(map(_number, heads))
+    same = body.shape[1] == len(heads) and not all(map(is_number, heads))
     return (heads, list(np.ascontiguousarray(body.T))) if same else None
 
 

@@ -20,6 +20,7 @@ from vioc.viz.solids import Solid, outline
 # View: the axes that it shows, right and up. The first whose normal nothing moves along is taken.
 PLANES = {"xz": (0, 2), "yz": (1, 2), "xy": (0, 1)}
 VIEWS = (*PLANES, "3d")
+TURNS = 10  # of a spring
 ZOOMS, MARGIN = (0.2, 1.2), 0.01  # of three-dimensional axes; the share of a figure that stays free at a side
 STYLES: dict[str, dict[str, Any]] = {
     "rail": {"lw": 3.0, "zorder": 0.5},
@@ -110,7 +111,8 @@ def animate(
     times = first + np.arange(int((last - first) * fps / speed + 1.5)) * speed / fps
     scenes = {label: scene_of(run, times) for label, run in found.items()}
     scenes = marked(scenes, runs, marks)
-    view = view or _view_of(ax) or common_plane(list(scenes.values()))
+    spatial = ax is not None and ax.name == "3d"
+    view = view or ("3d" if spatial else common_plane(list(scenes.values())))
     if ax is not None and (view == "3d") != (ax.name == "3d"):
         raise ValueError(
             f'ax: expected axes of projection "3d" for the view "3d" only, got {view!r} on {ax.name!r}'
@@ -120,10 +122,6 @@ def animate(
         film.write(target, axes.figure, update, len(times), fps)
         return target
     return _playable(axes, update, len(times), fps)
-
-
-def _view_of(ax: Any) -> str | None:
-    return "3d" if ax is not None and ax.name == "3d" else None
 
 
 def common_plane(scenes: list[Scene]) -> str:
@@ -383,9 +381,9 @@ def _put(line: Any, points: np.ndarray) -> Any:
     return line
 
 
-def zigzags(ends: np.ndarray, width: float, turns: int = 10) -> np.ndarray:
+def zigzags(ends: np.ndarray, width: float) -> np.ndarray:
     """A spring between two points (2, 2) of the plane."""
-    along = np.concatenate([[0.0, 0.1], np.linspace(0.1, 0.9, 2 * turns + 1)[1:-1], [0.9, 1.0]])
+    along = np.concatenate([[0.0, 0.1], np.linspace(0.1, 0.9, 2 * TURNS + 1)[1:-1], [0.9, 1.0]])
     across = np.zeros(len(along))
     across[2:-2] = width * np.where(np.arange(len(along) - 4) % 2, -1.0, 1.0)
     d = ends[1] - ends[0]

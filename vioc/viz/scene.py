@@ -31,7 +31,6 @@ class Body:
     ----------
     node : int
         Index of the frame that carries it.
-    name : str
     mass : float
         kg, >= 0.
     center : (3,)
@@ -63,9 +62,6 @@ class Scene(Places):
         See `Places`.
     t : (T,)
         s.
-    lines : tuple of Line
-    bodies : tuple of Body
-    solids : tuple of Solid
     dressed : bool
         Whether solids show the links.
     """
@@ -154,10 +150,6 @@ def scene_of(
     meshes : path or paths, optional
         Folders in which their meshes are looked up.
 
-    Returns
-    -------
-    Scene
-
     Raises
     ------
     TypeError
@@ -181,21 +173,11 @@ def nearest(t: np.ndarray, times: np.ndarray) -> np.ndarray:
     return np.searchsorted((t[1:] + t[:-1]) / 2, times)
 
 
-def scene_at(
-    system: System,
-    Q: Any,
-    parameters: Mapping[str, float] | None = None,
-    *,
-    visuals: Visuals | None = None,
-    meshes: Any = None,
-) -> Scene:
+def scene_at(system: System, Q: Any, *, visuals: Visuals | None = None, meshes: Any = None) -> Scene:
     """The scene of configurations Q (T, nq), at the times 0, 1, ...; the rest as for `scene_of`."""
-    Q = np.atleast_2d(np.asarray(Q, float))
-    parameters = system.parameters if parameters is None else parameters
-    positions, rotations = frame_poses(system, Q, parameters)
-    return _assemble(
-        system, np.arange(len(Q), dtype=float), positions, rotations, parameters, visuals, meshes
-    )
+    Q, parameters = np.atleast_2d(np.asarray(Q, float)), system.parameters
+    t, poses = np.arange(len(Q), dtype=float), frame_poses(system, Q, parameters)
+    return _assemble(system, t, *poses, parameters, visuals, meshes)
 
 
 def _assemble(

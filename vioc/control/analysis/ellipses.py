@@ -31,7 +31,7 @@ def semi_axes(structure: Structure, first: str, second: str, section: bool = Fal
         raise ValueError(f"ellipse: expected two different errors, got {first!r} twice")
     pair = [s.names.index(first), s.names.index(second)]
     if s.what == "controllable":
-        M = reach_factor(s.basis, s.factor)
+        M = s.basis @ s.factor  # states that inputs of unit energy reach are M w with |w| <= 1
     else:
         M = sight_factor(s.basis, s.factor, s.subspace.basis)
         lost = np.linalg.norm((s.basis @ s.subspace.complement)[pair], axis=1)
@@ -39,11 +39,6 @@ def semi_axes(structure: Structure, first: str, second: str, section: bool = Fal
             name = (first, second)[int(np.argmax(lost))]
             raise ValueError(f"ellipse: not bounded, a part of {name!r} never shows; see combinations()")
     return intersect(M, pair) if section else project(M, pair)
-
-
-def reach_factor(basis: np.ndarray, factor: np.ndarray) -> np.ndarray:
-    """M (ndx, c): the states that inputs of unit energy reach are M w with |w| <= 1."""
-    return basis @ factor
 
 
 def sight_factor(basis: np.ndarray, factor: np.ndarray, seen: np.ndarray) -> np.ndarray:

@@ -131,6 +131,8 @@ class Cost:
         By (x, u, multipliers, parameters, dt, reference), numbers or rows; without step weights.
     running_derivatives, terminal_derivatives : Evaluator
         Gradient and Hessian by (error of x, u, multipliers), and by the error of x.
+    uses_multipliers : bool
+        Whether the running cost depends on the multipliers.
 
     Examples
     --------
@@ -163,7 +165,7 @@ class Cost:
         if late:
             raise ValueError(f"terminal cost: depends on {late[0]}, and no step starts at the last state")
         self._ends = [bool(ca.depends_on(m, s)) for s in symbols]
-        self._uses_multipliers = bool(lam.numel() and ca.depends_on(l, lam))
+        self.uses_multipliers = bool(lam.numel() and ca.depends_on(l, lam))
         self._end = Evaluator(partial(end_function, f, self._terminal))
         self.family = Family()
 
@@ -236,11 +238,6 @@ class Cost:
         """Its residuals and what is left over, at the same arguments."""
         return self._terminal.at(*args)
 
-    @property
-    def uses_multipliers(self) -> bool:
-        """Whether the running cost depends on the multipliers."""
-        return self._uses_multipliers
-
     @cached_property
     def only_time(self) -> bool:
         """Whether it is a constant per second, as that of `vioc.control.dmoc.minimum_time`."""
@@ -266,7 +263,7 @@ class Cost:
     @cached_property
     def constant_hessian(self) -> np.ndarray | None:
         """The Hessian of the running cost by (error of x, u) where it is the same everywhere, else None."""
-        if self._uses_multipliers:
+        if self.uses_multipliers:
             return None
         f = self.map
         args = [*f.symbols, ca.SX.sym("reference", self.reference_size)]
@@ -365,7 +362,7 @@ class Cost:
                     f"the {what} cost has a derivative that is not finite at k = {k}, x = {trajectory.x[k]}"
                 )
         zeta = None
-        if self._uses_multipliers:
+        if self.uses_multipliers:
             zeta = np.ascontiguousarray(first[:, nx + nu :])
             T = np.concatenate(
                 [
@@ -442,7 +439,7 @@ class Cost:
         theta = trajectory.map.theta
         reference = self.reference_rows(n)
         x, u, lam = trajectory.x, trajectory.u, trajectory.multipliers
-        steps = trajectory.impulse_lengths if self._uses_multipliers else trajectory.step_lengths
+        steps = trajectory.impulse_lengths if self.uses_multipliers else trajectory.step_lengths
         zeros = np.zeros(f.nu), np.zeros(len(f.multiplier_names))
         running = [x[:n], u, lam, theta, steps[:, None], reference[:n]]
         return running, [x[n], *zeros, theta, np.zeros(1), reference[n]]

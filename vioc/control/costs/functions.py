@@ -142,8 +142,6 @@ class Part:
 
     Parameters
     ----------
-    name : str
-    f : OneStepMap
     args : list of SX
         ``*f.symbols, reference``.
     what : SX, float or Squares

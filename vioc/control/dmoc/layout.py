@@ -15,7 +15,6 @@ class Layout:
 
     Parameters
     ----------
-    phase : Phase
     start : int
         First entry that is free.
     staged : bool

@@ -70,16 +70,14 @@ def told(
             return Told(covariance * np.outer(scale, scale), [], ())
     values, vectors = np.linalg.eigh((relative + relative.T) / 2)
     least = max(NULL * values[-1], 0.0)
-    none = values <= least
-    lost = none | (values < 1 / SEEN**2)
-    deviations = np.where(none, np.inf, 1 / np.sqrt(np.where(none, 1.0, values)))
+    lost = (values <= least) | (values < 1 / SEEN**2)
     good = vectors[:, ~lost]
     covariance = (good / values[~lost]) @ good.T
     N = vectors[:, lost]
     touched = np.abs(N).max(axis=1, initial=0.0) > SMALL
     covariance = covariance * np.outer(scale, scale)
     covariance[touched, touched] = np.inf
-    return Told(covariance, _directions(N, deviations[lost], names, scale, relative), _pivots(N, names))
+    return Told(covariance, _directions(N, names, scale, relative), _pivots(N, names))
 
 
 def _of_all(relative: np.ndarray, alone: np.ndarray) -> np.ndarray | None:
@@ -109,7 +107,7 @@ def _pivots(N: np.ndarray, names: Sequence[str]) -> tuple[str, ...]:
 
 
 def _directions(
-    N: np.ndarray, deviations: np.ndarray, names: Sequence[str], scale: np.ndarray, information: np.ndarray
+    N: np.ndarray, names: Sequence[str], scale: np.ndarray, information: np.ndarray
 ) -> list[Direction]:
     """A basis of N in which few parameters change at once: each pivot in one of them alone."""
     k = N.shape[1]

@@ -19,7 +19,6 @@ class MapSystem(LeafSystem):
 
     Parameters
     ----------
-    f : OneStepMap
     start : (nx,), optional
         The default context's state; default: the map's own.
 

@@ -49,7 +49,6 @@ def loose_start(
 
     Parameters
     ----------
-    f : OneStepMap
     given : set of str
         States whose first value is known, or is that of another sample.
     parameters : names

@@ -57,13 +57,17 @@ class Sizes:
 
     Parameters
     ----------
-    f : OneStepMap
     X, U : (N+1, nx), (N, nu)
         The guess.
     duration : float
         s.
     known : mapping of str to value
         Values and limits of quantities, by name, that tell how long a length is where the mechanism does not.
+
+    Attributes
+    ----------
+    time : float
+        The unit of time, s.
     """
 
     def __init__(
@@ -73,7 +77,7 @@ class Sizes:
         body: Any = f
         while getattr(body, "inner", None) is not None:
             body = body.inner
-        self._mass, self._time = 0.0, duration
+        self._mass, self.time = 0.0, duration
         extent = 0.0
         if getattr(body, "system", None) is not None:
             masses = (node.frame.mass for node in body.system.nodes)
@@ -90,7 +94,7 @@ class Sizes:
         # where nothing has a length: what speeds lead to, and what forces do
         found = self._lengths(told)
         length = max(extent, found[0]) or found[1] or found[2] / 4 or 1.0  # from rest to rest
-        self._mass, self._length, self._time = power(self._mass), power(length), power(self._time)
+        self._mass, self._length, self.time = power(self._mass), power(length), power(self.time)
         self._shares = self._inertias(body, known)
 
     def _inertias(self, body: Any, known: Mapping[str, Any]) -> dict[str, float]:
@@ -125,7 +129,7 @@ class Sizes:
                 continue
             size = _largest(value)
             kind = min(2, abs(of[2]))
-            length = (size / (self._mass ** of[0] * self._time ** of[2])) ** (1 / of[1])
+            length = (size / (self._mass ** of[0] * self.time ** of[2])) ** (1 / of[1])
             found[kind] = max(found[kind], length)
         return found
 
@@ -139,7 +143,7 @@ class Sizes:
         if a is None:
             return self._own.get(name)
         share = self._shares.get(name, 1.0)
-        return float(self._mass ** a[0] * self._length ** a[1] * self._time ** a[2] * share)
+        return float(self._mass ** a[0] * self._length ** a[1] * self.time ** a[2] * share)
 
     def apart(self, X: np.ndarray, other: np.ndarray) -> float:
         """The largest difference of states (N, nx) in units of their sizes, relative to 1 + |x| in them."""
@@ -154,11 +158,6 @@ class Sizes:
     def along(cls, run: Trajectory) -> Sizes:
         """Those of a motion."""
         return cls(run.map, run.x, run.u, run.duration, {})
-
-    @property
-    def time(self) -> float:
-        """The unit of time, s."""
-        return self._time
 
     @property
     def states(self) -> np.ndarray:

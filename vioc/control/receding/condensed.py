@@ -32,7 +32,6 @@ class Condensed:
 
     Parameters
     ----------
-    solver : str
     options : dict, optional
         Of that solver.
     """
@@ -72,7 +71,7 @@ class Condensed:
         return self._rows(d)
 
     def _rows(self, d: Any) -> bool:
-        """The rows that have a limit, of length one."""
+        """The rows that have a limit, which are `kept`, of length one."""
         (by_d, by_start, offset), (x_d, x_start, x) = self._motion, self._end
         J = d.rows()
         parts = [
@@ -88,7 +87,7 @@ class Condensed:
         length = np.linalg.norm(A[keep], axis=1)
         length[soft] = np.hypot(length[soft], 1 / root)  # a solver's tolerance is of rows of length one
         length = np.maximum(length, 1e-12)
-        self._keep, self._length, self._start = keep, length, start[keep] / length[:, None]
+        self.kept, self._length, self._start = keep, length, start[keep] / length[:, None]
         self._A = A[keep] / length[:, None]
         self._low, self._high = (low[keep] - here[keep]) / length, (high[keep] - here[keep]) / length
         self._slope = linear[keep][soft] / root
@@ -128,11 +127,6 @@ class Condensed:
         found = y[: len(self._soft)].copy()
         found[self._soft] += y[len(self._soft) :]
         return found / self._length
-
-    @property
-    def kept(self) -> np.ndarray:
-        """Which rows have a limit."""
-        return self._keep
 
     def least(self, x0: np.ndarray) -> np.ndarray:
         """By how much the rows `kept` are exceeded at least, in the sense of least squares: where they cannot

@@ -72,7 +72,6 @@ class Memory:
         Inputs that were asked for and have not acted yet, where there is a delay.
     busy : float
         The sample before which that is not there.
-    verdicts : tuple of Verdict
     """
 
     plan: Plan | None = None
@@ -184,10 +183,6 @@ class NonlinearMPC(Law):
         self.iterations, self.tolerance = as_count(iterations, "iterations"), as_value(tolerance, "tolerance")
         if not self.tolerance >= 0:
             raise ValueError(f"tolerance: expected a number >= 0, got {tolerance!r}")
-
-    @property
-    def layout(self) -> Any:
-        return self.program.layout
 
     # -- as a law -------------------------------------------------------------------------------
 

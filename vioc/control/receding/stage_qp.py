@@ -153,7 +153,6 @@ class Answer(NamedTuple):
         Costates of the dynamics.
     status : Status
         "infeasible" is proved by the multipliers; "max_iterations" is not.
-    iterations : int
     error : float
         What is left of the conditions of optimality, relative (`Remains`).
     """
@@ -173,7 +172,6 @@ class StageQP:
 
     Parameters
     ----------
-    layout : Layout
     native : bool
         Use C, where there is a compiler.
     solver : str

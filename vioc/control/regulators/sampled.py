@@ -247,7 +247,7 @@ def _stabilize(f: OneStepMap, loops: _Loops, K: np.ndarray, samples: list, itera
     while not radius < SETTLES:
         step = RAISE * (1 / radius - discount)
         if step < STUCK or used > 10 * iterations:
-            raise OptimizationError(_left(f, loops, K, samples))
+            raise OptimizationError(_left(loops, K, samples))
         discount += step
         K, more = loops.descend(K, discount, 1, 1e-3, iterations)
         used += more
@@ -255,7 +255,7 @@ def _stabilize(f: OneStepMap, loops: _Loops, K: np.ndarray, samples: list, itera
     return K, used
 
 
-def _left(f: OneStepMap, loops: _Loops, K: np.ndarray, samples: list) -> str:
+def _left(loops: _Loops, K: np.ndarray, samples: list) -> str:
     radii = loops.assess(K).radii
     at = int(np.argmax(radii))
     left = int((radii >= SETTLES).sum())

@@ -106,7 +106,6 @@ class VarianceProblem:
         W is the covariance of w.
     P0 : (n, n)
     Q, R, Qf : (N, n, n), (m, m), (n, n)
-    limits : Limits
     """
 
     A: np.ndarray

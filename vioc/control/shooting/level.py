@@ -94,7 +94,6 @@ class Level:
 
     Parameters
     ----------
-    stages : Stages
     tolerance : float
         Of the scaled conditions of optimality.
     soft : float

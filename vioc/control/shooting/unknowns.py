@@ -30,7 +30,6 @@ class Unknowns:
 
     Parameters
     ----------
-    f : OneStepMap
     steps : int
         N.
     initial : (nx,), dict or None

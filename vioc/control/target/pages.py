@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vioc.control.target.c_comment import listed
-from vioc.control.target.parts import Part, template
+from vioc.control.target.parts import Part, listed, template
 
 if TYPE_CHECKING:
     from vioc.control.target.folder import Target

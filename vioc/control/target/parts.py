@@ -12,7 +12,7 @@ adds to the state are set by its `begin`.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -27,7 +27,6 @@ from vioc.control.feedback.measurement import Measurement
 from vioc.control.feedback.offset_free import OffsetFree
 from vioc.control.feedback.scheduled import LimitedLaw
 from vioc.control.regulators.law import StateLaw
-from vioc.control.target.c_comment import listed
 from vioc.control.target.emit import Emitted, Operations, emit, number
 from vioc.control.target.steps import SOLVED, SplitStep
 from vioc.maps.protocol import TURN, OneStepMap
@@ -342,3 +341,8 @@ def law_part(law: Any, lower: np.ndarray, upper: np.ndarray, precision: str) -> 
         operations += Operations(adds=4 * nu, tests=2 * nu)
     begin = "s->moved = 0;" if state else ""
     return Part(text + "\n" + piece("command.c"), sizes, needs, state, begin, {"law": operations})
+
+
+def listed(names: Iterable[str]) -> str:
+    """The names, separated by commas, with what C could read as more than a comment replaced by ``_``."""
+    return ", ".join(re.sub(r"[^\w.:+= -]", "_", name) for name in names)

@@ -54,7 +54,7 @@ def check_plan(law: NonlinearMPC, f: OneStepMap) -> None:
 
 def plan_part(law: NonlinearMPC, plan: Plan, bounds: Any, precision: str, cost: Any) -> Part:
     """The law's part, which begins with `plan`."""
-    f, problem, layout = law.map, law.problem, law.layout
+    f, problem, layout = law.map, law.problem, law.program.layout
     source = layout.source("target_qp", single=precision == "single", api="static")
     if source.count(END_OF_TYPES) != 1:
         raise RuntimeError(f"the program's C has no {END_OF_TYPES.strip()!r} to be divided at")

@@ -25,7 +25,6 @@ class Samples:
 
     Attributes
     ----------
-    k0 : int
     start : (nx,)
         The estimate before the first measurement.
     covariance : (ndx, ndx) or None
@@ -52,7 +51,6 @@ class Records:
         Of the map, each on its own.
     derivatives : Linearization or None
         Of the first of them.
-    samples : Samples or None
     """
 
     steps: Steps

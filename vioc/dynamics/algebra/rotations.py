@@ -117,6 +117,13 @@ def spin(a: Quaternion, b: Quaternion) -> Vector:
     return vec.scale(log_over_vector(s, vec.dot(v, v)), v)  # type: ignore[arg-type]
 
 
+def apart(a: Any, b: Any) -> Any:
+    """`logarithm` of the turn from a to b, columns of symbols (4,)."""
+    s, v = ca.dot(a, b), a[0] * b[1:] - b[0] * a[1:] - ca.cross(a[1:], b[1:])
+    size, sign = ca.sqrt(ca.dot(v, v) + 1e-300), ca.if_else(s < 0, -1.0, 1.0)
+    return 2 * ca.atan2(size, sign * s) / size * sign * v
+
+
 def check_units(s: np.ndarray, what: str, where: Sequence[str]) -> None:
     """Raise `ValueError` unless quaternions (..., n, 4) have the norm 1; `where` (n,) says whose they are."""
     norms = np.linalg.norm(s, axis=-1)

@@ -71,9 +71,9 @@ def axes() -> Any:
     return field(default="world", metadata={"kind": "axes"})
 
 
-def vector(default: Any = dataclasses.MISSING) -> Any:
-    """Three numbers, all zero allowed."""
-    return field(default=default, metadata={"kind": "vector"})
+def vector(default: Any = dataclasses.MISSING, *, minimum: float = -np.inf) -> Any:
+    """Three numbers, all zero allowed, each at least `minimum`."""
+    return field(default=default, metadata={"kind": "vector", "minimum": minimum})
 
 
 def numbers(default: Any = dataclasses.MISSING, *, least: int = 1) -> Any:
@@ -254,6 +254,8 @@ def _checked(value: Any, kind: str | None, metadata: Any, what: str) -> Any:
             )
     elif kind == "vector":
         value = as_numbers(value, 3, what)
+        if min(map(float, value)) < (minimum := metadata["minimum"]):
+            raise ModelError(f"{what}: expected numbers >= {minimum:g}, got {value}")
     elif kind == "numbers":
         value = _tuple(value, what, "numbers")
         value = as_numbers(value, max(len(value), metadata["least"]), what)

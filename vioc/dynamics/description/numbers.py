@@ -54,7 +54,6 @@ class Parameter:
 
     Parameters
     ----------
-    name : str
     value : float
         The default, used wherever no other value is given.
     factor : float

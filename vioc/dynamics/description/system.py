@@ -27,7 +27,6 @@ class Node:
 
     Attributes
     ----------
-    frame : Frame
     parent : int
         Index of the parent node, -1 for the world.
     """

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from vioc.checks import is_number
 from vioc.dynamics.formats.robot import Unsupported
 from vioc.errors import ReadError
 
@@ -211,17 +212,9 @@ def _wrong(element: Any) -> Iterator[str]:
         for attribute, text in part.attrib.items():
             count = COUNTS.get(attribute, 0)
             words = text.split()
-            if count and (len(words) != count or not all(map(_is_number, words))):
+            if count and (len(words) != count or not all(map(is_number, words))):
                 expected = "a number" if count == 1 else f"{count} numbers"
                 yield f"<{part.tag}> {attribute}={text!r}: expected {expected}"
-
-
-def _is_number(word: str) -> bool:
-    try:
-        float(word)
-    except ValueError:
-        return False
-    return True
 
 
 def _relax(element: Any, name: str, contents: Contents) -> None:

@@ -44,11 +44,9 @@ class StepConditions:
     constraints: np.ndarray
 
     def __repr__(self) -> str:
-        worst = (f"{what} {c.max():.3g} at t = {self.t[int(np.argmax(c))]:g} s" for what, c in self._items())
+        items = ("M", self.mass), ("Dh M^-1 Dh'", self.constraints)
+        worst = (f"{what} {c.max():.3g} at t = {self.t[int(np.argmax(c))]:g} s" for what, c in items)
         return f"StepConditions(worst of {len(self.t)} steps: {'; '.join(worst)})"
-
-    def _items(self) -> tuple[tuple[str, np.ndarray], ...]:
-        return ("M", self.mass), ("Dh M^-1 Dh'", self.constraints)
 
 
 def conditions(f: VariationalMap, steps: Steps, theta: np.ndarray) -> StepConditions:

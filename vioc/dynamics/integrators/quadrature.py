@@ -24,7 +24,6 @@ class Quadrature:
         Weights and points of the quadrature in [0, 1].
     A, Ab : (s, s)
         Of configurations and of momenta.
-    order : int
     """
 
     b: np.ndarray

@@ -76,7 +76,6 @@ class StageDerivatives:
 
         Parameters
         ----------
-        steps : Steps
         theta : (np,)
         jump : (N, nd + nm)
         stages : (s, N, nd + nm)

@@ -35,11 +35,7 @@ class BendingSpring(Potential):
 
     frame1: str = frame()
     frame2: str = frame()
-    stiffness: tuple[Number, Number, Number] = vector()
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _not_negative(self, "stiffness")
+    stiffness: tuple[Number, Number, Number] = vector(minimum=0.0)
 
     def energy(self, k: Any) -> ca.SX:
         R = ca.mtimes(k.pose(self.frame1)[:3, :3].T, k.pose(self.frame2)[:3, :3])
@@ -103,11 +99,7 @@ class HingeSpring(_Hinge, Potential):
     keyword: ClassVar[str] = "HINGE-SPRING"
 
     variables: tuple[str, ...] = variables()
-    stiffness: tuple[Number, Number, Number] = vector()
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _not_negative(self, "stiffness")
+    stiffness: tuple[Number, Number, Number] = vector(minimum=0.0)
 
     def energy(self, k: Any) -> ca.SX:
         return 0.5 * sum(k.number(s) * phi**2 for s, phi in zip(self.stiffness, self.strain(k), strict=True))
@@ -130,21 +122,11 @@ class HingeDamping(_Hinge, RateForce):
     keyword: ClassVar[str] = "HINGE-DAMPING"
 
     variables: tuple[str, ...] = variables()
-    coefficient: tuple[Number, Number, Number] = vector()
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _not_negative(self, "coefficient")
+    coefficient: tuple[Number, Number, Number] = vector(minimum=0.0)
 
     def by_rates(self, k: Any) -> ca.SX:
         pairs = zip(self.coefficient, map(k.slope, self.strain(k)), strict=True)
         return -sum(k.number(c) * ca.dot(slope, k.v_vector) * slope for c, slope in pairs)
-
-
-def _not_negative(term: Component, what: str) -> None:
-    numbers = getattr(term, what)
-    if any(float(s) < 0 for s in numbers):
-        raise ModelError(f"{term.label()}: {what}: expected numbers >= 0, got {numbers}")
 
 
 class Way(NamedTuple):

@@ -20,7 +20,6 @@ class JointFriction(Force):
 
     Parameters
     ----------
-    variable : str
     coulomb : number
         F_c >= 0, N or N m.
     viscous : number

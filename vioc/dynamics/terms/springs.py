@@ -25,7 +25,6 @@ class Backlash(Potential):
 
     Parameters
     ----------
-    variable1, variable2 : str
     ratio : number
         r = dq1/dq2 where there is no play.
     gap : number
@@ -105,7 +104,6 @@ class TableSpring(_Table):
 
     Parameters
     ----------
-    variable : str
     at : numbers
         Where f is known, growing; rad or m.
     forces : numbers

@@ -86,7 +86,7 @@ def plot_sweep(
         return axes
     axes.set_ylabel(label(second, known.get(second, "")))
     across, up = (np.arange(len(t) + 1) - 0.5 for t in ticks)
-    _heat(axes, across, up, cells.T, shown, norm=_logarithmic() if log else None)
+    _heat(axes, across, up, cells.T, shown, norm="log" if log else None)
     _ticks(axes.xaxis, ticks[0])
     _ticks(axes.yaxis, ticks[1])
     return axes
@@ -169,12 +169,6 @@ def _heat(axes: Any, across: np.ndarray, up: np.ndarray, cells: np.ndarray, name
     axes.patch.set(hatch="////", edgecolor="0.7", facecolor="0.95")
     mesh = axes.pcolormesh(across, up, np.ma.masked_invalid(cells), cmap="viridis", **colors)
     axes.figure.colorbar(mesh, ax=axes, label=name)
-
-
-def _logarithmic() -> Any:
-    from matplotlib.colors import LogNorm
-
-    return LogNorm()
 
 
 def _ticks(axis: Any, values: list[Any]) -> None:

@@ -27,7 +27,6 @@ class Drawing:
     Parameters
     ----------
     server : viser.ViserServer
-    scene : Scene
     path : str
         The node that it is drawn below.
     size : float

@@ -44,7 +44,6 @@ def is_empty(path: Path) -> bool:
     return not any(len(getattr(mesh, "faces", ())) for mesh in shown)
 
 
-@functools.lru_cache(maxsize=256)
 def has_materials(path: Path) -> bool:
     """Whether a mesh file has colours of its own, which STL files have not."""
     return path.suffix.lower() not in (".stl", ".off")

@@ -14,8 +14,7 @@ import casadi as ca
 import numpy as np
 
 from vioc.control.costs.cost import Cost, Family
-from vioc.control.descent.symbolic.newton_stage import OPTIONS, by_rows
-from vioc.control.descent.symbolic.riccati_step import riccati_step
+from vioc.control.descent.symbolic.newton_stage import OPTIONS, by_rows, riccati_step
 from vioc.control.descent.symbolic.stage import LARGEST, SMALL, StageEquations, operations
 from vioc.maps.protocol import OneStepMap
 
@@ -49,13 +48,7 @@ _built: WeakKeyDictionary[Family, dict[tuple, StagePrograms | None]] = WeakKeyDi
 
 
 class StagePrograms:
-    """The functions of a problem's stages, built when first used and run on the map's backend; no data.
-
-    Parameters
-    ----------
-    f : OneStepMap
-    cost : Cost
-    """
+    """The functions of a problem's stages, built when first used and run on the map's backend; no data."""
 
     def __init__(self, f: OneStepMap, cost: Cost):
         self.equations = StageEquations(f, cost)

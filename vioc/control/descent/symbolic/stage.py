@@ -32,7 +32,6 @@ class StageEquations:
     ----------
     f : OneStepMap
         With a `residual`.
-    cost : Cost
 
     Attributes
     ----------

@@ -62,10 +62,6 @@ def _bounces(item: Inequality) -> bool:
 class Bounces:
     """How the steps of a map with restitution are taken.
 
-    Parameters
-    ----------
-    f : ContactVI
-
     Raises
     ------
     ModelError
@@ -179,7 +175,7 @@ class Bounces:
 
     def _hit(self, f: ContactVI, x: np.ndarray, struck: np.ndarray) -> Struck:
         closed = self._now(f, x)[0] <= CLOSED
-        opens = self._openable(f, x, closed)
+        opens = openable(*f.slopes(x), closed)  # the others hold each other shut and do not bounce
         masks = closed & ~struck, closed, struck & opens, closed & ~opens
         others, near, hits, tight = (m.astype(float)[None] for m in masks)
         hit = self.impact.struck(x[None, : f.nq], x[None, f.nq :], others, near, hits, tight, f.theta)
@@ -192,10 +188,6 @@ class Bounces:
         raise StepError(
             f"an impact of {names} was not solved: residual {error:.2g}", 0, error, "no convergence"
         )
-
-    def _openable(self, f: ContactVI, x: np.ndarray, closed: np.ndarray) -> np.ndarray:
-        """Which closed contacts an impact can open; the others hold each other shut and do not bounce."""
-        return openable(*f.slopes(x), closed)
 
     def _held(self, f: ContactVI, X: np.ndarray, U: np.ndarray, t: float, h: float) -> np.ndarray:
         """Contacts at rest where steps of h from t on start: momenta hold half of what the ground undoes."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -108,10 +108,6 @@ class Layout:
     polish: bool = True
     whole: Callable = lambda multipliers: multipliers
 
-    def with_whole(self, whole: Callable) -> Layout:
-        """Of other multipliers."""
-        return replace(self, whole=whole)
-
 
 class Kernels:
     """Functions as compiled code, which may become more.
@@ -150,10 +146,8 @@ class Core:
 
     Parameters
     ----------
-    tapes : sequence of Tape
     variables : Variables
         Of their cones.
-    layout : Layout
     title : str
         What it is, for the cache's listing.
     kernels : Kernels, optional
@@ -263,7 +257,6 @@ class CoreProgram(Rollouts):
 
     Parameters
     ----------
-    core : Core
     floor, tolerance : float
         The map's barrier and tolerance.
     """

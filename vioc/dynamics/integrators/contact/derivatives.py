@@ -36,12 +36,7 @@ POLISH = 2  # Newton steps: V is a difference of places, whose rounding contacts
 
 
 class ContactDerivatives:
-    """Linearization and contracted second derivatives of a map's steps.
-
-    Parameters
-    ----------
-    f : ContactVI
-    """
+    """Linearization and contracted second derivatives of a map's steps."""
 
     def __init__(self, f: ContactVI):
         self._f = f

@@ -61,10 +61,6 @@ class _Stack:
 class Features:
     """Places of some pairs at poses.
 
-    Parameters
-    ----------
-    pairs : sequence of Pair
-
     Attributes
     ----------
     sizes, smaller : (pairs,)

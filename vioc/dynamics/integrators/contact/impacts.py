@@ -225,16 +225,11 @@ def mechanics(f: ContactVI, q: Any, theta: Any) -> tuple[Any, list[Any], Any]:
     return M, J, f.constraint(q, theta)[1][:, :nd]
 
 
-def gap_and_slip(J: Any, V: Any, offset: Any) -> Any:
-    return ca.vertcat(J[0, :] @ V + offset, J[1:, :] @ V)
-
-
 class Impact:
     """The impacts of a map with restitution.
 
     Parameters
     ----------
-    f : ContactVI
     restitution : SX (n,)
         Coefficients of all its touches, in its parameters.
     """
@@ -393,7 +388,8 @@ class Impact:
         for V, lam, p, (before, offset, preload) in zip(Vs, lams, ps, stages, strict=True):
             left, laws, place, total = before - M @ V - Dh.T @ lam, [], 0, []
             for i, (touch, j, m) in enumerate(zip(touches, J, mu, strict=True)):
-                own, w = part(p, place, place + len(touch.multipliers)), gap_and_slip(j, V, offset[i])
+                own = part(p, place, place + len(touch.multipliers))
+                w = ca.vertcat(j[0, :] @ V + offset[i], j[1:, :] @ V)
                 place += len(touch.multipliers)
                 loaded = ca.vertcat(own[0] + preload[i], part(own, 1))
                 left = left + j.T @ loaded[: j.shape[0]]

@@ -35,7 +35,6 @@ class HoldingLagrangian(Lagrangian):
 
     Parameters
     ----------
-    system : System
     held : sequence of str
         Contacts and limits that hold.
     sliding : sequence of str

@@ -42,12 +42,7 @@ class Rollouts(Program):
 
 
 class StepByStep(Rollouts):
-    """Rollouts of a map that take a step, or a few, at a time.
-
-    Parameters
-    ----------
-    f : KernelMap
-    """
+    """Rollouts of a map that take a step, or a few, at a time."""
 
     _f: Any
 

@@ -37,7 +37,6 @@ class Balance(NamedTuple):
 
     Attributes
     ----------
-    parts : ChordParts
     q1 : (nq,)
     rates : (nq,)
         Mean rates over the step.

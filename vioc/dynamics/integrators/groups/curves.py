@@ -25,12 +25,7 @@ ONE = (1.0, 0.0, 0.0, 0.0)
 
 
 class Curves:
-    """Functions of one rotation, the same for every mechanism; columns are points.
-
-    Parameters
-    ----------
-    rule : Quadrature
-    """
+    """Functions of one rotation, the same for every mechanism; columns are points."""
 
     def __init__(self, rule: Quadrature):
         self.rule = rule

@@ -61,15 +61,8 @@ class Space:
         return np.concatenate([r + dx[..., : self.nr], turned, p + dx[..., self.nd :]], axis=-1)
 
     def difference_expression(self, x0: Any, x1: Any) -> Any:
-        rows = [x1[: self.nr] - x0[: self.nr]]
-        for i in range(self.nr, self.nq, 4):
-            a, b = x0[i : i + 4], x1[i : i + 4]
-            s = ca.dot(a, b)
-            v = a[0] * b[1:] - b[0] * a[1:] - ca.cross(a[1:], b[1:])
-            size = ca.sqrt(ca.dot(v, v) + 1e-300)
-            sign = ca.if_else(s < 0, -1.0, 1.0)
-            rows.append(2 * ca.atan2(size, sign * s) / size * sign * v)
-        return ca.vertcat(*rows, x1[self.nq :] - x0[self.nq :])
+        turns = (rot.apart(x0[i : i + 4], x1[i : i + 4]) for i in range(self.nr, self.nq, 4))
+        return ca.vertcat(x1[: self.nr] - x0[: self.nr], *turns, x1[self.nq :] - x0[self.nq :])
 
     def retract_expression(self, x: Any, dx: Any) -> Any:
         """Exact to second order in dx, as derivatives at zero need it."""

@@ -41,7 +41,6 @@ class Bodies:
 
     Parameters
     ----------
-    system : System
     number : callable
         Turns a description's number into a float or a symbol.
 

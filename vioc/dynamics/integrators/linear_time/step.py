@@ -35,12 +35,7 @@ SHORT = 50  # variables up to which common terms are sought: a tenth of a step's
 
 
 class StepGraphs:
-    """Expressions and functions of a map's step.
-
-    Parameters
-    ----------
-    f : LinearTimeVI
-    """
+    """Expressions and functions of a map's step."""
 
     def __init__(self, f: LinearTimeVI):
         self.f = f

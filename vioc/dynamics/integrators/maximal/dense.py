@@ -24,8 +24,6 @@ class BodyEnd(End):
 
     Parameters
     ----------
-    graph : StepGraph
-    nu : int
     arrival : bool
         Of the velocities at the end instead of the twists that leave the start.
     """
@@ -75,8 +73,6 @@ class DenseStep(ContactStep):
 
     Parameters
     ----------
-    graph : StepGraph
-    nu : int
     whole : callable
         A step's multipliers of those of its two ends.
     """

@@ -88,7 +88,6 @@ class Assembly:
 
     Parameters
     ----------
-    graph : StepGraph
     u, t, dt, theta
         t in the middle of the step.
     places : column

@@ -293,10 +293,8 @@ class Group:
 
     Attributes
     ----------
-    bodies : tuple of int
     names : tuple of str
         Of its rows.
-    rows : Rows
     joint : bool
         Whether it is a joint of the tree.
     """

@@ -23,7 +23,6 @@ class Body:
 
     Attributes
     ----------
-    name : str
     root : int
         The node whose axes are the body's.
     mass, com, inertia
@@ -74,7 +73,6 @@ class Model:
 
     Parameters
     ----------
-    system : System
     theta : casadi.SX (np,)
         Symbols of the declared parameters.
 

@@ -6,9 +6,9 @@ What is far costs nothing: bodies that may all meet have thousands of places, of
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -36,7 +36,6 @@ class Selection:
     ----------
     active : (m,)
         Indices of the touches.
-    core : Core
     models : list
         Structures of both ends, with their images.
     columns : (k,)
@@ -50,13 +49,7 @@ class Selection:
 
 
 class NearProgram(StepByStep):
-    """A map's rollouts by the compiled core, of the touches that are near.
-
-    Parameters
-    ----------
-    f : MaximalVI
-    layout : Layout
-    """
+    """A map's rollouts by the compiled core, of the touches that are near."""
 
     def __init__(self, f: MaximalVI, layout: Layout):
         super().__init__(f)
@@ -99,15 +92,15 @@ class NearProgram(StepByStep):
         f, graph = self._f, self._f.graph.selected(active)
         departure = BodyTape(graph, f.nu, functions=self._functions)
         tapes = departure, BodyTape(graph, f.nu, departure)
-        slips = np.concatenate([np.zeros(len(graph.names), bool), *(_slips(t) for t in graph.touches)])
+        own = [name.endswith(".slip") for t in graph.touches for name in t.multipliers]
+        slips = np.concatenate([np.zeros(len(graph.names), bool), np.array(own, bool)])
         columns = [np.arange(len(graph.names)), *(np.arange(*self._starts[i : i + 2]) for i in active)]
 
         def whole(leaving: np.ndarray, arriving: np.ndarray) -> np.ndarray:
             return np.where(slips, 0.0, leaving) + arriving
 
         variables = Variables([t.cone for t in graph.touches])
-        layout = self._layout.with_whole(whole)
-        core = Core(tapes, variables, layout, "", self._kernels)
+        core = Core(tapes, variables, replace(self._layout, whole=whole), "", self._kernels)
         found = Selection(active, core, core.models(f.theta, f.barrier), np.concatenate(columns).astype(int))
         self._selections[key] = found
         if len(self._selections) > KEPT_SETS:
@@ -166,7 +159,3 @@ class NearProgram(StepByStep):
             models=new.models,
         )
         return states, multipliers, errors
-
-
-def _slips(touch: Any) -> list[bool]:
-    return [name.endswith(".slip") for name in touch.multipliers]

@@ -25,12 +25,7 @@ TOUCHES = ("gap", "force", "friction", "slip", "grip")
 
 
 class Quantities:
-    """What a map's `quantity` knows beside states, inputs, multipliers and parameters.
-
-    Parameters
-    ----------
-    f : MaximalVI
-    """
+    """What a map's `quantity` knows beside states, inputs, multipliers and parameters."""
 
     def __init__(self, f: MaximalVI):
         self.f, self.terms = f, f.graph.terms

@@ -83,11 +83,7 @@ def difference_expression(n: int, x0: ca.MX, x1: ca.MX) -> ca.MX:
     rows = []
     for i in range(n):
         a, b = x0[STATE * i : STATE * i + STATE], x1[STATE * i : STATE * i + STATE]
-        s = ca.dot(a[3:], b[3:])
-        v = a[3] * b[4:] - b[3] * a[4:] - ca.cross(a[4:], b[4:])
-        size = ca.sqrt(ca.dot(v, v) + 1e-300)
-        sign = ca.if_else(s < 0, -1.0, 1.0)
-        rows += [b[:3] - a[:3], 2 * ca.atan2(size, sign * s) / size * sign * v]
+        rows += [b[:3] - a[:3], rot.apart(a[3:], b[3:])]
     return ca.vertcat(*rows, x1[STATE * n :] - x0[STATE * n :])
 
 

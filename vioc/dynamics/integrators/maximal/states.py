@@ -27,12 +27,7 @@ START = ("legendre", "given")
 
 
 class States:
-    """Conversions of states of a map.
-
-    Parameters
-    ----------
-    f : MaximalVI
-    """
+    """Conversions of states of a map."""
 
     def __init__(self, f: MaximalVI):
         self.f = f

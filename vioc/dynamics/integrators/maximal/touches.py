@@ -41,8 +41,6 @@ class Touch(AnyTouch):
 
     Attributes
     ----------
-    bodies : tuple of int
-    geometry : Geometry
     data : tuple
         Numbers, or SX of the parameters.
     place : int or None
