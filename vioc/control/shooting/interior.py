@@ -28,7 +28,7 @@ SHIFT = 1e-4, 8.0, 1e12  # of Gauss-Newton's Hessian, of the cost's unit, for a 
 CURVED = 1e-4, 4.0, 1e6  # shift of the exact Hessian, in units of the scaled cost: least, factor, most
 SLOW = 3, 0.5, 1e-10  # whole shifted steps in a row behind which a least shift is less; their error; lowest
 FALLING = 0.25  # share of the merit by which steps lower it while Gauss-Newton's are the better ones
-SHORT = 0.5  # of the whole step: the length below which inputs are damped more, from which on less
+SHORT = 5  # trials behind which inputs are damped more, as where a trial had no steps; less after one or two
 CRAWLS = 8  # short steps in a row from which no search has been seen to recover
 DAMPING = 1.0, 10.0, 1e8  # of inputs, over their mean weight: first, factor, most
 RELAPSES, GENTLE = 3, 0.05  # needs of damping right behind its end, from which on it ends below this
@@ -160,20 +160,22 @@ class Interior:
         if length == 1 and self._below_rounding(d.slope, worth.merit):
             return Status.ACCEPTABLE
         self._less_shift(length == 1 and trials == 1)
-        self.crawled = self.crawled + 1 if length < SHORT else 0
+        if self.search.cut:
+            trials = max(trials, SHORT + 1)
+        self.crawled = self.crawled + 1 if trials > SHORT else 0
         if self.crawled >= CRAWLS:
             self.note = "it crawls, as where longer steps of the search lead to where the map has none"
             return Status.NO_PROGRESS
-        self._damp(length)
+        self._damp(trials)
         return None
 
-    def _damp(self, length: float) -> None:
-        """Damp inputs more behind a short step, less behind another."""
+    def _damp(self, trials: int) -> None:
+        """More damping of inputs behind a step of many trials, less behind one of few."""
         first, factor, most = DAMPING
-        if length < SHORT:
+        if trials > SHORT:
             self.relapses += self.eased
             self.damping, self.eased = min(max(first, factor * self.damping), most), False
-        else:
+        elif trials <= 2:
             last = GENTLE if self.relapses >= RELAPSES else first
             self.eased = 0 < self.damping <= last
             self.damping = self.damping / factor if self.damping > last else 0.0

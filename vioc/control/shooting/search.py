@@ -33,6 +33,7 @@ class LineSearch:
         self.stages, self.level, self.newton = level.stages, level, newton
         self._filter: list[tuple[float, float]] = []
         self._strayed = 0  # iterations in a row whose step was no trajectory
+        self.cut = False  # whether a trial of the last step had no steps
 
     def forget(self) -> None:
         """What the filter has of another level."""
@@ -49,6 +50,7 @@ class LineSearch:
         size = float(np.abs(d.dx).max())
         follow = self._strayed < AGAIN or not self._strayed % AGAIN
         gaps = it.point.open
+        self.cut = False
         free = not (gaps or len(it.y))  # a trajectory without limits: rollouts alone, where there are any
         for trial in range(TRIALS):
             X, U = self.stages.moved(it.point, d.dx, d.du, length)
@@ -69,7 +71,8 @@ class LineSearch:
                     better = self._corrected(it, b, d, length, point, s, of_trial.merit, enough, lin)
                     if better is not None:
                         return better, length, trial + 2
-            length /= 2 if point is not None else 4  # where the map has no steps half as far mostly has none
+            self.cut |= point is None
+            length /= 4 if point is None else 2  # where the map has no steps half as far mostly has none
         return None, 0.0, TRIALS
 
     def _judged(self, it: Iterate, point: Point | None, s: np.ndarray) -> tuple[np.ndarray, Worth]:
