@@ -10,9 +10,9 @@ import numpy as np
 
 from vioc.checks import as_count, check_array
 from vioc.compile.compiler import find_compiler
-from vioc.control.linear.manifold import tangent_bases, tangent_basis
 from vioc.control.problem.limits import input_bounds, named_bounds
 from vioc.control.problem.status import Status
+from vioc.control.receding.reference import reference
 from vioc.control.receding.stage_qp import Answer, Data, Layout, StageQP, row_values
 from vioc.control.regulators.law import Law
 from vioc.control.regulators.lqr import Regulator, SteadyRegulator
@@ -281,110 +281,3 @@ class LinearMPC(Law):
 
     def __repr__(self) -> str:
         return f"LinearMPC({self.horizon} steps ahead by {self.solver}; {self.regulator!r})"
-
-
-class Takeover(NamedTuple):
-    """Where a held end takes over, at the last sample of a trajectory.
-
-    Attributes
-    ----------
-    sample : int
-        N, counted from the reference's first.
-    offset : (ndx,)
-        Error there from the state that is held, less that from the trajectory's last state.
-    Qf, P : (ndx, ndx)
-        Cost to go of the trajectory's last error, and of that from what is held.
-    """
-
-    sample: int
-    offset: np.ndarray
-    Qf: np.ndarray
-    P: np.ndarray
-
-
-class Reference(NamedTuple):
-    """The reference of a regulator and its linearization by sample, the states one row longer.
-
-    Attributes
-    ----------
-    A, B : (M, ndx, ndx), (M, ndx, nu)
-    X, U : (M+1, nx), (M, nu)
-    P : (M+1, ndx, ndx)
-        Cost to go.
-    Q, S : (M, ndx, ndx), (M, ndx, nu)
-        Weights; on the manifold, where the regulator is, of what moves there.
-    onto : (M, ndx, ndx)
-        Projection of errors onto what the regulator feeds back.
-    k0 : int
-        Sample of the first row.
-    after : str
-        Whether it "ends", the last row of each "holds" for good, or all "repeats".
-    takeover : Takeover or None
-        Of a trajectory whose end is held.
-    """
-
-    A: np.ndarray
-    B: np.ndarray
-    X: np.ndarray
-    U: np.ndarray
-    P: np.ndarray
-    Q: np.ndarray
-    S: np.ndarray
-    onto: np.ndarray
-    k0: int
-    after: str
-    takeover: Takeover | None = None
-
-    def window(self, k: int, horizon: int) -> tuple[np.ndarray, np.ndarray]:
-        """Rows of the samples k .. k + n, and of the n steps between; n < horizon near an end.
-
-        Raises ValueError outside of the reference.
-        """
-        i, last = k - self.k0, len(self.U)
-        if i < 0 or (i >= last and self.after == "ends"):
-            raise ValueError(f"the reference has samples {self.k0} .. {self.k0 + last - 1}, asked at {k}")
-        samples = i + np.arange(horizon + 1)
-        if self.after == "repeats":
-            return samples % last, samples[:-1] % last
-        samples = np.minimum(samples, last) if self.after == "holds" else samples[samples <= last]
-        return samples, np.minimum(samples[:-1], last - 1)
-
-
-def reference(regulator: Regulator | SteadyRegulator, S: np.ndarray | None = None) -> Reference:
-    """What a regulator was designed about; an equilibrium is held for good. ValueError for unequal steps.
-
-    `S` is taken in place of the regulator's cross weight.
-    """
-    f = regulator.map
-    if isinstance(regulator, SteadyRegulator):
-        A, B = f.linearize(regulator.x, regulator.u)
-        X, P = np.tile(regulator.x, (2, 1)), np.tile(regulator.P, (2, 1, 1))
-        T = tangent_basis(f, regulator.x, idle=True) if regulator.on_manifold else np.eye(f.ndx)
-        onto = (T @ T.T)[None]
-        weights = _weights(regulator, S, onto)
-        return Reference(A[None], B[None], X, regulator.u[None], P, *weights, onto, 0, "holds")
-    run, end, n = regulator.reference, regulator.end, len(regulator.reference)
-    after = regulator.as_law().after
-    A, B = f.linearize_trajectory(run)
-    T = tangent_bases(f, run, idle=True)[:-1] if regulator.on_manifold else np.tile(np.eye(f.ndx), (n, 1, 1))
-    onto = T @ np.swapaxes(T, 1, 2)
-    Q, S_run = _weights(regulator, S, onto)
-    X, U, P = run.x, run.u, regulator.P
-    if end is None:
-        return Reference(A, B, X, U, P, Q, S_run, onto, run.k0, after)
-    held = reference(end, S)
-    own, its = (A, B, U, Q, S_run, onto), (held.A, held.B, held.U, held.Q, held.S, held.onto)
-    A, B, U, Q, S_run, onto = map(np.concatenate, zip(own, its, strict=True))
-    X, P = np.concatenate([X[:-1], held.X]), np.concatenate([P[:-1], held.P])
-    takeover = Takeover(n, f.difference(end.x, run.x[-1]), regulator.P[-1], end.P)
-    return Reference(A, B, X, U, P, Q, S_run, onto, run.k0, after, takeover)
-
-
-def _weights(
-    regulator: Regulator | SteadyRegulator, S: np.ndarray | None, onto: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Q (M, ndx, ndx) and S (M, ndx, nu) of the steps, of what projections `onto` leave."""
-    f, Q = regulator.map, regulator.Q
-    S = regulator.S if S is None else S
-    Q = onto @ (Q if Q.ndim == 2 else Q[: len(onto)]) @ onto
-    return Q, np.zeros((len(onto), f.ndx, f.nu)) if S is None else onto @ S

@@ -12,19 +12,17 @@ With constraints f has their impulses, h(Q_i) = 0, and p_k+1 a velocity along th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, ClassVar
 
 import casadi as ca
 import numpy as np
 
-from vioc.compile.lanes import laned, prelude
-from vioc.compile.native import signature
 from vioc.compile.programs import Program
 from vioc.dynamics.algebra import vectors as vec
 from vioc.dynamics.algebra.vectors import part
 from vioc.dynamics.description.system import System
 from vioc.dynamics.integrators.chord import CONTRACTION, CONTRACTION_OF_MASS
+from vioc.dynamics.integrators.galerkin_core import source
 from vioc.dynamics.integrators.galerkin_derivatives import GalerkinDerivatives, GalerkinEquations
 from vioc.dynamics.integrators.iteration import GROUPS, STALLED, by_newton, repeated
 from vioc.dynamics.integrators.mechanical import MechanicalMap
@@ -41,10 +39,6 @@ from vioc.maps.kernel import shared
 CONVERGED = 2e-3
 ROUNDING = 2e-14
 MOST = 8  # stages
-# Corrections that are not accelerated: differences of the first ones tell of what is not linear.
-FIRST = 2
-# Fused products and sums: another iteration than the virtual machine's anyway, and a tenth of the time.
-FUSED = '#pragma GCC optimize("fp-contract=fast")'
 
 
 class GalerkinVI(MechanicalMap):
@@ -306,73 +300,3 @@ class GalerkinVI(MechanicalMap):
 
     def second(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
         return self._derivatives.second(steps, self.theta, Z, zeta)
-
-
-def source(
-    f: GalerkinVI,
-    feedback: bool,
-    motion: ca.Function,
-    stage: ca.Function,
-    factors: ca.Function,
-    solve: ca.Function,
-    **numbers: float,
-) -> str | None:
-    """C of the kernel; None where a force or potential holds an operation that has no form in vectors.
-
-    Parameters
-    ----------
-    feedback : bool
-        Whether its arguments are those of `KernelMap._with_feedback`.
-    motion, stage, factors, solve : casadi.Function
-        (x, u, t, dt, parameters) -> velocities and accelerations at the step's start;
-        (q, v, forces, t, parameters, none) -> L_v, f; (q, parameters) -> those of M;
-        (factors, b, none) -> M^-1 b.
-    **numbers
-        CONVERGED, STALLED, MOST, CONTRACTION, FAR, SPACING.
-    """
-    s, nd, rule = f.stages, f.nd, f.rule
-    lanes = 1 << max(1, (s - 1).bit_length())
-    functions: list[str] = []
-    args = motion.sx_in()
-    motion = ca.Function("motion", args, motion(*args)[:2])
-    for name, function in (("motion", motion), ("stage", stage), ("factors", factors), ("solve", solve)):
-        text = laned(function, name)
-        if text is None:
-            return None
-        functions.append(text)
-    width = factors.numel_out(0)
-
-    def column(values: np.ndarray) -> str:
-        padded = [*values, *[0.0] * (lanes - s)]
-        return "{" + ", ".join(repr(float(v)) for v in padded) + "}"
-
-    def table(name: str, matrix: np.ndarray) -> str:
-        return f"static const lanes {name}[] = {{{', '.join(column(c) for c in matrix.T)}}};"
-
-    nf, parameters = len(f.system.inputs), len(f.parameters)
-    sizes = dict(ND=nd, NQ=f.nq, NX=f.nx, NF=nf, NP=parameters, S=s, NW=width, FIRST=FIRST)
-    sizes |= dict(NU=f.nu)
-    vectors = (
-        f.nx + f.nu + 2 + 2 * nd + 2 * f.nq + nf + parameters + 2 + width + (6 + 2 * numbers["MOST"]) * nd
-    )
-    ones, given = np.ones(s), [f.nu, f.nx, f.nu * f.nx] if feedback else [f.nu]
-    wrapped, turning = (", ".join(str(int(w)) for w in each) for each in (f.wrapped, f.turning))
-    return "\n".join(
-        [
-            FUSED,
-            prelude(lanes),
-            signature(
-                [f.nx, *given, 1, 1, parameters], [f.nx, 0, 1, *[f.nu] * feedback], (vectors + 1) * lanes
-            ),
-            *(f"#define {name} {value}" for name, value in {**sizes, **numbers}.items()),
-            *(table(n, m) for n, m in (("A", rule.A), ("AB", rule.Ab))),
-            *(
-                f"static const lanes {n} = {column(v)};"
-                for n, v in (("B", rule.b), ("C", rule.c), ("PRESENT", ones))
-            ),
-            *functions,
-            f"#define FEEDBACK {int(feedback)}",
-            f"static const int WRAP[] = {{{wrapped}}}, TURNING[] = {{{turning}}};",
-            Path(__file__).with_name("galerkin.c").read_text("utf-8"),
-        ]
-    )

@@ -14,7 +14,8 @@ import casadi as ca
 import numpy as np
 
 from vioc.control.costs.cost import Cost, Family
-from vioc.control.descent.symbolic.newton_stage import OPTIONS, by_rows, riccati_step
+from vioc.control.descent.symbolic.newton_stage import OPTIONS, by_rows
+from vioc.control.descent.symbolic.riccati_step import riccati_step
 from vioc.control.descent.symbolic.stage import LARGEST, SMALL, StageEquations, operations
 from vioc.maps.protocol import OneStepMap
 
