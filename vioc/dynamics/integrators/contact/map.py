@@ -322,7 +322,7 @@ class ContactVI(SmoothedMap, TouchingMap):
         return relaxed(self)
 
     @shared
-    def _derivatives(self) -> ContactDerivatives:  # type: ignore[override]
+    def _derivatives(self) -> ContactDerivatives:
         return ContactDerivatives(self)
 
     def first(self, steps: Steps) -> Linearization:
