@@ -17,8 +17,10 @@ import casadi as ca
 from vioc.dynamics.algebra.vectors import part
 from vioc.dynamics.description.system import System
 from vioc.dynamics.integrators.chord import ChordMap, ChordParts
+from vioc.dynamics.integrators.step_derivatives import StepDerivatives
 from vioc.dynamics.lagrangian import OPTIONS
 from vioc.errors import ModelError
+from vioc.maps.derivatives import Linearization, SecondOrder, Steps
 from vioc.maps.kernel import shared
 
 
@@ -137,6 +139,16 @@ class DiscreteLagrangianVI(ChordMap):
 
     def slope(self, q0: Any, q1: Any, u: Any, t: Any, dt: Any, theta: Any) -> ca.SX:
         return self._slots(q0, q1, u, t, dt, theta)[2]
+
+    @shared
+    def _derivatives(self) -> StepDerivatives:
+        return StepDerivatives(self)
+
+    def first(self, steps: Steps) -> Linearization:
+        return self._derivatives.first(steps, self.theta).linearization
+
+    def second(self, steps: Steps, Z: Any, zeta: Any) -> SecondOrder:
+        return self._derivatives.second(self._derivatives.first(steps, self.theta), Z, zeta)
 
 
 def _named(function: Callable) -> str:

@@ -22,11 +22,10 @@ from vioc.dynamics.integrators.conditions import StepConditions, conditions
 from vioc.dynamics.integrators.following import equations, inverse_dynamics
 from vioc.dynamics.integrators.mechanical import MechanicalMap
 from vioc.dynamics.integrators.newton import PASSING, Solution, solve_step
-from vioc.dynamics.integrators.step_derivatives import StepDerivatives
 from vioc.dynamics.integrators.step_equations import BlockEvaluator, StepEquations
 from vioc.dynamics.kinematics import as_configuration
 from vioc.dynamics.lagrangian import OPTIONS
-from vioc.maps.derivatives import Linearization, SecondOrder, Steps
+from vioc.maps.derivatives import Steps
 from vioc.maps.given import trajectory_of
 from vioc.maps.kernel import shared
 from vioc.maps.trajectory import Trajectory
@@ -119,18 +118,6 @@ class VariationalMap(MechanicalMap):
             part(x1, nq + nd) - (rho - part(q0, nd)) / dt,
         )
         return ca.Function("residual", [x, u, x1, lam, t, dt, theta], [rows], OPTIONS)
-
-    # -- derivatives --------------------------------------------------------------------------------
-
-    @shared
-    def _derivatives(self) -> StepDerivatives:
-        return StepDerivatives(self)
-
-    def first(self, steps: Steps) -> Linearization:
-        return self._derivatives.first(steps, self.theta).linearization
-
-    def second(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
-        return self._derivatives.second(self._derivatives.first(steps, self.theta), Z, zeta)
 
     # -- starts -------------------------------------------------------------------------------------
 

@@ -22,10 +22,12 @@ from vioc.compile.programs import Program
 from vioc.dynamics.description.system import System
 from vioc.dynamics.integrators.linear_time.core import GUESSES, SOLVERS, CoreProgram, available
 from vioc.dynamics.integrators.linear_time.step import StepGraphs
+from vioc.dynamics.integrators.step_derivatives import StepDerivatives
 from vioc.dynamics.integrators.variational import StepParts, VariationalMap
 from vioc.dynamics.lagrangian import OPTIONS
 from vioc.dynamics.terms.rotors import refuse_rotors
 from vioc.errors import ModelError
+from vioc.maps.derivatives import Linearization, SecondOrder, Steps
 from vioc.maps.kernel import shared
 
 STARTS = ("legendre", "authors")
@@ -174,3 +176,15 @@ class LinearTimeVI(VariationalMap):
         weight = self.graphs.weight(g.q_vector, g.parameters)
         args = [g.q_vector, g.v_vector, g.parameters, h]
         return Evaluator(ca.Function("authors", args, [momentum + h / 2 * weight], OPTIONS))
+
+    # -- derivatives ------------------------------------------------------------------------------------
+
+    @shared
+    def _derivatives(self) -> StepDerivatives:
+        return StepDerivatives(self)
+
+    def first(self, steps: Steps) -> Linearization:
+        return self._derivatives.first(steps, self.theta).linearization
+
+    def second(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
+        return self._derivatives.second(self._derivatives.first(steps, self.theta), Z, zeta)
