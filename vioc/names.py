@@ -23,6 +23,7 @@ def meaning(name: str, known: Sequence[str], what: str = "", *, prefix: str = ""
 
     Parameters
     ----------
+    name : str
     known : sequence of str
         Full names of all that may be meant, without `prefix`.
     what : str

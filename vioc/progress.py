@@ -38,6 +38,7 @@ class Progress:
 
     Parameters
     ----------
+    title : str
     total : int, optional
         Pieces of work in all; without it no time left is known, and only what was done is told.
     done : int

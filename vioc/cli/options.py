@@ -58,7 +58,12 @@ Run = Callable[[argparse.Namespace], "int | None"]
 
 
 class Commands:
-    """The commands of a parser, to which more are added."""
+    """The commands of a parser, to which more are added.
+
+    Parameters
+    ----------
+    parser : Parser
+    """
 
     def __init__(self, parser: Parser):
         self._owner, self._made = parser, parser.add_subparsers(title="commands", metavar="COMMAND")
@@ -71,6 +76,7 @@ class Commands:
 
         Parameters
         ----------
+        name : str
         run : callable
             Takes the parsed arguments; returns the exit code, None for 0.
         help : str

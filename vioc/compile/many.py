@@ -115,6 +115,7 @@ class ManyProgram:
             (np,) or (m, np).
         at : (m,)
             Written: the steps that they come to.
+        end : int
         tolerance : float
             Largest error of a step that is solved.
         X, multipliers : (M, N + 1, nx), (M, N, nm)

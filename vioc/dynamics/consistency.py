@@ -36,6 +36,7 @@ class ConstraintReport:
         Constraints that follow from the others at q; a step cannot tell their multipliers apart.
     degrees_of_freedom : int
         Dynamic variables minus rank.
+    iterations : int
     names : tuple of str
         Names of the variables in q.
     """

@@ -20,8 +20,10 @@ def not_finite(
 
     Parameters
     ----------
+    lagrangian : Lagrangian
     q, v : (nq,)
     u : (number of the forces' inputs,)
+    t : float
     parameters : (number of parameters,)
 
     Returns

@@ -41,6 +41,7 @@ class Found:
         Whether it is within the tolerance.
     attempts : (N,) or int
         How many guesses it took.
+    names : tuple of str
     """
 
     q: np.ndarray
@@ -68,6 +69,7 @@ class InverseKinematics:
     h : casadi.SX
         Constraints (m,) that a configuration fulfils, in the symbols of `graph`.
     frames : sequence of (name, whether its rotation counts)
+    backend : Backend
     """
 
     def __init__(self, graph: Any, h: ca.SX, frames: Sequence[tuple[str, bool]], backend: Backend):

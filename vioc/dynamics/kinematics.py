@@ -30,6 +30,7 @@ class TermGraph(ABC):
 
     Attributes
     ----------
+    system : System
     q_vector, v_vector, u_vector, parameters : casadi.SX
         What terms depend on: coordinates, rates, inputs (nu,), declared parameters (np,).
     t : casadi.SX

@@ -23,6 +23,7 @@ class ReferenceSolution:
 
     Attributes
     ----------
+    system : System
     t : (N,)
     q, v : (N, nq)
     evaluations : int

@@ -35,6 +35,7 @@ class Regressor:
 
     Parameters
     ----------
+    lagrangian : Lagrangian
     linear : sequence of str
         Parameters of forces and potentials in which they are linear: friction, stiffness, gains.
     **parameters : float

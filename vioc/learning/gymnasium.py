@@ -36,6 +36,7 @@ class Environment(gymnasium.Env):
 
     Parameters
     ----------
+    f : OneStepMap
     cost : Cost
         On `f`.
     start : (nx,)

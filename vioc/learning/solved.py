@@ -155,6 +155,7 @@ def solve(f: OneStepMap, x: Any, u: Any, theta: Any, k: Any, timeless: bool) -> 
 
     Parameters
     ----------
+    f : OneStepMap
     x, u, theta : (N, nx), (N, nu), (N, np)
     k : (N,) int
         Matters to maps that know the time.

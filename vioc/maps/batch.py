@@ -50,6 +50,7 @@ class Runs:
     ----------
     X, U, multipliers : (M, N+1, nx), (M, N, nu), (M, N, nm)
         X begins with the starts; the rest of it and the multipliers are written.
+    k0 : int
     lengths : (N,)
         Of the steps, s.
     parameters : dict of str to (M,)

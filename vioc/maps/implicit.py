@@ -25,6 +25,7 @@ class Equations:
 
     Attributes
     ----------
+    x, parameters, w : SX
     G : SX (n,)
     solve : callable
         K^-1 B for B (n, m), in the same symbols.

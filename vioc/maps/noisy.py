@@ -31,6 +31,7 @@ class NoisyMap(MapAround):
     known : tuple of arrays, optional
         U (N, nu), G (N, nu, m), S (N, nx, m), and which steps are taken (N,) bool, of the steps 0 .. N-1 of
         this map; step k0 of the inner map is the first one that is taken. Default one quiet step.
+    k0 : int
     before : float, optional
         Length of the inner map's steps before k0, s: its own, also where the steps behind are others.
 

@@ -33,6 +33,7 @@ class Case:
 
     Attributes
     ----------
+    f : OneStepMap
     x, u : (nx,), (nu,)
     solved : float
         How far two solutions of a step may be apart, relative to 1 + |x|.

@@ -32,6 +32,7 @@ class Slack(NamedTuple):
 
     Attributes
     ----------
+    string : str
     start, end : float
         Times of the first step's start and of the last step's end, s.
     tension : float

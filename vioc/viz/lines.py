@@ -36,6 +36,7 @@ class Line:
     ----------
     kind : str
         A key of `vioc.viz.looks.COLORS`.
+    name : str
     points : (T, k, 3)
         In the world, m.
     group : int or None

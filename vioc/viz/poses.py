@@ -24,6 +24,7 @@ class Places:
 
     Attributes
     ----------
+    system : System
     positions, rotations : (T, nodes, 3), (T, nodes, 3, 3)
         Of all frames, in the order of ``system.nodes``.
     """
@@ -81,6 +82,7 @@ def frame_poses(
 
     Parameters
     ----------
+    system : System
     Q : (T, nq)
         Configurations, in the order of ``system.variables``.
     parameters : dict of str to float, optional

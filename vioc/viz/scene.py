@@ -31,6 +31,7 @@ class Body:
     ----------
     node : int
         Index of the frame that carries it.
+    name : str
     mass : float
         kg, >= 0.
     center : (3,)
@@ -62,6 +63,9 @@ class Scene(Places):
         See `Places`.
     t : (T,)
         s.
+    lines : tuple of Line
+    bodies : tuple of Body
+    solids : tuple of Solid
     dressed : bool
         Whether solids show the links.
     """
@@ -149,6 +153,10 @@ def scene_of(
         Shapes that its links are drawn with.
     meshes : path or paths, optional
         Folders in which their meshes are looked up.
+
+    Returns
+    -------
+    Scene
 
     Raises
     ------

@@ -147,6 +147,7 @@ def visual_solids(system: System, visuals: Visuals, meshes: Any = None) -> list[
 
     Parameters
     ----------
+    system : System
     visuals : path of a URDF file, Robot, or sequence of Shape
     meshes : path or paths, optional
         Folders in which ``package://`` and relative paths of meshes are looked up, before those above the

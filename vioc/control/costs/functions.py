@@ -142,6 +142,8 @@ class Part:
 
     Parameters
     ----------
+    name : str
+    f : OneStepMap
     args : list of SX
         ``*f.symbols, reference``.
     what : SX, float or Squares

@@ -38,6 +38,9 @@ class LocalModel:
 
     Parameters
     ----------
+    f : OneStepMap
+    cost : Cost
+    run : Trajectory
     weights : (ndx, ndx), (nu, nu), or None
         Q, R of the projection's gains, Qf = Q; None takes the convex part of the cost itself.
 

@@ -39,6 +39,9 @@ class Shooting:
 
     Parameters
     ----------
+    f : OneStepMap
+    cost : Cost
+    programs : StagePrograms
     X, U : (N+1, nx), (N, nu)
         The guess; X[0] stays.
     dt : float, (N,) or None

@@ -29,6 +29,9 @@ class Stage(NamedTuple):
     ----------
     smoothing : float
         m^2/s^2
+    status : Status
+    iterations : int
+    cost : float
     """
 
     smoothing: float

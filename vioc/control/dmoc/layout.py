@@ -15,6 +15,7 @@ class Layout:
 
     Parameters
     ----------
+    phase : Phase
     start : int
         First entry that is free.
     staged : bool

@@ -37,6 +37,8 @@ class Block:
         Time index of each place.
     lower, upper : (n, m)
         Bounds of the rows.
+    phase : int
+    has_cost : bool
     stage : int
         Order among the rows of one sample (structured programs): 0 for the gap, 1 for the rest.
     """
@@ -161,6 +163,7 @@ class Program:
 
     Parameters
     ----------
+    blocks : list of Block
     size, given : int
         Number of unknowns and of parameters.
     order : (rows,) int, optional

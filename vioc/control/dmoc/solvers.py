@@ -53,6 +53,9 @@ class Found:
         The solution, or the best iterate.
     mu : (rows,)
         Multipliers of the rows there.
+    status : Status
+    iterations : int
+    seconds : float
     stats : dict
         The solver's own.
     """

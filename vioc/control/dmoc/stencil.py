@@ -18,6 +18,7 @@ class Stencil:
 
     Parameters
     ----------
+    owner : Transcription
     kind : casadi.SX or casadi.MX
     at : int or None
         The only sample that the block is for; None for a block whose places are counted from theirs.

@@ -25,6 +25,7 @@ class Transcription:
 
     Parameters
     ----------
+    phases : sequence of Phase
     jumps : sequence of (dict or None)
         See `Problem`; of as many as phases the last one is from the last phase to the first.
     form : {"auto", "positions", "states", "staged"}

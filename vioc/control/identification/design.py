@@ -64,6 +64,8 @@ class Criterion:
     ----------
     f : OneStepMap
         At the values that the parameters are believed to have.
+    unknowns : Unknowns
+    sensors : Measurement
     power : int
         p of (ID-17).
     known : bool
@@ -161,6 +163,8 @@ class Design:
         Of the parameters (starts are estimated too, unless known), of this motion and of the guess.
     costs : list of float
         Of the criterion, step by step.
+    converged : bool
+    verdict : str
     """
 
     trajectory: Trajectory

@@ -33,6 +33,10 @@ class Fit:
     ----------
     trial, prediction
         The best one, with derivatives there.
+    iterations : int
+    costs : list of float
+    converged : bool
+    verdict : str
     """
 
     trial: Trial

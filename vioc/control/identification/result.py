@@ -34,6 +34,7 @@ class Fitted:
 
     Attributes
     ----------
+    record : Record
     names : tuple of str
         What is measured.
     measured, predicted : (K, ny)
@@ -44,6 +45,7 @@ class Fitted:
         Of the noise.
     errors : (K, ny)
         Predicted - measured, angles the short way; NaN where nothing was measured.
+    units : dict of str to str
     """
 
     record: Record
@@ -115,6 +117,7 @@ class Identification:
         Parameters which, if known, would leave the others told.
     inputs : list of dict of str to (k,)
         Knots of unknown inputs, of each record.
+    fits : list of Fitted
     noise : dict of str to float
         Standard deviations that residuals were weighted with.
     told : bool
@@ -123,6 +126,11 @@ class Identification:
         Observations less unknowns.
     costs : list of float
         Half the sum of squares, iteration by iteration.
+    converged : bool
+    verdict : str
+    method : str
+    seconds : float
+    sensors : Measurement
     dt : float
         Longest step, s.
     whole : dict of str to tuple of str

@@ -89,6 +89,10 @@ class Segments:
 
     Parameters
     ----------
+    f : OneStepMap
+    sensors : Measurement
+    grids : sequence of Grid
+    unknowns : Unknowns
     unknown_inputs : dict of str to int
         Inputs that no record has, and the number of their knots.
     steps : int or None

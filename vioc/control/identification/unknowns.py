@@ -27,6 +27,7 @@ class Unknowns:
 
     Parameters
     ----------
+    f : OneStepMap
     names : names
         Parameters of the map; ``delay.INPUT``, s; ``bias.QUANTITY``, of what is measured.
     bounds : dict of str to (low, high)

@@ -40,6 +40,7 @@ class ActionModel(crocoddyl.ActionModelAbstract):
 
     Parameters
     ----------
+    f : OneStepMap
     cost : Cost
         On `f`; its references are those of sample `k` of a horizon of `steps`.
     steps : int
@@ -220,9 +221,11 @@ def shooting_problem(
 
     Parameters
     ----------
+    f : OneStepMap
     cost : Cost
         On `f`.
     x0 : (nx,)
+    steps : int
     bounds, constraints, final
         As of `vioc.control.optimize`.
     equations : {"h", "g"}

@@ -19,6 +19,7 @@ class MapSystem(LeafSystem):
 
     Parameters
     ----------
+    f : OneStepMap
     start : (nx,), optional
         The default context's state; default: the map's own.
 

@@ -24,6 +24,7 @@ def state_space(f: OneStepMap, about: Any, outputs: Sequence[str] | None = None)
 
     Parameters
     ----------
+    f : OneStepMap
     about : equilibrium (x, u), or an object with `x` (nx,) and `u` (nu,)
     outputs : names of quantities of the state, optional
         Default: the errors of all states.
@@ -120,6 +121,7 @@ def regulator(
 
     Parameters
     ----------
+    f : OneStepMap
     about : equilibrium (x, u), or an object with `x` and `u`
     K : (nu, ndx)
         u = u_d - K dx.

@@ -29,6 +29,7 @@ def about_of(f: OneStepMap, about: Any) -> Trajectory | tuple[np.ndarray, np.nda
 
     Parameters
     ----------
+    f : OneStepMap
     about : Trajectory, what has one, (x, u), or an object with `x` (nx,) and `u` (nu,)
         The last as `vioc.control.equilibrium` and steady regulators are. `u` None is zero.
 

@@ -31,12 +31,14 @@ class LinearSystem:
 
     Attributes
     ----------
+    map : OneStepMap
     A, B : (N, r, r), (N, r, nu); N = 1 about an equilibrium
     T : (N+1, ndx, r)
         Orthonormal; the identity in the full state.
     x, u : (N+1, nx), (N, nu)
     steady : bool
         About an equilibrium.
+    on_manifold : bool
     """
 
     map: OneStepMap
@@ -97,6 +99,7 @@ def linear_system(
 
     Parameters
     ----------
+    f : OneStepMap
     about : Trajectory or a result that has one, or an equilibrium: (x, u), or an object with `x` and `u`
     manifold : bool, optional
         Coordinates of the reduced tangent space, or of the full state; default: the former where the

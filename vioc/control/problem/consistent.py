@@ -49,6 +49,7 @@ def loose_start(
 
     Parameters
     ----------
+    f : OneStepMap
     given : set of str
         States whose first value is known, or is that of another sample.
     parameters : names

@@ -38,6 +38,7 @@ class Record(NamedTuple):
 
     Attributes
     ----------
+    iteration : int
     method : str
         Whose direction was used: ``"newton"``, ``"gauss-newton"``, ``"steepest"``; with ``"ms "`` before
         it for steps of multiple shooting in symbols; ``"blend"`` keeps a part of the curvature.

@@ -57,6 +57,7 @@ class Sizes:
 
     Parameters
     ----------
+    f : OneStepMap
     X, U : (N+1, nx), (N, nu)
         The guess.
     duration : float

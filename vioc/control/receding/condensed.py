@@ -32,6 +32,7 @@ class Condensed:
 
     Parameters
     ----------
+    solver : str
     options : dict, optional
         Of that solver.
     """

@@ -72,6 +72,7 @@ class Memory:
         Inputs that were asked for and have not acted yet, where there is a delay.
     busy : float
         The sample before which that is not there.
+    verdicts : tuple of Verdict
     """
 
     plan: Plan | None = None

@@ -153,6 +153,7 @@ class Answer(NamedTuple):
         Costates of the dynamics.
     status : Status
         "infeasible" is proved by the multipliers; "max_iterations" is not.
+    iterations : int
     error : float
         What is left of the conditions of optimality, relative (`Remains`).
     """
@@ -172,6 +173,7 @@ class StageQP:
 
     Parameters
     ----------
+    layout : Layout
     native : bool
         Use C, where there is a compiler.
     solver : str

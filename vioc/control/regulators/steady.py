@@ -91,6 +91,7 @@ def stabilized(
     A, B, Q, R, S, T, counted
         As in `steady_gain`.
     names : ndx names
+    words : Words
     named : bool
         Whether something is disregarded already.
     held : function
@@ -170,6 +171,7 @@ def steady_gain(
 
     Parameters
     ----------
+    f : OneStepMap
     x, u : (nx,), (nu,)
         Where A and B are taken.
     A, B, Q, R, S : (n, n), (n, nu), (n, n), (nu, nu), (n, nu)

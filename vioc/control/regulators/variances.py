@@ -106,6 +106,7 @@ class VarianceProblem:
         W is the covariance of w.
     P0 : (n, n)
     Q, R, Qf : (N, n, n), (m, m), (n, n)
+    limits : Limits
     """
 
     A: np.ndarray

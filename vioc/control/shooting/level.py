@@ -94,6 +94,7 @@ class Level:
 
     Parameters
     ----------
+    stages : Stages
     tolerance : float
         Of the scaled conditions of optimality.
     soft : float

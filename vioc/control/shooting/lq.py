@@ -32,6 +32,7 @@ class StageQuadratic:
 
     Parameters
     ----------
+    N, n, m : int
     free : (n, f)
         Directions along which x_0 is not given.
     native : bool

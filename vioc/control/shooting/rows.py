@@ -94,8 +94,10 @@ class Rows:
 
     Parameters
     ----------
+    f : OneStepMap
     steps : int
         N.
+    constraints : list of Constraint
     free : (nx,) bool, optional
         Which entries of the first state are not given; default none.
     rigid : int

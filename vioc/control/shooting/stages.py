@@ -31,6 +31,7 @@ class Point:
         One step from every state.
     gaps : (N, ndx)
         Where steps end, from the next state on, in units of the sizes of states.
+    cost : float
     rows : (rows,)
         Scaled values of the limited quantities.
     """
@@ -95,6 +96,9 @@ class Stages:
 
     Parameters
     ----------
+    f : OneStepMap
+    cost : Cost
+    rows : Rows
     k0 : int
         Of the first step.
     lengths : (N,)

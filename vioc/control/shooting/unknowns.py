@@ -30,6 +30,7 @@ class Unknowns:
 
     Parameters
     ----------
+    f : OneStepMap
     steps : int
         N.
     initial : (nx,), dict or None

@@ -91,7 +91,13 @@ class Operations:
 
 @dataclass(frozen=True)
 class Emitted:
-    """A function in C."""
+    """A function in C.
+
+    Attributes
+    ----------
+    source : str
+    operations : Operations
+    """
 
     source: str
     operations: Operations
@@ -112,9 +118,14 @@ def emit(function: ca.Function, name: str, precision: str = "double", comment: s
     function : casadi.Function
         Of SX; the names of its arguments are those in C. Scalars are pointers as well. A sparse output is
         written whole, row by row, with its zeros.
+    name : str
     precision : "double" or "single"
     comment : str
         Stands before it.
+
+    Returns
+    -------
+    Emitted
 
     Raises
     ------

@@ -25,6 +25,7 @@ class Samples:
 
     Attributes
     ----------
+    k0 : int
     start : (nx,)
         The estimate before the first measurement.
     covariance : (ndx, ndx) or None
@@ -51,6 +52,7 @@ class Records:
         Of the map, each on its own.
     derivatives : Linearization or None
         Of the first of them.
+    samples : Samples or None
     """
 
     steps: Steps

@@ -29,10 +29,12 @@ class SplitStep:
 
     Attributes
     ----------
+    map : OneStepMap
     d : SX (n,)
         The core's unknowns: changes of states, then multipliers.
     states : tuple of int
         Which states the first of them are.
+    x, u, t : SX
     G : SX (n,)
         The core's equations.
     after : SX (nx + nm,)

@@ -43,8 +43,10 @@ class AncestorPairs:
 
     Parameters
     ----------
+    lagrangian : Lagrangian
     alpha : float
         Where in the step the Lagrangian is sampled.
+    backend : Backend
     """
 
     def __init__(self, lagrangian: Lagrangian, alpha: float, backend: Backend):

@@ -29,8 +29,10 @@ class AncestorTriples:
 
     Parameters
     ----------
+    lagrangian : Lagrangian
     alpha : float
         Where in the step the Lagrangian is sampled.
+    backend : Backend
     """
 
     def __init__(self, lagrangian: Lagrangian, alpha: float, backend: Backend):

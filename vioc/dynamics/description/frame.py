@@ -54,6 +54,7 @@ class Twist:
 
     Parameters
     ----------
+    variable : Variable
     linear, angular : 3 numbers
         v (m per unit of q) and w (rad per unit of q) in the parent's axes, not both zero. A screw of
         pitch h (m/rad) about the unit axis w through the point c is v = c x w + h w.

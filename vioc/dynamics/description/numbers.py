@@ -54,6 +54,7 @@ class Parameter:
 
     Parameters
     ----------
+    name : str
     value : float
         The default, used wherever no other value is given.
     factor : float

@@ -27,6 +27,7 @@ class Node:
 
     Attributes
     ----------
+    frame : Frame
     parent : int
         Index of the parent node, -1 for the world.
     """

@@ -28,6 +28,7 @@ class Model:
     compiled : mujoco.MjModel
     folder : path
         Where meshes lie.
+    name : str
     references : dict of str to (3 numbers, quaternion)
         ``refpos`` and ``refquat`` of meshes, which the compiled model no longer has.
     """

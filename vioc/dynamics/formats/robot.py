@@ -77,6 +77,7 @@ class RobotJoint(NamedTuple):
         Names of links.
     variables : tuple of str
         The configuration variables that drive it.
+    limit : Limit
     damping, friction : float
         Viscous (N m s/rad, N s/m) and Coulomb (N m, N); the latter is not in the system.
     mimic : (str, float, float) or None

@@ -34,6 +34,7 @@ class AtOnce:
 
     Parameters
     ----------
+    f : MidpointVI
     mask : (n, n)
         1 where the row's variable is an ancestor of the column's, or the same.
     F_u : (n, nu)

@@ -67,6 +67,7 @@ class StepFunctions(NamedTuple):
         With z = (y, memory), the latter 0 at first, and z = z - g until no entry of g is above
         `converged`. The error is infinite where the corrections contracted by more than `contraction`.
     check : (x, q_next, parameters) -> what is added to the error
+    converged, contraction : float
     """
 
     predict: ca.Function

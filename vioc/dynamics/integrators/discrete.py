@@ -61,6 +61,7 @@ class DiscreteLagrangianVI(ChordMap):
 
     Parameters
     ----------
+    system : System
     dt : float
         Time step, s, > 0.
     discrete : callable

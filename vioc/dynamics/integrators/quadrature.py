@@ -24,6 +24,7 @@ class Quadrature:
         Weights and points of the quadrature in [0, 1].
     A, Ab : (s, s)
         Of configurations and of momenta.
+    order : int
     """
 
     b: np.ndarray

@@ -76,6 +76,7 @@ class StageDerivatives:
 
         Parameters
         ----------
+        steps : Steps
         theta : (np,)
         jump : (N, nd + nm)
         stages : (s, N, nd + nm)

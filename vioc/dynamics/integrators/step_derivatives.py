@@ -41,6 +41,7 @@ class FirstOrder:
 
     Attributes
     ----------
+    linearization : Linearization
     args : list of arrays
         y in its five parts, t, dt, by rows.
     y_s : (N, ny, ns)

@@ -45,6 +45,7 @@ class FirstOrder:
 
     Attributes
     ----------
+    linearization : Linearization
     args : list of arrays
         Midpoint arguments (q_m, v, u, t, parameters).
     inverse : (N, nd + nm, nd + nm)

@@ -38,6 +38,7 @@ class DrumRope(_Rope, Potential):
 
     Parameters
     ----------
+    frame1, frame2 : str
     sheave : str
         The frame at the drum's centre.
     slip : str

@@ -82,6 +82,7 @@ class TendonForce(Force):
 
     Parameters
     ----------
+    variables : tuple of str
     coefficients : tuple of numbers
         c_i, one for each variable: of a pulley its radius, m, by the sense in which the tendon turns it.
     input : str

@@ -46,6 +46,7 @@ class DryFriction(Dry):
 
     Parameters
     ----------
+    variable : str
     limit : number
         N or N m, > 0: the torque of a gearbox, or mu times its load.
 

@@ -34,6 +34,7 @@ class Facets(NamedTuple):
         Planes across each face along its edges: within it are m . x <= level.
     starts, ways : (ne, 3), (ne, 3)
         Edges, from their beginning on.
+    size : float
     """
 
     normals: np.ndarray

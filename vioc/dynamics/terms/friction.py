@@ -20,6 +20,7 @@ class JointFriction(Force):
 
     Parameters
     ----------
+    variable : str
     coulomb : number
         F_c >= 0, N or N m.
     viscous : number

@@ -41,6 +41,7 @@ class Skate(VelocityConstraint):
 
     Parameters
     ----------
+    frame : str
     across : 3 numbers
         n, not normalized, so the multiplier is per unit of n.
     direction_in : str

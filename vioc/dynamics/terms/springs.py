@@ -25,6 +25,7 @@ class Backlash(Potential):
 
     Parameters
     ----------
+    variable1, variable2 : str
     ratio : number
         r = dq1/dq2 where there is no play.
     gap : number
@@ -104,6 +105,7 @@ class TableSpring(_Table):
 
     Parameters
     ----------
+    variable : str
     at : numbers
         Where f is known, growing; rad or m.
     forces : numbers

@@ -27,6 +27,7 @@ class Drawing:
     Parameters
     ----------
     server : viser.ViserServer
+    scene : Scene
     path : str
         The node that it is drawn below.
     size : float

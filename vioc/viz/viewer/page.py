@@ -18,12 +18,17 @@ def write_page(viewer: Viewer, path: str | os.PathLike, *, fps: float = 30, spee
 
     Parameters
     ----------
+    viewer : Viewer
     path : path
         ``.html``.
     fps : float
         Samples per second of the recording.
     speed : float
         Seconds of the mechanism per second of the recording.
+
+    Returns
+    -------
+    Path
 
     Raises
     ------

@@ -21,6 +21,7 @@ class Poser(Viewer):
 
     Parameters
     ----------
+    system : System
     q : array (nq,) or dict by name, optional
         Where it stands first; where there are constraints, what they want nearest to it.
     limits : dict of str to (lower, upper), optional

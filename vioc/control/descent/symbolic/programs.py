@@ -49,7 +49,13 @@ _built: WeakKeyDictionary[Family, dict[tuple, StagePrograms | None]] = WeakKeyDi
 
 
 class StagePrograms:
-    """The functions of a problem's stages, built when first used and run on the map's backend; no data."""
+    """The functions of a problem's stages, built when first used and run on the map's backend; no data.
+
+    Parameters
+    ----------
+    f : OneStepMap
+    cost : Cost
+    """
 
     def __init__(self, f: OneStepMap, cost: Cost):
         self.equations = StageEquations(f, cost)

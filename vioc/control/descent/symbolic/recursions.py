@@ -27,6 +27,13 @@ STOP = 0.5  # between the 0 and 1 that say whether a stage went well
 class Recursions:
     """Newton's recursions over a horizon, with their arrays; one optimization at a time works in them.
 
+    Parameters
+    ----------
+    programs : StagePrograms
+    f : OneStepMap
+    cost : Cost
+    grid : Grid
+
     Attributes
     ----------
     x, u, multipliers : (N+1, nx), (N, nu), (N, nm)

@@ -32,6 +32,7 @@ class StageEquations:
     ----------
     f : OneStepMap
         With a `residual`.
+    cost : Cost
 
     Attributes
     ----------

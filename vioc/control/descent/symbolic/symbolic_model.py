@@ -29,6 +29,8 @@ class LocalModels:
 
     Parameters
     ----------
+    f : OneStepMap
+    cost : Cost
     first : Trajectory
         The first iterate; all have its x_0, time index and steps.
     weights : (ndx, ndx), (nu, nu), or None

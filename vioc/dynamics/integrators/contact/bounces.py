@@ -62,6 +62,10 @@ def _bounces(item: Inequality) -> bool:
 class Bounces:
     """How the steps of a map with restitution are taken.
 
+    Parameters
+    ----------
+    f : ContactVI
+
     Raises
     ------
     ModelError

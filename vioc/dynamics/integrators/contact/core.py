@@ -146,8 +146,10 @@ class Core:
 
     Parameters
     ----------
+    tapes : sequence of Tape
     variables : Variables
         Of their cones.
+    layout : Layout
     title : str
         What it is, for the cache's listing.
     kernels : Kernels, optional
@@ -257,6 +259,7 @@ class CoreProgram(Rollouts):
 
     Parameters
     ----------
+    core : Core
     floor, tolerance : float
         The map's barrier and tolerance.
     """

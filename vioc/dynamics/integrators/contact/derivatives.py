@@ -36,7 +36,12 @@ POLISH = 2  # Newton steps: V is a difference of places, whose rounding contacts
 
 
 class ContactDerivatives:
-    """Linearization and contracted second derivatives of a map's steps."""
+    """Linearization and contracted second derivatives of a map's steps.
+
+    Parameters
+    ----------
+    f : ContactVI
+    """
 
     def __init__(self, f: ContactVI):
         self._f = f

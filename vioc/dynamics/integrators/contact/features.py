@@ -61,6 +61,10 @@ class _Stack:
 class Features:
     """Places of some pairs at poses.
 
+    Parameters
+    ----------
+    pairs : sequence of Pair
+
     Attributes
     ----------
     sizes, smaller : (pairs,)

@@ -230,6 +230,7 @@ class Impact:
 
     Parameters
     ----------
+    f : ContactVI
     restitution : SX (n,)
         Coefficients of all its touches, in its parameters.
     """

@@ -30,6 +30,7 @@ class First:
         Of the step's unknowns, of one end or of both, by (state, input, parameters).
     slopes : list of arrays
         Of equations and of the next state by the unknowns.
+    linearization : Linearization
     """
 
     arguments: tuple

@@ -74,6 +74,7 @@ class Problem(NamedTuple):
 
     Attributes
     ----------
+    end : End
     given : tuple
         What its functions take behind (V, multipliers, y).
     guess : array
@@ -100,6 +101,7 @@ class Solution(NamedTuple):
         Multipliers of the touches.
     error : float
         Scaled residual; infinite where the products are not centered.
+    iterations : int
     suspect : float
         0, or infinity where the root is not certified to be the motion.
     """
@@ -155,12 +157,14 @@ class InteriorPoint:
 
     Parameters
     ----------
+    step : ContactStep
     scales : array
         Masses and moments of inertia that turn momenta into velocities.
     mass : float
         Of the whole mechanism, kg.
     barrier : float
         kappa of each end of a step, J.
+    tolerance : float
     polish : bool
         Whether a step more follows where products are not yet within 1e-9 of kappa: derivatives see them.
     """

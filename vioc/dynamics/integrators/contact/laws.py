@@ -28,6 +28,10 @@ Names = tuple[tuple[str, float], ...]
 class Law:
     """Of a cone, here a frictionless one.
 
+    Parameters
+    ----------
+    cone : Cone
+
     Attributes
     ----------
     unknowns : tuple of (str, float)

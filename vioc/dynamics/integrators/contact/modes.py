@@ -35,6 +35,7 @@ class HoldingLagrangian(Lagrangian):
 
     Parameters
     ----------
+    system : System
     held : sequence of str
         Contacts and limits that hold.
     sliding : sequence of str

@@ -14,7 +14,13 @@ if TYPE_CHECKING:
 
 
 class PlacedProgram(StepByStep):
-    """A map's rollouts by the compiled core, a step at a time."""
+    """A map's rollouts by the compiled core, a step at a time.
+
+    Parameters
+    ----------
+    f : ContactVI
+    core : Core
+    """
 
     def __init__(self, f: ContactVI, core: Core):
         super().__init__(f)

@@ -42,7 +42,12 @@ class Rollouts(Program):
 
 
 class StepByStep(Rollouts):
-    """Rollouts of a map that take a step, or a few, at a time."""
+    """Rollouts of a map that take a step, or a few, at a time.
+
+    Parameters
+    ----------
+    f : KernelMap
+    """
 
     _f: Any
 

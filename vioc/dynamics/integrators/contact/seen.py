@@ -18,6 +18,10 @@ POSE, TWIST = 12, 6
 class Polytopes:
     """The pairs of polytopes of a system, each in its frame.
 
+    Parameters
+    ----------
+    g : FrameGraph
+
     Attributes
     ----------
     features : Features

@@ -37,6 +37,7 @@ class Balance(NamedTuple):
 
     Attributes
     ----------
+    parts : ChordParts
     q1 : (nq,)
     rates : (nq,)
         Mean rates over the step.

@@ -32,6 +32,8 @@ class AnyTouch(ABC):
 
     Attributes
     ----------
+    name : str
+    cone : Cone
     placed : bool
         Whether it is a place of two polytopes, whose numbers every step finds.
     """

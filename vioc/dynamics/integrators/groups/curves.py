@@ -25,7 +25,12 @@ ONE = (1.0, 0.0, 0.0, 0.0)
 
 
 class Curves:
-    """Functions of one rotation, the same for every mechanism; columns are points."""
+    """Functions of one rotation, the same for every mechanism; columns are points.
+
+    Parameters
+    ----------
+    rule : Quadrature
+    """
 
     def __init__(self, rule: Quadrature):
         self.rule = rule

@@ -36,6 +36,8 @@ class Twin:
 
     Parameters
     ----------
+    system : System
+    rotations : tuple of Chart
     others : tuple of str
         The variables that no rotation has.
 

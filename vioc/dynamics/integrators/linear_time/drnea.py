@@ -41,6 +41,7 @@ class Bodies:
 
     Parameters
     ----------
+    system : System
     number : callable
         Turns a description's number into a float or a symbol.
 

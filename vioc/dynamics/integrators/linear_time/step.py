@@ -35,7 +35,12 @@ SHORT = 50  # variables up to which common terms are sought: a tenth of a step's
 
 
 class StepGraphs:
-    """Expressions and functions of a map's step."""
+    """Expressions and functions of a map's step.
+
+    Parameters
+    ----------
+    f : LinearTimeVI
+    """
 
     def __init__(self, f: LinearTimeVI):
         self.f = f

@@ -24,6 +24,8 @@ class BodyEnd(End):
 
     Parameters
     ----------
+    graph : StepGraph
+    nu : int
     arrival : bool
         Of the velocities at the end instead of the twists that leave the start.
     """
@@ -73,6 +75,8 @@ class DenseStep(ContactStep):
 
     Parameters
     ----------
+    graph : StepGraph
+    nu : int
     whole : callable
         A step's multipliers of those of its two ends.
     """

@@ -35,7 +35,12 @@ SAME = 1e-4  # of the largest impulse: what sums of both ends may be off those o
 
 
 class StepDerivatives:
-    """Linearization and z-contracted second derivatives of a map's step."""
+    """Linearization and z-contracted second derivatives of a map's step.
+
+    Parameters
+    ----------
+    f : MaximalVI
+    """
 
     def __init__(self, f: MaximalVI):
         self.f = f

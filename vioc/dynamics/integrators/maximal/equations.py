@@ -88,6 +88,7 @@ class Assembly:
 
     Parameters
     ----------
+    graph : StepGraph
     u, t, dt, theta
         t in the middle of the step.
     places : column

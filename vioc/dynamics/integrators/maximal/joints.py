@@ -293,8 +293,10 @@ class Group:
 
     Attributes
     ----------
+    bodies : tuple of int
     names : tuple of str
         Of its rows.
+    rows : Rows
     joint : bool
         Whether it is a joint of the tree.
     """

@@ -23,6 +23,7 @@ class Body:
 
     Attributes
     ----------
+    name : str
     root : int
         The node whose axes are the body's.
     mass, com, inertia
@@ -73,6 +74,7 @@ class Model:
 
     Parameters
     ----------
+    system : System
     theta : casadi.SX (np,)
         Symbols of the declared parameters.
 

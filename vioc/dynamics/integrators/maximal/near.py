@@ -36,6 +36,7 @@ class Selection:
     ----------
     active : (m,)
         Indices of the touches.
+    core : Core
     models : list
         Structures of both ends, with their images.
     columns : (k,)
@@ -49,7 +50,13 @@ class Selection:
 
 
 class NearProgram(StepByStep):
-    """A map's rollouts by the compiled core, of the touches that are near."""
+    """A map's rollouts by the compiled core, of the touches that are near.
+
+    Parameters
+    ----------
+    f : MaximalVI
+    layout : Layout
+    """
 
     def __init__(self, f: MaximalVI, layout: Layout):
         super().__init__(f)

@@ -25,7 +25,12 @@ TOUCHES = ("gap", "force", "friction", "slip", "grip")
 
 
 class Quantities:
-    """What a map's `quantity` knows beside states, inputs, multipliers and parameters."""
+    """What a map's `quantity` knows beside states, inputs, multipliers and parameters.
+
+    Parameters
+    ----------
+    f : MaximalVI
+    """
 
     def __init__(self, f: MaximalVI):
         self.f, self.terms = f, f.graph.terms

@@ -27,7 +27,12 @@ START = ("legendre", "given")
 
 
 class States:
-    """Conversions of states of a map."""
+    """Conversions of states of a map.
+
+    Parameters
+    ----------
+    f : MaximalVI
+    """
 
     def __init__(self, f: MaximalVI):
         self.f = f

@@ -19,6 +19,8 @@ class BodyTape(Tape):
 
     Parameters
     ----------
+    graph : StepGraph
+    nu : int
     departure : BodyTape, optional
         Makes this the tape of the arrival of what that one has left; they share their functions.
     functions : list of casadi.Function, optional

@@ -41,6 +41,8 @@ class Touch(AnyTouch):
 
     Attributes
     ----------
+    bodies : tuple of int
+    geometry : Geometry
     data : tuple
         Numbers, or SX of the parameters.
     place : int or None
