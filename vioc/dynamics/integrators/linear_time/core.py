@@ -16,10 +16,10 @@ import numpy as np
 
 from vioc.compile.compiler import find_compiler
 from vioc.compile.libraries import load_library
+from vioc.compile.programs import CHUNK, Program
 from vioc.dynamics.algebra.tree_recursions import Link, gather_links
 from vioc.dynamics.description.numbers import Parameter
 from vioc.dynamics.integrators.chord import CONTRACTION, CONTRACTION_OF_MASS
-from vioc.dynamics.integrators.contact.rollouts import Rollouts
 from vioc.dynamics.lagrangian import OPTIONS
 from vioc.dynamics.terms.forces import JointDamping, JointForce
 from vioc.dynamics.terms.potentials import Gravity
@@ -263,11 +263,11 @@ class Core:
         return K
 
 
-class CoreProgram(Rollouts):
+class CoreProgram(Program):
     """The kernel of a map, with or without feedback, by the compiled core."""
 
     def __init__(self, f: LinearTimeVI, feedback: bool):
-        self._f = f
+        self._f, self._feedback = f, feedback
         self._cores: dict[bytes, Core] = {}
         nx, nu = f.nx, f.nu
         u = ((nu, 1), (nx, 1), (nu, nx)) if feedback else ((nu, 1),)
@@ -283,15 +283,24 @@ class CoreProgram(Rollouts):
             self._cores[key] = Core(self._f, theta)
         return self._cores[key]
 
-    def rollout(self, x, U, tracked, t, h, theta, tolerance):
-        states, applied, errors, _ = self.core(theta).rollout(x, U, t, h, *tracked)
-        done = len(states)
-        outputs = [states, np.empty((done, 0)), errors[:done, None], applied]
-        return outputs, float(errors[done]) if done < len(U) else 0.0
+    def __call__(self, args):
+        raise NotImplementedError("the compiled core makes rollouts")
 
-    def steps(self, X, U, t, h, theta):
+    def map(self, args, count):
+        X, U, t, h, theta = args
         states, _, errors, _ = self.core(theta).rollout(X, U, t, h)
-        return [states, np.empty((len(states), 0)), errors]
+        return [states, np.empty((count, 0)), errors]
+
+    def accumulate(self, x, rows, count, keep, tolerance, first=CHUNK):
+        *inputs, t, h, theta = rows
+        t, h = (np.broadcast_to(np.ravel(a), (count,)) for a in (t, h))
+        U, *feedback = (np.broadcast_to(a, (count, a.shape[-1])) for a in inputs)
+        states, applied, errors, _ = self.core(theta).rollout(x, U, t, h, *feedback)
+        done = len(states)
+        outputs = [states, np.empty((done, 0)), errors[:done, None]]
+        if self._feedback:
+            outputs.append(applied)
+        return outputs, done, float(errors[done]) if done < count else 0.0
 
 
 def _plain(force: Any) -> bool:
