@@ -12,6 +12,7 @@ from benchmarks.ocp import START_SPREAD
 from studies.kkt import kkt
 from studies.random_tasks import random_task
 from studies.tasks import judged, optimum
+from studies.two_starts_family import task as posture_task
 from vioc import Gravity, JointForce, System, rx, ry, tx, ty, tz
 from vioc.control import Cost, Problem, optimize, quadratic, straight_line
 from vioc.control.shooting.interior import RELAPSES, Interior
@@ -77,6 +78,14 @@ def test_steps_near_a_dead_point_are_not_all_an_eighth():
     found = judged(random_task(213).task, optimum)
     assert found.converged and found.kkt.residual < 1e-8
     assert found.iterations <= 100
+
+
+def test_inputs_are_damped_more_where_trials_have_no_steps():
+    """A loop with steps of 20 ms that end to exist near the search: 254 iterations and no optimum without."""
+    task = posture_task(21)
+    found = optimize(task.map, task.cost, x0=task.x0, steps=task.steps)
+    assert found.converged and found.iterations <= 100
+    assert kkt(task.map, task.cost, found.trajectory).residual < 1e-8
 
 
 def test_damping_that_is_needed_again_and_again_ends_by_degrees():

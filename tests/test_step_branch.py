@@ -529,6 +529,20 @@ def test_only_motions_that_grow_are_looked_at_where_nothing_failed():
         assert (found and found[0]) == expected
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_kernels_follow_no_branch_from_the_end_of_a_failed_step(backend):
+    """A rollout computes steps behind a failed one, too: each would cost as much as a step that fails."""
+    f = pushed(0.5, backend=backend)
+    with pytest.raises(StepError) as caught:
+        f.rollout([0.0, 4.0], steps=3)
+    x, u = caught.value.trajectory.x[-1], np.zeros(0)
+    end, error = f.attempt(x, u, 0.0, f.dt)
+    assert 1 < error < 2  # 2 less the share of the step that exists
+    assert 2 - error == pytest.approx(caught.value.length / f.dt, rel=1e-3)
+    assert np.isnan(end[-1])
+    assert f.attempt(end, u, 0.0, f.dt)[1] == np.inf
+
+
 def test_an_error_of_a_map_that_tells_no_motion_is_of_the_whole_step_too(monkeypatch):
     f = MidpointVI(vioc.models.load("cart_pole"), 0.04)
 

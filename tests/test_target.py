@@ -282,7 +282,7 @@ def test_loops_are_counted():
 
 
 def test_what_steps_linearizations_and_filters_cost_is_counted(cart, tmp_path):
-    """By textbooks: factorizations, solutions and products of matrices, beside what formulas take."""
+    """Count as textbooks do factorizations, solutions and products of matrices, beside what formulas take."""
     f, upright, law, sensors = cart
     loop = ClosedLoop(f, law, ExtendedKalmanFilter(f, sensors, 1e-10))
     written = write_target(tmp_path / "cart", loop, upright.x + 0.01, steps=3)

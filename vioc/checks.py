@@ -138,7 +138,7 @@ def few(items: Iterable[str], most: int = 6, what: str = "") -> str:
 
 
 def is_number(text: str) -> bool:
-    """Whether a text is a number, as Python writes it."""
+    """Return True if a text is a number, as Python writes it."""
     try:
         float(text)
     except ValueError:

@@ -133,8 +133,8 @@ class Tests:
         return ranked[0] + ranked[1]
 
     def _of_library(self, mutant: Mutant) -> list[str]:
-        """Of C: the tests of files that speak of compiling and run something of its folder, or of the one
-        above, where a folder has C alone.
+        """Return the tests for a mutant of C: those of files that speak of compiling and run something of its
+        folder, or of the one above, where a folder has C alone.
         """
         folder, names = mutant.path.rpartition("/")[0], set()
         if all(path.rpartition("/")[0] != folder for path in self.sources):

@@ -29,7 +29,7 @@ CURVED = 1e-4, 4.0, 1e6  # shift of the exact Hessian, in units of the scaled co
 SLOW = 3, 0.5, 1e-10  # whole shifted steps in a row behind which a least shift is less; their error; lowest
 FALLING = 0.25  # share of the merit by which steps lower it while Gauss-Newton's are the better ones
 SHORT = 5  # trials behind which inputs are damped more, as where a trial had no steps; less after one or two
-CRAWLS = 8  # short steps in a row from which no search has been seen to recover
+CRAWLS = 8  # short steps in a row behind which a search ends, as it hardly moves
 DAMPING = 1.0, 10.0, 1e8  # of inputs, over their mean weight: first, factor, most
 RELAPSES, GENTLE = 3, 0.05  # needs of damping right behind its end, from which on it ends below this
 FLOOR, ROUNDED = 10.0, 1e-5  # roundings of the merit that cannot be told from none; the error then taken
@@ -160,7 +160,7 @@ class Interior:
         if length == 1 and self._below_rounding(d.slope, worth.merit):
             return Status.ACCEPTABLE
         self._less_shift(length == 1 and trials == 1)
-        if self.search.cut:
+        if self.search.cut:  # it counts as a short step: what the map has no steps for lies ahead
             trials = max(trials, SHORT + 1)
         self.crawled = self.crawled + 1 if trials > SHORT else 0
         if self.crawled >= CRAWLS:

@@ -72,7 +72,7 @@ class LineSearch:
                     if better is not None:
                         return better, length, trial + 2
             self.cut |= point is None
-            length /= 4 if point is None else 2  # where the map has no steps half as far mostly has none
+            length /= 4 if point is None else 2  # half of what has no steps mostly has none
         return None, 0.0, TRIALS
 
     def _judged(self, it: Iterate, point: Point | None, s: np.ndarray) -> tuple[np.ndarray, Worth]:

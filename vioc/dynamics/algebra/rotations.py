@@ -118,7 +118,7 @@ def spin(a: Quaternion, b: Quaternion) -> Vector:
 
 
 def apart(a: Any, b: Any) -> Any:
-    """`logarithm` of the turn from a to b, columns of symbols (4,)."""
+    """Return the `logarithm` (3,) of the turn between unit quaternions a and b, columns of symbols (4,)."""
     s, v = ca.dot(a, b), a[0] * b[1:] - b[0] * a[1:] - ca.cross(a[1:], b[1:])
     size, sign = ca.sqrt(ca.dot(v, v) + 1e-300), ca.if_else(s < 0, -1.0, 1.0)
     return 2 * ca.atan2(size, sign * s) / size * sign * v

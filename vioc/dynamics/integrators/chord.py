@@ -233,7 +233,7 @@ def independent(
 
 
 def contracting(g: Any, memory: Any, rounding: Any, most: float) -> tuple[Any, Any]:
-    """Change of an iteration's unknowns and of its memory, with opposite sign, and its error.
+    """Return the change of an iteration's unknowns and of its memory, with opposite sign, and its error.
 
     `g` is a correction, and the memory, which begins with 0, the size of the one before, scaled by `TINY`.
     Once a correction above `rounding` is more than `most` times the one before, or not a number, the memory
@@ -247,7 +247,7 @@ def contracting(g: Any, memory: Any, rounding: Any, most: float) -> tuple[Any, A
 
 
 def memory_at_first(suspect: Any) -> Any:
-    """The memory of `contracting` for an iteration whose root will not do if `suspect` is not 0."""
+    """Return the memory that `contracting` begins with: one that ends the iteration if `suspect` is not 0."""
     return ca.if_else(suspect > 0, -TINY, 0.0)
 
 

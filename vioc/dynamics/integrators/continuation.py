@@ -49,7 +49,8 @@ def with_continuation(
 ) -> ca.Function:
     """The kernel (x, u, t, dt, parameters) -> (x_next, multipliers, error) that continues where it must.
 
-    Where the branch cannot be followed to the end, the error is 2 less the share reached (`left_by`).
+    Where the branch cannot be followed to the end, the error is 2 less the share reached, and the next state
+    is the mean velocities there, filled up with NaN (`left_by`).
 
     Parameters
     ----------
@@ -72,7 +73,8 @@ def with_continuation(
     left = ca.Function("left", [*whole, *args], continued.call(args))
     choice = ca.Function.if_else("continued_where_left", kept, left)
     found = kernel.call(args)
-    behind_failure = ca.logic_not(args.x[-1] < ca.inf)  # not a number: it would only take time
+    # a rollout goes on behind a failed step, whose end is not a number: such steps have no branch to follow
+    behind_failure = ca.logic_not(args.x[-1] < ca.inf)
     done = ca.logic_or(found[2] <= tolerance, behind_failure)
     return ca.Function("step", list(args), choice.call([done, *found, *args]))
 
