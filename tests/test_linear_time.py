@@ -25,7 +25,7 @@ from vioc.dynamics.integrators.linear_time.map import LinearTimeVI
 from vioc.errors import ModelError
 from vioc.maps.derivatives import Steps
 
-DATA = Path(__file__).parent / "data" / "linear_time"
+DATA = Path(__file__).parents[1] / "studies" / "data" / "linear_time"
 H = 0.03
 compiled = pytest.mark.skipif(find_compiler() is None, reason="no C compiler")
 

@@ -36,7 +36,7 @@ def motion(f):
 @pytest.fixture(scope="module")
 def reference():
     """Samples of an independent implementation's run, by name."""
-    with np.load(Path(__file__).parent / "data" / "marionette.npz") as stored:
+    with np.load(Path(__file__).parents[1] / "studies" / "data" / "marionette.npz") as stored:
         data = dict(stored)
     names = [str(n) for n in data["names"]]
     nd = data["p"].shape[1]

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import vioc
-from benchmarks import ocp, ocp_peers, robots
-from benchmarks.robots import Make
+from studies.benchmarks import ocp, ocp_peers, robots
+from studies.benchmarks.robots import Make
 from studies.kkt import kkt
 from studies.tasks import Solved, at_most, judged
 from vioc.control import dmoc

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import vioc
-from benchmarks import robots
 from studies import arm_reaching
+from studies.benchmarks import robots
 from studies.kkt import kkt
 from studies.random_tasks import random_tasks
 from studies.tasks import judged, optimum

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import vioc
-from benchmarks import robots
-from benchmarks.ocp import START_SPREAD
+from studies.benchmarks import robots
+from studies.benchmarks.ocp import START_SPREAD
 from studies.kkt import kkt
 from studies.random_tasks import random_task
 from studies.tasks import judged, optimum

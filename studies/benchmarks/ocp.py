@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import ocp_peers, robots
-from benchmarks.harness import ABSENT, COMPILED, Bench, Row
-from benchmarks.problems import driven_chain
-from benchmarks.robots import Make
+from studies.benchmarks import ocp_peers, robots
+from studies.benchmarks.harness import ABSENT, COMPILED, Bench, Row
+from studies.benchmarks.problems import driven_chain
+from studies.benchmarks.robots import Make
 from studies.tasks import LONGEST, Task, TooLong, at_most, judged, optimum, stated
 from vioc.control import quadratic
 from vioc.errors import OptimizationError

@@ -12,8 +12,8 @@ import casadi as ca
 import numpy as np
 
 import vioc
-from benchmarks.problems import ACROBOT, DT, SwingUp
 from studies import arm_reaching, humanoid
+from studies.benchmarks.problems import ACROBOT, DT, SwingUp
 from studies.marionette_dlqr import pulled, start
 from studies.tasks import Task
 from vioc.control import Cost, quadratic, straight_line

@@ -10,10 +10,10 @@ import casadi as ca
 import numpy as np
 
 import vioc
-from benchmarks import simulators
-from benchmarks.problems import DT, EFFORT, FINAL, RUNNING, SwingUp
-from benchmarks.robots import Make, swing_up
 from studies import arm_reaching
+from studies.benchmarks import simulators
+from studies.benchmarks.problems import DT, EFFORT, FINAL, RUNNING, SwingUp
+from studies.benchmarks.robots import Make, swing_up
 from studies.tasks import Task
 from vioc.control import dmoc
 

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 import vioc
-from benchmarks.harness import COMPILED, Bench, Row
 from studies import arm_reaching, mpc_arm
+from studies.benchmarks.harness import COMPILED, Bench, Row
 from studies.mpc_cartpole import HANGING, cart, problem, rk4
 from vioc.compile import find_compiler
 from vioc.compile.libraries import load_library
