@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from linear_time_models import random_tree, start_near
 from mechanisms import everything, hold, state_near
 from strategies import systems
+from support.chain import chain, start
 
 import vioc
-from studies.linear_time_chain import chain, start
 from vioc import Gravity, JointDamping, JointForce, MidpointVI, StepError, System
 from vioc.compile.compiler import find_compiler
 from vioc.dynamics.algebra import vectors as vec

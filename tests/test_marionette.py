@@ -10,8 +10,8 @@ import pytest
 from scipy.integrate import solve_ivp
 from scipy.interpolate import CubicSpline
 from scipy.linalg import expm
+from support.marionette import pulled, start, tension
 
-from studies.marionette_dlqr import pulled, start, tension
 from vioc import control, models
 from vioc.dynamics.description.frame import ry, tx, tz
 from vioc.dynamics.description.numbers import K

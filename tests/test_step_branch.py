@@ -9,7 +9,6 @@ import pytest
 
 import vioc
 from studies.branch import Branch
-from studies.random_family import mechanism
 from vioc import GalerkinVI, MidpointVI, StepError, System, tx
 from vioc.compile.compiler import find_compiler
 from vioc.dynamics.integrators.groups import GroupVI
@@ -17,6 +16,7 @@ from vioc.dynamics.integrators.predictor import predicted, predicted_of_stiff
 from vioc.dynamics.terms.potentials import PolynomialSpring
 from vioc.errors import StepWarning
 from vioc.maps.suite import check_map
+from vioc.models.family import mechanism
 
 BACKENDS = ("virtual", "compiled") if find_compiler() else ("virtual",)
 

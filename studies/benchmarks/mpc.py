@@ -46,7 +46,7 @@ void qp_time(const qp_data *d, const double *x0, int count, int samples, int ite
 
 def arm_law(backend: str) -> tuple[NonlinearMPC, np.ndarray]:
     """Of `studies.mpc_arm`: towards a point within limits of torques and joints."""
-    f = vioc.MidpointVI(arm_reaching.arm(), mpc_arm.DT, backend=backend)
+    f = vioc.MidpointVI(vioc.models.seven_joint_arm(), mpc_arm.DT, backend=backend)
     return mpc_arm.law(f, native=backend == COMPILED), f.initial_state(arm_reaching.START)
 
 

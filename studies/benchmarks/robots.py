@@ -62,7 +62,7 @@ class Make(NamedTuple):
 
 def arm(make: Make, steps: int = 100) -> Task:
     """The 7-DOF arm of the study `arm_reaching`, 1 s."""
-    f = make(arm_reaching.arm(), arm_reaching.DURATION / steps)
+    f = make(vioc.models.seven_joint_arm(), arm_reaching.DURATION / steps)
     return Task(f, arm_reaching.cost(f), None, f.initial_state(arm_reaching.START), steps)
 
 
