@@ -32,8 +32,7 @@ def test_other_packages_may_own_the_same_names(tmp_path):
 
 
 # Tests whose subject is a study or a benchmark, by its code, its claims or its problems, import it. Tests of
-# behaviour do not, and run where the studies are not installed; what they share with studies is in vioc, and
-# small problems are in tests/support.
+# behaviour do not: what they share with studies is in vioc, and small problems are in tests/support.
 OF_STUDIES = re.compile(r"test_study_\w+|test_(\w+_)?(studies|study|benchmarks)")
 OF_STUDIES_TOO = {
     "installed_smoke",
