@@ -236,8 +236,8 @@ def contracting(g: Any, memory: Any, rounding: Any, most: float) -> tuple[Any, A
     """Change of an iteration's unknowns and of its memory, with opposite sign, and its error.
 
     `g` is a correction, and the memory, which begins with 0, the size of the one before, scaled by `TINY`.
-    Once a correction above `rounding` is more than `most` times the one before, or not a number, the memory is
-    negative, the error infinite, and nothing changes any more, which ends the iteration.
+    Once a correction above `rounding` is more than `most` times the one before, or not a number, the memory
+    is negative, the error infinite, and nothing changes any more, which ends the iteration.
     """
     size = ca.norm_2(g)
     exceeds = size > ca.fmax(rounding, most / TINY * memory)
