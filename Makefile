@@ -39,19 +39,22 @@ types: $(VENV)/.installed-dev ## Check the types
 	$(RUN) -m mypy --strict --follow-imports=silent tests/editor_types.py
 
 bench: $(VENV)/.installed ## Run the benchmarks
-	$(RUN) -m benchmarks
+	$(RUN) -m studies.benchmarks
 
 studies: $(VENV)/.installed-studies ## Run every study on a small problem
 	$(RUN) -m vioc study run --all --quick --jobs 2 --out $(OUT)/studies
 	@touch $(OUT)/studies/.run
 
-wheel: $(VENV)/.installed-dev ## Build wheel and sdist, and twice and the same to the bit; try the wheel in an environment of its own
-	rm -rf $(DIST) $(VENV)-wheel
+wheel: $(VENV)/.installed-dev ## Build wheel and sdist, and twice and the same to the bit; try the wheel in an environment of its own, then the studies beside it
+	rm -rf $(DIST) $(DIST)-studies $(VENV)-wheel
 	$(RUN) tests/build_twice.py $(DIST)
+	$(RUN) tests/build_twice.py $(DIST)-studies studies
 	$(RUN) -m twine check --strict $(DIST)/*
 	$(PYTHON) -m venv $(VENV)-wheel
 	$(VENV)-wheel/bin/python -m pip install --quiet --disable-pip-version-check $(DIST)/*.whl
 	cd / && env -u PYTHONPATH $(abspath $(VENV)-wheel)/bin/python $(abspath tests/installed_smoke.py)
+	$(VENV)-wheel/bin/python -m pip install --quiet --disable-pip-version-check $(DIST)-studies/*.whl
+	cd / && env -u PYTHONPATH $(abspath $(VENV)-wheel)/bin/python $(abspath tests/installed_smoke.py) --studies
 
 docs: $(VENV)/.installed-docs $(OUT)/studies/.run ## Build the documentation site in out/docs, with the gallery and what studies left, and look whether it is whole
 	rm -rf docs/generated $(OUT)/docs
@@ -63,15 +66,15 @@ $(OUT)/studies/.run:
 	$(MAKE) studies
 
 clean: ## Remove the environment, outputs and caches
-	rm -rf $(VENV) $(VENV)-wheel out build docs/generated $(DIST) *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-wheel out build docs/generated $(DIST) $(DIST)-studies *.egg-info studies/build studies/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# The stamps say for which pyproject.toml the environment was made; `venv` also mends a half-made one.
-$(VENV)/.installed: pyproject.toml
+# The stamps say for which pyproject.toml (those of vioc and of the studies) the environment was made; `venv` also mends a half-made one.
+$(VENV)/.installed: pyproject.toml studies/pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "vioc needs Python 3.10 or newer, \
 	this is " + sys.version.split()[0] + "; choose one with: make ... PYTHON=python3.12")'
 	$(PYTHON) -m venv $(VENV)
-	$(RUN) -m pip install --quiet --disable-pip-version-check --editable '.[test]'
+	$(RUN) -m pip install --quiet --disable-pip-version-check --editable '.[test]' --editable ./studies
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed
@@ -79,7 +82,7 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 	@touch $@
 
 $(VENV)/.installed-studies: $(VENV)/.installed
-	@$(RUN) -m pip install --quiet --disable-pip-version-check --editable '.[studies]'
+	@$(RUN) -m pip install --quiet --disable-pip-version-check --editable './studies[peers]'
 	@touch $@
 
 $(VENV)/.installed-docs: $(VENV)/.installed

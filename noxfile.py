@@ -28,7 +28,7 @@ def types(session: nox.Session) -> None:
 
 @nox.session
 def tests(session: nox.Session) -> None:
-    session.install("-e", ".[test]")
+    session.install("-e", ".[test]", "-e", "./studies")
     session.run("pytest", "-n", "2", *FAST, *session.posargs)
 
 

@@ -8,9 +8,6 @@ is the guess on a mesh of 0.02 s; that optimum is the guess on the mesh of 0.01 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 import casadi as ca
 import numpy as np
 
@@ -19,21 +16,11 @@ from studies.frames import poses
 from studies.harness import Claim, Report, Study, at_least, at_most
 from studies.motions import Disturbed, descent_gap, disturb, plot_disturbed, plot_inputs
 from vioc.control import Cost, Result, dmoc
-from vioc.dynamics.description.frame import ry, rz, tz
-from vioc.dynamics.description.inertia import Mass
-from vioc.dynamics.description.system import System
-from vioc.dynamics.terms.forces import JointForce
-from vioc.dynamics.terms.potentials import Gravity
 from vioc.maps.protocol import OneStepMap
 
 DURATION = 1.0  # s
 COARSE, DT = 0.02, 0.01  # s
-AXES = "zyzyzyz"
-OFFSETS = (0.15, 0.2, 0.2, 0.2, 0.2, 0.15, 0.1)  # m
-MASSES = (4.0, 4.0, 3.0, 3.0, 2.0, 1.0, 1.0)  # kg
-INERTIAS = (0.03, 0.03, 0.02, 0.02, 0.01, 0.004, 0.002)  # kg m^2
 START = {"q2": 0.5, "q4": -1.2, "q6": 0.8}  # rad
-TOOL = (0.0, 0.0, 0.12)  # m, on the last link
 GOAL = (0.45, 0.35, 0.75)  # m
 PUBLISHED = 0.17820
 LIMIT = 20.0  # N m, every joint
@@ -67,17 +54,6 @@ STUDY = Study(
     ),
     alone=Claim("likewise without feedback", full_only=True),
 )
-
-
-def arm(masses: Sequence[Any] = MASSES) -> System:
-    """The arm, by default of the published masses; `vioc.P` makes one a parameter."""
-    below = (tz(TOOL[2], name="tool"),)
-    for i in reversed(range(7)):
-        turn = {"z": rz, "y": ry}[AXES[i]]
-        mass = Mass(masses[i], (INERTIAS[i],) * 3, (0.0, 0.0, 0.08))
-        below = (tz(OFFSETS[i])[turn(f"q{i + 1}", mass=mass)[below]],)
-    motors = [JointForce(f"q{i + 1}", f"u{i + 1}") for i in range(7)]
-    return System(below, Gravity(0, 0, -9.81), motors, name="arm")
 
 
 @STUDY.body
@@ -124,7 +100,7 @@ def run(report: Report) -> None:
 
 def reach(dt: float) -> tuple[vioc.MidpointVI, dmoc.Problem]:
     """The map and the problem without bounds."""
-    f = vioc.MidpointVI(arm(), dt)
+    f = vioc.MidpointVI(vioc.models.seven_joint_arm(), dt)
     phase = dmoc.Phase(f, round(DURATION / dt), cost(f), initial=f.initial_state(START))
     return f, dmoc.Problem(phase)
 

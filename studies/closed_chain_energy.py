@@ -36,13 +36,13 @@ STUDY = Study(
         "configurations in the first second, against an independent implementation",
         at_most(1e-8),
         unit="rad",
-        source="tests/data/closed_chain_undamped",
+        source="studies/data/closed_chain_undamped",
     ),
     reference_p=Claim(
         "momenta in the first second, likewise",
         at_most(1e-8),
         unit="kg m^2/s",
-        source="tests/data/closed_chain_undamped",
+        source="studies/data/closed_chain_undamped",
     ),
     listing=Claim(
         "configurations of Listing 1 (with that gravity) against the same",

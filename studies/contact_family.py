@@ -1,6 +1,6 @@
 """100 random mechanisms that fall onto a floor and against stops: which runs end, and what contact leaves.
 
-Trees and loops of `studies.random_family` with a floor 0.15 m below the lowest of their bodies' tips, which
+Trees and loops of `vioc.models.family` with a floor 0.15 m below the lowest of their bodies' tips, which
 are spheres with friction, and stops at joints of one variable, 0.8 rad or m from the start. Undriven, for a
 second, in steps of 1 and 10 ms, by `ContactVI`; where they have maximal coordinates, by `MaximalVI` beside.
 
@@ -19,8 +19,8 @@ import numpy as np
 
 import vioc
 from studies.harness import Claim, Report, Study, at_least, at_most
-from studies.random_family import RandomMechanism, mechanisms
 from vioc.errors import StepError
+from vioc.models.family import RandomMechanism, mechanisms
 
 COUNT, QUICK = 100, 3
 STEPS = (0.001, 0.01)  # s

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 import vioc
-from studies.arm_reaching import START, arm
+from studies.arm_reaching import START
 from studies.harness import Claim, Report, Study, at_most
 from vioc import P
 from vioc.control import Record, design, identify
@@ -78,8 +78,9 @@ def carrying() -> vioc.System:
     centre = tuple(P(n, v) for n, v in (("x", 0.02), ("y", -0.01), ("z", 0.03)))
     payload = vioc.tz(0.05, name="payload", mass=vioc.Mass(P("mass", 0.8), moments, centre))
     rubs = [vioc.JointDamping(f"q{i}", P(f"rub{i}", 0.4)) for i in range(1, 8)]
-    hanging = [vioc.Gravity(0, 0, 9.81), *arm().forces]
-    return vioc.System(*arm().frames, *hanging).attached("tool", payload).with_components(*rubs)
+    arm = vioc.models.seven_joint_arm()
+    whole = vioc.System(*arm.frames, vioc.Gravity(0, 0, 9.81), *arm.forces)
+    return whole.attached("tool", payload).with_components(*rubs)
 
 
 def harmonics(f: Any, start: dict[str, float], seed: int) -> tuple[list[Any], dict[str, Any]]:

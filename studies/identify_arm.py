@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 import vioc
-from studies.arm_reaching import AXES, INERTIAS, MASSES, OFFSETS, arm
 from studies.harness import Claim, Report, Study, at_least, at_most, near
 from vioc.control import Record, base_parameters
+from vioc.models.arm import AXES, INERTIAS, MASSES, OFFSETS, seven_joint_arm
 
 DT, DURATION = 0.002, 10.0  # s
 ENCODER, TORQUE = 1e-4, 0.05  # rad, N m
@@ -116,7 +116,7 @@ def record(seed: int, duration: float, noise: bool = True) -> Record:
 def model() -> vioc.MidpointVI:
     """The data sheet's, with friction to be found."""
     rubs = [vioc.JointDamping(f"q{i}", vioc.P(f"rub{i}", 0.1)) for i in range(1, 8)]
-    return vioc.MidpointVI(arm().with_components(*rubs), 0.01)
+    return vioc.MidpointVI(seven_joint_arm().with_components(*rubs), 0.01)
 
 
 def true_numbers() -> np.ndarray:

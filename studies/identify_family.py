@@ -1,6 +1,6 @@
 """Random mechanisms identified from noisy records: masses, springs, dampers, and one whole body of each.
 
-Trees and loops of `studies.random_family` with 2 to 5 joints, moved by sines at their inputs where they have
+Trees and loops of `vioc.models.family` with 2 to 5 joints, moved by sines at their inputs where they have
 some. scipy's DOP853 stands for the mechanism; configurations are measured every 10 ms for 2 s with 1 mrad (1
 mm). Searches begin up to 30 % off. Where the report says that half the step would move a parameter by as much
 as noise does, the step is halved, three times at most, as a user would. A mechanism that DOP853 does not
@@ -20,9 +20,9 @@ from scipy.integrate import DOP853
 
 import vioc
 from studies.harness import Claim, Report, Study, at_least, at_most
-from studies.random_family import RandomMechanism, mechanisms
 from vioc.control import Record, identify
 from vioc.errors import StepError
+from vioc.models.family import RandomMechanism, mechanisms
 
 MANY, FEW = 40, 2
 NOISE = 1e-3  # rad, m

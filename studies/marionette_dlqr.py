@@ -24,7 +24,7 @@ PULL = {"left_arm": 0.1, "right_arm": -0.1, "left_leg": -0.1, "right_leg": 0.1} 
 DISTURBED, DISTURBANCE = "torso_rz", 0.1  # rad
 
 SAME = at_most(1e-8)
-REFERENCE = "tests/data/marionette"
+REFERENCE = "studies/data/marionette"
 DERIVATIVE = at_most(1e-6)
 
 STUDY = Study(

@@ -1,6 +1,6 @@
 """Motions and derivatives do not depend on how a mechanism is told: 8 integrators, 200 mechanisms each.
 
-Every random mechanism, of `studies.random_family` with masses of two decades, springs and dampers between
+Every random mechanism, of `vioc.models.family` with masses of two decades, springs and dampers between
 bodies and inputs, is told again in three other systems of units, as its mirror image, at another place in the
 world, with its tree and its terms in another order, and with bodies written as two
 (`studies.metamorphic_changes`). Then 20 steps of 10 ms, their first and second derivatives, the gains of a

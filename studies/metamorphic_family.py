@@ -1,4 +1,4 @@
-"""Mechanisms of `studies.random_family` that are told again in other words, and their random inputs.
+"""Mechanisms of `vioc.models.family` that are told again in other words, and their random inputs.
 
 Beside the terms of the family they have a spring and a damper between two bodies and inputs that push and
 turn one of them; their masses are of two decades. Kinds: "any"; "rigid", without screws; "free", with a free
@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 import vioc
-from studies.random_family import mechanism
+from vioc.models.family import mechanism
 
 JOINTS = (2, 8)
 STEPS = 20

@@ -16,6 +16,7 @@ from studies import arm_reaching
 from studies.harness import Claim, Report, Study, at_least, at_most
 from vioc.control import Cost, Problem
 from vioc.control.feedback import ClosedLoop, NonlinearMPC
+from vioc.models.arm import MASSES
 
 DT, HORIZON, STEPS = 0.02, 30, 100
 TORQUE = 40.0  # N m
@@ -66,7 +67,7 @@ def miss(run: Any) -> float:
 
 @STUDY.body
 def run(report: Report) -> None:
-    f = vioc.MidpointVI(arm_reaching.arm(), DT)
+    f = vioc.MidpointVI(vioc.models.seven_joint_arm(), DT)
     feedback, start = law(f, 20 if report.quick else HORIZON), f.initial_state(arm_reaching.START)
     steps = 50 if report.quick else STEPS
     found = ClosedLoop(f, feedback).simulate(start, steps)
@@ -86,8 +87,8 @@ def run(report: Report) -> None:
     if not report.quick:
         rng = np.random.default_rng(0)
         for _ in range(PLANTS):
-            masses = np.array(arm_reaching.MASSES) * rng.uniform(1 - OFF, 1 + OFF, 7)
-            other = vioc.MidpointVI(arm_reaching.arm(masses.tolist()), DT)
+            masses = np.array(MASSES) * rng.uniform(1 - OFF, 1 + OFF, 7)
+            other = vioc.MidpointVI(vioc.models.seven_joint_arm(masses.tolist()), DT)
             others.append(ClosedLoop(other, feedback).simulate(start, STEPS))
         report.measure(near=sum(miss(r) < NEAR for r in others), worst=max(map(miss, others)))
     draw(report, found, others)

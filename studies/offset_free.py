@@ -15,8 +15,9 @@ import numpy as np
 import vioc
 from studies import arm_reaching
 from studies.harness import Claim, Report, Study, at_least, at_most, near
-from studies.random_family import mechanism
 from vioc.control import dlqr, feedback
+from vioc.models.arm import MASSES
+from vioc.models.family import mechanism
 
 HEAVIER = 1.1
 COUNTS = 4096
@@ -86,20 +87,13 @@ def bar_case() -> Case:
 
 
 def arm(masses: tuple[float, ...]) -> vioc.System:
-    """`arm_reaching.arm` with other masses; that of the elbow as a parameter."""
-    below = (vioc.tz(arm_reaching.TOOL[2], name="tool"),)
-    for i in reversed(range(7)):
-        turn = {"z": vioc.rz, "y": vioc.ry}[arm_reaching.AXES[i]]
-        m = vioc.P("elbow", masses[i]) if i == 3 else masses[i]
-        mass = vioc.Mass(m, (arm_reaching.INERTIAS[i],) * 3, (0.0, 0.0, 0.08))
-        below = (vioc.tz(arm_reaching.OFFSETS[i])[turn(f"q{i + 1}", mass=mass)[below]],)
-    motors = [vioc.JointForce(f"q{i + 1}", f"u{i + 1}") for i in range(7)]
-    return vioc.System(below, vioc.Gravity(0, 0, -9.81), motors, name="arm")
+    """`vioc.models.seven_joint_arm` with other masses; that of the elbow as a parameter."""
+    return vioc.models.seven_joint_arm([*masses[:3], vioc.P("elbow", masses[3]), *masses[4:]])
 
 
 def arm_case() -> Case:
-    f = vioc.MidpointVI(arm(arm_reaching.MASSES), ARM_DT)
-    plant = vioc.MidpointVI(arm(tuple(HEAVIER * m for m in arm_reaching.MASSES)), ARM_DT)
+    f = vioc.MidpointVI(arm(MASSES), ARM_DT)
+    plant = vioc.MidpointVI(arm(tuple(HEAVIER * m for m in MASSES)), ARM_DT)
     joints = f.state_names[:7]
     rest = feedback.equilibrium(f, **dict.fromkeys(joints, 0.0) | arm_reaching.START)
     law = dlqr(f, rest, arm_reaching.weights(f), 1e-3)

@@ -20,7 +20,7 @@ import numpy as np
 
 import vioc
 from studies.harness import Claim, Report, Study, at_most, near
-from studies.random_family import LOOPS, SEED, mechanism
+from vioc.models.family import LOOPS, SEED, mechanism
 
 KEYS = {"MidpointVI": "midpoint", "LinearTimeVI": "linear", "MaximalVI": "maximal"}
 KINDS = {"MidpointVI": vioc.MidpointVI, "LinearTimeVI": vioc.LinearTimeVI, "MaximalVI": vioc.MaximalVI}

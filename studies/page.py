@@ -21,8 +21,9 @@ HEAD = """\
 # Studies
 
 The figures and tables of the papers, and of other published problems: what was claimed, and what vioc
-measures. `vioc study list` names them, `vioc study run NAME` runs one and leaves its picture, its numbers
-and a verdict; `vioc study page` writes this page from the numbers.
+measures. They are a distribution of their own beside vioc (`pip install ./studies` in a checkout).
+`vioc study list` names them, `vioc study run NAME` runs one and leaves its picture, its numbers and a
+verdict; `vioc study page` writes this page from the numbers.
 
 *holds*, *fails*: the measured figure keeps its bound, or does not. *reported*: there is no bound, the figure
 is set beside the published one. Times are of the machine that ran the study.

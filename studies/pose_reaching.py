@@ -19,7 +19,7 @@ import numpy as np
 from scipy.spatial.transform import Rotation
 
 import vioc
-from studies.arm_reaching import START, arm
+from studies.arm_reaching import START
 from studies.harness import Claim, Report, Study, at_least, at_most
 from vioc.control import optimize, pose, quadratic
 from vioc.dynamics.formats.robot import Robot
@@ -65,7 +65,7 @@ STUDY = Study(
 
 @STUDY.body
 def run(report: Report) -> None:
-    system = arm()
+    system = vioc.models.seven_joint_arm()
     bounds = dict.fromkeys(system.variables, (-LIMIT, LIMIT))
     own = reach(system, "tool", bounds, 100 if report.quick else POSES)
     report.measure(share=own.share, one_guess=own.one_guess, accuracy=own.error, batch=own.batch)

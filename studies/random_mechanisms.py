@@ -1,6 +1,6 @@
 """300 random trees and loops in steps of 1, 10 and 50 ms: which steps exist, and that each is the right root.
 
-The mechanisms are those of `studies.random_family`, undriven, each from its random start for a second. A run
+The mechanisms are those of `vioc.models.family`, undriven, each from its random start for a second. A run
 ends where its next step does not exist. Every such step is followed by another route (`studies.branch`),
 which has to see its branch of solutions fold back; so are the steps of every run that turn most, and those
 that the kernel does not certify by itself, whose branch has to lead to the same end. These are held against a
@@ -25,9 +25,9 @@ import numpy as np
 import vioc
 from studies.branch import Branch
 from studies.harness import Claim, Report, Study, at_most
-from studies.random_family import RandomMechanism, mechanisms
 from vioc.control import equilibrium
 from vioc.errors import OptimizationError, StepError
+from vioc.models.family import RandomMechanism, mechanisms
 
 COUNT, QUICK, OTHERS, AT_REST = 300, 4, 40, 87
 STEPS = (0.001, 0.01, 0.05)  # s

@@ -2,7 +2,7 @@
 
 The tasks (`studies.random_tasks`) are feasible by construction, and hard on purpose: joints that no input
 acts on, gravity, loops, strings, limits. Every verdict "converged" is judged by the conditions of a local
-optimum (`studies.kkt`): it is *untrue* where they are kept worse than `ROUGH`, and *checked* where within
+optimum (`vioc.control.kkt`): it is *untrue* where they are kept worse than `ROUGH`, *checked* where within
 `EXACT`. Its trajectory has to be the rollout of its inputs, too, but for what `open_loop_gap` says. What is
 no trajectory, takes too long or ends in an exception is a failure of its kind.
 """

@@ -20,9 +20,9 @@ import casadi as ca
 import numpy as np
 
 import vioc
-from studies.random_family import RandomMechanism, mechanism
 from studies.tasks import Task
 from vioc.control import quadratic
+from vioc.models.family import RandomMechanism, mechanism
 
 SEED = 61
 JOINTS, STRINGS = (2, 10), 0.5

@@ -1,4 +1,4 @@
-"""Mechanisms of the reference data (tests/data/\\*_system.json), read into a `System`."""
+"""Mechanisms of the reference data (data/\\*_system.json), read into a `System`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from vioc import Frame, Gravity, Mass, PointConstraint, System, rx, ry, rz, tx, ty, tz
 
-DATA = Path(__file__).resolve().parent.parent / "tests" / "data"
+DATA = Path(__file__).parent / "data"
 TRANSFORMS: dict[str, Callable[..., Frame]] = dict(RX=rx, RY=ry, RZ=rz, TX=tx, TY=ty, TZ=tz)
 
 
@@ -21,7 +21,7 @@ def load_reference(name: str) -> tuple[System, dict[str, np.ndarray]]:
     Parameters
     ----------
     name : str
-        As in ``tests/data/NAME_system.json`` and ``NAME.npz``.
+        As in ``data/NAME_system.json`` and ``NAME.npz``.
 
     Returns
     -------

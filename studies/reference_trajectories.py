@@ -1,6 +1,6 @@
 """Trajectories that other implementations computed, step by step: trep ([T], [S]) and the authors of [L].
 
-The data lie in tests/data. Discrete maps are compared, not limits: the same rule at the same step must give
+The data lie in studies/data. Discrete maps are compared, not limits: the same rule at the same step must give
 the same numbers up to the tolerances of both solvers, for as long as the motion does not amplify these.
 """
 

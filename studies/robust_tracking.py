@@ -17,11 +17,12 @@ import numpy as np
 import vioc
 from studies import arm_reaching
 from studies.harness import Claim, Report, Study, at_least, at_most, near
-from studies.random_family import mechanisms
 from vioc.compile.evaluate import Evaluator
 from vioc.control import dlqr, draw_parameters, feedback, lyapunov_level, robust_dlqr
 from vioc.control.analysis import verified_level, verified_tube
 from vioc.errors import OptimizationError, StepError
+from vioc.models.arm import MASSES
+from vioc.models.family import mechanisms
 
 STEPS, DT = 40, 0.02  # of the arm, s
 START, END = 0.03, 0.006  # rad, standard deviations at the start and asked at the end
@@ -77,7 +78,7 @@ def run(report: Report) -> None:
 
 
 def arm_steered(report: Report) -> feedback.SteeredCovariance:
-    f = vioc.MidpointVI(arm_reaching.arm(), DT)
+    f = vioc.MidpointVI(vioc.models.seven_joint_arm(), DT)
     there = feedback.equilibrium(f, guess=f.state(GOAL), fixed=f.state_names)
     motion = dlqr(f, there, arm_reaching.weights(f), 0.01).rollout(f.initial_state(arm_reaching.START), STEPS)
     joints = [f"q{i}" for i in range(1, 8)]
@@ -173,9 +174,9 @@ def furuta(report: Report) -> dict[str, Any]:
 
 
 def arm_held(report: Report) -> None:
-    masses = [*arm_reaching.MASSES]
+    masses = [*MASSES]
     masses[4], masses[6] = vioc.P("forearm", masses[4]), vioc.P("payload", masses[6])
-    f = vioc.MidpointVI(arm_reaching.arm(masses), DT)
+    f = vioc.MidpointVI(vioc.models.seven_joint_arm(masses), DT)
     x = f.initial_state(arm_reaching.START)
     held_by = feedback.equilibrium(f, guess=x, fixed=f.state_names)
     q, v = [f"q{i}" for i in range(1, 8)], [f"v.q{i}" for i in range(1, 8)]

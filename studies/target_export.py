@@ -20,14 +20,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import vioc
-from studies.arm_reaching import arm
 from studies.harness import Claim, Report, Study, at_least, at_most
-from studies.random_family import mechanisms
 from vioc.compile.backend import Backend
 from vioc.control import Problem, dlqr, feedback, quadratic
 from vioc.control.interop import step_functions
 from vioc.control.target import Target, write_target
 from vioc.dynamics.consistency import consistent_configuration
+from vioc.models.family import mechanisms
 
 STRICT = ["-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic"]
 MECHANISMS, QUICK_MECHANISMS = 30, 1
@@ -174,7 +173,7 @@ def closed() -> Case:
 
 def reaching() -> Case:
     """The arm along a motion, at 200 Hz, from angles alone."""
-    f = vioc.MidpointVI(arm(), 0.005)
+    f = vioc.MidpointVI(vioc.models.seven_joint_arm(), 0.005)
     start = f.initial_state({"q2": 0.3, "q4": 1.2, "q6": 0.6})
     t = np.arange(200) * f.dt
     hold = f.rest_input(start)
@@ -194,7 +193,7 @@ def planned(name: str) -> Case:
         cost, steps, start = quadratic(f, Q=weights, R=0.02, Qf=weights), 40, f.state(theta=np.pi)
         bounds = {"u.force": 80.0}
     else:
-        f = vioc.MidpointVI(arm(), 0.02)
+        f = vioc.MidpointVI(vioc.models.seven_joint_arm(), 0.02)
         start = f.initial_state({"q2": 0.3, "q4": 1.2, "q6": 0.6})
         weights = {n: 1.0 if n.startswith("p.") else 100.0 for n in f.state_names}
         goal = dict.fromkeys(f.system.variables, 0.0) | {"q1": 0.5, "q2": 0.6, "q4": 1.0, "q6": 0.6}

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import vioc
-from studies.kkt import Kkt, kkt
 from vioc.control import Cost, Problem
+from vioc.control.kkt import Kkt, kkt
 from vioc.errors import OptimizationError
 from vioc.maps.protocol import OneStepMap
 

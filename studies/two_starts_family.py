@@ -5,7 +5,7 @@
     for task in tasks(300):
         best = vioc.control.optimize(task.map, task.cost, x0=task.x0, steps=task.steps)
 
-Written apart from `studies.random_family`, of which nothing is used. A mechanism has 2 to 12 hinges and
+Written apart from `vioc.models.family`, of which nothing is used. A mechanism has 2 to 12 hinges and
 sliders about random axes, on a random tree between a bush and a chain. Each carries a link of random length,
 the longest way along the tree being a metre, and of a random mass of three decades. Three joints in four are
 driven, at least one; gravity pulls; some joints have dampers; a slider that nothing drives hangs on a spring.

@@ -1,7 +1,7 @@
-"""Wheel and source of this checkout, built twice and the same to the bit: `build_twice.py DIST`.
+"""Wheel and source of this checkout, built twice and the same to the bit: `build_twice.py DIST [studies]`.
 
-The wheel has the package, the studies that `vioc study` runs with their data, and nothing else. Times within
-them are SOURCE_DATE_EPOCH: as given, or of the last commit.
+They are those of vioc, or of the studies, which are a distribution of their own. A wheel has its package and
+nothing else. Times within them are SOURCE_DATE_EPOCH: as given, or of the last commit.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 WITHOUT_GIT = "1767225600"  # 2026-01-01
+NO_PART = re.compile(r"__pycache__|\.egg-info/|^studies/(build/|pyproject\.toml$)")  # of a package
 
 
 def epoch() -> int:
@@ -45,38 +46,37 @@ def settled(path: Path, when: int) -> None:
     path.write_bytes(out.getvalue())
 
 
-def build(into: Path, when: int) -> dict[str, str]:
-    """sha256 of what is built, by its name."""
+def build(project: Path, into: Path, when: int) -> dict[str, str]:
+    """sha256 of what is built of the project in a folder, by its name."""
     environment = {**os.environ, "SOURCE_DATE_EPOCH": str(when)}
-    command = [sys.executable, "-m", "build", "--outdir", str(into), str(ROOT)]
+    command = [sys.executable, "-m", "build", "--outdir", str(into), str(project)]
     subprocess.run(command, check=True, env=environment, stdout=subprocess.DEVNULL)
     for archive in into.glob("*.tar.gz"):
         settled(archive, when)
     return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(into.iterdir())}
 
 
-def amiss(wheel: Path) -> list[str]:
-    """Files that a wheel lacks or has too many."""
+def amiss(wheel: Path, package: Path) -> list[str]:
+    """Files that the wheel of a package lacks or has too many."""
     with zipfile.ZipFile(wheel) as archive:
-        got = {n for n in archive.namelist() if not re.match(r"vioc-[^/]*\.dist-info/", n)}
-    bundled = {n for n in got if re.match(r"vioc/bundled/(studies/.*\.(py|c)|tests/data/.*\.(npz|json))$", n)}
-    package = (p for p in (ROOT / "vioc").rglob("*") if p.is_file() and "__pycache__" not in p.parts)
-    wanted = {str(path.relative_to(ROOT)) for path in package}
-    return [f"lacks {n}" for n in sorted(wanted - got)] + [f"has {n}" for n in sorted(got - bundled - wanted)]
+        got = {n for n in archive.namelist() if not re.match(r"[^/]*\.dist-info/", n)}
+    inside = (path.relative_to(ROOT) for path in package.rglob("*") if path.is_file())
+    wanted = {str(path) for path in inside if not NO_PART.search(path.as_posix())}
+    return [f"lacks {n}" for n in sorted(wanted - got)] + [f"has {n}" for n in sorted(got - wanted)]
 
 
-def main(into: Path) -> None:
-    when = epoch()
+def main(into: Path, package: str = "vioc") -> None:
+    when, project = epoch(), ROOT if package == "vioc" else ROOT / package
     with tempfile.TemporaryDirectory() as again:
-        first, second = build(into, when), build(Path(again), when)
+        first, second = build(project, into, when), build(project, Path(again), when)
     for name, digest in first.items():
         print(f"{digest}  {name}" + ("" if second.get(name) == digest else f"  but {second.get(name)} again"))
     if first != second:
         sys.exit("two builds of the same source differ")
     for wheel in into.glob("*.whl"):
-        if wrong := amiss(wheel):
+        if wrong := amiss(wheel, ROOT / package):
             sys.exit(f"{wheel.name} " + ", ".join(wrong))
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), *sys.argv[2:])

@@ -1,7 +1,7 @@
 """What must work where vioc is installed from a wheel: `python installed_smoke.py`, outside a checkout.
 
-It needs nothing but vioc and its dependencies. It works in a folder of its own and exits with 1 at the first
-thing that does not work.
+It needs nothing but vioc and its dependencies; with `--studies` it is about the studies beside vioc. It works
+in a folder of its own and exits with 1 at the first thing that does not work.
 """
 
 from __future__ import annotations
@@ -50,18 +50,32 @@ def main() -> None:
     linear = json.loads(command("linearize", "cart_pole", "--json"))
     expect(linear["controllability_rank"] == 4, "a cart-pole is controllable")
     expect("converged" in command("demo", "--quick", "--out", "demo"), "the demo did not converge")
-    expect("pendulum_energy" in command("study", "list"), "the studies are not installed")
-    study = "closed_chain_energy"  # it reads data that the wheel must have
-    expect("OK: " in command("study", "run", study, "--quick"), f"study {study}")
-    expect(json.loads(Path(f"out/studies/{study}.json").read_text())["all_hold"], f"study {study}")
+    refused = subprocess.run([VIOC, "study", "list"], capture_output=True, text=True)
+    expect(refused.returncode == 2 and "pip install ./studies" in refused.stderr, "vioc brings studies")
     expect("complete -o default -F _vioc vioc" in command("completion", "bash"), "no completion")
     print(f"vioc {vioc.__version__} works on Python {sys.version.split()[0]}")
 
 
+def studies() -> None:
+    import studies
+
+    expect(not (Path(studies.__file__).parent / "pyproject.toml").exists(), "the studies are a checkout's")
+    expect("pendulum_energy" in command("study", "list"), "the studies are not installed")
+    study = "closed_chain_energy"  # it reads data that their wheel must have
+    expect("OK: " in command("study", "run", study, "--quick"), f"study {study}")
+    expect(json.loads(Path(f"out/studies/{study}.json").read_text())["all_hold"], f"study {study}")
+    expect("--group" in run(sys.executable, "-m", "studies.benchmarks", "--help"), "no benchmarks")
+    print(f"the studies work on Python {sys.version.split()[0]}")
+
+
 def command(*words: str) -> str:
-    """What a command prints; it must exit with 0."""
-    done = subprocess.run([VIOC, *words], capture_output=True, text=True)
-    shown = " ".join(["vioc", *words])
+    """What a command of vioc prints; it must exit with 0."""
+    return run(VIOC, *words)
+
+
+def run(*words: str) -> str:
+    done = subprocess.run(words, capture_output=True, text=True)
+    shown = " ".join([Path(words[0]).name, *words[1:]])
     expect(done.returncode == 0, f"{shown} exits with {done.returncode}:\n{done.stdout}\n{done.stderr}")
     return done.stdout
 
@@ -76,4 +90,4 @@ if __name__ == "__main__":
         os.chdir(folder)
         os.environ["VIOC_CACHE"] = str(Path(folder, "cache"))
         os.environ.setdefault("MPLBACKEND", "Agg")
-        main()
+        studies() if "--studies" in sys.argv else main()

@@ -18,7 +18,7 @@ from vioc.dynamics.terms.forces import JointDamping, JointForce
 from vioc.dynamics.terms.potentials import Gravity, LinearSpring, TorsionalSpring
 from vioc.errors import ModelError
 
-DATA = Path(__file__).parent / "data"
+DATA = Path(__file__).parents[1] / "studies" / "data"  # files that the studies read, too
 G = 9.8
 
 
@@ -79,7 +79,7 @@ def hold(f: MidpointVI, x: np.ndarray, seed: int = 0) -> np.ndarray:
 
 
 def reference(name: str) -> tuple[System, dict[str, np.ndarray]]:
-    """A model of the independent implementation and its trajectory, from tests/data."""
+    """A model of the independent implementation and its trajectory."""
     spec = json.loads((DATA / f"{name}_system.json").read_text())
     children: dict[int, list[dict]] = {}
     for frame in spec["frames"][1:]:

@@ -5,7 +5,6 @@ import pytest
 from test_robot import TEXT
 
 import vioc
-from studies.arm_reaching import arm
 from vioc import Gravity, JointForce, Lagrangian, Mass, MidpointVI, ModelError, System, read_urdf_text, ry, tz
 
 Q = np.array([0.1, 0.4, -0.3, 1.0, 0.2, 0.5, 0.1])
@@ -14,7 +13,7 @@ RATES = np.linspace(0.2, 0.5, 7)
 
 @pytest.fixture(scope="module")
 def seven():
-    return MidpointVI(arm(), 0.01)
+    return MidpointVI(vioc.models.seven_joint_arm(), 0.01)
 
 
 def test_held_arms_stay(seven):
@@ -39,7 +38,7 @@ def test_the_map_follows_a_path_exactly(seven):
     exact = np.array([seven.lagrangian.holding(*row) for row in zip(path(middle), v, a, strict=True)])
     error = np.abs(U - exact).max()
     assert error < 3e-3
-    fine = MidpointVI(arm(), 0.005)
+    fine = MidpointVI(vioc.models.seven_joint_arm(), 0.005)
     x0, U = fine.inverse_dynamics(path(0.005 * np.arange(161)[:, None]))
     U = 0.5 * (U[::2] + U[1::2])
     assert np.abs(U - exact).max() < 0.3 * error + 1e-9

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 import vioc
-from studies.random_family import mechanism
 from vioc.compile.compiler import find_compiler
 from vioc.maps import rolling
+from vioc.models.family import mechanism
 
 pytestmark = pytest.mark.skipif(find_compiler() is None, reason="no C compiler")
 

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import vioc
-from benchmarks import __main__ as command
-from benchmarks import alone, contact_peers, harness, ocp_peers, problems, simulators, work_precision
-from benchmarks.harness import Row
+from studies.benchmarks import __main__ as command
+from studies.benchmarks import alone, contact_peers, harness, ocp_peers, problems, simulators, work_precision
+from studies.benchmarks.harness import Row
 
 CHAIN = vioc.models.load("n_link_pendulum", 4)
 

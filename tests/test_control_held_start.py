@@ -3,12 +3,19 @@
 import numpy as np
 import pytest
 
-from studies.acrobot_swingup import BEST, DT, DURATION, QF, Q, R, problem
+import vioc
 from vioc.control import optimize, quadratic
+
+DURATION, DT = 3.0, 0.01  # s
+Q = {"q1": 0.1, "q2": 0.1, "v.q1": 0.01, "v.q2": 0.01}
+QF = {"q1": 1e3, "q2": 1e3, "v.q1": 1e2, "v.q2": 1e2}
+R = {"torque": 0.01}
+BEST = 2.68118
 
 
 def test_a_terminal_weight_raised_in_stages_arrives_at_the_best_known_optimum():
-    f, cost, start, goal = problem(DT)
+    f = vioc.MidpointVI(vioc.models.load("acrobot"), DT)
+    cost, start, goal = quadratic(f, Q=Q, R=R, Qf=QF), f.initial_state({"q1": np.pi}), f.initial_state()
     steps = round(DURATION / DT)
     light = quadratic(f, Q=Q, R=R, Qf={name: 1e-3 * weight for name, weight in QF.items()})
     first = optimize(f, light, (np.tile(start, (steps + 1, 1)), None))

@@ -8,8 +8,7 @@ import pytest
 from control_maps import cart_pole
 
 import vioc
-from studies.maximal_accuracy import loop
-from vioc import Gravity, JointForce, Mass, MidpointVI, System, ry, tx
+from vioc import Gravity, JointForce, Mass, MidpointVI, System, ry, tx, tz
 from vioc.control import (
     Cost,
     check_derivatives,
@@ -156,10 +155,29 @@ def test_angles_known_modulo_a_turn_take_the_short_way():
             quadratic(f, **{**ends, "wrap": ("a", other)})
 
 
+def three_link_loop():
+    """Uniform rods and a ground link of 1 m, with a motor at the first crank."""
+
+    def rod(length):  # of 1 kg/m
+        J = length**3 / 12
+        return Mass(length, (J, J, 0.0), (0, 0, length / 2))
+
+    a, b, c = 1.0, np.sqrt(0.5), 1.0
+    second = tz(a)[ry("b", mass=rod(b))[tz(b, name="tip")]]
+    return System(
+        ry("a", mass=rod(a))[second],
+        tx(1.0)[ry("c", mass=rod(c))[tz(c, name="top")]],
+        vioc.coincident("tip", "top", "xz", name="pin"),
+        Gravity(0, 0, -9.81),
+        JointForce("a", "motor"),
+        name="three-link loop",
+    )
+
+
 def test_loops_are_nothing_special():
     """A three-link loop with a motor: one degree of freedom, two directions of its tangent space."""
     found = []
-    motor = loop().with_components(JointForce("a", "motor"))
+    motor = three_link_loop()
     start = vioc.consistent_configuration(motor, {"a": 0.6, "b": 1.2, "c": 0.4}, fixed="a").q
     for kind in (MidpointVI, MaximalVI):
         f = kind(motor, 0.02)

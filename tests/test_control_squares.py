@@ -7,9 +7,9 @@ import casadi as ca
 import numpy as np
 import pytest
 from control_maps import RailedMap, midpoint_pendulum
+from support.reaching import GOAL, START
 
 import vioc
-from studies.arm_reaching import GOAL, START, arm
 from vioc import Mass, System
 from vioc.compile import find_compiler
 from vioc.control import Cost, quadratic
@@ -70,7 +70,7 @@ def arm_cost(f):
 
 
 def test_an_arm_has_its_squares_without_a_word():
-    f = vioc.MidpointVI(arm(), 0.01)
+    f = vioc.MidpointVI(vioc.models.seven_joint_arm(), 0.01)
     cost, v, tool = arm_cost(f)
     run = f.rollout(f.initial_state(START, dict.fromkeys(START, 0.7)), RNG.standard_normal((3, 7)))
     assert_gauss_newton(
@@ -303,7 +303,7 @@ def test_compiled_gives_the_same():
 def velocity_expressions(kind):
     """A map and a scalar of its velocities, whose nodes cost derivatives know."""
     f = {
-        "arm": lambda: vioc.MidpointVI(arm(), 0.01),
+        "arm": lambda: vioc.MidpointVI(vioc.models.seven_joint_arm(), 0.01),
         "loop": lambda: vioc.MidpointVI(vioc.models.load("closed_chain"), 0.01),
         "kinematic": lambda: vioc.MidpointVI(driven_chain(), 0.01),
         "parameters": lambda: vioc.MidpointVI(driven_chain(), 0.01).with_parameters(m=0.3),
@@ -345,7 +345,7 @@ def test_derivatives_of_velocities_are_those_of_the_elimination(kind):
 
 def test_a_cost_of_velocities_knows_them_after_a_trip_through_functions():
     """Unpickled, with references, and with penalties around it: still short."""
-    f = vioc.MidpointVI(arm(), 0.01)
+    f = vioc.MidpointVI(vioc.models.seven_joint_arm(), 0.01)
     cost = arm_cost(f)[0]
     again = pickle.loads(pickle.dumps(cost))
     reference = ca.SX.sym("reference", again.reference_size)
@@ -359,7 +359,10 @@ def test_a_cost_of_velocities_knows_them_after_a_trip_through_functions():
         )
     run = f.rollout(f.initial_state(START), np.ones((3, 7)))
     values = []
-    for g in (f, vioc.MidpointVI(arm(), 0.01)):  # at the symbols of another map of the arm too
+    for g in (
+        f,
+        vioc.MidpointVI(vioc.models.seven_joint_arm(), 0.01),
+    ):  # at the symbols of another map of the arm too
         args = [*g.symbols, reference]
         value = ca.Function("value", args, [cost.running_squares(*args).value])
         values.append(float(value(run.x[2], run.u[2], [], f.theta, f.dt, [])))

@@ -1,13 +1,17 @@
-"""The studies of DMOC in their quick form, and what they are made of."""
+"""The studies of DMOC in their quick form, what they are made of, and DMOC on their problems."""
 
 import importlib
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from scipy.integrate import solve_ivp
 
-from studies import contact_gait, contact_nosbench, contact_reach
+import vioc
+from studies import contact_gait, contact_library, contact_nosbench, contact_reach, scissor_gripper
 from studies import dmoc_convergence as convergence
+from vioc.control import dmoc
+from vioc.errors import OptimizationError
 
 
 @pytest.mark.study
@@ -71,3 +75,46 @@ def test_an_acrobot_and_a_gait_through_contact(task):
     replay = best.rollout()
     assert replay.gap <= 1e-6 and not replay.feedback
     assert max(np.abs(p).max() for p in best.products().values()) <= 1e-8
+
+
+def test_tongs_find_their_grip():
+    """A loop, four contacts, sides of a stone that tilt, no guess: against statics and the map's steps."""
+    f = scissor_gripper.tongs(scissor_gripper.PLAN)
+    best = dmoc.solve(f, **scissor_gripper.grasp(f))
+    again = best.rollout()
+    assert best.converged and again.gap < 1e-9 and not again.feedback
+    assert max(np.abs(product).max() for product in best.products().values()) <= 1e-8
+    hangs = slice(23, 26)
+    assert np.abs(best["h"] - scissor_gripper.raised())[hangs].max() < 1e-4
+    weight = best["force.tip1"] * scissor_gripper.MU + best["force.tip2"] * scissor_gripper.MU
+    np.testing.assert_allclose(weight[hangs], scissor_gripper.WEIGHT, rtol=0.01)  # no more than it needs
+
+
+def test_a_plan_that_is_no_motion_is_described(monkeypatch):
+    """Its replay is far off; where no regulator about it exists either, the text says what inputs do."""
+
+    def none(*args):
+        raise OptimizationError("the problem is not convex there")
+
+    f = scissor_gripper.tongs(scissor_gripper.PLAN)
+    arguments = scissor_gripper.grasp(f) | {"smoothing": f.smoothing}
+    best = dmoc.solve(f, **arguments, max_iterations=3, raise_on_failure=False)
+    assert not best.converged
+    monkeypatch.setattr("vioc.control.problem.result.dlqr", none)
+    assert "of the inputs, open loop" in best.describe()
+    assert not best.rollout().feedback
+
+
+@pytest.mark.parametrize(("most", "status"), [(1.01, "converged"), (1.1, "acceptable")])
+def test_a_free_duration_whose_steps_become_too_long_is_no_motion(most, status):
+    """Longer hops cost less: the duration ends at its limit. Steps of 0.22 s have solutions no map takes."""
+    task = contact_library.bunny_hop()
+    whole = task.steps * task.map.dt
+    best = replace(task, more={"duration": (0.9 * whole, most * whole)}).solve()
+    assert best.duration == pytest.approx(most * whole, rel=1e-6) and best.status == status
+    if best.converged:
+        again = best.rollout()
+        assert again.gap < 1e-6 and not again.feedback
+    else:
+        with pytest.raises(vioc.StepError, match="does not exist"):
+            best.rollout()

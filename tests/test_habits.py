@@ -8,7 +8,9 @@ import pytest
 import vioc
 
 ROOT = Path(__file__).parents[1]
-ROOMS = ("benchmarks", "docs", "examples", "recipe", "studies", "tests", "vioc")
+# Data as they were got, and what is made by installing and for the site
+MADE = {"data", "generated", "build", "vioc_studies.egg-info"}
+ROOMS = ("docs", "examples", "recipe", "studies", "tests", "vioc")
 
 
 def test_what_is_declared_twice_agrees():
@@ -17,6 +19,9 @@ def test_what_is_declared_twice_agrees():
     for line in ((ROOT / "CITATION.cff").read_text(), recipe):
         assert re.search(r'^ *version: "?([\d.]+)', line, re.MULTILINE)[1] == vioc.__version__
     declared = re.search(r"^dependencies = \[(.*)\]$", project, re.MULTILINE)[1]
+    studies = (ROOT / "studies" / "pyproject.toml").read_text()
+    for pattern in (r'^version = "([\d.]+)"$', r'"vioc==([\d.]+)"'):
+        assert re.search(pattern, studies, re.MULTILINE)[1] == vioc.__version__
     for name, least in re.findall(r'"(\w+)>=([\d.]+)"', declared):
         assert re.search(rf"^ +- {name}(-base)? >={re.escape(least)}$", recipe, re.MULTILINE), name
     hooks = (ROOT / ".pre-commit-config.yaml").read_text()
@@ -36,12 +41,13 @@ def test_the_recipe_renders():
 
 
 def test_every_dependency_is_listed_with_its_licence():
-    project = (ROOT / "pyproject.toml").read_text()
-    named = re.findall(r'"([a-z0-9_-]+)(?:[<>=]=?[^"]*)"', project.split("[dependency-groups]")[0])
+    project = (ROOT / "pyproject.toml").read_text().split("[dependency-groups]")[0]
+    declared = project + (ROOT / "studies" / "pyproject.toml").read_text()
+    named = set(re.findall(r'"([a-z0-9_-]+)(?:[<>=]=?[^"]*)"', declared)) - {"vioc"}
     listed = re.findall(
         r"^\| [^|]+ \| ([a-z][\w-]+) \| \S", (ROOT / "docs/dependencies.md").read_text(), re.M
     )
-    assert {"numpy", "sphinx", "twine"} <= set(named) == set(listed) - {"package"}
+    assert {"numpy", "sphinx", "twine"} <= named == set(listed) - {"package"}
 
 
 def untidy(text: str) -> bool:
@@ -53,7 +59,7 @@ def untidy(text: str) -> bool:
 def test_hooks_of_pre_commit_find_nothing_to_rewrite():
     kinds = {".c", ".cff", ".h", ".json", ".md", ".py", ".sexp", ".toml", ".txt", ".yaml", ".yml"}
     files = [*ROOT.glob("*"), *(p for room in ROOMS for p in (ROOT / room).rglob("*"))]
-    files = [p for p in files if p.suffix in kinds and not {"data", "generated"} & {*p.parts}]
+    files = [p for p in files if p.suffix in kinds and not MADE & {*p.parts}]
     assert len(files) > 500
     assert [str(p) for p in files if untidy(p.read_text("utf-8"))] == []
     assert untidy("a\n\n") and untidy("a \nb\n") and untidy("a") and not untidy("a\n\nb\n")

@@ -5,9 +5,9 @@ import pytest
 from scipy.stats import chi2
 
 import vioc
-from studies.arm_reaching import AXES, INERTIAS, MASSES, OFFSETS
 from vioc.control.feedback import ExtendedKalmanFilter, ExtendedMap, Measurement
 from vioc.dynamics.continuous import Continuous
+from vioc.models.arm import AXES, INERTIAS, MASSES, OFFSETS
 
 JOINTS = [f"q{i}" for i in range(1, 8)]
 ENCODER, RUNS, N = 1e-3, 20, 60  # rad

@@ -5,7 +5,6 @@ import pytest
 from test_robot import TEXT
 
 import vioc
-from studies.arm_reaching import arm
 from vioc import ModelError, chain, read_urdf_text, ry, tz
 
 SEVEN = {f"q{i}": (-2.6, 2.6) for i in range(1, 8)}
@@ -13,7 +12,7 @@ SEVEN = {f"q{i}": (-2.6, 2.6) for i in range(1, 8)}
 
 @pytest.fixture(scope="module")
 def seven():
-    return vioc.Kinematics(arm())
+    return vioc.Kinematics(vioc.models.seven_joint_arm())
 
 
 def poses(kinematics, frame, q):

@@ -10,9 +10,9 @@ import pytest
 import scipy.linalg
 
 import vioc
-from studies.kkt import kkt
 from vioc.control import Cost, quadratic
 from vioc.control.dmoc import Constraint
+from vioc.control.kkt import kkt
 
 DT, N = 0.1, 20
 ROUNDING = 1e-12  # a few hundred sums of numbers of order 1

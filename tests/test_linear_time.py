@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from linear_time_models import random_tree, start_near
 from mechanisms import everything, hold, state_near
 from strategies import systems
+from support.chain import chain, start
 
 import vioc
-from studies.linear_time_chain import chain, start
 from vioc import Gravity, JointDamping, JointForce, MidpointVI, StepError, System
 from vioc.compile.compiler import find_compiler
 from vioc.dynamics.algebra import vectors as vec
@@ -25,7 +25,7 @@ from vioc.dynamics.integrators.linear_time.map import LinearTimeVI
 from vioc.errors import ModelError
 from vioc.maps.derivatives import Steps
 
-DATA = Path(__file__).parent / "data" / "linear_time"
+DATA = Path(__file__).parents[1] / "studies" / "data" / "linear_time"
 H = 0.03
 compiled = pytest.mark.skipif(find_compiler() is None, reason="no C compiler")
 

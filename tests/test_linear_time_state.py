@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from linear_time_models import start_near
 from mechanisms import everything, hold
+from support.chain import chain, start
 
-from studies.linear_time_chain import chain, start
 from vioc import StepError, System
 from vioc.compile.compiler import find_compiler
 from vioc.dynamics.integrators.linear_time import core

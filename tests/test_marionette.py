@@ -10,8 +10,8 @@ import pytest
 from scipy.integrate import solve_ivp
 from scipy.interpolate import CubicSpline
 from scipy.linalg import expm
+from support.marionette import pulled, start, tension
 
-from studies.marionette_dlqr import pulled, start, tension
 from vioc import control, models
 from vioc.dynamics.description.frame import ry, tx, tz
 from vioc.dynamics.description.numbers import K
@@ -36,7 +36,7 @@ def motion(f):
 @pytest.fixture(scope="module")
 def reference():
     """Samples of an independent implementation's run, by name."""
-    with np.load(Path(__file__).parent / "data" / "marionette.npz") as stored:
+    with np.load(Path(__file__).parents[1] / "studies" / "data" / "marionette.npz") as stored:
         data = dict(stored)
     names = [str(n) for n in data["names"]]
     nd = data["p"].shape[1]

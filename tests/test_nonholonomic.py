@@ -5,9 +5,9 @@ from __future__ import annotations
 import casadi as ca
 import numpy as np
 import pytest
+from support.disc import WOBBLE, euler
 
 import vioc
-from studies.rolling_disc import WOBBLE, euler
 from vioc import JointDamping, JointForce, K, Mass, MidpointVI, ModelError, System, rx, ry, rz, tx, ty, tz
 from vioc.components import NonholonomicConstraint, Rolling, Skate, wheel
 from vioc.control import controllability

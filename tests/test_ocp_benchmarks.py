@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 import vioc
-from benchmarks import ocp, ocp_peers, robots
-from benchmarks.robots import Make
-from studies.kkt import kkt
+from studies.benchmarks import ocp, ocp_peers, robots
+from studies.benchmarks.robots import Make
 from studies.tasks import Solved, at_most, judged
 from vioc.control import dmoc
+from vioc.control.kkt import kkt
 
 SLOW = ("marionette", "humanoid")  # to build
 

@@ -6,9 +6,9 @@ import casadi as ca
 import numpy as np
 import pytest
 from scipy.spatial.transform import Rotation
+from support.reaching import START
 
 import vioc
-from studies.arm_reaching import START, arm
 from vioc import Mass, MidpointVI, ModelError, System
 from vioc.control import check_derivatives, optimize, pose, pose_error, quadratic
 from vioc.control.problem.limits import end_condition
@@ -23,7 +23,7 @@ NAMES = [f"tool:{axis}" for axis in AXES]
 @cache
 def seven_joints():
     """The map of the arm, built once for all tests."""
-    return MidpointVI(arm(), 0.01)
+    return MidpointVI(vioc.models.seven_joint_arm(), 0.01)
 
 
 def arm_rotation(q):
@@ -52,7 +52,7 @@ def test_rotation_vectors_are_scipys():
 
 @pytest.mark.parametrize("kind", ["midpoint", "runge-kutta", "maximal", "delayed", "composed"])
 def test_quantities_of_an_arm(kind):
-    system = arm()
+    system = vioc.models.seven_joint_arm()
     f = {
         "midpoint": lambda: MidpointVI(system, 0.01),
         "runge-kutta": lambda: vioc.RungeKutta(system, 0.01),
@@ -75,7 +75,7 @@ def test_quantities_of_an_arm(kind):
 def test_velocities_of_frames(kind):
     """Against complex-step rates of the place and the orientation along a straight line in the joints."""
     make = {"midpoint": MidpointVI, "runge-kutta": vioc.RungeKutta, "maximal": MaximalVI}[kind]
-    f = make(arm(), 0.01)
+    f = make(vioc.models.seven_joint_arm(), 0.01)
     q, v = RNG.uniform(-0.4, 0.4, 7), RNG.standard_normal(7)
     names = f.system.variables
     x = f.initial_state(dict(zip(names, q, strict=True)), dict(zip(names, v, strict=True)))

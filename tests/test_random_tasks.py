@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from studies.kkt import kkt
 from studies.random_tasks import random_task
 from studies.tasks import optimum
+from vioc.control.kkt import kkt
 from vioc.control.shooting.interior import Interior
 from vioc.errors import is_tried
 

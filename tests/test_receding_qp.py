@@ -6,9 +6,9 @@ import subprocess
 import numpy as np
 import pytest
 from scipy.optimize import minimize
+from support.reaching import START, following
 
 import vioc
-from studies import arm_reaching, mpc_arm
 from vioc.compile.compiler import find_compiler
 from vioc.control.problem.status import Status
 from vioc.control.receding.stage_qp import (
@@ -156,9 +156,9 @@ def test_the_gap_of_what_is_called_converged_is_small_where_the_end_is_stiff(lay
 @needs_compiler
 def test_an_arm_s_inputs_are_right_where_its_end_is_stiff():
     """H_end is 1e10 times what a torque costs. By strong convexity r/2 |du|^2 <= gap, r what inputs cost."""
-    f = vioc.MidpointVI(arm_reaching.arm(), mpc_arm.DT)
-    law = mpc_arm.law(f, native=True)
-    law.prepare(0, law.begin(0, f.initial_state(arm_reaching.START))[0])
+    f = vioc.MidpointVI(vioc.models.seven_joint_arm(), 0.02)
+    law = following(f)
+    law.prepare(0, law.begin(0, f.initial_state(START))[0])
     qp = law.program.qp
     d, n = qp.data, qp.data.nx
     other = StageQP(qp.layout, native=False)

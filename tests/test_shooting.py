@@ -8,14 +8,14 @@ import casadi as ca
 import numpy as np
 import pytest
 from control_maps import double_integrator
+from support import reaching
 from test_dmoc_features import four_bar
 from test_kkt import active_set
 
 import vioc
-from studies import arm_reaching, ladder
-from studies.kkt import kkt
 from vioc import Gravity, Mass, System
 from vioc.control import Cost, Problem, optimize, quadratic
+from vioc.control.kkt import kkt
 from vioc.control.problem.limits import Constraint
 from vioc.control.shooting.interior import Interior
 from vioc.dynamics.integrators.maximal import MaximalVI
@@ -294,30 +294,11 @@ def test_an_interrupt_leaves_what_is_there(cart_pole):
     assert problem.solve(None, kept).converged
 
 
-def test_hard_gaps_along_motions_that_fall():
-    """Two poles swing up along the plan of one; with elastic gaps the search takes hundreds of iterations."""
-    steps = 250
-    one, two = (vioc.MidpointVI(ladder.cart(n), ladder.DURATION / steps) for n in (1, 2))
-    options = dict(tolerance=1e-4, max_iterations=40, softness=1e-8, raise_on_failure=False)
-    line = vioc.control.straight_line(ladder.hanging(one), one.initial_state(), steps), np.zeros((steps, 1))
-    first = ladder.problem(one, 1).solve(ladder.hanging(one), line, **options)
-    X, U = ladder.curve(first)
-    guess = ladder.states(two, np.hstack([X[:, :2], np.zeros((steps + 1, 1))]), one.dt), U
-    problem = ladder.problem(two, 2)
-    best = problem.solve(ladder.hanging(two), guess, **options)
-    assert first.error <= 1e-4 and best.error <= 1e-4
-    assert best.history.gap[-1] < 1e-6
-    with pytest.raises(ValueError, match="softness"):
-        problem.solve(ladder.hanging(two), guess, softness=0.0)
-    with pytest.raises(ValueError, match="softness: expected a number.*got 'a'"):
-        problem.solve(ladder.hanging(two), guess, softness="a")
-
-
 def test_an_arm_from_the_start_held():
     """Seven joints to a point with the tool; other programs find 0.15213934."""
-    f = vioc.MidpointVI(arm_reaching.arm(), 0.01)
-    cost = arm_reaching.cost(f)
-    best = optimize(f, cost, x0=f.initial_state(arm_reaching.START), steps=100)
+    f = vioc.MidpointVI(vioc.models.seven_joint_arm(), 0.01)
+    cost = reaching.cost(f)
+    best = optimize(f, cost, x0=f.initial_state(reaching.START), steps=100)
     assert best.cost <= 0.15213935
     assert best.iterations <= 40
     assert kkt(f, cost, best.trajectory).residual <= TOLERANCE
@@ -326,9 +307,9 @@ def test_an_arm_from_the_start_held():
 @pytest.mark.parametrize("seed", range(3))
 def test_an_arm_from_other_starts(seed):
     """The stiff weight of the tool bends the Hessian by noise unless residuals have multipliers."""
-    f = vioc.MidpointVI(arm_reaching.arm(), 0.01)
-    cost, off = arm_reaching.cost(f), 0.3 * np.random.default_rng(seed).standard_normal(7)
-    best = optimize(f, cost, x0=f.initial_state(arm_reaching.START) + np.append(off, np.zeros(7)), steps=100)
+    f = vioc.MidpointVI(vioc.models.seven_joint_arm(), 0.01)
+    cost, off = reaching.cost(f), 0.3 * np.random.default_rng(seed).standard_normal(7)
+    best = optimize(f, cost, x0=f.initial_state(reaching.START) + np.append(off, np.zeros(7)), steps=100)
     assert best.converged and best.iterations <= 60
     assert kkt(f, cost, best.trajectory).residual <= TOLERANCE
 

@@ -8,15 +8,12 @@ from dataclasses import replace
 import casadi as ca
 import numpy as np
 import pytest
+from support import reaching
 
 import vioc
-from benchmarks import robots
-from studies import arm_reaching
-from studies.kkt import kkt
-from studies.random_tasks import random_tasks
-from studies.tasks import judged, optimum
 from vioc import Gravity, JointForce, P, System, ry, tz
 from vioc.control import Cost, Problem, dmoc, optimize, quadratic
+from vioc.control.kkt import kkt
 from vioc.control.problem.limits import Constraint
 from vioc.control.shooting.stages import Stages
 from vioc.control.shooting.unknowns import Unknowns
@@ -146,20 +143,6 @@ def test_time_matters_to_maps_that_depend_on_it():
     assert best.duration == pytest.approx(nlp.duration, rel=1e-6)
 
 
-@pytest.mark.slow
-def test_a_slung_load_as_with_its_time_as_a_state():
-    hand = optimum(robots.slung_load(robots.Make("virtual")))
-    f, N = vioc.RungeKutta(robots.slung_system(), 2.0 / 60, "rk4"), 60
-    price = ca.sumsqr(f.symbols.u - 1.3 * 9.81 / 2)
-    cost = Cost(f, 1.0 + 1e-3 * price / (N * f.symbols.dt))
-    bounds = {"u.left": (0.0, 15.0), "u.right": (0.0, 15.0), "tilt": 1.2}
-    task = dict(bounds=bounds, final=rested(f, x=2.0), duration=(0.5, 3.5))
-    best = optimize(f, cost, x0=f.initial_state(), steps=N, **task)
-    assert best.cost == pytest.approx(hand.cost, rel=TOLERANCE)
-    assert best.duration == pytest.approx(hand["T"][-1], rel=1e-6)
-    assert kkt(f, cost, best.trajectory, best.multipliers, **task).residual <= TOLERANCE
-
-
 def test_a_swing_up_in_least_time():
     """Inputs that cost nothing are weighed by their limits: no slower than with a price."""
     f = vioc.MidpointVI(load("cart_pole"), 0.03)
@@ -173,33 +156,21 @@ def test_a_swing_up_in_least_time():
 @pytest.mark.slow
 def test_an_arm_in_least_time():
     """Seven joints with limited torques to a point at rest: from the start held, as IPOPT from there on."""
-    f, most = vioc.MidpointVI(arm_reaching.arm(), 1.0 / 40), np.array([20.0, 40, 20, 20, 10, 5, 3])
+    f, most = vioc.MidpointVI(vioc.models.seven_joint_arm(), 1.0 / 40), np.array([20.0, 40, 20, 20, 10, 5, 3])
     cost = Cost(f, 1.0 + 1e-3 * ca.sumsqr(f.symbols.u / ca.DM(most)))
     rest = {f"v.q{i + 1}": 0.0 for i in range(7)}
     task = dict(
         bounds={f"u.u{i + 1}": float(m) for i, m in enumerate(most)},
-        final=dict(zip(("tool:x", "tool:y", "tool:z"), arm_reaching.GOAL, strict=True)) | rest,
+        final=dict(zip(("tool:x", "tool:y", "tool:z"), reaching.GOAL, strict=True)) | rest,
         duration=(0.1, 2.0),
     )
-    x0 = f.initial_state(arm_reaching.START)
+    x0 = f.initial_state(reaching.START)
     best = optimize(f, cost, x0=x0, steps=40, tolerance=1e-11, **task)
     assert best.iterations <= 80 and 0.26 < best.duration < 0.28
     assert np.mean(np.abs(best.u) > 0.99 * most) > 0.8
     assert kkt(f, cost, best.trajectory, best.multipliers, **task).residual <= TOLERANCE
     nlp = dmoc.solve(f, cost, best, steps=40, initial=x0, tolerance=1e-10, **task)
     assert best.cost <= nlp.cost * (1 + TOLERANCE)
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::vioc.errors.ChartWarning")  # random mechanisms pass by such places
-def test_random_mechanisms_with_free_durations():
-    """The first all converge from the start held, and none is called so that is not."""
-    found = []
-    for made in random_tasks(4):
-        task = made.task._replace(limits=made.task.limits | {"duration": (0.25, 1.0)})
-        found.append(judged(task, optimum, 300.0))
-    assert [s.verdict for s in found] == ["converged"] * 4
-    assert max(s.kkt.residual for s in found) <= TOLERANCE
 
 
 # -- starts ---------------------------------------------------------------------------------------
@@ -463,8 +434,8 @@ def test_least_time_of_seven_joints():
     """The duration alone as the cost: along singular arcs the Hessian is less than its least shift was, by
     which searches crawled for 300 iterations.
     """
-    f = vioc.MidpointVI(arm_reaching.arm(), 0.01)
-    x0, names = f.initial_state(arm_reaching.START), f.system.variables
+    f = vioc.MidpointVI(vioc.models.seven_joint_arm(), 0.01)
+    x0, names = f.initial_state(reaching.START), f.system.variables
     to = dict(zip(names, x0[:7] + (0.5, -0.4, 0.3, 0.6, -0.3, 0.4, 0.2), strict=True))
     limits = {f"u.{name}": 15.0 for name in f.input_names}
     end = to | {f"v.{name}": 0.0 for name in names}

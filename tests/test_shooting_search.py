@@ -7,14 +7,9 @@ import numpy as np
 import pytest
 
 import vioc
-from benchmarks import robots
-from benchmarks.ocp import START_SPREAD
-from studies.kkt import kkt
-from studies.random_tasks import random_task
-from studies.tasks import judged, optimum
-from studies.two_starts_family import task as posture_task
 from vioc import Gravity, JointForce, System, rx, ry, tx, ty, tz
 from vioc.control import Cost, Problem, optimize, quadratic, straight_line
+from vioc.control.kkt import kkt
 from vioc.control.shooting.interior import RELAPSES, Interior
 from vioc.control.shooting.level import Worth
 from vioc.control.shooting.search import LineSearch
@@ -32,18 +27,6 @@ def test_corrections_go_on_while_they_help():
     found = Problem(f, cost, 3).solve([np.cos(1.0), np.sin(1.0)])
     assert found.converged and found.iterations <= 16
     assert kkt(f, cost, found.trajectory).residual < 1e-8
-
-
-@pytest.mark.parametrize("start", [10, 12])
-def test_an_arm_whose_steps_run_along_a_curved_residual(start):
-    """Of the starts of the benchmarks. 12: 58 iterations with one correction and no filter of residuals.
-    10: 42 where rollouts of corrections may be far from an open curve, from cost 0.95 to 652 there.
-    """
-    task = robots.arm(robots.Make())
-    offset = START_SPREAD * np.random.default_rng(0).standard_normal((20, 7))[start]
-    found = judged(task._replace(x0=task.x0 + np.append(offset, np.zeros(7))), optimum)
-    assert found.converged and found.kkt.residual < 1e-8
-    assert found.iterations <= 40
 
 
 def test_residuals_that_are_off_pass_the_filter():
@@ -70,22 +53,6 @@ def test_residuals_that_are_off_pass_the_filter():
     off[there] = 1e4
     search.forget()
     assert not passes(search, 10.0, 11.0, lin)  # too far off
-
-
-@pytest.mark.slow
-def test_steps_near_a_dead_point_are_not_all_an_eighth():
-    """A loop whose first trials have no steps without all means; no search ended in 300 iterations."""
-    found = judged(random_task(213).task, optimum)
-    assert found.converged and found.kkt.residual < 1e-8
-    assert found.iterations <= 100
-
-
-def test_inputs_are_damped_more_where_trials_have_no_steps():
-    """A loop with steps of 20 ms that end to exist near the search: 254 iterations and no optimum without."""
-    task = posture_task(21)
-    found = optimize(task.map, task.cost, x0=task.x0, steps=task.steps)
-    assert found.converged and found.iterations <= 100
-    assert kkt(task.map, task.cost, found.trajectory).residual < 1e-8
 
 
 def test_damping_that_is_needed_again_and_again_ends_by_degrees():

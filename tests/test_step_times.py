@@ -4,9 +4,9 @@ import casadi as ca
 import numpy as np
 import pytest
 from mechanisms import everything, state_near
+from support.marionette import pulled, start
 
 import vioc
-from studies.marionette_dlqr import pulled, start
 from vioc import Composition, LinearTimeVI, MaximalVI, MidpointVI
 from vioc.control import dlqr, join, optimize, quadratic
 from vioc.maps.delay import DelayedMap

@@ -1,7 +1,10 @@
 """The form that studies share; the studies themselves run by ``make studies``."""
 
+import importlib
 import json
+import sys
 from concurrent.futures import Future
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -17,6 +20,7 @@ from studies.harness import Claim, Report, Study, at_least, at_most, near
 from studies.pendulum_optimal_control import closed_form
 from studies.reference_models import load_reference, system_of
 from vioc.cli import main
+from vioc.cli import study as command
 
 FOLDER = Path(studies.__path__[0])
 
@@ -244,10 +248,24 @@ def test_the_page_has_what_was_run_and_what_was_not(tmp_path):
     assert "Quick form" in text and "Full form" not in text
 
 
-def test_without_the_studies_it_says_where_they_should_be(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(vioc, "__file__", str(tmp_path / "vioc" / "__init__.py"))
+def test_the_studies_are_those_that_a_distribution_registers(tmp_path, monkeypatch, capsys):
+    def runner(code: str) -> None:
+        monkeypatch.delitem(sys.modules, "mine.runner", raising=False)
+        (tmp_path / "mine" / "runner.py").write_text(code)
+        importlib.invalidate_caches()
+
+    (tmp_path / "mine").mkdir()
+    monkeypatch.syspath_prepend(str(tmp_path))
+    point = EntryPoint("studies", "mine", "vioc.studies")
+    monkeypatch.setattr("vioc.cli.study.entry_points", lambda *, group: [point] * (group == point.group))
     assert main(["study", "list"]) == 2
-    assert f"beside {tmp_path / 'vioc'}" in capsys.readouterr().err
+    assert "are not installed: in a checkout of vioc, `pip install ./studies`" in capsys.readouterr().err
+    runner("import no_such_package")
+    with pytest.raises(ModuleNotFoundError, match="no_such_package"):
+        command.studies("runner")
+    runner("choose = len\nlisting = '{} studies of another package'.format")
+    assert main(["study", "list"]) == 0
+    assert capsys.readouterr().out == "0 studies of another package\n"
 
 
 # -- what studies are made of ---------------------------------------------------------------------

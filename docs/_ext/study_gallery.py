@@ -62,8 +62,9 @@ def _plain(text: str) -> str:
 
 
 def notebook(study: Any, module: Any) -> dict[str, Any]:
-    """A notebook that runs the study in a checkout and shows its pictures."""
-    intro = f"# {title(study)}\n\n{inspect.cleandoc(module.__doc__ or '')}\n\nRun it in a checkout of vioc."
+    """A notebook that runs the study and shows its pictures."""
+    needs = "It needs the studies: `pip install ./studies` in a checkout of vioc."
+    intro = f"# {title(study)}\n\n{inspect.cleandoc(module.__doc__ or '')}\n\n{needs}"
     cells = (
         ("markdown", intro),
         ("code", f"from studies.{study.name} import STUDY\n\nreport = STUDY.execute(quick=True)"),

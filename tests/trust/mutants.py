@@ -44,7 +44,7 @@ OUT = Path("out/mutants")
 SHARE = 0.95
 ASLEEP = 20  # times its limit of computing, after which what does nothing is ended too
 BROKEN = 99  # exit status of a process in which pytest itself broke
-OURS = ("vioc", "studies", "benchmarks", "conftest")  # packages that are imported from the copy
+OURS = ("vioc", "studies", "conftest")  # packages that are imported from the copy
 
 # -- which tests --------------------------------------------------------------------------------------
 

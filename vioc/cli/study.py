@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import importlib.util
-import sys
+from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
 
-import vioc
 from vioc.cli.options import Commands, check_folder
 
 OUT = Path("out") / "studies"
+GROUP = "vioc.studies"  # of entry points: what is registered is a package with a runner, a page and a harness
 
 
 def add(commands: Commands) -> None:
@@ -86,14 +85,16 @@ def page(args: argparse.Namespace) -> None:
 
 
 def studies(module: str) -> ModuleType:
-    """A module of the studies: those beside vioc in a checkout, else those that its wheel brought."""
-    package = Path(vioc.__file__).parent
-    for folder in (package.parent, package / "bundled"):
-        if (folder / "studies" / "harness.py").is_file():
-            if str(folder) not in sys.path:
-                sys.path.insert(0, str(folder))  # also for the processes that a study starts
-            return importlib.import_module(f"studies.{module}")
+    """A module of the studies: of the package that a distribution registers, else of a checkout's folder.
+
+    Raises ModuleNotFoundError, which says how to install them, where there is neither.
+    """
+    package = next((point.value for point in entry_points(group=GROUP)), "studies")
+    try:
+        return importlib.import_module(f"{package}.{module}")
+    except ModuleNotFoundError as error:
+        if error.name not in (package, f"{package}.{module}"):  # what a study itself needs
+            raise
     raise ModuleNotFoundError(
-        f"the studies are not installed: expected a folder `studies` beside {package} (a checkout) or in "
-        f"{package / 'bundled'} (a wheel)"
+        "the studies are not installed: in a checkout of vioc, `pip install ./studies` brings them"
     )

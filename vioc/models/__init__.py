@@ -20,6 +20,7 @@ from vioc.dynamics.kinematics import Kinematics
 from vioc.dynamics.terms.constraints import DistanceConstraint, coincident
 from vioc.dynamics.terms.potentials import Gravity
 from vioc.errors import ModelError
+from vioc.models.arm import seven_joint_arm
 
 __all__ = [
     "load",
@@ -29,6 +30,7 @@ __all__ = [
     "path",
     "scissor_lift",
     "scissor_lift_configuration",
+    "seven_joint_arm",
 ]
 
 _FOLDER = Path(__file__).parent

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from benchmarks import problems
-from benchmarks.harness import COMPILED, Bench, Row
+from studies.benchmarks import problems
+from studies.benchmarks.harness import COMPILED, Bench, Row
 from vioc.compile.cache import VARIABLE
 
 TARGETS = {"step": 3.0, "A, B": 5.0, "second order": 20.0}  # s, compiled

@@ -10,12 +10,13 @@ import casadi as ca
 import numpy as np
 
 import vioc
-from benchmarks import simulators
-from benchmarks.problems import DT, EFFORT, FINAL, RUNNING, SwingUp
-from benchmarks.robots import Make, swing_up
 from studies import arm_reaching
+from studies.benchmarks import simulators
+from studies.benchmarks.problems import DT, EFFORT, FINAL, RUNNING, SwingUp
+from studies.benchmarks.robots import Make, swing_up
 from studies.tasks import Task
 from vioc.control import dmoc
+from vioc.models.arm import TOOL
 
 
 class Answer(NamedTuple):
@@ -187,7 +188,7 @@ def crocoddyl_arm(task: Task) -> Callable[[], Answer] | None:
     assert system is not None
     model = simulators.PinocchioChain(vioc.System(*system.frames, *system.potentials, name=system.name)).model
     n, last = model.nv, model.njoints - 1
-    tool = pin.Frame("tool", last, pin.SE3(np.eye(3), np.array(arm_reaching.TOOL)), pin.FrameType.OP_FRAME)
+    tool = pin.Frame("tool", last, pin.SE3(np.eye(3), np.array([0.0, 0.0, TOOL])), pin.FrameType.OP_FRAME)
     frame = model.addFrame(tool)
     state = package.StateMultibody(model)
     actuation = package.ActuationModelFull(state)

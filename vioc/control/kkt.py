@@ -27,8 +27,8 @@ from typing import Any, NamedTuple
 import casadi as ca
 import numpy as np
 
-from vioc.control import Cost
-from vioc.control.dmoc import Constraint
+from vioc.control.costs.cost import Cost
+from vioc.control.problem.limits import Constraint
 from vioc.errors import StepError
 from vioc.maps.derivatives import Linearization
 from vioc.maps.protocol import OneStepMap
@@ -157,7 +157,8 @@ def kkt(
     try:
         steps = f.steps_at(run.x[:-1], run.u, run.k0, run.step_lengths)
     except StepError as error:
-        return Kkt(*[np.inf] * 7, {"gap": str(error)})
+        off = np.inf
+        return Kkt(off, off, off, off, off, off, off, {"gap": str(error)})
     ends, lin = steps.x1, f.linearize_steps(steps)
     e = cost.expand(run, lin)
     lx, lu = e.lx, e.lu
@@ -173,8 +174,8 @@ def kkt(
     # the derivatives of cost and limits by x_k and by u_k alone, and the sizes of what they are made of
     gx, gu, sx, su = lx.copy(), lu.copy(), np.abs(lx), np.abs(lu)
     for r in rows:
-        steps = r.at < n
-        for total, size, by, some in ((gx, sx, r.by_x, r.at <= n), (gu, su, r.by_u, steps)):
+        along = r.at < n
+        for total, size, by, some in ((gx, sx, r.by_x, r.at <= n), (gu, su, r.by_u, along)):
             part = (r.nu[:, None] * by)[some]
             np.add.at(total, r.at[some], part)
             np.add.at(size, r.at[some], np.abs(part))

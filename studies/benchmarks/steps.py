@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 import vioc
-from benchmarks import problems, simulators
-from benchmarks.harness import ABSENT, Bench, Row
+from studies.benchmarks import problems, simulators
+from studies.benchmarks.harness import ABSENT, Bench, Row
 
 LINKS = (1, 3, 10, 20, 40)
 TARGETS = {1: (1.5, 0.25), 10: (12, 2.5), 40: (70, 18)}

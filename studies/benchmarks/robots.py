@@ -12,8 +12,8 @@ import casadi as ca
 import numpy as np
 
 import vioc
-from benchmarks.problems import ACROBOT, DT, SwingUp
 from studies import arm_reaching, humanoid
+from studies.benchmarks.problems import ACROBOT, DT, SwingUp
 from studies.marionette_dlqr import pulled, start
 from studies.tasks import Task
 from vioc.control import Cost, quadratic, straight_line
@@ -62,7 +62,7 @@ class Make(NamedTuple):
 
 def arm(make: Make, steps: int = 100) -> Task:
     """The 7-DOF arm of the study `arm_reaching`, 1 s."""
-    f = make(arm_reaching.arm(), arm_reaching.DURATION / steps)
+    f = make(vioc.models.seven_joint_arm(), arm_reaching.DURATION / steps)
     return Task(f, arm_reaching.cost(f), None, f.initial_state(arm_reaching.START), steps)
 
 

@@ -1,4 +1,4 @@
-"""Times of vioc, one table per run: ``python -m benchmarks``. They decide no test.
+"""Times of vioc, one table per run: ``python -m studies.benchmarks``. They decide no test.
 
 One core: BLAS is kept to one thread, which must be said before numpy is imported.
 """

@@ -1,8 +1,8 @@
 """``./vioc-bench``: the benchmarks beside other programs, on one core in one go, in their own environment.
 
 Makes the environment, installs vioc and each of the other programs that has a wheel here, and runs
-``python -m benchmarks`` there. What cannot be installed is said, and stands as "not installed" in the tables.
-Needs nothing but Python.
+``python -m studies.benchmarks`` there. What cannot be installed is said, and stands as "not installed" in the
+tables. Needs nothing but Python.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ import venv
 from collections.abc import Sequence
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 OUT = Path("out") / "vioc-bench"
 # In quick runs: where others are beside. First uses, batches, scaling and samples of NMPC are of vioc alone
 QUICK = ("steps", "contact", "derivatives", "optimizers", "ocp")
 
 
 def programs() -> list[list[str]]:
-    """What is installed together: the extra `bench` of pyproject.toml, those of one library by their pins."""
-    text = (ROOT / "pyproject.toml").read_text("utf-8")
+    """What is installed together: the extra `bench` of the studies, those of one library by their pins."""
+    text = (ROOT / "studies" / "pyproject.toml").read_text("utf-8")
     extra = re.search(r"^bench = \[(.*?)\]$", text, re.MULTILINE | re.DOTALL)
     assert extra is not None
     packages = re.findall(r'"([^"]+)"', extra[1])
@@ -67,7 +67,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     print(f"environment: {time.monotonic() - began:.0f} s", flush=True)
     groups = [] if "--group" in rest or not args.quick else [w for g in QUICK for w in ("--group", g)]
     own = [*(["--quick"] if args.quick else []), "--out", str(args.out), *groups, *rest]
-    code = subprocess.run([str(python), "-m", "benchmarks", *own], cwd=ROOT).returncode
+    code = subprocess.run([str(python), "-m", "studies.benchmarks", *own], cwd=ROOT).returncode
     print(f"in all: {time.monotonic() - began:.0f} s", flush=True)
     return code
 

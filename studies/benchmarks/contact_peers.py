@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import simulators
+from studies.benchmarks import simulators
 from studies.heap import DT, EDGE, FRICTION, mjcf
 
 Engine = Callable[[int], np.ndarray]  # steps from the start -> places (n, 3), m

@@ -1,7 +1,7 @@
 """Optimal control at robot scale: time to the optimum beside IPOPT, FATROP and Crocoddyl, and how both scale.
 
 The clock is the processor's, of a solve without what is built once; the median of a few. Every answer of vioc
-is judged by `studies.kkt`. What fails is a row like any other: its verdict stands in the place of a time.
+is judged by `vioc.control.kkt`. What fails is a row like any other, its verdict in the place of a time.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import ocp_peers, robots
-from benchmarks.harness import ABSENT, COMPILED, Bench, Row
-from benchmarks.problems import driven_chain
-from benchmarks.robots import Make
+from studies.benchmarks import ocp_peers, robots
+from studies.benchmarks.harness import ABSENT, COMPILED, Bench, Row
+from studies.benchmarks.problems import driven_chain
+from studies.benchmarks.robots import Make
 from studies.tasks import LONGEST, Task, TooLong, at_most, judged, optimum, stated
 from vioc.control import quadratic
 from vioc.errors import OptimizationError

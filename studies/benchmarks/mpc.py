@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 import vioc
-from benchmarks.harness import COMPILED, Bench, Row
 from studies import arm_reaching, mpc_arm
+from studies.benchmarks.harness import COMPILED, Bench, Row
 from studies.mpc_cartpole import HANGING, cart, problem, rk4
 from vioc.compile import find_compiler
 from vioc.compile.libraries import load_library
@@ -46,7 +46,7 @@ void qp_time(const qp_data *d, const double *x0, int count, int samples, int ite
 
 def arm_law(backend: str) -> tuple[NonlinearMPC, np.ndarray]:
     """Of `studies.mpc_arm`: towards a point within limits of torques and joints."""
-    f = vioc.MidpointVI(arm_reaching.arm(), mpc_arm.DT, backend=backend)
+    f = vioc.MidpointVI(vioc.models.seven_joint_arm(), mpc_arm.DT, backend=backend)
     return mpc_arm.law(f, native=backend == COMPILED), f.initial_state(arm_reaching.START)
 
 

@@ -1,4 +1,4 @@
-"""``python -m benchmarks``: one run, one table. Best of several, building excluded, one core.
+"""``python -m studies.benchmarks``: one run, one table. Best of several, building excluded, one core.
 
 Times depend on the machine; the ratios to other programs are of the same run.
 """
@@ -15,17 +15,17 @@ from pathlib import Path
 from typing import Any
 
 import vioc
-from benchmarks.batches import batches
-from benchmarks.compile_times import compile_times
-from benchmarks.contact import contact
-from benchmarks.derivatives import derivatives
-from benchmarks.harness import Bench, Group, Row, losses, machine, markdown, one_core, plain, table
-from benchmarks.mpc import mpc
-from benchmarks.ocp import ocp, ocp_scaling
-from benchmarks.optimizers import optimizers
-from benchmarks.plots import draw
-from benchmarks.steps import steps
-from benchmarks.work_precision import work_precision
+from studies.benchmarks.batches import batches
+from studies.benchmarks.compile_times import compile_times
+from studies.benchmarks.contact import contact
+from studies.benchmarks.derivatives import derivatives
+from studies.benchmarks.harness import Bench, Group, Row, losses, machine, markdown, one_core, plain, table
+from studies.benchmarks.mpc import mpc
+from studies.benchmarks.ocp import ocp, ocp_scaling
+from studies.benchmarks.optimizers import optimizers
+from studies.benchmarks.plots import draw
+from studies.benchmarks.steps import steps
+from studies.benchmarks.work_precision import work_precision
 
 GROUPS: dict[str, Group] = {
     "steps": steps,
@@ -39,27 +39,27 @@ GROUPS: dict[str, Group] = {
     "batches": batches,
     "compile-times": compile_times,
 }
-PROBLEMS = dict.fromkeys(GROUPS, "benchmarks/problems.py") | {
-    "ocp": "benchmarks/robots.py",
-    "ocp-scaling": "benchmarks/robots.py",
-    "mpc": "benchmarks/mpc.py",
-    "work-precision": "benchmarks/work_precision.py",
+PROBLEMS = dict.fromkeys(GROUPS, "studies/benchmarks/problems.py") | {
+    "ocp": "studies/benchmarks/robots.py",
+    "ocp-scaling": "studies/benchmarks/robots.py",
+    "mpc": "studies/benchmarks/mpc.py",
+    "work-precision": "studies/benchmarks/work_precision.py",
 }
 ALL_CORES = ("batches",)
 OUT = Path("out") / "benchmarks"
-DOCS = Path(__file__).parent.parent / "docs"
+DOCS = Path(__file__).parents[2] / "docs"
 MARKS = "<!-- measured: begin -->", "<!-- measured: end -->"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure, print tables as they are measured, write JSON and pictures."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m studies.benchmarks", description=__doc__)
     parser.add_argument("--group", action="append", choices=GROUPS, help="only this; may be repeated")
     parser.add_argument("--quick", action="store_true", help="small problems, hardly repeated: a smoke test")
     parser.add_argument("--json", action="store_true", help="print JSON in the place of tables")
     parser.add_argument("--out", type=Path, default=OUT, help="folder of results (default: %(default)s)")
     parser.add_argument(
-        "--publish", action="store_true", help="also renew docs/benchmarks.md and its pictures"
+        "--publish", action="store_true", help="also renew docs/benchmarks.md and its pictures, in a checkout"
     )
     args = parser.parse_args(argv)
     if args.publish and (args.quick or args.group):

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import problems, simulators
-from benchmarks.harness import ABSENT, COMPILED, Bench, Row
+from studies.benchmarks import problems, simulators
+from studies.benchmarks.harness import ABSENT, COMPILED, Bench, Row
 
 LINKS = (1, 3, 10, 40)
 THREADS = 10  # links of the batch on all cores

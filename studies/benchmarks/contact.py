@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 import vioc
-from benchmarks import contact_peers, simulators
-from benchmarks.harness import ABSENT, COMPILED, Bench, Row
 from studies import heap, quadruped_learning, quadruped_mujoco, quadruped_robot
+from studies.benchmarks import contact_peers, simulators
+from studies.benchmarks.harness import ABSENT, COMPILED, Bench, Row
 
 SECONDS = 2.0
 

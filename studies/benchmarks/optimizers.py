@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from benchmarks import ocp_peers, problems
-from benchmarks.harness import ABSENT, Bench, Row
+from studies.benchmarks import ocp_peers, problems
+from studies.benchmarks.harness import ABSENT, Bench, Row
 
 
 def optimizers(bench: Bench) -> Iterator[Row]:

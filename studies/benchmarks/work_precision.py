@@ -9,8 +9,8 @@ import numpy as np
 from scipy.integrate import solve_ivp
 
 import vioc
-from benchmarks import problems, simulators
-from benchmarks.harness import ABSENT, COMPILED, Bench, Row
+from studies.benchmarks import problems, simulators
+from studies.benchmarks.harness import ABSENT, COMPILED, Bench, Row
 from vioc.dynamics.integrators.composition import Composition
 
 DURATION = 20.0  # s

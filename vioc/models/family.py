@@ -1,6 +1,6 @@
 """Random mechanisms, each the same wherever and in whatever order it is made: seeded trees and loops.
 
-::
+For trying what shall hold of any mechanism, an integrator of one's own for example::
 
     for name, system, q0, v0 in mechanisms(300):
         f = vioc.MidpointVI(system, 0.01)
@@ -21,7 +21,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-import vioc
+from vioc.dynamics.consistency import consistent_configuration
+from vioc.dynamics.description.frame import Frame, se3
+from vioc.dynamics.description.inertia import Mass
+from vioc.dynamics.description.joints import helical, prismatic, revolute, spherical, universal
+from vioc.dynamics.description.system import System
+from vioc.dynamics.kinematics import Kinematics
+from vioc.dynamics.lagrangian import Lagrangian
+from vioc.dynamics.terms.constraints import DistanceConstraint, StringConstraint, coincident
+from vioc.dynamics.terms.forces import JointDamping, JointForce
+from vioc.dynamics.terms.potentials import Gravity, TorsionalSpring
+
+__all__ = ["RandomMechanism", "mechanism", "mechanisms"]
 
 SEED = 14
 JOINTS = (2, 12)
@@ -44,7 +55,7 @@ class RandomMechanism(NamedTuple):
     """
 
     name: str
-    system: vioc.System
+    system: System
     q: np.ndarray
     v: np.ndarray
 
@@ -74,14 +85,14 @@ def mechanism(
     name = f"{'loop' if loop else 'tree'} {index}"
     while True:
         tree = _Tree(rng, joints)
-        system = vioc.System(*tree.frames({}), *_terms(rng, tree), name=name)
+        system = System(*tree.frames({}), *_terms(rng, tree), name=name)
         q = rng.uniform(-1.0, 1.0, size=len(system.variables))
         v = SPEED * rng.standard_normal(len(q))
         if not loop:
             return RandomMechanism(name, system, q, v)
         lag = _closed(rng, tree, system, q, strings)
         if lag is not None:
-            q = vioc.consistent_configuration(lag, q).q  # it is one already, but for rounding
+            q = consistent_configuration(lag, q).q  # it is one already, but for rounding
             J = lag.constraint_jacobian(q)
             return RandomMechanism(name, lag.system, q, v - np.linalg.pinv(J) @ (J @ v))
 
@@ -96,41 +107,44 @@ class _Tree:
         for i in range(1, count):
             self.parents.append(i - 1 if rng.random() < chained else int(rng.integers(-1, i)))
         self.kinds = [str(k) for k in rng.choice(list(KINDS), size=count, p=list(KINDS.values()))]
-        self.places = [dict(position=_offset(rng), rotation=_rotation(rng)) for _ in range(count)]
+        self.places: list[dict[str, Any]] = [
+            dict(position=_offset(rng), rotation=_rotation(rng)) for _ in range(count)
+        ]
         self.joints = [_joint(rng, kind, i) for i, kind in enumerate(self.kinds)]
         self.tips = [_offset(rng) for _ in range(count)]
 
-    def frames(self, anchors: dict[int, dict[str, Any]]) -> list[vioc.Frame]:
+    def frames(self, anchors: dict[int, dict[str, Any]]) -> list[Frame]:
         """The roots, with points by name at positions on bodies, or on the world (-1)."""
 
-        def points(i: int) -> list[vioc.Frame]:
-            return [vioc.se3(position, name=name) for name, position in anchors.get(i, {}).items()]
+        def points(i: int) -> list[Frame]:
+            return [se3(position, name=name) for name, position in anchors.get(i, {}).items()]
 
-        below: dict[int, list[vioc.Frame]] = {i: points(i) for i in range(-1, len(self.parents))}
+        below: dict[int, list[Frame]] = {i: points(i) for i in range(-1, len(self.parents))}
         for i in reversed(range(len(self.parents))):
-            carried = (vioc.se3(self.tips[i], name=f"tip{i}"), *below[i])
-            below[self.parents[i]].append(vioc.se3(**self.places[i])[self.joints[i][carried]])
+            carried = (se3(self.tips[i], name=f"tip{i}"), *below[i])
+            below[self.parents[i]].append(se3(**self.places[i])[self.joints[i][carried]])
         return below[-1]
 
 
 def _joint(rng: np.random.Generator, kind: str, i: int) -> Any:
-    name, carried = f"q{i}", dict(frame=f"body{i}", mass=_body(rng))
+    name = f"q{i}"
+    carried: dict[str, Any] = dict(frame=f"body{i}", mass=_body(rng))
     if kind == "universal":
-        return vioc.universal(name, str(rng.choice(["xy", "yz", "zx"])), **carried)
+        return universal(name, str(rng.choice(["xy", "yz", "zx"])), **carried)
     if kind == "spherical":
-        return vioc.spherical(name, str(rng.choice(["zyx", "xyz", "yxz"])), **carried)
+        return spherical(name, str(rng.choice(["zyx", "xyz", "yxz"])), **carried)
     axis = str(rng.choice(["x", "y", "z"]))
     if kind == "helical":
-        return vioc.helical(name, float(rng.uniform(-0.2, 0.2)), axis, **carried)
-    return (vioc.revolute if kind == "revolute" else vioc.prismatic)(name, axis, **carried)
+        return helical(name, float(rng.uniform(-0.2, 0.2)), axis, **carried)
+    return (revolute if kind == "revolute" else prismatic)(name, axis, **carried)
 
 
-def _body(rng: np.random.Generator) -> vioc.Mass:
+def _body(rng: np.random.Generator) -> Mass:
     """A solid ellipsoid of random size, shape and place."""
     mass, axes, R = rng.uniform(0.3, 3.0), rng.uniform(0.08, 0.3, size=3), _rotation(rng)
     second = R @ np.diag(axes**2 / 5) @ R.T  # of a unit of mass
     inertia = mass * (np.trace(second) * np.eye(3) - second)
-    return vioc.Mass(float(mass), inertia, _offset(rng))
+    return Mass(float(mass), inertia, _offset(rng))
 
 
 def _offset(rng: np.random.Generator) -> tuple[float, ...]:
@@ -142,30 +156,31 @@ def _offset(rng: np.random.Generator) -> tuple[float, ...]:
 def _rotation(rng: np.random.Generator) -> np.ndarray:
     Q, R = np.linalg.qr(rng.standard_normal((3, 3)))
     Q *= np.sign(np.diag(R))
-    return Q * np.linalg.det(Q)
+    turn: np.ndarray = Q * np.linalg.det(Q)
+    return turn
 
 
 def _terms(rng: np.random.Generator, tree: _Tree) -> list[Any]:
     """Gravity; a spring on every slide; springs, dampers and inputs on some of the rest."""
-    terms: list[Any] = [vioc.Gravity(0, 0, -9.81)]
-    variables = vioc.System(*tree.frames({})).variables
+    terms: list[Any] = [Gravity(0, 0, -9.81)]
+    variables = System(*tree.frames({})).variables
     for name in variables:
         slides = tree.kinds[int(name[1:].split("-")[0])] == "prismatic"
         if slides or rng.random() < 0.3:
             stiffness = rng.uniform(50, 500) if slides else rng.uniform(0.5, 20)
-            terms.append(vioc.TorsionalSpring(name, float(stiffness), float(rng.uniform(-0.5, 0.5))))
+            terms.append(TorsionalSpring(name, float(stiffness), float(rng.uniform(-0.5, 0.5))))
         if rng.random() < 0.3:
-            terms.append(vioc.JointDamping(name, float(rng.uniform(0.01, 0.5))))
+            terms.append(JointDamping(name, float(rng.uniform(0.01, 0.5))))
         if rng.random() < 0.5:
-            terms.append(vioc.JointForce(name, f"u-{name}"))
+            terms.append(JointForce(name, f"u-{name}"))
     return terms
 
 
 def _closed(
-    rng: np.random.Generator, tree: _Tree, system: vioc.System, q: np.ndarray, strings: float
-) -> vioc.Lagrangian | None:
+    rng: np.random.Generator, tree: _Tree, system: System, q: np.ndarray, strings: float
+) -> Lagrangian | None:
     """Of the system with one or two loops that are closed at q; None if they do not leave it free to move."""
-    kinematics = vioc.Kinematics(system)
+    kinematics = Kinematics(system)
     anchors: dict[int, dict[str, Any]] = {}
     constraints: list[Any] = []
     for k in range(int(rng.integers(1, 3))):
@@ -176,19 +191,17 @@ def _closed(
         name = f"anchor{k}"
         if rng.random() < 0.6:
             anchors.setdefault(other, {})[name] = tuple(pose[:3, :3].T @ (tip - pose[:3, 3]))
-            constraints += vioc.coincident(f"tip{body}", name, name=f"pin{k}")
+            constraints += coincident(f"tip{body}", name, name=f"pin{k}")
         else:
             away = _offset(rng)
             anchors.setdefault(other, {})[name] = away
             length = float(np.linalg.norm(tip - pose[:3, 3] - pose[:3, :3] @ np.array(away)))
             pulls = strings > 0 and rng.random() < strings
-            kind = vioc.StringConstraint if pulls else vioc.DistanceConstraint
+            kind = StringConstraint if pulls else DistanceConstraint
             constraints.append(kind(f"tip{body}", name, length, name=f"{'string' if pulls else 'rod'}{k}"))
     if len(constraints) >= len(q):
         return None
-    closed = vioc.Lagrangian(
-        vioc.System(*tree.frames(anchors), *system.components, *constraints, name=system.name)
-    )
+    closed = Lagrangian(System(*tree.frames(anchors), *system.components, *constraints, name=system.name))
     J = closed.constraint_jacobian(q)
     size = np.linalg.norm(J, axis=1, keepdims=True)
     if not (size > 1e-3).all() or np.linalg.svd(J / size, compute_uv=False)[-1] < INDEPENDENT:

@@ -1,0 +1,42 @@
+"""An arm of seven joints, with the numbers that it is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from vioc.dynamics.description.frame import Frame, ry, rz, tz
+from vioc.dynamics.description.inertia import Mass
+from vioc.dynamics.description.numbers import Number
+from vioc.dynamics.description.system import System
+from vioc.dynamics.terms.forces import JointForce
+from vioc.dynamics.terms.potentials import Gravity
+
+AXES = "zyzyzyz"
+OFFSETS = (0.15, 0.2, 0.2, 0.2, 0.2, 0.15, 0.1)  # m, from each joint to the one before
+MASSES = (4.0, 4.0, 3.0, 3.0, 2.0, 1.0, 1.0)  # kg
+INERTIAS = (0.03, 0.03, 0.02, 0.02, 0.01, 0.004, 0.002)  # kg m^2, about each axis
+CENTRE = (0.0, 0.0, 0.08)  # m, of each link's mass
+TOOL = 0.12  # m, ahead of the last joint
+
+
+def seven_joint_arm(masses: Sequence[Number] = MASSES) -> System:
+    """An arm with seven joints about z y z y z y z, and a torque at each.
+
+    Parameters
+    ----------
+    masses : sequence of 7
+        Of the links, kg; `vioc.P` makes one a parameter.
+
+    Returns
+    -------
+    System
+        Variables ``q1`` to ``q7``, inputs ``u1`` to ``u7``; all zero stands upright. The last frame is
+        ``tool``.
+    """
+    below: tuple[Frame, ...] = (tz(TOOL, name="tool"),)
+    for i in reversed(range(7)):
+        turn = {"z": rz, "y": ry}[AXES[i]]
+        mass = Mass(masses[i], (INERTIAS[i],) * 3, CENTRE)
+        below = (tz(OFFSETS[i])[turn(f"q{i + 1}", mass=mass)[below]],)
+    motors = [JointForce(f"q{i + 1}", f"u{i + 1}") for i in range(7)]
+    return System(below, Gravity(0.0, 0.0, -9.81), motors, name="arm")
