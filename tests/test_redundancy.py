@@ -10,6 +10,7 @@ import pytest
 
 import vioc
 from vioc import MidpointVI, System, coincident, rx, ry, rz, tx, ty, tz
+from vioc.compile.compiler import find_compiler
 from vioc.components import Rolling, Skate
 from vioc.dynamics.integrators.groups import GroupVI
 from vioc.dynamics.terms.constraints import DistanceConstraint
@@ -352,6 +353,44 @@ def test_a_step_that_meets_a_singular_position_is_called_that(kind):
     if caught.value.length is not None:
         assert "choose dt so that no step ends there" in str(caught.value)
         assert caught.value.length == pytest.approx(f.dt, rel=1e-3)
+
+
+BACKENDS = ("virtual", "compiled") if find_compiler() else ("virtual",)
+LANDING = {
+    "midpoint": lambda dt, backend: MidpointVI(parallelogram(), dt, redundant=(), backend=backend),
+    "contact": lambda dt, backend: vioc.ContactVI(parallelogram(LIMITS), dt, backend=backend),
+    "maximal": lambda dt, backend: vioc.MaximalVI(parallelogram(), dt, backend=backend),
+    "maximal with limits": lambda dt, backend: vioc.MaximalVI(parallelogram(LIMITS), dt, backend=backend),
+}
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("dt, speed", [(1 / 64, 2.0), (0.05, 1.5)])
+@pytest.mark.parametrize("kind", LANDING)
+def test_a_run_beside_a_singular_position_is_the_motion_or_an_error(kind, dt, speed, backend):
+    """The parallelogram turns on at its speed wherever samples lie beside flat; it leaves for no other branch."""
+    f = LANDING[kind](dt, backend)
+
+    def turned(start, steps):
+        at = {"a": start, "b": -start, "c": start}, {"a": speed, "b": -speed, "c": speed}
+        return f.rollout(f.initial_state(*at), steps=steps)
+
+    start = -3 * speed * dt
+    away = np.array([-4.0, -3.0, -2.0, 2.0, 3.0, 4.0]) * speed * dt / 30
+    ends = [turned(start + offset, 3)["a"][-1] for offset in away]
+    start += np.polyval(np.polyfit(ends, away, 3), 0.0)  # a sample flat but for rounding
+    wrong = refused = 0
+    landings = [sign * e for e in np.geomspace(1e-10, 1e-3, 40) for sign in (1, -1)]
+    for offset in landings:
+        try:
+            run = turned(start + offset, 6)
+        except StepError as error:
+            assert error.cause == "singular constraints"
+            refused += 1
+            continue
+        wrong += not (np.abs(run["a"] - run["c"]).max() < 1e-3 and np.ptp(np.diff(run["a"])) < 1e-2 * speed * dt)
+    assert wrong == 0
+    assert refused < 0.8 * len(landings)  # those from 1e-4 rad on are all motions
 
 
 def test_a_start_in_a_singular_position_of_a_map_with_contacts_is_named():

@@ -30,6 +30,7 @@ NEXT = 2.0**-10  # share of the way so far by which a branch that was left is tr
 NEAR = 1e-4
 CHANGE = 0.5  # of the matrix from one root to the next at most, by itself
 STEADY = CONTRACTION**3  # of w, by which a motion without acceleration may be off its extrapolation
+DIFFERENCE = 1e-6  # of a share, relative, for derivatives by it
 TURN = 0.5  # angle that shares of the step grow by at most: a way on which the matrix changes by half at most
 
 
@@ -196,6 +197,7 @@ def follow(equations: Equations, tolerance: float, begun: Solution | None = None
         )
         straight = change <= CONTRACTION * size and off <= max(CONTRACTION * change, STEADY * size)
         same = taken = False
+        straight = straight and not bends(equations, trial, last, matrix)
         if matrix is not None:
             balance, now = (float(np.linalg.slogdet(A)[0]) for A in (matrix[:n, :n], matrix))
             balanced, same = balance * of_masses >= 0, now * sign >= 0
@@ -218,6 +220,31 @@ def follow(equations: Equations, tolerance: float, begun: Solution | None = None
     else:
         last = last._replace(given_up=True)
     return last._replace(error=np.nan if infinite else np.inf)
+
+
+def bends(equations: Equations, at: Solution, last: Solution, matrix: np.ndarray | None) -> bool:
+    """Whether the branch of the root `at` does not lead there from the last root on a straight line.
+
+    Another branch that crosses beside a singular position passes through roots near the line, too, but in
+    another direction. The direction is the derivative of the root by the share, from the matrix at the root.
+    """
+    if matrix is None:
+        return True
+    n, by = len(at.w), DIFFERENCE * at.share
+
+    def balance(share: float) -> np.ndarray:
+        now = equations(at.w, share)
+        return now.residual + now.matrix[:, n:] @ at.multipliers
+
+    try:
+        along = np.linalg.solve(matrix, balance(at.share - by) - balance(at.share))[:n] / by
+    except np.linalg.LinAlgError:
+        return True
+    way = at.w - last.w
+    off, change, size = (
+        np.linalg.norm(equations.weights * a) for a in (along * (at.share - last.share) - way, way, at.w)
+    )
+    return not off <= max(CONTRACTION * change, STEADY * size)  # true of what is not a number
 
 
 def regular_between(before: np.ndarray, after: np.ndarray) -> bool:
@@ -263,7 +290,7 @@ def newton(
 
     The matrix is None where no root was found, and the error infinite where corrections do not contract.
     """
-    n, lam, last = len(w), np.zeros(0), np.inf
+    n, lam, first, last = len(w), np.zeros(0), 0.0, np.inf
     for count in range(1, CORRECTIONS + 1):
         now = equations(w, share)
         failed = Solution(w, lam, np.inf, share), None, count
@@ -276,11 +303,15 @@ def newton(
         by, lam = step[:n], step[n:]
         size, error = (float(np.linalg.norm(s * by)) for s in (equations.weights, share * equations.size))
         w = w + by
-        if error <= tolerance / 10:
+        slow = not size <= CONTRACTION * last  # true of what is not a number
+        if error <= (tolerance if slow else tolerance / 10):  # what is slow within the tolerance is rounding
             return Solution(w, lam, error, share), now.matrix, count
-        if not size <= CONTRACTION * last:  # false of what is not a number
+        # Two corrections estimate how fast the matrix changes, size / last^2: no other root is near the guess
+        # if `first` times that is small. The last ratio alone would look from the iterate before, which may
+        # be on another branch already.
+        if slow or size * first > CONTRACTION * last**2:
             return failed
-        last = size
+        first, last = first or size, size
     return failed
 
 

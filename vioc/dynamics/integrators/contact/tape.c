@@ -129,7 +129,7 @@ static const double CONTRACTION = 0.25, WIDE = 1; /* of a correction to the one 
 /* Twists that leave what lies in the carry, by Newton's iteration from its own: the scaled residual, infinite
    where corrections do not contract as they must to certify the root. */
 static double depart(const Model *m, Work *k, double tolerance, Int *iterations) {
-    double *w = k->w, *V = w + m->V, *dV = w + m->dV, last = 0;
+    double *w = k->w, *V = w + m->V, *dV = w + m->dV, first = 0, last = 0;
     Int size = m->nv;
     memcpy(V, w + m->guess, size * sizeof(double));
     double fastest = 1 + largest(V, size);
@@ -147,7 +147,8 @@ static double depart(const Model *m, Work *k, double tolerance, Int *iterations)
             weighted += m->scales[i] * dV[i] * dV[i];
         }
         weighted = sqrt(weighted);
-        if (last > 0 && sqrt(plain) > least && weighted > CONTRACTION * last) return INFINITY;
+        if (last > 0 && sqrt(plain) > least && weighted * first > CONTRACTION * last * last) return INFINITY;
+        if (last == 0) first = weighted;
         last = weighted;
         memcpy(w + m->multipliers, w + m->found, m->rows * sizeof(double));
         for (Int i = 0; i < size; i++) V[i] += dV[i];
@@ -165,7 +166,9 @@ static double arrive(const Model *m, Work *k) {
     run(m, SOLVE, k);
     memcpy(w + m->multipliers, w + m->found, m->rows * sizeof(double));
     memcpy(w + m->V, w + m->dV, m->nv * sizeof(double));
-    return residual(m, k);
+    double error = residual(m, k);
+    if (m->works) run(m, WORK, k);
+    return error;
 }
 
 /* -- steps with contact: the interior point of interior.py -------------------------------------------- */
@@ -466,6 +469,7 @@ API Int vioc_tape_rollout(const Model *m, const Model *end, Int count, Int apart
                 memcpy(after.w + end->carry, k.w + m->after, nx * bytes);
                 after.guess = k.w + m->V;
                 double other = m->touches ? touching(end, &after, tolerance, iterations + done) : arrive(end, &after);
+                if (end->works > 2) other += after.w[end->work + 2];
                 error = other <= tolerance ? fmax(error, other) : other;
             }
             errors[done] = error;

@@ -68,6 +68,8 @@ class BodyEnd(End):
         self.gaps = function("gaps", [], stack(at.gaps))
         if not arrival:
             self.work = function("work", [], E.worked(at, base))
+        elif E.loops:
+            self.work = function("work", [], E.worked_on_arrival(held, base, E.by_group(lam)))
 
 
 class DenseStep(ContactStep):
@@ -87,6 +89,13 @@ class DenseStep(ContactStep):
     @cached_property
     def ends(self) -> list[End]:
         return [BodyEnd(self._graph, self._nu, arrival) for arrival in (False, True)]
+
+    @cached_property
+    def released(self) -> DenseStep:
+        """That of the mechanism without contacts and limits."""
+        if not self._graph.touches:
+            return self
+        return DenseStep(self._graph.selected(np.zeros(0, int)), self._nu, self._whole)
 
     @cached_property
     def _functions(self) -> tuple[Evaluator, Evaluator]:

@@ -373,3 +373,29 @@ class Assembly:
         there = self.arrive(self.on.constant([0.0] * (TWIST * self.graph.n)), momenta, held)
         nu, mu = self.solved(*self.system(there, held, there.rest))
         return self.on.stack(nu), self.on.stack(mu)
+
+    @property
+    def loops(self) -> bool:
+        """Whether constraints beside the joints of a tree may depend on these."""
+        return not all(group.joint for group in self.graph.groups)
+
+    def undetermined(self, held: Held, momenta: Any, multipliers: Sequence[Any]) -> Any:
+        """0, or infinity of an arrival whose velocities its position does not determine; by groups.
+
+        Near a singular position branches of the constraints cross, and a position that fulfils them to the
+        tolerance e may lie on either if gradients are dependent to a sine of some sqrt(e). Velocities along another
+        branch than the motion's take impulses of 1 / sine times the momentum.
+        """
+        on, graph, masses = self.on, self.graph, self.graph.scales.reshape(-1, TWIST)
+        impulses = []
+        for group, G, own in zip(graph.groups, held.G, multipliers, strict=True):
+            scales = on.constant(masses[list(group.bodies)].ravel())
+            impulses.append((on.call(group.rows.impulses, [*G, own, scales])[0], PLUS))
+        own = zip(self.twists(momenta), masses, strict=True)
+        total = [(on.call(graph.impulse, [p, on.constant(scales)])[0], PLUS) for p, scales in own]
+        return on.call(graph.undetermined, [on.sum(impulses), on.sum(total)])[0]
+
+    def worked_on_arrival(self, held: Held, momenta: Any, multipliers: Sequence[Any]) -> Any:
+        """What `End.work` has of an arrival, which has no energy to be judged by, and the certificate."""
+        none = self.on.constant([0.0, 1.0])
+        return self.on.stack([none, self.undetermined(held, momenta, multipliers)])

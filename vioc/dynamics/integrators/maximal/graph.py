@@ -26,12 +26,19 @@ from vioc.dynamics.integrators.maximal.terms import BodyGraph
 from vioc.dynamics.integrators.maximal.touches import Touch, find_touches
 from vioc.dynamics.lagrangian import OPTIONS
 
+APART = 4.0  # branches of constraints are told apart that are so many times farther apart than the tolerance
+# Sine to which gradients are dependent where a step with contact is looked at: its iteration may have jumped
+# to another branch that crosses nearby
+BESIDE = 1e-3
+
 
 class StepGraph:
     """Functions of the bodies and constraints of a system, and the graph that joins them.
 
     Attributes
     ----------
+    tolerance : float
+        To which constraints hold at a step's end, over the mechanism's extent.
     groups : list of Group
         Node len(bodies) + j of the graph is group j.
     names : tuple of str
@@ -44,8 +51,8 @@ class StepGraph:
         Of the nodes, leaves to root.
     """
 
-    def __init__(self, system: System, smoothing: float):
-        self.terms = BodyGraph(system)
+    def __init__(self, system: System, smoothing: float, tolerance: float):
+        self.terms, self.tolerance = BodyGraph(system), tolerance
         self.bodies = self.terms.model.bodies
         self.n = len(self.bodies)
         self._shared: dict[tuple, Any] = {}
@@ -150,6 +157,20 @@ class StepGraph:
         V, base, rest = (ca.SX.sym(name, TWIST) for name in ("V", "base", "rest"))
         energies = ca.vertcat(-ca.dot(V, rest), ca.dot(V, base - rest))
         return ca.Function("work", [V, base, rest], [energies], OPTIONS)
+
+    @cached_property
+    def impulse(self) -> ca.Function:
+        """(momentum (6,), masses (6,)) -> squares of the momentum over the masses, summed."""
+        p, masses = ca.SX.sym("p", TWIST), ca.SX.sym("masses", TWIST)
+        return ca.Function("impulse", [p, masses], [ca.dot(p**2, 1 / masses)], OPTIONS)
+
+    @cached_property
+    def undetermined(self) -> ca.Function:
+        """(squares of constraints' impulses, of momenta) -> 0, or infinity; see `Assembly.undetermined`."""
+        impulses, momenta = ca.SX.sym("impulses"), ca.SX.sym("momenta")
+        square = BESIDE**2 if self.touches else APART**2 * self.tolerance
+        suspect = ca.if_else(square * impulses <= momenta, 0.0, ca.inf)
+        return ca.Function("undetermined", [impulses, momenta], [suspect], OPTIONS)
 
     # -- constraints ------------------------------------------------------------------------------------
 

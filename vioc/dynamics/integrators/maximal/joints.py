@@ -17,7 +17,7 @@ import numpy as np
 
 from vioc.dynamics.algebra import vectors as vec
 from vioc.dynamics.algebra.vectors import Matrix, Vector
-from vioc.dynamics.integrators.maximal.space import POSE, unpack_pose
+from vioc.dynamics.integrators.maximal.space import POSE, TWIST, unpack_pose
 from vioc.dynamics.lagrangian import OPTIONS
 from vioc.errors import ModelError
 
@@ -285,6 +285,15 @@ class Rows:
         held = [ca.SX.sym("G", self.held.sparsity_out(i)) for i in range(self.bodies)]
         lam = ca.SX.sym("lambda", self.size)
         return ca.Function("impulse", [*held, lam], [ca.densify(g @ lam) for g in held], OPTIONS)
+
+    @cached_property
+    def impulses(self) -> ca.Function:
+        """(G' by each body.., multipliers, masses) -> squares of each row's impulse over the masses, summed."""
+        held = [ca.SX.sym("G", self.held.sparsity_out(i)) for i in range(self.bodies)]
+        lam, masses = ca.SX.sym("lambda", self.size), ca.SX.sym("masses", TWIST * self.bodies)
+        impulses = ca.densify(ca.vertcat(*held)) @ ca.diag(lam)
+        total = ca.dot(ca.sum2(impulses**2), 1 / masses)
+        return ca.Function("impulses", [*held, lam, masses], [total], OPTIONS)
 
 
 @dataclass(frozen=True)

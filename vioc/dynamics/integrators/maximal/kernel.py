@@ -17,6 +17,7 @@ from vioc.dynamics.integrators.maximal.space import POSE, STATE, TWIST
 from vioc.dynamics.integrators.predictor import FAR
 
 ITERATIONS = 30
+MEMORY = 3  # unknowns of the iteration that hold how it contracts
 STOP = 1e-7  # correction of V, relative to its size, that leaves rounding after one quadratic step
 
 
@@ -39,7 +40,7 @@ def build_kernel(graph: StepGraph, nx: int, nu: int, tolerance: float) -> ca.Fun
     packed = [ca.vec(v) for row in held.G for v in row]
 
     # the problem has symbols of its own for what does not change in the iteration
-    names = {"y": size + 2, "Z": POSE * n, "base": size, "fastest": 1, "u": nu, "t": 1, "dt": 1}
+    names = {"y": size + MEMORY, "Z": POSE * n, "base": size, "fastest": 1, "u": nu, "t": 1, "dt": 1}
     own = [ca.MX.sym(name, length) for name, length in (*names.items(), ("theta", theta.numel()))]
     y, own_Z, own_base, fastest, *environment = own
     known = [ca.MX.sym("g", p.sparsity()) for p in packed]
@@ -55,7 +56,7 @@ def build_kernel(graph: StepGraph, nx: int, nu: int, tolerance: float) -> ca.Fun
     outputs = [ca.vertcat(-dV / fastest, changes), ca.vertcat(ca.MX(0, 1), *multipliers), flag]
     inputs = [*own, *known]
     options = {
-        "jacobian_function": ca.Function("identity", inputs, [ca.MX(ca.DM.eye(size + 2)), *outputs]),
+        "jacobian_function": ca.Function("identity", inputs, [ca.MX(ca.DM.eye(size + MEMORY)), *outputs]),
         "abstol": 1e-15,
         "abstolStep": STOP,
         "max_iter": ITERATIONS,
@@ -64,7 +65,7 @@ def build_kernel(graph: StepGraph, nx: int, nu: int, tolerance: float) -> ca.Fun
     solve = ca.rootfinder("solve", "fast_newton", ca.Function("problem", inputs, outputs), options)
 
     scale = 1 + ca.norm_inf(twists)
-    start = ca.vertcat(twists / scale, ca.MX.zeros(2))
+    start = ca.vertcat(twists / scale, ca.MX.zeros(MEMORY))
     root, leaving, suspect = solve(start, held.Z, base, scale, u, middle, dt, theta, *packed)
     if graph.groups:
         turns = ca.vertcat(*(ca.norm_2(w[TWIST // 2 :]) for w in ca.vertsplit(dt * twists, TWIST)))
@@ -77,6 +78,8 @@ def build_kernel(graph: StepGraph, nx: int, nu: int, tolerance: float) -> ca.Fun
     momenta = E.landed(V, there.Z)
     velocities, arriving = E.project(there, momenta)
     after = residual_norm(E, E.arrive(velocities, momenta, there), there, arriving)
+    if E.loops:
+        suspect += E.undetermined(there, momenta, E.by_group(arriving))
     outputs = [
         ca.vertcat(*moved, velocities),
         leaving + arriving,
@@ -86,14 +89,20 @@ def build_kernel(graph: StepGraph, nx: int, nu: int, tolerance: float) -> ca.Fun
 
 
 def _contracting(dV: ca.MX, memory: ca.MX, weights: np.ndarray, least: ca.MX) -> tuple[ca.MX, ca.MX]:
-    """How corrections of the twists contract: changes of the `memory` (2,), with opposite sign, and 0 or
-    infinity. The memory is that of `chord.contracting`; corrections below `least` are rounding.
+    """How corrections of the twists contract: changes of the `memory` (3,), with opposite sign, and 0 or
+    infinity. The memory is the sizes of the last and of the first correction, scaled by `TINY`, and the worst
+    ratio; corrections below `least` are rounding.
+
+    Two corrections c, c' of Newton's method estimate how fast the matrix changes, c' / c^2. The root is the
+    only one near the guess if the first correction times that is small (`newton.contracts`): a ratio c' / c
+    alone certifies that no other root is near the iterate before, which may be on another branch already.
     """
-    last, worst = memory[0] / TINY, memory[1] / TINY
+    last, worst, first = memory[0] / TINY, memory[1] / TINY, memory[2] / TINY
     now = ca.norm_2(ca.DM(weights) * dV)
     counts = ca.logic_and(last > 0, ca.norm_2(dV) > least)
-    ratio = ca.fmax(worst, ca.if_else(counts, now / last, 0.0))
-    return memory - TINY * ca.vertcat(now, ratio), ca.if_else(ratio > CONTRACTION, ca.inf, 0.0)
+    ratio = ca.fmax(worst, ca.if_else(counts, now * first / last**2, 0.0))
+    kept = TINY * ca.vertcat(now, ratio, ca.if_else(last > 0, first, now))
+    return memory - kept, ca.if_else(ratio > CONTRACTION, ca.inf, 0.0)
 
 
 def _extent(Z: ca.MX) -> ca.MX:

@@ -124,7 +124,7 @@ class MaximalVI(SmoothedMap):
         self.system, self.dt, self.tolerance = system, dt, as_positive(tolerance, "tolerance")
         self.dt = float(self.lengths(None, 1)[0])
         self.smoothing = as_smoothing(smoothing)
-        self.graph = StepGraph(system, self.smoothing)
+        self.graph = StepGraph(system, self.smoothing, self.tolerance)
         self.bodies = tuple(b.name for b in self.graph.bodies)
         n = len(self.bodies)
         self.state_names = (

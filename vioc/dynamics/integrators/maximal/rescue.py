@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vioc.dynamics.integrators.contact.interior import Problem
+from vioc.dynamics.integrators.contact.branch import ONE
+from vioc.dynamics.integrators.contact.interior import Problem, Step
+from vioc.dynamics.integrators.maximal.graph import APART
 from vioc.dynamics.integrators.maximal.space import TWIST
 from vioc.dynamics.integrators.newton import (
     NEAR,
@@ -28,14 +30,17 @@ NO_GOAL = np.array([0.0, 1.0])
 
 
 class Departure(Equations):
-    """The equations of the twists V with which a step leaves x, without contact.
+    """The equations of the twists V with which a step leaves x, contacts acting by given `impulses` (6 n,).
 
-    For a share of the step's length constraints have as much of what they lack at the start made up for:
-    g(Z_k+1) = (1 - share) g(Z_k).
+    For a share of the step's length so much of the impulses acts, and constraints have as much of what they
+    lack at the start made up for: g(Z_k+1) = (1 - share) g(Z_k).
     """
 
-    def __init__(self, f: MaximalVI, x: np.ndarray, u: np.ndarray, t: float, dt: float):
+    def __init__(
+        self, f: MaximalVI, x: np.ndarray, u: np.ndarray, t: float, dt: float, impulses: Any = 0.0
+    ):
         self._f, self._x, self._u, self._t, self.dt = f, x, u, t, dt
+        self._impulses = np.broadcast_to(impulses, f.graph.scales.shape)
         problem = self._problem(1.0)
         self.start, n = problem.guess, len(problem.guess)
         self.weights = np.sqrt(f.graph.scales)
@@ -44,14 +49,14 @@ class Departure(Equations):
         self._off = iterate(problem, np.zeros(n)).residual[n:]  # g(Z_k): without twists nothing moves
 
     def _problem(self, share: float) -> Problem:
-        return self._f.dense.leaving(self._x, self._u, self._t, share * self.dt, self._f.theta)
+        return self._f.dense.released.leaving(self._x, self._u, self._t, share * self.dt, self._f.theta)
 
     def __call__(self, w: np.ndarray, share: float) -> Iterate:
         n, length, at = len(w), share * self.dt, iterate(self._problem(share), w)
         if not np.linalg.norm(w.reshape(-1, TWIST)[:, 3:], axis=1).max() * length < np.pi:
             return at._replace(residual=np.full(len(at.residual), np.nan))
         scale = np.concatenate([np.ones(n), np.full(len(at.residual) - n, 1 / length)])
-        residual = at.residual - np.concatenate([np.zeros(n), (1 - share) * self._off])
+        residual = at.residual - np.concatenate([share * self._impulses, (1 - share) * self._off])
         return Iterate(scale * residual, scale[:, None] * at.matrix)
 
     def reason(self, found: Solution) -> str:
@@ -59,7 +64,7 @@ class Departure(Equations):
         return f"; {FAST.format(turn)}" if turn > 1 else ""
 
     def failure(self, found: Solution, k: int, where: str) -> StepError | None:
-        names = self._f.multiplier_names
+        names = self._f.graph.names
         error, matrix = float(found.error), iterate(self._problem(1.0), self.start).matrix
         if np.isfinite(matrix).all() and len(names):
             G = matrix[: len(self.start), len(self.start) :].T / self.weights
@@ -105,15 +110,57 @@ def solve_free(f: MaximalVI, x: np.ndarray, u: np.ndarray, k: int, t: float, dt:
         left = iterate(problem, there[:n]).residual + at.matrix[:, n:] @ there[n:]
         scales = np.concatenate([f.graph.scales / dt, f.graph.gradients(at.matrix[n:, :n] / dt)])
         error = float(np.linalg.norm(left / scales)) / problem.extent
+        work = problem.end.work
+        if work is not None:
+            error += work(there[:n], there[n:], np.zeros(0), *problem.given)[0][2, 0]
     if not error <= f.tolerance:
+        raise_if_singular_end(f, at.matrix[:n, n:].T, k, t, dt)
         where = f"step {k} (t = {t:.6g} s, dt = {dt:g} s) was not solved: scaled residual {error:.2g}"
-        G = at.matrix[:n, n:].T / np.sqrt(f.graph.scales)
-        known = dependent_constraints(G, f.graph.names, f"{where}. G(Z_k+1)", k, error, NEAR)
-        if known is not None:
-            raise known
         text = f"{where}. Velocities at its end are not determined: try a smaller dt, or check the state"
         raise StepError(text, k, error, "no convergence")
     return np.concatenate([z, there[:n]]), gone.multipliers + there[n:]
+
+
+def raise_if_singular_end(
+    f: MaximalVI, G: np.ndarray, k: int, t: float, dt: float, sine: float = NEAR
+) -> None:
+    """Raise the error of step k if gradients G (rows, 6 n) of the constraints at its end are dependent to a `sine`."""
+    where = (
+        f"step {k} (t = {t:.6g} s, dt = {dt:g} s) ends beside a singular position of the constraints, which "
+        f"does not determine its velocities. {PASSING}. G(Z_k+1)"
+    )
+    G = G / np.sqrt(f.graph.scales)
+    error = dependent_constraints(G, f.graph.names, where, k, np.inf, sine) if len(G) else None
+    if error is not None:
+        raise error
+
+
+def check_branch(
+    f: MaximalVI, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float, step: Step
+) -> None:
+    """Raise `StepError` where a step with contact ends on another branch of its constraints than the motion's.
+
+    The step's twists have to be the root on the branch that leads from the velocities of the state, with
+    contacts that act by the impulses of the step.
+    """
+    V, lam, y = (getattr(step.ends[0], name) for name in ("V", "lam", "y"))
+    raise_if_singular_end(f, f.variations(step.x), k, t, dt, APART * f.tolerance**0.5)
+    problem, alone = (dense.leaving(x, u, t, dt, f.theta) for dense in (f.dense, f.dense.released))
+    if len(step.held):
+        problem = f.dense.leaving(x, u, t, dt, f.theta, step.held)
+    left = problem.end.residuals(V, lam, y, *problem.given, NO_GOAL)[0][:, 0]
+    impulses = left - alone.end.residuals(V, lam, np.zeros(0), *alone.given, NO_GOAL)[0][:, 0]
+    equations = Departure(f, x, u, t, dt, impulses)
+    found = solve_step(equations, k, t, f.tolerance)
+    off = float(np.linalg.norm(equations.size * (found.w - V)))
+    if not off <= ONE:
+        raise StepError(
+            f"step {k} (t = {t:.6g} s, dt = {dt:g} s) was not solved: near a singular position of the "
+            f"constraints its iteration found the root on another branch than the motion's. {PASSING}",
+            k,
+            off,
+            "singular constraints",
+        )
 
 
 def solve_contact(f: MaximalVI, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
@@ -130,6 +177,11 @@ def solve_contact(f: MaximalVI, x: np.ndarray, u: np.ndarray, k: int, t: float, 
         error = dependent_constraints(G, f.graph.names, f"{where}. G(Z_k)", k, residual, NEAR)
         if error is not None:
             raise error
+    with np.errstate(all="ignore"):  # what overflows or is not a number is tested for
+        step = f.interior.solve(x, u, t, dt, f.theta)
+    if step.error <= f.tolerance < step.suspect:
+        check_branch(f, x, u, k, t, dt, step)
+        return step.x, step.multipliers
     turn = fastest(x[-len(f.graph.scales) :]) * dt
     fast = f"{FAST.format(turn)}: use a smaller dt"
     advice = (

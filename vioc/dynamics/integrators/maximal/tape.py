@@ -84,7 +84,13 @@ class BodyTape(Tape):
         put("dy", E.expanded(at, held, ys, kappa, dV))
 
         self.begin("work")
-        put("work", self.column(0) if arrival else E.worked(at, base))
+        if not arrival:
+            work = E.worked(at, base)
+        elif E.loops:
+            work = E.worked_on_arrival(held, base, E.by_group(multipliers))
+        else:
+            work = self.column(0)
+        put("work", work)
 
         self.begin("after")
         if arrival:
