@@ -22,7 +22,7 @@ from studies.random_tasks import KINDS, random_tasks
 from studies.tasks import Solved, Task, judged, optimum
 from vioc.control import dmoc
 
-COUNT, OTHERS, QUICK = 200, 20, 3  # tasks: of the optimizer of stages, of the others, in quick form
+COUNT, OTHERS, QUICK = 300, 20, 3  # tasks: of the optimizer of stages, of the others, in quick form
 LONGEST = 90.0  # s of a solve
 EXACT, ROUGH = 1e-8, 1e-6  # scaled
 
