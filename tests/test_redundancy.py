@@ -368,7 +368,7 @@ LANDING = {
 @pytest.mark.parametrize("dt, speed", [(1 / 64, 2.0), (0.05, 1.5)])
 @pytest.mark.parametrize("kind", LANDING)
 def test_a_run_beside_a_singular_position_is_the_motion_or_an_error(kind, dt, speed, backend):
-    """The parallelogram turns on at its speed wherever samples lie beside flat; it leaves for no other branch."""
+    """The parallelogram turns on at its speed wherever samples lie beside flat, and on its own branch."""
     f = LANDING[kind](dt, backend)
 
     def turned(start, steps):
@@ -388,7 +388,9 @@ def test_a_run_beside_a_singular_position_is_the_motion_or_an_error(kind, dt, sp
             assert error.cause == "singular constraints"
             refused += 1
             continue
-        wrong += not (np.abs(run["a"] - run["c"]).max() < 1e-3 and np.ptp(np.diff(run["a"])) < 1e-2 * speed * dt)
+        wrong += not (
+            np.abs(run["a"] - run["c"]).max() < 1e-3 and np.ptp(np.diff(run["a"])) < 1e-2 * speed * dt
+        )
     assert wrong == 0
     assert refused < 0.8 * len(landings)  # those from 1e-4 rad on are all motions
 

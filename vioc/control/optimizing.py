@@ -212,14 +212,25 @@ def optimize(
         given.setdefault("direction", "newton")
     start: dict[str, Any] = dict(x0=x0, steps=steps, stated=problem, **given, **how)
     again = method == "auto" and given.keys() <= {"dt"}
+
+    def project(raises: bool) -> Result:
+        return descend(f, cost, guess, raise_on_failure=raises, **start)
+
+    return _projected(project, shoot if again else None, raise_on_failure)
+
+
+def _projected(
+    project: Callable[[bool], Result], shoot: Callable[[bool], Result] | None, raise_on_failure: bool
+) -> Result:
+    """The optimum by projection, or by shooting where that ends without one; each takes whether to raise."""
     try:
-        return descend(f, cost, guess, raise_on_failure=raise_on_failure or again, **start)
+        return project(raise_on_failure or shoot is not None)
     except KeyboardInterrupt as stop:
         if raise_on_failure or not hasattr(stop, "result"):
             raise
         return stop.result
     except OptimizationError as error:
-        if not again:
+        if shoot is None:
             raise
         try:
             return shoot(True)

@@ -83,6 +83,19 @@ def read_file(path: str | os.PathLike) -> tuple[dict[str, np.ndarray], dict[str,
         raise IsADirectoryError(f"{path}: a folder, expected a trajectory file (.npz)")
     if not path.exists():
         raise FileNotFoundError(f"{path}: no such trajectory file")
+    data, header = _stored(path, keys)
+    missing = [k for k in keys if k not in data]
+    if missing:
+        raise FileFormatError(f"{path}: not a saved trajectory: it lacks {', '.join(missing)}")
+    if not isinstance(header, dict) or header.get("format") != FORMAT:
+        raise FileFormatError(f"{path}: expected format {FORMAT!r}, got {header!r:.80}")
+    _check_header(path, header)
+    _check_arrays(path, data)
+    return data, header
+
+
+def _stored(path: Path, keys: tuple[str, ...]) -> tuple[dict[str, Any], Any]:
+    """Entries of the archive as far as it has them, names as text, and its header."""
     with open(path, "rb") as stream:
         archive = stream.read(2) == b"PK"
         stream.seek(0)
@@ -97,15 +110,14 @@ def read_file(path: str | os.PathLike) -> tuple[dict[str, np.ndarray], dict[str,
                     raise ValueError(f"{key} is no array")
                 if key.endswith("_names"):
                     data[key] = np.array([str(n) for n in value.ravel()], dtype=str).reshape(value.shape)
-            header = json.loads(str(data["header"])) if "header" in data else None
+            return data, json.loads(str(data["header"])) if "header" in data else None
         except Exception as error:  # damage inside an archive raises whatever its readers trip over
             reason = "it holds pickled objects" if "pickle" in str(error) else " ".join(str(error).split())
             raise FileFormatError(f"{path}: not a readable trajectory file ({reason})") from None
-    missing = [k for k in keys if k not in data]
-    if missing:
-        raise FileFormatError(f"{path}: not a saved trajectory: it lacks {', '.join(missing)}")
-    if not isinstance(header, dict) or header.get("format") != FORMAT:
-        raise FileFormatError(f"{path}: expected format {FORMAT!r}, got {header!r:.80}")
+
+
+def _check_header(path: Path, header: dict[str, Any]) -> None:
+    """Raise `FileFormatError` where the header lacks something or holds what is no number."""
     for key, kind in (("k0", int), ("parameters", dict), ("identity", dict)):
         if not isinstance(header.get(key), kind):
             raise FileFormatError(f"{path}: the header lacks {key}")
@@ -113,6 +125,10 @@ def read_file(path: str | os.PathLike) -> tuple[dict[str, np.ndarray], dict[str,
     for name, value in (*own, *header["parameters"].items()):
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) < math.inf:
             raise FileFormatError(f"{path}: the header's {name} should be a finite number, got {value!r:.80}")
+
+
+def _check_arrays(path: Path, data: dict[str, np.ndarray]) -> None:
+    """Raise `FileFormatError` where arrays do not fit each other, or are no finite numbers."""
     for key, axes in _AXES.items():
         if data[key].ndim != axes:
             raise FileFormatError(
@@ -135,7 +151,6 @@ def read_file(path: str | os.PathLike) -> tuple[dict[str, np.ndarray], dict[str,
             raise FileFormatError(f"{path}: {key} holds numbers that are not finite")
     if (np.diff(data["t"]) <= 0).any():
         raise FileFormatError(f"{path}: t should grow from sample to sample")
-    return data, header
 
 
 def read_columns(path: str | os.PathLike, map: OneStepMap) -> tuple[dict[str, np.ndarray], dict[str, Any]]:

@@ -49,6 +49,21 @@ def join(*runs: Any, jumps: Sequence[ca.Function | None] | None = None) -> Traje
     if jumps is not None and len(jumps) != len(found) - 1:
         raise ValueError(f"jumps: expected {len(found) - 1}, one for each joint, got {len(jumps)}")
     joints: list[Any] = [None] * (len(found) - 1) if jumps is None else list(jumps)
+    _check_times(found)
+    _check_joints(found, joints)
+    first = found[0]
+    alike = _what(first.map)
+    if len(found) == 1:
+        return first
+    if jumps is None and all(_what(run.map) == alike for run in found):
+        return _one_behind_another(found, first.map)
+    parts, leaps = _phases(found, joints)
+    switched = SwitchedMap([p.map for p in parts], [len(p) for p in parts], leaps)
+    return _one_behind_another(parts, switched)
+
+
+def _check_times(found: Sequence[Trajectory]) -> None:
+    """Raise `ValueError` where a map that depends on time would take its steps at another time."""
     step, t = found[0].k0, float(found[0].t[0])
     for i, run in enumerate(found):
         if _is_timed(run.map):
@@ -59,6 +74,10 @@ def join(*runs: Any, jumps: Sequence[ca.Function | None] | None = None) -> Traje
                 instead = "take steps of several lengths in one rollout, f.rollout(x0, U, dt=(...))"
                 raise ValueError(timed.format(f"{run.t[0]:.9g} s", f"{t:.9g}", instead))
         step, t = step + len(run), t + run.duration
+
+
+def _check_joints(found: Sequence[Trajectory], joints: Sequence[Any]) -> None:
+    """Raise `ValueError` where a run begins elsewhere than the one before it ends."""
     for i, (a, b, jump) in enumerate(zip(found, found[1:], joints, strict=False)):
         if a.map.state_names != b.map.state_names:
             raise ValueError(f"join: runs {i} and {i + 1} have other states")
@@ -69,13 +88,12 @@ def join(*runs: Any, jumps: Sequence[ca.Function | None] | None = None) -> Traje
                 f"join: run {i + 1} does not begin where run {i} ends: {worst} is off by {off.max():.3g}; "
                 "roll it out from there, f.rollout(run.x[-1], U)"
             )
-    first = found[0]
-    alike = _what(first.map)
-    if len(found) == 1:
-        return first
-    if jumps is None and all(_what(run.map) == alike for run in found):
-        return _one_behind_another(found, first.map)
-    parts, leaps = [], []
+
+
+def _phases(found: Sequence[Trajectory], joints: Sequence[Any]) -> tuple[list[Trajectory], list[Any]]:
+    """The motions of single maps that the runs are made of, and the jumps between them."""
+    parts: list[Trajectory] = []
+    leaps: list[Any] = []
     for run, jump in zip(found, [*joints, None], strict=True):
         f, pieces = run.map, [run]
         if isinstance(f, SwitchedMap):
@@ -83,12 +101,11 @@ def join(*runs: Any, jumps: Sequence[ca.Function | None] | None = None) -> Traje
                 raise ValueError(
                     "join: of phases only whole motions are joined, begun at step 0, not periodic"
                 )
-            pieces, inner = f.parts_of(run), list(f.jumps)
-            leaps += inner
+            pieces = f.parts_of(run)
+            leaps += f.jumps
         parts += pieces
         leaps.append(jump)
-    switched = SwitchedMap([p.map for p in parts], [len(p) for p in parts], leaps[:-1])
-    return _one_behind_another(parts, switched)
+    return parts, leaps[:-1]
 
 
 def _one_behind_another(runs: Sequence[Trajectory], f: OneStepMap) -> Trajectory:

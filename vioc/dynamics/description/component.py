@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -231,53 +231,110 @@ class Component:
 
 
 def _checked(value: Any, kind: str | None, metadata: Any, what: str) -> Any:
-    if kind == "number":
-        value = as_number(value, what)
-        minimum = metadata["minimum"]
-        if minimum is not None and float(value) < minimum:
-            raise ModelError(f"{what}: expected at least {minimum:g}, got {float(value):g}")
-        if metadata["positive"] and float(value) == 0:
-            thing, _, unit = metadata["positive"].partition(" ")
-            raise ModelError(f"{what}: expected a {thing} > 0{unit and ' ' + unit}, got 0")
-    elif kind == "direction":
-        value = as_numbers(value, 3, what)
-        if not any(isinstance(v, Parameter) or v != 0 for v in value):
-            raise ModelError(f"{what}: expected a direction, got the zero vector")
-    elif kind == "length" and isinstance(value, str):
-        value = Variable(check_name(value, what))
-    elif kind == "length" and not isinstance(value, Variable):
-        value = as_number(value, what)
-        if float(value) <= 0:
-            raise ModelError(
-                f"{what}: expected a length > 0, got {float(value):g} "
-                "(to make two points coincide use point constraints: |d|^2 = 0 is singular)"
-            )
-    elif kind == "vector":
-        value = as_numbers(value, 3, what)
-        if min(map(float, value)) < (minimum := metadata["minimum"]):
-            raise ModelError(f"{what}: expected numbers >= {minimum:g}, got {value}")
-    elif kind == "numbers":
-        value = _tuple(value, what, "numbers")
-        value = as_numbers(value, max(len(value), metadata["least"]), what)
-    elif kind == "handed_on":
-        items = _tuple(value, what, "numbers, parameters and names")
-        value = tuple(v if isinstance(v, str) else as_number(v, what) for v in items)
-    elif kind == "variables":
-        names = _tuple(value, what, "names of variables")
-        value = tuple(check_name(v.name if isinstance(v, Variable) else v, what) for v in names)
-        if not value or len(set(value)) < len(value):
-            raise ModelError(f"{what}: expected names of variables, each once, got {value!r}")
-    elif kind == "inputs":
-        value = tuple(check_name(v, what) for v in _tuple(value, what, "names"))
-    elif kind == "choice" and value not in metadata["options"]:
+    """A field's value of its kind, as the component keeps it."""
+    check = _KINDS.get(kind) if kind is not None else None
+    return value if check is None else check(value, metadata, what)
+
+
+def _checked_number(value: Any, metadata: Any, what: str) -> Number:
+    value = as_number(value, what)
+    minimum = metadata["minimum"]
+    if minimum is not None and float(value) < minimum:
+        raise ModelError(f"{what}: expected at least {minimum:g}, got {float(value):g}")
+    if metadata["positive"] and float(value) == 0:
+        thing, _, unit = metadata["positive"].partition(" ")
+        raise ModelError(f"{what}: expected a {thing} > 0{unit and ' ' + unit}, got 0")
+    return value
+
+
+def _checked_direction(value: Any, metadata: Any, what: str) -> tuple:
+    value = as_numbers(value, 3, what)
+    if not any(isinstance(v, Parameter) or v != 0 for v in value):
+        raise ModelError(f"{what}: expected a direction, got the zero vector")
+    return value
+
+
+def _checked_length(value: Any, metadata: Any, what: str) -> Number | Variable:
+    if isinstance(value, str):
+        return Variable(check_name(value, what))
+    if isinstance(value, Variable):
+        return value
+    value = as_number(value, what)
+    if float(value) <= 0:
+        raise ModelError(
+            f"{what}: expected a length > 0, got {float(value):g} "
+            "(to make two points coincide use point constraints: |d|^2 = 0 is singular)"
+        )
+    return value
+
+
+def _checked_vector(value: Any, metadata: Any, what: str) -> tuple:
+    value = as_numbers(value, 3, what)
+    if min(map(float, value)) < (minimum := metadata["minimum"]):
+        raise ModelError(f"{what}: expected numbers >= {minimum:g}, got {value}")
+    return value
+
+
+def _checked_numbers(value: Any, metadata: Any, what: str) -> tuple:
+    value = _tuple(value, what, "numbers")
+    return as_numbers(value, max(len(value), metadata["least"]), what)
+
+
+def _checked_handed_on(value: Any, metadata: Any, what: str) -> tuple:
+    items = _tuple(value, what, "numbers, parameters and names")
+    return tuple(v if isinstance(v, str) else as_number(v, what) for v in items)
+
+
+def _checked_variables(value: Any, metadata: Any, what: str) -> tuple[str, ...]:
+    names = _tuple(value, what, "names of variables")
+    value = tuple(_checked_name(v, metadata, what) for v in names)
+    if not value or len(set(value)) < len(value):
+        raise ModelError(f"{what}: expected names of variables, each once, got {value!r}")
+    return value
+
+
+def _checked_inputs(value: Any, metadata: Any, what: str) -> tuple[str, ...]:
+    return tuple(check_name(v, what) for v in _tuple(value, what, "names"))
+
+
+def _checked_choice(value: Any, metadata: Any, what: str) -> Any:
+    if value not in metadata["options"]:
         raise ModelError(f"{what}: expected one of {', '.join(metadata['options'])}, got {value!r}")
-    elif kind == "function" and not callable(value):
+    return value
+
+
+def _checked_function(value: Any, metadata: Any, what: str) -> Any:
+    if not callable(value):
         raise ModelError(f"{what}: expected a function, got {value!r}")
-    elif kind in ("variable", "input"):
-        value = check_name(value.name if isinstance(value, Variable) else value, what)
-    elif kind in ("frame", "axes") and (not isinstance(value, str) or not value):
+    return value
+
+
+def _checked_name(value: Any, metadata: Any, what: str) -> str:
+    return check_name(value.name if isinstance(value, Variable) else value, what)
+
+
+def _checked_frame(value: Any, metadata: Any, what: str) -> str:
+    if not isinstance(value, str) or not value:
         raise ModelError(f"{what}: expected the name of a frame, got {value!r}")
     return value
+
+
+_KINDS: dict[str, Callable[[Any, Any, str], Any]] = {
+    "number": _checked_number,
+    "direction": _checked_direction,
+    "length": _checked_length,
+    "vector": _checked_vector,
+    "numbers": _checked_numbers,
+    "handed_on": _checked_handed_on,
+    "variables": _checked_variables,
+    "inputs": _checked_inputs,
+    "choice": _checked_choice,
+    "function": _checked_function,
+    "variable": _checked_name,
+    "input": _checked_name,
+    "frame": _checked_frame,
+    "axes": _checked_frame,
+}
 
 
 def _valued(value: Any, values: Mapping[str, float]) -> Any:

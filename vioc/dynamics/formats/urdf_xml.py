@@ -97,13 +97,46 @@ def parse(data: bytes, source: str) -> Contents:
         If the parser is not installed.
     """
     try:
-        from lxml import etree
+        import lxml.etree
         from urdf_parser_py import urdf
         from urdf_parser_py.xml_reflection.core import Path
     except ImportError as error:
         raise ImportError(INSTALL) from error
 
     contents = Contents("robot", source)
+    root = _root(lxml.etree, data, contents)
+    contents.name = root.get("name") or "robot"
+    _prune(root, "robot", contents.unsupported)
+    readers = {"link": (urdf.Link, contents.links), "joint": (urdf.Joint, contents.joints)}
+    for element in root:
+        if element.tag == "material":
+            _material(element, contents)
+            continue
+        cls, target = readers[element.tag]
+        name = _named(element, target, contents)
+        _relax(element, name, contents)
+        if wrong := next(_wrong(element), None):
+            raise contents.fail(element.tag, name, wrong)
+        turns = {e: e.attrib.pop("quat_xyzw") for e in element.iter("origin") if "quat_xyzw" in e.attrib}
+        if turns and (version := _version(root)) in VERSIONS[:2]:
+            contents.leave_out(
+                f"quat_xyzw in a file of version {version} (read as in 1.2)", element.tag, name
+            )
+        with contextlib.redirect_stderr(io.StringIO()) as remarks:  # where the parser reports
+            try:
+                target[name] = cls.from_xml(element, Path(element.tag))
+            except Exception as error:  # its errors have no common class
+                reason = " ".join(str(error).split()) or type(error).__name__
+                raise contents.fail(element.tag, name, reason) from error
+        _turn(element, target[name], turns)
+        for remark in remarks.getvalue().splitlines():
+            contents.leave_out(remark.split(" in ")[0].removeprefix("Unknown "), element.tag, name)
+    return contents
+
+
+def _root(etree: Any, data: bytes, contents: Contents) -> Any:
+    """The <robot> of a document, by the parser `etree`."""
+    source = contents.source
     parser = etree.XMLParser(
         remove_comments=True, remove_pis=True, resolve_entities=False, no_network=True, recover=True
     )
@@ -124,44 +157,27 @@ def parse(data: bytes, source: str) -> Contents:
         contents.unsupported.append(Unsupported(f"{_written(root)} for <robot>", "robot", root.sourceline))
         root.tag = "robot"
     _refuse_xacro(root, source)
-    if (version := root.get("version", "1.0").strip()) not in VERSIONS:
+    if (version := _version(root)) not in VERSIONS:
         message = f"version={version!r} of URDF: expected one of {', '.join(VERSIONS[1:])}"
         raise ReadError(message, root.sourceline, 1, source)
+    return root
 
-    contents.name = root.get("name") or "robot"
-    _prune(root, "robot", contents.unsupported)
-    readers = {"link": (urdf.Link, contents.links), "joint": (urdf.Joint, contents.joints)}
-    for element in root:
-        line, name = element.sourceline, element.get("name")
-        if element.tag == "material":
-            _material(element, contents)
-            continue
-        cls, target = readers[element.tag]
-        if not name:
-            raise ReadError(f"<{element.tag}> has no name", line, 1, source)
-        if name in target:
-            first = contents.lines[element.tag, name]
-            message = f"two {element.tag}s are named {name!r}, the other one in line {first}"
-            raise ReadError(message, line, 1, source)
-        contents.lines[element.tag, name] = line
-        _relax(element, name, contents)
-        if wrong := next(_wrong(element), None):
-            raise contents.fail(element.tag, name, wrong)
-        turns = {e: e.attrib.pop("quat_xyzw") for e in element.iter("origin") if "quat_xyzw" in e.attrib}
-        if turns and version in VERSIONS[:2]:
-            contents.leave_out(
-                f"quat_xyzw in a file of version {version} (read as in 1.2)", element.tag, name
-            )
-        with contextlib.redirect_stderr(io.StringIO()) as remarks:  # where the parser reports
-            try:
-                target[name] = cls.from_xml(element, Path(element.tag))
-            except Exception as error:  # its errors have no common class
-                reason = " ".join(str(error).split()) or type(error).__name__
-                raise contents.fail(element.tag, name, reason) from error
-        _turn(element, target[name], turns)
-        for remark in remarks.getvalue().splitlines():
-            contents.leave_out(remark.split(" in ")[0].removeprefix("Unknown "), element.tag, name)
-    return contents
+
+def _version(root: Any) -> str:
+    return root.get("version", "1.0").strip()
+
+
+def _named(element: Any, target: dict[str, Any], contents: Contents) -> str:
+    """The name of a link or a joint, which no other of the `target` has; its line is kept."""
+    line, name = element.sourceline, element.get("name")
+    if not name:
+        raise ReadError(f"<{element.tag}> has no name", line, 1, contents.source)
+    if name in target:
+        first = contents.lines[element.tag, name]
+        message = f"two {element.tag}s are named {name!r}, the other one in line {first}"
+        raise ReadError(message, line, 1, contents.source)
+    contents.lines[element.tag, name] = line
+    return name
 
 
 def _malformed(reason: Any, line: int, source: str) -> ReadError:

@@ -383,8 +383,8 @@ class Assembly:
         """0, or infinity of an arrival whose velocities its position does not determine; by groups.
 
         Near a singular position branches of the constraints cross, and a position that fulfils them to the
-        tolerance e may lie on either if gradients are dependent to a sine of some sqrt(e). Velocities along another
-        branch than the motion's take impulses of 1 / sine times the momentum.
+        tolerance e may lie on either if gradients are dependent to a sine of some sqrt(e). Velocities along
+        another branch than the motion's take impulses of 1 / sine times the momentum.
         """
         on, graph, masses = self.on, self.graph, self.graph.scales.reshape(-1, TWIST)
         impulses = []

@@ -288,7 +288,7 @@ class Rows:
 
     @cached_property
     def impulses(self) -> ca.Function:
-        """(G' by each body.., multipliers, masses) -> squares of each row's impulse over the masses, summed."""
+        """(G' by each body.., multipliers, masses) -> sum of squares of rows' impulses over the masses."""
         held = [ca.SX.sym("G", self.held.sparsity_out(i)) for i in range(self.bodies)]
         lam, masses = ca.SX.sym("lambda", self.size), ca.SX.sym("masses", TWIST * self.bodies)
         impulses = ca.densify(ca.vertcat(*held)) @ ca.diag(lam)

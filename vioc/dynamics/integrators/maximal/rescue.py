@@ -36,9 +36,7 @@ class Departure(Equations):
     lack at the start made up for: g(Z_k+1) = (1 - share) g(Z_k).
     """
 
-    def __init__(
-        self, f: MaximalVI, x: np.ndarray, u: np.ndarray, t: float, dt: float, impulses: Any = 0.0
-    ):
+    def __init__(self, f: MaximalVI, x: np.ndarray, u: np.ndarray, t: float, dt: float, impulses: Any = 0.0):
         self._f, self._x, self._u, self._t, self.dt = f, x, u, t, dt
         self._impulses = np.broadcast_to(impulses, f.graph.scales.shape)
         problem = self._problem(1.0)
@@ -124,7 +122,7 @@ def solve_free(f: MaximalVI, x: np.ndarray, u: np.ndarray, k: int, t: float, dt:
 def raise_if_singular_end(
     f: MaximalVI, G: np.ndarray, k: int, t: float, dt: float, sine: float = NEAR
 ) -> None:
-    """Raise the error of step k if gradients G (rows, 6 n) of the constraints at its end are dependent to a `sine`."""
+    """Raise the error of step k if gradients G (rows, 6 n) at its end are dependent to a `sine`."""
     where = (
         f"step {k} (t = {t:.6g} s, dt = {dt:g} s) ends beside a singular position of the constraints, which "
         f"does not determine its velocities. {PASSING}. G(Z_k+1)"
@@ -135,10 +133,8 @@ def raise_if_singular_end(
         raise error
 
 
-def check_branch(
-    f: MaximalVI, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float, step: Step
-) -> None:
-    """Raise `StepError` where a step with contact ends on another branch of its constraints than the motion's.
+def check_branch(f: MaximalVI, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float, step: Step) -> None:
+    """Raise `StepError` where a step with contact ends on another branch of the constraints than the motion.
 
     The step's twists have to be the root on the branch that leads from the velocities of the state, with
     contacts that act by the impulses of the step.
