@@ -87,3 +87,12 @@ def test_inputs_are_damped_more_where_trials_have_no_steps():
     found = optimize(task.map, task.cost, x0=task.x0, steps=task.steps)
     assert found.converged and found.iterations <= 100
     assert kkt(task.map, task.cost, found.trajectory).residual < 1e-8
+
+
+@pytest.mark.slow
+def test_a_search_that_ends_where_steps_end_to_exist_says_so():
+    """Steps of 20 ms of this loop fold beside the motions that cost less; of 10 ms the search converges."""
+    task = posture_task(27)
+    found = optimize(task.map, task.cost, x0=task.x0, steps=task.steps, raise_on_failure=False)
+    assert found.status == "no_progress"
+    assert "dt = 0.02 s) does not exist" in found.message and "Use a smaller dt" in found.message
