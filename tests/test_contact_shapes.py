@@ -14,10 +14,10 @@ import vioc
 from vioc import Contact, Gravity, Mass, MaximalVI, System
 from vioc.compile.compiler import find_compiler
 from vioc.dynamics.algebra import vectors as vec
+from vioc.dynamics.contact.features import BIAS, Features
+from vioc.dynamics.contact.look import ENTERED
+from vioc.dynamics.contact.polytopes import PLACES, Pair, Polytope
 from vioc.dynamics.formats.sexpr import write_text
-from vioc.dynamics.integrators.contact.features import BIAS, Features
-from vioc.dynamics.integrators.contact.look import ENTERED
-from vioc.dynamics.integrators.contact.polytopes import PLACES, Pair, Polytope
 from vioc.dynamics.terms.contacts import PairContact
 from vioc.dynamics.terms.distances import meet
 from vioc.dynamics.terms.shapes import Box, Capsule, Hull, Sphere

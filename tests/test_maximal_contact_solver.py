@@ -12,8 +12,8 @@ from scipy.spatial.transform import Rotation
 import vioc
 from vioc import Gravity, Mass, System
 from vioc.compile.compiler import find_compiler
-from vioc.dynamics.integrators.contact import cones, core, interior
-from vioc.dynamics.integrators.contact.interior import Problem
+from vioc.dynamics.contact import cones, core, interior
+from vioc.dynamics.contact.interior import Problem
 from vioc.dynamics.integrators.maximal import MaximalVI
 from vioc.dynamics.terms.contacts import Contact
 from vioc.progress import Progress

@@ -1,1 +1,1 @@
-"""From a description to a one-step map: description, terms, kinematics, Lagrangian, integrators."""
+"""From a description to a one-step map: description, terms, kinematics, Lagrangian, contact, integrators."""

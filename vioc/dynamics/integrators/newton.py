@@ -30,6 +30,7 @@ NEXT = 2.0**-10  # share of the way so far by which a branch that was left is tr
 NEAR = 1e-4
 CHANGE = 0.5  # of the matrix from one root to the next at most, by itself
 STEADY = CONTRACTION**3  # of w, by which a motion without acceleration may be off its extrapolation
+ONE = 1e-6  # displacement, relative, up to which two roots are one: above tolerances, below what parts roots
 DIFFERENCE = 1e-6  # of a share, relative, for derivatives by it
 TURN = 0.5  # angle that shares of the step grow by at most: a way on which the matrix changes by half at most
 

@@ -15,13 +15,14 @@ import casadi as ca
 import numpy as np
 
 from vioc.compile.evaluate import Evaluator
+from vioc.dynamics.contact.rollouts import StepByStep
+from vioc.dynamics.contact.touch import refuse_polytopes
 from vioc.dynamics.description.component import Inequality
 from vioc.dynamics.description.numbers import Parameter
 from vioc.dynamics.description.system import System
 from vioc.dynamics.integrators.contact.impacts import Impact, Struck
 from vioc.dynamics.integrators.contact.opposed import openable
-from vioc.dynamics.integrators.contact.rollouts import StepByStep
-from vioc.dynamics.integrators.contact.touching import NOWHERE, refuse_polytopes
+from vioc.dynamics.integrators.contact.touching import NOWHERE
 from vioc.dynamics.integrators.midpoint import MidpointVI
 from vioc.dynamics.lagrangian import OPTIONS
 from vioc.errors import ModelError, StepError

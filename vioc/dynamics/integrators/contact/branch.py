@@ -17,7 +17,7 @@ import numpy as np
 from vioc.dynamics.algebra import vectors as vec
 from vioc.dynamics.algebra.vectors import part
 from vioc.dynamics.integrators.chord import CONTRACTION
-from vioc.dynamics.integrators.newton import Iterate, Solution, solve_step
+from vioc.dynamics.integrators.newton import ONE, Iterate, Solution, solve_step
 from vioc.dynamics.integrators.predictor import far
 from vioc.dynamics.integrators.step_equations import StepEquations
 from vioc.dynamics.lagrangian import OPTIONS
@@ -25,8 +25,6 @@ from vioc.errors import StepError
 
 if TYPE_CHECKING:
     from vioc.dynamics.integrators.contact.map import ContactVI
-
-ONE = 1e-6  # displacement, relative, up to which two roots are one: above tolerances, below what parts roots
 
 
 def suspect(f: ContactVI, x: Any, u: Any, V: Any, balance: Any, t: Any, dt: Any, theta: Any) -> Any:

@@ -15,14 +15,7 @@ import numpy as np
 
 from vioc.compile.evaluate import Evaluator
 from vioc.dynamics.algebra.vectors import part
-from vioc.dynamics.integrators.contact.implicit import (
-    First,
-    Normals,
-    along,
-    check_solved,
-    solved,
-    solved_back,
-)
+from vioc.dynamics.contact.implicit import First, Normals, along, check_solved, solved, solved_back
 from vioc.dynamics.integrators.contact.step import balance
 from vioc.dynamics.integrators.contact.touching import NOWHERE
 from vioc.dynamics.lagrangian import OPTIONS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vioc.dynamics.integrators.contact.tape import Tape
+from vioc.dynamics.contact.tape import Tape
 
 if TYPE_CHECKING:
     from vioc.dynamics.integrators.contact.map import ContactVI

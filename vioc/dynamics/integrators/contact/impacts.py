@@ -24,11 +24,11 @@ from vioc.compile.compiler import find_compiler
 from vioc.compile.evaluate import Evaluator
 from vioc.dynamics.algebra.sparse_lu import Saddle, SparseLU, scalars
 from vioc.dynamics.algebra.vectors import part
-from vioc.dynamics.integrators.contact.cones import Variables
-from vioc.dynamics.integrators.contact.core import Core, Layout
-from vioc.dynamics.integrators.contact.interior import End, InteriorPoint, Problem
+from vioc.dynamics.contact.cones import Variables
+from vioc.dynamics.contact.core import Core, Layout
+from vioc.dynamics.contact.interior import End, InteriorPoint, Problem
+from vioc.dynamics.contact.tape import Tape
 from vioc.dynamics.integrators.contact.step import condensed
-from vioc.dynamics.integrators.contact.tape import Tape
 from vioc.dynamics.integrators.contact.touching import NOWHERE
 from vioc.dynamics.lagrangian import OPTIONS
 

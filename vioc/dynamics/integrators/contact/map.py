@@ -1,6 +1,7 @@
 """`ContactVI`: the midpoint variational integrator with contact, friction and limits of joints.
 
-The equations are in `step`, their solver in `interior`; the maths is in docs/maths/contact.md.
+The equations are in `step`, their solver in `vioc.dynamics.contact.interior`; the maths is in
+docs/maths/contact.md.
 """
 
 from __future__ import annotations
@@ -17,21 +18,21 @@ from vioc.compile.evaluate import Evaluator
 from vioc.compile.programs import Program
 from vioc.dynamics.algebra.vectors import part
 from vioc.dynamics.consistency import directions_within
+from vioc.dynamics.contact.core import Core, CoreProgram, Layout
+from vioc.dynamics.contact.features import Features, Found
+from vioc.dynamics.contact.interior import InteriorPoint, InteriorProgram
+from vioc.dynamics.contact.smoothed import SmoothedMap, as_smoothing
 from vioc.dynamics.description.system import System
 from vioc.dynamics.integrators.contact.bounces import CLOSED, BounceProgram, Bounces, bounces
 from vioc.dynamics.integrators.contact.branch import check_branch
-from vioc.dynamics.integrators.contact.core import Core, CoreProgram, Layout
 from vioc.dynamics.integrators.contact.derivatives import ContactDerivatives, equations
-from vioc.dynamics.integrators.contact.features import Features, Found
 from vioc.dynamics.integrators.contact.flat import FlatTape
 from vioc.dynamics.integrators.contact.impacts import mechanics
 from vioc.dynamics.integrators.contact.impacts_along import Impacts, impacts_along
-from vioc.dynamics.integrators.contact.interior import InteriorPoint, InteriorProgram
 from vioc.dynamics.integrators.contact.opposed import openable
 from vioc.dynamics.integrators.contact.placed import PlacedProgram
 from vioc.dynamics.integrators.contact.quantities import TouchingMap
 from vioc.dynamics.integrators.contact.relaxed import relaxed
-from vioc.dynamics.integrators.contact.smoothed import SmoothedMap, as_smoothing
 from vioc.dynamics.integrators.contact.step import OneEnd, Pieces
 from vioc.dynamics.integrators.contact.touching import Touching
 from vioc.dynamics.integrators.midpoint import MidpointVI

@@ -18,10 +18,11 @@ import numpy as np
 
 from vioc.checks import as_names, near_misses
 from vioc.compile.evaluate import Evaluator
+from vioc.dynamics.contact.touch import refuse_polytopes
 from vioc.dynamics.description.system import System
 from vioc.dynamics.integrators.contact.bounces import bounces
 from vioc.dynamics.integrators.contact.quantities import TouchingMap
-from vioc.dynamics.integrators.contact.touching import NOWHERE, Touches, Touching, refuse_polytopes
+from vioc.dynamics.integrators.contact.touching import NOWHERE, Touches, Touching
 from vioc.dynamics.lagrangian import OPTIONS, Lagrangian
 from vioc.errors import ModelError, SlackWarning
 from vioc.maps.kernel import shared

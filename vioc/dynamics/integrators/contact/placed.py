@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from vioc.dynamics.integrators.contact.core import Core
-from vioc.dynamics.integrators.contact.look import LOOKS, Look
-from vioc.dynamics.integrators.contact.rollouts import StepByStep
+from vioc.dynamics.contact.core import Core
+from vioc.dynamics.contact.look import LOOKS, Look
+from vioc.dynamics.contact.rollouts import StepByStep
 
 if TYPE_CHECKING:
     from vioc.dynamics.integrators.contact.map import ContactVI

@@ -7,7 +7,8 @@ from typing import ClassVar
 
 import casadi as ca
 
-from vioc.dynamics.integrators.contact.touching import Touches, Touching, unit_of
+from vioc.dynamics.contact.touch import unit_of
+from vioc.dynamics.integrators.contact.touching import Touches, Touching
 from vioc.dynamics.integrators.midpoint import MidpointVI
 from vioc.dynamics.lagrangian import OPTIONS
 from vioc.errors import ModelError

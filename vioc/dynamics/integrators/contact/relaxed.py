@@ -12,7 +12,7 @@ import casadi as ca
 import numpy as np
 
 from vioc.dynamics.algebra.vectors import part
-from vioc.dynamics.integrators.contact.laws import law_of
+from vioc.dynamics.contact.laws import law_of
 from vioc.dynamics.integrators.contact.step import balance
 from vioc.maps.relaxed import RelaxedStep, relaxed_step
 

@@ -20,10 +20,10 @@ import numpy as np
 from vioc.compile.evaluate import Evaluator
 from vioc.dynamics.algebra.sparse_lu import Saddle, SparseLU, scalars
 from vioc.dynamics.algebra.vectors import part
+from vioc.dynamics.contact.cones import Cone, Variables
+from vioc.dynamics.contact.interior import ContactStep, End, InteriorPoint, Problem, Step
+from vioc.dynamics.contact.look import Look
 from vioc.dynamics.integrators.contact.branch import suspect
-from vioc.dynamics.integrators.contact.cones import Cone, Variables
-from vioc.dynamics.integrators.contact.interior import ContactStep, End, InteriorPoint, Problem, Step
-from vioc.dynamics.integrators.contact.look import Look
 from vioc.dynamics.integrators.contact.touching import NOWHERE
 from vioc.dynamics.lagrangian import OPTIONS
 

@@ -1,76 +1,28 @@
-"""Contacts, limits and dry friction in generalized coordinates: gaps, slips and their slopes."""
+"""Contacts, limits and dry friction in generalized coordinates: gaps, slips, slopes; where polytopes meet."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Any
 
 import casadi as ca
 import numpy as np
 
+from vioc.compile.evaluate import Evaluator
 from vioc.dynamics.algebra import vectors as vec
 from vioc.dynamics.algebra.vectors import Vector
+from vioc.dynamics.contact.cones import Cone, DryCone, cone_of
+from vioc.dynamics.contact.features import Features, Found
+from vioc.dynamics.contact.polytopes import NUMBERS, OFF, PLACES, Pair, Polytope, check_numbers, placed
+from vioc.dynamics.contact.touch import AnyTouch
 from vioc.dynamics.description.component import Meeting
-from vioc.dynamics.description.system import System
-from vioc.dynamics.integrators.contact.cones import Cone, DryCone, cone_of
-from vioc.dynamics.integrators.contact.polytopes import NUMBERS, PLACES, placed
-from vioc.dynamics.integrators.contact.seen import Polytopes
 from vioc.dynamics.kinematics import FrameGraph
 from vioc.dynamics.lagrangian import OPTIONS, Lagrangian
 from vioc.dynamics.terms.contacts import PairContact
 from vioc.errors import ModelError
 
 NOWHERE = ca.SX(0, 1)  # numbers of places, of systems without polytopes that meet
-SLIP = 2  # tangential directions of a touch with friction
-
-
-@dataclass(frozen=True)
-class AnyTouch(ABC):
-    """One gap of the mechanism, or what rubs without one: its name, and those of its impulses and quantities.
-
-    Attributes
-    ----------
-    name : str
-    cone : Cone
-    placed : bool
-        Whether it is a place of two polytopes, whose numbers every step finds.
-    """
-
-    name: str
-    cone: Cone
-
-    @property
-    @abstractmethod
-    def placed(self) -> bool: ...
-
-    @property
-    @abstractmethod
-    def rows(self) -> int:
-        """Impulses: the normal one where there is a gap, and those of friction."""
-
-    @property
-    def lead(self) -> int:
-        """Rows before those of the slip."""
-        return int(self.cone.gap)
-
-    @property
-    def single(self) -> bool:
-        """Whether one of its impulses has its own name: all but friction of a point with a given load."""
-        return self.cone.gap or self.rows == 1
-
-    @property
-    def multipliers(self) -> tuple[str, ...]:
-        """Names of its impulses: normal, or a joint's friction; two of friction, and the slip's speed."""
-        more = (f"{self.name}.t1", f"{self.name}.t2") * (self.rows - self.lead == SLIP)
-        return (self.name,) * self.single + more + (f"{self.name}.slip",) * self.cone.friction
-
-    @property
-    def kinds(self) -> tuple[str, ...]:
-        """Of its quantities."""
-        kinds = ("gap",) * (self.cone.gap and not self.placed) + ("force",) * self.single
-        return kinds + ("friction", "grip") * self.cone.friction
+POSE, TWIST = 12, 6  # numbers of a frame's place and of its velocities
 
 
 @dataclass(frozen=True)
@@ -98,6 +50,51 @@ class Touching(AnyTouch):
     @property
     def rows(self) -> int:
         return self.lead + self.slip.numel()
+
+
+class Polytopes:
+    """The pairs of polytopes of a system, each in its frame.
+
+    Parameters
+    ----------
+    g : FrameGraph
+
+    Attributes
+    ----------
+    features : Features
+    nowhere : array
+        Numbers of all places, none of which meet.
+    """
+
+    def __init__(self, g: FrameGraph):
+        system, found, frames = g.system, [], ["world"]
+        for item in system.inequalities:
+            if not (isinstance(item, PairContact) and item.by_features):
+                continue
+            own = []
+            for frame, shape in ((item.frame1, item.shape1), (item.frame2, item.shape2)):
+                check_numbers(system.name, item, shape)
+                if frame not in frames:
+                    frames.append(frame)
+                own.append((frames.index(frame) - 1, Polytope(shape, np.eye(3), np.zeros(3))))
+            (a, first), (b, second) = own
+            found.append(Pair((a, b), first, second))
+        self.features = Features(found)
+        self.nowhere = np.tile(OFF, PLACES * len(found))
+        self.numbers = NUMBERS * PLACES * len(found)
+        indices = [system.frame_index(n) for n in frames[1:]]
+        places = [g.node_pose(i) for i in indices]
+        moves = [c for i in indices for part in g.node_velocity(i) for c in part]
+        poses = [c for R, p in places for c in (*p, *(e for row in R for e in row))]
+        args = [g.q_vector, g.v_vector, g.parameters]
+        outputs = [ca.vertcat(ca.SX(0, 1), *map(ca.SX, own)) for own in (poses, moves)]
+        self._frames = Evaluator(ca.Function("frames", args, list(map(ca.densify, outputs)), OPTIONS))
+
+    def at(self, q: np.ndarray, v: np.ndarray, theta: np.ndarray, dt: float) -> Found:
+        """Where they meet at configurations and rates (nq,), or may within dt."""
+        poses, twists = self._frames(q, v, theta)
+        own = poses.reshape(-1, POSE)
+        return self.features.at(own[:, :3], own[:, 3:].reshape(-1, 3, 3), twists.reshape(-1, TWIST), dt)
 
 
 class Touches:
@@ -185,22 +182,3 @@ def _velocity(g: FrameGraph, frame: str, point: Vector) -> Vector:
     R, origin = g.node_pose(index)
     v, w = g.node_velocity(index)
     return vec.add(vec.apply(R, v), vec.cross(vec.apply(R, w), vec.sub(point, origin)))
-
-
-def unit_of(system: System, kind: str, touch: str, angles: Collection[str]) -> str:
-    """Of a touch's quantity: of lengths, but where it is of variables that are `angles`."""
-    items = zip(system.inequality_names, system.inequalities, strict=True)
-    turning = [n for n, item in items if not set(angles).isdisjoint(item.variable_names())]
-    turns = any(touch == n or touch.startswith(f"{n}-") for n in turning)
-    length = "rad" if turns else "m"
-    return {"gap": length, "slip": f"{length}/s"}.get(kind, "N m" if turns else "N")
-
-
-def refuse_polytopes(system: System, what: str) -> None:
-    """Raise `ModelError` where boxes or hulls meet each other."""
-    for name, item in zip(system.inequality_names, system.inequalities, strict=True):
-        if isinstance(item, PairContact) and item.by_features:
-            raise ModelError(
-                f"{system.name}: {what} boxes and hulls that meet each other ({name}), as the places are "
-                "found in every step; give one of each pair as spheres or capsules"
-            )

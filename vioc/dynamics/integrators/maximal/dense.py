@@ -9,10 +9,10 @@ import casadi as ca
 import numpy as np
 
 from vioc.compile.evaluate import Evaluator
-from vioc.dynamics.integrators.contact.cones import Variables
-from vioc.dynamics.integrators.contact.interior import ContactStep, End, InteriorPoint, Problem, Step
-from vioc.dynamics.integrators.contact.look import Look
-from vioc.dynamics.integrators.contact.polytopes import NUMBERS, OFF
+from vioc.dynamics.contact.cones import Variables
+from vioc.dynamics.contact.interior import ContactStep, End, InteriorPoint, Problem, Step
+from vioc.dynamics.contact.look import Look
+from vioc.dynamics.contact.polytopes import NUMBERS, OFF
 from vioc.dynamics.integrators.maximal.equations import Assembly
 from vioc.dynamics.integrators.maximal.graph import StepGraph
 from vioc.dynamics.integrators.maximal.space import POSE, STATE, TWIST

@@ -10,15 +10,8 @@ import numpy as np
 
 from vioc.compile.evaluate import Evaluator
 from vioc.dynamics.algebra import rotations as rot
-from vioc.dynamics.integrators.contact.implicit import (
-    First,
-    Normals,
-    along,
-    check_solved,
-    solved,
-    solved_back,
-)
-from vioc.dynamics.integrators.contact.polytopes import NUMBERS
+from vioc.dynamics.contact.implicit import First, Normals, along, check_solved, solved, solved_back
+from vioc.dynamics.contact.polytopes import NUMBERS
 from vioc.dynamics.integrators.maximal import space
 from vioc.dynamics.integrators.maximal.equations import Assembly, Balance, Held
 from vioc.dynamics.integrators.maximal.space import STATE, TWIST
@@ -26,7 +19,7 @@ from vioc.dynamics.lagrangian import OPTIONS
 from vioc.maps.derivatives import Linearization, SecondOrder, Steps
 
 if TYPE_CHECKING:
-    from vioc.dynamics.integrators.contact.interior import Step as ContactStep
+    from vioc.dynamics.contact.interior import Step as ContactStep
     from vioc.dynamics.integrators.maximal.map import MaximalVI
 
 

@@ -21,7 +21,7 @@ import casadi as ca
 import numpy as np
 
 from vioc.dynamics.algebra.block_elimination import MINUS, PLUS, Blocks, Expressions, Terms, Values
-from vioc.dynamics.integrators.contact.polytopes import NUMBERS, OFF
+from vioc.dynamics.contact.polytopes import NUMBERS, OFF
 from vioc.dynamics.integrators.maximal.graph import StepGraph
 from vioc.dynamics.integrators.maximal.joints import Group
 from vioc.dynamics.integrators.maximal.space import TWIST

@@ -13,8 +13,8 @@ from typing import Any
 
 import casadi as ca
 
-from vioc.dynamics.integrators.contact.cones import Cone
-from vioc.dynamics.integrators.contact.laws import law_of
+from vioc.dynamics.contact.cones import Cone
+from vioc.dynamics.contact.laws import law_of
 from vioc.dynamics.integrators.maximal.space import POSE, TWIST, pose_rates, unpack_pose, unpack_twist
 from vioc.dynamics.lagrangian import OPTIONS
 

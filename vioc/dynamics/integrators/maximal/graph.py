@@ -16,8 +16,8 @@ import numpy as np
 from vioc.dynamics.algebra import rotations as rot
 from vioc.dynamics.algebra import vectors as vec
 from vioc.dynamics.algebra.block_elimination import Elimination, sparse_order
+from vioc.dynamics.contact.features import Features, Found
 from vioc.dynamics.description.system import System
-from vioc.dynamics.integrators.contact.features import Features, Found
 from vioc.dynamics.integrators.maximal import space
 from vioc.dynamics.integrators.maximal.joints import Group, Rows
 from vioc.dynamics.integrators.maximal.model import Body

@@ -22,14 +22,13 @@ from vioc.compile.evaluate import Evaluator
 from vioc.compile.programs import Program
 from vioc.dynamics.algebra import rotations
 from vioc.dynamics.consistency import check_holonomic, may_be_dependent
+from vioc.dynamics.contact.cones import Variables
+from vioc.dynamics.contact.core import Core, CoreProgram, Layout
+from vioc.dynamics.contact.crossings import Crossing, first_crossed, open_from
+from vioc.dynamics.contact.features import Features, Found
+from vioc.dynamics.contact.interior import InteriorPoint, InteriorProgram
+from vioc.dynamics.contact.smoothed import SmoothedMap, as_smoothing, value_of
 from vioc.dynamics.description.system import System, as_system
-from vioc.dynamics.integrators.contact.checks import value_of
-from vioc.dynamics.integrators.contact.cones import Variables
-from vioc.dynamics.integrators.contact.core import Core, CoreProgram, Layout
-from vioc.dynamics.integrators.contact.crossings import Crossing, first_crossed, open_from
-from vioc.dynamics.integrators.contact.features import Features, Found
-from vioc.dynamics.integrators.contact.interior import InteriorPoint, InteriorProgram
-from vioc.dynamics.integrators.contact.smoothed import SmoothedMap, as_smoothing
 from vioc.dynamics.integrators.maximal import space
 from vioc.dynamics.integrators.maximal.dense import DenseStep
 from vioc.dynamics.integrators.maximal.derivatives import StepDerivatives

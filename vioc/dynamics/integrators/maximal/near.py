@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from vioc.dynamics.integrators.contact.cones import Variables
-from vioc.dynamics.integrators.contact.core import Core, Kernels, Layout
-from vioc.dynamics.integrators.contact.features import AHEAD
-from vioc.dynamics.integrators.contact.look import LOOKS, Look
-from vioc.dynamics.integrators.contact.polytopes import PLACES
-from vioc.dynamics.integrators.contact.rollouts import StepByStep
+from vioc.dynamics.contact.cones import Variables
+from vioc.dynamics.contact.core import Core, Kernels, Layout
+from vioc.dynamics.contact.features import AHEAD
+from vioc.dynamics.contact.look import LOOKS, Look
+from vioc.dynamics.contact.polytopes import PLACES
+from vioc.dynamics.contact.rollouts import StepByStep
 from vioc.dynamics.integrators.maximal.space import STATE, TWIST
 from vioc.dynamics.integrators.maximal.tape import BodyTape
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import casadi as ca
 
 from vioc.dynamics.algebra import vectors as vec
-from vioc.dynamics.integrators.contact.touching import unit_of
+from vioc.dynamics.contact.touch import unit_of
 from vioc.dynamics.integrators.maximal.equations import Assembly
 from vioc.dynamics.integrators.maximal.space import STATE, TWIST, unpack_pose
 from vioc.dynamics.integrators.maximal.touches import Touch

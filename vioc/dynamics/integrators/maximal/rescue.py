@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vioc.dynamics.integrators.contact.branch import ONE
-from vioc.dynamics.integrators.contact.interior import Problem, Step
+from vioc.dynamics.contact.interior import Problem, Step
 from vioc.dynamics.integrators.maximal.graph import APART
 from vioc.dynamics.integrators.maximal.space import TWIST
 from vioc.dynamics.integrators.newton import (
     NEAR,
+    ONE,
     PASSING,
     Equations,
     Iterate,

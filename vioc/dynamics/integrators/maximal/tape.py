@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import casadi as ca
 
-from vioc.dynamics.integrators.contact.polytopes import NUMBERS
-from vioc.dynamics.integrators.contact.tape import Tape
+from vioc.dynamics.contact.polytopes import NUMBERS
+from vioc.dynamics.contact.tape import Tape
 from vioc.dynamics.integrators.maximal.equations import Assembly
 from vioc.dynamics.integrators.maximal.graph import StepGraph
 from vioc.dynamics.integrators.maximal.space import STATE, TWIST

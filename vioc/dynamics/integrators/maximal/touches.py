@@ -12,17 +12,10 @@ import numpy as np
 
 from vioc.dynamics.algebra import vectors as vec
 from vioc.dynamics.algebra.vectors import Vector
+from vioc.dynamics.contact.cones import DryCone, cone_of
+from vioc.dynamics.contact.polytopes import NUMBERS, PLACES, Pair, Polytope, check_numbers, placed
+from vioc.dynamics.contact.touch import AnyTouch
 from vioc.dynamics.description.component import Inequality
-from vioc.dynamics.integrators.contact.cones import DryCone, cone_of
-from vioc.dynamics.integrators.contact.polytopes import (
-    NUMBERS,
-    PLACES,
-    Pair,
-    Polytope,
-    check_numbers,
-    placed,
-)
-from vioc.dynamics.integrators.contact.touching import AnyTouch
 from vioc.dynamics.integrators.maximal.geometry import Geometry
 from vioc.dynamics.integrators.maximal.space import TWIST, Pose, unpack_twist
 from vioc.dynamics.integrators.maximal.terms import BodyGraph

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from vioc.dynamics.integrators.contact.features import Found
-from vioc.dynamics.integrators.contact.interior import Step
-from vioc.dynamics.integrators.contact.polytopes import PLACES, SAME
+from vioc.dynamics.contact.features import Found
+from vioc.dynamics.contact.interior import Step
+from vioc.dynamics.contact.polytopes import PLACES, SAME
 
 LOOKS = 8  # at the end of a step, of places that hold
 ENTERED = 1e-5  # of the size: how deep bodies may enter each other unseen

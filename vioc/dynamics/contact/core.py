@@ -14,9 +14,9 @@ import numpy as np
 
 from vioc.compile.libraries import address, load_library
 from vioc.compile.native import EXPORT
-from vioc.dynamics.integrators.contact.cones import Variables
-from vioc.dynamics.integrators.contact.rollouts import Rollouts
-from vioc.dynamics.integrators.contact.tape import TAPES, Tape
+from vioc.dynamics.contact.cones import Variables
+from vioc.dynamics.contact.rollouts import Rollouts
+from vioc.dynamics.contact.tape import TAPES, Tape
 from vioc.progress import in_pieces
 
 PIECE = 1 << 13  # steps of one body in one call, a fraction of a second

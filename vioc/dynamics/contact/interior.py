@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 
 from vioc.compile.evaluate import Evaluator
-from vioc.dynamics.integrators.contact.cones import BOUNDARY, CLIP, Variables
-from vioc.dynamics.integrators.contact.rollouts import StepByStep
+from vioc.dynamics.contact.cones import BOUNDARY, CLIP, Variables
+from vioc.dynamics.contact.rollouts import StepByStep
 from vioc.maps.kernel import KernelMap
 
 # the numbers of the C code

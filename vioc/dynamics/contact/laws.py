@@ -20,7 +20,7 @@ from typing import Any
 import casadi as ca
 import numpy as np
 
-from vioc.dynamics.integrators.contact.cones import Cone, DryCone, LinearCone, RoundCone
+from vioc.dynamics.contact.cones import Cone, DryCone, LinearCone, RoundCone
 
 Names = tuple[tuple[str, float], ...]
 

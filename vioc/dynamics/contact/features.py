@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from vioc.dynamics.integrators.contact.polytopes import OFF, PLACES, SAME, Pair
+from vioc.dynamics.contact.polytopes import OFF, PLACES, SAME, Pair
 
 BIAS = 1e-3  # of the size: how much better an edge's plane must be than a face's
 BESIDE = 1e-6  # of the size: how far off a face a point may be that is on it

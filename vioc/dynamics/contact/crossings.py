@@ -18,7 +18,7 @@ from vioc.errors import CrossingWarning
 from vioc.maps.trajectory import Trajectory
 
 if TYPE_CHECKING:
-    from vioc.dynamics.integrators.contact.smoothed import SmoothedMap
+    from vioc.dynamics.contact.smoothed import SmoothedMap
 
 TOUCHING = 1e-6  # m; or ten times what the smoothing holds open, where that is more
 GRAZE = 0.01  # of the radii: what a path between samples may be off its chord

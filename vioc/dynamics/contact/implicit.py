@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vioc.dynamics.integrators.contact.cones import Cone
+from vioc.dynamics.contact.cones import Cone
 from vioc.errors import StepError
 from vioc.maps import derivatives
 from vioc.maps.derivatives import Linearization, Steps
