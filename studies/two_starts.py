@@ -33,7 +33,7 @@ from studies.two_starts_family import LEFT_OUT, PostureTask, tasks
 from vioc.control import Cost, Status, optimize, straight_line
 from vioc.errors import OptimizationError, StepError
 
-COUNT, QUICK, SMALLEST = 300, 4, 4  # tasks: in full, in quick form, and the most joints of the latter
+COUNT, QUICK, SMALLEST = 100, 4, 4  # tasks: in full, in quick form, and the most joints of the latter
 LONGEST = 30.0  # s of processor time of a search
 PROMISED = 1e-6  # of the cost
 TREES, LOOPS = 0.90, 0.85  # shares that are to converge
