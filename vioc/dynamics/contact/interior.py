@@ -267,57 +267,18 @@ class InteriorPoint:
 
         They end at the barrier, or at another `floor`.
         """
-        lag = 1.0 if bound is None else 0.0
-        E, given, guess, dt, size = problem
-        scales, mass, variables = self._scales, self._mass, E.variables
         floor = self._floor if floor is None else floor
-        parts, weights = variables.parts, variables.centers
-
-        def left_of(V, lam, y) -> tuple[float, np.ndarray]:
-            """Speeds that are left, and products."""
-            left, g, mismatch, products = (
-                r[:, 0] for r in E.residuals(V, lam, y, *given, np.array([floor, lag]))
-            )
-            return float(np.linalg.norm(np.concatenate([left / scales, g / dt, mismatch]))), products
-
-        def direction(V, lam, y, kappa: float) -> tuple[np.ndarray, np.ndarray]:
-            """Changes of the twists and of the constraints' impulses."""
-            F, rhs = E.newton(V, lam, y, *given, np.array([kappa, lag]))
-            row = np.concatenate([1 / scales, np.ones(E.rows)])
-            try:
-                step = np.linalg.solve(row[:, None] * F, row * rhs[:, 0])
-            except np.linalg.LinAlgError:
-                step = np.full(len(rhs), np.nan)
-            return step[: len(V)], step[len(V) :]
-
-        def begin(speed: float, kappa: float) -> np.ndarray:
-            return E.begin(V, lam, y, *given, np.array([speed]), np.array([kappa, lag]))[0][:, 0]
-
-        V, lam, y = guess.copy(), np.zeros(E.rows), np.zeros(parts[-1])
-        if resume:
-            V = seed.V.copy()  # type: ignore[union-attr]
-        if seed is None:  # where all would go without contact
-            y = begin(1.0, TINY * mass)
-            dV, lam = direction(V, lam, y, TINY * mass)
-            V = V + dV
-        else:
-            y, lam = seed.y.copy(), seed.lam.copy()
-        gaps = E.gaps(V, lam, y, *given)[0][:, 0]
-        speed = max(float(-gaps.min(initial=0.0)), LEAST)
-        new = begin(speed, max((COLD[start] if seed is None else WARM) * mass * speed**2, floor))
-        for o, end, a in zip(parts[:-1], parts[1:], gaps, strict=True):
-            if seed is None or (
-                not resume and a < 0.5 * y[o] and y[o] * mass > y[o + 1]
-            ):  # it was open, and closes
-                y[o:end] = new[o:end]
+        end = _Iteration(problem, self._scales, self._mass, floor, 1.0 if bound is None else 0.0)
+        point = end.first(seed, start, resume)
         if bound is not None:
-            y[variables.before[:, 1]] = bound
-        left, products = left_of(V, lam, y)
+            point[2][end.variables.before[:, 1]] = bound
+        mass, weights, warm = self._mass, end.variables.centers, seed is not None and not resume
+        left, products = end.left_of(*point)
         off = _largest(products - floor * weights)
         length, count, stuck, polished = 0.0, 0, 0, False
         while count < ITERATIONS:
-            solved = left * dt <= self.tolerance * size and off <= CENTERED * floor
-            if solved and count:  # a first guess that is within the tolerance is not as good as one step more
+            solved = left * problem.dt <= self.tolerance * problem.extent and off <= CENTERED * floor
+            if solved and count:  # a first guess within the tolerance is not as good as one step more
                 if polished or not self._polish or off <= POLISHED * floor:
                     break
                 polished = True
@@ -325,35 +286,108 @@ class InteriorPoint:
             kappa = fall(length if count else FAR) * mean
             if length >= NEAR:
                 kappa = min(kappa, mass * (mean / mass) ** 1.5)
-            kappa = max(floor, kappa)
-            dV, dlam = direction(V, lam, y, kappa)
-            dy = E.expand(V, lam, y, *given, np.array([kappa, lag]), dV)[0][:, 0]
             count += 1
-            factor = length = min(1.0, BOUNDARY * variables.longest(y, dy))
             clip = start > 0 and JUMP <= stuck < LAND
-            before = _largest(products - kappa * weights)
-            for _ in range(HALVINGS):
-                point = V + factor * dV, lam + factor * dlam, y + factor * dy
-                if clip:
-                    point = V + dV, lam + dlam, variables.clipped(y, dy)
-                now, products = left_of(*point)
-                if clip and not np.isfinite(now):  # half a turn or more: shorten it like any other
-                    clip = False
-                    continue
-                least = 1 - 1e-4 * factor
-                centers = _largest(products - kappa * weights)
-                if clip or now <= least * left or (np.isfinite(now) and centers <= least * before):
-                    break
-                factor /= 2
-            V, lam, y = point
-            left, off = now, _largest(products - floor * weights)
-            stuck = stuck + 1 if factor < SHORT or clip else 0
-            warm = seed is not None and not resume
-            if not np.isfinite(now) or stuck >= (STUCK if warm else JAMMED) or (warm and count >= PATIENCE):
+            point, left, products, length, short = end.step(
+                point, max(floor, kappa), left, _largest(products - max(floor, kappa) * weights), clip
+            )
+            off = _largest(products - floor * weights)
+            stuck = stuck + 1 if short else 0
+            if not np.isfinite(left) or stuck >= (STUCK if warm else JAMMED) or (warm and count >= PATIENCE):
                 break
-        error = left * dt / size if off <= CENTERED * floor else np.inf
-        impulses = E.multipliers(V, lam, y, *given)[0][:, 0]
+        error = left * problem.dt / problem.extent if off <= CENTERED * floor else np.inf
+        V, lam, y = point
+        impulses = problem.end.multipliers(V, lam, y, *problem.given)[0][:, 0]
         return Solution(V, lam, y, impulses, error, count)
+
+
+class _Iteration:
+    """Points (V, impulses of constraints, y) of an end of a step, and the steps between them.
+
+    Parameters
+    ----------
+    problem : Problem
+    scales, mass, floor
+        As of `InteriorPoint`; the last barrier.
+    lag : float
+        0 where friction goes by normal impulses that are given, else 1.
+    """
+
+    def __init__(self, problem: Problem, scales: np.ndarray, mass: float, floor: float, lag: float):
+        self._problem, self._scales, self._mass, self._floor, self._lag = problem, scales, mass, floor, lag
+        self.variables = problem.end.variables
+
+    def left_of(self, V, lam, y) -> tuple[float, np.ndarray]:
+        """Speeds that are left, and products."""
+        E, given, dt = self._problem.end, self._problem.given, self._problem.dt
+        goal = np.array([self._floor, self._lag])
+        left, g, mismatch, products = (r[:, 0] for r in E.residuals(V, lam, y, *given, goal))
+        return float(np.linalg.norm(np.concatenate([left / self._scales, g / dt, mismatch]))), products
+
+    def _direction(self, V, lam, y, kappa: float) -> tuple[np.ndarray, np.ndarray]:
+        """Changes of the twists and of the constraints' impulses."""
+        E, given = self._problem.end, self._problem.given
+        F, rhs = E.newton(V, lam, y, *given, np.array([kappa, self._lag]))
+        row = np.concatenate([1 / self._scales, np.ones(E.rows)])
+        try:
+            step = np.linalg.solve(row[:, None] * F, row * rhs[:, 0])
+        except np.linalg.LinAlgError:
+            step = np.full(len(rhs), np.nan)
+        return step[: len(V)], step[len(V) :]
+
+    def _fresh(self, V, lam, y, speed: float, kappa: float) -> np.ndarray:
+        """Variables of the cones at contacts that close with a speed, near the central path."""
+        E, given = self._problem.end, self._problem.given
+        return E.begin(V, lam, y, *given, np.array([speed]), np.array([kappa, self._lag]))[0][:, 0]
+
+    def first(self, seed: Solution | None, start: int, resume: bool) -> tuple[np.ndarray, ...]:
+        """Where iterations begin: cold, or at a solution; contacts that close begin afresh, but to `resume`."""
+        E, given, guess = self._problem.end, self._problem.given, self._problem.guess
+        mass, parts = self._mass, self.variables.parts
+        V, lam, y = guess.copy(), np.zeros(E.rows), np.zeros(parts[-1])
+        if seed is None:  # where all would go without contact
+            y = self._fresh(V, lam, y, 1.0, TINY * mass)
+            dV, lam = self._direction(V, lam, y, TINY * mass)
+            V = V + dV
+        else:
+            V, lam, y = seed.V.copy() if resume else V, seed.lam.copy(), seed.y.copy()
+        gaps = E.gaps(V, lam, y, *given)[0][:, 0]
+        speed = max(float(-gaps.min(initial=0.0)), LEAST)
+        energy = (COLD[start] if seed is None else WARM) * mass * speed**2
+        fresh = self._fresh(V, lam, y, speed, max(energy, self._floor))
+        for o, end, a in zip(parts[:-1], parts[1:], gaps, strict=True):
+            closes = not resume and a < 0.5 * y[o] and y[o] * mass > y[o + 1]  # it was open
+            if seed is None or closes:
+                y[o:end] = fresh[o:end]
+        return V, lam, y
+
+    def step(
+        self, point: tuple[np.ndarray, ...], kappa: float, left: float, off: float, clip: bool
+    ) -> tuple[tuple[np.ndarray, ...], float, np.ndarray, float, bool]:
+        """One step for a barrier kappa, or with every variable clipped to its own cone.
+
+        It is halved until less is `left`, or products are less `off` kappa. Returned are the next point, what
+        it leaves and its products; the length that cones allow, and whether the step was short.
+        """
+        (V, lam, y), E = point, self._problem.end
+        dV, dlam = self._direction(V, lam, y, kappa)
+        goal = np.array([kappa, self._lag])
+        dy = E.expand(V, lam, y, *self._problem.given, goal, dV)[0][:, 0]
+        factor = length = min(1.0, BOUNDARY * self.variables.longest(y, dy))
+        for _ in range(HALVINGS):
+            point = V + factor * dV, lam + factor * dlam, y + factor * dy
+            if clip:
+                point = V + dV, lam + dlam, self.variables.clipped(y, dy)
+            now, products = self.left_of(*point)
+            if clip and not np.isfinite(now):  # half a turn or more: shorten it like any other
+                clip = False
+                continue
+            least = 1 - 1e-4 * factor
+            centers = _largest(products - kappa * self.variables.centers)
+            if clip or now <= least * left or (np.isfinite(now) and centers <= least * off):
+                break
+            factor /= 2
+        return point, now, products, length, factor < SHORT or clip
 
 
 class InteriorProgram(StepByStep):
