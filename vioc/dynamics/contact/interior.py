@@ -341,7 +341,7 @@ class _Iteration:
         return E.begin(V, lam, y, *given, np.array([speed]), np.array([kappa, self._lag]))[0][:, 0]
 
     def first(self, seed: Solution | None, start: int, resume: bool) -> tuple[np.ndarray, ...]:
-        """Where iterations begin: cold, or at a solution; contacts that close begin afresh, but to `resume`."""
+        """Where iterations begin: cold, or at a solution; what closes begins afresh, but to `resume`."""
         E, given, guess = self._problem.end, self._problem.given, self._problem.guess
         mass, parts = self._mass, self.variables.parts
         V, lam, y = guess.copy(), np.zeros(E.rows), np.zeros(parts[-1])
