@@ -3,9 +3,9 @@
 import casadi as ca
 import numpy as np
 import pytest
-from control_maps import cart_pole, double_integrator, midpoint_pendulum
 from scipy.integrate import solve_ivp
 from scipy.special import mathieu_a
+from support.control_maps import cart_pole, double_integrator, midpoint_pendulum
 
 import vioc
 from vioc import CasadiMap, D, Gravity, K, Mass, MidpointVI, System, ty, tz

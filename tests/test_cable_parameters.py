@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from mechanisms import G
+from support.mechanisms import G
 
 import vioc
 from vioc import P

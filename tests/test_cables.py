@@ -4,8 +4,8 @@ import pickle
 
 import numpy as np
 import pytest
-from mechanisms import G
 from scipy.optimize import minimize
+from support.mechanisms import G
 
 import vioc
 from vioc.cables.cable import Cable, cable

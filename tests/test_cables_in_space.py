@@ -7,8 +7,8 @@ from itertools import permutations
 
 import numpy as np
 import pytest
-from exact_rod import Rod, shot, shot_between_clamps
 from scipy.spatial.transform import Rotation
+from support.exact_rod import Rod, shot, shot_between_clamps
 
 import vioc
 from vioc.cables import (

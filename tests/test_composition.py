@@ -9,10 +9,10 @@ from fractions import Fraction
 import casadi as ca
 import numpy as np
 import pytest
-from control_maps import midpoint_pendulum
-from mechanisms import everything, hold, pendulum, state_near
 from scipy.interpolate import CubicSpline
 from scipy.linalg import block_diag, null_space
+from support.control_maps import midpoint_pendulum
+from support.mechanisms import everything, hold, pendulum, state_near
 
 import vioc
 from vioc.compile import find_compiler

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import casadi as ca
 import numpy as np
 import pytest
-from mechanisms import reference
+from support.mechanisms import reference
 
 from vioc.dynamics.consistency import consistent_configuration, project_velocity, rank_of_rows
 from vioc.dynamics.description.component import Constraint

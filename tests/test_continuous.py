@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
-from mechanisms import G, everything, pendulum
 from scipy.interpolate import CubicSpline
 from scipy.linalg import expm
 from scipy.special import ellipk
-from strategies import systems
+from support.mechanisms import G, everything, pendulum
+from support.strategies import systems
 
 from vioc.dynamics.consistency import consistent_configuration, project_velocity
 from vioc.dynamics.continuous import Continuous

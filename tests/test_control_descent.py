@@ -6,7 +6,7 @@ from dataclasses import replace
 import casadi as ca
 import numpy as np
 import pytest
-from control_maps import (
+from support.control_maps import (
     RailedMap,
     cart_pole,
     double_integrator,

@@ -5,8 +5,8 @@ import warnings
 import casadi as ca
 import numpy as np
 import pytest
-from control_maps import cart_pole, double_integrator, midpoint_pendulum
 from scipy.linalg import solve_discrete_are
+from support.control_maps import cart_pole, double_integrator, midpoint_pendulum
 
 import vioc
 from vioc.checks import without_noise

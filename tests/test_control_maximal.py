@@ -5,7 +5,7 @@ from itertools import pairwise
 import casadi as ca
 import numpy as np
 import pytest
-from control_maps import cart_pole
+from support.control_maps import cart_pole
 
 import vioc
 from vioc import Gravity, JointForce, Mass, MidpointVI, System, ry, tx, tz

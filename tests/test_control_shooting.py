@@ -3,7 +3,7 @@
 import casadi as ca
 import numpy as np
 import pytest
-from mechanisms import everything, hold, pendulum, state_near
+from support.mechanisms import everything, hold, pendulum, state_near
 
 import vioc
 from vioc.control import Armijo, Cost, optimize, quadratic, straight_line

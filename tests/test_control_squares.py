@@ -6,7 +6,7 @@ from functools import partial
 import casadi as ca
 import numpy as np
 import pytest
-from control_maps import RailedMap, midpoint_pendulum
+from support.control_maps import RailedMap, midpoint_pendulum
 from support.reaching import GOAL, START
 
 import vioc

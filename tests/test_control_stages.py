@@ -5,7 +5,7 @@ import pickle
 import casadi as ca
 import numpy as np
 import pytest
-from mechanisms import everything, hold, pendulum, state_near
+from support.mechanisms import everything, hold, pendulum, state_near
 
 import vioc
 from vioc.compile import find_compiler

@@ -8,7 +8,7 @@ from dataclasses import replace
 import casadi as ca
 import numpy as np
 import pytest
-from mechanisms import pendulum
+from support.mechanisms import pendulum
 
 import vioc
 from vioc import Gravity, System, rx, ry, rz, tx, ty, tz

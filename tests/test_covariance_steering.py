@@ -3,8 +3,8 @@
 import casadi as ca
 import numpy as np
 import pytest
-from control_maps import cart_pole, double_integrator, two_inputs
 from scipy.optimize import minimize
+from support.control_maps import cart_pole, double_integrator, two_inputs
 
 import vioc
 from vioc.control import dlqr, feedback

@@ -7,7 +7,7 @@ import pickle
 import numpy as np
 import pytest
 from hypothesis import given
-from strategies import systems
+from support.strategies import systems
 
 from vioc.dynamics.description import frame as frame_module
 from vioc.dynamics.description.frame import Frame, Pose, Transform, chain, rx, ry, rz, se3, tx, ty, tz

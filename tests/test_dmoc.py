@@ -5,8 +5,8 @@ import pickle
 import casadi as ca
 import numpy as np
 import pytest
-from control_maps import cart_pole, double_integrator, two_inputs
-from mechanisms import everything, state_near
+from support.control_maps import cart_pole, double_integrator, two_inputs
+from support.mechanisms import everything, state_near
 
 import vioc
 from vioc.control import Cost, dmoc, optimize, quadratic, riccati

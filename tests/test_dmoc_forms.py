@@ -3,8 +3,8 @@
 import casadi as ca
 import numpy as np
 import pytest
-from control_maps import double_integrator
-from mechanisms import everything, pendulum, state_near
+from support.control_maps import double_integrator
+from support.mechanisms import everything, pendulum, state_near
 from test_dmoc import parametric_pendulum
 from test_dmoc_features import effort, four_bar, hanging_load, haste
 

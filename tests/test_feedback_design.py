@@ -5,9 +5,9 @@ from dataclasses import replace
 import casadi as ca
 import numpy as np
 import pytest
-from control_maps import cart_pole, double_integrator, midpoint_pendulum, two_inputs
-from mechanisms import everything, pendulum, state_near
 from scipy.optimize import minimize
+from support.control_maps import cart_pole, double_integrator, midpoint_pendulum, two_inputs
+from support.mechanisms import everything, pendulum, state_near
 
 import vioc
 from vioc import models

@@ -8,9 +8,9 @@ from itertools import product
 import casadi as ca
 import numpy as np
 import pytest
-from control_maps import double_integrator, midpoint_pendulum
 from scipy.optimize import lsq_linear
 from scipy.stats import chi2
+from support.control_maps import double_integrator, midpoint_pendulum
 
 import vioc
 from vioc.control import Problem, dlqr, quadratic

@@ -5,9 +5,9 @@ from dataclasses import replace
 import casadi as ca
 import numpy as np
 import pytest
-from control_maps import cart_pole
-from mechanisms import everything, hold, state_near
 from scipy.linalg import solve_discrete_are
+from support.control_maps import cart_pole
+from support.mechanisms import everything, hold, state_near
 
 from vioc import control, models
 from vioc.control.feedback import (

@@ -5,8 +5,8 @@ import pickle
 import casadi as ca
 import numpy as np
 import pytest
-from control_maps import double_integrator, midpoint_pendulum, rk4
 from scipy.optimize import minimize
+from support.control_maps import double_integrator, midpoint_pendulum, rk4
 
 from vioc import models
 from vioc.control import dlqr

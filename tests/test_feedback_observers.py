@@ -5,9 +5,9 @@ import pickle
 import casadi as ca
 import numpy as np
 import pytest
-from control_maps import cart_pole, double_integrator, midpoint_pendulum
-from mechanisms import everything, hold, state_near
 from scipy.linalg import solve_discrete_are, solve_discrete_lyapunov
+from support.control_maps import cart_pole, double_integrator, midpoint_pendulum
+from support.mechanisms import everything, hold, state_near
 
 from vioc import models
 from vioc.control import dlqr

@@ -6,7 +6,7 @@ import json
 import casadi as ca
 import numpy as np
 import pytest
-from control_maps import cart_pole, midpoint_pendulum
+from support.control_maps import cart_pole, midpoint_pendulum
 
 import vioc
 from vioc.control import dlqr, optimize, quadratic, straight_line

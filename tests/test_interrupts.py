@@ -10,7 +10,7 @@ from inspect import CO_GENERATOR
 
 import numpy as np
 import pytest
-from control_maps import double_integrator
+from support.control_maps import double_integrator
 
 import vioc
 from vioc.compile import virtual

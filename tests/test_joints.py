@@ -7,7 +7,7 @@ import pickle
 import numpy as np
 import pytest
 import scipy.linalg
-from numpy_tree import hat
+from support.numpy_tree import hat
 
 from vioc.dynamics.consistency import consistent_configuration
 from vioc.dynamics.description.frame import Frame, rx, se3, tx, tz

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from linear_time_models import random_tree, start_near
-from mechanisms import everything, hold, state_near
-from strategies import systems
 from support.chain import chain, start
+from support.linear_time_models import random_tree, start_near
+from support.mechanisms import everything, hold, state_near
+from support.strategies import systems
 
 import vioc
 from vioc import Gravity, JointDamping, JointForce, MidpointVI, StepError, System

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from linear_time_models import start_near
-from mechanisms import everything, hold
 from support.chain import chain, start
+from support.linear_time_models import start_near
+from support.mechanisms import everything, hold
 
 from vioc import StepError, System
 from vioc.compile.compiler import find_compiler

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
-from mechanisms import G, everything, hold, pendulum, state_near
-from strategies import systems
+from support.mechanisms import G, everything, hold, pendulum, state_near
+from support.strategies import systems
 
 from vioc import models
 from vioc.control import quadratic

@@ -5,8 +5,8 @@ from dataclasses import replace
 import casadi as ca
 import numpy as np
 import pytest
-from control_maps import RailedMap, cart_pole
-from mechanisms import everything, hold, state_near
+from support.control_maps import RailedMap, cart_pole
+from support.mechanisms import everything, hold, state_near
 
 from vioc import (
     CasadiMap,

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from scipy.integrate import solve_ivp
 from scipy.spatial.transform import Rotation
-from strategies import systems
+from support.strategies import systems
 
 import vioc
 from vioc import Gravity, JointDamping, JointForce, Mass, MidpointVI, System, rx, ry, rz, se3, tx, ty, tz

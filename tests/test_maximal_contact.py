@@ -5,7 +5,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from maximal_contacts import CONES, CUBE, DT, EDGE, G, R, ball, balls, box, gaps
+from support.maximal_contacts import CONES, CUBE, DT, EDGE, G, R, ball, balls, box, gaps
 
 import vioc
 from vioc import Gravity, LinearTimeVI, Mass, MidpointVI, RungeKutta, System, ry, se3, tz

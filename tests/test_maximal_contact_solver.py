@@ -5,9 +5,9 @@ from itertools import product
 import casadi as ca
 import numpy as np
 import pytest
-from maximal_contacts import CONES, CUBE, DT, EDGE, G, box, chain, gaps
 from scipy.optimize import linprog
 from scipy.spatial.transform import Rotation
+from support.maximal_contacts import CONES, CUBE, DT, EDGE, G, box, chain, gaps
 
 import vioc
 from vioc import Gravity, Mass, System

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
-from mechanisms import G, everything, hold, pendulum, reference, state_near
 from scipy.optimize import brentq
 from scipy.special import ellipj, ellipk
-from strategies import systems
+from support.mechanisms import G, everything, hold, pendulum, reference, state_near
+from support.strategies import systems
 
 from vioc.dynamics.description import component
 from vioc.dynamics.description.component import Force

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.linalg import expm
-from strategies import systems
+from support.strategies import systems
 
 from vioc import models
 from vioc.dynamics.description.frame import Pose, Twist

@@ -5,8 +5,8 @@ import pickle
 import casadi as ca
 import numpy as np
 import pytest
-from control_maps import double_integrator
-from mechanisms import pendulum
+from support.control_maps import double_integrator
+from support.mechanisms import pendulum
 
 import vioc
 from vioc.control import Cost, Problem, Result, dmoc, feedback, optimize, quadratic

@@ -9,9 +9,9 @@ import casadi as ca
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
-from control_maps import cart_pole
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from support.control_maps import cart_pole
 
 import vioc
 from vioc import models, viz

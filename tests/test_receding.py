@@ -3,7 +3,7 @@
 import casadi as ca
 import numpy as np
 import pytest
-from control_maps import cart_pole, double_integrator, midpoint_pendulum
+from support.control_maps import cart_pole, double_integrator, midpoint_pendulum
 
 import vioc
 from vioc.compile.compiler import find_compiler

@@ -6,7 +6,7 @@ import casadi as ca
 import numpy as np
 import pytest
 from scipy.optimize import brentq
-from target_folders import needs_compiler
+from support.target_folders import needs_compiler
 
 import vioc
 from vioc import Contact, ContactVI, Gravity, JointLimits, K, Mass, MaximalVI, P, System, tx, tz

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
-from mechanisms import G, everything, hold, pendulum, state_near
 from scipy.interpolate import CubicSpline
-from strategies import systems
+from support.mechanisms import G, everything, hold, pendulum, state_near
+from support.strategies import systems
 
 import vioc
 from vioc.dynamics.continuous import Continuous

@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from control_maps import cart_pole, double_integrator
 from scipy.linalg import solve_discrete_lyapunov
+from support.control_maps import cart_pole, double_integrator
 
 import vioc
 from vioc.control import dlqr, draw_parameters, robust_dlqr

@@ -3,9 +3,9 @@
 import casadi as ca
 import numpy as np
 import pytest
-from numpy_se3 import Ad, ad, dexp, exp
-from numpy_tree import hat, vee
 from scipy.special import bernoulli
+from support.numpy_se3 import Ad, ad, dexp, exp
+from support.numpy_tree import hat, vee
 
 from vioc.dynamics.algebra import se3
 

@@ -8,7 +8,7 @@ from typing import ClassVar
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import systems
+from support.strategies import systems
 
 from vioc.dynamics.description import component
 from vioc.dynamics.description.component import Force, component_types

@@ -7,8 +7,8 @@ import pickle
 import casadi as ca
 import numpy as np
 import pytest
-from control_maps import double_integrator
 from support import reaching
+from support.control_maps import double_integrator
 from test_dmoc_features import four_bar
 from test_kkt import active_set
 

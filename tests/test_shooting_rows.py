@@ -5,8 +5,8 @@ from __future__ import annotations
 import casadi as ca
 import numpy as np
 import pytest
-from control_maps import double_integrator
-from mechanisms import everything, hold, state_near
+from support.control_maps import double_integrator
+from support.mechanisms import everything, hold, state_near
 
 import vioc
 from vioc import Gravity, Mass, MidpointVI, System

@@ -6,9 +6,9 @@ import math
 
 import numpy as np
 import pytest
-from control_maps import double_integrator
-from mechanisms import everything
 from scipy.interpolate import BSpline, CubicSpline, PchipInterpolator, PPoly, interp1d, make_interp_spline
+from support.control_maps import double_integrator
+from support.mechanisms import everything
 
 from vioc.dynamics.description.frame import tx
 from vioc.dynamics.description.numbers import K

@@ -7,8 +7,8 @@ still a start: the parts must be looked at one by one.
 import casadi as ca
 import numpy as np
 import pytest
-from control_maps import double_integrator
-from mechanisms import everything, hold, pendulum, state_near
+from support.control_maps import double_integrator
+from support.mechanisms import everything, hold, pendulum, state_near
 
 import vioc
 from vioc.dynamics.integrators import newton

@@ -3,8 +3,8 @@
 import casadi as ca
 import numpy as np
 import pytest
-from mechanisms import everything, state_near
 from support.marionette import pulled, start
+from support.mechanisms import everything, state_near
 
 import vioc
 from vioc import Composition, LinearTimeVI, MaximalVI, MidpointVI

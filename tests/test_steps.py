@@ -6,7 +6,7 @@ from functools import partial
 import casadi as ca
 import numpy as np
 import pytest
-from sweep_tasks import first_state
+from support.sweep_tasks import first_state
 
 import vioc
 from vioc.control import Cost, Problem, dlqr, dmoc, optimize, quadratic

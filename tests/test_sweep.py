@@ -13,8 +13,8 @@ from pathlib import Path
 import casadi as ca
 import numpy as np
 import pytest
-from control_maps import midpoint_pendulum
-from sweep_tasks import deadly, environment, first_state, ignored, noisy, picky, slow, square, times
+from support.control_maps import midpoint_pendulum
+from support.sweep_tasks import deadly, environment, first_state, ignored, noisy, picky, slow, square, times
 
 from vioc import progress
 from vioc.control import Cost, dlqr
@@ -294,7 +294,7 @@ def test_dask_gives_the_same_bits_and_survives_a_lost_worker(tmp_path):
 
 MPI = """
 from mpi4py.futures import MPIPoolExecutor
-from sweep_tasks import slow
+from support.sweep_tasks import slow
 from vioc.control.sweep import sweep
 from vioc.control.sweep.store import dumps
 

@@ -8,8 +8,8 @@ import subprocess
 import casadi as ca
 import numpy as np
 import pytest
-from control_maps import cart_pole, midpoint_pendulum, two_inputs
-from target_folders import (
+from support.control_maps import cart_pole, midpoint_pendulum, two_inputs
+from support.target_folders import (
     CHECKED,
     COMPILER,
     OF_MATH,

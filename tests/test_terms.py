@@ -5,7 +5,7 @@ from __future__ import annotations
 import casadi as ca
 import numpy as np
 import pytest
-from numpy_tree import body_twist, poses, slopes
+from support.numpy_tree import body_twist, poses, slopes
 
 from vioc.dynamics.consistency import consistent_configuration, project_velocity
 from vioc.dynamics.description.frame import rx, ry, rz, se3, twist, tx, ty, tz

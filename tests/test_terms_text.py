@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
-from mechanisms import state_near
-from strategies import systems
+from support.mechanisms import state_near
+from support.strategies import systems
 from test_terms import TREE, charge, drag, height
 
 from vioc.dynamics.description import frame as frame_module

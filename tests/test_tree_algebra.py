@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy.spatial.transform import Rotation
-from strategies import systems
+from support.strategies import systems
 
 import vioc
 from vioc.compile import Backend

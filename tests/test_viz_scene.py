@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import systems
+from support.strategies import systems
 
 import vioc
 from vioc import K, P

@@ -110,7 +110,7 @@ def test_the_killer_finds_a_save_in_place(monkeypatch):
 SWEEP = """
 import sys
 sys.path[:0] = {paths!r}
-from sweep_tasks import slow
+from support.sweep_tasks import slow
 from vioc.control.sweep import sweep
 if __name__ == "__main__":
     sweep(slow, range(3000), seed=1, workers=2, progress=lambda p: p.done == 1 and print("go", flush=True))

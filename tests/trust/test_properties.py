@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
-from mechanisms import state_near
-from strategies import systems
+from support.mechanisms import state_near
+from support.strategies import systems
 
 import vioc
 from vioc import Composition, LinearTimeVI, Mass, MaximalVI, MidpointVI, RungeKutta, System

@@ -18,7 +18,7 @@ from vioc.dynamics.terms.forces import JointDamping, JointForce
 from vioc.dynamics.terms.potentials import Gravity, LinearSpring, TorsionalSpring
 from vioc.errors import ModelError
 
-DATA = Path(__file__).parents[1] / "studies" / "data"  # files that the studies read, too
+DATA = Path(__file__).parents[2] / "studies" / "data"  # files that the studies read, too
 G = 9.8
 
 
