@@ -9,10 +9,9 @@ from support.control_maps import cart_pole, midpoint_pendulum, two_inputs
 
 import vioc
 from vioc import CasadiMap
-from vioc.control import dlqr
+from vioc.control import SteadyRegulator, dlqr
 from vioc.control.analysis import lyapunov_level, region_of_attraction
 from vioc.control.feedback import ClosedLoop, DelayedMap, Law, LimitedLaw, Measurement, StateLaw, kalman
-from vioc.control.regulators.lqr import SteadyRegulator
 from vioc.control.sweep.store import dumps
 from vioc.dynamics.integrators.groups import GroupVI
 from vioc.errors import OptimizationError

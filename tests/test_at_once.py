@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import vioc
-from vioc.compile.compiler import find_compiler
+from vioc.compile import find_compiler
 from vioc.dynamics.integrators.structured import StructuredLinearization
 
 pytestmark = pytest.mark.skipif(find_compiler() is None, reason="no C compiler")

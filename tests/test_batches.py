@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import vioc
-from vioc.compile.compiler import find_compiler
+from vioc.compile import find_compiler
 from vioc.maps import rolling
 from vioc.models.family import mechanism
 

@@ -6,10 +6,7 @@ from support.mechanisms import G
 
 import vioc
 from vioc import P
-from vioc.cables.cable import cable
-from vioc.cables.section import Section, round_section
-from vioc.cables.sensitivity import static_sensitivity
-from vioc.cables.statics import static_equilibrium
+from vioc.cables import Section, cable, round_section, static_equilibrium, static_sensitivity
 from vioc.dynamics.description.numbers import Parameter
 
 DOWN = vioc.Gravity(0, 0, -G)

@@ -5,7 +5,7 @@ import pytest
 
 import vioc
 from vioc import Contact, ContactVI, Gravity, JointDamping, K, Mass, MaximalVI, PairContact, System
-from vioc.compile.compiler import find_compiler
+from vioc.compile import find_compiler
 from vioc.dynamics.integrators.contact.look import ENTERED
 from vioc.dynamics.integrators.contact.polytopes import PLACES
 from vioc.errors import ConstraintError, ModelError

@@ -11,18 +11,16 @@ from scipy.optimize import lsq_linear, minimize, nnls
 from scipy.spatial.transform import Rotation
 
 import vioc
-from vioc import Contact, Gravity, Mass, MaximalVI, System
-from vioc.compile.compiler import find_compiler
+from vioc import Contact, Gravity, Mass, MaximalVI, PairContact, System
+from vioc.compile import find_compiler
 from vioc.dynamics.algebra import vectors as vec
 from vioc.dynamics.formats.sexpr import write_text
 from vioc.dynamics.integrators.contact.features import BIAS, Features
 from vioc.dynamics.integrators.contact.look import ENTERED
 from vioc.dynamics.integrators.contact.polytopes import PLACES, Pair, Polytope
-from vioc.dynamics.terms.contacts import PairContact
 from vioc.dynamics.terms.distances import meet
-from vioc.dynamics.terms.shapes import Box, Capsule, Hull, Sphere
-from vioc.dynamics.terms.terrain import Terrain
 from vioc.errors import ModelError
+from vioc.shapes import Box, Capsule, Hull, Sphere, Terrain
 
 DOWN = Gravity(0, 0, -9.81)
 NEEDS_COMPILER = pytest.mark.skipif(find_compiler() is None, reason="needs a compiler")

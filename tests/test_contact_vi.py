@@ -25,7 +25,7 @@ from vioc import (
     tx,
     tz,
 )
-from vioc.compile.compiler import find_compiler
+from vioc.compile import find_compiler
 from vioc.errors import ConstraintError, CrossingWarning, ModelError, StepError
 from vioc.maps.derivatives import Steps
 from vioc.shapes import HalfSpace, Sphere

@@ -15,11 +15,10 @@ from support.control_maps import (
     two_inputs,
 )
 
+from vioc import CasadiMap, Trajectory
 from vioc.control import Armijo, Cost, optimize, project, projection_gains, quadratic, riccati, straight_line
 from vioc.control.descent.local_model import LocalModel
 from vioc.errors import OptimizationError
-from vioc.maps.casadi_map import CasadiMap
-from vioc.maps.trajectory import Trajectory
 
 RNG = np.random.default_rng(3)
 STEPS = 100

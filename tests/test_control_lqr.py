@@ -9,6 +9,7 @@ from scipy.linalg import solve_discrete_are
 from support.control_maps import cart_pole, double_integrator, midpoint_pendulum
 
 import vioc
+from vioc import CasadiMap
 from vioc.checks import without_noise
 from vioc.control import (
     controllability,
@@ -22,7 +23,6 @@ from vioc.control import (
 )
 from vioc.control.regulators.riccati import affine_riccati
 from vioc.errors import OptimizationError
-from vioc.maps.casadi_map import CasadiMap
 
 RNG = np.random.default_rng(2)
 

@@ -8,7 +8,7 @@ import pytest
 from support.control_maps import cart_pole
 
 import vioc
-from vioc import Gravity, JointForce, Mass, MidpointVI, System, ry, tx, tz
+from vioc import Gravity, JointForce, Mass, MaximalVI, MidpointVI, System, ry, tx, tz
 from vioc.control import (
     Cost,
     check_derivatives,
@@ -20,7 +20,6 @@ from vioc.control import (
     straight_line,
 )
 from vioc.control.linear.weights import error_weights
-from vioc.dynamics.integrators.maximal import MaximalVI
 from vioc.errors import ModelError
 
 WEIGHTS = {"x": 0.1, "th": 0.1, "vx.cart": 0.01, "wy.pole": 0.01}  # entries of the state are quick to derive

@@ -9,10 +9,9 @@ from support.mechanisms import everything, hold, pendulum, state_near
 
 import vioc
 from vioc.compile import find_compiler
-from vioc.control import Cost, optimize, quadratic
+from vioc.control import Cost, optimize, project, quadratic
 from vioc.control.descent import shooting
 from vioc.control.descent.local_model import LocalModel
-from vioc.control.descent.projection import project
 from vioc.control.descent.shooting import Shooting
 from vioc.control.descent.symbolic.elimination import SymbolicLU, pivot_order, symmetric_solve
 from vioc.control.descent.symbolic.programs import Grid, StagePrograms

@@ -11,12 +11,9 @@ import pytest
 from support.mechanisms import pendulum
 
 import vioc
-from vioc import Gravity, System, rx, ry, rz, tx, ty, tz
-from vioc.control import Cost, optimize, quadratic
+from vioc import DistanceConstraint, Gravity, K, System, rx, ry, rz, tx, ty, tz
+from vioc.control import Cost, Status, optimize, quadratic
 from vioc.control.descent.local_model import LocalModel
-from vioc.control.problem.status import Status
-from vioc.dynamics.description.numbers import K
-from vioc.dynamics.terms.constraints import DistanceConstraint
 from vioc.errors import trying
 
 TOLERANCE = 1e-6

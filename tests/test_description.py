@@ -9,18 +9,38 @@ import pytest
 from hypothesis import given
 from support.strategies import systems
 
+from vioc import (
+    D,
+    DistanceConstraint,
+    Frame,
+    Gravity,
+    JointDamping,
+    JointForce,
+    K,
+    LinearSpring,
+    Mass,
+    P,
+    PointConstraint,
+    System,
+    TorsionalSpring,
+    chain,
+    coincident,
+    cylindrical,
+    rx,
+    ry,
+    rz,
+    se3,
+    tx,
+    ty,
+    tz,
+    universal,
+)
+from vioc.components import screw
 from vioc.dynamics.description import frame as frame_module
-from vioc.dynamics.description.frame import Frame, Pose, Transform, chain, rx, ry, rz, se3, tx, ty, tz
-from vioc.dynamics.description.inertia import Mass
-from vioc.dynamics.description.joints import cylindrical, universal
-from vioc.dynamics.description.numbers import D, K, P, Parameter, Variable
-from vioc.dynamics.description.system import System
+from vioc.dynamics.description.frame import Pose, Transform
+from vioc.dynamics.description.numbers import Parameter, Variable
 from vioc.dynamics.formats.sexpr import read_text, write_text
 from vioc.dynamics.terms import constraints, forces, potentials
-from vioc.dynamics.terms.constraints import DistanceConstraint, PointConstraint, coincident
-from vioc.dynamics.terms.forces import JointDamping, JointForce
-from vioc.dynamics.terms.pairs import screw
-from vioc.dynamics.terms.potentials import Gravity, LinearSpring, TorsionalSpring
 from vioc.errors import ModelError
 
 NOTATION = {

@@ -9,13 +9,9 @@ from support.control_maps import cart_pole, double_integrator, two_inputs
 from support.mechanisms import everything, state_near
 
 import vioc
+from vioc import Gravity, JointForce, P, System, ry, tz
 from vioc.control import Cost, dmoc, optimize, quadratic, riccati
 from vioc.control.dmoc.eliminated import states
-from vioc.dynamics.description.frame import ry, tz
-from vioc.dynamics.description.numbers import P
-from vioc.dynamics.description.system import System
-from vioc.dynamics.terms.forces import JointForce
-from vioc.dynamics.terms.potentials import Gravity
 
 
 def parametric_pendulum(dt=0.05):

@@ -10,8 +10,8 @@ from support.control_maps import double_integrator
 from support.mechanisms import pendulum
 
 import vioc
+from vioc import CasadiMap
 from vioc.control import Cost, dmoc
-from vioc.maps.casadi_map import CasadiMap
 
 
 def swing(**options):

@@ -7,15 +7,9 @@ from support.control_maps import double_integrator
 from support.mechanisms import pendulum
 
 import vioc
+from vioc import CasadiMap, Gravity, JointForce, K, StringConstraint, System, coincident, ry, tx, tz
 from vioc.control import Cost, dmoc
 from vioc.control.dmoc.curve import curve
-from vioc.dynamics.description.frame import ry, tx, tz
-from vioc.dynamics.description.numbers import K
-from vioc.dynamics.description.system import System
-from vioc.dynamics.terms.constraints import StringConstraint, coincident
-from vioc.dynamics.terms.forces import JointForce
-from vioc.dynamics.terms.potentials import Gravity
-from vioc.maps.casadi_map import CasadiMap
 
 
 def effort(f):

@@ -9,9 +9,9 @@ from test_dmoc import parametric_pendulum
 from test_dmoc_features import effort, four_bar, hanging_load, haste
 
 import vioc
+from vioc import LinearTimeVI
 from vioc.control import Cost, dmoc, optimize, quadratic, straight_line
 from vioc.control.dmoc.eliminated import states
-from vioc.dynamics.integrators.linear_time.map import LinearTimeVI
 
 
 def cart_pole():

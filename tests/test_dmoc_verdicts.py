@@ -12,13 +12,12 @@ from support.control_maps import double_integrator
 from support.mechanisms import pendulum
 
 import vioc
-from vioc.control import Cost, dmoc, quadratic
+from vioc import OneStepMap
+from vioc.control import Cost, Status, dmoc, quadratic
 from vioc.control.dmoc.solution import joined, solution
 from vioc.control.dmoc.solvers import Found
 from vioc.control.problem.result import HEADER
-from vioc.control.problem.status import Status
 from vioc.errors import OptimizationError
-from vioc.maps.protocol import OneStepMap
 
 
 def cart():

@@ -12,6 +12,7 @@ from vioc import (
     Mass,
     MaximalVI,
     MidpointVI,
+    ModeVI,
     P,
     System,
     UserPotential,
@@ -21,11 +22,10 @@ from vioc import (
     ty,
     tz,
 )
-from vioc.compile.compiler import find_compiler
+from vioc.compile import find_compiler
 from vioc.components import DryFriction, FloorFriction
 from vioc.control import Cost, dmoc
 from vioc.dynamics.formats.sexpr import read_text, write_text
-from vioc.dynamics.integrators.contact.modes import ModeVI
 from vioc.errors import ModelError
 
 G, SIDE, MU = 9.81, 0.2, 0.5

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import vioc
-from vioc.compile.compiler import find_compiler
+from vioc.compile import find_compiler
 from vioc.components import PolynomialSpring
 from vioc.control import dlqr, optimize, quadratic
 from vioc.control.feedback import equilibrium

@@ -11,7 +11,7 @@ from scipy.spatial.transform import Rotation
 from test_groups import body, branched, pair, pair_start, quadrotor
 
 import vioc
-from vioc.compile.compiler import find_compiler
+from vioc.compile import find_compiler
 from vioc.control import dlqr, optimize, quadratic
 from vioc.dynamics.integrators.groups import GroupVI
 from vioc.dynamics.integrators.groups.curves import Curves, Path

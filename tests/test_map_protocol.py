@@ -27,12 +27,11 @@ from vioc import (
     tx,
     tz,
 )
+from vioc.control.feedback import DelayedMap, ExtendedMap
 from vioc.errors import StepError
 from vioc.maps import protocol
-from vioc.maps.delay import DelayedMap
 from vioc.maps.derivatives import Linearization, SecondOrder
 from vioc.maps.explicit import ExplicitMap
-from vioc.maps.extended import ExtendedMap
 from vioc.maps.kernel import shared
 from vioc.maps.named import Symbols
 from vioc.maps.noisy import NoisyMap

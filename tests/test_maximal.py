@@ -12,11 +12,25 @@ from scipy.spatial.transform import Rotation
 from support.strategies import systems
 
 import vioc
-from vioc import Gravity, JointDamping, JointForce, Mass, MidpointVI, System, rx, ry, rz, se3, tx, ty, tz
-from vioc.compile.compiler import find_compiler
+from vioc import (
+    Gravity,
+    JointDamping,
+    JointForce,
+    Mass,
+    MaximalVI,
+    MidpointVI,
+    System,
+    rx,
+    ry,
+    rz,
+    se3,
+    tx,
+    ty,
+    tz,
+)
+from vioc.compile import find_compiler
 from vioc.control import Cost, dmoc
 from vioc.dynamics.algebra import rotations as rot
-from vioc.dynamics.integrators.maximal import MaximalVI
 from vioc.dynamics.integrators.maximal.space import split
 from vioc.errors import ConstraintError, ModelError, StepError
 

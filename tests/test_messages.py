@@ -10,6 +10,7 @@ from scipy.interpolate import CubicSpline
 import vioc
 from vioc import (
     Gravity,
+    Lagrangian,
     LinearTimeVI,
     MaximalVI,
     MidpointVI,
@@ -22,7 +23,6 @@ from vioc.checks import few, plain
 from vioc.control import controllability, dlqr
 from vioc.control.sweep import sweep
 from vioc.dynamics.finite import not_finite
-from vioc.dynamics.lagrangian import Lagrangian
 
 MAPS = MidpointVI, LinearTimeVI, MaximalVI
 PLAIN = MAPS[:2]

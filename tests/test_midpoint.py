@@ -15,15 +15,23 @@ from scipy.special import ellipj, ellipk
 from support.mechanisms import G, everything, hold, pendulum, reference, state_near
 from support.strategies import systems
 
+from vioc import (
+    Gravity,
+    JointDamping,
+    JointForce,
+    Mass,
+    MidpointVI,
+    PointConstraint,
+    System,
+    rx,
+    ry,
+    rz,
+    tx,
+    ty,
+    tz,
+)
 from vioc.dynamics.description import component
 from vioc.dynamics.description.component import Force
-from vioc.dynamics.description.frame import rx, ry, rz, tx, ty, tz
-from vioc.dynamics.description.inertia import Mass
-from vioc.dynamics.description.system import System
-from vioc.dynamics.integrators.midpoint import MidpointVI
-from vioc.dynamics.terms.constraints import PointConstraint
-from vioc.dynamics.terms.forces import JointDamping, JointForce
-from vioc.dynamics.terms.potentials import Gravity
 from vioc.errors import ConstraintError, ModelError, RedundancyWarning, StepError
 
 seeds = st.integers(0, 2**32 - 1)

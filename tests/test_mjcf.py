@@ -15,8 +15,8 @@ mujoco = pytest.importorskip("mujoco")
 
 from support.mujoco_peer import Twin, package_file  # noqa: E402
 
+from vioc import Lagrangian  # noqa: E402
 from vioc.dynamics.formats.mjcf import read_mjcf  # noqa: E402
-from vioc.dynamics.lagrangian import Lagrangian  # noqa: E402
 
 EVERYTHING = Path(__file__).parent / "data" / "everything.xml"
 PLUGINS = list((Path(mujoco.__file__).parent / "plugin").glob("*actuator.*"))

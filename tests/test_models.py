@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 from scipy.linalg import expm
 from support.strategies import systems
 
-from vioc import models
+from vioc import Gravity, models
 from vioc.dynamics.description.frame import Pose, Twist
 from vioc.dynamics.formats.sexpr import read_text
-from vioc.dynamics.terms.potentials import Gravity
 from vioc.errors import ModelError
 
 STEP = 1e-30

@@ -5,7 +5,7 @@ import pytest
 
 import vioc
 from vioc import Gravity, JointDamping, JointForce, Mass, System, TorsionalSpring, ry, tx, tz
-from vioc.compile.compiler import find_compiler
+from vioc.compile import find_compiler
 from vioc.control import (
     Measurement,
     Record,

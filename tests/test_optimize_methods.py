@@ -10,7 +10,7 @@ from support.mechanisms import pendulum
 
 import vioc
 from vioc.control import Cost, Problem, Result, dmoc, feedback, optimize, quadratic
-from vioc.control.problem.limits import Constraint
+from vioc.control.dmoc import Constraint
 from vioc.dynamics.integrators.groups import GroupVI
 from vioc.errors import ModelError, OptimizationError, StepError
 

@@ -99,7 +99,7 @@ def test_verdicts():
     x = np.zeros(2)
     import casadi as ca
 
-    from vioc.maps.casadi_map import CasadiMap
+    from vioc import CasadiMap
 
     s, u = ca.SX.sym("x", 2), ca.SX.sym("u")
     names = dict(dt=f.dt, state_names=f.state_names, input_names=f.input_names)

@@ -13,13 +13,11 @@ from test_dmoc_features import four_bar
 from test_kkt import active_set
 
 import vioc
-from vioc import Gravity, Mass, System
+from vioc import Gravity, Mass, MaximalVI, System, WrenchInput
 from vioc.control import Cost, Problem, optimize, quadratic
+from vioc.control.dmoc import Constraint
 from vioc.control.kkt import kkt
-from vioc.control.problem.limits import Constraint
 from vioc.control.shooting.interior import Interior
-from vioc.dynamics.integrators.maximal import MaximalVI
-from vioc.dynamics.terms.wrenches import WrenchInput
 from vioc.errors import OptimizationError
 
 TOLERANCE = 1e-8

@@ -13,8 +13,8 @@ from support import reaching
 import vioc
 from vioc import Gravity, JointForce, P, System, ry, tz
 from vioc.control import Cost, Problem, dmoc, optimize, quadratic
+from vioc.control.dmoc import Constraint
 from vioc.control.kkt import kkt
-from vioc.control.problem.limits import Constraint
 from vioc.control.shooting.stages import Stages
 from vioc.control.shooting.unknowns import Unknowns
 from vioc.models import load

@@ -9,10 +9,10 @@ import pytest
 
 import vioc
 from vioc import GalerkinVI, MidpointVI, StepError, System, tx
-from vioc.compile.compiler import find_compiler
+from vioc.compile import find_compiler
+from vioc.components import PolynomialSpring
 from vioc.dynamics.integrators.groups import GroupVI
 from vioc.dynamics.integrators.predictor import predicted, predicted_of_stiff
-from vioc.dynamics.terms.potentials import PolynomialSpring
 from vioc.errors import StepWarning
 from vioc.maps.suite import check_map
 from vioc.maps.switched import SwitchedMap

@@ -11,8 +11,8 @@ from support.control_maps import double_integrator
 from support.mechanisms import everything, hold, pendulum, state_near
 
 import vioc
+from vioc import CasadiMap
 from vioc.dynamics.integrators import newton
-from vioc.maps.casadi_map import CasadiMap
 from vioc.maps.kernel import shared
 
 EPS = np.finfo(float).eps

@@ -20,8 +20,8 @@ from vioc import progress
 from vioc.control import Cost, dlqr
 from vioc.control import sweep as package
 from vioc.control.analysis import region_of_attraction
-from vioc.control.sweep import grid, sweep, zipped
-from vioc.control.sweep.store import Store, dumps, loads, read_store
+from vioc.control.sweep import Store, grid, sweep, zipped
+from vioc.control.sweep.store import dumps, loads, read_store
 from vioc.errors import FileFormatError
 
 POINTS = [{"x": float(x)} for x in range(6)]

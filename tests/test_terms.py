@@ -7,25 +7,40 @@ import numpy as np
 import pytest
 from support.numpy_tree import body_twist, poses, slopes
 
-from vioc.dynamics.consistency import consistent_configuration, project_velocity
-from vioc.dynamics.description.frame import rx, ry, rz, se3, twist, tx, ty, tz
-from vioc.dynamics.description.inertia import Mass
-from vioc.dynamics.description.numbers import P
-from vioc.dynamics.description.system import System
-from vioc.dynamics.integrators.midpoint import MidpointVI
-from vioc.dynamics.lagrangian import Lagrangian
-from vioc.dynamics.terms.constraints import (
+from vioc import (
     DistanceConstraint,
+    Gravitation,
+    JointDamping,
+    Lagrangian,
+    LinearDamper,
+    Mass,
+    MassGravity,
+    MidpointVI,
+    P,
     PointConstraint,
     PointOnPlane,
     StringConstraint,
+    System,
+    UserConstraint,
+    UserForce,
+    UserPotential,
+    Wrench,
+    WrenchInput,
     coincident,
+    consistent_configuration,
+    project_velocity,
+    rx,
+    ry,
+    rz,
+    se3,
+    twist,
+    tx,
+    ty,
+    tz,
+    wrench_inputs,
 )
-from vioc.dynamics.terms.forces import JointDamping, LinearDamper
-from vioc.dynamics.terms.pairs import CamConstraint, GearConstraint, ScrewConstraint, cam
-from vioc.dynamics.terms.potentials import Gravitation, MassGravity, PolynomialSpring
-from vioc.dynamics.terms.user import UserConstraint, UserForce, UserPotential
-from vioc.dynamics.terms.wrenches import Wrench, WrenchInput, wrench_inputs
+from vioc.components import GearConstraint, PolynomialSpring, cam
+from vioc.dynamics.terms.pairs import CamConstraint, ScrewConstraint
 
 ARM = Mass(1.2, (0.3, 0.25, 0.2, 0.01, 0.02, -0.01), (0.1, 0.05, -0.3))
 HAND = Mass(0.7, (0.1, 0.12, 0.15), (-0.1, 0.2, 0.1))

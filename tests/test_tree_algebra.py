@@ -13,11 +13,11 @@ from scipy.spatial.transform import Rotation
 from support.strategies import systems
 
 import vioc
+from vioc import Lagrangian
 from vioc.compile import Backend
 from vioc.dynamics.algebra.ancestor_pairs import AncestorPairs
 from vioc.dynamics.algebra.articulated import ArticulatedInverse, within_hinges
 from vioc.dynamics.algebra.tree_recursions import gather_links
-from vioc.dynamics.lagrangian import Lagrangian
 from vioc.errors import StepError
 
 seeds = st.integers(0, 2**32 - 1)

@@ -14,15 +14,11 @@ from hypothesis import strategies as st
 from scipy.linalg import expm
 
 import vioc
-from vioc import cli
-from vioc.dynamics.consistency import consistent_configuration
-from vioc.dynamics.formats.files import read
+from vioc import Kinematics, Lagrangian, cli, consistent_configuration, read, read_urdf, read_urdf_text
+from vioc.components import GearConstraint
 from vioc.dynamics.formats.robot import Limit, RobotJoint, Unsupported
 from vioc.dynamics.formats.sexpr import read_text, write_text
-from vioc.dynamics.formats.urdf import FLOATING, read_urdf, read_urdf_text
-from vioc.dynamics.kinematics import Kinematics
-from vioc.dynamics.lagrangian import Lagrangian
-from vioc.dynamics.terms.pairs import GearConstraint
+from vioc.dynamics.formats.urdf import FLOATING
 from vioc.errors import ModelError, ReadError, RobotWarning
 
 DATA = Path(__file__).parent / "data"

@@ -12,8 +12,7 @@ from scipy.linalg import null_space
 from test_urdf import STEP, free, quietly, turn
 
 import vioc
-from vioc.dynamics.consistency import consistent_configuration
-from vioc.dynamics.lagrangian import Lagrangian
+from vioc import Lagrangian, consistent_configuration
 from vioc.errors import ReadError
 
 pin = pytest.importorskip("pinocchio")

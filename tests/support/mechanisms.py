@@ -7,15 +7,31 @@ from pathlib import Path
 
 import numpy as np
 
-from vioc.dynamics.consistency import consistent_configuration, project_velocity
-from vioc.dynamics.description.frame import Frame, Transform, rx, ry, rz, tx, ty, tz
-from vioc.dynamics.description.inertia import Mass
-from vioc.dynamics.description.numbers import K, P, Variable
-from vioc.dynamics.description.system import System
-from vioc.dynamics.integrators.midpoint import MidpointVI
-from vioc.dynamics.terms.constraints import DistanceConstraint, PointConstraint
-from vioc.dynamics.terms.forces import JointDamping, JointForce
-from vioc.dynamics.terms.potentials import Gravity, LinearSpring, TorsionalSpring
+from vioc import (
+    DistanceConstraint,
+    Frame,
+    Gravity,
+    JointDamping,
+    JointForce,
+    K,
+    LinearSpring,
+    Mass,
+    MidpointVI,
+    P,
+    PointConstraint,
+    System,
+    TorsionalSpring,
+    consistent_configuration,
+    project_velocity,
+    rx,
+    ry,
+    rz,
+    tx,
+    ty,
+    tz,
+)
+from vioc.dynamics.description.frame import Transform
+from vioc.dynamics.description.numbers import Variable
 from vioc.errors import ModelError
 
 DATA = Path(__file__).parents[2] / "studies" / "data"  # files that the studies read, too

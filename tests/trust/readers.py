@@ -26,13 +26,12 @@ from random import Random
 import numpy as np
 
 import vioc
+from vioc import CasadiMap, Trajectory
 from vioc.compile import cache
 from vioc.control.sweep import store, sweep
 from vioc.dynamics.description.component import component_types
 from vioc.dynamics.formats import sexpr, urdf
 from vioc.errors import FileFormatError, ReadError
-from vioc.maps.casadi_map import CasadiMap
-from vioc.maps.trajectory import Trajectory
 
 HERE = Path(__file__).parent
 LIMIT = 5.0  # s for one input; a fuzzer's inputs are a few kilobytes

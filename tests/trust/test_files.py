@@ -20,10 +20,9 @@ import pytest
 from readers import POINTS, oscillator, square
 
 import vioc
+from vioc.compile import Cache, find_compiler, load_library
 from vioc.compile import cache as caches
-from vioc.compile.cache import LIBRARY, NOTE, Cache
-from vioc.compile.compiler import find_compiler
-from vioc.compile.libraries import load_library
+from vioc.compile.cache import LIBRARY, NOTE
 from vioc.control.sweep import sweep
 from vioc.errors import CompileError
 

@@ -16,8 +16,7 @@ from support.mechanisms import state_near
 from support.strategies import systems
 
 import vioc
-from vioc import Composition, LinearTimeVI, Mass, MaximalVI, MidpointVI, RungeKutta, System
-from vioc.dynamics.consistency import project_velocity
+from vioc import Composition, LinearTimeVI, Mass, MaximalVI, MidpointVI, RungeKutta, System, project_velocity
 from vioc.errors import ModelError, StepError
 
 EXAMPLES = int(os.environ.get("TRUST_EXAMPLES", "2"))

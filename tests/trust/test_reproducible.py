@@ -16,7 +16,7 @@ import soak
 from results import digest, results
 
 import vioc
-from vioc.compile.compiler import find_compiler
+from vioc.compile import find_compiler
 from vioc.control.sweep import sweep
 from vioc.control.sweep.store import dumps
 

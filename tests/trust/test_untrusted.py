@@ -22,12 +22,12 @@ import pytest
 from readers import POINTS, READERS, oscillator, square
 
 import vioc
+from vioc import Trajectory
 from vioc.compile.native import NativeProgram
 from vioc.control.sweep import sweep
 from vioc.control.sweep.store import read_store
 from vioc.control.target import write_target
 from vioc.errors import FileFormatError, ReadError
-from vioc.maps.trajectory import Trajectory
 
 pytest.importorskip("urdf_parser_py")
 
