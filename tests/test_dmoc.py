@@ -6,21 +6,12 @@ import casadi as ca
 import numpy as np
 import pytest
 from support.control_maps import cart_pole, double_integrator, two_inputs
+from support.dmoc_problems import effort, parametric_pendulum
 from support.mechanisms import everything, state_near
 
 import vioc
-from vioc import Gravity, JointForce, P, System, ry, tz
 from vioc.control import Cost, dmoc, optimize, quadratic, riccati
 from vioc.control.dmoc.eliminated import states
-
-
-def parametric_pendulum(dt=0.05):
-    arm = ry("theta")[tz(P("length", -1.0), mass=P("m", 1.0))]
-    return vioc.MidpointVI(System(Gravity(0, 0, -9.8), arm, JointForce("theta", "torque")), dt)
-
-
-def effort(f):
-    return Cost(f, 0.5 * ca.sumsqr(f.symbols.u))
 
 
 def lift(f, **options):

@@ -4,31 +4,19 @@ import casadi as ca
 import numpy as np
 import pytest
 from support.control_maps import double_integrator
+from support.dmoc_problems import effort, four_bar, hanging_load, haste
 from support.mechanisms import pendulum
 
 import vioc
-from vioc import CasadiMap, Gravity, JointForce, K, StringConstraint, System, coincident, ry, tx, tz
+from vioc import CasadiMap, Gravity, JointForce, System, tx, tz
 from vioc.control import Cost, dmoc
 from vioc.control.dmoc.curve import curve
-
-
-def effort(f):
-    return Cost(f, 0.5 * ca.sumsqr(f.symbols.u))
 
 
 def particle(dt=0.05):
     """A point mass in a plane, pushed along both axes."""
     frame = tx("x")[tz("z", name="point", mass=1.0)]
     return vioc.MidpointVI(System(frame, JointForce("x", "push"), JointForce("z", "lift")), dt)
-
-
-def four_bar(dt=0.02):
-    crank = ry("crank")[tx(0.2, mass=0.2), tx(0.4)[ry("coupler")[tx(0.5, mass=0.5), tx(1.0, name="end")]]]
-    rocker = tx(1.0)[ry("rocker")[tx(0.4, mass=0.3), tx(0.8, name="tip")]]
-    pins = coincident("end", "tip", "xz", name="pin")
-    system = System(crank, rocker, Gravity(0, 0, -9.81), JointForce("crank", "torque"), pins)
-    start = vioc.consistent_configuration(system, {"crank": -0.5, "coupler": -0.5, "rocker": -2.0})
-    return vioc.MidpointVI(system, dt), start
 
 
 # -- time -----------------------------------------------------------------------------------------
@@ -312,19 +300,6 @@ def test_closed_loop_with_a_given_end():
     best = dmoc.solve(f, effort(f), steps=20, initial=x0, final=ends)
     assert best.trajectory.x[-1, :3] == pytest.approx(there[:3])
     assert best.multipliers["h.pin-x"][-1] == 0.0
-
-
-def hanging_load(dt=0.02):
-    """A load on a string from a trolley that is moved along a rail."""
-    load = tx("x")[tz("z", name="load", mass=1.0)]
-    rail = tx(K("trolley"), name="trolley")
-    string = StringConstraint("load", "trolley", 1.0, name="string")
-    return vioc.MidpointVI(System(load, rail, Gravity(0, 0, -9.8), string), dt)
-
-
-def haste(f):
-    """Half the square of the trolley's velocity over each step."""
-    return Cost(f, 0.5 * ((f.quantity("u.rho.trolley") - f.quantity("trolley")) / f.symbols.dt) ** 2)
 
 
 def test_prescribed_motion_and_string_tension():

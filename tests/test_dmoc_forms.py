@@ -4,9 +4,8 @@ import casadi as ca
 import numpy as np
 import pytest
 from support.control_maps import double_integrator
+from support.dmoc_problems import effort, four_bar, hanging_load, haste, parametric_pendulum
 from support.mechanisms import everything, pendulum, state_near
-from test_dmoc import parametric_pendulum
-from test_dmoc_features import effort, four_bar, hanging_load, haste
 
 import vioc
 from vioc import LinearTimeVI

@@ -9,6 +9,7 @@ import casadi as ca
 import numpy as np
 import pytest
 from support.control_maps import double_integrator
+from support.dmoc_problems import effort
 from support.mechanisms import pendulum
 
 import vioc
@@ -22,10 +23,6 @@ from vioc.errors import OptimizationError
 
 def cart():
     return vioc.MidpointVI(vioc.models.load("cart_pole"), 0.05)
-
-
-def effort(f):
-    return Cost(f, 0.5 * ca.sumsqr(f.symbols.u))
 
 
 @pytest.mark.parametrize(

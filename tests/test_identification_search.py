@@ -6,7 +6,7 @@ import casadi as ca
 import numpy as np
 import pytest
 from scipy.integrate import solve_ivp
-from test_identification import NOISE, G, drive, four_bar, pendulum, record
+from support.measured_pendulum import NOISE, G, drive, four_bar, pendulum, record
 
 import vioc
 from vioc.control import Measurement, Record, identify

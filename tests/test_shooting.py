@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from support import reaching
 from support.control_maps import double_integrator
-from test_dmoc_features import four_bar
-from test_kkt import active_set
+from support.dmoc_problems import effort, four_bar
+from support.quadratic_programs import active_set
 
 import vioc
 from vioc import Gravity, Mass, MaximalVI, System, WrenchInput
@@ -23,10 +23,6 @@ from vioc.errors import OptimizationError
 TOLERANCE = 1e-8
 N, DT = 20, 0.1
 END = np.array([1.0, 0.0])
-
-
-def effort(f):
-    return Cost(f, 0.5 * ca.sumsqr(f.symbols.u))
 
 
 def responses(f, x0):

@@ -9,6 +9,7 @@ import casadi as ca
 import numpy as np
 import pytest
 from support import reaching
+from support.mechanisms import rested
 
 import vioc
 from vioc import Gravity, JointForce, P, System, ry, tz
@@ -39,10 +40,6 @@ def lifter():
     behind = tz(P("reach", 0.2))[tz(0.0, mass=P("counterweight", 0.5))]
     shoulder = ry("shoulder")[tz(-0.5, mass=1.0)[ry("elbow")[tz(-0.4, mass=0.8)]], behind]
     return System(shoulder, Gravity(0, 0, -9.81), JointForce("shoulder", "a"), JointForce("elbow", "b"))
-
-
-def rested(f, **q):
-    return dict(zip(f.state_names, f.initial_state(q), strict=True))
 
 
 # -- durations ------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import casadi as ca
 import numpy as np
 import pytest
 from support.numpy_tree import body_twist, poses, slopes
+from support.tree_of_terms import FAR, HAND, TREE, charge, drag, height
 
 from vioc import (
     DistanceConstraint,
@@ -13,7 +14,6 @@ from vioc import (
     JointDamping,
     Lagrangian,
     LinearDamper,
-    Mass,
     MassGravity,
     MidpointVI,
     P,
@@ -29,32 +29,11 @@ from vioc import (
     coincident,
     consistent_configuration,
     project_velocity,
-    rx,
-    ry,
-    rz,
-    se3,
-    twist,
-    tx,
-    ty,
-    tz,
     wrench_inputs,
 )
 from vioc.components import GearConstraint, PolynomialSpring, cam
 from vioc.dynamics.terms.pairs import CamConstraint, ScrewConstraint
 
-ARM = Mass(1.2, (0.3, 0.25, 0.2, 0.01, 0.02, -0.01), (0.1, 0.05, -0.3))
-HAND = Mass(0.7, (0.1, 0.12, 0.15), (-0.1, 0.2, 0.1))
-FAR = Mass(2.0, (0.2, 0.3, 0.25), (0.05, -0.02, 0.03))
-TREE = (
-    tx("x")[
-        ry("a", name="arm", mass=ARM)[
-            tz(-0.8)[rx("b", name="hand", mass=HAND)[ty(0.5, name="tip"), rz("c", name="wrist", mass=FAR)]]
-        ]
-    ],
-    se3((1.5, -0.7, 0.4), rotation=((0, -1, 0), (1, 0, 0), (0, 0, 1)))[
-        twist("s", (0.1, 0.2, -0.3), (0.5, -0.4, 0.8), name="far", mass=FAR)
-    ],
-)
 Q = np.array([0.3, -0.5, 0.8, 0.4, 0.7])
 V = np.array([0.6, -1.1, 0.4, 0.9, -0.7])
 U = 0.37
@@ -74,23 +53,6 @@ def center(k, frame, mass):
 
 def size(d):
     return np.sqrt(d @ d)
-
-
-# -- user's functions: module level, so that they pickle -------------------------------------------
-
-
-def charge(k, frame, strength):
-    p = k.position(frame)
-    return strength * ca.exp(-ca.dot(p, p)) * (1 + k.q("a"))
-
-
-def height(k, frame, level):
-    return k.position(frame)[2] ** 3 - level
-
-
-def drag(k, coefficient):
-    speed = k.body_velocity("tip")[0]
-    return {"a": -coefficient * speed * k.v("b") + k.u("push") * ca.sin(k.t), "x": k.q("b") ** 2}
 
 
 # -- potentials ------------------------------------------------------------------------------------

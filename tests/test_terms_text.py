@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from support.mechanisms import state_near
 from support.strategies import systems
-from test_terms import TREE, charge, drag, height
+from support.tree_of_terms import TREE, charge, drag, height
 
 from vioc import (
     D,

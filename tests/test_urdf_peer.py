@@ -9,7 +9,7 @@ import casadi as ca
 import numpy as np
 import pytest
 from scipy.linalg import null_space
-from test_urdf import STEP, free, quietly, turn
+from support.urdf_joints import STEP, free, quietly, turn
 
 import vioc
 from vioc import Lagrangian, consistent_configuration

@@ -87,6 +87,11 @@ def state_near(f: MidpointVI, seed: int, size: float = 0.4, speed: float = 0.8) 
     return f.initial_state(report.q, project_velocity(system, report.q, v))
 
 
+def rested(f: MidpointVI, **q: float) -> dict[str, float]:
+    """The state at rest in a configuration, by names."""
+    return dict(zip(f.state_names, f.initial_state(q), strict=True))
+
+
 def hold(f: MidpointVI, x: np.ndarray, seed: int = 0) -> np.ndarray:
     """A random input that keeps the kinematic configurations where they are."""
     nf = len(f.system.inputs)
