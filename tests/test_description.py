@@ -37,6 +37,7 @@ from vioc import (
 )
 from vioc.components import screw
 from vioc.dynamics.description import frame as frame_module
+from vioc.dynamics.description.component import Constraint, Force, Potential
 from vioc.dynamics.description.frame import Pose, Transform
 from vioc.dynamics.description.numbers import Parameter, Variable
 from vioc.dynamics.formats.sexpr import read_text, write_text
@@ -395,8 +396,7 @@ def test_refused(build, message):
 
 
 def test_abstract_components_say_what_they_lack():
-    for cls, method in [("Potential", "energy"), ("Force", "generalized"), ("Constraint", "value")]:
-        base = getattr(__import__("vioc.dynamics.description.component", fromlist=[cls]), cls)
+    for base, method in [(Potential, "energy"), (Force, "generalized"), (Constraint, "value")]:
         own = type("Own", (base,), {})
         with pytest.raises(TypeError, match=rf"Own must define {method}\(k\)"):
             getattr(own(), method)(None)
