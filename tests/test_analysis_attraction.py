@@ -12,6 +12,8 @@ from vioc import CasadiMap
 from vioc.control import SteadyRegulator, dlqr
 from vioc.control.analysis import lyapunov_level, region_of_attraction
 from vioc.control.feedback import ClosedLoop, DelayedMap, Law, LimitedLaw, Measurement, StateLaw, kalman
+
+# inside: results are the same where their stored form is, to the bit
 from vioc.control.sweep.store import dumps
 from vioc.dynamics.integrators.groups import GroupVI
 from vioc.errors import OptimizationError

@@ -9,6 +9,8 @@ import vioc
 from vioc import Gravity, Mass, System, WrenchInput, rx, ry, rz, tx, ty, tz
 from vioc.cli import main
 from vioc.control import equilibrium, floquet, modes
+
+# inside: verdicts on matrices by themselves, of which only those on maps are public
 from vioc.control.analysis.circle import sides, verdict
 
 RNG = np.random.default_rng(3)

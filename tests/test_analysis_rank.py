@@ -20,6 +20,8 @@ from vioc.control.analysis import (
     undetectable_modes,
     unstabilizable_modes,
 )
+
+# inside: the reachable subspace of a pair of matrices; the public one is that of a map
 from vioc.control.analysis.rank import reached
 from vioc.errors import OptimizationError
 

@@ -12,6 +12,8 @@ from vioc import CasadiMap, D, Gravity, JointForce, K, Mass, MidpointVI, System,
 from vioc.components import Skate
 from vioc.control import dlqr
 from vioc.control.analysis import accessibility, controllability, floquet, modes, observability
+
+# inside: brackets are counted as Witt says, and rounding is given to a linearization by hand
 from vioc.control.analysis.accessibility import hall_basis
 from vioc.control.linear.system import without_rounding
 from vioc.maps.derivatives import Linearization

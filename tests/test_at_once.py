@@ -5,6 +5,8 @@ import pytest
 
 import vioc
 from vioc.compile import find_compiler
+
+# inside: what C makes is held against numpy's own way to the same derivatives, step by step
 from vioc.dynamics.integrators.structured import StructuredLinearization
 from vioc.maps.derivatives import Steps
 

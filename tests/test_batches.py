@@ -8,6 +8,8 @@ import pytest
 
 import vioc
 from vioc.compile import find_compiler
+
+# inside: the bound that cuts long batches into pieces is lowered, as no test is that long
 from vioc.maps import rolling
 from vioc.models.family import mechanism
 

@@ -7,6 +7,8 @@ from support.mechanisms import G
 import vioc
 from vioc import P
 from vioc.cables import Section, cable, round_section, static_equilibrium, static_sensitivity
+
+# inside: what a cable keeps for a declared number is compared with that number itself
 from vioc.dynamics.description.numbers import Parameter
 
 DOWN = vioc.Gravity(0, 0, -G)

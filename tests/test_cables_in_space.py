@@ -21,6 +21,8 @@ from vioc.cables import (
     round_section,
     static_equilibrium,
 )
+
+# inside: an exact rod is laid along the axis that a cable's argument names
 from vioc.cables.chain import direction
 from vioc.control import check_derivatives
 

@@ -24,6 +24,8 @@ from vioc import (
     ty,
     tz,
 )
+
+# inside: segments change charts at a bound that has no public name
 from vioc.dynamics.charts import SWITCH, change_chart, charts, rollout_charts
 from vioc.errors import ChartWarning, ModelError
 

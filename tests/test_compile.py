@@ -21,6 +21,8 @@ import numpy as np
 import pytest
 
 import vioc
+
+# inside: programs, keys and folders of the cache, which `Backend` and `Cache` hide
 from vioc.compile import Backend, Cache, Compiler, find_compiler, load_library, native
 from vioc.compile.backend import AutoProgram
 from vioc.compile.cache import _own_folder

@@ -35,6 +35,8 @@ from vioc import (
 )
 from vioc.compile import find_compiler
 from vioc.dynamics.description.component import Force
+
+# inside: coefficients of the methods by name, and the order that they have by formula
 from vioc.dynamics.integrators.composition_coefficients import DEFAULTS, METHODS, order_of
 from vioc.errors import ModelError, StepError
 

@@ -24,6 +24,8 @@ from vioc import (
     ty,
     tz,
 )
+
+# inside: the rank report of a matrix by itself, and a kind of constraint that is no component yet
 from vioc.dynamics.consistency import rank_of_rows
 from vioc.dynamics.description.component import Constraint
 from vioc.errors import ConstraintError, ModelError

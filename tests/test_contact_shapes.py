@@ -11,10 +11,11 @@ from scipy.optimize import lsq_linear, minimize, nnls
 from scipy.spatial.transform import Rotation
 
 import vioc
-from vioc import Contact, Gravity, Mass, MaximalVI, PairContact, System
+from vioc import Contact, Gravity, Mass, MaximalVI, PairContact, System, write_text
 from vioc.compile import find_compiler
+
+# inside: distances, features and poses of shapes are functions beneath contact, tried by themselves
 from vioc.dynamics.algebra import vectors as vec
-from vioc.dynamics.formats.sexpr import write_text
 from vioc.dynamics.integrators.contact.features import BIAS, Features
 from vioc.dynamics.integrators.contact.look import ENTERED
 from vioc.dynamics.integrators.contact.polytopes import PLACES, Pair, Polytope

@@ -26,6 +26,8 @@ from vioc import (
     tz,
 )
 from vioc.compile import find_compiler
+
+# inside: roots are counted where a step looks at them, and derivatives asked for by steps
 from vioc.dynamics.integrators.contact import map as contact_map
 from vioc.errors import ConstraintError, CrossingWarning, ModelError, StepError
 from vioc.maps.derivatives import Steps

@@ -31,6 +31,8 @@ from vioc import (
     tz,
 )
 from vioc.dynamics.continuous import Continuous
+
+# inside: poses of frames are computed again by hand, so their kinds are told apart
 from vioc.dynamics.description.frame import Pose
 from vioc.errors import ConstraintError, ModelError
 

@@ -17,6 +17,8 @@ from support.control_maps import (
 
 from vioc import CasadiMap, Trajectory
 from vioc.control import Armijo, Cost, optimize, project, projection_gains, quadratic, riccati, straight_line
+
+# inside: the quadratic model of an iterate is held against differences; only results are public
 from vioc.control.descent.local_model import LocalModel
 from vioc.errors import OptimizationError
 

@@ -10,6 +10,8 @@ from support.control_maps import cart_pole, double_integrator, midpoint_pendulum
 
 import vioc
 from vioc import CasadiMap
+
+# inside: the affine Riccati recursion and the rounding of what is printed, by themselves
 from vioc.checks import without_noise
 from vioc.control import (
     controllability,

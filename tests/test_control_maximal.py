@@ -10,6 +10,8 @@ from support.control_maps import cart_pole
 import vioc
 from vioc import Gravity, JointForce, Mass, MaximalVI, MidpointVI, System, ry, tx, tz
 from vioc.control import Cost, check_derivatives, dlqr, feedback, optimize, quadratic, riccati, straight_line
+
+# inside: weights by name as matrices of errors, which costs only use
 from vioc.control.linear.weights import error_weights
 from vioc.errors import ModelError
 

@@ -9,6 +9,8 @@ from vioc import inputs
 from vioc.control import dlqr, dmoc, feedback, optimize, quadratic
 from vioc.control.analysis import modes
 from vioc.control.interop import load_functions, save_functions
+
+# inside: the message on lost workers is read, as no worker is lost here
 from vioc.control.sweep import executors
 from vioc.errors import ModelError, OptimizationError
 

@@ -13,6 +13,8 @@ import vioc
 from vioc import Mass, MaximalVI, System
 from vioc.compile import find_compiler
 from vioc.control import Cost, quadratic
+
+# inside: the squares that are found in an expression, and derivatives of errors, are no results
 from vioc.control.costs.squares import Squares
 from vioc.control.linear.tangent import error_curvature, error_expansion, error_jacobian
 

@@ -10,6 +10,8 @@ from support.mechanisms import everything, hold, pendulum, state_near
 import vioc
 from vioc.compile import find_compiler
 from vioc.control import Cost, optimize, project, quadratic
+
+# inside: the local models in symbols and in numpy are compared with each other, part by part
 from vioc.control.descent import shooting
 from vioc.control.descent.local_model import LocalModel
 from vioc.control.descent.shooting import Shooting

@@ -26,6 +26,7 @@ from vioc import (
     chain,
     coincident,
     cylindrical,
+    read_text,
     rx,
     ry,
     rz,
@@ -34,13 +35,15 @@ from vioc import (
     ty,
     tz,
     universal,
+    write_text,
 )
 from vioc.components import screw
+
+# inside: parts of a description that its functions make, and modules in whose names a repr is
 from vioc.dynamics.description import frame as frame_module
 from vioc.dynamics.description.component import Constraint, Force, Potential
 from vioc.dynamics.description.frame import Pose, Transform
 from vioc.dynamics.description.numbers import Parameter, Variable
-from vioc.dynamics.formats.sexpr import read_text, write_text
 from vioc.dynamics.terms import constraints, forces, potentials
 from vioc.errors import ModelError
 

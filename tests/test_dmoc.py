@@ -11,6 +11,8 @@ from support.mechanisms import everything, state_near
 
 import vioc
 from vioc.control import Cost, dmoc, optimize, quadratic, riccati
+
+# inside: states that the program eliminates are computed back from its unknowns
 from vioc.control.dmoc.eliminated import states
 
 

@@ -7,6 +7,8 @@ import pytest
 import vioc
 from vioc import Contact, ContactVI, Gravity, JointForce, Mass, MaximalVI, System, tx, tz
 from vioc.control import Cost, Status, dmoc
+
+# inside: the way of the smoothing to the map's own is walked with a solver made for the test
 from vioc.control.dmoc.homotopy import follow
 from vioc.control.dmoc.solvers import Found
 from vioc.errors import OptimizationError

@@ -10,6 +10,8 @@ from support.mechanisms import pendulum
 import vioc
 from vioc import CasadiMap, Gravity, JointForce, System, tx, tz
 from vioc.control import Cost, dmoc
+
+# inside: the samples that a phase takes of a guess are seen only by its solver
 from vioc.control.dmoc.curve import curve
 
 

@@ -10,6 +10,8 @@ from support.mechanisms import everything, pendulum, state_near
 import vioc
 from vioc import LinearTimeVI
 from vioc.control import Cost, dmoc, optimize, quadratic, straight_line
+
+# inside: states that one form eliminates are compared with those of the other
 from vioc.control.dmoc.eliminated import states
 
 

@@ -15,6 +15,8 @@ from support.mechanisms import pendulum
 import vioc
 from vioc import OneStepMap
 from vioc.control import Cost, Status, dmoc, quadratic
+
+# inside: results are made of raw ends of a solver, which a solve gives only by chance
 from vioc.control.dmoc.solution import joined, solution
 from vioc.control.dmoc.solvers import Found
 from vioc.control.problem.result import HEADER

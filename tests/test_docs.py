@@ -20,6 +20,7 @@ import matplotlib.pyplot as plt
 import pytest
 from support.snippets import BLOCK
 
+# inside: every command that a page names is one of the table of commands
 from vioc.cli import COMMANDS, main
 
 ROOT = Path(__file__).parent.parent

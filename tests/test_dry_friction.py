@@ -15,16 +15,17 @@ from vioc import (
     ModeVI,
     P,
     System,
+    read_text,
     ry,
     rz,
     tx,
     ty,
     tz,
+    write_text,
 )
 from vioc.compile import find_compiler
 from vioc.components import DryFriction, FloorFriction
 from vioc.control import Cost, dmoc
-from vioc.dynamics.formats.sexpr import read_text, write_text
 from vioc.errors import ModelError
 
 

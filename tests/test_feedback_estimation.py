@@ -15,6 +15,8 @@ from support.control_maps import double_integrator, midpoint_pendulum
 import vioc
 from vioc import CasadiMap
 from vioc.control import Problem, dlqr, quadratic
+
+# inside: solves of a moving horizon are made to fail now and then
 from vioc.control.feedback import (
     ClosedLoop,
     ConfigurationObserver,

@@ -9,6 +9,8 @@ from vioc.compile import find_compiler
 from vioc.components import PolynomialSpring
 from vioc.control import dlqr, optimize, quadratic
 from vioc.control.feedback import equilibrium
+
+# inside: weights and points of a quadrature against closed forms
 from vioc.dynamics.integrators.quadrature import quadrature
 from vioc.maps.suite import check_map
 

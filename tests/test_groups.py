@@ -16,6 +16,8 @@ from vioc.control import optimize, quadratic
 from vioc.dynamics.integrators.groups import GroupVI
 from vioc.errors import ConstraintError
 from vioc.maps.suite import check_map
+
+# inside: poses that pictures of a run are made of, without a picture
 from vioc.viz.poses import trajectory_poses
 
 

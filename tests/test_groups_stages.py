@@ -13,6 +13,8 @@ import vioc
 from vioc.compile import find_compiler
 from vioc.control import dlqr, optimize, quadratic
 from vioc.dynamics.integrators.groups import GroupVI
+
+# inside: curves on the group are tried by themselves, as a step uses them
 from vioc.dynamics.integrators.groups.curves import Curves, Path
 from vioc.dynamics.integrators.quadrature import quadrature
 from vioc.errors import ModelError

@@ -23,6 +23,8 @@ from support.measured_pendulum import (
 
 import vioc
 from vioc.control import Measurement, Record, feedback, identify
+
+# inside: derivatives of segments against differences, and coordinates of bodies
 from vioc.control.identification.begin import beginning
 from vioc.control.identification.inertias import body_coordinates, body_numbers, consistent
 from vioc.control.identification.records import Grid

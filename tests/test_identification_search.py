@@ -10,6 +10,8 @@ from support.measured_pendulum import NOISE, G, drive, four_bar, pendulum, recor
 
 import vioc
 from vioc.control import Measurement, Record, identify
+
+# inside: searches on given segments, from given beginnings, one step at a time
 from vioc.control.identification.begin import beginning
 from vioc.control.identification.fit import fit
 from vioc.control.identification.records import Grid

@@ -157,6 +157,7 @@ def test_gains_equal_python_controls():
 @pytest.mark.filterwarnings("ignore")
 def test_a_map_is_a_nonlinear_system_of_python_control():
     control = pytest.importorskip("control")
+    # inside: two wrappers are made by themselves, which the exports make within whole problems
     from vioc.control.interop.python_control import nonlinear_system, state_space
 
     f = vioc.MidpointVI(vioc.models.load("cart_pole"), dt=0.01)

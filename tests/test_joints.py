@@ -23,6 +23,7 @@ from vioc import (
     helical,
     planar,
     prismatic,
+    read_text,
     revolute,
     rx,
     se3,
@@ -30,9 +31,9 @@ from vioc import (
     tx,
     tz,
     universal,
+    write_text,
 )
 from vioc.components import screw
-from vioc.dynamics.formats.sexpr import read_text, write_text
 from vioc.dynamics.terms.pairs import ScrewConstraint
 from vioc.errors import ModelError
 

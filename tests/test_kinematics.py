@@ -11,6 +11,8 @@ from scipy.linalg import expm
 from support.strategies import systems
 
 from vioc import Gravity, Kinematics, Lagrangian, P, System, rx, tz
+
+# inside: recursions on the graph of frames, and its kinds of pose, against those of a paper
 from vioc.dynamics.algebra import vectors as vec
 from vioc.dynamics.description.frame import Pose, Twist
 from vioc.dynamics.kinematics import FrameGraph

@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 
 from vioc.compile import find_compiler, load_library
+
+# inside: code on vectors of numbers is made and run without a map
 from vioc.compile.arrays import on_arrays
 from vioc.compile.lanes import laned, prelude
 from vioc.errors import ModelError

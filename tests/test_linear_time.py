@@ -17,6 +17,8 @@ from support.strategies import systems
 import vioc
 from vioc import Gravity, JointDamping, JointForce, LinearTimeVI, MidpointVI, StepError, System
 from vioc.compile import find_compiler
+
+# inside: recursions on bodies and the compiled core, by themselves and against each other
 from vioc.dynamics.algebra import vectors as vec
 from vioc.dynamics.integrators import step_derivatives as derivatives
 from vioc.dynamics.integrators.linear_time.core import GUESSES, SOLVERS, Core

@@ -8,6 +8,8 @@ from support.mechanisms import everything, hold
 
 from vioc import LinearTimeVI, StepError, System
 from vioc.compile import find_compiler
+
+# inside: pieces of a compiled rollout are made short, and a step's equations solved apart
 from vioc.dynamics.integrators.linear_time import core
 from vioc.dynamics.integrators.step_equations import StepEquations
 

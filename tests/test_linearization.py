@@ -32,6 +32,8 @@ from vioc import (
     tz,
 )
 from vioc.control import quadratic
+
+# inside: derivatives are asked for by steps, and trials of a local model, as optimizers do
 from vioc.control.descent.local_model import LocalModel
 from vioc.errors import ChartWarning, StepError
 from vioc.maps.derivatives import Steps

@@ -29,6 +29,8 @@ from vioc import (
 )
 from vioc.control.feedback import DelayedMap, ExtendedMap
 from vioc.errors import StepError
+
+# inside: maps of a user's own need the types of the protocol, and the suite its cases
 from vioc.maps import protocol
 from vioc.maps.derivatives import Linearization, SecondOrder
 from vioc.maps.explicit import ExplicitMap

@@ -30,6 +30,8 @@ from vioc import (
 )
 from vioc.compile import find_compiler
 from vioc.control import Cost, dmoc
+
+# inside: quaternions as arrays, and the split of a state into positions and turns
 from vioc.dynamics.algebra import rotations as rot
 from vioc.dynamics.integrators.maximal.space import split
 from vioc.errors import ConstraintError, ModelError, StepError

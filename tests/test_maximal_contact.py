@@ -23,6 +23,8 @@ from vioc import (
     se3,
     tz,
 )
+
+# inside: the program of one body's step is looked at as it is written
 from vioc.dynamics.integrators.maximal.tape import BodyTape
 from vioc.errors import ConstraintError, ModelError, StepError
 from vioc.shapes import HalfSpace, Sphere

@@ -12,6 +12,8 @@ from support.maximal_contacts import CONES, CUBE, DT, EDGE, G, box, chain, gaps
 import vioc
 from vioc import Contact, Gravity, Mass, MaximalVI, System
 from vioc.compile import find_compiler
+
+# inside: the complementarity problem and its interior point are tried by themselves
 from vioc.dynamics.integrators.contact import cones, core, interior
 from vioc.dynamics.integrators.contact.interior import Problem
 from vioc.progress import Progress

@@ -19,6 +19,8 @@ from vioc import (
     UserForce,
     UserPotential,
 )
+
+# inside: words that messages are made of, and checks that speak before work begins
 from vioc.checks import few, plain
 from vioc.control import controllability, dlqr
 from vioc.control.sweep import sweep

@@ -30,8 +30,7 @@ from vioc import (
     ty,
     tz,
 )
-from vioc.dynamics.description import component
-from vioc.dynamics.description.component import Force
+from vioc.dynamics.description.component import Force, variable
 from vioc.errors import ConstraintError, ModelError, RedundancyWarning, StepError
 
 seeds = st.integers(0, 2**32 - 1)
@@ -280,7 +279,7 @@ def test_time_of_a_step_is_the_same_everywhere():
 class Kick(Force):
     """F = t."""
 
-    variable: str = component.variable()
+    variable: str = variable()
 
     def generalized(self, k):
         return {self.variable: k.t}

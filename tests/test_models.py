@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from scipy.linalg import expm
 from support.strategies import systems
 
-from vioc import Gravity, models
+from vioc import Gravity, models, read_text
+
+# inside: formulas are written for frames by their kind
 from vioc.dynamics.description.frame import Pose, Twist
-from vioc.dynamics.formats.sexpr import read_text
 from vioc.errors import ModelError
 
 STEP = 1e-30

@@ -21,6 +21,8 @@ from vioc.control import (
     straight_line,
     unstabilizable_modes,
 )
+
+# inside: units in which a matrix is judged are compared, whatever it was given in
 from vioc.control.analysis.circle import natural_units
 from vioc.control.feedback import MovingHorizon
 from vioc.dynamics.integrators.groups import GroupVI

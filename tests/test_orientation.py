@@ -12,6 +12,8 @@ import vioc
 from vioc import Mass, MaximalVI, MidpointVI, ModelError, System
 from vioc.control import check_derivatives, optimize, pose, pose_error, quadratic
 from vioc.control.feedback import DelayedMap
+
+# inside: the error vector of a turn against scipy, and conditions at an end by name
 from vioc.control.problem.limits import end_condition
 from vioc.maps.orientation import AXES, rotation_vector
 

@@ -33,6 +33,8 @@ from vioc import (
 )
 from vioc.components import GearConstraint
 from vioc.control import dlqr, feedback
+
+# inside: units and labels of axes by name, and histories that no optimizer has to make
 from vioc.control.problem.result import History, Record
 from vioc.errors import ModelError
 from vioc.viz.plots import energy, style

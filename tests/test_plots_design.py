@@ -26,6 +26,8 @@ from vioc.control.analysis import (
     modes,
     region_of_attraction,
 )
+
+# inside: transfer functions of matrices, and phases without a picture
 from vioc.control.analysis.frequency import transfer
 from vioc.control.sweep import grid, sweep
 from vioc.errors import ModelError

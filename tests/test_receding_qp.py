@@ -11,6 +11,8 @@ from support.reaching import START, following
 import vioc
 from vioc.compile import find_compiler
 from vioc.control import Status
+
+# inside: the quadratic program of stages in C, which a law only uses
 from vioc.control.receding.stage_qp import (
     NEAR,
     TOLERANCE,

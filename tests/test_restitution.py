@@ -11,6 +11,8 @@ from support.target_folders import needs_compiler
 import vioc
 from vioc import Contact, ContactVI, Gravity, JointLimits, K, Mass, MaximalVI, P, System, Trajectory, tx, tz
 from vioc.errors import ModelError, StepError
+
+# inside: derivatives are asked for by steps, as optimizers do
 from vioc.maps.derivatives import Steps
 from vioc.shapes import HalfSpace
 

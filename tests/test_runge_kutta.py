@@ -36,6 +36,8 @@ from vioc import (
 )
 from vioc.dynamics.continuous import Continuous
 from vioc.dynamics.description.component import Force
+
+# inside: every named method is tried, off their table
 from vioc.dynamics.integrators.tableau import METHODS, Tableau
 from vioc.errors import FileFormatError, ModelError, StepError
 

@@ -7,6 +7,8 @@ from support.control_maps import cart_pole, double_integrator
 
 import vioc
 from vioc.control import dlqr, draw_parameters, robust_dlqr
+
+# inside: Lyapunov's equation for many matrices, by itself
 from vioc.control.regulators.sampled import lyapunov
 from vioc.errors import ModelError, OptimizationError
 

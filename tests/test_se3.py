@@ -7,6 +7,7 @@ from scipy.special import bernoulli
 from support.numpy_se3 import Ad, ad, dexp, exp
 from support.numpy_tree import hat, vee
 
+# inside: formulas of SE(3) on tuples of numbers and symbols, which no public function returns
 from vioc.dynamics.algebra import se3
 
 # Some 250 roundings: expm squares products of four terms three times, of numbers to four

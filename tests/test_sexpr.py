@@ -23,6 +23,8 @@ from vioc import (
     PointConstraint,
     System,
     TorsionalSpring,
+    read,
+    read_text,
     rx,
     ry,
     rz,
@@ -30,10 +32,14 @@ from vioc import (
     tx,
     ty,
     tz,
+    write,
+    write_text,
 )
+
+# inside: types that a test registers are taken out again, and every registered one has a text
 from vioc.dynamics.description import component
 from vioc.dynamics.description.component import Force, component_types
-from vioc.dynamics.formats.sexpr import component_form, read, read_text, write, write_text
+from vioc.dynamics.formats.sexpr import component_form
 from vioc.errors import ModelError, ReadError
 
 DOCS = Path(__file__).parent.parent / "docs" / "model_text.md"

@@ -17,6 +17,8 @@ from vioc import Gravity, Mass, MaximalVI, System, WrenchInput
 from vioc.control import Cost, Problem, optimize, quadratic
 from vioc.control.dmoc import Constraint
 from vioc.control.kkt import kkt
+
+# inside: errors of iterates are given to the search, to see which of them it keeps
 from vioc.control.shooting.interior import Interior
 from vioc.errors import OptimizationError
 

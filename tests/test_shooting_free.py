@@ -16,6 +16,8 @@ from vioc import Gravity, JointForce, P, System, ry, tz
 from vioc.control import Cost, Problem, dmoc, optimize, quadratic
 from vioc.control.dmoc import Constraint
 from vioc.control.kkt import kkt
+
+# inside: calls of the search on its stages are watched, and unknowns laid out without a solve
 from vioc.control.shooting.stages import Stages
 from vioc.control.shooting.unknowns import Unknowns
 from vioc.models import load

@@ -13,6 +13,8 @@ from vioc import Gravity, Mass, MaximalVI, MidpointVI, System
 from vioc.compile import Cache, find_compiler
 from vioc.control import Cost, optimize, quadratic
 from vioc.control.dmoc import Constraint
+
+# inside: rows of limits against differences, without a search
 from vioc.control.shooting.rows import Rows, collected
 from vioc.control.shooting.stages import Stages
 

@@ -11,6 +11,8 @@ from support.control_maps import double_integrator
 from support.mechanisms import everything
 
 from vioc import JointForce, K, MidpointVI, RungeKutta, System, inputs, tx
+
+# inside: sampling of a signal, by itself
 from vioc.maps.signals import sample
 
 DT, N = 0.1, 8

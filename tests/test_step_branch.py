@@ -13,6 +13,8 @@ from vioc import GalerkinVI, MidpointVI, StepError, System, tx
 from vioc.compile import find_compiler
 from vioc.components import PolynomialSpring
 from vioc.dynamics.integrators.groups import GroupVI
+
+# inside: both first guesses of a step are tried on the same states
 from vioc.dynamics.integrators.predictor import predicted, predicted_of_stiff
 from vioc.errors import StepWarning
 from vioc.maps.suite import check_map

@@ -12,6 +12,8 @@ from support.mechanisms import everything, hold, pendulum, state_near
 
 import vioc
 from vioc import CasadiMap
+
+# inside: equations are made by hand for the solver beneath a step, without a mechanism
 from vioc.dynamics.integrators import newton
 from vioc.maps.kernel import shared
 

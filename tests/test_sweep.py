@@ -16,6 +16,7 @@ import pytest
 from support.control_maps import midpoint_pendulum
 from support.sweep_tasks import deadly, environment, first_state, ignored, noisy, picky, slow, square, times
 
+# inside: values are the same where their stored form is; files are read that a sweep left
 from vioc import progress
 from vioc.control import Cost, dlqr
 from vioc.control import sweep as package

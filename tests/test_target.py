@@ -42,6 +42,8 @@ from vioc.control.feedback import (
     track_curve,
 )
 from vioc.control.target import Operations, write_target
+
+# inside: operations of single functions are counted against formulas, without a folder
 from vioc.control.target.emit import emit
 from vioc.control.target.parts import factored, helpers, product, solved
 from vioc.control.target.steps import split

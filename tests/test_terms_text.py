@@ -36,15 +36,18 @@ from vioc import (
     Wrench,
     WrenchInput,
     coincident,
+    read_text,
     rx,
     rz,
     tx,
     wrench_inputs,
+    write_text,
 )
 from vioc.components import GearConstraint, PolynomialSpring, cam
+
+# inside: every registered term has a text, and a repr in names of these modules
 from vioc.dynamics.description import frame as frame_module
 from vioc.dynamics.description.component import component_types
-from vioc.dynamics.formats.sexpr import read_text, write_text
 from vioc.dynamics.terms import constraints, forces, pairs, potentials, wrenches
 from vioc.dynamics.terms.pairs import CamConstraint, ScrewConstraint
 from vioc.errors import ModelError, ReadError, StepError

@@ -15,6 +15,8 @@ from support.strategies import systems
 import vioc
 from vioc import Lagrangian
 from vioc.compile import Backend
+
+# inside: recursions on trees against dense matrices, without a map
 from vioc.dynamics.algebra.ancestor_pairs import AncestorPairs
 from vioc.dynamics.algebra.articulated import ArticulatedInverse, within_hinges
 from vioc.dynamics.algebra.tree_recursions import gather_links

@@ -15,10 +15,21 @@ from scipy.linalg import expm
 from support.urdf_joints import STEP, free, hat, quietly, turn
 
 import vioc
-from vioc import Kinematics, Lagrangian, cli, consistent_configuration, read, read_urdf, read_urdf_text
+from vioc import (
+    Kinematics,
+    Lagrangian,
+    cli,
+    consistent_configuration,
+    read,
+    read_text,
+    read_urdf,
+    read_urdf_text,
+    write_text,
+)
 from vioc.components import GearConstraint
+
+# inside: the entries that a read `Robot` has of joints and of what was left out
 from vioc.dynamics.formats.robot import Limit, RobotJoint, Unsupported
-from vioc.dynamics.formats.sexpr import read_text, write_text
 from vioc.dynamics.formats.urdf import FLOATING
 from vioc.errors import ModelError, ReadError, RobotWarning
 

@@ -11,6 +11,8 @@ import pytest
 from PIL import Image
 
 from vioc import CasadiMap, Contact, DistanceConstraint, LinearSpring, Mass, P, System, rx, ry, tx, ty, tz
+
+# inside: animations are read off their axes, scenes and writer, not off pixels
 from vioc.viz import animate, film
 from vioc.viz.animation import common_plane, stage, zigzags
 from vioc.viz.looks import REFERENCE, run_colors

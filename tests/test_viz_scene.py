@@ -37,6 +37,8 @@ from vioc import (
 )
 from vioc.cables import SheaveString, cable, round_section
 from vioc.components import DrumRope
+
+# inside: scenes are what pictures are made of, and have no public name
 from vioc.dynamics.formats.robot import Shape
 from vioc.dynamics.kinematics import FrameGraph
 from vioc.errors import FileFormatError, ModelError

@@ -29,6 +29,8 @@ from vioc import (
 )
 from vioc.cables import SheaveString, cable, round_section
 from vioc.cli import main
+
+# inside: the server of the viewer is spoken to without a browser
 from vioc.dynamics.formats.robot import Shape
 from vioc.errors import ModelError
 from vioc.viz import view

@@ -30,6 +30,8 @@ from vioc import (
     ty,
     tz,
 )
+
+# inside: files of other programs are read frame by frame, so frames are made of their parts
 from vioc.dynamics.description.frame import Transform
 from vioc.dynamics.description.numbers import Variable
 from vioc.errors import ModelError

@@ -23,6 +23,8 @@ from vioc import (
     WrenchInput,
 )
 from vioc.components import GearConstraint, PolynomialSpring
+
+# inside: frames, numbers and wrenches are drawn by their parts, of every kind that there is
 from vioc.dynamics.description.frame import PRIMITIVES, Pose, Transform, Twist
 from vioc.dynamics.description.numbers import Parameter, Variable
 from vioc.dynamics.terms.pairs import CamConstraint, ScrewConstraint

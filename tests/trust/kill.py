@@ -26,6 +26,8 @@ from readers import oscillator
 from vioc import Trajectory
 from vioc.compile import Cache, load_library
 from vioc.control.sweep import sweep
+
+# inside: files of a killed sweep are read, and values compared in their stored form
 from vioc.control.sweep.store import dumps, read_store
 from vioc.dynamics.formats import sexpr
 

@@ -27,6 +27,8 @@ import numpy as np
 
 import vioc
 from vioc import CasadiMap, Trajectory
+
+# inside: stores and caches are read by no public function, and words of the text are registered
 from vioc.compile import cache
 from vioc.control.sweep import store, sweep
 from vioc.dynamics.description.component import component_types

@@ -21,6 +21,8 @@ from readers import POINTS, oscillator, square
 
 import vioc
 from vioc.compile import Cache, find_compiler, load_library
+
+# inside: the files of a cached library, which are damaged, and the folder that a process found
 from vioc.compile import cache as caches
 from vioc.compile.cache import LIBRARY, NOTE
 from vioc.control.sweep import sweep
@@ -320,7 +322,7 @@ def test_without_a_home_libraries_are_the_processs_own(monkeypatch):
 def test_the_processs_own_libraries_go_with_it(tmp_path):
     code = (
         "import warnings; warnings.simplefilter('ignore')\n"
-        "from vioc.compile.libraries import load_library\n"
+        "from vioc.compile import load_library\n"
         f"load_library(['{EXPORT}int answer(void) {{ return 1; }}'], 'own').answer()\n"
     )
     (tmp_path / "file").write_text("")

@@ -14,6 +14,8 @@ from readers import POINTS, READERS, Hang, Reader, judge, oscillator, square
 import vioc
 from vioc import Trajectory
 from vioc.control.sweep import sweep
+
+# inside: what a damaged text or store must be made of to be tried at all
 from vioc.control.sweep.store import FORMAT
 from vioc.dynamics.formats.sexpr_syntax import Atom, shown
 from vioc.errors import FileFormatError, ReadError

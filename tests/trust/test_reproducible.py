@@ -18,6 +18,8 @@ from results import digest, results
 import vioc
 from vioc.compile import find_compiler
 from vioc.control.sweep import sweep
+
+# inside: values are the same where their stored form is
 from vioc.control.sweep.store import dumps
 
 ROOT = Path(__file__).parents[2]
