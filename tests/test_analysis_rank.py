@@ -21,7 +21,7 @@ from vioc.control.analysis import (
     unstabilizable_modes,
 )
 
-# inside: the reachable subspace of a pair of matrices; the public one is that of a map
+# inside: what is reached along given matrices; the public functions take a map's trajectory
 from vioc.control.analysis.rank import reached
 from vioc.errors import OptimizationError
 

@@ -9,7 +9,7 @@ import pytest
 import vioc
 from vioc.compile import find_compiler
 
-# inside: the bound that cuts long batches into pieces is lowered, as no test is that long
+# inside: the bound on the steps of one call is lowered, as no batch of a test reaches it
 from vioc.maps import rolling
 from vioc.models.family import mechanism
 

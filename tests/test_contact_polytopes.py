@@ -7,7 +7,7 @@ import vioc
 from vioc import Contact, ContactVI, Gravity, JointDamping, K, Mass, MaximalVI, PairContact, System
 from vioc.compile import find_compiler
 
-# inside: the number of contact places and the depth that counts as entered are inside
+# inside: the number of places and the depth that counts as entered have no public name
 from vioc.dynamics.integrators.contact.look import ENTERED
 from vioc.dynamics.integrators.contact.polytopes import PLACES
 from vioc.errors import ConstraintError, ModelError

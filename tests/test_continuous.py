@@ -32,7 +32,7 @@ from vioc import (
 )
 from vioc.dynamics.continuous import Continuous
 
-# inside: poses of frames are computed again by hand, so their kinds are told apart
+# inside: poses are computed again by scipy, by the kind of each transform
 from vioc.dynamics.description.frame import Pose
 from vioc.errors import ConstraintError, ModelError
 

@@ -14,7 +14,7 @@ import vioc
 from vioc import DistanceConstraint, Gravity, K, System, rx, ry, rz, tx, ty, tz
 from vioc.control import Cost, Status, optimize, quadratic
 
-# inside: slopes without shifts are those of the local model; what is a trial is said inside
+# inside: slopes without shifts are those of the local model; only searches mark trials
 from vioc.control.descent.local_model import LocalModel
 from vioc.errors import trying
 

@@ -39,7 +39,7 @@ from vioc import (
 )
 from vioc.components import screw
 
-# inside: parts of a description that its functions make, and modules in whose names a repr is
+# inside: parts that the notation makes, and modules whose names a repr is read with
 from vioc.dynamics.description import frame as frame_module
 from vioc.dynamics.description.component import Constraint, Force, Potential
 from vioc.dynamics.description.frame import Pose, Transform

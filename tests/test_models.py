@@ -15,7 +15,7 @@ from support.strategies import systems
 
 from vioc import Gravity, models, read_text
 
-# inside: formulas are written for frames by their kind
+# inside: formulas of poses are written by the kind of each transform
 from vioc.dynamics.description.frame import Pose, Twist
 from vioc.errors import ModelError
 

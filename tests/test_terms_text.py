@@ -45,7 +45,7 @@ from vioc import (
 )
 from vioc.components import GearConstraint, PolynomialSpring, cam
 
-# inside: every registered term has a text, and a repr in names of these modules
+# inside: every registered term has a text, and reprs are read with names of these modules
 from vioc.dynamics.description import frame as frame_module
 from vioc.dynamics.description.component import component_types
 from vioc.dynamics.terms import constraints, forces, pairs, potentials, wrenches

@@ -31,7 +31,7 @@ from vioc import (
     tz,
 )
 
-# inside: files of other programs are read frame by frame, so frames are made of their parts
+# inside: the frames of another program's file are made of their parts, one by one
 from vioc.dynamics.description.frame import Transform
 from vioc.dynamics.description.numbers import Variable
 from vioc.errors import ModelError

@@ -15,7 +15,7 @@ import vioc
 from vioc import Trajectory
 from vioc.control.sweep import sweep
 
-# inside: what a damaged text or store must be made of to be tried at all
+# inside: an atom is printed without a text, and a store claims the format that is read
 from vioc.control.sweep.store import FORMAT
 from vioc.dynamics.formats.sexpr_syntax import Atom, shown
 from vioc.errors import FileFormatError, ReadError

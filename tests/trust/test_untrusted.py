@@ -24,7 +24,7 @@ from readers import POINTS, READERS, oscillator, square
 import vioc
 from vioc import Trajectory
 
-# inside: what is compiled and what a store holds are looked at before they are used
+# inside: the source that is compiled and the records of a store are looked at before use
 from vioc.compile.native import NativeProgram
 from vioc.control.sweep import sweep
 from vioc.control.sweep.store import read_store
