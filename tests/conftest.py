@@ -9,6 +9,7 @@ import matplotlib
 import pytest
 from hypothesis import settings
 
+# inside: the variables that BLAS takes its number of threads from are those that `vioc.compile` sets
 from vioc.compile.cores import BLAS
 
 matplotlib.use("Agg")

@@ -8,8 +8,7 @@ from typing_extensions import assert_type
 
 import vioc
 from vioc import LinearTimeVI, MaximalVI, MidpointVI, System, Trajectory
-from vioc.control import Cost, Result
-from vioc.control.regulators.lqr import Regulator
+from vioc.control import Cost, Regulator, Result
 
 system = vioc.models.load("cart_pole")
 assert_type(system, System)

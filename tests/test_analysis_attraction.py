@@ -5,14 +5,15 @@ import pickle
 import casadi as ca
 import numpy as np
 import pytest
-from control_maps import cart_pole, midpoint_pendulum, two_inputs
+from support.control_maps import cart_pole, midpoint_pendulum, two_inputs
 
 import vioc
 from vioc import CasadiMap
-from vioc.control import dlqr
+from vioc.control import SteadyRegulator, dlqr
 from vioc.control.analysis import lyapunov_level, region_of_attraction
 from vioc.control.feedback import ClosedLoop, DelayedMap, Law, LimitedLaw, Measurement, StateLaw, kalman
-from vioc.control.regulators.lqr import SteadyRegulator
+
+# inside: results are the same where their stored form is, to the bit
 from vioc.control.sweep.store import dumps
 from vioc.dynamics.integrators.groups import GroupVI
 from vioc.errors import OptimizationError

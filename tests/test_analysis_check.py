@@ -3,7 +3,7 @@
 import casadi as ca
 import numpy as np
 import pytest
-from control_maps import RailedMap, cart_pole
+from support.control_maps import RailedMap, cart_pole
 
 from vioc.control import check_derivatives
 

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 
 import vioc
-from vioc import Gravity, Mass, System, rx, ry, rz, tx, ty, tz
+from vioc import Gravity, Mass, System, WrenchInput, rx, ry, rz, tx, ty, tz
 from vioc.cli import main
 from vioc.control import equilibrium, floquet, modes
+
+# inside: verdicts on matrices by themselves, of which only those on maps are public
 from vioc.control.analysis.circle import sides, verdict
-from vioc.dynamics.terms.wrenches import WrenchInput
 
 RNG = np.random.default_rng(3)
 

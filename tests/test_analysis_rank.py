@@ -20,6 +20,8 @@ from vioc.control.analysis import (
     undetectable_modes,
     unstabilizable_modes,
 )
+
+# inside: what is reached along given matrices; the public functions take a map's trajectory
 from vioc.control.analysis.rank import reached
 from vioc.errors import OptimizationError
 

@@ -3,18 +3,19 @@
 import casadi as ca
 import numpy as np
 import pytest
-from control_maps import cart_pole, double_integrator, midpoint_pendulum
 from scipy.integrate import solve_ivp
 from scipy.special import mathieu_a
+from support.control_maps import cart_pole, double_integrator, midpoint_pendulum
 
 import vioc
-from vioc import CasadiMap, D, Gravity, K, Mass, MidpointVI, System, ty, tz
+from vioc import CasadiMap, D, Gravity, JointForce, K, Mass, MidpointVI, System, ty, tz
 from vioc.components import Skate
 from vioc.control import dlqr
 from vioc.control.analysis import accessibility, controllability, floquet, modes, observability
+
+# inside: brackets are counted as Witt says, and rounding is given to a linearization by hand
 from vioc.control.analysis.accessibility import hall_basis
 from vioc.control.linear.system import without_rounding
-from vioc.dynamics.terms.forces import JointForce
 from vioc.maps.derivatives import Linearization
 
 

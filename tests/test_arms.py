@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from test_robot import TEXT
+from support.gripper_arm import TEXT
 
 import vioc
 from vioc import Gravity, JointForce, Lagrangian, Mass, MidpointVI, ModelError, System, read_urdf_text, ry, tz

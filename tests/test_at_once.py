@@ -4,8 +4,11 @@ import numpy as np
 import pytest
 
 import vioc
-from vioc.compile.compiler import find_compiler
+from vioc.compile import find_compiler
+
+# inside: what C makes is held against numpy's own way to the same derivatives, step by step
 from vioc.dynamics.integrators.structured import StructuredLinearization
+from vioc.maps.derivatives import Steps
 
 pytestmark = pytest.mark.skipif(find_compiler() is None, reason="no C compiler")
 OPTIONS = [{}, {"alpha": 0.3}, {"forcing": "left"}]
@@ -37,7 +40,7 @@ def test_first_and_second_order(system, options):
     Z = rng.standard_normal((6, f.ndx))
     lin, H = f.linearize_trajectory(run), f.second_order_trajectory(run, Z)
     slow = vioc.MidpointVI(system, 0.05, **options)  # the virtual machine has no part in C
-    steps = vioc.maps.derivatives.Steps.along(run)
+    steps = Steps.along(run)
     first = StructuredLinearization(slow)
     truth = first.linearize(steps, slow.theta)
     worst = np.linalg.cond(truth.A[:, : f.nd, f.nd :]).max() * 100 * np.finfo(float).eps
@@ -58,7 +61,7 @@ def test_what_is_singular_is_refused_alike():
     texts = []
     for backend in ("virtual", "compiled"):
         f = vioc.MidpointVI(pole, 0.1, backend=backend)
-        steps = vioc.maps.derivatives.Steps(
+        steps = Steps(
             *np.zeros((2, 1, 4)),
             np.zeros((1, 0)),
             np.zeros((1, 0)),

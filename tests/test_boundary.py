@@ -236,7 +236,7 @@ def test_names_that_no_message_can_hold_are_refused_in_few_words():
             vioc.read_text(text)
         assert len(str(caught.value)) < 1000
     kept = vioc.System(vioc.tx("x" * 1000, name="y" * 1000, mass=1.0), name="z" * 1000)
-    assert vioc.read_text(vioc.dynamics.formats.sexpr.write_text(kept)) == kept
+    assert vioc.read_text(vioc.write_text(kept)) == kept
 
 
 @pytest.mark.parametrize(

@@ -2,14 +2,13 @@
 
 import numpy as np
 import pytest
-from mechanisms import G
+from support.mechanisms import G
 
 import vioc
 from vioc import P
-from vioc.cables.cable import cable
-from vioc.cables.section import Section, round_section
-from vioc.cables.sensitivity import static_sensitivity
-from vioc.cables.statics import static_equilibrium
+from vioc.cables import Section, cable, round_section, static_equilibrium, static_sensitivity
+
+# inside: what a cable keeps for a declared number is compared with that number itself
 from vioc.dynamics.description.numbers import Parameter
 
 DOWN = vioc.Gravity(0, 0, -G)

@@ -4,17 +4,27 @@ import pickle
 
 import numpy as np
 import pytest
-from mechanisms import G
 from scipy.optimize import minimize
+from support.mechanisms import G
 
 import vioc
-from vioc.cables.cable import Cable, cable
-from vioc.cables.modes import longest_step, normal_modes
-from vioc.cables.section import Section, beam_stiffness, rectangular_section, round_section
-from vioc.cables.sensitivity import static_sensitivity
-from vioc.cables.shapes import catenary
-from vioc.cables.statics import static_equilibrium
-from vioc.dynamics.terms.cables import BendingSpring, LineDrag, MassDamping, SheaveString
+from vioc.cables import (
+    BendingSpring,
+    Cable,
+    LineDrag,
+    MassDamping,
+    Section,
+    SheaveString,
+    beam_stiffness,
+    cable,
+    catenary,
+    longest_step,
+    normal_modes,
+    rectangular_section,
+    round_section,
+    static_equilibrium,
+    static_sensitivity,
+)
 
 BEAM = Section(1.0, axial=1e3, bending=(1.0, 2.0), torsion=0.5, polar=1e-3)
 DOWN = vioc.Gravity(0, 0, -G)

@@ -7,8 +7,8 @@ from itertools import permutations
 
 import numpy as np
 import pytest
-from exact_rod import Rod, shot, shot_between_clamps
 from scipy.spatial.transform import Rotation
+from support.exact_rod import Rod, shot, shot_between_clamps
 
 import vioc
 from vioc.cables import (
@@ -21,6 +21,8 @@ from vioc.cables import (
     round_section,
     static_equilibrium,
 )
+
+# inside: an exact rod is laid along the axis that a cable's argument names
 from vioc.cables.chain import direction
 from vioc.control import check_derivatives
 

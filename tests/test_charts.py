@@ -8,14 +8,25 @@ import numpy as np
 import pytest
 from scipy.integrate import solve_ivp
 
+from vioc import (
+    Gravity,
+    JointForce,
+    LinearSpring,
+    Mass,
+    MidpointVI,
+    PointConstraint,
+    System,
+    TorsionalSpring,
+    rx,
+    ry,
+    rz,
+    tx,
+    ty,
+    tz,
+)
+
+# inside: segments change charts at a bound that has no public name
 from vioc.dynamics.charts import SWITCH, change_chart, charts, rollout_charts
-from vioc.dynamics.description.frame import rx, ry, rz, tx, ty, tz
-from vioc.dynamics.description.inertia import Mass
-from vioc.dynamics.description.system import System
-from vioc.dynamics.integrators.midpoint import MidpointVI
-from vioc.dynamics.terms.constraints import PointConstraint
-from vioc.dynamics.terms.forces import JointForce
-from vioc.dynamics.terms.potentials import Gravity, LinearSpring, TorsionalSpring
 from vioc.errors import ChartWarning, ModelError
 
 INERTIA = (1.0, 2.0, 2.5)
@@ -44,7 +55,7 @@ def test_charts_are_recognized():
 
 def test_rates_are_the_body_velocity():
     f = MidpointVI(body(), 0.01)
-    from vioc.dynamics.kinematics import Kinematics
+    from vioc import Kinematics
 
     random = np.random.default_rng(0)
     q, v = random.normal(size=6), random.normal(size=6)

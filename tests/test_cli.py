@@ -326,6 +326,7 @@ def test_compiled_models_are_kept_shown_and_cleared(vioc_prints, monkeypatch, tm
 
 
 def test_the_newest_of_many_libraries(vioc_prints, monkeypatch):
+    # inside: the list of `vioc cache` is printed of entries that are on no disk
     from vioc.cli import cache
     from vioc.compile.cache import Entry
 

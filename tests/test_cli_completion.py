@@ -10,6 +10,8 @@ from itertools import pairwise
 import pytest
 
 import vioc
+
+# inside: scripts are made of the parser, whose every command they must complete
 from vioc.cli import COMMANDS, main, parser
 from vioc.cli.completion import SHELLS, commands_of
 

@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 import vioc
+
+# inside: a broken part is put where the command looks
 from vioc.cli import doctor, main
 from vioc.compile import find_compiler
 

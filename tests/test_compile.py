@@ -21,10 +21,12 @@ import numpy as np
 import pytest
 
 import vioc
-from vioc.compile import Backend, Cache, find_compiler, load_library, native
+
+# inside: programs, keys and folders of the cache, which `Backend` and `Cache` hide
+from vioc.compile import Backend, Cache, Compiler, find_compiler, load_library, native
 from vioc.compile.backend import AutoProgram
 from vioc.compile.cache import _own_folder
-from vioc.compile.compiler import CANDIDATES, Compiler
+from vioc.compile.compiler import CANDIDATES
 from vioc.compile.libraries import key_of
 from vioc.compile.native import NativeProgram
 from vioc.compile.virtual import VirtualProgram

@@ -8,7 +8,7 @@ import pytest
 import scipy.interpolate
 
 import vioc
-from vioc import Gravity, MidpointVI, ModelError, System, ry, tx, tz
+from vioc import Gravity, Lagrangian, MidpointVI, ModelError, System, ry, tx, tz
 from vioc.components import (
     Backlash,
     JointFriction,
@@ -20,7 +20,6 @@ from vioc.components import (
     capstan_rope,
     motor,
 )
-from vioc.dynamics.lagrangian import Lagrangian
 from vioc.maps.suite import check_map
 
 G = 9.81

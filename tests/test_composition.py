@@ -9,28 +9,36 @@ from fractions import Fraction
 import casadi as ca
 import numpy as np
 import pytest
-from control_maps import midpoint_pendulum
-from mechanisms import everything, hold, pendulum, state_near
 from scipy.interpolate import CubicSpline
 from scipy.linalg import block_diag, null_space
+from support.control_maps import midpoint_pendulum
+from support.mechanisms import everything, hold, pendulum, state_near
 
 import vioc
+from vioc import (
+    CasadiMap,
+    Composition,
+    DistanceConstraint,
+    Gravity,
+    JointDamping,
+    JointForce,
+    K,
+    MidpointVI,
+    RungeKutta,
+    System,
+    Trajectory,
+    reference_solution,
+    rx,
+    ry,
+    tx,
+    tz,
+)
 from vioc.compile import find_compiler
 from vioc.dynamics.description.component import Force
-from vioc.dynamics.description.frame import rx, ry, tx, tz
-from vioc.dynamics.description.numbers import K
-from vioc.dynamics.description.system import System
-from vioc.dynamics.integrators.composition import Composition
+
+# inside: coefficients of the methods by name, and the order that they have by formula
 from vioc.dynamics.integrators.composition_coefficients import DEFAULTS, METHODS, order_of
-from vioc.dynamics.integrators.midpoint import MidpointVI
-from vioc.dynamics.integrators.runge_kutta import RungeKutta
-from vioc.dynamics.reference import reference_solution
-from vioc.dynamics.terms.constraints import DistanceConstraint
-from vioc.dynamics.terms.forces import JointDamping, JointForce
-from vioc.dynamics.terms.potentials import Gravity
 from vioc.errors import ModelError, StepError
-from vioc.maps.casadi_map import CasadiMap
-from vioc.maps.trajectory import Trajectory
 
 FIELDS = ("xx", "xu", "uu", "xp", "up", "pp")
 BLOCKS = "ABPCDE"

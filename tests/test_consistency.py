@@ -7,15 +7,27 @@ from dataclasses import dataclass
 import casadi as ca
 import numpy as np
 import pytest
-from mechanisms import reference
+from support.mechanisms import reference
 
-from vioc.dynamics.consistency import consistent_configuration, project_velocity, rank_of_rows
+from vioc import (
+    DistanceConstraint,
+    Lagrangian,
+    MidpointVI,
+    PointConstraint,
+    System,
+    coincident,
+    consistent_configuration,
+    project_velocity,
+    rx,
+    rz,
+    tx,
+    ty,
+    tz,
+)
+
+# inside: the rank report of a matrix by itself, and a kind of constraint that is no component yet
+from vioc.dynamics.consistency import rank_of_rows
 from vioc.dynamics.description.component import Constraint
-from vioc.dynamics.description.frame import rx, rz, tx, ty, tz
-from vioc.dynamics.description.system import System
-from vioc.dynamics.integrators.midpoint import MidpointVI
-from vioc.dynamics.lagrangian import Lagrangian
-from vioc.dynamics.terms.constraints import DistanceConstraint, PointConstraint, coincident
 from vioc.errors import ConstraintError, ModelError
 
 

@@ -5,7 +5,9 @@ import pytest
 
 import vioc
 from vioc import Contact, ContactVI, Gravity, JointDamping, K, Mass, MaximalVI, PairContact, System
-from vioc.compile.compiler import find_compiler
+from vioc.compile import find_compiler
+
+# inside: the number of places and the depth that counts as entered have no public name
 from vioc.dynamics.contact.look import ENTERED
 from vioc.dynamics.contact.polytopes import PLACES
 from vioc.errors import ConstraintError, ModelError

@@ -11,18 +11,17 @@ from scipy.optimize import lsq_linear, minimize, nnls
 from scipy.spatial.transform import Rotation
 
 import vioc
-from vioc import Contact, Gravity, Mass, MaximalVI, System
-from vioc.compile.compiler import find_compiler
+from vioc import Contact, Gravity, Mass, MaximalVI, PairContact, System, write_text
+from vioc.compile import find_compiler
+
+# inside: distances, features and poses of shapes are functions beneath contact, tried by themselves
 from vioc.dynamics.algebra import vectors as vec
 from vioc.dynamics.contact.features import BIAS, Features
 from vioc.dynamics.contact.look import ENTERED
 from vioc.dynamics.contact.polytopes import PLACES, Pair, Polytope
-from vioc.dynamics.formats.sexpr import write_text
-from vioc.dynamics.terms.contacts import PairContact
 from vioc.dynamics.terms.distances import meet
-from vioc.dynamics.terms.shapes import Box, Capsule, Hull, Sphere
-from vioc.dynamics.terms.terrain import Terrain
 from vioc.errors import ModelError
+from vioc.shapes import Box, Capsule, Hull, Sphere, Terrain
 
 DOWN = Gravity(0, 0, -9.81)
 NEEDS_COMPILER = pytest.mark.skipif(find_compiler() is None, reason="needs a compiler")

@@ -5,7 +5,7 @@ import pickle
 import casadi as ca
 import numpy as np
 import pytest
-from control_maps import RailedMap, cart_pole, midpoint_pendulum, two_inputs
+from support.control_maps import RailedMap, cart_pole, midpoint_pendulum, two_inputs
 
 from vioc.control import Cost, check_derivatives, quadratic
 from vioc.errors import ModelError, OptimizationError

@@ -6,7 +6,7 @@ from dataclasses import replace
 import casadi as ca
 import numpy as np
 import pytest
-from control_maps import (
+from support.control_maps import (
     RailedMap,
     cart_pole,
     double_integrator,
@@ -15,11 +15,12 @@ from control_maps import (
     two_inputs,
 )
 
+from vioc import CasadiMap, Trajectory
 from vioc.control import Armijo, Cost, optimize, project, projection_gains, quadratic, riccati, straight_line
+
+# inside: the quadratic model of an iterate is held against differences; only results are public
 from vioc.control.descent.local_model import LocalModel
 from vioc.errors import OptimizationError
-from vioc.maps.casadi_map import CasadiMap
-from vioc.maps.trajectory import Trajectory
 
 RNG = np.random.default_rng(3)
 STEPS = 100

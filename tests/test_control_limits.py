@@ -6,8 +6,8 @@ import pickle
 import casadi as ca
 import numpy as np
 import pytest
-from control_maps import RailedMap, double_integrator, midpoint_pendulum
-from mechanisms import everything, state_near
+from support.control_maps import RailedMap, double_integrator, midpoint_pendulum
+from support.mechanisms import everything, state_near
 
 import vioc
 from vioc.control import Cost, dmoc, optimize, quadratic, straight_line

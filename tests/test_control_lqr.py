@@ -5,10 +5,13 @@ import warnings
 import casadi as ca
 import numpy as np
 import pytest
-from control_maps import cart_pole, double_integrator, midpoint_pendulum
 from scipy.linalg import solve_discrete_are
+from support.control_maps import cart_pole, double_integrator, midpoint_pendulum
 
 import vioc
+from vioc import CasadiMap
+
+# inside: the affine Riccati recursion and the rounding of what is printed, by themselves
 from vioc.checks import without_noise
 from vioc.control import (
     controllability,
@@ -22,7 +25,6 @@ from vioc.control import (
 )
 from vioc.control.regulators.riccati import affine_riccati
 from vioc.errors import OptimizationError
-from vioc.maps.casadi_map import CasadiMap
 
 RNG = np.random.default_rng(2)
 

@@ -5,22 +5,14 @@ from itertools import pairwise
 import casadi as ca
 import numpy as np
 import pytest
-from control_maps import cart_pole
+from support.control_maps import cart_pole
 
 import vioc
-from vioc import Gravity, JointForce, Mass, MidpointVI, System, ry, tx, tz
-from vioc.control import (
-    Cost,
-    check_derivatives,
-    dlqr,
-    feedback,
-    optimize,
-    quadratic,
-    riccati,
-    straight_line,
-)
+from vioc import Gravity, JointForce, Mass, MaximalVI, MidpointVI, System, ry, tx, tz
+from vioc.control import Cost, check_derivatives, dlqr, feedback, optimize, quadratic, riccati, straight_line
+
+# inside: weights by name as matrices of errors, which costs only use
 from vioc.control.linear.weights import error_weights
-from vioc.dynamics.integrators.maximal import MaximalVI
 from vioc.errors import ModelError
 
 WEIGHTS = {"x": 0.1, "th": 0.1, "vx.cart": 0.01, "wy.pole": 0.01}  # entries of the state are quick to derive

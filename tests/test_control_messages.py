@@ -5,12 +5,14 @@ import numpy as np
 import pytest
 
 import vioc
+from vioc import inputs
 from vioc.control import dlqr, dmoc, feedback, optimize, quadratic
 from vioc.control.analysis import modes
 from vioc.control.interop import load_functions, save_functions
+
+# inside: the message on lost workers is read, as no worker is lost here
 from vioc.control.sweep import executors
 from vioc.errors import ModelError, OptimizationError
-from vioc.maps.signals import inputs
 
 WEIGHTS = {"x": 10, "theta": 10, "p.x": 1, "p.theta": 1}
 

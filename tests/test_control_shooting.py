@@ -3,10 +3,12 @@
 import casadi as ca
 import numpy as np
 import pytest
-from mechanisms import everything, hold, pendulum, state_near
+from support.mechanisms import everything, hold, pendulum, state_near
 
 import vioc
 from vioc.control import Armijo, Cost, optimize, quadratic, straight_line
+
+# inside: one step of the search against a dense system, which takes its programs of stages
 from vioc.control.descent.shooting import Shooting
 from vioc.control.descent.symbolic.programs import Grid, StagePrograms
 from vioc.errors import OptimizationError

@@ -6,16 +6,17 @@ from functools import partial
 import casadi as ca
 import numpy as np
 import pytest
-from control_maps import RailedMap, midpoint_pendulum
+from support.control_maps import RailedMap, midpoint_pendulum
 from support.reaching import GOAL, START
 
 import vioc
-from vioc import Mass, System
+from vioc import Mass, MaximalVI, System
 from vioc.compile import find_compiler
 from vioc.control import Cost, quadratic
+
+# inside: the squares that are found in an expression, and derivatives of errors, are no results
 from vioc.control.costs.squares import Squares
 from vioc.control.linear.tangent import error_curvature, error_expansion, error_jacobian
-from vioc.dynamics.integrators.maximal import MaximalVI
 
 RNG = np.random.default_rng(7)
 

@@ -5,14 +5,15 @@ import pickle
 import casadi as ca
 import numpy as np
 import pytest
-from mechanisms import everything, hold, pendulum, state_near
+from support.mechanisms import everything, hold, pendulum, state_near
 
 import vioc
 from vioc.compile import find_compiler
-from vioc.control import Cost, optimize, quadratic
+from vioc.control import Cost, optimize, project, quadratic
+
+# inside: the local models in symbols and in numpy are compared with each other, part by part
 from vioc.control.descent import shooting
 from vioc.control.descent.local_model import LocalModel
-from vioc.control.descent.projection import project
 from vioc.control.descent.shooting import Shooting
 from vioc.control.descent.symbolic.elimination import SymbolicLU, pivot_order, symmetric_solve
 from vioc.control.descent.symbolic.programs import Grid, StagePrograms

@@ -8,15 +8,14 @@ from dataclasses import replace
 import casadi as ca
 import numpy as np
 import pytest
-from mechanisms import pendulum
+from support.mechanisms import pendulum
 
 import vioc
-from vioc import Gravity, System, rx, ry, rz, tx, ty, tz
-from vioc.control import Cost, optimize, quadratic
+from vioc import DistanceConstraint, Gravity, K, System, rx, ry, rz, tx, ty, tz
+from vioc.control import Cost, Status, optimize, quadratic
+
+# inside: slopes without shifts are those of the local model; only searches mark trials
 from vioc.control.descent.local_model import LocalModel
-from vioc.control.problem.status import Status
-from vioc.dynamics.description.numbers import K
-from vioc.dynamics.terms.constraints import DistanceConstraint
 from vioc.errors import trying
 
 TOLERANCE = 1e-6

@@ -3,15 +3,15 @@
 import casadi as ca
 import numpy as np
 import pytest
-from control_maps import cart_pole, double_integrator, two_inputs
 from scipy.optimize import minimize
+from support.control_maps import cart_pole, double_integrator, two_inputs
 
 import vioc
+from vioc import CasadiMap
 from vioc.control import dlqr, feedback
 from vioc.control.feedback import covariance, steer_covariance
 from vioc.dynamics.integrators.groups import GroupVI
 from vioc.errors import ModelError, OptimizationError
-from vioc.maps.casadi_map import CasadiMap
 
 W = 1e-4
 

@@ -8,13 +8,11 @@ import numpy as np
 import pytest
 
 import vioc
-from vioc import ModeVI, models
-from vioc.control import Cost, controllability, dlqr, dmoc, optimize, quadratic
+from vioc import CasadiMap, ModeVI, models
+from vioc.control import Cost, controllability, dlqr, dmoc, join, optimize, quadratic
 from vioc.control.feedback import ClosedLoop, covariance, equilibrium
 from vioc.control.sweep import Sweep, grid, sweep
 from vioc.errors import FileFormatError, ModelError
-from vioc.maps.casadi_map import CasadiMap
-from vioc.maps.joining import join
 from vioc.maps.tables import Table
 
 ARRAYS = "t", "x", "u", "multipliers"

@@ -7,20 +7,44 @@ import pickle
 import numpy as np
 import pytest
 from hypothesis import given
-from strategies import systems
+from support.strategies import systems
 
+from vioc import (
+    D,
+    DistanceConstraint,
+    Frame,
+    Gravity,
+    JointDamping,
+    JointForce,
+    K,
+    LinearSpring,
+    Mass,
+    P,
+    PointConstraint,
+    System,
+    TorsionalSpring,
+    chain,
+    coincident,
+    cylindrical,
+    read_text,
+    rx,
+    ry,
+    rz,
+    se3,
+    tx,
+    ty,
+    tz,
+    universal,
+    write_text,
+)
+from vioc.components import screw
+
+# inside: parts that the notation makes, and modules whose names a repr is read with
 from vioc.dynamics.description import frame as frame_module
-from vioc.dynamics.description.frame import Frame, Pose, Transform, chain, rx, ry, rz, se3, tx, ty, tz
-from vioc.dynamics.description.inertia import Mass
-from vioc.dynamics.description.joints import cylindrical, universal
-from vioc.dynamics.description.numbers import D, K, P, Parameter, Variable
-from vioc.dynamics.description.system import System
-from vioc.dynamics.formats.sexpr import read_text, write_text
+from vioc.dynamics.description.component import Constraint, Force, Potential
+from vioc.dynamics.description.frame import Pose, Transform
+from vioc.dynamics.description.numbers import Parameter, Variable
 from vioc.dynamics.terms import constraints, forces, potentials
-from vioc.dynamics.terms.constraints import DistanceConstraint, PointConstraint, coincident
-from vioc.dynamics.terms.forces import JointDamping, JointForce
-from vioc.dynamics.terms.pairs import screw
-from vioc.dynamics.terms.potentials import Gravity, LinearSpring, TorsionalSpring
 from vioc.errors import ModelError
 
 NOTATION = {
@@ -375,8 +399,7 @@ def test_refused(build, message):
 
 
 def test_abstract_components_say_what_they_lack():
-    for cls, method in [("Potential", "energy"), ("Force", "generalized"), ("Constraint", "value")]:
-        base = getattr(__import__("vioc.dynamics.description.component", fromlist=[cls]), cls)
+    for base, method in [(Potential, "energy"), (Force, "generalized"), (Constraint, "value")]:
         own = type("Own", (base,), {})
         with pytest.raises(TypeError, match=rf"Own must define {method}\(k\)"):
             getattr(own(), method)(None)

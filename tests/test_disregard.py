@@ -22,6 +22,8 @@ from vioc import (
 )
 from vioc.components import DryFriction
 from vioc.control import dlqr, observability
+
+# inside: the modes of a pair of matrices that a message names, by themselves
 from vioc.control.analysis.rank import stuck_modes, unreached_modes
 from vioc.control.feedback import (
     ExtendedKalmanFilter,

@@ -5,26 +5,15 @@ import pickle
 import casadi as ca
 import numpy as np
 import pytest
-from control_maps import cart_pole, double_integrator, two_inputs
-from mechanisms import everything, state_near
+from support.control_maps import cart_pole, double_integrator, two_inputs
+from support.dmoc_problems import effort, parametric_pendulum
+from support.mechanisms import everything, state_near
 
 import vioc
 from vioc.control import Cost, dmoc, optimize, quadratic, riccati
+
+# inside: states that the program eliminates are computed back from its unknowns
 from vioc.control.dmoc.eliminated import states
-from vioc.dynamics.description.frame import ry, tz
-from vioc.dynamics.description.numbers import P
-from vioc.dynamics.description.system import System
-from vioc.dynamics.terms.forces import JointForce
-from vioc.dynamics.terms.potentials import Gravity
-
-
-def parametric_pendulum(dt=0.05):
-    arm = ry("theta")[tz(P("length", -1.0), mass=P("m", 1.0))]
-    return vioc.MidpointVI(System(Gravity(0, 0, -9.8), arm, JointForce("theta", "torque")), dt)
-
-
-def effort(f):
-    return Cost(f, 0.5 * ca.sumsqr(f.symbols.u))
 
 
 def lift(f, **options):

@@ -5,13 +5,13 @@ import pickle
 import casadi as ca
 import numpy as np
 import pytest
-from control_maps import double_integrator
 from matplotlib import pyplot as plt
-from mechanisms import pendulum
+from support.control_maps import double_integrator
+from support.mechanisms import pendulum
 
 import vioc
+from vioc import CasadiMap
 from vioc.control import Cost, dmoc
-from vioc.maps.casadi_map import CasadiMap
 
 
 def swing(**options):

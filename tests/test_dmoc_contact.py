@@ -6,10 +6,11 @@ import pytest
 
 import vioc
 from vioc import Contact, ContactVI, Gravity, JointForce, Mass, MaximalVI, System, tx, tz
-from vioc.control import Cost, dmoc
+from vioc.control import Cost, Status, dmoc
+
+# inside: the way of the smoothing to the map's own is walked with a solver made for the test
 from vioc.control.dmoc.homotopy import follow
 from vioc.control.dmoc.solvers import Found
-from vioc.control.problem.status import Status
 from vioc.errors import OptimizationError
 
 G = 9.81

@@ -3,38 +3,22 @@
 import casadi as ca
 import numpy as np
 import pytest
-from control_maps import double_integrator
-from mechanisms import pendulum
+from support.control_maps import double_integrator
+from support.dmoc_problems import effort, four_bar, hanging_load, haste
+from support.mechanisms import pendulum
 
 import vioc
+from vioc import CasadiMap, Gravity, JointForce, System, tx, tz
 from vioc.control import Cost, dmoc
+
+# inside: the samples that a phase takes of a guess are seen only by its solver
 from vioc.control.dmoc.curve import curve
-from vioc.dynamics.description.frame import ry, tx, tz
-from vioc.dynamics.description.numbers import K
-from vioc.dynamics.description.system import System
-from vioc.dynamics.terms.constraints import StringConstraint, coincident
-from vioc.dynamics.terms.forces import JointForce
-from vioc.dynamics.terms.potentials import Gravity
-from vioc.maps.casadi_map import CasadiMap
-
-
-def effort(f):
-    return Cost(f, 0.5 * ca.sumsqr(f.symbols.u))
 
 
 def particle(dt=0.05):
     """A point mass in a plane, pushed along both axes."""
     frame = tx("x")[tz("z", name="point", mass=1.0)]
     return vioc.MidpointVI(System(frame, JointForce("x", "push"), JointForce("z", "lift")), dt)
-
-
-def four_bar(dt=0.02):
-    crank = ry("crank")[tx(0.2, mass=0.2), tx(0.4)[ry("coupler")[tx(0.5, mass=0.5), tx(1.0, name="end")]]]
-    rocker = tx(1.0)[ry("rocker")[tx(0.4, mass=0.3), tx(0.8, name="tip")]]
-    pins = coincident("end", "tip", "xz", name="pin")
-    system = System(crank, rocker, Gravity(0, 0, -9.81), JointForce("crank", "torque"), pins)
-    start = vioc.consistent_configuration(system, {"crank": -0.5, "coupler": -0.5, "rocker": -2.0})
-    return vioc.MidpointVI(system, dt), start
 
 
 # -- time -----------------------------------------------------------------------------------------
@@ -318,19 +302,6 @@ def test_closed_loop_with_a_given_end():
     best = dmoc.solve(f, effort(f), steps=20, initial=x0, final=ends)
     assert best.trajectory.x[-1, :3] == pytest.approx(there[:3])
     assert best.multipliers["h.pin-x"][-1] == 0.0
-
-
-def hanging_load(dt=0.02):
-    """A load on a string from a trolley that is moved along a rail."""
-    load = tx("x")[tz("z", name="load", mass=1.0)]
-    rail = tx(K("trolley"), name="trolley")
-    string = StringConstraint("load", "trolley", 1.0, name="string")
-    return vioc.MidpointVI(System(load, rail, Gravity(0, 0, -9.8), string), dt)
-
-
-def haste(f):
-    """Half the square of the trolley's velocity over each step."""
-    return Cost(f, 0.5 * ((f.quantity("u.rho.trolley") - f.quantity("trolley")) / f.symbols.dt) ** 2)
 
 
 def test_prescribed_motion_and_string_tension():

@@ -3,15 +3,16 @@
 import casadi as ca
 import numpy as np
 import pytest
-from control_maps import double_integrator
-from mechanisms import everything, pendulum, state_near
-from test_dmoc import parametric_pendulum
-from test_dmoc_features import effort, four_bar, hanging_load, haste
+from support.control_maps import double_integrator
+from support.dmoc_problems import effort, four_bar, hanging_load, haste, parametric_pendulum
+from support.mechanisms import everything, pendulum, state_near
 
 import vioc
+from vioc import LinearTimeVI
 from vioc.control import Cost, dmoc, optimize, quadratic, straight_line
+
+# inside: states that one form eliminates are compared with those of the other
 from vioc.control.dmoc.eliminated import states
-from vioc.dynamics.integrators.linear_time.map import LinearTimeVI
 
 
 def cart_pole():

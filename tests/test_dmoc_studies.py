@@ -100,6 +100,7 @@ def test_a_plan_that_is_no_motion_is_described(monkeypatch):
     arguments = scissor_gripper.grasp(f) | {"smoothing": f.smoothing}
     best = dmoc.solve(f, **arguments, max_iterations=3, raise_on_failure=False)
     assert not best.converged
+    # inside: a regulator that fails is put where the result makes one
     monkeypatch.setattr("vioc.control.problem.result.dlqr", none)
     assert "of the inputs, open loop" in best.describe()
     assert not best.rollout().feedback

@@ -8,25 +8,23 @@ import threading
 import casadi as ca
 import numpy as np
 import pytest
-from control_maps import double_integrator
-from mechanisms import pendulum
+from support.control_maps import double_integrator
+from support.dmoc_problems import effort
+from support.mechanisms import pendulum
 
 import vioc
-from vioc.control import Cost, dmoc, quadratic
+from vioc import OneStepMap
+from vioc.control import Cost, Status, dmoc, quadratic
+
+# inside: results are made of raw ends of a solver, which a solve gives only by chance
 from vioc.control.dmoc.solution import joined, solution
 from vioc.control.dmoc.solvers import Found
 from vioc.control.problem.result import HEADER
-from vioc.control.problem.status import Status
 from vioc.errors import OptimizationError
-from vioc.maps.protocol import OneStepMap
 
 
 def cart():
     return vioc.MidpointVI(vioc.models.load("cart_pole"), 0.05)
-
-
-def effort(f):
-    return Cost(f, 0.5 * ca.sumsqr(f.symbols.u))
 
 
 @pytest.mark.parametrize(

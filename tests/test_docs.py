@@ -18,16 +18,15 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 import pytest
+from support.snippets import BLOCK
 
+# inside: every command that a page names is one of the table of commands
 from vioc.cli import COMMANDS, main
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *(p for p in sorted(DOCS.glob("**/*.md")) if "generated" not in p.parts)]
 NAMES = [str(p.relative_to(ROOT)) for p in PAGES]
-BLOCK = re.compile(
-    r"^```python([^\n]*)\n(.*?)^```$(?:\n\n```text([^\n]*)\n(.*?)^```$)?", re.MULTILINE | re.DOTALL
-)
 SHELL = re.compile(r"^```sh([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 TOLD = [  # pages with commands that are for running
     p for p in PAGES if any("no-run" not in flags.split() for flags, _ in SHELL.findall(p.read_text()))

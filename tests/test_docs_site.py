@@ -8,6 +8,7 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 import pytest
+from support.snippets import BLOCK
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
@@ -93,8 +94,6 @@ def test_a_notebook_runs(gallery, tmp_path, monkeypatch, capsys):
 
 
 def test_notebooks_of_the_tutorials_hold_what_was_run(monkeypatch, tmp_path):
-    from test_docs import BLOCK  # whose blocks test_snippets_run runs
-
     monkeypatch.syspath_prepend(str(ROOT / "docs" / "_ext"))
     notebooks = importlib.import_module("tutorial_notebooks")
     paths = notebooks.write(ROOT / "docs" / "tutorials", tmp_path)

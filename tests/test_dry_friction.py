@@ -3,65 +3,30 @@
 import casadi as ca
 import numpy as np
 import pytest
+from support.dry_friction import BACKENDS, MU, SIDE, F, G, K, M, block, decay, oscillator
 
 from vioc import (
     Contact,
     ContactVI,
     Gravity,
-    JointForce,
     Mass,
     MaximalVI,
     MidpointVI,
+    ModeVI,
     P,
     System,
-    UserPotential,
+    read_text,
     ry,
     rz,
     tx,
     ty,
     tz,
+    write_text,
 )
-from vioc.compile.compiler import find_compiler
+from vioc.compile import find_compiler
 from vioc.components import DryFriction, FloorFriction
 from vioc.control import Cost, dmoc
-from vioc.dynamics.formats.sexpr import read_text, write_text
-from vioc.dynamics.integrators.contact.modes import ModeVI
 from vioc.errors import ModelError
-
-G, SIDE, MU = 9.81, 0.2, 0.5
-M, K, F = 2.0, 50.0, 3.0
-BACKENDS = [
-    "virtual",
-    pytest.param("compiled", marks=pytest.mark.skipif(not find_compiler(), reason="no cc")),
-]
-
-
-def spring(k):
-    return 0.5 * K * k.q("x") ** 2
-
-
-def oscillator(dt, kind=ContactVI, **options):
-    body = tx("x", name="b", mass=Mass(M))
-    return kind(System(body, UserPotential(spring), DryFriction("x", F, name="rub")), dt, **options)
-
-
-def block(dt=0.005, *more, kind=ContactVI, **options):
-    """A square block on its four corners, each with a quarter of its weight."""
-    body = tx("x")[ty("y")[rz("a", name="block", mass=Mass(1.0, inertia=(SIDE**2 / 6,) * 3))]]
-    corners = [(i * SIDE / 2, j * SIDE / 2, 0) for i in (1, -1) for j in (1, -1)]
-    rubs = [FloorFriction("block", P("load", MU * G / 4), at, name=f"c{i}") for i, at in enumerate(corners)]
-    return kind(System(body, rubs, JointForce("x", "fx"), JointForce("a", "ta"), *more), dt, **options)
-
-
-def decay(t, x):
-    """Of the oscillator from rest at x: half waves about +-F/K, until it ends within F/K."""
-    half = np.pi / np.sqrt(K / M)
-    while abs(x) > F / K:
-        middle = F / K * np.sign(x)
-        if t < half:
-            return middle + (x - middle) * np.cos(np.pi * t / half)
-        x, t = 2 * middle - x, t - half
-    return x
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -5,19 +5,16 @@ from dataclasses import replace
 import casadi as ca
 import numpy as np
 import pytest
-from control_maps import cart_pole, double_integrator, midpoint_pendulum, two_inputs
-from mechanisms import everything, pendulum, state_near
 from scipy.optimize import minimize
+from support.control_maps import cart_pole, double_integrator, midpoint_pendulum, two_inputs
+from support.mechanisms import everything, pendulum, state_near
 
 import vioc
-from vioc import models
+from vioc import CasadiMap, MidpointVI, RungeKutta, models
 from vioc.control import controllability, dlqr, frequency_response
 from vioc.control.analysis import lyapunov_level, modes, verified_level
 from vioc.control.feedback import DelayedMap, LinearMPC, StateLaw, as_law, equilibrium, track_curve
-from vioc.dynamics.integrators.midpoint import MidpointVI
-from vioc.dynamics.integrators.runge_kutta import RungeKutta
 from vioc.errors import ModelError, OptimizationError
-from vioc.maps.casadi_map import CasadiMap
 
 RNG = np.random.default_rng(4)
 

@@ -8,12 +8,15 @@ from itertools import product
 import casadi as ca
 import numpy as np
 import pytest
-from control_maps import double_integrator, midpoint_pendulum
 from scipy.optimize import lsq_linear
 from scipy.stats import chi2
+from support.control_maps import double_integrator, midpoint_pendulum
 
 import vioc
+from vioc import CasadiMap
 from vioc.control import Problem, dlqr, quadratic
+
+# inside: solves of a moving horizon are made to fail now and then
 from vioc.control.feedback import (
     ClosedLoop,
     ConfigurationObserver,
@@ -35,7 +38,6 @@ from vioc.control.feedback import (
     track_curve,
 )
 from vioc.errors import ModelError, StepError
-from vioc.maps.casadi_map import CasadiMap
 
 W, W_U, P0 = np.diag([0.01, 0.05]), 0.02, np.diag([1.0, 2.0])
 EXACT = dict(tolerance=1e-12, iterations=10)

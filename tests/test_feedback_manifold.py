@@ -5,11 +5,31 @@ from dataclasses import replace
 import casadi as ca
 import numpy as np
 import pytest
-from control_maps import cart_pole
-from mechanisms import everything, hold, state_near
 from scipy.linalg import solve_discrete_are
+from support.control_maps import cart_pole
+from support.mechanisms import everything, hold, state_near
 
-from vioc import control, models
+from vioc import (
+    CasadiMap,
+    DistanceConstraint,
+    Gravity,
+    JointDamping,
+    JointForce,
+    Mass,
+    MaximalVI,
+    MidpointVI,
+    RungeKutta,
+    System,
+    consistent_configuration,
+    control,
+    models,
+    project_velocity,
+    ry,
+    tx,
+    tz,
+)
+from vioc import K as kinematic
+from vioc.control import dlqr, riccati
 from vioc.control.feedback import (
     LinearMPC,
     Measurement,
@@ -20,20 +40,6 @@ from vioc.control.feedback import (
     tangent_bases,
     tangent_basis,
 )
-from vioc.control.regulators.lqr import dlqr
-from vioc.control.regulators.riccati import riccati
-from vioc.dynamics.consistency import consistent_configuration, project_velocity
-from vioc.dynamics.description.frame import ry, tx, tz
-from vioc.dynamics.description.inertia import Mass
-from vioc.dynamics.description.numbers import K as kinematic
-from vioc.dynamics.description.system import System
-from vioc.dynamics.integrators.maximal import MaximalVI
-from vioc.dynamics.integrators.midpoint import MidpointVI
-from vioc.dynamics.integrators.runge_kutta import RungeKutta
-from vioc.dynamics.terms.constraints import DistanceConstraint
-from vioc.dynamics.terms.forces import JointDamping, JointForce
-from vioc.dynamics.terms.potentials import Gravity
-from vioc.maps.casadi_map import CasadiMap
 
 
 def moving(f, steps=12):

@@ -5,13 +5,12 @@ import pickle
 import casadi as ca
 import numpy as np
 import pytest
-from control_maps import double_integrator, midpoint_pendulum, rk4
 from scipy.optimize import minimize
+from support.control_maps import double_integrator, midpoint_pendulum, rk4
 
-from vioc import models
+from vioc import MidpointVI, models
 from vioc.control import dlqr
 from vioc.control.feedback import ClosedLoop, LinearMPC, as_law, equilibrium
-from vioc.dynamics.integrators.midpoint import MidpointVI
 from vioc.errors import OptimizationError
 
 POLE_Q = {"x": 10.0, "theta": 10.0, "p.x": 1.0, "p.theta": 1.0}

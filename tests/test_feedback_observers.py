@@ -5,11 +5,11 @@ import pickle
 import casadi as ca
 import numpy as np
 import pytest
-from control_maps import cart_pole, double_integrator, midpoint_pendulum
-from mechanisms import everything, hold, state_near
 from scipy.linalg import solve_discrete_are, solve_discrete_lyapunov
+from support.control_maps import cart_pole, double_integrator, midpoint_pendulum
+from support.mechanisms import everything, hold, state_near
 
-from vioc import models
+from vioc import JointDamping, MidpointVI, RungeKutta, UserForce, models
 from vioc.control import dlqr
 from vioc.control.feedback import (
     ClosedLoop,
@@ -23,10 +23,6 @@ from vioc.control.feedback import (
     kalman,
     tangent_bases,
 )
-from vioc.dynamics.integrators.midpoint import MidpointVI
-from vioc.dynamics.integrators.runge_kutta import RungeKutta
-from vioc.dynamics.terms.forces import JointDamping
-from vioc.dynamics.terms.user import UserForce
 from vioc.errors import ModelError, OptimizationError
 
 POLE_Q = {"x": 10.0, "theta": 10.0, "p.x": 1.0, "p.theta": 1.0}

@@ -5,10 +5,12 @@ import numpy as np
 import pytest
 
 import vioc
-from vioc.compile.compiler import find_compiler
+from vioc.compile import find_compiler
 from vioc.components import PolynomialSpring
 from vioc.control import dlqr, optimize, quadratic
 from vioc.control.feedback import equilibrium
+
+# inside: weights and points of a quadrature against closed forms
 from vioc.dynamics.integrators.quadrature import quadrature
 from vioc.maps.suite import check_map
 

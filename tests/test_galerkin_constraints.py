@@ -5,8 +5,7 @@ import pytest
 from scipy.integrate import solve_ivp
 
 import vioc
-from vioc.control import dlqr, optimize, quadratic
-from vioc.control.analysis.gramians import controllability_gramian
+from vioc.control import controllability_gramian, dlqr, optimize, quadratic
 from vioc.control.feedback import equilibrium
 from vioc.maps.suite import check_map
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from studies.block_ldu import BlockLDU, analyse
 from studies.graph_ldu import crystal, ladder, net
-from vioc.compile.compiler import find_compiler
+from vioc.compile import find_compiler
 from vioc.errors import ModelError
 
 BACKENDS = ["numpy", *(["compiled"] if find_compiler() else [])]

@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 
 import vioc
+
+# inside: the two ways to run a function are compared to the bit, and their thresholds moved
 from vioc.compile import grouped, virtual
 from vioc.compile.grouped import GroupedFunction
 from vioc.compile.virtual import VirtualProgram

@@ -9,40 +9,16 @@ from scipy.integrate import quad
 from scipy.optimize import brentq
 from scipy.spatial.transform import Rotation
 from scipy.special import ellipj
+from support.free_bodies import INERTIA, body, branched, pair, pair_start, quadrotor, spatial_momentum
 
 import vioc
 from vioc.control import optimize, quadratic
 from vioc.dynamics.integrators.groups import GroupVI
 from vioc.errors import ConstraintError
 from vioc.maps.suite import check_map
+
+# inside: poses that pictures of a run are made of, without a picture
 from vioc.viz.poses import trajectory_poses
-
-INERTIA = np.array([1.0, 2.0, 3.0])
-
-
-def body(*components):
-    return vioc.System(vioc.free("b", frame="body", mass=(1.0, *INERTIA)), *components)
-
-
-def branched(damping=0.1):
-    """A free trunk with a spherical and two turning joints, weight and a motor."""
-    limb = vioc.Mass(0.5, (0.01, 0.02, 0.015), (0.02, 0.01, -0.2))
-    hand = vioc.spherical("wrist", mass=limb)
-    trunk = vioc.free("trunk", "xyz", frame="trunk", mass=(3.0, 0.1, 0.2, 0.3))
-    return vioc.System(
-        vioc.chain(
-            trunk, vioc.ry("hip", mass=limb), vioc.tz(-0.4), hand, vioc.tz(-0.3), vioc.rx("tip", mass=limb)
-        ),
-        vioc.Gravity(0, 0, -9.81),
-        vioc.JointForce("hip", "torque"),
-        vioc.JointDamping("tip", damping),
-        name="branched",
-    )
-
-
-def spatial_momentum(f, X):
-    s, pi = X[:, f.nr : f.nr + 4], X[:, -3:]
-    return Rotation.from_quat(np.roll(s, -1, axis=1)).apply(pi)
 
 
 def test_torque_free_body_against_jacobi_functions():
@@ -234,32 +210,6 @@ def test_table_and_pickle(tmp_path):
     assert (g.rollout(run.x[0], steps=5).x == run.x).all()
 
 
-def pair():
-    """Two free bodies with a rod between points of them, and one of the first at a height."""
-
-    def one(name, mass, at):
-        return vioc.free(name, "xyz", frame=name, mass=(mass, 0.1, 0.2, 0.25))[
-            vioc.se3(at, name=f"{name}tip")
-        ]
-
-    return vioc.System(
-        one("a", 1.0, (0.3, 0.1, 0.0)),
-        one("b", 2.0, (-0.2, 0.0, 0.3)),
-        vioc.DistanceConstraint("atip", "btip", 0.5, name="rod"),
-        name="pair",
-    )
-
-
-def pair_start(f):
-    """With the rod as long as it is, and rates that keep it: those of one rigid motion."""
-    w, shift = np.array([0.5, -1.0, 0.8]), np.array([0.3, 0.1, -0.2])
-    b = np.array([0.3, 0.1, 0.0]) + [0.5, 0, 0] - [-0.2, 0, 0.3]
-    v = {f"a-{n}": e for n, e in zip("xyz", shift, strict=True)}
-    v |= {f"b-{n}": e for n, e in zip("xyz", shift + np.cross(w, b), strict=True)}
-    v |= {f"{body}-w{n}": e for body in "ab" for n, e in zip("xyz", w, strict=True)}
-    return f.initial_state({f"b-{n}": e for n, e in zip("xyz", b, strict=True)}, v)
-
-
 def test_constraints_are_kept_and_take_no_momentum():
     f = GroupVI(pair(), 0.01)
     run = f.rollout(pair_start(f), steps=3000)
@@ -330,18 +280,6 @@ def test_a_loop_of_spherical_joints_beside_charts():
 def test_constraints_keep_the_protocol():
     f = GroupVI(pair(), 0.01)
     check_map(f, f.rollout(pair_start(f), steps=10).x[-1], np.zeros(0))
-
-
-def quadrotor():
-    hubs = [
-        vioc.se3((x, y, 0.0), name=f"hub{i}")
-        for i, (x, y) in enumerate([(0.2, 0), (0, 0.2), (-0.2, 0), (0, -0.2)])
-    ]
-    frame = vioc.free("b", "xyz", frame="body", mass=(1.0, 0.01, 0.012, 0.02))
-    turns = [
-        vioc.components.Propeller(f"hub{i}", f"u{i}", (0, 0, 1), 1e-5, 2e-7 * (-1) ** i) for i in range(4)
-    ]
-    return vioc.System(vioc.chain(frame, *[vioc.se3((0, 0, 0))[hubs]]), vioc.Gravity(0, 0, -9.81), *turns)
 
 
 def test_quadrotor_is_regulated_from_nose_up():

@@ -1,35 +1,26 @@
 """`GroupVI` of several stages: order 2 s and 2 s - 2 without charts, constraints (docs/maths/groups.md)."""
 
 import pickle
-from functools import cache
 
 import casadi as ca
 import numpy as np
 import pytest
 from scipy.linalg import null_space
 from scipy.spatial.transform import Rotation
-from test_groups import body, branched, pair, pair_start, quadrotor
+from support.free_bodies import body, branched, made, pair, pair_start, quadrotor, slope
 
 import vioc
-from vioc.compile.compiler import find_compiler
+from vioc.compile import find_compiler
 from vioc.control import dlqr, optimize, quadratic
 from vioc.dynamics.integrators.groups import GroupVI
+
+# inside: curves on the group are tried by themselves, as a step uses them
 from vioc.dynamics.integrators.groups.curves import Curves, Path
 from vioc.dynamics.integrators.quadrature import quadrature
 from vioc.errors import ModelError
 from vioc.maps.suite import check_map
 
 EPS = np.finfo(float).eps
-
-
-def slope(steps, errors):
-    return float(np.polyfit(np.log(steps), np.log(errors), 1)[0])
-
-
-@cache
-def made(mechanism, s, points="gauss"):
-    """The map of a mechanism, built once for all tests; twins of it have their steps."""
-    return GroupVI(mechanism(), 0.01, stages=s, points=points)
 
 
 def moved(f, seed, size=0.5):
@@ -47,14 +38,6 @@ def test_keeps_the_protocol(points, s):
 def test_constraints_keep_the_protocol(s):
     f = made(pair, s, "lobatto").with_dt(0.02)
     check_map(f, f.rollout(pair_start(f), steps=10).x[-1], np.zeros(0))
-
-
-def pinned():
-    """An asymmetric body with a point of its pinned to the world, and its inertia about the pin."""
-    mass = vioc.Mass(1.0, (0.1, 0.2, 0.15))
-    body = vioc.free("b", "xyz", frame="bob", mass=mass)[vioc.tz(0.5, name="top")]
-    weight, pin = vioc.Gravity(0, 0, -9.81), vioc.coincident("top", "pivot")
-    return vioc.System(vioc.se3((0, 0, 0), name="pivot"), body, weight, *pin), np.array([0.35, 0.45, 0.15])
 
 
 def test_constraints_are_kept_and_take_no_momentum():

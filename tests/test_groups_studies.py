@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 from scipy.spatial.transform import Rotation
-from test_groups import INERTIA, body, quadrotor, spatial_momentum
-from test_groups_stages import EPS, made, pinned, slope
+from support.free_bodies import INERTIA, body, made, pinned, quadrotor, slope, spatial_momentum
 
 import vioc
 from studies.free_bodies import random_tree
@@ -12,6 +11,8 @@ from studies.free_bodies_exact import apart, hung_flight, quadrotor_flight, torq
 from studies.free_bodies_orders import random_loop
 from vioc.dynamics.integrators.groups import GroupVI
 from vioc.errors import StepError
+
+EPS = np.finfo(float).eps
 
 
 @pytest.mark.parametrize(("s", "steps"), [(2, (0.2, 0.1, 0.05)), (3, (0.4, 0.2, 0.1)), (4, (0.8, 0.4, 0.2))])

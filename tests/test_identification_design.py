@@ -5,6 +5,8 @@ import pytest
 
 import vioc
 from vioc.control import Measurement, Record, design, identify
+
+# inside: the criterion of a design against its slope by differences
 from vioc.control.identification.design import Criterion
 from vioc.control.identification.unknowns import Unknowns
 from vioc.errors import ModelError

@@ -7,6 +7,8 @@ from scipy.stats import chi2
 import vioc
 from vioc.control.feedback import ExtendedKalmanFilter, ExtendedMap, Measurement
 from vioc.dynamics.continuous import Continuous
+
+# inside: the numbers of `seven_joint_arm`, for the same arm with a payload
 from vioc.models.arm import AXES, INERTIAS, MASSES, OFFSETS
 
 JOINTS = [f"q{i}" for i in range(1, 8)]

@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 
 import vioc
+from vioc import Gravitation, MassGravity
+from vioc.cables import LineDrag, MassDamping
 from vioc.control import Record, base_parameters
 from vioc.dynamics.continuous import Continuous
-from vioc.dynamics.terms.cables import LineDrag, MassDamping
-from vioc.dynamics.terms.potentials import Gravitation, MassGravity
 from vioc.errors import ModelError
 from vioc.models.family import mechanisms
 

@@ -6,10 +6,12 @@ import casadi as ca
 import numpy as np
 import pytest
 from scipy.integrate import solve_ivp
-from test_identification import NOISE, G, drive, four_bar, pendulum, record
+from support.measured_pendulum import NOISE, G, drive, four_bar, pendulum, record
 
 import vioc
 from vioc.control import Measurement, Record, identify
+
+# inside: searches on given segments, from given beginnings, one step at a time
 from vioc.control.identification.begin import beginning
 from vioc.control.identification.fit import fit
 from vioc.control.identification.records import Grid

@@ -6,7 +6,7 @@ import json
 import casadi as ca
 import numpy as np
 import pytest
-from control_maps import cart_pole, midpoint_pendulum
+from support.control_maps import cart_pole, midpoint_pendulum
 
 import vioc
 from vioc.control import dlqr, optimize, quadratic, straight_line
@@ -157,6 +157,7 @@ def test_gains_equal_python_controls():
 @pytest.mark.filterwarnings("ignore")
 def test_a_map_is_a_nonlinear_system_of_python_control():
     control = pytest.importorskip("control")
+    # inside: two wrappers are made by themselves, which the exports make within whole problems
     from vioc.control.interop.python_control import nonlinear_system, state_space
 
     f = vioc.MidpointVI(vioc.models.load("cart_pole"), dt=0.01)

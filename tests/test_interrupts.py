@@ -10,9 +10,11 @@ from inspect import CO_GENERATOR
 
 import numpy as np
 import pytest
-from control_maps import double_integrator
+from support.control_maps import double_integrator
 
 import vioc
+
+# inside: searches are interrupted at a chosen call of their own functions
 from vioc.compile import virtual
 from vioc.control import optimize, quadratic, straight_line
 from vioc.control.descent import search

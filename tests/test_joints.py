@@ -7,27 +7,34 @@ import pickle
 import numpy as np
 import pytest
 import scipy.linalg
-from numpy_tree import hat
+from support.numpy_tree import hat
 
-from vioc.dynamics.consistency import consistent_configuration
-from vioc.dynamics.description.frame import Frame, rx, se3, tx, tz
-from vioc.dynamics.description.inertia import Mass
-from vioc.dynamics.description.joints import (
+from vioc import (
+    Frame,
+    K,
+    Kinematics,
+    Mass,
+    MidpointVI,
+    P,
+    System,
+    consistent_configuration,
     cylindrical,
     free,
     helical,
     planar,
     prismatic,
+    read_text,
     revolute,
+    rx,
+    se3,
     spherical,
+    tx,
+    tz,
     universal,
+    write_text,
 )
-from vioc.dynamics.description.numbers import K, P
-from vioc.dynamics.description.system import System
-from vioc.dynamics.formats.sexpr import read_text, write_text
-from vioc.dynamics.integrators.midpoint import MidpointVI
-from vioc.dynamics.kinematics import Kinematics
-from vioc.dynamics.terms.pairs import ScrewConstraint, screw
+from vioc.components import screw
+from vioc.dynamics.terms.pairs import ScrewConstraint
 from vioc.errors import ModelError
 
 BODY = Mass(1.0, (0.2, 0.3, 0.4))

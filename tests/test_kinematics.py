@@ -8,15 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.linalg import expm
-from strategies import systems
+from support.strategies import systems
 
+from vioc import Gravity, Kinematics, Lagrangian, P, System, rx, tz
+
+# inside: recursions on the graph of frames, and its kinds of pose, against those of a paper
 from vioc.dynamics.algebra import vectors as vec
-from vioc.dynamics.description.frame import Pose, Twist, rx, tz
-from vioc.dynamics.description.numbers import P
-from vioc.dynamics.description.system import System
-from vioc.dynamics.kinematics import FrameGraph, Kinematics
-from vioc.dynamics.lagrangian import Lagrangian
-from vioc.dynamics.terms.potentials import Gravity
+from vioc.dynamics.description.frame import Pose, Twist
+from vioc.dynamics.kinematics import FrameGraph
 
 seeds = st.integers(0, 2**32 - 1)
 

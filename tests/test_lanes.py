@@ -6,10 +6,11 @@ import casadi as ca
 import numpy as np
 import pytest
 
+from vioc.compile import find_compiler, load_library
+
+# inside: code on vectors of numbers is made and run without a map
 from vioc.compile.arrays import on_arrays
-from vioc.compile.compiler import find_compiler
 from vioc.compile.lanes import laned, prelude
-from vioc.compile.libraries import load_library
 from vioc.errors import ModelError
 
 pytestmark = pytest.mark.skipif(find_compiler() is None, reason="no C compiler")

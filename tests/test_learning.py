@@ -9,6 +9,8 @@ import pytest
 import vioc
 from vioc import Contact, ContactVI, Gravity, JointForce, JointLimits, Mass, P, System
 from vioc.dynamics.integrators.groups import GroupVI
+
+# inside: the functions beneath JAX and PyTorch, which need neither package
 from vioc.learning import ambient
 from vioc.learning.solved import Solved, autonomous, check_framework_map, solve
 

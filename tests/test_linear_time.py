@@ -9,19 +9,20 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from linear_time_models import random_tree, start_near
-from mechanisms import everything, hold, state_near
-from strategies import systems
 from support.chain import chain, start
+from support.linear_time_models import random_tree, start_near
+from support.mechanisms import everything, hold, state_near
+from support.strategies import systems
 
 import vioc
-from vioc import Gravity, JointDamping, JointForce, MidpointVI, StepError, System
-from vioc.compile.compiler import find_compiler
+from vioc import Gravity, JointDamping, JointForce, LinearTimeVI, MidpointVI, StepError, System
+from vioc.compile import find_compiler
+
+# inside: recursions on bodies and the compiled core, by themselves and against each other
 from vioc.dynamics.algebra import vectors as vec
 from vioc.dynamics.integrators import step_derivatives as derivatives
 from vioc.dynamics.integrators.linear_time.core import GUESSES, SOLVERS, Core
 from vioc.dynamics.integrators.linear_time.drnea import Bodies, momentum
-from vioc.dynamics.integrators.linear_time.map import LinearTimeVI
 from vioc.errors import ModelError
 from vioc.maps.derivatives import Steps
 

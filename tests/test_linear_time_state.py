@@ -2,14 +2,15 @@
 
 import numpy as np
 import pytest
-from linear_time_models import start_near
-from mechanisms import everything, hold
 from support.chain import chain, start
+from support.linear_time_models import start_near
+from support.mechanisms import everything, hold
 
-from vioc import StepError, System
-from vioc.compile.compiler import find_compiler
+from vioc import LinearTimeVI, StepError, System
+from vioc.compile import find_compiler
+
+# inside: pieces of a compiled rollout are made short, and a step's equations solved apart
 from vioc.dynamics.integrators.linear_time import core
-from vioc.dynamics.integrators.linear_time.map import LinearTimeVI
 from vioc.dynamics.integrators.step_equations import StepEquations
 
 BACKENDS = [

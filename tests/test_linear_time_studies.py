@@ -4,7 +4,7 @@ import importlib
 
 import pytest
 
-from vioc.compile.compiler import find_compiler
+from vioc.compile import find_compiler
 
 pytestmark = pytest.mark.skipif(find_compiler() is None, reason="no C compiler")
 TIMED = ("unit_10", "faster", "residual_10")  # figures of a busy machine say nothing

@@ -10,22 +10,33 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
-from mechanisms import G, everything, hold, pendulum, state_near
-from strategies import systems
+from support.mechanisms import G, everything, hold, pendulum, state_near
+from support.strategies import systems
 
-from vioc import models
+from vioc import (
+    DistanceConstraint,
+    Gravity,
+    JointDamping,
+    JointForce,
+    LinearSpring,
+    LinearTimeVI,
+    MidpointVI,
+    OneStepMap,
+    System,
+    models,
+    rx,
+    ry,
+    rz,
+    tx,
+    ty,
+    tz,
+)
 from vioc.control import quadratic
+
+# inside: derivatives are asked for by steps, and trials of a local model, as optimizers do
 from vioc.control.descent.local_model import LocalModel
-from vioc.dynamics.description.frame import rx, ry, rz, tx, ty, tz
-from vioc.dynamics.description.system import System
-from vioc.dynamics.integrators.linear_time.map import LinearTimeVI
-from vioc.dynamics.integrators.midpoint import MidpointVI
-from vioc.dynamics.terms.constraints import DistanceConstraint
-from vioc.dynamics.terms.forces import JointDamping, JointForce
-from vioc.dynamics.terms.potentials import Gravity, LinearSpring
 from vioc.errors import ChartWarning, StepError
 from vioc.maps.derivatives import Steps
-from vioc.maps.protocol import OneStepMap
 
 seeds = st.integers(0, 2**32 - 1)
 few = settings(max_examples=12, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])

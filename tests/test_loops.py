@@ -5,7 +5,7 @@ import warnings
 import casadi as ca
 import numpy as np
 import pytest
-from target_folders import needs_compiler
+from support.target_folders import needs_compiler
 
 import vioc
 from vioc.control import dlqr

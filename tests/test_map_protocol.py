@@ -5,8 +5,8 @@ from dataclasses import replace
 import casadi as ca
 import numpy as np
 import pytest
-from control_maps import RailedMap, cart_pole
-from mechanisms import everything, hold, state_near
+from support.control_maps import RailedMap, cart_pole
+from support.mechanisms import everything, hold, state_near
 
 from vioc import (
     CasadiMap,
@@ -27,12 +27,13 @@ from vioc import (
     tx,
     tz,
 )
+from vioc.control.feedback import DelayedMap, ExtendedMap
 from vioc.errors import StepError
+
+# inside: maps of a user's own need the types of the protocol, and the suite its cases
 from vioc.maps import protocol
-from vioc.maps.delay import DelayedMap
 from vioc.maps.derivatives import Linearization, SecondOrder
 from vioc.maps.explicit import ExplicitMap
-from vioc.maps.extended import ExtendedMap
 from vioc.maps.kernel import shared
 from vioc.maps.named import Symbols
 from vioc.maps.noisy import NoisyMap

@@ -12,13 +12,7 @@ from scipy.interpolate import CubicSpline
 from scipy.linalg import expm
 from support.marionette import pulled, start, tension
 
-from vioc import control, models
-from vioc.dynamics.description.frame import ry, tx, tz
-from vioc.dynamics.description.numbers import K
-from vioc.dynamics.description.system import System
-from vioc.dynamics.integrators.midpoint import MidpointVI
-from vioc.dynamics.terms.constraints import DistanceConstraint
-from vioc.dynamics.terms.potentials import Gravity
+from vioc import DistanceConstraint, Gravity, K, MidpointVI, System, control, models, ry, tx, tz
 
 G = 9.81
 

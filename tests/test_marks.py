@@ -10,6 +10,8 @@ from vioc import models, viz
 from vioc.control import dmoc
 from vioc.control.sweep import grid, sweep
 from vioc.errors import ModelError
+
+# inside: pictures are read off their scenes, not off pixels
 from vioc.viz.scene import scene_of
 
 

@@ -10,6 +10,8 @@ import vioc
 from vioc import ModelError, P, StepError, control
 from vioc.components import RotorInertia
 from vioc.control import feedback
+
+# inside: a mass as a file gives it, which a `Mass` would refuse
 from vioc.dynamics.formats.robot import GivenMass
 from vioc.dynamics.integrators.groups import GroupVI
 

@@ -9,14 +9,30 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from scipy.integrate import solve_ivp
 from scipy.spatial.transform import Rotation
-from strategies import systems
+from support.strategies import systems
 
 import vioc
-from vioc import Gravity, JointDamping, JointForce, Mass, MidpointVI, System, rx, ry, rz, se3, tx, ty, tz
-from vioc.compile.compiler import find_compiler
+from vioc import (
+    Gravity,
+    JointDamping,
+    JointForce,
+    Mass,
+    MaximalVI,
+    MidpointVI,
+    System,
+    rx,
+    ry,
+    rz,
+    se3,
+    tx,
+    ty,
+    tz,
+)
+from vioc.compile import find_compiler
 from vioc.control import Cost, dmoc
+
+# inside: quaternions as arrays, and the split of a state into positions and turns
 from vioc.dynamics.algebra import rotations as rot
-from vioc.dynamics.integrators.maximal import MaximalVI
 from vioc.dynamics.integrators.maximal.space import split
 from vioc.errors import ConstraintError, ModelError, StepError
 

@@ -5,16 +5,29 @@ from itertools import product
 
 import numpy as np
 import pytest
-from maximal_contacts import CONES, CUBE, DT, EDGE, G, R, ball, balls, box, gaps
+from support.maximal_contacts import CONES, CUBE, DT, EDGE, G, R, ball, balls, box, gaps
 
 import vioc
-from vioc import Gravity, LinearTimeVI, Mass, MidpointVI, RungeKutta, System, ry, se3, tz
-from vioc.dynamics.integrators.maximal import MaximalVI
+from vioc import (
+    Contact,
+    Gravity,
+    JointLimits,
+    LinearTimeVI,
+    Mass,
+    MaximalVI,
+    MidpointVI,
+    PairContact,
+    RungeKutta,
+    System,
+    ry,
+    se3,
+    tz,
+)
+
+# inside: the program of one body's step is looked at as it is written
 from vioc.dynamics.integrators.maximal.tape import BodyTape
-from vioc.dynamics.terms.contacts import Contact, PairContact
-from vioc.dynamics.terms.limits import JointLimits
-from vioc.dynamics.terms.shapes import HalfSpace, Sphere
 from vioc.errors import ConstraintError, ModelError, StepError
+from vioc.shapes import HalfSpace, Sphere
 
 # -- the box, and closed forms -----------------------------------------------------------------
 

@@ -5,17 +5,17 @@ from itertools import product
 import casadi as ca
 import numpy as np
 import pytest
-from maximal_contacts import CONES, CUBE, DT, EDGE, G, box, chain, gaps
 from scipy.optimize import linprog
 from scipy.spatial.transform import Rotation
+from support.maximal_contacts import CONES, CUBE, DT, EDGE, G, box, chain, gaps
 
 import vioc
-from vioc import Gravity, Mass, System
-from vioc.compile.compiler import find_compiler
+from vioc import Contact, Gravity, Mass, MaximalVI, System
+from vioc.compile import find_compiler
+
+# inside: the complementarity problem and its interior point are tried by themselves
 from vioc.dynamics.contact import cones, core, interior
 from vioc.dynamics.contact.interior import Problem
-from vioc.dynamics.integrators.maximal import MaximalVI
-from vioc.dynamics.terms.contacts import Contact
 from vioc.progress import Progress
 
 # -- the complementarity problem, written down again ------------------------------------------------------

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from test_dry_friction import BACKENDS, MU, F, G, K, M, block, decay, oscillator
+from support.dry_friction import BACKENDS, MU, F, G, K, M, block, decay, oscillator
 
 from vioc import ContactVI, Gravity, JointForce, Mass, MaximalVI, P, System, ry, tx, tz
 from vioc.components import DryFriction, FloorFriction

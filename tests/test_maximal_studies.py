@@ -3,7 +3,7 @@
 import pytest
 
 from studies import double_four_bar, graph_ldu, maximal_accuracy, maximal_scaling, one_convention
-from vioc.compile.compiler import find_compiler
+from vioc.compile import find_compiler
 
 # Times of a shared machine are no ground for a test to fail; the studies hold them to their bounds.
 TIMED = {"ladder_dense", "net_dense", "crystal_dense", "revolute_unit", "spherical_unit", "spheres_short"}

@@ -8,6 +8,8 @@ import vioc
 from vioc import Contact, Gravity, JointLimits, Mass, MaximalVI, System
 from vioc.shapes import HalfSpace
 from vioc.viz import plot_constraints, plot_multipliers
+
+# inside: pictures are read off their scenes and axes, and clipped polygons compared
 from vioc.viz.animation import clipped, stage
 from vioc.viz.scene import scene_of
 

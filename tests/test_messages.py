@@ -10,6 +10,7 @@ from scipy.interpolate import CubicSpline
 import vioc
 from vioc import (
     Gravity,
+    Lagrangian,
     LinearTimeVI,
     MaximalVI,
     MidpointVI,
@@ -18,11 +19,12 @@ from vioc import (
     UserForce,
     UserPotential,
 )
+
+# inside: words that messages are made of, and checks that speak before work begins
 from vioc.checks import few, plain
 from vioc.control import controllability, dlqr
 from vioc.control.sweep import sweep
 from vioc.dynamics.finite import not_finite
-from vioc.dynamics.lagrangian import Lagrangian
 
 MAPS = MidpointVI, LinearTimeVI, MaximalVI
 PLAIN = MAPS[:2]

@@ -10,20 +10,27 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
-from mechanisms import G, everything, hold, pendulum, reference, state_near
 from scipy.optimize import brentq
 from scipy.special import ellipj, ellipk
-from strategies import systems
+from support.mechanisms import G, everything, hold, pendulum, reference, state_near
+from support.strategies import systems
 
-from vioc.dynamics.description import component
-from vioc.dynamics.description.component import Force
-from vioc.dynamics.description.frame import rx, ry, rz, tx, ty, tz
-from vioc.dynamics.description.inertia import Mass
-from vioc.dynamics.description.system import System
-from vioc.dynamics.integrators.midpoint import MidpointVI
-from vioc.dynamics.terms.constraints import PointConstraint
-from vioc.dynamics.terms.forces import JointDamping, JointForce
-from vioc.dynamics.terms.potentials import Gravity
+from vioc import (
+    Gravity,
+    JointDamping,
+    JointForce,
+    Mass,
+    MidpointVI,
+    PointConstraint,
+    System,
+    rx,
+    ry,
+    rz,
+    tx,
+    ty,
+    tz,
+)
+from vioc.dynamics.description.component import Force, variable
 from vioc.errors import ConstraintError, ModelError, RedundancyWarning, StepError
 
 seeds = st.integers(0, 2**32 - 1)
@@ -272,7 +279,7 @@ def test_time_of_a_step_is_the_same_everywhere():
 class Kick(Force):
     """F = t."""
 
-    variable: str = component.variable()
+    variable: str = variable()
 
     def generalized(self, k):
         return {self.variable: k.t}

@@ -13,10 +13,10 @@ from vioc.errors import ReadError, RobotWarning
 
 mujoco = pytest.importorskip("mujoco")
 
-from mujoco_peer import Twin, package_file  # noqa: E402
+from support.mujoco_peer import Twin, package_file  # noqa: E402
 
+from vioc import Lagrangian  # noqa: E402
 from vioc.dynamics.formats.mjcf import read_mjcf  # noqa: E402
-from vioc.dynamics.lagrangian import Lagrangian  # noqa: E402
 
 EVERYTHING = Path(__file__).parent / "data" / "everything.xml"
 PLUGINS = list((Path(mujoco.__file__).parent / "plugin").glob("*actuator.*"))

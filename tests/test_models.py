@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.linalg import expm
-from strategies import systems
+from support.strategies import systems
 
-from vioc import models
+from vioc import Gravity, models, read_text
+
+# inside: formulas of poses are written by the kind of each transform
 from vioc.dynamics.description.frame import Pose, Twist
-from vioc.dynamics.formats.sexpr import read_text
-from vioc.dynamics.terms.potentials import Gravity
 from vioc.errors import ModelError
 
 STEP = 1e-30

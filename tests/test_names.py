@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import vioc
-from vioc import Gravity, JointForce, P, System, ry, tx, tz
+from vioc import Gravity, JointForce, P, System, read_text, ry, tx, tz, write_text
 from vioc.control import (
     analysis,
     controllability,
@@ -19,7 +19,8 @@ from vioc.control import (
     quadratic,
     region_of_attraction,
 )
-from vioc.dynamics.formats.sexpr import read_text, write_text
+
+# inside: the rule of names is one function, which is tried on lists of names
 from vioc.dynamics.starts import start
 from vioc.errors import ModelError
 from vioc.names import by_name, by_quantity, meaning, quantity_name

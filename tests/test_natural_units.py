@@ -5,7 +5,7 @@ import pytest
 
 import vioc
 from vioc import Gravity, JointDamping, JointForce, Mass, System, TorsionalSpring, ry, tx, tz
-from vioc.compile.compiler import find_compiler
+from vioc.compile import find_compiler
 from vioc.control import (
     Measurement,
     Record,
@@ -21,6 +21,8 @@ from vioc.control import (
     straight_line,
     unstabilizable_modes,
 )
+
+# inside: units in which a matrix is judged are compared, whatever it was given in
 from vioc.control.analysis.circle import natural_units
 from vioc.control.feedback import MovingHorizon
 from vioc.dynamics.integrators.groups import GroupVI

@@ -8,15 +8,28 @@ import pytest
 from support.disc import WOBBLE, euler
 
 import vioc
-from vioc import JointDamping, JointForce, K, Mass, MidpointVI, ModelError, System, rx, ry, rz, tx, ty, tz
+from vioc import (
+    Composition,
+    JointDamping,
+    JointForce,
+    K,
+    Mass,
+    MidpointVI,
+    ModelError,
+    ModeVI,
+    RungeKutta,
+    System,
+    rx,
+    ry,
+    rz,
+    tx,
+    ty,
+    tz,
+)
 from vioc.components import NonholonomicConstraint, Rolling, Skate, wheel
 from vioc.control import controllability
-from vioc.control.linear.manifold import tangent_basis
+from vioc.control.feedback import DelayedMap, tangent_basis
 from vioc.dynamics.continuous import Continuous
-from vioc.dynamics.integrators.composition import Composition
-from vioc.dynamics.integrators.contact.modes import ModeVI
-from vioc.dynamics.integrators.runge_kutta import RungeKutta
-from vioc.maps.delay import DelayedMap
 from vioc.maps.suite import check_map
 
 M, R, G = 1.0, 0.3, 9.81

@@ -5,12 +5,12 @@ import pickle
 import casadi as ca
 import numpy as np
 import pytest
-from control_maps import double_integrator
-from mechanisms import pendulum
+from support.control_maps import double_integrator
+from support.mechanisms import pendulum
 
 import vioc
 from vioc.control import Cost, Problem, Result, dmoc, feedback, optimize, quadratic
-from vioc.control.problem.limits import Constraint
+from vioc.control.dmoc import Constraint
 from vioc.dynamics.integrators.groups import GroupVI
 from vioc.errors import ModelError, OptimizationError, StepError
 

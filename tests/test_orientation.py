@@ -9,11 +9,12 @@ from scipy.spatial.transform import Rotation
 from support.reaching import START
 
 import vioc
-from vioc import Mass, MidpointVI, ModelError, System
+from vioc import Mass, MaximalVI, MidpointVI, ModelError, System
 from vioc.control import check_derivatives, optimize, pose, pose_error, quadratic
+from vioc.control.feedback import DelayedMap
+
+# inside: the error vector of a turn against scipy, and conditions at an end by name
 from vioc.control.problem.limits import end_condition
-from vioc.dynamics.integrators.maximal import MaximalVI
-from vioc.maps.delay import DelayedMap
 from vioc.maps.orientation import AXES, rotation_vector
 
 RNG = np.random.default_rng(5)

@@ -9,23 +9,34 @@ import casadi as ca
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
-from control_maps import cart_pole
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from support.control_maps import cart_pole
 
 import vioc
-from vioc import models, viz
+from vioc import (
+    CasadiMap,
+    DistanceConstraint,
+    Gravity,
+    JointForce,
+    MidpointVI,
+    PointConstraint,
+    StringConstraint,
+    System,
+    models,
+    rx,
+    ry,
+    tx,
+    ty,
+    tz,
+    viz,
+)
+from vioc.components import GearConstraint
 from vioc.control import dlqr, feedback
+
+# inside: units and labels of axes by name, and histories that no optimizer has to make
 from vioc.control.problem.result import History, Record
-from vioc.dynamics.description.frame import rx, ry, tx, ty, tz
-from vioc.dynamics.description.system import System
-from vioc.dynamics.integrators.midpoint import MidpointVI
-from vioc.dynamics.terms.constraints import DistanceConstraint, PointConstraint, StringConstraint
-from vioc.dynamics.terms.forces import JointForce
-from vioc.dynamics.terms.pairs import GearConstraint
-from vioc.dynamics.terms.potentials import Gravity
 from vioc.errors import ModelError
-from vioc.maps.casadi_map import CasadiMap
 from vioc.viz.plots import energy, style
 from vioc.viz.plots.units import label, per, quantity_unit
 

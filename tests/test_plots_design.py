@@ -5,24 +5,31 @@ import numpy as np
 import pytest
 import scipy.signal
 
-from vioc import models, viz
+from vioc import (
+    DistanceConstraint,
+    Gravity,
+    JointDamping,
+    JointForce,
+    MidpointVI,
+    System,
+    models,
+    ry,
+    tz,
+    viz,
+)
 from vioc.control import controllability, dlqr, feedback, observability
 from vioc.control.analysis import (
+    Attraction,
     FrequencyResponse,
     LyapunovLevel,
     frequency_response,
     modes,
     region_of_attraction,
 )
-from vioc.control.analysis.attraction import Attraction
+
+# inside: transfer functions of matrices, and phases without a picture
 from vioc.control.analysis.frequency import transfer
 from vioc.control.sweep import grid, sweep
-from vioc.dynamics.description.frame import ry, tz
-from vioc.dynamics.description.system import System
-from vioc.dynamics.integrators.midpoint import MidpointVI
-from vioc.dynamics.terms.constraints import DistanceConstraint
-from vioc.dynamics.terms.forces import JointDamping, JointForce
-from vioc.dynamics.terms.potentials import Gravity
 from vioc.errors import ModelError
 from vioc.viz.plots.frequency import _phase
 

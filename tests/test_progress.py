@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 
 import vioc
+
+# inside: `Progress` is what long work uses, and has no public name; its clock is replaced
 from vioc import progress
 from vioc.compile import find_compiler, native
 from vioc.dynamics.integrators.linear_time import core

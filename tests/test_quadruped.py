@@ -9,7 +9,7 @@ import pytest
 from studies import quadruped_learning as study
 from studies import quadruped_mujoco as peer
 from studies.quadruped_robot import JOINTS, LEGS, Quadruped, description
-from vioc.compile.compiler import find_compiler
+from vioc.compile import find_compiler
 
 GAIT = study.Gait(3.3, 0.3, 0.4, -0.5, 0.8, 0.05, 0.02)
 LINK = 0.2  # m, thigh and calf of the A1

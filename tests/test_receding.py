@@ -3,14 +3,13 @@
 import casadi as ca
 import numpy as np
 import pytest
-from control_maps import cart_pole, double_integrator, midpoint_pendulum
+from support.control_maps import cart_pole, double_integrator, midpoint_pendulum
 
 import vioc
-from vioc.compile.compiler import find_compiler
-from vioc.control import Problem, dlqr, optimize, quadratic
+from vioc.compile import find_compiler
+from vioc.control import Problem, Status, dlqr, optimize, quadratic
+from vioc.control.dmoc import Constraint
 from vioc.control.feedback import ClosedLoop, DelayedMap, Law, NonlinearMPC, equilibrium, terminal_set
-from vioc.control.problem.limits import Constraint
-from vioc.control.problem.status import Status
 from vioc.models import load
 
 NATIVE = [

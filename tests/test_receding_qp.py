@@ -9,8 +9,10 @@ from scipy.optimize import minimize
 from support.reaching import START, following
 
 import vioc
-from vioc.compile.compiler import find_compiler
-from vioc.control.problem.status import Status
+from vioc.compile import find_compiler
+from vioc.control import Status
+
+# inside: the quadratic program of stages in C, which a law only uses
 from vioc.control.receding.stage_qp import (
     NEAR,
     TOLERANCE,

@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 
 import vioc
-from vioc import MidpointVI, System, coincident, rx, ry, rz, tx, ty, tz
-from vioc.compile.compiler import find_compiler
+from vioc import DistanceConstraint, MidpointVI, System, coincident, rx, ry, rz, tx, ty, tz
+from vioc.compile import find_compiler
 from vioc.components import Rolling, Skate
 from vioc.dynamics.integrators.groups import GroupVI
-from vioc.dynamics.terms.constraints import DistanceConstraint
 from vioc.errors import ConstraintError, ModelError, RedundancyWarning, StepError
 from vioc.maps.suite import check_map
 

@@ -21,7 +21,7 @@ from studies.reference_suite import (
 )
 from studies.scissor_cost_of_accuracy import TARGET, Trial, exceeds, seek
 from studies.scissor_lift import FREE, REGULAR, G, benchmark, lift, pull, simulate, smallest_residual
-from vioc.dynamics.lagrangian import Lagrangian
+from vioc import Lagrangian
 
 
 def test_richardson_and_order_of_a_series_in_h_squared():

@@ -6,13 +6,14 @@ import casadi as ca
 import numpy as np
 import pytest
 from scipy.optimize import brentq
-from target_folders import needs_compiler
+from support.target_folders import needs_compiler
 
 import vioc
-from vioc import Contact, ContactVI, Gravity, JointLimits, K, Mass, MaximalVI, P, System, tx, tz
+from vioc import Contact, ContactVI, Gravity, JointLimits, K, Mass, MaximalVI, P, System, Trajectory, tx, tz
 from vioc.errors import ModelError, StepError
+
+# inside: derivatives are asked for by steps, as optimizers do
 from vioc.maps.derivatives import Steps
-from vioc.maps.trajectory import Trajectory
 from vioc.shapes import HalfSpace
 
 DT, G, E = 0.01, 9.81, 0.9

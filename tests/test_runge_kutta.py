@@ -10,24 +10,35 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
-from mechanisms import G, everything, hold, pendulum, state_near
 from scipy.interpolate import CubicSpline
-from strategies import systems
+from support.mechanisms import G, everything, hold, pendulum, state_near
+from support.strategies import systems
 
 import vioc
+from vioc import (
+    DistanceConstraint,
+    Gravity,
+    JointDamping,
+    JointForce,
+    K,
+    LinearSpring,
+    Mass,
+    MidpointVI,
+    RungeKutta,
+    System,
+    TorsionalSpring,
+    reference_solution,
+    rx,
+    ry,
+    rz,
+    tx,
+    tz,
+)
 from vioc.dynamics.continuous import Continuous
 from vioc.dynamics.description.component import Force
-from vioc.dynamics.description.frame import rx, ry, rz, tx, tz
-from vioc.dynamics.description.inertia import Mass
-from vioc.dynamics.description.numbers import K
-from vioc.dynamics.description.system import System
-from vioc.dynamics.integrators.midpoint import MidpointVI
-from vioc.dynamics.integrators.runge_kutta import RungeKutta
+
+# inside: every named method is tried, off their table
 from vioc.dynamics.integrators.tableau import METHODS, Tableau
-from vioc.dynamics.reference import reference_solution
-from vioc.dynamics.terms.constraints import DistanceConstraint
-from vioc.dynamics.terms.forces import JointDamping, JointForce
-from vioc.dynamics.terms.potentials import Gravity, LinearSpring, TorsionalSpring
 from vioc.errors import FileFormatError, ModelError, StepError
 
 ORDERS = {"euler": 1, "semi-implicit-euler": 1, "heun": 2, "rk4": 4, "implicit-midpoint": 2}

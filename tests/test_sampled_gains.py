@@ -2,11 +2,13 @@
 
 import numpy as np
 import pytest
-from control_maps import cart_pole, double_integrator
 from scipy.linalg import solve_discrete_lyapunov
+from support.control_maps import cart_pole, double_integrator
 
 import vioc
 from vioc.control import dlqr, draw_parameters, robust_dlqr
+
+# inside: Lyapunov's equation for many matrices, by itself
 from vioc.control.regulators.sampled import lyapunov
 from vioc.errors import ModelError, OptimizationError
 
@@ -99,7 +101,7 @@ def test_verdicts():
     x = np.zeros(2)
     import casadi as ca
 
-    from vioc.maps.casadi_map import CasadiMap
+    from vioc import CasadiMap
 
     s, u = ca.SX.sym("x", 2), ca.SX.sym("u")
     names = dict(dt=f.dt, state_names=f.state_names, input_names=f.input_names)

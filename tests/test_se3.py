@@ -3,10 +3,11 @@
 import casadi as ca
 import numpy as np
 import pytest
-from numpy_se3 import Ad, ad, dexp, exp
-from numpy_tree import hat, vee
 from scipy.special import bernoulli
+from support.numpy_se3 import Ad, ad, dexp, exp
+from support.numpy_tree import hat, vee
 
+# inside: formulas of SE(3) on tuples of numbers and symbols, which no public function returns
 from vioc.dynamics.algebra import se3
 
 # Some 250 roundings: expm squares products of four terms three times, of numbers to four

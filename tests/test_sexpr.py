@@ -8,18 +8,38 @@ from typing import ClassVar
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import systems
+from support.strategies import systems
 
+from vioc import (
+    DistanceConstraint,
+    Frame,
+    Gravity,
+    JointDamping,
+    JointForce,
+    K,
+    LinearSpring,
+    Mass,
+    P,
+    PointConstraint,
+    System,
+    TorsionalSpring,
+    read,
+    read_text,
+    rx,
+    ry,
+    rz,
+    se3,
+    tx,
+    ty,
+    tz,
+    write,
+    write_text,
+)
+
+# inside: types that a test registers are taken out again, and every registered one has a text
 from vioc.dynamics.description import component
 from vioc.dynamics.description.component import Force, component_types
-from vioc.dynamics.description.frame import Frame, rx, ry, rz, se3, tx, ty, tz
-from vioc.dynamics.description.inertia import Mass
-from vioc.dynamics.description.numbers import K, P
-from vioc.dynamics.description.system import System
-from vioc.dynamics.formats.sexpr import component_form, read, read_text, write, write_text
-from vioc.dynamics.terms.constraints import DistanceConstraint, PointConstraint
-from vioc.dynamics.terms.forces import JointDamping, JointForce
-from vioc.dynamics.terms.potentials import Gravity, LinearSpring, TorsionalSpring
+from vioc.dynamics.formats.sexpr import component_form
 from vioc.errors import ModelError, ReadError
 
 DOCS = Path(__file__).parent.parent / "docs" / "model_text.md"

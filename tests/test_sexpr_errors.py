@@ -6,9 +6,9 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import systems
+from support.strategies import systems
 
-from vioc.dynamics.formats.sexpr import read, read_text, write_text
+from vioc import read, read_text, write_text
 from vioc.errors import ReadError
 
 # The text with <<< before the offending place, which is cut out, and a pattern for the message.

@@ -7,28 +7,24 @@ import pickle
 import casadi as ca
 import numpy as np
 import pytest
-from control_maps import double_integrator
 from support import reaching
-from test_dmoc_features import four_bar
-from test_kkt import active_set
+from support.control_maps import double_integrator
+from support.dmoc_problems import effort, four_bar
+from support.quadratic_programs import active_set
 
 import vioc
-from vioc import Gravity, Mass, System
+from vioc import Gravity, Mass, MaximalVI, System, WrenchInput
 from vioc.control import Cost, Problem, optimize, quadratic
+from vioc.control.dmoc import Constraint
 from vioc.control.kkt import kkt
-from vioc.control.problem.limits import Constraint
+
+# inside: errors of iterates are given to the search, to see which of them it keeps
 from vioc.control.shooting.interior import Interior
-from vioc.dynamics.integrators.maximal import MaximalVI
-from vioc.dynamics.terms.wrenches import WrenchInput
 from vioc.errors import OptimizationError
 
 TOLERANCE = 1e-8
 N, DT = 20, 0.1
 END = np.array([1.0, 0.0])
-
-
-def effort(f):
-    return Cost(f, 0.5 * ca.sumsqr(f.symbols.u))
 
 
 def responses(f, x0):

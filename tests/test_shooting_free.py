@@ -9,12 +9,15 @@ import casadi as ca
 import numpy as np
 import pytest
 from support import reaching
+from support.mechanisms import rested
 
 import vioc
 from vioc import Gravity, JointForce, P, System, ry, tz
 from vioc.control import Cost, Problem, dmoc, optimize, quadratic
+from vioc.control.dmoc import Constraint
 from vioc.control.kkt import kkt
-from vioc.control.problem.limits import Constraint
+
+# inside: calls of the search on its stages are watched, and unknowns laid out without a solve
 from vioc.control.shooting.stages import Stages
 from vioc.control.shooting.unknowns import Unknowns
 from vioc.models import load
@@ -39,10 +42,6 @@ def lifter():
     behind = tz(P("reach", 0.2))[tz(0.0, mass=P("counterweight", 0.5))]
     shoulder = ry("shoulder")[tz(-0.5, mass=1.0)[ry("elbow")[tz(-0.4, mass=0.8)]], behind]
     return System(shoulder, Gravity(0, 0, -9.81), JointForce("shoulder", "a"), JointForce("elbow", "b"))
-
-
-def rested(f, **q):
-    return dict(zip(f.state_names, f.initial_state(q), strict=True))
 
 
 # -- durations ------------------------------------------------------------------------------------

@@ -6,7 +6,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from vioc.compile.compiler import find_compiler
+from vioc.compile import find_compiler
+
+# inside: the arithmetic of numpy and of C on random levels, without a problem
 from vioc.control.shooting import level as levels
 from vioc.control.shooting.level import Iterate, Level
 from vioc.control.shooting.native import NativeLevel, newton_of

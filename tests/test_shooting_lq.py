@@ -7,7 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from vioc.compile.compiler import find_compiler
+from vioc.compile import find_compiler
+
+# inside: the linear-quadratic kernel against a dense solve, without a problem
 from vioc.control.shooting.lq import SMALL, StageQuadratic
 
 EPS = np.finfo(float).eps

@@ -5,17 +5,18 @@ from __future__ import annotations
 import casadi as ca
 import numpy as np
 import pytest
-from control_maps import double_integrator
-from mechanisms import everything, hold, state_near
+from support.control_maps import double_integrator
+from support.mechanisms import everything, hold, state_near
 
 import vioc
-from vioc import Gravity, Mass, MidpointVI, System
+from vioc import Gravity, Mass, MaximalVI, MidpointVI, System
 from vioc.compile import Cache, find_compiler
 from vioc.control import Cost, optimize, quadratic
-from vioc.control.problem.limits import Constraint
+from vioc.control.dmoc import Constraint
+
+# inside: rows of limits against differences, without a search
 from vioc.control.shooting.rows import Rows, collected
 from vioc.control.shooting.stages import Stages
-from vioc.dynamics.integrators.maximal import MaximalVI
 
 N = 3
 STENCIL = np.arange(-2, 3)

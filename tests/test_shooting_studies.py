@@ -3,7 +3,7 @@
 import casadi as ca
 import numpy as np
 import pytest
-from test_shooting_free import TOLERANCE, rested
+from support.mechanisms import rested
 
 import vioc
 from studies import ladder
@@ -14,6 +14,8 @@ from studies.tasks import judged, optimum
 from studies.two_starts_family import task as posture_task
 from vioc.control import Cost, optimize
 from vioc.control.kkt import kkt
+
+TOLERANCE = 1e-8
 
 
 def test_hard_gaps_along_motions_that_fall():

@@ -6,17 +6,14 @@ import math
 
 import numpy as np
 import pytest
-from control_maps import double_integrator
-from mechanisms import everything
 from scipy.interpolate import BSpline, CubicSpline, PchipInterpolator, PPoly, interp1d, make_interp_spline
+from support.control_maps import double_integrator
+from support.mechanisms import everything
 
-from vioc.dynamics.description.frame import tx
-from vioc.dynamics.description.numbers import K
-from vioc.dynamics.description.system import System
-from vioc.dynamics.integrators.midpoint import MidpointVI
-from vioc.dynamics.integrators.runge_kutta import RungeKutta
-from vioc.dynamics.terms.forces import JointForce
-from vioc.maps.signals import inputs, sample
+from vioc import JointForce, K, MidpointVI, RungeKutta, System, inputs, tx
+
+# inside: sampling of a signal, by itself
+from vioc.maps.signals import sample
 
 DT, N = 0.1, 8
 

@@ -6,13 +6,16 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from support.chain import n_links
 
 import vioc
 from vioc import GalerkinVI, MidpointVI, StepError, System, tx
-from vioc.compile.compiler import find_compiler
+from vioc.compile import find_compiler
+from vioc.components import PolynomialSpring
 from vioc.dynamics.integrators.groups import GroupVI
+
+# inside: both first guesses of a step are tried on the same states
 from vioc.dynamics.integrators.predictor import predicted, predicted_of_stiff
-from vioc.dynamics.terms.potentials import PolynomialSpring
 from vioc.errors import StepWarning
 from vioc.maps.suite import check_map
 from vioc.maps.switched import SwitchedMap
@@ -24,10 +27,6 @@ BACKENDS = ("virtual", "compiled") if find_compiler() else ("virtual",)
 def pushed(dt: float = 1.0, **options) -> MidpointVI:
     """F = x^2 on 1 kg: from x = 0 a step of h ends in z with h z^2 / 8 - z / h + p = 0."""
     return MidpointVI(System(tx("x", mass=1.0), PolynomialSpring("x", (0.0, -1.0))), dt, **options)
-
-
-def chain(links: int, dt: float, **options) -> MidpointVI:
-    return MidpointVI(vioc.models.load("n_link_pendulum", links), dt, **options)
 
 
 # -- which root ----------------------------------------
@@ -108,7 +107,7 @@ def followed(f: MidpointVI, x: np.ndarray, increments: int = 100) -> np.ndarray 
 @pytest.mark.parametrize(("links", "turns"), [(2, 0.3), (2, 1.5), (3, 0.6)])
 def test_no_step_is_a_root_of_another_branch(links, turns):
     """Random states whose links turn by radians within a step, where Newton's method can jump."""
-    f = chain(links, 0.05)
+    f = n_links(links, 0.05)
     rng = np.random.default_rng(links)
     exist = 0
     for _ in range(20):
@@ -130,7 +129,7 @@ def test_no_step_is_a_root_of_another_branch(links, turns):
 
 def test_a_predictor_beside_another_root_is_not_certified():
     """A double pendulum whose branch folds at a third of the step, with another root next to the guess."""
-    f = chain(2, 0.05)
+    f = n_links(2, 0.05)
     rng = np.random.default_rng(5)
     folded = 0
     for _ in range(40):
@@ -161,10 +160,10 @@ def cases(backend: str):
     fit = loop.consistent_configuration(dict(J=-0.6, H=1.3, M=-1.3), fixed=["J"])
     yield loop, loop.initial_state(fit.q)
     for f in (
-        chain(5, 0.02, backend=backend),
-        chain(18, 0.01, backend=backend),  # solved by sweeps
+        n_links(5, 0.02, backend=backend),
+        n_links(18, 0.01, backend=backend),  # solved by sweeps
         GalerkinVI(vioc.models.load("n_link_pendulum", 3), 0.03, backend=backend),
-        vioc.Composition(chain(3, 0.03, backend=backend), 4),
+        vioc.Composition(n_links(3, 0.03, backend=backend), 4),
         vioc.RungeKutta(vioc.models.load("n_link_pendulum", 3), 0.01, "rk4", backend=backend),
     ):
         yield f, f.initial_state({n: 0.8 - 0.1 * i for i, n in enumerate(f.system.variables)})
@@ -318,7 +317,7 @@ def test_adaptive_rollouts_cut_what_does_not_exist_and_say_so():
 
 
 def test_adaptive_rollouts_of_steps_that_exist_are_plain_ones():
-    f = chain(3, 0.01)
+    f = n_links(3, 0.01)
     x0 = f.initial_state({"link-0": 0.5})
     with warnings.catch_warnings():
         warnings.simplefilter("error")

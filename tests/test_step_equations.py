@@ -7,12 +7,14 @@ still a start: the parts must be looked at one by one.
 import casadi as ca
 import numpy as np
 import pytest
-from control_maps import double_integrator
-from mechanisms import everything, hold, pendulum, state_near
+from support.control_maps import double_integrator
+from support.mechanisms import everything, hold, pendulum, state_near
 
 import vioc
+from vioc import CasadiMap
+
+# inside: equations are made by hand for the solver beneath a step, without a mechanism
 from vioc.dynamics.integrators import newton
-from vioc.maps.casadi_map import CasadiMap
 from vioc.maps.kernel import shared
 
 EPS = np.finfo(float).eps

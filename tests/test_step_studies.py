@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from test_step_branch import chain
+from support.chain import n_links
 
 import vioc
 from studies.branch import Branch
@@ -11,7 +11,7 @@ from vioc import MidpointVI, StepError, System
 
 def test_kernels_follow_the_branch_of_fast_steps_by_themselves():
     """What a kernel takes for a step is the branch's end, also where links turn by more than a radian."""
-    f, turned = chain(3, 0.05), 0
+    f, turned = n_links(3, 0.05), 0
     branch, rng = Branch(f), np.random.default_rng(3)
     for _ in range(40):
         x = f.initial_state(rng.uniform(-np.pi, np.pi, 3), rng.uniform(-30, 30, 3))
@@ -43,7 +43,7 @@ def test_steps_beside_the_pole_of_a_chart_stay_on_their_branch():
 
 def test_a_branch_that_folds_is_not_left_for_another():
     """The branch of five links ends at 0.878 of the step; beside its end there is one that goes on."""
-    f = chain(5, 0.05)
+    f = n_links(5, 0.05)
     q = [
         -7.5202638730151561e-01,
         -1.773985142955421,

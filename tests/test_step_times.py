@@ -3,14 +3,15 @@
 import casadi as ca
 import numpy as np
 import pytest
-from mechanisms import everything, state_near
 from support.marionette import pulled, start
+from support.mechanisms import everything, state_near
 
 import vioc
 from vioc import Composition, LinearTimeVI, MaximalVI, MidpointVI
 from vioc.control import dlqr, join, optimize, quadratic
-from vioc.maps.delay import DelayedMap
-from vioc.maps.extended import ExtendedMap
+from vioc.control.feedback import DelayedMap, ExtendedMap
+
+# inside: maps with noise, and the suite's check of derivatives by times
 from vioc.maps.noisy import NoisyMap
 from vioc.maps.suite import Case, derivatives_by_times
 from vioc.maps.switched import SwitchedMap

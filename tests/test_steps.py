@@ -6,7 +6,7 @@ from functools import partial
 import casadi as ca
 import numpy as np
 import pytest
-from sweep_tasks import first_state
+from support.sweep_tasks import first_state
 
 import vioc
 from vioc.control import Cost, Problem, dlqr, dmoc, optimize, quadratic
@@ -21,6 +21,8 @@ from vioc.control.feedback import (
     kalman,
     track_curve,
 )
+
+# inside: how steps are compared is one rule for all; derivatives that are built are counted
 from vioc.control.linear.system import linear_system
 from vioc.control.sweep import sweep
 from vioc.control.target import write_target

@@ -20,6 +20,8 @@ from studies.harness import Claim, Report, Study, at_least, at_most, near
 from studies.pendulum_optimal_control import closed_form
 from studies.reference_models import load_reference, system_of
 from vioc.cli import main
+
+# inside: the error of a broken distribution is that of the function beneath the command
 from vioc.cli import study as command
 
 FOLDER = Path(studies.__path__[0])

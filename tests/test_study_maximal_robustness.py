@@ -3,7 +3,7 @@
 import pytest
 
 from studies import maximal_robustness
-from vioc.compile.compiler import find_compiler
+from vioc.compile import find_compiler
 
 
 @pytest.mark.study

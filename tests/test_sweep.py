@@ -13,15 +13,16 @@ from pathlib import Path
 import casadi as ca
 import numpy as np
 import pytest
-from control_maps import midpoint_pendulum
-from sweep_tasks import deadly, environment, first_state, ignored, noisy, picky, slow, square, times
+from support.control_maps import midpoint_pendulum
+from support.sweep_tasks import deadly, environment, first_state, ignored, noisy, picky, slow, square, times
 
+# inside: values are the same where their stored form is; files are read that a sweep left
 from vioc import progress
 from vioc.control import Cost, dlqr
 from vioc.control import sweep as package
 from vioc.control.analysis import region_of_attraction
-from vioc.control.sweep import grid, sweep, zipped
-from vioc.control.sweep.store import Store, dumps, loads, read_store
+from vioc.control.sweep import Store, grid, sweep, zipped
+from vioc.control.sweep.store import dumps, loads, read_store
 from vioc.errors import FileFormatError
 
 POINTS = [{"x": float(x)} for x in range(6)]
@@ -294,7 +295,7 @@ def test_dask_gives_the_same_bits_and_survives_a_lost_worker(tmp_path):
 
 MPI = """
 from mpi4py.futures import MPIPoolExecutor
-from sweep_tasks import slow
+from support.sweep_tasks import slow
 from vioc.control.sweep import sweep
 from vioc.control.sweep.store import dumps
 

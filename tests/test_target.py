@@ -8,8 +8,8 @@ import subprocess
 import casadi as ca
 import numpy as np
 import pytest
-from control_maps import cart_pole, midpoint_pendulum, two_inputs
-from target_folders import (
+from support.control_maps import cart_pole, midpoint_pendulum, two_inputs
+from support.target_folders import (
     CHECKED,
     COMPILER,
     OF_MATH,
@@ -42,10 +42,13 @@ from vioc.control.feedback import (
     track_curve,
 )
 from vioc.control.target import Operations, write_target
+
+# inside: operations of single functions are counted against formulas, without a folder
 from vioc.control.target.emit import emit
 from vioc.control.target.parts import factored, helpers, product, solved
 from vioc.control.target.steps import split
 from vioc.errors import StepError
+from vioc.maps.derivatives import Steps
 
 
 @pytest.fixture(scope="module")
@@ -339,8 +342,8 @@ def test_what_cannot_be_written(cart, tmp_path):
         late = vioc.control.feedback.DelayedMap(touching)
         with pytest.raises(ValueError, match="no equations"):
             write_target(tmp_path, late, late.initial_state({"z": 0.3}), name="a", steps=2)
-    run = vioc.maps.derivatives.Steps.along(f.rollout(f.state(theta=0.5), steps=5))
-    equations, where = vioc.control.target.steps.split(f), (run.x0, run.u, run.k, "double")
+    run = Steps.along(f.rollout(f.state(theta=0.5), steps=5))
+    equations, where = split(f), (run.x0, run.u, run.k, "double")
     count = equations.iterations(*where, ends=run.x1)
     assert count == equations.iterations(*where)
     with pytest.raises(StepError, match="step 3: .* finds another root than the map"):

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from target_folders import COMPILER, STRICT, balanced_cart, needs_compiler, pointer
+from support.target_folders import COMPILER, STRICT, balanced_cart, needs_compiler, pointer
 
 import vioc
 from vioc.control.feedback import ClosedLoop, kalman

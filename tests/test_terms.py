@@ -5,41 +5,35 @@ from __future__ import annotations
 import casadi as ca
 import numpy as np
 import pytest
-from numpy_tree import body_twist, poses, slopes
+from support.numpy_tree import body_twist, poses, slopes
+from support.tree_of_terms import FAR, HAND, TREE, charge, drag, height
 
-from vioc.dynamics.consistency import consistent_configuration, project_velocity
-from vioc.dynamics.description.frame import rx, ry, rz, se3, twist, tx, ty, tz
-from vioc.dynamics.description.inertia import Mass
-from vioc.dynamics.description.numbers import P
-from vioc.dynamics.description.system import System
-from vioc.dynamics.integrators.midpoint import MidpointVI
-from vioc.dynamics.lagrangian import Lagrangian
-from vioc.dynamics.terms.constraints import (
+from vioc import (
     DistanceConstraint,
+    Gravitation,
+    JointDamping,
+    Lagrangian,
+    LinearDamper,
+    MassGravity,
+    MidpointVI,
+    P,
     PointConstraint,
     PointOnPlane,
     StringConstraint,
+    System,
+    UserConstraint,
+    UserForce,
+    UserPotential,
+    Wrench,
+    WrenchInput,
     coincident,
+    consistent_configuration,
+    project_velocity,
+    wrench_inputs,
 )
-from vioc.dynamics.terms.forces import JointDamping, LinearDamper
-from vioc.dynamics.terms.pairs import CamConstraint, GearConstraint, ScrewConstraint, cam
-from vioc.dynamics.terms.potentials import Gravitation, MassGravity, PolynomialSpring
-from vioc.dynamics.terms.user import UserConstraint, UserForce, UserPotential
-from vioc.dynamics.terms.wrenches import Wrench, WrenchInput, wrench_inputs
+from vioc.components import GearConstraint, PolynomialSpring, cam
+from vioc.dynamics.terms.pairs import CamConstraint, ScrewConstraint
 
-ARM = Mass(1.2, (0.3, 0.25, 0.2, 0.01, 0.02, -0.01), (0.1, 0.05, -0.3))
-HAND = Mass(0.7, (0.1, 0.12, 0.15), (-0.1, 0.2, 0.1))
-FAR = Mass(2.0, (0.2, 0.3, 0.25), (0.05, -0.02, 0.03))
-TREE = (
-    tx("x")[
-        ry("a", name="arm", mass=ARM)[
-            tz(-0.8)[rx("b", name="hand", mass=HAND)[ty(0.5, name="tip"), rz("c", name="wrist", mass=FAR)]]
-        ]
-    ],
-    se3((1.5, -0.7, 0.4), rotation=((0, -1, 0), (1, 0, 0), (0, 0, 1)))[
-        twist("s", (0.1, 0.2, -0.3), (0.5, -0.4, 0.8), name="far", mass=FAR)
-    ],
-)
 Q = np.array([0.3, -0.5, 0.8, 0.4, 0.7])
 V = np.array([0.6, -1.1, 0.4, 0.9, -0.7])
 U = 0.37
@@ -59,23 +53,6 @@ def center(k, frame, mass):
 
 def size(d):
     return np.sqrt(d @ d)
-
-
-# -- user's functions: module level, so that they pickle -------------------------------------------
-
-
-def charge(k, frame, strength):
-    p = k.position(frame)
-    return strength * ca.exp(-ca.dot(p, p)) * (1 + k.q("a"))
-
-
-def height(k, frame, level):
-    return k.position(frame)[2] ** 3 - level
-
-
-def drag(k, coefficient):
-    speed = k.body_velocity("tip")[0]
-    return {"a": -coefficient * speed * k.v("b") + k.u("push") * ca.sin(k.t), "x": k.q("b") ** 2}
 
 
 # -- potentials ------------------------------------------------------------------------------------

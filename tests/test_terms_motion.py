@@ -9,20 +9,38 @@ import numpy as np
 import pytest
 import scipy.integrate
 
-from vioc.dynamics.consistency import consistent_configuration, project_velocity
-from vioc.dynamics.description.frame import rx, ry, rz, tx, ty, tz
-from vioc.dynamics.description.inertia import Mass
-from vioc.dynamics.description.joints import free, helical, revolute
-from vioc.dynamics.description.numbers import K, P
-from vioc.dynamics.description.system import System
-from vioc.dynamics.integrators.midpoint import MidpointVI
-from vioc.dynamics.terms.constraints import DistanceConstraint, PointConstraint, StringConstraint
-from vioc.dynamics.terms.forces import JointForce, LinearDamper
-from vioc.dynamics.terms.pairs import GearConstraint, ScrewConstraint, cam, screw
-from vioc.dynamics.terms.potentials import Gravitation, Gravity, MassGravity, PolynomialSpring
-from vioc.dynamics.terms.wrenches import Wrench, WrenchInput
+from vioc import (
+    DistanceConstraint,
+    Gravitation,
+    Gravity,
+    JointForce,
+    K,
+    LinearDamper,
+    Mass,
+    MassGravity,
+    MidpointVI,
+    P,
+    PointConstraint,
+    StringConstraint,
+    System,
+    Trajectory,
+    Wrench,
+    WrenchInput,
+    consistent_configuration,
+    free,
+    helical,
+    project_velocity,
+    revolute,
+    rx,
+    ry,
+    rz,
+    tx,
+    ty,
+    tz,
+)
+from vioc.components import GearConstraint, PolynomialSpring, cam, screw
+from vioc.dynamics.terms.pairs import ScrewConstraint
 from vioc.errors import ModelError, SlackWarning
-from vioc.maps.trajectory import Trajectory
 
 G = 9.81
 BODY = Mass(1.3, (0.2, 0.3, 0.4, 0.01, -0.02, 0.03), (0.1, -0.2, 0.05))

@@ -11,26 +11,45 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
-from mechanisms import state_near
-from strategies import systems
-from test_terms import TREE, charge, drag, height
+from support.mechanisms import state_near
+from support.strategies import systems
+from support.tree_of_terms import TREE, charge, drag, height
 
+from vioc import (
+    D,
+    Gravitation,
+    JointForce,
+    K,
+    Lagrangian,
+    LinearDamper,
+    Mass,
+    MassGravity,
+    MidpointVI,
+    P,
+    PointConstraint,
+    PointOnPlane,
+    StringConstraint,
+    System,
+    UserConstraint,
+    UserForce,
+    UserPotential,
+    Wrench,
+    WrenchInput,
+    coincident,
+    read_text,
+    rx,
+    rz,
+    tx,
+    wrench_inputs,
+    write_text,
+)
+from vioc.components import GearConstraint, PolynomialSpring, cam
+
+# inside: every registered term has a text, and reprs are read with names of these modules
 from vioc.dynamics.description import frame as frame_module
 from vioc.dynamics.description.component import component_types
-from vioc.dynamics.description.frame import rx, rz, tx
-from vioc.dynamics.description.inertia import Mass
-from vioc.dynamics.description.numbers import D, K, P
-from vioc.dynamics.description.system import System
-from vioc.dynamics.formats.sexpr import read_text, write_text
-from vioc.dynamics.integrators.midpoint import MidpointVI
-from vioc.dynamics.lagrangian import Lagrangian
 from vioc.dynamics.terms import constraints, forces, pairs, potentials, wrenches
-from vioc.dynamics.terms.constraints import PointConstraint, PointOnPlane, StringConstraint, coincident
-from vioc.dynamics.terms.forces import JointForce, LinearDamper
-from vioc.dynamics.terms.pairs import CamConstraint, GearConstraint, ScrewConstraint, cam
-from vioc.dynamics.terms.potentials import Gravitation, MassGravity, PolynomialSpring
-from vioc.dynamics.terms.user import UserConstraint, UserForce, UserPotential
-from vioc.dynamics.terms.wrenches import Wrench, WrenchInput, wrench_inputs
+from vioc.dynamics.terms.pairs import CamConstraint, ScrewConstraint
 from vioc.errors import ModelError, ReadError, StepError
 
 DOCS = Path(__file__).parent.parent / "docs" / "model_text.md"

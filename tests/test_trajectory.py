@@ -8,13 +8,8 @@ import casadi as ca
 import numpy as np
 import pytest
 
-from vioc.dynamics.description.frame import rx, tz
-from vioc.dynamics.description.system import System
-from vioc.dynamics.integrators.midpoint import MidpointVI
-from vioc.dynamics.terms.potentials import Gravity
+from vioc import CasadiMap, Gravity, MidpointVI, System, Trajectory, rx, tz
 from vioc.errors import FileFormatError, ModelError
-from vioc.maps.casadi_map import CasadiMap
-from vioc.maps.trajectory import Trajectory
 
 
 def oscillator(states=("q", "v"), inputs=("force", "wind")) -> CasadiMap:

@@ -10,14 +10,16 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy.spatial.transform import Rotation
-from strategies import systems
+from support.strategies import systems
 
 import vioc
+from vioc import Lagrangian
 from vioc.compile import Backend
+
+# inside: recursions on trees against dense matrices, without a map
 from vioc.dynamics.algebra.ancestor_pairs import AncestorPairs
 from vioc.dynamics.algebra.articulated import ArticulatedInverse, within_hinges
 from vioc.dynamics.algebra.tree_recursions import gather_links
-from vioc.dynamics.lagrangian import Lagrangian
 from vioc.errors import StepError
 
 seeds = st.integers(0, 2**32 - 1)

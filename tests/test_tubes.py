@@ -3,9 +3,11 @@
 import casadi as ca
 import numpy as np
 import pytest
-from control_maps import cart_pole, double_integrator
+from support.control_maps import cart_pole, double_integrator
 
 import vioc
+
+# inside: interval arithmetic on expressions, by itself
 from vioc.compile.evaluate import Evaluator
 from vioc.control import dlqr
 from vioc.control.analysis import verified_level, verified_tube

@@ -12,28 +12,29 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.linalg import expm
+from support.urdf_joints import STEP, free, hat, quietly, turn
 
 import vioc
-from vioc import cli
-from vioc.dynamics.consistency import consistent_configuration
-from vioc.dynamics.formats.files import read
+from vioc import (
+    Kinematics,
+    Lagrangian,
+    cli,
+    consistent_configuration,
+    read,
+    read_text,
+    read_urdf,
+    read_urdf_text,
+    write_text,
+)
+from vioc.components import GearConstraint
+
+# inside: the entries that a read `Robot` has of joints and of what was left out
 from vioc.dynamics.formats.robot import Limit, RobotJoint, Unsupported
-from vioc.dynamics.formats.sexpr import read_text, write_text
-from vioc.dynamics.formats.urdf import FLOATING, read_urdf, read_urdf_text
-from vioc.dynamics.kinematics import Kinematics
-from vioc.dynamics.lagrangian import Lagrangian
-from vioc.dynamics.terms.pairs import GearConstraint
+from vioc.dynamics.formats.urdf import FLOATING
 from vioc.errors import ModelError, ReadError, RobotWarning
 
 DATA = Path(__file__).parent / "data"
-STEP = 1e-30
 pytest.importorskip("urdf_parser_py", reason="the extra vioc[urdf] is not installed")
-
-
-def quietly(path, **options):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RobotWarning)
-        return read_urdf(path, **options)
 
 
 def robot(body, **options):
@@ -64,19 +65,6 @@ def origin(xyz=(0, 0, 0), rpy=(0, 0, 0)):
 # -- a reading of the XML that shares no code ------------------------------------------------------
 
 
-def hat(linear, angular):
-    (x, y, z), (a, b, c) = linear, angular
-    return np.array([[0, -c, b, x], [c, 0, -a, y], [-b, a, 0, z], [0, 0, 0, 0]])
-
-
-def turn(i, angle):
-    return expm(angle * hat(np.zeros(3), np.eye(3)[i]))
-
-
-def shift(i, amount):
-    return expm(amount * hat(np.eye(3)[i], np.zeros(3)))
-
-
 def vector(element, name, default):
     return np.array((element.get(name) if element is not None else None) or default, str).item().split()
 
@@ -88,11 +76,6 @@ def origin_matrix(element):
     g = turn(2, yaw) @ turn(1, pitch) @ turn(0, roll)
     g[:3, 3] = xyz
     return g
-
-
-def free(values):
-    x, y, z, yaw, pitch, roll = values
-    return shift(0, x) @ shift(1, y) @ shift(2, z) @ turn(2, yaw) @ turn(1, pitch) @ turn(0, roll)
 
 
 def joint_matrix(element, variables, q):

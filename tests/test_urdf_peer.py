@@ -9,11 +9,10 @@ import casadi as ca
 import numpy as np
 import pytest
 from scipy.linalg import null_space
-from test_urdf import STEP, free, quietly, turn
+from support.urdf_joints import STEP, free, quietly, turn
 
 import vioc
-from vioc.dynamics.consistency import consistent_configuration
-from vioc.dynamics.lagrangian import Lagrangian
+from vioc import Lagrangian, consistent_configuration
 from vioc.errors import ReadError
 
 pin = pytest.importorskip("pinocchio")

@@ -10,14 +10,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from vioc.dynamics.description.frame import rx, ry, tx, ty, tz
-from vioc.dynamics.description.inertia import Mass
-from vioc.dynamics.description.numbers import P
-from vioc.dynamics.description.system import System
-from vioc.dynamics.terms.constraints import DistanceConstraint
-from vioc.dynamics.terms.contacts import Contact
-from vioc.dynamics.terms.potentials import LinearSpring
-from vioc.maps.casadi_map import CasadiMap
+from vioc import CasadiMap, Contact, DistanceConstraint, LinearSpring, Mass, P, System, rx, ry, tx, ty, tz
+
+# inside: animations are read off their axes, scenes and writer, not off pixels
 from vioc.viz import animate, film
 from vioc.viz.animation import common_plane, stage, zigzags
 from vioc.viz.looks import REFERENCE, run_colors

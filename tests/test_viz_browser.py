@@ -14,9 +14,7 @@ import pytest
 from PIL import Image
 
 import vioc
-from vioc.dynamics.description.frame import ry, tz
-from vioc.dynamics.description.system import System
-from vioc.dynamics.terms.potentials import Gravity
+from vioc import Gravity, System, ry, tz
 from vioc.viz import view
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]

@@ -5,28 +5,44 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import systems
+from support.strategies import systems
 
 import vioc
-from vioc import K, P
-from vioc.cables.cable import cable
-from vioc.cables.section import round_section
+from vioc import (
+    Contact,
+    DistanceConstraint,
+    Gravity,
+    K,
+    Kinematics,
+    LinearDamper,
+    LinearSpring,
+    LinearTimeVI,
+    Mass,
+    MaximalVI,
+    P,
+    PairContact,
+    PointOnPlane,
+    StringConstraint,
+    System,
+    coincident,
+    free,
+    rx,
+    ry,
+    se3,
+    spherical,
+    twist,
+    tx,
+    ty,
+    tz,
+)
+from vioc.cables import SheaveString, cable, round_section
 from vioc.components import DrumRope
-from vioc.dynamics.description.frame import rx, ry, se3, twist, tx, ty, tz
-from vioc.dynamics.description.inertia import Mass
-from vioc.dynamics.description.joints import free, spherical
-from vioc.dynamics.description.system import System
+
+# inside: scenes are what pictures are made of, and have no public name
 from vioc.dynamics.formats.robot import Shape
-from vioc.dynamics.integrators.linear_time.map import LinearTimeVI
-from vioc.dynamics.integrators.maximal import MaximalVI
-from vioc.dynamics.kinematics import FrameGraph, Kinematics
-from vioc.dynamics.terms.cables import SheaveString
-from vioc.dynamics.terms.constraints import DistanceConstraint, PointOnPlane, StringConstraint, coincident
-from vioc.dynamics.terms.contacts import Contact, PairContact
-from vioc.dynamics.terms.forces import LinearDamper
-from vioc.dynamics.terms.potentials import Gravity, LinearSpring
-from vioc.dynamics.terms.shapes import HalfSpace, Sphere
+from vioc.dynamics.kinematics import FrameGraph
 from vioc.errors import FileFormatError, ModelError
+from vioc.shapes import HalfSpace, Sphere
 from vioc.viz.poses import frame_poses, quaternions, rotation_matrices
 from vioc.viz.recorded import read_recorded
 from vioc.viz.scene import labelled, scene_at, scene_of
@@ -118,7 +134,7 @@ def test_bodies_of_maximal_coordinates_with_masses_on_several_frames():
 
 
 def test_a_map_without_frames_is_refused():
-    from vioc.maps.casadi_map import CasadiMap
+    from vioc import CasadiMap
 
     plain = CasadiMap(ca.Function("f", [ca.SX.sym("x"), ca.SX.sym("u")], [ca.SX(1)]), dt=0.1)
     with pytest.raises(TypeError, match="CasadiMap has no frames"):

@@ -12,20 +12,26 @@ import numpy as np
 import pytest
 
 import vioc
-from vioc.cables.cable import cable
-from vioc.cables.section import round_section
+from vioc import (
+    Contact,
+    Gravity,
+    Kinematics,
+    LinearSpring,
+    Mass,
+    StringConstraint,
+    System,
+    coincident,
+    free,
+    read_urdf_text,
+    rx,
+    tx,
+    tz,
+)
+from vioc.cables import SheaveString, cable, round_section
 from vioc.cli import main
-from vioc.dynamics.description.frame import rx, tx, tz
-from vioc.dynamics.description.inertia import Mass
-from vioc.dynamics.description.joints import free
-from vioc.dynamics.description.system import System
+
+# inside: the server of the viewer is spoken to without a browser
 from vioc.dynamics.formats.robot import Shape
-from vioc.dynamics.formats.urdf import read_urdf_text
-from vioc.dynamics.kinematics import Kinematics
-from vioc.dynamics.terms.cables import SheaveString
-from vioc.dynamics.terms.constraints import StringConstraint, coincident
-from vioc.dynamics.terms.contacts import Contact
-from vioc.dynamics.terms.potentials import Gravity, LinearSpring
 from vioc.errors import ModelError
 from vioc.viz import view
 from vioc.viz.scene import scene_at, scene_of

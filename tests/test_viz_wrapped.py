@@ -13,6 +13,8 @@ from vioc.control.feedback import DelayedMap, ExtendedMap
 from vioc.dynamics.integrators.groups import GroupVI
 from vioc.errors import FileFormatError
 from vioc.maps.switched import SwitchedMap
+
+# inside: scenes are what pictures are made of, and have no public name
 from vioc.viz.recorded import read_recorded
 from vioc.viz.scene import scene_of
 

@@ -1,11 +1,11 @@
-"""The serial chain of [L] Fig. 2a."""
+"""Serial chains: that of [L] Fig. 2a, and the pendulum of several links of `vioc.models`."""
 
 from __future__ import annotations
 
 import numpy as np
 
 import vioc
-from vioc import Gravity, Mass, System
+from vioc import Gravity, Mass, MidpointVI, System
 
 LENGTH = 1.5  # m
 GOLDEN = 0.6180339887498949
@@ -25,3 +25,8 @@ def start(n: int) -> tuple[np.ndarray, np.ndarray]:
     i = np.arange(n)
     q, v = (np.pi * (((2 * i + k) * GOLDEN) % 1.0 - 0.5) for k in (1, 2))
     return q, v
+
+
+def n_links(links: int, dt: float, **options) -> MidpointVI:
+    """The map of the pendulum of several links."""
+    return MidpointVI(vioc.models.load("n_link_pendulum", links), dt, **options)

@@ -23,12 +23,13 @@ from random import Random
 import numpy as np
 from readers import oscillator
 
-from vioc.compile.cache import Cache
-from vioc.compile.libraries import load_library
+from vioc import Trajectory
+from vioc.compile import Cache, load_library
 from vioc.control.sweep import sweep
+
+# inside: files of a killed sweep are read, and values compared in their stored form
 from vioc.control.sweep.store import dumps, read_store
 from vioc.dynamics.formats import sexpr
-from vioc.maps.trajectory import Trajectory
 
 Say = Callable[[int], None]
 

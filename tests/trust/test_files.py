@@ -20,10 +20,11 @@ import pytest
 from readers import POINTS, oscillator, square
 
 import vioc
+from vioc.compile import Cache, find_compiler, load_library
+
+# inside: the files of a cached library, which are damaged, and the folder that a process found
 from vioc.compile import cache as caches
-from vioc.compile.cache import LIBRARY, NOTE, Cache
-from vioc.compile.compiler import find_compiler
-from vioc.compile.libraries import load_library
+from vioc.compile.cache import LIBRARY, NOTE
 from vioc.control.sweep import sweep
 from vioc.errors import CompileError
 
@@ -110,7 +111,7 @@ def test_the_killer_finds_a_save_in_place(monkeypatch):
 SWEEP = """
 import sys
 sys.path[:0] = {paths!r}
-from sweep_tasks import slow
+from support.sweep_tasks import slow
 from vioc.control.sweep import sweep
 if __name__ == "__main__":
     sweep(slow, range(3000), seed=1, workers=2, progress=lambda p: p.done == 1 and print("go", flush=True))
@@ -321,7 +322,7 @@ def test_without_a_home_libraries_are_the_processs_own(monkeypatch):
 def test_the_processs_own_libraries_go_with_it(tmp_path):
     code = (
         "import warnings; warnings.simplefilter('ignore')\n"
-        "from vioc.compile.libraries import load_library\n"
+        "from vioc.compile import load_library\n"
         f"load_library(['{EXPORT}int answer(void) {{ return 1; }}'], 'own').answer()\n"
     )
     (tmp_path / "file").write_text("")

@@ -12,12 +12,11 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
-from mechanisms import state_near
-from strategies import systems
+from support.mechanisms import state_near
+from support.strategies import systems
 
 import vioc
-from vioc import Composition, LinearTimeVI, Mass, MaximalVI, MidpointVI, RungeKutta, System
-from vioc.dynamics.consistency import project_velocity
+from vioc import Composition, LinearTimeVI, Mass, MaximalVI, MidpointVI, RungeKutta, System, project_velocity
 from vioc.errors import ModelError, StepError
 
 EXAMPLES = int(os.environ.get("TRUST_EXAMPLES", "2"))

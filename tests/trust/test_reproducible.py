@@ -16,8 +16,10 @@ import soak
 from results import digest, results
 
 import vioc
-from vioc.compile.compiler import find_compiler
+from vioc.compile import find_compiler
 from vioc.control.sweep import sweep
+
+# inside: values are the same where their stored form is
 from vioc.control.sweep.store import dumps
 
 ROOT = Path(__file__).parents[2]

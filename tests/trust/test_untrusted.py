@@ -22,12 +22,14 @@ import pytest
 from readers import POINTS, READERS, oscillator, square
 
 import vioc
+from vioc import Trajectory
+
+# inside: the source that is compiled and the records of a store are looked at before use
 from vioc.compile.native import NativeProgram
 from vioc.control.sweep import sweep
 from vioc.control.sweep.store import read_store
 from vioc.control.target import write_target
 from vioc.errors import FileFormatError, ReadError
-from vioc.maps.trajectory import Trajectory
 
 pytest.importorskip("urdf_parser_py")
 

@@ -7,18 +7,36 @@ from pathlib import Path
 
 import numpy as np
 
-from vioc.dynamics.consistency import consistent_configuration, project_velocity
-from vioc.dynamics.description.frame import Frame, Transform, rx, ry, rz, tx, ty, tz
-from vioc.dynamics.description.inertia import Mass
-from vioc.dynamics.description.numbers import K, P, Variable
-from vioc.dynamics.description.system import System
-from vioc.dynamics.integrators.midpoint import MidpointVI
-from vioc.dynamics.terms.constraints import DistanceConstraint, PointConstraint
-from vioc.dynamics.terms.forces import JointDamping, JointForce
-from vioc.dynamics.terms.potentials import Gravity, LinearSpring, TorsionalSpring
+from vioc import (
+    DistanceConstraint,
+    Frame,
+    Gravity,
+    JointDamping,
+    JointForce,
+    K,
+    LinearSpring,
+    Mass,
+    MidpointVI,
+    P,
+    PointConstraint,
+    System,
+    TorsionalSpring,
+    consistent_configuration,
+    project_velocity,
+    rx,
+    ry,
+    rz,
+    tx,
+    ty,
+    tz,
+)
+
+# inside: the frames of another program's file are made of their parts, one by one
+from vioc.dynamics.description.frame import Transform
+from vioc.dynamics.description.numbers import Variable
 from vioc.errors import ModelError
 
-DATA = Path(__file__).parents[1] / "studies" / "data"  # files that the studies read, too
+DATA = Path(__file__).parents[2] / "studies" / "data"  # files that the studies read, too
 G = 9.8
 
 
@@ -69,6 +87,11 @@ def state_near(f: MidpointVI, seed: int, size: float = 0.4, speed: float = 0.8) 
     v = random.normal(scale=speed, size=f.nq)
     v[f.nd :] = 0.0
     return f.initial_state(report.q, project_velocity(system, report.q, v))
+
+
+def rested(f: MidpointVI, **q: float) -> dict[str, float]:
+    """The state at rest in a configuration, by names."""
+    return dict(zip(f.state_names, f.initial_state(q), strict=True))
 
 
 def hold(f: MidpointVI, x: np.ndarray, seed: int = 0) -> np.ndarray:

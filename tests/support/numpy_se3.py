@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy_tree import hat
 from scipy.linalg import expm
 from scipy.spatial.transform import Rotation
+
+from support.numpy_tree import hat
 
 
 def exp(V):

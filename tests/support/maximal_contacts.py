@@ -3,10 +3,8 @@
 import numpy as np
 
 import vioc
-from vioc import Gravity, Mass, System, tx
-from vioc.dynamics.integrators.maximal import MaximalVI
-from vioc.dynamics.terms.contacts import Contact, PairContact
-from vioc.dynamics.terms.shapes import HalfSpace, Sphere
+from vioc import Contact, Gravity, Mass, MaximalVI, PairContact, System, tx
+from vioc.shapes import HalfSpace, Sphere
 
 G, DT, EDGE, R = 9.81, 0.01, 0.5, 0.25
 CUBE, BALL = Mass(1.0, (1 / 24,) * 3), Mass(1.0, (0.4 * R * R,) * 3)

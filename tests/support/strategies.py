@@ -3,27 +3,32 @@
 import numpy as np
 from hypothesis import strategies as st
 
-from vioc.dynamics.description.frame import PRIMITIVES, Frame, Pose, Transform, Twist
-from vioc.dynamics.description.inertia import Mass
-from vioc.dynamics.description.numbers import Parameter, Variable
-from vioc.dynamics.description.system import System
-from vioc.dynamics.terms.constraints import (
+from vioc import (
     DistanceConstraint,
+    Frame,
+    Gravitation,
+    Gravity,
+    JointDamping,
+    JointForce,
+    LinearDamper,
+    LinearSpring,
+    Mass,
+    MassGravity,
     PointConstraint,
     PointOnPlane,
     StringConstraint,
-)
-from vioc.dynamics.terms.forces import JointDamping, JointForce, LinearDamper
-from vioc.dynamics.terms.pairs import CamConstraint, GearConstraint, ScrewConstraint
-from vioc.dynamics.terms.potentials import (
-    Gravitation,
-    Gravity,
-    LinearSpring,
-    MassGravity,
-    PolynomialSpring,
+    System,
     TorsionalSpring,
+    Wrench,
+    WrenchInput,
 )
-from vioc.dynamics.terms.wrenches import AXES, Wrench, WrenchInput
+from vioc.components import GearConstraint, PolynomialSpring
+
+# inside: frames, numbers and wrenches are drawn by their parts, of every kind that there is
+from vioc.dynamics.description.frame import PRIMITIVES, Pose, Transform, Twist
+from vioc.dynamics.description.numbers import Parameter, Variable
+from vioc.dynamics.terms.pairs import CamConstraint, ScrewConstraint
+from vioc.dynamics.terms.wrenches import AXES
 
 
 def reals(low, high):

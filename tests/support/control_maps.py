@@ -3,7 +3,7 @@
 import casadi as ca
 import numpy as np
 
-from vioc.maps.casadi_map import CasadiMap
+from vioc import CasadiMap
 
 
 def rk4(rhs, nx, nu, dt, **names):

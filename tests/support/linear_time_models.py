@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy_se3 import random_pose
 
 import vioc
+from support.numpy_se3 import random_pose
 from vioc import Gravity, Mass, System
 
 
