@@ -171,7 +171,7 @@ def simulate(d: Design, observer: Any, seed: int, duration: float = DURATION) ->
     """One start: the observer knows the angles to a count, and takes all to be at rest."""
     plant, x0 = loops(d, seed)
     told = d.f.state({"arm": x0[0], "pole": x0[1]})
-    loop = feedback.ClosedLoop(plant, d.law, observer, -SUPPLY, SUPPLY, W_u=0.1**2)
+    loop = feedback.ClosedLoop(plant, d.law, observer, {"voltage": SUPPLY}, W_u=0.1**2)
     return loop.simulate(x0, round(duration / DT), estimate=told, noise=seed)
 
 

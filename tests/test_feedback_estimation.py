@@ -366,7 +366,7 @@ def laws(dt):
         "along": dlqr(f, run, 1.0, 1.0),
         "curve": track_curve(f, run.x, run.u, 1.0, 1.0),
         "offset-free": OffsetFree(dlqr(f, rest, 1.0, 1.0), g),
-        "linear horizon": LinearMPC(dlqr(f, rest, 1.0, 1.0), 3, lower=-5.0, upper=5.0),
+        "linear horizon": LinearMPC(dlqr(f, rest, 1.0, 1.0), 3, bounds={"force": 5.0}),
         "nonlinear horizon": NonlinearMPC(Problem(f, quadratic(f, Q=1.0, R=1.0), 3)),
         "scheduled": ScheduledLaw.of([dlqr(f, ([x, 0.0], [0.0]), 1.0, 1.0) for x in (0.0, 1.0)], "x"),
         "own": Own(f),

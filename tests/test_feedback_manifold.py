@@ -216,7 +216,7 @@ def test_predictive_control_without_bounds_is_the_reduced_regulator(driven):
     """Also off the manifold, whose directions the regulator does not feed back."""
     f, run = driven
     regulator = dlqr(f, run, 10.0, 0.01, on_manifold=True)
-    ahead = LinearMPC(regulator, 4, lower=-1e9, upper=1e9)
+    ahead = LinearMPC(regulator, 4, bounds={f"u.{n}": 1e9 for n in f.input_names})
     rng = np.random.default_rng(3)
     for k in (0, 2):
         x = f.retract(run.x[k], 1e-3 * rng.standard_normal(f.ndx))

@@ -325,7 +325,7 @@ def test_without_noise_a_loop_is_the_tracked_rollout(pole):
 def test_a_seed_gives_the_same_run_to_the_bit(pole):
     f, eq, loop = pole
     observer = kalman(f, eq, sensors(f), 1e-6, W_u=0.01)
-    closed = ClosedLoop(f, loop, observer, -5.0, 5.0, W=1e-8, W_u=0.01)
+    closed = ClosedLoop(f, loop, observer, {"force": 5.0}, W=1e-8, W_u=0.01)
     one, two, other = (closed.simulate(eq.x, 40, noise=s) for s in (7, 7, 8))
     np.testing.assert_array_equal(one.trajectory.x, two.trajectory.x)
     np.testing.assert_array_equal(one.measurements, two.measurements)
@@ -337,15 +337,15 @@ def test_a_seed_gives_the_same_run_to_the_bit(pole):
 def test_lqg_balances_from_angles_alone_and_bounds_are_kept(pole):
     f, eq, loop = pole
     observer = kalman(f, eq, sensors(f), 1e-6, W_u=0.1)
-    closed = ClosedLoop(f, loop, observer, lower={"force": -6.0}, upper={"force": 6.0}, W=1e-8)
+    closed = ClosedLoop(f, loop, observer, bounds={"force": (-6.0, 6.0)}, W=1e-8)
     run = closed.simulate(eq.x + [0, 0.15, 0, 0], 400, estimate=eq.x, noise=1)
     assert run.saturated.any() and np.abs(run.trajectory.u).max() <= 6.0
     assert np.abs(run.commands).max() > 6.0
     assert np.abs(run["theta"][-100:]).max() < 0.1
-    with pytest.raises(ValueError, match="lower 1 is above upper -1"):
-        ClosedLoop(f, loop, lower=1.0, upper=-1.0).simulate(eq.x, 1)
-    with pytest.raises(ValueError, match="unknown name 'forc'; did you mean 'force'"):
-        ClosedLoop(f, loop, lower={"forc": 1.0}).simulate(eq.x, 1)
+    with pytest.raises(ValueError, match="bounds on u.force: lower limit 1 > upper limit -1"):
+        ClosedLoop(f, loop, bounds={"force": (1.0, -1.0)}).simulate(eq.x, 1)
+    with pytest.raises(ValueError, match="unknown name 'forc'; did you mean 'u.force'"):
+        ClosedLoop(f, loop, bounds={"forc": (1.0, None)}).simulate(eq.x, 1)
 
 
 # -- delay ----------------------------------------------------------------------------------------

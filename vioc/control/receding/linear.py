@@ -10,7 +10,7 @@ import numpy as np
 
 from vioc.checks import as_count, check_array
 from vioc.compile.compiler import find_compiler
-from vioc.control.problem.limits import input_bounds, named_bounds
+from vioc.control.problem.limits import constant_bounds, input_rates
 from vioc.control.problem.status import Status
 from vioc.control.receding.reference import reference
 from vioc.control.receding.stage_qp import Answer, Data, Layout, StageQP, row_values
@@ -49,7 +49,7 @@ class LinearMPC(Law):
     """A regulator's problem over a receding horizon, with bounds on inputs and states.
 
         minimize  sum over j < n of z'Qz + v'Rv + 2 z'Sv  +  z_n' P z_n   (+ soft (s + s^2))
-        lower <= u_d + v <= upper,   state_lower - s <= x_d + z <= state_upper + s,   |u_j - u_{j-1}| <= rate
+        lower <= u_d + v <= upper,   lower - s <= x_d + z <= upper + s,   |u_j - u_{j-1}| <= dt rate
 
     The weights, the reference and P are those of the regulator, so that where no bound is active the first
     input is the regulator's own.
@@ -61,12 +61,11 @@ class LinearMPC(Law):
         towards the end).
     horizon : int
         n >= 1.
-    lower, upper : float, (nu,), dict of str to float, or None
-        Bounds on inputs.
-    state_lower, state_upper : (nx,), dict of str to float, or None
-        Bounds on states, by name in a dict, at samples 1 .. n.
+    bounds : dict of str to (lower, upper), or None
+        Of inputs, and of states at samples 1 .. n: as in `vioc.control.optimize`, of numbers.
     rate : float, (nu,), dict of str to float, or None
-        Largest change of an input from sample to sample, and from `before` to the first.
+        Largest change of an input in a second, in its units per second, > 0; from `before` to the first
+        sample, too.
     before : (nu,), dict of str to float, optional
         Input that was applied before the first sample, 0 where not named; default: the reference's at the
         first, such as the input that holds an equilibrium.
@@ -99,10 +98,7 @@ class LinearMPC(Law):
         regulator: Regulator | SteadyRegulator,
         horizon: int,
         *,
-        lower: Any = None,
-        upper: Any = None,
-        state_lower: Any = None,
-        state_upper: Any = None,
+        bounds: Mapping[str, Any] | None = None,
         rate: Any = None,
         before: Any = None,
         S: Any = None,
@@ -125,15 +121,15 @@ class LinearMPC(Law):
         self.soft = soft
         self.solver = "stages" if native else solver
         self._qp: dict[str, Any] = dict(native=native, solver=solver, options=options)
-        self.lower, self.upper = input_bounds(f, lower, upper)
-        low, high = named_bounds(f.state_names, state_lower, state_upper, "states")
+        known = [*(INPUTS + name for name in f.input_names), *f.state_names]
+        low, high = constant_bounds(f, bounds, known, "inputs and states")
+        self.lower, self.upper = low[: f.nu], high[: f.nu]
+        low, high = low[f.nu :], high[f.nu :]
         self._bounded = np.flatnonzero(np.isfinite(low) | np.isfinite(high))
         if len(self._bounded) and f.ndx != f.nx:
             raise ValueError("bounds on states need a map whose errors are its states")
-        self.state_lower, self.state_upper = low[self._bounded], high[self._bounded]
-        self.rate = input_bounds(f, None, rate, "input rates")[1]
-        if not (self.rate >= 0).all():
-            raise ValueError(f"rate: expected numbers >= 0, got {rate!r}")
+        self._sides = low[self._bounded], high[self._bounded]
+        self.rate = input_rates(f, rate)
         self._rated = bool(np.isfinite(self.rate).any())
         if before is not None:
             before = f.check_input(in_order(before, f.input_names, "before", prefix=INPUTS))
@@ -203,8 +199,8 @@ class LinearMPC(Law):
         d.H_end[:nz, :nz] = 2 * ref.P[samples[-1]]
         known = self._take_over(d, k, n)
         d.lower[:n, :nu], d.upper[:n, :nu] = self.lower - U, self.upper - U
-        d.lower[1:n, nu : nu + nb], d.lower_end[...] = self._beyond(self.state_lower, X)
-        d.upper[1:n, nu : nu + nb], d.upper_end[...] = self._beyond(self.state_upper, X)
+        d.lower[1:n, nu : nu + nb], d.lower_end[...] = self._beyond(self._sides[0], X)
+        d.upper[1:n, nu : nu + nb], d.upper_end[...] = self._beyond(self._sides[1], X)
         if soft is not None:
             d.linear[nu : nu + nb], d.square[nu : nu + nb] = soft, 2 * soft
             d.linear_end[...], d.square_end[...] = soft, 2 * soft
@@ -215,7 +211,8 @@ class LinearMPC(Law):
             d.c[:n, nz:] = -np.diff(
                 U, axis=0, append=U[-1:]
             )  # the last input is told from the next reference
-            d.lower[:n, nu + nb :], d.upper[:n, nu + nb :] = -self.rate, self.rate
+            change = f.dt * self.rate
+            d.lower[:n, nu + nb :], d.upper[:n, nu + nb :] = -change, change
             z0 = np.concatenate([z0, v])
         qp.prepare()
         found = qp.solve(z0)

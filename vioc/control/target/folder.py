@@ -173,7 +173,7 @@ def write_target(
     cost = dict(pieces[0].operations) if pieces else {}
     if loop is not None:
         assert records.samples is not None
-        bounds = input_bounds(loop.plant, loop.lower, loop.upper)
+        bounds = input_bounds(loop.plant, loop.bounds)
         pieces.append(observer_part(f, observer, equations, cost, precision, records.samples.covariance))
         if isinstance(law, NonlinearMPC):
             pieces.append(plan_part(law, plan, bounds, precision, cost))
