@@ -217,7 +217,7 @@ def run(report: Report) -> None:
         filter_ms=np.median([o.ms for o in found]),
     )
     if not report.quick:
-        options = dict(samples=SAMPLES, iterations=ITERATIONS)
+        options = dict(horizon=SAMPLES, max_iterations=ITERATIONS)
         mhe = feedback.MovingHorizon(d.law.map, d.sensors, **noise, **options)
         horizon = [outcome(d, mhe, seed, SHORT) for seed in range(WATCHED)]
         same = [outcome(d, ekf, seed, SHORT) for seed in range(WATCHED)]

@@ -329,8 +329,8 @@ def test_what_cannot_be_written(cart, tmp_path):
         write_target(tmp_path, ClosedLoop(f, law, extended), upright.x, name="a", steps=2)
     with pytest.raises(ValueError, match="errors .12. are not its states .13"):
         write_target(tmp_path, vioc.MaximalVI(vioc.models.load("pendulum"), 0.01), None, name="a")
-    with pytest.raises(ValueError, match="iterations: the recorded steps need ., got 1"):
-        write_target(tmp_path, f, f.state(theta=2.0), name="a", iterations=1)
+    with pytest.raises(ValueError, match="max_iterations: the recorded steps need ., got 1"):
+        write_target(tmp_path, f, f.state(theta=2.0), name="a", max_iterations=1)
     mass, stop = vioc.tz("z", name="b", mass=2.0), vioc.JointLimits("z", 0.0, 1.0)
     for touch in (vioc.Contact.sphere("b", 0.1), vioc.components.DryFriction("z", 3.0), stop):
         touching = vioc.ContactVI(vioc.System(mass, vioc.Gravity(0, 0, -9.81), touch), 0.01)
@@ -379,7 +379,7 @@ def test_steps_of_any_map(tmp_path):
 @needs_compiler
 @pytest.mark.parametrize(
     ("precision", "how"),
-    [("double", {}), ("single", {}), ("double", {"iterations": 12, "tolerance": 0.0})],
+    [("double", {}), ("single", {}), ("double", {"max_iterations": 12, "tolerance": 0.0})],
     ids=["double", "single", "fixed"],
 )
 def test_a_receding_horizon_replays_its_plans(precision, how, tmp_path):
