@@ -163,9 +163,7 @@ def closed() -> Case:
     start = f.initial_state(consistent_configuration(f.system, guess))
     t = np.arange(100) * f.dt
     run = f.rollout(start, np.stack([0.3 * np.sin(9 * t), 0.2 * np.cos(7 * t)], axis=1))
-    law = dlqr(
-        f, run, {n: 1.0 if n.startswith("p.") else 50.0 for n in f.state_names}, 0.05, on_manifold=True
-    )
+    law = dlqr(f, run, {n: 1.0 if n.startswith("p.") else 50.0 for n in f.state_names}, 0.05, manifold=True)
     loop = feedback.ClosedLoop(
         f, law, feedback.ConfigurationObserver(f, 1e-10), dict.fromkeys(f.input_names, 5.0)
     )

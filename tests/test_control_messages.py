@@ -162,7 +162,7 @@ def test_reprs_are_readable(f, upright, loop):
     assert repr(quadratic(f, R={"force": 1})) == "Cost(running: (0.5*sq(u.force)) per second; terminal: 0)"
     rich = repr(quadratic(f, Q=1.0, R=1.0, Qf={"v.theta": 1.0}))
     assert "of p.theta, p.x, theta, u.force, x per second" in rich and "@" not in rich and "_0" not in rich
-    ekf = feedback.ExtendedKalmanFilter(f, feedback.Measurement(f, {"x": 1e-6}), on_manifold=True)
+    ekf = feedback.ExtendedKalmanFilter(f, feedback.Measurement(f, {"x": 1e-6}), manifold=True)
     assert (
         repr(ekf) == "ExtendedKalmanFilter(4 errors of the state; on the constraint manifold; "
         "Measurement(x +- 0.001))"

@@ -324,7 +324,7 @@ def test_what_cannot_be_written(cart, tmp_path):
         write_target(tmp_path, law, upright.x, name="a", precision="half")
     with pytest.raises(TypeError, match="LinearMPC is not written in C"):
         write_target(tmp_path, LinearMPC(law, 3), upright.x, name="a")
-    extended = ExtendedKalmanFilter(f, sensors, 1e-10, on_manifold=True)
+    extended = ExtendedKalmanFilter(f, sensors, 1e-10, manifold=True)
     with pytest.raises(ValueError, match="singular values at every sample"):
         write_target(tmp_path, ClosedLoop(f, law, extended), upright.x, name="a", steps=2)
     with pytest.raises(ValueError, match="errors .12. are not its states .13"):

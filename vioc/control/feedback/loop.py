@@ -79,7 +79,7 @@ class ClosedLoop:
     ----------
     plant : OneStepMap
         What is simulated. Law and observer may be designed on another map with the same states and step:
-        other parameters, another integrator. A `DelayedMap` is a plant whose input acts one step late; a law
+        other parameters, another integrator. A `DelayedMap` is a plant whose input acts late; a law
         designed without the delay is then given the mechanism's states only. An observer may know more
         states, such as disturbances (`ExtendedMap`), of which a law takes as many as its own map has.
     law : Law, Regulator, SteadyRegulator

@@ -99,7 +99,7 @@ class MovingHorizon:
         barrier takes more.
     tolerance : float
         Of the conditions of optimality, at which a search ends before.
-    on_manifold : bool
+    manifold : bool
         As for `ExtendedKalmanFilter`.
 
     Raises
@@ -120,7 +120,7 @@ class MovingHorizon:
     constraints: Sequence[Constraint] = ()
     max_iterations: int | None = None
     tolerance: float = 1e-8
-    on_manifold: bool = False
+    manifold: bool = False
 
     def __post_init__(self) -> None:
         self.measurement.check_noisy("MovingHorizon")
@@ -140,7 +140,7 @@ class MovingHorizon:
     def _filter(self) -> ExtendedKalmanFilter:
         """Says the same where a search fails."""
         own = self.W, self.W_u, self.P0
-        return ExtendedKalmanFilter(self.map, self.measurement, *own, self.on_manifold)
+        return ExtendedKalmanFilter(self.map, self.measurement, *own, self.manifold)
 
     @cached_property
     def _noises(self) -> tuple[np.ndarray, np.ndarray]:
@@ -235,7 +235,7 @@ class MovingHorizon:
         a, b = of_states.shape[1], of_states.shape[1] + of_inputs.shape[1]
         S[0, :, : f.nx] = root(belief.prior[1])
         U[taken], G[taken, :, a:b], S[taken, :, :a] = belief.U, of_inputs, of_states
-        if self.on_manifold:
+        if self.manifold:
             for i in np.flatnonzero(taken):
                 T = tangent_basis(self.map, X[i + 1], idle=True)
                 S[i] = T @ (T.T @ S[i])

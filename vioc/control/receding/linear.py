@@ -205,7 +205,7 @@ class LinearMPC(Law):
             d.linear[nu : nu + nb], d.square[nu : nu + nb] = soft, 2 * soft
             d.linear_end[...], d.square_end[...] = soft, 2 * soft
         z0 = f.difference(X[0], x)
-        z0 = ref.onto[steps[0]] @ z0 if regulator.on_manifold else z0
+        z0 = ref.onto[steps[0]] @ z0 if regulator.manifold else z0
         if self._rated:
             v = np.zeros(nu) if last is None else f.check_input(last) - U[0]
             d.c[:n, nz:] = -np.diff(
