@@ -161,7 +161,9 @@ def wall(report: Report, f: Any, upright: Any, loop: Any) -> tuple[dict[str, Any
     start = upright.x + f.state({"x": -0.4})
     behind = -0.405
     steps = round((1.0 if report.quick else 3.0) / DT)
-    horizon = feedback.LinearMPC(loop, 40, bounds={"force": BOUND, "x": (behind, None)}, soft=1e5)
+    horizon = feedback.LinearMPC(
+        loop, 40, bounds={"force": BOUND, "x": (behind, None)}, soft={"x": (1e5, 2e5)}
+    )
     times = []
 
     class Timed(feedback.Law):

@@ -112,7 +112,7 @@ def test_bounds_rates_and_soft_states_against_scipy(solver, soft):
     eq = equilibrium(f, x=0.0)
     loop = dlqr(f, eq, {"x": 5.0, "v": 0.1}, 0.1)
     bounds = {"force": (-1.5, 1.0), "v": (-0.25, None)}
-    options = dict(bounds=bounds, rate=0.9 / f.dt, soft=soft, solver=solver)
+    options = dict(bounds=bounds, rate=0.9 / f.dt, soft={"v": (soft, 2 * soft)}, solver=solver)
     mpc = LinearMPC(loop, n, **options)
     x0, last = np.array([1.0, 0.0]), np.array([0.0])
 
@@ -185,11 +185,26 @@ def test_hard_bounds_that_cannot_be_kept_are_named(pole):
     mpc = LinearMPC(loop, 20, bounds={"force": 3, "x": (None, 0.05)})
     with pytest.raises(OptimizationError, match=r"sample 4: .* x by 0\.0\d+ at sample 5; give soft="):
         mpc(4, x)
-    soft = LinearMPC(loop, 20, bounds={"force": 3, "x": (None, 0.05)}, soft=1e4)
+    soft = LinearMPC(loop, 20, bounds={"force": 3, "x": (None, 0.05)}, soft={"x": 1e4})
     plan = soft.plan(0, x)
     assert plan.slack[0, 0] > 0.04 and np.abs(plan.u).max() <= 3
     # an exact penalty: no slack where none is needed
     assert soft.plan(0, eq.x + [0.02, 0, 0, 0]).slack.max() < 1e-6
+
+
+@pytest.mark.parametrize("solver", [None, "daqp"])
+def test_bounds_that_are_not_named_in_soft_stay_hard(pole, solver):
+    _, eq, loop = pole
+    x = eq.x + [0.1, 0.0, 0.0, 0.0]
+    bounds = {"force": 3, "x": (None, 0.05), "theta": 0.02}
+    plan = LinearMPC(loop, 20, bounds=bounds, soft={"x": (1e4, 2e4)}, solver=solver).plan(0, x)
+    assert plan.slack[0, 0] > 0.04 and plan.slack[:, 1].max() < 1e-6
+    assert np.abs(plan.x[1:, 1]).max() < 0.02 + 1e-6
+    hard = LinearMPC(loop, 20, bounds=bounds, soft={"theta": 1e4}, solver=solver)
+    with pytest.raises(OptimizationError, match=r"bounds exceeded: x by 0\.0\d+ at sample 1; give soft="):
+        hard.plan(0, x)
+    with pytest.raises(OptimizationError, match="bounds exceeded: x by"):
+        LinearMPC(loop, 20, bounds=bounds, solver=solver).plan(0, x)
 
 
 def test_clipping_loses_what_the_horizon_sees(pole):
@@ -199,7 +214,7 @@ def test_clipping_loses_what_the_horizon_sees(pole):
     wall = -0.405
     run = ClosedLoop(f, loop).simulate(x0, 150)
     assert run["x"].min() < wall - 0.005
-    mpc = LinearMPC(loop, 25, bounds={"force": 8, "x": (wall, None)}, soft=1e4)
+    mpc = LinearMPC(loop, 25, bounds={"force": 8, "x": (wall, None)}, soft={"x": 1e4})
     safe = ClosedLoop(f, mpc, bounds={"force": 8}).simulate(x0, 150)
     assert safe["x"].min() > wall - 1e-4
     assert np.abs(safe.trajectory.x[-1]).max() < 0.5 * np.abs(x0).max()
@@ -215,8 +230,13 @@ def test_options_are_checked(pole):
         LinearMPC(loop, 5, solver="mystery")
     with pytest.raises(ValueError, match="unknown name 'tehta'; did you mean 'theta'"):
         LinearMPC(loop, 5, bounds={"tehta": (None, 1.0)})
-    with pytest.raises(ValueError, match="soft: expected a weight > 0"):
-        LinearMPC(loop, 5, soft=-1.0)
+    bounds = {"force": 3, "x": 1.0}
+    with pytest.raises(ValueError, match="soft: x: expected weights linear >= 0 and square > 0, got -1.0"):
+        LinearMPC(loop, 5, bounds=bounds, soft={"x": -1.0})
+    with pytest.raises(ValueError, match="soft: unknown name 'force'; known are 'x'"):
+        LinearMPC(loop, 5, bounds=bounds, soft={"force": 1.0})
+    with pytest.raises(TypeError, match="soft: expected weights by name, .* got 1.0"):
+        LinearMPC(loop, 5, bounds=bounds, soft=1.0)
     with pytest.raises(TypeError, match="made by dlqr"):
         LinearMPC(None, 5)
 

@@ -351,6 +351,15 @@ def input_rates(f: OneStepMap, rate: Any) -> np.ndarray:
     return np.array(np.broadcast_to(found, (f.nu,)))
 
 
+def penalty(name: str, weight: Any) -> tuple[float, float]:
+    """Linear and square weight of what is beyond a soft limit, from both or one number for them."""
+    pair = np.ravel(as_floats(weight, f"soft: {name}"))
+    linear, square = (pair[0], pair[0]) if len(pair) == 1 else pair if len(pair) == 2 else (-1.0, -1.0)
+    if not (linear >= 0 and square > 0):
+        raise ValueError(f"soft: {name}: expected weights linear >= 0 and square > 0, got {weight!r}")
+    return float(linear), float(square)
+
+
 class Violation(NamedTuple):
     """A row or an unknown outside of its limits.
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from vioc.checks import as_count, check_array
 from vioc.compile.compiler import find_compiler
-from vioc.control.problem.limits import constant_bounds, input_rates
+from vioc.control.problem.limits import constant_bounds, input_rates, penalty
 from vioc.control.problem.status import Status
 from vioc.control.receding.reference import reference
 from vioc.control.receding.stage_qp import Answer, Data, Layout, StageQP, row_values
@@ -18,9 +18,10 @@ from vioc.control.regulators.law import Law
 from vioc.control.regulators.lqr import Regulator, SteadyRegulator
 from vioc.errors import OptimizationError
 from vioc.maps.protocol import OneStepMap
-from vioc.names import INPUTS, in_order
+from vioc.names import INPUTS, by_name, in_order
 
 BLAME = 1e5  # the weight with which bounds that cannot be kept are softened to be named
+HARD = -1.0, 1.0  # weights that say so
 VIOLATED = 1e-6  # softened bounds that are exceeded by more are named
 
 
@@ -48,7 +49,7 @@ class Plan(NamedTuple):
 class LinearMPC(Law):
     """A regulator's problem over a receding horizon, with bounds on inputs and states.
 
-        minimize  sum over j < n of z'Qz + v'Rv + 2 z'Sv  +  z_n' P z_n   (+ soft (s + s^2))
+        minimize  sum over j < n of z'Qz + v'Rv + 2 z'Sv  +  z_n' P z_n   (+ linear s + 1/2 square s^2)
         lower <= u_d + v <= upper,   lower - s <= x_d + z <= upper + s,   |u_j - u_{j-1}| <= dt rate
 
     The weights, the reference and P are those of the regulator, so that where no bound is active the first
@@ -71,8 +72,9 @@ class LinearMPC(Law):
         first, such as the input that holds an equilibrium.
     S : (ndx, nu), optional
         Cross weight; default: the regulator's.
-    soft : float, optional
-        Weight rho of exceeding a bound on states, cost rho (s + s^2); None makes them hard.
+    soft : dict, optional
+        Bounds on states that may be exceeded, with their weights (linear, square): s beyond one costs
+        linear s + 1/2 square s^2 a sample; one number is both. All others are hard.
     solver : str, optional
         A quadratic solver of CasADi, for the program without its states; ``"daqp"`` (an active-set method,
         exact and fast on programs of this size) and ``"osqp"`` are bundled with it. Default: the interior
@@ -102,7 +104,7 @@ class LinearMPC(Law):
         rate: Any = None,
         before: Any = None,
         S: Any = None,
-        soft: float | None = None,
+        soft: Mapping[str, Any] | None = None,
         solver: str | None = None,
         options: Mapping[str, Any] | None = None,
     ):
@@ -113,12 +115,9 @@ class LinearMPC(Law):
         solver = solver or next((s for s in ("daqp", "osqp") if ca.has_conic(s)), "qrqp")
         if not ca.has_conic(solver):
             raise ValueError(f"solver: this CasADi has no quadratic solver {solver!r}; try 'daqp' or 'osqp'")
-        if soft is not None and not soft > 0:
-            raise ValueError(f"soft: expected a weight > 0, got {soft!r}")
         self.map: OneStepMap = f
         self.regulator = regulator
         self.horizon = as_count(horizon, "horizon")
-        self.soft = soft
         self.solver = "stages" if native else solver
         self._qp: dict[str, Any] = dict(native=native, solver=solver, options=options)
         known = [*(INPUTS + name for name in f.input_names), *f.state_names]
@@ -129,6 +128,7 @@ class LinearMPC(Law):
         if len(self._bounded) and f.ndx != f.nx:
             raise ValueError("bounds on states need a map whose errors are its states")
         self._sides = low[self._bounded], high[self._bounded]
+        self.soft = self._weights(soft)
         self.rate = input_rates(f, rate)
         self._rated = bool(np.isfinite(self.rate).any())
         if before is not None:
@@ -136,6 +136,16 @@ class LinearMPC(Law):
         self.before: np.ndarray | None = before
         self._reference = reference(regulator, None if S is None else check_array(S, (f.ndx, f.nu), "S"))
         self._programs: dict[bool, StageQP] = {}
+
+    def _weights(self, soft: Mapping[str, Any] | None) -> np.ndarray | None:
+        """Linear and square weights of the bounded states (2, states), linear < 0 where a bound is hard."""
+        if soft is None:
+            return None
+        names = [self.map.state_names[i] for i in self._bounded]
+        if not isinstance(soft, Mapping):
+            raise TypeError(f'soft: expected weights by name, {{"x": 1e3}}, got {soft!r}')
+        given = by_name(soft, names, "soft")
+        return np.array([penalty(n, given[n]) if n in given else HARD for n in names]).reshape(-1, 2).T
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_programs": {}}
@@ -185,7 +195,7 @@ class LinearMPC(Law):
             self._programs[soft] = qp
         return self._programs[soft]
 
-    def _solve(self, k: int, x: np.ndarray, last: Any, soft: float | None) -> Plan:
+    def _solve(self, k: int, x: np.ndarray, last: Any, soft: np.ndarray | None) -> Plan:
         f, ref, regulator = self.map, self._reference, self.regulator
         samples, steps = ref.window(k, self.horizon)
         X, U = ref.X[samples], ref.U[steps]
@@ -202,8 +212,8 @@ class LinearMPC(Law):
         d.lower[1:n, nu : nu + nb], d.lower_end[...] = self._beyond(self._sides[0], X)
         d.upper[1:n, nu : nu + nb], d.upper_end[...] = self._beyond(self._sides[1], X)
         if soft is not None:
-            d.linear[nu : nu + nb], d.square[nu : nu + nb] = soft, 2 * soft
-            d.linear_end[...], d.square_end[...] = soft, 2 * soft
+            d.linear[nu : nu + nb], d.square[nu : nu + nb] = soft
+            d.linear_end[...], d.square_end[...] = soft
         z0 = f.difference(X[0], x)
         z0 = ref.onto[steps[0]] @ z0 if regulator.manifold else z0
         if self._rated:
@@ -221,7 +231,9 @@ class LinearMPC(Law):
         u = np.clip(U + found.u, self.lower, self.upper)  # the solver has a tolerance
         ahead = f.retract(X[1:], found.x[1:, :nz])
         slack, cost = self._slack(qp, found), float(qp.cost(found)) + known
-        cost += 0.0 if soft is None else soft * float((slack + slack**2).sum())
+        if soft is not None:
+            s = np.where(soft[0] >= 0, slack, 0.0)
+            cost += float((soft[0] * s + 0.5 * soft[1] * s**2).sum())
         return Plan(u, np.vstack([x, ahead]), slack, cost)
 
     def _take_over(self, d: Data, k: int, n: int) -> float:
@@ -256,24 +268,26 @@ class LinearMPC(Law):
         return np.maximum(0.0, np.maximum(low - h, h - high))
 
     def _refusal(
-        self, k: int, x: np.ndarray, last: Any, soft: float | None, found: Answer
+        self, k: int, x: np.ndarray, last: Any, soft: np.ndarray | None, found: Answer
     ) -> OptimizationError:
-        """Which bounds on states cannot be kept: those that the softened program exceeds."""
+        """Which hard bounds on states cannot be kept: those that the softened program exceeds."""
         where = f"sample {k}: the program has no solution"
-        if soft is not None or not len(self._bounded):
+        hard = np.full(len(self._bounded), True) if soft is None else soft[0] < 0
+        if not hard.any():
             why = f"that the solver {self.solver} finds ({found.status.value}); try another solver"
             return OptimizationError(f"{where} {why}")
         try:
-            plan = self._solve(k, x, last, BLAME)
+            blame = np.where(hard, [[BLAME], [2 * BLAME]], 0.0 if soft is None else soft)
+            plan = self._solve(k, x, last, blame)
         except OptimizationError:
             return OptimizationError(f"{where}, not even with soft bounds on states")
         names = [self.map.error_names[i] for i in self._bounded]
         worst = [
             f"{names[b]} by {plan.slack[:, b].max():.3g} at sample {k + 1 + int(plan.slack[:, b].argmax())}"
             for b in range(len(names))
-            if plan.slack[:, b].max() > VIOLATED
+            if hard[b] and plan.slack[:, b].max() > VIOLATED
         ]
-        advice = "give soft= a weight, or start within the bounds"
+        advice = "give soft= their weights, or start within the bounds"
         return OptimizationError(f"{where}: bounds exceeded: {', '.join(worst) or 'none'}; {advice}")
 
     def __repr__(self) -> str:
