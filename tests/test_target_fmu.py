@@ -28,7 +28,7 @@ def test_a_loop_at_a_rate(cart, tmp_path, capsys):
 
     _, upright, law, _ = cart
     written = write_target(tmp_path / "beat", law, upright.x + 0.1, steps=10)
-    times = run_at(written.folder, rate=1000.0, seconds=0.05)
+    times = run_at(written.folder, frequency=1000.0, seconds=0.05)
     assert len(times.late) == 50 and times.status == 0 and (times.late > 0).all() and (times.output > 0).all()
     assert set(times.table) == {"late", "output", "advance"} and "50 samples every 1 ms" in str(times)
     assert times.plot().get_title().startswith("50 samples")

@@ -221,7 +221,7 @@ def design(
     known: bool = False,
     max_iterations: int = 300,
     tolerance: float = 1e-2,
-    **limits: Any,
+    **options: Any,
 ) -> Design:
     """The motion near a guess, within limits, from whose record `identify` tells parameters best.
 
@@ -250,7 +250,7 @@ def design(
         0 tells of the guess alone.
     tolerance : float
         Ends where a step gains less than this share of the mean relative variance, twice in a row.
-    **limits
+    **options
         ``constraints``, ``final``, ``initial``, ``periodic`` as in `vioc.control.optimize`.
 
     Returns
@@ -285,7 +285,7 @@ def design(
     verdict, converged = "the guess", max_iterations == 0
     if max_iterations:
         cost, scale_x, scale_u = _nearness(f, run, bounds or {})
-        problem = Problem(f, cost, len(run), bounds=bounds, dt=run.step_lengths, k0=run.k0, **limits)
+        problem = Problem(f, cost, len(run), bounds=bounds, dt=run.step_lengths, k0=run.k0, **options)
         inside = _nearest(problem, run, run.x, run.u)
         if inside is None:
             raise ValueError(
