@@ -22,7 +22,7 @@ print(seen)
 # %%
 # The filter starts at the wrong place; the force is clipped at 8 N.
 
-loop = feedback.ClosedLoop(f, law, seen, W=1e-9, W_u={"force": 0.2**2}, lower=-8.0, upper=8.0)
+loop = feedback.ClosedLoop(f, law, seen, W=1e-9, W_u={"force": 0.2**2}, bounds={"force": 8.0})
 start = upright.x + f.state(x=0.2, theta=0.15)
 run = loop.simulate(start, 400, estimate=upright.x, noise=1)
 axes = run.plot("x", "theta", "u.force")

@@ -30,7 +30,7 @@ post = dmoc.obstacle(f, "tip-l", (0.0, 0.72), 0.12, axes="xz", name="post")
 bounds = {"left": 8.0, "right": 8.0}
 best = optimize(f, cost, x0=f.initial_state(left), steps=50, bounds=bounds, constraints=[post])
 print(best)
-best.plot("l1", "r1", "u.left", "u.right", limits=bounds, targets={"l1": goal["l1"], "r1": goal["r1"]})
+best.plot("l1", "r1", "u.left", "u.right", bounds=bounds, targets={"l1": goal["l1"], "r1": goal["r1"]})
 assert best.feasible and abs(best["tip-l:x"] - best["tip-r:x"]).max() < 1e-9
 
 # %%

@@ -29,8 +29,8 @@ print(plan)
 # The regulator about the plan brings a quadrotor back that begins elsewhere; the thrusts stay within.
 
 law = plan.stabilize(Q={"x": 10, "z": 10, "tilt": 1, "swing": 1}, R=0.1)
-flown = ClosedLoop(f, law, lower=0.0, upper=12.0).simulate(f.initial_state({"x": -0.2, "z": -0.1}), 60)
-vioc.viz.plot_comparison({"plan": plan, "flown": flown}, "x", "swing", "u.left", limits=bounds, targets=still)
+flown = ClosedLoop(f, law, bounds=bounds).simulate(f.initial_state({"x": -0.2, "z": -0.1}), 60)
+vioc.viz.plot_comparison({"plan": plan, "flown": flown}, "x", "swing", "u.left", bounds=bounds, targets=still)
 assert abs(flown["load:x"][-1] - 3.0) < 0.05 and (plan["u.left"] < 12 + 1e-6).all()
 
 # %%

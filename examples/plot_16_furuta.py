@@ -19,10 +19,10 @@ upright = feedback.equilibrium(f, arm=0.0, pole=0.0)
 law = dlqr(f, upright, Q={"arm": 5, "pole": 20, "v.arm": 0.05, "v.pole": 0.1}, R=2e3)
 see = Measurement(f, {"arm": 1e-6, "pole": 1e-6})
 observer = kalman(f, upright, see, W=1e-10, W_u=1e-6)
-loop = feedback.ClosedLoop(f, law, observer, lower=-0.05, upper=0.05)
+loop = feedback.ClosedLoop(f, law, observer, bounds={"torque": 0.05})
 run = loop.simulate(f.initial_state({"arm": 0.5, "pole": 0.2}), 400, noise=1)
 print(run)
-run.plot("arm", "pole", "u.torque", limits={"torque": 0.05}, targets={"arm": 0.0, "pole": 0.0})
+run.plot("arm", "pole", "u.torque", bounds={"torque": 0.05}, targets={"arm": 0.0, "pole": 0.0})
 assert abs(run["pole"][-100:]).max() < 0.05 and abs(run["arm"][-1]) < 0.1
 
 # %%

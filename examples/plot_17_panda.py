@@ -31,7 +31,7 @@ x0 = f.initial_state({"q2": -0.8, "q4": -2.4, "q6": 1.6, "q7": 0.8})
 best = optimize(f, cost, x0=x0, steps=25, final=pose("hand", place, turn) | still, bounds=robot.bounds())
 end = vioc.Kinematics(f.system).pose("hand", best.x[-1][:7])
 print(best, miss := max(abs(end[:3, 3] - place).max(), abs(turn.as_matrix() - end[:3, :3]).max()), "m, rad")
-best.plot("u.q2", "u.q4", "q4", "v.q1", limits=robot.bounds())
+best.plot("u.q2", "u.q4", "q4", "v.q1", bounds=robot.bounds())
 assert miss < 1e-8 and abs(end[2, 2] + 1) < 1e-12  # the hand points down
 
 # %%

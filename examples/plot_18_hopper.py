@@ -29,7 +29,7 @@ way, weight = start + np.linspace(0, 0.5, 17)[:, None] * (np.arange(8) == 0), np
 problem = dmoc.Problem([phase(stance, initial=start), phase(flight), phase(stance, final=rest)])
 best = problem.solve([(way[[0] * 17], weight), (way, 0 * weight), (way[[-1] * 17], weight)])
 print(best)
-best.plot("z", "gap.toe", "force.toe", "u.push", limits=bounds, targets={"z": 0.45})
+best.plot("z", "gap.toe", "force.toe", "u.push", bounds=bounds, targets={"z": 0.45})
 assert best["gap.toe"].max() > 0.1 and abs(best["x"][-1] - 0.5) < 1e-6
 
 # %%

@@ -58,7 +58,9 @@ def run(report: Report) -> None:
     runs, limits = harmonics(f, START, 7)
     tell, middle = telling(f, names, runs, noise)
     began = time.process_time()
-    plan = design(f, names, runs[middle], noise, bounds=limits, iterations=BRIEF if report.quick else ROUNDS)
+    plan = design(
+        f, names, runs[middle], noise, bounds=limits, max_iterations=BRIEF if report.quick else ROUNDS
+    )
     report.measure(
         seconds=time.process_time() - began,
         middle=shrunk(plan, tell[middle]),
@@ -104,7 +106,7 @@ def harmonics(f: Any, start: dict[str, float], seed: int) -> tuple[list[Any], di
 
 def telling(f: Any, names: list[str], runs: list[Any], noise: dict[str, float]) -> tuple[np.ndarray, int]:
     """What each motion tells, and which is in the middle."""
-    tell = np.array([volume(design(f, names, r, noise, iterations=0)) for r in runs])
+    tell = np.array([volume(design(f, names, r, noise, max_iterations=0)) for r in runs])
     return tell, int(np.argsort(tell)[len(tell) // 2])
 
 
@@ -175,7 +177,7 @@ def family(report: Report) -> None:
             names = independent(f, runs[0], noise)
             tell, at = telling(f, names, runs, noise)
             rounds = BRIEF if report.quick else ROUNDS
-            plan = design(f, names, runs[at], noise, bounds=limits, iterations=rounds)
+            plan = design(f, names, runs[at], noise, bounds=limits, max_iterations=rounds)
         except (StepError, OptimizationError, ValueError) as error:
             print(f"arm {i}: {type(error).__name__}: {error}")
             failed += 1
@@ -194,7 +196,7 @@ def family(report: Report) -> None:
 
 def independent(f: Any, run: Any, noise: dict[str, float]) -> list[str]:
     """Parameters that are told where the others are known: as many as there are base parameters."""
-    lost, known = design(f, list(f.parameters), run, noise, iterations=0).unidentifiable, set()
+    lost, known = design(f, list(f.parameters), run, noise, max_iterations=0).unidentifiable, set()
     for i, direction in enumerate(lost):
         others = {n for j, d in enumerate(lost) if j != i for n in d.parts}
         known.add(next(n for n in direction.parts if n not in others))

@@ -251,7 +251,7 @@ def settled(plant: vioc.RungeKutta, low: Any, x: np.ndarray) -> tuple[np.ndarray
     for _ in range(round(SETTLING / 0.5)):
         run = plant.track(x, np.tile(there, (steps, 1)), np.zeros((steps, 1)), np.tile(low.K, (steps, 1, 1)))
         if np.abs(run.u).max() > PUSH:
-            run = ClosedLoop(plant, low, lower=-PUSH, upper=PUSH).simulate(x, steps).trajectory
+            run = ClosedLoop(plant, low, bounds={"force": PUSH}).simulate(x, steps).trajectory
         x, most = run.x[-1], max(most, float(np.abs(run.u).max()))
         if np.abs(x - there)[1:].max() < SETTLED:
             break

@@ -83,7 +83,7 @@ def run(report: Report) -> None:
         for seed in range(seeds):
             clock = Clock(share, seed)
             law = NonlinearMPC(stated, deadline=DEADLINE, clock=clock)
-            loop = ClosedLoop(f, law, lower=-BOUND, upper=BOUND, W=NOISE)
+            loop = ClosedLoop(f, law, bounds={"force": BOUND}, W=NOISE)
             found = loop.simulate(HANGING, STEPS, noise=seed)
             stopped += len(found) < STEPS
             count = found.memory.counts.get(Status.LATE, 0)
@@ -97,9 +97,7 @@ def run(report: Report) -> None:
     stays = 0
     for seed in range(seeds):
         law = NonlinearMPC(stated, deadline=DEADLINE, clock=Clock(0.3, seed), fallback=upright)
-        found = ClosedLoop(f, law, lower=-BOUND, upper=BOUND, W=NOISE).simulate(
-            np.zeros(4), STEPS, noise=seed
-        )
+        found = ClosedLoop(f, law, bounds={"force": BOUND}, W=NOISE).simulate(np.zeros(4), STEPS, noise=seed)
         stays += bool(np.abs(found["theta"]).max() < 0.5)
     report.measure(law=stays / seeds)
     refused, named, went = pushed(f, {})
@@ -113,7 +111,7 @@ def pushed(f: Any, soft: dict[str, float]) -> tuple[int, int, int]:
     bounds = {"u.force": BOUND, "x": (-WALL, WALL)}
     law = NonlinearMPC(Problem(f, cost, 20, bounds=bounds), soft=soft)
     start = np.array([0.9 * WALL, 0.0, 0.0, 0.0])
-    loop = ClosedLoop(f, law, lower=-BOUND, upper=BOUND, W={"x": 0.0, "theta": 0.0, "v": PUSH, "w": 0.0})
+    loop = ClosedLoop(f, law, bounds={"force": BOUND}, W={"x": 0.0, "theta": 0.0, "v": PUSH, "w": 0.0})
     found = loop.simulate(start, 100, noise=0)
     counts = found.memory.counts
     none = sum(v.fallback for v in found.memory.verdicts)

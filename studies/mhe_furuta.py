@@ -171,7 +171,7 @@ def simulate(d: Design, observer: Any, seed: int, duration: float = DURATION) ->
     """One start: the observer knows the angles to a count, and takes all to be at rest."""
     plant, x0 = loops(d, seed)
     told = d.f.state({"arm": x0[0], "pole": x0[1]})
-    loop = feedback.ClosedLoop(plant, d.law, observer, -SUPPLY, SUPPLY, W_u=0.1**2)
+    loop = feedback.ClosedLoop(plant, d.law, observer, {"voltage": SUPPLY}, W_u=0.1**2)
     return loop.simulate(x0, round(duration / DT), estimate=told, noise=seed)
 
 
@@ -217,7 +217,7 @@ def run(report: Report) -> None:
         filter_ms=np.median([o.ms for o in found]),
     )
     if not report.quick:
-        options = dict(samples=SAMPLES, iterations=ITERATIONS)
+        options = dict(horizon=SAMPLES, max_iterations=ITERATIONS)
         mhe = feedback.MovingHorizon(d.law.map, d.sensors, **noise, **options)
         horizon = [outcome(d, mhe, seed, SHORT) for seed in range(WATCHED)]
         same = [outcome(d, ekf, seed, SHORT) for seed in range(WATCHED)]

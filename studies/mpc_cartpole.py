@@ -132,7 +132,7 @@ def run(report: Report) -> None:
             start = HANGING + rng.uniform(-1, 1, 4) * SPREAD
             for i, masses in enumerate((dict(bob=off["bob"]), off)):
                 other = cart(rk4, backend=compiled, parts=2, **masses)
-                found = ClosedLoop(other, laws["compiled"], lower=-BOUND, upper=BOUND).simulate(start, 150)
+                found = ClosedLoop(other, laws["compiled"], bounds={"force": BOUND}).simulate(start, 150)
                 good[i] += bool(np.abs(found.trajectory.x[-1]).max() < SETTLED)
         report.measure(kept=good[0], longer=good[1])
     draw(report, swung, laws["compiled"])

@@ -19,6 +19,7 @@ from vioc.control.problem.limits import obstacle
 
 DT, HORIZON, STEPS = 0.02, 40, 250
 THRUST = 12.0  # N
+LIMITS = {"u.left": (0.0, THRUST), "u.right": (0.0, THRUST)}
 FAR = 3.0  # m
 BALL, RADIUS = (1.5, -0.55), 0.4  # m, in the load's straight way
 SOFT = 1e4, 1e6  # of m^2 within the ball
@@ -60,8 +61,7 @@ def law(f: Any, goal: Any, clear: bool, soft: bool = True) -> NonlinearMPC:
     behind = dlqr(f, goal, weights, 0.02 * f.dt)
     cost = quadratic(f, Q=Q, R=0.02, Qf=behind.P, reference=goal.x, u_reference=goal.u)
     ball = [obstacle(f, "load", BALL, RADIUS, axes="xz", name="clearance")] if clear else None
-    bounds = {"u.left": (0.0, THRUST), "u.right": (0.0, THRUST)}
-    stated = Problem(f, cost, HORIZON, bounds=bounds, constraints=ball)
+    stated = Problem(f, cost, HORIZON, bounds=LIMITS, constraints=ball)
     return NonlinearMPC(stated, soft={"clearance": SOFT} if clear and soft else None, native=True)
 
 
@@ -78,7 +78,7 @@ def run(report: Report) -> None:
     start, steps = f.initial_state(), 120 if report.quick else STEPS
     free = ClosedLoop(f, law(f, goal, False)).simulate(start, 60 if report.quick else steps)
     around = law(f, goal, True)
-    found = ClosedLoop(f, around, lower=0.0, upper=THRUST).simulate(start, steps)
+    found = ClosedLoop(f, around, bounds=LIMITS).simulate(start, steps)
     verdicts = found.memory.verdicts
     report.measure(
         ignored=depth(free),
@@ -93,7 +93,7 @@ def run(report: Report) -> None:
         noise = {n: GUST if n.startswith("p.") else 0.0 for n in f.state_names}
         none = []
         for kind in (around, law(f, goal, True, soft=False)):
-            loop = ClosedLoop(f, kind, lower=0.0, upper=THRUST, W=noise)
+            loop = ClosedLoop(f, kind, bounds=LIMITS, W=noise)
             runs = [loop.simulate(start, STEPS, noise=seed) for seed in range(SEEDS)]
             none.append(sum(v.fallback for r in runs for v in r.memory.verdicts))
             flights = flights or runs

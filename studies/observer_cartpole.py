@@ -97,7 +97,7 @@ def balance(report: Report, f: Any, upright: Any, loop: Any, sensors: Any) -> di
 
     def closed(plant: Any, law: Any, observer: Any) -> feedback.ClosedLoop:
         noise = dict(W={n: W for n in f.state_names}, W_u=FORCE_NOISE)
-        return feedback.ClosedLoop(plant, law, observer, -BOUND, BOUND, **noise)
+        return feedback.ClosedLoop(plant, law, observer, bounds={"force": BOUND}, **noise)
 
     raw = feedback.ConfigurationObserver(f, ENCODERS)
     lqg = closed(f, loop, steady)
@@ -147,7 +147,7 @@ def swing_up(report: Report, f: Any, upright: Any, sensors: Any) -> tuple[Any, A
     law = feedback.as_law(regulator.hold(upright.x))
     start = hanging + f.state({"x": 0.02, "theta": 0.1})
     ekf = feedback.ExtendedKalmanFilter(f, sensors, W, W_u=FORCE_NOISE, P0=1e-2)
-    closed = feedback.ClosedLoop(f, law, ekf, -BOUND, BOUND, W=W, W_u=FORCE_NOISE)
+    closed = feedback.ClosedLoop(f, law, ekf, bounds={"force": BOUND}, W=W, W_u=FORCE_NOISE)
     run = closed.simulate(start, steps + round(5.0 / DT), estimate=hanging, noise=2)
     last = run.trajectory.x[-round(1.0 / DT) :]
     report.measure(
@@ -161,7 +161,9 @@ def wall(report: Report, f: Any, upright: Any, loop: Any) -> tuple[dict[str, Any
     start = upright.x + f.state({"x": -0.4})
     behind = -0.405
     steps = round((1.0 if report.quick else 3.0) / DT)
-    horizon = feedback.LinearMPC(loop, 40, lower=-BOUND, upper=BOUND, state_lower={"x": behind}, soft=1e5)
+    horizon = feedback.LinearMPC(
+        loop, 40, bounds={"force": BOUND, "x": (behind, None)}, soft={"x": (1e5, 2e5)}
+    )
     times = []
 
     class Timed(feedback.Law):
@@ -172,8 +174,8 @@ def wall(report: Report, f: Any, upright: Any, loop: Any) -> tuple[dict[str, Any
             return u
 
     runs = {
-        "regulator": feedback.ClosedLoop(f, loop, lower=-BOUND, upper=BOUND).simulate(start, steps),
-        "horizon": feedback.ClosedLoop(f, Timed(), lower=-BOUND, upper=BOUND).simulate(start, steps),
+        "regulator": feedback.ClosedLoop(f, loop, bounds={"force": BOUND}).simulate(start, steps),
+        "horizon": feedback.ClosedLoop(f, Timed(), bounds={"force": BOUND}).simulate(start, steps),
     }
     report.measure(
         **{f"wall_{name}": max(behind - r["x"].min(), 0.0) for name, r in runs.items()},

@@ -59,7 +59,7 @@ class Case(NamedTuple):
     law: Any
     tool: tuple[str, ...]
     motors: tuple[str, ...]  # joints
-    on_manifold: bool
+    manifold: bool
 
 
 def five_bar(heavier: float) -> vioc.MidpointVI:
@@ -82,7 +82,7 @@ def bar_case() -> Case:
     guess = {"l1": -0.1, "l2": 0.6, "r1": 1.0, "r2": -0.9}
     closed = vioc.consistent_configuration(f.system, guess)
     rest = feedback.equilibrium(f, l1=closed.q[0], r1=closed.q[2], guess=f.initial_state(closed))
-    law = dlqr(f, rest, {"l1": 250.0, "r1": 250.0, "v.l1": 0.1, "v.r1": 0.1}, 1.0, on_manifold=True)
+    law = dlqr(f, rest, {"l1": 250.0, "r1": 250.0, "v.l1": 0.1, "v.r1": 0.1}, 1.0, manifold=True)
     return Case(f, plant, rest, law, ("tipl:x", "tipl:z"), ("l1", "r1"), True)
 
 
@@ -138,10 +138,10 @@ def run(report: Report) -> None:
     drawn = {}
     for name, c in {"bar": bar_case(), "arm": arm_case()}.items():
         e = estimator(c, c.model, {})
-        plain = feedback.ExtendedKalmanFilter(c.model, *e[:2], P0=e.P0, on_manifold=c.on_manifold)
+        plain = feedback.ExtendedKalmanFilter(c.model, *e[:2], P0=e.P0, manifold=c.manifold)
         g = feedback.ExtendedMap(c.model, disturbances=c.model.input_names)
         e = estimator(c, g, dict.fromkeys(g.constants, 1e-2))
-        ekf = feedback.ExtendedKalmanFilter(g, *e[:2], P0=e.P0, on_manifold=c.on_manifold)
+        ekf = feedback.ExtendedKalmanFilter(g, *e[:2], P0=e.P0, manifold=c.manifold)
         law = feedback.OffsetFree(c.law, g)
         runs = {"plain": held(c, c.law, plain), "free": held(c, law, ekf)}
         drawn[name] = c, {key: found for key, (found, _) in runs.items()}
@@ -150,7 +150,7 @@ def run(report: Report) -> None:
             report.measure(bar_worst=1e3 * np.linalg.norm(runs["free"][1], axis=1).max())
             if not report.quick:
                 bounds = {n: 5.0 for n in g.constants}
-                options = dict(P0=e.P0, bounds=bounds, on_manifold=True)
+                options = dict(P0=e.P0, bounds=bounds, manifold=True)
                 horizon = feedback.MovingHorizon(g, e.sensors, 6, e.W, **options)
                 report.measure(bar_horizon=steady(held(c, law, horizon)[1]))
         else:
@@ -199,9 +199,9 @@ def finds(index: int, horizon: bool) -> int:
         told = f.initial_state(vioc.consistent_configuration(system, told).q if loops else told)
         spread = dict.fromkeys(f.state_names[: len(q)], WRONG[0] ** 2)
         P0 = spread | dict.fromkeys(f.state_names[len(q) :], WRONG[1] ** 2)
-        options = dict(W=1e-9, P0=P0, on_manifold=loops)
+        options = dict(W=1e-9, P0=P0, manifold=loops)
         kind = feedback.MovingHorizon if horizon else feedback.ExtendedKalmanFilter
-        observer = kind(f, sensors, **(dict(samples=6) if horizon else {}), **options)
+        observer = kind(f, sensors, **(dict(horizon=6) if horizon else {}), **options)
         belief = observer.start(told)
         run = f.rollout(truth, steps=round(SECONDS / FAMILY_DT), warn=False)
         for k in range(len(run)):

@@ -52,6 +52,7 @@ class Legged:
         self.system: System = robot.system.with_components(*feet)
         self.limits = {j: robot.limits[j] for j in JOINTS}
         self.strongest = np.array([self.limits[j].effort for j in JOINTS])
+        self.efforts = robot.bounds("effort")
         self.flight = ModeVI(self.system, dt)
         self.names = self.system.variables
 

@@ -141,7 +141,7 @@ def standing(report: Report, robot: Legged) -> None:
         slack=min(still[f"grip.{leg}"] for leg in LEGS),
         free=len(loop.poles),
     )
-    q, most, steps = still.x[:18], robot.strongest, round(AFTER / DT)
+    q, steps = still.x[:18], round(AFTER / DT)
 
     def law(k: int, x: np.ndarray) -> np.ndarray:
         return loop.u - loop.K @ f.difference(loop.x, x)
@@ -149,7 +149,7 @@ def standing(report: Report, robot: Legged) -> None:
     def ours(v: np.ndarray) -> np.ndarray:
         start = robot.state(q + 1e-6 * np.eye(18)[2], v)
         try:
-            return ClosedLoop(robot.plant, loop, lower=-most, upper=most).simulate(start, steps).x
+            return ClosedLoop(robot.plant, loop, bounds=robot.efforts).simulate(start, steps).x
         except StepError:  # a robot that falls: no shape but the feet meets the ground
             return np.full((1, 36), np.nan)
 
@@ -257,9 +257,8 @@ def physics(report: Report, trot: Trot) -> None:
 def by_contact(report: Report, trot: Trot, reference: Trajectory, loop: Any) -> None:
     robot = trot.robot
     start = robot.state(*trot.start) + 1e-6 * np.eye(36)[2]
-    most = robot.strongest
     law = loop.as_law()
-    moved = ClosedLoop(robot.plant, law, lower=-most, upper=most).simulate(start, len(reference)).trajectory
+    moved = ClosedLoop(robot.plant, law, bounds=robot.efforts).simulate(start, len(reference)).trajectory
     report.measure(contact=np.abs(moved.x[:, :3] - reference.x[:, :3]).max())
 
 

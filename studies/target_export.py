@@ -142,7 +142,7 @@ def held() -> Case:
     count = 2 * np.pi / 2048
     sensors = feedback.Measurement(f, {"arm": count**2 / 12, "pole": count**2 / 12})
     observer = feedback.kalman(f, upright, sensors, 1e-14, W_u=0.1)
-    loop = feedback.ClosedLoop(f, law, observer, -10.0, 10.0, W_u=0.01)
+    loop = feedback.ClosedLoop(f, law, observer, {"voltage": 10.0}, W_u=0.01)
     return Case(loop, f.state({"arm": 0.3, "pole": 0.1}), f.state({"arm": 0.3}))
 
 
@@ -152,7 +152,7 @@ def balanced() -> Case:
     law = dlqr(f, feedback.equilibrium(f, theta=0.0), {"x": 20.0, "theta": 20.0}, 0.1)
     sensors = feedback.Measurement(f, {"x": (5e-4) ** 2, "theta": (2e-3) ** 2})
     observer = feedback.ExtendedKalmanFilter(f, sensors, 1e-10, W_u=0.04, P0=1e-2)
-    loop = feedback.ClosedLoop(f, law, observer, -12.0, 12.0, W=1e-10, W_u=0.04)
+    loop = feedback.ClosedLoop(f, law, observer, {"force": 12.0}, W=1e-10, W_u=0.04)
     return Case(loop, f.state({"x": 0.2, "theta": 0.2}), f.state())
 
 
@@ -163,10 +163,10 @@ def closed() -> Case:
     start = f.initial_state(consistent_configuration(f.system, guess))
     t = np.arange(100) * f.dt
     run = f.rollout(start, np.stack([0.3 * np.sin(9 * t), 0.2 * np.cos(7 * t)], axis=1))
-    law = dlqr(
-        f, run, {n: 1.0 if n.startswith("p.") else 50.0 for n in f.state_names}, 0.05, on_manifold=True
+    law = dlqr(f, run, {n: 1.0 if n.startswith("p.") else 50.0 for n in f.state_names}, 0.05, manifold=True)
+    loop = feedback.ClosedLoop(
+        f, law, feedback.ConfigurationObserver(f, 1e-10), dict.fromkeys(f.input_names, 5.0)
     )
-    loop = feedback.ClosedLoop(f, law, feedback.ConfigurationObserver(f, 1e-10), -5.0, 5.0)
     off = consistent_configuration(f.system, {k: v + 0.03 for k, v in guess.items()})
     return Case(loop, f.initial_state(off), f.initial_state(off))
 
@@ -181,7 +181,7 @@ def reaching() -> Case:
     law = dlqr(f, run, {n: 1.0 if n.startswith("p.") else 300.0 for n in f.state_names}, 0.01)
     sensors = feedback.Measurement(f, {n: 1e-8 for n in f.system.variables})
     observer = feedback.ExtendedKalmanFilter(f, sensors, 1e-9, W_u=1e-3, P0=1e-4)
-    loop = feedback.ClosedLoop(f, law, observer, -60.0, 60.0, W_u=1e-3)
+    loop = feedback.ClosedLoop(f, law, observer, {f"u.{n}": 60.0 for n in f.input_names}, W_u=1e-3)
     return Case(loop, start + 0.01 * np.eye(14)[1], start)
 
 

@@ -141,16 +141,16 @@ def test_regions_of_loops_with_bounds_rates_and_filters_in_closed_form():
     seen = kalman(f, ([0.0], None), Measurement(f, {"a": 1e-8}), 1.0)
     box = dict(samples=120, steps=100, seed=2)
     for loop in (
-        ClosedLoop(f, law, lower=-1.0, upper=2.0),
-        LimitedLaw(law, 1e9, lower=-1.0, upper=2.0),
-        ClosedLoop(f, LimitedLaw(law, 1e9, lower=-1.0), upper=2.0),
-        ClosedLoop(f, law, seen, lower=-1.0, upper=2.0),
+        ClosedLoop(f, law, bounds={"u": (-1.0, 2.0)}),
+        LimitedLaw(law, 1e9, bounds={"u": (-1.0, 2.0)}),
+        ClosedLoop(f, LimitedLaw(law, 1e9, bounds={"u": (-1.0, None)}), bounds={"u": (None, 2.0)}),
+        ClosedLoop(f, law, seen, bounds={"u": (-1.0, 2.0)}),
     ):
         caught = region_of_attraction(loop, {"a": 12.0}, **box)
         np.testing.assert_array_equal(caught.caught, (caught["a"] < 4.0) & (caught["a"] > -8.0))
     # an observer that errs believes itself on the other side, and pushes the wrong way until it knows better
     told = region_of_attraction(
-        ClosedLoop(f, law, kalman(f, ([0.0], None), Measurement(f, {"a": 1.0}), 1e-6), -1.0, 2.0),
+        ClosedLoop(f, law, kalman(f, ([0.0], None), Measurement(f, {"a": 1.0}), 1e-6), {"u": (-1.0, 2.0)}),
         {"a": 12.0},
         estimate=[-20.0],
         **box,
@@ -159,18 +159,20 @@ def test_regions_of_loops_with_bounds_rates_and_filters_in_closed_form():
     free = region_of_attraction(law, {"a": 12.0}, **box)
     assert free.fraction == 1.0 and free.center == [0.0]
     # u may change by 0.1 a sample: what moves away faster than that is lost
-    slow = region_of_attraction(ClosedLoop(f, LimitedLaw(law, 1.0, lower=-1, upper=2)), {"a": 12.0}, **box)
+    slow = region_of_attraction(
+        ClosedLoop(f, LimitedLaw(law, 1.0, bounds={"u": (-1, 2)})), {"a": 12.0}, **box
+    )
     assert slow.fraction <= caught.fraction
     ends = StateLaw(f, np.zeros((100, 1)), np.zeros((100, 1)), np.full((100, 1, 1), 1.25))
     with pytest.raises(ValueError, match="tells no state that it holds; give it, target="):
         region_of_attraction(ClosedLoop(f, ends), {"a": 1.0})
     assert region_of_attraction(ClosedLoop(f, ends), {"a": 1.0}, target=[0.0], **box).fraction == 1.0
     late = DelayedMap(f)
-    loop = ClosedLoop(late, dlqr(late, (np.zeros(2), None), 1.0, 1.0), lower=-1.0, upper=2.0)
+    loop = ClosedLoop(late, dlqr(late, (np.zeros(2), None), 1.0, 1.0), bounds={"u": (-1.0, 2.0)})
     assert region_of_attraction(loop, {"a": 0.5}, samples=20, steps=100).fraction == 1.0
     with pytest.raises(TypeError, match="expected a regulator, a ClosedLoop, a law of a map"):
         region_of_attraction(Law(), {"a": 1.0})
-    sent = pickle.loads(pickle.dumps(ClosedLoop(f, law, seen, -1.0, 2.0)))  # as to another process
+    sent = pickle.loads(pickle.dumps(ClosedLoop(f, law, seen, {"u": (-1.0, 2.0)})))  # as to another process
     np.testing.assert_array_equal(region_of_attraction(sent, {"a": 12.0}, **box).caught, caught.caught)
 
 

@@ -179,7 +179,7 @@ def test_constraints_hide_nothing_on_the_manifold():
     np.testing.assert_allclose(f.step(hanging), hanging, atol=1e-12)
     on = controllability(f, (hanging, None))
     off = controllability(f, (hanging, None), manifold=False)
-    assert (on.rank, on.size, on.on_manifold) == (2, 2, True)
+    assert (on.rank, on.size, on.manifold) == (2, 2, True)
     assert (off.rank, off.size) == (2, 4)
     assert off.combinations() == [{"y": 1.0}, {"p.y": 1.0}]
     assert {n for n, share in off.shares.items() if share > 0.5} == {"y", "p.y"}

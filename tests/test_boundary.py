@@ -93,7 +93,7 @@ def test_what_a_mask_hides_in_a_record_was_not_measured(tmp_path):
 LOOP = control.dlqr(F, control.equilibrium(F, theta=0.0), {"theta": 100, "x": 1}, 1.0)
 RUN = F.rollout(X0, steps=20)
 RECORD = control.Record(RUN.t, {"x": RUN["x"], "theta": RUN["theta"]}, {"force": 0.0})
-HORIZON = dict(samples=3, W=1e-8, P0=1e-4)
+HORIZON = dict(horizon=3, W=1e-8, P0=1e-4)
 POSITIVE = {
     "midpoint": lambda v: vioc.MidpointVI(SYSTEM, 0.01, tolerance=v),
     "Runge-Kutta": lambda v: vioc.RungeKutta(SYSTEM, 0.01, tolerance=v),
@@ -117,7 +117,10 @@ def test_tolerances_are_positive(what, value):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: control.LinearMPC(LOOP, 5, rate=-1), "rate: expected numbers >= 0, got -1"),
+        (
+            lambda: control.LinearMPC(LOOP, 5, rate=-1),
+            "rate: expected changes > 0 per second, .* got -1",
+        ),
         (lambda: control.LinearMPC(LOOP, 5, rate=[np.nan]), "rate"),
         (lambda: feedback.ExtendedMap(F, steps=-1), "steps: expected a whole number >= 1, got -1"),
         (lambda: feedback.ExtendedMap(F, steps=0), "steps: expected a whole number >= 1, got 0"),
@@ -125,7 +128,10 @@ def test_tolerances_are_positive(what, value):
         (lambda: vioc.MidpointVI(SYSTEM, 1e300), "dt: .* whose squares are numbers > 0, got 1e\\+300"),
         (lambda: F.rollout(X0, steps=2, dt=1e-200), "dt: .* whose squares are numbers > 0, got 1e-200"),
         (lambda: control.identify(F, RECORD, []), "nothing to estimate: name parameters"),
-        (lambda: control.identify(F, RECORD, ["bob"], iterations=-1), "iterations: expected a whole number"),
+        (
+            lambda: control.identify(F, RECORD, ["bob"], max_iterations=-1),
+            "max_iterations: expected a whole number",
+        ),
         (lambda: control.identify(F, RECORD, ["bob"], segment=-1), "segment: expected a number > 0, got -1"),
         (
             lambda: F.second_order(X0, None, np.ones(3)),
@@ -250,7 +256,7 @@ def test_names_that_no_message_can_hold_are_refused_in_few_words():
 def test_measurements_that_are_no_numbers(y, said):
     f = vioc.MidpointVI(vioc.models.load("cart_pole"), 0.02)
     sensors = feedback.Measurement(f, {"x": 1e-6, "theta": 1e-6})
-    window = feedback.MovingHorizon(f, sensors, samples=3, W=1e-8, P0=1e-4)
+    window = feedback.MovingHorizon(f, sensors, horizon=3, W=1e-8, P0=1e-4)
     with pytest.raises(ValueError, match=said):
         window.correct(0, window.start(f.initial_state()), y)
 

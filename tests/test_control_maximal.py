@@ -257,7 +257,7 @@ def test_regulator_is_that_of_minimal_coordinates():
             (f.initial_state(), [0.0]),
             error_weights(f, weights, "Q", f.initial_state()[None])[0],
             0.01 / dt,
-            on_manifold=True,
+            manifold=True,
         )
         np.testing.assert_allclose(
             np.sort(np.abs(reduced.poles)), np.sort(np.abs(loop.poles))[-4:], rtol=1e-6

@@ -46,9 +46,11 @@ def test_inputs_are_named_with_and_without_prefix(f, upright, loop):
     assert costs[0] == costs[1] == pytest.approx(0.5 * 2 * (1 - 3) ** 2 * 5 * f.dt)
     np.testing.assert_array_equal(dlqr(f, upright, WEIGHTS, {"u.force": 0.1}).K, loop.K)
     start = f.state(x=1.0)
-    clipped = feedback.ClosedLoop(f, loop, lower={"u.force": -2}, upper={"force": 2}).simulate(start, 5)
-    assert np.abs(clipped.u).max() == 2
-    assert feedback.LinearMPC(loop, 3, lower={"u.force": -2}, rate={"u.force": 1}).lower == [-2]
+    for bounds in ({"u.force": 2}, {"force": (-2, 2)}):
+        clipped = feedback.ClosedLoop(f, loop, bounds=bounds).simulate(start, 5)
+        assert np.abs(clipped.u).max() == 2
+    mpc = feedback.LinearMPC(loop, 3, bounds={"u.force": (-2, None)}, rate={"u.force": 1})
+    assert mpc.lower == [-2] and mpc.upper == [np.inf] and mpc.rate == [1]
     assert feedback.equilibrium(f, {"u.force": 0.0}, guess={"theta": 3.0})["theta"] == pytest.approx(np.pi)
     np.testing.assert_array_equal(inputs(f, 3, {"u.force": 2}), inputs(f, 3, force=2))
 
@@ -65,7 +67,7 @@ def test_inputs_are_named_with_and_without_prefix(f, upright, loop):
         (lambda f, up, loop: quadratic(f, Q=1, goal={"thetta": 1}), "'thetta'; did you mean 'theta'"),
         (lambda f, up, loop: dlqr(f, up, {"thetta": 1}, 1), "Q: unknown name 'thetta'; did you mean 'theta'"),
         (lambda f, up, loop: feedback.ClosedLoop(f, loop, W={"v.theta": 1}), "'v.theta' is no entry"),
-        (lambda f, up, loop: feedback.ClosedLoop(f, loop, lower={"forc": 1}), "unknown name 'forc'"),
+        (lambda f, up, loop: feedback.ClosedLoop(f, loop, bounds={"forc": 1}), "unknown name 'forc'"),
         (lambda f, up, loop: feedback.ClosedLoop(f, loop, W={"q": 1}), "W: unknown name 'q'"),
         (lambda f, up, loop: inputs(f, 3, forc=1), "inputs: unknown name 'forc'; did you mean 'force'"),
         (lambda f, up, loop: inputs(f, 3, {"u.force": 1}, force=2), "'force' has two signals"),
@@ -88,9 +90,14 @@ def test_objects_instead_of_states(f, upright, loop):
     [
         (dict(law=np.eye(4)), TypeError, "expected a regulator or a law, got ndarray"),
         (dict(observer=3), TypeError, "observer: expected a KalmanFilter.*got int"),
-        (dict(lower=[1, 2]), ValueError, "lower bounds of inputs: expected 1 numbers"),
-        (dict(lower="low"), ValueError, "lower bounds of inputs: expected 1 numbers, got 'low'"),
-        (dict(lower=1, upper=-1), ValueError, "bounds of force: lower 1 is above upper -1"),
+        (dict(bounds=[1, 2]), TypeError, r"bounds: expected a dict of limits by name, .*got \[1, 2\]"),
+        (dict(bounds={"force": ([1, 2], None)}), ValueError, r"a number as lower limit, got \[1, 2\]"),
+        (dict(bounds={"force": "low"}), ValueError, "bounds on u.force: expected a number .*got 'low'"),
+        (dict(bounds={"force": ("low", 1)}), ValueError, "a number as lower limit, got 'low'"),
+        (dict(bounds={"force": (1, -1)}), ValueError, "bounds on u.force: lower limit 1 > upper limit -1"),
+        (dict(bounds={"force": -1}), ValueError, r"a single limit b means \[-b, b\] and is >= 0, got -1"),
+        (dict(bounds={"x": 1}), ModelError, "bounds: expected names of inputs, got 'x': u.force"),
+        (dict(lower=-1, upper=1), TypeError, "unexpected keyword argument 'lower'"),
         (dict(plant=linear([[0.5]], [[1.0]])), ValueError, "law: it is of a map with the states x, th"),
         (dict(plant=None), TypeError, "plant: expected a map, got NoneType"),
     ],
@@ -101,8 +108,10 @@ def test_a_closed_loop_is_checked_when_built(f, loop, options, error, message):
 
 
 def test_a_bound_among_several_that_is_no_number_is_refused(loop):
-    with pytest.raises(ValueError, match="upper bounds of states: expected 4 numbers, got .*nan"):
-        feedback.LinearMPC(loop, 5, state_upper=[1.0, np.nan, 1.0, 1.0])
+    with pytest.raises(ValueError, match="bounds on theta: the upper limit is not a number"):
+        feedback.LinearMPC(loop, 5, bounds={"x": (None, 1.0), "theta": (None, np.nan), "p.x": (None, 1.0)})
+    with pytest.raises(ModelError, match="bounds: expected names of inputs and states, got 'energy'"):
+        feedback.LinearMPC(loop, 5, bounds={"energy": (None, 1.0)})
 
 
 def test_modes_of_a_regulator(f, upright, loop):
@@ -155,7 +164,7 @@ def test_reprs_are_readable(f, upright, loop):
     assert repr(quadratic(f, R={"force": 1})) == "Cost(running: (0.5*sq(u.force)) per second; terminal: 0)"
     rich = repr(quadratic(f, Q=1.0, R=1.0, Qf={"v.theta": 1.0}))
     assert "of p.theta, p.x, theta, u.force, x per second" in rich and "@" not in rich and "_0" not in rich
-    ekf = feedback.ExtendedKalmanFilter(f, feedback.Measurement(f, {"x": 1e-6}), on_manifold=True)
+    ekf = feedback.ExtendedKalmanFilter(f, feedback.Measurement(f, {"x": 1e-6}), manifold=True)
     assert (
         repr(ekf) == "ExtendedKalmanFilter(4 errors of the state; on the constraint manifold; "
         "Measurement(x +- 0.001))"

@@ -96,7 +96,7 @@ def test_the_gain_is_the_limit_of_discounted_problems(stands):
 def test_regulators_of_the_same_kind(stands):
     f, still = stands
     loop = dlqr(f, still, WEIGHTS, 1.0, disregard="x")
-    free = dlqr(f, still, WEIGHTS, 1.0, disregard="x", on_manifold=True)
+    free = dlqr(f, still, WEIGHTS, 1.0, disregard="x", manifold=True)
     assert free.disregarded == ("x",) and np.abs(free.poles).max() < 0.99
     run = f.rollout(still, steps=3)
     follow = dlqr(f, run, loop.Q, 1.0)
@@ -244,12 +244,12 @@ def test_the_filter_names_what_sensors_do_not_see(skater):
         kalman(f, f.rollout(still, steps=3), sensors, W=1e-6, disregard=["y"])
 
 
-@pytest.mark.parametrize("on_manifold", [False, True])
-def test_a_filter_disregards_what_drifts(skater, on_manifold):
+@pytest.mark.parametrize("manifold", [False, True])
+def test_a_filter_disregards_what_drifts(skater, manifold):
     """Its gains are the last of the filter along a long rest, whose error in y alone has no end."""
     f, still, sensors = skater
     W = np.diag([1e-6, 2e-6, 3e-6, 4e-6]) + 1e-6 * np.eye(4)[::-1]
-    found = kalman(f, still, sensors, W, disregard=["y"], on_manifold=on_manifold)
+    found = kalman(f, still, sensors, W, disregard=["y"], manifold=manifold)
     assert found.disregarded == ("y",) and "disregards y" in repr(found) and np.abs(found.poles).max() < 1
     along = kalman(f, f.rollout(still, steps=3000), sensors, W)
     np.testing.assert_allclose(found.L[0], along.L[-1], rtol=1e-9, atol=1e-9 * np.abs(found.L).max())

@@ -42,7 +42,7 @@ def rich_problem():
         cost,
         initial=x,
         bounds={"a": 3.0, "u.torque": (-9.0, None), "tension.string": (-1e3, None), "tip:z": 8.0},
-        rates={"torque": 100.0},
+        rate={"torque": 100.0},
         duration=(0.05, 0.1),
         quadrature="trapezoid",
     )
@@ -214,7 +214,7 @@ def test_multipliers_are_derivatives_of_the_cost():
 
     cases = [
         ("u.torque", 2.5, lambda b: {"bounds": {"u.torque": b}}, np.abs),
-        ("rate.torque", 7.0, lambda b: {"rates": {"torque": b}}, np.abs),
+        ("rate.torque", 7.0, lambda b: {"rate": {"torque": b}}, np.abs),
         ("tip", -0.55, row, np.abs),
         ("final theta", 1.0, lambda b: {"final": {"theta": b, "p.theta": 0.0}}, np.sum),
         ("initial theta", 0.1, lambda b: {"initial": {"theta": b, "p.theta": 0.0}}, np.sum),

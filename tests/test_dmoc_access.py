@@ -124,7 +124,7 @@ def test_unknown_names_are_model_errors():
     wrong = [
         (lambda: dmoc.Phase(f, 5, bounds={"y": 1.0}), "bounds: unknown name 'y'"),
         (lambda: dmoc.Phase(f, 5, initial={"y": 1.0}), "initial: unknown name 'y'"),
-        (lambda: dmoc.Phase(f, 5, rates={"y": 1.0}), "rates: unknown name 'y'"),
+        (lambda: dmoc.Phase(f, 5, rate={"y": 1.0}), "rate: unknown name 'y'"),
         (lambda: dmoc.Phase(f, 5, periodic="y"), "periodic: unknown name 'y'"),
         (lambda: dmoc.Problem([dmoc.Phase(f, 5)] * 2, jumps=[{"y": 0.0}]), "jump into phase 1: .* 'y'"),
         (lambda: dmoc.Problem(dmoc.Phase(f, 5)).with_parameters(y=1.0), "unknown parameter 'y'"),

@@ -84,7 +84,7 @@ def test_a_sled_in_least_time_with_a_limit_of_the_rate():
     task = dict(steps=20, initial=stands, final={"x": 0.5, "v.x": (-1e-6, 1e-6)}, duration=(0.3, 3.0))
     cost = Cost(f, 1.0 + 1e-4 * ca.sumsqr(f.symbols.u))
     free, bounded = (
-        dmoc.solve(f, cost, bounds={"u.push": 20.0}, rates=rates, **task) for rates in (None, {"push": 100.0})
+        dmoc.solve(f, cost, bounds={"u.push": 20.0}, rate=rate, **task) for rate in (None, {"push": 100.0})
     )
     for best in (free, bounded):
         assert best.rollout().gap < 1e-6 and not best.rollout().feedback

@@ -242,7 +242,7 @@ def test_rates_limit_the_inputs():
     free = dmoc.solve(f, effort(f), steps=40, **ends)
     rates = np.diff(free.trajectory["u.torque"]) / f.dt
     low, high = 0.8 * rates.min(), 0.9 * rates.max()
-    best = dmoc.solve(f, effort(f), steps=40, rates={"torque": (low, high)}, **ends)
+    best = dmoc.solve(f, effort(f), steps=40, rate={"torque": (low, high)}, **ends)
     rates = np.diff(best.trajectory["u.torque"]) / f.dt
     assert rates.min() == pytest.approx(low, abs=1e-5)
     assert rates.max() <= high + 1e-6
@@ -317,7 +317,7 @@ def test_prescribed_motion_and_string_tension():
         initial=x0,
         final=moved,
         bounds={"tension.string": (0.5, 9.95)},
-        rates={"rho.trolley": 4.0},
+        rate={"rho.trolley": 4.0},
     )
     run = best.trajectory
     assert run["tension.string"].max() <= 9.95 + 1e-5

@@ -25,7 +25,7 @@ def cart_pole():
         initial=f.initial_state({"theta": np.pi}),
         final=f.initial_state(),
         bounds={"u.force": 12.0, "x": 1.5, "p.theta": (-0.405, None), "v.x": 1.89},
-        rates={"force": 110.0},
+        rate={"force": 110.0},
     )
 
 

@@ -40,7 +40,7 @@ from vioc.control.feedback import (
 from vioc.errors import ModelError, StepError
 
 W, W_U, P0 = np.diag([0.01, 0.05]), 0.02, np.diag([1.0, 2.0])
-EXACT = dict(tolerance=1e-12, iterations=10)
+EXACT = dict(tolerance=1e-12, max_iterations=10)
 
 
 def walked(observer, Y, U, x0=(0.3, -0.2)):
@@ -184,7 +184,7 @@ def test_bounds_of_a_horizon_by_another_solver():
     y = Measurement(f, {"x": 0.2})
     Y, U = data(N, seed=3)
     Y, x0 = Y - 2.0, np.array([0.3, -0.2])
-    bounded = MovingHorizon(f, y, N, W, P0=P0, bounds={"v": (low, None)}, iterations=30)
+    bounded = MovingHorizon(f, y, N, W, P0=P0, bounds={"v": (low, None)}, max_iterations=30)
     belief = walked(bounded, Y, U)[-1]
     A, B = f.linearize(x0)
     rows, right = [], []
@@ -218,8 +218,8 @@ def test_a_window_goes_on_from_the_one_before():
     run = f.rollout([2.0, 0.0], np.sin(np.arange(N))[:, None])
     Y = run.x[:-1, :1] + 0.1 * np.random.default_rng(0).standard_normal((N, 1))
     noise = dict(W=np.diag([1e-3, 1e-2]), P0=np.diag([0.3, 0.3]))
-    solved = MovingHorizon(f, Measurement(f, {"theta": 1e-2}), 6, **noise, tolerance=1e-12, iterations=30)
-    hasty = replace(solved, iterations=1)
+    solved = MovingHorizon(f, Measurement(f, {"theta": 1e-2}), 6, **noise, tolerance=1e-12, max_iterations=30)
+    hasty = replace(solved, max_iterations=1)
     pairs = zip(*(walked(o, Y, run.u, (1.5, 0.5)) for o in (solved, hasty)), strict=True)
     off = [np.abs(a.x - b.x).max() for a, b in pairs]
     assert max(off) < 5e-3  # 1e-2 from an arrival on the other side of the prior
@@ -264,11 +264,11 @@ def test_horizon_of_a_mechanism_with_a_bounded_parameter():
     masses = np.array([b.x[-1] for b in found])
     assert (masses <= 1.45 + 1e-6).all() and abs(masses[-1] - 1.4) < 0.02
     assert not found[-1].failures and "param.m" in repr(bounded)
-    hasty = walked(replace(bounded, iterations=1), Y[:6], run.u, g.join(f.state(theta=0.4)))
-    assert bounded.iterations == 15 and 0 < hasty[-1].unfinished <= 6
+    hasty = walked(replace(bounded, max_iterations=1), Y[:6], run.u, g.join(f.state(theta=0.4)))
+    assert bounded.max_iterations == 15 and 0 < hasty[-1].unfinished <= 6
     with pytest.raises(ModelError, match="its errors .* are not its states"):
         MovingHorizon(vioc.MaximalVI(system, 0.05), Measurement(vioc.MaximalVI(system, 0.05), "theta"))
-    with pytest.raises(ValueError, match="samples, iterations"):
+    with pytest.raises(ValueError, match="horizon: expected a whole number >= 1, got 0"):
         MovingHorizon(g, y, 0)
 
 
@@ -368,7 +368,7 @@ def laws(dt):
         "along": dlqr(f, run, 1.0, 1.0),
         "curve": track_curve(f, run.x, run.u, 1.0, 1.0),
         "offset-free": OffsetFree(dlqr(f, rest, 1.0, 1.0), g),
-        "linear horizon": LinearMPC(dlqr(f, rest, 1.0, 1.0), 3, lower=-5.0, upper=5.0),
+        "linear horizon": LinearMPC(dlqr(f, rest, 1.0, 1.0), 3, bounds={"force": 5.0}),
         "nonlinear horizon": NonlinearMPC(Problem(f, quadratic(f, Q=1.0, R=1.0), 3)),
         "scheduled": ScheduledLaw.of([dlqr(f, ([x, 0.0], [0.0]), 1.0, 1.0) for x in (0.0, 1.0)], "x"),
         "own": Own(f),
@@ -472,7 +472,7 @@ def test_a_moving_horizon_of_exact_data_has_nothing_to_search(samples):
     f = vioc.MidpointVI(vioc.models.load("cart_pole"), 0.02)
     sensors = Measurement(f, {"x": 1e-6, "theta": 1e-6})
     run = f.rollout(f.initial_state({"theta": 0.3}, {"x": 0.2}), 0.5 * np.sin(np.arange(16.0))[:, None])
-    observer = MovingHorizon(f, sensors, samples=samples, W=1e-8, P0=1e-4)
+    observer = MovingHorizon(f, sensors, horizon=samples, W=1e-8, P0=1e-4)
     belief = observer.start(run.x[0])
     np.testing.assert_array_equal(belief.x, run.x[0])
     np.testing.assert_array_equal(belief.P, 1e-4 * np.eye(4))

@@ -176,7 +176,7 @@ def _off(K, T):
 
 def test_reduced_regulator_stabilizes_and_ignores_the_constraint_impulse(driven):
     f, run = driven
-    loop = dlqr(f, run, 10.0, 0.01, on_manifold=True)
+    loop = dlqr(f, run, 10.0, 0.01, manifold=True)
     impulse = np.concatenate([np.zeros((f.nq, f.nm)), f.lagrangian.constraint_jacobian(run.x[7, : f.nq]).T])
     assert np.abs(loop.K[7] @ impulse).max() < 1e-10 * np.abs(loop.K[7]).max()
     T = tangent_basis(f, run.x[0])
@@ -195,14 +195,14 @@ def test_an_end_is_held_on_the_manifold(driven):
     """By scipy's Riccati equation in the reduced coordinates."""
     f, _ = driven
     rest = equilibrium(f, guess=f.initial_state(consistent_configuration(f.system, {}).q))
-    loop = dlqr(f, f.rollout(rest.x, rest.u, steps=3), 10.0, 0.01, on_manifold=True)
+    loop = dlqr(f, f.rollout(rest.x, rest.u, steps=3), 10.0, 0.01, manifold=True)
     held = loop.hold(rest)
     T = tangent_basis(f, rest.x, idle=True)
     A, B = restrict(*f.linearize(rest.x, rest.u), T)
     P = solve_discrete_are(A, B, 10 * np.eye(len(A)), 0.01 * np.eye(1))
     K = np.linalg.solve(0.01 * np.eye(1) + B.T @ P @ B, B.T @ P @ A) @ T.T
     np.testing.assert_allclose(held.end.K, K, rtol=0, atol=1e-8 * np.abs(K).max())
-    assert held.on_manifold and held.end.on_manifold
+    assert held.manifold and held.end.manifold
     assert np.abs(dlqr(f, rest, 10.0, 0.01).K - K).max() > 1e-2 * np.abs(K).max()
     away = f.step(rest.x, rest.u + 0.1)
     for law in (held, held.end):
@@ -221,8 +221,8 @@ def crane():
 def test_predictive_control_without_bounds_is_the_reduced_regulator(driven):
     """Also off the manifold, whose directions the regulator does not feed back."""
     f, run = driven
-    regulator = dlqr(f, run, 10.0, 0.01, on_manifold=True)
-    ahead = LinearMPC(regulator, 4, lower=-1e9, upper=1e9)
+    regulator = dlqr(f, run, 10.0, 0.01, manifold=True)
+    ahead = LinearMPC(regulator, 4, bounds={f"u.{n}": 1e9 for n in f.input_names})
     rng = np.random.default_rng(3)
     for k in (0, 2):
         x = f.retract(run.x[k], 1e-3 * rng.standard_normal(f.ndx))
@@ -236,8 +236,8 @@ def test_a_motion_that_rests_is_periodic():
         x, u = run.x[0], f.rest_input(run.x[0])
         if np.abs(f.difference(x, f.step(x, u))).max() > 1e-12:
             x, u = f.state(), f.input()
-        steady = dlqr(f, (x, u), 2.0, 0.3, on_manifold=True)
-        loop = dlqr(f, f.rollout(x, u, steps=4), 2.0, 0.3, "periodic", on_manifold=True)
+        steady = dlqr(f, (x, u), 2.0, 0.3, manifold=True)
+        loop = dlqr(f, f.rollout(x, u, steps=4), 2.0, 0.3, "periodic", manifold=True)
         for K, P in zip(loop.K, loop.P, strict=False):
             np.testing.assert_allclose(K, steady.K, rtol=0, atol=1e-7 * np.abs(steady.K).max())
             np.testing.assert_allclose(P, steady.P, rtol=0, atol=1e-7 * np.abs(steady.P).max())
@@ -281,7 +281,7 @@ def test_weights_on_rates_are_weights_on_the_inputs_that_make_them(make):
     Q, R = np.diag([states.get(n, 0.0) for n in f.state_names]), 0.1 * np.eye(f.nu)
     found = []
     for weight in (0.0, 1.0, 1e4):
-        loop = dlqr(f, run, states | {f"v.{n}": weight for n in f.system.kinematic}, 0.1, on_manifold=True)
+        loop = dlqr(f, run, states | {f"v.{n}": weight for n in f.system.kinematic}, 0.1, manifold=True)
         expected = shifted_riccati(f, run, Q, R, weight * np.eye(f.nk))
         np.testing.assert_allclose(loop.K, expected, rtol=0, atol=1e-9 * np.abs(expected).max())
         found.append(loop.K)
@@ -299,18 +299,18 @@ def test_without_constraints_the_manifold_changes_nothing():
     W = root @ root.T
     Q, S, R = W[:-1, :-1], W[:-1, -1:], W[-1:, -1:]
     for about in (run, (f.state(), f.input())):
-        plain, reduced = (dlqr(f, about, Q, R, S=S, on_manifold=m) for m in (False, True))
+        plain, reduced = (dlqr(f, about, Q, R, S=S, manifold=m) for m in (False, True))
         np.testing.assert_allclose(reduced.K, plain.K, rtol=0, atol=1e-9 * np.abs(plain.K).max())
         np.testing.assert_allclose(reduced.P, plain.P, rtol=0, atol=1e-9 * np.abs(plain.P).max())
         assert np.abs(plain.K[..., -1]).max() > 1e-4  # S feeds the rate back
     largest = [np.sort(np.abs(loop.poles)) for loop in (plain, reduced)]
     np.testing.assert_allclose(*largest, atol=1e-6)
-    blind = dlqr(f, (f.state(), f.input()), Q, R, on_manifold=True)
+    blind = dlqr(f, (f.state(), f.input()), Q, R, manifold=True)
     assert len(blind.poles) == f.nx - 1 and not blind.K[:, -1].any()
     y = Measurement(f, {"v.c": 1e-3})
-    for on in (kalman(f, run, y, 1.0, on_manifold=True), kalman(f, run, y, 1.0)):
+    for on in (kalman(f, run, y, 1.0, manifold=True), kalman(f, run, y, 1.0)):
         assert np.abs(on.L[1:, :3]).max() > 1e-3
-    np.testing.assert_allclose(on.L, kalman(f, run, y, 1.0, on_manifold=True).L, atol=1e-12)
+    np.testing.assert_allclose(on.L, kalman(f, run, y, 1.0, manifold=True).L, atol=1e-12)
 
 
 def test_outputs_that_are_rates_respond():

@@ -29,7 +29,7 @@ def pole():
 @pytest.mark.parametrize("solver", ["osqp", "daqp"])
 def test_without_active_bounds_it_is_the_regulator(pole, solver):
     f, eq, loop = pole
-    mpc = LinearMPC(loop, 15, lower=-100, upper=100, solver=solver)
+    mpc = LinearMPC(loop, 15, bounds={"force": 100}, solver=solver)
     x = eq.x + [0.1, 0.05, 0.02, -0.01]
     np.testing.assert_allclose(mpc(3, x), as_law(loop)(0, x), rtol=1e-9)
     plan = mpc.plan(0, x)
@@ -61,7 +61,7 @@ def test_without_active_bounds_across_a_held_end(solver, weight):
     f, S = double_integrator(), np.array([[0.1], [0.05]])
     run = f.rollout([1.0, -0.2], np.full((6, 1), 0.1))
     loop = dlqr(f, run, 2.0, 0.5, weight, S=S).hold([0.95, 0.0])
-    mpc = LinearMPC(loop, 4, lower=-100, upper=100, state_upper={"x": 100}, rate=1e3, solver=solver)
+    mpc = LinearMPC(loop, 4, bounds={"force": 100, "x": (None, 100)}, rate=1e3 / f.dt, solver=solver)
     for k in (1, 2, 3, 5, 6, 8):
         x = np.array([0.9, 0.1])
         plan, z = mpc.plan(k, x), x - (run.x[k] if k < 6 else loop.end.x)
@@ -97,7 +97,7 @@ def test_bounds_across_a_held_end_against_scipy(solver):
         total += 2 * (holds[:-1] ** 2).sum() + 0.5 * (u[3:] ** 2).sum() + holds[-1] @ P @ holds[-1]
         return total - holds[0] @ P @ holds[0]
 
-    plan = LinearMPC(loop, n, lower=-0.4, upper=1.0, solver=solver).plan(3, x0)
+    plan = LinearMPC(loop, n, bounds={"force": (-0.4, 1.0)}, solver=solver).plan(3, x0)
     found = minimize(cost, np.zeros(n), bounds=[(-0.4, 1.0)] * n, method="L-BFGS-B", options=dict(ftol=1e-15))
     assert (plan.u[3:] < -0.399).any()
     np.testing.assert_allclose(plan.u[:, 0], found.x, atol=1e-4)
@@ -110,7 +110,8 @@ def test_bounds_rates_and_soft_states_against_scipy(solver, soft):
     f, n = double_integrator(), 8
     eq = equilibrium(f, x=0.0)
     loop = dlqr(f, eq, {"x": 5.0, "v": 0.1}, 0.1)
-    options = dict(lower=-1.5, upper=1.0, state_lower={"v": -0.25}, rate=0.9, soft=soft, solver=solver)
+    bounds = {"force": (-1.5, 1.0), "v": (-0.25, None)}
+    options = dict(bounds=bounds, rate=0.9 / f.dt, soft={"v": (soft, 2 * soft)}, solver=solver)
     mpc = LinearMPC(loop, n, **options)
     x0, last = np.array([1.0, 0.0]), np.array([0.0])
 
@@ -170,7 +171,7 @@ def test_rates_are_of_inputs_not_of_what_is_added_to_the_reference():
     options = {"ftol": 1e-14, "maxiter": 500}
     constraints = {"type": "ineq", "fun": inequalities}
     found = minimize(cost, np.full(n, last), method="SLSQP", constraints=constraints, options=options)
-    plan = LinearMPC(loop, n, rate=rate).plan(k, x0, np.array([last]))
+    plan = LinearMPC(loop, n, rate=rate / f.dt).plan(k, x0, np.array([last]))
     assert plan.cost == pytest.approx(found.fun, rel=1e-6)
     np.testing.assert_allclose(plan.u[:, 0], found.x, atol=2e-4)
     change = np.abs(np.diff(plan.u[:, 0], prepend=last))
@@ -180,14 +181,29 @@ def test_rates_are_of_inputs_not_of_what_is_added_to_the_reference():
 def test_hard_bounds_that_cannot_be_kept_are_named(pole):
     _, eq, loop = pole
     x = eq.x + [0.1, 0.0, 0.0, 0.0]
-    mpc = LinearMPC(loop, 20, lower=-3, upper=3, state_upper={"x": 0.05})
+    mpc = LinearMPC(loop, 20, bounds={"force": 3, "x": (None, 0.05)})
     with pytest.raises(OptimizationError, match=r"sample 4: .* x by 0\.0\d+ at sample 5; give soft="):
         mpc(4, x)
-    soft = LinearMPC(loop, 20, lower=-3, upper=3, state_upper={"x": 0.05}, soft=1e4)
+    soft = LinearMPC(loop, 20, bounds={"force": 3, "x": (None, 0.05)}, soft={"x": 1e4})
     plan = soft.plan(0, x)
     assert plan.slack[0, 0] > 0.04 and np.abs(plan.u).max() <= 3
     # an exact penalty: no slack where none is needed
     assert soft.plan(0, eq.x + [0.02, 0, 0, 0]).slack.max() < 1e-6
+
+
+@pytest.mark.parametrize("solver", [None, "daqp"])
+def test_bounds_that_are_not_named_in_soft_stay_hard(pole, solver):
+    _, eq, loop = pole
+    x = eq.x + [0.1, 0.0, 0.0, 0.0]
+    bounds = {"force": 3, "x": (None, 0.05), "theta": 0.02}
+    plan = LinearMPC(loop, 20, bounds=bounds, soft={"x": (1e4, 2e4)}, solver=solver).plan(0, x)
+    assert plan.slack[0, 0] > 0.04 and plan.slack[:, 1].max() < 1e-6
+    assert np.abs(plan.x[1:, 1]).max() < 0.02 + 1e-6
+    hard = LinearMPC(loop, 20, bounds=bounds, soft={"theta": 1e4}, solver=solver)
+    with pytest.raises(OptimizationError, match=r"bounds exceeded: x by 0\.0\d+ at sample 1; give soft="):
+        hard.plan(0, x)
+    with pytest.raises(OptimizationError, match="bounds exceeded: x by"):
+        LinearMPC(loop, 20, bounds=bounds, solver=solver).plan(0, x)
 
 
 def test_clipping_loses_what_the_horizon_sees(pole):
@@ -197,8 +213,8 @@ def test_clipping_loses_what_the_horizon_sees(pole):
     wall = -0.405
     run = ClosedLoop(f, loop).simulate(x0, 150)
     assert run["x"].min() < wall - 0.005
-    mpc = LinearMPC(loop, 25, lower=-8, upper=8, state_lower={"x": wall}, soft=1e4)
-    safe = ClosedLoop(f, mpc, lower=-8, upper=8).simulate(x0, 150)
+    mpc = LinearMPC(loop, 25, bounds={"force": 8, "x": (wall, None)}, soft={"x": 1e4})
+    safe = ClosedLoop(f, mpc, bounds={"force": 8}).simulate(x0, 150)
     assert safe["x"].min() > wall - 1e-4
     assert np.abs(safe.trajectory.x[-1]).max() < 0.5 * np.abs(x0).max()
     again = pickle.loads(pickle.dumps(mpc))
@@ -212,9 +228,14 @@ def test_options_are_checked(pole):
     with pytest.raises(ValueError, match="no quadratic solver 'mystery'"):
         LinearMPC(loop, 5, solver="mystery")
     with pytest.raises(ValueError, match="unknown name 'tehta'; did you mean 'theta'"):
-        LinearMPC(loop, 5, state_upper={"tehta": 1.0})
-    with pytest.raises(ValueError, match="soft: expected a weight > 0"):
-        LinearMPC(loop, 5, soft=-1.0)
+        LinearMPC(loop, 5, bounds={"tehta": (None, 1.0)})
+    bounds = {"force": 3, "x": 1.0}
+    with pytest.raises(ValueError, match="soft: x: expected weights linear >= 0 and square > 0, got -1.0"):
+        LinearMPC(loop, 5, bounds=bounds, soft={"x": -1.0})
+    with pytest.raises(ValueError, match="soft: unknown name 'force'; known are 'x'"):
+        LinearMPC(loop, 5, bounds=bounds, soft={"force": 1.0})
+    with pytest.raises(TypeError, match="soft: expected weights by name, .* got 1.0"):
+        LinearMPC(loop, 5, bounds=bounds, soft=1.0)
     with pytest.raises(TypeError, match="made by dlqr"):
         LinearMPC(None, 5)
 
@@ -227,11 +248,12 @@ def test_rates_of_two_inputs_are_those_of_each_alone(solver):
     Q, R = np.array([3.0, 1.0, 0.2, 0.1]), np.array([0.1, 0.2])
     loop = dlqr(f, equilibrium(f, a=0.0, b=0.0), np.diag(Q), np.diag(R))
     rates, x0, last = np.array([0.7, 0.4]), np.array([1.0, -0.8, 0.0, 0.3]), np.array([0.2, -0.1])
-    how = dict(lower=-2.0, upper=2.0, solver=solver)
-    plan = LinearMPC(loop, 8, rate=rates, **how).plan(0, x0, last)
+    bounds = {"left": 2.0, "right": 2.0}
+    plan = LinearMPC(loop, 8, bounds=bounds, rate=rates / f.dt, solver=solver).plan(0, x0, last)
     g = double_integrator()
     for i in (0, 1):
         alone = dlqr(g, equilibrium(g, x=0.0), np.diag(Q[i::2]), R[i])
-        own = LinearMPC(alone, 8, rate=rates[i], **how).plan(0, x0[i::2], last[i : i + 1])
+        own = LinearMPC(alone, 8, bounds={"force": 2.0}, rate=rates[i] / g.dt, solver=solver)
+        own = own.plan(0, x0[i::2], last[i : i + 1])
         np.testing.assert_allclose(plan.u[:, i], own.u[:, 0], atol=1e-4)
         assert abs(own.u[0, 0] - last[i]) == pytest.approx(rates[i], abs=1e-4)  # the rate is active

@@ -182,7 +182,7 @@ def test_weights_by_name_are_those_of_their_derivatives(linkage, which):
         error_weights(f, WEIGHTS, "Q", held.x[None])[0], Q, atol=1e-6 * np.abs(Q).max()
     )
     loops = [dlqr(f, held, WEIGHTS, 1.0), dlqr(f, held, Q, 1.0)]
-    reduced = [dlqr(f, held, WEIGHTS, 1.0, on_manifold=True), dlqr(f, held, Q, 1.0, on_manifold=True)]
+    reduced = [dlqr(f, held, WEIGHTS, 1.0, manifold=True), dlqr(f, held, Q, 1.0, manifold=True)]
     np.testing.assert_allclose(loops[0].K, loops[1].K, atol=1e-5 * np.abs(loops[0].K).max())
     np.testing.assert_allclose(reduced[0].K, reduced[1].K, atol=1e-5 * np.abs(reduced[0].K).max())
     assert len(reduced[0].poles) == 2
@@ -197,8 +197,8 @@ def test_names_of_errors(linkage):
     for name in ("phiy.tip", "dx.crank"):
         W = np.zeros(f.ndx)
         W[names.index(name)] = 2.0
-        by_name = [dlqr(f, held, {name: 2.0}, 1.0, on_manifold=m) for m in (False, True)]
-        by_place = [dlqr(f, held, W, 1.0), dlqr(f, held, W, 1.0, on_manifold=True)]
+        by_name = [dlqr(f, held, {name: 2.0}, 1.0, manifold=m) for m in (False, True)]
+        by_place = [dlqr(f, held, W, 1.0), dlqr(f, held, W, 1.0, manifold=True)]
         for a, b in zip(by_name, by_place, strict=True):
             np.testing.assert_array_equal(a.K, b.K)
     both = error_weights(f, {"phiy.tip": 2.0, "crank": 1.0}, "Q", held.x[None])[0]

@@ -158,12 +158,12 @@ def test_filter_on_the_manifold_corrects_within_it():
     eq = equilibrium(f, guess={n: 0.3 for n in f.system.variables})
     run = f.rollout(eq.x + 0.0, steps=40)
     y = Measurement(f, {"J": 1e-4, "E": 1e-4})
-    gains = kalman(f, run, y, 1e-6, P0=1e-3, on_manifold=True)
+    gains = kalman(f, run, y, 1e-6, P0=1e-3, manifold=True)
     T = tangent_bases(f, run)
     for L, P, t in zip(gains.L, gains.after, T, strict=True):
         np.testing.assert_allclose(t @ (t.T @ L), L, atol=1e-12)
         assert np.linalg.matrix_rank(P, tol=1e-14) <= t.shape[1]
-    loose = ExtendedKalmanFilter(f, y, 1e-6, P0=1e-3, on_manifold=True)
+    loose = ExtendedKalmanFilter(f, y, 1e-6, P0=1e-3, manifold=True)
     belief = loose.correct(0, loose.start(eq.x), y(eq.x) + [0.02, -0.01])
     belief = loose.predict(0, belief, np.zeros(0))
     assert np.abs(f.lagrangian.constraints(belief.x[: f.nq])).max() < 1e-10
@@ -321,7 +321,7 @@ def test_without_noise_a_loop_is_the_tracked_rollout(pole):
 def test_a_seed_gives_the_same_run_to_the_bit(pole):
     f, eq, loop = pole
     observer = kalman(f, eq, sensors(f), 1e-6, W_u=0.01)
-    closed = ClosedLoop(f, loop, observer, -5.0, 5.0, W=1e-8, W_u=0.01)
+    closed = ClosedLoop(f, loop, observer, {"force": 5.0}, W=1e-8, W_u=0.01)
     one, two, other = (closed.simulate(eq.x, 40, noise=s) for s in (7, 7, 8))
     np.testing.assert_array_equal(one.trajectory.x, two.trajectory.x)
     np.testing.assert_array_equal(one.measurements, two.measurements)
@@ -333,15 +333,15 @@ def test_a_seed_gives_the_same_run_to_the_bit(pole):
 def test_lqg_balances_from_angles_alone_and_bounds_are_kept(pole):
     f, eq, loop = pole
     observer = kalman(f, eq, sensors(f), 1e-6, W_u=0.1)
-    closed = ClosedLoop(f, loop, observer, lower={"force": -6.0}, upper={"force": 6.0}, W=1e-8)
+    closed = ClosedLoop(f, loop, observer, bounds={"force": (-6.0, 6.0)}, W=1e-8)
     run = closed.simulate(eq.x + [0, 0.15, 0, 0], 400, estimate=eq.x, noise=1)
     assert run.saturated.any() and np.abs(run.trajectory.u).max() <= 6.0
     assert np.abs(run.commands).max() > 6.0
     assert np.abs(run["theta"][-100:]).max() < 0.1
-    with pytest.raises(ValueError, match="lower 1 is above upper -1"):
-        ClosedLoop(f, loop, lower=1.0, upper=-1.0).simulate(eq.x, 1)
-    with pytest.raises(ValueError, match="unknown name 'forc'; did you mean 'force'"):
-        ClosedLoop(f, loop, lower={"forc": 1.0}).simulate(eq.x, 1)
+    with pytest.raises(ValueError, match="bounds on u.force: lower limit 1 > upper limit -1"):
+        ClosedLoop(f, loop, bounds={"force": (1.0, -1.0)}).simulate(eq.x, 1)
+    with pytest.raises(ValueError, match="unknown name 'forc'; did you mean 'u.force'"):
+        ClosedLoop(f, loop, bounds={"forc": (1.0, None)}).simulate(eq.x, 1)
 
 
 # -- delay ----------------------------------------------------------------------------------------
@@ -374,6 +374,39 @@ def test_delayed_map_keeps_the_protocol():
     tracked = d.track(x, run.x + 0.1, U, K)
     np.testing.assert_allclose(d.rollout(x, tracked.u).x, tracked.x, atol=1e-12)
     np.testing.assert_allclose(tracked.u[2], U[2] - K[2] @ (tracked.x[2] - run.x[2] - 0.1), atol=1e-12)
+
+
+def test_a_delay_of_n_steps_is_n_delays_of_one():
+    f = MidpointVI(models.load("cart_pole"), 0.05)
+    d, nested = DelayedMap(f, 3), DelayedMap(DelayedMap(DelayedMap(f)))
+    assert d.state_names == nested.state_names
+    assert d.state_names[4:] == ("pending.force", "pending.pending.force", "pending.pending.pending.force")
+    x = d.state({"theta": 0.2, "pending.force": 1.0, "pending.pending.pending.force": -2.0})
+    np.testing.assert_array_equal(x, [0, 0.2, 0, 0, 1, 0, -2])
+    np.testing.assert_array_equal(d.join(x[:4], [[1.0], [0.0], [-2.0]]), x)
+    np.testing.assert_array_equal(d.join(x[:4], [3.0])[4:], [3, 3, 3])
+    with pytest.raises(ValueError, match=r"pending: expected shape \(3, 1\), got \(2, 1\)"):
+        d.join(x[:4], [[1.0], [0.0]])
+    with pytest.raises(ValueError, match="n: expected a whole number >= 1, got 0"):
+        DelayedMap(f, 0)
+    U = np.random.default_rng(0).standard_normal((6, 1))
+    run, same = d.rollout(x, U), nested.rollout(x, U)
+    np.testing.assert_array_equal(run.x, same.x)
+    np.testing.assert_array_equal(d.inner_trajectory(run).u[:, 0], [1, 0, -2, *U[:3, 0]])
+    np.testing.assert_array_equal(d.inner_trajectory(run).x, run.x[:, :4])
+    assert d.rollout(x, U[:2]).x[-1] == pytest.approx(run.x[2], abs=0)  # ends before its first command acts
+    for one, other in zip(d.linearize_trajectory(run), nested.linearize_trajectory(same), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-14)
+    Z = np.random.default_rng(1).standard_normal((6, 7))
+    for one, other in zip(
+        d.second_order_trajectory(run, Z), nested.second_order_trajectory(same, Z), strict=True
+    ):
+        np.testing.assert_allclose(one, other, atol=1e-12)
+    assert d.unit("pending.pending.force") == "N" and repr(d).endswith(", 3)")
+    eq = equilibrium(d, theta=0.0)
+    loop = dlqr(d, eq, {"x": 10.0, "theta": 10.0}, 0.1)
+    held = ClosedLoop(d, loop, bounds={"force": 20.0}).simulate(d.join(f.state(theta=0.05)), 200)
+    assert np.abs(held["theta"][-1]) < 1e-3
 
 
 def test_a_regulator_that_knows_of_the_delay_holds_what_the_other_loses():

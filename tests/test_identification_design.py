@@ -34,7 +34,7 @@ def guess(arm):
 
 @pytest.fixture(scope="module")
 def designed(arm, guess):
-    return design(arm, NAMES, guess, NOISE, bounds=LIMITS, iterations=8)
+    return design(arm, NAMES, guess, NOISE, bounds=LIMITS, max_iterations=8)
 
 
 @pytest.mark.parametrize(
@@ -60,12 +60,14 @@ def test_rates_of_sensors_are_those_of_the_samples(arm, guess):
     y = {n: np.where(kept[n], guess[n], np.nan) for n in NOISE}
     one = Record(guess.t, y, dict(zip(arm.input_names, guess.u.T, strict=True)), start=guess.x[0])
     found = identify(arm, one, ["m1", "rub1"], noise=NOISE, method="shooting")
-    planned = design(arm, ["m1", "rub1"], guess, sensors, iterations=0)
+    planned = design(arm, ["m1", "rub1"], guess, sensors, max_iterations=0)
     assert planned.std == pytest.approx(found.std, rel=1e-5)
     # samples have the numbers of the run
     piece, again = guess[12:40], arm.rollout(guess.x[12], guess.u[12:40])
     later = Measurement(arm, NOISE, every={"a": (10, 8), "b": 5})
-    stds = [design(arm, "m1", *case, iterations=0).std["m1"] for case in ((piece, sensors), (again, later))]
+    stds = [
+        design(arm, "m1", *case, max_iterations=0).std["m1"] for case in ((piece, sensors), (again, later))
+    ]
     assert stds[0] == pytest.approx(stds[1], rel=1e-6)
 
 
@@ -83,12 +85,12 @@ def test_tells_more_within_limits(arm, guess, designed):
     assert np.abs(arm.rollout(run.x[0], run.u).x - run.x).max() < 1e-6
     assert (np.diff(designed.costs) < 0).all()
     assert all(designed.std[n] < designed.std_before[n] / 2 for n in NAMES)
-    alone = design(arm, NAMES, run, NOISE, iterations=0)
+    alone = design(arm, NAMES, run, NOISE, max_iterations=0)
     assert alone.std == pytest.approx(designed.std, rel=1e-6) and "std before" in repr(designed)
 
 
 def test_a_known_start_tells_more_and_others_are_refused(arm, guess):
-    free, known = (design(arm, NAMES, guess, NOISE, known=k, iterations=0) for k in (False, True))
+    free, known = (design(arm, NAMES, guess, NOISE, known=k, max_iterations=0) for k in (False, True))
     assert all(known.std[n] < free.std[n] for n in NAMES)
     with pytest.raises(ModelError, match=r"bias\.a"):
         design(arm, [*NAMES, "bias.a"], guess, NOISE)
@@ -128,5 +130,5 @@ def test_maps_without_inputs():
     noise = 1e-3 * np.random.default_rng(0).standard_normal(201)
     found = identify(f, Record(run.t, {"a": run["a"] + noise}), ["rub"], values={"rub": 0.04})
     assert found.converged and abs(found["rub"] - 0.02) < 4 * found.std["rub"] < 2e-3
-    plan = design(f, ["rub"], run, {"a": 1e-6}, bounds={"a": 1.0}, iterations=3)
+    plan = design(f, ["rub"], run, {"a": 1e-6}, bounds={"a": 1.0}, max_iterations=3)
     assert plan.std["rub"] <= plan.std_before["rub"] and abs(plan.trajectory["a"]).max() <= 1.0 + 1e-7

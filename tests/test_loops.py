@@ -47,7 +47,7 @@ def cart():
 
 def pair(loop, start, steps, **options):
     """The loop made in one call, and sample by sample."""
-    alone = ClosedLoop(loop.plant, Own(loop.law), loop.observer, loop.lower, loop.upper, loop.W, loop.W_u)
+    alone = ClosedLoop(loop.plant, Own(loop.law), loop.observer, loop.bounds, loop.W, loop.W_u)
     return loop.simulate(start, steps, **options), alone.simulate(start, steps, **options)
 
 
@@ -83,11 +83,11 @@ def test_loops_are_what_they_are_sample_by_sample(backend, noise, cart):
     ]
     scheduled = ScheduledLaw.of(places, "x")
     start = f.state(x=0.2, theta=0.3 + 2 * np.pi)
-    plans = [law, scheduled, LimitedLaw(law, 100.0, lower=-6, upper=5), LimitedLaw(scheduled, 100.0)]
+    plans = [law, scheduled, LimitedLaw(law, 100.0, bounds={"force": (-6, 5)}), LimitedLaw(scheduled, 100.0)]
     for plan in plans if backend == "virtual" else plans[-1:]:
         for observer in (None, filtered, extended):
             how = dict(W=1e-8, W_u=1e-2) if noise else {}
-            loop = ClosedLoop(f, plan, observer, -7.0, 4.0, **how)
+            loop = ClosedLoop(f, plan, observer, {"force": (-7.0, 4.0)}, **how)
             one, other = pair(loop, start, 150, noise=noise, estimate=up.x + 0.01)
             assert_same(one, other, 1e-9)
             assert one.saturated.any()
@@ -151,7 +151,7 @@ def test_extended_filters_have_the_map_s_derivatives(kind):
     gains = np.full((1, f.nu, f.ndx), 0.1)
     law = StateLaw(f, f.state()[None], np.zeros((1, f.nu)), gains, "holds")
     observer = ExtendedKalmanFilter(f, y, 1e-6, W_u=1e-2, P0=1e-3)
-    loop = ClosedLoop(f, law, observer, -5.0, 5.0, W_u=1e-2)
+    loop = ClosedLoop(f, law, observer, {f"u.{n}": 5.0 for n in f.input_names}, W_u=1e-2)
     one, other = pair(loop, start, 120, noise=5)
     assert_same(one, other, 1e-8)
     belief = observer.start(start)

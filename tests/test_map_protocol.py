@@ -149,6 +149,8 @@ MAPS = {
     "delayed": lambda: DelayedMap(midpoint()),
     "delayed, maximal": lambda: DelayedMap(MaximalVI(load("pendulum"), DT)),
     "delayed twice": lambda: DelayedMap(DelayedMap(driven())),
+    "delayed by three": lambda: DelayedMap(driven(), 3),
+    "delayed by two, maximal": lambda: DelayedMap(MaximalVI(load("pendulum"), DT), 2),
     "extended by its duration": lambda: ExtendedMap(midpoint(), 20),
     "extended by a state": lambda: ExtendedMap(
         LinearTimeVI(load("acrobot"), DT), kept=load("acrobot").variables[:1]

@@ -157,7 +157,7 @@ def test_gains_on_the_manifold_bring_it_back_to_rest(f):
     q = models.marionette_configuration()
     held = control.feedback.equilibrium(f, guess=f.state_from_configurations(q, q))
     weights = {n: 100.0 if n in f.system.variables else 1.0 for n in f.state_names}
-    plain, reduced = (control.dlqr(f, held, weights, 1.0, on_manifold=m) for m in (False, True))
+    plain, reduced = (control.dlqr(f, held, weights, 1.0, manifold=m) for m in (False, True))
     assert len(reduced.poles) == 2 * (f.nd - f.nm) + f.nk
     for size in (0.01, 0.1):
         errors = []

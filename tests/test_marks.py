@@ -34,15 +34,15 @@ def dotted(axes):
 def test_limits_and_targets_are_drawn_where_they_are(run):
     moving = np.linspace(1, 2, 21)
     x, theta, force = run.plot(
-        "x", "theta", "force", limits={"force": 8.0, "x": (None, moving)}, targets={"theta": 1.0}
+        "x", "theta", "force", bounds={"force": 8.0, "x": (None, moving)}, targets={"theta": 1.0}
     )
     assert [set(line.get_ydata()) for line in dotted(force)] == [{-8.0}, {8.0}]
     assert len(dotted(x)) == 1 and np.array_equal(dotted(x)[0].get_ydata(), moving)
     assert dotted(theta) == [] and theta.lines[-1].get_xydata().tolist() == [[1.0, 1.0]]
-    (panel,) = viz.plot_comparison({"plan": run, "again": run}, "theta", limits={"theta": (0.0, 4.0)})
+    (panel,) = viz.plot_comparison({"plan": run, "again": run}, "theta", bounds={"theta": (0.0, 4.0)})
     assert [set(line.get_ydata()) for line in dotted(panel)] == [{0.0}, {4.0}]
-    with pytest.raises(ModelError, match="limits: unknown quantity 'thata'|limits: unknown name 'thata'"):
-        run.plot("theta", limits={"thata": 1.0})
+    with pytest.raises(ModelError, match="bounds: unknown quantity 'thata'|bounds: unknown name 'thata'"):
+        run.plot("theta", bounds={"thata": 1.0})
 
 
 def test_obstacles_and_targets_in_a_scene(run):

@@ -190,7 +190,7 @@ def test_bounds_and_ends(arm, slider):
         initial=x0,
         bounds={"shoulder": 0.4, "u.shoulder": 9.0},
         final={"elbow": 0.1},
-        rates={"elbow": 8.0},
+        rate={"elbow": 8.0},
     )
     assert phase.bounds == {"shoulder": 0.4, "u.shoulder": 9.0}
     assert phase.state_limits[1][1, 0] == 0.4 and (phase.input_limits[1][:, 0] == 9.0).all()
@@ -212,9 +212,9 @@ def test_bounds_and_ends(arm, slider):
 def test_actuators_noise_and_sensors(arm):
     held = equilibrium(arm, shoulder=0.1, elbow=0.2)
     loop = dlqr(arm, held, 1.0, 1.0)
-    closed = feedback.ClosedLoop(
-        arm, loop, lower={"shoulder": -1.0}, upper={"u.shoulder": 1.0}, W_u={"elbow": 4.0}
-    )
+    closed = feedback.ClosedLoop(arm, loop, bounds={"u.shoulder": 1.0}, W_u={"elbow": 4.0})
+    with pytest.raises(ModelError, match="names of inputs, got 'shoulder'; the input is 'u.shoulder'"):
+        feedback.ClosedLoop(arm, loop, bounds={"shoulder": 1.0})  # the joint, as in bounds of optimizers
     low, high = closed._actuators()
     np.testing.assert_array_equal([low, high], [[-1, -np.inf], [1, np.inf]])
     np.testing.assert_array_equal(closed._noise()[1], np.diag([0.0, 2.0]))

@@ -152,7 +152,7 @@ def test_what_an_experiment_tells_in_any_units():
         forces = vioc.JointForce("x", "u"), vioc.JointDamping("x", drag), vioc.TorsionalSpring("x", size)
         f = vioc.MidpointVI(vioc.System(vioc.tx("x", mass=mass), *forces), 0.05)
         run = f.rollout(f.initial_state(x=0.2), size * np.sin(0.2 * np.arange(60))[:, None])
-        plan = design(f, ["mass", "drag"], run, {"x": 1e-6}, iterations=0)
+        plan = design(f, ["mass", "drag"], run, {"x": 1e-6}, max_iterations=0)
         return np.array([plan.std[n] / size for n in ("mass", "drag")])
 
     for size in (1e-8, 1e8):

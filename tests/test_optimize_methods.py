@@ -76,7 +76,7 @@ def test_what_no_motion_keeps_is_named():
 
 def test_only_dmoc_states_rates_and_durations(swing):
     f, cost = swing
-    best = optimize(f, cost, x0=[0, 0], steps=N, rates={"torque": 2.0})
+    best = optimize(f, cost, x0=[0, 0], steps=N, rate={"torque": 2.0})
     rate = np.diff(best.u[:, 0]) / f.dt
     assert set(best.history.method) == {"ipopt"} and np.abs(rate).max() == pytest.approx(2.0, abs=1e-6)
     assert np.abs(best.multipliers["rate.torque"]).max() > 1e-3
@@ -111,8 +111,8 @@ def test_a_direction_is_of_the_projection(swing):
             "multipliers: .*those that do are 'shooting'",
         ),
         (dict(method="shooting", direction="newton"), "direction: method 'shooting' takes none"),
-        (dict(method="shooting", rates={"torque": 1.0}), "rates: .*those that do are 'dmoc'"),
-        (dict(rates={"torque": 1.0}, warmup=2), "takes none"),
+        (dict(method="shooting", rate={"torque": 1.0}), "rate: .*those that do are 'dmoc'"),
+        (dict(rate={"torque": 1.0}, warmup=2), "takes none"),
         (dict(method="dmoc", armijo=(1e-4, 0.5, 9)), "armijo: .*'projection'"),
         (dict(method="dmoc", dt=np.linspace(0.05, 0.06, N)), "steps of DMOC are equal"),
         (
@@ -531,6 +531,6 @@ def test_what_dmoc_chose_is_free_when_it_is_refined():
     ours, theirs = (optimize(f, cost, method=m, **how).refine(2) for m in ("shooting", "dmoc"))
     assert theirs.cost == pytest.approx(ours.cost, rel=1e-7)
     assert theirs.map.parameters["load"] == pytest.approx(ours.map.parameters["load"], rel=1e-4)
-    limited = optimize(f, cost, method="dmoc", rates={"u.u": 50.0}, **how)
+    limited = optimize(f, cost, method="dmoc", rate={"u.u": 50.0}, **how)
     with pytest.raises(ValueError, match="no limits of rates"):
         limited.refine(2)

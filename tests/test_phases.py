@@ -427,6 +427,6 @@ def test_multipliers_do_not_know_where_a_period_begins():
         np.testing.assert_allclose(np.sort_complex(found.eigenvalues), expected, rtol=0, atol=1e-5)
         assert found.stability == "unstable"
         with pytest.raises(ValueError, match="no one constraint manifold"):
-            dlqr(f, orbit, 1.0, 1.0, Qf="periodic", on_manifold=True)
+            dlqr(f, orbit, 1.0, 1.0, Qf="periodic", manifold=True)
     flying = run[: flight_steps - 5]
     assert controllability(from_flight, flying).rank == controllability(flight.with_dt(h), flying).rank == 2

@@ -72,7 +72,7 @@ def test_a_cart_is_swung_up_within_its_bound(native):
     x0 = np.zeros(4)
     x0[1] = np.pi
     law = NonlinearMPC(problem, native=native)
-    run = ClosedLoop(f, law, lower=-60, upper=60).simulate(x0, 120)
+    run = ClosedLoop(f, law, bounds={f"u.{f.input_names[0]}": 60}).simulate(x0, 120)
     assert not run.saturated.any() and np.abs(run.trajectory.u).max() > 59.9
     assert np.abs(run.trajectory.x[-1]).max() < 0.1 and set(run.memory.counts) <= {"converged", "acceptable"}
 

@@ -177,7 +177,7 @@ def test_an_arm_s_inputs_are_right_where_its_end_is_stiff():
         size = unit(d, exact, np.zeros(1))
         for options, tolerance in [
             ({}, TOLERANCE),
-            *(({"iterations": i, "tolerance": 0.0}, NEAR) for i in range(2, 12)),
+            *(({"max_iterations": i, "tolerance": 0.0}, NEAR) for i in range(2, 12)),
         ]:
             found = qp.solve(x0, **options)
             off = np.linalg.norm(found.u - exact.u)

@@ -213,7 +213,7 @@ class TestWhatJoinsTwoSteps:
                 use()
         with pytest.raises(ValueError, match="trajectory: made for steps of .* resample it"):
             kalman(f, swing[0], Measurement(f, "theta", 1e-4), 1e-4)
-        with pytest.raises(ValueError, match="dt: made for steps of .*the delay of one step"):
+        with pytest.raises(ValueError, match="dt: made for steps of .*a delay in steps"):
             d = DelayedMap(f)
             d.track(d.join(swing[0].x[0]), np.zeros((2, 3)), np.zeros((2, 1)), np.zeros((2, 1, 3)), dt=0.02)
 

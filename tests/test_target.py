@@ -69,7 +69,9 @@ OBSERVERS = {
 @pytest.mark.parametrize("kind", OBSERVERS)
 def test_controllers_replay_what_python_did(cart, kind, precision, tmp_path):
     f, upright, law, sensors = cart
-    loop = ClosedLoop(f, law, OBSERVERS[kind](f, upright, sensors), -12.0, {"force": 9.0}, W=1e-10, W_u=0.04)
+    loop = ClosedLoop(
+        f, law, OBSERVERS[kind](f, upright, sensors), {"force": (-12.0, 9.0)}, W=1e-10, W_u=0.04
+    )
     start = upright.x + f.state({"x": 0.1, "theta": 0.2}) + 2 * np.pi * np.eye(4)[1]
     written = write_target(tmp_path / kind, loop, start, steps=40, precision=precision)
     assert (np.abs(written.records.samples.u) > 8.9).any()  # a bound is met
@@ -206,7 +208,7 @@ def test_scheduled_gains_and_limited_rates(cart, tmp_path):
     between = f.state({"x": 0.25, "theta": 0.1})
     middle = (laws[1].K + laws[2].K) / 2 @ between - [(laws[1].K + laws[2].K)[0, 0] / 2 * 0.25]
     np.testing.assert_allclose(scheduled(0, between), -middle, atol=1e-12)
-    limited = LimitedLaw(scheduled, {"force": 10.0}, lower=-1.2, upper=1.2)
+    limited = LimitedLaw(scheduled, {"force": 10.0}, bounds={"force": 1.2})
     written = write_target(tmp_path / "limited", limited, f.state({"x": 1.4, "theta": 0.05}), steps=120)
     u = written.records.samples.u[:, 0]
     assert np.abs(u).max() == 1.2 and abs(np.abs(np.diff(u)).max() - 0.1) < 1e-12
@@ -325,13 +327,13 @@ def test_what_cannot_be_written(cart, tmp_path):
         write_target(tmp_path, law, upright.x, name="a", precision="half")
     with pytest.raises(TypeError, match="LinearMPC is not written in C"):
         write_target(tmp_path, LinearMPC(law, 3), upright.x, name="a")
-    extended = ExtendedKalmanFilter(f, sensors, 1e-10, on_manifold=True)
+    extended = ExtendedKalmanFilter(f, sensors, 1e-10, manifold=True)
     with pytest.raises(ValueError, match="singular values at every sample"):
         write_target(tmp_path, ClosedLoop(f, law, extended), upright.x, name="a", steps=2)
     with pytest.raises(ValueError, match="errors .12. are not its states .13"):
         write_target(tmp_path, vioc.MaximalVI(vioc.models.load("pendulum"), 0.01), None, name="a")
-    with pytest.raises(ValueError, match="iterations: the recorded steps need ., got 1"):
-        write_target(tmp_path, f, f.state(theta=2.0), name="a", iterations=1)
+    with pytest.raises(ValueError, match="max_iterations: the recorded steps need ., got 1"):
+        write_target(tmp_path, f, f.state(theta=2.0), name="a", max_iterations=1)
     mass, stop = vioc.tz("z", name="b", mass=2.0), vioc.JointLimits("z", 0.0, 1.0)
     for touch in (vioc.Contact.sphere("b", 0.1), vioc.components.DryFriction("z", 3.0), stop):
         touching = vioc.ContactVI(vioc.System(mass, vioc.Gravity(0, 0, -9.81), touch), 0.01)
@@ -380,7 +382,7 @@ def test_steps_of_any_map(tmp_path):
 @needs_compiler
 @pytest.mark.parametrize(
     ("precision", "how"),
-    [("double", {}), ("single", {}), ("double", {"iterations": 12, "tolerance": 0.0})],
+    [("double", {}), ("single", {}), ("double", {"max_iterations": 12, "tolerance": 0.0})],
     ids=["double", "single", "fixed"],
 )
 def test_a_receding_horizon_replays_its_plans(precision, how, tmp_path):
@@ -470,7 +472,7 @@ def test_disturbances_and_biases_are_estimated(cart, tmp_path):
     encoders = Measurement(wide, ("x", "theta"), counts={"theta": 4096}, resolution={"x": 1e-4})
     walk = {n: 1e-9 for n in f.state_names} | {"disturbance.force": 1e-3}
     loop = ClosedLoop(
-        wide, OffsetFree(law, wide), ExtendedKalmanFilter(wide, encoders, walk, P0=1e-3), -12, 12
+        wide, OffsetFree(law, wide), ExtendedKalmanFilter(wide, encoders, walk, P0=1e-3), {"force": 12}
     )
     windy = wide.join(upright.x + 0.01, {"disturbance.force": 1.5, "bias.theta": 0.01})
     written = write_target(tmp_path / "wind", loop, windy, steps=80, estimate=wide.join(upright.x))

@@ -28,7 +28,7 @@ def test_a_loop_at_a_rate(cart, tmp_path, capsys):
 
     _, upright, law, _ = cart
     written = write_target(tmp_path / "beat", law, upright.x + 0.1, steps=10)
-    times = run_at(written.folder, rate=1000.0, seconds=0.05)
+    times = run_at(written.folder, frequency=1000.0, seconds=0.05)
     assert len(times.late) == 50 and times.status == 0 and (times.late > 0).all() and (times.output > 0).all()
     assert set(times.table) == {"late", "output", "advance"} and "50 samples every 1 ms" in str(times)
     assert times.plot().get_title().startswith("50 samples")
@@ -44,7 +44,7 @@ def test_a_loop_at_a_rate(cart, tmp_path, capsys):
 def fmu_cases(cart):
     """A closed loop with a filter, and a loop of bars with multipliers, with what vioc simulates."""
     f, upright, law, sensors = cart
-    loop = ClosedLoop(f, law, kalman(f, upright, sensors, 1e-10, W_u=0.04), -12.0, 9.0)
+    loop = ClosedLoop(f, law, kalman(f, upright, sensors, 1e-10, W_u=0.04), {"force": (-12.0, 9.0)})
     tilted = upright.x + f.state({"x": 0.1, "theta": 0.2})
     system = vioc.models.load("closed_chain")
     chain = vioc.MidpointVI(system, 0.01)

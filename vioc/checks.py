@@ -129,6 +129,55 @@ def as_count(value: Any, what: str) -> int:
     raise ValueError(f"{what}: expected a whole number >= 1, got {value!r}")
 
 
+def as_bounds(value: Any) -> Mapping[str, Any]:
+    """What is given as ``bounds=``, a dict by name; TypeError where it is none. None is no bounds."""
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise TypeError(f'bounds: expected a dict of limits by name, {{"u.NAME": 2.0}}, got {value!r}')
+    return value
+
+
+def limits(value: Any, count: int, what: str, *, number: str) -> tuple[np.ndarray, np.ndarray]:
+    """Lower and upper limits at `count` samples from what a user may write.
+
+    A pair (lower, upper), each a number, an array over the samples or None for no limit; or a number b,
+    which means [-b, b] (`number` = "symmetric") or the value b (`number` = "equal").
+
+    Raises
+    ------
+    ValueError
+        Wrong shape, not a number, or lower > upper; says at which sample.
+    """
+    if isinstance(value, (tuple, list)) and len(value) == 2:
+        low, high = value
+    elif number == "symmetric":
+        if np.ndim(value) == 0 and not as_value(value, what) >= 0:
+            raise ValueError(f"{what}: a single limit b means [-b, b] and is >= 0, got {value!r}")
+        low, high = -np.asarray(real(value, what), float), value
+    else:
+        low = high = value
+    wanted = "a number" if count == 1 else f"a number or {count} of them"
+    sides = []
+    for side, name, default in ((low, "lower", -np.inf), (high, "upper", np.inf)):
+        side = real(side, what)
+        try:
+            array = np.asarray(default if side is None else side, float)
+            array = np.broadcast_to(array, (count,)).copy()
+        except (TypeError, ValueError):
+            raise ValueError(f"{what}: expected {wanted} as {name} limit, got {side!r}") from None
+        if np.isnan(array).any():
+            at = f" at k = {int(np.isnan(array).argmax())}" if count > 1 else ""
+            raise ValueError(f"{what}: the {name} limit is not a number{at}")
+        sides.append(array)
+    bad = np.flatnonzero((sides[0] > sides[1]) | (sides[0] == np.inf) | (sides[1] == -np.inf))
+    if len(bad):
+        k = int(bad[0])
+        at = f" at k = {k}" if count > 1 else ""
+        raise ValueError(f"{what}: lower limit {sides[0][k]:g} > upper limit {sides[1][k]:g}{at}")
+    return sides[0], sides[1]
+
+
 def few(items: Iterable[str], most: int = 6, what: str = "") -> str:
     """Items in a line, cut after `most` of them: ``"x, theta, ... (39 states)"``; ``"none"`` of nothing."""
     items = list(items)

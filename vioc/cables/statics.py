@@ -224,7 +224,7 @@ def static_equilibrium(
     *,
     fixed: str | Iterable[str] = (),
     tolerance: float = 1e-12,
-    iterations: int = 200,
+    max_iterations: int = 300,
     **parameters: float,
 ) -> StaticEquilibrium:
     """A local minimum with h(q) = 0 of the potential energy less the work of loads, downhill from a guess.
@@ -240,7 +240,7 @@ def static_equilibrium(
     fixed : name or names of variables
     tolerance : float
         Largest |h| accepted, and the last step's length relative to 1 + |q|.
-    iterations : int
+    max_iterations : int
         At most so many.
     **parameters : float
         Values of declared parameters.
@@ -265,7 +265,7 @@ def static_equilibrium(
     free = statics.free
     weight, before = 0.0, np.inf
     V, g, h, J = statics.first(q)
-    for count in range(iterations + 1):
+    for count in range(max_iterations + 1):
         Z, pseudo = kernel(J)
         lam = -pseudo.T @ g
         reduced = Z.T @ (W := statics.hessian(q, lam)) @ Z

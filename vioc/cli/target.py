@@ -13,10 +13,10 @@ def add(commands: Commands) -> None:
         "target",
         run,
         "build a controller's folder of C and call it at a rate: how late samples begin, how long they take",
-        "  vioc target balance\n  vioc target balance --rate 500 --seconds 20 --plot jitter.png",
+        "  vioc target balance\n  vioc target balance --frequency 500 --seconds 20 --plot jitter.png",
     )
     parser.add_argument("folder", metavar="FOLDER", type=Path, help="what write_target made")
-    parser.add_argument("--rate", type=seconds, help="Hz (default the controller's own)")
+    parser.add_argument("--frequency", type=seconds, help="Hz (default the controller's own)")
     parser.add_argument("--seconds", type=seconds, default=5.0, help="how long (default 5)")
     parser.add_argument("--plot", metavar="FILE", help="write histograms (.png, .pdf or .svg)")
 
@@ -25,7 +25,7 @@ def run(args: argparse.Namespace) -> int:
     from vioc.control.target import run_at
 
     check_target("--plot", args.plot, (".png", ".pdf", ".svg"))
-    times = run_at(args.folder, args.rate, args.seconds)
+    times = run_at(args.folder, args.frequency, args.seconds)
     print(times)
     if args.plot:
         times.plot().figure.savefig(args.plot, dpi=150)

@@ -43,7 +43,7 @@ TAKES = {  # what a method knows beside the map, the cost, a guess, x0, steps an
     "dmoc": {
         *LIMITS,
         *FREE,
-        *("parameters", "dt", "rates", "quadrature", "solver", "form", "options", "smoothing"),
+        *("parameters", "dt", "rate", "quadrature", "solver", "form", "options", "smoothing"),
     },
 }
 OPTIONS = {"direction", "warmup", "projection", "armijo"} | TAKES["dmoc"] - LIMITS - FREE - {
@@ -147,7 +147,7 @@ def optimize(
         default the convex part of the cost, so that stiff terminal weights are in the gains too; ``armijo``,
         an `Armijo`.
 
-        Of DMOC: ``rates``, ``quadrature`` as in `dmoc.Phase`; ``solver``, ``form``, ``options`` and, of maps
+        Of DMOC: ``rate``, ``quadrature`` as in `dmoc.Phase`; ``solver``, ``form``, ``options`` and, of maps
         with contact, ``smoothing`` as in `dmoc.Problem.solve`.
 
     Returns
@@ -206,7 +206,7 @@ def optimize(
     if chosen == "dmoc":
         found = _by_dmoc(problem({*LIMITS, "initial"}), x0, guess, given | how)
         if "parameters" in given:  # DMOC's own problem is that of a map with constants as states
-            found = replace(found, stated=problem if "rates" not in given else _not_shooting)
+            found = replace(found, stated=problem if "rate" not in given else _not_shooting)
         return finished(found, None, None, raise_on_failure)
     if method == "projection":
         given.setdefault("direction", "newton")

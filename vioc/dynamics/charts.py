@@ -13,8 +13,10 @@ import warnings
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
+import casadi as ca
 import numpy as np
 
+from vioc.dynamics.algebra.vectors import Matrix
 from vioc.dynamics.description.frame import Transform, nest
 from vioc.dynamics.description.system import System
 from vioc.dynamics.terms.user import UserConstraint, UserForce, UserPotential
@@ -54,6 +56,23 @@ class Chart:
     def rotation(self, angles: np.ndarray) -> np.ndarray:
         """R_i(a) R_j(b) R_k(c), (3, 3)."""
         return _euler(self.axes, angles)
+
+    def angles(self, R: Matrix) -> ca.SX:
+        """The three angles (3,), rad, of a rotation matrix of scalars; singular where the chart is.
+
+        The first and the last are in (-pi, pi], the middle one within a quarter turn of 0, of i = k in
+        [0, pi].
+        """
+        i, j, k = ("xyz".index(a) for a in self.axes)
+        rest = 3 - i - j
+        sign = 1.0 if (j - i) % 3 == 1 else -1.0  # of the axes i, j, rest
+        if i == k:
+            middle = ca.atan2(ca.sqrt(R[i][j] ** 2 + R[i][rest] ** 2), R[i][i])
+            return ca.vertcat(
+                ca.atan2(R[j][i], -sign * R[rest][i]), middle, ca.atan2(R[i][j], sign * R[i][rest])
+            )
+        middle = ca.atan2(sign * R[i][k], ca.sqrt(R[i][i] ** 2 + R[i][j] ** 2))
+        return ca.vertcat(ca.atan2(-sign * R[j][k], R[k][k]), middle, ca.atan2(-sign * R[i][j], R[i][i]))
 
     def rates(self, angles: np.ndarray) -> np.ndarray:
         """W with body angular velocity w = W dq (3, 3)."""

@@ -13,7 +13,7 @@ from typing import Any
 import casadi as ca
 import numpy as np
 
-from vioc.checks import as_names, as_value, check_array, near_misses
+from vioc.checks import as_bounds, as_names, as_value, check_array, limits, near_misses
 from vioc.compile.backend import Backend
 from vioc.compile.evaluate import Evaluator
 from vioc.dynamics.algebra import vectors as vec
@@ -331,19 +331,12 @@ class Kinematics:
         names = self.system.variables
         low, high = np.full(len(names), -np.inf), np.full(len(names), np.inf)
         others = {f"v.{n}" for n in names} | {p + n for n in self.system.inputs for p in ("", "u.")}
-        for name, value in (bounds or {}).items():
+        for name, value in as_bounds(bounds).items():
             if name not in names and name not in others:
                 raise ModelError(f"bounds: {name!r} is no variable; {near_misses(name, names)}")
             if name in names:
-                pair = value if isinstance(value, (tuple, list)) else (-value, value)
-                low[names.index(name)], high[names.index(name)] = (
-                    default if b is None else float(b)
-                    for b, default in zip(pair, (-np.inf, np.inf), strict=True)
-                )
-        if (low > high).any():
-            raise ValueError(
-                f"bounds: {names[int(np.argmax(low > high))]}: the lower limit is above the upper one"
-            )
+                i = names.index(name)
+                (low[i],), (high[i],) = limits(value, 1, f"bounds on {name}", number="symmetric")
         free = np.ones(len(names))
         free[[self.system.variable_index(n) for n in as_names(fixed)]] = 0.0
         if np.ndim(guess) == 2:

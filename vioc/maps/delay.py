@@ -1,4 +1,4 @@
-"""`DelayedMap`: a map whose input acts one step later, as a map with the command under way as a state."""
+"""`DelayedMap`: a map whose input acts n steps later, as a map with the commands under way as states."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 import casadi as ca
 import numpy as np
 
+from vioc.checks import as_count, check_array
 from vioc.maps.around import MapAround, derivatives_of
 from vioc.maps.derivatives import Linearization, SecondOrder, Steps
 from vioc.maps.given import trajectory_of
@@ -18,51 +19,70 @@ from vioc.maps.protocol import OneStepMap
 from vioc.maps.steps import check_steps
 from vioc.maps.stepwise import stepwise
 from vioc.maps.trajectory import Trajectory
+from vioc.names import INPUTS
 
 PENDING = "pending."  # prefix of the states that are inputs under way
 
 
 class DelayedMap(MapAround):
-    """(x, w) -> (f(x, w), u): the command u of step k acts in step k + 1.
+    """(x, w1, ..., wn) -> (f(x, w1), w2, ..., wn, u): the command u of step k acts in step k + n.
 
     Every tool for maps works on it: `dlqr` about its equilibria is a regulator that reckons with the delay.
 
     Parameters
     ----------
-    inner : OneStepMap
+    f : OneStepMap
+    n : int
+        Steps from a command to its action, >= 1.
 
     Notes
     -----
-    States are the inner map's and ``pending.INPUT``, which acts; ``u.INPUT`` is the command, as everywhere.
-    `inner_trajectory` is the mechanism's part of a run.
+    States are the inner map's and ``pending.INPUT``, which acts, then ``pending.pending.INPUT``, which acts a
+    step later, and so on; ``u.INPUT`` is the command, as everywhere. `inner_trajectory` is the mechanism's
+    part of a run.
     """
 
-    def __init__(self, inner: OneStepMap):
-        if not isinstance(inner, OneStepMap):
-            raise TypeError(f"expected a one-step map, got {type(inner).__name__}")
-        self.inner = inner
-        self._prefix = PENDING
-        while any(self._prefix + n in inner.state_names for n in inner.input_names):
-            self._prefix += PENDING  # of a command that is under way for several steps
-        self._around(inner, tuple(self._prefix + n for n in inner.input_names))
+    def __init__(self, f: OneStepMap, n: int = 1):
+        if not isinstance(f, OneStepMap):
+            raise TypeError(f"expected a one-step map, got {type(f).__name__}")
+        self.inner, self.n = f, as_count(n, "n")
+        least = PENDING
+        while any(least + name in f.state_names for name in f.input_names):
+            least += PENDING  # behind what the map itself delays
+        self._prefixes = tuple(least + j * PENDING for j in range(self.n))
+        self._around(f, tuple(prefix + name for prefix in self._prefixes for name in f.input_names))
         self.symbols = Symbols.sized(self.nx, self.nu, len(self.multiplier_names), len(self.parameters))
+
+    @property
+    def _made_of(self) -> tuple:
+        return (self.n,)
+
+    def identity(self) -> dict[str, Any]:
+        return {**super().identity(), "delay": self.n}
 
     # -- the state space ------------------------------------------------------------------------
 
     def join(self, x: Any, pending: Any = None) -> np.ndarray:
-        """A state from the inner one and the command under way, which is `rest_input` if None."""
+        """A state from the inner one and the commands under way, in the order in which they act.
+
+        `pending` are n rows (n, nu), or (nu,) for all of them; `rest_input` if None.
+        """
         x = self.inner.check_state(x)
-        return np.concatenate([x, self.inner.check_input(pending, x)])
+        if np.ndim(pending) < 2:
+            return np.concatenate([x, *[self.inner.check_input(pending, x)] * self.n])
+        return np.concatenate([x, check_array(pending, (self.n, self.nu), "pending").ravel()])
 
     def state(self, values: Mapping[str, float] | None = None, **named: float) -> np.ndarray:
-        """The inner map's state by names, and ``pending.INPUT``."""
-        values = {**(values or {}), **named}
-        pending = {n.removeprefix(self._prefix): v for n, v in values.items() if n.startswith(self._prefix)}
-        inner = self.inner.state({n: v for n, v in values.items() if not n.startswith(self._prefix)})
-        return np.concatenate([inner, self.inner.input(pending)])
+        """The inner map's state by names, and ``pending.INPUT``, ..."""
+        rest = {**(values or {}), **named}
+        rows = []
+        for prefix in reversed(self._prefixes):
+            given = [name for name in rest if name.startswith(prefix)]
+            rows.append(self.inner.input({name.removeprefix(prefix): rest.pop(name) for name in given}))
+        return np.concatenate([self.inner.state(rest), *reversed(rows)])
 
     def initial_state(self, q: Any = None, v: Any = None, u: Any = None, **named: float) -> np.ndarray:
-        """The inner map's, with the command u under way, or `rest_input`."""
+        """The inner map's, with the commands u under way, or `rest_input`; see `join`."""
         return self.join(self.inner.initial_state(q, v, u, **named), u)
 
     # -- steps ----------------------------------------------------------------------------------
@@ -73,7 +93,7 @@ class DelayedMap(MapAround):
     def step(self, x: Any, u: Any = None, k: int = 0, dt: float | None = None) -> np.ndarray:
         x, u = self.check_point(x, u)
         a, w = self.split(x)
-        return np.concatenate([self.inner.step(a, w, k, dt), u])
+        return np.concatenate([self.inner.step(a, w[: self.nu], k, dt), w[self.nu :], u])
 
     def run(
         self,
@@ -88,7 +108,8 @@ class DelayedMap(MapAround):
     ) -> Trajectory:
         a, w = self.split(x0)
         if X is None or K is None:
-            return self._outer(self.inner.run(a, np.vstack([w, U[:-1]]), k0, lengths, t=t), U)
+            commands = np.vstack([w.reshape(self.n, self.nu), U])  # in the order in which they act
+            return self._outer(self.inner.run(a, commands[: len(U)], k0, lengths, t=t), commands)
         return stepwise(self, x0, U, k0, lengths, X, K, t).on_its_step()
 
     def track(
@@ -105,14 +126,15 @@ class DelayedMap(MapAround):
         """`OneStepMap.track`, of steps as long as the map's: gains are made for that delay."""
         n = len(self.check_inputs(U, None, self.check_state(x0, "initial state")))
         lengths = self.lengths(dt, n)
-        check_steps(lengths, self.dt, "dt", "the delay of one step", "make the map again with f.with_dt")
+        check_steps(lengths, self.dt, "dt", "a delay in steps", "make the map again with f.with_dt")
         return super().track(x0, X, U, K, k0=k0, dt=lengths, t=t)
 
     def review(self, trajectory: Trajectory) -> None:
         self.inner.review(self.inner_trajectory(trajectory))
 
-    def _outer(self, run: Trajectory, U: np.ndarray) -> Trajectory:
-        x = np.hstack([run.x, np.vstack([run.u, U[-1:]])])
+    def _outer(self, run: Trajectory, commands: np.ndarray) -> Trajectory:
+        n, U = self.n, commands[self.n :]
+        x = np.hstack([run.x, *(commands[j : len(U) + 1 + j] for j in range(n))])
         whole = Trajectory(self, run.t, x, U, run.multipliers, k0=run.k0)
         return whole.on_its_step()
 
@@ -120,7 +142,7 @@ class DelayedMap(MapAround):
         """The inner map's trajectory of a run of this one."""
         run = trajectory_of(run)
         x, w = self.split(run.x)
-        arrays = (np.ascontiguousarray(x), np.ascontiguousarray(w[:-1]))
+        arrays = (np.ascontiguousarray(x), np.ascontiguousarray(w[:-1, : self.nu]))
         inner = Trajectory(self.inner, run.t, *arrays, run.multipliers, k0=run.k0)
         return inner.on_its_step()
 
@@ -136,25 +158,28 @@ class DelayedMap(MapAround):
         t: np.ndarray | None = None,
     ) -> Steps:
         U = np.asarray(U, float)
-        steps = self.inner.steps_at(*self.split(X), k0, dt, t=t)
-        x0, x1 = (np.hstack([x, w]) for x, w in ((steps.x0, steps.u), (steps.x1, U)))
+        x, w = self.split(X)
+        steps = self.inner.steps_at(x, np.ascontiguousarray(w[:, : self.nu]), k0, dt, t=t)
+        x0, x1 = np.hstack([steps.x0, w]), np.hstack([steps.x1, w[:, self.nu :], U])
         return replace(steps, x0=x0, x1=x1, u=U)
 
     def _inner(self, steps: Steps) -> Steps:
         (x0, w), (x1, _) = self.split(steps.x0), self.split(steps.x1)
-        return replace(steps, x0=x0, x1=x1, u=w)
+        return replace(steps, x0=x0, x1=x1, u=w[:, : self.nu])
 
     def _first(self, steps: Steps, timed: bool) -> Linearization:
         return self._outer_first(derivatives_of(self.inner, timed)[0](self._inner(steps)))
 
     def _outer_first(self, lin: Linearization) -> Linearization:
-        n, nm, m = lin.C.shape[0], lin.C.shape[1], self.nu
-        top, none = np.concatenate([lin.A, lin.B], axis=2), np.zeros((n, m, self.ndx))
-        A = np.concatenate([top, none], axis=1)
-        B = np.zeros((n, self.ndx, m))
-        B[:, self.inner.ndx :] = np.eye(m)
-        P = np.concatenate([lin.P, np.zeros((n, m, lin.P.shape[2]))], axis=1)
-        return Linearization(A, B, P, np.concatenate([lin.C, lin.D], axis=2), np.zeros((n, nm, m)), lin.E)
+        count, nm, _ = lin.C.shape
+        size, m, own = self.inner.ndx, self.nu, self.n * self.nu
+        A, B = np.zeros((count, self.ndx, self.ndx)), np.zeros((count, self.ndx, m))
+        A[:, :size, :size], A[:, :size, size : size + m] = lin.A, lin.B
+        A[:, size : size + own - m, size + m :] = np.eye(own - m)
+        B[:, -m:] = np.eye(m)
+        P = np.concatenate([lin.P, np.zeros((count, own, lin.P.shape[2]))], axis=1)
+        C = np.concatenate([lin.C, lin.D, np.zeros((count, nm, own - m))], axis=2)
+        return Linearization(A, B, P, C, np.zeros((count, nm, m)), lin.E)
 
     def _second(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray, timed: bool) -> SecondOrder:
         Z = np.ascontiguousarray(Z[:, : self.inner.ndx])
@@ -163,9 +188,10 @@ class DelayedMap(MapAround):
     def _outer_second(self, H: SecondOrder) -> SecondOrder:
         """The inner input is a state here, and the input enters linearly."""
         n, m, own = len(H.xx), self.nu, self.ndx
+        there = self.inner.ndx + m
         inner = H.matrix
         whole = np.zeros((n, own + m + H.pp.shape[1], own + m + H.pp.shape[1]))
-        to = np.concatenate([np.arange(own), np.arange(own + m, whole.shape[1])])
+        to = np.concatenate([np.arange(there), np.arange(own + m, whole.shape[1])])
         whole[:, to[:, None], to] = inner
         return SecondOrder.of(whole, own, m)
 
@@ -176,8 +202,9 @@ class DelayedMap(MapAround):
             return None
         x, u, lam, theta, dt = self.symbols
         x1, t, n = ca.SX.sym("x_next", self.nx), ca.SX.sym("t"), self.inner.nx
-        rows = inner(x[:n], x[n:], x1[:n], lam, t, dt, theta)
-        return ca.Function("residual", [x, u, x1, lam, t, dt, theta], [ca.vertcat(rows, x1[n:] - u)])
+        rows = inner(x[:n], x[n : n + self.nu], x1[:n], lam, t, dt, theta)
+        moved = x1[n:] - ca.vertcat(x[n + self.nu :], u)
+        return ca.Function("residual", [x, u, x1, lam, t, dt, theta], [ca.vertcat(rows, moved)])
 
     # -- names ----------------------------------------------------------------------------------
 
@@ -186,12 +213,11 @@ class DelayedMap(MapAround):
         x, _, lam, theta, dt = self.symbols
         n = self.inner.nx
         f = ca.Function("quantity", list(self.inner.symbols), [of_inner])
-        return f(x[:n], x[n:], lam, theta, dt)
+        return f(x[:n], x[n : n + self.nu], lam, theta, dt)
 
     def unit(self, name: str) -> str:
-        return self.inner.unit(
-            f"u.{name.removeprefix(self._prefix)}" if name.startswith(self._prefix) else name
-        )
+        own = name in self.state_names[self.inner.nx :]
+        return self.inner.unit(INPUTS + name.rpartition(".")[2] if own else name)
 
     def __repr__(self) -> str:
-        return f"DelayedMap({self.inner!r})"
+        return f"DelayedMap({self.inner!r}, {self.n})"

@@ -34,14 +34,14 @@ class ExtendedMap(MapAround):
 
     Parameters
     ----------
-    inner : OneStepMap
+    f : OneStepMap
     steps : int, optional
         N: the duration T of N steps is a state, and the unit of this map's time. A step of length h takes
         h T seconds; the default is T / N.
     parameters : sequence of str
-        Declared parameters of `inner` that are states; the others stay parameters.
+        Declared parameters of `f` that are states; the others stay parameters.
     kept : sequence of str
-        States of `inner` that are kept: ``start.NAME`` is a constant to compare them with.
+        States of `f` that are kept: ``start.NAME`` is a constant to compare them with.
     disturbances : sequence of str
         What is pushed by a constant ``disturbance.NAME``: an input, which acts as u + d, or a state, to which
         a step of h seconds adds h d (of ``p.NAME`` d is a force). The map's own input stays the command.
@@ -69,24 +69,24 @@ class ExtendedMap(MapAround):
 
     def __init__(
         self,
-        inner: OneStepMap,
+        f: OneStepMap,
         steps: int | None = None,
         parameters: Sequence[str] = (),
         kept: Sequence[str] = (),
         disturbances: Sequence[str] = (),
         biases: Sequence[str] = (),
     ):
-        self.inner, self.steps = inner, None if steps is None else as_count(steps, "steps")
+        self.inner, self.steps = f, None if steps is None else as_count(steps, "steps")
         self.freed, self.kept = tuple(parameters), tuple(kept)
-        self.biases = tuple(quantity_name(inner, n, "biases") for n in biases)
+        self.biases = tuple(quantity_name(f, n, "biases") for n in biases)
         self._read_disturbances(tuple(n.removeprefix(INPUTS) for n in disturbances))
         timed = [DURATION] if self.steps else []
         groups = (PARAMETER, self.freed), ("start.", self.kept), (DISTURBANCE, self.disturbances)
         named = (prefix + n for prefix, names in (*groups, (BIAS, self.biases)) for n in names)
         self.constants = (*timed, *named)
-        unknown = [n for n in self.freed if n not in inner.parameters]
-        unknown += [n for n in self.kept if n not in inner.state_names]
-        taken = [n for n in self.constants if n in inner.state_names]
+        unknown = [n for n in self.freed if n not in f.parameters]
+        unknown += [n for n in self.kept if n not in f.state_names]
+        taken = [n for n in self.constants if n in f.state_names]
         if unknown or taken:
             raise ModelError(
                 f"no parameter or state {unknown[0]!r} to extend by"
@@ -94,10 +94,10 @@ class ExtendedMap(MapAround):
                 else f"{taken[0]!r} is a state already"
             )
         if self.steps:
-            inner.check_times()
-        self._around(inner, self.constants)
-        self.dt = 1.0 / self.steps if self.steps else inner.dt
-        self.parameters = {n: v for n, v in inner.parameters.items() if n not in self.freed}
+            f.check_times()
+        self._around(f, self.constants)
+        self.dt = 1.0 / self.steps if self.steps else f.dt
+        self.parameters = {n: v for n, v in f.parameters.items() if n not in self.freed}
         self._at_parameters: tuple[bytes, OneStepMap] | None = None
         self.symbols, self.inner_dt, self.implicit = self._make_symbols()
 

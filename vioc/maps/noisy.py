@@ -24,7 +24,7 @@ class NoisyMap(MapAround):
 
     Parameters
     ----------
-    inner : OneStepMap
+    f : OneStepMap
         Whose errors are its states.
     size : int
         m, of w.
@@ -43,29 +43,29 @@ class NoisyMap(MapAround):
 
     def __init__(
         self,
-        inner: OneStepMap,
+        f: OneStepMap,
         size: int,
         known: tuple[np.ndarray, ...] | None = None,
         k0: int = 0,
         before: float | None = None,
     ):
-        if inner.ndx != inner.nx:
+        if f.ndx != f.nx:
             raise ModelError(
-                f"{type(inner).__name__}: its errors ({inner.ndx}) are not its states ({inner.nx}), to which "
+                f"{type(f).__name__}: its errors ({f.ndx}) are not its states ({f.nx}), to which "
                 "noise is added; use an integrator in generalized coordinates, or an ExtendedKalmanFilter"
             )
-        self._around(inner)
-        self.inner, self.nu, self.k0 = inner, int(size), int(k0)
-        self.before = inner.dt if before is None else before
+        self._around(f)
+        self.inner, self.nu, self.k0 = f, int(size), int(k0)
+        self.before = f.dt if before is None else before
         self.input_names = tuple(f"noise.{i}" for i in range(self.nu))
-        self.implicit = inner.implicit
-        s = inner.symbols
+        self.implicit = f.implicit
+        s = f.symbols
         self.symbols = Symbols(s.x, ca.SX.sym("w", self.nu), s.multipliers, s.parameters, s.dt)
         self.U: np.ndarray
         self.G: np.ndarray
         self.S: np.ndarray
         self.taken: np.ndarray
-        quiet = np.zeros((1, inner.nu)), np.zeros((1, inner.nu, self.nu)), np.zeros((1, self.nx, self.nu))
+        quiet = np.zeros((1, f.nu)), np.zeros((1, f.nu, self.nu)), np.zeros((1, self.nx, self.nu))
         self.U, self.G, self.S, self.taken = known or (*quiet, np.ones(1, bool))
 
     def with_known(self, known: tuple[np.ndarray, ...], k0: int) -> NoisyMap:

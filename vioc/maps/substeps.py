@@ -25,7 +25,7 @@ class Substeps(MapAround):
 
     Parameters
     ----------
-    inner : OneStepMap
+    f : OneStepMap
         Its dt is the length of the whole step; states, inputs and names are those of this map.
     n : int
         >= 1.
@@ -37,13 +37,13 @@ class Substeps(MapAround):
     are those of the composed step. Feedback is of the state at the start of the whole step.
     """
 
-    def __init__(self, inner: OneStepMap, n: int):
+    def __init__(self, f: OneStepMap, n: int):
         if isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 1:
             raise ValueError(f"substeps: expected a number of steps >= 1, got {n!r}")
-        self._around(inner)
-        self.inner, self.n = inner, int(n)
-        self.symbols: Symbols = inner.symbols
-        self.limits = inner.limits
+        self._around(f)
+        self.inner, self.n = f, int(n)
+        self.symbols: Symbols = f.symbols
+        self.limits = f.limits
 
     @property
     def _made_of(self) -> tuple:

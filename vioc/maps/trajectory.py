@@ -81,7 +81,7 @@ class Trajectory:
     @classmethod
     def stepped(
         cls,
-        map: OneStepMap,
+        f: OneStepMap,
         lengths: np.ndarray,
         x: np.ndarray,
         u: np.ndarray,
@@ -91,9 +91,9 @@ class Trajectory:
         t: np.ndarray | None = None,
     ) -> Trajectory:
         """That of steps of `lengths` (N,), s, whose times `t` need not be looked through for them."""
-        t = map.times(lengths, k0) if t is None else t
-        run = cls(map, t, x, u, multipliers, k0=k0)
-        if (lengths == map.dt).all():
+        t = f.times(lengths, k0) if t is None else t
+        run = cls(f, t, x, u, multipliers, k0=k0)
+        if (lengths == f.dt).all():
             run.__dict__["step_lengths"] = lengths  # the same to the bit
         return run
 
@@ -315,15 +315,15 @@ class Trajectory:
         return write_file(path, arrays, header)
 
     @staticmethod
-    def load(path: Any, map: OneStepMap) -> Trajectory:
-        """Read a trajectory of `map`; columns are matched by name, whatever their order in the file.
+    def load(path: Any, f: OneStepMap) -> Trajectory:
+        """Read a trajectory of the map `f`; columns are matched by name, whatever their order in the file.
 
         Parameters
         ----------
         path : path, Table, pandas.DataFrame or xarray.Dataset
             An npz file knows its map. Tables (``.csv`` among paths) know names and units only: whether they
             hold a motion of this very map, step and parameters, ``f.rollout(run.x[0], run.u)`` tells.
-        map : OneStepMap
+        f : OneStepMap
 
         Raises
         ------
@@ -332,10 +332,10 @@ class Trajectory:
             model, time step or integrator.
         """
         if not isinstance(path, (str, os.PathLike)) or Path(path).suffix == ".csv":
-            return Trajectory(map, **trajectory_columns(Table.read(path), map)).on_its_step()
-        columns, header = read_columns(path, map)
-        moved = {n: v for n, v in header["parameters"].items() if n in map.parameters}
-        owner = map.trying(**moved) if moved else map
+            return Trajectory(f, **trajectory_columns(Table.read(path), f)).on_its_step()
+        columns, header = read_columns(path, f)
+        moved = {n: v for n, v in header["parameters"].items() if n in f.parameters}
+        owner = f.trying(**moved) if moved else f
         arrays = (columns[name] for name in ("t", "x", "u", "multipliers"))
         before = header.get("before")
         return Trajectory(owner, *arrays, k0=header["k0"], before=before).on_its_step()

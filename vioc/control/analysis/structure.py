@@ -67,7 +67,7 @@ class Structure:
         About an equilibrium: the eigenvalues of A that inputs cannot move, or outputs cannot see.
     steps : int
         Of the Gramian's horizon.
-    on_manifold : bool
+    manifold : bool
     units : dict of str to str
         Of the states, where they are known.
     """
@@ -80,7 +80,7 @@ class Structure:
     factor: np.ndarray = field(repr=False)
     lost: np.ndarray | None
     steps: int
-    on_manifold: bool
+    manifold: bool
     _pair: tuple[Any, Any] = field(repr=False)
     _root: np.ndarray = field(repr=False)  # (nu, m), R^(-1/2): from weighted inputs to inputs
     units: dict[str, str] = field(default_factory=dict, repr=False)
@@ -219,7 +219,7 @@ class Structure:
         return Q, orth(never, rcond=1e-12) if never.shape[1] else np.zeros((self.size, 0))
 
     def __str__(self) -> str:
-        space = "the constraint manifold" if self.on_manifold else "the full state"
+        space = "the constraint manifold" if self.manifold else "the full state"
         gap = f"counted >= {self.subspace.accepted:.1e}, did not <= {self.subspace.rejected:.1e}"
         verb = "inputs reach" if self.what == "controllable" else "outputs show"
         verdict = f"{'not ' * (not self.complete)}{self.what}"
@@ -315,7 +315,7 @@ def controllability(
         gramian_factor(A, B),
         space.eigenvalues_left(system.A[0]) if system.steady else None,
         N,
-        system.on_manifold,
+        system.manifold,
         (A, B),
         root,
         {n: f.unit(n) for n in system.names},
@@ -373,7 +373,7 @@ def observability(
         gramian_factor(*back),
         lost,
         N,
-        system.on_manifold,
+        system.manifold,
         back,
         np.eye(len(names)),
         {n: f.unit(n) for n in system.names},

@@ -10,7 +10,7 @@ from typing import Any
 import casadi as ca
 import numpy as np
 
-from vioc.checks import as_count
+from vioc.checks import as_count, limits
 from vioc.control.costs.cost import Cost, checked
 from vioc.control.dmoc.equations import StepRows, measured
 from vioc.control.problem.limits import (
@@ -25,7 +25,6 @@ from vioc.control.problem.limits import (
     finer,
     finer_bounds,
     full_names,
-    limits,
     shifts,
 )
 from vioc.maps.extended import ExtendedMap
@@ -52,7 +51,7 @@ class Phase:
         is free.
     bounds, constraints
         As in `vioc.control.optimize`.
-    rates : dict, optional
+    rate : dict, optional
         Limits of (u[k+1] - u[k]) / h by input name, per second; a pair, or b for [-b, b].
     periodic : bool, names, or dict of name to shift
         States whose last value is the first plus the shift (0 by default); True means all.
@@ -83,7 +82,7 @@ class Phase:
     final: Any = None
     bounds: Mapping[str, Any] | None = None
     constraints: Any = ()
-    rates: Mapping[str, Any] | None = None
+    rate: Mapping[str, Any] | None = None
     periodic: Any = None
     duration: Any = None
     quadrature: str = "left"
@@ -274,8 +273,8 @@ class Phase:
         """Limits of an input's rate, per second, by its index."""
         result = {}
         names = self.map.input_names
-        for name, value in by_name(self.rates or {}, names, "rates", prefix=INPUTS).items():
-            low, high = limits(value, 1, f"rates of {name}", number="symmetric")
+        for name, value in by_name(self.rate or {}, names, "rate", prefix=INPUTS).items():
+            low, high = limits(value, 1, f"rate of {name}", number="symmetric")
             result[names.index(name)] = float(low[0]), float(high[0])
         return result
 

@@ -412,7 +412,7 @@ def solve(f: OneStepMap, cost: Cost | None, guess: Any = None, *, steps: int, **
     f : OneStepMap
     cost : Cost or None
         None asks for any motion within the limits.
-    steps, initial, final, bounds, constraints, rates, periodic, duration, quadrature, k0, name
+    steps, initial, final, bounds, constraints, rate, periodic, duration, quadrature, k0, name
         The problem, see `Phase`; k0 by default where a guess that is a motion begins, in time.
     guess, solver, form, tolerance, max_iterations, options, monitor, raise_on_failure, smoothing
         See `Problem.solve`.

@@ -109,7 +109,7 @@ def equilibrium(
     fixed: str | Iterable[str] = (),
     free: str | Iterable[str] | None = None,
     tolerance: float = 1e-10,
-    iterations: int = 100,
+    max_iterations: int = 300,
     **named: float,
 ) -> Equilibrium:
     """An equilibrium f(x, u) = x near a guess, with some states, inputs or other quantities held.
@@ -132,7 +132,7 @@ def equilibrium(
         guess's value exactly: ``free=["u.shoulder", "u.elbow"]`` asks for the torques that hold a pose.
     tolerance : float
         How far a step may move the answer, relative to 1 + |x|.
-    iterations : int
+    max_iterations : int
         At most so many.
 
     Returns
@@ -180,7 +180,7 @@ def equilibrium(
             elif extra:  # the multipliers that fit the guess best: without them the curvature of h is missing
                 r, J = equations(w)
                 w[-extra:] = -np.linalg.lstsq(J[:, -extra:], r, rcond=None)[0]
-            w, count = _solve(equations, move, w, change, units, iterations)
+            w, count = _solve(equations, move, w, change, units, max_iterations)
             found, input = w[: f.nx].copy(), w[f.nx : f.nx + f.nu].copy()
             run = f.rollout(found, input, steps=1, warn=False)
         except (StepError, ConstraintError, np.linalg.LinAlgError) as error:

@@ -182,7 +182,7 @@ def kalman(
     *,
     W_u: Any = 0.0,
     P0: Any = None,
-    on_manifold: bool = False,
+    manifold: bool = False,
     disregard: str | Iterable[str] = (),
 ) -> KalmanFilter:
     """The Kalman filter about an equilibrium (steady) or along a trajectory (time-varying).
@@ -200,7 +200,7 @@ def kalman(
         Covariance of a noise that is added to the input.
     P0 : like W, optional
         Covariance of the first estimate, for a trajectory; default W.
-    on_manifold : bool
+    manifold : bool
         Keep errors and corrections on the tangent space of the constraints (`tangent_bases`), with the
         idle directions, which a measurement may see.
     disregard : names, optional
@@ -244,14 +244,14 @@ def kalman(
             raise ValueError(
                 "disregard: along a trajectory nothing has to settle; give it with an equilibrium"
             )
-        return _along(f, about, measurement, W, W_u, P0, on_manifold)
+        return _along(f, about, measurement, W, W_u, P0, manifold)
     if P0 is not None:
         raise ValueError("P0: a steady filter has forgotten its start; give P0 with a trajectory")
-    return _steady(linear_system(f, about, on_manifold, idle=True), measurement, W, W_u, as_names(disregard))
+    return _steady(linear_system(f, about, manifold, idle=True), measurement, W, W_u, as_names(disregard))
 
 
-def _along(f, run: Trajectory, measurement, W, W_u, P, on_manifold: bool) -> KalmanFilter:
-    system = linear_system(f, run, on_manifold, idle=True)
+def _along(f, run: Trajectory, measurement, W, W_u, P, manifold: bool) -> KalmanFilter:
+    system = linear_system(f, run, manifold, idle=True)
     A, B, T, n = system.A, system.B, system.T, len(run) + 1
     Tt = np.swapaxes(T, 1, 2)
     C, P = measurement.jacobian(run.x) @ T, Tt[0] @ P @ T[0]
@@ -311,7 +311,7 @@ class ExtendedKalmanFilter:
     measurement : Measurement
     W, W_u, P0
         Covariances, as for `kalman`; matrices once made.
-    on_manifold : bool
+    manifold : bool
     """
 
     map: OneStepMap = field(repr=False)
@@ -319,7 +319,7 @@ class ExtendedKalmanFilter:
     W: Any = 0.0
     W_u: Any = 0.0
     P0: Any = None
-    on_manifold: bool = False
+    manifold: bool = False
 
     def __post_init__(self) -> None:
         f, P0 = self.map, self.W if self.P0 is None else self.P0
@@ -357,7 +357,7 @@ class ExtendedKalmanFilter:
     def formula(self) -> ObserverFormula | None:
         """The filter in symbols, but on the constraint manifold."""
         n, ny, nu = self.map.ndx, len(self.measurement.names), self.map.nu
-        if self.on_manifold or not self.measurement.always:
+        if self.manifold or not self.measurement.always:
             return None
         numbers = np.concatenate([np.ravel(m) for m in (self.measurement.V, self.W, self.W_u)])
 
@@ -379,11 +379,11 @@ class ExtendedKalmanFilter:
         return ObserverFormula("extended", expression, lambda k, count: numbers, ahead=ahead)
 
     def __repr__(self) -> str:
-        where = "; on the constraint manifold" * self.on_manifold
+        where = "; on the constraint manifold" * self.manifold
         return f"ExtendedKalmanFilter({len(self.P0)} errors of the state{where}; {self.measurement!r})"
 
     def _restricted(self, x: np.ndarray, P: np.ndarray) -> np.ndarray:
-        if not self.on_manifold:
+        if not self.manifold:
             return P
         T = tangent_basis(self.map, x, idle=True)
         Z = T @ T.T

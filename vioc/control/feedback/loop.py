@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -78,14 +79,14 @@ class ClosedLoop:
     ----------
     plant : OneStepMap
         What is simulated. Law and observer may be designed on another map with the same states and step:
-        other parameters, another integrator. A `DelayedMap` is a plant whose input acts one step late; a law
+        other parameters, another integrator. A `DelayedMap` is a plant whose input acts late; a law
         designed without the delay is then given the mechanism's states only. An observer may know more
         states, such as disturbances (`ExtendedMap`), of which a law takes as many as its own map has.
     law : Law, Regulator, SteadyRegulator
     observer : KalmanFilter, ExtendedKalmanFilter, MovingHorizon, ConfigurationObserver, or None
         None gives the law the state itself.
-    lower, upper : float, (nu,), dict of str to float, or None
-        What the actuators can do; names as ``NAME`` or ``u.NAME``.
+    bounds : dict of str to (lower, upper), or None
+        What the actuators can do, of inputs: as in `vioc.control.optimize`, of numbers.
     W : float, (ndx,), (ndx, ndx) or dict of str to float
         Covariance of the disturbance that is added to x[k+1] as an error.
     W_u : float, (nu,), (nu, nu) or dict of str to float
@@ -104,8 +105,7 @@ class ClosedLoop:
     plant: OneStepMap = field(repr=False)
     law: Any
     observer: Any = None
-    lower: Any = None
-    upper: Any = None
+    bounds: Mapping[str, Any] | None = None
     W: Any = 0.0
     W_u: Any = 0.0
     hold: bool = False
@@ -156,7 +156,7 @@ class ClosedLoop:
         return of_law, of_observer
 
     def _actuators(self) -> tuple[np.ndarray, np.ndarray]:
-        return input_bounds(self.plant, self.lower, self.upper)
+        return input_bounds(self.plant, self.bounds)
 
     def _noise(self) -> tuple[np.ndarray, np.ndarray]:
         """Roots of the covariances of disturbance and input noise."""

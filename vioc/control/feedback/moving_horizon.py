@@ -14,7 +14,7 @@ from typing import Any
 import casadi as ca
 import numpy as np
 
-from vioc.checks import as_positive
+from vioc.checks import as_count, as_positive
 from vioc.control.costs.cost import Cost
 from vioc.control.feedback.kalman import Estimate, ExtendedKalmanFilter, corrected
 from vioc.control.feedback.measurement import Measurement, root
@@ -78,7 +78,7 @@ class Window:
 
 @dataclass(frozen=True)
 class MovingHorizon:
-    """The states of the last `samples` samples that fit measurements, noise and what was known before best.
+    """The states of the last `horizon` samples that fit measurements, noise and what was known before best.
 
     An observer as `ClosedLoop` takes; `ExtendedMap` gives it parameters, disturbances and biases as states.
     Where its search fails, the sample is the extended filter's, and counted.
@@ -88,18 +88,18 @@ class MovingHorizon:
     map : OneStepMap
         Whose errors are its states.
     measurement : Measurement
-    samples : int
-        M, of the window.
+    horizon : int
+        M, samples of the window.
     W, W_u, P0 : as for `ExtendedKalmanFilter`
         Covariances; may be singular.
     bounds, constraints
         Of quantities of the state, as in `vioc.control.optimize`, such as ``{"param.friction": (0, None)}``.
-    iterations : int
-        The most of a sample; of the first one ten times as many. 0 is 3, and 15 with bounds or
-        constraints, whose barrier takes more.
+    max_iterations : int, optional
+        Of a sample; of the first one ten times as many. Default 3, and 15 with bounds or constraints, whose
+        barrier takes more.
     tolerance : float
         Of the conditions of optimality, at which a search ends before.
-    on_manifold : bool
+    manifold : bool
         As for `ExtendedKalmanFilter`.
 
     Raises
@@ -112,23 +112,22 @@ class MovingHorizon:
 
     map: OneStepMap = field(repr=False)
     measurement: Measurement
-    samples: int = 10
+    horizon: int = 10
     W: Any = 0.0
     W_u: Any = 0.0
     P0: Any = None
     bounds: Mapping[str, Any] | None = None
     constraints: Sequence[Constraint] = ()
-    iterations: int = 0
+    max_iterations: int | None = None
     tolerance: float = 1e-8
-    on_manifold: bool = False
+    manifold: bool = False
 
     def __post_init__(self) -> None:
-        M = self.samples
         self.measurement.check_noisy("MovingHorizon")
-        if not self.iterations:
-            object.__setattr__(self, "iterations", LIMITED if self.bounds or self.constraints else FREE)
-        if not (M == int(M) >= 1 and self.iterations == int(self.iterations) >= 1):
-            raise ValueError(f"samples, iterations: expected whole numbers >= 1, got {M}, {self.iterations}")
+        if self.max_iterations is None:
+            object.__setattr__(self, "max_iterations", LIMITED if self.bounds or self.constraints else FREE)
+        for name in ("horizon", "max_iterations"):
+            object.__setattr__(self, name, as_count(getattr(self, name), name))
         object.__setattr__(self, "tolerance", as_positive(self.tolerance, "tolerance"))
         for name in ("W", "W_u", "P0"):
             object.__setattr__(self, name, getattr(self._filter, name))
@@ -141,7 +140,7 @@ class MovingHorizon:
     def _filter(self) -> ExtendedKalmanFilter:
         """Says the same where a search fails."""
         own = self.W, self.W_u, self.P0
-        return ExtendedKalmanFilter(self.map, self.measurement, *own, self.on_manifold)
+        return ExtendedKalmanFilter(self.map, self.measurement, *own, self.manifold)
 
     @cached_property
     def _noises(self) -> tuple[np.ndarray, np.ndarray]:
@@ -154,8 +153,8 @@ class MovingHorizon:
 
     @cached_property
     def _rows(self) -> Rows:
-        limits = collected(self._noisy, self.samples, self.bounds, self.constraints, None)
-        return Rows(self._noisy, self.samples, limits)
+        limits = collected(self._noisy, self.horizon, self.bounds, self.constraints, None)
+        return Rows(self._noisy, self.horizon, limits)
 
     @cached_property
     def _cost(self) -> Cost:
@@ -163,7 +162,7 @@ class MovingHorizon:
         f, measure, ny = self._noisy, self.measurement, len(self.measurement.names)
         y, R = ca.SX.sym("y", ny), ca.SX.sym("R", ny, ny)
         misfit = 0.5 * ca.sumsqr(R @ (y - measure.expression))
-        rows = (y, np.zeros((self.samples + 1, ny))), (ca.vec(R), np.zeros((self.samples + 1, ny * ny)))
+        rows = (y, np.zeros((self.horizon + 1, ny))), (ca.vec(R), np.zeros((self.horizon + 1, ny * ny)))
         return Cost(f, 0.5 * ca.sumsqr(f.symbols.u) + misfit, misfit, references=rows, per_time=False)
 
     # -- what a loop calls ----------------------------------------------------------------------
@@ -180,18 +179,19 @@ class MovingHorizon:
         X, W = self._guess(belief, len(Y))
         g = self._noisy.with_known(self._known(belief, X), k + 1 - len(Y))
         cost = self._cost.with_references(*self._data(X, Y))
-        stages = Stages(g, cost, self._rows, 0, g.lengths(None, self.samples))
+        stages = Stages(g, cost, self._rows, 0, g.lengths(None, self.horizon))
         stages.follows = False
         # the cost is scaled by its largest slope, which an exact sensor makes: what others tell is small then
         exact = min(1.0, float(np.sqrt(np.diag(self.measurement.V).min())) / SHARP)
-        log, full = Log("estimate", HEADER, None), len(Y) == self.samples > 1
+        log, full = Log("estimate", HEADER, None), len(Y) == self.horizon > 1
         try:
             with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
                 search = Interior(
                     first_level(stages, self.tolerance * exact, self._soft(belief)), X, W, belief.y
                 )
                 search.pause = 10**9  # residuals are small: Gauss-Newton's steps serve
-                search.iterate(self.iterations * (1 if belief.X is not None else 10), log)
+                assert self.max_iterations is not None
+                search.iterate(self.max_iterations * (1 if belief.X is not None else 10), log)
             failed = _failure(search)
         except (OptimizationError, StepError) as error:
             failed = str(error)
@@ -214,28 +214,28 @@ class MovingHorizon:
     def predict(self, k: int, belief: Window, u: np.ndarray) -> Window:
         """The estimate at sample k + 1 before its measurement, under the input of step k."""
         begun: Any = self._filter.predict(k, Estimate(belief.x, belief.P), u)
-        full = len(belief.Y) == self.samples
+        full = len(belief.Y) == self.horizon
         Y, U = belief.Y[int(full) :], np.vstack([belief.U, u])[int(full) :]
-        prior = (begun.x, begun.P) if self.samples == 1 else belief.prior
+        prior = (begun.x, begun.P) if self.horizon == 1 else belief.prior
         return replace(belief, x=begun.x, P=begun.P, prior=prior, Y=Y, U=U)
 
     def __repr__(self) -> str:
         limits = ", ".join(p.constraint.name for p in self._rows.places)
         within = f"; within limits of {limits}" if limits else ""
-        return f"MovingHorizon({self.samples} samples{within}; {self.measurement!r})"
+        return f"MovingHorizon({self.horizon} samples{within}; {self.measurement!r})"
 
     # -- the problem of a sample ----------------------------------------------------------------
 
     def _known(self, belief: Window, X: np.ndarray) -> tuple[np.ndarray, ...]:
         """(MH 2): step 0 is the arrival, the last c - 1 are the map's, those between stand still."""
-        M, f, m, c = self.samples, self.map, self._noisy.nu, len(belief.Y) + 1
+        M, f, m, c = self.horizon, self.map, self._noisy.nu, len(belief.Y) + 1
         U, G, S = np.zeros((M, f.nu)), np.zeros((M, f.nu, m)), np.zeros((M, f.nx, m))
         taken = np.arange(M) > M - c
         of_states, of_inputs = self._noises
         a, b = of_states.shape[1], of_states.shape[1] + of_inputs.shape[1]
         S[0, :, : f.nx] = root(belief.prior[1])
         U[taken], G[taken, :, a:b], S[taken, :, :a] = belief.U, of_inputs, of_states
-        if self.on_manifold:
+        if self.manifold:
             for i in np.flatnonzero(taken):
                 T = tangent_basis(self.map, X[i + 1], idle=True)
                 S[i] = T @ (T.T @ S[i])
@@ -248,7 +248,7 @@ class MovingHorizon:
 
     def _guess(self, belief: Window, c: int) -> tuple[np.ndarray, np.ndarray]:
         """The curve found before, one sample on; the arrival is what leads to its first state."""
-        M, m, (x, P) = self.samples, self._noisy.nu, belief.prior
+        M, m, (x, P) = self.horizon, self._noisy.nu, belief.prior
         if belief.X is None or belief.W is None:
             return np.tile(x, (M + 1, 1)), np.zeros((M, m))
         X, W = np.vstack([belief.X[1:], belief.x]), np.vstack([belief.W[1:], np.zeros((1, m))])
@@ -261,7 +261,7 @@ class MovingHorizon:
 
     def _data(self, X: np.ndarray, Y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """References of the cost: measurements on the turn of the curve's angles, and the roots of V^-1."""
-        ny, M, c, V = Y.shape[1], self.samples, len(Y), self.measurement.V
+        ny, M, c, V = Y.shape[1], self.horizon, len(Y), self.measurement.V
         y, R = np.zeros((M + 1, ny)), np.zeros((M + 1, ny, ny))
         for i, (row, x) in enumerate(zip(Y, X[M + 1 - c :], strict=True), M + 1 - c):
             d = self.measurement.innovation(x, row)
@@ -273,13 +273,13 @@ class MovingHorizon:
 
     def _shifted(self, y: np.ndarray) -> np.ndarray:
         """Multipliers of rows, one sample on."""
-        n = self.samples * self._rows.m
-        path = y[:n].reshape(self.samples, self._rows.m)
+        n = self.horizon * self._rows.m
+        path = y[:n].reshape(self.horizon, self._rows.m)
         return np.concatenate([path[1:].ravel(), path[-1], y[n:]])
 
     def _covariances(self, X: np.ndarray, Y: np.ndarray, lin: Linearization) -> np.ndarray:
         """Of the last state (MH 4)."""
-        M, c, A, B = self.samples, len(Y), lin.A, lin.B
+        M, c, A, B = self.horizon, len(Y), lin.A, lin.B
         C = self.measurement.jacobian(X)
         P = B[0] @ B[0].T
         for i in range(1, M + 1):

@@ -35,7 +35,7 @@ class OffsetFree(Law):
     ----------
     regulator : SteadyRegulator, Regulator or law with gains
         Of the mechanism, without disturbances.
-    map : ExtendedMap
+    f : ExtendedMap
         The observer's: that of the regulator, with disturbances, parameters, biases as states.
     hold : names, optional
         Quantities of the state that are to be as in the reference, of a law that holds one point: the target
@@ -51,21 +51,21 @@ class OffsetFree(Law):
         Maps that do not belong together; what needs `hold`; `hold` with a law along a trajectory.
     """
 
-    def __init__(self, regulator: Any, map: ExtendedMap, hold: str | Iterable[str] | None = None):
+    def __init__(self, regulator: Any, f: ExtendedMap, hold: str | Iterable[str] | None = None):
         law = as_law(regulator)
-        if not isinstance(law, StateLaw) or not isinstance(map, ExtendedMap):
+        if not isinstance(law, StateLaw) or not isinstance(f, ExtendedMap):
             raise TypeError(
                 "expected a regulator with gains, and the ExtendedMap of the observer, got "
-                f"{type(law).__name__} and {type(map).__name__}"
+                f"{type(law).__name__} and {type(f).__name__}"
             )
-        f, g = map.inner, law.map
-        if (f.state_names, f.input_names) != (g.state_names, g.input_names):
-            raise ValueError("map: it extends a map with other states or inputs than the regulator's")
-        check_steps(g.dt, map.dt, "regulator", "the extended map")
-        self.law, self.map = law, map
-        self.names = () if hold is None else tuple(quantity_name(f, n, "hold") for n in as_names(hold))
-        if hold is None and not map.matched:
-            unmatched = ", ".join(n for n in map.constants if not n.startswith("bias."))
+        inner, g = f.inner, law.map
+        if (inner.state_names, inner.input_names) != (g.state_names, g.input_names):
+            raise ValueError("f: it extends a map with other states or inputs than the regulator's")
+        check_steps(g.dt, f.dt, "regulator", "the extended map")
+        self.law, self.map = law, f
+        self.names = () if hold is None else tuple(quantity_name(inner, n, "hold") for n in as_names(hold))
+        if hold is None and not f.matched:
+            unmatched = ", ".join(n for n in f.constants if not n.startswith("bias."))
             raise ValueError(
                 f"hold: among {unmatched} is more than disturbances of inputs, so the target is to be solved "
                 "for; name as many quantities as there are inputs, hold=[...]"
@@ -73,10 +73,10 @@ class OffsetFree(Law):
         if hold is not None and not (law.after == "holds" and len(law.U) == 1):
             raise ValueError("hold: of a law that holds one point, such as dlqr about an equilibrium")
         if self.names:
-            s = f.symbols
-            values = ca.vertcat(*(f.quantity(n) for n in self.names))
+            s = inner.symbols
+            values = ca.vertcat(*(inner.quantity(n) for n in self.names))
             self._values = Evaluator(ca.Function("held", [s.x, s.parameters], [values]))
-            named_jacobians(f, self.names, law.X[:1], "hold", "hold quantities of the state")
+            named_jacobians(inner, self.names, law.X[:1], "hold", "hold quantities of the state")
 
     def start(self) -> Target:
         """The regulator's own point."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -12,12 +12,11 @@ import numpy as np
 
 from vioc.checks import check_array
 from vioc.compile.evaluate import Evaluator
-from vioc.control.problem.limits import input_bounds, named_bounds
+from vioc.control.problem.limits import input_bounds, input_rates
 from vioc.control.regulators.formulas import LawFormula, clipped, formula_of
 from vioc.control.regulators.law import Law, StateLaw, as_law
 from vioc.maps.protocol import OneStepMap
 from vioc.maps.steps import check_steps
-from vioc.names import INPUTS
 
 
 @dataclass(frozen=True)
@@ -133,9 +132,10 @@ class LimitedLaw(Law):
     ----------
     law : Law, Regulator, SteadyRegulator
         Of a map.
-    lower, upper : float, (nu,), dict of str to float, or None
     rate : float, (nu,), dict of str to float
         Largest change of an input in a second, in its units per second, > 0. The first sample is free.
+    bounds : dict of str to (lower, upper), or None
+        Of inputs: as in `vioc.control.optimize`, of numbers.
 
     Attributes
     ----------
@@ -145,17 +145,14 @@ class LimitedLaw(Law):
         `change` per sample.
     """
 
-    def __init__(self, law: Any, rate: Any, *, lower: Any = None, upper: Any = None):
+    def __init__(self, law: Any, rate: Any, *, bounds: Mapping[str, Any] | None = None):
         self.law = as_law(law)
         f = getattr(self.law, "map", None)
         if f is None:
             raise TypeError(f"law: expected one of a map, got {type(self.law).__name__}")
         self.map: OneStepMap = f
-        self.lower, self.upper = input_bounds(f, lower, upper)
-        rate = named_bounds(f.input_names, None, rate, "rates", prefix=INPUTS)[1]
-        if not (rate > 0).all():
-            raise ValueError(f"rate: expected changes > 0 per second, got {rate}")
-        self.change = rate * f.dt
+        self.lower, self.upper = input_bounds(f, bounds)
+        self.change = input_rates(f, rate) * f.dt
 
     def start(self) -> Applied:
         return Applied(self.law.start(), None)

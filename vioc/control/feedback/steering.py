@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from vioc.checks import as_positive, as_value
+from vioc.checks import as_positive, as_value, limits
 from vioc.control.feedback.covariance import Covariance, covariance
 from vioc.control.feedback.kalman import KalmanFilter, kalman
 from vioc.control.feedback.measurement import Measurement
 from vioc.control.linear.about import check_trajectory
 from vioc.control.linear.weights import error_weights, input_weight, named_jacobians, state_weight
-from vioc.control.problem.limits import full_names, limits
+from vioc.control.problem.limits import full_names
 from vioc.control.regulators.law import StateLaw
 from vioc.control.regulators.lqr import Regulator, along, end_weight
 from vioc.control.regulators.variances import Limits, Multipliers, Steered, Unreachable, VarianceProblem

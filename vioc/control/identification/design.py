@@ -219,9 +219,9 @@ def design(
     criterion: Literal["D", "A", "E"] = "D",
     bounds: Mapping[str, Any] | None = None,
     known: bool = False,
-    iterations: int = 30,
+    max_iterations: int = 300,
     tolerance: float = 1e-2,
-    **limits: Any,
+    **options: Any,
 ) -> Design:
     """The motion near a guess, within limits, from whose record `identify` tells parameters best.
 
@@ -246,11 +246,11 @@ def design(
         As in `vioc.control.optimize`: of states, velocities, inputs, and any other quantity.
     known : bool
         Whether the start is exact; else it is estimated with the parameters.
-    iterations : int
+    max_iterations : int
         0 tells of the guess alone.
     tolerance : float
         Ends where a step gains less than this share of the mean relative variance, twice in a row.
-    **limits
+    **options
         ``constraints``, ``final``, ``initial``, ``periodic`` as in `vioc.control.optimize`.
 
     Returns
@@ -280,12 +280,12 @@ def design(
     if odd:
         raise ModelError(f"parameters: {odd[0]!r} is not the map's; design is for parameters of the map")
     judge = Criterion(f, unknowns, sensors, POWERS[criterion], known)
-    now = judge(run, slope=iterations > 0)
+    now = judge(run, slope=max_iterations > 0)
     before, costs = now.information, [now.value]
-    verdict, converged = "the guess", iterations == 0
-    if iterations:
+    verdict, converged = "the guess", max_iterations == 0
+    if max_iterations:
         cost, scale_x, scale_u = _nearness(f, run, bounds or {})
-        problem = Problem(f, cost, len(run), bounds=bounds, dt=run.step_lengths, k0=run.k0, **limits)
+        problem = Problem(f, cost, len(run), bounds=bounds, dt=run.step_lengths, k0=run.k0, **options)
         inside = _nearest(problem, run, run.x, run.u)
         if inside is None:
             raise ValueError(
@@ -293,9 +293,9 @@ def design(
             )
         run, now = inside, judge(inside)
         costs, shift, still = [now.value], 0.0, 0
-        verdict = f"not finished in {iterations} steps; raise iterations="
-        with Progress("design", iterations, 1) as progress:
-            for _ in range(iterations):
+        verdict = f"not finished in {max_iterations} steps; raise max_iterations="
+        with Progress("design", max_iterations, 1) as progress:
+            for _ in range(max_iterations):
                 progress.advance()
                 assert now.x is not None and now.u is not None
                 dx, du = -now.x * scale_x**2, -now.u * scale_u**2
@@ -333,7 +333,7 @@ def _nearness(
         found = np.ptp(values, axis=0) / 2
         for i, n in enumerate(names):
             b = limits.get(prefix + n)
-            low, high = b if isinstance(b, tuple) else (None if b is None else np.negative(b), b)
+            low, high = b if isinstance(b, (tuple, list)) else (None if b is None else np.negative(b), b)
             if low is not None and high is not None:
                 width = float(np.max(np.subtract(high, low))) / 2
                 found[i] = width if np.isfinite(width) else found[i]

@@ -47,7 +47,7 @@ class Fit:
     verdict: str
 
 
-def fit(segments: Segments, trial: Trial, iterations: int, tolerance: float) -> Fit:
+def fit(segments: Segments, trial: Trial, max_iterations: int, tolerance: float) -> Fit:
     """Minimize half the sum of squares subject to closed gaps.
 
     Gaps are at first errors like those of sensors, as large as they are at the start (ID-5a), so that
@@ -64,8 +64,8 @@ def fit(segments: Segments, trial: Trial, iterations: int, tolerance: float) -> 
     now = segments.predict(trial)
     loose, level, kept = segments.spread(now), 0, None
     damping, costs, still, white = FIRST, [now.cost], 0, len(now.residuals) / 2
-    with Progress("identify", iterations, 1) as progress:
-        for k in range(iterations):
+    with Progress("identify", max_iterations, 1) as progress:
+        for k in range(max_iterations):
             progress.advance()
             refused = 0
             while True:
@@ -107,7 +107,12 @@ def fit(segments: Segments, trial: Trial, iterations: int, tolerance: float) -> 
             now = segments.predict(trial)
             costs.append(now.cost)
     return Fit(
-        trial, now, iterations, costs, False, f"not finished in {iterations} iterations; raise iterations="
+        trial,
+        now,
+        max_iterations,
+        costs,
+        False,
+        f"not finished in {max_iterations} iterations; raise max_iterations=",
     )
 
 

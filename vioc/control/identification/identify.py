@@ -39,7 +39,7 @@ def identify(
     bounds: Mapping[str, Any] | None = None,
     values: Mapping[str, float] | None = None,
     unknown_inputs: Mapping[str, int] | None = None,
-    iterations: int = 100,
+    max_iterations: int = 300,
     tolerance: float = 1e-3,
 ) -> Identification:
     """The parameters under which the map's motions are nearest to what was measured.
@@ -67,14 +67,14 @@ def identify(
         Length of segments, s; default a twentieth of the longest record.
     dt : float, optional
         Longest step, s; default the map's. Steps end at samples.
-    bounds : dict of str to (low, high), optional
-        That parameters stay within; either may be None.
+    bounds : dict of str to (lower, upper), optional
+        That parameters stay within: as in `vioc.control.optimize`, of numbers.
     values : dict of str to float, optional
         Where the search begins instead.
     unknown_inputs : dict of str to int, optional
         Inputs that nobody knows, and the number of knots, equally spaced over each record, of the straight
         lines that stand for them.
-    iterations : int
+    max_iterations : int
         At most, of one search.
     tolerance : float
         Of the cost, in variances of one observation: what a search that has converged could still gain.
@@ -96,11 +96,12 @@ def identify(
     records = as_records(records, _noisy(noise))
     if method not in ("multiple", "shooting"):
         raise ValueError(f'method: expected "multiple" or "shooting", got {method!r}')
-    tolerance, iterations = as_positive(tolerance, "tolerance"), as_count(iterations, "iterations")
+    tolerance = as_positive(tolerance, "tolerance")
+    max_iterations = as_count(max_iterations, "max_iterations")
     unknown_inputs = by_name(unknown_inputs or {}, f.input_names, "unknown_inputs", prefix=INPUTS)
     records = [_named(f, r) for r in records]
     sensors, given = _sensors(f, records, noise)
-    unknowns = Unknowns(f, parameters, bounds or {}, sensors.names, values)
+    unknowns = Unknowns(f, parameters, bounds, sensors.names, values)
     if not (unknowns.names or unknown_inputs):
         raise ValueError("nothing to estimate: name parameters, delays, biases or unknown_inputs")
     delayed = [n[len(DELAY) :] for n in unknowns.delays]
@@ -118,7 +119,7 @@ def identify(
     for _ in range(1 if given else AGAIN):
         segments = Segments(f, sensors, grids, unknowns, unknown_inputs, steps)
         _enough(segments)
-        found = fit(segments, beginning(segments) if trial is None else trial, iterations, tolerance)
+        found = fit(segments, beginning(segments) if trial is None else trial, max_iterations, tolerance)
         trial = found.trial
         costs += found.costs
         if given or not found.converged:

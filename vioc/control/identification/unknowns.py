@@ -8,7 +8,7 @@ from typing import Any
 import casadi as ca
 import numpy as np
 
-from vioc.checks import as_names, as_value, near_misses
+from vioc.checks import as_bounds, as_names, as_value, limits, near_misses
 from vioc.compile.evaluate import Evaluator
 from vioc.control.identification.inertias import body_coordinates, body_numbers, extent, size_of
 from vioc.errors import ModelError
@@ -30,7 +30,7 @@ class Unknowns:
     f : OneStepMap
     names : names
         Parameters of the map; ``delay.INPUT``, s; ``bias.QUANTITY``, of what is measured.
-    bounds : dict of str to (low, high)
+    bounds : dict of str to (lower, upper), or None
         Either may be None; the start must lie between.
     measured : names
         Quantities that may have a bias.
@@ -53,7 +53,7 @@ class Unknowns:
         self,
         f: OneStepMap,
         names: str | Sequence[str],
-        bounds: Mapping[str, Any],
+        bounds: Mapping[str, Any] | None,
         measured: Sequence[str],
         values: Mapping[str, float] | None = None,
         *,
@@ -62,7 +62,7 @@ class Unknowns:
         self.names = tuple(self._full(f, n, measured) for n in as_names(names))
         if len(set(self.names)) != len(self.names):
             raise ModelError(f"parameters: {', '.join(self.names)}: each is estimated once")
-        bounds = {self._full(f, n, self.names): b for n, b in bounds.items()}
+        bounds = {self._full(f, n, self.names): _sides(n, b) for n, b in as_bounds(bounds).items()}
         strange = [n for n in bounds if n not in self.names]
         if strange:
             raise ModelError(
@@ -148,6 +148,13 @@ class Unknowns:
             return {n: float(v) for n, v in zip(self.names, theta, strict=True) if n in self.parameters}
         named = zip(self.names, theta, strict=True)
         return {n[len(prefix) :]: float(v) for n, v in named if n.startswith(prefix)}
+
+
+def _sides(name: str, value: Any) -> tuple[float | None, float | None]:
+    """Lower and upper bound of a parameter, None where it has none."""
+    sides = (float(side[0]) for side in limits(value, 1, f"bounds on {name}", number="symmetric"))
+    low, high = (side if np.isfinite(side) else None for side in sides)
+    return low, high
 
 
 def _between(z: ca.SX, value: float, low: float | None, high: float | None) -> tuple[Any, float]:

@@ -130,7 +130,7 @@ def _bases(f: OneStepMap, X: np.ndarray, idle: bool) -> np.ndarray:
     if not one_manifold(f):
         raise ValueError(
             f"{f!r}: its phases, or its constraints on velocities, leave no one constraint manifold that is "
-            "known; take the full state, manifold=False or on_manifold=False"
+            "known; take the full state, manifold=False"
         )
     theta = f.theta
     values: np.ndarray | list[np.ndarray]

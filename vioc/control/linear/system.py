@@ -38,7 +38,7 @@ class LinearSystem:
     x, u : (N+1, nx), (N, nu)
     steady : bool
         About an equilibrium.
-    on_manifold : bool
+    manifold : bool
     """
 
     map: OneStepMap
@@ -48,7 +48,7 @@ class LinearSystem:
     x: np.ndarray
     u: np.ndarray
     steady: bool
-    on_manifold: bool
+    manifold: bool
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -73,7 +73,7 @@ class LinearSystem:
 
     def _check_seen(self, C: np.ndarray, names: Sequence[str]) -> None:
         """Refuse outputs of idle directions, which would be zero in coordinates that leave those out."""
-        if not self.on_manifold:
+        if not self.manifold:
             return
         idle = tangent_basis(self.map, self.x[0], idle=True)[:, self.T.shape[2] :]
         for name, row in zip(names, C, strict=True):

@@ -9,56 +9,15 @@ from typing import Any, NamedTuple
 import casadi as ca
 import numpy as np
 
-from vioc.checks import as_names, check_array, real
+from vioc.checks import as_bounds, as_floats, as_names, check_array, few, limits, real
 from vioc.control.linear.tangent import foreign_symbols
 from vioc.control.problem.consistent import across_constraints
 from vioc.control.problem.pose import turn
+from vioc.errors import ModelError
 from vioc.maps.protocol import OneStepMap
 from vioc.names import INPUTS, by_name, by_quantity, in_order
 
 WHERE = ("path", "start", "end")
-
-
-def limits(value: Any, count: int, what: str, *, number: str) -> tuple[np.ndarray, np.ndarray]:
-    """Lower and upper limits at `count` samples from what a user may write.
-
-    A pair (lower, upper), each a number, an array over the samples or None for no limit; or a number b,
-    which means [-b, b] (`number` = "symmetric") or the value b (`number` = "equal").
-
-    Raises
-    ------
-    ValueError
-        Wrong shape, not a number, or lower > upper; says at which sample.
-    """
-    if isinstance(value, (tuple, list)) and len(value) == 2:
-        low, high = value
-    elif number == "symmetric":
-        if np.ndim(value) == 0 and not float(value) >= 0:
-            raise ValueError(f"{what}: a single limit b means [-b, b] and is >= 0, got {value!r}")
-        low, high = -np.asarray(real(value, what), float), value
-    else:
-        low = high = value
-    sides = []
-    for side, name, default in ((low, "lower", -np.inf), (high, "upper", np.inf)):
-        side = real(side, what)
-        try:
-            array = np.asarray(default if side is None else side, float)
-            array = np.broadcast_to(array, (count,)).copy()
-        except (TypeError, ValueError):
-            raise ValueError(
-                f"{what}: expected a number or {count} of them as {name} limit, got {side!r}"
-            ) from None
-        if np.isnan(array).any():
-            raise ValueError(
-                f"{what}: the {name} limit is not a number at k = {int(np.isnan(array).argmax())}"
-            )
-        sides.append(array)
-    bad = np.flatnonzero((sides[0] > sides[1]) | (sides[0] == np.inf) | (sides[1] == -np.inf))
-    if len(bad):
-        k = int(bad[0])
-        at = f" at k = {k}" if count > 1 else ""
-        raise ValueError(f"{what}: lower limit {sides[0][k]:g} > upper limit {sides[1][k]:g}{at}")
-    return sides[0], sides[1]
 
 
 Ball = tuple[np.ndarray, float, str]  # centre (d,) or (N+1, d), m, radius, m, and the d axes
@@ -340,56 +299,65 @@ def full_names(f: OneStepMap, bounds: Mapping[str, Any] | None) -> dict[str, Any
     """
     if bounds is None:
         return None
-    if not isinstance(bounds, Mapping):
-        raise TypeError(f'bounds: expected a dict of limits by name, {{"u.NAME": 2.0}}, got {bounds!r}')
-    return by_quantity(f, bounds, "bounds")
+    return by_quantity(f, as_bounds(bounds), "bounds")
 
 
-def input_bounds(
-    f: OneStepMap, lower: Any, upper: Any, what: str = "inputs"
+def constant_bounds(
+    f: OneStepMap, bounds: Mapping[str, Any] | None, known: Sequence[str], kinds: str
 ) -> tuple[np.ndarray, np.ndarray]:
-    """`named_bounds` of a map's inputs; their names are ``NAME`` or ``u.NAME``."""
-    return named_bounds(f.input_names, lower, upper, what, prefix=INPUTS)
-
-
-def named_bounds(
-    names: tuple[str, ...], lower: Any, upper: Any, what: str, *, prefix: str = ""
-) -> tuple[np.ndarray, np.ndarray]:
-    """Lower and upper bounds (n,), infinite where none is given.
+    """Lower and upper bounds (n,) of the quantities `known` at all samples; infinite where none is given.
 
     Parameters
     ----------
-    names : n names
-    lower, upper : float, (n,), dict of str to float, or None
-    what : str
-        What messages call them: ``"inputs"``.
-    prefix : str
-        May stand before a name in a dict.
+    f : OneStepMap
+    bounds : dict of str to (lower, upper), or None
+        As in `vioc.control.optimize`, of numbers.
+    known : n full names
+        What can be bounded here.
+    kinds : str
+        What messages call these: ``"inputs"``.
 
     Raises
     ------
     ModelError
-        Unknown name.
+        Unknown names, and quantities that are none of `known`.
     ValueError
-        Wrong size, or a lower bound above the upper one.
+        What is no number, or a lower bound above the upper one.
     """
-    both = []
-    for side, value, default in (("lower", lower, -np.inf), ("upper", upper, np.inf)):
-        value = in_order(value, names, f"{side} bounds of {what}", default, prefix=prefix)
-        try:
-            array = np.asarray(default if value is None else value, float)
-        except (TypeError, ValueError):
-            array = np.array(np.nan)
-        if array.ndim == 0 and not np.isnan(array):
-            array = np.full(len(names), array)
-        if array.shape != (len(names),) or np.isnan(array).any():
-            raise ValueError(f"{side} bounds of {what}: expected {len(names)} numbers, got {value!r}")
-        both.append(array)
-    low, high = both
-    for name, a, b in zip(names, low, high, strict=True):
-        if a > b:
-            raise ValueError(f"bounds of {name}: lower {a:g} is above upper {b:g}")
-    return low, high
+    quantities = set(f.quantity_names()).difference(known)
+    if other := next((name for name in as_bounds(bounds) if name in quantities), None):
+        input = INPUTS + other
+        advice = f"; the input is {input!r}" if input in known else f": {few(known)}"
+        raise ModelError(f"bounds: expected names of {kinds}, got {other!r}{advice}")
+    given = by_name(as_bounds(bounds), known, "bounds")
+    low, high = bound_arrays(given, known, 1)
+    return low[0], high[0]
+
+
+def input_bounds(f: OneStepMap, bounds: Mapping[str, Any] | None) -> tuple[np.ndarray, np.ndarray]:
+    """`constant_bounds` (nu,) of a map's inputs."""
+    return constant_bounds(f, bounds, [INPUTS + name for name in f.input_names], "inputs")
+
+
+def input_rates(f: OneStepMap, rate: Any) -> np.ndarray:
+    """Largest changes of inputs in a second (nu,), infinite where none is given.
+
+    `rate` is a number for all, (nu,), a dict by name, or None. ValueError where it is not > 0.
+    """
+    value = in_order(rate, f.input_names, "rate", np.inf, prefix=INPUTS)
+    found = np.asarray(np.inf if value is None else as_floats(value, "rate"))
+    if found.shape not in ((), (f.nu,)) or not (found > 0).all():
+        raise ValueError(f"rate: expected changes > 0 per second, one or {f.nu}, got {rate!r}")
+    return np.array(np.broadcast_to(found, (f.nu,)))
+
+
+def penalty(name: str, weight: Any) -> tuple[float, float]:
+    """Linear and square weight of what is beyond a soft limit, from both or one number for them."""
+    pair = np.ravel(as_floats(weight, f"soft: {name}"))
+    linear, square = (pair[0], pair[0]) if len(pair) == 1 else pair if len(pair) == 2 else (-1.0, -1.0)
+    if not (linear >= 0 and square > 0):
+        raise ValueError(f"soft: {name}: expected weights linear >= 0 and square > 0, got {weight!r}")
+    return float(linear), float(square)
 
 
 class Violation(NamedTuple):

@@ -10,7 +10,7 @@ import numpy as np
 
 from vioc.checks import as_count, check_array
 from vioc.compile.compiler import find_compiler
-from vioc.control.problem.limits import input_bounds, named_bounds
+from vioc.control.problem.limits import constant_bounds, input_rates, penalty
 from vioc.control.problem.status import Status
 from vioc.control.receding.reference import reference
 from vioc.control.receding.stage_qp import Answer, Data, Layout, StageQP, row_values
@@ -18,9 +18,10 @@ from vioc.control.regulators.law import Law
 from vioc.control.regulators.lqr import Regulator, SteadyRegulator
 from vioc.errors import OptimizationError
 from vioc.maps.protocol import OneStepMap
-from vioc.names import INPUTS, in_order
+from vioc.names import INPUTS, by_name, in_order
 
 BLAME = 1e5  # the weight with which bounds that cannot be kept are softened to be named
+HARD = -1.0, 1.0  # weights that say so
 VIOLATED = 1e-6  # softened bounds that are exceeded by more are named
 
 
@@ -48,8 +49,8 @@ class Plan(NamedTuple):
 class LinearMPC(Law):
     """A regulator's problem over a receding horizon, with bounds on inputs and states.
 
-        minimize  sum over j < n of z'Qz + v'Rv + 2 z'Sv  +  z_n' P z_n   (+ soft (s + s^2))
-        lower <= u_d + v <= upper,   state_lower - s <= x_d + z <= state_upper + s,   |u_j - u_{j-1}| <= rate
+        minimize  sum over j < n of z'Qz + v'Rv + 2 z'Sv  +  z_n' P z_n   (+ linear s + 1/2 square s^2)
+        lower <= u_d + v <= upper,   lower - s <= x_d + z <= upper + s,   |u_j - u_{j-1}| <= dt rate
 
     The weights, the reference and P are those of the regulator, so that where no bound is active the first
     input is the regulator's own.
@@ -61,19 +62,19 @@ class LinearMPC(Law):
         towards the end).
     horizon : int
         n >= 1.
-    lower, upper : float, (nu,), dict of str to float, or None
-        Bounds on inputs.
-    state_lower, state_upper : (nx,), dict of str to float, or None
-        Bounds on states, by name in a dict, at samples 1 .. n.
+    bounds : dict of str to (lower, upper), or None
+        Of inputs, and of states at samples 1 .. n: as in `vioc.control.optimize`, of numbers.
     rate : float, (nu,), dict of str to float, or None
-        Largest change of an input from sample to sample, and from `before` to the first.
+        Largest change of an input in a second, in its units per second, > 0; from `before` to the first
+        sample, too.
     before : (nu,), dict of str to float, optional
         Input that was applied before the first sample, 0 where not named; default: the reference's at the
         first, such as the input that holds an equilibrium.
     S : (ndx, nu), optional
         Cross weight; default: the regulator's.
-    soft : float, optional
-        Weight rho of exceeding a bound on states, cost rho (s + s^2); None makes them hard.
+    soft : dict, optional
+        Bounds on states that may be exceeded, with their weights (linear, square): s beyond one costs
+        linear s + 1/2 square s^2 a sample; one number is both. All others are hard.
     solver : str, optional
         A quadratic solver of CasADi, for the program without its states; ``"daqp"`` (an active-set method,
         exact and fast on programs of this size) and ``"osqp"`` are bundled with it. Default: the interior
@@ -99,14 +100,11 @@ class LinearMPC(Law):
         regulator: Regulator | SteadyRegulator,
         horizon: int,
         *,
-        lower: Any = None,
-        upper: Any = None,
-        state_lower: Any = None,
-        state_upper: Any = None,
+        bounds: Mapping[str, Any] | None = None,
         rate: Any = None,
         before: Any = None,
         S: Any = None,
-        soft: float | None = None,
+        soft: Mapping[str, Any] | None = None,
         solver: str | None = None,
         options: Mapping[str, Any] | None = None,
     ):
@@ -117,29 +115,37 @@ class LinearMPC(Law):
         solver = solver or next((s for s in ("daqp", "osqp") if ca.has_conic(s)), "qrqp")
         if not ca.has_conic(solver):
             raise ValueError(f"solver: this CasADi has no quadratic solver {solver!r}; try 'daqp' or 'osqp'")
-        if soft is not None and not soft > 0:
-            raise ValueError(f"soft: expected a weight > 0, got {soft!r}")
         self.map: OneStepMap = f
         self.regulator = regulator
         self.horizon = as_count(horizon, "horizon")
-        self.soft = soft
         self.solver = "stages" if native else solver
         self._qp: dict[str, Any] = dict(native=native, solver=solver, options=options)
-        self.lower, self.upper = input_bounds(f, lower, upper)
-        low, high = named_bounds(f.state_names, state_lower, state_upper, "states")
+        known = [*(INPUTS + name for name in f.input_names), *f.state_names]
+        low, high = constant_bounds(f, bounds, known, "inputs and states")
+        self.lower, self.upper = low[: f.nu], high[: f.nu]
+        low, high = low[f.nu :], high[f.nu :]
         self._bounded = np.flatnonzero(np.isfinite(low) | np.isfinite(high))
         if len(self._bounded) and f.ndx != f.nx:
             raise ValueError("bounds on states need a map whose errors are its states")
-        self.state_lower, self.state_upper = low[self._bounded], high[self._bounded]
-        self.rate = input_bounds(f, None, rate, "input rates")[1]
-        if not (self.rate >= 0).all():
-            raise ValueError(f"rate: expected numbers >= 0, got {rate!r}")
+        self._sides = low[self._bounded], high[self._bounded]
+        self.soft = self._weights(soft)
+        self.rate = input_rates(f, rate)
         self._rated = bool(np.isfinite(self.rate).any())
         if before is not None:
             before = f.check_input(in_order(before, f.input_names, "before", prefix=INPUTS))
         self.before: np.ndarray | None = before
         self._reference = reference(regulator, None if S is None else check_array(S, (f.ndx, f.nu), "S"))
         self._programs: dict[bool, StageQP] = {}
+
+    def _weights(self, soft: Mapping[str, Any] | None) -> np.ndarray | None:
+        """Linear and square weights of the bounded states (2, states), linear < 0 where a bound is hard."""
+        if soft is None:
+            return None
+        names = [self.map.state_names[i] for i in self._bounded]
+        if not isinstance(soft, Mapping):
+            raise TypeError(f'soft: expected weights by name, {{"x": 1e3}}, got {soft!r}')
+        given = by_name(soft, names, "soft")
+        return np.array([penalty(n, given[n]) if n in given else HARD for n in names]).reshape(-1, 2).T
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_programs": {}}
@@ -189,7 +195,7 @@ class LinearMPC(Law):
             self._programs[soft] = qp
         return self._programs[soft]
 
-    def _solve(self, k: int, x: np.ndarray, last: Any, soft: float | None) -> Plan:
+    def _solve(self, k: int, x: np.ndarray, last: Any, soft: np.ndarray | None) -> Plan:
         f, ref, regulator = self.map, self._reference, self.regulator
         samples, steps = ref.window(k, self.horizon)
         X, U = ref.X[samples], ref.U[steps]
@@ -203,19 +209,20 @@ class LinearMPC(Law):
         d.H_end[:nz, :nz] = 2 * ref.P[samples[-1]]
         known = self._take_over(d, k, n)
         d.lower[:n, :nu], d.upper[:n, :nu] = self.lower - U, self.upper - U
-        d.lower[1:n, nu : nu + nb], d.lower_end[...] = self._beyond(self.state_lower, X)
-        d.upper[1:n, nu : nu + nb], d.upper_end[...] = self._beyond(self.state_upper, X)
+        d.lower[1:n, nu : nu + nb], d.lower_end[...] = self._beyond(self._sides[0], X)
+        d.upper[1:n, nu : nu + nb], d.upper_end[...] = self._beyond(self._sides[1], X)
         if soft is not None:
-            d.linear[nu : nu + nb], d.square[nu : nu + nb] = soft, 2 * soft
-            d.linear_end[...], d.square_end[...] = soft, 2 * soft
+            d.linear[nu : nu + nb], d.square[nu : nu + nb] = soft
+            d.linear_end[...], d.square_end[...] = soft
         z0 = f.difference(X[0], x)
-        z0 = ref.onto[steps[0]] @ z0 if regulator.on_manifold else z0
+        z0 = ref.onto[steps[0]] @ z0 if regulator.manifold else z0
         if self._rated:
             v = np.zeros(nu) if last is None else f.check_input(last) - U[0]
             d.c[:n, nz:] = -np.diff(
                 U, axis=0, append=U[-1:]
             )  # the last input is told from the next reference
-            d.lower[:n, nu + nb :], d.upper[:n, nu + nb :] = -self.rate, self.rate
+            change = f.dt * self.rate
+            d.lower[:n, nu + nb :], d.upper[:n, nu + nb :] = -change, change
             z0 = np.concatenate([z0, v])
         qp.prepare()
         found = qp.solve(z0)
@@ -224,7 +231,9 @@ class LinearMPC(Law):
         u = np.clip(U + found.u, self.lower, self.upper)  # the solver has a tolerance
         ahead = f.retract(X[1:], found.x[1:, :nz])
         slack, cost = self._slack(qp, found), float(qp.cost(found)) + known
-        cost += 0.0 if soft is None else soft * float((slack + slack**2).sum())
+        if soft is not None:
+            s = np.where(soft[0] >= 0, slack, 0.0)
+            cost += float((soft[0] * s + 0.5 * soft[1] * s**2).sum())
         return Plan(u, np.vstack([x, ahead]), slack, cost)
 
     def _take_over(self, d: Data, k: int, n: int) -> float:
@@ -259,24 +268,26 @@ class LinearMPC(Law):
         return np.maximum(0.0, np.maximum(low - h, h - high))
 
     def _refusal(
-        self, k: int, x: np.ndarray, last: Any, soft: float | None, found: Answer
+        self, k: int, x: np.ndarray, last: Any, soft: np.ndarray | None, found: Answer
     ) -> OptimizationError:
-        """Which bounds on states cannot be kept: those that the softened program exceeds."""
+        """Which hard bounds on states cannot be kept: those that the softened program exceeds."""
         where = f"sample {k}: the program has no solution"
-        if soft is not None or not len(self._bounded):
+        hard = np.full(len(self._bounded), True) if soft is None else soft[0] < 0
+        if not hard.any():
             why = f"that the solver {self.solver} finds ({found.status.value}); try another solver"
             return OptimizationError(f"{where} {why}")
         try:
-            plan = self._solve(k, x, last, BLAME)
+            blame = np.where(hard, [[BLAME], [2 * BLAME]], 0.0 if soft is None else soft)
+            plan = self._solve(k, x, last, blame)
         except OptimizationError:
             return OptimizationError(f"{where}, not even with soft bounds on states")
         names = [self.map.error_names[i] for i in self._bounded]
         worst = [
             f"{names[b]} by {plan.slack[:, b].max():.3g} at sample {k + 1 + int(plan.slack[:, b].argmax())}"
             for b in range(len(names))
-            if plan.slack[:, b].max() > VIOLATED
+            if hard[b] and plan.slack[:, b].max() > VIOLATED
         ]
-        advice = "give soft= a weight, or start within the bounds"
+        advice = "give soft= their weights, or start within the bounds"
         return OptimizationError(f"{where}: bounds exceeded: {', '.join(worst) or 'none'}; {advice}")
 
     def __repr__(self) -> str:

@@ -116,7 +116,7 @@ class NonlinearMPC(Law):
         is there.
     clock : callable
         s; what the feedback phase is measured by.
-    iterations, tolerance
+    max_iterations, tolerance
         Of the interior point, as in `StageQP.solve`: with a tolerance of 0 every sample takes exactly that
         many, and the same time.
     first : int
@@ -155,7 +155,7 @@ class NonlinearMPC(Law):
         fallback: Any = None,
         deadline: float | None = None,
         clock: Callable[[], float] = time.perf_counter,
-        iterations: int = ITERATIONS,
+        max_iterations: int = ITERATIONS,
         tolerance: float = TOLERANCE,
         first: int = 300,
         native: bool | None = None,
@@ -181,7 +181,8 @@ class NonlinearMPC(Law):
         self.fallback = None if fallback is None else as_law(fallback)
         check_steps(getattr(self.fallback, "map", self.map).dt, self.map.dt, "fallback", "the problem")
         self.deadline, self.clock, self.first = deadline, clock, first
-        self.iterations, self.tolerance = as_count(iterations, "iterations"), as_value(tolerance, "tolerance")
+        self.max_iterations = as_count(max_iterations, "max_iterations")
+        self.tolerance = as_value(tolerance, "tolerance")
         if not self.tolerance >= 0:
             raise ValueError(f"tolerance: expected a number >= 0, got {tolerance!r}")
 
@@ -318,7 +319,7 @@ class NonlinearMPC(Law):
 
     def feedback(self, prepared: Prepared, x: np.ndarray) -> tuple[Plan, Any]:
         """The feedback phase: the plan from the measured state, and the program's `Answer`."""
-        return self.program.solve(prepared, x, iterations=self.iterations, tolerance=self.tolerance)
+        return self.program.solve(prepared, x, max_iterations=self.max_iterations, tolerance=self.tolerance)
 
     def __repr__(self) -> str:
         return f"NonlinearMPC({self.problem.steps} steps ahead of {self.map!r})"

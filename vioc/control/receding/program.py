@@ -11,7 +11,7 @@ import numpy as np
 
 from vioc.checks import near_misses
 from vioc.control.linear.tangent import error_jacobian
-from vioc.control.problem.limits import full_names
+from vioc.control.problem.limits import full_names, penalty
 from vioc.control.receding.stage_qp import Answer, Layout, StageQP
 from vioc.control.shooting.problem import Problem
 from vioc.control.shooting.rows import Rows
@@ -207,10 +207,7 @@ def _prices(problem: Problem, soft: Mapping[str, Any]) -> list[tuple[np.ndarray,
         if full not in known:
             raise ValueError(f"soft: no limit is called {name!r}; {near_misses(name, known)}")
         p = known[full]
-        pair = np.ravel(np.asarray(weight, float))
-        linear, square = (pair[0], pair[0]) if len(pair) == 1 else pair
-        if not (linear >= 0 and square > 0):
-            raise ValueError(f"soft: {name}: expected weights linear >= 0 and square > 0, got {weight!r}")
+        linear, square = penalty(name, weight)
         if (p.limits[0] == p.limits[1]).any():
             raise ValueError(f"soft: {name} is an equation; weigh it in the cost")
         for at, (lines, squares) in zip((p.at_steps, p.at_end), found, strict=True):

@@ -86,14 +86,14 @@ def reference(regulator: Regulator | SteadyRegulator, S: np.ndarray | None = Non
     if isinstance(regulator, SteadyRegulator):
         A, B = f.linearize(regulator.x, regulator.u)
         X, P = np.tile(regulator.x, (2, 1)), np.tile(regulator.P, (2, 1, 1))
-        T = tangent_basis(f, regulator.x, idle=True) if regulator.on_manifold else np.eye(f.ndx)
+        T = tangent_basis(f, regulator.x, idle=True) if regulator.manifold else np.eye(f.ndx)
         onto = (T @ T.T)[None]
         weights = _weights(regulator, S, onto)
         return Reference(A[None], B[None], X, regulator.u[None], P, *weights, onto, 0, "holds")
     run, end, n = regulator.reference, regulator.end, len(regulator.reference)
     after = regulator.as_law().after
     A, B = f.linearize_trajectory(run)
-    T = tangent_bases(f, run, idle=True)[:-1] if regulator.on_manifold else np.tile(np.eye(f.ndx), (n, 1, 1))
+    T = tangent_bases(f, run, idle=True)[:-1] if regulator.manifold else np.tile(np.eye(f.ndx), (n, 1, 1))
     onto = T @ np.swapaxes(T, 1, 2)
     Q, S_run = _weights(regulator, S, onto)
     X, U, P = run.x, run.u, regulator.P

@@ -208,13 +208,13 @@ class StageQP:
         self._good = self.native or self._condensed.prepare(self.data)
 
     def solve(
-        self, x0: Any, iterations: int = ITERATIONS, tolerance: float = TOLERANCE, warm: bool = False
+        self, x0: Any, max_iterations: int = ITERATIONS, tolerance: float = TOLERANCE, warm: bool = False
     ) -> Answer:
         """The minimum from x0 (nx,).
 
         Parameters
         ----------
-        iterations : int
+        max_iterations : int
             Of the interior point, at most; or exactly, where `tolerance` is 0.
         tolerance : float
             Of the duality gap, relative to the cost's unit (RH 9), and of rows and dynamics.
@@ -225,7 +225,9 @@ class StageQP:
         m = self.layout.rows
         if not self.native:
             return self._by_condensed(x0)
-        code = self._solve(address(d.memory), address(self._state), address(x0), iterations, tolerance, warm)
+        code = self._solve(
+            address(d.memory), address(self._state), address(x0), max_iterations, tolerance, warm
+        )
         v = self._views
         y = v["y"]
         found = Answer(

@@ -45,7 +45,7 @@ class SteadyRegulator:
         What may end anywhere; Q, S and P do not weigh it.
     S : (ndx, nu) or None
         Cross weight; None is none.
-    on_manifold : bool
+    manifold : bool
         As in `dlqr`.
     """
 
@@ -59,7 +59,7 @@ class SteadyRegulator:
     poles: np.ndarray = field(repr=False)
     disregarded: tuple[str, ...] = ()
     S: np.ndarray | None = field(default=None, repr=False)
-    on_manifold: bool = False
+    manifold: bool = False
 
     def rollout(self, x0: Any, steps: int) -> Trajectory:
         """Closed loop from x0 (nx,) for `steps` steps; `u` of the result is what was applied.
@@ -116,7 +116,7 @@ class Regulator:
         Whether the reference is followed again and again: P[N] = P[0].
     S : (ndx, nu) or None
         Cross weight; None is none.
-    on_manifold : bool
+    manifold : bool
         As in `dlqr`.
 
     Raises
@@ -135,7 +135,7 @@ class Regulator:
     end: SteadyRegulator | None = None
     periodic: bool = False
     S: np.ndarray | None = None
-    on_manifold: bool = False
+    manifold: bool = False
 
     def __post_init__(self) -> None:
         h = self.reference.step_lengths
@@ -218,9 +218,7 @@ class Regulator:
             u = holding_input(self.map, x, self.reference.u[-1])
         try:
             Q = self.Q if self.Q.ndim == 2 else self.Q[-1]
-            end = dlqr(
-                self.map, (x, u), Q, self.R, S=self.S, on_manifold=self.on_manifold, disregard=disregard
-            )
+            end = dlqr(self.map, (x, u), Q, self.R, S=self.S, manifold=self.manifold, disregard=disregard)
         except ValueError as error:
             raise ValueError(
                 f"cannot hold the end of the reference: {error}; give the equilibrium to hold, "
@@ -263,7 +261,7 @@ def dlqr(
     Qf: Any = None,
     *,
     S: Any = None,
-    on_manifold: bool = False,
+    manifold: bool = False,
     disregard: str | Iterable[str] = (),
 ) -> Regulator | SteadyRegulator:
     """The linear-quadratic regulator about an equilibrium, a trajectory, [S] (36), or a periodic motion.
@@ -287,7 +285,7 @@ def dlqr(
         Weights > 0 on the input, by input name in a dict.
     S : (ndx, nu), optional
         Cross weight.
-    on_manifold : bool
+    manifold : bool
         Weigh and feed back only what constraints let move, without the momentum that their next impulse
         absorbs: gains K_red T' (`tangent_bases` with the idle directions, whose weights fall on the inputs
         that write them: a weight on ``v.NAME`` is one on the change of ``rho.NAME``). `P` is then
@@ -325,7 +323,7 @@ def dlqr(
     R = input_weight(f, R, "R", definite=True)
     S = np.zeros((f.ndx, f.nu)) if S is None else check_array(S, (f.ndx, f.nu), "S", f.input_names)
     Q = error_weights(f, Q, "Q", about.x if motion else about[0][None])
-    system = linear_system(f, about, on_manifold, idle=True, closed=isinstance(Qf, str))
+    system = linear_system(f, about, manifold, idle=True, closed=isinstance(Qf, str))
     if motion:
         return _along(system, about, Q, R, S, Qf)
     return _steady(system, Q.reshape(f.ndx, f.ndx), R, S, disregard)
@@ -350,7 +348,7 @@ def _along(system: LinearSystem, run: Trajectory, Q: np.ndarray, R: np.ndarray, 
         raise ValueError(f'Qf: expected weights or "{PERIODIC}", got {Qf!r}')
     Qf = end_weight(f, Q, None if periodic else Qf, system.x)
     weights = along(Q), S, Qf
-    if system.on_manifold:
+    if system.manifold:
         weights = Tt[:-1] @ weights[0] @ T[:-1], Tt[:-1] @ S, Tt[-1] @ Qf @ T[-1]
     q, s, last = weights
     A, B = system.A, system.B
@@ -369,10 +367,10 @@ def _along(system: LinearSystem, run: Trajectory, Q: np.ndarray, R: np.ndarray, 
                 "weigh in Q every mode that does not settle, or add an input that acts on it; see floquet()"
             )
         T = np.concatenate([T[:-1], T[:1]])
-    if system.on_manifold:
+    if system.manifold:
         K, P = K @ Tt[:-1], T @ P @ np.swapaxes(T, 1, 2)
     Qf = P[-1] if periodic else Qf
-    return Regulator(f, run, K, P, Q, R, Qf, periodic=periodic, S=S, on_manifold=system.on_manifold)
+    return Regulator(f, run, K, P, Q, R, Qf, periodic=periodic, S=S, manifold=system.manifold)
 
 
 def _transition(A: np.ndarray, B: np.ndarray, K: np.ndarray) -> np.ndarray:
@@ -386,19 +384,17 @@ def _transition(A: np.ndarray, B: np.ndarray, K: np.ndarray) -> np.ndarray:
 def _steady(system: LinearSystem, Q: np.ndarray, R: np.ndarray, S: Any, disregard: Any) -> SteadyRegulator:
     f, x, T = system.map, system.x[0], system.T[0]
     counted = slice(None)
-    if system.on_manifold:
+    if system.manifold:
         r = tangent_basis(f, x).shape[1]
         counted = slice(None) if (S.T @ T[:, r:]).any() else slice(r)  # what is idle is at 0
-    weights = (Q, R, S) if not system.on_manifold else (T.T @ Q @ T, R, T.T @ S)
+    weights = (Q, R, S) if not system.manifold else (T.T @ Q @ T, R, T.T @ S)
     found = steady_gain(
         f, x, system.u[0], system.A[0], system.B[0], *weights, T=T, disregard=disregard, counted=counted
     )
     K, P = found.K @ T.T, T @ found.P @ T.T
     if found.disregarded:
         Q, S = T @ found.Q @ T.T, T @ found.S
-    return SteadyRegulator(
-        f, x, system.u[0], K, P, Q, R, found.poles, found.disregarded, S, system.on_manifold
-    )
+    return SteadyRegulator(f, x, system.u[0], K, P, Q, R, found.poles, found.disregarded, S, system.manifold)
 
 
 def holding_input(f: OneStepMap, x: np.ndarray, u: np.ndarray) -> np.ndarray:

@@ -177,7 +177,7 @@ def robust_dlqr(
     P0: Any = 1.0,
     worst: bool = False,
     tolerance: float = 1e-6,
-    iterations: int = 300,
+    max_iterations: int = 300,
 ) -> RobustRegulator:
     """One gain u = u_d - K y that minimizes the mean quadratic cost over sampled mechanisms.
 
@@ -206,7 +206,7 @@ def robust_dlqr(
         factor S^(1/64) of the worst.
     tolerance : float
         Of the predicted descent, relative.
-    iterations : int
+    max_iterations : int
         At most so many.
 
     Returns
@@ -234,22 +234,22 @@ def robust_dlqr(
     C = named_jacobians(f, names, x[None], "outputs", "name quantities of the state")[0]
     K = np.linalg.lstsq(C.T, start.K.T, rcond=None)[0].T
     nominal = loops.assess(K)
-    K, used = _stabilize(f, loops, K, samples, iterations)
+    K, used = _stabilize(f, loops, K, samples, max_iterations)
     for power in POWERS if worst else POWERS[:1]:
-        K, more = loops.descend(K, 1.0, power, tolerance, iterations)
+        K, more = loops.descend(K, 1.0, power, tolerance, max_iterations)
         used += more
     return RobustRegulator(f, x, u, K, tuple(names), loops.assess(K), nominal, worst, P0, Q, R, used)
 
 
-def _stabilize(f: OneStepMap, loops: _Loops, K: np.ndarray, samples: list, iterations: int):
+def _stabilize(f: OneStepMap, loops: _Loops, K: np.ndarray, samples: list, max_iterations: int):
     """A gain that stabilizes all samples: costs discounted ever less, from where they are finite."""
     radius, discount, used = loops.assess(K).radii.max(), 0.0, 0
     while not radius < SETTLES:
         step = RAISE * (1 / radius - discount)
-        if step < STUCK or used > 10 * iterations:
+        if step < STUCK or used > 10 * max_iterations:
             raise OptimizationError(_left(loops, K, samples))
         discount += step
-        K, more = loops.descend(K, discount, 1, 1e-3, iterations)
+        K, more = loops.descend(K, discount, 1, 1e-3, max_iterations)
         used += more
         radius = loops.assess(K).radii.max()
     return K, used
@@ -343,13 +343,13 @@ class _Loops:
         metric = 2 * np.einsum("s,sij,skl->ikjl", weights, G, T).reshape(m * p, m * p)
         return value, np.einsum("s,sij->ij", weights, slopes), metric
 
-    def descend(self, K: np.ndarray, discount: float, power: int, tolerance: float, iterations: int):
+    def descend(self, K: np.ndarray, discount: float, power: int, tolerance: float, max_iterations: int):
         """BFGS from the metric of Gauss and Newton; K stays where all loops are stable."""
         now = self.value(K, discount, power)
         assert now is not None
         inverse, size = _inverse(now[2])
         fresh = True
-        for step in range(iterations):
+        for step in range(max_iterations):
             value, slope, _ = now
             move = -(inverse @ slope.ravel())
             descent = float(-move @ slope.ravel())
@@ -372,7 +372,7 @@ class _Loops:
             if sy > 1e-12 * np.linalg.norm(s * size) * np.linalg.norm(y / size):
                 left = np.eye(len(s)) - np.outer(s, y) / sy
                 inverse = left @ inverse @ left.T + np.outer(s, s) / sy
-        return K, iterations
+        return K, max_iterations
 
 
 def _inverse(metric: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -14,7 +14,7 @@ from typing import Any
 import casadi as ca
 import numpy as np
 
-from vioc.checks import check_array, near_misses
+from vioc.checks import check_array, limits, near_misses
 from vioc.compile.evaluate import Evaluator
 from vioc.control.linear.tangent import error_expansion, error_jacobian
 from vioc.control.problem.limits import (
@@ -27,7 +27,6 @@ from vioc.control.problem.limits import (
     end_values,
     full_names,
     limit_scale,
-    limits,
 )
 from vioc.control.problem.sizes import Sizes, power
 from vioc.errors import StartOutside

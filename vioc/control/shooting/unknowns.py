@@ -14,10 +14,11 @@ from typing import Any
 import casadi as ca
 import numpy as np
 
+from vioc.checks import limits
 from vioc.control.costs.cost import Cost
 from vioc.control.costs.squares import Squares
 from vioc.control.problem.consistent import loose_start
-from vioc.control.problem.limits import Constraint, duration_limits, end_condition, end_values, limits, shifts
+from vioc.control.problem.limits import Constraint, duration_limits, end_condition, end_values, shifts
 from vioc.control.shooting.level import INTERIOR
 from vioc.maps.extended import DURATION, PARAMETER, ExtendedMap
 from vioc.maps.protocol import OneStepMap

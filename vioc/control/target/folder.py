@@ -93,7 +93,7 @@ def write_target(
     estimate: Any = None,
     step: bool = False,
     linearize: bool = False,
-    iterations: int | None = None,
+    max_iterations: int | None = None,
     precision: Precision = "double",
 ) -> Target:
     """Write a map, a law or a whole controller as C99 that allocates nothing, with a test program.
@@ -121,8 +121,8 @@ def write_target(
         Also the step of the observer's map (the plant's without one) where the controller can do without.
     linearize : bool
         Also its derivatives A and B.
-    iterations : int, optional
-        Of Newton's method in a step; default one more than the run's steps need.
+    max_iterations : int, optional
+        Of Newton's method in a step, which takes them all; default one more than the run's steps need.
     precision : "double" or "single"
 
     Returns
@@ -168,12 +168,12 @@ def write_target(
             plan = law.begin(records.samples.k0, records.samples.estimates[0])[0]
             X, U = np.concatenate([X, plan.x[:-1]]), np.concatenate([U, plan.u])
             k = np.concatenate([k, records.samples.k0 + np.arange(len(plan.u))])
-        count = equations.iterations(X, U, k, precision, iterations, run.x1)
+        count = equations.iterations(X, U, k, precision, max_iterations, run.x1)
         pieces.append(step_part(equations, count, linearized, precision))
     cost = dict(pieces[0].operations) if pieces else {}
     if loop is not None:
         assert records.samples is not None
-        bounds = input_bounds(loop.plant, loop.lower, loop.upper)
+        bounds = input_bounds(loop.plant, loop.bounds)
         pieces.append(observer_part(f, observer, equations, cost, precision, records.samples.covariance))
         if isinstance(law, NonlinearMPC):
             pieces.append(plan_part(law, plan, bounds, precision, cost))

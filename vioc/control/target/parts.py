@@ -206,10 +206,10 @@ def observer_part(
         operations = {"observe": error.operations + product(nx, ny, 1), "predict": cost["step"]}
         return Part(text + piece("observe_kalman.c"), sizes, ("all_finite",), operations=operations)
     if isinstance(observer, ExtendedKalmanFilter):
-        if observer.on_manifold:
+        if observer.manifold:
             raise ValueError(
                 "observer: an extended filter on the constraint manifold needs singular values at every "
-                "sample, which are not written in C; use on_manifold=False, or kalman(..., on_manifold=True)"
+                "sample, which are not written in C; use manifold=False, or kalman(..., manifold=True)"
             )
         error = _innovation(observer.measurement, x, g, precision)
         slope = _expression("sensors", "C, the derivative of g", precision, {"C": ca.jacobian(g, x)}, x=x)

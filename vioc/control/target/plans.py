@@ -84,7 +84,7 @@ def plan_part(law: NonlinearMPC, plan: Plan, bounds: Any, precision: str, cost: 
     at = ", ".join(map(str, layout.at)) or "0"
     text.append(f"static const int entries[] = {{{at}}};\n")
     n = f.nx
-    count, near = law.iterations, law.tolerance
+    count, near = law.max_iterations, law.tolerance
     if precision == "single":
         count, near = min(count, ITERATIONS), near and max(near, TOLERANCE)
     sizes = {"PLANNED": problem.steps, "PLAN_ITERATIONS": count, "LIMITED": 0, "RATED": 0}

@@ -62,15 +62,15 @@ class LoopTimes:
         return "\n".join(lines)
 
 
-def run_at(folder: str | Path, rate: float | None = None, seconds: float = 5.0) -> LoopTimes:
+def run_at(folder: str | Path, frequency: float | None = None, seconds: float = 5.0) -> LoopTimes:
     """Build a controller's folder and call it at a rate, again and again on what it recorded.
 
     Parameters
     ----------
     folder : path
         As `write_target` made it, with a controller.
-    rate : float, optional
-        Hz; default the controller's own.
+    frequency : float, optional
+        Hz, of the samples; default the controller's own.
     seconds : float
         How long.
 
@@ -81,14 +81,14 @@ def run_at(folder: str | Path, rate: float | None = None, seconds: float = 5.0) 
     Raises
     ------
     ValueError
-        Of a rate or a time that is not positive.
+        Of a frequency or a time that is not positive.
     FileFormatError
         If there is no such folder, or it has no controller.
     CompileError
         Without a compiler.
     """
-    if not (rate is None or rate > 0) or not seconds > 0:
-        raise ValueError(f"rate, seconds: expected numbers > 0, got {rate!r} Hz and {seconds!r} s")
+    if not (frequency is None or frequency > 0) or not seconds > 0:
+        raise ValueError(f"frequency, seconds: expected numbers > 0, got {frequency!r} Hz and {seconds!r} s")
     folder = Path(folder)
     told = _described(folder)
     name, sizes = told["name"], told["sizes"]
@@ -108,7 +108,7 @@ def run_at(folder: str | Path, rate: float | None = None, seconds: float = 5.0) 
     measured = [(real * sizes["NY"])(*row) for row in told["measured"]]
     applied = [(real * sizes["NU"])(*row) for row in told["applied"]]
     u = (real * sizes["NU"])()
-    period = told["dt"] if rate is None else 1.0 / rate
+    period = told["dt"] if frequency is None else 1.0 / frequency
     count = max(1, round(seconds / period))
     begun, between, done = (np.zeros(count) for _ in range(3))
     planned, clock = np.zeros(count), time.perf_counter

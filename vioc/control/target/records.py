@@ -90,7 +90,7 @@ def of_loop(
         believed = f.join(believed)  # type: ignore[attr-defined]  # of an observer that knows more states
     believed = f.check_state(believed, "estimate")
     P = None if loop.observer is None else loop.observer.start(believed).P
-    applied = np.clip(run.commands, *input_bounds(loop.plant, loop.lower, loop.upper))
+    applied = np.clip(run.commands, *input_bounds(loop.plant, loop.bounds))
     y = run.measurements if loop.observer is not None else run.estimates
     if not np.isfinite(y).all():
         raise ValueError("observer: a measurement with rates of its own (`every`) is not written in C")

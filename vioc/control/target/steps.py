@@ -123,7 +123,7 @@ class SplitStep:
             if done and (left <= SOLVED[precision]).all():
                 self._check_ends(D, context, k, ends)
                 if given is not None and given < done:
-                    raise ValueError(f"iterations: the recorded steps need {done}, got {given}")
+                    raise ValueError(f"max_iterations: the recorded steps need {done}, got {given}")
                 return done + 1 if given is None else given
         worst = int(np.argmax(np.where(np.isfinite(left), left, np.inf)))
         raise StepError(

@@ -30,7 +30,7 @@ class Composition(MapAround, KernelMap):
 
     Parameters
     ----------
-    base : KernelMap
+    f : KernelMap
         Such as ``MidpointVI(system, dt)`` with alpha 1/2 and symmetric forcing. Its dt is the length of
         a whole step, its names, states and inputs are those of the composition.
     method : int, str or sequence of float
@@ -40,6 +40,7 @@ class Composition(MapAround, KernelMap):
     Attributes
     ----------
     base : KernelMap
+        `f`.
     coefficients : (s,) tuple of float
         Lengths of the stages as fractions of the step.
     order : int
@@ -67,17 +68,17 @@ class Composition(MapAround, KernelMap):
     (6, 11)
     """
 
-    def __init__(self, base: KernelMap, method: int | str | Sequence[float] = 4):
-        if not isinstance(base, KernelMap):
-            raise TypeError(f"expected a one-step map of vioc, got {type(base).__name__}")
+    def __init__(self, f: KernelMap, method: int | str | Sequence[float] = 4):
+        if not isinstance(f, KernelMap):
+            raise TypeError(f"expected a one-step map of vioc, got {type(f).__name__}")
         self.method, self.coefficients = coefficients_of(method)
         self.order = order_of(self.coefficients)
-        self.base = base
-        self._around(base)
-        self.parameters, self.symbols, self.tolerance = dict(base.parameters), base.symbols, base.tolerance
-        self.velocity_constraints = base.velocity_constraints
-        _check_composed(base)
-        self.backend = Backend(base.backend.name, self.blueprint())
+        self.base = f
+        self._around(f)
+        self.parameters, self.symbols, self.tolerance = dict(f.parameters), f.symbols, f.tolerance
+        self.velocity_constraints = f.velocity_constraints
+        _check_composed(f)
+        self.backend = Backend(f.backend.name, self.blueprint())
 
     def blueprint(self) -> dict[str, Any] | None:
         blueprint = self.base.blueprint()

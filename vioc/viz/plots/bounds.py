@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from vioc.control.problem.limits import limits as both_sides
+from vioc.checks import as_bounds, limits
 from vioc.names import by_quantity
 
 
@@ -17,24 +17,24 @@ class Marked:
     Parameters
     ----------
     run : Trajectory
-    limits : dict or None
-        As ``bounds`` of an optimizer, see `vioc.control.optimize`.
+    bounds : dict or None
+        As of an optimizer, see `vioc.control.optimize`.
     targets : dict of str to float or None
     """
 
-    def __init__(self, run: Any, limits: Mapping[str, Any] | None, targets: Mapping[str, Any] | None):
+    def __init__(self, run: Any, bounds: Mapping[str, Any] | None, targets: Mapping[str, Any] | None):
         self.run = run
-        self.limits = by_quantity(run.map, limits or {}, "limits")
+        self.bounds = by_quantity(run.map, as_bounds(bounds), "bounds")
         self.targets = by_quantity(run.map, targets or {}, "targets")
 
     def draw(self, axes: Any, name: str, color: Any) -> None:
         """Into the axes of a quantity."""
-        if name in self.limits:
-            value = self.limits[name]
+        if name in self.bounds:
+            value = self.bounds[name]
             sides = value if isinstance(value, (tuple, list)) else (value,)
             lengths = [len(side) for side in sides if np.ndim(side)]
             count = lengths[0] if lengths else len(self.run.t)
-            for side in both_sides(value, count, f"limits: {name}", number="symmetric"):
+            for side in limits(value, count, f"bounds on {name}", number="symmetric"):
                 if np.isfinite(side).any():
                     axes.plot(
                         self.run.t[:count],

@@ -18,7 +18,7 @@ TOLD_APART = 8  # runs with a colour each
 
 
 def plot_comparison(
-    runs: Mapping[str, Trajectory], *names: str, ax: Any = None, limits: Any = None, targets: Any = None
+    runs: Mapping[str, Trajectory], *names: str, ax: Any = None, bounds: Any = None, targets: Any = None
 ) -> Any:
     """Named quantities of several runs over time, one panel per quantity; the first run is dashed.
 
@@ -29,7 +29,7 @@ def plot_comparison(
     *names : str
         Quantities that all of them know; default the states of the first.
     ax : one matplotlib Axes per quantity, optional
-    limits, targets : dict, optional
+    bounds, targets : dict, optional
         As `plot_trajectory` takes them, for the first run's times.
 
     Returns
@@ -49,7 +49,7 @@ def plot_comparison(
     first = next(iter(found.values()))
     names = full_names(first.map, names)
     values = {n: {r: run[n] for r, run in found.items()} for n in names}
-    axes, marked = over_time(first.map, names, ax, list(found)), Marked(first, limits, targets)
+    axes, marked = over_time(first.map, names, ax, list(found)), Marked(first, bounds, targets)
     for panel, name in zip(axes, names, strict=True):
         for i, (r, run) in enumerate(found.items()):
             look = {"color": f"C{(i - 1) % 10}"} if i else REFERENCE

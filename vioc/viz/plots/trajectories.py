@@ -22,7 +22,7 @@ ROUNDING = 1e-9  # of the run's largest state: an axis of states shows no less
 
 
 def plot_trajectory(
-    trajectory: Trajectory, *names: str, ax: Any = None, limits: Any = None, targets: Any = None
+    trajectory: Trajectory, *names: str, ax: Any = None, bounds: Any = None, targets: Any = None
 ) -> Any:
     """Named quantities over time; all states without names.
 
@@ -34,8 +34,8 @@ def plot_trajectory(
         is drawn as steps.
     ax : matplotlib Axes, or one per unit, optional
         Where to draw; everything into one Axes. Without it there is one panel per unit.
-    limits : dict, optional
-        ``bounds`` as optimizers take them, by the name of a quantity: dotted, where it is drawn.
+    bounds : dict, optional
+        As optimizers take them, by the name of a quantity: dotted, where it is drawn.
     targets : dict of str to float, optional
         Values at the end, likewise: a cross.
 
@@ -49,7 +49,7 @@ def plot_trajectory(
         If a name is unknown.
     """
     run = trajectory_of(trajectory)
-    marked = Marked(run, limits, targets)
+    marked = Marked(run, bounds, targets)
     return _draw(run, {n: run[n] for n in full_names(run.map, names)}, ax, marked)
 
 

@@ -88,14 +88,14 @@ def view(
     if html is not None:
         check(html, fps, speed)
     load_viser()
-    limits = None
+    bounds = None
     if isinstance(runs, Robot):
         visuals = runs if visuals is None else visuals
-        limits = {name: limit[:2] for name, limit in runs.limits.items()}
+        bounds = {name: limit[:2] for name, limit in runs.limits.items()}
         runs = runs.system
     options: dict[str, Any] = dict(host=host, port=port, follow=follow)
     if isinstance(runs, System):
-        viewer: Viewer = Poser(runs, q, limits=limits, visuals=visuals, meshes=meshes, **options)
+        viewer: Viewer = Poser(runs, q, bounds=bounds, visuals=visuals, meshes=meshes, **options)
     else:
         if q is not None:
             raise ValueError("q: a trajectory says where the mechanism is; q is for a system")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
+from vioc.checks import as_bounds, limits
 from vioc.dynamics.consistency import consistent_configuration
 from vioc.dynamics.description.system import System
 from vioc.dynamics.kinematics import as_configuration
@@ -24,7 +26,7 @@ class Poser(Viewer):
     system : System
     q : array (nq,) or dict by name, optional
         Where it stands first; where there are constraints, what they want nearest to it.
-    limits : dict of str to (lower, upper), optional
+    bounds : dict of str to (lower, upper), optional
         Of the sliders, m or rad.
     visuals, meshes
         As for `vioc.viz.view`.
@@ -41,7 +43,7 @@ class Poser(Viewer):
         system: System,
         q: Any = None,
         *,
-        limits: Any = None,
+        bounds: Mapping[str, Any] | None = None,
         visuals: Any = None,
         meshes: Any = None,
         **options: Any,
@@ -62,7 +64,8 @@ class Poser(Viewer):
         with self.server.gui.add_folder("pose"):
             for name, value in zip(system.variables, self.q, strict=True):
                 far = RANGE * (np.pi if name in rotational else max(1.0, scene.extent))
-                low, high = (limits or {}).get(name, (-far, far))
+                given = as_bounds(bounds).get(name, far)
+                (low,), (high,) = limits(given, 1, f"bounds on {name}", number="symmetric")
                 low = value - far if not np.isfinite(low) else low
                 high = value + far if not np.isfinite(high) else high
                 self._slide(name, min(low, value), max(high, value), value)

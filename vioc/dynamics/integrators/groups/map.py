@@ -76,7 +76,8 @@ class GroupVI(GroupQuantities):
     body's axes to its parent's), momenta of r, and body momenta pi = dL/dw (3 each), kg m^2/s. Errors are
     (dr, phi, dp_r, dpi) with s_1 = s_0 exp(phi). Names of the rotation of ``vioc.free("b")``:
     ``b-qw`` ... ``b-qz``, ``p.b-wx``; errors ``b-phix`` ... (turns about the body's axes), ``p.b-wx``.
-    Quantities: ``v.NAME`` rates (``v.b-wx`` of the body), ``kinetic``, ``potential``, ``energy``,
+    Quantities: the angles ``b-rz``, ``b-ry``, ``b-rx`` of the rotation as other maps have them, ``v.NAME``
+    rates (``v.b-wx`` of the body, ``v.b-rz`` of an angle), ``kinetic``, ``potential``, ``energy``,
     ``FRAME:x`` positions, ``FRAME:rx`` rotation vectors, ``v.FRAME:x``, ``w.FRAME:x`` their velocities
     (`vioc.dynamics.velocities`), ``h.NAME`` constraints, ``force.NAME`` their forces -lambda/dt. Multipliers
     are impulses with the sign of [S] (28a), of all constraints.

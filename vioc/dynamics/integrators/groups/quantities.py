@@ -9,14 +9,16 @@ import casadi as ca
 import numpy as np
 
 from vioc.compile.evaluate import Evaluator
+from vioc.dynamics.algebra import rotations as rot
 from vioc.dynamics.charts import Chart
 from vioc.dynamics.description.system import System
+from vioc.dynamics.integrators.groups.space import Space
 from vioc.dynamics.integrators.groups.twin import Twin
 from vioc.dynamics.lagrangian import OPTIONS
 from vioc.dynamics.velocities import velocity, velocity_names
 from vioc.errors import ModelError
 from vioc.maps.kernel import KernelMap, shared
-from vioc.maps.orientation import AXES, rotation_vector
+from vioc.maps.orientation import AXES, component, rotation_vector
 
 BODY = ("x", "y", "z")
 
@@ -31,6 +33,7 @@ class GroupQuantities(KernelMap):
     nd: int
     rotations: Sequence[Chart]
     bases: tuple[str, ...]
+    space: Space
 
     @shared
     def _rates(self) -> ca.SX:
@@ -110,17 +113,65 @@ class GroupQuantities(KernelMap):
         if frame in self.system.frame_names and axis in BODY:
             return self._places[0][BODY.index(axis), self.system.frame_index(frame)]
         R = self.rotation(frame) if axis in AXES else None
-        for chart, base in zip(self.rotations, self.bases, strict=True):
+        for i, (chart, base) in enumerate(zip(self.rotations, self.bases, strict=True)):
+            if name in chart.variables:
+                return self._angles[i][chart.variables.index(name)]
+            if name[2:] in chart.variables and kind == "v":
+                return self._angle_rates[i][chart.variables.index(name[2:])]
             if name.rpartition(".")[2] in chart.variables:
                 raise ModelError(
                     f"unknown quantity {name!r}: {type(self).__name__} holds this rotation as the quaternion "
-                    f"{base}qw, {base}qx, {base}qy, {base}qz; its rates are v.{base}wx, wy, wz "
-                    "about the body's axes; FRAME:rx, ry, rz is a frame's rotation vector"
+                    f"{base}qw, {base}qx, {base}qy, {base}qz; its momenta are p.{base}wx, wy, wz "
+                    "about the body's axes"
                 )
         return super().quantity(name) if R is None else rotation_vector(R)[AXES.index(axis)]
+
+    @shared
+    def _angles(self) -> list[ca.SX]:
+        """Angles (3,) of the charts of the rotations, as other maps have them for states."""
+        pairs = zip(self.rotations, self.space.quaternions(self.symbols.x), strict=True)
+        return [chart.angles(rot.matrix(s)) for chart, s in pairs]
+
+    @shared
+    def _angle_rates(self) -> list[ca.SX]:
+        """Their rates (3,): those of a quaternion s are s (0, w)/2."""
+        x, space, found = self.symbols.x, self.space, []
+        turns = space.turns(self._rates)
+        for i, (s, w) in enumerate(zip(space.quaternions(x), turns, strict=True)):
+            at = space.nr + 4 * i
+            moved = ca.vertcat(*rot.multiply(s, (0.0, *w))) / 2
+            found.append(ca.jacobian(self._angles[i], x)[:, at : at + 4] @ moved)
+        return found
+
+    def unit(self, name: str) -> str:
+        kind, dot, rest = name.rpartition(".")
+        angle = rest in self.system.angles or rest in self.rates[self.space.nr :]
+        if not dot and name in self.system.variables:
+            return "rad" if angle else "m"
+        if kind == "v" and rest in (*self.rates, *self._chart_variables):
+            return "rad/s" if angle else "m/s"
+        if kind == "p":
+            return "kg m^2/s" if angle else "kg m/s"
+        if name in ("kinetic", "potential", "energy"):
+            return "J"
+        moving = velocity(name, self.system.frame_names)
+        if moving is not None:
+            return moving.unit
+        if ":" in name:
+            return "rad" if component(name) else "m"
+        name = rest if kind == "u" else name
+        angles = frozenset(self.system.angles)
+        units = (f.input_unit(angles) for f in self.system.forces if name in f.input_names())
+        return next(units, "")
+
+    @property
+    def _chart_variables(self) -> tuple[str, ...]:
+        return tuple(v for chart in self.rotations for v in chart.variables)
 
     def _more_quantities(self) -> list[str]:
         frames = [f"{n}:{a}" for n in self.system.frame_names for a in (*BODY, *AXES)]
         closed = (f"{kind}.{n}" for kind in ("h", "force") for n in self.multiplier_names)
         moving = velocity_names(self.system.frame_names)
-        return [*(f"v.{n}" for n in self.rates), "kinetic", "potential", "energy", *frames, *moving, *closed]
+        angles = self._chart_variables
+        rates = (f"v.{n}" for n in (*self.rates, *angles))
+        return [*angles, *rates, "kinetic", "potential", "energy", *frames, *moving, *closed]
