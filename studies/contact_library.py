@@ -95,7 +95,7 @@ class Task:
             if n in own:
                 bounds[n] = (low, high)
             else:
-                constraints.append(dmoc.Constraint(n, formula(q, v, u), lower=low, upper=high))
+                constraints.append(dmoc.PathConstraint(n, formula(q, v, u), lower=low, upper=high))
         rest = {"constraints": constraints, **self.more}
         return dict(cost=cost, steps=self.steps, initial=first, bounds=bounds, **rest)
 

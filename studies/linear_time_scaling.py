@@ -21,7 +21,7 @@ from studies.harness import Claim, Report, Study, at_least, at_most, count_ticks
 from studies.linear_time_chain import chain, start
 from studies.n_link_caching import Mechanics, pendulum
 from vioc.compile.compiler import find_compiler
-from vioc.dynamics.integrators.linear_time.core import SOLVERS, Core
+from vioc.dynamics.integrators.linear_time.core import SOLVERS, LinearTimeCore
 from vioc.dynamics.integrators.linear_time.map import LinearTimeVI
 
 DT = 1e-3  # s
@@ -64,7 +64,7 @@ STUDY = Study(
 def step_time(n: int, solver: str, steps: int = STEPS, repeats: int = REPEATS) -> tuple[float, float]:
     """Shortest processor time of a step, us, and mean residual evaluations."""
     f = LinearTimeVI(chain(n), DT, solver=solver, backend="compiled")
-    core = Core(f, f.theta)
+    core = LinearTimeCore(f, f.theta)
     x0 = f.initial_state(*start(n))
     arguments = x0, np.zeros((steps, 0)), np.zeros(steps), np.full(steps, DT)
     shortest, evaluations = np.inf, np.nan

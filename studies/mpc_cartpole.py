@@ -18,7 +18,7 @@ from studies.harness import Claim, Report, Study, at_least, at_most, near
 from vioc.compile import find_compiler
 from vioc.control import Problem, dlqr, quadratic
 from vioc.control.feedback import ClosedLoop, NonlinearMPC, equilibrium
-from vioc.control.receding.program import Plan, Program
+from vioc.control.receding.program import Plan, RecedingProgram
 from vioc.maps.casadi_map import CasadiMap
 
 CART, BOB, LENGTH, G = 1.0, 0.1, 0.8, 9.81  # kg, kg, m, m/s^2
@@ -153,7 +153,7 @@ def printed(report: Report) -> None:
     names = dict(state_names=("x", "theta", "v", "w"), input_names=("force",))
     f = CasadiMap(first, GRID[0], **names)
     stated = problem(f, 7, dt=GRID)
-    program, stages = Program(stated, None, False), stated.stages(0, 7, 0)
+    program, stages = RecedingProgram(stated, None, False), stated.stages(0, 7, 0)
     plan = Plan(np.tile(HANGING, (8, 1)), np.zeros((7, 1)), np.zeros((8, 4)), np.zeros(7))
     moved, count = np.inf, 0
     while moved > 1e-9 and count < 100:

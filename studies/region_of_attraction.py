@@ -21,7 +21,7 @@ from studies.harness import Claim, Report, Study, at_least, at_most, near
 from vioc.compile.compiler import find_compiler
 from vioc.control import dlqr
 from vioc.control.analysis import LyapunovLevel, lyapunov_level, region_of_attraction
-from vioc.control.sweep import Progress, grid, sweep
+from vioc.control.sweep import SweepProgress, grid, sweep
 from vioc.control.sweep.store import dumps
 
 DT = 0.02  # s
@@ -157,13 +157,13 @@ def growth(loop: Any, level: LyapunovLevel) -> float:
 def interrupted(task: Any, points: list[dict], path: Path) -> tuple[Any, int]:
     """The sweep, stopped after one task and called again; how many tasks the second call ran."""
 
-    def stop(progress: Progress) -> None:
+    def stop(progress: SweepProgress) -> None:
         if progress.done == 1:
             raise KeyboardInterrupt
 
     with contextlib.suppress(KeyboardInterrupt):
         sweep(task, points, seed=1, workers=0, store=path, progress=stop)
-    ran: list[Progress] = []
+    ran: list[SweepProgress] = []
     done = sweep(task, points, seed=1, workers=0, store=path, progress=ran.append)
     return done, len(ran)
 

@@ -18,7 +18,7 @@ from studies.harness import Claim, Report, Study, at_most, near
 from studies.linear_time_chain import chain, start
 from vioc.compile.compiler import find_compiler
 from vioc.compile.evaluate import Evaluator
-from vioc.dynamics.integrators.linear_time.core import Core
+from vioc.dynamics.integrators.linear_time.core import LinearTimeCore
 from vioc.dynamics.integrators.linear_time.map import LinearTimeVI
 
 DT = 1e-3  # s
@@ -93,7 +93,7 @@ def plain_riqn(n: int, seed: str, steps: int) -> np.ndarray:
 def evaluations(n: int, solver: str, guess: str, gravity: float, steps: int) -> tuple[np.ndarray, int]:
     """Residual evaluations of each step, and how many steps were left undone."""
     f = LinearTimeVI(chain(n, gravity), DT, solver=solver, guess=guess, backend="compiled")
-    core = Core(f, f.theta)
+    core = LinearTimeCore(f, f.theta)
     states, _, _, counts = core.rollout(
         *(f.initial_state(*start(n)), np.zeros((steps, 0)), np.zeros(steps), np.full(steps, DT)),
         residual=1e-8 * n,
@@ -109,7 +109,9 @@ def run(report: Report) -> None:
     q, v = start(10)
     for solver in SOLVERS:
         f = LinearTimeVI(chain(10), SINGLE, solver=solver, guess="IG1", backend="compiled")
-        history[solver] = Core(f, f.theta).history(f.initial_state(q, v), np.zeros(0), 0.0, SINGLE, 12)
+        history[solver] = LinearTimeCore(f, f.theta).history(
+            f.initial_state(q, v), np.zeros(0), 0.0, SINGLE, 12
+        )
     e, r = history["newton"], history["riqn"]
     report.measure(
         same=np.abs(e[:3] / history["dense"][:3] - 1).max(),

@@ -193,3 +193,16 @@ def test_the_picture_shows_the_rooms_of_the_contract():
     words = set(re.findall(r"\w+", " ".join(shown)))
     assert {name for row in rooms for name in row} - {"__main__"} <= words
     assert ["control", "dynamics"] in rooms
+
+
+SAME_NAME = {"Problem": "vioc.control has that of one motion, vioc.control.dmoc that of several phases"}
+
+
+def test_a_class_has_a_name_of_its_own():
+    """But for those of `SAME_NAME`, which says why."""
+    where: dict[str, list[str]] = {}
+    for module, tree in parsed().items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef):
+                where.setdefault(node.name, []).append(module)
+    assert {name: found for name, found in where.items() if len(found) > 1}.keys() == SAME_NAME.keys()

@@ -11,7 +11,7 @@ from support.mechanisms import everything, state_near
 
 import vioc
 from vioc.control import Cost, dmoc, optimize, quadratic, straight_line
-from vioc.control.dmoc import Constraint
+from vioc.control.dmoc import PathConstraint
 from vioc.errors import OptimizationError
 
 STEPS = 60
@@ -167,7 +167,7 @@ def test_the_tension_of_a_string_is_bounded():
 
 
 def power(f, upper, **options):
-    return Constraint("power", f.quantity("u.force") * f.quantity("v.x"), upper=upper, **options)
+    return PathConstraint("power", f.quantity("u.force") * f.quantity("v.x"), upper=upper, **options)
 
 
 def test_a_path_constraint():
@@ -185,7 +185,9 @@ def test_limits_and_costs_with_data_over_time():
     N = 30
     ramp = np.linspace(0, 1, N + 1)
     r = ca.SX.sym("r")
-    ceiling = Constraint("ceiling", f.quantity("theta") - r, upper=0.0, references=[(r, 0.8 * ramp + 0.1)])
+    ceiling = PathConstraint(
+        "ceiling", f.quantity("theta") - r, upper=0.0, references=[(r, 0.8 * ramp + 0.1)]
+    )
     cost = quadratic(f, Q={"theta": 100}, R=0.1, reference={"theta": 2 * ramp}, per_time=False)
     best = optimize(f, cost, x0=[0, 0], steps=N, constraints=[ceiling], tolerance=EXACT)
     excess = best.trajectory["theta"] - (0.8 * ramp + 0.1)
@@ -279,8 +281,8 @@ def test_what_cannot_be_met_is_named():
 def test_limits_that_exclude_each_other():
     f, cost, _, free = swing_up()
     limits = [
-        Constraint("above", f.quantity("x"), lower=0.2, where="end"),
-        Constraint("below", f.quantity("x"), upper=0.1, where="end"),
+        PathConstraint("above", f.quantity("x"), lower=0.2, where="end"),
+        PathConstraint("below", f.quantity("x"), upper=0.1, where="end"),
     ]
     best = optimize(f, cost, free, constraints=limits, raise_on_failure=False)
     assert best.status == "infeasible" and best.margin < 0
@@ -346,11 +348,11 @@ def test_bad_constraints():
 
     x = f.quantity("x")
     with pytest.raises(ValueError, match="initial state is given"):
-        solve(Constraint("c", x, upper=1, where="start"))
+        solve(PathConstraint("c", x, upper=1, where="start"))
     with pytest.raises(ValueError, match="two have the name 'c'"):
-        solve(Constraint("c", x, upper=1), Constraint("c", x, lower=1))
+        solve(PathConstraint("c", x, upper=1), PathConstraint("c", x, lower=1))
     with pytest.raises(ValueError, match="neither a symbol"):
-        solve(Constraint("c", ca.SX.sym("other"), upper=1))
+        solve(PathConstraint("c", ca.SX.sym("other"), upper=1))
     with pytest.raises(TypeError, match="expected a Constraint"):
         solve(x)
     bad = Cost(f, ca.log(x - 0.5), 0)
@@ -362,7 +364,7 @@ def test_inputs_by_their_own_names_and_a_single_constraint():
     f = vioc.MidpointVI(vioc.models.load("cart_pole"), 0.05)
     cost = vioc.control.quadratic(f, Q={"theta": 1.0}, R=0.1, Qf={"theta": 5.0})
     x0 = f.initial_state({"theta": 0.1})
-    track = Constraint("track", f.quantity("x"), lower=-1.0, upper=1.0)
+    track = PathConstraint("track", f.quantity("x"), lower=-1.0, upper=1.0)
     found = [
         optimize(f, cost, x0=x0, steps=20, bounds=bounds, constraints=constraints)
         for bounds, constraints in (({"force": 5.0}, track), ({"u.force": 5.0}, [track]))

@@ -10,7 +10,7 @@ from vioc.control import Armijo, Cost, optimize, quadratic, straight_line
 
 # inside: one step of the search against a dense system, which takes its programs of stages
 from vioc.control.descent.shooting import Shooting
-from vioc.control.descent.symbolic.programs import Grid, StagePrograms
+from vioc.control.descent.symbolic.programs import StageArguments, StagePrograms
 from vioc.errors import OptimizationError
 
 RNG = np.random.default_rng(11)
@@ -88,7 +88,7 @@ def test_the_step_solves_the_optimality_conditions():
         f, Q={"a": 1, "v.c": 0.1, "lambda.string": 0.1}, R=10, Qf={"a": 10}, reference={"a": target}
     )
     programs = StagePrograms.of(f, cost)
-    grid = Grid.of(f, cost, N).backward()
+    grid = StageArguments.of(f, cost, N).backward()
     _, gradient, hessian, _ = cost.end(X[-1], grid.parameters, cost.reference_rows(N)[N])
     point, shift = [X, U, lam, duals], 3.0
     none, knobs = np.zeros(f.nx + f.nu), np.full(f.nx + f.nu, shift)
@@ -104,7 +104,10 @@ def test_the_step_solves_the_optimality_conditions():
     assert gains.shape == (N, f.nu, f.nx)
     # the slope is that of the running cost
     h = 1e-6
-    ends = [programs.value(X + s * dX, U + s * dU, lam + s * dlam, Grid.of(f, cost, N))[0] for s in (h, -h)]
+    ends = [
+        programs.value(X + s * dX, U + s * dU, lam + s * dlam, StageArguments.of(f, cost, N))[0]
+        for s in (h, -h)
+    ]
     assert slope == pytest.approx((ends[0] - ends[1]) / (2 * h), rel=1e-6)
 
 

@@ -16,7 +16,7 @@ from vioc.control.descent import shooting
 from vioc.control.descent.local_model import LocalModel
 from vioc.control.descent.shooting import Shooting
 from vioc.control.descent.symbolic.elimination import SymbolicLU, pivot_order, symmetric_solve
-from vioc.control.descent.symbolic.programs import Grid, StagePrograms
+from vioc.control.descent.symbolic.programs import StageArguments, StagePrograms
 from vioc.control.descent.symbolic.recursions import Recursions
 from vioc.control.descent.symbolic.symbolic_model import LocalModels, StageModel
 from vioc.errors import StepError
@@ -95,7 +95,7 @@ def close(a, b, tolerance=1e-9):
 
 
 def recursions_of(f, cost, steps, k0):
-    return Recursions(StagePrograms.of(f, cost), f, cost, Grid.of(f, cost, steps, k0))
+    return Recursions(StagePrograms.of(f, cost), f, cost, StageArguments.of(f, cost, steps, k0))
 
 
 @pytest.mark.parametrize("weights", [False, True])

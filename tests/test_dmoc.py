@@ -210,7 +210,7 @@ def test_multipliers_are_derivatives_of_the_cost():
 
     def row(limit):
         high = np.where(np.arange(41) == 20, limit, np.inf)
-        return {"constraints": [dmoc.Constraint("tip", ca.sin(f.quantity("theta")), upper=high)]}
+        return {"constraints": [dmoc.PathConstraint("tip", ca.sin(f.quantity("theta")), upper=high)]}
 
     cases = [
         ("u.torque", 2.5, lambda b: {"bounds": {"u.torque": b}}, np.abs),

@@ -23,7 +23,7 @@ def swing(**options):
 
 def test_one_constraint_needs_no_list():
     f = double_integrator()
-    wall = dmoc.Constraint("wall", f.quantity("x"), upper=0.5)
+    wall = dmoc.PathConstraint("wall", f.quantity("x"), upper=0.5)
     assert dmoc.Phase(f, 5, constraints=wall).constraints == (wall,)
     assert dmoc.Phase(f, 5, constraints=iter([wall])).constraints == (wall,)
     assert dmoc.Phase(f, 5, constraints=None).constraints == ()

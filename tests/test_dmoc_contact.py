@@ -10,7 +10,7 @@ from vioc.control import Cost, Status, dmoc
 
 # inside: the way of the smoothing to the map's own is walked with a solver made for the test
 from vioc.control.dmoc.homotopy import follow
-from vioc.control.dmoc.solvers import Found
+from vioc.control.dmoc.solvers import SolverOutcome
 from vioc.errors import OptimizationError
 
 G = 9.81
@@ -125,7 +125,7 @@ def test_a_search_that_is_stopped_on_its_way_has_not_converged():
     w = np.zeros(1)
 
     def solve(level, before, last):
-        return Found(w, w, Status.CONVERGED, 30, 0.0, {}), 0.0
+        return SolverOutcome(w, w, Status.CONVERGED, 30, 0.0, {}), 0.0
 
     found, reached, stages = follow(solve, 1e-8, 1.0, 60)
     assert found.status is Status.MAX_ITERATIONS and reached > 1e-8 and len(stages) == 2

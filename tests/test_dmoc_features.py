@@ -226,9 +226,9 @@ def test_path_constraints_of_steps_and_vectors():
         initial=f.state(),
         final=f.state(x=1.0, z=0.2),
         constraints=[
-            dmoc.Constraint("power", power, upper=0.3),
-            dmoc.Constraint("half", both, 0.0, 2.0),
-            dmoc.Constraint("slow", f.quantity("kinetic"), upper=1e-9, where="end"),
+            dmoc.PathConstraint("power", power, upper=0.3),
+            dmoc.PathConstraint("half", both, 0.0, 2.0),
+            dmoc.PathConstraint("slow", f.quantity("kinetic"), upper=1e-9, where="end"),
         ],
     )
     used = best.trajectory.evaluate(power)

@@ -18,7 +18,7 @@ from vioc.control import Cost, Status, dmoc, quadratic
 
 # inside: results are made of raw ends of a solver, which a solve gives only by chance
 from vioc.control.dmoc.solution import joined, solution
-from vioc.control.dmoc.solvers import Found
+from vioc.control.dmoc.solvers import SolverOutcome
 from vioc.control.problem.result import HEADER
 from vioc.errors import OptimizationError
 
@@ -67,17 +67,17 @@ def test_wrong_input(options, message):
 def test_wrong_constraints():
     f, x = cart(), ca.SX.sym("foreign")
     wrong = [
-        (dmoc.Constraint("alien", x, upper=1.0), "'foreign' is neither a symbol of this map"),
-        (dmoc.Constraint("empty", f.symbols.x[0]), "constraint empty: it has no limit"),
-        (dmoc.Constraint("late", f.symbols.u[0], upper=1.0, where="end"), "may depend on the state only"),
+        (dmoc.PathConstraint("alien", x, upper=1.0), "'foreign' is neither a symbol of this map"),
+        (dmoc.PathConstraint("empty", f.symbols.x[0]), "constraint empty: it has no limit"),
+        (dmoc.PathConstraint("late", f.symbols.u[0], upper=1.0, where="end"), "may depend on the state only"),
     ]
     for constraint, message in wrong:
         with pytest.raises(ValueError, match=message):
             dmoc.Phase(f, 5, constraints=[constraint])
     with pytest.raises(ValueError, match="two have the name 'a'"):
-        dmoc.Phase(f, 5, constraints=[dmoc.Constraint("a", f.symbols.x[0], 0.0)] * 2)
+        dmoc.Phase(f, 5, constraints=[dmoc.PathConstraint("a", f.symbols.x[0], 0.0)] * 2)
     with pytest.raises(ValueError, match="where is one of"):
-        dmoc.Constraint("a", f.symbols.x[0], 0.0, where="middle")
+        dmoc.PathConstraint("a", f.symbols.x[0], 0.0, where="middle")
     with pytest.raises(ValueError, match="radius > 0"):
         dmoc.obstacle(f, "pole", (0.0, 0.0), -1.0, axes="xz")
     with pytest.raises(ValueError, match="centre of 2 numbers"):
@@ -188,7 +188,7 @@ def test_infeasible_problems_name_what_is_violated():
 def test_contradictory_constraints_name_them():
     """A constraint of the user's is reported with its own bound."""
     f = double_integrator()
-    wall = dmoc.Constraint("wall", f.symbols.x[0] - f.symbols.x[1] ** 2, upper=-1.0)
+    wall = dmoc.PathConstraint("wall", f.symbols.x[0] - f.symbols.x[1] ** 2, upper=-1.0)
     found = dmoc.solve(
         f,
         effort(f),
@@ -213,11 +213,11 @@ def test_a_solver_without_progress_names_what_depends_on_each_other():
         task = dict(initial=f.state(), final={"x": 1.0}, constraints=constraints)
         best = dmoc.solve(f, effort(f), steps=6, raise_on_failure=False, **task)
         raw = best.raw
-        ended = Found(raw.w, raw.mu, Status.NO_PROGRESS, 3, 0.0, {})
+        ended = SolverOutcome(raw.w, raw.mu, Status.NO_PROGRESS, 3, 0.0, {})
         return solution(best.problem, raw, ended, best.history).message
 
-    again = dmoc.Constraint("again", f.symbols.x[0], lower=1.0, upper=1.0, where="end")
-    speed = dmoc.Constraint("speed", f.symbols.x[1], lower=1.0, upper=1.0, where="end")
+    again = dmoc.PathConstraint("again", f.symbols.x[0], lower=1.0, upper=1.0, where="end")
+    speed = dmoc.PathConstraint("speed", f.symbols.x[1], lower=1.0, upper=1.0, where="end")
     text = verdict(again, speed)
     assert "depend on each other there: again at k = 6, x at k = 6. Leave out" in text
     assert "independent there" in verdict(speed)
@@ -227,7 +227,7 @@ def test_cost_that_is_not_a_number():
     f = vioc.MidpointVI(pendulum(), 0.05)
     with pytest.raises(OptimizationError, match="the cost is not finite at the guess, at k = 0"):
         dmoc.solve(f, Cost(f, ca.log(f.symbols.x[0])), steps=10, initial=f.state())
-    never = dmoc.Constraint("root", ca.sqrt(f.symbols.x[0] - 1.0), upper=1.0)
+    never = dmoc.PathConstraint("root", ca.sqrt(f.symbols.x[0] - 1.0), upper=1.0)
     with pytest.raises(OptimizationError, match="root is not finite at the guess"):
         dmoc.solve(f, effort(f), steps=10, initial=f.state(), constraints=[never])
 

@@ -27,9 +27,9 @@ from vioc.control import Measurement, Record, feedback, identify
 # inside: derivatives of segments against differences, and coordinates of bodies
 from vioc.control.identification.begin import beginning
 from vioc.control.identification.inertias import body_coordinates, body_numbers, consistent
-from vioc.control.identification.records import Grid
+from vioc.control.identification.records import SimulationGrid
 from vioc.control.identification.segments import Segments
-from vioc.control.identification.unknowns import Unknowns
+from vioc.control.identification.unknowns import ParameterCoordinates
 from vioc.errors import ModelError
 
 
@@ -73,8 +73,8 @@ def test_derivatives_against_differences(f, measured, loop, steps):
     else:
         one, names = measured.part(0.0, 0.4), ["mass", "spin", "rub", "delay.u", "bias.theta"]
     sensors = Measurement(f, dict.fromkeys(one.measured, NOISE**2))
-    unknowns = Unknowns(f, names, {"rub": (0.0, 1.0)}, sensors.names, {"delay.u": 0.013})
-    segments = Segments(f, sensors, [Grid(one, f, f.dt, ["u"])], unknowns, {}, steps)
+    unknowns = ParameterCoordinates(f, names, {"rub": (0.0, 1.0)}, sensors.names, {"delay.u": 0.013})
+    segments = Segments(f, sensors, [SimulationGrid(one, f, f.dt, ["u"])], unknowns, {}, steps)
     trial = beginning(segments)
     found = segments.predict(trial)
     assert len(found.gaps) == (0 if steps is None else 6 if loop else 12)
@@ -90,8 +90,10 @@ def test_derivatives_against_differences(f, measured, loop, steps):
 
 def test_a_step_too_long_for_the_parameters_is_no_trial(f, measured):
     one = measured.part(0.0, 0.4)
-    unknowns = Unknowns(f, ["mass", "rub"], {}, ("theta",), {})
-    segments = Segments(f, Measurement(f, {"theta": NOISE**2}), [Grid(one, f, f.dt, [])], unknowns, {}, 20)
+    unknowns = ParameterCoordinates(f, ["mass", "rub"], {}, ("theta",), {})
+    segments = Segments(
+        f, Measurement(f, {"theta": NOISE**2}), [SimulationGrid(one, f, f.dt, [])], unknowns, {}, 20
+    )
     trial = beginning(segments)
     away = np.zeros(segments.predict(trial).J.shape[1])
     away[0] = 1e4  # of the mass' logarithm
@@ -226,7 +228,7 @@ SIGNALS = {  # as a record has it, and as a function; where that is not smooth
 def test_a_late_input_is_the_mean_of_its_signal(f, kind, tau):
     """(ID-6) by QUADPACK, before the first sample too, and its derivative by differences."""
     given, signal, kinks = SIGNALS[kind]
-    grid = Grid(Record(AT, {"theta": 0 * AT}, {"u": given}), f, 0.025, ["u"])
+    grid = SimulationGrid(Record(AT, {"theta": 0 * AT}, {"u": given}), f, 0.025, ["u"])
     U, D = grid.inputs(np.array([tau]))
     means = []
     for a, b in pairwise(grid.ends - tau):
@@ -244,7 +246,7 @@ def test_a_late_kinematic_input_is_where_it_was():
     f = vioc.MidpointVI(vioc.System(arm, vioc.Gravity(0, 0, -9.81)), 0.025)
     tau = np.array([0.0731])
     for given, of in ((lambda s: np.sin(9 * s), lambda s: np.sin(9 * s)), (SAMPLES, SIGNALS["lines"][1])):
-        grid = Grid(Record(AT, {"a": 0 * AT}, {"rho.cart": given}), f, 0.025, ["rho.cart"])
+        grid = SimulationGrid(Record(AT, {"a": 0 * AT}, {"rho.cart": given}), f, 0.025, ["rho.cart"])
         U, D = grid.inputs(tau)
         np.testing.assert_allclose(U[:, 0], [of(s) for s in grid.ends[1:] - tau], rtol=0, atol=1e-12)
         behind, ahead = (grid.inputs(tau + d)[0][:, 0] for d in (-1e-6, 1e-6))

@@ -8,7 +8,7 @@ from vioc.control import Measurement, Record, design, identify
 
 # inside: the criterion of a design against its slope by differences
 from vioc.control.identification.design import Criterion
-from vioc.control.identification.unknowns import Unknowns
+from vioc.control.identification.unknowns import ParameterCoordinates
 from vioc.errors import ModelError
 
 NAMES = ["m1", "m2", "rub1", "rub2"]
@@ -43,7 +43,7 @@ def designed(arm, guess):
 def test_slope_against_differences(arm, guess, power, known, every):
     """Central differences in the inputs, whose error is of order e^2."""
     sensors = Measurement(arm, NOISE, every={"a": every})
-    judge = Criterion(arm, Unknowns(arm, NAMES, {}, tuple(NOISE)), sensors, power, known)
+    judge = Criterion(arm, ParameterCoordinates(arm, NAMES, {}, tuple(NOISE)), sensors, power, known)
     d, e = np.random.default_rng(0).standard_normal(guess.u.shape), 1e-4
     ahead, back = (arm.rollout(guess.x[0], guess.u + s * e * d) for s in (1, -1))
     wanted = (judge(ahead, slope=False).value - judge(back, slope=False).value) / (2 * e)

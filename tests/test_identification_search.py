@@ -14,9 +14,9 @@ from vioc.control import Measurement, Record, identify
 # inside: searches on given segments, from given beginnings, one step at a time
 from vioc.control.identification.begin import beginning
 from vioc.control.identification.fit import fit
-from vioc.control.identification.records import Grid
+from vioc.control.identification.records import SimulationGrid
 from vioc.control.identification.segments import Segments, Trial
-from vioc.control.identification.unknowns import Unknowns
+from vioc.control.identification.unknowns import ParameterCoordinates
 
 
 @pytest.fixture(scope="module")
@@ -34,8 +34,8 @@ def test_gaps_of_loops_have_exact_slopes_where_they_are_closed():
     run = f.rollout(f.initial_state(f.consistent_configuration({"a": 0.3, "b": 0.4, "c": 0.2})), steps=40)
     one = Record(run.t, {"a": run["a"]}, {"u": drive}, start=run.x[0])
     sensors = Measurement(f, {"a": NOISE**2})
-    unknowns = Unknowns(f, ["m1", "rub"], {}, sensors.names, {"m1": 1.2})
-    segments = Segments(f, sensors, [Grid(one, f, f.dt, [])], unknowns, {}, 12)
+    unknowns = ParameterCoordinates(f, ["m1", "rub"], {}, sensors.names, {"m1": 1.2})
+    segments = Segments(f, sensors, [SimulationGrid(one, f, f.dt, [])], unknowns, {}, 12)
     found = fit(segments, beginning(segments), 60, 1e-6)
     assert found.converged
     shifted = found.trial.nodes.copy()  # momenta that no future sees: along Dh'
@@ -110,8 +110,8 @@ def test_forces_of_time_act_when_they_did(first, gap, own):
     segments = Segments(
         f,
         Measurement(f, {"v.theta": 1.0}),
-        [Grid(seen, f, 0.01, ())],
-        Unknowns(f, "mass", {}, ("v.theta",)),
+        [SimulationGrid(seen, f, 0.01, ())],
+        ParameterCoordinates(f, "mass", {}, ("v.theta",)),
         {},
         20,
     )

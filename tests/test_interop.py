@@ -297,7 +297,7 @@ def test_action_model_derivatives(crocoddyl):
 @pytest.mark.filterwarnings("ignore")
 def test_limits_are_the_models_constraints(crocoddyl):
     """g and h, what depends on a constraint's force included, against differences."""
-    from vioc.control.dmoc import Constraint
+    from vioc.control.dmoc import PathConstraint
     from vioc.control.interop.crocoddyl import shooting_problem
 
     bob = vioc.tx("x")[vioc.tz("z", name="bob", mass=vioc.Mass(1.0))]
@@ -306,7 +306,7 @@ def test_limits_are_the_models_constraints(crocoddyl):
         vioc.System(bob, vioc.Gravity(0, 0, -9.81), rod, vioc.JointForce("x", "push")), dt=0.05
     )
     x0 = f.initial_state({"x": 0.6, "z": -0.8})
-    pace = Constraint("pace", f.quantity("x") + f.quantity("u.push"), 0.5, 0.5)
+    pace = PathConstraint("pace", f.quantity("x") + f.quantity("u.push"), 0.5, 0.5)
     problem = shooting_problem(
         f,
         quadratic(f, Q=1.0, R=1.0),

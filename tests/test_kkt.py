@@ -12,7 +12,7 @@ from support.quadratic_programs import active_set
 
 import vioc
 from vioc.control import Cost, quadratic
-from vioc.control.dmoc import Constraint
+from vioc.control.dmoc import PathConstraint
 from vioc.control.kkt import kkt
 
 DT, N = 0.1, 20
@@ -177,7 +177,7 @@ def test_a_limit_of_an_impulse():
     f = vioc.MidpointVI(system, 0.02)
     x0 = f.initial_state({"x": 0.0, "z": -1.0})
     cost = quadratic(f, Q={"x": 1.0}, R=0.1, Qf={"x": 10.0}, goal={"x": 0.4})
-    limit = Constraint("impulse", f.quantity("lambda.rod"), upper=0.0198)
+    limit = PathConstraint("impulse", f.quantity("lambda.rod"), upper=0.0198)
     best = vioc.control.dmoc.solve(f, cost, steps=15, initial=x0, constraints=[limit], form="states")
     found = kkt(f, cost, best.trajectory, best.multipliers, constraints=[limit])
     assert found.residual < 1e-7 and np.abs(best.multipliers["impulse"]).max() > 1e-4

@@ -21,7 +21,7 @@ from vioc.compile import find_compiler
 # inside: recursions on bodies and the compiled core, by themselves and against each other
 from vioc.dynamics.algebra import vectors as vec
 from vioc.dynamics.integrators import step_derivatives as derivatives
-from vioc.dynamics.integrators.linear_time.core import GUESSES, SOLVERS, Core
+from vioc.dynamics.integrators.linear_time.core import GUESSES, SOLVERS, LinearTimeCore
 from vioc.dynamics.integrators.linear_time.drnea import Bodies, momentum
 from vioc.errors import ModelError
 from vioc.maps.derivatives import Steps
@@ -351,7 +351,7 @@ def test_closed_forms_in_c(count, joint, turn):
     q1 = q0 + turn * random.uniform(-1, 1, size=f.nq)
     bodies = Bodies(f.system, float)
     expected = numbers(bodies.jacobian(bodies.places(list(q0)), bodies.places(list(q1)), 0.1))
-    K = Core(f, f.theta).jacobian(q0, q1, 0.1)
+    K = LinearTimeCore(f, f.theta).jacobian(q0, q1, 0.1)
     assert np.abs(K - expected).max() < 1e-12 * np.abs(K).max()
 
 
@@ -363,7 +363,7 @@ def test_first_guesses(gravity):
     for guess in GUESSES:
         f = LinearTimeVI(chain(8, gravity), 1e-3, solver="riqn", guess=guess, backend="compiled")
         arguments = f.initial_state(*start(8)), np.zeros((1000, 0)), np.zeros(1000), np.full(1000, f.dt)
-        counts[guess] = Core(f, f.theta).rollout(*arguments, residual=1e-8)[3]
+        counts[guess] = LinearTimeCore(f, f.theta).rollout(*arguments, residual=1e-8)[3]
         assert len(counts[guess]) == 1000
     mean = {guess: c.mean() for guess, c in counts.items()}
     assert mean["IG1"] > mean["IG2"] + 0.4 > mean["predicted"] + 1.0
@@ -373,7 +373,7 @@ def test_first_guesses(gravity):
 def test_riqn_with_updates_is_superlinear():
     """Over 100 ms; without them the ninth residual is 2e-10 of the first."""
     f = LinearTimeVI(chain(10), 0.1, solver="riqn", guess="IG1", backend="compiled")
-    r = Core(f, f.theta).history(f.initial_state(*start(10)), np.zeros(0), 0.0, f.dt, 12)
+    r = LinearTimeCore(f, f.theta).history(f.initial_state(*start(10)), np.zeros(0), 0.0, f.dt, 12)
     assert r[4] > 1e-5 * r[0]
     assert r[8] < 1e-11 * r[0]
 
@@ -385,7 +385,7 @@ def test_riqn_is_broydens_method(system):
     f = LinearTimeVI(system, 0.1, solver="riqn", guess="IG1", backend="compiled")
     q0, v = start(4)
     x = f.initial_state(q0, v)
-    r = Core(f, f.theta).history(x, np.zeros(0), 0.0, f.dt, 8)
+    r = LinearTimeCore(f, f.theta).history(x, np.zeros(0), 0.0, f.dt, 8)
     H, q, norms = f.dt * np.linalg.inv(f.lagrangian.mass_matrix(q0)), q0.copy(), []
 
     def balance(q1):
@@ -411,7 +411,7 @@ def test_the_core_stops_at_the_residual_that_is_asked_for(solver):
     f = LinearTimeVI(chain(5), 1e-2, solver=solver, guess="IG2", backend="compiled")
     x0 = f.initial_state(*start(5))
     arguments = x0, np.zeros((100, 0)), np.zeros(100), np.full(100, f.dt)
-    X = np.concatenate([x0[None], Core(f, f.theta).rollout(*arguments, residual=1e-6)[0]])
+    X = np.concatenate([x0[None], LinearTimeCore(f, f.theta).rollout(*arguments, residual=1e-6)[0]])
     norms = [np.linalg.norm(np.array(f.residual(a, [], b, [], 0.0, f.dt, []))[:5]) for a, b in pairwise(X)]
     assert len(norms) == 100
     assert 1e-9 < max(norms) <= 1e-6
@@ -491,7 +491,7 @@ def test_newton_converges_quadratically():
     system, n = chain(10), 10
     q, v = np.random.default_rng(0).uniform(-1.5, 1.5, size=(2, n))
     f = LinearTimeVI(system, 1e-2, solver="newton", guess="IG1", backend="compiled")
-    e = Core(f, f.theta).history(f.initial_state(q, v), np.zeros(0), 0.0, f.dt, 12)
+    e = LinearTimeCore(f, f.theta).history(f.initial_state(q, v), np.zeros(0), 0.0, f.dt, 12)
     assert e[3] < 1e-8 * e[0]
     assert e[2] / e[1] < 10 * e[1] / e[0]
 

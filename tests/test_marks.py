@@ -59,7 +59,7 @@ def test_obstacles_and_targets_in_a_scene(run):
     some = scene_of(run, np.array([0.0, 1.0])).with_marks(moving, run)
     assert np.allclose(some.kind("obstacle")[0].points[1].mean(axis=0), path[-1], atol=0.02)
     assert scene.limits[1][2] >= 1.3  # what is drawn is in the picture
-    for wrong in (dmoc.Constraint("x", f.quantity("x"), upper=1), "goal"):
+    for wrong in (dmoc.PathConstraint("x", f.quantity("x"), upper=1), "goal"):
         with pytest.raises(TypeError, match="marks: expected"):
             viz.animate(run, marks=wrong)
     with pytest.raises(ValueError, match="goal: expected three coordinates"):

@@ -15,7 +15,7 @@ from vioc.compile import find_compiler
 
 # inside: the complementarity problem and its interior point are tried by themselves
 from vioc.dynamics.contact import cones, core, interior
-from vioc.dynamics.contact.interior import Problem
+from vioc.dynamics.contact.interior import EndProblem
 from vioc.progress import Progress
 
 # -- the complementarity problem, written down again ------------------------------------------------------
@@ -141,7 +141,7 @@ def test_boxes_that_grip_tumble_on(seed, steps):
         assert step.error < 1e-11
 
 
-def landing() -> tuple[MaximalVI, Problem]:
+def landing() -> tuple[MaximalVI, EndProblem]:
     """A box that comes to the ground on one edge, and the problem of that step's departure."""
     f = MaximalVI(box(), DT)
     x = f.initial_state({"b-z": 0.27, "b-ry": 0.05}, {"b-x": 0.4, "b-z": -2.0})

@@ -10,7 +10,7 @@ from support.mechanisms import pendulum
 
 import vioc
 from vioc.control import Cost, Problem, Result, dmoc, feedback, optimize, quadratic
-from vioc.control.dmoc import Constraint
+from vioc.control.dmoc import PathConstraint
 from vioc.dynamics.integrators.groups import GroupVI
 from vioc.errors import ModelError, OptimizationError, StepError
 
@@ -49,7 +49,7 @@ def test_limits_have_the_same_names_and_multipliers():
         x0=[1.0, 0.0],
         steps=N,
         bounds={"u.force": 0.8, "v": (-0.5, None)},
-        constraints=Constraint("near", f.quantity("x") + f.quantity("v"), -0.1, None),
+        constraints=PathConstraint("near", f.quantity("x") + f.quantity("v"), -0.1, None),
         final={"x": 0.05},
     )
     cost = quadratic(f, Q=1.0, R=0.1)

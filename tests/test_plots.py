@@ -35,7 +35,7 @@ from vioc.components import GearConstraint
 from vioc.control import dlqr, feedback
 
 # inside: units and labels of axes by name, and histories that no optimizer has to make
-from vioc.control.problem.result import History, Record
+from vioc.control.problem.result import History, Iteration
 from vioc.errors import ModelError
 from vioc.viz.plots import energy, style
 from vioc.viz.plots.units import label, per, quantity_unit
@@ -399,7 +399,10 @@ def test_covariance_is_a_band_of_two_standard_deviations(f, run):
 
 def records(methods, costs):
     return History.of(
-        [Record(i, m, 0.0, c, -c / 10, 1.0, 1) for i, (m, c) in enumerate(zip(methods, costs, strict=True))]
+        [
+            Iteration(i, m, 0.0, c, -c / 10, 1.0, 1)
+            for i, (m, c) in enumerate(zip(methods, costs, strict=True))
+        ]
     )
 
 

@@ -8,7 +8,7 @@ from support.control_maps import cart_pole, double_integrator, midpoint_pendulum
 import vioc
 from vioc.compile import find_compiler
 from vioc.control import Problem, Status, dlqr, optimize, quadratic
-from vioc.control.dmoc import Constraint
+from vioc.control.dmoc import PathConstraint
 from vioc.control.feedback import ClosedLoop, DelayedMap, Law, NonlinearMPC, equilibrium, terminal_set
 from vioc.models import load
 
@@ -104,7 +104,7 @@ def test_a_curved_path_is_kept_and_counted_by_name():
     """A circle in the phase plane that the free motion crosses."""
     f = double_integrator()
     x, v = f.symbols.x[0], f.symbols.x[1]
-    ball = Constraint("clearance", (x - 1.0) ** 2 + (v + 0.9) ** 2, lower=0.09)
+    ball = PathConstraint("clearance", (x - 1.0) ** 2 + (v + 0.9) ** 2, lower=0.09)
     goal = quadratic(f, Q=1.0, R=0.01, Qf=10.0)
     x0 = np.array([2.0, 0.0])
     free = ClosedLoop(f, NonlinearMPC(Problem(f, goal, 20))).simulate(x0, 40).trajectory.x
@@ -218,7 +218,9 @@ def test_what_does_not_fit_is_refused():
     with pytest.raises(ValueError, match="is an equation"):
         NonlinearMPC(pendulum_problem(final={"theta": 0.0})[1], soft={"final theta": 1.0})
     side = np.append(np.ones(20), 0.0)  # an equation at the last sample alone
-    partly = Problem(f, problem.cost, 20, constraints=[Constraint("to rest", f.symbols.x[0], -side, side)])
+    partly = Problem(
+        f, problem.cost, 20, constraints=[PathConstraint("to rest", f.symbols.x[0], -side, side)]
+    )
     with pytest.raises(ValueError, match="soft: to rest is an equation"):
         NonlinearMPC(partly, soft={"to rest": 1.0})
     with pytest.raises(TypeError, match="expected a vioc.control.Problem, got CasadiMap"):

@@ -16,8 +16,8 @@ from vioc.control import Status
 from vioc.control.receding.stage_qp import (
     NEAR,
     TOLERANCE,
-    Layout,
     StageQP,
+    StageSizes,
     adjoint,
     remains,
     row_values,
@@ -25,9 +25,9 @@ from vioc.control.receding.stage_qp import (
 )
 
 LAYOUTS = [  # bounds on inputs; soft and general rows; rows at the end, some of them equations
-    Layout(30, 4, 1, (4,)),
-    Layout(30, 3, 2, (0, 2, 3, 4), 2, 1, True),
-    Layout(30, 5, 3, (5, 6, 7), 0, 2),
+    StageSizes(30, 4, 1, (4,)),
+    StageSizes(30, 3, 2, (0, 2, 3, 4), 2, 1, True),
+    StageSizes(30, 5, 3, (5, 6, 7), 0, 2),
 ]
 needs_compiler = pytest.mark.skipif(find_compiler() is None, reason="no C compiler")
 
@@ -232,7 +232,7 @@ def test_one_that_cannot_be_kept_is_proved_to_be_so(native):
 @pytest.mark.parametrize("native", [pytest.param(True, marks=needs_compiler), False])
 def test_penalties_against_scipy(native):
     """Soft limits cost linear e + 1/2 square e^2, by which the multiplier is the price of e."""
-    layout = Layout(30, 3, 2, (0, 2, 3, 4), 2, 1, True)
+    layout = StageSizes(30, 3, 2, (0, 2, 3, 4), 2, 1, True)
     qp = StageQP(layout, native)
     d, N = qp.data, 6
     d.steps = N

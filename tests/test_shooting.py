@@ -15,7 +15,7 @@ from support.quadratic_programs import active_set
 import vioc
 from vioc import Gravity, Mass, MaximalVI, System, WrenchInput
 from vioc.control import Cost, Problem, optimize, quadratic
-from vioc.control.dmoc import Constraint
+from vioc.control.dmoc import PathConstraint
 from vioc.control.kkt import kkt
 
 # inside: errors of iterates are given to the search, to see which of them it keeps
@@ -142,7 +142,7 @@ def test_the_same_twice(bounded):
     """Equations that depend on others: the same motion, multipliers that add up to the one's."""
     f, cost, bounds = bounded
     x = f.symbols.x[0]
-    same = [Constraint("one", x, 1.0, 1.0, "end"), Constraint("two", 2 * x, 2.0, 2.0, "end")]
+    same = [PathConstraint("one", x, 1.0, 1.0, "end"), PathConstraint("two", 2 * x, 2.0, 2.0, "end")]
     alone = optimize(f, cost, x0=np.zeros(2), steps=N, bounds=bounds, final=END)
     best = optimize(f, cost, x0=np.zeros(2), steps=N, bounds=bounds, final=END, constraints=same)
     np.testing.assert_allclose(best.u, alone.u, rtol=0, atol=1e-6)
@@ -155,7 +155,7 @@ def test_the_same_twice(bounded):
 def test_equations_that_contradict_are_said_to(bounded, monkeypatch):
     f, cost, _ = bounded
     x = f.symbols.x[0]
-    both = [Constraint("one", x, 1.0, 1.0, "end"), Constraint("other", x, 0.5, 0.5, "end")]
+    both = [PathConstraint("one", x, 1.0, 1.0, "end"), PathConstraint("other", x, 0.5, 0.5, "end")]
     errors, iterate = iter([0.3, 0.1, 0.2]), Interior.iterate
 
     def ending(search, *args):

@@ -14,7 +14,7 @@ from support.mechanisms import rested
 import vioc
 from vioc import Gravity, JointForce, P, System, ry, tz
 from vioc.control import Cost, Problem, dmoc, optimize, quadratic
-from vioc.control.dmoc import Constraint
+from vioc.control.dmoc import PathConstraint
 from vioc.control.kkt import kkt
 
 # inside: calls of the search on its stages are watched, and unknowns laid out without a solve
@@ -225,7 +225,7 @@ def test_conditions_at_the_start_are_constraints():
     """Anywhere on a circle, at rest: the point of it that is nearest to where the motion ends."""
     f = vioc.MidpointVI(lifter(), 0.05)
     x, y = f.quantity("shoulder"), f.quantity("elbow")
-    circle = Constraint("circle", (x - 0.2) ** 2 + y**2, 0.04, 0.04, "start")
+    circle = PathConstraint("circle", (x - 0.2) ** 2 + y**2, 0.04, 0.04, "start")
     cost = Cost(f, 0.1 * ca.sumsqr(f.symbols.u))
     task = dict(
         initial={"v.shoulder": 0.0, "v.elbow": 0.0}, final=rested(f, shoulder=0.9), constraints=[circle]

@@ -13,7 +13,7 @@ from vioc.control.shooting import level as levels
 from vioc.control.shooting.level import Iterate, Level
 from vioc.control.shooting.native import NativeLevel, newton_of
 from vioc.control.shooting.newton import Newton
-from vioc.control.shooting.stages import Blocks
+from vioc.control.shooting.stages import StageBlocks
 
 EPS = np.finfo(float).eps
 N, n, nu, m, m_end = 4, 3, 2, 5, 2
@@ -53,7 +53,7 @@ def problem(kind, seed, *, gaps=True, same_rows=False):
     it = Iterate(point, p, y, s, of_low, of_high)
     J = rng.standard_normal((1 if same_rows else N, m, q))
     H = rng.standard_normal((N, q, q))
-    b = Blocks(
+    b = StageBlocks(
         rng.standard_normal((N, n, q)),
         rng.standard_normal((N, q)),
         rng.standard_normal(n),

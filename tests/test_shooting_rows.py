@@ -12,10 +12,10 @@ import vioc
 from vioc import Gravity, Mass, MaximalVI, MidpointVI, System
 from vioc.compile import Cache, find_compiler
 from vioc.control import Cost, optimize, quadratic
-from vioc.control.dmoc import Constraint
+from vioc.control.dmoc import PathConstraint
 
 # inside: rows of limits against differences, without a search
-from vioc.control.shooting.rows import Rows, collected
+from vioc.control.shooting.rows import ConstraintRows, collected
 from vioc.control.shooting.stages import Stages
 
 N = 3
@@ -30,7 +30,7 @@ class Setting:
     def __init__(self, f, X, U, cost, **limits):
         limits = {"bounds": None, "constraints": None, "final": None} | limits
         self.map, self.X, self.U = f, X, U
-        self.rows = Rows(f, N, collected(f, N, **limits))
+        self.rows = ConstraintRows(f, N, collected(f, N, **limits))
         self.stages = Stages(f, cost, self.rows, 0, np.full(N, f.dt))
         self.point = self.stages.at(X, U)
         self.curve = self.point.curve
@@ -68,10 +68,12 @@ def pulled():
         ),
         bounds={"lambda.string": (-9, None), "u.torque": 2.0, "a": (None, 1.5), "v.b": 3.0},
         constraints=[
-            Constraint("meet", meet, upper=2.0, references=[(where, np.linspace(0, 1, N + 1))]),
-            Constraint("near", f.quantity("c") - where, upper=1.0, references=[(where, np.arange(N + 1))]),
-            Constraint("two", several, -3.0, 3.0),
-            Constraint("over", f.quantity("a") * f.quantity("b"), upper=0.3, where="end"),
+            PathConstraint("meet", meet, upper=2.0, references=[(where, np.linspace(0, 1, N + 1))]),
+            PathConstraint(
+                "near", f.quantity("c") - where, upper=1.0, references=[(where, np.arange(N + 1))]
+            ),
+            PathConstraint("two", several, -3.0, 3.0),
+            PathConstraint("over", f.quantity("a") * f.quantity("b"), upper=0.3, where="end"),
         ],
         final={"c": 0.1, "tip:z": (-2.0, 1.0)},
     )
@@ -88,7 +90,7 @@ def floating():
         np.zeros((N, f.nu)),
         quadratic(f, Q={"tool:x": 1.0}),
         bounds={"tool:rz": 1.0, "tool:x": (None, 2.0)},
-        constraints=Constraint("turn", f.quantity("tool:rx") * f.quantity("tool:ry"), upper=1.0),
+        constraints=PathConstraint("turn", f.quantity("tool:rx") * f.quantity("tool:ry"), upper=1.0),
         final={"tool:z": 0.2, "tool:ry": 0.1},
     )
 
@@ -195,7 +197,7 @@ def test_values_are_the_quantities_over_their_scale():
 
 def rows_of(f, steps=N, **limits):
     limits = {"bounds": None, "constraints": None, "final": None} | limits
-    return Rows(f, steps, collected(f, steps, **limits))
+    return ConstraintRows(f, steps, collected(f, steps, **limits))
 
 
 def test_limits_by_stage():
@@ -275,8 +277,8 @@ def test_starts_outside_of_a_limit_are_refused():
 
 def test_what_is_no_limit_is_refused():
     f = double_integrator()
-    start = Constraint("begin", f.quantity("x"), lower=0.0, where="start")
-    twice = [Constraint("same", f.quantity(n), upper=1.0) for n in ("x", "v")]
+    start = PathConstraint("begin", f.quantity("x"), lower=0.0, where="start")
+    twice = [PathConstraint("same", f.quantity(n), upper=1.0) for n in ("x", "v")]
     for given, message in (
         ({"constraints": start}, "no condition at the start"),
         ({"constraints": twice}, "two have the name 'same'"),

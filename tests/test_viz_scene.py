@@ -39,7 +39,7 @@ from vioc.cables import SheaveString, cable, round_section
 from vioc.components import DrumRope
 
 # inside: scenes are what pictures are made of, and have no public name
-from vioc.dynamics.formats.robot import Shape
+from vioc.dynamics.formats.robot import RobotGeometry
 from vioc.dynamics.kinematics import FrameGraph
 from vioc.errors import FileFormatError, ModelError
 from vioc.shapes import HalfSpace, Sphere
@@ -351,7 +351,7 @@ def test_meshes_are_found_in_packages(tmp_path, monkeypatch):
     system = System(ry("a", name="link", mass=1.0))
 
     def found(file, *folders):
-        shape = Shape("link", "mesh", (1.0,) * 3, (0.0,) * 3, tuple(np.eye(3).ravel()), file, None)
+        shape = RobotGeometry("link", "mesh", (1.0,) * 3, (0.0,) * 3, tuple(np.eye(3).ravel()), file, None)
         return visual_solids(system, [shape], folders)[0].file
 
     monkeypatch.delenv("ROS_PACKAGE_PATH", raising=False)

@@ -31,7 +31,7 @@ from vioc.cables import SheaveString, cable, round_section
 from vioc.cli import main
 
 # inside: the server of the viewer is spoken to without a browser
-from vioc.dynamics.formats.robot import Shape
+from vioc.dynamics.formats.robot import RobotGeometry
 from vioc.errors import ModelError
 from vioc.viz import view
 from vioc.viz.scene import scene_at, scene_of
@@ -223,7 +223,7 @@ def test_shapes_of_contacts_and_robots():
         Contact.capsule("pill", 0.1, 0.5),
     )
     robot = [
-        Shape("box", kind, size, (0.0, 0, 0), tuple(np.eye(3).ravel()), None, (1.0, 0.5, 0.0, 0.5))
+        RobotGeometry("box", kind, size, (0.0, 0, 0), tuple(np.eye(3).ravel()), None, (1.0, 0.5, 0.0, 0.5))
         for kind, size in (("cylinder", (0.1, 0.2)), ("sphere", (0.3,)))
     ]
     with view(system, {"b-z": 1.0}, visuals=robot) as viewer:

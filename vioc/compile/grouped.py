@@ -38,7 +38,7 @@ NOT_OF_SCALARS = {ca.OP_PARAMETER, ca.OP_CALL, ca.OP_ASSIGN}
 Rows = slice | np.ndarray  # of a workspace
 
 
-class Values(NamedTuple):
+class OperationValues(NamedTuple):
     """The values of a function in the order of the virtual machine: the operation of each, which values it
     is of, and of inputs (argument, entry) and constants what they are.
     """
@@ -48,7 +48,7 @@ class Values(NamedTuple):
     given: dict[int, Any]
 
 
-class Group(NamedTuple):
+class OperationGroup(NamedTuple):
     """One operation on rows `of`, whose results are `rows`."""
 
     op: int
@@ -121,7 +121,7 @@ class GroupedFunction:
 
     # -- rows ---------------------------------------------------------------------------------------
 
-    def _lay_out(self, values: Values, order: list[list[int]], kept: set[int]) -> list[int]:
+    def _lay_out(self, values: OperationValues, order: list[list[int]], kept: set[int]) -> list[int]:
         """The row of every value; those of values that nobody waits for any more are used again."""
         last = [0] * len(values.op)
         for g, members in enumerate(order):
@@ -152,7 +152,7 @@ class GroupedFunction:
             else:
                 operands = zip(*(values.of[j] for j in members), strict=True)
                 of = [_together([at[i] for i in operand]) for operand in operands]
-                self._groups.append(Group(op, slice(first, first + len(members)), of))
+                self._groups.append(OperationGroup(op, slice(first, first + len(members)), of))
             free.give(at[j] for j in dies[g])
         self._height = free.height
         return at
@@ -216,10 +216,10 @@ class _Free:
         self._ranges = merged
 
 
-def _read(f: ca.Function) -> tuple[Values, list[list[int]]]:
+def _read(f: ca.Function) -> tuple[OperationValues, list[list[int]]]:
     """The values, and which are the entries of each output."""
     holds: dict[int, int] = {}
-    values = Values([], [], {})
+    values = OperationValues([], [], {})
     outputs = [[0] * f.nnz_out(i) for i in range(f.n_out())]
     for k in range(f.n_instructions()):
         op, of, to = f.instruction_id(k), f.instruction_input(k), f.instruction_output(k)
@@ -236,7 +236,7 @@ def _read(f: ca.Function) -> tuple[Values, list[list[int]]]:
     return values, outputs
 
 
-def _in_groups(values: Values) -> list[list[int]]:
+def _in_groups(values: OperationValues) -> list[list[int]]:
     """Values of one kind that wait for nothing; the kind comes first behind whose values the most are left.
 
     Of chains of values behind one another the longest is what cannot be shortened; any other order, say by

@@ -28,7 +28,7 @@ import casadi as ca
 import numpy as np
 
 from vioc.control.costs.cost import Cost
-from vioc.control.problem.limits import Constraint
+from vioc.control.problem.limits import PathConstraint
 from vioc.errors import StepError
 from vioc.maps.derivatives import Linearization
 from vioc.maps.protocol import OneStepMap
@@ -131,7 +131,7 @@ def kkt(
     multipliers: Mapping[str, Any] | None = None,
     *,
     bounds: Mapping[str, Any] | None = None,
-    constraints: Sequence[Constraint] = (),
+    constraints: Sequence[PathConstraint] = (),
     final: Any = None,
     initial: Any = None,
     duration: Any = None,
@@ -335,7 +335,7 @@ def _limited(
     f: OneStepMap,
     n: int,
     bounds: Mapping[str, Any] | None,
-    constraints: Sequence[Constraint],
+    constraints: Sequence[PathConstraint],
     final: Any,
 ) -> list[Limited]:
     none = ca.SX(0, 1), np.empty((n + 1, 0))

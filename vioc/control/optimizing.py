@@ -21,8 +21,8 @@ from vioc.control.descent.symbolic.programs import StagePrograms
 from vioc.control.descent.symbolic.stage import SMALL
 from vioc.control.dmoc.problem import solve
 from vioc.control.dmoc.solution import SAME
-from vioc.control.problem.limits import Constraint, as_constraints
-from vioc.control.problem.result import Record, Result, finished, off_branch
+from vioc.control.problem.limits import PathConstraint, as_constraints
+from vioc.control.problem.result import Iteration, Result, finished, off_branch
 from vioc.control.problem.sizes import Sizes
 from vioc.control.problem.status import Status
 from vioc.control.regulators.lqr import dlqr
@@ -60,7 +60,7 @@ def optimize(
     x0: Any = None,
     steps: int | None = None,
     bounds: Mapping[str, Any] | None = None,
-    constraints: Sequence[Constraint] | Constraint | None = None,
+    constraints: Sequence[PathConstraint] | PathConstraint | None = None,
     final: Any = None,
     initial: Any = None,
     duration: Any = None,
@@ -71,7 +71,7 @@ def optimize(
     max_iterations: int = 300,
     multipliers: Mapping[str, Any] | None = None,
     dt: Any = None,
-    monitor: bool | Callable[[Record], Any] | None = None,
+    monitor: bool | Callable[[Iteration], Any] | None = None,
     raise_on_failure: bool = True,
     **options: Any,
 ) -> Result:
@@ -133,7 +133,7 @@ def optimize(
         Step lengths, s, as in `OneStepMap.rollout`: they need not be equal, but for DMOC. Default: those of a
         guess that is a trajectory of unequal steps; else the map's.
     monitor : bool or callable, optional
-        True prints one line per iteration and a verdict; a callable gets each `Record`.
+        True prints one line per iteration and a verdict; a callable gets each `Iteration`.
     raise_on_failure : bool
         False returns the best iterate with its status instead of raising; a guess that leads to no
         trajectory is then replaced by the rollout of its inputs, or else of none, from its start, which the

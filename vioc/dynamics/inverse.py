@@ -28,7 +28,7 @@ WIDE = np.pi  # rad or m: where variables without limits begin
 
 
 @dataclass(frozen=True)
-class Found:
+class InverseConfigurations:
     """Configurations for N targets.
 
     Attributes

@@ -21,7 +21,7 @@ from vioc.dynamics.algebra.tree_recursions import local_pose
 from vioc.dynamics.algebra.vectors import Matrix, Vector
 from vioc.dynamics.description.numbers import Number, Parameter
 from vioc.dynamics.description.system import System
-from vioc.dynamics.inverse import WIDE, Found, InverseKinematics, targets_of
+from vioc.dynamics.inverse import WIDE, InverseConfigurations, InverseKinematics, targets_of
 from vioc.errors import ModelError
 
 
@@ -236,7 +236,7 @@ class Kinematics:
         tries: int = 50,
         tolerance: float = 1e-10,
         seed: int = 0,
-    ) -> Found:
+    ) -> InverseConfigurations:
         """Configurations at which frames are at poses or points, within limits; constraints hold, too.
 
         Damped Gauss-Newton from the guess, then from random configurations within the limits
@@ -275,7 +275,7 @@ class Kinematics:
         )
         one = single and len(q0) == 1
         q, error, converged, attempts = (a[0] if one else a for a in found)
-        return Found(q, error, converged, attempts, self.system.variables)
+        return InverseConfigurations(q, error, converged, attempts, self.system.variables)
 
     def inverses(
         self,

@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 PRINTED = 64  # entries of A up to which a linearization prints its numbers
 
-Self = TypeVar("Self", bound="Rows")
+Self = TypeVar("Self", bound="StepArrays")
 
 
-class Rows:
+class StepArrays:
     """A dataclass of arrays with a leading axis of N steps."""
 
     @property
@@ -88,7 +88,7 @@ class Steps:
 
 
 @dataclass(frozen=True, repr=False)
-class Linearization(Rows):
+class Linearization(StepArrays):
     """First derivatives of a step; unpacks as ``A, B``.
 
     Along a trajectory every array has a leading axis of N steps.
@@ -140,7 +140,7 @@ def _table(m: np.ndarray) -> str:
 
 
 @dataclass(frozen=True)
-class SecondOrder(Rows):
+class SecondOrder(StepArrays):
     """z-contracted second derivatives of a step; unpacks as ``Hxx, Hxu, Huu``.
 
     With weights z on x[k+1] and zeta on the multipliers, the Hessian of z . f + zeta . lambda.

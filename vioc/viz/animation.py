@@ -14,7 +14,7 @@ from vioc.viz import film
 from vioc.viz.lines import Line
 from vioc.viz.looks import COLORS, STANDS, run_colors
 from vioc.viz.marks import Marks
-from vioc.viz.scene import Body, Runs, Scene, labelled, marked, scene_of
+from vioc.viz.scene import Runs, Scene, SceneBody, labelled, marked, scene_of
 from vioc.viz.solids import Solid, outline
 
 # View: the axes that it shows, right and up. The first whose normal nothing moves along is taken.
@@ -251,7 +251,7 @@ class _Pen:
 
         return draw
 
-    def _dots(self, scene: Scene, bodies: list[Body], size: float) -> Callable[[int], Any]:
+    def _dots(self, scene: Scene, bodies: list[SceneBody], size: float) -> Callable[[int], Any]:
         style = {"marker": "s" if bodies[0].kind == "carriage" else "o", "mec": "0.2", "ls": "", "zorder": 4}
         color = self.color or COLORS["mass" if bodies[0].mass else "ground"]
         (line,) = self.axes.plot(*np.empty((len(self.shown), 0)), ms=size, color=color, **style)

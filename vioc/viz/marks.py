@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from vioc.control.problem.limits import Constraint
+from vioc.control.problem.limits import PathConstraint
 from vioc.viz.lines import Line
 
 CIRCLE = 48  # points
@@ -39,7 +39,7 @@ def mark_lines(marks: Marks, rows: np.ndarray, extent: float) -> list[Line]:
         if isinstance(mark, Mapping):
             for label, point in mark.items():
                 lines += _cross(str(label), point, CROSS * extent)
-        elif isinstance(mark, Constraint) and mark.ball is not None:
+        elif isinstance(mark, PathConstraint) and mark.ball is not None:
             lines += ball_lines(mark.name, *mark.ball, rows)
         else:
             raise TypeError(

@@ -20,11 +20,11 @@ from vioc.viz.lines import Line, carriages, component_lines, tree_lines
 from vioc.viz.marks import Marks, ball_lines, mark_lines
 from vioc.viz.poses import Places, frame_poses, number, numbers, trajectory_poses
 from vioc.viz.solids import Solid, Visuals, contact_solids, outline, visual_solids
-from vioc.viz.wrapped import Steady
+from vioc.viz.wrapped import SteadyParameters
 
 
 @dataclass(frozen=True)
-class Body:
+class SceneBody:
     """A mass, or a carriage without one.
 
     Attributes
@@ -72,7 +72,7 @@ class Scene(Places):
 
     t: np.ndarray
     lines: tuple[Line, ...]
-    bodies: tuple[Body, ...]
+    bodies: tuple[SceneBody, ...]
     solids: tuple[Solid, ...]
     dressed: bool = False
 
@@ -173,7 +173,7 @@ def scene_of(
     else:
         rows = nearest(t, times)
     positions, rotations = trajectory_poses(run, rows)
-    return _assemble(run.map.system, times, positions, rotations, Steady(run), visuals, meshes)
+    return _assemble(run.map.system, times, positions, rotations, SteadyParameters(run), visuals, meshes)
 
 
 def nearest(t: np.ndarray, times: np.ndarray) -> np.ndarray:
@@ -202,14 +202,14 @@ def _assemble(
     )
 
 
-def _bodies(system: System, parameters: Mapping[str, float], in_cable: set[int]) -> list[Body]:
+def _bodies(system: System, parameters: Mapping[str, float], in_cable: set[int]) -> list[SceneBody]:
     rails, bodies = set(carriages(system)), []
     for i, node in enumerate(system.nodes):
         mass = node.frame.mass
         if mass is None:
             if i in rails and i not in in_cable:  # a trolley that is driven
                 still = np.zeros(3), np.zeros(3), np.eye(3)
-                bodies.append(Body(i, node.frame.name or "", 0.0, *still, "carriage"))
+                bodies.append(SceneBody(i, node.frame.name or "", 0.0, *still, "carriage"))
             continue
         m = number(mass.mass, parameters)
         xx, yy, zz, xy, xz, yz = numbers(mass.inertia, parameters)
@@ -219,7 +219,7 @@ def _bodies(system: System, parameters: Mapping[str, float], in_cable: set[int])
         edges = np.sqrt(np.maximum(squares, 0.0))
         kind = "cable" if i in in_cable else "carriage" if i in rails else "body"
         center = numbers(mass.com, parameters)
-        bodies.append(Body(i, node.frame.name or "", m, center, edges, axes, kind))
+        bodies.append(SceneBody(i, node.frame.name or "", m, center, edges, axes, kind))
     return bodies
 
 

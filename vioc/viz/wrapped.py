@@ -36,7 +36,7 @@ def pieces(run: Any, rows: np.ndarray) -> Iterator[tuple[slice, Any]]:
         yield slice(a, b), f.trying(**dict(zip(freed, values[a].tolist(), strict=True)))
 
 
-class Steady(dict):
+class SteadyParameters(dict):
     """The parameters of a run; one that changes along it is refused where something needs its one value."""
 
     def __init__(self, run: Any):

@@ -143,7 +143,7 @@ def region_of_attraction(
         raise ValueError(f"goal: expected errors > 0 of shape ({f.ndx},), got {goal!r}")
     if samples < 1 or steps < 1 or batch < 1:
         raise ValueError(f"expected samples, steps and batch >= 1, got {samples}, {steps} and {batch}")
-    sampler = region if callable(region) else Box.of(f, region, center)
+    sampler = region if callable(region) else StartBox.of(f, region, center)
     points = [{"count": min(batch, samples - i)} for i in range(0, samples, batch)]
     task = functools.partial(_catch, loop, sampler, center, limits, int(steps), how)
     done = sweep(
@@ -162,14 +162,14 @@ def region_of_attraction(
 
 
 @dataclass(frozen=True)
-class Box:
+class StartBox:
     """Starts uniform between `low` and `high` (nx,)."""
 
     low: np.ndarray
     high: np.ndarray
 
     @staticmethod
-    def of(f: Any, region: Mapping[str, Any], center: np.ndarray) -> Box:
+    def of(f: Any, region: Mapping[str, Any], center: np.ndarray) -> StartBox:
         region = by_name(region, f.state_names, "region")
         low, high = center.copy(), center.copy()
         for name, span in region.items():
@@ -180,7 +180,7 @@ class Box:
                 low[i], high[i] = check_array(span, (2,), f"region of {name!r}")
             if not low[i] <= high[i]:
                 raise ValueError(f"region: expected low <= high for {name!r}, got {low[i]:g} and {high[i]:g}")
-        return Box(low, high)
+        return StartBox(low, high)
 
     def __call__(self, rng: np.random.Generator) -> np.ndarray:
         return rng.uniform(self.low, self.high)

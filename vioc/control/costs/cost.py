@@ -20,7 +20,7 @@ from vioc.checks import check_array, finite
 from vioc.compile.evaluate import Evaluator
 from vioc.compile.programs import Program
 from vioc.control.costs.functions import (
-    Part,
+    CostPart,
     Slopes,
     at_arguments,
     described,
@@ -157,8 +157,8 @@ class Cost:
         self._stacked: np.ndarray | None = None
         _, u, lam, _, dt = f.symbols
         args = [*f.symbols, ca.vertcat(*symbols) if symbols else ca.SX(0, 1)]
-        self._running = Part("running", f, args, running, u, lam)
-        self._terminal = Part("terminal", f, args, terminal)
+        self._running = CostPart("running", f, args, running, u, lam)
+        self._terminal = CostPart("terminal", f, args, terminal)
         l, m = (part.function(*args) for part in (self._running, self._terminal))
         steps = (("an input", u), ("a multiplier", lam), ("a step length", dt))
         late = [n for n, s in steps if ca.depends_on(m, s)]

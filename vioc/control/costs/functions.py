@@ -137,7 +137,7 @@ class Bent(NamedTuple):
     values: Evaluator
 
 
-class Part:
+class CostPart:
     """The running or the terminal cost: its functions, built at their first use on the map's backend.
 
     Parameters
@@ -287,7 +287,7 @@ class Part:
 
 
 def at_arguments(f: OneStepMap, lifted: ca.Function, args: Sequence[Any]) -> Squares:
-    """What `Part.lifted` gives; at the map's own symbols it holds the very nodes of ``f.implicit``."""
+    """What `CostPart.lifted` gives; at the map's own symbols it holds the very nodes of ``f.implicit``."""
     w = ca.SX(0, 1)
     if lifted.numel_in(len(args)) and f.implicit is not None:
         w = f.implicit.values_at(args[0], args[3])
@@ -303,7 +303,7 @@ def squares_hessian(f: OneStepMap, structure: Squares, *others: ca.SX) -> ca.SX:
     return ca.tril2symm(ca.tril(J.T @ (structure.W @ J)))
 
 
-def end_function(f: OneStepMap, part: Part) -> ca.Function:
+def end_function(f: OneStepMap, part: CostPart) -> ca.Function:
     """By (x, parameters, reference): terminal cost, gradient, Hessian, J'WJ, Hessian of the rest."""
     x, u, lam, theta, _ = f.symbols
     args = [*f.symbols, ca.SX.sym("reference", part.function.numel_in(5))]

@@ -21,7 +21,7 @@ from vioc.control.descent.shooting import Shooting
 from vioc.control.descent.symbolic.programs import StagePrograms
 from vioc.control.descent.symbolic.symbolic_model import LocalModels
 from vioc.control.linear.weights import input_weight, state_weight
-from vioc.control.problem.result import HEADER, Log, Record, Result, check_ending, finished
+from vioc.control.problem.result import HEADER, Iteration, Log, Result, check_ending, finished
 from vioc.control.problem.status import Status
 from vioc.maps.given import trajectory_of
 from vioc.maps.protocol import OneStepMap
@@ -41,7 +41,7 @@ def descend(
     projection: tuple[Any, Any] | None = None,
     dt: Any = None,
     armijo: Armijo = ARMIJO,
-    monitor: bool | Callable[[Record], Any] | None = None,
+    monitor: bool | Callable[[Iteration], Any] | None = None,
     raise_on_failure: bool = True,
     stated: Callable[[], Any] | None = None,
 ) -> Result:

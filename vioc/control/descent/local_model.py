@@ -23,7 +23,7 @@ Weights = tuple[np.ndarray, np.ndarray]
 
 
 @dataclass(frozen=True)
-class Direction:
+class DescentDirection:
     """A tangent trajectory dx (N+1, ndx), du (N, nu), slope = Dg.zeta, and the shift of its Hessian."""
 
     method: str
@@ -99,7 +99,7 @@ class LocalModel:
         xx[:-1] += second.xx
         return xx, e.lxu + second.xu, e.luu + second.uu
 
-    def direction(self, method: str, shift: float = 0.0) -> Direction | None:
+    def direction(self, method: str, shift: float = 0.0) -> DescentDirection | None:
         """argmin of Dg.zeta + 1/2 <zeta, H zeta>; None where H has no minimum or nothing descends.
 
         `shift` adds that multiple of the identity (by step weights) in units of the problem's sizes and of
@@ -131,7 +131,7 @@ class LocalModel:
         price = mean if mean > 0 else float(np.abs(e.lxx[-1] * np.outer(of_x, of_x)).max())
         return price / of_x**2, price / of_u**2
 
-    def _minimize(self, method: str, shift: float, H: Blocks) -> Direction | None:
+    def _minimize(self, method: str, shift: float, H: Blocks) -> DescentDirection | None:
         xx, xu, uu = H
         e, (A, B) = self.expansion, self.lin
         K, d, _, _ = affine_riccati(A, B, xx[:-1], uu, xu, e.lx[:-1], e.lu, xx[-1], e.lx[-1])
@@ -141,7 +141,7 @@ class LocalModel:
             dx[k + 1] = closed[k].dot(dx[k]) + pushed[k]
         du = -np.einsum("kux,kx->ku", K, dx[:-1]) - d
         slope = float(np.vdot(e.lx, dx) + np.vdot(e.lu, du))
-        return descending(self, Direction(method, shift, dx, du, slope))
+        return descending(self, DescentDirection(method, shift, dx, du, slope))
 
     def has_minimum(self) -> bool:
         """Whether Newton's Hessian is positive definite on tangent trajectories."""
@@ -152,7 +152,9 @@ class LocalModel:
             return False
         return True
 
-    def trial(self, direction: Direction, gamma: float, limit: float) -> tuple[Trajectory, float] | None:
+    def trial(
+        self, direction: DescentDirection, gamma: float, limit: float
+    ) -> tuple[Trajectory, float] | None:
         """The projection of the iterate plus gamma times a direction, and its cost; None if above `limit`.
 
         None too where it leads to no trajectory, or one without a cost: `trouble` says why, and a shorter
@@ -173,7 +175,7 @@ class LocalModel:
         return (moved, value) if value <= limit else None
 
 
-def descending(model: LocalModel, aim: Direction) -> Direction | None:
+def descending(model: LocalModel, aim: DescentDirection) -> DescentDirection | None:
     """A minimizer along which the cost falls; None where it does not.
 
     Where there is a minimum the slope is <= 0 but for rounding: it is a sum whose terms cancel, near an

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vioc.control.descent.local_model import Direction, LocalModel
+from vioc.control.descent.local_model import DescentDirection, LocalModel
 from vioc.control.descent.symbolic.symbolic_model import LocalModels
-from vioc.control.problem.result import History, Log, PhaseResult, Record, Result, judged, open_loop
+from vioc.control.problem.result import History, Iteration, Log, PhaseResult, Result, judged, open_loop
 from vioc.control.problem.sizes import power
 from vioc.control.problem.status import Status, advice_on, verdict
 from vioc.errors import OptimizationError, StepError
@@ -87,7 +87,7 @@ class Descent:
         ]
         return model
 
-    def _directions(self, model: LocalModel) -> Iterator[Direction]:
+    def _directions(self, model: LocalModel) -> Iterator[DescentDirection]:
         """Directions to try, the next one where a step along the one before found nothing."""
         for name in self.chain:
             if name == "newton":
@@ -96,7 +96,7 @@ class Descent:
             elif (direction := model.direction(name)) is not None:
                 yield direction
 
-    def _shifted(self, model: LocalModel) -> Iterator[Direction]:
+    def _shifted(self, model: LocalModel) -> Iterator[DescentDirection]:
         """Newton's directions with more and more shift.
 
         A shift makes any direction short, so short ones with a shift say nothing and are left out.
@@ -114,7 +114,7 @@ class Descent:
                 yield aim
             self.shift = max(SHIFT[1] * self.shift, SHIFT[0])
 
-    def _attempt(self, model: LocalModel, aim: Direction):
+    def _attempt(self, model: LocalModel, aim: DescentDirection):
         """A line search: (trajectory, lower cost) or None, step length, number of trials."""
         gamma, alpha = 1.0, self.armijo.alpha
         for trial in range(1, self.armijo.trials + 1):
@@ -125,7 +125,7 @@ class Descent:
             gamma *= self.armijo.beta
         return None, 0.0, self.armijo.trials
 
-    def _doubt(self, model: LocalModel, aim: Direction) -> str:
+    def _doubt(self, model: LocalModel, aim: DescentDirection) -> str:
         """What to say of a stationary point that is perhaps no minimum."""
         if self.chain[0] == "newton" and aim.method != "newton" and not model.has_minimum():
             return "stationary, but perhaps no minimum: the Newton Hessian is indefinite there"
@@ -149,7 +149,7 @@ class Descent:
         self.noise = NOISE * float((of_x @ x**2).sum() + (of_u @ u**2).sum())
         self.begun = max(abs(self.value), -slope)
 
-    def _short(self, aim: Direction) -> bool:
+    def _short(self, aim: DescentDirection) -> bool:
         """Whether nothing is left to gain along it, or nothing that the cost's digits would show."""
         return -aim.slope <= max(self._least, ROUNDING * abs(self.value))
 
@@ -194,8 +194,8 @@ class Descent:
             plain = (model.direction(name) for name in self.chain)
             self.slope = next((d.slope for d in plain if d is not None), np.nan)
 
-    def _record(self, aim: Direction, cost: float, gamma: float, trials: int) -> None:
-        self.log(Record(self.log.steps, aim.method, aim.shift, cost, aim.slope, gamma, trials))
+    def _record(self, aim: DescentDirection, cost: float, gamma: float, trials: int) -> None:
+        self.log(Iteration(self.log.steps, aim.method, aim.shift, cost, aim.slope, gamma, trials))
 
     def result(self, begun: str = "") -> Result:
         assert self.status is not None

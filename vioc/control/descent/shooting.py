@@ -15,8 +15,8 @@ import numpy as np
 
 from vioc.control.costs.cost import Cost
 from vioc.control.descent.projection import project
-from vioc.control.descent.symbolic.programs import Grid, StagePrograms
-from vioc.control.problem.result import Record
+from vioc.control.descent.symbolic.programs import StageArguments, StagePrograms
+from vioc.control.problem.result import Iteration
 from vioc.control.problem.sizes import Sizes, power
 from vioc.control.problem.status import Status
 from vioc.errors import OptimizationError, StepError, trying
@@ -71,7 +71,7 @@ class Shooting:
     def __post_init__(self):
         N = len(self.U)
         e = self.programs.equations
-        self.grid = Grid.of(self.f, self.cost, N, dt=self.dt)
+        self.grid = StageArguments.of(self.f, self.cost, N, dt=self.dt)
         self._reversed = self.grid.backward()
         self._last_reference = self.cost.reference_rows(N)[N]
         self.multipliers, self.duals = np.zeros((N, e.nm)), np.zeros((N, e.nz))
@@ -83,7 +83,7 @@ class Shooting:
         bend, of_z = float(np.abs(self._end[3] * np.outer(of_x, of_x)).max()), np.concatenate([of_x, of_u])
         self._shifts = power((abs(self.value) or bend) / 30) / of_z**2  # of the cost's unit
 
-    def iterate(self, max_iterations: int, record: Callable[[Record], None]) -> None:
+    def iterate(self, max_iterations: int, record: Callable[[Iteration], None]) -> None:
         """Steps until the iterate is nearly stationary, or nothing helps; see `status`."""
         for i in range(max_iterations):
             if self.status:
@@ -109,7 +109,7 @@ class Shooting:
         end = self.cost.end(X[-1], self.grid.parameters, self._last_reference)
         return running + end[0], gap**0.5, end
 
-    def _advance(self, i: int, record: Callable[[Record], None]) -> None:
+    def _advance(self, i: int, record: Callable[[Iteration], None]) -> None:
         found = self._direction()
         if found is None:
             self.status = Status.NO_DESCENT
@@ -149,7 +149,7 @@ class Shooting:
             if short:
                 self.status = Status.CLOSE
         method = "newton" if self.keep == 1 else "gauss-newton" if self.keep == 0 else "blend"
-        record(Record(i, f"ms {method}", shift, before, promise, step, trials, gap))
+        record(Iteration(i, f"ms {method}", shift, before, promise, step, trials, gap))
         self.keep = max(self.keep, KEEP[2])
 
     def _direction(self):

@@ -6,11 +6,11 @@ best = dmoc.solve(f, cost, steps=200, initial=x0, final={"theta": 0.0}, bounds={
 from vioc.control.dmoc.phase import Phase
 from vioc.control.dmoc.problem import Problem, minimum_time, solve
 from vioc.control.dmoc.sensitivity import Sensitivity
-from vioc.control.problem.limits import Constraint, Violation, obstacle
+from vioc.control.problem.limits import PathConstraint, Violation, obstacle
 from vioc.control.problem.result import PhaseResult, Rollout
 
 __all__ = [
-    "Constraint",
+    "PathConstraint",
     "Phase",
     "PhaseResult",
     "Problem",

@@ -8,7 +8,7 @@ from __future__ import annotations
 import casadi as ca
 import numpy as np
 
-from vioc.control.dmoc.separable import Block
+from vioc.control.dmoc.separable import FunctionBlock
 from vioc.control.dmoc.stencil import Stencil
 from vioc.control.dmoc.transcription import Transcription
 
@@ -44,19 +44,19 @@ def multipliers(t: Transcription, w: np.ndarray, p: np.ndarray, mu: np.ndarray) 
     return [-total[t.given.index(i, "delta")] for i in range(len(t.phases))]
 
 
-def _block(t: Transcription, i: int) -> Block:
+def _block(t: Transcription, i: int) -> FunctionBlock:
     """What is eliminated of the states 1 ... N, as rows of a block."""
     if i not in t.next_blocks:
         t.next_blocks[i] = _make_block(t, i)
     return t.next_blocks[i]
 
 
-def _make_block(t: Transcription, i: int) -> Block:
+def _make_block(t: Transcription, i: int) -> FunctionBlock:
     at, n = t.layouts[i], t.phases[i].steps
     stencil = Stencil(t)
     function = stencil.function(ca.SX(0), stencil.node(i).x[at.eliminated])
     samples, none = np.arange(1, n + 1), np.zeros((n, len(at.eliminated)))
     names = tuple(t.phases[i].map.state_names[j] for j in at.eliminated)
-    return Block(
+    return FunctionBlock(
         function, stencil.index(samples), stencil.given_index(samples), names, samples, none, none, i
     )

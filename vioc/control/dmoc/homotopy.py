@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from vioc.control.dmoc.solvers import Found
+from vioc.control.dmoc.solvers import SolverOutcome
 from vioc.control.problem.status import Status
 
 WIDE = 1.0  # m^2/s^2, where a search begins: a body of weight m g hovers by WIDE/g
@@ -40,10 +40,12 @@ class Stage(NamedTuple):
     cost: float
 
 
-Solve = Callable[[float, "tuple[Found, float] | None", bool], tuple[Found, float]]
+Solve = Callable[[float, "tuple[SolverOutcome, float] | None", bool], tuple[SolverOutcome, float]]
 
 
-def follow(solve: Solve, own: float, wide: float, max_iterations: int) -> tuple[Found, float, list[Stage]]:
+def follow(
+    solve: Solve, own: float, wide: float, max_iterations: int
+) -> tuple[SolverOutcome, float, list[Stage]]:
     """The last solution, its smoothing, and the solves on the way.
 
     Parameters
@@ -62,9 +64,9 @@ def follow(solve: Solve, own: float, wide: float, max_iterations: int) -> tuple[
     """
     stages: list[Stage] = []
     level, fall, seconds = max(wide, own), FALL, 0.0
-    best: Found | None = None
+    best: SolverOutcome | None = None
 
-    def attempt(level: float) -> Found:
+    def attempt(level: float) -> SolverOutcome:
         nonlocal seconds
         found, cost = solve(level, None if best is None else (best, reached(stages)), level <= own)
         seconds += found.seconds

@@ -10,7 +10,7 @@ import numpy as np
 from vioc.control.dmoc.phase import Phase
 
 
-class Layout:
+class PhaseLayout:
     """Indices of a phase's unknowns.
 
     Parameters

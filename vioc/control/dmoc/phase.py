@@ -14,7 +14,7 @@ from vioc.checks import as_count, limits
 from vioc.control.costs.cost import Cost, checked
 from vioc.control.dmoc.equations import StepRows, measured
 from vioc.control.problem.limits import (
-    Constraint,
+    PathConstraint,
     as_constraints,
     bound,
     bound_arrays,
@@ -144,7 +144,7 @@ class Phase:
         later = not all(path) or (running and self.quadrature == "trapezoid")
         return running or bool(path), terminal or ends or later
 
-    def lifted(self, c: Constraint) -> ca.SX | None:
+    def lifted(self, c: PathConstraint) -> ca.SX | None:
         """A constraint's expression in the symbols ``map.implicit.w``; None where it holds none of them."""
         return self.map.implicit and self.map.implicit.lifted(c.expression, short=True)
 
@@ -248,7 +248,7 @@ class Phase:
         return end_values(f, self.initial, "initial"), end_values(f, self.final, "final")
 
     @cached_property
-    def rows(self) -> tuple[Constraint, ...]:
+    def rows(self) -> tuple[PathConstraint, ...]:
         """All constraints that are not limits of single unknowns."""
         f = self.map
         unknowns = {*f.state_names, *(f"u.{n}" for n in f.input_names)}
@@ -262,7 +262,7 @@ class Phase:
             self.row_limits(c)
         return tuple(rows)
 
-    def row_limits(self, c: Constraint) -> tuple[np.ndarray, np.ndarray]:
+    def row_limits(self, c: PathConstraint) -> tuple[np.ndarray, np.ndarray]:
         """Limits (samples, m) of a constraint's rows."""
         pair = c.limits(self.map, self.steps)
         low, high = (np.repeat(side[:, None], c.expression.numel(), axis=1) for side in pair)

@@ -17,12 +17,12 @@ from vioc.control.dmoc.named import Raw
 from vioc.control.dmoc.phase import Phase
 from vioc.control.dmoc.scaling import Scales, scales
 from vioc.control.dmoc.sensitivity import Sensitivity, sensitivity
-from vioc.control.dmoc.separable import Block
+from vioc.control.dmoc.separable import FunctionBlock
 from vioc.control.dmoc.solution import solution
-from vioc.control.dmoc.solvers import SOLVERS, Found, Solver
+from vioc.control.dmoc.solvers import SOLVERS, Solver, SolverOutcome
 from vioc.control.dmoc.transcription import Transcription
-from vioc.control.problem.limits import Constraint
-from vioc.control.problem.result import HEADER, History, Log, Record, Result, check_ending, finished
+from vioc.control.problem.limits import PathConstraint
+from vioc.control.problem.result import HEADER, History, Iteration, Log, Result, check_ending, finished
 from vioc.control.problem.status import Status
 from vioc.errors import ModelError, OptimizationError
 from vioc.maps.protocol import OneStepMap
@@ -123,7 +123,7 @@ class Problem:
         tolerance: float = 1e-8,
         max_iterations: int = 1000,
         options: Mapping[str, Any] | None = None,
-        monitor: bool | Callable[[Record], Any] | None = None,
+        monitor: bool | Callable[[Iteration], Any] | None = None,
         raise_on_failure: bool = True,
         smoothing: float | None = None,
     ) -> Result:
@@ -185,7 +185,7 @@ class Problem:
             count: int,
             more: Any,
             sizes: Scales = sizes,
-        ) -> Found:
+        ) -> SolverOutcome:
             warm = WARM if solver == "ipopt" and duals is not None else {}
             settings = {**warm, **translated(more, solver), **(options or {})}
             key = (solver, t.form, tolerance, count, str(sorted(settings.items())))
@@ -194,10 +194,12 @@ class Problem:
             mu, nu = (None, None) if duals is None else duals
             return self._solvers[key](w, p, limits, mu, nu, log, sizes.priced(t, w, p))
 
-        def search(guess: Any, w: np.ndarray, known: Any) -> tuple[Found, float, list[Stage]]:
+        def search(guess: Any, w: np.ndarray, known: Any) -> tuple[SolverOutcome, float, list[Stage]]:
             """Contact from afar to the map's own, from a guess."""
 
-            def stage(level: float, before: tuple[Found, float] | None, last: bool) -> tuple[Found, float]:
+            def stage(
+                level: float, before: tuple[SolverOutcome, float] | None, last: bool
+            ) -> tuple[SolverOutcome, float]:
                 q, start, count = t.given_values(level), (w, known), min(max_iterations, PATIENCE)
                 if before is None and level != wide:
                     start = np.clip(self._start(guess, t, level), *limits), known
@@ -242,7 +244,7 @@ class Problem:
         return finished(found, None, monitor, raise_on_failure)
 
     @staticmethod
-    def _bounds_duals(t: Transcription, found: Found, p: np.ndarray) -> np.ndarray:
+    def _bounds_duals(t: Transcription, found: SolverOutcome, p: np.ndarray) -> np.ndarray:
         """Multipliers of the bounds that the others leave."""
         gradient = np.asarray(t.program.grad_f(found.w, p)[1]).ravel()
         return -(gradient + t.program.jac_g(found.w, p)[1].sparse().T @ found.mu)
@@ -287,7 +289,7 @@ class Problem:
         )
         found = []
         for name, expression in phase.map.limits.items():
-            row = Constraint(f"{name} >= 0" if name in (phase.bounds or {}) else name, expression, 0.0)
+            row = PathConstraint(f"{name} >= 0" if name in (phase.bounds or {}) else name, expression, 0.0)
             held = name.partition(".")[2]
             if not row.by_step(phase.map):
                 lower = np.zeros(phase.steps + 1)
@@ -387,7 +389,7 @@ class Problem:
                 )
 
 
-def _first_bad(block: Block, w: np.ndarray, p: np.ndarray) -> tuple[str, int] | None:
+def _first_bad(block: FunctionBlock, w: np.ndarray, p: np.ndarray) -> tuple[str, int] | None:
     cost, rows = block.values(w, p)
     bad = np.flatnonzero(~np.isfinite(cost))
     if len(bad):

@@ -15,7 +15,7 @@ import scipy.sparse as sp
 
 from vioc.control.dmoc import eliminated
 from vioc.control.dmoc.phase import Phase
-from vioc.control.dmoc.separable import Program
+from vioc.control.dmoc.separable import SeparableProgram
 from vioc.control.dmoc.transcription import Transcription
 from vioc.control.problem.sizes import Sizes, power
 from vioc.names import INPUTS
@@ -56,12 +56,12 @@ class Scales(NamedTuple):
 
 
 class Scaled:
-    """The functions of a `Program` in units: unknowns w/s, rows g/r, the cost f/c.
+    """The functions of a `SeparableProgram` in units: unknowns w/s, rows g/r, the cost f/c.
 
     Its parameter vector is the program's, then s, r and c.
     """
 
-    def __init__(self, program: Program):
+    def __init__(self, program: SeparableProgram):
         self.program = program
         parts = program.p.numel(), program.size, program.rows, 1
         self.given = sum(parts)
@@ -206,7 +206,7 @@ def _size(phase: Phase, sizes: Sizes, name: str) -> float | None:
     return sizes.known(_quantity(name) if measured is None else measured)
 
 
-def _price(program: Program, w: np.ndarray, p: np.ndarray, of_w: np.ndarray) -> float:
+def _price(program: SeparableProgram, w: np.ndarray, p: np.ndarray, of_w: np.ndarray) -> float:
     """The unit of the cost: the power of 1000 that leaves 1 to 1000 of its gradient at the guess, or of what
     unknowns of their size cost where that vanishes.
     """

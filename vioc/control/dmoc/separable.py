@@ -20,7 +20,7 @@ OPTIONS = {"cse": True}
 
 
 @dataclass(frozen=True)
-class Block:
+class FunctionBlock:
     """A function of few unknowns and the places where it is evaluated.
 
     Attributes
@@ -158,7 +158,7 @@ class Block:
         return total
 
 
-class Program:
+class SeparableProgram:
     """The functions of a nonlinear program made of blocks.
 
     Parameters
@@ -170,7 +170,7 @@ class Program:
         Permutation of the stacked rows: row i of the program is row ``order[i]`` of the stack.
     """
 
-    def __init__(self, blocks: list[Block], size: int, given: int, order: np.ndarray | None = None):
+    def __init__(self, blocks: list[FunctionBlock], size: int, given: int, order: np.ndarray | None = None):
         self.blocks = blocks
         self.w, self.p = ca.MX.sym("w", size), ca.MX.sym("p", given)
         counts = [len(b) * b.rows for b in blocks]
@@ -187,7 +187,7 @@ class Program:
         """Places (n, m) of the rows of block i in g."""
         return self._place[self._starts[i] : self._starts[i + 1]].reshape(len(self.blocks[i]), -1)
 
-    def _gather(self, block: Block) -> list[ca.MX]:
+    def _gather(self, block: FunctionBlock) -> list[ca.MX]:
         def columns(source: ca.MX, index: np.ndarray) -> ca.MX:
             return ca.reshape(source[index.ravel().tolist()], index.shape[1], len(index))
 

@@ -23,7 +23,7 @@ from vioc.maps.trajectory import Trajectory
 
 if TYPE_CHECKING:
     from vioc.control.dmoc.problem import Problem
-    from vioc.control.dmoc.solvers import Found
+    from vioc.control.dmoc.solvers import SolverOutcome
 
 
 MEET = 1e-6  # `Sizes.apart`: phases that end and begin nearer than this are one motion
@@ -31,7 +31,7 @@ SAME = 1e-7  # `Sizes.apart`: steps that end so near each other are one root, to
 
 
 def solution(
-    problem: Problem, raw: Raw, outcome: Found, history: History, stages: Sequence[Stage] = ()
+    problem: Problem, raw: Raw, outcome: SolverOutcome, history: History, stages: Sequence[Stage] = ()
 ) -> Result:
     """Name everything that the vectors hold."""
     status, iterations = outcome.status, outcome.iterations

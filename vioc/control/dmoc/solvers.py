@@ -15,7 +15,7 @@ import numpy as np
 
 from vioc.control.dmoc.scaling import Scaled, Scales
 from vioc.control.dmoc.transcription import Transcription
-from vioc.control.problem.result import HEADER, Log, Record
+from vioc.control.problem.result import HEADER, Iteration, Log
 from vioc.control.problem.status import Status
 
 SOLVERS = ("ipopt", "fatrop", "sqp")
@@ -44,7 +44,7 @@ STATUS = {  # of IPOPT's and CasADi's
 
 
 @dataclass
-class Found:
+class SolverOutcome:
     """What a solver ended with.
 
     Attributes
@@ -67,7 +67,7 @@ class Found:
     seconds: float
     stats: dict[str, Any] = field(repr=False)
 
-    def behind(self, first: Found) -> Found:
+    def behind(self, first: SolverOutcome) -> SolverOutcome:
         """This end of a solve begun where a `first` one ended, or that one's where this has none."""
         best = self if self.status is Status.CONVERGED else first
         own = self.iterations + first.iterations, self.seconds + first.seconds
@@ -116,7 +116,7 @@ class Watch(ca.Callback):
             self.best = rank, *self._scales.back(x, y)
         try:
             known = len(self.log.records)
-            self.log(Record(known, self.name, 0.0, cost, np.nan, 1.0 * (known > 0), 1, amount))
+            self.log(Iteration(known, self.name, 0.0, cost, np.nan, 1.0 * (known > 0), 1, amount))
         except BaseException as error:  # which the solver would make another one of
             self.stop, self.error = True, error
         return [int(self.stop)]
@@ -173,7 +173,7 @@ class Solver:
         nu: np.ndarray | None,
         log: Log,
         scales: Scales,
-    ) -> Found:
+    ) -> SolverOutcome:
         """The outcome from guess w within limits, with multipliers (mu, nu) for a warm start.
 
         All are in the units of the program; the solver has them in those of `scales`.
@@ -197,7 +197,7 @@ class Solver:
         if status != Status.CONVERGED and watch.best is not None:
             _, w, mu = watch.best
         iterations = int(stats.get("iter_count", log.steps))
-        return Found(w, mu, status, iterations, seconds, stats)
+        return SolverOutcome(w, mu, status, iterations, seconds, stats)
 
     def _status(self, stats: dict[str, Any]) -> Status:
         if self.watch.stop:

@@ -26,31 +26,31 @@ class Stencil:
 
     def __init__(self, owner: Transcription, kind: Any = ca.SX, at: int | None = None):
         self.owner, self.kind, self._at = owner, kind, at
-        self._nodes: dict[Any, Node] = {}
+        self._nodes: dict[Any, SampleSymbols] = {}
         self._unknowns: dict[Any, _Entry] = {}
         self._given: dict[Any, _Entry] = {}
 
-    def node(self, phase: int, ahead: int = 0) -> Node:
+    def node(self, phase: int, ahead: int = 0) -> SampleSymbols:
         """What there is at the sample `ahead` of the place."""
         return self.node_at(phase, ahead, False) if self._at is None else self.fixed(phase, self._at + ahead)
 
-    def fixed(self, phase: int, sample: int) -> Node:
+    def fixed(self, phase: int, sample: int) -> SampleSymbols:
         """What there is at a sample, whatever the place."""
         return self.node_at(phase, sample, True)
 
-    def node_at(self, phase: int, k: int, fixed: bool) -> Node:
+    def node_at(self, phase: int, k: int, fixed: bool) -> SampleSymbols:
         """That of a sample counted from the block's own, or `fixed` from the start."""
-        return self._nodes.setdefault((phase, k, fixed), Node(self, phase, k, fixed))
+        return self._nodes.setdefault((phase, k, fixed), SampleSymbols(self, phase, k, fixed))
 
-    def unknown(self, node: Node, name: str, table: np.ndarray) -> Any:
+    def unknown(self, node: SampleSymbols, name: str, table: np.ndarray) -> Any:
         """The unknowns in a row of `table` (samples, size); a table with one row serves all samples."""
         return self._symbol(self._unknowns, node, name, table)
 
-    def given(self, node: Node, name: str, table: np.ndarray) -> Any:
+    def given(self, node: SampleSymbols, name: str, table: np.ndarray) -> Any:
         """Likewise entries of the program's parameter vector."""
         return self._symbol(self._given, node, name, table)
 
-    def _symbol(self, entries: dict[Any, _Entry], node: Node, name: str, table: np.ndarray) -> Any:
+    def _symbol(self, entries: dict[Any, _Entry], node: SampleSymbols, name: str, table: np.ndarray) -> Any:
         k, fixed = (0, True) if len(table) == 1 else (node.k, node.is_fixed)
         key = node.phase, name, k, fixed
         if key not in entries:
@@ -86,7 +86,7 @@ class Stencil:
         return _rows_at(self._given, samples)
 
 
-class Node:
+class SampleSymbols:
     """The symbols that belong to one sample of a phase.
 
     Attributes

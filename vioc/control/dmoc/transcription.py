@@ -9,12 +9,12 @@ from typing import Any
 import casadi as ca
 import numpy as np
 
-from vioc.control.dmoc.layout import Given, Layout
+from vioc.control.dmoc.layout import Given, PhaseLayout
 from vioc.control.dmoc.phase import Phase
-from vioc.control.dmoc.separable import Block, Program
-from vioc.control.dmoc.stencil import Node, Stencil
+from vioc.control.dmoc.separable import FunctionBlock, SeparableProgram
+from vioc.control.dmoc.stencil import SampleSymbols, Stencil
 from vioc.control.problem.consistent import constraint_values, loose_start
-from vioc.control.problem.limits import Constraint
+from vioc.control.problem.limits import PathConstraint
 
 GAP, REST = 0, 1
 PULL = 10.0  # m/s^2
@@ -50,28 +50,28 @@ class Transcription:
         self.phases = tuple(phases)
         self.form = form
         self.given = Given()
-        self.layouts: list[Layout] = []
+        self.layouts: list[PhaseLayout] = []
         self._step_rows: list[list[int]] = []
         end = 0
         for i, phase in enumerate(phases):
             eq = phase.equations
             positions = form == "positions" or (form == "auto" and not phase.costs_eliminated)
             gone, solved = (eq.eliminated, eq.solved_rows) if positions else ((), ())
-            self.layouts.append(Layout(phase, end, form == "staged", gone))
+            self.layouts.append(PhaseLayout(phase, end, form == "staged", gone))
             self._step_rows.append([r for r in range(len(eq.names)) if r not in solved])
             end = self.layouts[-1].end
             self._parameters(i)
         self.step_names = [
             tuple(p.equations.names[r] for r in rows) for p, rows in zip(phases, self._step_rows, strict=True)
         ]
-        self.blocks: list[Block] = []
-        self.next_blocks: dict[int, Block] = {}  # of `eliminated`
+        self.blocks: list[FunctionBlock] = []
+        self.next_blocks: dict[int, FunctionBlock] = {}  # of `eliminated`
         for i in range(len(phases)):
             # the first phase is linked where there is a jump into it, from the last one
             linked = self._link(i, jumps[i - 1]) if i or len(jumps) == len(phases) else frozenset()
             self._phase(i, linked)
         order = self._staged_order() if form == "staged" else None
-        self.program = Program(self.blocks, end, self.given.size, order)
+        self.program = SeparableProgram(self.blocks, end, self.given.size, order)
         self.lower, self.upper = self._bounds(end)
         self.row_lower = np.empty(self.program.rows)
         self.row_upper = np.empty(self.program.rows)
@@ -186,7 +186,7 @@ class Transcription:
     def _add(
         self,
         i: int,
-        build: Callable[[Stencil, Node], tuple[Any, Any]],
+        build: Callable[[Stencil, SampleSymbols], tuple[Any, Any]],
         samples: Any,
         names: Sequence[str] = (),
         lower: Any = 0.0,
@@ -216,7 +216,9 @@ class Transcription:
                 stencil, function, costs = found
                 at, limits = samples[which], (lower[which].copy(), upper[which].copy())
                 index, given = stencil.index(at), stencil.given_index(at)
-                self.blocks.append(Block(function, index, given, tuple(names), at, *limits, i, costs, stage))
+                self.blocks.append(
+                    FunctionBlock(function, index, given, tuple(names), at, *limits, i, costs, stage)
+                )
 
     def _phase(self, i: int, linked: frozenset[str]) -> None:
         phase = self.phases[i]
@@ -232,7 +234,7 @@ class Transcription:
         self._gaps(i)
         self._quantities(i)
         offset = 0 if phase.cost is None else phase.cost.reference_size
-        groups: dict[tuple[str, bool], list[tuple[Constraint, int]]] = {}
+        groups: dict[tuple[str, bool], list[tuple[PathConstraint, int]]] = {}
         for c in phase.rows:
             key = (c.where, c.where == "path" and c.by_step(phase.map))
             groups.setdefault(key, []).append((c, offset))
@@ -262,7 +264,7 @@ class Transcription:
             names += [f"unit.{f.state_names[j]}" for j in units]
             shift = np.zeros(len(names))
 
-        def rows(stencil: Stencil, node: Node) -> tuple[Any, Any]:
+        def rows(stencil: Stencil, node: SampleSymbols) -> tuple[Any, Any]:
             first, last = stencil.fixed(i, 0).x, stencil.fixed(i, n).x
             if not errors:
                 return ca.SX(0), last[states] - first[states]
@@ -277,14 +279,14 @@ class Transcription:
         eq, n = phase.equations, phase.steps
         which, names = self._step_rows[i], self.step_names[i]
 
-        def after(stencil: Stencil, node: Node) -> Any:
+        def after(stencil: Stencil, node: SampleSymbols) -> Any:
             return node.w if at.staged else stencil.node(i, 1).x
 
-        def rows(stencil: Stencil, node: Node) -> tuple[Any, Any]:
+        def rows(stencil: Stencil, node: SampleSymbols) -> tuple[Any, Any]:
             args = node.x, node.u, after(stencil, node), node.unknowns, node.t, node.h, node.theta
             return stencil.kind(0), eq.at(*args, node.contacts)[which]
 
-        def cost(stencil: Stencil, node: Node) -> tuple[Any, Any]:
+        def cost(stencil: Stencil, node: SampleSymbols) -> tuple[Any, Any]:
             x1 = None if phase.quadrature == "left" else after(stencil, node)
             return self._running(i, stencil, node, x1), ca.SX(0, 1)
 
@@ -297,7 +299,7 @@ class Transcription:
         if phase.cost is not None:
             self._add(i, cost, np.arange(n))
 
-    def _running(self, i: int, stencil: Stencil, node: Node, x1: Any) -> ca.SX:
+    def _running(self, i: int, stencil: Stencil, node: SampleSymbols, x1: Any) -> ca.SX:
         phase = self.phases[i]
         assert phase.cost is not None
         c = phase.cost
@@ -305,7 +307,7 @@ class Transcription:
         x, u, lam, h, theta = node.x, node.u, node.multipliers, node.h, node.theta
         now = node.data[:width]
 
-        def at(state: ca.SX, data: ca.SX, place: Node) -> ca.SX:
+        def at(state: ca.SX, data: ca.SX, place: SampleSymbols) -> ca.SX:
             lifts = c.lifts[0] and phase.quadrature != "midpoint"
             return c.running_at(state, u, lam, theta, h, data, *[place.quantities] * lifts)
 
@@ -324,7 +326,7 @@ class Transcription:
         if not at.staged:
             return
 
-        def rows(stencil: Stencil, node: Node) -> tuple[Any, Any]:
+        def rows(stencil: Stencil, node: SampleSymbols) -> tuple[Any, Any]:
             after = stencil.node(i, 1)
             gap = after.x - node.w
             return ca.SX(0), gap if at.H is None else ca.vertcat(gap, after.h - node.h)
@@ -339,18 +341,18 @@ class Transcription:
         if inner is None or not len(samples):
             return
 
-        def rows(stencil: Stencil, node: Node) -> tuple[Any, Any]:
+        def rows(stencil: Stencil, node: SampleSymbols) -> tuple[Any, Any]:
             return ca.SX(0), phase.implicit_rows(node.x, node.theta, node.quantities)
 
         self._add(i, rows, samples, [f"implicit.{j}" for j in range(phase.quantities)])
 
-    def _rows(self, i: int, where: str, by_step: bool, members: list[tuple[Constraint, int]]) -> None:
+    def _rows(self, i: int, where: str, by_step: bool, members: list[tuple[PathConstraint, int]]) -> None:
         """Constraints with the same samples."""
         phase = self.phases[i]
         f, n = phase.map, phase.steps
         samples = {"start": np.array([0]), "end": np.array([n]), "path": np.arange(n + (not by_step))}[where]
 
-        def rows(stencil: Stencil, node: Node) -> tuple[Any, Any]:
+        def rows(stencil: Stencil, node: SampleSymbols) -> tuple[Any, Any]:
             u, lam, h = ca.SX.zeros(f.nu), ca.SX.zeros(len(f.multiplier_names)), ca.SX(0)
             if by_step:
                 u, lam, h = node.u, node.multipliers, node.h
@@ -392,7 +394,7 @@ class Transcription:
             return
         zero = ca.SX.zeros(f.nu), ca.SX.zeros(len(f.multiplier_names))
 
-        def cost(stencil: Stencil, node: Node) -> tuple[Any, Any]:
+        def cost(stencil: Stencil, node: SampleSymbols) -> tuple[Any, Any]:
             data = node.data[: c.reference_size]
             own = [node.quantities] * c.lifts[1]
             return c.terminal_at(node.x, *zero, node.theta, 0, data, *own), ca.SX(0, 1)
@@ -405,7 +407,7 @@ class Transcription:
         names, n = phase.map.input_names, phase.steps
         which = list(phase.rate_limits)
 
-        def rows(stencil: Stencil, node: Node) -> tuple[Any, Any]:
+        def rows(stencil: Stencil, node: SampleSymbols) -> tuple[Any, Any]:
             return ca.SX(0), (stencil.node(i, 1).u[which] - node.u[which]) / node.h
 
         low, high = np.array(list(phase.rate_limits.values())).T
@@ -447,7 +449,7 @@ class Transcription:
         target = ca.Function("jump", [x, theta], [ca.vertcat(*(ca.SX(v) for v in values.values()))])
         columns = [after.state_names.index(n) for n in values]
 
-        def rows(stencil: Stencil, node: Node) -> tuple[Any, Any]:
+        def rows(stencil: Stencil, node: SampleSymbols) -> tuple[Any, Any]:
             end = stencil.fixed(last, self.phases[last].steps)
             return ca.SX(0), stencil.fixed(i, 0).x[columns] - target(end.x, end.theta)
 
@@ -456,6 +458,6 @@ class Transcription:
         return frozenset(values)
 
 
-def _entries(columns: list[int], stencil: Stencil, node: Node) -> tuple[Any, Any]:
+def _entries(columns: list[int], stencil: Stencil, node: SampleSymbols) -> tuple[Any, Any]:
     """Entries of a state as rows."""
     return ca.SX(0), node.x[columns]

@@ -10,11 +10,11 @@ from vioc.control.feedback.kalman import Estimate, ExtendedKalmanFilter, KalmanF
 from vioc.control.feedback.loop import ClosedLoop, LoopRun
 from vioc.control.feedback.measurement import Measurement
 from vioc.control.feedback.moving_horizon import MovingHorizon, Window
-from vioc.control.feedback.offset_free import OffsetFree, Target
+from vioc.control.feedback.offset_free import OffsetFree, SteadyTarget
 from vioc.control.feedback.scheduled import LimitedLaw, ScheduledLaw
 from vioc.control.feedback.steering import SteeredCovariance, steer_covariance
 from vioc.control.linear.manifold import restrict, tangent_bases, tangent_basis
-from vioc.control.receding.linear import LinearMPC, Plan
+from vioc.control.receding.linear import LinearMPC, LinearPlan
 from vioc.control.receding.nonlinear import NonlinearMPC, Verdict, terminal_set
 from vioc.control.regulators.law import Law, StateLaw, as_law
 from vioc.control.regulators.tracking import Tracking, track_curve
@@ -34,16 +34,16 @@ __all__ = [
     "Law",
     "LimitedLaw",
     "LinearMPC",
+    "LinearPlan",
     "LoopRun",
     "Measurement",
     "MovingHorizon",
     "NonlinearMPC",
     "OffsetFree",
-    "Plan",
     "ScheduledLaw",
     "StateLaw",
+    "SteadyTarget",
     "SteeredCovariance",
-    "Target",
     "Tracking",
     "Verdict",
     "Window",

@@ -19,12 +19,12 @@ from vioc.control.costs.cost import Cost
 from vioc.control.feedback.kalman import Estimate, ExtendedKalmanFilter, corrected
 from vioc.control.feedback.measurement import Measurement, root
 from vioc.control.linear.manifold import tangent_basis
-from vioc.control.problem.limits import Constraint
+from vioc.control.problem.limits import PathConstraint
 from vioc.control.problem.result import HEADER, Log
 from vioc.control.problem.status import Status
 from vioc.control.shooting.interior import Interior
 from vioc.control.shooting.native import first_level
-from vioc.control.shooting.rows import Rows, collected
+from vioc.control.shooting.rows import ConstraintRows, collected
 from vioc.control.shooting.stages import Stages
 from vioc.errors import OptimizationError, StepError
 from vioc.maps.derivatives import Linearization
@@ -117,7 +117,7 @@ class MovingHorizon:
     W_u: Any = 0.0
     P0: Any = None
     bounds: Mapping[str, Any] | None = None
-    constraints: Sequence[Constraint] = ()
+    constraints: Sequence[PathConstraint] = ()
     max_iterations: int | None = None
     tolerance: float = 1e-8
     manifold: bool = False
@@ -152,9 +152,9 @@ class MovingHorizon:
         return NoisyMap(self.map, max(self.map.ndx, sum(r.shape[1] for r in self._noises)))
 
     @cached_property
-    def _rows(self) -> Rows:
+    def _rows(self) -> ConstraintRows:
         limits = collected(self._noisy, self.horizon, self.bounds, self.constraints, None)
-        return Rows(self._noisy, self.horizon, limits)
+        return ConstraintRows(self._noisy, self.horizon, limits)
 
     @cached_property
     def _cost(self) -> Cost:

@@ -20,7 +20,7 @@ from vioc.maps.steps import check_steps
 from vioc.names import quantity_name
 
 
-class Target(NamedTuple):
+class SteadyTarget(NamedTuple):
     """Where a law steers to: state (nx,), input (nu,), and the most that a step and the reference leave."""
 
     x: np.ndarray
@@ -78,17 +78,17 @@ class OffsetFree(Law):
             self._values = Evaluator(ca.Function("held", [s.x, s.parameters], [values]))
             named_jacobians(inner, self.names, law.X[:1], "hold", "hold quantities of the state")
 
-    def start(self) -> Target:
+    def start(self) -> SteadyTarget:
         """The regulator's own point."""
-        return Target(self.law.X[0], self.law.U[0])
+        return SteadyTarget(self.law.X[0], self.law.U[0])
 
-    def apply(self, k: int, x: np.ndarray, memory: Target) -> tuple[np.ndarray, Target]:
+    def apply(self, k: int, x: np.ndarray, memory: SteadyTarget) -> tuple[np.ndarray, SteadyTarget]:
         """The input at sample k for an estimate of the extended state."""
         i, (state, constants) = self.law.row(k), self.map.split(x)
         if self.names:
             target = self._next(memory, constants)
         else:
-            target = Target(self.law.X[i], self.law.U[i] - self.map.input_disturbance(constants))
+            target = SteadyTarget(self.law.X[i], self.law.U[i] - self.map.input_disturbance(constants))
         f = self.law.map
         return target.u - self.law.K[i] @ f.difference(target.x, state), target
 
@@ -97,7 +97,7 @@ class OffsetFree(Law):
             return super().__call__(k, x)
         return self.apply(k, np.asarray(x, float), self.start())[0]
 
-    def _next(self, at: Target, constants: np.ndarray) -> Target:
+    def _next(self, at: SteadyTarget, constants: np.ndarray) -> SteadyTarget:
         """(OF 2): the shortest Gauss-Newton step to where a step goes nowhere and what is held is so."""
         f, n = self.map.inner, self.map.inner.ndx
         steps = self.map.steps_at(np.concatenate([at.x, constants])[None], at.u[None])
@@ -110,7 +110,7 @@ class OffsetFree(Law):
         left = np.concatenate([-moved, apart[:, 0]])
         M = np.block([[A - np.eye(n), B], [J, np.zeros((len(J), f.nu))]])
         step = np.linalg.lstsq(M, left, rcond=None)[0]
-        return Target(f.retract(at.x, step[:n]), at.u + step[n:], float(np.abs(left).max()))
+        return SteadyTarget(f.retract(at.x, step[:n]), at.u + step[n:], float(np.abs(left).max()))
 
     def __repr__(self) -> str:
         what = f"holds {', '.join(self.names)}" if self.names else "disturbances off the input"

@@ -20,7 +20,13 @@ from vioc.control.linear.weights import error_weights, input_weight, named_jacob
 from vioc.control.problem.limits import full_names
 from vioc.control.regulators.law import StateLaw
 from vioc.control.regulators.lqr import Regulator, along, end_weight
-from vioc.control.regulators.variances import Limits, Multipliers, Steered, Unreachable, VarianceProblem
+from vioc.control.regulators.variances import (
+    Steered,
+    Unreachable,
+    VarianceLimits,
+    VarianceMultipliers,
+    VarianceProblem,
+)
 from vioc.errors import OptimizationError
 from vioc.maps.given import trajectory_of
 from vioc.maps.protocol import OneStepMap
@@ -162,7 +168,7 @@ def steer_covariance(
         observer = kalman(f, trajectory, measurement, W, W_u=W_u, P0=P0)
         unseen, noise = observer.after, (observer.before - observer.after)[1:]
         start = P0 - unseen[0]
-    rows = _Rows(f, trajectory, unseen, P0)
+    rows = _VarianceRows(f, trajectory, unseen, P0)
     if isinstance(final, Mapping):
         rows.end(final)
     elif final is not None:
@@ -183,7 +189,7 @@ def steer_covariance(
     )
 
 
-class _Rows:
+class _VarianceRows:
     """Limits by name as rows of unit variance, less what the filter leaves unseen."""
 
     def __init__(self, f: OneStepMap, trajectory: Trajectory, unseen: np.ndarray, P0: np.ndarray):
@@ -261,12 +267,14 @@ class _Rows:
             )
         self.states.append((name, k, row, float(np.sqrt(std**2 - unseen))))
 
-    def limits(self) -> Limits:
+    def limits(self) -> VarianceLimits:
         def stacked(rows: list, width: int) -> tuple[np.ndarray, np.ndarray]:
             scaled = np.array([row / std for _, _, row, std in rows]).reshape(len(rows), width)
             return scaled, np.array([k for _, k, _, _ in rows], int)
 
-        return Limits(*stacked(self.states, self.map.ndx), *stacked(self.inputs, self.map.nu), self.matrix)
+        return VarianceLimits(
+            *stacked(self.states, self.map.ndx), *stacked(self.inputs, self.map.nu), self.matrix
+        )
 
     def prices(self, found: Steered) -> dict[str, float]:
         """Multipliers of limits that bind, summed over the samples of a name."""
@@ -294,7 +302,7 @@ class _Rows:
                 continue
             worst = group[int(np.argmax(mu[group]))]
             name, _, _, std = named[worst]
-            only = Multipliers(np.eye(len(mu))[worst], np.zeros_like(L))
+            only = VarianceMultipliers(np.eye(len(mu))[worst], np.zeros_like(L))
             least = np.sqrt(max(problem.least(only), 0.0)) * std
             count = int((mu[group] > SHARE * mu[worst]).sum())
             more = f" and {count - 1} more samples" * (count > 1)

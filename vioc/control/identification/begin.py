@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from vioc.control.identification.records import Grid, Record
+from vioc.control.identification.records import Record, SimulationGrid
 from vioc.control.identification.segments import Segments, Trial
 from vioc.errors import StepError
 from vioc.maps.protocol import OneStepMap
@@ -69,7 +69,7 @@ def _start(f: OneStepMap, record: Record) -> np.ndarray | None:
     return f.check_state(record.start, f"{record.name}: start")
 
 
-def _from_configurations(f: OneStepMap, grid: Grid, U: np.ndarray, begins: Sequence[int]) -> Any:
+def _from_configurations(f: OneStepMap, grid: SimulationGrid, U: np.ndarray, begins: Sequence[int]) -> Any:
     record, names = grid.record, f.configurations
     seen = [n for n in names if np.isfinite(record.measured.get(n, np.nan)).sum() > 2 * WIDTHS[0]]
     if not names or (len(seen) < len(names) and not f.multiplier_names) or not seen:
@@ -92,7 +92,9 @@ def _from_configurations(f: OneStepMap, grid: Grid, U: np.ndarray, begins: Seque
     return np.array(found)
 
 
-def _from_rollout(f: OneStepMap, grid: Grid, U: np.ndarray, begins: Sequence[int], given: Any) -> np.ndarray:
+def _from_rollout(
+    f: OneStepMap, grid: SimulationGrid, U: np.ndarray, begins: Sequence[int], given: Any
+) -> np.ndarray:
     record = grid.record
     if given is None:
         first = {n: v[0] for n, v in record.measured.items() if n in f.state_names and np.isfinite(v[0])}

@@ -16,8 +16,8 @@ from vioc.checks import as_positive
 from vioc.compile.evaluate import Evaluator
 from vioc.control.costs.cost import Cost
 from vioc.control.feedback.measurement import Measurement
-from vioc.control.identification.unknowns import Unknowns
-from vioc.control.identification.verdict import Direction, told
+from vioc.control.identification.unknowns import ParameterCoordinates
+from vioc.control.identification.verdict import UnknownDirection, told
 from vioc.control.linear.manifold import has_manifold, tangent_basis
 from vioc.control.linear.tangent import error_jacobian
 from vioc.control.problem.status import Status
@@ -72,7 +72,9 @@ class Criterion:
         Whether the start is known, and not estimated with the parameters.
     """
 
-    def __init__(self, f: OneStepMap, unknowns: Unknowns, sensors: Measurement, power: int, known: bool):
+    def __init__(
+        self, f: OneStepMap, unknowns: ParameterCoordinates, sensors: Measurement, power: int, known: bool
+    ):
         self.map, self.unknowns, self.power, self.known = f, unknowns, power, known
         names, s = list(f.parameters), f.symbols
         self.E = np.zeros((len(names), len(unknowns.names)))  # relative changes -> parameters
@@ -187,7 +189,7 @@ class Design:
         return self._deviations(self.before)
 
     @property
-    def unidentifiable(self) -> list[Direction]:
+    def unidentifiable(self) -> list[UnknownDirection]:
         """Combinations that the motion does not tell."""
         return told(self.information, list(self.values), self.scale).directions
 
@@ -275,7 +277,7 @@ def design(
     if not isinstance(run, Trajectory):
         raise TypeError(f"guess: expected a trajectory, such as f.rollout(x0, U), got {type(guess).__name__}")
     sensors = noise.on(f) if isinstance(noise, Measurement) else Measurement(f, noise)
-    unknowns = Unknowns(f, parameters, {}, sensors.names)
+    unknowns = ParameterCoordinates(f, parameters, {}, sensors.names)
     odd = [*unknowns.delays, *unknowns.biases]
     if odd:
         raise ModelError(f"parameters: {odd[0]!r} is not the map's; design is for parameters of the map")

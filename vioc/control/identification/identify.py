@@ -12,10 +12,10 @@ from vioc.checks import as_count, as_positive
 from vioc.control.feedback.measurement import Measurement
 from vioc.control.identification.begin import EXACT, beginning, noise_of
 from vioc.control.identification.fit import fit, half_step, information
-from vioc.control.identification.records import Grid, Record, as_records
+from vioc.control.identification.records import Record, SimulationGrid, as_records
 from vioc.control.identification.result import Identification
 from vioc.control.identification.segments import Segments
-from vioc.control.identification.unknowns import DELAY, Unknowns
+from vioc.control.identification.unknowns import DELAY, ParameterCoordinates
 from vioc.maps.batch import Batch
 from vioc.maps.given import AsTrajectory
 from vioc.maps.protocol import OneStepMap
@@ -101,12 +101,12 @@ def identify(
     unknown_inputs = by_name(unknown_inputs or {}, f.input_names, "unknown_inputs", prefix=INPUTS)
     records = [_named(f, r) for r in records]
     sensors, given = _sensors(f, records, noise)
-    unknowns = Unknowns(f, parameters, bounds, sensors.names, values)
+    unknowns = ParameterCoordinates(f, parameters, bounds, sensors.names, values)
     if not (unknowns.names or unknown_inputs):
         raise ValueError("nothing to estimate: name parameters, delays, biases or unknown_inputs")
     delayed = [n[len(DELAY) :] for n in unknowns.delays]
     step = float(f.lengths(dt, 1)[0])
-    grids = [Grid(r, f, step, delayed) for r in records]
+    grids = [SimulationGrid(r, f, step, delayed) for r in records]
     for grid in grids:
         known = [n for n in unknown_inputs if n in grid.signals]
         if known:
@@ -134,7 +134,7 @@ def identify(
             break
         sensors = Measurement(f, variances, wrap=_wrapped(sensors))
     assert found is not None and segments is not None
-    halves = [Grid(r, f, step, delayed, parts=2) for r in records]
+    halves = [SimulationGrid(r, f, step, delayed, parts=2) for r in records]
     twice = None if steps is None else 2 * steps
     finer = half_step(Segments(f, sensors, halves, unknowns, unknown_inputs, twice), found.trial)
     told_of = information(segments, found.trial)

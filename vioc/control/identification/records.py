@@ -141,7 +141,7 @@ def as_records(given: Any, names: Sequence[str] = ()) -> list[Record]:
     return found
 
 
-class Grid:
+class SimulationGrid:
     """The steps that a record is simulated in: equal between two samples, none longer than `dt`; each in
     as many as `parts`.
 

@@ -30,7 +30,7 @@ SMALL = 1e-6  # of a column, relative to the one that it is combined with: what 
 
 
 @dataclass(frozen=True)
-class Motion:
+class SmoothMotion:
     """A record as a smooth motion: q, v, a (N, nq) and inputs of forces (N, nu) at t (N,), a time from its
     ends. Motions that are prescribed are of q, v, a.
     """
@@ -42,7 +42,7 @@ class Motion:
     u: np.ndarray
 
 
-def motion(f: OneStepMap, record: Record, knots: float) -> Motion:
+def motion(f: OneStepMap, record: Record, knots: float) -> SmoothMotion:
     """Quintic splines by least squares with knots every `knots` s, without two such spans at either end."""
     variables = f.system.variables
     lacking = [n for n in variables if n not in record.measured]
@@ -71,7 +71,7 @@ def motion(f: OneStepMap, record: Record, knots: float) -> Motion:
     for i, n in enumerate(f.system.inputs):
         if n in signals:
             U[:, i] = _at_samples(signals[n], t, f"{record.name}: input {n!r}")
-    return Motion(t[keep], q, v, a, U[keep])
+    return SmoothMotion(t[keep], q, v, a, U[keep])
 
 
 def _at_samples(value: Any, t: np.ndarray, what: str) -> np.ndarray:
@@ -329,7 +329,7 @@ def _left(Dh: np.ndarray) -> np.ndarray | None:
     return V[:, int((sizes[0] > 1e-9 * sizes[0, 0]).sum()) :]
 
 
-def _drawn(f: OneStepMap, regressor: Any, parts: Sequence[Motion], arms: np.ndarray) -> np.ndarray:
+def _drawn(f: OneStepMap, regressor: Any, parts: Sequence[SmoothMotion], arms: np.ndarray) -> np.ndarray:
     """Equations of a tree at random states, as large as those of the records: what it tells at all.
 
     Metres count by `arms` (nq,). Inputs, prescribed motions and times are between the records' own: what is

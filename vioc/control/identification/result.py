@@ -14,10 +14,10 @@ from vioc.control.feedback.measurement import Measurement
 from vioc.control.identification.begin import beginning
 from vioc.control.identification.fit import Fit, fit
 from vioc.control.identification.inertias import consistent, flat
-from vioc.control.identification.records import Grid, Record, as_records
+from vioc.control.identification.records import Record, SimulationGrid, as_records
 from vioc.control.identification.segments import Segments
-from vioc.control.identification.unknowns import DELAY, Unknowns
-from vioc.control.identification.verdict import Direction, told
+from vioc.control.identification.unknowns import DELAY, ParameterCoordinates
+from vioc.control.identification.verdict import UnknownDirection, told
 from vioc.drawing import plots
 from vioc.errors import OptimizationError
 from vioc.maps.protocol import OneStepMap
@@ -141,7 +141,7 @@ class Identification:
     values: dict[str, float]
     covariance: np.ndarray
     halving: dict[str, float]
-    unidentifiable: list[Direction]
+    unidentifiable: list[UnknownDirection]
     given: tuple[str, ...]
     inputs: list[dict[str, np.ndarray]]
     fits: list[Fitted]
@@ -293,9 +293,9 @@ class Identification:
         records = as_records(records, self.sensors.names)
         f = self.map
         others = [n for n in self.values if n not in f.parameters]
-        unknowns = Unknowns(f, others, {}, self.sensors.names, self.values, held=True)
+        unknowns = ParameterCoordinates(f, others, {}, self.sensors.names, self.values, held=True)
         delays = [n[len(DELAY) :] for n in unknowns.delays]
-        grids = [Grid(r, f, self.dt, delays) for r in records]
+        grids = [SimulationGrid(r, f, self.dt, delays) for r in records]
         steps = max(len(g.lengths) for g in grids) // SEGMENTS + 1
         segments = Segments(f, self.sensors, grids, unknowns, {}, steps)
         found = fit(segments, beginning(segments), 60, 1e-3)
@@ -332,7 +332,7 @@ class Identification:
     __repr__ = __str__
 
 
-def _scales(unknowns: Unknowns, theta: np.ndarray) -> np.ndarray:
+def _scales(unknowns: ParameterCoordinates, theta: np.ndarray) -> np.ndarray:
     """What errors are relative to: values found, where they have a size of their own."""
     whole = {n for numbers in unknowns.bodies.values() for n in numbers}
     own = np.array(

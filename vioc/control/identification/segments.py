@@ -12,8 +12,8 @@ from scipy import sparse
 
 from vioc.compile.evaluate import Evaluator
 from vioc.control.feedback.measurement import Measurement
-from vioc.control.identification.records import Grid
-from vioc.control.identification.unknowns import DELAY, Unknowns
+from vioc.control.identification.records import SimulationGrid
+from vioc.control.identification.unknowns import DELAY, ParameterCoordinates
 from vioc.control.linear.manifold import has_manifold, tangent_basis
 from vioc.control.linear.tangent import error_jacobian
 from vioc.errors import ConstraintError, ModelError, StepError
@@ -111,8 +111,8 @@ class Segments:
         self,
         f: OneStepMap,
         sensors: Measurement,
-        grids: Sequence[Grid],
-        unknowns: Unknowns,
+        grids: Sequence[SimulationGrid],
+        unknowns: ParameterCoordinates,
         unknown_inputs: Mapping[str, int],
         steps: int | None,
     ):
@@ -140,7 +140,7 @@ class Segments:
         ]
         self._delays = [unknowns.names.index(DELAY + n) for n in (d[len(DELAY) :] for d in unknowns.delays)]
 
-    def _measured(self, grid: Grid) -> np.ndarray:
+    def _measured(self, grid: SimulationGrid) -> np.ndarray:
         none = np.full(len(grid.record), np.nan)
         return np.stack([grid.record.measured.get(n, none) for n in self.sensors.names], axis=1)
 

@@ -19,7 +19,7 @@ from vioc.names import INPUTS, meaning
 DELAY = "delay."
 
 
-class Unknowns:
+class ParameterCoordinates:
     """Coordinates z of parameters theta = theta(z), one to one, with derivatives (ID-7).
 
     A body whose ten numbers are all estimated has Cholesky factors of its second moments as coordinates;

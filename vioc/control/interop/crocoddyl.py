@@ -28,7 +28,7 @@ except ImportError:
     ) from None
 
 from vioc.control.costs.cost import Cost
-from vioc.control.problem.limits import Constraint
+from vioc.control.problem.limits import PathConstraint
 from vioc.control.shooting.rows import collected
 from vioc.errors import StepError
 from vioc.maps.protocol import OneStepMap
@@ -65,7 +65,7 @@ class ActionModel(crocoddyl.ActionModelAbstract):
         cost: Cost,
         steps: int,
         k: int,
-        constraints: Sequence[Constraint] = (),
+        constraints: Sequence[PathConstraint] = (),
         equations: str = "h",
     ):
         if f.ndx != f.nx:
@@ -73,7 +73,7 @@ class ActionModel(crocoddyl.ActionModelAbstract):
         if equations not in ("h", "g"):
             raise ValueError(f'equations: expected "h" or "g", got {equations!r}')
         self.is_terminal = k == steps
-        self.limits = Limits(f, constraints, steps, k, equations)
+        self.limits = SampleLimits(f, constraints, steps, k, equations)
         ng, nh = self.limits.ng, self.limits.nh
         at_end = (ng, nh) if self.is_terminal else (0, 0)
         nu = 0 if self.is_terminal else f.nu
@@ -155,7 +155,7 @@ class ActionModel(crocoddyl.ActionModelAbstract):
         return values
 
 
-class Limits:
+class SampleLimits:
     """The limits of one sample as g in [lower, upper] and h = 0.
 
     Attributes
@@ -166,7 +166,9 @@ class Limits:
         What of them bounds single inputs; infinite where nothing does.
     """
 
-    def __init__(self, f: OneStepMap, constraints: Sequence[Constraint], steps: int, k: int, equations: str):
+    def __init__(
+        self, f: OneStepMap, constraints: Sequence[PathConstraint], steps: int, k: int, equations: str
+    ):
         args, u = list(f.symbols), f.symbols.u
         g, h, sides = [ca.SX(0, 1)], [ca.SX(0, 1)], []
         self.inputs = np.full(f.nu, -np.inf), np.full(f.nu, np.inf)
@@ -213,7 +215,7 @@ def shooting_problem(
     steps: int,
     *,
     bounds: Mapping[str, Any] | None = None,
-    constraints: Sequence[Constraint] | Constraint | None = None,
+    constraints: Sequence[PathConstraint] | PathConstraint | None = None,
     final: Any = None,
     equations: str = "h",
 ) -> Any:

@@ -24,7 +24,7 @@ Ball = tuple[np.ndarray, float, str]  # centre (d,) or (N+1, d), m, radius, m, a
 
 
 @dataclass(frozen=True)
-class Constraint:
+class PathConstraint:
     """lower <= expression <= upper along a phase, or at one of its ends.
 
     Parameters
@@ -110,7 +110,7 @@ class Constraint:
             columns.append(check_array(array, (steps + 1, size), f"references of constraint {self.name}"))
         return np.concatenate(columns, axis=1)
 
-    def refined(self, steps: int, factor: int) -> Constraint:
+    def refined(self, steps: int, factor: int) -> PathConstraint:
         """The same over `factor` times as many steps; data over time are interpolated."""
         references = [(symbol, finer(values, steps, factor)) for symbol, values in self.references]
         sides = (finer(side, steps, factor) for side in (self.lower, self.upper))
@@ -149,14 +149,16 @@ def limit_scale(low: np.ndarray, high: np.ndarray, size: float = 1.0) -> float:
     return half or max(size, float(np.mean(sizes[np.isfinite(sizes)])))
 
 
-def bound(f: OneStepMap, name: str, value: Any, steps: int) -> Constraint:
+def bound(f: OneStepMap, name: str, value: Any, steps: int) -> PathConstraint:
     """The constraint that a bound of a quantity is along N steps."""
-    c = Constraint(name, f.quantity(name))
+    c = PathConstraint(name, f.quantity(name))
     low, high = limits(value, c.samples(f, steps), f"bounds on {name}", number="symmetric")
     return replace(c, lower=low, upper=high)
 
 
-def end_condition(f: OneStepMap, name: str, value: Any, where: str, among: Mapping[str, Any]) -> Constraint:
+def end_condition(
+    f: OneStepMap, name: str, value: Any, where: str, among: Mapping[str, Any]
+) -> PathConstraint:
     """The constraint that a value or a range of a quantity is for the first or the last state.
 
     Of an orientation whose three numbers are all `among` the conditions it is the turn from there: it holds
@@ -166,7 +168,7 @@ def end_condition(f: OneStepMap, name: str, value: Any, where: str, among: Mappi
     value, expression = (value, f.quantity(name)) if turned is None else (0.0, turned)
     what = f"{'initial' if where == 'start' else 'final'} {name}"
     low, high = limits(value, 1, what, number="equal")
-    c = Constraint(what, expression, low, high, where)
+    c = PathConstraint(what, expression, low, high, where)
     c.check(f)
     return c
 
@@ -223,7 +225,7 @@ def bound_arrays(
     return low, high
 
 
-def check_distinct(constraints: Sequence[Constraint]) -> None:
+def check_distinct(constraints: Sequence[PathConstraint]) -> None:
     """ValueError where two have one name."""
     names = [c.name for c in constraints]
     doubled = next((n for n in names if names.count(n) > 1), None)
@@ -233,7 +235,7 @@ def check_distinct(constraints: Sequence[Constraint]) -> None:
 
 def obstacle(
     f: OneStepMap, frame: str, centre: Any, radius: float, *, axes: str = "xyz", name: str | None = None
-) -> Constraint:
+) -> PathConstraint:
     """A frame's origin stays outside of a ball, or of a cylinder along the axes that are left out.
 
     Parameters
@@ -263,24 +265,26 @@ def obstacle(
         raise ValueError(f"obstacle: expected a radius > 0, got {radius!r}")
     label, ball = name or f"clearance.{frame}", (centre, float(radius), axes)
     if centre.ndim == 1:
-        return Constraint(label, ca.sumsqr(where - ca.DM(centre)), lower=radius**2, ball=ball)
+        return PathConstraint(label, ca.sumsqr(where - ca.DM(centre)), lower=radius**2, ball=ball)
     c = ca.SX.sym("centre", len(axes))
-    return Constraint(label, ca.sumsqr(where - c), lower=radius**2, references=((c, centre),), ball=ball)
+    return PathConstraint(label, ca.sumsqr(where - c), lower=radius**2, references=((c, centre),), ball=ball)
 
 
-def obstacles_among(constraints: Sequence[Constraint]) -> dict[str, Ball]:
+def obstacles_among(constraints: Sequence[PathConstraint]) -> dict[str, Ball]:
     """What `obstacle` made, by name."""
     return {c.name: c.ball for c in constraints if c.ball is not None}
 
 
-def as_constraints(value: Any) -> tuple[Constraint, ...]:
+def as_constraints(value: Any) -> tuple[PathConstraint, ...]:
     """One constraint, several or None as a tuple; TypeError says what to write instead."""
     if value is None:
         return ()
-    several = not isinstance(value, (Constraint, ca.SX, ca.MX, ca.DM, str, Mapping)) and np.iterable(value)
+    several = not isinstance(value, (PathConstraint, ca.SX, ca.MX, ca.DM, str, Mapping)) and np.iterable(
+        value
+    )
     items = tuple(value) if several else (value,)
     for i, item in enumerate(items):
-        if not isinstance(item, Constraint):
+        if not isinstance(item, PathConstraint):
             place = f" in entry {i}" if several else ""
             raise TypeError(
                 f"constraints: expected a Constraint or several of them, got {type(item).__name__} "

@@ -33,7 +33,7 @@ HEADER = (
 )
 
 
-class Record(NamedTuple):
+class Iteration(NamedTuple):
     """One iteration.
 
     Attributes
@@ -126,7 +126,7 @@ def check_ending(tolerance: float, max_iterations: int) -> None:
 
 
 class History(NamedTuple):
-    """`Record`'s columns over the iterations; arrays of one length."""
+    """`Iteration`'s columns over the iterations; arrays of one length."""
 
     iteration: np.ndarray
     method: np.ndarray
@@ -138,7 +138,7 @@ class History(NamedTuple):
     gap: np.ndarray
 
     @staticmethod
-    def of(records: list[Record]) -> History:
+    def of(records: list[Iteration]) -> History:
         columns = zip(*records, strict=True) if records else ((),) * len(History._fields)
         return History(*(np.array(c) for c in columns))
 

@@ -27,7 +27,7 @@ ROUGH = 1e-9  # the weight of inputs where rows that cannot be kept are as near 
 VIOLATED = 1e-6  # not every solver tells that it failed: rows of length one that are exceeded by more
 
 
-class Condensed:
+class CondensedSolver:
     """A solver by a quadratic solver of CasADi; patterns are kept.
 
     Parameters

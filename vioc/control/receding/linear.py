@@ -13,7 +13,7 @@ from vioc.compile.compiler import find_compiler
 from vioc.control.problem.limits import constant_bounds, input_rates, penalty
 from vioc.control.problem.status import Status
 from vioc.control.receding.reference import reference
-from vioc.control.receding.stage_qp import Answer, Data, Layout, StageQP, row_values
+from vioc.control.receding.stage_qp import Answer, Data, StageQP, StageSizes, row_values
 from vioc.control.regulators.law import Law
 from vioc.control.regulators.lqr import Regulator, SteadyRegulator
 from vioc.errors import OptimizationError
@@ -25,7 +25,7 @@ HARD = -1.0, 1.0  # weights that say so
 VIOLATED = 1e-6  # softened bounds that are exceeded by more are named
 
 
-class Plan(NamedTuple):
+class LinearPlan(NamedTuple):
     """The program's answer at one sample, n steps ahead.
 
     Attributes
@@ -164,7 +164,7 @@ class LinearMPC(Law):
             return super().__call__(k, x)  # says that it has a memory
         return self.plan(k, x).u[0]
 
-    def plan(self, k: int, x: Any, last: Any = None) -> Plan:
+    def plan(self, k: int, x: Any, last: Any = None) -> LinearPlan:
         """The program's answer at sample k from state x (nx,), after the input `last` (nu,), or `before`.
 
         Raises
@@ -186,7 +186,7 @@ class LinearMPC(Law):
             f, nb = self.map, len(self._bounded)
             size, rated = f.ndx + f.nu * self._rated, f.nu * self._rated
             at = (*range(size, size + f.nu), *self._bounded.tolist())
-            qp = StageQP(Layout(self.horizon, size, f.nu, at, rated, nb, soft), **self._qp)
+            qp = StageQP(StageSizes(self.horizon, size, f.nu, at, rated, nb, soft), **self._qp)
             d = qp.data
             d.J_end[np.arange(nb), self._bounded] = 1.0
             for i in range(rated):
@@ -195,7 +195,7 @@ class LinearMPC(Law):
             self._programs[soft] = qp
         return self._programs[soft]
 
-    def _solve(self, k: int, x: np.ndarray, last: Any, soft: np.ndarray | None) -> Plan:
+    def _solve(self, k: int, x: np.ndarray, last: Any, soft: np.ndarray | None) -> LinearPlan:
         f, ref, regulator = self.map, self._reference, self.regulator
         samples, steps = ref.window(k, self.horizon)
         X, U = ref.X[samples], ref.U[steps]
@@ -234,7 +234,7 @@ class LinearMPC(Law):
         if soft is not None:
             s = np.where(soft[0] >= 0, slack, 0.0)
             cost += float((soft[0] * s + 0.5 * soft[1] * s**2).sum())
-        return Plan(u, np.vstack([x, ahead]), slack, cost)
+        return LinearPlan(u, np.vstack([x, ahead]), slack, cost)
 
     def _take_over(self, d: Data, k: int, n: int) -> float:
         """Qf in place of P at the sample where the held end takes over; the constant of the cost by that.

@@ -17,9 +17,9 @@ import casadi as ca
 import numpy as np
 
 from vioc.checks import as_count, as_value
-from vioc.control.problem.limits import Constraint
+from vioc.control.problem.limits import PathConstraint
 from vioc.control.problem.status import Status
-from vioc.control.receding.program import Plan, Prepared, Program
+from vioc.control.receding.program import Plan, Prepared, RecedingProgram
 from vioc.control.receding.stage_qp import ITERATIONS, TOLERANCE
 from vioc.control.regulators.law import Law, as_law
 from vioc.control.regulators.lqr import SteadyRegulator
@@ -176,7 +176,7 @@ class NonlinearMPC(Law):
         if not problem.unknowns.span:
             check_steps(problem.lengths, self.map.dt, "problem")
         native = self.map.backend.name != "virtual" if native is None else native
-        self.program = Program(problem, soft, hessian == "exact", native=native)
+        self.program = RecedingProgram(problem, soft, hessian == "exact", native=native)
         self.horizon, self.delay, self.newton = horizon, int(delay), int(newton)
         self.fallback = None if fallback is None else as_law(fallback)
         check_steps(getattr(self.fallback, "map", self.map).dt, self.map.dt, "fallback", "the problem")
@@ -325,7 +325,7 @@ class NonlinearMPC(Law):
         return f"NonlinearMPC({self.problem.steps} steps ahead of {self.map!r})"
 
 
-def terminal_set(regulator: SteadyRegulator, level: float) -> Constraint:
+def terminal_set(regulator: SteadyRegulator, level: float) -> PathConstraint:
     """e'Pe <= level at the end, e the error from a regulator's equilibrium and P its cost to go.
 
     Where the regulator keeps all limits from every state of it, a plan can always go on by the regulator; P
@@ -339,4 +339,4 @@ def terminal_set(regulator: SteadyRegulator, level: float) -> Constraint:
         raise ValueError(f"level: expected a number > 0, got {level!r}")
     f = regulator.map
     e = f.difference_expression(ca.DM(regulator.x), f.symbols.x)
-    return Constraint("terminal set", ca.bilin(ca.DM(regulator.P), e, e), upper=level, where="end")
+    return PathConstraint("terminal set", ca.bilin(ca.DM(regulator.P), e, e), upper=level, where="end")

@@ -12,10 +12,10 @@ import numpy as np
 from vioc.checks import near_misses
 from vioc.control.linear.tangent import error_jacobian
 from vioc.control.problem.limits import full_names, penalty
-from vioc.control.receding.stage_qp import Answer, Layout, StageQP
+from vioc.control.receding.stage_qp import Answer, StageQP, StageSizes
 from vioc.control.shooting.problem import Problem
-from vioc.control.shooting.rows import Rows
-from vioc.control.shooting.stages import Blocks, Stages
+from vioc.control.shooting.rows import ConstraintRows
+from vioc.control.shooting.stages import StageBlocks, Stages
 from vioc.errors import OptimizationError
 
 CONVEX = 1e-8  # least eigenvalue of a stage's exact Hessian over its largest one
@@ -44,7 +44,7 @@ class Prepared(NamedTuple):
 
     plan: Plan
     stages: Stages
-    blocks: Blocks
+    blocks: StageBlocks
     gaps: np.ndarray
     rows: np.ndarray
 
@@ -66,7 +66,7 @@ class Order(NamedTuple):
     factor: np.ndarray
 
     @staticmethod
-    def of(rows: Rows) -> Order:
+    def of(rows: ConstraintRows) -> Order:
         f, found = rows.map, {}
         s, q = f.symbols, f.ndx + f.nu
         for p in rows.places:
@@ -92,7 +92,7 @@ class Order(NamedTuple):
         return lower, upper
 
 
-class Program:
+class RecedingProgram:
     """Programs of a problem.
 
     Parameters
@@ -122,7 +122,7 @@ class Program:
         self.problem, self.exact = problem, exact
         self.order = Order.of(rows)
         prices = _prices(problem, soft or {})
-        self.layout = Layout(
+        self.layout = StageSizes(
             problem.steps,
             f.ndx,
             f.nu,
@@ -216,7 +216,7 @@ def _prices(problem: Problem, soft: Mapping[str, Any]) -> list[tuple[np.ndarray,
     return found
 
 
-def _convex(b: Blocks) -> Blocks:
+def _convex(b: StageBlocks) -> StageBlocks:
     """With Hessians whose eigenvalues are positive: their signs are dropped."""
 
     def positive(H: np.ndarray) -> np.ndarray:

@@ -21,7 +21,7 @@ import numpy as np
 from vioc.compile.compiler import find_compiler
 from vioc.compile.libraries import address, load_library
 from vioc.control.problem.status import Status
-from vioc.control.receding.condensed import Condensed
+from vioc.control.receding.condensed import CondensedSolver
 
 SOURCES = ("qp_stages.c", "qp.c")
 TOLERANCE, ITERATIONS = 1e-11, 50
@@ -31,7 +31,7 @@ _VERDICTS = {0: Status.CONVERGED, 1: Status.MAX_ITERATIONS, 2: Status.NO_DESCENT
 
 
 @dataclass(frozen=True)
-class Layout:
+class StageSizes:
     """Sizes of a program.
 
     Attributes
@@ -90,7 +90,7 @@ class Data:
     linear e + 1/2 square e^2; linear < 0 where a row is hard, as all are at first.
     """
 
-    def __init__(self, layout: Layout):
+    def __init__(self, layout: StageSizes):
         self.layout, self.nx, self.nu = layout, layout.nx, layout.nu
         self.memory = np.zeros((), np.dtype(layout.fields, align=True))
         m, e, g = layout.rows, layout.end, layout.general
@@ -189,14 +189,14 @@ class StageQP:
 
     def __init__(
         self,
-        layout: Layout,
+        layout: StageSizes,
         native: bool = True,
         solver: str = "daqp",
         options: dict[str, Any] | None = None,
     ):
         self.layout, self.data = layout, Data(layout)
         self.native = native and find_compiler() is not None
-        self._condensed = Condensed(solver, options)
+        self._condensed = CondensedSolver(solver, options)
         self._good = False
         if self.native:
             self._solve, size = _library(layout)
@@ -397,7 +397,7 @@ def infeasible(d: Data, a: Answer) -> bool:
     return value - most > PROOF * (1 + abs(value)) + moved
 
 
-def _views(layout: Layout, memory: np.ndarray) -> dict[str, np.ndarray]:
+def _views(layout: StageSizes, memory: np.ndarray) -> dict[str, np.ndarray]:
     """The answer in NAME_state."""
     N, n, m = layout.steps, layout.nx, layout.nu
     rows = max(N * layout.rows + layout.end, 1)
@@ -411,7 +411,7 @@ def _views(layout: Layout, memory: np.ndarray) -> dict[str, np.ndarray]:
 
 
 @lru_cache(maxsize=64)
-def _library(layout: Layout) -> tuple[Any, int]:
+def _library(layout: StageSizes) -> tuple[Any, int]:
     """The function that solves, and the bytes of its state."""
     api = '__attribute__((visibility("default")))'
     ask = f"\n{api} long long qp_bytes(int s) {{ return s ? sizeof(qp_state) : sizeof(qp_data); }}\n"

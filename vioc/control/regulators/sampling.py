@@ -45,7 +45,7 @@ class PerfectObserver:
 
 
 @dataclass
-class Samples:
+class LoopSamples:
     """What happened, as far as `done`; the attributes of `LoopRun` say what rows mean.
 
     Attributes
@@ -108,7 +108,9 @@ class Sampler:
         """The observer's map."""
         return getattr(self.observer, "map", self.plant)
 
-    def run(self, x: np.ndarray, belief: Any, steps: int, k0: int = 0, noise: Noise | None = None) -> Samples:
+    def run(
+        self, x: np.ndarray, belief: Any, steps: int, k0: int = 0, noise: Noise | None = None
+    ) -> LoopSamples:
         """Samples from the state x and a first estimate; raises what law, observer and steps raise.
 
         The StepError of the plant has its trajectory until then.
@@ -117,7 +119,7 @@ class Sampler:
         sizes = (len(belief.x), ny, *[f.nu] * 3, len(f.multiplier_names))
         states = np.concatenate([x[None], np.empty((steps, f.nx))])
         y, v, w, a, b, c = (np.empty((steps, size)) for size in sizes)
-        s = Samples(k0, states, y, v, w, a, b, c, [None] * steps, belief, self.law.start())
+        s = LoopSamples(k0, states, y, v, w, a, b, c, [None] * steps, belief, self.law.start())
         together = self._formulas is not None and (noise is None or f.ndx == f.nx)
         size = CHUNK
         while s.done < steps:
@@ -129,7 +131,7 @@ class Sampler:
                 self._one(s, noise)
         return s
 
-    def trajectory(self, s: Samples) -> Trajectory:
+    def trajectory(self, s: LoopSamples) -> Trajectory:
         """The plant's, as far as it came."""
         n = s.done
         t = (s.k0 + np.arange(n + 1)) * self.plant.dt
@@ -138,7 +140,7 @@ class Sampler:
 
     # -- one --------------------------------------------------------------------------------------
 
-    def _one(self, s: Samples, noise: Noise | None) -> None:
+    def _one(self, s: LoopSamples, noise: Noise | None) -> None:
         f, i, (of_law, of_observer) = self.plant, s.done, self.every
         k, x = s.k0 + i, s.x[i]
         at, between = divmod(k, of_observer)
@@ -195,7 +197,7 @@ class Sampler:
             return None
         return law, observer
 
-    def _together(self, s: Samples, noise: Noise | None, count: int) -> None:
+    def _together(self, s: LoopSamples, noise: Noise | None, count: int) -> None:
         """Samples from `s.done` on by the function of a sample, until a step is not as the maps make it."""
         assert self._formulas is not None
         (law, observer), f, g, i = self._formulas, self.plant, self.seen, s.done

@@ -56,7 +56,7 @@ FILTER = Words(
 )
 
 
-class Steady(NamedTuple):
+class SteadyGain(NamedTuple):
     """Gain (nu, n), cost-to-go and weights (n, n), (n, nu), the loop's poles, and what is disregarded."""
 
     K: np.ndarray
@@ -166,7 +166,7 @@ def steady_gain(
     T: np.ndarray | None = None,
     disregard: Any = (),
     counted: slice = slice(None),
-) -> Steady:
+) -> SteadyGain:
     """The gain that minimizes the sum of z'Qz + v'Rv + 2 z'Sv of z+ = A z + B v without end.
 
     Parameters
@@ -203,7 +203,7 @@ def steady_gain(
     )
     if Y is not None:
         K, P, Q, S = K @ Y, Y.T @ P @ Y, Y.T @ Q @ Y, Y.T @ S
-    return Steady(K, P, Q, S, poles, disregard)
+    return SteadyGain(K, P, Q, S, poles, disregard)
 
 
 def _left_out(

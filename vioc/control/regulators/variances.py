@@ -26,7 +26,7 @@ NEAR = 0.5  # variances over their limits that take part
 ROUNDS = 30  # of limits that join
 
 
-class Limits(NamedTuple):
+class VarianceLimits(NamedTuple):
     """Variances of rows that are at most 1, and with `end` a covariance that is at most the identity.
 
     Attributes
@@ -45,15 +45,15 @@ class Limits(NamedTuple):
     when: np.ndarray
     end: np.ndarray | None = None
 
-    def only(self, rows: np.ndarray, end: bool) -> Limits:
+    def only(self, rows: np.ndarray, end: bool) -> VarianceLimits:
         """Those of the rows (r + s,), bool."""
         r = len(self.at)
         first, second = rows[:r], rows[r:]
         kept = self.C[first], self.at[first], self.D[second], self.when[second]
-        return Limits(*kept, self.end if end else None)
+        return VarianceLimits(*kept, self.end if end else None)
 
 
-class Multipliers(NamedTuple):
+class VarianceMultipliers(NamedTuple):
     """mu (r + s,) > 0 of the rows, and the matrix L (n, n) > 0 of the end, or (0, 0)."""
 
     mu: np.ndarray
@@ -64,7 +64,7 @@ class Multipliers(NamedTuple):
         return float(self.mu.sum() + np.trace(self.L))
 
 
-class Found(NamedTuple):
+class VarianceDesign(NamedTuple):
     """What the multipliers make: gains, cost to go, covariances, the variances, and the dual's value."""
 
     K: np.ndarray
@@ -92,7 +92,7 @@ class Steered(NamedTuple):
     P: np.ndarray
     cost: float
     gap: float
-    multipliers: Multipliers
+    multipliers: VarianceMultipliers
     iterations: int
 
 
@@ -116,7 +116,7 @@ class VarianceProblem:
     Q: np.ndarray
     R: np.ndarray
     Qf: np.ndarray
-    limits: Limits
+    limits: VarianceLimits
 
     def solve(self, tolerance: float) -> Steered:
         """The gains of least cost, to `tolerance` relative.
@@ -130,12 +130,14 @@ class VarianceProblem:
         """
         rows, end = np.zeros(len(self.limits.at) + len(self.limits.when), bool), False
         empty = np.zeros((0, 0))
-        multipliers, steps = Multipliers(np.zeros(0), empty), 0
+        multipliers, steps = VarianceMultipliers(np.zeros(0), empty), 0
 
-        def whole(part: Multipliers) -> Multipliers:
+        def whole(part: VarianceMultipliers) -> VarianceMultipliers:
             mu = np.zeros(len(rows))
             mu[rows] = part.mu
-            return Multipliers(mu, part.L if end or self.limits.end is None else np.zeros_like(self.P0))
+            return VarianceMultipliers(
+                mu, part.L if end or self.limits.end is None else np.zeros_like(self.P0)
+            )
 
         t, goal = 0.0, max(tolerance, ROUGH)
         for _ in range(ROUNDS):
@@ -162,11 +164,11 @@ class VarianceProblem:
             size = part.scale(np.concatenate([multipliers.mu, np.diag(multipliers.L)]).max(initial=0.0))
             mu[rows & ~known] = size
             L = size * np.eye(len(self.P0)) if late else multipliers.L
-            multipliers = Multipliers(mu[rows], L if end else empty)
+            multipliers = VarianceMultipliers(mu[rows], L if end else empty)
             t = multipliers.total / (len(multipliers.mu) + len(multipliers.L))
         raise OptimizationError(f"no gains were found in {ROUNDS} rounds of limits that join")
 
-    def at(self, multipliers: Multipliers) -> Found:
+    def at(self, multipliers: VarianceMultipliers) -> VarianceDesign:
         """The regulator of the cost with the multipliers for further weights, and what it attains."""
         (C, at, D, when, T), N = self.limits, len(self.A)
         r = len(at)
@@ -179,9 +181,9 @@ class VarianceProblem:
         K, Pi = riccati(self.A, self.B, weighed[:N], R, weighed[N])
         P = self._covariances(K)
         dual = np.sum(Pi[0] * self.P0) + np.sum(Pi[1:] * self.W) - multipliers.total
-        return Found(K, Pi, P, *self._variances(K, P), float(dual))
+        return VarianceDesign(K, Pi, P, *self._variances(K, P), float(dual))
 
-    def least(self, multipliers: Multipliers) -> float:
+    def least(self, multipliers: VarianceMultipliers) -> float:
         """No gains make the sum of the variances times their multipliers smaller than this, to rounding.
 
         The regulator of the multipliers' weights alone, without Q and R, where inputs may cost nothing: the
@@ -221,7 +223,9 @@ class VarianceProblem:
         end = np.zeros((0, 0)) if T is None else T @ P[-1] @ T.T
         return np.concatenate([states, inputs]), end
 
-    def ascend(self, now: Multipliers, t: float, tolerance: float) -> tuple[Multipliers, float, int]:
+    def ascend(
+        self, now: VarianceMultipliers, t: float, tolerance: float
+    ) -> tuple[VarianceMultipliers, float, int]:
         """Newton's method on the dual with a barrier whose weight falls from t towards zero."""
         count = len(now.mu) + len(now.L)
         if count == 0:
@@ -262,7 +266,7 @@ class VarianceProblem:
         L = np.eye(n) if self.limits.end is not None else np.zeros((0, 0))
 
         def dual(size: float) -> float:
-            there = self._tried(Multipliers(np.full(r + s, size), size * L))
+            there = self._tried(VarianceMultipliers(np.full(r + s, size), size * L))
             return -np.inf if there is None else there.dual
 
         size, value = 1.0, dual(1.0)
@@ -274,7 +278,7 @@ class VarianceProblem:
                 size, value = factor * size, further
         return size
 
-    def _tried(self, multipliers: Multipliers) -> Found | None:
+    def _tried(self, multipliers: VarianceMultipliers) -> VarianceDesign | None:
         """`at`; None where multipliers are so large that rounding leaves no regulator."""
         try:
             return self.at(multipliers)
@@ -296,7 +300,7 @@ class VarianceProblem:
             length *= 0.5
         return None
 
-    def _derivatives(self, now: Multipliers, found: Found, basis: _Basis, t: float):
+    def _derivatives(self, now: VarianceMultipliers, found: VarianceDesign, basis: _Basis, t: float):
         """Slope and minus the curvature of the dual with the barrier, by the multipliers."""
         (C, at, D, when, T), (N, n, _) = self.limits, self.B.shape
         r, s = len(at), len(when)
@@ -327,7 +331,7 @@ class VarianceProblem:
 class Unreachable(Exception):
     """No gains keep the limits: the variances times these multipliers are `ratio` times what is allowed."""
 
-    def __init__(self, multipliers: Multipliers, ratio: float):
+    def __init__(self, multipliers: VarianceMultipliers, ratio: float):
         super().__init__(ratio)
         self.multipliers, self.ratio = multipliers, ratio
 
@@ -344,13 +348,13 @@ class _Basis:
     def flat(self, mu: np.ndarray, L: np.ndarray) -> np.ndarray:
         return np.concatenate([mu, self.scale * L[self.i, self.j]])
 
-    def moved(self, now: Multipliers, by: np.ndarray) -> Multipliers:
+    def moved(self, now: VarianceMultipliers, by: np.ndarray) -> VarianceMultipliers:
         L = np.zeros((self.n, self.n))
         L[self.i, self.j] = by[self.rows :] / self.scale
         L = L + L.T - np.diag(np.diag(L))
-        return Multipliers(now.mu + by[: self.rows], now.L + L)
+        return VarianceMultipliers(now.mu + by[: self.rows], now.L + L)
 
-    def barrier(self, now: Multipliers) -> float:
+    def barrier(self, now: VarianceMultipliers) -> float:
         """Sum of log mu and log det L; -inf outside."""
         values = np.concatenate([now.mu, np.linalg.eigvalsh(now.L)])
         return float(np.log(values).sum()) if (values > 0).all() else -np.inf

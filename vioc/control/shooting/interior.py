@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from vioc.control.problem.result import Log, Record
+from vioc.control.problem.result import Iteration, Log
 from vioc.control.problem.status import Status
 from vioc.control.shooting.level import Iterate, Level
 from vioc.control.shooting.native import newton_of
 from vioc.control.shooting.search import LineSearch
-from vioc.control.shooting.stages import Blocks
+from vioc.control.shooting.stages import StageBlocks
 from vioc.errors import OptimizationError, StepError
 
 SOLVED = 10.0  # error over the level's weight at which it is solved
@@ -116,7 +116,7 @@ class Interior:
         except StepError as error:
             self.status, self.stages.trouble = Status.NO_DESCENT, error
 
-    def _weigh(self, b: Blocks, error: float) -> bool:
+    def _weigh(self, b: StageBlocks, error: float) -> bool:
         """The next levels, as far as this one, with its `error`, is solved; False where last levels close
         nothing.
         """
@@ -128,7 +128,7 @@ class Interior:
             self.unseen, error = 0, level.errors(self.now, b)[1]
         return True
 
-    def _advance(self, b: Blocks, near: bool, log: Log) -> Status | None:
+    def _advance(self, b: StageBlocks, near: bool, log: Log) -> Status | None:
         """One iteration, its step taken or not; a status where it was the last."""
         it, level, model = self.now, self.level, self._modelled(b, near)
         if model is None:
@@ -141,7 +141,7 @@ class Interior:
         moved, length, trials = self.search.take(it, model, d, worth, self.lin if self.exact else None)
         kind, shift = ("newton", self.shift) if self.exact else ("gauss-newton", self.damping)
         cost, descent, left = it.point.cost, d.slope / level.scale, worth.left
-        log(Record(len(log.records), kind, shift, cost, descent, length, trials, left))
+        log(Iteration(len(log.records), kind, shift, cost, descent, length, trials, left))
         first, factor, most = DAMPING
         if moved is None:
             if self._below_rounding(d.slope, worth.merit):
@@ -200,7 +200,7 @@ class Interior:
         self.note = f"to rounding: a slope of {slope / self.level.scale:.2g} cannot be seen in the cost"
         return True
 
-    def _modelled(self, b: Blocks, near: bool) -> Blocks | None:
+    def _modelled(self, b: StageBlocks, near: bool) -> StageBlocks | None:
         """The blocks to step with, factored; `exact` says whether exact curvature is in them.
 
         `near`: that of the cost is in b, and that of map and rows is to be. It is where a shift leaves a
@@ -234,7 +234,7 @@ class Interior:
             shift = max(first, grow * shift)
         return None
 
-    def _price_of_limits(self, b: Blocks) -> float:
+    def _price_of_limits(self, b: StageBlocks) -> float:
         """What limits weigh inputs by (the median) where the cost does not, its unit where there are none."""
         (N, m, _), n = b.J.shape, b.F.shape[1]
         weight = self.level.weights(self.now)[: N * m].reshape(N, m)

@@ -15,7 +15,7 @@ import numpy as np
 
 from vioc.control.costs.cost import Foreseen
 from vioc.control.problem.sizes import power
-from vioc.control.shooting.stages import Blocks, Point, Stages
+from vioc.control.shooting.stages import Point, StageBlocks, Stages
 
 LARGEST = 100.0  # entry of the cost's gradient at the guess after scaling
 CHEAP = 30.0  # times what inputs cost: the cost of whole motions
@@ -63,7 +63,7 @@ class Iterate:
     foreseen: Foreseen = (None, None)
 
 
-class Direction(NamedTuple):
+class NewtonStep(NamedTuple):
     """A step: of states, inputs, slacks, multipliers of limits; p and y are those that it leads to. `slope`
     is the merit's along it, `lengths` those at which slacks, and multipliers of limits, still are inside.
     """
@@ -216,7 +216,7 @@ class Level:
         return np.where(self._equal, 1 / self.soft, sigma / (1 + self.softness * sigma))
 
     def weighed(
-        self, it: Iterate, b: Blocks, of_states: float, of_inputs: float, of_start: np.ndarray
+        self, it: Iterate, b: StageBlocks, of_states: float, of_inputs: float, of_start: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
         """M (N, q, q) and that of the end: the scaled Hessian, shifted on its diagonal, of the first state by
         `of_start` (n,) more, and what rows add to it (IP 6).
@@ -234,7 +234,7 @@ class Level:
         return M, last
 
     def linear(
-        self, it: Iterate, b: Blocks, gaps: np.ndarray, r: np.ndarray, bent: tuple | None
+        self, it: Iterate, b: StageBlocks, gaps: np.ndarray, r: np.ndarray, bent: tuple | None
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """v of (IP 6), and the linear terms (N, q) and (ndx,) and gaps of the linear-quadratic problem."""
         sigma = it.low / (it.s - self.lower) + it.high / (self.upper - it.s)
@@ -252,11 +252,11 @@ class Level:
     def direction(
         self,
         it: Iterate,
-        b: Blocks,
+        b: StageBlocks,
         r: np.ndarray,
         v: np.ndarray,
         solved: tuple[np.ndarray, np.ndarray, np.ndarray],
-    ) -> Direction:
+    ) -> NewtonStep:
         """The whole step from what the linear-quadratic problem gives: dx, du and costates."""
         dx, du, p = solved
         dz = np.concatenate([dx[:-1], du], axis=1)
@@ -284,10 +284,10 @@ class Level:
         slope = self._slope(it, b, dx, dz, np.where(self.kind, dh - ds, 0.0), ds)
         inside = min(self._most(to_low, ds), self._most(to_high, -ds))
         lengths = inside, min(self._most(it.low, low), self._most(it.high, high))
-        return Direction(dx, du, p, y, ds, low, high, slope, lengths)
+        return NewtonStep(dx, du, p, y, ds, low, high, slope, lengths)
 
     def _slope(
-        self, it: Iterate, b: Blocks, dx: np.ndarray, dz: np.ndarray, moved: np.ndarray, ds: np.ndarray
+        self, it: Iterate, b: StageBlocks, dx: np.ndarray, dz: np.ndarray, moved: np.ndarray, ds: np.ndarray
     ) -> float:
         cost = np.vdot(b.g, dz) + b.g_end @ dx[-1]
         rows = (self.estimate + self.remains(it.point, it.s) / self.soft) @ moved
@@ -296,7 +296,7 @@ class Level:
         return float(self.scale * cost + rows + self._push(it) @ ds)
 
     def moved(
-        self, it: Iterate, d: Direction, point: Point, s: np.ndarray, length: float, of_multipliers: float
+        self, it: Iterate, d: NewtonStep, point: Point, s: np.ndarray, length: float, of_multipliers: float
     ) -> Iterate:
         """The iterate at a point with slacks s, a part `length` of a step on, of the multipliers of limits
         `of_multipliers`.
@@ -314,7 +314,7 @@ class Level:
 
     # -- conditions of optimality ---------------------------------------------------------------
 
-    def errors(self, it: Iterate, b: Blocks) -> tuple[float, float]:
+    def errors(self, it: Iterate, b: StageBlocks) -> tuple[float, float]:
         """Of the conditions of optimality, and of those of this level; (IP 4)."""
         stationarity = self._stationarity(it, b)
         self.weigh(it)
@@ -343,7 +343,7 @@ class Level:
             parts.append(_largest(z[has] * distance[has] - mu) / of_limits / of_cost)
         return max(parts)
 
-    def _stationarity(self, it: Iterate, b: Blocks) -> float:
+    def _stationarity(self, it: Iterate, b: StageBlocks) -> float:
         """Largest entry of the Lagrangian's gradient; of the first state along what is free."""
         n, (by_rows, by_end) = b.F.shape[1], b.pulled(it.y)
         r = self.scale * b.g + np.einsum("kij,ki->kj", b.F, it.p[1:]) + by_rows
@@ -355,7 +355,7 @@ class Level:
 
     # -- from level to level --------------------------------------------------------------------
 
-    def begin_scale(self, it: Iterate, b: Blocks) -> None:
+    def begin_scale(self, it: Iterate, b: StageBlocks) -> None:
         """The unit of the cost, by what inputs of typical size cost and the guess up to its end, and the
         cost's scale, unless it is given: a search from an optimum cannot tell it.
         """
@@ -371,7 +371,7 @@ class Level:
         largest = slope if slope > FLAT * bend else bend
         self.scale = min(1 / self.unit, LARGEST / largest) if largest > 0 else 1 / self.unit
 
-    def scaled_up(self, it: Iterate, b: Blocks) -> Iterate | None:
+    def scaled_up(self, it: Iterate, b: StageBlocks) -> Iterate | None:
         """Where a search goes on from its end where the cost is small: any feasible curve is such an end."""
         size = max(_largest(b.g, b.g_end), _largest(b.H, b.H_end))
         if not 0 < self.scale * size < SMALL:
@@ -379,7 +379,7 @@ class Level:
         it, self.scale = replace(it, y=it.y / self.scale), 1 / size
         return self.begin_near(it, b)
 
-    def begin_near(self, it: Iterate, b: Blocks) -> Iterate:
+    def begin_near(self, it: Iterate, b: StageBlocks) -> Iterate:
         """Where a search begins whose multipliers of rows are known, on the level that fits them, with
         costates by the adjoint recursion: no more barrier than what they leave of the conditions. Slacks
         are where the rows are, inside of a limit by mu over its multiplier at least.
@@ -404,7 +404,7 @@ class Level:
         of_low, of_high = self.multipliers(s)
         return replace(there, s=s, low=of_low, high=of_high)
 
-    def relents(self, d: Direction) -> bool:
+    def relents(self, d: NewtonStep) -> bool:
         """Whether mu takes back a part of its fall, as the first step of a level, d, meets limits early."""
         most, self._fell_from = RELENT * self._fell_from, 0.0
         relents = self.mu < most and min(d.lengths) < EARLY

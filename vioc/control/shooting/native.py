@@ -14,10 +14,10 @@ import numpy as np
 
 from vioc.compile.compiler import find_compiler
 from vioc.compile.libraries import address, addresses, load_library
-from vioc.control.shooting.level import OF_DUALS, SIGMA, Direction, Iterate, Level, Worth
+from vioc.control.shooting.level import OF_DUALS, SIGMA, Iterate, Level, NewtonStep, Worth
 from vioc.control.shooting.lq import SMALL
 from vioc.control.shooting.newton import Newton
-from vioc.control.shooting.stages import Blocks, Point, Stages
+from vioc.control.shooting.stages import Point, StageBlocks, Stages
 
 Long, Pointer, Number = ctypes.c_longlong, ctypes.c_void_p, ctypes.c_double
 
@@ -88,7 +88,7 @@ class NativeLevel(Level):
         self._iterate[1].elastic = self.elastic(it)
         return ctypes.byref(self._iterate[1])
 
-    def blocks(self, b: Blocks) -> Any:
+    def blocks(self, b: StageBlocks) -> Any:
         """Blocks as they are in C."""
         if self._blocks[0] is not b:
             m, q = b.J.shape[1:]
@@ -196,11 +196,11 @@ class NativeNewton(Newton):
 
 def directed(
     solved: tuple[np.ndarray, np.ndarray, np.ndarray], out: np.ndarray, found: np.ndarray
-) -> Direction:
+) -> NewtonStep:
     """A direction of what `vioc_level_direction` writes."""
     slope, of_slacks, of_multipliers = found.tolist()
     (dx, du, p), (y, ds, low, high) = solved, out
-    return Direction(dx, du, p, y, ds, low, high, slope, (of_slacks, of_multipliers))
+    return NewtonStep(dx, du, p, y, ds, low, high, slope, (of_slacks, of_multipliers))
 
 
 @lru_cache(maxsize=1)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from vioc.control.shooting.level import Direction, Iterate, Level
+from vioc.control.shooting.level import Iterate, Level, NewtonStep
 from vioc.control.shooting.lq import StageQuadratic
-from vioc.control.shooting.stages import Blocks
+from vioc.control.shooting.stages import StageBlocks
 
 
 class Newton:
@@ -24,15 +24,15 @@ class Newton:
         self.gains = self.lq.gains  # (N, nu, ndx), always those of the last factorization
 
     def factor(
-        self, it: Iterate, b: Blocks, of_states: float, of_inputs: float, of_start: np.ndarray
+        self, it: Iterate, b: StageBlocks, of_states: float, of_inputs: float, of_start: np.ndarray
     ) -> bool:
         """Whether the step's problem has one minimum; shifts as `Level.weighed` takes them."""
         M, last = self.level.weighed(it, b, of_states, of_inputs, of_start)
         return self.lq.factor(b.F, M, last, self.level.elastic(it))
 
     def solve(
-        self, it: Iterate, b: Blocks, gaps: np.ndarray, r: np.ndarray, bent: tuple | None = None
-    ) -> Direction:
+        self, it: Iterate, b: StageBlocks, gaps: np.ndarray, r: np.ndarray, bent: tuple | None = None
+    ) -> NewtonStep:
         """The direction for what gaps and rows leave, by the last factors; `bent`, (N, q) and (ndx,), is
         added to the cost's gradient.
         """

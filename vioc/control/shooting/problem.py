@@ -15,7 +15,7 @@ from vioc.control.descent.projection import straight_line
 from vioc.control.dmoc import problem as equations
 from vioc.control.dmoc.sensitivity import Sensitivity
 from vioc.control.problem.limits import (
-    Constraint,
+    PathConstraint,
     Violation,
     as_constraints,
     end_values,
@@ -26,10 +26,10 @@ from vioc.control.problem.limits import (
 from vioc.control.problem.result import (
     HEADER,
     History,
+    Iteration,
     Log,
     Multipliers,
     PhaseResult,
-    Record,
     Result,
     check_ending,
     finished,
@@ -41,7 +41,7 @@ from vioc.control.problem.status import Status, verdict
 from vioc.control.shooting.interior import SOFTNESS, Interior
 from vioc.control.shooting.level import Level
 from vioc.control.shooting.native import first_level
-from vioc.control.shooting.rows import Rows, collected
+from vioc.control.shooting.rows import ConstraintRows, collected
 from vioc.control.shooting.stages import Stages
 from vioc.control.shooting.unknowns import Unknowns
 from vioc.errors import ModelError, OptimizationError, StepError, trying
@@ -88,7 +88,7 @@ class Problem:
         steps: int,
         *,
         bounds: Mapping[str, Any] | None = None,
-        constraints: Sequence[Constraint] | Constraint | None = None,
+        constraints: Sequence[PathConstraint] | PathConstraint | None = None,
         final: Any = None,
         initial: Any = None,
         duration: Any = None,
@@ -111,7 +111,7 @@ class Problem:
         self._limits = dict(bounds=bounds, constraints=constraints, final=final)
         self._open = dict(initial=initial, duration=duration, parameters=parameters, periodic=periodic, dt=dt)
         found = collected(f, self.steps, bounds, constraints, final, u.free_start)
-        self.rows = Rows(u.map, self.steps, u.rows(found), u.open, u.rigid)
+        self.rows = ConstraintRows(u.map, self.steps, u.rows(found), u.open, u.rigid)
         self._stage_cost = u.cost(cost)
         self.k0 = k0
 
@@ -149,7 +149,7 @@ class Problem:
         tolerance: float = 1e-9,
         max_iterations: int = 300,
         softness: float | None = None,
-        monitor: bool | Callable[[Record], Any] | None = None,
+        monitor: bool | Callable[[Iteration], Any] | None = None,
         raise_on_failure: bool = True,
     ) -> Result:
         """The trajectory from x_0 that (locally) minimizes the cost within the limits.
@@ -489,7 +489,7 @@ class Problem:
         slope: float = np.nan,
         error: float = np.nan,
         scale: float | None = None,
-        rows: Rows | None = None,
+        rows: ConstraintRows | None = None,
         sizes: Sizes | None = None,
     ) -> Result:
         """What a search of this problem came to.

@@ -18,7 +18,7 @@ from vioc.checks import check_array, limits, near_misses
 from vioc.compile.evaluate import Evaluator
 from vioc.control.linear.tangent import error_expansion, error_jacobian
 from vioc.control.problem.limits import (
-    Constraint,
+    PathConstraint,
     Violation,
     as_constraints,
     bound,
@@ -39,10 +39,10 @@ def collected(
     f: OneStepMap,
     steps: int,
     bounds: Mapping[str, Any] | None,
-    constraints: Sequence[Constraint] | Constraint | None,
+    constraints: Sequence[PathConstraint] | PathConstraint | None,
     final: Any,
     free: bool = False,
-) -> list[Constraint]:
+) -> list[PathConstraint]:
     """Bounds, constraints and conditions on the last state as constraints, checked.
 
     Raises
@@ -72,10 +72,10 @@ def collected(
 
 
 @dataclass(frozen=True)
-class Place:
+class RowPlaces:
     """Where the rows of a constraint are among those of the steps and of the last state, if they are."""
 
-    constraint: Constraint
+    constraint: PathConstraint
     limits: tuple[np.ndarray, np.ndarray]
     at_steps: slice | None
     at_end: slice | None
@@ -88,7 +88,7 @@ class Place:
         return slice(1) if self.constraint.where == "start" else slice(None)
 
 
-class Rows:
+class ConstraintRows:
     """All rows of a problem over N steps.
 
     Parameters
@@ -117,14 +117,14 @@ class Rows:
         self,
         f: OneStepMap,
         steps: int,
-        constraints: list[Constraint],
+        constraints: list[PathConstraint],
         free: np.ndarray | None = None,
         rigid: int = 0,
     ):
         self.map, self.steps = f, steps
         open_at = np.flatnonzero(np.zeros(f.nx, bool) if free is None else free)
         unknown = ca.vertcat(ca.SX(0, 1), *(f.symbols.x[int(i)] for i in open_at))
-        self.places: list[Place] = []
+        self.places: list[RowPlaces] = []
         self.m = self.m_end = 0
         for c in constraints:
             limits, size, by_step = c.limits(f, steps), c.expression.numel(), c.by_step(f)
@@ -135,7 +135,7 @@ class Rows:
                 at_end, self.m_end = slice(self.m_end, self.m_end + size), self.m_end + size
             # nothing changes what depends on a given state alone
             first = 0 if by_step or ca.depends_on(c.expression, unknown) else 1
-            self.places.append(Place(c, limits, at_steps, at_end, limit_scale(*limits), first))
+            self.places.append(RowPlaces(c, limits, at_steps, at_end, limit_scale(*limits), first))
         path, end = np.full((2, steps, self.m), np.inf), np.full((2, self.m_end), np.inf)
         for p in self.places:
             for side, sign in ((0, -1), (1, 1)):  # upper limits of -h and of h
@@ -159,7 +159,7 @@ class Rows:
     def __len__(self) -> int:
         return len(self.lower)
 
-    def window(self, first: int, steps: int) -> Rows:
+    def window(self, first: int, steps: int) -> ConstraintRows:
         """Those of the steps from `first` on, whose start is given, and of the end."""
         _ = self._values, self._first, self._second  # the same functions
         again = object.__new__(type(self))
@@ -178,7 +178,7 @@ class Rows:
         again.lower, again.upper, again.hard = sides
         return again
 
-    def sized(self, X: np.ndarray, U: np.ndarray, sizes: Sizes) -> Rows:
+    def sized(self, X: np.ndarray, U: np.ndarray, sizes: Sizes) -> ConstraintRows:
         """The same with scales of one-sided limits and equations by the size of their quantity, or where it
         has no known unit by what they change by at a curve where states and inputs change by their sizes.
         """

@@ -10,9 +10,9 @@ from functools import partial
 import numpy as np
 
 from vioc.control.costs.cost import Foreseen
-from vioc.control.shooting.level import Direction, Iterate, Level, Worth
+from vioc.control.shooting.level import Iterate, Level, NewtonStep, Worth
 from vioc.control.shooting.newton import Newton
-from vioc.control.shooting.stages import Blocks, Point
+from vioc.control.shooting.stages import Point, StageBlocks
 from vioc.maps.derivatives import Linearization
 
 TRIALS = 25
@@ -40,7 +40,7 @@ class LineSearch:
         self._filter.clear()
 
     def take(
-        self, it: Iterate, b: Blocks, d: Direction, worth: Worth, lin: Linearization | None
+        self, it: Iterate, b: StageBlocks, d: NewtonStep, worth: Worth, lin: Linearization | None
     ) -> tuple[Iterate | None, float, int]:
         """The next iterate or None, its step's length, and trials. `worth` is the iterate's; `lin` is given
         where the Hessian of b is exact, for what the cost's residuals are off.
@@ -95,7 +95,7 @@ class LineSearch:
         self._filter.append(corner)
         return True
 
-    def _elastic(self, b: Blocks, foreseen: Foreseen, point: Point, worth: Worth) -> Worth:
+    def _elastic(self, b: StageBlocks, foreseen: Foreseen, point: Point, worth: Worth) -> Worth:
         """The same without what it costs that residuals are not as foreseen, which is left."""
         cost = self.level.scale * self.stages.cost.unforeseen(b.slopes, foreseen, point.curve)
         return Worth(worth.merit, worth.price - cost, max(worth.left, PRICED * (2 * cost) ** 0.5))

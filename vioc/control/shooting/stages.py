@@ -10,7 +10,7 @@ import numpy as np
 
 from vioc.checks import finite
 from vioc.control.costs.cost import Bending, Cost, Foreseen
-from vioc.control.shooting.rows import Rows
+from vioc.control.shooting.rows import ConstraintRows
 from vioc.errors import ConstraintError, OptimizationError, StepError, trying
 from vioc.maps.derivatives import Linearization, Steps
 from vioc.maps.protocol import OneStepMap
@@ -54,7 +54,7 @@ class Point:
 
 
 @dataclass(frozen=True)
-class Blocks:
+class StageBlocks:
     """First derivatives at a point, and Hessians of the Lagrangian, by stage; z = (error of x, u), q = |z|.
 
     States and inputs are in units of their sizes, see `Stages`.
@@ -116,7 +116,7 @@ class Stages:
         self,
         f: OneStepMap,
         cost: Cost,
-        rows: Rows,
+        rows: ConstraintRows,
         k0: int,
         lengths: np.ndarray,
         start: np.ndarray | None = None,
@@ -161,7 +161,7 @@ class Stages:
 
     def blocks(
         self, point: Point, lin: Linearization, exact: bool = False, foreseen: Foreseen = (None, None)
-    ) -> Blocks:
+    ) -> StageBlocks:
         """First derivatives there, and the cost's Hessian: Gauss-Newton's, or the exact one with multipliers
         of residuals that were `foreseen` (`Cost.expand`).
         """
@@ -170,16 +170,18 @@ class Stages:
         of_x, of_z = self.of_states, self.of_both
         F = np.concatenate([lin.A, lin.B], axis=2) * (of_z / of_x[:, None])
         H, H_end = e.second * np.outer(of_z, of_z), e.end_second * np.outer(of_x, of_x)
-        return Blocks(F, e.first * of_z, e.end * of_x, J * of_z, J_end * of_x, H, H_end, e.zeta, e.slopes)
+        return StageBlocks(
+            F, e.first * of_z, e.end * of_x, J * of_z, J_end * of_x, H, H_end, e.zeta, e.slopes
+        )
 
     def curved(
         self,
         point: Point,
         lin: Linearization,
-        b: Blocks,
+        b: StageBlocks,
         p: np.ndarray,
         y: np.ndarray,
-    ) -> Blocks:
+    ) -> StageBlocks:
         """Blocks with the cost's exact Hessian, with that of the Lagrangian in its place: costates p
         (N+1, ndx) of the dynamics, multipliers y (rows,) of the limits.
         """
@@ -212,13 +214,19 @@ class Stages:
         return gains * (self.of_inputs[:, None] / self.of_states)
 
     def foreseen(
-        self, b: Blocks, lin: Linearization, dx: np.ndarray, du: np.ndarray, before: Foreseen, length: float
+        self,
+        b: StageBlocks,
+        lin: Linearization,
+        dx: np.ndarray,
+        du: np.ndarray,
+        before: Foreseen,
+        length: float,
     ) -> Foreseen:
         """`Cost.foreseen` of a step."""
         return self.cost.foreseen(b.slopes, lin, *self.steps_of(dx, du), before, length)
 
     def beyond(
-        self, b: Blocks, lin: Linearization, new: Trajectory, dx: np.ndarray, du: np.ndarray
+        self, b: StageBlocks, lin: Linearization, new: Trajectory, dx: np.ndarray, du: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray] | None:
         """`Cost.beyond` of a step."""
         found = self.cost.beyond(b.slopes, lin, new, *self.steps_of(dx, du))

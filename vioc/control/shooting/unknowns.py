@@ -18,7 +18,7 @@ from vioc.checks import limits
 from vioc.control.costs.cost import Cost
 from vioc.control.costs.squares import Squares
 from vioc.control.problem.consistent import loose_start
-from vioc.control.problem.limits import Constraint, duration_limits, end_condition, end_values, shifts
+from vioc.control.problem.limits import PathConstraint, duration_limits, end_condition, end_values, shifts
 from vioc.control.shooting.level import INTERIOR
 from vioc.maps.extended import DURATION, PARAMETER, ExtendedMap
 from vioc.maps.protocol import OneStepMap
@@ -94,7 +94,7 @@ class Unknowns:
         self.free_start = isinstance(initial, Mapping)
         self.known = {} if initial is None else end_values(f, initial, "initial")
         given = np.full(f.nx, not self.free_start)
-        self._rows: list[Constraint] = []
+        self._rows: list[PathConstraint] = []
         for name, value in self.known.items() if self.free_start else ():
             low, high = limits(value, 1, f"initial {name}", number="equal")
             if name in names and low[0] == high[0] and f.ndx == f.nx:
@@ -104,7 +104,7 @@ class Unknowns:
         if self.free_start or self.parameters:
             settled = {n for n, known in zip(names, given, strict=True) if known}
             loose = loose_start(f, settled | {names[j] for j in self.shifts}, tuple(self.parameters))
-            self._rows += [Constraint(name, h, 0.0, 0.0, "start") for name, h in loose.items()]
+            self._rows += [PathConstraint(name, h, 0.0, 0.0, "start") for name, h in loose.items()]
         self.open = np.concatenate([~given, np.ones(self.rigid, bool)])
         told = {n: j for j, n in enumerate(names) if n in self.known and given[j] and f.ndx == f.nx}
         kept = {j: self._place(f"start.{names[j]}") for j in self.shifts}
@@ -133,7 +133,7 @@ class Unknowns:
 
     # -- the problem on the map with constants --------------------------------------------------
 
-    def rows(self, constraints: list[Constraint]) -> list[Constraint]:
+    def rows(self, constraints: list[PathConstraint]) -> list[PathConstraint]:
         """Constraints of the user's map, and those of what is open, on the map with constants."""
         g = self._extended
         found = [*constraints, *self._rows]
@@ -141,15 +141,15 @@ class Unknowns:
             return found
         found = [replace(c, expression=g.expression(c.expression)) for c in found]
         if self.span:
-            found.append(Constraint(DURATION, g.quantity(DURATION), *self.span, "end"))
+            found.append(PathConstraint(DURATION, g.quantity(DURATION), *self.span, "end"))
         for name, (low, high) in self.parameters.items():
             if np.isfinite(low[0]) or np.isfinite(high[0]):
                 symbol = g.quantity(PARAMETER + name)
-                found.append(Constraint(PARAMETER + name, symbol, low[0], high[0], "end"))
+                found.append(PathConstraint(PARAMETER + name, symbol, low[0], high[0], "end"))
         for j, shift in self.shifts.items():
             name = self.f.state_names[j]
             apart = g.quantity(name) - g.quantity(f"start.{name}")
-            found.append(Constraint(f"periodic.{name}", apart, shift, shift, "end"))
+            found.append(PathConstraint(f"periodic.{name}", apart, shift, shift, "end"))
         return found
 
     def cost(self, cost: Cost) -> Cost:

@@ -1,7 +1,7 @@
 """Parameter sweeps, multi-start and Monte Carlo over any `concurrent.futures` executor."""
 
 from vioc.control.sweep.points import grid, zipped
-from vioc.control.sweep.run import Outcome, Progress, Sweep, sweep
+from vioc.control.sweep.run import Outcome, Sweep, SweepProgress, sweep
 from vioc.control.sweep.store import Store
 
-__all__ = ["Outcome", "Progress", "Store", "Sweep", "grid", "sweep", "zipped"]
+__all__ = ["Outcome", "Store", "Sweep", "SweepProgress", "grid", "sweep", "zipped"]

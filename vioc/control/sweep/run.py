@@ -186,7 +186,7 @@ def _flat(name: str, value: Any) -> dict[str, Any]:
     return {name: value if value is None or isinstance(value, (bool, int, float, str)) else repr(value)}
 
 
-class Progress(NamedTuple):
+class SweepProgress(NamedTuple):
     """After each task: counts (`resumed` came from the store), seconds since the start, the outcome."""
 
     done: int
@@ -212,7 +212,7 @@ def sweep(
     store: str | os.PathLike | None = None,
     name: str | None = None,
     retry_failures: bool = False,
-    progress: bool | Callable[[Progress], Any] | None = None,
+    progress: bool | Callable[[SweepProgress], Any] | None = None,
 ) -> Sweep:
     """Call a function at every point, in parallel.
 
@@ -242,7 +242,7 @@ def sweep(
         Run tasks again whose failure is in the store.
     progress : bool or callable, optional
         By default a line on a terminal's stderr while it takes long (`vioc.progress`); True prints one
-        wherever that leads, False none; a callable gets a `Progress` after each task.
+        wherever that leads, False none; a callable gets a `SweepProgress` after each task.
 
     Returns
     -------
@@ -417,7 +417,7 @@ class _Teller:
             self.bar.to(self.done, f"{self.failed} failed" if self.failed else "")
             return
         now = time.monotonic()
-        report = Progress(self.done, self.total, self.failed, self.resumed, now - self.start, outcome)
+        report = SweepProgress(self.done, self.total, self.failed, self.resumed, now - self.start, outcome)
         if callable(self.progress):
             self.progress(report)
         elif self.progress and (now - self.last > 0.2 or self.done == self.total):

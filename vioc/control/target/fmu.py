@@ -30,7 +30,7 @@ MACHINE = {"AMD64": "x86_64", "arm64": "aarch64"}
 
 
 @dataclass(frozen=True)
-class Variable:
+class FmuVariable:
     """A variable of an FMU; its value reference is its place among them."""
 
     name: str
@@ -134,16 +134,16 @@ def write_fmu(
     return path
 
 
-def _variables(f: OneStepMap, x: np.ndarray, closed: bool) -> list[Variable]:
-    found = [Variable("time", "independent", None)]
-    found += [Variable(n, "output", float(v), "state") for n, v in zip(f.state_names, x, strict=True)]
+def _variables(f: OneStepMap, x: np.ndarray, closed: bool) -> list[FmuVariable]:
+    found = [FmuVariable("time", "independent", None)]
+    found += [FmuVariable(n, "output", float(v), "state") for n, v in zip(f.state_names, x, strict=True)]
     cause = ("output", None, "applied input") if closed else ("input", 0.0, "input")
-    found += [Variable(f"u.{n}", *cause) for n in f.input_names]
-    found += [Variable(f"multiplier.{n}", "output", None, "impulse") for n in f.multiplier_names]
+    found += [FmuVariable(f"u.{n}", *cause) for n in f.input_names]
+    found += [FmuVariable(f"multiplier.{n}", "output", None, "impulse") for n in f.multiplier_names]
     return found
 
 
-def _rows(variables: list[Variable], row: str) -> str:
+def _rows(variables: list[FmuVariable], row: str) -> str:
     """A line for each variable: `row` with its attributes and its start."""
     found = []
     for i, v in enumerate(variables):
@@ -157,7 +157,7 @@ def _rows(variables: list[Variable], row: str) -> str:
     return "\n".join(found)
 
 
-def _outputs(variables: list[Variable], output: str, unknown: str, first: int) -> tuple[str, str]:
+def _outputs(variables: list[FmuVariable], output: str, unknown: str, first: int) -> tuple[str, str]:
     """Outputs, and those without a start, by their numbers from `first` on."""
     numbered = [(i, v) for i, v in enumerate(variables, first) if v.causality == "output"]
     unset = (unknown.format(i) for i, v in numbered if v.start is None)
@@ -165,7 +165,7 @@ def _outputs(variables: list[Variable], output: str, unknown: str, first: int) -
 
 
 def _description2(
-    name: str, token: str, f: OneStepMap, variables: list[Variable], files: Iterable[str]
+    name: str, token: str, f: OneStepMap, variables: list[FmuVariable], files: Iterable[str]
 ) -> str:
     rows = _rows(variables, "<ScalarVariable {}><Real{}/></ScalarVariable>")
     row = '<Unknown index="{}"/>'
@@ -187,7 +187,7 @@ def _description2(
 
 
 def _description3(
-    name: str, token: str, f: OneStepMap, variables: list[Variable], files: Iterable[str]
+    name: str, token: str, f: OneStepMap, variables: list[FmuVariable], files: Iterable[str]
 ) -> str:
     rows = _rows(variables, "<Float64 {}{}/>")
     outputs, unknown = _outputs(

@@ -21,7 +21,15 @@ from vioc.control.regulators.law import StateLaw, as_law
 from vioc.control.target.compensator import unstable_poles
 from vioc.control.target.emit import SUFFIX, Operations, number
 from vioc.control.target.pages import described, filled, header, readme, tolerance
-from vioc.control.target.parts import NONE, Part, helpers, law_part, observer_part, step_part, template
+from vioc.control.target.parts import (
+    NONE,
+    ControllerPart,
+    helpers,
+    law_part,
+    observer_part,
+    step_part,
+    template,
+)
 from vioc.control.target.plans import check_plan, plan_part
 from vioc.control.target.records import Records, of_loop, of_map, samples_text
 from vioc.control.target.steps import split
@@ -220,7 +228,7 @@ def _loop(what: Any) -> ClosedLoop:
     return what if isinstance(what, ClosedLoop) else ClosedLoop(law.map, law)  # type: ignore[attr-defined]
 
 
-def _source(target: Target, sizes: Mapping[str, int], pieces: list[Part]) -> str:
+def _source(target: Target, sizes: Mapping[str, int], pieces: list[ControllerPart]) -> str:
     suffix = SUFFIX[target.precision]
     needs = [n for n in helpers() if any(n in p.needs for p in pieces)]
     defined = [f"#define {n} {v if v >= 0 else f'({v})'}" for n, v in sizes.items()]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vioc.control.target.parts import Part, listed, template
+from vioc.control.target.parts import ControllerPart, listed, template
 
 if TYPE_CHECKING:
     from vioc.control.target.folder import Target
@@ -57,7 +57,7 @@ PROTOTYPES = {
 }
 
 
-def header(target: Target, sizes: Mapping[str, int], pieces: list[Part], observer: Any) -> str:
+def header(target: Target, sizes: Mapping[str, int], pieces: list[ControllerPart], observer: Any) -> str:
     f, guard = target.map, "TARGET_H"
     real = "double" if target.precision == "double" else "float"
     rows = layout(target, observer)

@@ -1,6 +1,7 @@
 """The parts of a controller in C: the map's step, what observes, what commands.
 
-A part is C99 text with what else it needs (`Part`); `controller` joins them. An observer's part defines ::
+A part is C99 text with what else it needs (`ControllerPart`); `controller` joins them. An observer's part
+defines ::
 
     static int correct(target_state *s, const real *y);   the estimate s->x of sample s->k, from y
     static int predict(target_state *s, const real *u);   towards sample s->k + 1, under the applied u
@@ -36,7 +37,7 @@ LARGEST = {"double": 1.7e308, "single": 3.4e38}  # in the place of no bound
 
 
 @dataclass(frozen=True)
-class Part:
+class ControllerPart:
     """A piece of a controller.
 
     Attributes
@@ -118,7 +119,7 @@ def _numbers(values: np.ndarray, precision: str) -> str:
     return ", ".join(number(v, precision) for v in values)
 
 
-def step_part(step: SplitStep, iterations: int, linearize: bool, precision: str) -> Part:
+def step_part(step: SplitStep, iterations: int, linearize: bool, precision: str) -> ControllerPart:
     """The map's step, and its derivatives."""
     f, n, nx, nu = step.map, step.n, step.map.nx, step.map.nu
     sizes = {"NM": len(f.multiplier_names)}
@@ -148,7 +149,7 @@ def step_part(step: SplitStep, iterations: int, linearize: bool, precision: str)
             factored(n) + by * (solved(n) + Operations(nx * n + nx, nx * n)) if n else Operations()
         )
         operations["linearize"] = last + extra
-    return Part(text, sizes, needs, operations=operations)
+    return ControllerPart(text, sizes, needs, operations=operations)
 
 
 def _expression(name: str, comment: str, precision: str, outputs: dict, **symbols: ca.SX) -> Emitted:
@@ -189,13 +190,13 @@ def observer_part(
     cost: Mapping[str, Operations],
     precision: str,
     P: Any,
-) -> Part:
+) -> ControllerPart:
     """What makes of measurements an estimate; `P` is an extended filter's first covariance."""
     nx, nu = f.nx, f.nu
     x, g, text = _sensed(f, getattr(observer, "measurement", None), precision)
     ny = g.numel()
     if observer is None:
-        return Part(
+        return ControllerPart(
             text + piece("observe_state.c"), {"NY": ny}, ("all_finite",), operations={"observe": NONE}
         )
     if isinstance(observer, KalmanFilter):
@@ -204,7 +205,7 @@ def observer_part(
         sizes = {"NY": ny, "FILTER_ROWS": len(rows), "FILTER_K0": observer.k0}
         text += error.source + "\n" + table("filter_gain", rows, precision) + "\n"
         operations = {"observe": error.operations + product(nx, ny, 1), "predict": cost["step"]}
-        return Part(text + piece("observe_kalman.c"), sizes, ("all_finite",), operations=operations)
+        return ControllerPart(text + piece("observe_kalman.c"), sizes, ("all_finite",), operations=operations)
     if isinstance(observer, ExtendedKalmanFilter):
         if observer.manifold:
             raise ValueError(
@@ -233,7 +234,7 @@ def observer_part(
         correct += 2 * product(nx, ny, nx) + Operations(adds=ny * ny + nx * nx)
         predict = cost["linearize"] + 2 * product(nx, nx, nx) + product(nx, nu, nu) + product(nx, nu, nx)
         predict += Operations(nx * nx, 0, nx * nx)
-        return Part(
+        return ControllerPart(
             text,
             {"NY": ny},
             ("all_finite", "factor", "solve", "multiply", "add_product"),
@@ -247,7 +248,7 @@ def observer_part(
         text += "\n".join([unwind.source, found.source, piece("observe_configurations.c")])
         state = ("target_real q[TARGET_NY];", "target_real u[TARGET_NU + 1];", "int seen;")
         begin, spent = "s->seen = 0;", {"observe": unwind.operations + found.operations}
-        return Part(text, {"NY": ny}, ("all_finite",), state, begin, spent)
+        return ControllerPart(text, {"NY": ny}, ("all_finite",), state, begin, spent)
     raise TypeError(
         f"observer: {type(observer).__name__} is not written in C; expected a KalmanFilter, an "
         "ExtendedKalmanFilter, a ConfigurationObserver or None"
@@ -283,7 +284,7 @@ def difference_of(f: OneStepMap, precision: str) -> Emitted:
     return _expression("difference", text, precision, {"dx": ca.densify(dx)}, x0=x0, x1=x1)
 
 
-def law_part(law: Any, lower: np.ndarray, upper: np.ndarray, precision: str) -> Part:
+def law_part(law: Any, lower: np.ndarray, upper: np.ndarray, precision: str) -> ControllerPart:
     """What makes of an estimate an input within bounds."""
     limited = law if isinstance(law, LimitedLaw) else None
     text, bounded, offset = "", [lower, upper], law if isinstance(law, OffsetFree) else None
@@ -340,7 +341,7 @@ def law_part(law: Any, lower: np.ndarray, upper: np.ndarray, precision: str) -> 
         state = ("target_real before[TARGET_NU];", "int moved;")
         operations += Operations(adds=4 * nu, tests=2 * nu)
     begin = "s->moved = 0;" if state else ""
-    return Part(text + "\n" + piece("command.c"), sizes, needs, state, begin, {"law": operations})
+    return ControllerPart(text + "\n" + piece("command.c"), sizes, needs, state, begin, {"law": operations})
 
 
 def listed(names: Iterable[str]) -> str:

@@ -16,9 +16,18 @@ from vioc.control.receding.nonlinear import NonlinearMPC
 from vioc.control.receding.program import Order, Plan
 from vioc.control.receding.stage_qp import LOOSE
 from vioc.control.shooting.problem import Problem
-from vioc.control.shooting.rows import Rows
+from vioc.control.shooting.rows import ConstraintRows
 from vioc.control.target.emit import SUFFIX, Emitted, emit
-from vioc.control.target.parts import LARGEST, NONE, Part, difference_of, piece, product, table, vector
+from vioc.control.target.parts import (
+    LARGEST,
+    NONE,
+    ControllerPart,
+    difference_of,
+    piece,
+    product,
+    table,
+    vector,
+)
 from vioc.maps.protocol import OneStepMap
 
 NOWHERE = 1e30  # a limit that the program takes for none
@@ -52,14 +61,14 @@ def check_plan(law: NonlinearMPC, f: OneStepMap) -> None:
         raise ValueError("law: a cost or limit of multipliers is not written in C")
 
 
-def plan_part(law: NonlinearMPC, plan: Plan, bounds: Any, precision: str, cost: Any) -> Part:
+def plan_part(law: NonlinearMPC, plan: Plan, bounds: Any, precision: str, cost: Any) -> ControllerPart:
     """The law's part, which begins with `plan`."""
     f, problem, layout = law.map, law.problem, law.program.layout
     source = layout.source("target_qp", single=precision == "single", api="static")
     if source.count(END_OF_TYPES) != 1:
         raise RuntimeError(f"the program's C has no {END_OF_TYPES.strip()!r} to be divided at")
     types, functions = source.split(END_OF_TYPES)
-    rows = _Rows(problem.rows, law.program.order)
+    rows = _PlanRows(problem.rows, law.program.order)
     r = [np.asarray(a) for a in problem.cost.references]
     samples = max([1, *map(len, r)])
     held = [a[np.minimum(np.arange(samples), len(a) - 1)] for a in r]
@@ -106,7 +115,7 @@ def plan_part(law: NonlinearMPC, plan: Plan, bounds: Any, precision: str, cost: 
     )
     each = cost["linearize"] + stage.operations + product(n, 1, 1)
     ahead = cost["step"] + problem.steps * each + last.operations
-    return Part(
+    return ControllerPart(
         "".join(text),
         sizes,
         ("all_finite",),
@@ -117,10 +126,10 @@ def plan_part(law: NonlinearMPC, plan: Plan, bounds: Any, precision: str, cost: 
     )
 
 
-class _Rows:
+class _PlanRows:
     """Rows of a step in the program's order, entries of (x, u) first, and their limits by step."""
 
-    def __init__(self, rows: Rows, order: Order):
+    def __init__(self, rows: ConstraintRows, order: Order):
         f = rows.map
         z = ca.vertcat(f.symbols.x, f.symbols.u)
         places = [p for p in rows.places if p.at_steps is not None]
@@ -135,7 +144,7 @@ class _Rows:
         self.ends = rows.lower[size:], rows.upper[size:]
 
 
-def _stage(problem: Problem, rows: _Rows, reference: ca.SX, precision: str) -> Emitted:
+def _stage(problem: Problem, rows: _PlanRows, reference: ca.SX, precision: str) -> Emitted:
     f, cost = problem.map, problem.cost
     s = f.symbols
     args = _arguments(f, reference)

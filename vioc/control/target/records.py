@@ -20,7 +20,7 @@ FLOOR = 1e-3  # of the largest quantity of a vector: smaller ones are measured b
 
 
 @dataclass(frozen=True)
-class Samples:
+class RecordedLoop:
     """A closed loop, sample by sample.
 
     Attributes
@@ -57,7 +57,7 @@ class Records:
 
     steps: Steps
     derivatives: Linearization | None = field(default=None, repr=False)
-    samples: Samples | None = None
+    samples: RecordedLoop | None = None
 
 
 def of_map(f: OneStepMap, start: Any, inputs: Any, steps: int | None, derivatives: bool) -> Records:
@@ -94,7 +94,7 @@ def of_loop(
     y = run.measurements if loop.observer is not None else run.estimates
     if not np.isfinite(y).all():
         raise ValueError("observer: a measurement with rates of its own (`every`) is not written in C")
-    samples = Samples(k0, believed, P, y, run.estimates, applied)
+    samples = RecordedLoop(k0, believed, P, y, run.estimates, applied)
     X, U = (run.estimates, applied) if with_steps else (run.estimates[:0], applied[:0])
     return Records(*_linearized(f, f.steps_at(X, U, k0), derivatives), samples)
 

@@ -49,7 +49,7 @@ class Spatial(NamedTuple):
     d: Matrix
 
 
-class Blocks(NamedTuple):
+class SpatialMatrix(NamedTuple):
     """A 6 x 6 matrix from twists to wrenches: f = a v + b w, tau = c v + d w."""
 
     a: Matrix
@@ -59,10 +59,10 @@ class Blocks(NamedTuple):
 
 
 NO_SPATIAL = Spatial(*[vec.NOTHING] * 3)
-NO_BLOCKS = Blocks(*[vec.NOTHING] * 4)
+NO_BLOCKS = SpatialMatrix(*[vec.NOTHING] * 4)
 
 
-class Joint(NamedTuple):
+class LinkJoint(NamedTuple):
     """Parent link of a link, -1 for the world; its variable among the unknowns, or None; its twist S."""
 
     parent: int
@@ -97,9 +97,9 @@ class ArticulatedInverse:
 
     def __init__(
         self,
-        joints: Sequence[Joint],
+        joints: Sequence[LinkJoint],
         X: Sequence[Place],
-        M: Sequence[Spatial] | Sequence[Blocks],
+        M: Sequence[Spatial] | Sequence[SpatialMatrix],
         diagonal: Sequence[Any],
         scale: Any = 1.0,
         Y: Sequence[Place] | None = None,
@@ -154,7 +154,9 @@ class ArticulatedInverse:
         """Solver of (M + C) x = s b over the first `n` variables, M the mass matrix at some poses, C of
         a diagonal and couplings.
         """
-        joints = [Joint(link.parent, link.index if link.index < n else None, link.twist) for link in links]
+        joints = [
+            LinkJoint(link.parent, link.index if link.index < n else None, link.twist) for link in links
+        ]
         whole = list(diagonal)
         for link in links:
             if link.index < n:
@@ -287,10 +289,10 @@ def _mirrored(m: Matrix) -> Matrix:
 
 
 @vec.inlined
-def _eliminated(phi: Blocks, S: Twist, c: Any, X: Place, Y: Place, above: Blocks):
+def _eliminated(phi: SpatialMatrix, S: Twist, c: Any, X: Place, Y: Place, above: SpatialMatrix):
     """U = Phi S, W = Phi' S and 1/d of a link, and its parent's Phi with what elimination leaves of it."""
     Sv, Sw = S
-    back = Blocks(*map(vec.transpose, phi))
+    back = SpatialMatrix(*map(vec.transpose, phi))
     U = (
         vec.add(vec.apply(phi.a, Sv), vec.apply(phi.b, Sw)),
         vec.add(vec.apply(phi.c, Sv), vec.apply(phi.d, Sw)),
@@ -301,7 +303,7 @@ def _eliminated(phi: Blocks, S: Twist, c: Any, X: Place, Y: Place, above: Blocks
     )
     inverse = 1.0 / vec.plus(paired(S, U), c)
     v, w = (vec.scale(inverse, part) for part in U)
-    rest = Blocks(
+    rest = SpatialMatrix(
         _less_outer(phi.a, v, W[0]),
         _less_outer(phi.b, v, W[1]),
         _less_outer(phi.c, w, W[0]),
@@ -311,19 +313,19 @@ def _eliminated(phi: Blocks, S: Twist, c: Any, X: Place, Y: Place, above: Blocks
 
 
 @vec.inlined
-def _handed(phi: Blocks, X: Place, Y: Place, above: Blocks) -> Blocks:
+def _handed(phi: SpatialMatrix, X: Place, Y: Place, above: SpatialMatrix) -> SpatialMatrix:
     """A parent's Phi with all of a link's."""
     return _sum(above, _between(X, Y, phi))
 
 
-def _between(X: Place, Y: Place, phi: Blocks) -> Blocks:
+def _between(X: Place, Y: Place, phi: SpatialMatrix) -> SpatialMatrix:
     """Ad(Y)^-T phi Ad(X)^-1."""
     back = vec.transpose(X[0])
     a, b, c, d = (vec.matmul(vec.matmul(Y[0], block), back) for block in phi)
     p, y = vec.skew(X[1]), vec.skew(Y[1])
     b = vec.matsub(b, vec.matmul(a, p))
     d = vec.matsub(d, vec.matmul(c, p))
-    return Blocks(a, b, vec.matadd(c, vec.matmul(y, a)), vec.matadd(d, vec.matmul(y, b)))
+    return SpatialMatrix(a, b, vec.matadd(c, vec.matmul(y, a)), vec.matadd(d, vec.matmul(y, b)))
 
 
 # -- with or without --------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ SIZES = ("nx", "nv", "nu", "rows", "bodies", "lasting", "limit")
 ARRAYS = ("parts", "positive", "round", "before", "centers")
 
 
-class _Model(ctypes.Structure):
+class _TapeModel(ctypes.Structure):
     _fields_ = (
         ("kernels", ctypes.c_void_p),
         *((f"{kind}_{name}", ctypes.c_void_p) for kind in ("tape", "end") for name in TAPES),
@@ -64,7 +64,7 @@ def _driver() -> ctypes.CDLL:
 
 
 @dataclass(frozen=True)
-class Layout:
+class CoreLayout:
     """What the driver must know of a map beside its tapes.
 
     Attributes
@@ -141,7 +141,7 @@ class Kernels:
             self.pointers.append(ctypes.cast(getattr(library, f"kernel{i}"), ctypes.c_void_p).value or 0)
 
 
-class Core:
+class TapeCore:
     """Tapes of the ends of a step, one or two, with their kernels compiled.
 
     Parameters
@@ -160,7 +160,7 @@ class Core:
         self,
         tapes: Sequence[Tape],
         variables: Variables,
-        layout: Layout,
+        layout: CoreLayout,
         title: str,
         kernels: Kernels | None = None,
     ):
@@ -212,13 +212,13 @@ class Core:
         """Where what the driver reads and writes lies in the image of an end."""
         return {name: block.place for name, block in self._parts[end][0].places.items()}
 
-    def models(self, theta: np.ndarray, floor: float) -> list[tuple[_Model, np.ndarray]]:
+    def models(self, theta: np.ndarray, floor: float) -> list[tuple[_TapeModel, np.ndarray]]:
         """The structures of both ends at parameters, each with the image that it points into."""
         found = []
         for tape, first, fields in self._parts:
             image, at = first.copy(), tape.places["theta"].place
             image[at : at + len(theta)] = theta
-            found.append((_Model(**fields, image=address(image), floor=floor), image))
+            found.append((_TapeModel(**fields, image=address(image), floor=floor), image))
         return found
 
     def rollout(self, theta, carry, U, t, h, tolerance, goal=None, gains=None, *, floor=0.0, models=None):
@@ -254,7 +254,7 @@ class Core:
         return states[:done], whole, applied[:done], errors[: done + 1], iterations[: done + 1]
 
 
-class CoreProgram(Rollouts):
+class TapeProgram(Rollouts):
     """A map's rollouts by the compiled core.
 
     Parameters
@@ -264,7 +264,7 @@ class CoreProgram(Rollouts):
         The map's barrier and tolerance.
     """
 
-    def __init__(self, core: Core, floor: float, tolerance: float):
+    def __init__(self, core: TapeCore, floor: float, tolerance: float):
         self._core, self._floor, self._tolerance = core, floor, tolerance
 
     def rollout(self, x, U, tracked, t, h, theta, tolerance):

@@ -19,7 +19,7 @@ BESIDE = 1e-6  # of the size: how far off a face a point may be that is on it
 AHEAD = 1.5  # how far to look, over what bodies travel in a step
 
 
-class Found(NamedTuple):
+class MeetingPlaces(NamedTuple):
     """Places in which pairs meet, or would, at a pose.
 
     Attributes
@@ -84,7 +84,7 @@ class Features:
         self.sizes = self._radii.sum(axis=1) / 2
         self.smaller = self._radii.min(axis=1, initial=np.inf)
 
-    def at(self, x: np.ndarray, R: np.ndarray, twists: np.ndarray, dt: float) -> Found:
+    def at(self, x: np.ndarray, R: np.ndarray, twists: np.ndarray, dt: float) -> MeetingPlaces:
         """At positions (n, 3), rotations (n, 3, 3) and twists (n, 6) of the bodies, for a step dt."""
         x, R = np.vstack([x, np.zeros((1, 3))]), np.concatenate([R, np.eye(3)[None]])  # -1 is the world
         V = np.vstack([twists, np.zeros((1, 6))])
@@ -102,7 +102,7 @@ class Features:
             if len(chosen):
                 at = stack.index[chosen]
                 rows[at], counts[at], gaps[at] = _places(stack, chosen, x, R, reach[at])
-        return Found(rows, counts, gaps)
+        return MeetingPlaces(rows, counts, gaps)
 
 
 def _places(stack: _Stack, chosen: np.ndarray, x: np.ndarray, R: np.ndarray, reach: np.ndarray):

@@ -69,7 +69,7 @@ class End:
     work: Evaluator | None = None
 
 
-class Problem(NamedTuple):
+class EndProblem(NamedTuple):
     """One end of a step at numbers.
 
     Attributes
@@ -90,7 +90,7 @@ class Problem(NamedTuple):
     extent: float
 
 
-class Solution(NamedTuple):
+class EndSolution(NamedTuple):
     """Of an end of a step.
 
     Attributes
@@ -126,7 +126,7 @@ class Solution(NamedTuple):
 class Step(NamedTuple):
     """A solved step: its ends, the state that it leads to, the map's multipliers; what it found and held."""
 
-    ends: tuple[Solution, ...]
+    ends: tuple[EndSolution, ...]
     x: np.ndarray
     multipliers: np.ndarray
     held: np.ndarray = np.zeros(0)
@@ -185,7 +185,7 @@ class InteriorPoint:
         """A step from x."""
         return self.step.solve(self, x, u, t, dt, theta)
 
-    def solve_end(self, problem: Problem, lasting: bool = True) -> Solution:
+    def solve_end(self, problem: EndProblem, lasting: bool = True) -> EndSolution:
         """One end of a step, first from the impulses of contacts that `last`, then from cold starts."""
         found = self._true(problem, self._try(problem, self._last(problem) if lasting else None, 0))
         count = found.iterations
@@ -201,15 +201,15 @@ class InteriorPoint:
             count += found.iterations
         return found._replace(iterations=count)
 
-    def _last(self, problem: Problem) -> Solution:
+    def _last(self, problem: EndProblem) -> EndSolution:
         """A first guess: contacts go on with the impulses that the gaps at the start are those of."""
         E, nothing = problem.end, np.zeros(problem.end.variables.parts[-1])
         lam, still, least = np.zeros(E.rows), np.zeros(len(problem.guess)), self._floor / self._mass
         goal = np.array([self._floor, 1.0])
         y = E.begin(still, lam, nothing, *problem.given, np.array([least]), goal)[0][:, 0]
-        return Solution(problem.guess, lam, y, np.zeros(0), np.inf, 0)
+        return EndSolution(problem.guess, lam, y, np.zeros(0), np.inf, 0)
 
-    def _true(self, problem: Problem, found: Solution) -> Solution:
+    def _true(self, problem: EndProblem, found: EndSolution) -> EndSolution:
         """A solution, unsolved if it is no motion: contacts only take energy, but for their curvature."""
         if problem.end.work is None:
             return found
@@ -218,7 +218,7 @@ class InteriorPoint:
         found = found._replace(suspect=sum(more))
         return found if work <= GAIN * energy else found._replace(error=np.inf)
 
-    def _relax(self, problem: Problem, found: Solution) -> Solution:
+    def _relax(self, problem: EndProblem, found: EndSolution) -> EndSolution:
         """Friction bounded by the normal impulses of the solution before, until both are the same."""
         gamma = problem.end.variables.before[:, 0]
         bound, last, stride, count = found.y[gamma], np.inf, 1.0, 0
@@ -236,7 +236,7 @@ class InteriorPoint:
         found = self._try(problem, found, 1, resume=True)
         return found._replace(iterations=count + found.iterations)
 
-    def _follow(self, problem: Problem, found: Solution) -> Solution:
+    def _follow(self, problem: EndProblem, found: EndSolution) -> EndSolution:
         """Solutions of ever lower kappa, each from the one before, or cold where that path turns back."""
         level, count = HIGH * self._mass, 0
         found = found._replace(error=np.inf)
@@ -256,13 +256,13 @@ class InteriorPoint:
 
     def _try(
         self,
-        problem: Problem,
-        seed: Solution | None,
+        problem: EndProblem,
+        seed: EndSolution | None,
         start: int,
         bound: np.ndarray | None = None,
         resume: bool = False,
         floor: float | None = None,
-    ) -> Solution:
+    ) -> EndSolution:
         """Iterations from a start or a solution; `bound` has normal impulses that friction goes by.
 
         They end at the barrier, or at another `floor`.
@@ -298,7 +298,7 @@ class InteriorPoint:
         error = left * problem.dt / problem.extent if off <= CENTERED * floor else np.inf
         V, lam, y = point
         impulses = problem.end.multipliers(V, lam, y, *problem.given)[0][:, 0]
-        return Solution(V, lam, y, impulses, error, count)
+        return EndSolution(V, lam, y, impulses, error, count)
 
 
 class _Iteration:
@@ -313,7 +313,7 @@ class _Iteration:
         0 where friction goes by normal impulses that are given, else 1.
     """
 
-    def __init__(self, problem: Problem, scales: np.ndarray, mass: float, floor: float, lag: float):
+    def __init__(self, problem: EndProblem, scales: np.ndarray, mass: float, floor: float, lag: float):
         self._problem, self._scales, self._mass, self._floor, self._lag = problem, scales, mass, floor, lag
         self.variables = problem.end.variables
 
@@ -340,7 +340,7 @@ class _Iteration:
         E, given = self._problem.end, self._problem.given
         return E.begin(V, lam, y, *given, np.array([speed]), np.array([kappa, self._lag]))[0][:, 0]
 
-    def first(self, seed: Solution | None, start: int, resume: bool) -> tuple[np.ndarray, ...]:
+    def first(self, seed: EndSolution | None, start: int, resume: bool) -> tuple[np.ndarray, ...]:
         """Where iterations begin: cold, or at a solution; what closes begins afresh, but to `resume`."""
         E, given, guess = self._problem.end, self._problem.given, self._problem.guess
         mass, parts = self._mass, self.variables.parts

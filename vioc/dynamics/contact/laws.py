@@ -25,7 +25,7 @@ from vioc.dynamics.contact.cones import Cone, DryCone, LinearCone, RoundCone
 Names = tuple[tuple[str, float], ...]
 
 
-class Law:
+class ContactLaw:
     """Of a cone, here a frictionless one.
 
     Parameters
@@ -60,7 +60,7 @@ class Law:
         return ca.vertcat(s, kappa * share / s)
 
 
-class Polygon(Law):
+class Polygon(ContactLaw):
     """Of `LinearCone`."""
 
     def __init__(self, cone: LinearCone):
@@ -93,7 +93,7 @@ class Polygon(Law):
         return ca.vertcat(normal, psi, part, *[part] * self._count, psi + v)
 
 
-class Round(Law):
+class RoundLaw(ContactLaw):
     """Of `RoundCone`.
 
     Parameters
@@ -127,13 +127,13 @@ class Round(Law):
         return ca.vertcat(normal, _slid(share * mu * w[1:][self._along] / normal[0]))
 
 
-class Dry(Law):
+class DryLaw(ContactLaw):
     """Of `DryCone`; the impulse of friction is mu b.
 
     Parameters
     ----------
     along : sequence of int
-        As of `Round`.
+        As of `RoundLaw`.
     """
 
     def __init__(self, cone: DryCone, along: Sequence[int] = (0, 1)):
@@ -165,10 +165,10 @@ def _slid(v: Any) -> Any:
     return ca.vertcat(-tau * v, tau)
 
 
-def law_of(cone: Cone, along: Sequence[int] = (0, 1)) -> Law:
-    """The law of a cone; `along` as in `Round`."""
+def law_of(cone: Cone, along: Sequence[int] = (0, 1)) -> ContactLaw:
+    """The law of a cone; `along` as in `RoundLaw`."""
     if isinstance(cone, DryCone):
-        return Dry(cone, along[: cone.count])
+        return DryLaw(cone, along[: cone.count])
     if isinstance(cone, RoundCone):
-        return Round(cone, along)
-    return Polygon(cone) if isinstance(cone, LinearCone) else Law(cone)
+        return RoundLaw(cone, along)
+    return Polygon(cone) if isinstance(cone, LinearCone) else ContactLaw(cone)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from vioc.dynamics.contact.features import Found
+from vioc.dynamics.contact.features import MeetingPlaces
 from vioc.dynamics.contact.interior import Step
 from vioc.dynamics.contact.polytopes import PLACES, SAME
 
@@ -22,7 +22,7 @@ class Look:
     Parameters
     ----------
     see : callable
-        A state -> `Found` there.
+        A state -> `MeetingPlaces` there.
     sizes : (pairs,)
     x : (nx,)
         The state at the start.
@@ -38,7 +38,11 @@ class Look:
     """
 
     def __init__(
-        self, see: Callable[[np.ndarray], Found], sizes: np.ndarray, x: np.ndarray, found: Found | None = None
+        self,
+        see: Callable[[np.ndarray], MeetingPlaces],
+        sizes: np.ndarray,
+        x: np.ndarray,
+        found: MeetingPlaces | None = None,
     ):
         self._see, self._sizes = see, sizes
         found = self.end = see(x) if found is None else found

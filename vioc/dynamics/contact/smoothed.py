@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from vioc.dynamics.contact.crossings import Crossing, crossed_shapes, crossed_spheres, warn_crossed
-from vioc.dynamics.contact.features import Features, Found
+from vioc.dynamics.contact.features import Features, MeetingPlaces
 from vioc.dynamics.contact.look import DEEP
 from vioc.dynamics.contact.polytopes import PLACES
 from vioc.dynamics.contact.touch import AnyTouch, refuse_polytopes
@@ -57,7 +57,7 @@ class SmoothedMap(KernelMap):
         """Where polytopes meet."""
 
     @abstractmethod
-    def seen(self, x: np.ndarray, dt: float, theta: np.ndarray) -> Found:
+    def seen(self, x: np.ndarray, dt: float, theta: np.ndarray) -> MeetingPlaces:
         """The places of polytopes that meet in a state x (nx,), or may within dt."""
 
     @abstractmethod

@@ -20,12 +20,12 @@ CALL, ADD, COPY, ZERO = range(4)
 TAPES = ("start", "matrix", "begin", "leave", "solve", "rest", "work", "after")
 
 
-class Block:
+class TapeBlock:
     """A matrix in the array; it has a place once the tape is laid out, perhaps within another."""
 
     def __init__(self, pattern: ca.Sparsity):
         self._pattern, self._nnz = pattern, pattern.nnz()
-        self.within: Block | None = None
+        self.within: TapeBlock | None = None
         self.offset = 0
 
     def sparsity(self) -> ca.Sparsity:
@@ -34,7 +34,7 @@ class Block:
     def nnz(self) -> int:
         return self._nnz
 
-    def put(self, within: Block, offset: int) -> Block:
+    def put(self, within: TapeBlock, offset: int) -> TapeBlock:
         self.within, self.offset = within, offset
         return self
 
@@ -68,13 +68,13 @@ class Tape(ABC):
         Of the array.
     """
 
-    places: dict[str, Block]
+    places: dict[str, TapeBlock]
 
     def __init__(self, functions: list[ca.Function] | None = None):
         self.functions: list[ca.Function] = [] if functions is None else functions
         self._kernels = {id(f): i for i, f in enumerate(self.functions)}
-        self._blocks: list[Block] = []
-        self._constants: dict[tuple[float, ...], Block] = {}
+        self._blocks: list[TapeBlock] = []
+        self._constants: dict[tuple[float, ...], TapeBlock] = {}
         self._tapes: dict[str, list[Any]] = {name: [] for name in TAPES}
         self.index: list[int] = []
         self._scatters: dict[tuple, int] = {}
@@ -85,7 +85,8 @@ class Tape(ABC):
             if block.within is None:
                 block.offset, self.size = self.size, self.size + block.nnz()
         self.codes = {
-            name: [c.place if isinstance(c, Block) else c for c in code] for name, code in self._tapes.items()
+            name: [c.place if isinstance(c, TapeBlock) else c for c in code]
+            for name, code in self._tapes.items()
         }
         self.constants = [(block.place, np.array(values)) for values, block in self._constants.items()]
 
@@ -99,14 +100,14 @@ class Tape(ABC):
 
     # -- Values -----------------------------------------------------------------------------------------
 
-    def _new(self, pattern: ca.Sparsity) -> Block:
-        self._blocks.append(block := Block(pattern))
+    def _new(self, pattern: ca.Sparsity) -> TapeBlock:
+        self._blocks.append(block := TapeBlock(pattern))
         return block
 
-    def column(self, size: int) -> Block:
+    def column(self, size: int) -> TapeBlock:
         return self._new(_dense(size))
 
-    def call(self, function: ca.Function, args: Sequence[Block]) -> list[Block]:
+    def call(self, function: ca.Function, args: Sequence[TapeBlock]) -> list[TapeBlock]:
         if id(function) not in self._kernels:
             self._kernels[id(function)] = len(self.functions)
             self.functions.append(function)
@@ -116,7 +117,7 @@ class Tape(ABC):
         self._code += [b if b.nnz() else -1 for b in (*args, *made)]
         return made
 
-    def sum(self, terms: Terms) -> Block:
+    def sum(self, terms: Terms) -> TapeBlock:
         terms = [(b, sign) for b, sign in terms if b.nnz()] or terms[:1]
         if len(terms) == 1 and terms[0][1] == PLUS:
             return terms[0][0]
@@ -144,7 +145,7 @@ class Tape(ABC):
             self.index += [where[c * rows + r] for r, c in zip(*source.get_triplet(), strict=True)]
         return self._scatters[key]
 
-    def stack(self, columns: Sequence[Block]) -> Block:
+    def stack(self, columns: Sequence[TapeBlock]) -> TapeBlock:
         """Columns are written there by what makes them; those that lie in another already are copied."""
         whole, offset = self.column(sum(c.nnz() for c in columns)), 0
         for column in columns:
@@ -152,19 +153,25 @@ class Tape(ABC):
             if column.within is None and column not in self.places.values():
                 column.put(whole, offset)
             else:
-                self._code += [COPY, column.nnz(), Block(column.sparsity()).put(whole, offset), column, PLUS]
+                self._code += [
+                    COPY,
+                    column.nnz(),
+                    TapeBlock(column.sparsity()).put(whole, offset),
+                    column,
+                    PLUS,
+                ]
             offset += column.nnz()
         return whole
 
-    def split(self, column: Block, sizes: Sequence[int]) -> list[Block]:
+    def split(self, column: TapeBlock, sizes: Sequence[int]) -> list[TapeBlock]:
         starts = accumulate(sizes, initial=0)
-        return [Block(_dense(s)).put(column, a) for a, s in zip(starts, sizes, strict=False)]
+        return [TapeBlock(_dense(s)).put(column, a) for a, s in zip(starts, sizes, strict=False)]
 
-    def constant(self, numbers: Any) -> Block:
+    def constant(self, numbers: Any) -> TapeBlock:
         values = tuple(np.array(numbers, float).ravel().tolist())
         if values not in self._constants:
             self._constants[values] = self.column(len(values))
         return self._constants[values]
 
-    def nothing(self, rows: int) -> Block:
-        return Block(ca.Sparsity(rows, rows))
+    def nothing(self, rows: int) -> TapeBlock:
+        return TapeBlock(ca.Sparsity(rows, rows))

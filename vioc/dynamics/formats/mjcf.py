@@ -20,7 +20,7 @@ from vioc.dynamics.description.frame import Frame, Pose, Transform, nest
 from vioc.dynamics.description.inertia import ENTRIES, Mass
 from vioc.dynamics.description.numbers import Variable, as_numbers
 from vioc.dynamics.description.system import WORLD, System
-from vioc.dynamics.formats.mjcf_model import Model
+from vioc.dynamics.formats.mjcf_model import MjcfModel
 from vioc.dynamics.formats.mjcf_shapes import left_out, shapes
 from vioc.dynamics.formats.mjcf_terms import terms
 from vioc.dynamics.formats.robot import (
@@ -101,7 +101,7 @@ def read_mjcf(
     meshes = Path(spec.modelfiledir or Path(path).parent) / (spec.meshdir or "")
     name = spec.modelname or Path(path).stem
     references = {mesh.name: (mesh.refpos, mesh.refquat) for mesh in spec.meshes}
-    return _build(Model(mujoco, compiled, meshes, name, references), inputs, gravity, str(path))
+    return _build(MjcfModel(mujoco, compiled, meshes, name, references), inputs, gravity, str(path))
 
 
 def _stay_below(path: Path, folder: Any) -> None:
@@ -154,8 +154,8 @@ def _unescaped(value: bytes) -> str:
     return _ENTITY.sub(plain, os.fsdecode(value)).replace("\\", "/")
 
 
-def _build(model: Model, inputs: Any, gravity: Any, source: str) -> Robot:
-    tree = _Tree(model)
+def _build(model: MjcfModel, inputs: Any, gravity: Any, source: str) -> Robot:
+    tree = _MjcfTree(model)
     if isinstance(gravity, str):
         if gravity != FILE:
             raise ModelError(f"gravity: expected 'file', 3 numbers or None, got {gravity!r}")
@@ -179,10 +179,10 @@ def _build(model: Model, inputs: Any, gravity: Any, source: str) -> Robot:
     )
 
 
-class _Tree:
+class _MjcfTree:
     """Frames and joints of a compiled model."""
 
-    def __init__(self, model: Model):
+    def __init__(self, model: MjcfModel):
         self.model, self.m = model, model.compiled
         self.nodes: list[tuple[Frame, int]] = []
         self.joints: dict[str, RobotJoint] = {}

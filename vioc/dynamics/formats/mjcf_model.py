@@ -19,7 +19,7 @@ PARTS = {FREE: ("x", "y", "z", "yaw", "pitch", "roll"), BALL: ("yaw", "pitch", "
 X, Y = (1.0, 0.0, 0.0), (0.0, 1.0, 0.0)
 
 
-class Model:
+class MjcfModel:
     """A compiled model whose bodies, joints, variables and sites have names; collects what is left out.
 
     Parameters

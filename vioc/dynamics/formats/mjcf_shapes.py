@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 
 from vioc.dynamics.description.frame import Pose
-from vioc.dynamics.formats.mjcf_model import Model
-from vioc.dynamics.formats.robot import Shape
+from vioc.dynamics.formats.mjcf_model import MjcfModel
+from vioc.dynamics.formats.robot import RobotGeometry
 from vioc.dynamics.formats.urdf_geometry import IDENTITY
 
 
-def left_out(model: Model, actuators: bool) -> None:
+def left_out(model: MjcfModel, actuators: bool) -> None:
     """Things of the file that no component stands for, by name."""
     m, opt, kinds = model.compiled, model.compiled.opt, model.mujoco.mjtObj
     for element, what, kind, count in (
@@ -41,13 +41,13 @@ def _geom(m: Any, g: int) -> str:
     return m.geom(g).name or f"geom{g}"
 
 
-def _kinds(model: Model) -> dict[int, str]:
+def _kinds(model: MjcfModel) -> dict[int, str]:
     G = model.mujoco.mjtGeom
     names = "sphere", "capsule", "cylinder", "box", "mesh"
     return {int(getattr(G, f"mjGEOM_{name.upper()}")): name for name in names}
 
 
-def shapes(model: Model) -> tuple[tuple[Shape, ...], tuple[Shape, ...]]:
+def shapes(model: MjcfModel) -> tuple[tuple[RobotGeometry, ...], tuple[RobotGeometry, ...]]:
     """Geoms as what is seen, and those of bodies that collide; names what collides and is not among them."""
     m, G = model.compiled, model.mujoco.mjtGeom
     seen, solid = [], []
@@ -67,7 +67,7 @@ def shapes(model: Model) -> tuple[tuple[Shape, ...], tuple[Shape, ...]]:
     return tuple(seen), tuple(solid)
 
 
-def _shape(model: Model, g: int) -> Shape | None:
+def _shape(model: MjcfModel, g: int) -> RobotGeometry | None:
     m, kind = model.compiled, _kinds(model).get(int(model.compiled.geom_type[g]))
     if kind is None:
         return None
@@ -86,10 +86,11 @@ def _shape(model: Model, g: int) -> Shape | None:
         place, size, file = model.times(place, drawn[0]), drawn[1], _mesh_file(model, i)
     material = int(m.geom_matid[g])
     color = tuple(map(float, m.mat_rgba[material] if material >= 0 else m.geom_rgba[g]))
-    return Shape(model.bodies[int(m.geom_bodyid[g])], kind, size, place.position, place.rotation, file, color)  # type: ignore[arg-type]
+    body, at, turn = model.bodies[int(m.geom_bodyid[g])], place.position, place.rotation
+    return RobotGeometry(body, kind, size, at, turn, file, color)  # type: ignore[arg-type]
 
 
-def _drawn(model: Model, i: int) -> tuple[Pose, tuple[float, ...]] | None:
+def _drawn(model: MjcfModel, i: int) -> tuple[Pose, tuple[float, ...]] | None:
     """Pose and scale of a mesh's file before MuJoCo centres it, which takes v to S R'(v - p).
 
     S is its scale, p and R are ``refpos`` and ``refquat``. That is R'T(v - p) with T = R S R', a scale where
@@ -107,13 +108,13 @@ def _drawn(model: Model, i: int) -> tuple[Pose, tuple[float, ...]] | None:
     return model.times(turned, shift), tuple(scale.tolist())
 
 
-def _inverse(model: Model, place: Pose) -> Pose:
+def _inverse(model: MjcfModel, place: Pose) -> Pose:
     R = np.reshape(place.rotation, (3, 3)).T
     turned = Pose((0.0, 0.0, 0.0), tuple(R.ravel().tolist()))
     return model.times(turned, Pose(tuple((-np.array(place.position)).tolist()), IDENTITY.rotation))
 
 
-def _mesh_file(model: Model, i: int) -> str | None:
+def _mesh_file(model: MjcfModel, i: int) -> str | None:
     """Where a mesh lies; None of one that the file makes of its own vertices."""
     at = int(model.compiled.mesh_pathadr[i])
     if at < 0:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from vioc.dynamics.formats.mjcf_model import BALL, FREE, Model
+from vioc.dynamics.formats.mjcf_model import BALL, FREE, MjcfModel
 from vioc.dynamics.formats.robot import cleaned
 from vioc.dynamics.terms.constraints import PointConstraint, StringConstraint, coincident
 from vioc.dynamics.terms.drives import TendonForce
@@ -19,7 +19,9 @@ from vioc.dynamics.terms.wrenches import WrenchInput
 Y, Z = (0.0, 1.0, 0.0), (0.0, 0.0, 1.0)
 
 
-def terms(model: Model, gravity: Any, actuators: bool) -> tuple[list[Any], dict[str, tuple[float, float]]]:
+def terms(
+    model: MjcfModel, gravity: Any, actuators: bool
+) -> tuple[list[Any], dict[str, tuple[float, float]]]:
     """Everything but frames, and the ranges of controls by input."""
     found: list[Any] = [] if gravity is None else [Gravity(*gravity)]
     found += _relieved(model, gravity) + _joint_terms(model) + _equalities(model) + _tendons(model)
@@ -27,7 +29,7 @@ def terms(model: Model, gravity: Any, actuators: bool) -> tuple[list[Any], dict[
     return found + driven, controls
 
 
-def _relieved(model: Model, gravity: Any) -> list[Any]:
+def _relieved(model: MjcfModel, gravity: Any) -> list[Any]:
     """``gravcomp``: a force against gravity at a body's centre of mass.
 
     MuJoCo passes over it where springs and dampers are both disabled, and where no body has a positive one.
@@ -49,7 +51,7 @@ def _relieved(model: Model, gravity: Any) -> list[Any]:
     ]
 
 
-def _coefficient(model: Model, field: str, at: Any, where: str) -> float:
+def _coefficient(model: MjcfModel, field: str, at: Any, where: str) -> float:
     """Stiffness or damping of a joint, tendon or actuator, zero where disabled; names what is not linear."""
     what = field.split("_")[1]
     if model.disabled({"stiffness": "SPRING", "damping": "DAMPER"}[what]):
@@ -59,7 +61,7 @@ def _coefficient(model: Model, field: str, at: Any, where: str) -> float:
     return float(np.max(getattr(model.compiled, field)[at])) if model.given(field, at) else 0.0
 
 
-def _joint_terms(model: Model) -> list[Any]:
+def _joint_terms(model: MjcfModel) -> list[Any]:
     m = model.compiled
     found: list[Any] = []
     for j in range(m.njnt):
@@ -95,7 +97,7 @@ def _joint_terms(model: Model) -> list[Any]:
     return found
 
 
-def _equalities(model: Model) -> list[Any]:
+def _equalities(model: MjcfModel) -> list[Any]:
     m, E = model.compiled, model.mujoco.mjtEq
     found: list[Any] = []
     for e in range(m.neq):
@@ -135,7 +137,7 @@ def _weld(first: str, second: str, name: str) -> list[Any]:
     ]
 
 
-def _geared(model: Model, e: int) -> GearConstraint | None:
+def _geared(model: MjcfModel, e: int) -> GearConstraint | None:
     """q1 - q1_0 = c0 + c1 (q2 - q2_0), where the polynomial ends there."""
     m = model.compiled
     first, second = int(m.eq_obj1id[e]), int(m.eq_obj2id[e])
@@ -149,7 +151,7 @@ def _geared(model: Model, e: int) -> GearConstraint | None:
     )
 
 
-def _tendons(model: Model) -> list[Any]:
+def _tendons(model: MjcfModel) -> list[Any]:
     """Strings, springs and dampers of tendons that run straight from a site to another."""
     m, wrap = model.compiled, model.mujoco.mjtWrap
     found: list[Any] = []
@@ -191,7 +193,7 @@ def _tendons(model: Model) -> list[Any]:
     return found
 
 
-def _actuators(model: Model) -> tuple[list[Any], dict[str, tuple[float, float]]]:
+def _actuators(model: MjcfModel) -> tuple[list[Any], dict[str, tuple[float, float]]]:
     """F = gear (gain u + b0 + b1 gear q + b2 gear dq): an input, and a servo's spring and damper."""
     m, mj = model.compiled, model.mujoco
     found: list[Any] = []
@@ -239,7 +241,7 @@ def _actuators(model: Model) -> tuple[list[Any], dict[str, tuple[float, float]]]
     return found, controls
 
 
-def _servo(model: Model, where: str, variable: str, gear: float, bias: Any) -> list[Any]:
+def _servo(model: MjcfModel, where: str, variable: str, gear: float, bias: Any) -> list[Any]:
     b0, b1, b2 = map(float, bias)
     stiffness, damping = -b1 * gear**2, -b2 * gear**2
     found: list[Any] = []

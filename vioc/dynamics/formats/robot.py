@@ -94,7 +94,7 @@ class RobotJoint(NamedTuple):
     mimic: tuple[str, float, float] | None = None
 
 
-class Shape(NamedTuple):
+class RobotGeometry(NamedTuple):
     """A visual or collision geometry.
 
     Attributes
@@ -158,8 +158,8 @@ class Robot:
     system: System
     joints: dict[str, RobotJoint]
     limits: dict[str, Limit]
-    visuals: tuple[Shape, ...]
-    collisions: tuple[Shape, ...]
+    visuals: tuple[RobotGeometry, ...]
+    collisions: tuple[RobotGeometry, ...]
     unsupported: tuple[Unsupported, ...]
     renamed: dict[str, str]
     controls: dict[str, tuple[float, float]] = field(default_factory=dict)

@@ -103,7 +103,7 @@ def read_urdf_text(
 def _build(contents: Contents, base: str, inputs: Any, gravity: Any) -> Robot:
     if base not in BASES:
         raise ModelError(f"base: expected one of {', '.join(BASES)}, got {base!r}")
-    tree = _Tree(contents)
+    tree = _UrdfTree(contents)
     tree.grow(base)
     components: list[Any] = [] if gravity is None else [Gravity(*as_numbers(gravity, 3, "gravity"))]
     components += tree.forces + tree.gears()
@@ -119,7 +119,7 @@ def _build(contents: Contents, base: str, inputs: Any, gravity: Any) -> Robot:
     return Robot(system, tree.joints, limits, visuals, collisions, unsupported, tree.renamed)
 
 
-class _Tree:
+class _UrdfTree:
     """Frames and joints on the way from the parser's objects to a system."""
 
     def __init__(self, contents: Contents):

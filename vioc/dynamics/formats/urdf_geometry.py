@@ -10,7 +10,7 @@ import numpy as np
 
 from vioc.dynamics.description.frame import Pose, Transform, Twist
 from vioc.dynamics.description.numbers import Variable, as_numbers
-from vioc.dynamics.formats.robot import Shape
+from vioc.dynamics.formats.robot import RobotGeometry
 from vioc.dynamics.formats.urdf_xml import Contents
 from vioc.errors import ModelError
 
@@ -79,7 +79,7 @@ def plane(normal: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 _SIZES = {"box": ("size",), "cylinder": ("radius", "length"), "sphere": ("radius",), "mesh": ("scale",)}
 
 
-def shapes(contents: Contents, frames: dict[str, str], which: str) -> Iterable[Shape]:
+def shapes(contents: Contents, frames: dict[str, str], which: str) -> Iterable[RobotGeometry]:
     """The ``visuals`` or ``collisions`` of every link; `frames` names each link's frame."""
     for link, content in contents.links.items():
         for item in getattr(content, which):
@@ -98,4 +98,4 @@ def shapes(contents: Contents, frames: dict[str, str], which: str) -> Iterable[S
             own = material.color.rgba if material and material.color else None
             color = tuple(own) if own else contents.colors.get(material.name) if material else None
             file = getattr(item.geometry, "filename", None)
-            yield Shape(frames[link], kind, numbers, place.position, place.rotation, file, color)  # type: ignore[arg-type]
+            yield RobotGeometry(frames[link], kind, numbers, place.position, place.rotation, file, color)  # type: ignore[arg-type]

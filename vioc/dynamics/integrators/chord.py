@@ -23,7 +23,7 @@ from vioc.dynamics.algebra.articulated import ArticulatedInverse
 from vioc.dynamics.algebra.sparse_lu import Saddle, SparseLU, scalars
 from vioc.dynamics.algebra.vectors import part
 from vioc.dynamics.integrators.continuation import Context, Root, left_by, with_continuation
-from vioc.dynamics.integrators.newton import Solution
+from vioc.dynamics.integrators.newton import BranchRoot
 from vioc.dynamics.integrators.predictor import far, motion, predicted_of_stiff
 from vioc.dynamics.integrators.variational import StepParts, VariationalMap
 from vioc.dynamics.lagrangian import OPTIONS
@@ -93,7 +93,7 @@ class ChordMap(VariationalMap):
     def _kernel(self) -> ca.Function:
         return solved_step(self, False)
 
-    def _begun(self, x: np.ndarray, u: np.ndarray, t: float, dt: float) -> Solution | None:
+    def _begun(self, x: np.ndarray, u: np.ndarray, t: float, dt: float) -> BranchRoot | None:
         # with constraints two roots are needed: the branch may go straight on through a singular position
         return None if self.nm else left_by(self, x, u, t, dt)
 

@@ -16,7 +16,7 @@ import casadi as ca
 import numpy as np
 
 from vioc.dynamics.algebra.vectors import part
-from vioc.dynamics.integrators.newton import SHORTEST, TURN, Solution
+from vioc.dynamics.integrators.newton import SHORTEST, TURN, BranchRoot
 
 SHARES = 100  # tried for one step at most
 
@@ -79,10 +79,10 @@ def with_continuation(
     return ca.Function("step", list(args), choice.call([done, *found, *args]))
 
 
-def left_by(f: Any, x: np.ndarray, u: np.ndarray, t: float, dt: float) -> Solution | None:
+def left_by(f: Any, x: np.ndarray, u: np.ndarray, t: float, dt: float) -> BranchRoot | None:
     """The last root on the branch of a step that such a kernel of the map `f` left; None at length 0."""
     reached, error = f.attempt(x, u, t, dt)
-    return Solution(reached[: f.nd], np.zeros(0), np.inf, 2.0 - error) if 1.0 < error < 2.0 else None
+    return BranchRoot(reached[: f.nd], np.zeros(0), np.inf, 2.0 - error) if 1.0 < error < 2.0 else None
 
 
 def _continued(kernel, begin, solve, turning, tolerance) -> ca.Function:

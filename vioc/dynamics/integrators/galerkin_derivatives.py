@@ -16,7 +16,14 @@ import numpy as np
 from vioc.compile.evaluate import Evaluator
 from vioc.dynamics.algebra.vectors import part
 from vioc.dynamics.consistency import directions_within
-from vioc.dynamics.integrators.newton import NEAR, PASSING, Equations, Iterate, Solution, singular_ahead
+from vioc.dynamics.integrators.newton import (
+    NEAR,
+    PASSING,
+    BranchEquations,
+    BranchRoot,
+    LinearEquations,
+    singular_ahead,
+)
 from vioc.dynamics.lagrangian import OPTIONS
 from vioc.errors import StepError
 from vioc.maps.derivatives import Linearization, SecondOrder, Steps
@@ -286,7 +293,7 @@ class GalerkinDerivatives:
         return SecondOrder.of(whole, f.ndx, f.nu)
 
 
-class GalerkinEquations(Equations):
+class GalerkinEquations(BranchEquations):
     """The equations of the step of a `GalerkinVI`, for V, dt lambda and the velocity v at the step's end.
 
     For a share of the step's length prescribed variables are as far on their way.
@@ -315,9 +322,9 @@ class GalerkinEquations(Equations):
         self.of.split(size)[1][:] = 1 / length
         return steps, self.of.at(steps, f.theta, w * size), size[0]
 
-    def __call__(self, w: np.ndarray, share: float) -> Iterate:
+    def __call__(self, w: np.ndarray, share: float) -> LinearEquations:
         steps, at, by = self._at(w, share)
-        return Iterate(self.of.residual(steps, at)[0], self.of.left(steps.h, at.o_w)[0] * by)
+        return LinearEquations(self.of.residual(steps, at)[0], self.of.left(steps.h, at.o_w)[0] * by)
 
     def end(self, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """x_k+1, and the multipliers."""
@@ -328,7 +335,7 @@ class GalerkinEquations(Equations):
         p = self.x[f.nq : f.nq + f.nd] + b @ at.o[0, : f.stages, f.nd : 2 * f.nd]
         return np.concatenate([q, rho, p, (rho - self.x[f.nd : f.nq]) / self.dt]), b @ lam
 
-    def failure(self, found: Solution, k: int, where: str) -> StepError | None:
+    def failure(self, found: BranchRoot, k: int, where: str) -> StepError | None:
         f = self.of.f
         if not np.isnan(found.error):
             if not f.nm:

@@ -35,7 +35,7 @@ DIFFERENCE = 1e-6  # of a share, relative, for derivatives by it
 TURN = 0.5  # angle that shares of the step grow by at most: a way on which the matrix changes by half at most
 
 
-class Iterate(NamedTuple):
+class LinearEquations(NamedTuple):
     """Equations r(w) + G lambda = 0, g(w) = 0 at one w (n,); multipliers enter linearly.
 
     Attributes
@@ -50,7 +50,7 @@ class Iterate(NamedTuple):
     matrix: np.ndarray
 
 
-class Solution(NamedTuple):
+class BranchRoot(NamedTuple):
     """A root, or where the search for it ended.
 
     Attributes
@@ -72,7 +72,7 @@ class Solution(NamedTuple):
     given_up: bool = False
 
 
-class Equations(ABC):
+class BranchEquations(ABC):
     """The equations of one step, for every share of its length; unknown are rates w, such as velocities.
 
     Attributes
@@ -103,21 +103,21 @@ class Equations(ABC):
     contact: bool = False
 
     @abstractmethod
-    def __call__(self, w: np.ndarray, share: float) -> Iterate:
+    def __call__(self, w: np.ndarray, share: float) -> LinearEquations:
         """The equations at w, for the share of the step's length, in (0, 1]."""
 
-    def reason(self, found: Solution) -> str:
+    def reason(self, found: BranchRoot) -> str:
         """Text about why the branch folds where it was left, in `found`; empty where that is not known."""
         return ""
 
     @abstractmethod
-    def failure(self, found: Solution, k: int, where: str) -> StepError | None:
+    def failure(self, found: BranchRoot, k: int, where: str) -> StepError | None:
         """The error that says why step k ended in `found`, its text after `where`; None if not known."""
 
 
 def solve_step(
-    equations: Equations, k: int, t: float, tolerance: float, begun: Solution | None = None
-) -> Solution:
+    equations: BranchEquations, k: int, t: float, tolerance: float, begun: BranchRoot | None = None
+) -> BranchRoot:
     """Step k, at time t: the root on the branch that leads from the state, followed on from `begun`.
 
     Raises
@@ -165,7 +165,7 @@ def solve_step(
     )
 
 
-def follow(equations: Equations, tolerance: float, begun: Solution | None = None) -> Solution:
+def follow(equations: BranchEquations, tolerance: float, begun: BranchRoot | None = None) -> BranchRoot:
     """The branch from length 0, or from a root `begun` on it, to the largest share that can be reached.
 
     Each root is the guess of the next, extrapolated; a share is taken only where Newton's corrections
@@ -174,7 +174,7 @@ def follow(equations: Equations, tolerance: float, begun: Solution | None = None
     branch goes straight on through that position; then the balance of momenta alone has to keep the sign of
     masses. At a fold the branch turns aside.
     """
-    last, before = Solution(equations.start, np.zeros(0), np.inf, 0.0), None
+    last, before = BranchRoot(equations.start, np.zeros(0), np.inf, 0.0), None
     stride, spent, infinite, near_pole = 1.0, 0, False, False
     n = len(equations.start)
     there = equations(equations.start, SHORTEST).matrix
@@ -223,7 +223,7 @@ def follow(equations: Equations, tolerance: float, begun: Solution | None = None
     return last._replace(error=np.nan if infinite else np.inf)
 
 
-def bends(equations: Equations, at: Solution, last: Solution, matrix: np.ndarray | None) -> bool:
+def bends(equations: BranchEquations, at: BranchRoot, last: BranchRoot, matrix: np.ndarray | None) -> bool:
     """Whether the branch of the root `at` does not lead there from the last root on a straight line.
 
     Another branch that crosses beside a singular position passes through roots near the line, too, but in
@@ -258,7 +258,7 @@ def regular_between(before: np.ndarray, after: np.ndarray) -> bool:
     return bool((np.abs(values - 1) <= CHANGE).all())
 
 
-def clear_of_poles(equations: Equations, matrix: np.ndarray, at: Solution, last: Solution) -> bool:
+def clear_of_poles(equations: BranchEquations, matrix: np.ndarray, at: BranchRoot, last: BranchRoot) -> bool:
     """Whether no chart is singular on the way from the last root to the one `at` this matrix.
 
     As `chord.near_pole` says: on both sides of a pole matrices are alike. Where constraints hold a body, the
@@ -285,8 +285,8 @@ def orientation(matrix: np.ndarray, weights: np.ndarray) -> float:
 
 
 def newton(
-    equations: Equations, w: np.ndarray, share: float, tolerance: float
-) -> tuple[Solution, np.ndarray | None, int]:
+    equations: BranchEquations, w: np.ndarray, share: float, tolerance: float
+) -> tuple[BranchRoot, np.ndarray | None, int]:
     """Newton's method from w, as long as its corrections contract; the matrix at the root; evaluations.
 
     The matrix is None where no root was found, and the error infinite where corrections do not contract.
@@ -294,9 +294,9 @@ def newton(
     n, lam, first, last = len(w), np.zeros(0), 0.0, np.inf
     for count in range(1, CORRECTIONS + 1):
         now = equations(w, share)
-        failed = Solution(w, lam, np.inf, share), None, count
+        failed = BranchRoot(w, lam, np.inf, share), None, count
         if not (np.isfinite(now.residual).all() and np.isfinite(now.matrix).all()):
-            return Solution(w, lam, np.nan, share), None, count
+            return BranchRoot(w, lam, np.nan, share), None, count
         try:
             step = np.linalg.solve(now.matrix, -now.residual)
         except np.linalg.LinAlgError:
@@ -306,7 +306,7 @@ def newton(
         w = w + by
         slow = not size <= CONTRACTION * last  # true of what is not a number
         if error <= (tolerance if slow else tolerance / 10):  # what is slow within the tolerance is rounding
-            return Solution(w, lam, error, share), now.matrix, count
+            return BranchRoot(w, lam, error, share), now.matrix, count
         # Two corrections estimate how fast the matrix changes, size / last^2: no other root is near the guess
         # if `first` times that is small. The last ratio alone would look from the iterate before, which may
         # be on another branch already. Corrections within the tolerance are rounding and estimate nothing.
@@ -317,7 +317,7 @@ def newton(
 
 
 def singular_ahead(
-    J: np.ndarray, names: tuple[str, ...], found: Solution, dt: float, k: int, where: str, advice: str
+    J: np.ndarray, names: tuple[str, ...], found: BranchRoot, dt: float, k: int, where: str, advice: str
 ) -> StepError | None:
     """The error for a branch that ends because constraints become dependent; None where they do not.
 

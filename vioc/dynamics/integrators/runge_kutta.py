@@ -17,7 +17,7 @@ from vioc.dynamics.algebra.vectors import part
 from vioc.dynamics.continuous import Continuous
 from vioc.dynamics.description.system import System
 from vioc.dynamics.integrators.mechanical import MechanicalMap
-from vioc.dynamics.integrators.stage_derivatives import FirstOrder, StageDerivatives
+from vioc.dynamics.integrators.stage_derivatives import StageDerivatives, StageFirstOrder
 from vioc.dynamics.integrators.tableau import METHODS, Tableau
 from vioc.dynamics.lagrangian import OPTIONS
 from vioc.errors import ConstraintError, ModelError, StepError
@@ -291,7 +291,7 @@ class RungeKutta(ExplicitMap, MechanicalMap):
     def _derivatives(self) -> StageDerivatives:
         return StageDerivatives(self)
 
-    def _first(self, steps: Steps) -> FirstOrder:
+    def _first(self, steps: Steps) -> StageFirstOrder:
         t, h, theta = steps.t[:, None], steps.h[:, None], self.theta
         x_next, _, error, jump, stages = self._full_step_numbers(steps.x0, steps.u, t, h, theta)
         good = (error[:, 0, 0] <= self.tolerance) & np.isfinite(x_next).all(axis=(1, 2))

@@ -46,7 +46,7 @@ class SolvedRows:
 
 
 @dataclass(frozen=True)
-class FirstOrder:
+class StageFirstOrder:
     """First derivatives along N steps, with what the second order needs of them."""
 
     linearization: Linearization
@@ -71,7 +71,7 @@ class StageDerivatives:
         args = [g.q_vector, given, g.parameters, dv, impulse]
         self._jump, self._jump_second = _derivatives("jump", R, y, w, args)
 
-    def first(self, steps: Steps, theta: np.ndarray, jump: np.ndarray, stages: np.ndarray) -> FirstOrder:
+    def first(self, steps: Steps, theta: np.ndarray, jump: np.ndarray, stages: np.ndarray) -> StageFirstOrder:
         """Derivatives at N steps.
 
         Parameters
@@ -142,9 +142,9 @@ class StageDerivatives:
         if nk:
             q_next[:, nd:] = identity[:, crho]
         x_s = np.concatenate([q_next, v_next], axis=1)
-        return FirstOrder(Linearization.of(x_s, mult_s, f.nu), h, k, solved_jump, done)
+        return StageFirstOrder(Linearization.of(x_s, mult_s, f.nu), h, k, solved_jump, done)
 
-    def second(self, first: FirstOrder, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
+    def second(self, first: StageFirstOrder, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
         """Hessian of z . x_next + zeta . multipliers, without the third-order tensor.
 
         From the last stage to the first: the weight omega_i that z, zeta and later stages put on w_i

@@ -36,7 +36,7 @@ ROWS = 1 << 15  # directional derivatives evaluated at once: bounds the memory
 
 
 @dataclass(frozen=True)
-class FirstOrder:
+class StepFirstOrder:
     """First derivatives along N steps, with what the second order needs of them.
 
     Attributes
@@ -112,7 +112,7 @@ class StepDerivatives:
         columns[~np.isfinite(columns).all(axis=(1, 2))] = np.nan
         return columns
 
-    def first(self, steps: Steps, theta: np.ndarray) -> FirstOrder:
+    def first(self, steps: Steps, theta: np.ndarray) -> StepFirstOrder:
         """Derivatives at N solved steps.
 
         Raises
@@ -155,9 +155,9 @@ class StepDerivatives:
         rates = (y_s[:, nq + nd : 2 * nq] - y_s[:, nd:nq]) / h[:, None, None]
         x_s = np.concatenate([y_s[:, y1], P @ y_s, rates], axis=1)
         lin = Linearization.of(x_s, z_s[:, nd:], f.nu)
-        return FirstOrder(lin, args, y_s, P[:, :, y1d], saddle)
+        return StepFirstOrder(lin, args, y_s, P[:, :, y1d], saddle)
 
-    def second(self, first: FirstOrder, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
+    def second(self, first: StepFirstOrder, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
         """Hessian of z . x_k+1 + zeta . lambda_k, without the third-order tensor ([S] (16)-(32)).
 
         With (mu, nu) the adjoint of the implicit equations, the second derivatives of q_k+1 and lambda_k

@@ -14,9 +14,9 @@ from vioc.dynamics.finite import not_finite
 from vioc.dynamics.integrators.conditions import SINGULAR, condition
 from vioc.dynamics.integrators.newton import (
     NEAR,
-    Equations,
-    Iterate,
-    Solution,
+    BranchEquations,
+    BranchRoot,
+    LinearEquations,
     dependent_constraints,
     singular_ahead,
 )
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 TURNED = 0.1  # cosine of the angle between constraint directions at both ends, near a quarter turn
 
 
-class Blocks(NamedTuple):
+class ResidualBlocks(NamedTuple):
     """Residuals and Jacobian blocks at dynamic configurations z = q_k+1, of one step or of N.
 
     Attributes
@@ -53,7 +53,7 @@ class Blocks(NamedTuple):
 
 
 class BlockEvaluator:
-    """`Blocks` of a map's steps, as a function of (x, u, t, dt, parameters, z), of one step or by rows."""
+    """`ResidualBlocks` of a map's steps, a function of (x, u, t, dt, parameters, z), of one or by rows."""
 
     def __init__(self, f: VariationalMap):
         x, u, t, dt = ca.SX.sym("x", f.nx), ca.SX.sym("u", f.nu), ca.SX.sym("t"), ca.SX.sym("dt")
@@ -67,14 +67,14 @@ class BlockEvaluator:
         outputs = [balance, h1, f.slope(q0, q1, forces, t, dt, theta), J1[:, :nd], J0[:, :nd]]
         self._evaluate = Evaluator(ca.Function("equations", [x, u, t, dt, theta, z], outputs, OPTIONS))
 
-    def __call__(self, x, u, t, dt, theta, z) -> Blocks:
+    def __call__(self, x, u, t, dt, theta, z) -> ResidualBlocks:
         one = np.ndim(z) == 1
         times = ((np.array([a]) if one else np.asarray(a)[:, None]) for a in (t, dt))
         balance, h, *matrices = self._evaluate(x, u, *times, theta, z)
-        return Blocks(balance[..., 0], h[..., 0], *matrices)
+        return ResidualBlocks(balance[..., 0], h[..., 0], *matrices)
 
 
-class StepEquations(Equations):
+class StepEquations(BranchEquations):
     """The equations of the step of `f` from x under u, for the mean velocity w = (q_k+1 - q_k) / dt.
 
     For a share of the step's length prescribed variables are as far on their way, and constraints have as
@@ -107,22 +107,22 @@ class StepEquations(Equations):
         held = self.x[nd : f.nq]
         return np.concatenate([self.x[:nd] + share * self.dt * w, held + share * (rho - held)])
 
-    def blocks(self, z: np.ndarray, share: float) -> Blocks:
+    def blocks(self, z: np.ndarray, share: float) -> ResidualBlocks:
         nf = len(self.f.system.inputs)
         held = self.x[self.f.nd : self.f.nq]
         u = np.concatenate([self.u[:nf], held + share * (self.u[nf:] - held)])
         length = share * self.dt or self.dt  # h and J1 alone are of a step without a length
         return self.f.step_blocks(self.x, u, self.t, length, self.f.theta, z)
 
-    def __call__(self, w: np.ndarray, share: float) -> Iterate:
+    def __call__(self, w: np.ndarray, share: float) -> LinearEquations:
         length = share * self.dt
         balance, h, D, J1, J0 = self.blocks(self.end(w, share)[: self.f.nd], share)
         n, m = len(balance), len(h)
         matrix = np.zeros((n + m, n + m))
         matrix[:n, :n], matrix[:n, n:], matrix[n:, :n] = D * length, -J0.T, J1
-        return Iterate(np.concatenate([balance, (h - (1 - share) * self.off) / length]), matrix)
+        return LinearEquations(np.concatenate([balance, (h - (1 - share) * self.off) / length]), matrix)
 
-    def failure(self, found: Solution, k: int, where: str) -> StepError | None:
+    def failure(self, found: BranchRoot, k: int, where: str) -> StepError | None:
         """What [S] VII calls the failure, with numbers and what to try.
 
         Causes are ``"not finite"`` (a potential, force or constraint is not a number there), ``"singular M"``
@@ -170,7 +170,7 @@ class StepEquations(Equations):
             )
         return None
 
-    def reason(self, found: Solution) -> str:
+    def reason(self, found: BranchRoot) -> str:
         _, h, D, J1, J0 = self.blocks(self.end(found.w, found.share)[: self.f.nd], found.share)
         if not len(h):
             return ""
@@ -183,7 +183,7 @@ class StepEquations(Equations):
             "vioc.cables.longest_step tells the limit about an equilibrium)"
         )
 
-    def _not_finite(self, found: Solution) -> str | None:
+    def _not_finite(self, found: BranchRoot) -> str | None:
         """The term that is not finite, and where: at the start, or in the middle of steps."""
         f, x, nf = self.f, self.x, len(self.f.system.inputs)
         forces, q0 = self.u[:nf], x[: f.nq]

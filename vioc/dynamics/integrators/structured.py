@@ -40,7 +40,7 @@ AT_ONCE = 4 * CACHED  # and where C takes one after the other, to share what a c
 
 
 @dataclass(frozen=True)
-class FirstOrder:
+class TreeFirstOrder:
     """First derivatives of a piece of N steps, with what the second order needs of them.
 
     Attributes
@@ -69,7 +69,7 @@ class StructuredLinearization:
 
     def __init__(self, f: MidpointVI):
         self.f = f
-        self._kept: tuple[Callable[[], Steps | None], np.ndarray, FirstOrder] | None = None
+        self._kept: tuple[Callable[[], Steps | None], np.ndarray, TreeFirstOrder] | None = None
         lag, g = f.lagrangian, f.lagrangian.graph
         self._pairs = AncestorPairs(lag, f.alpha, f.backend)
         q, v, u, theta = g.q_vector, g.v_vector, g.u_vector, g.parameters
@@ -278,7 +278,7 @@ class StructuredLinearization:
 
     # -- first order ------------------------------------------------------------------------------
 
-    def first(self, steps: Steps, theta: np.ndarray, out: list[np.ndarray] | None = None) -> FirstOrder:
+    def first(self, steps: Steps, theta: np.ndarray, out: list[np.ndarray] | None = None) -> TreeFirstOrder:
         """Derivatives of a piece, written to the arrays `out` of a `Linearization` if given.
 
         Raises
@@ -302,7 +302,7 @@ class StructuredLinearization:
                 *self._pairs.factors(q_m, v, h, theta), h, theta, terms, *out[:2]
             )
             if momentum_z is not None:
-                return FirstOrder(Linearization(*out), args, out[0][:, :nd, nd:], momentum_z)
+                return TreeFirstOrder(Linearization(*out), args, out[0][:, :nd, nd:], momentum_z)
         blocks = self._pairs.blocks(q_m, v, h, theta)
         # balance r and momentum P by q_k and q_k+1  ([S] (10), (13))
         r_0, r_1, P_1 = blocks.D11[:, :nd], blocks.D12[:, :nd], blocks.D22[:, :nd]
@@ -368,7 +368,7 @@ class StructuredLinearization:
             B[:, ks, into] = 1.0
             B[:, vs, into] = 1 / h[:, None]
             A[:, vs, ks] = -1 / h[:, None]
-        return FirstOrder(Linearization(*out), args, G, P_1d)
+        return TreeFirstOrder(Linearization(*out), args, G, P_1d)
 
     @cached_property
     def _at_once(self) -> AtOnce | None:
@@ -405,7 +405,7 @@ class StructuredLinearization:
     def second(
         self,
         steps: Steps,
-        first: FirstOrder,
+        first: TreeFirstOrder,
         Z: np.ndarray,
         zeta: np.ndarray,
         out: SecondOrder | None = None,

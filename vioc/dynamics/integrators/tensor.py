@@ -18,7 +18,7 @@ from vioc.dynamics.algebra import vectors as vec
 from vioc.dynamics.algebra.ancestor_triples import AncestorTriples
 
 if TYPE_CHECKING:
-    from vioc.dynamics.integrators.structured import FirstOrder, Segment, StructuredLinearization
+    from vioc.dynamics.integrators.structured import Segment, StructuredLinearization, TreeFirstOrder
     from vioc.maps.derivatives import Steps
 
 KEYS = ("zz", "zx", "zu", "zt", "xx", "xu", "uu")  # rows and columns: state, input, parameters, what follows
@@ -63,7 +63,7 @@ class Tensor:
         f = self._structured.f
         return {"x": f.nx, "u": f.nu, "t": len(f.parameters), "z": f.nd + f.nm}
 
-    def __call__(self, steps: Steps, first: FirstOrder, out: list[list[np.ndarray]]) -> None:
+    def __call__(self, steps: Steps, first: TreeFirstOrder, out: list[list[np.ndarray]]) -> None:
         """Write those of the next state (N, nx, ...) and of the multipliers (N, nm, ...) to `out`.
 
         Six arrays of zeros each, in the order of a `SecondOrder`.
@@ -116,7 +116,7 @@ class Tensor:
                     if row + column in H:
                         H[row + column][:, equations, to_row, to_column] += block[..., r, c]
 
-    def _blocks(self, steps: Steps, first: FirstOrder) -> list[Block]:
+    def _blocks(self, steps: Steps, first: TreeFirstOrder) -> list[Block]:
         """Hessians of what is not the tree's: terms in r and in p_k+1, constraints in r and in h."""
         s, f = self._structured, self._structured.f
         nq, nd, nm, n, theta = f.nq, f.nd, f.nm, len(steps), first.args[4]

@@ -21,7 +21,7 @@ from vioc.dynamics.algebra.vectors import part
 from vioc.dynamics.integrators.conditions import StepConditions, conditions
 from vioc.dynamics.integrators.following import equations, inverse_dynamics
 from vioc.dynamics.integrators.mechanical import MechanicalMap
-from vioc.dynamics.integrators.newton import PASSING, Solution, solve_step
+from vioc.dynamics.integrators.newton import PASSING, BranchRoot, solve_step
 from vioc.dynamics.integrators.step_equations import BlockEvaluator, StepEquations
 from vioc.dynamics.kinematics import as_configuration
 from vioc.dynamics.lagrangian import OPTIONS
@@ -87,7 +87,7 @@ class VariationalMap(MechanicalMap):
         p = self._momentum(q0, q1, u[:nf], np.array([t]), np.array([dt]), self.theta)[0][:, 0]
         return np.concatenate([q1, p, (q1 - q0)[self.nd :] / dt]), found.multipliers
 
-    def _begun(self, x: np.ndarray, u: np.ndarray, t: float, dt: float) -> Solution | None:
+    def _begun(self, x: np.ndarray, u: np.ndarray, t: float, dt: float) -> BranchRoot | None:
         """The last root on a step's branch that the kernel has found, if it says so."""
         return None
 

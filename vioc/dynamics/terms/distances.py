@@ -14,7 +14,7 @@ import casadi as ca
 from vioc.dynamics.algebra import vectors as vec
 from vioc.dynamics.algebra.vectors import Vector
 from vioc.dynamics.terms.facets import facets, one_of_three, over, place_on_segment
-from vioc.dynamics.terms.shapes import Block, Plane, Round, Solid, Surface
+from vioc.dynamics.terms.shapes import OrientedBox, Plane, PosedHull, RoundedSegment, Surface
 
 FEET = 3  # of the normal's foot on a terrain: each is nearer by the radius over that of the curvature
 TINY = 1e-300  # no slope is infinite where two centres coincide
@@ -30,20 +30,20 @@ def meet(first: Any, second: Any) -> Met:
         return _on_plane(first, second)
     if isinstance(first, Surface):
         return _on_surface(first, second)
-    if isinstance(first, Block | Solid):
+    if isinstance(first, OrientedBox | PosedHull):
         return _on_flat(first, second)
-    if isinstance(second, Block | Solid):
+    if isinstance(second, OrientedBox | PosedHull):
         gap, n, point = _on_flat(second, first)
         return gap, vec.scale(-1.0, n), point
     return _rounds(first, second)
 
 
-def _on_plane(plane: Plane, ball: Round) -> Met:
+def _on_plane(plane: Plane, ball: RoundedSegment) -> Met:
     n, gap = plane.normal, vec.dot(plane.normal, ball.center) - plane.level - ball.radius
     return gap, n, vec.sub(ball.center, vec.scale(ball.radius, n))
 
 
-def _on_surface(surface: Surface, ball: Round) -> Met:
+def _on_surface(surface: Surface, ball: RoundedSegment) -> Met:
     x, y, z = (ca.SX(c) for c in ball.center)
     at = x, y
     for _ in range(FEET + 1):
@@ -55,7 +55,7 @@ def _on_surface(surface: Surface, ball: Round) -> Met:
     return apart - ball.radius, n, vec.sub((x, y, z), vec.scale(ball.radius, n))
 
 
-def _rounds(first: Round, second: Round) -> Met:
+def _rounds(first: RoundedSegment, second: RoundedSegment) -> Met:
     """Of spheres and capsules: nearest points of two segments."""
     p, q = first.center, second.center
     d = vec.sub(q, p)
@@ -86,18 +86,18 @@ def _clamped(s: Any) -> Any:
     return ca.fmax(-1.0, ca.fmin(1.0, s))
 
 
-def _on_flat(body: Block | Solid, ball: Round) -> Met:
+def _on_flat(body: OrientedBox | PosedHull, ball: RoundedSegment) -> Met:
     """Of a box or a hull and a sphere, or one of the spheres by which a capsule meets it."""
     q = ball.center
     if ball.half is not None:
         q = vec.add(q, vec.scale(_place_on_segment(body, ball), ball.half))
     place = _in_axes(body, vec.sub(q, body.center))
-    gap, n = _over(body, place) if isinstance(body, Block) else over(facets(body.points), place)
+    gap, n = _over(body, place) if isinstance(body, OrientedBox) else over(facets(body.points), place)
     gap, n = gap - ball.radius, vec.apply(body.R, n)
     return gap, n, vec.sub(q, vec.scale(ball.radius + 0.5 * gap, n))
 
 
-def _sorted_over(block: Block, place: Vector) -> tuple[list[Any], Any, Any]:
+def _sorted_over(block: OrientedBox, place: Vector) -> tuple[list[Any], Any, Any]:
     """How far a point is over the faces of each axis, the most of them, and the one between."""
     over = [ca.fabs(x) - h for x, h in zip(place, block.half, strict=True)]
     most = ca.fmax(ca.fmax(over[0], over[1]), over[2])
@@ -112,7 +112,7 @@ def _chosen(over: list[Any], most: Any) -> tuple[Any, Any, Any]:
     return first, second, ca.logic_not(ca.logic_or(first, second))
 
 
-def _over(block: Block, place: Vector) -> tuple[Any, Vector]:
+def _over(block: OrientedBox, place: Vector) -> tuple[Any, Vector]:
     """Signed distance of a point from a box, and its slope, in the box's axes."""
     over, most, middle = _sorted_over(block, place)
     edge = middle > 0  # nearest to an edge or a corner, else to a face
@@ -125,20 +125,20 @@ def _over(block: Block, place: Vector) -> tuple[Any, Vector]:
     return ca.if_else(edge, size, most), normal
 
 
-def _in_axes(body: Block | Solid, d: Vector) -> Vector:
+def _in_axes(body: OrientedBox | PosedHull, d: Vector) -> Vector:
     return vec.apply(vec.transpose(body.R), d)
 
 
-def _place_on_segment(body: Block | Solid, rod: Round) -> Any:
+def _place_on_segment(body: OrientedBox | PosedHull, rod: RoundedSegment) -> Any:
     """s in [-1, 1] of one of the three spheres by which a capsule meets a body."""
     assert rod.half is not None
     place, e = _in_axes(body, vec.sub(rod.center, body.center)), _in_axes(body, rod.half)
-    if isinstance(body, Solid):
+    if isinstance(body, PosedHull):
         return place_on_segment(facets(body.points), place, e, rod.place)
     return _place_by_block(body, place, e, rod.place)
 
 
-def _place_by_block(block: Block, place: Vector, e: Vector, which: int) -> Any:
+def _place_by_block(block: OrientedBox, place: Vector, e: Vector, which: int) -> Any:
     """That of a box; docs/maths/contact.md (P4)."""
     nearest = _nearest(block, place, e)
     at = vec.add(place, vec.scale(nearest, e))
@@ -157,7 +157,7 @@ def _place_by_block(block: Block, place: Vector, e: Vector, which: int) -> Any:
     return one_of_three(which, low, high, nearest, tilt)
 
 
-def _nearest(block: Block, place: Vector, e: Vector) -> Any:
+def _nearest(block: OrientedBox, place: Vector, e: Vector) -> Any:
     """s in [-1, 1] of the point place + s e nearest to a box.
 
     Half the slope of the square distance by s is monotone and straight between the places where the segment

@@ -24,7 +24,7 @@ ORIGIN, UP = (0.0, 0.0, 0.0), (0.0, 0.0, 1.0)
 STRAIGHT = (1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0)  # a rotation by rows
 
 
-class Round(NamedTuple):
+class RoundedSegment(NamedTuple):
     """All points within a radius of a segment from center - half to center + half, or of its center alone.
 
     `place` says which of the spheres by which a capsule meets a box or a hull: 0, 1, 2.
@@ -36,7 +36,7 @@ class Round(NamedTuple):
     place: int = 2
 
 
-class Block(NamedTuple):
+class OrientedBox(NamedTuple):
     """A box with its axes as columns of R, and half its edges."""
 
     center: Vector
@@ -44,7 +44,7 @@ class Block(NamedTuple):
     half: Vector
 
 
-class Solid(NamedTuple):
+class PosedHull(NamedTuple):
     """A convex hull, its corners in axes that are the columns of R."""
 
     center: Vector
@@ -138,8 +138,8 @@ class Sphere(Shape):
     def placed(self, number: Callable, R: Matrix, p: Vector) -> tuple:
         return (*_moved(R, p, map(number, self.center)), number(self.radius))
 
-    def at(self, row: tuple, R: Matrix, p: Vector) -> Round:
-        return Round(_moved(R, p, row[:3]), None, row[3])
+    def at(self, row: tuple, R: Matrix, p: Vector) -> RoundedSegment:
+        return RoundedSegment(_moved(R, p, row[:3]), None, row[3])
 
     def corners(self) -> Iterator[Sphere]:
         yield self
@@ -188,8 +188,8 @@ class Capsule(Shape):
         half = vec.apply(R, self._half(number))
         return (*_moved(R, p, map(number, self.center)), *half, number(self.radius))
 
-    def at(self, row: tuple, R: Matrix, p: Vector) -> Round:
-        return Round(_moved(R, p, row[:3]), vec.apply(R, tuple(row[3:6])), row[6], self.place)
+    def at(self, row: tuple, R: Matrix, p: Vector) -> RoundedSegment:
+        return RoundedSegment(_moved(R, p, row[:3]), vec.apply(R, tuple(row[3:6])), row[6], self.place)
 
     def against_box(self) -> tuple[Shape, ...]:
         given = self.radius, self.length, self.axis, self.center
@@ -254,8 +254,8 @@ class Box(Shape):
         half = (0.5 * number(c) for c in self.size)
         return (*_moved(R, p, map(number, self.center)), *(e for row in turned for e in row), *half)
 
-    def at(self, row: tuple, R: Matrix, p: Vector) -> Block:
-        return Block(_moved(R, p, row[:3]), vec.matmul(R, _rows(row[3:12])), tuple(row[12:15]))
+    def at(self, row: tuple, R: Matrix, p: Vector) -> OrientedBox:
+        return OrientedBox(_moved(R, p, row[:3]), vec.matmul(R, _rows(row[3:12])), tuple(row[12:15]))
 
     def corners(self) -> Iterator[Sphere]:
         R = np.reshape(self.rotation, (3, 3))
@@ -307,8 +307,8 @@ class Hull(Shape):
     def placed(self, number: Callable, R: Matrix, p: Vector) -> tuple:
         return (*p, *(e for row in R for e in row))
 
-    def at(self, row: tuple, R: Matrix, p: Vector) -> Solid:
-        return Solid(_moved(R, p, row[:3]), vec.matmul(R, _rows(row[3:12])), self.points)
+    def at(self, row: tuple, R: Matrix, p: Vector) -> PosedHull:
+        return PosedHull(_moved(R, p, row[:3]), vec.matmul(R, _rows(row[3:12])), self.points)
 
     def corners(self) -> Iterator[Sphere]:
         for point in self.points:

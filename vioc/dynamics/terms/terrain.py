@@ -52,7 +52,7 @@ class Terrain(Shape):
         """Through samples: heights (len(x), len(y)), m, over evenly spaced x and y; a cubic spline, which
         goes on with the slope of its edge (docs/maths/contact.md).
         """
-        return cls(Samples.of(x, y, heights))
+        return cls(SplineGrid.of(x, y, heights))
 
     def placed(self, number: Callable, R: Matrix, p: Vector) -> tuple:
         return ()
@@ -63,7 +63,7 @@ class Terrain(Shape):
     @property
     def extent(self) -> tuple[tuple[float, float], tuple[float, float]]:
         """What is drawn of it: lowest and highest x, and y, m; of samples where they are."""
-        if isinstance(self.height, Samples):
+        if isinstance(self.height, SplineGrid):
             return self.height.extent
         return (-WIDE, WIDE), (-WIDE, WIDE)
 
@@ -74,7 +74,7 @@ class Terrain(Shape):
 
 
 @dataclass(frozen=True)
-class Samples:
+class SplineGrid:
     """A tensor product of uniform cubic B-splines: h = sum c_ij B(x/dx - i) B(y/dy - j)."""
 
     start: tuple[float, float]
@@ -89,7 +89,7 @@ class Samples:
         return x, y
 
     @classmethod
-    def of(cls, x: Any, y: Any, heights: Any) -> Samples:
+    def of(cls, x: Any, y: Any, heights: Any) -> SplineGrid:
         H, start, spacing = np.array(heights, float), [], []
         for name, a in (("x", x), ("y", y)):
             a = np.array(a, float)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import casadi as ca
 
 from vioc.control.descent.symbolic.riccati_step import riccati_step
-from vioc.control.descent.symbolic.stage import StageEquations
+from vioc.control.descent.symbolic.stage import SymbolicStage
 from vioc.maps.protocol import Kernel
 
 OPTIONS = {"cse": True}
@@ -19,7 +19,7 @@ REGULAR = 1e8  # sum of the entries of A, B beyond which the map itself is asked
 FINITE = 1e300
 
 
-class Layout(NamedTuple):
+class StageLayout(NamedTuple):
     """Where the blocks of a stage lie in a row of `about`'s second output."""
 
     names: tuple[str, ...]
@@ -27,13 +27,13 @@ class Layout(NamedTuple):
     starts: tuple[int, ...]
 
     @staticmethod
-    def of(e: StageEquations) -> Layout:
+    def of(e: SymbolicStage) -> StageLayout:
         nx, nu, ns = e.nx, e.nu, e.ns
         shapes = {"A": (nx, nx), "B": (nx, nu), "g": (ns,), "K": (nu, nx), "L": (ns, ns), "H": (ns, ns)}
         starts = [0]
         for shape in shapes.values():
             starts.append(starts[-1] + shape[0] * (shape[1] if len(shape) > 1 else 1))
-        return Layout(tuple(shapes), tuple(shapes.values()), tuple(starts))
+        return StageLayout(tuple(shapes), tuple(shapes.values()), tuple(starts))
 
     def part(self, first: str, last: str = "") -> slice:
         """The columns of one block, or from one to another."""
@@ -41,7 +41,7 @@ class Layout(NamedTuple):
         return slice(self.starts[i], self.starts[j + 1])
 
 
-def model_stage(e: StageEquations) -> ca.Function:
+def model_stage(e: SymbolicStage) -> ca.Function:
     """The model, backwards: projection gains, adjoint, Newton Hessian and its minimizer.
 
     The carry is (count of stages whose Hessian by u is not positive definite, G, adjoint, P, p).
@@ -81,7 +81,7 @@ def model_stage(e: StageEquations) -> ca.Function:
     return ca.Function("about", args, [ca.densify(o) for o in outputs], OPTIONS)
 
 
-def quadratic_stage(e: StageEquations) -> ca.Function:
+def quadratic_stage(e: SymbolicStage) -> ca.Function:
     """Minimizer of 1/2 (x, u)'(H + w diag(shift))(x, u) + g'(x, u) along A, B, backwards: carry (P, p)."""
     nx, ns = e.nx, e.ns
     carry, row = ca.SX.sym("carry", nx * nx + nx), ca.SX.sym("row", nx * ns + ns)
@@ -102,7 +102,7 @@ def _affine(AB: ca.SX, K: ca.SX, d: ca.SX) -> ca.SX:
     return ca.vertcat(ca.vec(M.T), -d, -AB[:, nx:] @ d)
 
 
-def direction_stage(e: StageEquations) -> ca.Function:
+def direction_stage(e: SymbolicStage) -> ca.Function:
     """The tangent trajectory of affine rows, forwards: carry (Dg.zeta, dx); gives du too."""
     nx, nu = e.nx, e.nu
     carry, g = ca.SX.sym("carry", 1 + nx), ca.SX.sym("g", e.ns)
@@ -114,7 +114,7 @@ def direction_stage(e: StageEquations) -> ca.Function:
     return ca.Function("direction", [carry, row, g], [ca.densify(o) for o in outputs], OPTIONS)
 
 
-def trial_stage(e: StageEquations, kernel: Kernel) -> ca.Function:
+def trial_stage(e: SymbolicStage, kernel: Kernel) -> ca.Function:
     """A step of the kernel under feedback and its cost, forwards: carry (cost, x)."""
     nx, nu = e.nx, e.nu
     x, u, _, lam, t, dt, theta, reference, w = e.arguments
@@ -141,13 +141,13 @@ def trial_stage(e: StageEquations, kernel: Kernel) -> ca.Function:
     return ca.Function("trial", [c, *rows, *grid], [ca.densify(o) for o in outputs])
 
 
-def running_stage(e: StageEquations) -> ca.Function:
+def running_stage(e: SymbolicStage) -> ca.Function:
     """The running cost of a step."""
     x, u, _, lam, _, dt, theta, reference, w = e.arguments
     return ca.Function("running", [x, u, lam, dt, theta, reference, w], [ca.densify(e.l)], OPTIONS)
 
 
-def curvature_stage(e: StageEquations) -> ca.Function:
+def curvature_stage(e: SymbolicStage) -> ca.Function:
     """The running cost's Hessian by (x, u), its multipliers chained."""
     H = e.condense(e.hessian(e.l))
     return ca.Function("curvature", e.arguments, [ca.densify(H)], OPTIONS)

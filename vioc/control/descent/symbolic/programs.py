@@ -16,11 +16,11 @@ import numpy as np
 from vioc.control.costs.cost import Cost, Family
 from vioc.control.descent.symbolic.newton_stage import OPTIONS, by_rows
 from vioc.control.descent.symbolic.riccati_step import riccati_step
-from vioc.control.descent.symbolic.stage import LARGEST, SMALL, StageEquations, operations
+from vioc.control.descent.symbolic.stage import LARGEST, SMALL, SymbolicStage, operations
 from vioc.maps.protocol import OneStepMap
 
 
-class Grid(NamedTuple):
+class StageArguments(NamedTuple):
     """What a stage depends on beside the unknowns: t, dt (N, 1), parameters, references, w (N, 1)."""
 
     t: np.ndarray
@@ -29,20 +29,20 @@ class Grid(NamedTuple):
     reference: np.ndarray
     w: np.ndarray
 
-    def backward(self) -> Grid:
+    def backward(self) -> StageArguments:
         """In reversed order."""
         t, dt, theta, reference, w = self
-        return Grid(_back(t), _back(dt), theta, _back(reference), _back(w))
+        return StageArguments(_back(t), _back(dt), theta, _back(reference), _back(w))
 
     @staticmethod
-    def of(f: OneStepMap, cost: Cost, steps: int, k0: int = 0, dt: Any = None) -> Grid:
+    def of(f: OneStepMap, cost: Cost, steps: int, k0: int = 0, dt: Any = None) -> StageArguments:
         """That of a horizon; `dt` as in `OneStepMap.rollout`."""
         h = np.broadcast_to(np.asarray(f.dt if dt is None else dt, float), (steps,))
         t = f.times(h, k0)[:-1]
         dt = np.array(h[:, None])
         w = dt if cost.per_time else np.ones((steps, 1))
         reference = np.ascontiguousarray(cost.reference_rows(steps)[:steps])
-        return Grid(t[:, None], dt, f.theta, reference, w)
+        return StageArguments(t[:, None], dt, f.theta, reference, w)
 
 
 _built: WeakKeyDictionary[Family, dict[tuple, StagePrograms | None]] = WeakKeyDictionary()
@@ -58,7 +58,7 @@ class StagePrograms:
     """
 
     def __init__(self, f: OneStepMap, cost: Cost):
-        self.equations = StageEquations(f, cost)
+        self.equations = SymbolicStage(f, cost)
         # unrolled code of this size is quick to build, but would compile for minutes
         self._backend = f.backend if operations(f, cost) <= SMALL else type(f.backend)()
         self._programs: dict[str, Any] = {}
@@ -88,7 +88,9 @@ class StagePrograms:
 
     # -- multiple shooting --------------------------------------------------------------------------
 
-    def value(self, X: np.ndarray, U: np.ndarray, lam: np.ndarray, grid: Grid) -> tuple[float, float]:
+    def value(
+        self, X: np.ndarray, U: np.ndarray, lam: np.ndarray, grid: StageArguments
+    ) -> tuple[float, float]:
         """Running cost and |r|^2 of a curve; not finite where it leaves a domain."""
         e = self.equations
 
@@ -99,7 +101,9 @@ class StagePrograms:
         running, gap = self.program("curve", build).map(args, len(U))
         return float(running.sum()), float(gap.sum())
 
-    def newton(self, point: list[np.ndarray], grid: Grid, last: list[np.ndarray], knobs: np.ndarray):
+    def newton(
+        self, point: list[np.ndarray], grid: StageArguments, last: list[np.ndarray], knobs: np.ndarray
+    ):
         """The step of Newton's method on the optimality conditions of a curve; see `_newton_stage`.
 
         Parameters

@@ -14,8 +14,8 @@ from vioc.compile.evaluate import Bound
 from vioc.control.costs.cost import Cost
 from vioc.control.descent.local_model import Weights
 from vioc.control.descent.symbolic import newton_stage
-from vioc.control.descent.symbolic.newton_stage import Layout
-from vioc.control.descent.symbolic.programs import Grid, StagePrograms
+from vioc.control.descent.symbolic.newton_stage import StageLayout
+from vioc.control.descent.symbolic.programs import StageArguments, StagePrograms
 from vioc.control.linear.weights import absolute
 from vioc.control.problem.sizes import Sizes
 from vioc.maps.protocol import OneStepMap
@@ -53,7 +53,7 @@ class Recursions:
 
     reached: np.ndarray
 
-    def __init__(self, programs: StagePrograms, f: OneStepMap, cost: Cost, grid: Grid):
+    def __init__(self, programs: StagePrograms, f: OneStepMap, cost: Cost, grid: StageArguments):
         e = programs.equations
         self._programs, self._grid, self._end_program = programs, grid, cost.end_program
         N, nx, nu, ns = len(grid.w), e.nx, e.nu, e.ns
@@ -71,7 +71,7 @@ class Recursions:
         program = programs.program("about", lambda: newton_stage.model_stage(e))
         back = [_back(a) for a in (*iterate, *grid, self._regulator)]
         self._about = program.bind_accumulate(self._carry, [*back, self._shift], N, 1, STOP)
-        layout, reversed_rows = Layout.of(e), self._about.outputs[1]
+        layout, reversed_rows = StageLayout.of(e), self._about.outputs[1]
         natural = reversed_rows[::-1]
         self.blocks = {
             name: natural[:, layout.part(name)].reshape(N, *shape)

@@ -25,7 +25,7 @@ SMALL = 15_000  # operations of a stage, roughly, below which one pass in symbol
 LARGEST = 200_000  # beyond which the functions take too long to build
 
 
-class StageEquations:
+class SymbolicStage:
     """Expressions of a stage.
 
     Parameters

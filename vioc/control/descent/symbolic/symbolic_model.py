@@ -8,8 +8,8 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from vioc.control.costs.cost import Cost, Expansion
-from vioc.control.descent.local_model import Blocks, Direction, LocalModel, Weights, descending, joined
-from vioc.control.descent.symbolic.programs import Grid, StagePrograms
+from vioc.control.descent.local_model import Blocks, DescentDirection, LocalModel, Weights, descending, joined
+from vioc.control.descent.symbolic.programs import StageArguments, StagePrograms
 from vioc.control.descent.symbolic.recursions import Recursions
 from vioc.control.descent.symbolic.stage import SMALL
 from vioc.control.problem.sizes import Sizes
@@ -50,7 +50,7 @@ class LocalModels:
             try:
                 self._recursions = self._free.pop()
             except IndexError:
-                self._recursions = Recursions(programs, f, cost, Grid.of(f, cost, n, first.k0, h))
+                self._recursions = Recursions(programs, f, cost, StageArguments.of(f, cost, n, first.k0, h))
             self._recursions.begin(first.x[0], weights)
 
     def close(self) -> None:
@@ -91,7 +91,7 @@ class StageModel(LocalModel):
     def __init__(self, f: OneStepMap, cost: Cost, run: Trajectory, recursions: Recursions, shift: float):
         self.map, self.cost, self.run = f, cost, run
         self._recursions, self._shift, self._newton = recursions, shift, None
-        self._aim: Direction | None = None
+        self._aim: DescentDirection | None = None
         recursions.load(run)
         self.sound, self._minimum = recursions.model(shift)
         if self.sound:
@@ -118,7 +118,7 @@ class StageModel(LocalModel):
         n, H = self.map.nx, self._recursions.blocks["H"]
         return np.concatenate([H[:, :n, :n], self._recursions.lxx_end[None]]), H[:, :n, n:], H[:, n:, n:]
 
-    def direction(self, method: str, shift: float = 0.0) -> Direction | None:
+    def direction(self, method: str, shift: float = 0.0) -> DescentDirection | None:
         if method == "gauss-newton" and not shift:
             which = self._recursions.minimize_other(self._recursions.L, self._recursions.lxx_end)
             if which is not None:
@@ -129,21 +129,23 @@ class StageModel(LocalModel):
             return self._along(method, shift, 0 if self._minimum else None)
         return self._along(method, shift, self._recursions.minimize(shift))
 
-    def _minimize(self, method: str, shift: float, H: Blocks) -> Direction | None:
+    def _minimize(self, method: str, shift: float, H: Blocks) -> DescentDirection | None:
         xx, xu, uu = H
         which = self._recursions.minimize_other(joined(xx[:-1], xu, uu), xx[-1])
         if which is None:
             raise OptimizationError(f"the {method} subproblem has no minimum")
         return self._along(method, shift, which)
 
-    def _along(self, method: str, shift: float, which: int | None) -> Direction | None:
+    def _along(self, method: str, shift: float, which: int | None) -> DescentDirection | None:
         """The tangent trajectory of a minimizer's feedback; None where it does not descend."""
         if which is None:
             return None
         dx, du, slope = self._recursions.direction(which)
-        return descending(self, Direction(method, shift, dx, du, slope))
+        return descending(self, DescentDirection(method, shift, dx, du, slope))
 
-    def trial(self, direction: Direction, gamma: float, limit: float) -> tuple[Trajectory, float] | None:
+    def trial(
+        self, direction: DescentDirection, gamma: float, limit: float
+    ) -> tuple[Trajectory, float] | None:
         if not self._recursions.can_try:
             return super().trial(direction, gamma, limit)
         if direction is not self._aim:

@@ -25,8 +25,8 @@ from vioc.compile.evaluate import Evaluator
 from vioc.dynamics.algebra.sparse_lu import Saddle, SparseLU, scalars
 from vioc.dynamics.algebra.vectors import part
 from vioc.dynamics.contact.cones import Variables
-from vioc.dynamics.contact.core import Core, Layout
-from vioc.dynamics.contact.interior import End, InteriorPoint, Problem
+from vioc.dynamics.contact.core import CoreLayout, TapeCore
+from vioc.dynamics.contact.interior import End, EndProblem, InteriorPoint
 from vioc.dynamics.contact.tape import Tape
 from vioc.dynamics.integrators.contact.step import condensed
 from vioc.dynamics.integrators.contact.touching import NOWHERE
@@ -250,10 +250,10 @@ class Impact:
         return ImpactEnd(self._pieces), Evaluator(self._pieces.held)
 
     @cached_property
-    def _core(self) -> Core:
+    def _core(self) -> TapeCore:
         f, nd = self._f, self._f.nd
         size = f.nq + 2 * nd + 2 * len(f.touches.all)
-        layout = Layout(
+        layout = CoreLayout(
             nx=size,
             nv=nd,
             nu=0,
@@ -265,7 +265,7 @@ class Impact:
             lasting=False,
         )
         tapes = [ImpactTape(f, self._pieces)]
-        return Core(tapes, self._pieces.variables, layout, f"impacts of {f.system.name}")
+        return TapeCore(tapes, self._pieces.variables, layout, f"impacts of {f.system.name}")
 
     @cached_property
     def _numbers(self) -> Evaluator:
@@ -342,7 +342,7 @@ class Impact:
             for i in range(n):
                 own = M[i], J[i], Dh[i], b[i], offset[i], preload[i], mu[i]
                 size = 1 + float(np.abs(guess[i]).max(initial=0.0))
-                rows.append(solver.solve_end(Problem(end, own, guess[i], 1.0, size), lasting=False))
+                rows.append(solver.solve_end(EndProblem(end, own, guess[i], 1.0, size), lasting=False))
         return np.stack([s.unknowns for s in rows]), np.array([s.error for s in rows])
 
     def derivatives(self, solution: tuple) -> np.ndarray:

@@ -18,8 +18,8 @@ from vioc.compile.evaluate import Evaluator
 from vioc.compile.programs import Program
 from vioc.dynamics.algebra.vectors import part
 from vioc.dynamics.consistency import directions_within
-from vioc.dynamics.contact.core import Core, CoreProgram, Layout
-from vioc.dynamics.contact.features import Features, Found
+from vioc.dynamics.contact.core import CoreLayout, TapeCore, TapeProgram
+from vioc.dynamics.contact.features import Features, MeetingPlaces
 from vioc.dynamics.contact.interior import InteriorPoint, InteriorProgram
 from vioc.dynamics.contact.smoothed import SmoothedMap, as_smoothing
 from vioc.dynamics.description.system import System
@@ -185,7 +185,7 @@ class ContactVI(SmoothedMap, TouchingMap):
             return InteriorProgram(self, self.interior)
         if self.features.pairs:
             return PlacedProgram(self, self.core)
-        return CoreProgram(self.core, self.barrier, self.tolerance)
+        return TapeProgram(self.core, self.barrier, self.tolerance)
 
     @shared
     def pieces(self) -> Pieces:
@@ -198,9 +198,9 @@ class ContactVI(SmoothedMap, TouchingMap):
         return self._velocity_function
 
     @shared
-    def core(self) -> Core:
+    def core(self) -> TapeCore:
         """The compiled core; needs a compiler."""
-        layout = Layout(
+        layout = CoreLayout(
             nx=self.nx,
             nv=self.nd,
             nu=self.nu,
@@ -210,7 +210,7 @@ class ContactVI(SmoothedMap, TouchingMap):
             stop=self.tolerance,
             wrap=self.wrapped,
         )
-        return Core([FlatTape(self)], self.pieces.variables, layout, f"ContactVI of {self.system.name}")
+        return TapeCore([FlatTape(self)], self.pieces.variables, layout, f"ContactVI of {self.system.name}")
 
     def rescued(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
         self.check_beginnings(x[None], k)
@@ -296,7 +296,7 @@ class ContactVI(SmoothedMap, TouchingMap):
         found = self._gaps(q, self.theta, self.touches.polytopes.nowhere)[0][..., 0]
         return found[..., ~self.placed] if self.features.pairs else found
 
-    def seen(self, x: np.ndarray, dt: float, theta: np.ndarray) -> Found:
+    def seen(self, x: np.ndarray, dt: float, theta: np.ndarray) -> MeetingPlaces:
         v = np.concatenate([self._velocity(x, theta)[0][:, 0], x[self.nq + self.nd :]])
         return self.touches.polytopes.at(x[: self.nq], v, theta, dt)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from vioc.dynamics.contact.core import Core
+from vioc.dynamics.contact.core import TapeCore
 from vioc.dynamics.contact.look import LOOKS, Look
 from vioc.dynamics.contact.rollouts import StepByStep
 
@@ -22,7 +22,7 @@ class PlacedProgram(StepByStep):
     core : Core
     """
 
-    def __init__(self, f: ContactVI, core: Core):
+    def __init__(self, f: ContactVI, core: TapeCore):
         super().__init__(f)
         self._core = core
 

@@ -21,7 +21,7 @@ from vioc.compile.evaluate import Evaluator
 from vioc.dynamics.algebra.sparse_lu import Saddle, SparseLU, scalars
 from vioc.dynamics.algebra.vectors import part
 from vioc.dynamics.contact.cones import Cone, Variables
-from vioc.dynamics.contact.interior import ContactStep, End, InteriorPoint, Problem, Step
+from vioc.dynamics.contact.interior import ContactStep, End, EndProblem, InteriorPoint, Step
 from vioc.dynamics.contact.look import Look
 from vioc.dynamics.integrators.contact.branch import suspect
 from vioc.dynamics.integrators.contact.touching import NOWHERE
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from vioc.dynamics.integrators.contact.map import ContactVI
 
 
-class Balance(NamedTuple):
+class FlatBalance(NamedTuple):
     """A step from x with the mean velocity V, without impulses of constraints and contacts.
 
     Attributes
@@ -67,7 +67,7 @@ class Balance(NamedTuple):
 
 def balance(
     f: ContactVI, x: Any, u: Any, V: Any, t: Any, dt: Any, theta: Any, places: Any = NOWHERE
-) -> Balance:
+) -> FlatBalance:
     nq, nd, nf = f.nq, f.nd, len(f.system.inputs)
     q0, p, rho, forces = part(x, 0, nq), part(x, nq, nq + nd), part(u, nf), part(u, 0, nf)
     q1 = ca.vertcat(part(q0, 0, nd) + dt * V, rho)
@@ -80,10 +80,10 @@ def balance(
     each = zip(f.touches.all, ca.vertsplit(phi / dt), J, strict=True)
     speeds = [ca.vertcat(*[a] * t.lead, own[t.lead :, :] @ rates) for t, a, own in each]
     cut = [own[:, :nd] for own in J]
-    return Balance(parts, q1, rates, h1, phi / dt, Dh0, Dh1[:, :nd], slopes[:, :nd], cut, speeds)
+    return FlatBalance(parts, q1, rates, h1, phi / dt, Dh0, Dh1[:, :nd], slopes[:, :nd], cut, speeds)
 
 
-class Condensed(NamedTuple):
+class CondensedTouch(NamedTuple):
     """A touch whose variables are eliminated from Newton's system: what it adds, and what they follow by."""
 
     matrix: Any
@@ -91,7 +91,7 @@ class Condensed(NamedTuple):
     expand: Callable[[Any], Any]
 
 
-def condensed(cone: Cone, y: Any, w: Any, J: Any, H: Any, mu: Any, goal: Any) -> Condensed:
+def condensed(cone: Cone, y: Any, w: Any, J: Any, H: Any, mu: Any, goal: Any) -> CondensedTouch:
     """With dw = K dV, K = (H; J below its first row): d(impulse) = c - S dw (docs/maths/contact.md).
 
     Without a gap K is J.
@@ -101,7 +101,7 @@ def condensed(cone: Cone, y: Any, w: Any, J: Any, H: Any, mu: Any, goal: Any) ->
     change, K = ca.jacobian(cone.impulse(y), y) @ direction, ca.vertcat(H, J[1:, :]) if cone.gap else J
     S = -ca.substitute(ca.jacobian(change, dw), dw, still)
     c = ca.substitute(change, dw, still)
-    return Condensed(J.T @ (S @ K), J.T @ c, lambda dV: ca.substitute(direction, dw, ca.densify(K @ dV)))
+    return CondensedTouch(J.T @ (S @ K), J.T @ c, lambda dV: ca.substitute(direction, dw, ca.densify(K @ dV)))
 
 
 class Pieces:
@@ -224,7 +224,7 @@ def _function(name: str, args: list[ca.SX], outputs: list[Any]) -> ca.Function:
     return ca.Function(name, args, [ca.densify(ca.SX(o)) for o in outputs], OPTIONS)
 
 
-class Departure(End):
+class FlatEnd(End):
     """Residuals and Newton's directions of a map's step, for mean velocities V of its dynamic variables."""
 
     def __init__(self, f: ContactVI):
@@ -267,13 +267,13 @@ class OneEnd(ContactStep):
         self._f = f
 
     @cached_property
-    def end(self) -> Departure:
-        return Departure(self._f)
+    def end(self) -> FlatEnd:
+        return FlatEnd(self._f)
 
-    def problem(self, x, u, t: float, dt: float, theta, V: np.ndarray, places=None) -> Problem:
+    def problem(self, x, u, t: float, dt: float, theta, V: np.ndarray, places=None) -> EndProblem:
         nowhere = self._f.touches.polytopes.nowhere
         given = x, u, np.array([t]), np.array([dt]), theta, nowhere if places is None else places
-        return Problem(self.end, given, V, dt, 1 + float(np.abs(x[: self._f.nq]).max()))
+        return EndProblem(self.end, given, V, dt, 1 + float(np.abs(x[: self._f.nq]).max()))
 
     def solve(self, solver: InteriorPoint, x, u, t: float, dt: float, theta) -> Step:
         f = self._f

@@ -12,7 +12,7 @@ from vioc.compile.evaluate import Evaluator
 from vioc.dynamics.algebra import vectors as vec
 from vioc.dynamics.algebra.vectors import Vector
 from vioc.dynamics.contact.cones import Cone, DryCone, cone_of
-from vioc.dynamics.contact.features import Features, Found
+from vioc.dynamics.contact.features import Features, MeetingPlaces
 from vioc.dynamics.contact.polytopes import NUMBERS, OFF, PLACES, Pair, Polytope, check_numbers, placed
 from vioc.dynamics.contact.touch import AnyTouch
 from vioc.dynamics.description.component import Meeting
@@ -90,7 +90,7 @@ class Polytopes:
         outputs = [ca.vertcat(ca.SX(0, 1), *map(ca.SX, own)) for own in (poses, moves)]
         self._frames = Evaluator(ca.Function("frames", args, list(map(ca.densify, outputs)), OPTIONS))
 
-    def at(self, q: np.ndarray, v: np.ndarray, theta: np.ndarray, dt: float) -> Found:
+    def at(self, q: np.ndarray, v: np.ndarray, theta: np.ndarray, dt: float) -> MeetingPlaces:
         """Where they meet at configurations and rates (nq,), or may within dt."""
         poses, twists = self._frames(q, v, theta)
         own = poses.reshape(-1, POSE)

@@ -17,7 +17,7 @@ from vioc.dynamics.algebra import vectors as vec
 from vioc.dynamics.algebra.vectors import part
 from vioc.dynamics.integrators.chord import CONTRACTION_OF_MASS
 from vioc.dynamics.integrators.groups.curves import curves_of
-from vioc.dynamics.integrators.groups.stages import StageDerivatives, StageEquations
+from vioc.dynamics.integrators.groups.stages import GroupStageDerivatives, StageEquations
 from vioc.dynamics.integrators.iteration import repeated
 from vioc.dynamics.integrators.newton import solve_step
 from vioc.dynamics.integrators.predictor import far
@@ -40,8 +40,8 @@ class GalerkinStep:
         self.rule = self.curves.rule
 
     @cached_property
-    def derivatives(self) -> StageDerivatives:
-        return StageDerivatives(self.f, self.curves)
+    def derivatives(self) -> GroupStageDerivatives:
+        return GroupStageDerivatives(self.f, self.curves)
 
     @cached_property
     def _places(self) -> ca.Function:

@@ -20,7 +20,7 @@ import numpy as np
 from vioc.compile.evaluate import Evaluator
 from vioc.dynamics.algebra import rotations as rot
 from vioc.dynamics.integrators.groups.curves import Curves
-from vioc.dynamics.integrators.newton import Equations, Iterate, Solution
+from vioc.dynamics.integrators.newton import BranchEquations, BranchRoot, LinearEquations
 from vioc.dynamics.lagrangian import OPTIONS
 from vioc.errors import StepError
 from vioc.maps.derivatives import Linearization, SecondOrder, Steps, solved
@@ -67,7 +67,7 @@ class Along(NamedTuple):
     e_s: np.ndarray
 
 
-class StageDerivatives:
+class GroupStageDerivatives:
     """Derivatives of the steps of a `GroupVI` of several stages.
 
     s = (errors of the state, inputs, parameters), ns of them.
@@ -308,10 +308,12 @@ class StageDerivatives:
         return SecondOrder.of((whole + np.swapaxes(whole, 1, 2)) / 2, f.ndx, f.nu)
 
 
-class StageEquations(Equations):
+class StageEquations(BranchEquations):
     """The equations of the step of a `GroupVI` of several stages, for V, dt lambda and rates at the end."""
 
-    def __init__(self, of: StageDerivatives, f: GroupVI, x: np.ndarray, u: np.ndarray, t: float, dt: float):
+    def __init__(
+        self, of: GroupStageDerivatives, f: GroupVI, x: np.ndarray, u: np.ndarray, t: float, dt: float
+    ):
         self.of, self.f, self.x, self.u, self.t, self.dt = of, f, x, u, t, dt
         v0, size = f.velocities(x), np.full(f.nd, abs(dt))
         size[: f.nr] /= 1 + np.abs(x[: f.nr])
@@ -332,16 +334,16 @@ class StageEquations(Equations):
         self.of.split(size)[1][:] = 1 / length
         return self.of.at(steps, self.f.theta, w * size), size[0]
 
-    def __call__(self, w: np.ndarray, share: float) -> Iterate:
+    def __call__(self, w: np.ndarray, share: float) -> LinearEquations:
         at, by = self._at(w, share)
-        return Iterate(at.left[0], self.of.slope(at)[0] * by)
+        return LinearEquations(at.left[0], self.of.slope(at)[0] * by)
 
     def end(self, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """x_k+1, and the multipliers."""
         at, _ = self._at(w, 1.0)
         return np.concatenate([at.q[0], at.p[0]]), at.impulse[0]
 
-    def failure(self, found: Solution, k: int, where: str) -> StepError | None:
+    def failure(self, found: BranchRoot, k: int, where: str) -> StepError | None:
         if not np.isnan(found.error):
             return None
         return StepError(

@@ -28,9 +28,9 @@ from vioc.dynamics.integrators.continuation import Context, Root, left_by, with_
 from vioc.dynamics.integrators.groups.derivatives import GroupDerivatives
 from vioc.dynamics.integrators.newton import (
     PASSING,
-    Equations,
-    Iterate,
-    Solution,
+    BranchEquations,
+    BranchRoot,
+    LinearEquations,
     singular_ahead,
     solve_step,
 )
@@ -267,7 +267,7 @@ class GroupStep:
         return equations.end(found)
 
 
-class IncrementEquations(Equations):
+class IncrementEquations(BranchEquations):
     """The equations of the step of a `GroupVI` of one stage, for the mean rates w = (dr, xi) / dt."""
 
     def __init__(self, of: GroupStep, f: GroupVI, x: np.ndarray, u: np.ndarray, t: float, dt: float):
@@ -286,7 +286,7 @@ class IncrementEquations(Equations):
         z = np.concatenate([length * w, np.zeros(self.f.nm)])
         return z, self.x, self.u, self.t, length, self.f.theta
 
-    def __call__(self, w: np.ndarray, share: float) -> Iterate:
+    def __call__(self, w: np.ndarray, share: float) -> LinearEquations:
         nd, length = self.f.nd, share * self.dt
         args = self._args(w, share)
         residual, matrix = (np.array(e(*args)) for e in self.of.equations)
@@ -294,9 +294,9 @@ class IncrementEquations(Equations):
         matrix = matrix.copy()
         matrix[:nd, :nd] *= length
         residual[nd:] = (residual[nd:] - (1 - share) * self.off) / length
-        return Iterate(residual, matrix)
+        return LinearEquations(residual, matrix)
 
-    def end(self, found: Solution) -> tuple[np.ndarray, np.ndarray]:
+    def end(self, found: BranchRoot) -> tuple[np.ndarray, np.ndarray]:
         """x_k+1, and the multipliers."""
         f, (_, *rest) = self.f, self._args(found.w, 1.0)
         w = self.dt * found.w
@@ -304,7 +304,7 @@ class IncrementEquations(Equations):
         after = self.of.finish(self.x, w, impulse, found.multipliers, f.theta)
         return np.ravel(after), found.multipliers
 
-    def failure(self, found: Solution, k: int, where: str) -> StepError | None:
+    def failure(self, found: BranchRoot, k: int, where: str) -> StepError | None:
         if not np.isnan(found.error):
             J = np.zeros((0, self.f.nd)) if found.share == 0 else self(found.w, found.share).matrix
             J, names = J[self.f.nd :, : self.f.nd], self.f.multiplier_names

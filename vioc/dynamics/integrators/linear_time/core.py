@@ -38,7 +38,7 @@ Long = ctypes.c_longlong
 Double = ctypes.c_double
 
 
-class _Model(ctypes.Structure):
+class _LinearTimeModel(ctypes.Structure):
     _fields_ = (
         *((name, Long) for name in ("n", "nq", "nd", "nf")),
         *(
@@ -87,7 +87,7 @@ def available(f: LinearTimeVI) -> bool:
     return f.nm == 0 and not f.graphs.coupled and find_compiler() is not None
 
 
-class Core:
+class LinearTimeCore:
     """A map's mechanism at certain parameters, as arrays for the compiled core.
 
     Parameters
@@ -141,7 +141,7 @@ class Core:
         self._kept = {name: np.ascontiguousarray(a, np.int64) for name, a in integers.items()}
         self._kept |= {name: np.ascontiguousarray(a, float) for name, a in reals.items()}
         self._kept["parameters"] = np.array(theta, float)
-        self._model = _Model(len(links), f.nq, f.nd, len(system.inputs))
+        self._model = _LinearTimeModel(len(links), f.nq, f.nd, len(system.inputs))
         for name, array in self._kept.items():
             setattr(self._model, name, array.ctypes.data)
         self._model.gravity = (Double * 3)(*gravity)
@@ -263,24 +263,24 @@ class Core:
         return K
 
 
-class CoreProgram(Program):
+class LinearTimeProgram(Program):
     """The kernel of a map, with or without feedback, by the compiled core."""
 
     def __init__(self, f: LinearTimeVI, feedback: bool):
         self._f, self._feedback = f, feedback
-        self._cores: dict[bytes, Core] = {}
+        self._cores: dict[bytes, LinearTimeCore] = {}
         nx, nu = f.nx, f.nu
         u = ((nu, 1), (nx, 1), (nu, nx)) if feedback else ((nu, 1),)
         self.shapes_in = ((nx, 1), *u, (1, 1), (1, 1), (len(f.parameters), 1))
         self.shapes_out = ((nx, 1), (0, 1), (1, 1), *(((nu, 1),) if feedback else ()))
 
-    def core(self, theta: np.ndarray) -> Core:
+    def core(self, theta: np.ndarray) -> LinearTimeCore:
         """The model at parameters; the last few are kept."""
         key = theta.tobytes()
         if key not in self._cores:
             if len(self._cores) >= 8:
                 self._cores.pop(next(iter(self._cores)))
-            self._cores[key] = Core(self._f, theta)
+            self._cores[key] = LinearTimeCore(self._f, theta)
         return self._cores[key]
 
     def __call__(self, args):

@@ -21,9 +21,9 @@ from vioc.dynamics.algebra.articulated import (
     NOTHING,
     STILL,
     ArticulatedInverse,
-    Blocks,
-    Joint,
+    LinkJoint,
     Place,
+    SpatialMatrix,
     Twist,
     twist_to_child,
 )
@@ -110,7 +110,7 @@ class Bodies:
 
     # -- Algorithm 4, and its inverse -------------------------------------------------------------
 
-    def derivatives(self, X: Sequence[Twist | None], h: Any) -> list[Blocks]:
+    def derivatives(self, X: Sequence[Twist | None], h: Any) -> list[SpatialMatrix]:
         """M_i = d mu_i / d eta_i of every link; zeros for massless ones."""
         return [
             NO_BLOCKS if x is None else _derivative(*_body(link), x, h)
@@ -123,7 +123,7 @@ class Bodies:
         """Inverse of -D2 D1 T_d + diag(damping): the exact Newton direction in O(n)."""
         M = self.derivatives(self.displacements(start, end), h)
         joints = [
-            Joint(link.parent, row, link.twist) for link, row in zip(self.links, self.rows, strict=True)
+            LinkJoint(link.parent, row, link.twist) for link, row in zip(self.links, self.rows, strict=True)
         ]
         return ArticulatedInverse(joints, end, M, damping, Y=start)
 
@@ -190,7 +190,7 @@ def _gathered(place: Place, S: Twist, P: Wrench, above: Wrench) -> tuple[Any, Wr
 
 
 @vec.inlined
-def _derivative(mass: Any, moment: Vector, inertia: Matrix, X: Twist, h: Any) -> Blocks:
+def _derivative(mass: Any, moment: Vector, inertia: Matrix, X: Twist, h: Any) -> SpatialMatrix:
     """M_i = d mu_i / d eta_i = 1/h (dlog_X^T G + d(dlog_X^T P)/dX) dlog_-X at P = G X."""
     A, Q = se3.dlog_blocks(X)
     E, N = se3.dlog_blocks(X, -1.0)
@@ -204,7 +204,7 @@ def _derivative(mass: Any, moment: Vector, inertia: Matrix, X: Twist, h: Any) ->
     c = vec.matadd(vec.matadd(vec.matscale(mass, Qt), vec.matmul(At, lever)), k)
     d = vec.matadd(vec.matadd(vec.matmul(Qt, minus), vec.matmul(At, inertia)), K)
     s = 1.0 / h
-    return Blocks(
+    return SpatialMatrix(
         vec.matscale(s, vec.matmul(a, E)),
         vec.matscale(s, vec.matadd(vec.matmul(a, N), vec.matmul(b, E))),
         vec.matscale(s, vec.matmul(c, E)),
@@ -213,7 +213,7 @@ def _derivative(mass: Any, moment: Vector, inertia: Matrix, X: Twist, h: Any) ->
 
 
 @vec.inlined
-def _momentum_change(M: Blocks, V: Twist) -> Wrench:
+def _momentum_change(M: SpatialMatrix, V: Twist) -> Wrench:
     """M V."""
     return (
         vec.add(vec.apply(M.a, V[0]), vec.apply(M.b, V[1])),

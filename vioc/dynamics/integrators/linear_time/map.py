@@ -20,7 +20,7 @@ from vioc.checks import near_misses
 from vioc.compile.evaluate import Evaluator
 from vioc.compile.programs import Program
 from vioc.dynamics.description.system import System
-from vioc.dynamics.integrators.linear_time.core import GUESSES, SOLVERS, CoreProgram, available
+from vioc.dynamics.integrators.linear_time.core import GUESSES, SOLVERS, LinearTimeProgram, available
 from vioc.dynamics.integrators.linear_time.step import StepGraphs
 from vioc.dynamics.integrators.step_derivatives import StepDerivatives
 from vioc.dynamics.integrators.variational import StepParts, VariationalMap
@@ -121,7 +121,7 @@ class LinearTimeVI(VariationalMap):
             return super()._program(feedback, robust)
         programs = self.__dict__.setdefault("_cores", {})
         if feedback not in programs:
-            programs[feedback] = CoreProgram(self, feedback)
+            programs[feedback] = LinearTimeProgram(self, feedback)
         return programs[feedback]
 
     @shared

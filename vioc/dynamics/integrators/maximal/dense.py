@@ -10,7 +10,7 @@ import numpy as np
 
 from vioc.compile.evaluate import Evaluator
 from vioc.dynamics.contact.cones import Variables
-from vioc.dynamics.contact.interior import ContactStep, End, InteriorPoint, Problem, Step
+from vioc.dynamics.contact.interior import ContactStep, End, EndProblem, InteriorPoint, Step
 from vioc.dynamics.contact.look import Look
 from vioc.dynamics.contact.polytopes import NUMBERS, OFF
 from vioc.dynamics.integrators.maximal.equations import Assembly
@@ -118,14 +118,14 @@ class DenseStep(ContactStep):
         """Places of polytopes, none of which meet."""
         return np.tile(OFF, len(self._graph.places))
 
-    def leaving(self, x, u, t: float, dt: float, theta, places=None) -> Problem:
+    def leaving(self, x, u, t: float, dt: float, theta, places=None) -> EndProblem:
         """Of the twists of a step from x."""
         given = u, np.array([t + 0.5 * dt]), np.array([dt]), theta
         Z, base = self._functions[0](x, *given)
         where = self.nowhere if places is None else places
         return _problem(self.ends[0], (Z[:, 0], base[:, 0], *given, where), x[STATE * self.n :], dt)
 
-    def arriving(self, x, V, u, t: float, dt: float, theta, places=None) -> tuple[Problem, np.ndarray]:
+    def arriving(self, x, V, u, t: float, dt: float, theta, places=None) -> tuple[EndProblem, np.ndarray]:
         """Of the velocities after a step from x at the twists V; positions and quaternions there."""
         given = u, np.array([t + 0.5 * dt]), np.array([dt]), theta
         z, Z, base = self._functions[1](x, V, *given)
@@ -153,5 +153,5 @@ class DenseStep(ContactStep):
         return Step((gone, there), np.concatenate([z, there.V]), impulses, places)
 
 
-def _problem(end: End, given: tuple, guess: np.ndarray, dt: float) -> Problem:
-    return Problem(end, given, guess, dt, 1 + float(np.abs(given[0]).max()))
+def _problem(end: End, given: tuple, guess: np.ndarray, dt: float) -> EndProblem:
+    return EndProblem(end, given, guess, dt, 1 + float(np.abs(given[0]).max()))

@@ -13,7 +13,7 @@ from vioc.dynamics.algebra import rotations as rot
 from vioc.dynamics.contact.implicit import First, Normals, along, check_solved, solved, solved_back
 from vioc.dynamics.contact.polytopes import NUMBERS
 from vioc.dynamics.integrators.maximal import space
-from vioc.dynamics.integrators.maximal.equations import Assembly, Balance, Held
+from vioc.dynamics.integrators.maximal.equations import Assembly, BodyBalance, Held
 from vioc.dynamics.integrators.maximal.space import STATE, TWIST
 from vioc.dynamics.lagrangian import OPTIONS
 from vioc.maps.derivatives import Linearization, SecondOrder, Steps
@@ -27,7 +27,7 @@ POLISH = 3  # Newton steps
 SAME = 1e-4  # of the largest impulse: what sums of both ends may be off those of the step
 
 
-class StepDerivatives:
+class MaximalDerivatives:
     """Linearization and z-contracted second derivatives of a map's step.
 
     Parameters
@@ -76,7 +76,7 @@ class StepDerivatives:
         X = ca.vertcat(*rows, nu - x1[at:])
         return (x, x1, u, w, m, t, dt, theta, places), e, R, S, X, guesses
 
-    def _stacked(self, E: Assembly, at: Balance, held: Held, multipliers: ca.SX) -> ca.SX:
+    def _stacked(self, E: Assembly, at: BodyBalance, held: Held, multipliers: ca.SX) -> ca.SX:
         """The equations of one end of a step: momenta, constraints, laws of the touches."""
         graph = self.f.graph
         own = E.on.split(multipliers, [len(graph.names), *(len(t.multipliers) for t in graph.touches)])

@@ -23,7 +23,7 @@ import numpy as np
 from vioc.dynamics.algebra.block_elimination import MINUS, PLUS, Blocks, Expressions, Terms, Values
 from vioc.dynamics.contact.polytopes import NUMBERS, OFF
 from vioc.dynamics.integrators.maximal.graph import StepGraph
-from vioc.dynamics.integrators.maximal.joints import Group
+from vioc.dynamics.integrators.maximal.joints import ConstraintGroup
 from vioc.dynamics.integrators.maximal.space import TWIST
 
 
@@ -52,7 +52,7 @@ class Held(NamedTuple):
     levels: list[list[Any]]
 
 
-class Balance(NamedTuple):
+class BodyBalance(NamedTuple):
     """The equations at the twists V that bodies leave a pose with, or arrive with.
 
     Attributes
@@ -118,7 +118,7 @@ class Assembly:
         """`function(i)` of each body called on its parts of the arguments."""
         return [self.on.call(function(i), [*own, *more]) for i, own in enumerate(zip(*args, strict=True))]
 
-    def off(self, at: Balance, arrival: bool) -> list[Any]:
+    def off(self, at: BodyBalance, arrival: bool) -> list[Any]:
         """g of each group as displacements, which joints have by themselves."""
         found = []
         for group, g, H in zip(self.graph.groups, at.values, at.H, strict=True):
@@ -200,7 +200,7 @@ class Assembly:
 
     # -- the two ends of a step -------------------------------------------------------------------------
 
-    def leave(self, V: Any, base: Any, held: Held) -> Balance:
+    def leave(self, V: Any, base: Any, held: Held) -> BodyBalance:
         """Leaving poses with the twists V of a step; `base` is `kicked` without V."""
         on, graph = self.on, self.graph
         own, more = self.twists(V), [self.dt, self.theta]
@@ -219,11 +219,11 @@ class Assembly:
         fallen = [on.call(t.geometry.landed, [*ends(t.bodies), d]) for t, d in pairs]
         values, H = [v[0] for v in landed], [v[1:] for v in landed]
         D, after = [g[1] for g in gone], [g[2] for g in gone]
-        return Balance(
+        return BodyBalance(
             own, rest, D, values, H, slopes, [a[0] for a in fallen], [a[1:] for a in fallen], after
         )
 
-    def arrive(self, V: Any, base: Any, held: Held) -> Balance:
+    def arrive(self, V: Any, base: Any, held: Held) -> BodyBalance:
         """The velocities V at poses, from momenta `base`."""
         on, graph = self.on, self.graph
         own = self.twists(V)
@@ -235,28 +235,28 @@ class Assembly:
             for t, level in zip(graph.touches, held.levels, strict=True)
         ]
         values, H, K = [v[0] for v in swept], [v[1:] for v in swept], [level[1:] for level in held.levels]
-        return Balance(own, rest, held.D, values, H, [], closing, K, [])
+        return BodyBalance(own, rest, held.D, values, H, [], closing, K, [])
 
-    def at(self, V: Any, base: Any, held: Held) -> Balance:
+    def at(self, V: Any, base: Any, held: Held) -> BodyBalance:
         """That of the end whose `held` it is."""
         return self.arrive(V, base, held) if held.D else self.leave(V, base, held)
 
     # -- touches ------------------------------------------------------------------------------------------
 
-    def speeds(self, at: Balance, held: Held) -> list[list[Any]]:
+    def speeds(self, at: BodyBalance, held: Held) -> list[list[Any]]:
         """(J.., a, V..) of each touch."""
         return [
             [*J, a, *(at.V[i] for i in t.bodies)]
             for t, J, a in zip(self.graph.touches, held.J, at.gaps, strict=True)
         ]
 
-    def begun(self, at: Balance, held: Held, speed: Any, goal: Any) -> Any:
+    def begun(self, at: BodyBalance, held: Held, speed: Any, goal: Any) -> Any:
         """Variables of the touches inside their cones, near the central path."""
         touches = zip(self.graph.touches, self.speeds(at, held), held.data, strict=True)
         return self.on.stack([self.on.call(t.geometry.begun, [*s, speed, goal, d])[0] for t, s, d in touches])
 
     def pushed(
-        self, at: Balance, held: Held, y: Sequence[Any], goal: Any
+        self, at: BodyBalance, held: Held, y: Sequence[Any], goal: Any
     ) -> tuple[list[list[Any]], list[Any]]:
         """Impulses of each touch on its bodies; mismatches, products and multipliers of all."""
         touches = zip(self.graph.touches, self.speeds(at, held), y, held.data, strict=True)
@@ -265,7 +265,7 @@ class Assembly:
         return pushes, [self.on.stack([f[i - 3] for f in found]) for i in range(3)]
 
     def lawful(
-        self, at: Balance, held: Held, p: Sequence[Any], kappa: Any
+        self, at: BodyBalance, held: Held, p: Sequence[Any], kappa: Any
     ) -> tuple[list[list[Any]], list[Any]]:
         """The same of multipliers p, on expressions: impulses, and the equations that p obeys."""
         touches = zip(self.graph.touches, held.J, at.gaps, p, held.data, strict=True)
@@ -274,7 +274,7 @@ class Assembly:
         ]
         return [f[0] for f in found], [f[1] for f in found]
 
-    def worked(self, at: Balance, base: Any) -> Any:
+    def worked(self, at: BodyBalance, base: Any) -> Any:
         """Of a departure, what impulses of constraints and touches bring in kinetic energy, and twice that
         energy.
         """
@@ -282,7 +282,7 @@ class Assembly:
         return self.on.sum([(self.on.call(self.graph.work, [*own])[0], PLUS) for own in each])
 
     def relaxed(
-        self, at: Balance, held: Held, gaps: Sequence[tuple], y: Sequence[Any], kappa: Any
+        self, at: BodyBalance, held: Held, gaps: Sequence[tuple], y: Sequence[Any], kappa: Any
     ) -> tuple[list[list[Any]], list[Any]]:
         """The same of all variables of `laws`, at shares of the gaps' velocities that are given."""
         touches = zip(self.graph.touches, held.J, gaps, y, held.data, strict=True)
@@ -292,7 +292,7 @@ class Assembly:
         ]
         return [f[0] for f in found], [f[1] for f in found]
 
-    def impulses(self, at: Balance, held: Held, kappa: Any) -> Any:
+    def impulses(self, at: BodyBalance, held: Held, kappa: Any) -> Any:
         """The multipliers of all touches that the laws have at the twists of a balance."""
         touches = zip(self.graph.touches, held.J, at.gaps, held.data, strict=True)
         return self.on.stack(
@@ -301,7 +301,9 @@ class Assembly:
 
     # -- Newton's system ----------------------------------------------------------------------------------
 
-    def left(self, at: Balance, held: Held, multipliers: Any, pushes: Sequence[list[Any]] = ()) -> list[Any]:
+    def left(
+        self, at: BodyBalance, held: Held, multipliers: Any, pushes: Sequence[list[Any]] = ()
+    ) -> list[Any]:
         """Momenta left, less the impulses of the constraints, and with those of the touches, by body."""
         terms: list[Terms] = [[(r, PLUS)] for r in at.rest]
         for group, G, own in zip(self.graph.groups, held.G, multipliers, strict=True):
@@ -313,7 +315,7 @@ class Assembly:
         return [self.on.sum(t) for t in terms]
 
     def system(
-        self, at: Balance, held: Held, left: Sequence[Any], y: Sequence[Any] = (), goal: Any = None
+        self, at: BodyBalance, held: Held, left: Sequence[Any], y: Sequence[Any] = (), goal: Any = None
     ) -> tuple[Blocks, list[Terms]]:
         """Blocks and right-hand sides of Newton's system by nodes; y and goal are those of the touches."""
         on, graph = self.on, self.graph
@@ -333,12 +335,12 @@ class Assembly:
             self._spread(F, rhs, touch.bodies, on.call(touch.geometry.condensed, args))
         return F, rhs
 
-    def _touching(self, at: Balance, held: Held, y: Sequence[Any], goal: Any) -> list[list[Any]]:
+    def _touching(self, at: BodyBalance, held: Held, y: Sequence[Any], goal: Any) -> list[list[Any]]:
         """(J.., K.., a, V.., y, goal, data) of each touch."""
         touches = zip(self.graph.touches, held.J, at.K, at.gaps, y, held.data, strict=False)
         return [[*J, *K, a, *(at.V[i] for i in t.bodies), own, goal, d] for t, J, K, a, own, d in touches]
 
-    def _weigh(self, F: Blocks, rhs: list[Terms], group: Group, G: list, H: list, g: Any) -> None:
+    def _weigh(self, F: Blocks, rhs: list[Terms], group: ConstraintGroup, G: list, H: list, g: Any) -> None:
         """Add G' K times the equations of a joint to those of bodies without inertia."""
         weight = self.graph.weight(group, [h.sparsity() for h in H])
         outputs = iter(self.on.call(weight, [*G, *H, g, self.dt]))
@@ -356,7 +358,7 @@ class Assembly:
         for i, j in product(bodies, repeat=2):
             F.setdefault((i, j), []).append((next(outputs), PLUS))
 
-    def expanded(self, at: Balance, held: Held, y: Sequence[Any], goal: Any, dV: Sequence[Any]) -> Any:
+    def expanded(self, at: BodyBalance, held: Held, y: Sequence[Any], goal: Any, dV: Sequence[Any]) -> Any:
         """Changes of the touches' variables for changes dV of the twists, by body."""
         touches = zip(self.graph.touches, self._touching(at, held, y, goal), strict=True)
         changes = [[*args, *(dV[i] for i in t.bodies)] for t, args in touches]

@@ -16,10 +16,10 @@ import numpy as np
 from vioc.dynamics.algebra import rotations as rot
 from vioc.dynamics.algebra import vectors as vec
 from vioc.dynamics.algebra.block_elimination import Elimination, sparse_order
-from vioc.dynamics.contact.features import Features, Found
+from vioc.dynamics.contact.features import Features, MeetingPlaces
 from vioc.dynamics.description.system import System
 from vioc.dynamics.integrators.maximal import space
-from vioc.dynamics.integrators.maximal.joints import Group, Rows
+from vioc.dynamics.integrators.maximal.joints import ConstraintGroup, GroupFunctions
 from vioc.dynamics.integrators.maximal.model import Body
 from vioc.dynamics.integrators.maximal.space import POSE, STATE, TWIST, unpack_pose, unpack_twist
 from vioc.dynamics.integrators.maximal.terms import BodyGraph
@@ -174,7 +174,7 @@ class StepGraph:
 
     # -- constraints ------------------------------------------------------------------------------------
 
-    def _groups(self) -> list[Group]:
+    def _groups(self) -> list[ConstraintGroup]:
         terms, result = self.terms, []
         for i, body in enumerate(self.bodies):
             if not body.joint.rows:
@@ -185,21 +185,21 @@ class StepGraph:
             numeric = all(isinstance(v, (int, float)) for v in numbers)
             count = len(bodies)
             key = ("joint", count, joint if numeric else body.name)
-            rows = self._once(key, lambda j=joint, n=count: Rows.of_joint(j, n, terms.parameters))
+            rows = self._once(key, lambda j=joint, n=count: GroupFunctions.of_joint(j, n, terms.parameters))
             names = tuple(f"{body.name}.{k + 1}" for k in range(joint.rows))
-            result.append(Group(bodies, names, rows, True))
+            result.append(ConstraintGroup(bodies, names, rows, True))
         for holders, indices in terms.loops:
             names = tuple(terms.system.constraint_names[i] for i in indices)
-            result.append(Group(holders, names, self._loop(holders, indices), False))
+            result.append(ConstraintGroup(holders, names, self._loop(holders, indices), False))
         return result
 
-    def _loop(self, bodies: tuple[int, ...], indices: list[int]) -> Rows:
+    def _loop(self, bodies: tuple[int, ...], indices: list[int]) -> GroupFunctions:
         terms = self.terms
         h = ca.vertcat(*(terms.constraint_values[i] for i in indices))
         varied = ca.sparsify(terms.varied(h))
         rows = [varied[:, TWIST * i : TWIST * i + TWIST] for i in bodies]
         args = [*terms.own_poses(bodies), terms.parameters]
-        return Rows(ca.Function("loop", args, [h, *rows], OPTIONS))
+        return GroupFunctions(ca.Function("loop", args, [h, *rows], OPTIONS))
 
     def _light(self, body: Body) -> bool:
         """Whether rotational inertia is missing about some axis."""
@@ -224,13 +224,13 @@ class StepGraph:
 
     def gradients(self, G: np.ndarray) -> np.ndarray:
         """What values of constraints are divided by to be displacements (rows,), of their variations
-        (rows, 6 n): 1 of joints, else their length, as `Rows.landed_off` has it.
+        (rows, 6 n): 1 of joints, else their length, as `GroupFunctions.landed_off` has it.
         """
         length = np.linalg.norm(G * np.sqrt(np.repeat(self.scales[::6], TWIST) / self.scales), axis=1)
         joint = np.repeat([g.joint for g in self.groups], [g.rows.size for g in self.groups])
         return np.where(joint | ~(length > 0), 1.0, length)
 
-    def _holds_to_world(self, group: Group) -> bool:
+    def _holds_to_world(self, group: ConstraintGroup) -> bool:
         """Whether a loop's constraint ties bodies to the world: moving all of them together changes it."""
         if len(group.bodies) == 1:
             return True
@@ -339,7 +339,7 @@ class StepGraph:
         """Where polytopes meet."""
         return Features(self.pairs)
 
-    def seen(self, x: np.ndarray, dt: float) -> Found:
+    def seen(self, x: np.ndarray, dt: float) -> MeetingPlaces:
         """The places of polytopes that meet in a state x (nx,), or may within dt."""
         positions, q, twists = space.split(self.n, x)
         R: np.ndarray = np.moveaxis(np.array(rot.matrix(tuple(q.T))), -1, 0)
@@ -352,11 +352,11 @@ class StepGraph:
 
     # -- bodies without inertia ---------------------------------------------------------------------------
 
-    def weighs(self, group: Group) -> bool:
+    def weighs(self, group: ConstraintGroup) -> bool:
         """Whether G' K times a joint's equations are added to those of its bodies: one lacks inertia."""
         return group.joint and self.light[group.bodies[-1]]
 
-    def weight(self, group: Group, patterns: list[ca.Sparsity]) -> ca.Function:
+    def weight(self, group: ConstraintGroup, patterns: list[ca.Sparsity]) -> ca.Function:
         """(G' by body.., H by body.., g, dt) -> by body i: -G_i' K g, and for each body k G_i' K H_k."""
         body, count = self.bodies[group.bodies[-1]], len(group.bodies)
         value = self.terms.model.value

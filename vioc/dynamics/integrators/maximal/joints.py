@@ -1,8 +1,8 @@
 """Joints: one translational and one rotational constraint with 0-3 free axes each ([M] 2).
 
-The directions and axes of a `Joint` are written in the body axes of its parent a and its child b; the rows
-and their variations are derived in docs/maths/maximal.md. What a step needs of a joint's rows, or of those of
-a system's constraint, are the functions of `Rows`, alike for all that are alike.
+The directions and axes of a `JointConstraints` are written in the body axes of its parent a and its child
+b; the rows and their variations are derived in docs/maths/maximal.md. What a step needs of a joint's rows,
+or of those of a system's constraint, are the functions of `GroupFunctions`, alike for all that are alike.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ KINDS = {  # (free directions, free axes of rotation)
 
 
 @dataclass(frozen=True)
-class Joint:
+class JointConstraints:
     """The constraints between two bodies, and the minimal coordinates that they leave.
 
     Attributes
@@ -212,7 +212,7 @@ def _aligned(rows: np.ndarray) -> np.ndarray:
 # -- rows of constraints in a step ---------------------------------------------------------------------------
 
 
-class Rows:
+class GroupFunctions:
     """The functions of a group of constraints; alike groups share them.
 
     Parameters
@@ -225,14 +225,14 @@ class Rows:
         self.function, self.bodies, self.size = function, function.n_in() - 1, function.size1_out(0)
 
     @staticmethod
-    def of_joint(joint: Joint, count: int, theta: ca.SX) -> Rows:
+    def of_joint(joint: JointConstraints, count: int, theta: ca.SX) -> GroupFunctions:
         """Of a joint between `count` bodies, one of which may be the world."""
         Z = [ca.SX.sym("Z", POSE) for _ in range(count)]
         places = [unpack_pose(z) for z in Z]
         a = places[0] if count == 2 else (vec.ZERO, vec.IDENTITY)
         g, *variations = joint.constraint(a, places[-1])
         rows = [ca.sparsify(ca.vertcat(*(ca.horzcat(*row) for row in v))) for v in variations[2 - count :]]
-        return Rows(ca.Function("joint", [*Z, theta], [ca.vertcat(*g), *rows], OPTIONS))
+        return GroupFunctions(ca.Function("joint", [*Z, theta], [ca.vertcat(*g), *rows], OPTIONS))
 
     def _arguments(self) -> list[ca.SX]:
         return [ca.SX.sym("a", self.function.size1_in(i)) for i in range(self.function.n_in())]
@@ -297,7 +297,7 @@ class Rows:
 
 
 @dataclass(frozen=True)
-class Group:
+class ConstraintGroup:
     """Constraints that are one node of the mechanism's graph.
 
     Attributes
@@ -312,5 +312,5 @@ class Group:
 
     bodies: tuple[int, ...]
     names: tuple[str, ...]
-    rows: Rows
+    rows: GroupFunctions
     joint: bool

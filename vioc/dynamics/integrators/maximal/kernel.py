@@ -11,7 +11,7 @@ import casadi as ca
 import numpy as np
 
 from vioc.dynamics.integrators.chord import CONTRACTION, TINY
-from vioc.dynamics.integrators.maximal.equations import Assembly, Balance, Held
+from vioc.dynamics.integrators.maximal.equations import Assembly, BodyBalance, Held
 from vioc.dynamics.integrators.maximal.graph import StepGraph
 from vioc.dynamics.integrators.maximal.space import POSE, STATE, TWIST
 from vioc.dynamics.integrators.predictor import FAR
@@ -109,7 +109,7 @@ def _extent(Z: ca.MX) -> ca.MX:
     return 1 + ca.norm_inf(Z)
 
 
-def residual_norm(E: Assembly, at: Balance, held: Held, multipliers: ca.MX) -> ca.MX:
+def residual_norm(E: Assembly, at: BodyBalance, held: Held, multipliers: ca.MX) -> ca.MX:
     """2-norm of the balance of momenta as displacements, and of g; relative to the mechanism's size."""
     left = E.left(at, held, E.by_group(multipliers))
     scaled = E.dt * ca.vertcat(*left) / ca.DM(E.graph.scales)

@@ -23,15 +23,15 @@ from vioc.compile.programs import Program
 from vioc.dynamics.algebra import rotations
 from vioc.dynamics.consistency import check_holonomic, may_be_dependent
 from vioc.dynamics.contact.cones import Variables
-from vioc.dynamics.contact.core import Core, CoreProgram, Layout
+from vioc.dynamics.contact.core import CoreLayout, TapeCore, TapeProgram
 from vioc.dynamics.contact.crossings import Crossing, first_crossed, open_from
-from vioc.dynamics.contact.features import Features, Found
+from vioc.dynamics.contact.features import Features, MeetingPlaces
 from vioc.dynamics.contact.interior import InteriorPoint, InteriorProgram
 from vioc.dynamics.contact.smoothed import SmoothedMap, as_smoothing, value_of
 from vioc.dynamics.description.system import System, as_system
 from vioc.dynamics.integrators.maximal import space
 from vioc.dynamics.integrators.maximal.dense import DenseStep
-from vioc.dynamics.integrators.maximal.derivatives import StepDerivatives
+from vioc.dynamics.integrators.maximal.derivatives import MaximalDerivatives
 from vioc.dynamics.integrators.maximal.graph import StepGraph
 from vioc.dynamics.integrators.maximal.kernel import ITERATIONS, STOP, build_kernel
 from vioc.dynamics.integrators.maximal.near import NearProgram
@@ -292,7 +292,7 @@ class MaximalVI(SmoothedMap):
             return super()._program(feedback, robust)
         if self.graph.pairs:
             return self.near
-        return CoreProgram(self.core, self.barrier, self.tolerance)
+        return TapeProgram(self.core, self.barrier, self.tolerance)
 
     @shared_by_step
     def near(self) -> NearProgram:
@@ -300,10 +300,10 @@ class MaximalVI(SmoothedMap):
         return NearProgram(self, self.layout)
 
     @property
-    def layout(self) -> Layout:
+    def layout(self) -> CoreLayout:
         """What the compiled core's driver knows of the map."""
         graph, n = self.graph, len(self.bodies)
-        return Layout(
+        return CoreLayout(
             nx=self.nx,
             nv=TWIST * n,
             nu=self.nu,
@@ -320,12 +320,12 @@ class MaximalVI(SmoothedMap):
         )
 
     @shared
-    def core(self) -> Core:
+    def core(self) -> TapeCore:
         """The compiled core; needs a compiler."""
         departure = BodyTape(self.graph, self.nu)
         tapes = departure, BodyTape(self.graph, self.nu, departure)
         variables = Variables([t.cone for t in self.graph.touches])
-        return Core(tapes, variables, self.layout, f"MaximalVI of {self.system.name}")
+        return TapeCore(tapes, variables, self.layout, f"MaximalVI of {self.system.name}")
 
     def check_beginnings(self, X: np.ndarray, k: int) -> None:
         """Refuse to start where the constraints of a loop are dependent: multipliers would be arbitrary."""
@@ -354,7 +354,7 @@ class MaximalVI(SmoothedMap):
     def features(self) -> Features:
         return self.graph.features
 
-    def seen(self, x: np.ndarray, dt: float, theta: np.ndarray) -> Found:
+    def seen(self, x: np.ndarray, dt: float, theta: np.ndarray) -> MeetingPlaces:
         return self.graph.seen(x, dt)
 
     @shared_by_step
@@ -416,8 +416,8 @@ class MaximalVI(SmoothedMap):
     # -- derivatives ------------------------------------------------------------------------------------
 
     @shared
-    def derivatives(self) -> StepDerivatives:
-        return StepDerivatives(self)
+    def derivatives(self) -> MaximalDerivatives:
+        return MaximalDerivatives(self)
 
     @property
     def residual(self) -> ca.Function | None:

@@ -13,7 +13,7 @@ from vioc.dynamics.algebra.vectors import Matrix, Vector
 from vioc.dynamics.description.frame import Pose
 from vioc.dynamics.description.numbers import Parameter
 from vioc.dynamics.description.system import System
-from vioc.dynamics.integrators.maximal.joints import PARALLEL, Joint
+from vioc.dynamics.integrators.maximal.joints import PARALLEL, JointConstraints
 from vioc.errors import ModelError
 
 
@@ -40,7 +40,7 @@ class Body:
     mass: Any
     com: Vector
     inertia: Matrix
-    joint: Joint
+    joint: JointConstraints
     variables: tuple[str, ...]
 
     @property
@@ -51,7 +51,7 @@ class Body:
 
 
 @dataclass(frozen=True)
-class Place:
+class NodePlace:
     """Where a node sits: its body (-1 the world), and its pose in the body's axes from the centre of mass."""
 
     body: int
@@ -69,7 +69,7 @@ class _Cluster:
     children: int = 0
 
 
-class Model:
+class BodyModel:
     """Bodies, joints and places of the nodes of a system.
 
     Parameters
@@ -103,14 +103,14 @@ class Model:
                 continue
             self._body_of[index] = len(self.bodies)
             self.bodies.append(self._body(index))
-        self.places: list[Place | None] = [None] * len(system.nodes)  # None inside a joint
+        self.places: list[NodePlace | None] = [None] * len(system.nodes)  # None inside a joint
         for index, cluster in enumerate(self._clusters):
             for node, R, p in cluster.members:
                 if index == 0:
-                    self.places[node] = Place(-1, R, p)
+                    self.places[node] = NodePlace(-1, R, p)
                 elif index in self._body_of:
                     body = self._body_of[index]
-                    self.places[node] = Place(body, R, vec.sub(p, self.bodies[body].com))
+                    self.places[node] = NodePlace(body, R, vec.sub(p, self.bodies[body].com))
 
     def _number(self, value: Any) -> Any:
         if not isinstance(value, Parameter):
@@ -270,7 +270,7 @@ class Model:
         with_b = [before == len(turns) or _along(t, axes) for _, t, before in slides]
         if not (all(with_a) or all(with_b)):
             raise ModelError(f"{where} slides between turns; give the frame between them a mass")
-        joint = Joint(
+        joint = JointConstraints(
             point,
             vec.apply(vec.transpose(R), vec.sub(point, center)),
             tuple(rest.ravel().tolist()),

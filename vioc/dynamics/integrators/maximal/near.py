@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from vioc.dynamics.contact.cones import Variables
-from vioc.dynamics.contact.core import Core, Kernels, Layout
+from vioc.dynamics.contact.core import CoreLayout, Kernels, TapeCore
 from vioc.dynamics.contact.features import AHEAD
 from vioc.dynamics.contact.look import LOOKS, Look
 from vioc.dynamics.contact.polytopes import PLACES
@@ -44,7 +44,7 @@ class Selection:
     """
 
     active: np.ndarray
-    core: Core
+    core: TapeCore
     models: list
     columns: np.ndarray
 
@@ -58,7 +58,7 @@ class NearProgram(StepByStep):
     layout : Layout
     """
 
-    def __init__(self, f: MaximalVI, layout: Layout):
+    def __init__(self, f: MaximalVI, layout: CoreLayout):
         super().__init__(f)
         self._layout = layout
         self._kernels = Kernels(f"MaximalVI of {f.system.name}")
@@ -107,7 +107,7 @@ class NearProgram(StepByStep):
             return np.where(slips, 0.0, leaving) + arriving
 
         variables = Variables([t.cone for t in graph.touches])
-        core = Core(tapes, variables, replace(self._layout, whole=whole), "", self._kernels)
+        core = TapeCore(tapes, variables, replace(self._layout, whole=whole), "", self._kernels)
         found = Selection(active, core, core.models(f.theta, f.barrier), np.concatenate(columns).astype(int))
         self._selections[key] = found
         if len(self._selections) > KEPT_SETS:

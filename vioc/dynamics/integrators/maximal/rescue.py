@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vioc.dynamics.contact.interior import Problem, Step
+from vioc.dynamics.contact.interior import EndProblem, Step
 from vioc.dynamics.integrators.maximal.graph import APART
 from vioc.dynamics.integrators.maximal.space import TWIST
 from vioc.dynamics.integrators.newton import (
     NEAR,
     ONE,
     PASSING,
-    Equations,
-    Iterate,
-    Solution,
+    BranchEquations,
+    BranchRoot,
+    LinearEquations,
     dependent_constraints,
     singular_ahead,
     solve_step,
@@ -29,7 +29,7 @@ FAST = "a body turns by {:.2g} rad within a step, where pi is the limit"
 NO_GOAL = np.array([0.0, 1.0])
 
 
-class Departure(Equations):
+class Departure(BranchEquations):
     """The equations of the twists V with which a step leaves x, contacts acting by given `impulses` (6 n,).
 
     For a share of the step's length so much of the impulses acts, and constraints have as much of what they
@@ -46,22 +46,22 @@ class Departure(Equations):
         self.turns = np.tile([0.0, dt], (n // TWIST, 1)).repeat(TWIST // 2)
         self._off = iterate(problem, np.zeros(n)).residual[n:]  # g(Z_k): without twists nothing moves
 
-    def _problem(self, share: float) -> Problem:
+    def _problem(self, share: float) -> EndProblem:
         return self._f.dense.released.leaving(self._x, self._u, self._t, share * self.dt, self._f.theta)
 
-    def __call__(self, w: np.ndarray, share: float) -> Iterate:
+    def __call__(self, w: np.ndarray, share: float) -> LinearEquations:
         n, length, at = len(w), share * self.dt, iterate(self._problem(share), w)
         if not np.linalg.norm(w.reshape(-1, TWIST)[:, 3:], axis=1).max() * length < np.pi:
             return at._replace(residual=np.full(len(at.residual), np.nan))
         scale = np.concatenate([np.ones(n), np.full(len(at.residual) - n, 1 / length)])
         residual = at.residual - np.concatenate([share * self._impulses, (1 - share) * self._off])
-        return Iterate(scale * residual, scale[:, None] * at.matrix)
+        return LinearEquations(scale * residual, scale[:, None] * at.matrix)
 
-    def reason(self, found: Solution) -> str:
+    def reason(self, found: BranchRoot) -> str:
         turn = max(fastest(self.start), fastest(found.w)) * self.dt
         return f"; {FAST.format(turn)}" if turn > 1 else ""
 
-    def failure(self, found: Solution, k: int, where: str) -> StepError | None:
+    def failure(self, found: BranchRoot, k: int, where: str) -> StepError | None:
         names = self._f.graph.names
         error, matrix = float(found.error), iterate(self._problem(1.0), self.start).matrix
         if np.isfinite(matrix).all() and len(names):
@@ -76,11 +76,11 @@ class Departure(Equations):
         return singular_ahead(J, names, found, self.dt, k, where, PASSING)
 
 
-def iterate(problem: Problem, V: np.ndarray) -> Iterate:
+def iterate(problem: EndProblem, V: np.ndarray) -> LinearEquations:
     """One end's equations without contact, at twists V."""
     end, none = problem.end, np.zeros(0)
     matrix, rhs = end.newton(V, np.zeros(end.rows), none, *problem.given, NO_GOAL)
-    return Iterate(-rhs[:, 0], matrix)
+    return LinearEquations(-rhs[:, 0], matrix)
 
 
 def fastest(V: np.ndarray) -> float:

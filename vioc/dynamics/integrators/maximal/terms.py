@@ -15,7 +15,7 @@ import casadi as ca
 from vioc.dynamics.algebra import vectors as vec
 from vioc.dynamics.algebra.vectors import Matrix, Vector
 from vioc.dynamics.description.system import System
-from vioc.dynamics.integrators.maximal.model import Model, Place
+from vioc.dynamics.integrators.maximal.model import BodyModel, NodePlace
 from vioc.dynamics.integrators.maximal.space import POSE, TWIST, pose_rates, unpack_pose, unpack_twist
 from vioc.dynamics.kinematics import TermGraph
 from vioc.dynamics.terms.forces import RateForce
@@ -36,7 +36,7 @@ class BodyGraph(TermGraph):
 
     def __init__(self, system: System):
         super().__init__(system)
-        self.model = Model(system, self.parameters)
+        self.model = BodyModel(system, self.parameters)
         n = len(self.model.bodies)
         self.poses, self.twists = ca.SX.sym("Z", POSE * n), ca.SX.sym("V", TWIST * n)
         self.q_vector, self.v_vector = self.poses, self.twists
@@ -68,7 +68,7 @@ class BodyGraph(TermGraph):
         x, R = unpack_pose(self.poses, place.body)
         return vec.matmul(R, place.rotation), vec.add(x, vec.apply(R, place.position))
 
-    def place(self, i: int) -> Place:
+    def place(self, i: int) -> NodePlace:
         """Where node i sits; `ModelError` inside a joint, where that is not known."""
         place = self.model.places[i]
         if place is None:
