@@ -24,8 +24,8 @@ COUNT = "a result, which tells how many there were"
 EXEMPT = {  # with the reason
     ("JointLimits", "lower"): SIDE,
     ("JointLimits", "upper"): SIDE,
-    ("Constraint", "lower"): SIDE,
-    ("Constraint", "upper"): SIDE,
+    ("PathConstraint", "lower"): SIDE,
+    ("PathConstraint", "upper"): SIDE,
     ("Violation", "lower"): "a report of one quantity",
     ("Violation", "upper"): "a report of one quantity",
     ("LyapunovLevel", "upper"): "a result: what the level is at most",
