@@ -15,12 +15,12 @@ from support.free_bodies import INERTIA, body, branched, pair, pair_start, quadr
 import vioc
 from vioc.control import optimize, quadratic
 from vioc.control.feedback import equilibrium
+
+# inside: orders of angles that have names of their own, and poses that pictures of a run are made of
 from vioc.dynamics.charts import CHARTS, charts
 from vioc.dynamics.integrators.groups import GroupVI
 from vioc.errors import ConstraintError
 from vioc.maps.suite import check_map
-
-# inside: poses that pictures of a run are made of, without a picture
 from vioc.viz.poses import trajectory_poses
 
 
