@@ -309,8 +309,10 @@ def newton(
             return BranchRoot(w, lam, error, share), now.matrix, count
         # Two corrections estimate how fast the matrix changes, size / last^2: no other root is near the guess
         # if `first` times that is small. The last ratio alone would look from the iterate before, which may
-        # be on another branch already. Corrections within the tolerance are rounding and estimate nothing.
-        if slow or (error > tolerance and size * first > CONTRACTION * last**2):
+        # be on another branch already; with contact it decides, as docs/maths/midpoint.md says. Corrections
+        # within the tolerance are rounding and estimate nothing.
+        judged = error > tolerance and not equations.contact
+        if slow or (judged and size * first > CONTRACTION * last**2):
             return failed
         first, last = first or size, size
     return failed
