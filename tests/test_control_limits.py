@@ -353,7 +353,7 @@ def test_bad_constraints():
         solve(PathConstraint("c", x, upper=1), PathConstraint("c", x, lower=1))
     with pytest.raises(ValueError, match="neither a symbol"):
         solve(PathConstraint("c", ca.SX.sym("other"), upper=1))
-    with pytest.raises(TypeError, match="expected a Constraint"):
+    with pytest.raises(TypeError, match="expected a PathConstraint"):
         solve(x)
     bad = Cost(f, ca.log(x - 0.5), 0)
     with pytest.raises(OptimizationError, match="running cost"):

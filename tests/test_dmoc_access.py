@@ -36,7 +36,7 @@ def test_what_is_no_constraint(several):
     f = double_integrator()
     for wrong, kind in ((f.quantity("x"), "SX x_0"), ("wall", "str wall"), (3.0, "float 3.0")):
         place = " in entry 0" if several else ""
-        message = rf'got {kind}{place}; write Constraint\("name", expression, lower=..., upper=...\)'
+        message = rf'got {kind}{place}; write PathConstraint\("name", expression, lower=..., upper=...\)'
         with pytest.raises(TypeError, match=message):
             dmoc.Phase(f, 5, constraints=[wrong] if several else wrong)
 

@@ -82,8 +82,12 @@ class DelayedMap(MapAround):
         return np.concatenate([self.inner.state(rest), *reversed(rows)])
 
     def initial_state(self, q: Any = None, v: Any = None, u: Any = None, **named: float) -> np.ndarray:
-        """The inner map's, with the commands u under way, or `rest_input`; see `join`."""
-        return self.join(self.inner.initial_state(q, v, u, **named), u)
+        """The inner map's, with the commands u under way, or `rest_input`; see `join`.
+
+        The first of several acts at the start.
+        """
+        acting = u if np.ndim(u) < 2 else u[0]
+        return self.join(self.inner.initial_state(q, v, acting, **named), u)
 
     # -- steps ----------------------------------------------------------------------------------
 
@@ -216,8 +220,8 @@ class DelayedMap(MapAround):
         return f(x[:n], x[n : n + self.nu], lam, theta, dt)
 
     def unit(self, name: str) -> str:
-        own = name in self.state_names[self.inner.nx :]
-        return self.inner.unit(INPUTS + name.rpartition(".")[2] if own else name)
+        own = self.state_names[self.inner.nx :]
+        return self.inner.unit(INPUTS + self.input_names[own.index(name) % self.nu] if name in own else name)
 
     def __repr__(self) -> str:
         return f"DelayedMap({self.inner!r}, {self.n})"

@@ -44,7 +44,7 @@ class PathConstraint:
 
     Examples
     --------
-    >>> Constraint("below", f.quantity("tip:z"), upper=0.5)
+    >>> PathConstraint("below", f.quantity("tip:z"), upper=0.5)
     """
 
     name: str
@@ -287,8 +287,8 @@ def as_constraints(value: Any) -> tuple[PathConstraint, ...]:
         if not isinstance(item, PathConstraint):
             place = f" in entry {i}" if several else ""
             raise TypeError(
-                f"constraints: expected a Constraint or several of them, got {type(item).__name__} "
-                f'{item!s:.60}{place}; write Constraint("name", expression, lower=..., upper=...)'
+                f"constraints: expected a PathConstraint or several of them, got {type(item).__name__} "
+                f'{item!s:.60}{place}; write PathConstraint("name", expression, lower=..., upper=...)'
             )
     return items
 

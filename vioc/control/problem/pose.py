@@ -48,8 +48,8 @@ def pose(frame: str, position: Any = None, rotation: Any = None) -> dict[str, fl
 def pose_error(f: OneStepMap, frame: str, position: Any = None, rotation: Any = None) -> ca.SX:
     """p - p_d (m, in the world) above log(R_d' R) (rad, in the axes of R_d), in ``f.symbols``.
 
-    For costs and constraints along the path: ``Constraint("upright", pose_error(f, "cup", rotation=R)[:2],
-    -0.1, 0.1)``. Arguments as for `pose`; what is not given has no rows.
+    For costs and constraints along the path: ``PathConstraint("upright", pose_error(f, "cup",
+    rotation=R)[:2], -0.1, 0.1)``. Arguments as for `pose`; what is not given has no rows.
     """
     position, R = _given(frame, position, rotation)
     rows = []

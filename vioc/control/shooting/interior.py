@@ -164,10 +164,10 @@ class Interior:
             trials = max(trials, SHORT + 1)
         self.crawled = self.crawled + 1 if trials > SHORT else 0
         if self.crawled >= CRAWLS:
-            none = self.stages.trouble if self.search.cut else None
-            self.note = f"it crawls: longer steps of the search lead to where the map has none, {none}"
-            if none is None:
-                self.note = "it crawls: longer steps of the search do not lower its merit"
+            self.note = "it crawls: longer steps of the search do not lower its merit"
+            if self.search.cut:
+                lost = "longer steps of the search reach states from which the map has no step"
+                self.note = f"it crawls: {lost}: {self.stages.trouble}"
             return Status.NO_PROGRESS
         self._damp(trials)
         return None

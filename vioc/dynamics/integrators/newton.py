@@ -198,7 +198,8 @@ def follow(equations: BranchEquations, tolerance: float, begun: BranchRoot | Non
         )
         straight = change <= CONTRACTION * size and off <= max(CONTRACTION * change, STEADY * size)
         same = taken = False
-        straight = straight and not bends(equations, trial, last, matrix)
+        if straight:
+            straight, spent = not bends(equations, trial, last, matrix), spent + 2
         if matrix is not None:
             balance, now = (float(np.linalg.slogdet(A)[0]) for A in (matrix[:n, :n], matrix))
             balanced, same = balance * of_masses >= 0, now * sign >= 0

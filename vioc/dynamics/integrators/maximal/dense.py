@@ -69,7 +69,7 @@ class BodyEnd(End):
         if not arrival:
             self.work = function("work", [], E.worked(at, base))
         elif E.loops:
-            self.work = function("work", [], E.worked_on_arrival(held, base, E.by_group(lam)))
+            self.work = function("work", [], E.worked_on_arrival(held, E.by_group(lam)))
 
 
 class DenseStep(ContactStep):

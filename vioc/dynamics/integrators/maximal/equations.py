@@ -381,23 +381,26 @@ class Assembly:
         """Whether constraints beside the joints of a tree may depend on these."""
         return not all(group.joint for group in self.graph.groups)
 
-    def undetermined(self, held: Held, momenta: Any, multipliers: Sequence[Any]) -> Any:
+    def undetermined(self, held: Held, multipliers: Sequence[Any]) -> Any:
         """0, or infinity of an arrival whose velocities its position does not determine; by groups.
 
-        Near a singular position branches of the constraints cross, and a position that fulfils them to the
-        tolerance e may lie on either if gradients are dependent to a sine of some sqrt(e). Velocities along
-        another branch than the motion's take impulses of 1 / sine times the momentum.
+        Branches of the constraints cross at singular positions. Where the angle between gradients is below
+        about sqrt(e), a position within the tolerance e may lie on either branch. To turn velocities onto
+        another branch than the motion's takes impulses of constraints that all but cancel: their sum is a
+        sine of that angle times them. That sum against the single impulses is what is judged here.
         """
-        on, graph, masses = self.on, self.graph, self.graph.scales.reshape(-1, TWIST)
-        impulses = []
+        on, graph = self.on, self.graph
+        single: Terms = []
+        terms: list[Terms] = [[] for _ in range(graph.n)]
         for group, G, own in zip(graph.groups, held.G, multipliers, strict=True):
-            scales = on.constant(masses[list(group.bodies)].ravel())
-            impulses.append((on.call(group.rows.impulses, [*G, own, scales])[0], PLUS))
-        own = zip(self.twists(momenta), masses, strict=True)
-        total = [(on.call(graph.impulse, [p, on.constant(scales)])[0], PLUS) for p, scales in own]
-        return on.call(graph.undetermined, [on.sum(impulses), on.sum(total)])[0]
+            radii = on.constant(graph.radii[list(group.bodies)])
+            single.append((on.call(group.rows.impulses, [*G, own, radii])[0], PLUS))
+            for i, impulse in zip(group.bodies, on.call(group.rows.impulse, [*G, own]), strict=True):
+                terms[i].append((impulse, PLUS))
+        pairs = zip(terms, graph.radii, strict=True)
+        sums = [(on.call(graph.impulse, [on.sum(t), on.constant([r])])[0], PLUS) for t, r in pairs if t]
+        return on.call(graph.undetermined, [on.sum(single), on.sum(sums)])[0]
 
-    def worked_on_arrival(self, held: Held, momenta: Any, multipliers: Sequence[Any]) -> Any:
-        """What `End.work` has of an arrival, which has no energy to be judged by, and the certificate."""
-        none = self.on.constant([0.0, 1.0])
-        return self.on.stack([none, self.undetermined(held, momenta, multipliers)])
+    def worked_on_arrival(self, held: Held, multipliers: Sequence[Any]) -> Any:
+        """`End.work` of an arrival: 0 of 1 in energy, which it is not judged by, and `undetermined`."""
+        return self.on.stack([self.on.constant([0.0, 1.0]), self.undetermined(held, multipliers)])

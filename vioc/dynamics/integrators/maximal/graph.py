@@ -26,10 +26,8 @@ from vioc.dynamics.integrators.maximal.terms import BodyGraph
 from vioc.dynamics.integrators.maximal.touches import Touch, find_touches
 from vioc.dynamics.lagrangian import OPTIONS
 
-APART = 4.0  # branches of constraints are told apart that are so many times farther apart than the tolerance
-# Sine to which gradients are dependent where a step with contact is looked at: its iteration may have jumped
-# to another branch that crosses nearby
-BESIDE = 1e-3
+APART = 4.0  # of the tolerance's root: sine between gradients from which on branches are told apart
+BESIDE = 1e-3  # that sine where steps with contact are looked at: their iteration may jump between branches
 
 
 class StepGraph:
@@ -49,6 +47,8 @@ class StepGraph:
         Of polytopes; pair i has the places from PLACES i on.
     elimination : Elimination
         Of the nodes, leaves to root.
+    sine : float
+        Of the angle between gradients of constraints, up to which an arrival is looked at.
     """
 
     def __init__(self, system: System, smoothing: float, tolerance: float):
@@ -62,6 +62,8 @@ class StepGraph:
         self.touches, self.pairs = find_touches(self.terms, self._once, smoothing)
         self.sizes = [TWIST] * self.n + [g.rows.size for g in self.groups]
         self.elimination = self.eliminated()
+        least = APART * tolerance**0.5
+        self.sine = max(BESIDE, least) if self.touches else least
 
     # -- functions of one body ------------------------------------------------------------------------
 
@@ -160,17 +162,16 @@ class StepGraph:
 
     @cached_property
     def impulse(self) -> ca.Function:
-        """(momentum (6,), masses (6,)) -> squares of the momentum over the masses, summed."""
-        p, masses = ca.SX.sym("p", TWIST), ca.SX.sym("masses", TWIST)
-        return ca.Function("impulse", [p, masses], [ca.dot(p**2, 1 / masses)], OPTIONS)
+        """(impulse (6,), radius of gyration) -> its square, (N s)^2."""
+        p, radius = ca.SX.sym("p", TWIST), ca.SX.sym("radius")
+        return ca.Function("impulse", [p, radius], [ca.sumsqr(p[:3]) + ca.sumsqr(p[3:] / radius)], OPTIONS)
 
     @cached_property
     def undetermined(self) -> ca.Function:
-        """(squares of constraints' impulses, of momenta) -> 0, or infinity; see `Assembly.undetermined`."""
-        impulses, momenta = ca.SX.sym("impulses"), ca.SX.sym("momenta")
-        square = BESIDE**2 if self.touches else APART**2 * self.tolerance
-        suspect = ca.if_else(square * impulses <= momenta, 0.0, ca.inf)
-        return ca.Function("undetermined", [impulses, momenta], [suspect], OPTIONS)
+        """(squares of single impulses, of their sums) -> 0, or infinity; see `Assembly.undetermined`."""
+        single, sums = ca.SX.sym("single"), ca.SX.sym("sums")
+        suspect = ca.if_else(self.sine**2 * single <= sums, 0.0, ca.inf)
+        return ca.Function("undetermined", [single, sums], [suspect], OPTIONS)
 
     # -- constraints ------------------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from vioc.dynamics.algebra import vectors as vec
 from vioc.dynamics.algebra.vectors import Matrix, Vector
-from vioc.dynamics.integrators.maximal.space import POSE, TWIST, unpack_pose
+from vioc.dynamics.integrators.maximal.space import POSE, unpack_pose
 from vioc.dynamics.lagrangian import OPTIONS
 from vioc.errors import ModelError
 
@@ -288,12 +288,12 @@ class GroupFunctions:
 
     @cached_property
     def impulses(self) -> ca.Function:
-        """(G' by each body.., multipliers, masses) -> sum of squares of rows' impulses over the masses."""
+        """(G' by each body.., multipliers, radii of gyration) -> squares of rows' impulses, summed."""
         held = [ca.SX.sym("G", self.held.sparsity_out(i)) for i in range(self.bodies)]
-        lam, masses = ca.SX.sym("lambda", self.size), ca.SX.sym("masses", TWIST * self.bodies)
-        impulses = ca.densify(ca.vertcat(*held)) @ ca.diag(lam)
-        total = ca.dot(ca.sum2(impulses**2), 1 / masses)
-        return ca.Function("impulses", [*held, lam, masses], [total], OPTIONS)
+        lam, radii = ca.SX.sym("lambda", self.size), ca.SX.sym("radii", self.bodies)
+        lengths = ca.vertcat(*(ca.vertcat(1, 1, 1, r, r, r) for r in ca.vertsplit(radii)))
+        impulses = ca.diag(1 / lengths) @ ca.densify(ca.vertcat(*held)) @ ca.diag(lam)
+        return ca.Function("impulses", [*held, lam, radii], [ca.sumsqr(impulses)], OPTIONS)
 
 
 @dataclass(frozen=True)

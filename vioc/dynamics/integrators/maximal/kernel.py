@@ -79,7 +79,7 @@ def build_kernel(graph: StepGraph, nx: int, nu: int, tolerance: float) -> ca.Fun
     velocities, arriving = E.project(there, momenta)
     after = residual_norm(E, E.arrive(velocities, momenta, there), there, arriving)
     if E.loops:
-        suspect += E.undetermined(there, momenta, E.by_group(arriving))
+        suspect += E.undetermined(there, E.by_group(arriving))
     outputs = [
         ca.vertcat(*moved, velocities),
         leaving + arriving,
@@ -94,7 +94,7 @@ def _contracting(dV: ca.MX, memory: ca.MX, weights: np.ndarray, least: ca.MX) ->
     ratio; corrections below `least` are rounding.
 
     Two corrections c, c' of Newton's method estimate how fast the matrix changes, c' / c^2. The root is the
-    only one near the guess if the first correction times that is small (`newton.contracts`): a ratio c' / c
+    only one near the guess if the first correction times that is small (`newton.newton`): a ratio c' / c
     alone certifies that no other root is near the iterate before, which may be on another branch already.
     """
     last, worst, first = memory[0] / TINY, memory[1] / TINY, memory[2] / TINY

@@ -87,7 +87,7 @@ class BodyTape(Tape):
         if not arrival:
             work = E.worked(at, base)
         elif E.loops:
-            work = E.worked_on_arrival(held, base, E.by_group(multipliers))
+            work = E.worked_on_arrival(held, E.by_group(multipliers))
         else:
             work = self.column(0)
         put("work", work)
