@@ -152,7 +152,7 @@ def scalar(function, slope):
     def equations(z):
         looks.append(float(z[0]))
         D = np.array([[slope(z[0])]])
-        return newton.LinearEquations(np.array([function(z[0])]), D, np.abs(D[0]) * (1 + np.abs(z)))
+        return newton.Linearized(np.array([function(z[0])]), D, np.abs(D[0]) * (1 + np.abs(z)))
 
     return equations, looks
 

@@ -94,7 +94,7 @@ def optimize(
         Limits by name of any quantity, states, inputs (``u.force``, or ``force`` where nothing else has that
         name) and multipliers (``lambda.string``) included: a pair (lower, upper) of numbers, arrays over time
         or None, or b for [-b, b].
-    constraints : Constraint or sequence of Constraint, optional
+    constraints : PathConstraint or sequence of PathConstraint, optional
         lower <= expression <= upper along the path, or at the end; equal limits make an equation.
     final : (nx,) or dict, optional
         Of the last state: a value or (lower, upper) by name.

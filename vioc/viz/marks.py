@@ -21,7 +21,7 @@ def mark_lines(marks: Marks, rows: np.ndarray, extent: float) -> list[Line]:
 
     Parameters
     ----------
-    marks : Constraint of `obstacle`, dict of str to (3,), or sequence of these
+    marks : PathConstraint of `obstacle`, dict of str to (3,), or sequence of these
         A dict has targets in the world, m; a coordinate that is None or nan is left open (0 where drawn).
     rows : (T,)
         The samples that are drawn, for obstacles that move.

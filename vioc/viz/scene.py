@@ -64,7 +64,7 @@ class Scene(Places):
     t : (T,)
         s.
     lines : tuple of Line
-    bodies : tuple of Body
+    bodies : tuple of SceneBody
     solids : tuple of Solid
     dressed : bool
         Whether solids show the links.

@@ -163,7 +163,7 @@ class SeparableProgram:
 
     Parameters
     ----------
-    blocks : list of Block
+    blocks : list of FunctionBlock
     size, given : int
         Number of unknowns and of parameters.
     order : (rows,) int, optional

@@ -35,8 +35,8 @@ class Transcription:
     Attributes
     ----------
     phases : tuple of Phase
-    layouts : tuple of Layout
-    program : Program
+    layouts : tuple of PhaseLayout
+    program : SeparableProgram
     lower, upper : (size,)
         Bounds of the unknowns.
     row_lower, row_upper : (rows,)

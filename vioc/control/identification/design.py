@@ -17,7 +17,7 @@ from vioc.compile.evaluate import Evaluator
 from vioc.control.costs.cost import Cost
 from vioc.control.feedback.measurement import Measurement
 from vioc.control.identification.unknowns import ParameterCoordinates
-from vioc.control.identification.verdict import UnknownDirection, told
+from vioc.control.identification.verdict import UnidentifiableDirection, told
 from vioc.control.linear.manifold import has_manifold, tangent_basis
 from vioc.control.linear.tangent import error_jacobian
 from vioc.control.problem.status import Status
@@ -64,7 +64,7 @@ class Criterion:
     ----------
     f : OneStepMap
         At the values that the parameters are believed to have.
-    unknowns : Unknowns
+    unknowns : ParameterCoordinates
     sensors : Measurement
     power : int
         p of (ID-17).
@@ -189,7 +189,7 @@ class Design:
         return self._deviations(self.before)
 
     @property
-    def unidentifiable(self) -> list[UnknownDirection]:
+    def unidentifiable(self) -> list[UnidentifiableDirection]:
         """Combinations that the motion does not tell."""
         return told(self.information, list(self.values), self.scale).directions
 

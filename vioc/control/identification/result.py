@@ -17,7 +17,7 @@ from vioc.control.identification.inertias import consistent, flat
 from vioc.control.identification.records import Record, SimulationGrid, as_records
 from vioc.control.identification.segments import Segments
 from vioc.control.identification.unknowns import DELAY, ParameterCoordinates
-from vioc.control.identification.verdict import UnknownDirection, told
+from vioc.control.identification.verdict import UnidentifiableDirection, told
 from vioc.drawing import plots
 from vioc.errors import OptimizationError
 from vioc.maps.protocol import OneStepMap
@@ -111,7 +111,7 @@ class Identification:
     halving : dict of str to float
         What half the step changes of each value, to first order: the error of the steps is 4/3 of that where
         it is of second order. No interval knows of it.
-    unidentifiable : list of Direction
+    unidentifiable : list of UnidentifiableDirection
         Combinations that the data do not tell, by name.
     given : tuple of str
         Parameters which, if known, would leave the others told.
@@ -141,7 +141,7 @@ class Identification:
     values: dict[str, float]
     covariance: np.ndarray
     halving: dict[str, float]
-    unidentifiable: list[UnknownDirection]
+    unidentifiable: list[UnidentifiableDirection]
     given: tuple[str, ...]
     inputs: list[dict[str, np.ndarray]]
     fits: list[Fitted]

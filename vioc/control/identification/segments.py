@@ -91,8 +91,8 @@ class Segments:
     ----------
     f : OneStepMap
     sensors : Measurement
-    grids : sequence of Grid
-    unknowns : Unknowns
+    grids : sequence of SimulationGrid
+    unknowns : ParameterCoordinates
     unknown_inputs : dict of str to int
         Inputs that no record has, and the number of their knots.
     steps : int or None

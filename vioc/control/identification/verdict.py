@@ -15,7 +15,7 @@ SMALL = 1e-3  # of a direction's largest entry: what is not named
 
 
 @dataclass(frozen=True)
-class UnknownDirection:
+class UnidentifiableDirection:
     """Parameters that can change together, and the data do not tell by how much.
 
     Attributes
@@ -42,14 +42,14 @@ class Told:
     ----------
     covariance : (n, n)
         In the parameters' units; infinite variances for what is not told.
-    directions : list of Direction
+    directions : list of UnidentifiableDirection
         Not told, the least first.
     given : tuple of str
         Parameters that would have to be known for the others to be told.
     """
 
     covariance: np.ndarray
-    directions: list[UnknownDirection]
+    directions: list[UnidentifiableDirection]
     given: tuple[str, ...]
 
 
@@ -108,7 +108,7 @@ def _pivots(N: np.ndarray, names: Sequence[str]) -> tuple[str, ...]:
 
 def _directions(
     N: np.ndarray, names: Sequence[str], scale: np.ndarray, information: np.ndarray
-) -> list[UnknownDirection]:
+) -> list[UnidentifiableDirection]:
     """A basis of N in which few parameters change at once: each pivot in one of them alone."""
     k = N.shape[1]
     if not k:
@@ -123,5 +123,5 @@ def _directions(
         deviation = np.inf if along <= NULL * largest else 1 / np.sqrt(along)
         order = np.argsort(-np.abs(d))
         parts = {names[i]: float(d[i] * scale[i]) for i in order if abs(d[i]) > SMALL}
-        found.append(UnknownDirection(parts, float(deviation)))
+        found.append(UnidentifiableDirection(parts, float(deviation)))
     return sorted(found, key=lambda d: -d.deviation)

@@ -47,7 +47,7 @@ class ActionModel(crocoddyl.ActionModelAbstract):
         N.
     k : int
         0 .. N - 1 a running model, N the terminal one.
-    constraints : list of Constraint
+    constraints : list of PathConstraint
         On `f`; those that this sample has become g and h, in their order.
     equations : {"h", "g"}
         Where lower = upper: h = 0, or g in a range without width.

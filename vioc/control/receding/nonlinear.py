@@ -126,7 +126,7 @@ class NonlinearMPC(Law):
 
     Attributes
     ----------
-    program : Program
+    program : RecedingProgram
     layout : Layout
         Of the quadratic programs.
 

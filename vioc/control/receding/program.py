@@ -108,7 +108,7 @@ class RecedingProgram:
 
     Attributes
     ----------
-    layout : Layout
+    layout : StageSizes
     order : Order
     """
 

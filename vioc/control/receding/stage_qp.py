@@ -173,7 +173,7 @@ class StageQP:
 
     Parameters
     ----------
-    layout : Layout
+    layout : StageSizes
     native : bool
         Use C, where there is a compiler.
     solver : str

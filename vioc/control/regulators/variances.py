@@ -106,7 +106,7 @@ class VarianceProblem:
         W is the covariance of w.
     P0 : (n, n)
     Q, R, Qf : (N, n, n), (m, m), (n, n)
-    limits : Limits
+    limits : VarianceLimits
     """
 
     A: np.ndarray

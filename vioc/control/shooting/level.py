@@ -63,7 +63,7 @@ class Iterate:
     foreseen: Foreseen = (None, None)
 
 
-class NewtonStep(NamedTuple):
+class NewtonDirection(NamedTuple):
     """A step: of states, inputs, slacks, multipliers of limits; p and y are those that it leads to. `slope`
     is the merit's along it, `lengths` those at which slacks, and multipliers of limits, still are inside.
     """
@@ -256,7 +256,7 @@ class Level:
         r: np.ndarray,
         v: np.ndarray,
         solved: tuple[np.ndarray, np.ndarray, np.ndarray],
-    ) -> NewtonStep:
+    ) -> NewtonDirection:
         """The whole step from what the linear-quadratic problem gives: dx, du and costates."""
         dx, du, p = solved
         dz = np.concatenate([dx[:-1], du], axis=1)
@@ -284,7 +284,7 @@ class Level:
         slope = self._slope(it, b, dx, dz, np.where(self.kind, dh - ds, 0.0), ds)
         inside = min(self._most(to_low, ds), self._most(to_high, -ds))
         lengths = inside, min(self._most(it.low, low), self._most(it.high, high))
-        return NewtonStep(dx, du, p, y, ds, low, high, slope, lengths)
+        return NewtonDirection(dx, du, p, y, ds, low, high, slope, lengths)
 
     def _slope(
         self, it: Iterate, b: StageBlocks, dx: np.ndarray, dz: np.ndarray, moved: np.ndarray, ds: np.ndarray
@@ -296,7 +296,13 @@ class Level:
         return float(self.scale * cost + rows + self._push(it) @ ds)
 
     def moved(
-        self, it: Iterate, d: NewtonStep, point: Point, s: np.ndarray, length: float, of_multipliers: float
+        self,
+        it: Iterate,
+        d: NewtonDirection,
+        point: Point,
+        s: np.ndarray,
+        length: float,
+        of_multipliers: float,
     ) -> Iterate:
         """The iterate at a point with slacks s, a part `length` of a step on, of the multipliers of limits
         `of_multipliers`.
@@ -404,7 +410,7 @@ class Level:
         of_low, of_high = self.multipliers(s)
         return replace(there, s=s, low=of_low, high=of_high)
 
-    def relents(self, d: NewtonStep) -> bool:
+    def relents(self, d: NewtonDirection) -> bool:
         """Whether mu takes back a part of its fall, as the first step of a level, d, meets limits early."""
         most, self._fell_from = RELENT * self._fell_from, 0.0
         relents = self.mu < most and min(d.lengths) < EARLY

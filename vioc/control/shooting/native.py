@@ -14,7 +14,7 @@ import numpy as np
 
 from vioc.compile.compiler import find_compiler
 from vioc.compile.libraries import address, addresses, load_library
-from vioc.control.shooting.level import OF_DUALS, SIGMA, Iterate, Level, NewtonStep, Worth
+from vioc.control.shooting.level import OF_DUALS, SIGMA, Iterate, Level, NewtonDirection, Worth
 from vioc.control.shooting.lq import SMALL
 from vioc.control.shooting.newton import Newton
 from vioc.control.shooting.stages import Point, StageBlocks, Stages
@@ -196,11 +196,11 @@ class NativeNewton(Newton):
 
 def directed(
     solved: tuple[np.ndarray, np.ndarray, np.ndarray], out: np.ndarray, found: np.ndarray
-) -> NewtonStep:
+) -> NewtonDirection:
     """A direction of what `vioc_level_direction` writes."""
     slope, of_slacks, of_multipliers = found.tolist()
     (dx, du, p), (y, ds, low, high) = solved, out
-    return NewtonStep(dx, du, p, y, ds, low, high, slope, (of_slacks, of_multipliers))
+    return NewtonDirection(dx, du, p, y, ds, low, high, slope, (of_slacks, of_multipliers))
 
 
 @lru_cache(maxsize=1)

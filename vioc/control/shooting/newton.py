@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from vioc.control.shooting.level import Iterate, Level, NewtonStep
+from vioc.control.shooting.level import Iterate, Level, NewtonDirection
 from vioc.control.shooting.lq import StageQuadratic
 from vioc.control.shooting.stages import StageBlocks
 
@@ -32,7 +32,7 @@ class Newton:
 
     def solve(
         self, it: Iterate, b: StageBlocks, gaps: np.ndarray, r: np.ndarray, bent: tuple | None = None
-    ) -> NewtonStep:
+    ) -> NewtonDirection:
         """The direction for what gaps and rows leave, by the last factors; `bent`, (N, q) and (ndx,), is
         added to the cost's gradient.
         """

@@ -513,7 +513,7 @@ class Problem:
             said = leaves, *said
         cost = self.cost.value(motion) if cost is None else cost
         promise = "" if np.isnan(error) else f", error {error:.1e}"
-        if status is not Status.NO_PROGRESS:  # of which the search has said why
+        if status is not Status.NO_PROGRESS:  # a search that ends so has said why, and what to try
             said = *said, status.advice
         text = verdict(status, f"{iterations} iterations", cost, *said, promise=promise, found=found)
         balls = obstacles_among(as_constraints(self._limits["constraints"]))

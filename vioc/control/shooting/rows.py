@@ -96,7 +96,7 @@ class ConstraintRows:
     f : OneStepMap
     steps : int
         N.
-    constraints : list of Constraint
+    constraints : list of PathConstraint
     free : (nx,) bool, optional
         Which entries of the first state are not given; default none.
     rigid : int

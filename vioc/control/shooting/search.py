@@ -10,7 +10,7 @@ from functools import partial
 import numpy as np
 
 from vioc.control.costs.cost import Foreseen
-from vioc.control.shooting.level import Iterate, Level, NewtonStep, Worth
+from vioc.control.shooting.level import Iterate, Level, NewtonDirection, Worth
 from vioc.control.shooting.newton import Newton
 from vioc.control.shooting.stages import Point, StageBlocks
 from vioc.maps.derivatives import Linearization
@@ -40,7 +40,7 @@ class LineSearch:
         self._filter.clear()
 
     def take(
-        self, it: Iterate, b: StageBlocks, d: NewtonStep, worth: Worth, lin: Linearization | None
+        self, it: Iterate, b: StageBlocks, d: NewtonDirection, worth: Worth, lin: Linearization | None
     ) -> tuple[Iterate | None, float, int]:
         """The next iterate or None, its step's length, and trials. `worth` is the iterate's; `lin` is given
         where the Hessian of b is exact, for what the cost's residuals are off.

@@ -98,7 +98,7 @@ class Stages:
     ----------
     f : OneStepMap
     cost : Cost
-    rows : Rows
+    rows : ConstraintRows
     k0 : int
         Of the first step.
     lengths : (N,)

@@ -52,7 +52,7 @@ class Records:
         Of the map, each on its own.
     derivatives : Linearization or None
         Of the first of them.
-    samples : Samples or None
+    samples : RecordedLoop or None
     """
 
     steps: Steps

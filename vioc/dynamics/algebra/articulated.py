@@ -75,11 +75,11 @@ class ArticulatedInverse:
 
     Parameters
     ----------
-    joints : sequence of Joint
+    joints : sequence of LinkJoint
         Parents come first.
     X : sequence of (rotation, position)
         Pose of each link in its parent on the way out.
-    M : sequence of Spatial, or of Blocks
+    M : sequence of Spatial, or of SpatialMatrix
         Matrices without symmetry take a Y.
     diagonal : sequence of scalars
         c, in the order of x.

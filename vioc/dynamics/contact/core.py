@@ -149,7 +149,7 @@ class TapeCore:
     tapes : sequence of Tape
     variables : Variables
         Of their cones.
-    layout : Layout
+    layout : CoreLayout
     title : str
         What it is, for the cache's listing.
     kernels : Kernels, optional
@@ -259,7 +259,7 @@ class TapeProgram(Rollouts):
 
     Parameters
     ----------
-    core : Core
+    core : TapeCore
     floor, tolerance : float
         The map's barrier and tolerance.
     """

@@ -54,8 +54,8 @@ class End:
         (.., goal) -> balance, constraints, mismatches, products; (.., speed, goal) -> y of a start;
         multipliers of the touches; their gaps' velocities. `goal` is (kappa, lag).
     work : Evaluator or None
-        Of a departure, what impulses of constraints and touches bring in kinetic energy, twice that; perhaps
-        0 where the root is certified to be the motion, else infinity.
+        Of a departure, what impulses of constraints and touches bring in kinetic energy, and twice that energy;
+        an optional third entry is 0 if the root is certified to be the motion, else infinity.
     """
 
     rows: int
@@ -268,7 +268,7 @@ class InteriorPoint:
         They end at the barrier, or at another `floor`.
         """
         floor = self._floor if floor is None else floor
-        end = _Iteration(problem, self._scales, self._mass, floor, 1.0 if bound is None else 0.0)
+        end = _EndIteration(problem, self._scales, self._mass, floor, 1.0 if bound is None else 0.0)
         point = end.first(seed, start, resume)
         if bound is not None:
             point[2][end.variables.before[:, 1]] = bound
@@ -301,12 +301,12 @@ class InteriorPoint:
         return EndSolution(V, lam, y, impulses, error, count)
 
 
-class _Iteration:
+class _EndIteration:
     """Points (V, impulses of constraints, y) of an end of a step, and the steps between them.
 
     Parameters
     ----------
-    problem : Problem
+    problem : EndProblem
     scales, mass, floor
         As of `InteriorPoint`; the last barrier.
     lag : float

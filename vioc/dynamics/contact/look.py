@@ -26,12 +26,12 @@ class Look:
     sizes : (pairs,)
     x : (nx,)
         The state at the start.
-    found : Found, optional
+    found : MeetingPlaces, optional
         There, where that is known.
 
     Attributes
     ----------
-    end : Found
+    end : MeetingPlaces
         Where it was looked for last.
     rows : (pairs, PLACES, NUMBERS)
     counts : (pairs,)

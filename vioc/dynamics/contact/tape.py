@@ -62,7 +62,7 @@ class Tape(ABC):
     ----------
     functions : list of casadi.Function
         What instructions call.
-    places : dict of str to Block
+    places : dict of str to TapeBlock
         What the driver reads and writes.
     size : int
         Of the array.

@@ -146,7 +146,7 @@ class Robot:
         Every joint by its name in the file.
     limits : dict of str to Limit
         Of every variable that a joint with limits drives.
-    visuals, collisions : tuples of Shape
+    visuals, collisions : tuples of RobotGeometry
     unsupported : tuple of Unsupported
         What the file says and the system does not have, with where and line.
     renamed : dict of str to str

@@ -21,7 +21,7 @@ from vioc.dynamics.integrators.newton import (
     PASSING,
     BranchEquations,
     BranchRoot,
-    LinearEquations,
+    Linearized,
     singular_ahead,
 )
 from vioc.dynamics.lagrangian import OPTIONS
@@ -322,9 +322,9 @@ class GalerkinEquations(BranchEquations):
         self.of.split(size)[1][:] = 1 / length
         return steps, self.of.at(steps, f.theta, w * size), size[0]
 
-    def __call__(self, w: np.ndarray, share: float) -> LinearEquations:
+    def __call__(self, w: np.ndarray, share: float) -> Linearized:
         steps, at, by = self._at(w, share)
-        return LinearEquations(self.of.residual(steps, at)[0], self.of.left(steps.h, at.o_w)[0] * by)
+        return Linearized(self.of.residual(steps, at)[0], self.of.left(steps.h, at.o_w)[0] * by)
 
     def end(self, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """x_k+1, and the multipliers."""

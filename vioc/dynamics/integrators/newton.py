@@ -16,9 +16,9 @@ import numpy as np
 from vioc.dynamics.consistency import RANK_TOLERANCE, rank_of_rows
 from vioc.errors import StepError
 
-# Ratio of Newton corrections up to which a root is certified to be the only one near the guess, so that it
-# lies on the branch of the guess: a quarter by the theorem of Newton and Kantorovich, less for a Lipschitz
-# constant that is estimated from two corrections
+# The first Newton correction times the change of the matrix, up to which a root is certified to be the only
+# one near the guess, so that it lies on the branch of the guess: a quarter by the theorem of Newton and
+# Kantorovich, less for a Lipschitz constant that is estimated from two corrections
 CONTRACTION = 0.125
 CORRECTIONS = 12  # of one root at most: from a guess within the ball above, six reach rounding
 SHORTEST = 2.0**-16  # by which shares of the step grow at least, before the branch counts as ended
@@ -35,7 +35,7 @@ DIFFERENCE = 1e-6  # of a share, relative, for derivatives by it
 TURN = 0.5  # angle that shares of the step grow by at most: a way on which the matrix changes by half at most
 
 
-class LinearEquations(NamedTuple):
+class Linearized(NamedTuple):
     """Equations r(w) + G lambda = 0, g(w) = 0 at one w (n,); multipliers enter linearly.
 
     Attributes
@@ -103,7 +103,7 @@ class BranchEquations(ABC):
     contact: bool = False
 
     @abstractmethod
-    def __call__(self, w: np.ndarray, share: float) -> LinearEquations:
+    def __call__(self, w: np.ndarray, share: float) -> Linearized:
         """The equations at w, for the share of the step's length, in (0, 1]."""
 
     def reason(self, found: BranchRoot) -> str:

@@ -16,7 +16,7 @@ from vioc.dynamics.integrators.newton import (
     NEAR,
     BranchEquations,
     BranchRoot,
-    LinearEquations,
+    Linearized,
     dependent_constraints,
     singular_ahead,
 )
@@ -114,13 +114,13 @@ class StepEquations(BranchEquations):
         length = share * self.dt or self.dt  # h and J1 alone are of a step without a length
         return self.f.step_blocks(self.x, u, self.t, length, self.f.theta, z)
 
-    def __call__(self, w: np.ndarray, share: float) -> LinearEquations:
+    def __call__(self, w: np.ndarray, share: float) -> Linearized:
         length = share * self.dt
         balance, h, D, J1, J0 = self.blocks(self.end(w, share)[: self.f.nd], share)
         n, m = len(balance), len(h)
         matrix = np.zeros((n + m, n + m))
         matrix[:n, :n], matrix[:n, n:], matrix[n:, :n] = D * length, -J0.T, J1
-        return LinearEquations(np.concatenate([balance, (h - (1 - share) * self.off) / length]), matrix)
+        return Linearized(np.concatenate([balance, (h - (1 - share) * self.off) / length]), matrix)
 
     def failure(self, found: BranchRoot, k: int, where: str) -> StepError | None:
         """What [S] VII calls the failure, with numbers and what to try.

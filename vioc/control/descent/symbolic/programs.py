@@ -109,7 +109,7 @@ class StagePrograms:
         Parameters
         ----------
         point : X (N+1, nx), U, multipliers, duals (N, nz)
-        grid : Grid
+        grid : StageArguments
             In reversed order.
         last : (nx, nx), (nx,)
             Hessian and gradient of the terminal cost.

@@ -32,7 +32,7 @@ class Recursions:
     programs : StagePrograms
     f : OneStepMap
     cost : Cost
-    grid : Grid
+    grid : StageArguments
 
     Attributes
     ----------

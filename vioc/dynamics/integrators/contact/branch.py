@@ -17,7 +17,7 @@ import numpy as np
 from vioc.dynamics.algebra import vectors as vec
 from vioc.dynamics.algebra.vectors import part
 from vioc.dynamics.integrators.chord import CONTRACTION
-from vioc.dynamics.integrators.newton import ONE, BranchRoot, LinearEquations, solve_step
+from vioc.dynamics.integrators.newton import ONE, BranchRoot, Linearized, solve_step
 from vioc.dynamics.integrators.predictor import far
 from vioc.dynamics.integrators.step_equations import StepEquations
 from vioc.dynamics.lagrangian import OPTIONS
@@ -72,7 +72,7 @@ class WithContact(StepEquations):
         super().__init__(f, x, u, t, dt)
         self.impulses = impulses
 
-    def __call__(self, w: np.ndarray, share: float) -> LinearEquations:
+    def __call__(self, w: np.ndarray, share: float) -> Linearized:
         now = super().__call__(w, share)
         now.residual[: len(w)] += share * self.impulses
         return now

@@ -19,7 +19,7 @@ class PlacedProgram(StepByStep):
     Parameters
     ----------
     f : ContactVI
-    core : Core
+    core : TapeCore
     """
 
     def __init__(self, f: ContactVI, core: TapeCore):

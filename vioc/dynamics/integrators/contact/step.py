@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from vioc.dynamics.integrators.contact.map import ContactVI
 
 
-class FlatBalance(NamedTuple):
+class CoordinateBalance(NamedTuple):
     """A step from x with the mean velocity V, without impulses of constraints and contacts.
 
     Attributes
@@ -67,7 +67,7 @@ class FlatBalance(NamedTuple):
 
 def balance(
     f: ContactVI, x: Any, u: Any, V: Any, t: Any, dt: Any, theta: Any, places: Any = NOWHERE
-) -> FlatBalance:
+) -> CoordinateBalance:
     nq, nd, nf = f.nq, f.nd, len(f.system.inputs)
     q0, p, rho, forces = part(x, 0, nq), part(x, nq, nq + nd), part(u, nf), part(u, 0, nf)
     q1 = ca.vertcat(part(q0, 0, nd) + dt * V, rho)
@@ -80,7 +80,7 @@ def balance(
     each = zip(f.touches.all, ca.vertsplit(phi / dt), J, strict=True)
     speeds = [ca.vertcat(*[a] * t.lead, own[t.lead :, :] @ rates) for t, a, own in each]
     cut = [own[:, :nd] for own in J]
-    return FlatBalance(parts, q1, rates, h1, phi / dt, Dh0, Dh1[:, :nd], slopes[:, :nd], cut, speeds)
+    return CoordinateBalance(parts, q1, rates, h1, phi / dt, Dh0, Dh1[:, :nd], slopes[:, :nd], cut, speeds)
 
 
 class CondensedTouch(NamedTuple):
@@ -224,7 +224,7 @@ def _function(name: str, args: list[ca.SX], outputs: list[Any]) -> ca.Function:
     return ca.Function(name, args, [ca.densify(ca.SX(o)) for o in outputs], OPTIONS)
 
 
-class FlatEnd(End):
+class CoordinateEnd(End):
     """Residuals and Newton's directions of a map's step, for mean velocities V of its dynamic variables."""
 
     def __init__(self, f: ContactVI):
@@ -267,8 +267,8 @@ class OneEnd(ContactStep):
         self._f = f
 
     @cached_property
-    def end(self) -> FlatEnd:
-        return FlatEnd(self._f)
+    def end(self) -> CoordinateEnd:
+        return CoordinateEnd(self._f)
 
     def problem(self, x, u, t: float, dt: float, theta, V: np.ndarray, places=None) -> EndProblem:
         nowhere = self._f.touches.polytopes.nowhere

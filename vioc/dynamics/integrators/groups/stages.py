@@ -20,7 +20,7 @@ import numpy as np
 from vioc.compile.evaluate import Evaluator
 from vioc.dynamics.algebra import rotations as rot
 from vioc.dynamics.integrators.groups.curves import Curves
-from vioc.dynamics.integrators.newton import BranchEquations, BranchRoot, LinearEquations
+from vioc.dynamics.integrators.newton import BranchEquations, BranchRoot, Linearized
 from vioc.dynamics.lagrangian import OPTIONS
 from vioc.errors import StepError
 from vioc.maps.derivatives import Linearization, SecondOrder, Steps, solved
@@ -334,9 +334,9 @@ class StageEquations(BranchEquations):
         self.of.split(size)[1][:] = 1 / length
         return self.of.at(steps, self.f.theta, w * size), size[0]
 
-    def __call__(self, w: np.ndarray, share: float) -> LinearEquations:
+    def __call__(self, w: np.ndarray, share: float) -> Linearized:
         at, by = self._at(w, share)
-        return LinearEquations(at.left[0], self.of.slope(at)[0] * by)
+        return Linearized(at.left[0], self.of.slope(at)[0] * by)
 
     def end(self, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """x_k+1, and the multipliers."""

@@ -30,7 +30,7 @@ from vioc.dynamics.integrators.newton import (
     PASSING,
     BranchEquations,
     BranchRoot,
-    LinearEquations,
+    Linearized,
     singular_ahead,
     solve_step,
 )
@@ -286,7 +286,7 @@ class IncrementEquations(BranchEquations):
         z = np.concatenate([length * w, np.zeros(self.f.nm)])
         return z, self.x, self.u, self.t, length, self.f.theta
 
-    def __call__(self, w: np.ndarray, share: float) -> LinearEquations:
+    def __call__(self, w: np.ndarray, share: float) -> Linearized:
         nd, length = self.f.nd, share * self.dt
         args = self._args(w, share)
         residual, matrix = (np.array(e(*args)) for e in self.of.equations)
@@ -294,7 +294,7 @@ class IncrementEquations(BranchEquations):
         matrix = matrix.copy()
         matrix[:nd, :nd] *= length
         residual[nd:] = (residual[nd:] - (1 - share) * self.off) / length
-        return LinearEquations(residual, matrix)
+        return Linearized(residual, matrix)
 
     def end(self, found: BranchRoot) -> tuple[np.ndarray, np.ndarray]:
         """x_k+1, and the multipliers."""

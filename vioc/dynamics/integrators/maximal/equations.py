@@ -23,7 +23,7 @@ import numpy as np
 from vioc.dynamics.algebra.block_elimination import MINUS, PLUS, Blocks, Expressions, Terms, Values
 from vioc.dynamics.contact.polytopes import NUMBERS, OFF
 from vioc.dynamics.integrators.maximal.graph import StepGraph
-from vioc.dynamics.integrators.maximal.joints import ConstraintGroup
+from vioc.dynamics.integrators.maximal.joints import ConstraintNode
 from vioc.dynamics.integrators.maximal.space import TWIST
 
 
@@ -340,7 +340,7 @@ class Assembly:
         touches = zip(self.graph.touches, held.J, at.K, at.gaps, y, held.data, strict=False)
         return [[*J, *K, a, *(at.V[i] for i in t.bodies), own, goal, d] for t, J, K, a, own, d in touches]
 
-    def _weigh(self, F: Blocks, rhs: list[Terms], group: ConstraintGroup, G: list, H: list, g: Any) -> None:
+    def _weigh(self, F: Blocks, rhs: list[Terms], group: ConstraintNode, G: list, H: list, g: Any) -> None:
         """Add G' K times the equations of a joint to those of bodies without inertia."""
         weight = self.graph.weight(group, [h.sparsity() for h in H])
         outputs = iter(self.on.call(weight, [*G, *H, g, self.dt]))

@@ -19,7 +19,7 @@ from vioc.dynamics.algebra.block_elimination import Elimination, sparse_order
 from vioc.dynamics.contact.features import Features, MeetingPlaces
 from vioc.dynamics.description.system import System
 from vioc.dynamics.integrators.maximal import space
-from vioc.dynamics.integrators.maximal.joints import ConstraintGroup, GroupFunctions
+from vioc.dynamics.integrators.maximal.joints import ConstraintFunctions, ConstraintNode
 from vioc.dynamics.integrators.maximal.model import Body
 from vioc.dynamics.integrators.maximal.space import POSE, STATE, TWIST, unpack_pose, unpack_twist
 from vioc.dynamics.integrators.maximal.terms import BodyGraph
@@ -37,7 +37,7 @@ class StepGraph:
     ----------
     tolerance : float
         To which constraints hold at a step's end, over the mechanism's extent.
-    groups : list of Group
+    groups : list of ConstraintNode
         Node len(bodies) + j of the graph is group j.
     names : tuple of str
         Of the groups' rows.
@@ -175,7 +175,7 @@ class StepGraph:
 
     # -- constraints ------------------------------------------------------------------------------------
 
-    def _groups(self) -> list[ConstraintGroup]:
+    def _groups(self) -> list[ConstraintNode]:
         terms, result = self.terms, []
         for i, body in enumerate(self.bodies):
             if not body.joint.rows:
@@ -186,21 +186,23 @@ class StepGraph:
             numeric = all(isinstance(v, (int, float)) for v in numbers)
             count = len(bodies)
             key = ("joint", count, joint if numeric else body.name)
-            rows = self._once(key, lambda j=joint, n=count: GroupFunctions.of_joint(j, n, terms.parameters))
+            rows = self._once(
+                key, lambda j=joint, n=count: ConstraintFunctions.of_joint(j, n, terms.parameters)
+            )
             names = tuple(f"{body.name}.{k + 1}" for k in range(joint.rows))
-            result.append(ConstraintGroup(bodies, names, rows, True))
+            result.append(ConstraintNode(bodies, names, rows, True))
         for holders, indices in terms.loops:
             names = tuple(terms.system.constraint_names[i] for i in indices)
-            result.append(ConstraintGroup(holders, names, self._loop(holders, indices), False))
+            result.append(ConstraintNode(holders, names, self._loop(holders, indices), False))
         return result
 
-    def _loop(self, bodies: tuple[int, ...], indices: list[int]) -> GroupFunctions:
+    def _loop(self, bodies: tuple[int, ...], indices: list[int]) -> ConstraintFunctions:
         terms = self.terms
         h = ca.vertcat(*(terms.constraint_values[i] for i in indices))
         varied = ca.sparsify(terms.varied(h))
         rows = [varied[:, TWIST * i : TWIST * i + TWIST] for i in bodies]
         args = [*terms.own_poses(bodies), terms.parameters]
-        return GroupFunctions(ca.Function("loop", args, [h, *rows], OPTIONS))
+        return ConstraintFunctions(ca.Function("loop", args, [h, *rows], OPTIONS))
 
     def _light(self, body: Body) -> bool:
         """Whether rotational inertia is missing about some axis."""
@@ -225,13 +227,13 @@ class StepGraph:
 
     def gradients(self, G: np.ndarray) -> np.ndarray:
         """What values of constraints are divided by to be displacements (rows,), of their variations
-        (rows, 6 n): 1 of joints, else their length, as `GroupFunctions.landed_off` has it.
+        (rows, 6 n): 1 of joints, else their length, as `ConstraintFunctions.landed_off` has it.
         """
         length = np.linalg.norm(G * np.sqrt(np.repeat(self.scales[::6], TWIST) / self.scales), axis=1)
         joint = np.repeat([g.joint for g in self.groups], [g.rows.size for g in self.groups])
         return np.where(joint | ~(length > 0), 1.0, length)
 
-    def _holds_to_world(self, group: ConstraintGroup) -> bool:
+    def _holds_to_world(self, group: ConstraintNode) -> bool:
         """Whether a loop's constraint ties bodies to the world: moving all of them together changes it."""
         if len(group.bodies) == 1:
             return True
@@ -353,11 +355,11 @@ class StepGraph:
 
     # -- bodies without inertia ---------------------------------------------------------------------------
 
-    def weighs(self, group: ConstraintGroup) -> bool:
+    def weighs(self, group: ConstraintNode) -> bool:
         """Whether G' K times a joint's equations are added to those of its bodies: one lacks inertia."""
         return group.joint and self.light[group.bodies[-1]]
 
-    def weight(self, group: ConstraintGroup, patterns: list[ca.Sparsity]) -> ca.Function:
+    def weight(self, group: ConstraintNode, patterns: list[ca.Sparsity]) -> ca.Function:
         """(G' by body.., H by body.., g, dt) -> by body i: -G_i' K g, and for each body k G_i' K H_k."""
         body, count = self.bodies[group.bodies[-1]], len(group.bodies)
         value = self.terms.model.value

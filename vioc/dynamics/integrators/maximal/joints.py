@@ -1,8 +1,9 @@
 """Joints: one translational and one rotational constraint with 0-3 free axes each ([M] 2).
 
-The directions and axes of a `JointConstraints` are written in the body axes of its parent a and its child
-b; the rows and their variations are derived in docs/maths/maximal.md. What a step needs of a joint's rows,
-or of those of a system's constraint, are the functions of `GroupFunctions`, alike for all that are alike.
+The directions and axes of a `JointConstraints` are written in the body axes of its parent a and its
+child b; the rows and their variations are derived in docs/maths/maximal.md. What a step needs of a
+joint's rows, or of those of a system's constraint, are the functions of `ConstraintFunctions`, alike for
+all that are alike.
 """
 
 from __future__ import annotations
@@ -212,7 +213,7 @@ def _aligned(rows: np.ndarray) -> np.ndarray:
 # -- rows of constraints in a step ---------------------------------------------------------------------------
 
 
-class GroupFunctions:
+class ConstraintFunctions:
     """The functions of a group of constraints; alike groups share them.
 
     Parameters
@@ -225,14 +226,14 @@ class GroupFunctions:
         self.function, self.bodies, self.size = function, function.n_in() - 1, function.size1_out(0)
 
     @staticmethod
-    def of_joint(joint: JointConstraints, count: int, theta: ca.SX) -> GroupFunctions:
+    def of_joint(joint: JointConstraints, count: int, theta: ca.SX) -> ConstraintFunctions:
         """Of a joint between `count` bodies, one of which may be the world."""
         Z = [ca.SX.sym("Z", POSE) for _ in range(count)]
         places = [unpack_pose(z) for z in Z]
         a = places[0] if count == 2 else (vec.ZERO, vec.IDENTITY)
         g, *variations = joint.constraint(a, places[-1])
         rows = [ca.sparsify(ca.vertcat(*(ca.horzcat(*row) for row in v))) for v in variations[2 - count :]]
-        return GroupFunctions(ca.Function("joint", [*Z, theta], [ca.vertcat(*g), *rows], OPTIONS))
+        return ConstraintFunctions(ca.Function("joint", [*Z, theta], [ca.vertcat(*g), *rows], OPTIONS))
 
     def _arguments(self) -> list[ca.SX]:
         return [ca.SX.sym("a", self.function.size1_in(i)) for i in range(self.function.n_in())]
@@ -297,7 +298,7 @@ class GroupFunctions:
 
 
 @dataclass(frozen=True)
-class ConstraintGroup:
+class ConstraintNode:
     """Constraints that are one node of the mechanism's graph.
 
     Attributes
@@ -305,12 +306,12 @@ class ConstraintGroup:
     bodies : tuple of int
     names : tuple of str
         Of its rows.
-    rows : Rows
+    rows : ConstraintFunctions
     joint : bool
         Whether it is a joint of the tree.
     """
 
     bodies: tuple[int, ...]
     names: tuple[str, ...]
-    rows: GroupFunctions
+    rows: ConstraintFunctions
     joint: bool

@@ -28,7 +28,7 @@ class Body:
         The node whose axes are the body's.
     mass, com, inertia
         kg; centre of mass in the root's frame; J about it, in the body's axes (3 x 3).
-    joint : Joint
+    joint : JointConstraints
         To the parent; floating has no rows.
     variables : tuple of str
         Its minimal coordinates: of the free directions, then of the free axes.

@@ -36,7 +36,7 @@ class Selection:
     ----------
     active : (m,)
         Indices of the touches.
-    core : Core
+    core : TapeCore
     models : list
         Structures of both ends, with their images.
     columns : (k,)
@@ -55,7 +55,7 @@ class NearProgram(StepByStep):
     Parameters
     ----------
     f : MaximalVI
-    layout : Layout
+    layout : CoreLayout
     """
 
     def __init__(self, f: MaximalVI, layout: CoreLayout):

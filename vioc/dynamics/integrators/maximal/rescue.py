@@ -15,7 +15,7 @@ from vioc.dynamics.integrators.newton import (
     PASSING,
     BranchEquations,
     BranchRoot,
-    LinearEquations,
+    Linearized,
     dependent_constraints,
     singular_ahead,
     solve_step,
@@ -49,13 +49,13 @@ class Departure(BranchEquations):
     def _problem(self, share: float) -> EndProblem:
         return self._f.dense.released.leaving(self._x, self._u, self._t, share * self.dt, self._f.theta)
 
-    def __call__(self, w: np.ndarray, share: float) -> LinearEquations:
+    def __call__(self, w: np.ndarray, share: float) -> Linearized:
         n, length, at = len(w), share * self.dt, iterate(self._problem(share), w)
         if not np.linalg.norm(w.reshape(-1, TWIST)[:, 3:], axis=1).max() * length < np.pi:
             return at._replace(residual=np.full(len(at.residual), np.nan))
         scale = np.concatenate([np.ones(n), np.full(len(at.residual) - n, 1 / length)])
         residual = at.residual - np.concatenate([share * self._impulses, (1 - share) * self._off])
-        return LinearEquations(scale * residual, scale[:, None] * at.matrix)
+        return Linearized(scale * residual, scale[:, None] * at.matrix)
 
     def reason(self, found: BranchRoot) -> str:
         turn = max(fastest(self.start), fastest(found.w)) * self.dt
@@ -76,11 +76,11 @@ class Departure(BranchEquations):
         return singular_ahead(J, names, found, self.dt, k, where, PASSING)
 
 
-def iterate(problem: EndProblem, V: np.ndarray) -> LinearEquations:
+def iterate(problem: EndProblem, V: np.ndarray) -> Linearized:
     """One end's equations without contact, at twists V."""
     end, none = problem.end, np.zeros(0)
     matrix, rhs = end.newton(V, np.zeros(end.rows), none, *problem.given, NO_GOAL)
-    return LinearEquations(-rhs[:, 0], matrix)
+    return Linearized(-rhs[:, 0], matrix)
 
 
 def fastest(V: np.ndarray) -> float:

@@ -27,7 +27,7 @@ class BodyGraph(TermGraph):
 
     Attributes
     ----------
-    model : Model
+    model : BodyModel
     q_vector, v_vector : casadi.SX
         `poses` and `twists`, under the names by which terms ask for what they depend on.
     poses, twists : casadi.SX
