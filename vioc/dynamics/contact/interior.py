@@ -54,8 +54,8 @@ class End:
         (.., goal) -> balance, constraints, mismatches, products; (.., speed, goal) -> y of a start;
         multipliers of the touches; their gaps' velocities. `goal` is (kappa, lag).
     work : Evaluator or None
-        Of a departure, what impulses of constraints and touches bring in kinetic energy, and twice that energy;
-        an optional third entry is 0 if the root is certified to be the motion, else infinity.
+        Of a departure, what impulses of constraints and touches bring in kinetic energy, and twice that
+        energy; an optional third entry is 0 if the root is certified to be the motion, else infinity.
     """
 
     rows: int
