@@ -16,9 +16,9 @@ import numpy as np
 from vioc.dynamics.consistency import RANK_TOLERANCE, rank_of_rows
 from vioc.errors import StepError
 
-# The first Newton correction times the change of the matrix, up to which a root is certified to be the only
-# one near the guess, so that it lies on the branch of the guess: a quarter by the theorem of Newton and
-# Kantorovich, less for a Lipschitz constant that is estimated from two corrections
+# Ratio of Newton corrections up to which a root is certified to be the only one near the guess, so that it
+# lies on the branch of the guess: a quarter by the theorem of Newton and Kantorovich, less for a Lipschitz
+# constant that is estimated from two corrections. Beside singular positions `bends` looks where it leads, too
 CONTRACTION = 0.125
 CORRECTIONS = 12  # of one root at most: from a guess within the ball above, six reach rounding
 SHORTEST = 2.0**-16  # by which shares of the step grow at least, before the branch counts as ended
@@ -292,7 +292,7 @@ def newton(
 
     The matrix is None where no root was found, and the error infinite where corrections do not contract.
     """
-    n, lam, first, last = len(w), np.zeros(0), 0.0, np.inf
+    n, lam, last = len(w), np.zeros(0), np.inf
     for count in range(1, CORRECTIONS + 1):
         now = equations(w, share)
         failed = BranchRoot(w, lam, np.inf, share), None, count
@@ -308,14 +308,9 @@ def newton(
         slow = not size <= CONTRACTION * last  # true of what is not a number
         if error <= (tolerance if slow else tolerance / 10):  # what is slow within the tolerance is rounding
             return BranchRoot(w, lam, error, share), now.matrix, count
-        # Two corrections estimate how fast the matrix changes, size / last^2: no other root is near the guess
-        # if `first` times that is small. The last ratio alone would look from the iterate before, which may
-        # be on another branch already; with contact it decides, as docs/maths/midpoint.md says. Corrections
-        # within the tolerance are rounding and estimate nothing.
-        judged = error > tolerance and not equations.contact
-        if slow or (judged and size * first > CONTRACTION * last**2):
+        if slow:
             return failed
-        first, last = first or size, size
+        last = size
     return failed
 
 

@@ -94,8 +94,8 @@ def _contracting(dV: ca.MX, memory: ca.MX, weights: np.ndarray, least: ca.MX) ->
     ratio; corrections below `least` are rounding.
 
     Two corrections c, c' of Newton's method estimate how fast the matrix changes, c' / c^2. The root is the
-    only one near the guess if the first correction times that is small (`newton.newton`): a ratio c' / c
-    alone certifies that no other root is near the iterate before, which may be on another branch already.
+    only one near the guess if the first correction times that is small: a ratio c' / c alone certifies that
+    no other root is near the iterate before, which may be on another branch already.
     """
     last, worst, first = memory[0] / TINY, memory[1] / TINY, memory[2] / TINY
     now = ca.norm_2(ca.DM(weights) * dV)
