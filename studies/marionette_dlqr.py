@@ -137,7 +137,7 @@ def pulled(f: vioc.MidpointVI, t: np.ndarray) -> np.ndarray:
 
 
 def tension(run: vioc.Trajectory, string: str) -> np.ndarray:
-    """Of each step (N,), N: the constraint force goes with the gradient 2 d of h = |d|^2 - L^2."""
+    """Return the tension of each step (N,), N: its force goes with the gradient 2 d of h = |d|^2 - L^2."""
     return -2 * run[f"{string}-length"][:-1] * run[f"force.{string}"]
 
 

@@ -69,7 +69,7 @@ def studies() -> None:
 
 
 def command(*words: str) -> str:
-    """What a command of vioc prints; it must exit with 0."""
+    """Return what a command of vioc prints; it must exit with 0."""
     return run(VIOC, *words)
 
 

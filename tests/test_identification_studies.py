@@ -9,7 +9,7 @@ from vioc.models.family import mechanism
 
 
 def test_bodies_do_not_run_flat():
-    """With logarithms of the factors' diagonal this search ran to a flat body and called it converged."""
+    """The search with logarithms of the factors' diagonal ran to a flat body and called it converged."""
     m = mechanism(8, joints=(2, 5))
     rng = np.random.default_rng([23, 8])
     system, begin = parametrized(m, rng)

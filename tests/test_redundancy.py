@@ -397,7 +397,7 @@ def test_a_run_beside_a_singular_position_is_the_motion_or_an_error(kind, dt, sp
 @pytest.mark.parametrize("limits", [(), (LIMITS,)])
 @pytest.mark.parametrize("ratio", [1e-8, 1e-4, 1e4, 1e6])
 def test_a_loop_of_light_and_heavy_links_is_no_singular_position(ratio, limits):
-    """Where gradients are told apart by angles, masses do not enter."""
+    """Gradients of constraints are told apart by angles, so that masses do not enter."""
     heavy = vioc.Mass(1.0, (0.01,) * 3)
     light = vioc.Mass(ratio, (0.01 * ratio,) * 3)
     coupler = ry("b", mass=light)[tx(0.5, name="P")]

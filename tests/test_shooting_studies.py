@@ -65,7 +65,7 @@ def test_random_mechanisms_with_free_durations():
 
 @pytest.mark.parametrize("start", [10, 12])
 def test_an_arm_whose_steps_run_along_a_curved_residual(start):
-    """Of the starts of the benchmarks. 12: 58 iterations with one correction and no filter of residuals.
+    """Two starts of the benchmarks. 12: 58 iterations with one correction and no filter of residuals.
     10: 42 where rollouts of corrections may be far from an open curve, from cost 0.95 to 652 there.
     """
     task = robots.arm(robots.Make())

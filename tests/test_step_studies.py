@@ -10,7 +10,7 @@ from vioc import MidpointVI, StepError, System
 
 
 def test_kernels_follow_the_branch_of_fast_steps_by_themselves():
-    """What a kernel takes for a step is the branch's end, also where links turn by more than a radian."""
+    """A kernel's step is the end of the branch, also where links turn by more than a radian."""
     f, turned = n_links(3, 0.05), 0
     branch, rng = Branch(f), np.random.default_rng(3)
     for _ in range(40):
@@ -23,7 +23,7 @@ def test_kernels_follow_the_branch_of_fast_steps_by_themselves():
 
 
 def test_steps_beside_the_pole_of_a_chart_stay_on_their_branch():
-    """Where Euler angles are singular the determinant touches zero, with one sign on both sides.
+    """The determinant touches zero where Euler angles are singular, with one sign on both sides.
 
     From these states a guess that jumps over the pole finds another root, which nothing at the end of the
     step tells apart; the branch turns the first and the last angle by radians, and does not pass.
@@ -60,7 +60,7 @@ def test_a_branch_that_folds_is_not_left_for_another():
 
 
 def test_a_step_exists_while_its_whole_matrix_is_regular():
-    """Of this loop the balance of momenta alone becomes singular within the step, the equations do not."""
+    """The balance of momenta alone becomes singular within a step of this loop; its equations do not."""
     f = MidpointVI(vioc.models.load("closed_chain"), 0.02)
     q = [0.96383574, -1.80530575, -1.04393792, 6.87032199, 0.70007648, -2.59360925, -2.76385589]
     v = [66.5, -18.0, -25.0, 88.0, 36.0, -24.0, -43.0]

@@ -24,7 +24,7 @@ QUICK = ("steps", "contact", "derivatives", "optimizers", "ocp")
 
 
 def programs() -> list[list[str]]:
-    """What is installed together: the extra `bench` of the studies, those of one library by their pins."""
+    """Return what is installed together: the extra `bench` of the studies, each library by its pins."""
     text = (ROOT / "studies" / "pyproject.toml").read_text("utf-8")
     extra = re.search(r"^bench = \[(.*?)\]$", text, re.MULTILINE | re.DOTALL)
     assert extra is not None

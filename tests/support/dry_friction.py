@@ -35,7 +35,7 @@ def block(dt=0.005, *more, kind=ContactVI, **options):
 
 
 def decay(t, x):
-    """Where the oscillator is at t, from rest at x: half waves about +-F/K, until it ends within F/K."""
+    """Return where the oscillator is at t from rest at x: half waves about +-F/K until it ends within F/K."""
     half = np.pi / np.sqrt(K / M)
     while abs(x) > F / K:
         middle = F / K * np.sign(x)

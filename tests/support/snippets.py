@@ -1,4 +1,4 @@
-"""What a snippet of a page is: Python with its flags, and the text block of its output right after it."""
+"""Snippets of a page: each is Python with its flags, and the text block of its output right after it."""
 
 import re
 

@@ -12,7 +12,7 @@ STEP = 1e-30  # of complex derivatives, which have no cancellation
 
 
 def quietly(path, **options):
-    """What `read_urdf` reads, without its warnings."""
+    """Return what `read_urdf` reads, without its warnings."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RobotWarning)
         return read_urdf(path, **options)
