@@ -360,6 +360,10 @@ LANDING = {
     "contact": lambda dt, backend: vioc.ContactVI(parallelogram(LIMITS), dt, backend=backend),
     "maximal": lambda dt, backend: vioc.MaximalVI(parallelogram(), dt, backend=backend),
     "maximal with limits": lambda dt, backend: vioc.MaximalVI(parallelogram(LIMITS), dt, backend=backend),
+    "runge-kutta": lambda dt, backend: vioc.RungeKutta(parallelogram(), dt, backend=backend),
+    "implicit runge-kutta": lambda dt, backend: vioc.RungeKutta(
+        parallelogram(), dt, "implicit-midpoint", backend=backend
+    ),
 }
 
 
@@ -394,16 +398,18 @@ def test_a_run_beside_a_singular_position_is_the_motion_or_an_error(kind, dt, sp
     assert max(refused) < 1e-4  # rad: those farther away are all motions
 
 
-@pytest.mark.parametrize("limits", [(), (LIMITS,)])
+@pytest.mark.parametrize(
+    "integrator, limits", [(vioc.MaximalVI, ()), (vioc.MaximalVI, (LIMITS,)), (vioc.RungeKutta, ())]
+)
 @pytest.mark.parametrize("ratio", [1e-8, 1e-4, 1e4, 1e6])
-def test_a_loop_of_light_and_heavy_links_is_no_singular_position(ratio, limits):
+def test_a_loop_of_light_and_heavy_links_is_no_singular_position(ratio, integrator, limits):
     """Gradients of constraints are told apart by angles, so that masses do not enter."""
     heavy = vioc.Mass(1.0, (0.01,) * 3)
     light = vioc.Mass(ratio, (0.01 * ratio,) * 3)
     coupler = ry("b", mass=light)[tx(0.5, name="P")]
     cranks = ry("a", mass=heavy)[tx(0.3)[coupler]], tx(0.5)[ry("c", mass=heavy)[tx(0.3, name="R")]]
     gravity = vioc.Gravity(0, 0, -G)
-    f = vioc.MaximalVI(System(cranks, coincident("P", "R", "xz", name="pin"), gravity, *limits), 0.01)
+    f = integrator(System(cranks, coincident("P", "R", "xz", name="pin"), gravity, *limits), 0.01)
     run = f.rollout(
         f.initial_state({"a": 0.5, "b": -0.5, "c": 0.5}, {"a": 1.0, "b": -1.0, "c": 1.0}), steps=30
     )

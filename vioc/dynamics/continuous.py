@@ -145,10 +145,30 @@ class Continuous:
 
     def saddle_solution(self, force: ca.SX, rate: ca.SX) -> tuple[ca.SX, ca.SX]:
         """x, y with M x - Dh' y = force, Dh x = rate, for the dynamic variables."""
-        lag, nd = self.lagrangian, self.lagrangian.nd
-        J = scalars(lag.Dh[:, :nd])
-        x, y = Saddle(lag.mass_inverse, J, J).solve(ca.vertsplit(force), ca.vertsplit(rate))
+        x, y = self._saddle.solve(ca.vertsplit(force), ca.vertsplit(rate))
         return ca.vertcat(*x), vec.column(y)
+
+    @cached_property
+    def _saddle(self) -> Saddle:
+        lag = self.lagrangian
+        J = scalars(lag.Dh[:, : lag.nd])
+        return Saddle(lag.mass_inverse, J, J)
+
+    @cached_property
+    def independence(self) -> ca.SX:
+        """How far each constraint is from following from others or from vanishing (m,), at most about 1.
+
+        The pivots of Dh M^-1 Dh' over their values for gradients in which nothing cancels. Rounding in q
+        and v comes over the least of them into the accelerations.
+        """
+        lag, S = self.lagrangian, self._saddle.S
+        if S is None:
+            return ca.SX(0, 1)
+        J = ca.sparsify(lag.Dh[:, : lag.nd])
+        sizes = lag.sizes[:, [int(n not in lag.system.angles) for n in lag.system.dynamic]]
+        mobility = 1 / ca.diag(lag.M[: lag.nd, : lag.nd])
+        generic = ca.mtimes(sizes**2 * ca.DM(J.sparsity(), 1.0), mobility)
+        return S.pivots / generic
 
     # -- numbers ----------------------------------------------------------------------------------
 

@@ -25,6 +25,9 @@ from vioc.maps.derivatives import Linearization, SecondOrder, Steps
 from vioc.maps.explicit import ExplicitMap
 from vioc.maps.kernel import shared
 
+# `Continuous.independence` below which accelerations may be rounding's by more than one part in 64
+DETERMINED = 64 * np.finfo(float).eps
+
 
 class RungeKutta(ExplicitMap, MechanicalMap):
     """A Runge-Kutta method on a system's accelerations, as a one-step map.
@@ -134,8 +137,16 @@ class RungeKutta(ExplicitMap, MechanicalMap):
         rate, J = c.constraint_acceleration(still), lag.Dh[:, :nd]
         a, multipliers = c.saddle_solution(-bias, -rate)
         rows = ca.vertcat(lag.M[:nd, :nd] @ a - J.T @ multipliers + bias, J @ a + rate)
-        outputs = [ca.densify(a), ca.densify(multipliers), _norm(rows / self._row_scale)]
-        return lag.function("acceleration", outputs)
+        return lag.function("acceleration", [ca.densify(a), ca.densify(multipliers), self._size_of(rows)])
+
+    def _size_of(self, rows: ca.SX) -> ca.SX:
+        """Norm of a stage's residual; infinite where rounding in q and v alone makes accelerations.
+
+        That is so beside a singular position of the constraints, however small the residual is there.
+        """
+        size = _norm(rows / self._row_scale)
+        determined = ca.mmin(self.continuous.independence) > DETERMINED if self.nm else 1
+        return ca.if_else(determined, size, ca.inf)
 
     @property
     def _row_scale(self) -> ca.SX:
@@ -178,7 +189,7 @@ class RungeKutta(ExplicitMap, MechanicalMap):
     def _defect(self) -> ca.Function:
         """(q, v, u, t, parameters, a, lambda_c) -> norm of a stage's residual; times dt^2, an error of q."""
         rows, a, multipliers = self.stage_rows
-        return self.lagrangian.function("defect", [_norm(rows / self._row_scale)], [a, multipliers])
+        return self.lagrangian.function("defect", [self._size_of(rows)], [a, multipliers])
 
     @shared
     def _implicit_stage(self) -> ca.Function:
@@ -272,11 +283,25 @@ class RungeKutta(ExplicitMap, MechanicalMap):
             raise StepError(f"{where}: {reason}", k, residual, "singular constraints") from None
         except ModelError as reason:
             raise StepError(f"{where}: {reason}", k, residual, "singular M") from None
+        if residual == np.inf:
+            places = x[: self.nq] + dt * np.outer([0.0, *map(float, tab.c), 1.0], x[self.nq :])
+            weakest = np.argmin(self._independence(places, self.theta)[0][..., 0].min(axis=0))
+            text = (
+                f"a stage is so near a singular position of {self.multiplier_names[weakest]} that rounding "
+                "decides where the motion goes; choose dt so that no step ends and no stage lies there"
+            )
+            raise StepError(f"{where}: {text}", k, residual, "singular constraints")
         if np.isfinite(x_next).all():
             cause, what = "no convergence", f"a stage's equations keep a scaled residual of {residual:.2g}"
         else:
             cause, what = "not finite", "the step returned numbers that are not finite"
         raise StepError(f"{where}: {what}; try a smaller dt, or check the state", k, residual, cause)
+
+    @shared
+    def _independence(self) -> Evaluator:
+        g = self.lagrangian.graph
+        of_constraints = self.continuous.independence
+        return Evaluator(ca.Function("independence", [g.q_vector, g.parameters], [of_constraints], OPTIONS))
 
     @shared
     def _full_step_numbers(self) -> Evaluator:
