@@ -417,6 +417,22 @@ def test_a_loop_of_light_and_heavy_links_is_no_singular_position(ratio, integrat
     assert np.ptp(run.energy) < 0.02 * np.abs(run.energy).max()
 
 
+def test_masses_too_far_apart_for_double_precision_are_called_that():
+    """At a ratio of 1e10 impulses between bodies round off what moves the light ones; nothing is singular."""
+    heavy, light = vioc.Mass(1e10, (1e8,) * 3), vioc.Mass(1.0, (0.01,) * 3)
+    coupler = ry("b", mass=heavy)[tx(0.5, name="P")]
+    cranks = ry("a", mass=light)[tx(0.3)[coupler]], tx(0.5)[ry("c", mass=light)[tx(0.3, name="R")]]
+    four_bar = System(cranks, coincident("P", "R", "xz", name="pin"), vioc.Gravity(0, 0, -G))
+    start = {"a": 0.5, "b": -0.5, "c": 0.5}, {"a": 1.0, "b": -1.0, "c": 1.0}
+    f = vioc.MaximalVI(four_bar, 0.01)
+    with pytest.raises(StepError, match=r"masses of its bodies differ by a factor of 1e\+10") as caught:
+        f.rollout(f.initial_state(*start), steps=30)
+    assert caught.value.cause == "no convergence"
+    f = MidpointVI(four_bar, 0.01)
+    run = f.rollout(f.initial_state(*start), steps=30)
+    np.testing.assert_allclose(run["a"], run["c"], atol=1e-8)
+
+
 def test_a_start_in_a_singular_position_of_a_map_with_contacts_is_named():
     f = vioc.ContactVI(parallelogram(LIMITS), 0.01)
     with pytest.raises(StepError, match=r"step 0: Dh\(q_k\): the gradient of pin-x vanishes"):

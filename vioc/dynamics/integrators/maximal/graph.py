@@ -225,11 +225,18 @@ class StepGraph:
         """Radii of gyration of the bodies (n,), m."""
         return np.sqrt(self.scales[3::6] / self.scales[::6])
 
+    def by_length(self, G: np.ndarray) -> np.ndarray:
+        """Variations of constraints (rows, 6 n) with turns as displacements at the radius of gyration.
+
+        Masses do not enter, so that light and heavy bodies do not make constraints look dependent.
+        """
+        return G / np.repeat(np.stack([np.ones_like(self.radii), self.radii], axis=1), 3, axis=1).ravel()
+
     def gradients(self, G: np.ndarray) -> np.ndarray:
         """What values of constraints are divided by to be displacements (rows,), of their variations
         (rows, 6 n): 1 of joints, else their length, as `ConstraintFunctions.landed_off` has it.
         """
-        length = np.linalg.norm(G * np.sqrt(np.repeat(self.scales[::6], TWIST) / self.scales), axis=1)
+        length = np.linalg.norm(self.by_length(G), axis=1)
         joint = np.repeat([g.joint for g in self.groups], [g.rows.size for g in self.groups])
         return np.where(joint | ~(length > 0), 1.0, length)
 

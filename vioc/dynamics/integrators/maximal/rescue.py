@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 FAST = "a body turns by {:.2g} rad within a step, where pi is the limit"
 NO_GOAL = np.array([0.0, 1.0])
+HALF_THE_DIGITS = -np.log(np.finfo(float).eps) / 2  # of a number: a logarithm of masses' ratio
 
 
 class Departure(BranchEquations):
@@ -62,18 +63,24 @@ class Departure(BranchEquations):
         return f"; {FAST.format(turn)}" if turn > 1 else ""
 
     def failure(self, found: BranchRoot, k: int, where: str) -> StepError | None:
-        names = self._f.graph.names
-        error, matrix = float(found.error), iterate(self._problem(1.0), self.start).matrix
+        names, error = self._f.graph.names, float(found.error)
+        if (ratio := np.ptp(np.log(self._f.graph.scales[::TWIST]))) > HALF_THE_DIGITS:
+            text = (
+                f"step {k} (dt = {self.dt:g} s) was not solved: masses of its bodies differ by a factor of "
+                f"{np.exp(ratio):.2g}, so that rounding in the impulses between them moves the light ones; "
+                "use a map in joint coordinates (MidpointVI), or leave the light bodies out"
+            )
+            return StepError(text, k, error, "no convergence")
+        matrix = iterate(self._problem(1.0), self.start).matrix
         if np.isfinite(matrix).all() and len(names):
-            G = matrix[: len(self.start), len(self.start) :].T / self.weights
+            G = self._f.graph.by_length(matrix[: len(self.start), len(self.start) :].T)
             dependent = dependent_constraints(G, names, f"{where}. G(Z_k)", k, error)
             if dependent is not None:
                 return dependent
         if not found.share or not names:
             return None
         J = iterate(self._problem(found.share), found.w).matrix[len(self.start) :, : len(self.start)]
-        J = J / self.weights
-        return singular_ahead(J, names, found, self.dt, k, where, PASSING)
+        return singular_ahead(self._f.graph.by_length(J), names, found, self.dt, k, where, PASSING)
 
 
 def iterate(problem: EndProblem, V: np.ndarray) -> Linearized:
@@ -127,7 +134,7 @@ def raise_if_singular_end(
         f"step {k} (t = {t:.6g} s, dt = {dt:g} s) ends beside a singular position of the constraints, which "
         f"does not determine its velocities. {PASSING}. G(Z_k+1)"
     )
-    G = G * np.sqrt(np.repeat(f.graph.scales[::TWIST], TWIST) / f.graph.scales)
+    G = f.graph.by_length(G)
     if sine < np.inf:
         lengths = np.linalg.norm(G, axis=1, keepdims=True)
         if np.linalg.svd(G / np.where(lengths > 0, lengths, 1.0), compute_uv=False)[-1] > sine:
@@ -176,7 +183,7 @@ def solve_contact(f: MaximalVI, x: np.ndarray, u: np.ndarray, k: int, t: float, 
         f"step {k} (t = {t:.6g} s, dt = {dt:g} s) with {len(f.graph.touches)} contacts and limits was not "
         f"solved: scaled residual {residual:.2g}"
     )
-    G = f.variations(x) / np.sqrt(f.graph.scales)
+    G = f.graph.by_length(f.variations(x))
     if len(G):
         error = dependent_constraints(G, f.graph.names, f"{where}. G(Z_k)", k, residual, NEAR)
         if error is not None:
