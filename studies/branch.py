@@ -15,7 +15,9 @@ import numpy as np
 
 from vioc.dynamics.integrators.variational import VariationalMap
 
-FIRST = 1e-3  # of the step's length: where the branch is entered, from the velocities of the state
+# Of the step's length: where the branch is entered, from the velocities of the state. Shorter shares where
+# the motion turns fast, longer ones where rounding in a tiny displacement hides the rates
+FIRST = 1e-3, 1e-4, 1e-5, 1e-2, 1e-1
 STRIDE, LEAST = 0.02, 1e-9  # of arclength at first, and at least, with the length of the step for 1
 BEND = 0.02  # rad, between tangents at the ends of a stride
 CONTRACTION, ROUNDING = 0.1, 1e-9  # of corrections; below the latter the next one is rounding
@@ -107,7 +109,8 @@ class Branch:
 
         share = np.zeros(nd + nm + 1)
         share[-1] = 1.0
-        y = corrected(np.concatenate([v, np.zeros(nm), [FIRST]]), share)
+        entries = (corrected(np.concatenate([v, np.zeros(nm), [first]]), share) for first in FIRST)
+        y = next((entry for entry in entries if entry is not None), None)
         if y is None:
             raise RuntimeError("no root for the shortest step")
         t, stride = tangent(y, share), STRIDE
@@ -130,6 +133,8 @@ class Branch:
             if after[-1] <= 0:  # the length turned back on the way: its largest, by a parabola
                 length = np.linalg.norm(metric * (trial - y))
                 top = y[-1] + t[-1] ** 2 * length / (2 * (t[-1] - after[-1]))
+                if top <= 0.0:
+                    raise RuntimeError("no root for the shortest step but for rounding")
                 if bend > 1e-2 or top >= 1.0:
                     stride /= 4
                     if stride < LEAST:

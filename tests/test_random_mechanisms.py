@@ -42,3 +42,19 @@ def test_equilibria_are_looked_for_from_other_starts():
     assert found.start > 0 and found.moved < 1e-9 and not found.u.any()
     again = vioc.control.equilibrium(f, guess=found.x, fixed=[f"u.{n}" for n in f.input_names])
     assert again.start == 0
+
+
+@pytest.mark.filterwarnings("ignore::vioc.errors.ChartWarning")
+@pytest.mark.parametrize("index", [42, 57])
+def test_a_branch_that_turns_back_in_a_chart_is_a_fold_and_its_length_is_known(index):
+    """A free body's chart alone is no reason to leave open whether the step exists."""
+    m = mechanism(index)
+    f = vioc.MidpointVI(m.system, 0.05)
+    with pytest.raises(vioc.StepError, match="does not exist") as caught:
+        f.rollout(f.initial_state(m.q, m.v), steps=20, warn=False)
+    error = caught.value
+    assert error.cause == "fold" and 0 < error.length < 0.05
+    x = error.trajectory.x[-1]
+    f.with_dt(0.999 * error.length).step(x)
+    with pytest.raises(vioc.StepError):
+        f.with_dt(1.001 * error.length).step(x)

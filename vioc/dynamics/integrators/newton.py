@@ -31,6 +31,7 @@ NEAR = 1e-4
 CHANGE = 0.5  # of the matrix from one root to the next at most, by itself
 STEADY = CONTRACTION**3  # of w, by which a motion without acceleration may be off its extrapolation
 ONE = 1e-6  # displacement, relative, up to which two roots are one: above tolerances, below what parts roots
+FOLD_REACH = (2.0, 4.0, 8.0, 16.0)  # of the share by which it is near, how far a fold is looked for
 DIFFERENCE = 1e-6  # of a share, relative, for derivatives by it
 TURN = 0.5  # angle that shares of the step grow by at most: a way on which the matrix changes by half at most
 
@@ -217,7 +218,8 @@ def follow(equations: BranchEquations, tolerance: float, begun: BranchRoot | Non
             near_pole = near_pole or (equations.charted and same)
             stride = (share - last.share) / 2
             if stride < SHORTEST * max(last.share, SHORTEST):
-                last = last._replace(given_up=near_pole)
+                given_up = near_pole and not turns_back(equations, last, 2 * stride, tolerance)
+                last = last._replace(given_up=given_up)
                 break
     else:
         last = last._replace(given_up=True)
@@ -232,14 +234,9 @@ def bends(equations: BranchEquations, at: BranchRoot, last: BranchRoot, matrix: 
     """
     if matrix is None:
         return True
-    n, by = len(at.w), DIFFERENCE * at.share
-
-    def balance(share: float) -> np.ndarray:
-        now = equations(at.w, share)
-        return now.residual + now.matrix[:, n:] @ at.multipliers
-
+    n, rate = len(at.w), rate_by_share(equations, at.w, at.multipliers, at.share)
     try:
-        along = np.linalg.solve(matrix, balance(at.share - by) - balance(at.share))[:n] / by
+        along = np.linalg.solve(matrix, -rate)[:n]
     except np.linalg.LinAlgError:
         return True
     way = at.w - last.w
@@ -247,6 +244,62 @@ def bends(equations: BranchEquations, at: BranchRoot, last: BranchRoot, matrix: 
         np.linalg.norm(equations.weights * a) for a in (along * (at.share - last.share) - way, way, at.w)
     )
     return not off <= max(CONTRACTION * change, STEADY * size)  # true of what is not a number
+
+
+def rate_by_share(
+    equations: BranchEquations, w: np.ndarray, multipliers: np.ndarray, share: float
+) -> np.ndarray:
+    """The derivative of the equations by the share of the step, at w and multipliers."""
+    n, by = len(w), DIFFERENCE * share
+    now, less = equations(w, share), equations(w, share - by)
+    difference = now.residual - less.residual + (now.matrix - less.matrix)[:, n:] @ multipliers
+    return difference / by
+
+
+def turns_back(equations: BranchEquations, last: BranchRoot, stride: float, tolerance: float) -> bool:
+    """Whether the branch folds right behind its last root: a root further along it has a smaller share.
+
+    The next root is sought in a plane across the branch, where the matrix with the share as an unknown is
+    regular at a fold. Past the fold the determinant has the other sign. `stride` is the share by which the
+    last root could not be left.
+    """
+    n = len(last.w)
+    weights = np.concatenate([equations.weights, np.zeros(len(last.multipliers)), [0.0]])
+    there = equations(last.w, last.share).matrix
+    sign = np.linalg.slogdet(there)[0]
+    try:
+        along = np.linalg.solve(there, -rate_by_share(equations, last.w, last.multipliers, last.share))
+    except np.linalg.LinAlgError:
+        return False
+    begun = np.concatenate([last.w, last.multipliers, [last.share]])
+    tangent = np.append(along, 1.0)
+    for reach in FOLD_REACH:
+        z, before = begun + reach * stride * tangent, np.inf
+        for _ in range(CORRECTIONS):
+            w, lam, share = z[:n], z[n:-1], float(z[-1])
+            if not 0 < share <= 1:
+                break
+            now = equations(w, share)
+            left = np.append(now.residual + now.matrix[:, n:] @ lam, 0.0)
+            bordered = np.vstack(
+                [np.column_stack([now.matrix, rate_by_share(equations, w, lam, share)]), weights**2 * tangent]
+            )
+            if not (np.isfinite(left).all() and np.isfinite(bordered).all()):
+                break
+            try:
+                step = np.linalg.solve(bordered, -left)
+            except np.linalg.LinAlgError:
+                break
+            z, size = z + step, float(np.linalg.norm(weights * step))
+            if share * np.linalg.norm(equations.size * step[:n]) <= tolerance:
+                back = z[-1] < last.share and np.linalg.slogdet(now.matrix)[0] * sign < 0
+                if back:
+                    return True
+                break
+            if not size <= max(before / 2, np.linalg.norm(weights * (z - begun)) * DIFFERENCE):
+                break
+            before = size
+    return False
 
 
 def regular_between(before: np.ndarray, after: np.ndarray) -> bool:
