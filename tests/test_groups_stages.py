@@ -150,7 +150,7 @@ def test_derivatives_on_the_manifold_against_differences():
         return z @ np.transpose(J) @ f.linearize(x, u + 100 * d).matrix
 
     mixed = np.array([along(gradient, d) / 100 for d in np.eye(f.nu)])
-    assert np.abs(np.hstack([H.xu.T, H.uu]) - mixed).max() < 1e-8  # differences of differences: eps / e^2
+    assert np.abs(np.hstack([H.xu.T, H.uu]) - mixed).max() < 1e-10  # differences of differences: eps / e^2
 
 
 @pytest.mark.parametrize(
