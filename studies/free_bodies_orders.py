@@ -240,7 +240,7 @@ def coasting(f: Any) -> np.ndarray:
 # -- random families --------------------------------------------------------------------------------------
 
 
-def floats(system: vioc.System, seed: int) -> tuple[bool, float, float]:
+def floats(system: vioc.System, seed: int, duration: float) -> tuple[bool, float, float]:
     """Whether runs end with the momentum of their start, the order of the energy's band, and how far A is
     from differences.
     """
@@ -251,7 +251,7 @@ def floats(system: vioc.System, seed: int) -> tuple[bool, float, float]:
     x = at_rest(f, f.initial_state(*named), FASTEST)
     for h in (0.02, 0.01):
         try:
-            run = f.with_dt(h).rollout(x, steps=round(10 / h))
+            run = f.with_dt(h).rollout(x, steps=round(duration / h))
         except StepError:
             return False, np.nan, np.nan
         found.append((np.ptp(run.energy), change(spatial(run, "b-"), parts(f, x))))
@@ -300,9 +300,9 @@ def closes(seed: int) -> bool:
 
 
 def families(report: Report) -> None:
-    count = 1 if report.quick else 24
-    alone = [floats(random_tree(seed, 0), seed) for seed in range(count)]
-    trees = [floats(random_tree(seed, 2 + seed % 4), seed) for seed in range(count)]
+    count, duration = (1, 2.0) if report.quick else (24, 10.0)
+    alone = [floats(random_tree(seed, 0), seed, duration) for seed in range(count)]
+    trees = [floats(random_tree(seed, 2 + seed % 4), seed, duration) for seed in range(count)]
     report.measure(
         bodies=np.mean([kept for kept, *_ in alone]),
         trees=np.mean([kept for kept, *_ in trees]),

@@ -296,7 +296,7 @@ def run(report: Report) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         figures, curves = slopes(report.quick)
-        report.measure(**figures, **family("tree", 4 if report.quick else 8))
+        report.measure(**figures, **family("tree", 2 if report.quick else 8))
         closed = family("loop", 3 if report.quick else 8, 0.3, stages=3, points="lobatto")
         report.measure(loops_end=closed["ends"], loops_near=closed["near"])
         if not report.quick:

@@ -30,7 +30,7 @@ from vioc.control import equilibrium
 from vioc.errors import OptimizationError, StepError
 from vioc.models.family import RandomMechanism, mechanisms
 
-COUNT, QUICK, OTHERS, AT_REST = 300, 4, 40, 87
+COUNT, QUICK, OTHERS, AT_REST = 300, 3, 40, 87
 STEPS = (0.001, 0.01, 0.05)  # s
 DURATION = 1.0  # s
 LOOKED_AT = 4  # steps of each run that are looked at because they turn most, and as many not certified

@@ -27,7 +27,7 @@ GROUPS = [
     "contact",
     "derivatives",
     "optimizers",
-    "ocp",
+    pytest.param("ocp", marks=pytest.mark.slow),
     "ocp-scaling",
     "mpc",
     "work-precision",

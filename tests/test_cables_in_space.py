@@ -164,7 +164,7 @@ def test_the_two_rods_that_this_is_judged_by_are_one():
     assert other.axes(q)[1] == pytest.approx(R, abs=1e-9)
 
 
-@HINGES
+@pytest.mark.parametrize("hinges", ["yz", pytest.param("yzx", marks=pytest.mark.slow)])
 def test_a_fall_in_two_planes(hinges):
     """The motion from straight and level, with the material's damping; steps are halved with segments."""
     exact = rod(hinges, 5)

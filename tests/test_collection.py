@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from functools import cache
 from itertools import takewhile
 from pathlib import Path
 
@@ -49,13 +50,16 @@ OF_STUDIES_TOO = {
 }
 
 
+@cache
 def imported(path):
     """Packages that a file imports, by their first names."""
+    found = []
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
-            yield from (alias.name.split(".")[0] for alias in node.names)
+            found += [alias.name.split(".")[0] for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            yield str(node.module).split(".")[0]
+            found.append(str(node.module).split(".")[0])
+    return found
 
 
 def test_tests_of_behaviour_import_no_studies():

@@ -8,6 +8,7 @@ from studies.contact_gradients import DT, balls, box, compared, leg, tumbling
 from vioc import ContactVI, MaximalVI
 
 
+@pytest.mark.study
 @pytest.mark.parametrize("study", [contact_gradients, impact_restitution])
 def test_quick_form_holds(study, tmp_path):
     assert study.STUDY.execute(quick=True, out=tmp_path).all_hold

@@ -49,7 +49,7 @@ def spherical_pendulum(steps=25):
     return f, cost, f.initial_state({"L": 1.0, "x": 0.3, "z": -np.sqrt(0.91), "b": 0.2}), stay
 
 
-@pytest.mark.parametrize("make", [long_steps, spherical_pendulum])
+@pytest.mark.parametrize("make", [long_steps, pytest.param(spherical_pendulum, marks=pytest.mark.slow)])
 def test_trials_solve_their_steps(make):
     """Taken for no trajectories, such trials end the search at 12.08 and 0.106, far from any optimum."""
     f, cost, x0, U = make()
@@ -121,7 +121,7 @@ def test_where_nothing_descends_to_first_order_it_is_said_to_be_perhaps_no_minim
 @pytest.mark.parametrize("method", ["projection", "auto", "multiple shooting"])
 def test_the_optimum_of_a_convex_problem_is_a_minimum(method):
     """Solved in numpy and given as the guess, where slopes are rounding of either sign."""
-    for seed in range(40):
+    for seed in range(20):
         rng = np.random.default_rng(seed)
         n, N = int(rng.integers(2, 5)), int(rng.choice([3, 8, 20]))
         A, B = np.eye(n) + 0.1 * rng.normal(size=(n, n)), 0.1 * rng.normal(size=(n, 1))

@@ -28,7 +28,7 @@ def table(room, kind=ContactVI, final=None, start=1e-8, **options):
     ("kind", "final", "where"),
     [
         (ContactVI, None, "sample 1"),
-        (MaximalVI, None, "sample 1"),
+        pytest.param(MaximalVI, None, "sample 1", marks=pytest.mark.slow),
         (ContactVI, {"x": 0.2, "sled:z": (0, 1e-6)}, "sample 10"),  # a height is a gap
         (ContactVI, {"x": 0.2, "z": (0, 1e-6)}, "sample 10"),  # and so is a state
     ],

@@ -31,7 +31,7 @@ SHELL = re.compile(r"^```sh([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 TOLD = [  # pages with commands that are for running
     p for p in PAGES if any("no-run" not in flags.split() for flags, _ in SHELL.findall(p.read_text()))
 ]
-LONG = {"docs/start.md", "docs/tutorials/feedback.md"}  # to run: over ten seconds each
+LONG = {"docs/contact.md", "docs/feedback.md", "docs/start.md", "docs/tutorials/feedback.md"}  # to run
 CODE = re.compile(r"^```.*?^```$|`[^`\n]*`", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\((?!https?:|mailto:|#)([^)#\s]+)(#[^)\s]+)?\)")
 COMMAND = re.compile(r"(?:^    |`|&& )vioc ([a-z]+|COMMAND)\b([^`\n]*)", re.MULTILINE)

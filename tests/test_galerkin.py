@@ -147,7 +147,7 @@ def test_a_step_is_symplectic_and_undoes_itself(points, s):
 
 
 def test_momentum_to_rounding_and_energy_in_a_band():
-    """A free double rod in the plane: linear and angular momentum; 5000 steps."""
+    """A free double rod in the plane: linear and angular momentum; 2000 steps."""
     rod = vioc.Mass(1.0, (0.1, 0.1, 0.01), (0.0, 0.0, -0.5))
     system = vioc.System(
         vioc.tx("x")[vioc.tz("z")[vioc.ry("a", mass=rod)[vioc.tz(-1.0)[vioc.ry("b", mass=rod)]]]]
@@ -155,15 +155,15 @@ def test_momentum_to_rounding_and_energy_in_a_band():
     f = vioc.GalerkinVI(system, 0.05, stages=3)
     x0 = f.initial_state({"b": 1.0}, {"a": 2.0, "b": -5.0})
     x0[[4, 5]] = 0.0  # its centre rests, so that no distance grows
-    run = f.rollout(x0, steps=5_000)
+    run = f.rollout(x0, steps=2_000)
     total = run["p.a"] + run["z"] * run["p.x"] - run["x"] * run["p.z"]
     assert not np.abs(run["p.x"]).max() and not np.abs(run["p.z"]).max()
     # a step leaves 2e-14 (1 + |angle|) sqrt(12) of h V, over h of V, of either sign or of one
     size = 1 + np.abs(run.x[:, 2:4]).max()
-    assert np.abs(total - total[0]).max() <= 2e-14 * np.sqrt(12) * size / 0.05 * 5_000
+    assert np.abs(total - total[0]).max() <= 2e-14 * np.sqrt(12) * size / 0.05 * 2_000
     energy = np.abs(run.energy / run.energy[0] - 1)
     assert energy.max() <= 1e-3
-    assert energy[-1000:].max() <= 1.5 * energy[:1000].max() + 1e-12
+    assert energy[-500:].max() <= 1.5 * energy[:500].max() + 1e-12
 
 
 def test_the_protocol():

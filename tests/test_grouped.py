@@ -1,6 +1,7 @@
 """Operations of one kind side by side: the numbers of CasADi's virtual machine, to the bit."""
 
 from concurrent.futures import ThreadPoolExecutor
+from operator import add, eq, le, lt, mul, ne, sub, truediv
 
 import casadi as ca
 import numpy as np
@@ -16,6 +17,16 @@ from vioc.compile.virtual import VirtualProgram
 UNARY = ["sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh"]
 UNARY += ["exp", "log", "sqrt", "fabs", "sign", "floor", "ceil", "erf", "logic_not", "expm1", "log1p"]
 BINARY = ["fmin", "fmax", "fmod", "atan2", "copysign", "logic_and", "logic_or", "power", "hypot"]
+
+
+def unary(name):
+    return lambda x, y: getattr(ca, name)(x)
+
+
+PLAIN = [add, sub, mul, truediv, lambda x, y: -x]
+OTHERS = [lt, le, eq, ne, lambda x, y: ca.if_else(x < y, x, y)]
+OTHERS += [lambda x, y: x**2.5, lambda x, y: 1 / x, lambda x, y: 2 * x]
+OTHERS += [*map(unary, UNARY), *(getattr(ca, name) for name in BINARY)]
 SPECIAL = [0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 1e300, 5e-324]
 
 
@@ -24,11 +35,8 @@ def values(rng, a, count):
     pool = list(a)
     for _ in range(count):
         x, y = (pool[rng.integers(max(0, len(pool) - 40), len(pool))] for _ in range(2))
-        plain = [x + y, x - y, x * y, x / y, -x]
-        others = [x < y, x <= y, x == y, x != y, ca.if_else(x < y, x, y), x**2.5, 1 / x, 2 * x]
-        others += [getattr(ca, name)(x) for name in UNARY] + [getattr(ca, name)(x, y) for name in BINARY]
-        kinds = plain if rng.random() < 0.8 else others
-        pool.append(kinds[rng.integers(len(kinds))])
+        kinds = PLAIN if rng.random() < 0.8 else OTHERS
+        pool.append(kinds[rng.integers(len(kinds))](x, y))
     return pool
 
 

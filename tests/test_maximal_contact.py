@@ -124,7 +124,7 @@ def test_thrown_box_stops_where_coulomb_says_in_any_direction(degrees):
     assert np.abs(path @ [-along[1], along[0]]).max() < 1e-6
 
 
-@pytest.mark.parametrize("cone", CONES)
+@pytest.mark.parametrize("cone", [pytest.param("linear", marks=pytest.mark.slow), "second-order"])
 def test_incline_sticks_and_slips_at_one_percent_of_its_angle(cone):
     angle = 0.3
     ground = HalfSpace(normal=(-np.sin(angle), 0, np.cos(angle)))

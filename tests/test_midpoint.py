@@ -35,7 +35,7 @@ from vioc.errors import ConstraintError, ModelError, RedundancyWarning, StepErro
 
 seeds = st.integers(0, 2**32 - 1)
 FLOOR = 1e-11  # of a difference relative to the value, below which rounding would be measured
-few = settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
+few = settings(max_examples=10, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 
 
 # -- against what is known in closed form ---------------------------------------------------------

@@ -163,7 +163,9 @@ def pose(system: System, **more: float) -> np.ndarray:
     return vioc.consistent_configuration(system, guess, fixed=["a", *more]).q
 
 
-@pytest.mark.parametrize("turned", [0.0, np.pi / 2, 0.7])
+@pytest.mark.parametrize(
+    "turned", [*(pytest.param(t, marks=pytest.mark.slow) for t in (0.0, np.pi / 2)), 0.7]
+)
 def test_rounding_is_no_contradiction(turned):
     """The implied direction of a loop, |h| of some 1e-17 m and Dh of as little, is left out anywhere."""
     rng = np.random.default_rng(1)
@@ -367,8 +369,16 @@ LANDING = {
 }
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("dt, speed", [(1 / 64, 2.0), (0.05, 1.5)])
+RUNS = [(1 / 64, 2.0, BACKENDS[-1]), (0.05, 1.5, "virtual")]  # the others are run nightly
+RUNS += [
+    pytest.param(dt, speed, backend, marks=pytest.mark.slow)
+    for backend in BACKENDS
+    for dt, speed in ((1 / 64, 2.0), (0.05, 1.5))
+    if (dt, speed, backend) not in RUNS
+]
+
+
+@pytest.mark.parametrize("dt, speed, backend", RUNS)
 @pytest.mark.parametrize("kind", LANDING)
 def test_a_run_beside_a_singular_position_is_the_motion_or_an_error(kind, dt, speed, backend):
     """The parallelogram turns on at its speed wherever samples lie beside flat, and on its own branch."""

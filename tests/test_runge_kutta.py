@@ -44,7 +44,7 @@ from vioc.errors import FileFormatError, ModelError, StepError
 ORDERS = {"euler": 1, "semi-implicit-euler": 1, "heun": 2, "rk4": 4, "implicit-midpoint": 2}
 GAMMA = (3 + np.sqrt(3)) / 6
 CROUZEIX = Tableau([[GAMMA, 0], [1 - 2 * GAMMA, GAMMA]], [1 / 2, 1 / 2])  # two implicit stages, order 3
-few = settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
+few = settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 
 
 @dataclass(frozen=True, repr=False)

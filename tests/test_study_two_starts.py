@@ -10,7 +10,7 @@ from studies.two_starts_family import JOINTS, REACH, task
 from vioc.control import optimize, quadratic
 
 
-@pytest.mark.parametrize("index", [3, 4, 7])
+@pytest.mark.parametrize("index", [3, 4, pytest.param(7, marks=pytest.mark.slow)])
 def test_a_task_is_the_same_each_time_and_begins_and_ends_on_its_constraints(index):
     made, again = task(index), task(index)
     f, lag = made.map, made.map.lagrangian

@@ -424,7 +424,13 @@ def test_a_receding_horizon_replays_its_plans(precision, how, tmp_path):
 
 
 @needs_compiler
-@pytest.mark.parametrize("bounds", [{"u.force": 30.0}, {"v.x": 0.6}], ids=["input", "general"])
+@pytest.mark.parametrize(
+    "bounds",
+    [
+        pytest.param({"u.force": 30.0}, marks=pytest.mark.slow, id="input"),
+        pytest.param({"v.x": 0.6}, id="general"),
+    ],
+)
 def test_a_receding_horizon_with_one_limit(bounds, tmp_path):
     """A limit alone, of an entry of (x, u) or of none: its rows are as long as the arrays that hold them."""
     f = cart_pole(0.05)

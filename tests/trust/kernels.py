@@ -37,6 +37,8 @@ NUMERICAL = (
     "tests/test_viz_scene.py",
     "tests/test_viz_viewer.py",
 )
+# Of test_compile.py, those of files and compilers end in no sum
+OTHERS = ("TestCache", "TestCompilersThatDoNotWork", "TestErrors")
 
 
 @dataclass(frozen=True)
@@ -121,8 +123,12 @@ def main() -> int:
             "-q",
             "-n",
             "2",
+            "--dist",
+            "worksteal",
             "-m",
             "not slow",
+            "-k",
+            " and ".join(f"not {name}" for name in OTHERS),
             "-p",
             "no:cacheprovider",
         ]

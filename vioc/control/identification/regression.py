@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from scipy.interpolate import make_lsq_spline
 from scipy.linalg import qr, solve_triangular
-from scipy.stats import norm
+from scipy.special import ndtri
 
 from vioc.control.identification.inertias import consistent
 from vioc.control.identification.known import by_own_gain, check_forces
@@ -152,7 +152,7 @@ class BaseParameters:
 
     def interval(self, level: float = 0.95) -> dict[str, tuple[float, float]]:
         """Confidence intervals by name, of white residuals."""
-        k = float(norm.ppf(0.5 + level / 2))
+        k = float(ndtri(0.5 + level / 2))
         rows = zip(self.names, self.values, k * self.std, strict=True)
         return {n: (float(v - s), float(v + s)) for n, v, s in rows}
 

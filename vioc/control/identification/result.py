@@ -8,7 +8,7 @@ from typing import Any
 
 import casadi as ca
 import numpy as np
-from scipy.stats import chi2, norm
+from scipy.special import gammaincinv, ndtri  # scipy.stats takes longer to import than all of vioc
 
 from vioc.control.feedback.measurement import Measurement
 from vioc.control.identification.begin import beginning
@@ -217,7 +217,7 @@ class Identification:
 
     def interval(self, level: float = 0.95) -> dict[str, tuple[float, float]]:
         """Confidence intervals by name; right where residuals are white and of the noise's size."""
-        k = float(norm.ppf(0.5 + level / 2))
+        k = float(ndtri(0.5 + level / 2))
         return {n: (v - k * self.std[n], v + k * self.std[n]) for n, v in self.values.items()}
 
     @property
@@ -244,7 +244,7 @@ class Identification:
             return found + self._strange()
         if self.told and self.freedom > 0:
             chi = 2 * self.costs[-1]
-            low, high = chi2.ppf([1e-4, 1 - 1e-4], self.freedom)
+            low, high = 2 * gammaincinv(self.freedom / 2, [1e-4, 1 - 1e-4])  # of chi squared
             if not low <= chi <= high:
                 found.append(
                     f"residuals are {np.sqrt(chi / self.freedom):.2f} times the noise that was given: the "
