@@ -13,7 +13,9 @@ from vioc.control.costs.cost import Cost
 from vioc.control.descent.projection import adjoint, project
 from vioc.control.linear.weights import absolute
 from vioc.control.problem.sizes import Sizes, power
-from vioc.control.regulators.riccati import affine_riccati, riccati
+from vioc.control.regulators.riccati import riccati
+from vioc.control.stages.quadratic import Quadratic, joined
+from vioc.control.stages.recursion import Recursion
 from vioc.errors import OptimizationError, StepError, trying
 from vioc.maps.protocol import OneStepMap
 from vioc.maps.trajectory import Trajectory
@@ -110,15 +112,10 @@ class LocalModel:
             of_x, of_u = (shift * np.diag(unit) for unit in self._units)
             w = np.append(self.expansion.weights, 1.0)[:, None, None]
             H = H[0] + w * of_x, H[1], H[2] + w[:-1] * of_u
-        try:
-            return self._minimize(method, shift, H)
-        except OptimizationError:
-            if method != "gauss-newton":
-                return None
-        try:
-            return self._minimize(method, shift, convex_part(*H))
-        except OptimizationError:
-            return None
+        found = self._minimizer(H)
+        if found is None and method == "gauss-newton":
+            found = self._minimizer(convex_part(*H))
+        return None if found is None else descending(self, DescentDirection(method, shift, *found))
 
     @property
     def _units(self) -> tuple[np.ndarray, np.ndarray]:
@@ -131,26 +128,28 @@ class LocalModel:
         price = mean if mean > 0 else float(np.abs(e.lxx[-1] * np.outer(of_x, of_x)).max())
         return price / of_x**2, price / of_u**2
 
-    def _minimize(self, method: str, shift: float, H: Blocks) -> DescentDirection | None:
-        xx, xu, uu = H
-        e, (A, B) = self.expansion, self.lin
-        K, d, _, _ = affine_riccati(A, B, xx[:-1], uu, xu, e.lx[:-1], e.lu, xx[-1], e.lx[-1])
-        closed, pushed = A - B @ K, -np.einsum("kxu,ku->kx", B, d)
-        dx = np.zeros((len(d) + 1, self.map.ndx))
-        for k in range(len(d)):
-            dx[k + 1] = closed[k].dot(dx[k]) + pushed[k]
-        du = -np.einsum("kux,kx->ku", K, dx[:-1]) - d
-        slope = float(np.vdot(e.lx, dx) + np.vdot(e.lu, du))
-        return descending(self, DescentDirection(method, shift, dx, du, slope))
+    def _factored(self, H: Blocks) -> tuple[Recursion, Quadratic] | None:
+        """The problem of a direction, where it has a minimum."""
+        (xx, xu, uu), e, (A, B) = H, self.expansion, self.lin
+        N, n, m = B.shape
+        stages = Quadratic(
+            np.concatenate([A, B], axis=2), joined(xx[:-1], xu, uu), xx[-1], e.first, e.end, np.zeros((N, n))
+        )
+        lq = Recursion(N, n, m, native=self.map.backend.name != "virtual")
+        return (lq, stages) if lq.factor(stages) else None
+
+    def _minimizer(self, H: Blocks) -> tuple[np.ndarray, np.ndarray, float] | None:
+        """dx, du and the slope along them; None where there is no minimum."""
+        found, e = self._factored(H), self.expansion
+        if found is None:
+            return None
+        lq, stages = found
+        dx, du, _ = lq.solve(stages, np.zeros(lq.n))
+        return dx, du, float(np.vdot(e.lx, dx) + np.vdot(e.lu, du))
 
     def has_minimum(self) -> bool:
         """Whether Newton's Hessian is positive definite on tangent trajectories."""
-        (A, B), (xx, xu, uu) = self.lin, self.hessian("newton")
-        try:
-            riccati(A, B, xx[:-1], uu, xx[-1], xu)
-        except OptimizationError:
-            return False
-        return True
+        return self._factored(self.hessian("newton")) is not None
 
     def trial(
         self, direction: DescentDirection, gamma: float, limit: float
@@ -194,9 +193,3 @@ def convex_part(xx: np.ndarray, xu: np.ndarray, uu: np.ndarray) -> Blocks:
     n = xx.shape[1]
     H = absolute(joined(xx[:-1], xu, uu))
     return np.concatenate([H[:, :n, :n], absolute(xx[-1:])]), H[:, :n, n:], H[:, n:, n:]
-
-
-def joined(xx: np.ndarray, xu: np.ndarray, uu: np.ndarray) -> np.ndarray:
-    """[[xx, xu], [xu', uu]] of stacks of blocks."""
-    below = np.concatenate([np.swapaxes(xu, -1, -2), uu], axis=-1)
-    return np.concatenate([np.concatenate([xx, xu], axis=-1), below], axis=-2)

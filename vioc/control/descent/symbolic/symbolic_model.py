@@ -8,12 +8,12 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from vioc.control.costs.cost import Cost, Expansion
-from vioc.control.descent.local_model import Blocks, DescentDirection, LocalModel, Weights, descending, joined
+from vioc.control.descent.local_model import Blocks, DescentDirection, LocalModel, Weights, descending
 from vioc.control.descent.symbolic.programs import StageArguments, StagePrograms
 from vioc.control.descent.symbolic.recursions import Recursions
 from vioc.control.descent.symbolic.stage import SMALL
 from vioc.control.problem.sizes import Sizes
-from vioc.errors import OptimizationError
+from vioc.control.stages.quadratic import joined
 from vioc.maps.derivatives import Linearization
 from vioc.maps.protocol import OneStepMap
 from vioc.maps.trajectory import Trajectory
@@ -129,12 +129,10 @@ class StageModel(LocalModel):
             return self._along(method, shift, 0 if self._minimum else None)
         return self._along(method, shift, self._recursions.minimize(shift))
 
-    def _minimize(self, method: str, shift: float, H: Blocks) -> DescentDirection | None:
+    def _minimizer(self, H: Blocks) -> tuple[np.ndarray, np.ndarray, float] | None:
         xx, xu, uu = H
         which = self._recursions.minimize_other(joined(xx[:-1], xu, uu), xx[-1])
-        if which is None:
-            raise OptimizationError(f"the {method} subproblem has no minimum")
-        return self._along(method, shift, which)
+        return None if which is None else self._recursions.direction(which)
 
     def _along(self, method: str, shift: float, which: int | None) -> DescentDirection | None:
         """The tangent trajectory of a minimizer's feedback; None where it does not descend."""
