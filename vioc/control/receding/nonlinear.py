@@ -23,7 +23,7 @@ from vioc.control.receding.program import Plan, Prepared, RecedingProgram
 from vioc.control.receding.stage_qp import ITERATIONS, TOLERANCE
 from vioc.control.regulators.law import Law, as_law
 from vioc.control.regulators.lqr import SteadyRegulator
-from vioc.control.shooting.problem import Problem
+from vioc.control.stated import Problem
 from vioc.errors import OptimizationError, StartOutside, StepError, trying
 from vioc.maps.steps import check_steps
 
