@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import casadi as ca
 import numpy as np
 import pytest
 
@@ -12,6 +13,7 @@ from vioc.compile import find_compiler
 # inside: the linear-quadratic kernel against a dense solve, without a problem
 from vioc.control.stages.quadratic import Quadratic
 from vioc.control.stages.recursion import SMALL, Recursion
+from vioc.control.stages.symbols import riccati_step
 
 EPS = np.finfo(float).eps
 KERNELS = [
@@ -232,6 +234,30 @@ def test_both_kernels_are_one(soft):
         for mine, theirs in zip(a, b, strict=True):
             np.testing.assert_allclose(mine, theirs, rtol=0, atol=bound)
         np.testing.assert_allclose(one.gains, other.gains, rtol=0, atol=1e4 * EPS)
+
+
+@pytest.mark.parametrize("N, n, m", [size for size in SIZES if size[2]])
+def test_symbols_are_the_same_recursion(N, n, m):
+    d, lq = problem(7, N, n, m), Recursion(N, n, m)
+    assert lq.factor(d)
+    p, offsets = lq.linear(d)
+    after = d.H_end, d.g_end
+    for k in range(N - 1, -1, -1):
+        P, s = after
+        given = (ca.SX(ca.DM(a)) for a in (d.F[k], d.H[k], d.g[k], P, P @ d.c[k] + s))
+        found = riccati_step(*given)
+        assert float(found.bad) == 0
+        after = ca.DM(found.P).full(), ca.DM(found.p).full().ravel()
+        size = 1e4 * EPS * (1 + np.abs(p).max())
+        for mine, theirs in zip(
+            (*after, ca.DM(found.K), ca.DM(found.d).full().ravel()),
+            (lq.costs[k], p[k], lq.gains[k], offsets[k]),
+            strict=True,
+        ):
+            np.testing.assert_allclose(mine, theirs, rtol=0, atol=size)
+    H = d.H[0].copy()
+    H[n:, n:] = -1e3 * np.eye(m)
+    assert float(riccati_step(*(ca.SX(ca.DM(a)) for a in (d.F[0], H, d.g[0], *after))).bad) == 1
 
 
 @pytest.mark.parametrize("native", KERNELS)

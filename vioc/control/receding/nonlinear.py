@@ -212,7 +212,7 @@ class NonlinearMPC(Law):
         if k >= busy:
             try:
                 prepared = self.prepare(at, plan)
-                gap = float(np.abs(prepared.gaps).max(initial=0))
+                gap = float(np.abs(prepared.blocks.c).max(initial=0))
                 before = self.clock()
                 found, answer = self.feedback(prepared, x)
                 for _ in range(1, self.newton):

@@ -1,18 +1,8 @@
 /* The arithmetic of `level.py` in loops, for problems so small that numpy's calls would be most of the time: the
-   same formulas, named as there; matrices row by row. What that is worth: chain.c. */
-
-#include <math.h>
-#include <string.h>
-
-#define PUBLIC __attribute__((visibility("default")))
-#if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC optimize("O3")
-#endif
-
-typedef long long Long;
+   same formulas, named as there; matrices row by row. What that is worth, and what
+   is before this text: stages/chain.c. */
 
 enum { NONE, EQUATION, INEQUALITY };
-enum { WIDEST = 64 }; /* states and inputs of a stage: more than SMALL of stages/recursion.py */
 
 typedef struct {
   Long N, n, q, e, m, rows, free, limits; /* e: elastic states; free: directions of the start; inequalities */
@@ -291,14 +281,6 @@ typedef struct {
   double *M, *last, *v, *g, *end, *c; /* what the linear-quadratic problem is made of: vioc_level_weighed, _linear */
   double *T, *P, *K, *L, *s, *d;      /* its factors, and what `backward` leaves for `forward` */
 } kept;
-
-Long vioc_chain_factor(Long N, Long n, Long q, Long e, double soft, const double *F, const double *M, const double *last,
-                    double *T, double *p, double *K, double *L);
-void vioc_chain_backward(Long N, Long n, Long q, Long e, double soft, const double *F, const double *T, const double *K,
-                      const double *L, const double *g, const double *end, const double *gap, double *s, double *s0,
-                      double *d);
-void vioc_chain_forward(Long N, Long n, Long q, Long e, double soft, const double *F, const double *T, const double *K,
-                     const double *s, const double *d, const double *gap, double *x, double *u, double *p);
 
 /* `Newton.factor` where the start is given; as vioc_chain_factor. */
 PUBLIC Long vioc_newton_factor(const level *v, const blocks *b, const iterate *it, const kept *k, double of_states,

@@ -205,8 +205,8 @@ def directed(
 
 @lru_cache(maxsize=1)
 def _library() -> Any:
-    sources: list[str | Path] = [Path(__file__).with_name("level.c"), chain_source()]
-    library = load_library(sources, "levels of an interior point")
+    text = chain_source() + Path(__file__).with_name("level.c").read_text("utf-8")
+    library = load_library([text], "levels of an interior point")
     P, R = Pointer, Number
     for name, arguments in (
         ("errors", [P, P, P, R, R, P]),
