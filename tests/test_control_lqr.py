@@ -23,7 +23,8 @@ from vioc.control import (
     riccati,
     unstabilizable_modes,
 )
-from vioc.control.regulators.riccati import affine_riccati
+from vioc.control.stages.quadratic import Quadratic, joined
+from vioc.control.stages.recursion import Recursion
 from vioc.errors import OptimizationError
 
 RNG = np.random.default_rng(2)
@@ -92,7 +93,11 @@ def test_affine_problem_against_its_linear_system(m):
     A, B, Q, R, S = random_problem(N, n, m)
     q, r, qf, Qf = (RNG.standard_normal(s) for s in ((N, n), (N, m), (n,), (n, n)))
     Qf = Qf @ Qf.T
-    K, d, P, p = affine_riccati(A, B, Q, R, S, q, r, Qf, qf)
+    linear, start = np.concatenate([q, r], axis=1), np.zeros((N, n))
+    stages = Quadratic(np.concatenate([A, B], axis=2), joined(Q, S, R), Qf, linear, qf, start)
+    recursion = Recursion(N, n, m)
+    assert recursion.factor(stages)
+    (p, d), K, P = recursion.linear(stages), recursion.gains, recursion.costs
     x0 = RNG.standard_normal(n)
     x, us, xs = x0, [], [x0]
     for k in range(N):

@@ -54,13 +54,14 @@ def problem(kind, seed, *, gaps=True, same_rows=False):
     J = rng.standard_normal((1 if same_rows else N, m, q))
     H = rng.standard_normal((N, q, q))
     b = StageBlocks(
-        rng.standard_normal((N, n, q)),
-        rng.standard_normal((N, q)),
-        rng.standard_normal(n),
-        np.broadcast_to(J, (N, m, q)),
-        rng.standard_normal((m_end, n)),
-        H + np.swapaxes(H, 1, 2),
-        np.eye(n),
+        F=rng.standard_normal((N, n, q)),
+        g=rng.standard_normal((N, q)),
+        g_end=rng.standard_normal(n),
+        c=point.gaps,
+        J=np.broadcast_to(J, (N, m, q)),
+        J_end=rng.standard_normal((m_end, n)),
+        H=H + np.swapaxes(H, 1, 2),
+        H_end=np.eye(n),
     )
     solved = rng.standard_normal((N + 1, n)), rng.standard_normal((N, nu)), rng.standard_normal((N + 1, n))
     bent = rng.standard_normal((N, q)), rng.standard_normal(n)

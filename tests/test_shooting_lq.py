@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import casadi as ca
 import numpy as np
 import pytest
 
 from vioc.compile import find_compiler
 
 # inside: the linear-quadratic kernel against a dense solve, without a problem
-from vioc.control.shooting.lq import SMALL, StageQuadratic
+from vioc.control.stages.quadratic import Quadratic
+from vioc.control.stages.recursion import SMALL, Recursion
+from vioc.control.stages.symbols import riccati_step
 
 EPS = np.finfo(float).eps
 KERNELS = [
@@ -26,16 +29,10 @@ def along(n, free):
     return np.eye(n)[:, free]
 
 
-@dataclass
-class Data:
-    """A problem: F, M, last, g, end, gaps, x0 as `StageQuadratic` takes them."""
+@dataclass(frozen=True)
+class Data(Quadratic):
+    """A problem with its first state."""
 
-    F: np.ndarray
-    M: np.ndarray
-    last: np.ndarray
-    g: np.ndarray
-    end: np.ndarray
-    gaps: np.ndarray
     x0: np.ndarray
 
 
@@ -65,7 +62,7 @@ def dense(d, free, soft, rigid=0):
     K, rhs = np.zeros((size, size)), np.zeros(size)
     for k in range(N):
         z = np.concatenate([at_x[k], at_u[k]])
-        K[np.ix_(z, z)] += d.M[k]
+        K[np.ix_(z, z)] += d.H[k]
         K[np.ix_(z, at_p[k + 1])] += d.F[k].T
         K[np.ix_(at_p[k + 1], z)] += d.F[k]
         K[at_p[k + 1], at_x[k + 1]] -= 1
@@ -73,10 +70,10 @@ def dense(d, free, soft, rigid=0):
         K[elastic, elastic] -= soft
         K[at_x[k], at_p[k]] -= 1  # p_0 is what the Lagrangian gains with x_0
         rhs[z] -= d.g[k]
-        rhs[at_p[k + 1]] -= d.gaps[k]
-    K[np.ix_(at_x[N], at_x[N])] += d.last
+        rhs[at_p[k + 1]] -= d.c[k]
+    K[np.ix_(at_x[N], at_x[N])] += d.H_end
     K[at_x[N], at_p[N]] -= 1
-    rhs[at_x[N]] -= d.end
+    rhs[at_x[N]] -= d.g_end
     for i in range(n):
         row = at_p[0, i]
         K[row, row if i in free else at_x[0, i]] = 1.0
@@ -88,9 +85,9 @@ def dense(d, free, soft, rigid=0):
 
 def solved(d, free, native, soft, rigid=0):
     N, n, q = d.F.shape
-    lq = StageQuadratic(N, n, q - n, along(n, free), native, rigid)
-    assert lq.factor(d.F, d.M, d.last, soft)
-    return lq, lq.solve(d.g, d.end, d.gaps, d.x0)
+    lq = Recursion(N, n, q - n, along(n, free), native, rigid)
+    assert lq.factor(d, soft)
+    return lq, lq.solve(d, d.x0)
 
 
 def reduced(d, free, soft):
@@ -102,10 +99,10 @@ def reduced(d, free, soft):
         H = np.zeros(((N + 1) * n + N * m,) * 2)
         for k in range(N):
             z = np.concatenate([at_x[k], at_u[k]])
-            H[np.ix_(z, z)] += d.M[k]
+            H[np.ix_(z, z)] += d.H[k]
             zx, E = np.concatenate([z, at_x[k + 1]]), np.hstack([d.F[k], -np.eye(n)])
             H[np.ix_(zx, zx)] += E.T @ E / soft
-        H[np.ix_(at_x[N], at_x[N])] += d.last
+        H[np.ix_(at_x[N], at_x[N])] += d.H_end
         moving = np.concatenate([free, np.arange(n, len(H))]).astype(int)
         return H[np.ix_(moving, moving)]
     X = np.zeros((n, len(free) + N * m))  # of x_k by what moves
@@ -115,9 +112,9 @@ def reduced(d, free, soft):
         U = np.zeros((m, X.shape[1]))
         U[:, len(free) + k * m : len(free) + (k + 1) * m] = np.eye(m)
         Z = np.vstack([X, U])
-        H += Z.T @ d.M[k] @ Z
+        H += Z.T @ d.H[k] @ Z
         X = d.F[k] @ Z
-    return H + X.T @ d.last @ X
+    return H + X.T @ d.H_end @ X
 
 
 @pytest.mark.parametrize("native", KERNELS)
@@ -146,7 +143,7 @@ def test_states_that_are_rigid(rigid, native):
         for mine, theirs in zip(found, expected, strict=True):
             np.testing.assert_allclose(mine, theirs, rtol=0, atol=bound)
         z = np.concatenate([found[0][:-1], found[1]], axis=1)
-        ends = np.einsum("kij,kj->ki", d.F, z) + d.gaps
+        ends = np.einsum("kij,kj->ki", d.F, z) + d.c
         hard = slice(n - rigid, n)
         np.testing.assert_allclose(found[0][1:, hard], ends[:, hard], rtol=0, atol=50 * EPS * np.abs(z).max())
 
@@ -156,9 +153,9 @@ def test_a_start_along_directions(native):
     """Two entries that move as one: as if they were one state's start."""
     d, (N, n, m) = problem(4, 5, 4, 2), (5, 4, 2)
     E = np.array([[1.0, 0], [1, 0], [0, 2], [0, 0]])
-    lq = StageQuadratic(N, n, m, E, native)
-    assert lq.factor(d.F, d.M, d.last)
-    x, _, p = lq.solve(d.g, d.end, d.gaps, d.x0)
+    lq = Recursion(N, n, m, E, native)
+    assert lq.factor(d)
+    x, _, p = lq.solve(d, d.x0)
     moved = np.linalg.lstsq(E, x[0] - d.x0, rcond=None)[0]
     np.testing.assert_allclose(d.x0 + E @ moved, x[0], rtol=0, atol=100 * EPS * np.abs(x[0]).max())
     assert np.abs(moved).min() > 1e-3
@@ -171,9 +168,9 @@ def test_states_move_by_the_dynamics_and_inputs_by_the_gains(native):
     soft, d = 0.3, problem(1, 6, 4, 2)
     lq, (x, u, p) = solved(d, NONE, native, soft)
     z = np.concatenate([x[:-1], u], axis=1)
-    ends = np.einsum("kij,kj->ki", d.F, z) + d.gaps - soft * p[1:]
+    ends = np.einsum("kij,kj->ki", d.F, z) + d.c - soft * p[1:]
     np.testing.assert_allclose(x[1:], ends, rtol=0, atol=50 * EPS * np.abs(z).max())
-    there = lq.solve(d.g, d.end, d.gaps, d.x0 + 1.0)
+    there = lq.solve(d, d.x0 + 1.0)
     change = -np.einsum("kij,kj->ki", lq.gains, there[0][:-1] - x[:-1])
     np.testing.assert_allclose(there[1] - u, change, rtol=0, atol=1e3 * EPS * np.abs(there[1]).max())
 
@@ -184,9 +181,9 @@ def test_one_factorization_serves_many_right_hand_sides(native):
     lq, _ = solved(d, free, native, 1e-2)
     for seed in (3, 4):
         other = problem(seed, 5, 3, 2)
-        again = Data(d.F, d.M, d.last, other.g, other.end, other.gaps, other.x0)
+        again = Data(d.F, d.H, d.H_end, other.g, other.g_end, other.c, other.x0)
         *expected, bound = dense(again, free, 1e-2)
-        for mine, theirs in zip(lq.solve(again.g, again.end, again.gaps, again.x0), expected, strict=True):
+        for mine, theirs in zip(lq.solve(again, again.x0), expected, strict=True):
             np.testing.assert_allclose(mine, theirs, rtol=0, atol=bound)
 
 
@@ -207,7 +204,7 @@ def test_it_finds_that_there_is_no_minimum(free, soft, native):
         d = problem(seed, 4, 3, 2, convex=False)
         least = np.linalg.eigvalsh(reduced(d, free, soft))[0]
         assert abs(least) > 1e-6  # no toss-ups among them
-        found = StageQuadratic(4, 3, 2, along(3, free), native).factor(d.F, d.M, d.last, soft)
+        found = Recursion(4, 3, 2, along(3, free), native).factor(d, soft)
         assert found == (least > 0)
         verdicts.append(found)
     assert 5 < sum(verdicts) < 55
@@ -218,11 +215,11 @@ def test_where_there_is_one_it_is_found_though_stages_are_not_convex(native):
     found = 0
     for seed in range(60):
         d = problem(seed, 4, 3, 2, convex=False)
-        lq = StageQuadratic(4, 3, 2, along(3, NONE), native)
-        if lq.factor(d.F, d.M, d.last) and np.linalg.eigvalsh(d.M).min() < 0:
+        lq = Recursion(4, 3, 2, along(3, NONE), native)
+        if lq.factor(d) and np.linalg.eigvalsh(d.H).min() < 0:
             found += 1
             *expected, bound = dense(d, NONE, 0.0)
-            for mine, theirs in zip(lq.solve(d.g, d.end, d.gaps, d.x0), expected, strict=True):
+            for mine, theirs in zip(lq.solve(d, d.x0), expected, strict=True):
                 np.testing.assert_allclose(mine, theirs, rtol=0, atol=bound)
     assert found > 3
 
@@ -239,24 +236,48 @@ def test_both_kernels_are_one(soft):
         np.testing.assert_allclose(one.gains, other.gains, rtol=0, atol=1e4 * EPS)
 
 
+@pytest.mark.parametrize("N, n, m", [size for size in SIZES if size[2]])
+def test_symbols_are_the_same_recursion(N, n, m):
+    d, lq = problem(7, N, n, m), Recursion(N, n, m)
+    assert lq.factor(d)
+    p, offsets = lq.linear(d)
+    after = d.H_end, d.g_end
+    for k in range(N - 1, -1, -1):
+        P, s = after
+        given = (ca.SX(ca.DM(a)) for a in (d.F[k], d.H[k], d.g[k], P, P @ d.c[k] + s))
+        found = riccati_step(*given)
+        assert float(found.bad) == 0
+        after = ca.DM(found.P).full(), ca.DM(found.p).full().ravel()
+        size = 1e4 * EPS * (1 + np.abs(p).max())
+        for mine, theirs in zip(
+            (*after, ca.DM(found.K), ca.DM(found.d).full().ravel()),
+            (lq.costs[k], p[k], lq.gains[k], offsets[k]),
+            strict=True,
+        ):
+            np.testing.assert_allclose(mine, theirs, rtol=0, atol=size)
+    H = d.H[0].copy()
+    H[n:, n:] = -1e3 * np.eye(m)
+    assert float(riccati_step(*(ca.SX(ca.DM(a)) for a in (d.F[0], H, d.g[0], *after))).bad) == 1
+
+
 @pytest.mark.parametrize("native", KERNELS)
 def test_singular_problems_have_no_one_minimum(native):
     def factored(change, free=NONE, soft=0.0):
         d = problem(8, 4, 3, 2)
         change(d)
         with np.errstate(invalid="ignore"):
-            return StageQuadratic(4, 3, 2, along(3, free), native).factor(d.F, d.M, d.last, soft)
+            return Recursion(4, 3, 2, along(3, free), native).factor(d, soft)
 
     def idle(d):  # an input that does nothing and costs nothing
         d.F[2, :, 4] = 0
-        d.M[2, 4], d.M[2, :, 4] = 0, 0
+        d.H[2, 4], d.H[2, :, 4] = 0, 0
 
     def lost(d):  # a start that is worth nothing
         d.F[0, :, 1] = 0
-        d.M[0, 1], d.M[0, :, 1] = 0, 0
+        d.H[0, 1], d.H[0, :, 1] = 0, 0
 
     def not_a_number(d):
-        d.M[1, 4, 4] = np.nan
+        d.H[1, 4, 4] = np.nan
 
     def infinite(d):
         d.F[3, 0, 0] = np.inf
@@ -273,10 +294,10 @@ def test_elastic_dynamics_need_no_curvature_of_the_end_but_not_too_negative_a_on
     """I + delta P must be positive definite: the last state is held by 1 / delta."""
     d, soft = problem(9, 3, 2, 1), 0.5
     for lowest, good in ((-0.9 / soft, True), (-1.1 / soft, False)):
-        d.last = np.diag([lowest, 1.0])
-        d.M[:] = 1e3 * np.eye(3)
-        d.F[:] = 1e-3 * d.F
-        assert StageQuadratic(3, 2, 1, along(2, NONE), native).factor(d.F, d.M, d.last, soft) == good
+        d.H_end[:] = np.diag([lowest, 1.0])
+        d.H[:] = 1e3 * np.eye(3)
+        d.F[:] *= 1e-3
+        assert Recursion(3, 2, 1, along(2, NONE), native).factor(d, soft) == good
 
 
 def test_large_blocks():

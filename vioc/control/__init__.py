@@ -48,7 +48,7 @@ from vioc.control.problem.status import Status
 from vioc.control.regulators.lqr import Regulator, SteadyRegulator, dlqr
 from vioc.control.regulators.riccati import riccati
 from vioc.control.regulators.sampled import RobustRegulator, draw_parameters, robust_dlqr
-from vioc.control.shooting.problem import Problem
+from vioc.control.stated import Problem
 from vioc.maps.joining import join
 
 __all__ = [

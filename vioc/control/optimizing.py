@@ -26,8 +26,8 @@ from vioc.control.problem.result import Iteration, Result, finished, off_branch
 from vioc.control.problem.sizes import Sizes
 from vioc.control.problem.status import Status
 from vioc.control.regulators.lqr import dlqr
-from vioc.control.shooting.problem import Problem
 from vioc.control.shooting.unknowns import Unknowns
+from vioc.control.stated import Problem
 from vioc.errors import OptimizationError, StepError, trying
 from vioc.maps.extended import PARAMETER, ExtendedMap
 from vioc.maps.given import trajectory_of

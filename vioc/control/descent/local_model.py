@@ -13,12 +13,14 @@ from vioc.control.costs.cost import Cost
 from vioc.control.descent.projection import adjoint, project
 from vioc.control.linear.weights import absolute
 from vioc.control.problem.sizes import Sizes, power
-from vioc.control.regulators.riccati import affine_riccati, riccati
+from vioc.control.regulators.riccati import riccati
+from vioc.control.stages.quadratic import Quadratic, joined
+from vioc.control.stages.recursion import Recursion
 from vioc.errors import OptimizationError, StepError, trying
 from vioc.maps.protocol import OneStepMap
 from vioc.maps.trajectory import Trajectory
 
-Blocks = tuple[np.ndarray, np.ndarray, np.ndarray]
+Hessian = tuple[np.ndarray, np.ndarray]  # of the steps (N, q, q), and of the end (ndx, ndx)
 Weights = tuple[np.ndarray, np.ndarray]
 
 
@@ -57,22 +59,20 @@ class LocalModel:
         self.lin = f.linearize_trajectory(run)
         self.expansion = cost.expand(run, self.lin)
         self.gains = self._gains(weights)
-        self._newton: Blocks | None = None
+        self._newton: Hessian | None = None
 
     def _gains(self, weights: Weights | None) -> np.ndarray:
         A, B = self.lin
         if weights is None:
-            e = self.expansion
-            xx, xu, uu = convex_part(e.lxx, e.lxu, e.luu)
-            try:
-                return riccati(A, B, xx[:-1], uu, xx[-1], xu)[0]
-            except OptimizationError:  # an input without a weight
-                weights = np.eye(self.map.ndx), np.eye(self.map.nu)
+            found = self._factored(convex_part(self.expansion.second, self.expansion.end_second))
+            if found is not None:
+                return found[0].gains
+            weights = np.eye(self.map.ndx), np.eye(self.map.nu)  # an input without a weight
         Q, R = weights
         return riccati(A, B, Q, R, Q)[0]
 
-    def hessian(self, method: str) -> Blocks:
-        """H as blocks xx (N+1, ndx, ndx), xu (N, ndx, nu), uu (N, nu, nu).
+    def hessian(self, method: str) -> Hessian:
+        """H of the steps by z = (x, u), (N, q, q), and of the end, (ndx, ndx).
 
         For ``"newton"``, zeta' H zeta is the second derivative of g(P(xi + gamma zeta)) by gamma;
         ``"gauss-newton"`` leaves out the curvature of the map, ``"steepest"`` is the identity with
@@ -80,24 +80,25 @@ class LocalModel:
         """
         e = self.expansion
         if method == "gauss-newton":
-            return e.lxx, e.lxu, e.luu
+            return e.second, e.end_second
         if method == "steepest":
             sizes = Sizes.along(self.run)
             price = power(float(np.einsum("kii,i->", np.abs(e.luu), sizes.inputs**2)) / e.weights.sum() / 3)
-            of_x, of_u = np.diag(price / sizes.states**2), np.diag(price / sizes.inputs**2)
-            w = np.append(e.weights, 1.0)[:, None, None]
-            return w * of_x, np.zeros_like(e.lxu), w[:-1] * of_u
+            return self._diagonal(price / sizes.states**2, price / sizes.inputs**2)
         if self._newton is None:
-            self._newton = self._newton_blocks()
+            self._newton = self._newton_hessian()
         return self._newton
 
-    def _newton_blocks(self) -> Blocks:
+    def _diagonal(self, of_x: np.ndarray, of_u: np.ndarray) -> Hessian:
+        """A Hessian by step weights."""
+        w = self.expansion.weights[:, None, None]
+        return w * np.diag(np.concatenate([of_x, of_u])), np.diag(of_x)
+
+    def _newton_hessian(self) -> Hessian:
         e = self.expansion
         z = adjoint(self.lin, self.gains, e.lx, e.lu)
         second = self.map.second_order_trajectory(self.run, z[1:], e.zeta)
-        xx = e.lxx.copy()
-        xx[:-1] += second.xx
-        return xx, e.lxu + second.xu, e.luu + second.uu
+        return e.second + joined(second.xx, second.xu, second.uu), e.end_second
 
     def direction(self, method: str, shift: float = 0.0) -> DescentDirection | None:
         """argmin of Dg.zeta + 1/2 <zeta, H zeta>; None where H has no minimum or nothing descends.
@@ -105,20 +106,14 @@ class LocalModel:
         `shift` adds that multiple of the identity (by step weights) in units of the problem's sizes and of
         the inputs' mean weight. ``"gauss-newton"`` makes a cost that is not convex so.
         """
-        H = self.hessian(method)
+        H, end = self.hessian(method)
         if shift > 0:
-            of_x, of_u = (shift * np.diag(unit) for unit in self._units)
-            w = np.append(self.expansion.weights, 1.0)[:, None, None]
-            H = H[0] + w * of_x, H[1], H[2] + w[:-1] * of_u
-        try:
-            return self._minimize(method, shift, H)
-        except OptimizationError:
-            if method != "gauss-newton":
-                return None
-        try:
-            return self._minimize(method, shift, convex_part(*H))
-        except OptimizationError:
-            return None
+            more, at_end = self._diagonal(*(shift * unit for unit in self._units))
+            H, end = H + more, end + at_end
+        found = self._minimizer((H, end))
+        if found is None and method == "gauss-newton":
+            found = self._minimizer(convex_part(H, end))
+        return None if found is None else descending(self, DescentDirection(method, shift, *found))
 
     @property
     def _units(self) -> tuple[np.ndarray, np.ndarray]:
@@ -131,26 +126,26 @@ class LocalModel:
         price = mean if mean > 0 else float(np.abs(e.lxx[-1] * np.outer(of_x, of_x)).max())
         return price / of_x**2, price / of_u**2
 
-    def _minimize(self, method: str, shift: float, H: Blocks) -> DescentDirection | None:
-        xx, xu, uu = H
+    def _factored(self, H: Hessian) -> tuple[Recursion, Quadratic] | None:
+        """The problem of a direction, where it has a minimum."""
         e, (A, B) = self.expansion, self.lin
-        K, d, _, _ = affine_riccati(A, B, xx[:-1], uu, xu, e.lx[:-1], e.lu, xx[-1], e.lx[-1])
-        closed, pushed = A - B @ K, -np.einsum("kxu,ku->kx", B, d)
-        dx = np.zeros((len(d) + 1, self.map.ndx))
-        for k in range(len(d)):
-            dx[k + 1] = closed[k].dot(dx[k]) + pushed[k]
-        du = -np.einsum("kux,kx->ku", K, dx[:-1]) - d
-        slope = float(np.vdot(e.lx, dx) + np.vdot(e.lu, du))
-        return descending(self, DescentDirection(method, shift, dx, du, slope))
+        N, n, m = B.shape
+        stages = Quadratic(np.concatenate([A, B], axis=2), *H, e.first, e.end, np.zeros((N, n)))
+        lq = Recursion(N, n, m, native=self.map.backend.name != "virtual")
+        return (lq, stages) if lq.factor(stages) else None
+
+    def _minimizer(self, H: Hessian) -> tuple[np.ndarray, np.ndarray, float] | None:
+        """dx, du and the slope along them; None where there is no minimum."""
+        found, e = self._factored(H), self.expansion
+        if found is None:
+            return None
+        lq, stages = found
+        dx, du, _ = lq.solve(stages, np.zeros(lq.n))
+        return dx, du, float(np.vdot(e.lx, dx) + np.vdot(e.lu, du))
 
     def has_minimum(self) -> bool:
         """Whether Newton's Hessian is positive definite on tangent trajectories."""
-        (A, B), (xx, xu, uu) = self.lin, self.hessian("newton")
-        try:
-            riccati(A, B, xx[:-1], uu, xx[-1], xu)
-        except OptimizationError:
-            return False
-        return True
+        return self._factored(self.hessian("newton")) is not None
 
     def trial(
         self, direction: DescentDirection, gamma: float, limit: float
@@ -189,14 +184,6 @@ def descending(model: LocalModel, aim: DescentDirection) -> DescentDirection | N
     return replace(aim, slope=0.0) if aim.slope <= rounding else None
 
 
-def convex_part(xx: np.ndarray, xu: np.ndarray, uu: np.ndarray) -> Blocks:
-    """The blocks with their eigenvalues' signs dropped: steps stay short where curvature is negative."""
-    n = xx.shape[1]
-    H = absolute(joined(xx[:-1], xu, uu))
-    return np.concatenate([H[:, :n, :n], absolute(xx[-1:])]), H[:, :n, n:], H[:, n:, n:]
-
-
-def joined(xx: np.ndarray, xu: np.ndarray, uu: np.ndarray) -> np.ndarray:
-    """[[xx, xu], [xu', uu]] of stacks of blocks."""
-    below = np.concatenate([np.swapaxes(xu, -1, -2), uu], axis=-1)
-    return np.concatenate([np.concatenate([xx, xu], axis=-1), below], axis=-2)
+def convex_part(H: np.ndarray, end: np.ndarray) -> Hessian:
+    """With the signs of eigenvalues dropped: steps stay short where curvature is negative."""
+    return absolute(H), absolute(end)

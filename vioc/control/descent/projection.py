@@ -13,6 +13,7 @@ import numpy as np
 from vioc.checks import check_array, check_rows
 from vioc.control.linear.weights import weight_matrix
 from vioc.control.regulators.riccati import riccati
+from vioc.control.stages.quadratic import costates
 from vioc.maps.derivatives import Linearization
 from vioc.maps.given import state_of
 from vioc.maps.protocol import OneStepMap
@@ -99,12 +100,7 @@ def adjoint(lin: Linearization, K: np.ndarray, lx: np.ndarray, lu: np.ndarray) -
     -------
     (N+1, ndx)
     """
-    closed = np.swapaxes(lin.A - lin.B @ K, 1, 2)
-    z = lx.copy()
-    z[:-1] -= np.einsum("kua,ku->ka", K, lu)
-    for k in range(len(K) - 1, -1, -1):
-        z[k] += closed[k].dot(z[k + 1])
-    return z
+    return costates(lin.A - lin.B @ K, lx[:-1] - np.einsum("kua,ku->ka", K, lu), lx[-1])[0]
 
 
 def straight_line(x0: Any, xf: Any, steps: int, f: OneStepMap | None = None) -> np.ndarray:

@@ -16,11 +16,11 @@ from vioc.compile.evaluate import Evaluator
 from vioc.control.analysis.circle import natural_units
 from vioc.control.analysis.modes import Modes, modes
 from vioc.control.costs.cost import Cost
-from vioc.control.dmoc.problem import solve
 from vioc.control.linear.about import states_at_rest
 from vioc.control.linear.manifold import constraint_expressions
 from vioc.control.linear.tangent import error_jacobian
 from vioc.control.problem.status import Status
+from vioc.control.stated import by_equations
 from vioc.errors import ConstraintError, ModelError, OptimizationError, StepError
 from vioc.maps.protocol import OneStepMap
 from vioc.names import INPUTS, by_quantity, meaning, quantity_name
@@ -211,13 +211,10 @@ def _settled(
     given = {n: float(v) for n, v in zip(f.state_names, x, strict=True) if n in entries} | dict(targets)
     bounds = {n: (float(v), float(v)) for n, v in zip(_inputs(f), u, strict=True) if n in entries}
     guess = np.stack([x, x]), u[None]
-    try:
-        best = solve(
-            f, cost, guess, steps=1, periodic=True, initial=given, bounds=bounds, raise_on_failure=False
-        )
-    except (ValueError, OptimizationError, StepError):
+    best = by_equations(f, cost, guess, steps=1, periodic=True, initial=given, bounds=bounds)
+    if best is None or best.status is not Status.CONVERGED:
         return x, u
-    return (best.x[0].copy(), best.u[0].copy()) if best.status == Status.CONVERGED else (x, u)
+    return best.x[0].copy(), best.u[0].copy()
 
 
 def _around(f: OneStepMap, x: np.ndarray, entries: set[str]) -> Iterator[np.ndarray]:

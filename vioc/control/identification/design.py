@@ -21,7 +21,7 @@ from vioc.control.identification.verdict import UnidentifiableDirection, told
 from vioc.control.linear.manifold import has_manifold, tangent_basis
 from vioc.control.linear.tangent import error_jacobian
 from vioc.control.problem.status import Status
-from vioc.control.shooting.problem import Problem
+from vioc.control.stated import Problem
 from vioc.errors import ModelError, StepError
 from vioc.maps.derivatives import Steps
 from vioc.maps.given import trajectory_of

@@ -11,6 +11,8 @@ from typing import Any
 import casadi as ca
 import numpy as np
 
+from vioc.control.stages.recursion import Recursion
+
 OPTIONS: dict[str, dict[str, Any]] = {
     "osqp": {
         "osqp": {
@@ -47,21 +49,12 @@ class CondensedSolver:
         N, n, m = d.steps, d.nx, d.nu
         q, size = n + m, d.steps * d.nu
         by_d, by_start, offset = np.zeros((N, q, size)), np.zeros((N, q, n)), np.zeros((N, q))
-        P, s = d.H_end, d.g_end
-        gains = []
-        for k in range(N - 1, -1, -1):
-            F = d.F[k]
-            H, h = d.H[k] + F.T @ P @ F, d.g[k] + F.T @ (P @ d.c[k] + s)
-            try:
-                L = np.linalg.inv(np.linalg.cholesky(H[n:, n:])).T  # L^-T
-            except np.linalg.LinAlgError:
-                return False
-            K, f = L @ (L.T @ H[n:, :n]), L @ (L.T @ h[n:])
-            P, s = H[:n, :n] - H[:n, n:] @ K, h[:n] - K.T @ h[n:]
-            P = 0.5 * (P + P.T)
-            gains.append((K, f, L))
+        recursion, stages = Recursion(N, n, m), d.stages
+        if not recursion.factor(stages):
+            return False
+        offsets, roots = recursion.linear(stages)[1], np.linalg.inv(recursion.lower).swapaxes(1, 2)  # f, L^-T
         x_d, x_start, x = np.zeros((n, size)), np.eye(n), np.zeros(n)
-        for k, (K, f, L) in enumerate(reversed(gains)):
+        for k, (K, f, L) in enumerate(zip(recursion.gains, offsets, roots, strict=True)):
             by_d[k, :n], by_start[k, :n], offset[k, :n] = x_d, x_start, x
             by_d[k, n:], by_start[k, n:], offset[k, n:] = -K @ x_d, -K @ x_start, -K @ x - f
             by_d[k, n:, k * m : (k + 1) * m] += L

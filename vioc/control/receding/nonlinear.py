@@ -23,7 +23,7 @@ from vioc.control.receding.program import Plan, Prepared, RecedingProgram
 from vioc.control.receding.stage_qp import ITERATIONS, TOLERANCE
 from vioc.control.regulators.law import Law, as_law
 from vioc.control.regulators.lqr import SteadyRegulator
-from vioc.control.shooting.problem import Problem
+from vioc.control.stated import Problem
 from vioc.errors import OptimizationError, StartOutside, StepError, trying
 from vioc.maps.steps import check_steps
 
@@ -212,7 +212,7 @@ class NonlinearMPC(Law):
         if k >= busy:
             try:
                 prepared = self.prepare(at, plan)
-                gap = float(np.abs(prepared.gaps).max(initial=0))
+                gap = float(np.abs(prepared.blocks.c).max(initial=0))
                 before = self.clock()
                 found, answer = self.feedback(prepared, x)
                 for _ in range(1, self.newton):

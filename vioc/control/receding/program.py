@@ -13,9 +13,9 @@ from vioc.checks import near_misses
 from vioc.control.linear.tangent import error_jacobian
 from vioc.control.problem.limits import full_names, penalty
 from vioc.control.receding.stage_qp import Answer, StageQP, StageSizes
-from vioc.control.shooting.problem import Problem
 from vioc.control.shooting.rows import ConstraintRows
 from vioc.control.shooting.stages import StageBlocks, Stages
+from vioc.control.stated import Problem
 from vioc.errors import OptimizationError
 
 CONVEX = 1e-8  # least eigenvalue of a stage's exact Hessian over its largest one
@@ -45,7 +45,6 @@ class Prepared(NamedTuple):
     plan: Plan
     stages: Stages
     blocks: StageBlocks
-    gaps: np.ndarray
     rows: np.ndarray
 
 
@@ -160,7 +159,7 @@ class RecedingProgram:
         b = stages.blocks(point, lin, self.exact)
         if self.exact:
             b = _convex(stages.curved(point, lin, b, plan.p, plan.y))
-        found = Prepared(plan, stages, b, point.gaps, point.rows)
+        found = Prepared(plan, stages, b, point.rows)
         self._fill(found)
         return found
 
@@ -168,7 +167,7 @@ class RecedingProgram:
         b, rows, d = prepared.blocks, prepared.stages.rows, self.qp.data
         N, m = rows.steps, rows.m
         d.steps = N
-        d.F[:N], d.c[:N], d.H[:N], d.g[:N] = b.F, prepared.gaps, b.H, b.g
+        d.F[:N], d.c[:N], d.H[:N], d.g[:N] = b.F, b.c, b.H, b.g
         d.H_end[...], d.g_end[...], d.J_end[...] = b.H_end, b.g_end, b.J_end
         d.J[:N] = b.J[:, self.order.general]
         low, high = rows.lower - prepared.rows, rows.upper - prepared.rows

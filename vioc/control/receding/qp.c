@@ -1,4 +1,4 @@
-/* The interior point of a program of stages, behind qp_stages.c, which says why it is written by hand. */
+/* The interior point of a program of stages, behind qp_stages.c; qp_data.c says why it is written by hand. */
 
 /* -- rows ------------------------------------------------------------------------------------------------------ */
 

@@ -4,7 +4,8 @@
     z_k = (x_k, u_k),   x_k+1 = F_k z_k + c_k,   x_0 given,
     lower <= rows(z_k) <= upper,   lower_end <= J_end x_N <= upper_end
 
-By `qp_stages.c` and `qp.c` where there is a compiler, for its sizes; condensed, by a solver of CasADi, else.
+By `qp.c` where there is a compiler, for its sizes: it stands on `qp_data.c`, `stages/riccati.c`
+and `qp_stages.c`. Condensed, by a solver of CasADi, else.
 See docs/maths/receding.md.
 """
 
@@ -22,8 +23,10 @@ from vioc.compile.compiler import find_compiler
 from vioc.compile.libraries import address, load_library
 from vioc.control.problem.status import Status
 from vioc.control.receding.condensed import CondensedSolver
+from vioc.control.stages.quadratic import Quadratic, costates
+from vioc.control.stages.recursion import stage_source
 
-SOURCES = ("qp_stages.c", "qp.c")
+SOURCES = ("qp_data.c", "qp_stages.c", "qp.c")
 TOLERANCE, ITERATIONS = 1e-11, 50
 NEAR, LOOSE = 1e-6, 1e-4  # what an answer that is called solved, or acceptable, may leave, relative
 PROOF = 1e-6  # how well multipliers prove that there is no feasible point, relative
@@ -66,7 +69,8 @@ class StageSizes:
         )
         sizes |= dict(SOFT=int(self.soft), FLOAT=int(single), NAME=name, API=api)
         defined = "".join(f"#define QP_{key} {value}\n" for key, value in sizes.items())
-        return defined + "\n".join(Path(__file__).with_name(n).read_text("utf-8") for n in SOURCES)
+        data, *functions = (Path(__file__).with_name(n).read_text("utf-8") for n in SOURCES)
+        return defined + "\n".join([data, stage_source(), *functions])
 
     @property
     def fields(self) -> list[tuple]:
@@ -120,6 +124,12 @@ class Data:
     @steps.setter
     def steps(self, n: int) -> None:
         self.memory["steps"] = n
+
+    @property
+    def stages(self) -> Quadratic:
+        """Its stages, without rows."""
+        N = self.steps
+        return Quadratic(self.F[:N], self.H[:N], self.H_end, self.g[:N], self.g_end, self.c[:N])
 
     def rows(self) -> np.ndarray:
         """Jacobian of all rows of the stages (N, rows, nx + nu)."""
@@ -297,16 +307,13 @@ def adjoint(
     """Costates (N+1, nx) for multipliers of rows, and what is left by inputs (N, nu); without the cost's part
     if not `cost`.
     """
-    N, n = d.steps, d.nx
-    r, p = np.einsum("kmq,km->kq", d.rows(), y), np.zeros((N + 1, n))
-    p[N] = d.J_end.T @ y_end
+    N = d.steps
+    g, end = np.einsum("kmq,km->kq", d.rows(), y), d.J_end.T @ y_end
     if cost:
-        r += d.g[:N] + np.einsum("kij,kj->ki", d.H[:N], np.hstack([x[:N], u]))
-        p[N] += d.g_end + d.H_end @ x[N]
-    for k in range(N - 1, -1, -1):
-        r[k] += d.F[k].T @ p[k + 1]
-        p[k] = r[k, :n]
-    return p, r[:, n:]
+        g += d.g[:N] + np.einsum("kij,kj->ki", d.H[:N], np.hstack([x[:N], u]))
+        end = end + d.g_end + d.H_end @ x[N]
+    p, left = costates(d.F[:N], g, end)
+    return p, left[:, d.nx :]
 
 
 def row_values(d: Data, x: np.ndarray, u: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Discrete Riccati recursions, [S] (36), (37): gains and costs to go of linear-quadratic problems."""
+"""Discrete Riccati equations, [S] (36), (37): gains and costs to go of linear-quadratic problems."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import numpy as np
 from scipy.linalg import solve_discrete_are
 
 from vioc.checks import check_array
+from vioc.control.stages.quadratic import Quadratic, joined
+from vioc.control.stages.recursion import NoMinimum, Recursion
 from vioc.errors import OptimizationError
 
 KLEINMAN, STAYS = 10, 1e-13  # iterations at most, and the relative change of the gain that ends them
@@ -54,11 +56,17 @@ def riccati(A: Any, B: Any, Q: Any, R: Any, Qf: Any, S: Any = None) -> tuple[np.
             raise ValueError(f"{what}: expected shape {shape} or {(N, *shape)}, got {value.shape}")
         full.append(np.broadcast_to(value, (N, *shape)))
     Qf = check_array(Qf, (n, n), "Qf")
-    W = np.concatenate([A, B], axis=2)
-    M = np.empty((N, n + m, n + m))
-    M[:, :n, :n], M[:, n:, n:], M[:, :n, n:] = full
-    M[:, n:, :n] = np.swapaxes(full[2], 1, 2)
-    return _backward(W, M, Qf)
+    Q, R, S = full
+    F, H = np.concatenate([A, B], axis=2), joined(Q, S, R)
+    recursion = Recursion(N, n, m)
+    try:
+        recursion.backward(Quadratic(F, H, Qf, np.zeros((N, n + m)), np.zeros(n), np.zeros((N, n))))
+    except NoMinimum as none:
+        raise OptimizationError(
+            f"R + B'PB is not positive definite at k = {none.k} (smallest eigenvalue {none.least:g}): "
+            "the problem is not convex there; raise R, or use positive semi-definite weights"
+        ) from None
+    return recursion.gains, recursion.costs
 
 
 def steady_riccati(A: Any, B: Any, Q: Any, R: Any, S: Any = None) -> tuple[np.ndarray, np.ndarray]:
@@ -177,80 +185,3 @@ def _in_sequence(first: tuple, second: tuple) -> tuple[np.ndarray, np.ndarray, n
     W = np.linalg.solve(np.eye(n) + G1 @ H2, np.concatenate([F1, G1], axis=1))
     G, H = G2 + F2 @ W[:, n:] @ F2.T, H1 + F1.T @ H2 @ W[:, :n]
     return F2 @ W[:, :n], 0.5 * (G + G.T), 0.5 * (H + H.T)
-
-
-def affine_riccati(A, B, Q, R, S, q, r, Qf, qf) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """`riccati` with linear terms: the problem of a Newton step.
-
-        minimize  sum over k < N of q'x + r'u + 1/2 (x'Qx + u'Ru + 2 x'Su)  +  qf'x_N + 1/2 x_N' Qf x_N
-
-    Parameters
-    ----------
-    A, B, Q, R, S : (N, n, n), (N, n, m), (N, n, n), (N, m, m), (N, n, m)
-    q, r : (N, n), (N, m)
-    Qf, qf : (n, n), (n,)
-
-    Returns
-    -------
-    K, d : (N, m, n), (N, m)
-        u_k = -K_k x_k - d_k.
-    P, p : (N+1, n, n), (N+1, n)
-        The cost to go is 1/2 x'Px + p'x + const.
-
-    Raises
-    ------
-    OptimizationError
-        If R + B'PB is not positive definite; names k.
-
-    Notes
-    -----
-    The linear terms ride along as a constant state 1 between x and u, so that both problems are one
-    recursion: P is bordered by p, K by d.
-    """
-    N, n, m = B.shape
-    W = np.zeros((N, n + 1, n + 1 + m))
-    W[:, :n, :n], W[:, :n, n + 1 :], W[:, n, n] = A, B, 1.0
-    M = np.zeros((N, n + 1 + m, n + 1 + m))
-    M[:, :n, :n], M[:, n + 1 :, n + 1 :], M[:, :n, n + 1 :] = Q, R, S
-    M[:, n + 1 :, :n] = np.swapaxes(S, 1, 2)
-    M[:, :n, n] = M[:, n, :n] = q
-    M[:, n + 1 :, n] = M[:, n, n + 1 :] = r
-    last = np.zeros((n + 1, n + 1))
-    last[:n, :n], last[:n, n], last[n, :n] = Qf, qf, qf
-    K, P = _backward(W, M, last)
-    return K[..., :n], K[..., n], P[:, :n, :n], P[:, :n, n]
-
-
-def _backward(W: np.ndarray, M: np.ndarray, last: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Riccati recursion for x+ = W (x, u) and the cost 1/2 (x, u)' M (x, u)."""
-    N, n, nm = W.shape
-    scalar = nm == n + 1
-    K, P = np.empty((N, nm - n, n)), np.empty((N + 1, n, n))
-    P[N] = Pk = last
-    for k in range(N - 1, -1, -1):
-        Wk = W[k]
-        H = Wk.T.dot(Pk.dot(Wk))  # becomes the Hessian of the cost to go by (x, u)
-        H += M[k]
-        Hux, Huu = H[n:, :n], H[n:, n:]
-        if scalar:
-            g = Huu[0, 0]
-            failed = not g > 0  # also where it is not a number
-            Kk = Hux / g if not failed else Hux
-        else:
-            # numpy throughout: scipy's LAPACK has threads of its own, and the two pools stall each other
-            try:
-                failed = not np.isfinite(np.linalg.cholesky(Huu)[-1]).all()  # which NaN passes
-                Kk = np.linalg.solve(Huu, Hux)
-            except np.linalg.LinAlgError:
-                Kk, failed = Hux, True
-        if failed:
-            raise OptimizationError(
-                f"R + B'PB is not positive definite at k = {k} (smallest eigenvalue "
-                f"{np.linalg.eigvalsh(Huu)[0] if np.isfinite(Huu).all() else np.nan:g}): "
-                "the problem is not convex there; raise R, or use positive semi-definite weights"
-            )
-        K[k] = Kk
-        Pk = H[:n, :n] - Hux.T.dot(Kk)
-        Pk = 0.5 * (Pk + Pk.T)  # rounding would grow over long horizons
-        P[k] = Pk
-    return K, P

@@ -1,18 +1,8 @@
 /* The arithmetic of `level.py` in loops, for problems so small that numpy's calls would be most of the time: the
-   same formulas, named as there; matrices row by row. What that is worth: lq.c. */
-
-#include <math.h>
-#include <string.h>
-
-#define PUBLIC __attribute__((visibility("default")))
-#if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC optimize("O3")
-#endif
-
-typedef long long Long;
+   same formulas, named as there; matrices row by row. What that is worth, and what
+   is before this text: stages/chain.c. */
 
 enum { NONE, EQUATION, INEQUALITY };
-enum { WIDEST = 64 }; /* states and inputs of a stage: more than SMALL of lq.py */
 
 typedef struct {
   Long N, n, q, e, m, rows, free, limits; /* e: elastic states; free: directions of the start; inequalities */
@@ -292,19 +282,11 @@ typedef struct {
   double *T, *P, *K, *L, *s, *d;      /* its factors, and what `backward` leaves for `forward` */
 } kept;
 
-Long vioc_lq_factor(Long N, Long n, Long q, Long e, double soft, const double *F, const double *M, const double *last,
-                    double *T, double *p, double *K, double *L);
-void vioc_lq_backward(Long N, Long n, Long q, Long e, double soft, const double *F, const double *T, const double *K,
-                      const double *L, const double *g, const double *end, const double *gap, double *s, double *s0,
-                      double *d);
-void vioc_lq_forward(Long N, Long n, Long q, Long e, double soft, const double *F, const double *T, const double *K,
-                     const double *s, const double *d, const double *gap, double *x, double *u, double *p);
-
-/* `Newton.factor` where the start is given; as vioc_lq_factor. */
+/* `Newton.factor` where the start is given; as vioc_chain_factor. */
 PUBLIC Long vioc_newton_factor(const level *v, const blocks *b, const iterate *it, const kept *k, double of_states,
                                double of_inputs, const double *of_start) {
   vioc_level_weighed(v, b, it, of_states, of_inputs, of_start, k->M, k->last);
-  return vioc_lq_factor(v->N, v->n, v->q, v->e, it->elastic, b->F, k->M, k->last, k->T, k->P, k->K, k->L);
+  return vioc_chain_factor(v->N, v->n, v->q, v->e, it->elastic, b->F, k->M, k->last, k->T, k->P, k->K, k->L);
 }
 
 /* `Newton.solve` by these factors, made with `soft`: x (N+1, n), whose first row is 0, u (N, m), p (N+1, n); `more` as
@@ -314,9 +296,9 @@ PUBLIC void vioc_newton_solve(const level *v, const blocks *b, const iterate *it
                               double *u, double *p, double *out, double *found) {
   const Long N = v->N, n = v->n, q = v->q, e = v->e;
   vioc_level_linear(v, b, it, gaps, r, more, k->v, k->g, k->end, k->c);
-  vioc_lq_backward(N, n, q, e, soft, b->F, k->T, k->K, k->L, k->g, k->end, k->c, k->s, p, k->d);
+  vioc_chain_backward(N, n, q, e, soft, b->F, k->T, k->K, k->L, k->g, k->end, k->c, k->s, p, k->d);
   memset(x, 0, n * sizeof *x); /* the start stays, and p of it is what `backward` ends with */
-  vioc_lq_forward(N, n, q, e, soft, b->F, k->T, k->K, k->s, k->d, k->c, x, u, p + n);
+  vioc_chain_forward(N, n, q, e, soft, b->F, k->T, k->K, k->s, k->d, k->c, x, u, p + n);
   vioc_level_direction(v, b, it, tau, r, k->v, x, u, out, found);
 }
 

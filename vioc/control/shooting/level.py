@@ -16,6 +16,7 @@ import numpy as np
 from vioc.control.costs.cost import Foreseen
 from vioc.control.problem.sizes import power
 from vioc.control.shooting.stages import Point, StageBlocks, Stages
+from vioc.control.stages.quadratic import costates
 
 LARGEST = 100.0  # entry of the cost's gradient at the guess after scaling
 CHEAP = 30.0  # times what inputs cost: the cost of whole motions
@@ -390,11 +391,9 @@ class Level:
         costates by the adjoint recursion: no more barrier than what they leave of the conditions. Slacks
         are where the rows are, inside of a limit by mu over its multiplier at least.
         """
-        y, p = it.y * self.scale, np.empty_like(it.p)
-        (by_rows, by_end), n = b.pulled(y), b.F.shape[1]
-        g, p[-1] = self.scale * b.g + by_rows, self.scale * b.g_end + by_end
-        for k in range(len(g) - 1, -1, -1):
-            p[k] = g[k, :n] + b.F[k, :, :n].T @ p[k + 1]
+        y = it.y * self.scale
+        by_rows, by_end = b.pulled(y)
+        p = costates(b.F, self.scale * b.g + by_rows, self.scale * b.g_end + by_end)[0]
         self.estimate[:], self.costates[:], h = y, p, it.point.rows
         of_low, of_high = np.where(self.has[0], -y, 0.0).clip(0), np.where(self.has[1], y, 0.0).clip(0)
         at = np.where(self._unequal, np.clip(h, self.lower, self.upper), self._target)

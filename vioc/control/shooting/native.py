@@ -15,9 +15,9 @@ import numpy as np
 from vioc.compile.compiler import find_compiler
 from vioc.compile.libraries import address, addresses, load_library
 from vioc.control.shooting.level import OF_DUALS, SIGMA, Iterate, Level, NewtonDirection, Worth
-from vioc.control.shooting.lq import SMALL
 from vioc.control.shooting.newton import Newton
 from vioc.control.shooting.stages import Point, StageBlocks, Stages
+from vioc.control.stages.recursion import SMALL, chain_source
 
 Long, Pointer, Number = ctypes.c_longlong, ctypes.c_void_p, ctypes.c_double
 
@@ -180,7 +180,7 @@ class NativeNewton(Newton):
         level, start = self.level, np.ascontiguousarray(of_start, float)
         self._soft = level.elastic(it)
         given = level.now(), level.blocks(b), level.of(it), ctypes.byref(self._kept)
-        return self.lq.factored(_library().vioc_newton_factor(*given, of_states, of_inputs, address(start)))
+        return _library().vioc_newton_factor(*given, of_states, of_inputs, address(start)) < 0
 
     def solve(self, it, b, gaps, r, bent=None):
         level, (N, n, m) = self.level, (self.lq.N, self.lq.n, self.lq.m)
@@ -205,8 +205,8 @@ def directed(
 
 @lru_cache(maxsize=1)
 def _library() -> Any:
-    sources = [Path(__file__).with_name(name) for name in ("level.c", "lq.c")]
-    library = load_library(sources, "levels of an interior point")
+    text = chain_source() + Path(__file__).with_name("level.c").read_text("utf-8")
+    library = load_library([text], "levels of an interior point")
     P, R = Pointer, Number
     for name, arguments in (
         ("errors", [P, P, P, R, R, P]),

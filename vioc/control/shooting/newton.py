@@ -1,4 +1,4 @@
-"""Newton's step on a level's conditions of optimality: one linear-quadratic problem of the stages (`lq`).
+"""Newton's step on a level's conditions of optimality: one linear-quadratic problem of the stages.
 
 Slacks and multipliers of rows are eliminated row by row, and since the equations of rows are regularized,
 redundant ones may stand. See docs/maths/shooting.md, (IP 5) and (IP 6).
@@ -9,8 +9,9 @@ from __future__ import annotations
 import numpy as np
 
 from vioc.control.shooting.level import Iterate, Level, NewtonDirection
-from vioc.control.shooting.lq import StageQuadratic
 from vioc.control.shooting.stages import StageBlocks
+from vioc.control.stages.quadratic import Quadratic
+from vioc.control.stages.recursion import Recursion
 
 
 class Newton:
@@ -19,7 +20,7 @@ class Newton:
     def __init__(self, level: Level):
         self.level, stages, f = level, level.stages, level.stages.map
         native, steps = f.backend.name != "virtual", len(stages.lengths)
-        self.lq = StageQuadratic(steps, f.ndx, f.nu, stages.start, native, stages.rigid)
+        self.lq = Recursion(steps, f.ndx, f.nu, stages.start, native, stages.rigid)
         self._from = np.zeros(f.ndx)
         self.gains = self.lq.gains  # (N, nu, ndx), always those of the last factorization
 
@@ -28,7 +29,7 @@ class Newton:
     ) -> bool:
         """Whether the step's problem has one minimum; shifts as `Level.weighed` takes them."""
         M, last = self.level.weighed(it, b, of_states, of_inputs, of_start)
-        return self.lq.factor(b.F, M, last, self.level.elastic(it))
+        return self.lq.factor(Quadratic(b.F, M, last, b.g, b.g_end, b.c), self.level.elastic(it))
 
     def solve(
         self, it: Iterate, b: StageBlocks, gaps: np.ndarray, r: np.ndarray, bent: tuple | None = None
@@ -37,4 +38,6 @@ class Newton:
         added to the cost's gradient.
         """
         v, g, end, c = self.level.linear(it, b, gaps, r, bent)
-        return self.level.direction(it, b, r, v, self.lq.solve(g, end, c, self._from))
+        return self.level.direction(
+            it, b, r, v, self.lq.solve(Quadratic(b.F, b.H, b.H_end, g, end, c), self._from)
+        )

@@ -1,26 +1,19 @@
-"""A problem of optimal control, stated once and solved often."""
+"""A problem of optimal control on stages: where a search begins, and what it comes to."""
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from vioc.checks import as_count, as_value
 from vioc.control.costs.cost import Cost, checked
 from vioc.control.descent.begin import guess_curve
-from vioc.control.descent.projection import straight_line
-from vioc.control.dmoc import problem as equations
-from vioc.control.dmoc.sensitivity import Sensitivity
 from vioc.control.problem.limits import (
     PathConstraint,
     Violation,
     as_constraints,
     end_values,
-    finer,
-    finer_bounds,
     obstacles_among,
 )
 from vioc.control.problem.result import (
@@ -38,48 +31,50 @@ from vioc.control.problem.result import (
 )
 from vioc.control.problem.sizes import Sizes
 from vioc.control.problem.status import Status, verdict
-from vioc.control.shooting.interior import SOFTNESS, Interior
+from vioc.control.shooting.interior import Interior
 from vioc.control.shooting.level import Level
 from vioc.control.shooting.native import first_level
 from vioc.control.shooting.rows import ConstraintRows, collected
 from vioc.control.shooting.stages import Stages
 from vioc.control.shooting.unknowns import Unknowns
-from vioc.errors import ModelError, OptimizationError, StepError, trying
+from vioc.errors import OptimizationError, StepError, trying
 from vioc.maps.given import trajectory_of
 from vioc.maps.protocol import OneStepMap
 from vioc.maps.steps import check_steps, same_steps
 from vioc.maps.trajectory import Trajectory
 
 VIOLATED = 1e-6  # of the scale of a limit: from here on a sample is said to be outside
-FEW = 60  # iterations that are not divided among several searches
 FOLLOWED = 1e-5  # `Sizes.apart`: how far a trajectory may be from the iterate that it follows
 
+Own = TypeVar("Own", bound="ShootingProblem")
 
-class Problem:
-    """A cost, a map and limits over N steps.
 
-    Parameters
+class SearchStart(NamedTuple):
+    """Where a search begins.
+
+    Attributes
     ----------
-    f : OneStepMap
-    cost : Cost
-    steps : int
-        N.
-    bounds, constraints, final, initial, duration, parameters, periodic, dt
-        As in `vioc.control.optimize`.
-    k0 : int
-        Of the first step, for maps that depend on time.
-
-    Raises
-    ------
-    ValueError, ModelError
-        Shapes, unknown names, limits without a limit, conditions on the start.
-
-    Examples
-    --------
-    >>> problem = Problem(f, cost, 100, bounds={"u.force": 10}, final=upright)
-    >>> best = problem.solve(hanging)
-    >>> again = problem.solve(nearby, best)
+    soft : float
+        delta of its first level.
+    X, U : (N+1, nx), (N, nu)
+    duals : (rows,) or None
+        Multipliers of rows, where they are known.
+    said : str
+        What is to be said of it; nothing of the guess itself.
+    whole : bool
+        Whether it has all iterations that are left, or half of them.
     """
+
+    soft: float
+    X: np.ndarray
+    U: np.ndarray
+    duals: np.ndarray | None
+    said: str
+    whole: bool
+
+
+class ShootingProblem:
+    """A cost, a map and limits over N steps; parameters and errors as of `vioc.control.stated.Problem`."""
 
     def __init__(
         self,
@@ -115,7 +110,7 @@ class Problem:
         self._stage_cost = u.cost(cost)
         self.k0 = k0
 
-    def with_cost(self, cost: Cost) -> Problem:
+    def with_cost(self: Own, cost: Cost) -> Own:
         """The same limits with another cost of this map, such as one with other references."""
         cost.check_map(self.map)
         again = object.__new__(type(self))
@@ -127,7 +122,7 @@ class Problem:
         again.__dict__.update(self.__dict__, cost=cost, _stage_cost=stage)
         return again
 
-    def begun_at(self, k0: int) -> Problem:
+    def begun_at(self: Own, k0: int) -> Own:
         """The same problem from sample k0 of a run on, to whose samples rows of the cost's references belong;
         the last ones are held. Limits over time are of its own samples.
         """
@@ -140,50 +135,25 @@ class Problem:
         rows = ", ".join(p.constraint.name for p in self.rows.places) or "no limits"
         return f"Problem({self.map!r}, {self.steps} steps, {rows})"
 
-    def solve(
+    def _searched(
         self,
-        x0: Any = None,
-        guess: Any = None,
+        x0: Any,
+        guess: Any,
+        order: Callable[..., Iterable[SearchStart]],
+        hint: Callable[[Status], str],
         *,
-        multipliers: Mapping[str, Any] | None = None,
-        tolerance: float = 1e-9,
-        max_iterations: int = 300,
-        softness: float | None = None,
-        monitor: bool | Callable[[Iteration], Any] | None = None,
-        raise_on_failure: bool = True,
+        multipliers: Mapping[str, Any] | None,
+        tolerance: float,
+        max_iterations: int,
+        monitor: bool | Callable[[Iteration], Any] | None,
+        raise_on_failure: bool,
     ) -> Result:
-        """The trajectory from x_0 that (locally) minimizes the cost within the limits.
+        """What searches come to, one after the other until one converges; else that of the least error.
 
-        Parameters
-        ----------
-        x0, guess, multipliers, monitor, raise_on_failure
-            As in `vioc.control.optimize`.
-        tolerance : float
-            Of the conditions of optimality, of a cost whose gradient is scaled to 100 at most; equations and
-            limits in units of their scale.
-        max_iterations : int
-            Of all searches. One that ends nowhere is begun again, with half of what is left: from the rollout
-            of the guess's inputs; without a guess, of a line between the ends, where the last state is
-            given; where IPOPT ends on the map's own equations (`dmoc.solve`), if start, duration and
-            parameters are given and steps are equal, of maps with contact first; with other
-            regularizations of gaps and rows. Of fewer than 60 iterations there is but one search.
-        softness : float, optional
-            delta of (IP 3): how far gaps and rows give way at first, of a search that is then the only one.
-            Motions that fall far, such as poles swung up over seconds, want 1e-8 and a guess near them, or
-            1e-2 and more iterations.
-
-        Returns
-        -------
-        Result
-
-        Raises
-        ------
-        ValueError, OptimizationError, KeyboardInterrupt
-            As `vioc.control.optimize`; a softness that is not above 0.
+        ``order(stages, X, U, duals)`` gives where they begin, ``hint(status)`` what else may lead to an
+        optimum; all others as in `Problem.solve` (`vioc.control.stated`).
         """
         check_ending(tolerance, max_iterations)
-        if softness is not None and not 0 < (softness := as_value(softness, "softness")) < np.inf:
-            raise ValueError(f"softness: expected a finite number > 0, got {softness}")
         if self.cost.only_time and not self.unknowns.span:
             raise ValueError(
                 f"cost: it is the duration, which is given, {self.lengths.sum():g} s; make it free by "
@@ -205,19 +175,16 @@ class Problem:
         interrupt = None
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"), log.shown():
             tried: list[tuple[Interior, str]] = []
-            only = softness is not None
-            one = [(softness, (X, U, duals), "")]
             try:
-                for soft, start, said in one if only else self._starts(stages, X, U, duals, max_iterations):
+                for start in order(stages, X, U, duals):
                     left = max_iterations - log.steps
                     if tried and left <= 0:
                         break
-                    level = first_level(stages, tolerance, soft, scale)
-                    search, held = self._begun(level, start, rolled=not said)
+                    level = first_level(stages, tolerance, start.soft, scale)
+                    search, held = self._begun(level, start)
                     rows.check_start(search.now.point.curve)
-                    tried.append((search, held or said))
-                    last = only or max_iterations < FEW or soft == SOFTNESS[-1]
-                    search.iterate(left if last else (left + 1) // 2, log)
+                    tried.append((search, held or start.said))
+                    search.iterate(left if start.whole else (left + 1) // 2, log)
                     if search.status is Status.CONVERGED:
                         break
             except KeyboardInterrupt as stop:
@@ -229,137 +196,16 @@ class Problem:
             best = min(tried, key=lambda t: t[0].error if np.isfinite(t[0].error) else np.inf)
             search, begun = tried[-1] if ended else best
             try:
-                result = self._outcome(search, log, begun, sizes)
+                result = self._outcome(search, log, begun, hint, sizes)
             except KeyboardInterrupt as stop:  # what was found is kept
                 interrupt, search.status = stop, Status.INTERRUPTED
-                result = self._outcome(search, log, begun, sizes)
+                result = self._outcome(search, log, begun, hint, sizes)
         return finished(result, interrupt, monitor, raise_on_failure)
-
-    def _starts(self, stages: Stages, X, U, duals, iterations: int) -> Iterator[tuple]:
-        """Where searches begin, one after the other, each for half of the iterations that are left: delta,
-        (states, inputs, multipliers of rows or None), and what is to be said of it.
-        """
-        contact = (
-            self.map.relaxed is not None and duals is None
-        )  # from afar first: open contacts are not felt
-        if contact:
-            yield from self._from_equations(stages, X, U, iterations)
-        yield SOFTNESS[0], (X, U, duals), ""
-        if iterations < FEW:
-            return
-        rolled = X
-        with contextlib.suppress(StepError), trying():
-            rolled = stages.map.rollout(X[0], U, k0=self.k0, dt=stages.lengths, warn=False).x
-        if not np.array_equal(rolled, X):  # outside of the block: the search is no trial of this one
-            yield SOFTNESS[0], (rolled, U, None), "begun from the rollout of its inputs"
-        if self._held(X, U) and (end := self._end()) is not None:
-            line = self.unknowns.joined(
-                straight_line(X[0, : self.map.nx], end, self.steps, self.map), X[0, self.map.nx :]
-            )
-            yield SOFTNESS[0], (line, U, None), "begun from a line between the ends"
-        if not contact:
-            yield from self._from_equations(stages, X, U, iterations)
-        for soft in SOFTNESS[1:]:
-            yield soft, (X, U, duals), ""
-
-    def _held(self, X: np.ndarray, U: np.ndarray) -> bool:
-        """Whether the guess is the start, held without inputs."""
-        return bool((X[0] == X).all()) and not U.any()
-
-    def _end(self) -> np.ndarray | None:
-        """The last state, where all of it is given."""
-        f, final = self.map, self._limits["final"]
-        if final is None:
-            return None
-        if not isinstance(final, Mapping):
-            return f.check_state(final, "final state")
-        if f.ndx != f.nx or not all(np.ndim(self.final.get(n, ())) == 0 for n in f.state_names):
-            return None
-        return np.array([float(self.final[n]) for n in f.state_names])
-
-    def _hint(self, status: Status) -> str:
-        """What else may lead to an optimum, where a search has ended without one."""
-        if status in (Status.CONVERGED, Status.ACCEPTABLE, Status.INTERRUPTED):
-            return ""
-        hints = []
-        if self._end() is not None:
-            hints.append("a guess such as (straight_line(x0, end, steps), None)")
-        if self.unknowns.map is self.map and not self.unknowns.free_start:
-            hints.append('method="dmoc"')
-        if self.final and not self.unknowns.span:
-            hints.append("a free time, duration=(low, high)")
-        return f"worth a try: {', or '.join(hints)}" if hints else ""
-
-    def _from_equations(
-        self, stages: Stages, X: np.ndarray, U: np.ndarray, iterations: int
-    ) -> Iterator[tuple]:
-        """The start where IPOPT ends, if it does."""
-        if found := self._relaxed(X[:, : self.map.nx], U, iterations):
-            run, theirs = found.trajectory, stages.rows.from_multipliers(found.multipliers)
-            said = f"begun from IPOPT's optimum ({found.iterations} iterations)"
-            yield SOFTNESS[0], (run.x, run.u, theirs if len(theirs) else None), said
-
-    def _relaxed(self, X: np.ndarray, U: np.ndarray, iterations: int) -> Result | None:
-        """What IPOPT makes of the map's equations, which hold at its end alone: no step need be solved on the
-        way, so nothing is in its way where a map has no steps. None where it ends nowhere.
-        """
-        u = self.unknowns
-        if u.map is not self.map or u.free_start or (self.lengths != self.map.dt).any():
-            return None
-        own: dict[str, Any] = dict(steps=self.steps, k0=self.k0, initial=X[0], **self._limits)
-        try:
-            found = equations.solve(
-                self.map, self.cost, (X, U), max_iterations=iterations, raise_on_failure=False, **own
-            )
-        except (ValueError, ModelError, OptimizationError, StepError):
-            return None  # a map that tells none, or what they cannot state
-        return found if found.status in (Status.CONVERGED, Status.ACCEPTABLE) else None
 
     @property
     def costs(self) -> list[Cost]:
         """Of its one phase."""
         return [self.cost]
-
-    def refine(self, result: Result, factor: int, **options: Any) -> Result:
-        """`Result.refine`: with `factor` times as many steps in the same time, from a result of this problem.
-
-        Data over time are interpolated.
-        """
-        factor, n = as_count(factor, "factor"), self.steps
-        limits, cost, run = self._limits, self.cost, result.trajectory
-        own = {**self._open, "final": limits["final"]}
-        if own["dt"] is not None or own["duration"] is None:
-            lengths = np.broadcast_to(self.map.dt if own["dt"] is None else own["dt"], n)
-            own["dt"] = np.repeat(lengths, factor) / factor
-        again = Problem(
-            self.map,
-            cost.with_references(*(finer(r, n, factor) for r in cost.references)),
-            factor * n,
-            bounds=finer_bounds(limits["bounds"], n, factor),
-            constraints=[c.refined(n, factor) for c in as_constraints(limits["constraints"])],
-            k0=factor * self.k0,
-            **own,
-        )
-        guess = run.resample(np.repeat(run.step_lengths, factor) / factor, by="line")
-        return again.solve(None, guess, **options)
-
-    def sensitivity(self, result: Result) -> Sensitivity:
-        """`Result.sensitivity` of a result of this problem, by DMOC's solution of it from there."""
-        own = {name: value for name, value in self._open.items() if value is not None}
-        lengths, run = self.lengths, result.trajectory
-        if own.pop("parameters", None):
-            raise ValueError("sensitivity: it is not known where parameters are free; give them values")
-        if not same_steps(lengths, float(lengths[0])):
-            raise ValueError("sensitivity: it is DMOC's, whose steps are equal; give one dt")
-        if own.pop("dt", None) is not None and "duration" not in own:
-            own["duration"] = float(lengths.sum())
-        if not self.unknowns.free_start:
-            own["initial"] = run.x[0]
-        own |= dict(steps=self.steps, k0=self.k0, **self._limits)
-        exact = equations.solve(self.map, self.cost, run, **own)
-        if Sizes.along(run).apart(run.x, exact.trajectory.x) > FOLLOWED:
-            raise OptimizationError("sensitivity: DMOC leads from this result to another optimum", exact)
-        return exact.sensitivity()
 
     def stages(self, first: int, steps: int, k0: int) -> Stages:
         """Its steps from `first` on with its conditions on the end, begun at sample k0 of a run, to whose
@@ -421,11 +267,11 @@ class Problem:
         X[0] = first
         return X, np.array(U, float), constants
 
-    def _begun(self, level: Level, start: tuple, rolled: bool) -> tuple[Interior, str]:
+    def _begun(self, level: Level, start: SearchStart) -> tuple[Interior, str]:
         """The search, from the start held where the guess has no steps."""
-        X, U, duals = start
+        _, X, U, duals, said, _ = start
         try:
-            return Interior(level, X, U, duals, rolled), ""
+            return Interior(level, X, U, duals, rolled=not said), ""
         except OptimizationError as error:
             held = np.tile(X[0], (len(X), 1))
             if np.array_equal(held, X) and not U.any():
@@ -433,7 +279,9 @@ class Problem:
             search = Interior(level, held, np.zeros_like(U), duals)
             return search, f"{error}; the search began with the start held"
 
-    def _outcome(self, search: Interior, log: Log, begun: str, sizes: Sizes) -> Result:
+    def _outcome(
+        self, search: Interior, log: Log, begun: str, hint: Callable[[Status], str], sizes: Sizes
+    ) -> Result:
         it = search.now
         curve, far = it.point.curve, 0.0
         if it.point.open:
@@ -453,7 +301,7 @@ class Problem:
             {**search.stages.rows.multipliers(it.y / search.level.scale), **self._of_start(search)},
             iterations=log.steps,
             seconds=log.seconds,
-            said=(begun, search.note, self._hint(search.status)),
+            said=(begun, search.note, hint(search.status)),
             slope=-search.promise,
             error=search.error,
             scale=search.level.scale,

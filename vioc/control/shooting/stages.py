@@ -11,6 +11,7 @@ import numpy as np
 from vioc.checks import finite
 from vioc.control.costs.cost import Bending, Cost, Foreseen
 from vioc.control.shooting.rows import ConstraintRows
+from vioc.control.stages.quadratic import Quadratic
 from vioc.errors import ConstraintError, OptimizationError, StepError, trying
 from vioc.maps.derivatives import Linearization, Steps
 from vioc.maps.protocol import OneStepMap
@@ -54,34 +55,22 @@ class Point:
 
 
 @dataclass(frozen=True)
-class StageBlocks:
-    """First derivatives at a point, and Hessians of the Lagrangian, by stage; z = (error of x, u), q = |z|.
-
-    States and inputs are in units of their sizes, see `Stages`.
+class StageBlocks(Quadratic):
+    """The quadratic problem at a point, in errors of x and in u: g of the cost, H of the Lagrangian, exact or
+    Gauss-Newton's, c the gaps. States and inputs are in units of their sizes, see `Stages`.
 
     Attributes
     ----------
-    F : (N, ndx, q)
-        Of the step.
-    g, g_end : (N, q), (ndx,)
-        Of the cost.
     J, J_end : (N, m, q), (m_end, ndx)
         Of the rows.
-    H, H_end : (N, q, q), (ndx, ndx)
-        Of the Lagrangian, exact or Gauss-Newton's.
     zeta : (N, nm) or None
         Derivative of the cost by the map's multipliers; None where it does not use them.
     slopes : pair of Slopes or None
         Of the cost's residuals that are not linear.
     """
 
-    F: np.ndarray
-    g: np.ndarray
-    g_end: np.ndarray
     J: np.ndarray
     J_end: np.ndarray
-    H: np.ndarray
-    H_end: np.ndarray
     zeta: np.ndarray | None = None
     slopes: Bending = (None, None)
 
@@ -170,9 +159,8 @@ class Stages:
         of_x, of_z = self.of_states, self.of_both
         F = np.concatenate([lin.A, lin.B], axis=2) * (of_z / of_x[:, None])
         H, H_end = e.second * np.outer(of_z, of_z), e.end_second * np.outer(of_x, of_x)
-        return StageBlocks(
-            F, e.first * of_z, e.end * of_x, J * of_z, J_end * of_x, H, H_end, e.zeta, e.slopes
-        )
+        g, g_end = e.first * of_z, e.end * of_x
+        return StageBlocks(F, H, H_end, g, g_end, point.gaps, J * of_z, J_end * of_x, e.zeta, e.slopes)
 
     def curved(
         self,

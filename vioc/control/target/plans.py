@@ -15,8 +15,8 @@ from vioc.control.linear.weights import absolute
 from vioc.control.receding.nonlinear import NonlinearMPC
 from vioc.control.receding.program import Order, Plan
 from vioc.control.receding.stage_qp import LOOSE
-from vioc.control.shooting.problem import Problem
 from vioc.control.shooting.rows import ConstraintRows
+from vioc.control.stated import Problem
 from vioc.control.target.emit import SUFFIX, Emitted, emit
 from vioc.control.target.parts import (
     LARGEST,

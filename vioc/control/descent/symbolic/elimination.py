@@ -89,9 +89,3 @@ class SymbolicLU:
 
 def _inverse(order: list[int]) -> list[int]:
     return [int(i) for i in np.argsort(order)]
-
-
-def symmetric_solve(G: ca.SX, b: ca.SX) -> tuple[ca.SX, ca.SX]:
-    """G^-1 b and the pivots of G = L D L', G symmetric; it is positive definite if all pivots are > 0."""
-    D, upper, order = ca.ldl(ca.densify(G), False)
-    return ca.ldl_solve(b, D, upper, order), D

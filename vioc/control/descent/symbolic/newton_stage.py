@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import casadi as ca
 
-from vioc.control.descent.symbolic.riccati_step import riccati_step
 from vioc.control.descent.symbolic.stage import SymbolicStage
+from vioc.control.stages.symbols import riccati_step
 from vioc.maps.protocol import Kernel
 
 OPTIONS = {"cse": True}
@@ -56,14 +56,14 @@ def model_stage(e: SymbolicStage) -> ca.Function:
     AB = e.Y[:nx, :]
     l_s, l_z = e.gradient
     g = l_s + e.Y.T @ l_z
-    regulator = riccati_step(ca.reshape(weights, ns, ns) + AB.T @ (G @ AB), ca.SX(ns, 1), nx)
+    regulator = riccati_step(AB, ca.reshape(weights, ns, ns), ca.SX(ns, 1), G, ca.SX(nx, 1))
     K = regulator.K
     L = e.condense(e.hessian(e.l))
     force = ca.vertcat(adjoint, ca.SX(nz - nx, 1)) + l_z
     rho = ca.SX.sym("rho", nz)
     curvature = e.condense(e.hessian(ca.dot(rho, e.r)))
     H = L + ca.substitute(curvature, rho, ca.densify(e.dual(force)))
-    step = riccati_step(H + e.w * ca.diag(shift) + AB.T @ (P @ AB), g + AB.T @ p, nx)
+    step = riccati_step(AB, H + e.w * ca.diag(shift), g, P, p)
     moved = g + AB.T @ adjoint
     z = moved[:nx] - K.T @ moved[nx:]
     blocks = [AB[:, :nx].T, AB[:, nx:].T, g, K.T, L.T, H.T]
@@ -89,8 +89,7 @@ def quadratic_stage(e: SymbolicStage) -> ca.Function:
     A, B, g = ca.vertsplit(row, [0, nx * nx, nx * ns, row.numel()])
     P, p = ca.reshape(carry[: nx * nx], nx, nx), carry[nx * nx :]
     AB = ca.horzcat(by_rows(A, nx), by_rows(B, nx))
-    whole = by_rows(H, ns) + w * ca.diag(shift) + AB.T @ (P @ AB)
-    step = riccati_step(whole, g + AB.T @ p, nx)
+    step = riccati_step(AB, by_rows(H, ns) + w * ca.diag(shift), g, P, p)
     outputs = [ca.vertcat(ca.vec(step.P), step.p), _affine(AB, step.K, step.d), step.bad]
     return ca.Function("lq", [carry, row, H, w, shift], [ca.densify(o) for o in outputs], OPTIONS)
 

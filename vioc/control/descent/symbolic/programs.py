@@ -15,8 +15,8 @@ import numpy as np
 
 from vioc.control.costs.cost import Cost, Family
 from vioc.control.descent.symbolic.newton_stage import OPTIONS, by_rows
-from vioc.control.descent.symbolic.riccati_step import riccati_step
 from vioc.control.descent.symbolic.stage import LARGEST, SMALL, SymbolicStage, operations
+from vioc.control.stages.symbols import riccati_step
 from vioc.maps.protocol import OneStepMap
 
 
@@ -158,9 +158,9 @@ class StagePrograms:
             for c, whole in zip(e.convex, e.hessian(e.l + ca.dot(dual, e.r)), strict=True)
         )
         Yx, zx = e.Y[:nx, :], e.z0[:nx]
-        H = e.condense((ss, sz, zz)) + Yx.T @ (P @ Yx) + e.w * ca.diag(shift)
-        q = l_s + sz @ e.z0 + e.Y.T @ (l_z + zz @ e.z0) + Yx.T @ (P @ zx + p)
-        step = riccati_step(H, q, nx)
+        H = e.condense((ss, sz, zz)) + e.w * ca.diag(shift)
+        g = l_s + sz @ e.z0 + e.Y.T @ (l_z + zz @ e.z0)
+        step = riccati_step(Yx, H, g, P, P @ zx + p)
         s1 = ca.horzcat(ca.vertcat(ca.SX.eye(nx), -step.K), ca.vertcat(ca.SX(nx, 1), -step.d))  # ds
         z1 = e.Y @ s1 + ca.horzcat(ca.SX(nz, nx), e.z0)
         force = sz.T @ s1 + zz @ z1 + ca.horzcat(ca.SX(nz, nx), l_z)

@@ -8,12 +8,11 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from vioc.control.costs.cost import Cost, Expansion
-from vioc.control.descent.local_model import Blocks, DescentDirection, LocalModel, Weights, descending, joined
+from vioc.control.descent.local_model import DescentDirection, Hessian, LocalModel, Weights, descending
 from vioc.control.descent.symbolic.programs import StageArguments, StagePrograms
 from vioc.control.descent.symbolic.recursions import Recursions
 from vioc.control.descent.symbolic.stage import SMALL
 from vioc.control.problem.sizes import Sizes
-from vioc.errors import OptimizationError
 from vioc.maps.derivatives import Linearization
 from vioc.maps.protocol import OneStepMap
 from vioc.maps.trajectory import Trajectory
@@ -114,9 +113,8 @@ class StageModel(LocalModel):
         unit, n = self._recursions.unit, self.map.ndx
         return unit[:n], unit[n:]
 
-    def _newton_blocks(self) -> Blocks:
-        n, H = self.map.nx, self._recursions.blocks["H"]
-        return np.concatenate([H[:, :n, :n], self._recursions.lxx_end[None]]), H[:, :n, n:], H[:, n:, n:]
+    def _newton_hessian(self) -> Hessian:
+        return self._recursions.blocks["H"], self._recursions.lxx_end
 
     def direction(self, method: str, shift: float = 0.0) -> DescentDirection | None:
         if method == "gauss-newton" and not shift:
@@ -129,12 +127,9 @@ class StageModel(LocalModel):
             return self._along(method, shift, 0 if self._minimum else None)
         return self._along(method, shift, self._recursions.minimize(shift))
 
-    def _minimize(self, method: str, shift: float, H: Blocks) -> DescentDirection | None:
-        xx, xu, uu = H
-        which = self._recursions.minimize_other(joined(xx[:-1], xu, uu), xx[-1])
-        if which is None:
-            raise OptimizationError(f"the {method} subproblem has no minimum")
-        return self._along(method, shift, which)
+    def _minimizer(self, H: Hessian) -> tuple[np.ndarray, np.ndarray, float] | None:
+        which = self._recursions.minimize_other(*H)
+        return None if which is None else self._recursions.direction(which)
 
     def _along(self, method: str, shift: float, which: int | None) -> DescentDirection | None:
         """The tangent trajectory of a minimizer's feedback; None where it does not descend."""

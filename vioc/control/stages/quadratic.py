@@ -1,0 +1,56 @@
+"""The data of a chain of stages: how each step moves the state, and what it costs, to second order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Quadratic:
+    """A linear-quadratic problem of N stages, z_k = (x_k, u_k) of q = n + m entries:
+
+        minimize  sum over k < N of g_k'z_k + 1/2 z_k'H_k z_k  +  g_end'x_N + 1/2 x_N' H_end x_N
+        subject to  x_k+1 = F_k z_k + c_k
+
+    Attributes
+    ----------
+    F, H : (N, n, q), (N, q, q)
+    H_end : (n, n)
+    g, g_end, c : (N, q), (n,), (N, n)
+    """
+
+    F: np.ndarray
+    H: np.ndarray
+    H_end: np.ndarray
+    g: np.ndarray
+    g_end: np.ndarray
+    c: np.ndarray
+
+
+def joined(xx: np.ndarray, xu: np.ndarray, uu: np.ndarray) -> np.ndarray:
+    """[[xx, xu], [xu', uu]] of stacks of blocks."""
+    n, q = xx.shape[-1], xx.shape[-1] + uu.shape[-1]
+    H = np.empty((*np.broadcast_shapes(xx.shape[:-2], xu.shape[:-2], uu.shape[:-2]), q, q))
+    H[..., :n, :n], H[..., :n, n:], H[..., n:, n:] = xx, xu, uu
+    H[..., n:, :n] = np.swapaxes(xu, -1, -2)
+    return H
+
+
+def costates(F: Any, g: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The adjoint recursion p_N = end, p_k = g_x + F_x' p_k+1: p (N+1, n), and g + F'p (N, q) of each stage.
+
+    Parameters
+    ----------
+    F, g : (N, n, q), (N, q)
+    end : (n,)
+    """
+    N, n = len(g), len(end)
+    p, r = np.empty((N + 1, n)), g.copy()
+    p[N] = end
+    for k in range(N - 1, -1, -1):
+        r[k] += F[k].T.dot(p[k + 1])
+        p[k] = r[k, :n]
+    return p, r

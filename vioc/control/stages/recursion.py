@@ -1,0 +1,250 @@
+"""The Riccati recursion on a chain of stages (`Quadratic`): factored once, for many linear terms.
+
+Its dynamics may be elastic, x_k+1 = F_k z_k + c_k - delta p_k+1 with the costates p, but for the last states,
+which may be rigid; x_0 is given, or free along some directions. `factor` does what depends on F, H and delta,
+`solve` the rest; see docs/maths/shooting.md, "The linear-quadratic kernel".
+In C (`riccati.c`, `chain.c`) where that is asked for and blocks are small; in numpy else.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.linalg.blas import dgemm
+from scipy.linalg.lapack import dposv, dpotrf, dpotrs
+
+from vioc.compile.compiler import find_compiler
+from vioc.compile.libraries import addresses, load_library
+from vioc.control.stages.quadratic import Quadratic
+
+SMALL = 48  # states and inputs of a stage up to which loops in C are quicker than BLAS call by call
+
+INCLUDED = '#include "riccati.c"\n'  # in chain.c, which is compiled as a text
+
+Long = ctypes.c_longlong
+
+
+class NoMinimum(Exception):
+    """Of stage k, whose Hessian by u, `hessian` (m, m), is not positive definite with what comes behind."""
+
+    def __init__(self, k: int, hessian: np.ndarray):
+        super().__init__(k)
+        self.k, self.hessian = k, hessian
+
+    @property
+    def least(self) -> float:
+        """Its smallest eigenvalue."""
+        return float(np.linalg.eigvalsh(self.hessian)[0]) if np.isfinite(self.hessian).all() else np.nan
+
+
+class Recursion:
+    """For N stages of n states and m inputs.
+
+    Parameters
+    ----------
+    N, n, m : int
+    free : (n, f), optional
+        Directions along which x_0 is not given; default none.
+    native : bool
+        Use C where blocks are small and a compiler is there.
+    rigid : int
+        How many of the last states have no elastic dynamics.
+
+    Attributes
+    ----------
+    gains : (N, m, n)
+        u = -K x - d, of the last factorization.
+    lower : (N, m, m)
+        Cholesky factors of the Hessians by u; in C their diagonals are inverted.
+    """
+
+    def __init__(
+        self, N: int, n: int, m: int, free: np.ndarray | None = None, native: bool = False, rigid: int = 0
+    ):
+        self.N, self.n, self.m, self.free = N, n, m, np.zeros((n, 0)) if free is None else free
+        self._elastic = n - rigid
+        self._T, self._P, self.gains = np.zeros((N, n, n)), np.zeros((n, n)), np.zeros((N, m, n))
+        self.lower = np.zeros((N, m, m))
+        self._F, self._soft = np.zeros((N, n, n + m)), 0.0
+        self._at_start = np.zeros((self.free.shape[1],) * 2)
+        self._native = native and n + m <= SMALL and find_compiler() is not None
+        self._factors = addresses([self._T, self._P, self.gains, self.lower])
+        self._between = np.empty((N, n)), np.empty(n), np.empty((N, m))  # s, that of the start, d
+        self._places = addresses(self._between)
+
+    @property
+    def places(self) -> list[int]:
+        """Where T, P, K, L, s and d of the recursion in C lie."""
+        of_s, _, of_d = self._places
+        return [*self._factors, of_s, of_d]
+
+    @property
+    def costs(self) -> np.ndarray:
+        """P (N+1, n, n): the cost to go is 1/2 x'P x + p'x + const; of stiff dynamics."""
+        return np.concatenate([self._P[None], self._T])
+
+    def factor(self, q: Quadratic, soft: float = 0.0) -> bool:
+        """Whether the problem has one minimum; soft = delta."""
+        if self._native:
+            self._begin(q.F, soft)
+            given = addresses([self._F, np.ascontiguousarray(q.H), np.ascontiguousarray(q.H_end)])
+            good = _library().vioc_chain_factor(*self._sizes, soft, *given, *self._factors) < 0
+        else:
+            try:
+                self.backward(q, soft)
+                good = True
+            except NoMinimum:
+                good = False
+        if good and self.free.shape[1]:
+            self._at_start = self.free.T @ self._P @ self.free
+            try:
+                np.linalg.cholesky(self._at_start)
+            except np.linalg.LinAlgError:
+                return False
+        return good
+
+    def _begin(self, F: np.ndarray, soft: float) -> None:
+        self._F, self._soft = np.ascontiguousarray(F), soft
+        self.__dict__.pop("_closed", None)
+
+    @property
+    def _sizes(self) -> tuple[int, int, int, int]:
+        return self.N, self.n, self.n + self.m, self._elastic
+
+    def backward(self, q: Quadratic, soft: float = 0.0) -> None:
+        """As `factor`, by numpy, of a start that is given: raises `NoMinimum` where there is none.
+
+        By BLAS' and LAPACK's own names: numpy's calls for a stage take three times what is in them. And by
+        scipy's alone: numpy's BLAS has threads of its own, and two pools that take turns stall each other.
+        """
+        self._begin(q.F, soft)
+        n, m, P = self.n, self.m, q.H_end
+        one = np.eye(self._elastic, order="F") if soft and self._elastic else None
+        for k in range(self.N - 1, -1, -1):
+            Ft = self._F[k].T
+            self._T[k] = T = P if one is None else self._softened(k, P, one)
+            G = dgemm(1.0, Ft, dgemm(1.0, Ft, T), trans_b=True)
+            G += q.H[k]  # the Hessian of the cost to go by (x, u)
+            Gxx = G[:n, :n]
+            if m:
+                L, failed = dpotrf(G[n:, n:], lower=True)
+                if failed or not L[-1, -1] < np.inf:  # nor what is no number
+                    raise NoMinimum(k, G[n:, n:])
+                K = dpotrs(L, G[n:, :n], lower=True)[0]
+                self.lower[k], self.gains[k] = L, K
+                Gxx = dgemm(-1.0, G[n:, :n], K, 1.0, Gxx, trans_a=True)
+            P = 0.5 * (Gxx + Gxx.T)  # rounding would grow over long horizons
+        self._P[:] = P
+        if not np.isfinite(P).all():
+            raise NoMinimum(0, np.full((m, m), np.nan))
+
+    def _softened(self, k: int, P: np.ndarray, one: np.ndarray) -> np.ndarray:
+        """T = P (1 + delta P)^-1 of the elastic states."""
+        e, soft = len(one), self._soft
+        S = one + soft * P[:e, :e]
+        _, T, failed = dposv(S, P[:e], lower=True)
+        if failed:
+            raise NoMinimum(k, S)
+        if e < self.n:  # what is rigid: P less what the elastic states give way
+            T = np.vstack([T, P[e:]])
+            T[e:, :e] = T[:e, e:].T
+            T[e:, e:] -= soft * P[e:, :e].dot(T[:e, e:])
+        return T
+
+    def linear(self, q: Quadratic) -> tuple[np.ndarray, np.ndarray]:
+        """p (N+1, n) of the cost to go and d (N, m), by the last factors; of stiff dynamics."""
+        s0, s, d = self._linear(q)
+        return np.concatenate([s0[None], s]), d
+
+    def solve(self, q: Quadratic, x0: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The minimum (x (N+1, n), u (N, m)) and the costates (N+1, n) of the dynamics, the first of the
+        start, for g, g_end and c of q and the last factors.
+
+        Parameters
+        ----------
+        x0 : (n,)
+            What is added to it along its free directions is chosen here.
+        """
+        N, n, m, soft = self.N, self.n, self.m, self._soft
+        x, u, p = np.empty((N + 1, n)), np.empty((N, m)), np.empty((N + 1, n))
+        if self._native:
+            s, s0, d = self._between
+            (T, _, K, L), (of_s, of_s0, of_d) = self._factors, self._places
+            g, g_end, gaps = (np.ascontiguousarray(a) for a in (q.g, q.g_end, q.c))
+            F, of_g, of_end, c, of_x, of_u, of_p = addresses([self._F, g, g_end, gaps, x, u, p[1:]])
+            _library().vioc_chain_backward(*self._sizes, soft, F, T, K, L, of_g, of_end, c, of_s, of_s0, of_d)
+        else:
+            s0, s, d = self._linear(q)
+        x[0] = x0
+        if self.free.shape[1]:
+            x[0] -= self.free @ np.linalg.solve(self._at_start, self.free.T @ (s0 + self._P @ x0))
+        p[0] = self._P @ x[0] + s0
+        if self._native:
+            _library().vioc_chain_forward(*self._sizes, soft, F, T, K, of_s, of_d, c, of_x, of_u, of_p)
+        else:
+            self._forward(s, d, q.c, x, u, p)
+        return x, u, p
+
+    @cached_property
+    def _closed(self) -> tuple[np.ndarray, np.ndarray]:
+        """A - B K (N, n, n), and the same where gaps give way, (I - D T) (A - B K)."""
+        n, e = self.n, self._elastic
+        free = self._F[:, :, :n] - self._F[:, :, n:] @ self.gains
+        if not self._soft:
+            return free, free
+        along = free.copy()
+        along[:, :e] -= self._soft * (self._T[:, :e] @ free)
+        return free, along
+
+    def _linear(self, q: Quadratic) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """s of the first stage (n,), those of all after softening (N, n), and d (N, m)."""
+        n, e, (free, along), pushed = self.n, self._elastic, self._closed, _times(self._T, q.c)
+        given = q.g[:, :n] - _times(self.gains, q.g[:, n:], True) + _times(free, pushed, True)
+        S = np.empty((self.N + 1, n))
+        S[-1] = q.g_end
+        for k in range(self.N - 1, -1, -1):
+            S[k] = S[k + 1].dot(along[k]) + given[k]
+        s = S[1:] - self._soft * _times(self._T[:, :, :e], S[1:, :e])
+        h, L = q.g[:, n:] + _times(self._F[:, :, n:], pushed + s, True), self.lower
+        d = np.linalg.solve(L.swapaxes(1, 2), np.linalg.solve(L, h[:, :, None]))[..., 0]
+        return S[0], s, d
+
+    def _forward(self, s, d, gaps, x, u, p) -> None:
+        """Write the states behind the first, inputs, and costates of the steps."""
+        n, e, (free, along) = self.n, self._elastic, self._closed
+        moved = gaps - _times(self._F[:, :, n:], d)
+        given = moved.copy()
+        given[:, :e] -= self._soft * (_times(self._T, moved) + s)[:, :e]
+        for k in range(self.N):
+            x[k + 1] = along[k].dot(x[k]) + given[k]
+        u[:] = -_times(self.gains, x[:-1]) - d
+        p[1:] = s + _times(self._T, moved + _times(free, x[:-1]))
+
+
+def _times(M: np.ndarray, v: np.ndarray, transposed: bool = False) -> np.ndarray:
+    """Products M v, or M'v, stage by stage."""
+    return (v[:, None] @ M)[:, 0] if transposed else (M @ v[:, :, None])[..., 0]
+
+
+def chain_source() -> str:
+    """The recursion in C, for programs that call it: `vioc_chain_factor`, `_backward`, `_forward`."""
+    return Path(__file__).with_name("chain.c").read_text("utf-8").replace(INCLUDED, stage_source())
+
+
+def stage_source() -> str:
+    """One stage of it in C, riccati.c, for programs that have their stages in another way."""
+    return Path(__file__).with_name("riccati.c").read_text("utf-8")
+
+
+@lru_cache(maxsize=1)
+def _library() -> Any:
+    library = load_library([chain_source()], "Riccati recursion")
+    given, pointer = [Long, Long, Long, Long, ctypes.c_double], ctypes.c_void_p
+    for name, count in (("factor", 7), ("backward", 10), ("forward", 9)):
+        getattr(library, f"vioc_chain_{name}").argtypes = [*given, *[pointer] * count]
+    library.vioc_chain_factor.restype = Long
+    return library

@@ -1,0 +1,47 @@
+"""A stage of the Riccati recursion in symbols of CasADi; docs/maths/optimal_control.md."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import casadi as ca
+
+
+class RiccatiStep(NamedTuple):
+    """What one step back gives.
+
+    Attributes
+    ----------
+    P, p : (n, n), (n,)
+        The cost to go from this sample, 1/2 x'P x + p'x.
+    K, d : (m, n), (m,)
+        u = -K x - d.
+    bad : scalar
+        0 where the Hessian by u is positive definite, else 1 (also where it is not a number).
+    """
+
+    P: ca.SX
+    p: ca.SX
+    K: ca.SX
+    d: ca.SX
+    bad: ca.SX
+
+
+def riccati_step(F: ca.SX, H: ca.SX, g: ca.SX, P: ca.SX, p: ca.SX) -> RiccatiStep:
+    """Minimize 1/2 z'H z + g'z + 1/2 x+'P x+ + p'x+ over u, where x+ = F z and z = (x, u)."""
+    n = F.shape[0]
+    H, g = H + F.T @ (P @ F), g + F.T @ p
+    Hxx, Hxu, Huu = H[:n, :n], H[:n, n:], H[n:, n:]
+    solution, pivots = symmetric_solve(Huu, ca.horzcat(Hxu.T, g[n:]))
+    K, d = solution[:, :n], solution[:, n]
+    P = ca.tril2symm(ca.tril(Hxx - Hxu @ K))  # one triangle is computed: symmetric to the bit
+    good = 1
+    for i in range(pivots.numel()):
+        good = ca.logic_and(good, pivots[i] > 0)  # false for what is not a number
+    return RiccatiStep(P, g[:n] - Hxu @ d, K, d, ca.if_else(good, 0.0, 1.0))
+
+
+def symmetric_solve(G: ca.SX, b: ca.SX) -> tuple[ca.SX, ca.SX]:
+    """G^-1 b and the pivots of G = L D L', G symmetric; it is positive definite if all pivots are > 0."""
+    D, upper, order = ca.ldl(ca.densify(G), False)
+    return ca.ldl_solve(b, D, upper, order), D

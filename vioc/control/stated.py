@@ -1,0 +1,237 @@
+"""A problem of optimal control, stated once and solved often: the order of searches for its optimum.
+
+See docs/maths/shooting.md for the search, and docs/maths/optimal_control.md for the map's own equations.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from vioc.checks import as_count, as_value
+from vioc.control.costs.cost import Cost
+from vioc.control.descent.projection import straight_line
+from vioc.control.dmoc.problem import solve
+from vioc.control.dmoc.sensitivity import Sensitivity
+from vioc.control.problem.limits import as_constraints, finer, finer_bounds
+from vioc.control.problem.result import Iteration, Result
+from vioc.control.problem.sizes import Sizes
+from vioc.control.problem.status import Status
+from vioc.control.shooting.interior import SOFTNESS
+from vioc.control.shooting.problem import FOLLOWED, SearchStart, ShootingProblem
+from vioc.control.shooting.stages import Stages
+from vioc.errors import ModelError, OptimizationError, StepError, trying
+from vioc.maps.protocol import OneStepMap
+from vioc.maps.steps import same_steps
+
+FEW = 60  # iterations that are not divided among several searches
+
+
+class Problem(ShootingProblem):
+    """A cost, a map and limits over N steps.
+
+    Parameters
+    ----------
+    f : OneStepMap
+    cost : Cost
+    steps : int
+        N.
+    bounds, constraints, final, initial, duration, parameters, periodic, dt
+        As in `vioc.control.optimize`.
+    k0 : int
+        Of the first step, for maps that depend on time.
+
+    Raises
+    ------
+    ValueError, ModelError
+        Shapes, unknown names, limits without a limit, conditions on the start.
+
+    Examples
+    --------
+    >>> problem = Problem(f, cost, 100, bounds={"u.force": 10}, final=upright)
+    >>> best = problem.solve(hanging)
+    >>> again = problem.solve(nearby, best)
+    """
+
+    def solve(
+        self,
+        x0: Any = None,
+        guess: Any = None,
+        *,
+        multipliers: Mapping[str, Any] | None = None,
+        tolerance: float = 1e-9,
+        max_iterations: int = 300,
+        softness: float | None = None,
+        monitor: bool | Callable[[Iteration], Any] | None = None,
+        raise_on_failure: bool = True,
+    ) -> Result:
+        """The trajectory from x_0 that (locally) minimizes the cost within the limits.
+
+        Parameters
+        ----------
+        x0, guess, multipliers, monitor, raise_on_failure
+            As in `vioc.control.optimize`.
+        tolerance : float
+            Of the conditions of optimality, of a cost whose gradient is scaled to 100 at most; equations and
+            limits in units of their scale.
+        max_iterations : int
+            Of all searches. One that ends nowhere is begun again, with half of what is left: from the rollout
+            of the guess's inputs; without a guess, of a line between the ends, where the last state is
+            given; where IPOPT ends on the map's own equations (`dmoc.solve`), if start, duration and
+            parameters are given and steps are equal, of maps with contact first; with other
+            regularizations of gaps and rows. Of fewer than 60 iterations there is but one search.
+        softness : float, optional
+            delta of (IP 3): how far gaps and rows give way at first, of a search that is then the only one.
+            Motions that fall far, such as poles swung up over seconds, want 1e-8 and a guess near them, or
+            1e-2 and more iterations.
+
+        Returns
+        -------
+        Result
+
+        Raises
+        ------
+        ValueError, OptimizationError, KeyboardInterrupt
+            As `vioc.control.optimize`; a softness that is not above 0.
+        """
+        if softness is not None and not 0 < (softness := as_value(softness, "softness")) < np.inf:
+            raise ValueError(f"softness: expected a finite number > 0, got {softness}")
+
+        def order(
+            stages: Stages, X: np.ndarray, U: np.ndarray, duals: np.ndarray | None
+        ) -> Iterable[SearchStart]:
+            if softness is not None:
+                return [SearchStart(softness, X, U, duals, "", True)]
+            return self._order(stages, X, U, duals, max_iterations)
+
+        how: dict[str, Any] = dict(multipliers=multipliers, tolerance=tolerance, monitor=monitor)
+        how |= dict(max_iterations=max_iterations, raise_on_failure=raise_on_failure)
+        return self._searched(x0, guess, order, self._hint, **how)
+
+    def _order(self, stages: Stages, X, U, duals, iterations: int) -> Iterator[SearchStart]:
+        """Where searches begin, one after the other."""
+        last = SOFTNESS[-1]
+        few = iterations < FEW
+        contact = (
+            self.map.relaxed is not None and duals is None
+        )  # from afar first: open contacts are not felt
+        usual = SOFTNESS[0]
+        if contact:
+            yield from self._from_equations(stages, X, U, iterations)
+        yield SearchStart(usual, X, U, duals, "", few)
+        if few:
+            return
+        rolled = X
+        with contextlib.suppress(StepError), trying():
+            rolled = stages.map.rollout(X[0], U, k0=self.k0, dt=stages.lengths, warn=False).x
+        if not np.array_equal(rolled, X):  # outside of the block: the search is no trial of this one
+            yield SearchStart(usual, rolled, U, None, "begun from the rollout of its inputs", False)
+        if self._held(X, U) and (end := self._end()) is not None:
+            line = self.unknowns.joined(
+                straight_line(X[0, : self.map.nx], end, self.steps, self.map), X[0, self.map.nx :]
+            )
+            yield SearchStart(usual, line, U, None, "begun from a line between the ends", False)
+        if not contact:
+            yield from self._from_equations(stages, X, U, iterations)
+        for soft in SOFTNESS[1:]:
+            yield SearchStart(soft, X, U, duals, "", soft == last)
+
+    def _held(self, X: np.ndarray, U: np.ndarray) -> bool:
+        """Whether the guess is the start, held without inputs."""
+        return bool((X[0] == X).all()) and not U.any()
+
+    def _end(self) -> np.ndarray | None:
+        """The last state, where all of it is given."""
+        f, final = self.map, self._limits["final"]
+        if final is None:
+            return None
+        if not isinstance(final, Mapping):
+            return f.check_state(final, "final state")
+        if f.ndx != f.nx or not all(np.ndim(self.final.get(n, ())) == 0 for n in f.state_names):
+            return None
+        return np.array([float(self.final[n]) for n in f.state_names])
+
+    def _hint(self, status: Status) -> str:
+        """What else may lead to an optimum, where a search has ended without one."""
+        if status in (Status.CONVERGED, Status.ACCEPTABLE, Status.INTERRUPTED):
+            return ""
+        hints = []
+        if self._end() is not None:
+            hints.append("a guess such as (straight_line(x0, end, steps), None)")
+        if self.unknowns.map is self.map and not self.unknowns.free_start:
+            hints.append('method="dmoc"')
+        if self.final and not self.unknowns.span:
+            hints.append("a free time, duration=(low, high)")
+        return f"worth a try: {', or '.join(hints)}" if hints else ""
+
+    def _from_equations(
+        self, stages: Stages, X: np.ndarray, U: np.ndarray, iterations: int
+    ) -> Iterator[SearchStart]:
+        """The start where IPOPT ends, if it does: of steps of the map's length, from a given state."""
+        u = self.unknowns
+        if u.map is not self.map or u.free_start or (self.lengths != self.map.dt).any():
+            return
+        own: dict[str, Any] = dict(steps=self.steps, k0=self.k0, initial=X[0], **self._limits)
+        guess = X[:, : self.map.nx], U
+        found = by_equations(self.map, self.cost, guess, max_iterations=iterations, **own)
+        if found is not None:
+            run, theirs = found.trajectory, stages.rows.from_multipliers(found.multipliers)
+            said = f"begun from IPOPT's optimum ({found.iterations} iterations)"
+            yield SearchStart(
+                SOFTNESS[0], run.x, run.u, theirs if len(theirs) else None, said, iterations < FEW
+            )
+
+    def refine(self, result: Result, factor: int, **options: Any) -> Result:
+        """`Result.refine`: with `factor` times as many steps in the same time, from a result of this problem.
+
+        Data over time are interpolated.
+        """
+        factor, n = as_count(factor, "factor"), self.steps
+        limits, cost, run = self._limits, self.cost, result.trajectory
+        own = {**self._open, "final": limits["final"]}
+        if own["dt"] is not None or own["duration"] is None:
+            lengths = np.broadcast_to(self.map.dt if own["dt"] is None else own["dt"], n)
+            own["dt"] = np.repeat(lengths, factor) / factor
+        again = Problem(
+            self.map,
+            cost.with_references(*(finer(r, n, factor) for r in cost.references)),
+            factor * n,
+            bounds=finer_bounds(limits["bounds"], n, factor),
+            constraints=[c.refined(n, factor) for c in as_constraints(limits["constraints"])],
+            k0=factor * self.k0,
+            **own,
+        )
+        guess = run.resample(np.repeat(run.step_lengths, factor) / factor, by="line")
+        return again.solve(None, guess, **options)
+
+    def sensitivity(self, result: Result) -> Sensitivity:
+        """`Result.sensitivity` of a result of this problem, by DMOC's solution of it from there."""
+        own = {name: value for name, value in self._open.items() if value is not None}
+        lengths, run = self.lengths, result.trajectory
+        if own.pop("parameters", None):
+            raise ValueError("sensitivity: it is not known where parameters are free; give them values")
+        if not same_steps(lengths, float(lengths[0])):
+            raise ValueError("sensitivity: it is DMOC's, whose steps are equal; give one dt")
+        if own.pop("dt", None) is not None and "duration" not in own:
+            own["duration"] = float(lengths.sum())
+        if not self.unknowns.free_start:
+            own["initial"] = run.x[0]
+        own |= dict(steps=self.steps, k0=self.k0, **self._limits)
+        exact = solve(self.map, self.cost, run, **own)
+        if Sizes.along(run).apart(run.x, exact.trajectory.x) > FOLLOWED:
+            raise OptimizationError("sensitivity: DMOC leads from this result to another optimum", exact)
+        return exact.sensitivity()
+
+
+def by_equations(f: OneStepMap, cost: Cost, guess: Any, **stated: Any) -> Result | None:
+    """What IPOPT makes of the map's equations (`dmoc.solve`), which hold at its end alone: no step need be
+    solved on the way, so nothing is in its way where a map has no steps. None where it ends nowhere.
+    """
+    try:
+        found = solve(f, cost, guess, raise_on_failure=False, **stated)
+    except (ValueError, ModelError, OptimizationError, StepError):
+        return None  # a map that tells none, or what they cannot state
+    return found if found.status in (Status.CONVERGED, Status.ACCEPTABLE) else None
