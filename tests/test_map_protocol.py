@@ -34,11 +34,11 @@ from vioc.errors import StepError
 from vioc.maps import protocol
 from vioc.maps.derivatives import Linearization, SecondOrder
 from vioc.maps.explicit import ExplicitMap
-from vioc.maps.kernel import shared
 from vioc.maps.named import Symbols
 from vioc.maps.noisy import NoisyMap
 from vioc.maps.suite import CHECKS, Case, check_map, tensors
 from vioc.maps.switched import SwitchedMap
+from vioc.maps.twins import shared
 from vioc.models import load
 from vioc.shapes import HalfSpace
 

@@ -27,7 +27,8 @@ from vioc.dynamics.integrators.newton import BranchRoot
 from vioc.dynamics.integrators.predictor import far, motion, predicted_of_stiff
 from vioc.dynamics.integrators.variational import StepParts, VariationalMap
 from vioc.dynamics.lagrangian import OPTIONS
-from vioc.maps.kernel import shared
+from vioc.maps.kernel import KernelPrograms, StepSolver
+from vioc.maps.twins import own, shared
 
 if TYPE_CHECKING:
     from vioc.dynamics.integrators.midpoint import MidpointVI
@@ -93,12 +94,17 @@ class ChordMap(VariationalMap):
     def _kernel(self) -> ca.Function:
         return solved_step(self, False)
 
+    @shared
+    def _programs(self) -> KernelPrograms:
+        return KernelPrograms(self, lambda: self._kernel, lanes=lambda: lanes(self, self.step_functions))
+
+    @own
+    def step_solver(self) -> StepSolver:
+        return self._programs.solver(self._rescued, **self._checks)
+
     def _begun(self, x: np.ndarray, u: np.ndarray, t: float, dt: float) -> BranchRoot | None:
         # with constraints two roots are needed: the branch may go straight on through a singular position
         return None if self.nm else left_by(self, x, u, t, dt)
-
-    def _lanes(self) -> str | None:
-        return lanes(self, self.step_functions)
 
 
 def solved_step(f: ChordMap, articulated: bool) -> ca.Function:

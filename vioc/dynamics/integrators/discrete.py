@@ -21,7 +21,7 @@ from vioc.dynamics.integrators.step_derivatives import StepDerivatives
 from vioc.dynamics.lagrangian import OPTIONS
 from vioc.errors import ModelError
 from vioc.maps.derivatives import Linearization, SecondOrder, Steps
-from vioc.maps.kernel import shared
+from vioc.maps.twins import shared
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,6 @@ from typing import Any, ClassVar
 import casadi as ca
 import numpy as np
 
-from vioc.compile.programs import Program
 from vioc.dynamics.algebra import vectors as vec
 from vioc.dynamics.algebra.vectors import part
 from vioc.dynamics.description.system import System
@@ -32,7 +31,8 @@ from vioc.dynamics.integrators.quadrature import POINTS, Quadrature, quadrature
 from vioc.dynamics.lagrangian import OPTIONS
 from vioc.errors import ModelError
 from vioc.maps.derivatives import Linearization, SecondOrder, Steps
-from vioc.maps.kernel import shared
+from vioc.maps.kernel import KernelPrograms, StepSolver
+from vioc.maps.twins import own, shared
 
 # The last correction of q relative to 1 + |q_k|, over the root of how many there are, and over the tolerance.
 # By the default's, a bit above rounding, what is left of momenta, of one evaluation before, is no drift.
@@ -215,20 +215,15 @@ class GalerkinVI(MechanicalMap):
     def _kernel(self) -> ca.Function:
         return self._from(repeated(self._iterate, self._converged, CONTRACTION_OF_MASS))
 
-    def _program(self, feedback: bool, robust: bool = False) -> Program:
-        name = "track" if feedback else "step"
-        if robust or name in self._programs:
-            return super()._program(feedback, robust)
+    @shared
+    def _programs(self) -> KernelPrograms:
+        # what may run now here, now there is generated code, whose bits are the virtual machine's
+        kernels = lambda: self._kernel, lambda: self._robust_kernel
+        return KernelPrograms(self, *kernels, written=self._source)
 
-        def build() -> ca.Function:
-            return self._with_feedback(self._kernel) if feedback else self._kernel
-
-        if self.backend.name == "compiled":
-            program = self.backend.program(build, f"{name}_vectors", lambda: self._source(feedback))
-        else:  # what may run now here, now there is generated code, whose bits are the virtual machine's
-            program = self.backend.program(build, name)
-        self._programs[name] = program
-        return program
+    @own
+    def step_solver(self) -> StepSolver:
+        return self._programs.solver(self._rescued, **self._checks)
 
     def _source(self, feedback: bool) -> str | None:
         if self.nm:
@@ -284,8 +279,8 @@ class GalerkinVI(MechanicalMap):
         along = self.constraint(vec.part(x, 0, nq), theta)[1][:, :nd].T @ impulse
         return ca.Function("end", [x, theta], [ca.vertcat(x[nq : nq + nd] - along, impulse)], OPTIONS)
 
-    def rescued(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
-        self.check_beginnings(x[None], k)
+    def _rescued(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
+        self.driver.check_starts(x[None], k)
         equations = GalerkinEquations(self._derivatives, x, u, t, dt)
         return equations.end(solve_step(equations, k, t, self.tolerance).w)
 

@@ -40,10 +40,11 @@ from vioc.dynamics.terms.user import UserConstraint, UserForce, UserPotential
 from vioc.dynamics.velocities import velocity, velocity_names
 from vioc.errors import ModelError
 from vioc.maps.implicit import Equations, Implicit
-from vioc.maps.kernel import KernelMap, shared
+from vioc.maps.kernel import KernelMap
 from vioc.maps.named import Symbols
 from vioc.maps.orientation import AXES, component, rotation_vector
 from vioc.maps.trajectory import Trajectory, warn_slack
+from vioc.maps.twins import shared
 
 Map = TypeVar("Map", bound="MechanicalMap")
 USER = UserPotential, UserForce, UserConstraint, NonholonomicConstraint
@@ -160,9 +161,8 @@ class MechanicalMap(KernelMap):
             there[: self.nq] = self.consistent_configuration(there[: self.nq], fixed=fixed).q
         return there
 
-    def check_beginnings(self, X: np.ndarray, k: int) -> None:
+    def _check_starts(self, X: np.ndarray, k: int) -> None:
         """Refuse to start where M is indefinite, or constraints are dependent: numbers would be arbitrary."""
-        super().check_beginnings(X, k)
         if not self.nm:
             return
         J = self._directions(X[:, : self.nq], self.theta)[0]
@@ -174,10 +174,10 @@ class MechanicalMap(KernelMap):
                 raise error
 
     @property
-    def suspect(self) -> bool:  # type: ignore[override]
-        return bool(self.system.negative)
+    def _checks(self) -> dict[str, Any]:
+        return {"check": self._check_starts, "fault_of": self._fault_of if self.system.negative else None}
 
-    def fault_of(self, x: np.ndarray, nearly: bool = False) -> str:
+    def _fault_of(self, x: np.ndarray, nearly: bool = False) -> str:
         fault = fault_at(self.system, x[: self.nq], self.parameters, nearly)
         return fault and f"{self.system.name}: {fault}"
 
@@ -486,7 +486,7 @@ class MechanicalMap(KernelMap):
         if k is None:
             return None
         start, end = (float(e.sum()) for e in self.energies(run.x[[0, k]]))
-        why = self.fault_of(run.x[k - 1], nearly=True) or (
+        why = self._fault_of(run.x[k - 1], nearly=True) or (
             f"steps of {run.step_lengths[k - 1]:g} s are too long for this motion; use a smaller dt "
             "(f.with_dt, f.substeps)"
         )

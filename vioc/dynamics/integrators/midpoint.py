@@ -25,6 +25,7 @@ from vioc.dynamics.integrators.chord import (
     ChordMap,
     ChordParts,
     StepFunctions,
+    lanes,
     solved_step,
     step_functions,
 )
@@ -35,7 +36,8 @@ from vioc.dynamics.lagrangian import LONG, OPTIONS
 from vioc.dynamics.redundancy import chosen, left_out
 from vioc.errors import ModelError, StepError
 from vioc.maps.derivatives import Linearization, SecondOrder, Steps
-from vioc.maps.kernel import shared
+from vioc.maps.kernel import KernelPrograms
+from vioc.maps.twins import shared
 
 FORCING = ("symmetric", "left")
 # |h| of a redundant constraint up to which it follows from the others: over |Dh| (1 + |q|), of which a step
@@ -203,6 +205,11 @@ class MidpointVI(ChordMap):
         """The exact matrix, for the steps that the mass matrix does not solve, or not certify."""
         return self._checked(solved_step(self, False)) if self._articulated else None
 
+    @shared
+    def _programs(self) -> KernelPrograms:
+        kernels = lambda: self._kernel, lambda: self._robust_kernel
+        return KernelPrograms(self, *kernels, lambda: lanes(self, self.step_functions))
+
     def _checked(self, solved: ca.Function) -> ca.Function:
         """A step that does not count as solved where what is redundant contradicts the rest."""
         if not self.redundant:
@@ -230,9 +237,9 @@ class MidpointVI(ChordMap):
     def step_functions(self) -> StepFunctions:
         return step_functions(self, self._articulated, self._contradiction if self.redundant else None)
 
-    def check_beginnings(self, X: np.ndarray, k: int) -> None:
+    def _check_starts(self, X: np.ndarray, k: int) -> None:
         try:
-            super().check_beginnings(X, k)
+            super()._check_starts(X, k)
         except StepError as error:
             raise self._advised(error, X[error.k - k, : self.nq]) from None
 
@@ -252,9 +259,9 @@ class MidpointVI(ChordMap):
             return f"MidpointVI(..., redundant={better!r}) leaves out what follows from the others there"
         return super().advice_on_singular(q)
 
-    def rescued(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
+    def _rescued(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
         try:
-            x_next, multipliers = super().rescued(x, u, k, t, dt)
+            x_next, multipliers = super()._rescued(x, u, k, t, dt)
         except StepError as error:
             raise self._advised(error, x[: self.nq]) from None
         if self.redundant and float(self._contradiction(x_next[: self.nq], self.theta)) != 0.0:

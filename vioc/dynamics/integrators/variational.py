@@ -27,8 +27,8 @@ from vioc.dynamics.kinematics import as_configuration
 from vioc.dynamics.lagrangian import OPTIONS
 from vioc.maps.derivatives import Steps
 from vioc.maps.given import trajectory_of
-from vioc.maps.kernel import shared
 from vioc.maps.trajectory import Trajectory
+from vioc.maps.twins import shared
 
 
 @dataclass(frozen=True)
@@ -79,8 +79,8 @@ class VariationalMap(MechanicalMap):
         """What to do where a step ends near the configuration q, in which constraints are dependent."""
         return PASSING
 
-    def rescued(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
-        self.check_beginnings(x[None], k)
+    def _rescued(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
+        self.driver.check_starts(x[None], k)
         nf, equations = len(self.system.inputs), StepEquations(self, x, u, t, dt)
         found = solve_step(equations, k, t, self.tolerance, self._begun(x, u, t, dt))
         q0, q1 = x[: self.nq], equations.end(found.w, 1.0)

@@ -7,7 +7,6 @@ docs/maths/contact.md.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cached_property
 from typing import Any
 
 import casadi as ca
@@ -21,7 +20,7 @@ from vioc.dynamics.consistency import directions_within
 from vioc.dynamics.contact.core import CoreLayout, TapeCore, TapeProgram
 from vioc.dynamics.contact.features import Features, MeetingPlaces
 from vioc.dynamics.contact.interior import InteriorPoint, InteriorProgram
-from vioc.dynamics.contact.smoothed import SmoothedMap, as_smoothing
+from vioc.dynamics.contact.smoothed import SmoothedMap, as_smoothing, check_apart
 from vioc.dynamics.description.system import System
 from vioc.dynamics.integrators.contact.bounces import CLOSED, BounceProgram, Bounces, bounces
 from vioc.dynamics.integrators.contact.branch import check_branch
@@ -40,10 +39,10 @@ from vioc.dynamics.integrators.newton import NEAR, dependent_constraints
 from vioc.dynamics.lagrangian import OPTIONS
 from vioc.errors import StepError
 from vioc.maps.derivatives import Linearization, SecondOrder, Steps
-from vioc.maps.kernel import shared
-from vioc.maps.protocol import Kernel
+from vioc.maps.kernel import StepSolver
 from vioc.maps.relaxed import RelaxedStep
 from vioc.maps.trajectory import Trajectory
+from vioc.maps.twins import own, shared, twin
 
 
 class ContactVI(SmoothedMap, TouchingMap):
@@ -80,7 +79,6 @@ class ContactVI(SmoothedMap, TouchingMap):
     """
 
     slipless = False
-    _robust_kernel = None
 
     def __init__(
         self,
@@ -134,7 +132,7 @@ class ContactVI(SmoothedMap, TouchingMap):
 
     def smoothed(self, smoothing: float) -> ContactVI:
         """The same map with another smoothing, m^2/s^2; nothing is built or compiled again."""
-        result = self._twin()
+        result = twin(self)
         result.smoothing = as_smoothing(smoothing)
         return result
 
@@ -174,11 +172,11 @@ class ContactVI(SmoothedMap, TouchingMap):
         scales = self.lagrangian.mass_scale
         return InteriorPoint(self.ends, scales, self.mass, self.barrier, self.tolerance, polish=True)
 
-    @property
-    def kernel(self) -> Kernel | None:
-        return None
+    @own
+    def step_solver(self) -> StepSolver:
+        return StepSolver(self._program, self._rescued, **self._checks)
 
-    def _program(self, feedback: bool, robust: bool = False) -> Program:
+    def _program(self, feedback: bool) -> Program:
         if self.bounces is not None:
             return BounceProgram(self, self.bounces)
         if self.backend.name == "virtual" or find_compiler() is None:
@@ -212,8 +210,12 @@ class ContactVI(SmoothedMap, TouchingMap):
         )
         return TapeCore([FlatTape(self)], self.pieces.variables, layout, f"ContactVI of {self.system.name}")
 
-    def rescued(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
-        self.check_beginnings(x[None], k)
+    def _check_starts(self, X: np.ndarray, k: int) -> None:
+        super()._check_starts(X, k)
+        check_apart(self, X, k)
+
+    def _rescued(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
+        self.driver.check_starts(x[None], k)
         if self.bounces is not None:
             return self.bounces.solved(self, x, u, k, t, dt)
         with np.errstate(all="ignore"):
@@ -283,7 +285,7 @@ class ContactVI(SmoothedMap, TouchingMap):
     def features(self) -> Features:
         return self.touches.polytopes.features
 
-    @cached_property
+    @own
     def frictions(self) -> np.ndarray:
         return np.ravel(self.touches.friction(self.theta))
 

@@ -25,8 +25,8 @@ from vioc.dynamics.integrators.contact.quantities import TouchingMap
 from vioc.dynamics.integrators.contact.touching import NOWHERE, Touches, Touching
 from vioc.dynamics.lagrangian import OPTIONS, Lagrangian
 from vioc.errors import ModelError, SlackWarning
-from vioc.maps.kernel import shared
 from vioc.maps.trajectory import Trajectory
+from vioc.maps.twins import shared
 
 GAP, GRIP = 1e-6, 1e-6  # m or rad; of the largest force, and N: below minus this a rollout warns
 

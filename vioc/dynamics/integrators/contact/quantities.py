@@ -12,7 +12,7 @@ from vioc.dynamics.integrators.contact.touching import Touches, Touching
 from vioc.dynamics.integrators.midpoint import MidpointVI
 from vioc.dynamics.lagrangian import OPTIONS
 from vioc.errors import ModelError
-from vioc.maps.kernel import shared
+from vioc.maps.twins import shared
 
 
 class TouchingMap(MidpointVI):
@@ -32,9 +32,6 @@ class TouchingMap(MidpointVI):
     @shared
     def touches(self) -> Touches:
         return Touches(self.lagrangian)
-
-    def _lanes(self) -> None:
-        return None  # a step is more than this kernel
 
     def _check_touches(self) -> None:
         if not self.system.inequalities:

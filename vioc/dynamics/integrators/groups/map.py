@@ -36,8 +36,9 @@ from vioc.dynamics.masses import check_mass_matrix, fault_at
 from vioc.dynamics.terms.user import UserConstraint, UserForce, UserPotential
 from vioc.errors import ConstraintError, ModelError
 from vioc.maps.derivatives import Linearization, SecondOrder, Steps
-from vioc.maps.kernel import shared
+from vioc.maps.kernel import KernelPrograms, StepSolver
 from vioc.maps.named import Symbols
+from vioc.maps.twins import own, shared
 
 MOST = 8  # stages
 
@@ -226,10 +227,6 @@ class GroupVI(GroupQuantities):
         return self._stepping.kernel()
 
     @shared
-    def _robust_kernel(self) -> ca.Function | None:
-        return self._stepping.kernel(robust=True)
-
-    @shared
     def residual(self) -> ca.Function | None:
         """(x, u, x_next, multipliers, t, dt, parameters) -> (nx + nm,): (3), quaternions' norms, h, (5).
 
@@ -249,22 +246,29 @@ class GroupVI(GroupQuantities):
         """A typical diagonal of the mass matrix (nd,), for what is measured of rates of several units."""
         return self.group.lagrangian.mass_scale[self.group.place]
 
-    def rescued(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
-        self.check_beginnings(x[None], k)
-        return self._stepping.rescued(self, x, u, k, t, dt)
+    @shared
+    def _programs(self) -> KernelPrograms:
+        return KernelPrograms(self, lambda: self._kernel, lambda: self._stepping.kernel(robust=True))
+
+    @own
+    def step_solver(self) -> StepSolver:
+        return self._programs.solver(self._rescued, **self._checks)
 
     @property
-    def suspect(self) -> bool:  # type: ignore[override]
-        return bool(self.system.negative)
+    def _checks(self) -> dict[str, Any]:
+        return {"check": self._check_starts, "fault_of": self._fault_of if self.system.negative else None}
 
-    def fault_of(self, x: np.ndarray, nearly: bool = False) -> str:
+    def _rescued(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
+        self.driver.check_starts(x[None], k)
+        return self._stepping.rescued(self, x, u, k, t, dt)
+
+    def _fault_of(self, x: np.ndarray, nearly: bool = False) -> str:
         angles, values = (np.ravel(a) for a in self.group.place_at(x[: self.nq], self.theta))
         twin = self.group.lagrangian.system
         fault = fault_at(twin, angles, dict(zip(twin.parameters, values, strict=True)), nearly)
         return fault and f"{self.system.name}: {fault}"
 
-    def check_beginnings(self, X: np.ndarray, k: int) -> None:
-        super().check_beginnings(X, k)
+    def _check_starts(self, X: np.ndarray, k: int) -> None:
         if not self.nm:
             return
         J = self._directions(X[:, : self.nq], self.theta)[0]

@@ -17,8 +17,9 @@ from vioc.dynamics.integrators.groups.twin import Twin
 from vioc.dynamics.lagrangian import OPTIONS
 from vioc.dynamics.velocities import velocity, velocity_names
 from vioc.errors import ModelError
-from vioc.maps.kernel import KernelMap, shared
+from vioc.maps.kernel import KernelMap
 from vioc.maps.orientation import AXES, component, rotation_vector
+from vioc.maps.twins import shared
 
 BODY = ("x", "y", "z")
 

@@ -28,7 +28,8 @@ from vioc.dynamics.lagrangian import OPTIONS
 from vioc.dynamics.terms.rotors import refuse_rotors
 from vioc.errors import ModelError
 from vioc.maps.derivatives import Linearization, SecondOrder, Steps
-from vioc.maps.kernel import shared
+from vioc.maps.kernel import KernelPrograms, StepSolver
+from vioc.maps.twins import own, shared
 
 STARTS = ("legendre", "authors")
 
@@ -116,13 +117,18 @@ class LinearTimeVI(VariationalMap):
         """Whether steps are taken by the compiled core."""
         return self.backend.name != "virtual" and available(self)
 
-    def _program(self, feedback: bool, robust: bool = False) -> Program:
-        if not self._compiled:
-            return super()._program(feedback, robust)
-        programs = self.__dict__.setdefault("_cores", {})
-        if feedback not in programs:
-            programs[feedback] = LinearTimeProgram(self, feedback)
-        return programs[feedback]
+    @shared
+    def _programs(self) -> KernelPrograms:
+        return KernelPrograms(self, lambda: self._kernel)
+
+    @shared
+    def _cores(self) -> tuple[Program, Program]:
+        return LinearTimeProgram(self, False), LinearTimeProgram(self, True)
+
+    @own
+    def step_solver(self) -> StepSolver:
+        compiled = {"program": lambda feedback: self._cores[feedback]} if self._compiled else {}
+        return self._programs.solver(self._rescued, **self._checks, **compiled)
 
     @shared
     def _kernel(self) -> ca.Function:
