@@ -332,8 +332,8 @@ class WrongUnit(Wrong):
 
 
 class WrongCheck(Wrong):
-    def check_input(self, u, x=None, what="input"):
-        return np.zeros(1) if u is None else np.ravel(u)[:1]
+    def check_state(self, x, what="state"):
+        return np.ravel(np.nan_to_num(x))[: self.nx]
 
 
 class WrongCopy(Wrong):

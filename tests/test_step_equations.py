@@ -59,7 +59,7 @@ def test_newtons_matrix_is_the_slope_of_the_balance(options):
     f = vioc.MidpointVI(system, 0.05, **options)
     x = state_near(f, 3)
     u, z = hold(f, x), x[: f.nd] + 0.05 * np.arange(1, f.nd + 1)
-    D = f.step_blocks(x, u, 0.3, f.dt, f.theta, z).D
+    D = f.rule.blocks(x, u, 0.3, f.dt, f.theta, z).D
     expected = slope_of_balance(f, x, u, z, 0.3, f.dt)
     np.testing.assert_allclose(D, expected, rtol=0, atol=1e-12 * np.abs(expected).max())
 
@@ -75,7 +75,7 @@ def test_what_terms_add_to_newtons_matrix(options):
     dt = ca.SX.sym("dt")
     graph = f.lagrangian.graph
     args = [graph.q_vector, graph.v_vector, graph.u_vector, graph.t, graph.parameters, dt]
-    added = ca.Function("added", args, [f.newton_matrix_of_terms(dt)])(0, 0, [], 0, [], f.dt).full()
+    added = ca.Function("added", args, [f.rule.of_terms(dt)])(0, 0, [], 0, [], f.dt).full()
     np.testing.assert_allclose(added, whole - part, rtol=0, atol=1e-12 * np.abs(whole).max())
 
 

@@ -254,7 +254,7 @@ class Driver:
     # -- many -----------------------------------------------------------------------------------
 
     def run_many(self, runs: Runs, threads: int | None) -> bool:
-        """`OneStepMap.run_many` of the map."""
+        """Make rollouts side by side; False where there is no program for that."""
         f, many, n = self._f, self._solver.many(), len(runs.lengths)
         if many is None or not n:
             return False

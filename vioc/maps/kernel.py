@@ -28,6 +28,7 @@ from vioc.errors import ModelError
 from vioc.maps.batch import Runs
 from vioc.maps.derivatives import Steps
 from vioc.maps.driver import Driver
+from vioc.maps.given import point_of
 from vioc.maps.protocol import Kernel, OneStepMap
 from vioc.maps.times import StepTimes
 from vioc.maps.trajectory import Trajectory
@@ -100,6 +101,7 @@ class KernelPrograms:
     ):
         self._f, self._kernel, self._robust, self._lanes, self._written = f, kernel, robust, lanes, written
         self._programs: dict[str, Program] = {}
+        self._many: list[ManyProgram | None] = []  # one, once it was asked for
 
     def solver(self, rescued: Callable[..., Solved], **more: Any) -> StepSolver:
         """By these programs, and what there is `more` of a `StepSolver`."""
@@ -134,11 +136,9 @@ class KernelPrograms:
 
     def many(self) -> ManyProgram | None:
         """Of many samples side by side."""
-        return self._side_by_side
-
-    @cached_property
-    def _side_by_side(self) -> ManyProgram | None:
-        return self._f.backend.many(self._lanes, "many")
+        if not self._many:
+            self._many = [self._f.backend.many(self._lanes, "many")]
+        return self._many[0]
 
     def _fed_back(self, kernel: ca.Function) -> ca.Function:
         """(x, u_d, x_d, K by rows, t, dt, parameters) -> the kernel's outputs, and u."""
@@ -199,7 +199,7 @@ class KernelMap(OneStepMap):
     # -- protocol -------------------------------------------------------------------------------
 
     def step(self, x: Any, u: Any = None, k: int = 0, dt: float | None = None) -> np.ndarray:
-        x, u = self.check_point(x, u)
+        x, u = point_of(self, x, u)
         return self.driver.course(x, u[None], k, self.lengths(dt, 1)).X[1]
 
     def run(
@@ -215,7 +215,7 @@ class KernelMap(OneStepMap):
     ) -> Trajectory:
         return self.driver.run(x0, U, k0, lengths, X, K, t)
 
-    def run_many(self, runs: Runs, threads: int | None) -> bool:
+    def _run_many(self, runs: Runs, threads: int | None) -> bool:
         return self.driver.run_many(runs, threads)
 
     def steps_at(

@@ -20,6 +20,7 @@ import casadi as ca
 import numpy as np
 
 from vioc.maps.derivatives import Linearization, SecondOrder, Steps
+from vioc.maps.given import input_of
 from vioc.maps.protocol import OneStepMap
 from vioc.maps.trajectory import Trajectory
 
@@ -119,7 +120,7 @@ def check_map(
         With the check's name, what was got and what was expected.
     """
     x = f.check_state(f.initial_state() if x is None else x)
-    case = Case(f, x, f.check_input(u, x), solved, pickles)
+    case = Case(f, x, input_of(f, u, x), solved, pickles)
     for check in CHECKS:
         try:
             check(case)

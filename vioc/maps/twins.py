@@ -6,19 +6,18 @@ A plain attribute, and a `functools.cached_property`, is what a twin begins with
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import cache
 from typing import Any, Generic, TypeVar, overload
 
 T = TypeVar("T")
 Map = TypeVar("Map")
+Self = TypeVar("Self")
 
 
-class shared(Generic[T]):
-    """A property made once for a map and all its twins (`with_parameters`, `with_dt`), whichever asks first.
-
-    So it must depend neither on the parameters' values nor on the step.
-    """
+class _Made(ABC, Generic[T]):
+    """A property that is made once."""
 
     def __init__(self, make: Callable[[Any], T]):
         self._make, self.__doc__ = make, make.__doc__
@@ -27,35 +26,47 @@ class shared(Generic[T]):
         self._name = name
 
     @overload
-    def __get__(self, map: None, owner: type) -> shared[T]: ...
+    def __get__(self: Self, map: None, owner: type) -> Self: ...
 
     @overload
     def __get__(self, map: Any, owner: type) -> T: ...
 
     def __get__(self, map: Any, owner: type) -> Any:
-        if map is None:
-            return self
-        value = map.__dict__[self._name] = self._found(map, self._name)  # there from now on, before this is
-        return value
+        return self if map is None else self._value(map)
 
-    def _found(self, map: Any, key: Any) -> Any:
+    @abstractmethod
+    def _value(self, map: Any) -> T: ...
+
+    def _built(self, map: Any, key: Any) -> T:
         if key not in map.built:
             map.built[key] = self._make(map)
         return map.built[key]
 
 
-class shared_by_step(shared[T]):
+class shared(_Made[T]):
+    """A property made once for a map and all its twins (`with_parameters`, `with_dt`), whichever asks first.
+
+    So it must depend neither on the parameters' values nor on the step.
+    """
+
+    def _value(self, map: Any) -> T:
+        value = map.__dict__[self._name] = self._built(map, self._name)  # there from now on, before this is
+        return value
+
+
+class shared_by_step(_Made[T]):
     """The same for what depends on the step: shared by the twins that have it."""
 
-    def __get__(self, map: Any, owner: type) -> Any:
-        return self if map is None else self._found(map, (self._name, map.dt))
+    def _value(self, map: Any) -> T:
+        return self._built(map, (self._name, map.dt))
 
 
-class own(shared[T]):
+class own(_Made[T]):
     """A property of one map, made again by each of its twins: it may depend on all that the map is."""
 
-    def _found(self, map: Any, key: Any) -> Any:
-        return self._make(map)
+    def _value(self, map: Any) -> T:
+        value = map.__dict__[self._name] = self._make(map)
+        return value
 
 
 @cache

@@ -22,6 +22,7 @@ from vioc.control.linear.manifold import constraint_expressions
 from vioc.control.linear.tangent import error_jacobian
 from vioc.control.problem.status import Status
 from vioc.errors import ConstraintError, ModelError, OptimizationError, StepError
+from vioc.maps.given import input_of, point_of
 from vioc.maps.protocol import OneStepMap
 from vioc.names import INPUTS, by_quantity, meaning, quantity_name
 
@@ -240,12 +241,12 @@ def _start(f, hold, guess, fixed, free) -> tuple[np.ndarray, np.ndarray, set[str
     names = (*states, *_inputs(f))
     hold = by_quantity(f, hold, "hold")
     if isinstance(guess, tuple):
-        x, u = f.check_state(guess[0], "guess"), f.check_input(guess[1])
+        x, u = f.check_state(guess[0], "guess"), input_of(f, guess[1])
     elif guess is None or isinstance(guess, Mapping):
         guess = by_quantity(f, guess or {}, "guess")
         x, u = _state(f, guess, hold), None
     else:
-        x, u = f.check_point(guess)
+        x, u = point_of(f, guess)
     values = {**(guess if isinstance(guess, Mapping) else {}), **hold}
     if not np.isfinite(list(values.values())).all():
         raise ValueError(f"expected finite values, got {values}")

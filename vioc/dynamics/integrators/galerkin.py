@@ -103,7 +103,7 @@ class GalerkinVI(MechanicalMap):
         if stages not in range(least, MOST + 1):
             raise ModelError(f"stages: expected {least} to {MOST} of {points}'s points, got {stages!r}")
         self.stages, self.points = int(stages), points
-        self.rule: Quadrature = quadrature(points, self.stages)
+        self.quadrature: Quadrature = quadrature(points, self.stages)
         super().__init__(system, dt, wrap, tolerance, backend)
         if self.nm and points != "lobatto":
             raise ModelError(
@@ -113,7 +113,7 @@ class GalerkinVI(MechanicalMap):
 
     @property
     def order(self) -> int:
-        return self.rule.order
+        return self.quadrature.order
 
     def blueprint(self) -> dict[str, Any] | None:
         plain = super().blueprint()
@@ -173,7 +173,8 @@ class GalerkinVI(MechanicalMap):
 
         The mass matrix and Dh at one point stand for the derivatives of all stages (GA 6), (GA 12).
         """
-        rule, nd, nq, nf, nm, s = self.rule, self.nd, self.nq, len(self.system.inputs), self.nm, self.stages
+        nd, nq, nf, nm, s = self.nd, self.nq, len(self.system.inputs), self.nm, self.stages
+        rule = self.quadrature
         factorize, solve, pushes = self._masses
         z, x, u = ca.SX.sym("z", self._unknowns), ca.SX.sym("x", self.nx), ca.SX.sym("u", self.nu)
         t, dt, theta = ca.SX.sym("t"), ca.SX.sym("dt"), ca.SX.sym("theta", len(self.parameters))
@@ -231,7 +232,7 @@ class GalerkinVI(MechanicalMap):
         factors, solve, _ = self._masses
         most = int(np.prod(GROUPS))
         numbers = dict(CONVERGED=self._converged, STALLED=STALLED, MOST=most, CONTRACTION=CONTRACTION_OF_MASS)
-        numbers |= dict(FAR=FAR, SPACING=self.rule.spacing)
+        numbers |= dict(FAR=FAR, SPACING=self.quadrature.spacing)
         return source(self, feedback, motion(self), self.stage, factors, solve, **numbers)
 
     @shared
@@ -248,7 +249,8 @@ class GalerkinVI(MechanicalMap):
 
         The first guess has velocities that change at the rate of the step's start, and its multipliers.
         """
-        rule, nd, nq, nf, s, nm = self.rule, self.nd, self.nq, len(self.system.inputs), self.stages, self.nm
+        nd, nq, nf, s, nm = self.nd, self.nq, len(self.system.inputs), self.stages, self.nm
+        rule = self.quadrature
         x, u = ca.MX.sym("x", self.nx), ca.MX.sym("u", self.nu)
         t, dt, theta = ca.MX.sym("t"), ca.MX.sym("dt"), ca.MX.sym("theta", len(self.parameters))
         v, a, lam = motion(self)(x, u, t, dt, theta)

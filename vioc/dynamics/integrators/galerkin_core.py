@@ -42,7 +42,7 @@ def source(
     **numbers
         CONVERGED, STALLED, MOST, CONTRACTION, FAR, SPACING.
     """
-    s, nd, rule = f.stages, f.nd, f.rule
+    s, nd, rule = f.stages, f.nd, f.quadrature
     lanes = 1 << max(1, (s - 1).bit_length())
     functions: list[str] = []
     args = motion.sx_in()

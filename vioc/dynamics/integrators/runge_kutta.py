@@ -65,7 +65,6 @@ class RungeKutta(ExplicitMap, MechanicalMap):
 
     conjugate = "v"
     choices = ("method",)
-    slipless = True
 
     def __init__(
         self,
@@ -81,7 +80,7 @@ class RungeKutta(ExplicitMap, MechanicalMap):
             raise ModelError(f"method: expected one of {', '.join(METHODS)}, or a Tableau; got {method!r}")
         self.method = method
         self.tableau = method if isinstance(method, Tableau) else METHODS[method]
-        super().__init__(system, dt, wrap, tolerance, backend)
+        super().__init__(system, dt, wrap, tolerance, backend, takes=("slips",))
         self.continuous = Continuous(self.lagrangian)
 
     def __repr__(self) -> str:
