@@ -616,7 +616,7 @@ def test_newton_descent_in_error_coordinates():
 
     x, e = f.symbols.x, ca.SX.sym("e", f.ndx)
     m = 50 * (f.quantity("a") - 1.2) ** 2 + 50 * f.quantity("v.a") ** 2
-    m = ca.substitute(m, x, f.retract_expression(x, e))
+    m = ca.substitute(m, x, f.space.retract_expression(x, e))
     H, g = ca.hessian(m, e)
     end = ca.Function("end", [x, e], [g, H])
     costs = []

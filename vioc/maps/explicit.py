@@ -80,8 +80,9 @@ class ExplicitMap(KernelMap):
         """Arguments, what derivatives are by, and what of: the next state's error at x_next, multipliers."""
         x, u, _, theta, dt = self.symbols
         e, x1, t = ca.SX.sym("e", self.ndx), ca.SX.sym("x_next", self.nx), ca.SX.sym("t")
-        after, multipliers, _ = self.explicit(self.retract_expression(x, e), u, t, dt, theta)
-        return [x, x1, u, t, dt, theta], [e, u, theta], self.difference_expression(x1, after), multipliers
+        after, multipliers, _ = self.explicit(self.space.retract_expression(x, e), u, t, dt, theta)
+        error = self.space.difference_expression(x1, after)
+        return [x, x1, u, t, dt, theta], [e, u, theta], error, multipliers
 
     def _evaluator(self, name: str, more: list[ca.SX], outputs: Callable[[], list[ca.SX]]) -> Evaluator:
         """Of the expressions' arguments and some more, where the error is zero."""

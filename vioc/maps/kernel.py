@@ -146,7 +146,7 @@ class KernelPrograms:
         x, _, t, dt, theta = kernel.mx_in()
         u_d, x_d = ca.MX.sym("u_d", f.nu), ca.MX.sym("x_d", f.nx)
         K = ca.MX.sym("K", f.nu, f.ndx)
-        u = u_d - K @ f.difference_expression(x_d, x)
+        u = u_d - K @ f.space.difference_expression(x_d, x)
         outputs = kernel(x, u, t, dt, theta)
         return ca.Function("feedback", [x, u_d, x_d, K, t, dt, theta], [*outputs, u])
 
@@ -234,7 +234,7 @@ class KernelMap(OneStepMap):
     @property
     def kernel(self) -> Kernel | None:
         found = self.step_solver.kernel()
-        return None if found is None else Kernel(found, self.tolerance, self.difference_expression)
+        return None if found is None else Kernel(found, self.tolerance, self.space.difference_expression)
 
     def with_parameters(self: Self, **values: float) -> Self:
         result = self.trying(**values)

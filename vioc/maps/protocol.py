@@ -26,6 +26,7 @@ from vioc.maps.given import inputs_of, lengths_given, point_of, start_of, state_
 from vioc.maps.implicit import Implicit
 from vioc.maps.named import Symbols, vector
 from vioc.maps.signals import inputs
+from vioc.maps.space import FlatSpace, StateSpace
 from vioc.maps.steps import times_of
 from vioc.maps.times import StepTimes
 from vioc.maps.trajectory import Trajectory
@@ -35,13 +36,7 @@ from vioc.progress import Progress
 if TYPE_CHECKING:
     from vioc.maps.relaxed import RelaxedStep
 
-TURN = 2 * np.pi
 TENSOR_ROWS = 1000  # steps whose second derivatives are taken at once, for a tensor
-
-
-def short_way(angle: np.ndarray) -> np.ndarray:
-    """Angles less whole turns, in [-pi, pi): half a turn is -pi, as where expressions take turns off."""
-    return angle - TURN * np.floor(angle / TURN + 0.5)
 
 
 class Kernel(NamedTuple):
@@ -138,7 +133,7 @@ class OneStepMap(ABC):
     @property
     def error_names(self) -> tuple[str, ...]:
         """Names of the state's error, (ndx,): the states', where errors are differences of states."""
-        return self.state_names if self.ndx == self.nx else tuple(f"error {i}" for i in range(self.ndx))
+        return self.space.error_names
 
     @property
     def wrapped(self) -> np.ndarray:
@@ -263,7 +258,9 @@ class OneStepMap(ABC):
             raise ValueError(
                 f"{what}: it is of a map with the states {few(theirs)}, not {few(self.state_names)}"
             )
-        return check_array(state_of(x, what), (self.nx,), what, self.state_names)
+        x = check_array(state_of(x, what), (self.nx,), what, self.state_names)
+        self.space.check(x, what)
+        return x
 
     def times(self, lengths: np.ndarray, k0: int, begins: np.ndarray | None = None) -> np.ndarray:
         """Sample times (N+1,), s, of steps of `lengths` (N,) from step k0 on, `times_of`."""
@@ -279,40 +276,18 @@ class OneStepMap(ABC):
 
     # -- the state space ------------------------------------------------------------------------
 
+    @cached_property
+    def space(self) -> StateSpace:
+        """What states are points of."""
+        return FlatSpace(self.state_names, self.wrap)
+
     def difference(self, x0: np.ndarray, x1: np.ndarray) -> np.ndarray:
         """x1 - x0 as an error vector, angles in `wrap` the short way; shapes (..., nx) -> (..., ndx)."""
-        d = np.asarray(x1, float) - np.asarray(x0, float)
-        return np.where(self.wrapped, short_way(d), d) if self.wrap else d
+        return self.space.difference(x0, x1)
 
     def retract(self, x: np.ndarray, dx: np.ndarray) -> np.ndarray:
         """The state that lies the error `dx` away from `x`; inverse of `difference`."""
-        return np.asarray(x, float) + np.asarray(dx, float)
-
-    @property
-    def quaternions(self) -> tuple[int, ...]:
-        """Where unit quaternions begin in the state, in order; each has three entries of the error for four.
-
-        Empty where errors are differences of states.
-        """
-        return ()
-
-    def difference_expression(self, x0: Any, x1: Any) -> Any:
-        """`difference` on columns of CasADi symbols, SX or MX."""
-        self._check_flat("difference")
-        d = x1 - x0
-        return d - TURN * ca.DM(self.wrapped) * ca.floor(d / TURN + 0.5) if self.wrap else d
-
-    def retract_expression(self, x: Any, dx: Any) -> Any:
-        """`retract` on columns of CasADi symbols, exact to second order in `dx`."""
-        self._check_flat("retract")
-        return x + dx
-
-    def _check_flat(self, name: str) -> None:
-        if self.ndx != self.nx:
-            raise ValueError(
-                f"{type(self).__name__}: its errors ({self.ndx}) are not its states ({self.nx}); define "
-                f"{name}_expression, `{name}` on CasADi symbols, to differentiate by them"
-            )
+        return self.space.retract(x, dx)
 
     # -- steps ----------------------------------------------------------------------------------
 

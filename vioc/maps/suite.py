@@ -158,9 +158,9 @@ def errors_of_states(case: Case) -> None:
     case.same(f.difference(case.x, case.x), 0 * e, "difference(x, x)", rounding)
     many = f.difference(np.stack([case.x, there]), np.stack([there, there]))
     case.same(many, np.stack([e, 0 * e]), "difference of rows", rounding)
-    found = np.array(ca.DM(f.difference_expression(ca.DM(case.x), ca.DM(there)))).ravel()
+    found = np.array(ca.DM(f.space.difference_expression(ca.DM(case.x), ca.DM(there)))).ravel()
     case.same(found, e, "difference_expression(x, retract(x, e))", rounding + 10 * np.abs(e).max() ** 3)
-    found = np.array(ca.DM(f.retract_expression(ca.DM(case.x), ca.DM(e)))).ravel()
+    found = np.array(ca.DM(f.space.retract_expression(ca.DM(case.x), ca.DM(e)))).ravel()
     case.same(f.difference(there, found), 0 * e, "retract_expression", rounding + 10 * np.abs(e).max() ** 3)
 
 

@@ -84,7 +84,8 @@ class Equilibrium:
         f = self.map
         pairs = states_at_rest(f, self.x)
         if f.ndx != f.nx:  # poses of bodies say little: coordinates, and attitudes that have none
-            turns = f.quaternions if 2 * (len(f.coordinates) + 3 * len(f.quaternions)) == f.ndx else ()
+            turns = f.space.quaternions
+            turns = turns if 2 * (len(f.coordinates) + 3 * len(turns)) == f.ndx else ()
             run = f.rollout(self.x, self.u, steps=1, warn=False)
             names = (*f.coordinates, *(n for i in turns for n in f.state_names[i : i + 4]))
             pairs = [(n, float(run[n][0])) for n in names]
@@ -251,7 +252,7 @@ def _start(f, hold, guess, fixed, free) -> tuple[np.ndarray, np.ndarray, set[str
     if not np.isfinite(list(values.values())).all():
         raise ValueError(f"expected finite values, got {values}")
     x = x.copy()
-    for i in f.quaternions:
+    for i in f.space.quaternions:
         if not x[i : i + 4].any():  # nothing is said of an attitude
             x[i] = 1.0
     for i, name in enumerate(states):

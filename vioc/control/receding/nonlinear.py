@@ -339,5 +339,5 @@ def terminal_set(regulator: SteadyRegulator, level: float) -> PathConstraint:
     if not level > 0:
         raise ValueError(f"level: expected a number > 0, got {level!r}")
     f = regulator.map
-    e = f.difference_expression(ca.DM(regulator.x), f.symbols.x)
+    e = f.space.difference_expression(ca.DM(regulator.x), f.symbols.x)
     return PathConstraint("terminal set", ca.bilin(ca.DM(regulator.P), e, e), upper=level, where="end")

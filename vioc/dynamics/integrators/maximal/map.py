@@ -9,6 +9,7 @@ with the state x_k = (Z_k, nu_k) and the input u_k of the interval. The maths is
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from typing import Any
 
 import casadi as ca
@@ -19,7 +20,6 @@ from vioc.compile.backend import Backend
 from vioc.compile.compiler import find_compiler
 from vioc.compile.evaluate import Evaluator
 from vioc.compile.programs import Program
-from vioc.dynamics.algebra import rotations
 from vioc.dynamics.consistency import check_holonomic, may_be_dependent
 from vioc.dynamics.contact.cones import Variables
 from vioc.dynamics.contact.core import CoreLayout, TapeCore, TapeProgram
@@ -28,7 +28,6 @@ from vioc.dynamics.contact.features import Features, MeetingPlaces
 from vioc.dynamics.contact.interior import InteriorPoint, InteriorProgram
 from vioc.dynamics.contact.smoothed import SmoothedMap, as_smoothing, check_apart, value_of
 from vioc.dynamics.description.system import System, as_system
-from vioc.dynamics.integrators.maximal import space
 from vioc.dynamics.integrators.maximal.dense import DenseStep
 from vioc.dynamics.integrators.maximal.derivatives import MaximalDerivatives
 from vioc.dynamics.integrators.maximal.graph import StepGraph
@@ -37,7 +36,7 @@ from vioc.dynamics.integrators.maximal.near import NearProgram
 from vioc.dynamics.integrators.maximal.quantities import Quantities
 from vioc.dynamics.integrators.maximal.relaxed import relaxed
 from vioc.dynamics.integrators.maximal.rescue import solve_contact, solve_free
-from vioc.dynamics.integrators.maximal.space import POSE_NAMES, STATE, TWIST, TWIST_NAMES
+from vioc.dynamics.integrators.maximal.space import POSE_NAMES, STATE, TWIST, TWIST_NAMES, BodySpace
 from vioc.dynamics.integrators.maximal.states import START, States
 from vioc.dynamics.integrators.maximal.tape import BodyTape
 from vioc.dynamics.integrators.maximal.touches import Touch
@@ -162,34 +161,10 @@ class MaximalVI(SmoothedMap):
 
     # -- the state space ------------------------------------------------------------------------------
 
-    @property
-    def quaternions(self) -> tuple[int, ...]:
-        return tuple(space.STATE * i + 3 for i in range(len(self.bodies)))
-
-    def difference(self, x0: np.ndarray, x1: np.ndarray) -> np.ndarray:
-        return space.difference(len(self.bodies), x0, x1)
-
-    def retract(self, x: np.ndarray, dx: np.ndarray) -> np.ndarray:
-        return space.retract(len(self.bodies), x, dx)
-
-    @property
-    def error_names(self) -> tuple[str, ...]:
-        """Names of the state's error, (ndx,): displacements and turns, then velocities."""
-        poses, twists = ("dx", "dy", "dz", "phix", "phiy", "phiz"), tuple("d" + c for c in TWIST_NAMES)
-        return tuple(f"{c}.{b}" for part in (poses, twists) for b in self.bodies for c in part)
-
-    def retract_expression(self, x: ca.SX, dx: ca.SX) -> ca.SX:
-        """`retract` on symbols, exact to second order in dx: for derivatives by errors."""
-        return space.retract_expression(len(self.bodies), x, dx)
-
-    def difference_expression(self, x0: ca.MX, x1: ca.MX) -> ca.MX:
-        return space.difference_expression(len(self.bodies), x0, x1)
-
-    def check_state(self, x: Any, what: str = "state") -> np.ndarray:
-        x = super().check_state(x, what)
-        quaternions = space.split(len(self.bodies), x)[1]
-        rotations.check_units(quaternions, what, [f"for the body {b!r}" for b in self.bodies])
-        return x
+    @cached_property
+    def space(self) -> BodySpace:
+        """What states are points of."""
+        return BodySpace(self.bodies)
 
     def state(self, values: Any = None, **named: float) -> np.ndarray:
         """The state at rest at minimal coordinates by name, zero elsewhere; see `initial_state`."""
