@@ -206,13 +206,13 @@ def shots(report: Report, rng: np.random.Generator) -> None:
         q, v = rng.uniform(-1.2, 1.2, (each, f.nq)), rng.standard_normal((each, f.nd)) * 3.0
         some = (rng.random((each, len(f.touches.all))) < 0.6).astype(float)
         x = np.array([f.initial_state(*row) for row in zip(q, v, strict=True)])
-        hit = f.bounces.impact.struck(q, x[:, f.nq :], 0 * some, some, some, 0 * some, f.theta)
+        hit = f.contact.impact.struck(q, x[:, f.nq :], 0 * some, some, some, 0 * some, f.theta)
         lost, good = lost + int((~hit.solved).sum()), hit.solved
         q, x, some, momenta, multipliers = (a[good] for a in (q, x, some, hit.momenta, hit.multipliers))
         after = np.hstack([q, momenta])
         T = [0.5 * np.sum(y[:, f.nq :] * f.velocities(y), axis=1) for y in (x, after)]
         gained = max(gained, (T[1] / T[0]).max())
-        before, now = (f.bounces.closing(f, y) for y in (x, after))
+        before, now = (f.contact.closing(f, y) for y in (x, after))
         fast = np.abs(before).max(axis=1, keepdims=True)
         entered = max(entered, (-now / fast)[some > 0].max(initial=0.0))
         p = dict(zip(f.multiplier_names, multipliers.T, strict=True))

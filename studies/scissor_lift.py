@@ -263,7 +263,7 @@ def smallest_residual(f: vioc.MidpointVI, dt: float) -> float:
         reach = theta + np.linspace(-0.6, 0.6, 2401)
         q1, n = scissor(names, reach), len(reach)
         steps = np.tile(x, (n, 1)), np.zeros((n, f.nu)), np.zeros(n), np.full(n, dt)
-        residual = f.step_blocks(*steps, f.theta, q1).balance @ tangent
+        residual = f.rule.blocks(*steps, f.theta, q1).balance @ tangent
         signs = np.sign(residual)
         return float(np.abs(residual).min() / abs(momentum)) if (signs == signs[0]).all() else 0.0
     return float("nan")

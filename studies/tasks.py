@@ -15,6 +15,7 @@ import vioc
 from vioc.control import Cost, Problem
 from vioc.control.kkt import Kkt, kkt
 from vioc.errors import OptimizationError
+from vioc.maps.given import inputs_of
 from vioc.maps.protocol import OneStepMap
 
 LONGEST = 60.0  # s of processor time of one solve
@@ -52,11 +53,11 @@ class Task(NamedTuple):
         """The guess as states and inputs."""
         f, guess = self.map, self.guess
         if guess is None:
-            return np.tile(self.x0, (self.steps + 1, 1)), f.check_inputs(None, self.steps, self.x0)
+            return np.tile(self.x0, (self.steps + 1, 1)), inputs_of(f, None, self.steps, self.x0)
         if isinstance(guess, vioc.Trajectory):
             return guess.x, guess.u
         X, U = guess
-        return X, f.check_inputs(U, self.steps, self.x0)
+        return X, inputs_of(f, U, self.steps, self.x0)
 
 
 class Solved(NamedTuple):

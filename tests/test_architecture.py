@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import importlib
+import inspect
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -206,3 +208,142 @@ def test_a_class_has_a_name_of_its_own():
             if isinstance(node, ast.ClassDef):
                 where.setdefault(node.name, []).append(module)
     assert {name: found for name, found in where.items() if len(found) > 1}.keys() == SAME_NAME.keys()
+
+
+# -- classes --------------------------------------------------------------------------------------------
+
+
+@cache
+def classes() -> set[type]:
+    """Of vioc, but for those of modules that need what is not installed."""
+    found = set()
+    for name in parsed():
+        try:
+            module = importlib.import_module(name)
+        except ImportError:
+            continue
+        found |= {c for c in vars(module).values() if inspect.isclass(c) and c.__module__ == name}
+    return found
+
+
+def depth(kind: type) -> int:
+    """Classes of vioc in the longest chain from a class up."""
+    return 1 + max((depth(base) for base in kind.__bases__ if base in classes()), default=0)
+
+
+def members(kind: type) -> int:
+    """Public names of a class."""
+    return sum(not name.startswith("_") for name in dir(kind))
+
+
+def overridden(kind: type) -> list[str]:
+    """What a class redefines that a base of vioc has, and not as abstract."""
+    found = []
+    for name, value in vars(kind).items():
+        bases = [base for base in kind.__mro__[1:] if base in classes() and name in vars(base)]
+        if not name.startswith("__") and not name.startswith("_abc_") and bases:
+            theirs = vars(bases[0])[name]
+            found += [name] * (not getattr(theirs, "__isabstractmethod__", False) and callable_of(value))
+    return found
+
+
+def callable_of(value: object) -> bool:
+    """Whether it is code: a method, a property of whatever kind."""
+    return callable(value) or hasattr(value, "__get__")
+
+
+# A class is abstract or final. Those which are neither yet may only become fewer; errors, and data that has
+# more fields than other data, stay.
+DATA = {"StepArrays", "StepParts", "Mass", "AsTrajectory", "Pose"}
+NOT_YET = set(
+    [
+        "Capsule",
+        "Component",
+        "Cone",
+        "Constraint",
+        "ContactLaw",
+        "DistanceConstraint",
+        "Dry",
+        "End",
+        "Force",
+        "FrameGraph",
+        "FrictionContact",
+        "Inequality",
+        "Kinetic",
+        "Lagrangian",
+        "Law",
+        "Level",
+        "LocalModel",
+        "Newton",
+        "Places",
+        "Potential",
+        "Progress",
+        "RateForce",
+        "RoundCone",
+        "Shape",
+        "StepEquations",
+        "StringConstraint",
+        "VelocityConstraint",
+        "Viewer",
+        "_Along",
+        "_Hinge",
+        "_Pair",
+        "_Rope",
+        "_Table",
+        "_WrenchForce",
+    ]
+)
+
+
+def test_a_class_is_abstract_or_final():
+    bases = {base for c in classes() for base in c.__bases__ if base in classes()}
+    concrete = {
+        base.__name__ for base in bases if not inspect.isabstract(base) and not issubclass(base, Exception)
+    }
+    assert concrete - DATA == NOT_YET
+
+
+# Public names of each map: the aim is 40. A number here may only fall.
+MEMBERS = {
+    "OneStepMap": 72,
+    "MapAround": 74,
+    "NoisyMap": 75,
+    "Substeps": 75,
+    "DelayedMap": 76,
+    "KernelMap": 77,
+    "CasadiMap": 78,
+    "ExplicitMap": 78,
+    "SwitchedMap": 78,
+    "GroupQuantities": 80,
+    "ExtendedMap": 81,
+    "Composition": 82,
+    "GroupVI": 83,
+    "SmoothedMap": 84,
+    "MechanicalMap": 93,
+    "DiscreteLagrangianVI": 94,
+    "LinearTimeVI": 94,
+    "MidpointVI": 94,
+    "GalerkinVI": 95,
+    "ModeVI": 96,
+    "RungeKutta": 97,
+    "MaximalVI": 101,
+    "ContactVI": 113,
+}
+OVERRIDDEN = 187  # concrete methods and properties of maps that a class below redefines; the aim is 0
+
+
+def maps() -> dict[str, type]:
+    return {c.__name__: c for c in classes() if issubclass(c, vioc.OneStepMap)}
+
+
+def test_chains_of_maps_are_short():
+    assert {name: d for name, c in maps().items() if (d := depth(c)) > 4} == {}
+
+
+def test_maps_get_no_more_members():
+    assert {name: members(c) for name, c in maps().items()} == MEMBERS
+
+
+def test_maps_override_no_more():
+    found = {name: names for name, c in maps().items() if (names := overridden(c))}
+    assert sum(map(len, found.values())) == OVERRIDDEN, found

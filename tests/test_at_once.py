@@ -41,7 +41,7 @@ def test_first_and_second_order(system, options):
     lin, H = f.linearize_trajectory(run), f.second_order_trajectory(run, Z)
     slow = vioc.MidpointVI(system, 0.05, **options)  # the virtual machine has no part in C
     steps = Steps.along(run)
-    first = StructuredLinearization(slow)
+    first = StructuredLinearization(slow.rule)
     truth = first.linearize(steps, slow.theta)
     worst = np.linalg.cond(truth.A[:, : f.nd, f.nd :]).max() * 100 * np.finfo(float).eps
     for one, other in ((lin.A, truth.A), (lin.B, truth.B)):

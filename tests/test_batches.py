@@ -10,7 +10,7 @@ import vioc
 from vioc.compile import find_compiler
 
 # inside: the bound on the steps of one call is lowered, as no batch of a test reaches it
-from vioc.maps import rolling
+from vioc.maps import driver
 from vioc.models.family import mechanism
 
 pytestmark = pytest.mark.skipif(find_compiler() is None, reason="no C compiler")
@@ -136,7 +136,7 @@ def test_random_mechanisms_to_the_bit(seed):
 @pytest.mark.parametrize("pieces", [False, True])
 def test_steps_that_do_not_exist(pieces, monkeypatch):
     if pieces:  # of a few steps each
-        monkeypatch.setattr(rolling, "LONG", 40)
+        monkeypatch.setattr(driver, "LONG", 40)
     f = vioc.MidpointVI(vioc.models.load("n_link_pendulum", 5), 0.05, backend="compiled")
     rng = np.random.default_rng(2)
     X0 = np.stack(

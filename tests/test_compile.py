@@ -240,9 +240,9 @@ class TestCache:
             ),
             vioc.RungeKutta(system, 0.01, backend="compiled"),
         ):
-            keys.add(f._program(False).key)
+            keys.add(f.step_solver.program(False).key)
         assert len(keys) == 5
-        same = vioc.MidpointVI(system, 0.02, backend="compiled")._program(False).key
+        same = vioc.MidpointVI(system, 0.02, backend="compiled").step_solver.program(False).key
         assert same in keys
 
     def test_functions_of_a_users_own_are_keyed_by_their_code(self):
@@ -251,7 +251,7 @@ class TestCache:
         for stiffness in (1.0, 2.0):
             mine = system.with_components(vioc.UserPotential(lambda k, s=stiffness: s * k.q("theta") ** 2))
             f = vioc.MidpointVI(mine, 0.01, backend="compiled")
-            keys.append(f._program(False).key)
+            keys.append(f.step_solver.program(False).key)
         assert keys[0] != keys[1]
 
     def test_a_library_is_of_its_compiler_command_and_casadi(self, monkeypatch):
@@ -381,7 +381,7 @@ def _compile(system) -> np.ndarray:
 def test_auto_compiles_what_has_run_long_enough(cache):
     f = vioc.MidpointVI(vioc.models.load("n_link_pendulum", 3), 0.01, backend="auto")
     x0 = f.initial_state({"link-0": 0.5})
-    program = f._program(False)
+    program = f.step_solver.program(False)
     assert isinstance(program, AutoProgram)
     f.rollout(x0, steps=10)
     assert not program._compiled and not list(cache.entries())
@@ -398,7 +398,7 @@ def test_galerkin_steps_under_auto_are_the_same_bits_before_and_after_compiling(
     before = f.rollout(x0, steps=40)
     rows = f.steps_at(before.x[:-1], before.u).x1
     assert not list(cache.entries())
-    f._program(False)._spent = 1e9
+    f.step_solver.program(False)._spent = 1e9
     after = f.rollout(x0, steps=40)
     assert list(cache.entries())
     assert np.array_equal(before.x, after.x) and np.array_equal(before.x[1:], rows)
@@ -485,7 +485,7 @@ class TestCompilersThatDoNotWork:
         does, reason = NO_COMPILERS[fault]
         compiler_of(f'exec {REAL} "$@"', does)
         f = vioc.MidpointVI(vioc.models.load("n_link_pendulum", 3), 0.01, backend="auto")
-        x0, program = f.initial_state({"link-0": 0.5}), f._program(False)
+        x0, program = f.initial_state({"link-0": 0.5}), f.step_solver.program(False)
         before = f.rollout(x0, steps=10).x
         program._spent = 1e9
         with pytest.warns(RuntimeWarning, match=f"going on in the virtual machine: .*{reason}"):

@@ -28,7 +28,7 @@ from vioc import (
 from vioc.compile import find_compiler
 
 # inside: roots are counted where a step looks at them, and derivatives asked for by steps
-from vioc.dynamics.integrators.contact import map as contact_map
+from vioc.dynamics.integrators.contact import resting
 from vioc.errors import ConstraintError, CrossingWarning, ModelError, StepError
 from vioc.maps.derivatives import Steps
 from vioc.shapes import HalfSpace, Sphere
@@ -271,7 +271,7 @@ def test_a_step_is_the_same_bits_wherever_it_is_taken(kind, backend):
 def test_no_step_takes_a_root_that_is_no_motion(backend, monkeypatch):
     """A loose leg whose trunk pulls it taut at a long step: other roots of its steps gain a thousandfold."""
     loose = System(*leg().frames, DOWN, Contact.sphere("foot", 0.05, friction=0.8, name="sole"))
-    f, own = ContactVI(loose, 2 * DT, backend=backend), contact_map
+    f, own = ContactVI(loose, 2 * DT, backend=backend), resting
 
     def gains():
         random = np.random.default_rng(5)
@@ -296,7 +296,7 @@ def test_no_step_takes_a_root_that_is_no_motion(backend, monkeypatch):
 
 def looked_at(monkeypatch) -> list[bool]:
     """The outcome of every root that no kernel certified, in the order of the steps: True if it passed."""
-    own, passed = contact_map, []
+    own, passed = resting, []
     check = own.check_branch
 
     def noted(*arguments):

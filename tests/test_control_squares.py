@@ -95,7 +95,7 @@ def test_a_free_body_by_errors_of_its_state():
     goal = f.retract(f.initial_state(), 0.4 * RNG.standard_normal(f.ndx))
     run = f.rollout(start, RNG.standard_normal((3, 3)))
     x, u = f.symbols.x, f.symbols.u
-    error = f.difference_expression(ca.DM(goal), x)
+    error = f.space.difference_expression(ca.DM(goal), x)
     residual = ca.vertcat(x[0] * error[3], ca.sin(error[4]), u[0] * error[5])
     running = numbers(f, residual)
     cost = Cost(f, 2 * ca.sumsqr(residual), 5 * ca.sumsqr(error))

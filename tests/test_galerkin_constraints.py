@@ -149,7 +149,7 @@ def test_the_protocol_and_control():
     x0 = start(f)
     check_map(f, x0)
     x, u, k = x0, np.zeros(1), 0
-    by_newton = f.rescued(x, u, k, 0.0, f.dt)
+    by_newton = f.step_solver.rescued(x, u, k, 0.0, f.dt)
     assert by_newton[0] == pytest.approx(f.step(x, u), abs=1e-11)
     assert by_newton[1] == pytest.approx(f.rollout(x, u[None]).multipliers[0], abs=1e-10)
     rest = equilibrium(f, a=0.4, guess=x0)

@@ -61,7 +61,7 @@ def test_constraints_are_kept_and_take_no_momentum():
 def test_constrained_steps_by_every_means():
     f = made(pair, 3, "lobatto").with_dt(0.1)
     x = f.rollout(pair_start(f), steps=3).x[-1]
-    plain, (numbers, impulse) = f.rollout(x, steps=1), f.rescued(x, np.zeros(0), 0, 0.0, f.dt)
+    plain, (numbers, impulse) = f.rollout(x, steps=1), f.step_solver.rescued(x, np.zeros(0), 0, 0.0, f.dt)
     assert np.abs(f.difference(plain.x[1], numbers)).max() < 1e-11
     assert plain.multipliers[0] == pytest.approx(impulse, abs=1e-11)
 

@@ -86,7 +86,7 @@ def test_steps_of_many_states_and_parameters_are_the_maps(make):
         np.testing.assert_allclose(solved.values[i], np.r_[run.x[1], run.multipliers[0]], atol=1e-9)
         J = np.block([[lin.A, lin.B, lin.P], [lin.C, lin.D, lin.E]])
         found = solved.jacobians[i]
-        if f.quaternions:  # in errors again
+        if f.space.quaternions:  # in errors again
             found = np.vstack([ambient.inward(f, run.x[1:])[0] @ found[: f.nx], found[f.nx :]])
             found = np.hstack([found[:, : f.nx] @ ambient.outward(f, X[i : i + 1])[0], found[:, f.nx :]])
         np.testing.assert_allclose(found, J, rtol=1e-6, atol=1e-6)
@@ -99,7 +99,7 @@ def test_steps_of_many_states_and_parameters_are_the_maps(make):
 def test_states_with_quaternions_are_differentiated_by_all_their_entries(make):
     """Quaternions that are no units, against differences: of values first, of first derivatives then."""
     f, x, u = make()
-    for i in f.quaternions:
+    for i in f.space.quaternions:
         x[i : i + 4] *= 1.3
     at, n = np.r_[x, u], f.nx
     w = np.random.default_rng(3).standard_normal((1, n + len(f.multiplier_names)))
@@ -119,7 +119,7 @@ def test_states_with_quaternions_are_differentiated_by_all_their_entries(make):
     J, H = one.jacobians[0], one.hessians(w)[0]
     np.testing.assert_allclose(J, near, atol=1e-6 * (1 + np.abs(J).max()))
     np.testing.assert_allclose(H, (second[0] - second[1]) / (2 * size), atol=1e-6 * (1 + np.abs(H).max()))
-    for i in f.quaternions:  # nothing changes along them
+    for i in f.space.quaternions:  # nothing changes along them
         np.testing.assert_allclose(J[:, i : i + 4] @ x[i : i + 4], 0.0, atol=1e-12 * (1 + np.abs(J).max()))
 
 
@@ -214,11 +214,11 @@ def test_what_cannot_be_said_is_refused():
     with pytest.raises(ValueError, match="state: expected finite numbers.*row 0"):
         solve(f, [x * np.nan], [u], np.zeros((1, 0)), [0], True)
     g, x, u = spinning()
-    x[g.quaternions[0] :][:4] = 0.0
+    x[g.space.quaternions[0] :][:4] = 0.0
     with pytest.raises(ValueError, match="quaternions with a direction.*row 0"):
         solve(g, [x], [u], np.zeros((1, 0)), [0], True)
     with pytest.raises(ValueError, match="neither differences of states"):
-        check_framework_map(SimpleNamespace(nx=7, ndx=6, quaternions=()))
+        check_framework_map(SimpleNamespace(nx=7, ndx=6, space=SimpleNamespace(quaternions=())))
 
 
 @pytest.mark.peer

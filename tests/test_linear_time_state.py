@@ -64,7 +64,7 @@ def test_forward_and_back_under_other_lengths_leaves_no_trace(backend):
 
 def followed(f, x, shares=100):
     """q_k+1 by Newton's method along the step's length in many small parts, dense."""
-    equations = StepEquations(f, x, np.zeros(0), 0.0, f.dt)
+    equations = StepEquations(f, f.rule, x, np.zeros(0), 0.0, f.dt)
     w = equations.start
     for share in np.linspace(0, 1, shares + 1)[1:]:
         for _ in range(4):

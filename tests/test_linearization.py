@@ -309,7 +309,7 @@ def test_spherical_pendulum_is_singular_where_the_determinant_says():
     -theta_k+1 meets it.
     """
     f = MidpointVI(System(Gravity(0, 0, -G), rz("phi")[rx("theta")[tz(-1, mass=1)]]), 0.01)
-    matrix = f._newton_matrix
+    matrix = f.rule.newton_matrix
 
     def determinant(q0, q1):
         q0, q1 = np.array(q0), np.array(q1)

@@ -1,6 +1,7 @@
 """Every one-step map keeps the protocol: vioc's, and a user's. And the suite finds what does not."""
 
 from dataclasses import replace
+from functools import cached_property
 
 import casadi as ca
 import numpy as np
@@ -34,11 +35,12 @@ from vioc.errors import StepError
 from vioc.maps import protocol
 from vioc.maps.derivatives import Linearization, SecondOrder
 from vioc.maps.explicit import ExplicitMap
-from vioc.maps.kernel import shared
 from vioc.maps.named import Symbols
 from vioc.maps.noisy import NoisyMap
+from vioc.maps.space import FlatSpace, StateSpace
 from vioc.maps.suite import CHECKS, Case, check_map, tensors
 from vioc.maps.switched import SwitchedMap
+from vioc.maps.twins import shared
 from vioc.models import load
 from vioc.shapes import HalfSpace
 
@@ -60,6 +62,31 @@ def driven():
     )
 
 
+class Attitudes(StateSpace):
+    error_names = ("error 0", "error 1", "error 2")
+
+    def retract(self, x, dx):
+        return np.array(times(ca.DM(x), turn(ca.DM(dx)))).ravel()
+
+    def difference(self, x0, x1):
+        rows = [
+            np.array(self.difference_expression(ca.DM(a), ca.DM(b))).ravel()
+            for a, b in zip(np.atleast_2d(x0), np.atleast_2d(x1), strict=True)
+        ]
+        return np.stack(rows) if np.ndim(x0) > 1 else rows[0]
+
+    def difference_expression(self, x0, x1):
+        q = times(ca.vertcat(x0[0], -x0[1:]), x1)
+        size = ca.sqrt(ca.sumsqr(q[1:]) + 1e-60)
+        return 2 * ca.atan2(size, q[0]) * q[1:] / size
+
+    def retract_expression(self, x, dx):
+        return times(x, ca.vertcat(1 - ca.sumsqr(dx) / 8, dx / 2))
+
+    def check(self, x, what):
+        pass
+
+
 class Attitude(ExplicitMap):
     """A user's on a manifold: a unit quaternion turned by the rates u for dt; errors are rotation vectors."""
 
@@ -79,23 +106,9 @@ class Attitude(ExplicitMap):
             [times(x, turn(gain * dt * (u - x[1:] * x[0]))), lam, ca.SX(0)],
         )
 
-    def retract(self, x, dx):
-        return np.array(times(ca.DM(x), turn(ca.DM(dx)))).ravel()
-
-    def difference(self, x0, x1):
-        rows = [
-            np.array(self.difference_expression(ca.DM(a), ca.DM(b))).ravel()
-            for a, b in zip(np.atleast_2d(x0), np.atleast_2d(x1), strict=True)
-        ]
-        return np.stack(rows) if np.ndim(x0) > 1 else rows[0]
-
-    def difference_expression(self, x0, x1):
-        q = times(ca.vertcat(x0[0], -x0[1:]), x1)
-        size = ca.sqrt(ca.sumsqr(q[1:]) + 1e-60)
-        return 2 * ca.atan2(size, q[0]) * q[1:] / size
-
-    def retract_expression(self, x, dx):
-        return times(x, ca.vertcat(1 - ca.sumsqr(dx) / 8, dx / 2))
+    @cached_property
+    def space(self):
+        return Attitudes()
 
     def initial_state(self, q=None, v=None, u=None, **named):
         return np.array([1.0, 0.0, 0.0, 0.0])
@@ -285,9 +298,15 @@ class WrongRetraction(Wrong):
         return np.asarray(x) + 1.001 * np.asarray(dx)
 
 
-class WrongExpression(Wrong):
+class Skewed(FlatSpace):
     def difference_expression(self, x0, x1):
         return 1.001 * (x1 - x0)
+
+
+class WrongExpression(Wrong):
+    @cached_property
+    def space(self):
+        return Skewed(self.state_names)
 
 
 class WrongTrack(Wrong):
@@ -332,8 +351,8 @@ class WrongUnit(Wrong):
 
 
 class WrongCheck(Wrong):
-    def check_input(self, u, x=None, what="input"):
-        return np.zeros(1) if u is None else np.ravel(u)[:1]
+    def check_state(self, x, what="state"):
+        return np.ravel(np.nan_to_num(x))[: self.nx]
 
 
 class WrongCopy(Wrong):

@@ -616,7 +616,7 @@ def test_newton_descent_in_error_coordinates():
 
     x, e = f.symbols.x, ca.SX.sym("e", f.ndx)
     m = 50 * (f.quantity("a") - 1.2) ** 2 + 50 * f.quantity("v.a") ** 2
-    m = ca.substitute(m, x, f.retract_expression(x, e))
+    m = ca.substitute(m, x, f.space.retract_expression(x, e))
     H, g = ca.hessian(m, e)
     end = ca.Function("end", [x, e], [g, H])
     costs = []
@@ -655,7 +655,7 @@ def test_rescue_agrees_with_the_kernel():
     f = MaximalVI(four_bar(), 0.01)
     x = four_bar_state(f)
     run = f.rollout(x, steps=1)
-    x1, lam = f.rescued(x, np.zeros(0), 0, 0.0, 0.01)
+    x1, lam = f.step_solver.rescued(x, np.zeros(0), 0, 0.0, 0.01)
     assert np.abs(x1 - run.x[1]).max() < 1e-12
     assert np.abs(lam - run.multipliers[0]).max() < 1e-10
 

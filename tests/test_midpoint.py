@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import pickle
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -269,7 +269,7 @@ def test_time_of_a_step_is_the_same_everywhere():
         end = f.step(x, None, 5, dt)
         np.testing.assert_allclose(end[1], dt * 5.5 * dt, atol=1e-12)
         np.testing.assert_allclose(f.rollout(x, steps=1, k0=5, dt=dt).x[1], end, atol=1e-12)
-        np.testing.assert_allclose(f.rescued(x, np.zeros(0), 5, 5 * dt, dt)[0], end, atol=1e-12)
+        np.testing.assert_allclose(f.step_solver.rescued(x, np.zeros(0), 5, 5 * dt, dt)[0], end, atol=1e-12)
     lengths = np.array([0.1, 0.3, 0.2])
     run = f.rollout(x, steps=3, dt=lengths)
     np.testing.assert_allclose(np.diff(run["p.x"]), lengths * (run.t[:-1] + lengths / 2), atol=1e-12)
@@ -296,7 +296,7 @@ def test_globalized_solver_agrees_with_the_rollout(system, seed):
         fast = f.rollout(x, u[None])
     except StepError:
         assume(False)
-    slow, multipliers = f.rescued(x, u, 0, 0.0, f.dt)
+    slow, multipliers = f.step_solver.rescued(x, u, 0, 0.0, f.dt)
     scale = 1 + np.abs(fast.x).max()
     assert np.abs(slow - fast.x[1]).max() <= 1e-8 * scale
     assert f.residual(x, u, slow, multipliers, 0.0, f.dt, f.theta).full().max() <= 1e-8 * scale
@@ -394,9 +394,9 @@ def test_rescue_continues_the_rollout(monkeypatch):
 
     def counted(x, u, k, t, dt):
         calls.append(k)
-        return f.rescued(x, u, k, t, dt)
+        return f.step_solver.rescued(x, u, k, t, dt)
 
-    monkeypatch.setattr(g, "rescued", counted)
+    monkeypatch.setattr(g, "step_solver", replace(g.step_solver, rescued=counted))
     np.testing.assert_allclose(g.rollout([1.0, 0.0], steps=30).x, expected, atol=1e-10)
     assert calls and calls == sorted(set(calls))
 

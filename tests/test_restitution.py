@@ -241,11 +241,11 @@ def test_impacts_in_rows_are_those_of_numpy_and_bring_nothing_where_nothing_clos
     some = (rng.random((12, 2)) < 0.6).astype(float)
     x = np.array([f.initial_state(*row) for row in zip(q, v, strict=True)])
     given = q, x[:, f.nq :], 0 * some, some, some, 0 * some, f.theta
-    found, known = (m.bounces.impact.struck(*given) for m in (f, g))
+    found, known = (m.contact.impact.struck(*given) for m in (f, g))
     assert found.solved.all() and np.abs(found.momenta - known.momenta).max() < 1e-6
     T = [0.5 * np.sum(p * f.velocities(np.hstack([q, p])), axis=1) for p in (x[:, f.nq :], found.momenta)]
     assert (T[1] <= T[0] * (1 + 1e-12)).all()
-    apart = (some * (f.bounces.closing(f, x) < 0)).sum(axis=1) == 0
+    apart = (some * (f.contact.closing(f, x) < 0)).sum(axis=1) == 0
     assert apart.any() and np.abs(found.momenta - x[:, f.nq :])[apart].max() < 1e-6
 
 

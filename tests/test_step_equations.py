@@ -4,6 +4,8 @@ A step that is solved has the same answer whatever its solver did, and a start t
 still a start: the parts must be looked at one by one.
 """
 
+from dataclasses import replace
+
 import casadi as ca
 import numpy as np
 import pytest
@@ -15,7 +17,7 @@ from vioc import CasadiMap
 
 # inside: equations are made by hand for the solver beneath a step, without a mechanism
 from vioc.dynamics.integrators import newton
-from vioc.maps.kernel import shared
+from vioc.maps.twins import own, shared
 
 EPS = np.finfo(float).eps
 
@@ -57,7 +59,7 @@ def test_newtons_matrix_is_the_slope_of_the_balance(options):
     f = vioc.MidpointVI(system, 0.05, **options)
     x = state_near(f, 3)
     u, z = hold(f, x), x[: f.nd] + 0.05 * np.arange(1, f.nd + 1)
-    D = f.step_blocks(x, u, 0.3, f.dt, f.theta, z).D
+    D = f.rule.blocks(x, u, 0.3, f.dt, f.theta, z).D
     expected = slope_of_balance(f, x, u, z, 0.3, f.dt)
     np.testing.assert_allclose(D, expected, rtol=0, atol=1e-12 * np.abs(expected).max())
 
@@ -73,7 +75,7 @@ def test_what_terms_add_to_newtons_matrix(options):
     dt = ca.SX.sym("dt")
     graph = f.lagrangian.graph
     args = [graph.q_vector, graph.v_vector, graph.u_vector, graph.t, graph.parameters, dt]
-    added = ca.Function("added", args, [f.newton_matrix_of_terms(dt)])(0, 0, [], 0, [], f.dt).full()
+    added = ca.Function("added", args, [f.rule.of_terms(dt)])(0, 0, [], 0, [], f.dt).full()
     np.testing.assert_allclose(added, whole - part, rtol=0, atol=1e-12 * np.abs(whole).max())
 
 
@@ -159,7 +161,7 @@ def scalar(function, slope):
 
 def test_the_globalized_step_carries_rates_of_kinematic_variables_on(f, moving):
     x, u = moving
-    x1, lam = f.rescued(x, u, 0, 0.0, f.dt)
+    x1, lam = f.step_solver.rescued(x, u, 0, 0.0, f.dt)
     run = f.rollout(x, [u])
     np.testing.assert_allclose(x1, run.x[1], rtol=0, atol=1e-9)
     np.testing.assert_allclose(lam, run.multipliers[0], rtol=0, atol=1e-9)
@@ -186,7 +188,11 @@ class Stubborn(CasadiMap):
         error = ca.if_else(x[1] > 0.2, 1.0, 0.0)
         return ca.Function("step", [x, u, t, dt, theta], [after, ca.SX(0, 1), error])
 
-    def rescued(self, x, u, k, t, dt):
+    @own
+    def step_solver(self):
+        return replace(super().step_solver, rescued=self.slowly)
+
+    def slowly(self, x, u, k, t, dt):
         self.calls.append(k)
         return np.array([x[0] + dt * x[1], x[1] + dt * u[0]]), np.zeros(0)
 

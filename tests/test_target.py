@@ -447,7 +447,7 @@ def test_angles_half_a_turn_apart_are_one_error_in_c_and_python(cart, tmp_path):
     f, upright, law, _ = cart
     hanging = f.state({"theta": np.pi})
     assert f.difference(upright.x, hanging) == pytest.approx(
-        np.array(ca.DM(f.difference_expression(ca.DM(upright.x), ca.DM(hanging))))[:, 0], abs=0
+        np.array(ca.DM(f.space.difference_expression(ca.DM(upright.x), ca.DM(hanging))))[:, 0], abs=0
     )
     code, text = replayed(write_target(tmp_path / "half", law, hanging, steps=2))
     assert code == 0, text

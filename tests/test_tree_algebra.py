@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import combinations
 
 import casadi as ca
@@ -136,13 +137,14 @@ class TestLongChains:
         f = vioc.MidpointVI(self.long(), 0.05)
         x0 = f.initial_state({f"link-{i}": 1.2 * (-1) ** i for i in range(16)})
         tried = []
-        program = f._program
-        monkeypatch.setattr(f, "_program", lambda *a: (tried.append(a), program(*a))[1])
+        solver = f.step_solver
+        noted = replace(solver, robust=lambda feedback: (tried.append(feedback), solver.robust(feedback))[1])
+        monkeypatch.setattr(f, "step_solver", noted)
         try:
             run = f.rollout(x0, steps=10)
         except StepError as error:
             pytest.fail(f"no way to solve it: {error}")
-        assert (False, True) in tried, "the sweeps were enough: the example tests nothing"
+        assert tried, "the sweeps were enough: the example tests nothing"
         for k in range(10):
             r = f.residual(run.x[k], run.u[k], run.x[k + 1], [], k * 0.05, 0.05, [])
             assert np.abs(np.array(r)).max() < 1e-9

@@ -8,10 +8,10 @@ import json
 import numpy as np
 
 import vioc
-from vioc import MidpointVI
 from vioc.cli.models import load
 from vioc.cli.options import Commands, start_options
 from vioc.cli.printing import print_start, table
+from vioc.dynamics.integrators.mechanical import MechanicalMap
 from vioc.dynamics.starts import start
 
 
@@ -78,7 +78,7 @@ def run(args: argparse.Namespace) -> None:
         print("(momenta that the constraints absorb count in the first, not in the second)")
 
 
-def tangent(f: MidpointVI, q: np.ndarray) -> np.ndarray:
+def tangent(f: MechanicalMap, q: np.ndarray) -> np.ndarray:
     """T (ndx, r): of the motions that the constraints leave at q; T' A T acts on them at an equilibrium.
 
     Configurations in ker Dh; momenta modulo span Dh', which a step absorbs (docs/maths/linearization.md).

@@ -13,7 +13,7 @@ from vioc.compile.evaluate import Evaluator
 from vioc.control.costs.cost import Cost
 from vioc.control.descent.projection import adjoint
 from vioc.control.linear.tangent import foreign_symbols
-from vioc.maps.given import trajectory_of
+from vioc.maps.given import point_of, trajectory_of
 from vioc.maps.protocol import OneStepMap
 from vioc.maps.trajectory import Trajectory
 
@@ -96,7 +96,7 @@ def check_derivatives(
     if not isinstance(target, OneStepMap):
         kind = type(target).__name__
         raise TypeError(f"expected a map, a Cost, a casadi.SX expression or a casadi.Function, got {kind}")
-    return _check_map(target, *target.check_point(x, u), k, rng)
+    return _check_map(target, *point_of(target, x, u), k, rng)
 
 
 def _check_function(function: ca.Function, inputs: Any, rng: np.random.Generator) -> list[DerivativeCheck]:

@@ -391,7 +391,7 @@ def _rows(
     if f.ndx == f.nx:
         J = ca.jacobian(moved, ca.vertcat(x, u, lam))
     else:
-        moved = ca.substitute(c.expression, x, f.retract_expression(x, e))
+        moved = ca.substitute(c.expression, x, f.space.retract_expression(x, e))
         J = ca.substitute(ca.jacobian(moved, ca.vertcat(e, u, lam)), e, ca.SX.zeros(f.ndx))
     others = ca.densify(ca.jacobian(c.expression, ca.vertcat(dt, theta)))
     function = ca.Function("c", [x, u, lam, theta, dt, c.symbols], [c.expression, ca.densify(J), others])

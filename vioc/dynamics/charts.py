@@ -21,6 +21,7 @@ from vioc.dynamics.description.frame import Transform, nest
 from vioc.dynamics.description.system import System
 from vioc.dynamics.terms.user import UserConstraint, UserForce, UserPotential
 from vioc.errors import ChartWarning, ModelError
+from vioc.maps.given import start_of
 
 if TYPE_CHECKING:
     from vioc.dynamics.integrators.midpoint import MidpointVI
@@ -267,7 +268,7 @@ def rollout_charts(f: MidpointVI, x0: Any, U: Any = None, steps: int | None = No
     ModelError
         If a chart cannot be changed; see `change_chart`.
     """
-    x, U = f.check_start(x0, U, steps)
+    x, U = start_of(f, x0, U, steps)
     segments: list[Trajectory] = []
     k, ahead = 0, LOOK
     f, x = _regular(f, x)

@@ -15,9 +15,7 @@ from vioc.names import INPUTS, meaning
 
 if TYPE_CHECKING:
     from vioc.dynamics.consistency import ConstraintReport
-    from vioc.dynamics.integrators.linear_time.map import LinearTimeVI
     from vioc.dynamics.integrators.maximal import MaximalVI
-    from vioc.dynamics.integrators.midpoint import MidpointVI
 
 ATTEMPTS = (0.1, 0.3, 1.0, 3.0)  # rad and m: how far from a guess that fails others are tried
 
@@ -33,7 +31,7 @@ class Start(NamedTuple):
 Settings = Sequence[tuple[str, float]]
 
 
-def start(f: MidpointVI | LinearTimeVI | MaximalVI, settings: Settings, guesses: Settings = ()) -> Start:
+def start(f: MechanicalMap | MaximalVI, settings: Settings, guesses: Settings = ()) -> Start:
     """State and input by name: configurations ``theta``, velocities ``v.theta``, inputs ``u.force``.
 
     Kinematic variables are held where they start. Where there are constraints, variables that are not

@@ -15,10 +15,10 @@ from vioc.maps.protocol import OneStepMap
 
 def normalized(f: OneStepMap, x: np.ndarray) -> np.ndarray:
     """States (N, nx) with unit quaternions. ValueError of one that is zero, which has no direction."""
-    if not f.quaternions:
+    if not f.space.quaternions:
         return x
     x = x.copy()
-    for i in f.quaternions:
+    for i in f.space.quaternions:
         size = np.linalg.norm(x[:, i : i + 4], axis=1)
         if len(bad := np.flatnonzero(size < 1e-9)):
             raise ValueError(f"state: expected quaternions with a direction, got zeros in row {bad[0]}")
@@ -28,14 +28,14 @@ def normalized(f: OneStepMap, x: np.ndarray) -> np.ndarray:
 
 def errors(f: OneStepMap) -> list[int]:
     """Where the turns phi of the quaternions begin in the error."""
-    return [i - n for n, i in enumerate(f.quaternions)]
+    return [i - n for n, i in enumerate(f.space.quaternions)]
 
 
 def inward(f: OneStepMap, x: np.ndarray) -> np.ndarray:
     """Derivative (N, ndx, nx) of the error by the state, at x (N, nx)."""
     D = np.zeros((len(x), f.ndx, f.nx))
     _copy(f, D)
-    for i, e in zip(f.quaternions, errors(f), strict=True):
+    for i, e in zip(f.space.quaternions, errors(f), strict=True):
         D[:, e : e + 3, i : i + 4] = 2 * _left(x[:, i : i + 4], -1)[:, 1:] / _square(x[:, i : i + 4])
     return D
 
@@ -43,7 +43,7 @@ def inward(f: OneStepMap, x: np.ndarray) -> np.ndarray:
 def inward_curvature(f: OneStepMap, x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """Second derivative (N, nx, nx) of y . error by the state, with weights y (N, ndx)."""
     H = np.zeros((len(x), f.nx, f.nx))
-    for i, e in zip(f.quaternions, errors(f), strict=True):
+    for i, e in zip(f.space.quaternions, errors(f), strict=True):
         q = x[:, i : i + 4]
         L = _left(q, -1)
         v = np.einsum("nj,njk->nk", y[:, e : e + 3], L[:, 1:])
@@ -56,7 +56,7 @@ def outward(f: OneStepMap, x1: np.ndarray) -> np.ndarray:
     """Derivative (N, nx, ndx) of the state by the error, at unit quaternions."""
     R = np.zeros((len(x1), f.nx, f.ndx))
     _copy(f, R.transpose(0, 2, 1))
-    for i, e in zip(f.quaternions, errors(f), strict=True):
+    for i, e in zip(f.space.quaternions, errors(f), strict=True):
         R[:, i : i + 4, e : e + 3] = _left(x1[:, i : i + 4], 1)[:, :, 1:] / 2
     return R
 
@@ -64,7 +64,7 @@ def outward(f: OneStepMap, x1: np.ndarray) -> np.ndarray:
 def outward_curvature(f: OneStepMap, x1: np.ndarray, w: np.ndarray) -> np.ndarray:
     """Second derivative (N, ndx, ndx) of w . state by the error, with weights w (N, nx)."""
     H = np.zeros((len(x1), f.ndx, f.ndx))
-    for i, e in zip(f.quaternions, errors(f), strict=True):
+    for i, e in zip(f.space.quaternions, errors(f), strict=True):
         along = np.einsum("ni,ni->n", w[:, i : i + 4], x1[:, i : i + 4])
         H[:, e : e + 3, e : e + 3] = -along[:, None, None] / 4 * np.eye(3)
     return H
@@ -72,7 +72,7 @@ def outward_curvature(f: OneStepMap, x1: np.ndarray, w: np.ndarray) -> np.ndarra
 
 def _copy(f: OneStepMap, D: np.ndarray) -> None:
     """Ones where entries of the error are those of the state."""
-    turned = {i + j for i in f.quaternions for j in range(4)}
+    turned = {i + j for i in f.space.quaternions for j in range(4)}
     rows = {e + j for e in errors(f) for j in range(3)}
     D[:, [e for e in range(f.ndx) if e not in rows], [i for i in range(f.nx) if i not in turned]] = 1.0
 

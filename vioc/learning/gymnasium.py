@@ -26,7 +26,7 @@ from vioc.control.costs.quadratic import quadratic
 from vioc.control.regulators.law import as_law
 from vioc.dynamics.integrators.midpoint import MidpointVI
 from vioc.errors import StepError
-from vioc.maps.given import trajectory_of
+from vioc.maps.given import input_of, trajectory_of
 from vioc.maps.protocol import OneStepMap
 from vioc.maps.trajectory import Trajectory
 
@@ -108,7 +108,7 @@ class Environment(gymnasium.Env):
         f, k, x = self.map, len(self._u), self._x[-1]
         if k >= self.steps:
             raise RuntimeError(f"the episode of {self.steps} steps is over: call reset()")
-        asked = f.check_input(action, what="action")
+        asked = input_of(f, action, what="action")
         u = np.clip(asked, self.action_space.low, self.action_space.high)
         info: dict[str, Any] = {"clipped": bool((u != asked).any())}
         try:

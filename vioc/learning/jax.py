@@ -26,8 +26,9 @@ except ImportError:
     raise ImportError("this needs JAX: pip install 'vioc[jax]'") from None
 
 from vioc.compile.arrays import on_arrays
-from vioc.dynamics.integrators.chord import ITERATIONS, ChordMap
-from vioc.dynamics.integrators.contact.quantities import TouchingMap
+from vioc.dynamics.integrators.chord import ITERATIONS
+from vioc.dynamics.integrators.discrete import DiscreteLagrangianVI
+from vioc.dynamics.integrators.midpoint import MidpointVI
 from vioc.learning.solved import autonomous, check_framework_map, solve
 from vioc.maps.protocol import OneStepMap
 
@@ -85,7 +86,7 @@ def step(f: OneStepMap, *, multipliers: bool = False) -> Callable[..., Any]:
     return call
 
 
-def rollouts(f: ChordMap) -> Callable[..., Any]:
+def rollouts(f: MidpointVI | DiscreteLagrangianVI) -> Callable[..., Any]:
     """Rollouts of many samples as a program of JAX's own operations, from the graph of the map's step.
 
     Nothing calls back: it runs where JAX's arrays are, a GPU too, and under ``jax.jit``. To differentiate,
@@ -113,9 +114,9 @@ def rollouts(f: ChordMap) -> Callable[..., Any]:
         Where a force or potential holds an operation that has no form on arrays.
     """
     _check_precision()
-    if not isinstance(f, ChordMap) or isinstance(f, TouchingMap):  # whose own steps know of contacts
+    if not isinstance(f, MidpointVI | DiscreteLagrangianVI):
         raise ValueError(f"f: expected a MidpointVI or a DiscreteLagrangianVI, got {type(f).__name__}")
-    made = f.step_functions
+    made = f.chord.step_functions
     functions = made.predict, made.factorize, made.iterate, made.check
     predict, factorize, iterate, check = (on_arrays(function, jnp) for function in functions)
     nx, nu, h, own = f.nx, f.nu, jnp.full((1, 1), f.dt), f.theta

@@ -21,7 +21,7 @@ from vioc.maps.protocol import OneStepMap
 
 def check_framework_map(f: OneStepMap) -> None:
     """ValueError of a map whose errors are neither differences of states nor turns of quaternions."""
-    if f.nx - f.ndx != len(f.quaternions):
+    if f.nx - f.ndx != len(f.space.quaternions):
         raise ValueError(
             f"{type(f).__name__}: its errors ({f.ndx}) are neither differences of states ({f.nx}) nor turns "
             "of its `quaternions`: frameworks have nothing to differentiate by"
@@ -71,7 +71,7 @@ class Solved:
         for rows, f, steps, x in self.parts:
             lin = f.linearize_steps(steps)
             own = lin.matrix
-            J[rows] = _Errors(f, steps, x).first(own) if f.quaternions else own
+            J[rows] = _Errors(f, steps, x).first(own) if f.space.quaternions else own
         return self._finite(J, "first")
 
     def hessians(self, W: np.ndarray) -> np.ndarray:
@@ -81,7 +81,7 @@ class Solved:
         H = np.empty((self.count, ns, ns))
         for rows, f, steps, x in self.parts:
             w = np.asarray(W, float)[rows]
-            chart = _Errors(f, steps, x) if f.quaternions else None
+            chart = _Errors(f, steps, x) if f.space.quaternions else None
             inner = w if chart is None else chart.weights(w)
             ndx = inner.shape[1] - len(f.multiplier_names)
             second = f.second(
@@ -99,7 +99,7 @@ class Solved:
         for rows, f, steps, x in self.parts:
             states, multipliers = f.tensor(steps)
             own = np.concatenate([states.matrix, multipliers.matrix], axis=1)
-            if f.quaternions:
+            if f.space.quaternions:
                 chart = _Errors(f, steps, x)
                 units = np.eye(nx + nm)[:, None].repeat(len(rows), axis=1)
                 parts = (np.einsum("ni,nijk->njk", chart.weights(w), own) for w in units)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any, TypeVar
 
 import casadi as ca
@@ -11,11 +12,41 @@ import numpy as np
 
 from vioc.maps.derivatives import Linearization, SecondOrder, Steps
 from vioc.maps.protocol import OneStepMap
+from vioc.maps.space import StateSpace
 from vioc.names import INPUTS, meaning
 
 TIMES = 2  # dt and t, the last of what steps have derivatives by
 
 Self = TypeVar("Self", bound="MapAround")
+
+
+class SpaceAround(StateSpace):
+    """The space of states of `n` numbers that are points of an inner one, and of entries of their own."""
+
+    def __init__(self, inner: StateSpace, n: int, own: tuple[str, ...]):
+        self._inner, self._n, self._e = inner, n, len(inner.error_names)
+        self.error_names, self.quaternions = (*inner.error_names, *own), inner.quaternions
+
+    def difference(self, x0: np.ndarray, x1: np.ndarray) -> np.ndarray:
+        n, (a, b) = self._n, (np.asarray(x, float) for x in (x0, x1))
+        d = self._inner.difference(a[..., :n], b[..., :n])
+        return np.concatenate([d, b[..., n:] - a[..., n:]], axis=-1)
+
+    def retract(self, x: np.ndarray, dx: np.ndarray) -> np.ndarray:
+        n, e, (x, dx) = self._n, self._e, (np.asarray(a, float) for a in (x, dx))
+        inner = self._inner.retract(x[..., :n], dx[..., :e])
+        return np.concatenate([inner, x[..., n:] + dx[..., e:]], axis=-1)
+
+    def difference_expression(self, x0: Any, x1: Any) -> Any:
+        n = self._n
+        return ca.vertcat(self._inner.difference_expression(x0[:n], x1[:n]), x1[n:] - x0[n:])
+
+    def retract_expression(self, x: Any, dx: Any) -> Any:
+        n, e = self._n, self._e
+        return ca.vertcat(self._inner.retract_expression(x[:n], dx[:e]), x[n:] + dx[e:])
+
+    def check(self, x: np.ndarray, what: str) -> None:
+        self._inner.check(x[: self._n], what)
 
 
 class MapAround(OneStepMap):
@@ -83,40 +114,14 @@ class MapAround(OneStepMap):
         x = np.asarray(x, float)
         return x[..., : self.inner.nx], x[..., self.inner.nx :]
 
+    @cached_property
+    def space(self) -> StateSpace:
+        """The inner one, and the state's own entries."""
+        return SpaceAround(self.inner.space, self.inner.nx, self.state_names[self.inner.nx :])
+
     def moved(self, x: np.ndarray, by: np.ndarray, fixed: Sequence[str] = ()) -> np.ndarray:
         inner, own = self.split(x)
         return np.concatenate([self.inner.moved(inner, by, fixed), own])
-
-    def check_state(self, x: Any, what: str = "state") -> np.ndarray:
-        x = super().check_state(x, what)
-        self.inner.check_state(self.split(x)[0], what)
-        return x
-
-    @property
-    def quaternions(self) -> tuple[int, ...]:
-        return self.inner.quaternions
-
-    def difference(self, x0: np.ndarray, x1: np.ndarray) -> np.ndarray:
-        (a, c), (b, d) = self.split(x0), self.split(x1)
-        return np.concatenate([self.inner.difference(a, b), d - c], axis=-1)
-
-    def retract(self, x: np.ndarray, dx: np.ndarray) -> np.ndarray:
-        (a, c), dx = self.split(x), np.asarray(dx, float)
-        n = self.inner.ndx
-        return np.concatenate([self.inner.retract(a, dx[..., :n]), c + dx[..., n:]], axis=-1)
-
-    def difference_expression(self, x0: Any, x1: Any) -> Any:
-        n = self.inner.nx
-        return ca.vertcat(self.inner.difference_expression(x0[:n], x1[:n]), x1[n:] - x0[n:])
-
-    def retract_expression(self, x: Any, dx: Any) -> Any:
-        n, e = self.inner.nx, self.inner.ndx
-        return ca.vertcat(self.inner.retract_expression(x[:n], dx[:e]), x[n:] + dx[e:])
-
-    @property
-    def error_names(self) -> tuple[str, ...]:
-        """Names of the state's error, (ndx,): the inner map's, then those of the state's own entries."""
-        return (*self.inner.error_names, *self.state_names[self.inner.nx :])
 
     @property
     def coordinates(self) -> tuple[str, ...]:

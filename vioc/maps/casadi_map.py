@@ -9,8 +9,8 @@ import casadi as ca
 from vioc.checks import as_names
 from vioc.compile.backend import Backend
 from vioc.maps.explicit import ExplicitMap
-from vioc.maps.kernel import shared
 from vioc.maps.named import Symbols
+from vioc.maps.twins import shared
 
 
 class CasadiMap(ExplicitMap):

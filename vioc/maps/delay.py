@@ -13,7 +13,7 @@ import numpy as np
 from vioc.checks import as_count, check_array
 from vioc.maps.around import MapAround, derivatives_of
 from vioc.maps.derivatives import Linearization, SecondOrder, Steps
-from vioc.maps.given import trajectory_of
+from vioc.maps.given import input_of, inputs_of, point_of, trajectory_of
 from vioc.maps.named import Symbols
 from vioc.maps.protocol import OneStepMap
 from vioc.maps.steps import check_steps
@@ -69,7 +69,7 @@ class DelayedMap(MapAround):
         """
         x = self.inner.check_state(x)
         if np.ndim(pending) < 2:
-            return np.concatenate([x, *[self.inner.check_input(pending, x)] * self.n])
+            return np.concatenate([x, *[input_of(self.inner, pending, x)] * self.n])
         return np.concatenate([x, check_array(pending, (self.n, self.nu), "pending").ravel()])
 
     def state(self, values: Mapping[str, float] | None = None, **named: float) -> np.ndarray:
@@ -95,7 +95,7 @@ class DelayedMap(MapAround):
         return self.inner.times(lengths, k0, begins)
 
     def step(self, x: Any, u: Any = None, k: int = 0, dt: float | None = None) -> np.ndarray:
-        x, u = self.check_point(x, u)
+        x, u = point_of(self, x, u)
         a, w = self.split(x)
         return np.concatenate([self.inner.step(a, w[: self.nu], k, dt), w[self.nu :], u])
 
@@ -128,7 +128,7 @@ class DelayedMap(MapAround):
         t: np.ndarray | None = None,
     ) -> Trajectory:
         """`OneStepMap.track`, of steps as long as the map's: gains are made for that delay."""
-        n = len(self.check_inputs(U, None, self.check_state(x0, "initial state")))
+        n = len(inputs_of(self, U, None, self.check_state(x0, "initial state")))
         lengths = self.lengths(dt, n)
         check_steps(lengths, self.dt, "dt", "a delay in steps", "make the map again with f.with_dt")
         return super().track(x0, X, U, K, k0=k0, dt=lengths, t=t)

@@ -12,7 +12,8 @@ from vioc.compile.evaluate import Evaluator
 from vioc.compile.many import source
 from vioc.errors import StepError
 from vioc.maps.derivatives import Linearization, SecondOrder, Steps
-from vioc.maps.kernel import KernelMap, shared
+from vioc.maps.kernel import KernelMap, KernelPrograms, StepSolver
+from vioc.maps.twins import own, shared
 
 OPTIONS = {"cse": True}
 STEP = """
@@ -39,9 +40,13 @@ class ExplicitMap(KernelMap):
     def explicit(self) -> ca.Function:
         """(x, u, t, dt, parameters) -> (x_next, multipliers, error); best a `shared` property."""
 
-    @property
-    def _kernel(self) -> ca.Function:
-        return self.explicit
+    @shared
+    def _programs(self) -> KernelPrograms:
+        return KernelPrograms(self, lambda: self.explicit, lanes=self._lanes)
+
+    @own
+    def step_solver(self) -> StepSolver:
+        return self._programs.solver(self._refused, **self._checks)
 
     def _lanes(self) -> str | None:
         kernel = self.explicit
@@ -54,7 +59,8 @@ class ExplicitMap(KernelMap):
         )
         return source({"kernel": kernel}, STEP, **dict(sizes), NWORK=0)
 
-    def rescued(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
+    def _refused(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
+        """There is no other way to take a step: say what is wrong with it."""
         *after, error = (np.array(m) for m in self.explicit(x, u, t, dt, self.theta))
         if all(np.isfinite(m).all() for m in after):
             left = float(error.item())
@@ -74,8 +80,9 @@ class ExplicitMap(KernelMap):
         """Arguments, what derivatives are by, and what of: the next state's error at x_next, multipliers."""
         x, u, _, theta, dt = self.symbols
         e, x1, t = ca.SX.sym("e", self.ndx), ca.SX.sym("x_next", self.nx), ca.SX.sym("t")
-        after, multipliers, _ = self.explicit(self.retract_expression(x, e), u, t, dt, theta)
-        return [x, x1, u, t, dt, theta], [e, u, theta], self.difference_expression(x1, after), multipliers
+        after, multipliers, _ = self.explicit(self.space.retract_expression(x, e), u, t, dt, theta)
+        error = self.space.difference_expression(x1, after)
+        return [x, x1, u, t, dt, theta], [e, u, theta], error, multipliers
 
     def _evaluator(self, name: str, more: list[ca.SX], outputs: Callable[[], list[ca.SX]]) -> Evaluator:
         """Of the expressions' arguments and some more, where the error is zero."""

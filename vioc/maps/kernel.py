@@ -1,4 +1,4 @@
-"""Rollouts of any map whose step is a CasADi function, in one call per horizon.
+"""Maps whose step is a CasADi function, or another program of the same arguments.
 
 A *kernel* is a CasADi function
 
@@ -7,78 +7,155 @@ A *kernel* is a CasADi function
 of the state alone: no first guess is carried from step to step, so that a step is the same to the bit
 wherever it is taken. `error` is a scalar, the scaled residual of the step, or infinite where the root is not
 certified. `mapaccum` strings kernels to a rollout, with feedback where a trajectory is tracked. A step whose
-error is not small (or not a number) is handed to `rescued`, and the rollout goes on behind it.
+error is not small (or not a number) is solved by other means.
 """
 
 from __future__ import annotations
 
-import time
-import warnings
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Generic, TypeVar, overload
+from typing import Any, TypeVar
 
 import casadi as ca
 import numpy as np
 
 from vioc.checks import as_value, check_array, near_misses
-from vioc.compile.cores import WORTH, over_cores, shares
 from vioc.compile.many import ManyProgram
 from vioc.compile.programs import Program
-from vioc.errors import ChartWarning, ModelError, StepError
+from vioc.errors import ModelError
+from vioc.maps.batch import Runs
 from vioc.maps.derivatives import Steps
-from vioc.maps.protocol import Kernel
-from vioc.maps.rolling import RollingMap
+from vioc.maps.driver import Driver
+from vioc.maps.given import point_of
+from vioc.maps.protocol import Kernel, OneStepMap
 from vioc.maps.times import StepTimes
 from vioc.maps.trajectory import Trajectory
+from vioc.maps.twins import own, shared, twin
 
+Solved = tuple[np.ndarray, np.ndarray]  # x_next, multipliers
 Self = TypeVar("Self", bound="KernelMap")
-T = TypeVar("T")
 
 
-class shared(Generic[T]):
-    """A property made once for a map and all its twins (`with_parameters`, `with_dt`), whichever asks first.
+def none(*_: Any) -> None:
+    """There is none."""
 
-    So it must depend neither on the parameters' values nor on the step; `functools.cached_property` is for
-    what does.
+
+@dataclass(frozen=True)
+class StepSolver:
+    """What solves the steps of a map, in functions that are tried one after another.
+
+    Attributes
+    ----------
+    program : feedback -> Program
+        Of the kernel, with or without feedback.
+    robust : feedback -> Program or None
+        Of a slower one that tries harder.
+    rescued : x (nx,), u, k, t, dt -> x_next, multipliers
+        Solves step k, at time t, by every means: one that the programs did not solve, or whose root they
+        could not certify. Raises `StepError` where the step does not exist.
+    check : X (N, nx), k -> None
+        Raises `StepError` where no rollout may start, of states at the steps from k on.
+    fault_of : x (nx,), nearly -> str; or None
+        Why a state is none of a mechanism, or if `nearly` hardly one; "" where it is sound. None where
+        every state is one.
+    many : () -> ManyProgram or None
+        Of the kernel for many samples side by side.
+    kernel : () -> casadi.Function or None
+        The kernel, where a rollout is no more than it strung together.
     """
 
-    def __init__(self, make: Callable[[Any], T]):
-        self._make, self.__doc__ = make, make.__doc__
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self._name = name
-
-    @overload
-    def __get__(self, map: None, owner: type) -> shared[T]: ...
-
-    @overload
-    def __get__(self, map: KernelMap, owner: type) -> T: ...
-
-    def __get__(self, map: KernelMap | None, owner: type) -> Any:
-        if map is None:
-            return self
-        value = map.__dict__[self._name] = self._found(map, self._name)  # there from now on, before this is
-        return value
-
-    def _found(self, map: KernelMap, key: Any) -> Any:
-        if key not in map.built:
-            map.built[key] = self._make(map)
-        return map.built[key]
+    program: Callable[[bool], Program]
+    rescued: Callable[[np.ndarray, np.ndarray, int, float, float], Solved]
+    robust: Callable[[bool], Program | None] = none
+    check: Callable[[np.ndarray, int], None] = none
+    fault_of: Callable[[np.ndarray, bool], str] | None = None
+    many: Callable[[], ManyProgram | None] = none
+    kernel: Callable[[], ca.Function | None] = none
 
 
-class shared_by_step(shared[T]):
-    """The same for what depends on the step: shared by the twins that have it."""
+class KernelPrograms:
+    """The programs of a map's kernel, built when they are asked for.
 
-    def __get__(self, map: Any, owner: type) -> Any:
-        return self if map is None else self._found(map, (self._name, map.dt))
+    Parameters
+    ----------
+    f : OneStepMap
+        Whose backend runs them.
+    kernel : () -> casadi.Function
+    robust : () -> casadi.Function or None
+        One that is slower and tries harder.
+    lanes : () -> str or None
+        C of the kernel for samples side by side, a `vioc.compile.many.source`.
+    written : feedback -> str or None, optional
+        C of the whole kernel for the compiled backend, where that is not CasADi's.
+    """
+
+    def __init__(
+        self,
+        f: OneStepMap,
+        kernel: Callable[[], ca.Function],
+        robust: Callable[[], ca.Function | None] = none,
+        lanes: Callable[[], str | None] = none,
+        written: Callable[[bool], str | None] | None = None,
+    ):
+        self._f, self._kernel, self._robust, self._lanes, self._written = f, kernel, robust, lanes, written
+        self._programs: dict[str, Program] = {}
+        self._many: list[ManyProgram | None] = []  # one, once it was asked for
+
+    def solver(self, rescued: Callable[..., Solved], **more: Any) -> StepSolver:
+        """By these programs, and what there is `more` of a `StepSolver`."""
+        known = dict(program=self.plain, robust=self.robust, many=self.many, kernel=self._kernel)
+        return StepSolver(rescued=rescued, **{**known, **more})
+
+    def plain(self, feedback: bool) -> Program:
+        """Of the kernel."""
+        name, backend = "track" if feedback else "step", self._f.backend
+        if name not in self._programs:
+
+            def build() -> ca.Function:
+                return self._fed_back(self._kernel()) if feedback else self._kernel()
+
+            written = self._written if backend.name == "compiled" else None
+            self._programs[name] = (
+                backend.program(build, name)
+                if written is None
+                else backend.program(build, f"{name}_vectors", lambda: written(feedback))
+            )
+        return self._programs[name]
+
+    def robust(self, feedback: bool) -> Program | None:
+        """Of the robust one, if there is one."""
+        kernel, name = self._robust(), ("track" if feedback else "step") + "_robust"
+        if kernel is None:
+            return None
+        if name not in self._programs:
+            found = self._fed_back(kernel) if feedback else kernel
+            self._programs[name] = self._f.backend.program(lambda: found, name)
+        return self._programs[name]
+
+    def many(self) -> ManyProgram | None:
+        """Of many samples side by side."""
+        if not self._many:
+            self._many = [self._f.backend.many(self._lanes, "many")]
+        return self._many[0]
+
+    def _fed_back(self, kernel: ca.Function) -> ca.Function:
+        """(x, u_d, x_d, K by rows, t, dt, parameters) -> the kernel's outputs, and u."""
+        f = self._f
+        x, _, t, dt, theta = kernel.mx_in()
+        u_d, x_d = ca.MX.sym("u_d", f.nu), ca.MX.sym("x_d", f.nx)
+        K = ca.MX.sym("K", f.nu, f.ndx)
+        u = u_d - K @ f.space.difference_expression(x_d, x)
+        outputs = kernel(x, u, t, dt, theta)
+        return ca.Function("feedback", [x, u_d, x_d, K, t, dt, theta], [*outputs, u])
 
 
-class KernelMap(RollingMap):
+class KernelMap(OneStepMap):
     """A one-step map on a kernel; see the module's text.
 
-    Subclasses set the attributes of `OneStepMap`, and `tolerance`; they define `_kernel` and `rescued`. A
-    `_robust_kernel` is slower and tries harder.
+    Subclasses set the attributes of `OneStepMap`, and `tolerance`; they define `step_solver`, and the
+    derivatives.
 
     Attributes
     ----------
@@ -88,8 +165,23 @@ class KernelMap(RollingMap):
         Whether a step by -dt undoes one by dt; None where that is not known.
     """
 
-    _kernel: ca.Function
+    tolerance: float
     symmetric: bool | None = None
+
+    @property
+    @abstractmethod
+    def step_solver(self) -> StepSolver:
+        """What solves its steps; best an `own` property, of `KernelPrograms` that twins share."""
+
+    @property
+    def _checks(self) -> dict[str, Any]:
+        """What of a `StepSolver` tells states of the map from others, if anything does."""
+        return {}
+
+    @own
+    def driver(self) -> Driver:
+        """What takes its steps."""
+        return Driver(self)
 
     def blueprint(self) -> dict[str, Any] | None:
         """Plain data that determines the map's functions, where there are such; for the cache."""
@@ -107,8 +199,8 @@ class KernelMap(RollingMap):
     # -- protocol -------------------------------------------------------------------------------
 
     def step(self, x: Any, u: Any = None, k: int = 0, dt: float | None = None) -> np.ndarray:
-        x, u = self.check_point(x, u)
-        return self._steps(x, u[None], k, self.lengths(dt, 1)).X[1]
+        x, u = point_of(self, x, u)
+        return self.driver.course(x, u[None], k, self.lengths(dt, 1)).X[1]
 
     def run(
         self,
@@ -121,62 +213,10 @@ class KernelMap(RollingMap):
         *,
         t: np.ndarray | None = None,
     ) -> Trajectory:
-        done = self._steps(x0, U, k0, lengths, X, K, t)
-        return self._trajectory((done.X, done.applied, done.multipliers), k0, lengths, t)
+        return self.driver.run(x0, U, k0, lengths, X, K, t)
 
-    @property
-    def kernel(self) -> Kernel | None:
-        if type(self).run is not KernelMap.run:
-            return None  # a rollout is more than this kernel
-        return Kernel(self._kernel, self.tolerance, self.difference_expression)
-
-    def with_parameters(self: Self, **values: float) -> Self:
-        result = self.trying(**values)
-        if self.system is not None:
-            self.system.check_components(result.parameters, values)
-        return result
-
-    def trying(self: Self, **values: float) -> Self:
-        for name in values:
-            if name not in self.parameters:
-                raise ModelError(f"unknown parameter {name!r}; {near_misses(name, self.parameters)}")
-        result = self._twin()
-        result.parameters = {
-            **self.parameters,
-            **{n: as_value(v, f"parameter {n!r}") for n, v in values.items()},
-        }
-        check_array(list(result.parameters.values()), (len(self.parameters),), "parameters", list(values))
-        if self.system is not None:
-            self.system.check_bodies(result.parameters, values)
-        return result
-
-    def with_dt(self: Self, dt: float) -> Self:
-        self.lengths(dt, 1)
-        result = self._twin()
-        result.dt = float(dt)
-        return result
-
-    def _twin(self: Self) -> Self:
-        _ = self.built, self._programs
-        result = object.__new__(type(self))
-        result.__dict__.update(self.__dict__)
-        return result
-
-    # -- the work -------------------------------------------------------------------------------
-
-    @cached_property
-    def built(self) -> dict[str, Any]:
-        """What `shared` properties have made, one for all twins."""
-        return {}
-
-    @cached_property
-    def _programs(self) -> dict[Any, Any]:
-        """Programs of the kernels by kind, one for all twins."""
-        return {}
-
-    @shared
-    def _times(self) -> StepTimes:
-        return StepTimes(self)
+    def _run_many(self, runs: Runs, threads: int | None) -> bool:
+        return self.driver.run_many(runs, threads)
 
     def steps_at(
         self,
@@ -188,75 +228,45 @@ class KernelMap(RollingMap):
         t: np.ndarray | None = None,
     ) -> Steps:
         X, U = np.ascontiguousarray(X, float), np.ascontiguousarray(U, float)
-        n = len(U)
-        h = self.lengths(dt, n)
-        t = self.times(h, k0)[:-1] if t is None else t
-        self.check_beginnings(X, k0)
-        after, multipliers = np.empty_like(X), np.empty((n, len(self.multiplier_names)))
-        unsolved = np.empty(n, bool)
-
-        def solve(rows: Any, robust: bool = False) -> None:
-            x = X[rows]
-            args = [x, U[rows], t[rows, None], h[rows, None], self.theta]
-            states, impulses, error, *_ = self._program(False, robust).map(args, len(x))
-            found = states.reshape(x.shape)
-            after[rows], multipliers[rows] = found, impulses.reshape(len(x), -1)
-            good = (error.ravel() <= self.tolerance) & np.isfinite(found).all(axis=1)  # false for NaN
-            unsolved[rows] = ~good
-
-        def timed(rows: slice) -> None:
-            before = time.perf_counter()
-            solve(rows)
-            each = (time.perf_counter() - before) / (rows.stop - rows.start)
-            self.built["seconds a step"] = min(self.built.get("seconds a step", np.inf), each)
-
-        known = self.built.get("seconds a step", np.inf)  # one thread builds what all share
-        pieces = shares(n, int(WORTH / known) + 1) if known < np.inf else [slice(0, n)]
-        if n:
-            for _ in over_cores(timed, pieces):
-                pass
-        if unsolved.any() and self._robust_kernel is not None:
-            solve(np.flatnonzero(unsolved), robust=True)
-        if unsolved.any():
-            with warnings.catch_warnings():  # of a singular step derivatives raise
-                warnings.simplefilter("ignore", ChartWarning)
-                for i in map(int, np.flatnonzero(unsolved)):
-                    step = X[i], U[i], k0 + i, float(t[i]), float(h[i])
-                    try:
-                        after[i], multipliers[i] = self.rescued(*step)
-                    except StepError as error:
-                        raise self.explained(error, X[i]) from None
-        return Steps(X, after, U, multipliers, t, h, k0 + np.arange(n))
-
-    def _program(self, feedback: bool, robust: bool = False) -> Program:
-        """The kernel, or the robust one, with or without feedback, on this map's backend."""
-        name = ("track" if feedback else "step") + ("_robust" if robust else "")
-        programs = self._programs
-        if name not in programs:
-
-            def build() -> ca.Function:
-                kernel = self._robust_kernel if robust else self._kernel
-                return self._with_feedback(kernel) if feedback else kernel
-
-            programs[name] = self.backend.program(build, name)
-        return programs[name]
+        h = self.lengths(dt, len(U))
+        return self.driver.steps_at(X, U, k0, h, self.times(h, k0)[:-1] if t is None else t)
 
     @property
-    def _many(self) -> ManyProgram | None:
-        programs = self._programs
-        if "many" not in programs:
-            programs["many"] = self.backend.many(self._lanes, "many")
-        return programs["many"]
+    def kernel(self) -> Kernel | None:
+        found = self.step_solver.kernel()
+        return None if found is None else Kernel(found, self.tolerance, self.space.difference_expression)
 
-    def _lanes(self) -> str | None:
-        """C of the kernel for samples side by side, a `vioc.compile.many.source`."""
-        return None
+    def with_parameters(self: Self, **values: float) -> Self:
+        result = self.trying(**values)
+        if self.system is not None:
+            self.system.check_components(result.parameters, values)
+        return result
 
-    def _with_feedback(self, kernel: ca.Function) -> ca.Function:
-        """(x, u_d, x_d, K by rows, t, dt, parameters) -> the kernel's outputs, and u."""
-        x, _, t, dt, theta = kernel.mx_in()
-        u_d, x_d = ca.MX.sym("u_d", self.nu), ca.MX.sym("x_d", self.nx)
-        K = ca.MX.sym("K", self.nu, self.ndx)
-        u = u_d - K @ self.difference_expression(x_d, x)
-        outputs = kernel(x, u, t, dt, theta)
-        return ca.Function("feedback", [x, u_d, x_d, K, t, dt, theta], [*outputs, u])
+    def trying(self: Self, **values: float) -> Self:
+        for name in values:
+            if name not in self.parameters:
+                raise ModelError(f"unknown parameter {name!r}; {near_misses(name, self.parameters)}")
+        result = twin(self)
+        result.parameters = {
+            **self.parameters,
+            **{n: as_value(v, f"parameter {n!r}") for n, v in values.items()},
+        }
+        check_array(list(result.parameters.values()), (len(self.parameters),), "parameters", list(values))
+        if self.system is not None:
+            self.system.check_bodies(result.parameters, values)
+        return result
+
+    def with_dt(self: Self, dt: float) -> Self:
+        self.lengths(dt, 1)
+        result = twin(self)
+        result.dt = float(dt)
+        return result
+
+    @cached_property
+    def built(self) -> dict[str, Any]:
+        """What `shared` properties have made, one for all twins."""
+        return {}
+
+    @shared
+    def _times(self) -> StepTimes:
+        return StepTimes(self)

@@ -15,29 +15,28 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import casadi as ca
 import numpy as np
 
-from vioc.checks import check_array, finite, real
+from vioc.checks import check_array, few, finite, real
 from vioc.compile.backend import Backend
 from vioc.compile.cores import over_cores
-from vioc.errors import StepError, trying
+from vioc.errors import ModelError, StepError, trying
 from vioc.maps.adaptive import cut_rollout, warn_cut
 from vioc.maps.batch import Batch, Runs, of_each
 from vioc.maps.derivatives import Linearization, SecondOrder, Steps
-from vioc.maps.given import state_of, trajectory_of
-from vioc.maps.named import Named
+from vioc.maps.given import inputs_of, lengths_given, point_of, start_of, state_of, trajectory_of
+from vioc.maps.implicit import Implicit
+from vioc.maps.named import Symbols, vector
+from vioc.maps.signals import inputs
+from vioc.maps.space import FlatSpace, StateSpace
+from vioc.maps.steps import times_of
 from vioc.maps.times import StepTimes
 from vioc.maps.trajectory import Trajectory
+from vioc.names import meaning
 from vioc.progress import Progress
 
 if TYPE_CHECKING:
     from vioc.maps.relaxed import RelaxedStep
 
-TURN = 2 * np.pi
 TENSOR_ROWS = 1000  # steps whose second derivatives are taken at once, for a tensor
-
-
-def short_way(angle: np.ndarray) -> np.ndarray:
-    """Angles less whole turns, in [-pi, pi): half a turn is -pi, as where expressions take turns off."""
-    return angle - TURN * np.floor(angle / TURN + 0.5)
 
 
 class Kernel(NamedTuple):
@@ -52,7 +51,7 @@ class Kernel(NamedTuple):
     difference: Callable[[ca.SX, ca.SX], ca.SX]
 
 
-class OneStepMap(Named, ABC):
+class OneStepMap(ABC):
     """x[k+1] = f(x[k], u[k]), exactly differentiable.
 
     Attributes
@@ -87,6 +86,19 @@ class OneStepMap(Named, ABC):
         scalars or columns in `symbols`. Those of states are ``gap.CONSTRAINT``, after what holds it at 0.
     """
 
+    nx: int
+    ndx: int
+    nu: int
+    state_names: tuple[str, ...]
+    input_names: tuple[str, ...]
+    multiplier_names: tuple[str, ...]
+    wrap: tuple[str, ...] = ()
+    parameters: dict[str, float]
+    symbols: Symbols
+    system: Any = None
+    strings: tuple[str, ...] = ()
+    implicit: Implicit | None = None
+    dt: float
     backend: Backend = Backend()
     velocity_constraints: tuple[str, ...] = ()
     impulse_behind: float = 0.0
@@ -95,42 +107,187 @@ class OneStepMap(Named, ABC):
     limits: Mapping[str, ca.SX] = MappingProxyType({})
     substepped: ClassVar[Callable[[OneStepMap, int], OneStepMap]]  # set where it is made of maps: `Substeps`
 
+    @property
+    def inertias(self) -> Mapping[str, ca.SX]:
+        """Of a mechanism, the ten numbers of each rigid body in `symbols.parameters`, by its frame's name.
+
+        Mass, centre of mass (3) and inertia about it, Ixx, Iyy, Izz, Ixy, Ixz, Iyz, in the frame's axes.
+        """
+        return {}
+
+    def regressor(self, linear: Sequence[str] = ()) -> Any:
+        """Of a mechanism, its equations as a linear function of inertias, and of parameters `linear`.
+
+        Raises
+        ------
+        ModelError
+            Of a map that is no mechanism's.
+        """
+        raise ModelError(f"{type(self).__name__} is no mechanism's map, it has no regressor; use identify")
+
+    @property
+    def theta(self) -> np.ndarray:
+        """Values of the parameters (np,), as functions of `symbols` take them."""
+        return np.array(list(self.parameters.values()), float).T  # a row for each of many samples
+
+    @property
+    def error_names(self) -> tuple[str, ...]:
+        """Names of the state's error, (ndx,): the states', where errors are differences of states."""
+        return self.space.error_names
+
+    @property
+    def wrapped(self) -> np.ndarray:
+        """1 for states in `wrap`, else 0: (nx,)."""
+        return np.array([n in self.wrap for n in self.state_names], float)
+
+    # -- named quantities -----------------------------------------------------------------------
+
+    def quantity(self, name: str) -> ca.SX:
+        """A named quantity as an expression of `symbols`.
+
+        Every map knows its states by name, inputs as ``u.NAME``, multipliers as ``lambda.NAME`` and
+        parameters as ``param.NAME``; integrators of mechanisms add velocities, energies, frames. What
+        follows the prefix will do where one quantity alone has it (`vioc.names`).
+
+        Raises
+        ------
+        ModelError
+            If there is no such quantity, or a short name has several meanings.
+        """
+        for (prefix, names), symbol in zip(self._groups, self.symbols, strict=False):
+            if name.startswith(prefix) and name[len(prefix) :] in names:
+                return symbol[names.index(name[len(prefix) :])]
+        return self.quantity(meaning(name, [n for n in self.quantity_names() if n != name]))
+
+    def rotation(self, frame: str) -> ca.SX | None:
+        """Rotation matrix (3, 3) of a named frame, from its axes to the world's, in `symbols`.
+
+        None where the map has no such frame. Its log has the names ``FRAME:rx``, ry and rz, see
+        `vioc.maps.orientation`.
+        """
+        return None
+
+    def quantity_names(self) -> tuple[str, ...]:
+        """Full names of all quantities."""
+        own = (prefix + n for prefix, names in self._groups for n in names)
+        return tuple(dict.fromkeys((*own, *self._more_quantities())))
+
+    @property
+    def _groups(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
+        """Prefix and names of what every map has: states, inputs, multipliers, parameters."""
+        every = self.state_names, self.input_names, self.multiplier_names, tuple(self.parameters)
+        return tuple(zip(("", "u.", "lambda.", "param."), every, strict=True))
+
+    def _more_quantities(self) -> list[str]:
+        """Full names of what a subclass's `quantity` adds."""
+        return []
+
+    def unit(self, name: str) -> str:
+        """SI unit of a named quantity, "" where it has none that is known."""
+        return ""
+
+    def force_rounding(self, dt: float) -> float:
+        """Forces that a step of length `dt` cannot tell from zero, N."""
+        return 0.0
+
+    # -- states and inputs by name --------------------------------------------------------------
+
+    @property
+    def coordinates(self) -> tuple[str, ...]:
+        """What may be chosen of a state at rest: of a mechanism its dynamic variables."""
+        return self.state_names
+
+    def initial_state(self, q: Any = None, v: Any = None, u: Any = None, **named: float) -> np.ndarray:
+        """The state with configurations `q` and velocities `v` by name, and zero else.
+
+        Parameters
+        ----------
+        q : dict by name, optional
+            Of states, where the map is no mechanism's.
+        v : dict by name, optional
+            Of NAME for ``v.NAME``.
+        u : (nu,), optional
+            The input at the start, for maps to whose state it matters.
+        **named : float
+            Configurations by keyword, in the place of or beside those in `q`.
+        """
+        rates = {f"v.{name}": value for name, value in (v or {}).items()}
+        return self.state({**(q or {}), **rates, **named})
+
+    @property
+    def configurations(self) -> tuple[str, ...]:
+        """The states at the front that tell the others by two samples in a row, if they do."""
+        return ()
+
+    def state_from_configurations(self, q0: Any, q1: Any, u: Any = None, k: int = 0) -> np.ndarray:
+        """The state at k + 1 of a step from `configurations` q0 to q1 under the input u."""
+        raise TypeError(
+            f"{type(self).__name__} has no state_from_configurations: the momentum of its state does not "
+            "follow from two configurations; use a Kalman filter"
+        )
+
+    def moved(self, x: np.ndarray, by: np.ndarray, fixed: Sequence[str] = ()) -> np.ndarray:
+        """The state at rest that is `by` away from `x` in `coordinates`, as near as constraints let it be.
+
+        Raises
+        ------
+        ModelError
+            If no such state keeps the constraints, with the names in `fixed` as they are.
+        """
+        return x + by
+
+    def inputs(self, steps: int, signals: Mapping[str, Any] | None = None, **options: Any) -> np.ndarray:
+        """U (N, nu) from numbers, arrays, functions of time and splines by name: `vioc.inputs`."""
+        return inputs(self, steps, signals, **options)
+
+    def state(self, values: Mapping[str, float] | None = None, **named: float) -> np.ndarray:
+        """A state by names, zero elsewhere: ``f.state(theta=0.3)``, ``f.state({"p.theta": 1.0})``."""
+        return vector({**(values or {}), **named}, self.state_names, "state")
+
+    def input(self, values: Mapping[str, float] | None = None, **named: float) -> np.ndarray:
+        """An input by names (``NAME`` or ``u.NAME``), zero elsewhere."""
+        return vector({**(values or {}), **named}, self.input_names, "input", "u.")
+
+    def check_state(self, x: Any, what: str = "state") -> np.ndarray:
+        """`x` as a finite float array of shape (nx,); ValueError names the entry at fault.
+
+        A report of an equilibrium, or a regulator about one, stands for its state.
+        """
+        theirs = getattr(getattr(x, "map", self), "state_names", self.state_names)
+        if theirs != self.state_names:
+            raise ValueError(
+                f"{what}: it is of a map with the states {few(theirs)}, not {few(self.state_names)}"
+            )
+        x = check_array(state_of(x, what), (self.nx,), what, self.state_names)
+        self.space.check(x, what)
+        return x
+
+    def times(self, lengths: np.ndarray, k0: int, begins: np.ndarray | None = None) -> np.ndarray:
+        """Sample times (N+1,), s, of steps of `lengths` (N,) from step k0 on, `times_of`."""
+        return times_of(lengths, k0, self.dt, begins)
+
+    def rest_input(self, x: np.ndarray) -> np.ndarray:
+        """What no input means at a state: zero, and prescribed configurations stay where they are."""
+        return np.zeros(self.nu)
+
+    def lengths(self, dt: Any, steps: int) -> np.ndarray:
+        """`dt` as the lengths (N,) of steps: given so, or one for all, or None for the map's own."""
+        return lengths_given(self.dt if dt is None else dt, steps)
+
     # -- the state space ------------------------------------------------------------------------
+
+    @cached_property
+    def space(self) -> StateSpace:
+        """What states are points of."""
+        return FlatSpace(self.state_names, self.wrap)
 
     def difference(self, x0: np.ndarray, x1: np.ndarray) -> np.ndarray:
         """x1 - x0 as an error vector, angles in `wrap` the short way; shapes (..., nx) -> (..., ndx)."""
-        d = np.asarray(x1, float) - np.asarray(x0, float)
-        return np.where(self.wrapped, short_way(d), d) if self.wrap else d
+        return self.space.difference(x0, x1)
 
     def retract(self, x: np.ndarray, dx: np.ndarray) -> np.ndarray:
         """The state that lies the error `dx` away from `x`; inverse of `difference`."""
-        return np.asarray(x, float) + np.asarray(dx, float)
-
-    @property
-    def quaternions(self) -> tuple[int, ...]:
-        """Where unit quaternions begin in the state, in order; each has three entries of the error for four.
-
-        Empty where errors are differences of states.
-        """
-        return ()
-
-    def difference_expression(self, x0: Any, x1: Any) -> Any:
-        """`difference` on columns of CasADi symbols, SX or MX."""
-        self._check_flat("difference")
-        d = x1 - x0
-        return d - TURN * ca.DM(self.wrapped) * ca.floor(d / TURN + 0.5) if self.wrap else d
-
-    def retract_expression(self, x: Any, dx: Any) -> Any:
-        """`retract` on columns of CasADi symbols, exact to second order in `dx`."""
-        self._check_flat("retract")
-        return x + dx
-
-    def _check_flat(self, name: str) -> None:
-        if self.ndx != self.nx:
-            raise ValueError(
-                f"{type(self).__name__}: its errors ({self.ndx}) are not its states ({self.nx}); define "
-                f"{name}_expression, `{name}` on CasADi symbols, to differentiate by them"
-            )
+        return self.space.retract(x, dx)
 
     # -- steps ----------------------------------------------------------------------------------
 
@@ -154,10 +311,11 @@ class OneStepMap(Named, ABC):
 
     def review(self, trajectory: Trajectory) -> None:
         """Warn of what a user should know about a rollout."""
+        return None
 
     def step(self, x: Any, u: Any = None, k: int = 0, dt: float | None = None) -> np.ndarray:
         """One step, as `rollout` takes it: x[k+1] of shape (nx,). Raises `StepError` where it has none."""
-        x, u = self.check_point(x, u)
+        x, u = point_of(self, x, u)
         return self.run(x, u[None], k, self.lengths(dt, 1)).x[1]
 
     def rollout(
@@ -185,7 +343,7 @@ class OneStepMap(Named, ABC):
         trajectory's map has that step (`with_dt`). `warn` False keeps quiet about what the
         rollout would warn of.
         """
-        x0, U = self.check_start(x0, U, steps)
+        x0, U = start_of(self, x0, U, steps)
         take = partial(cut_rollout, self) if adaptive else self.run
         if not warn:
             with trying():
@@ -268,18 +426,18 @@ class OneStepMap(Named, ABC):
         if X0.ndim != 2 or X0.shape[1] != self.nx:
             raise ValueError(f"initial states: expected shape (M, {self.nx}), got {X0.shape}")
         own, count = of_each(self, parameters or {}, len(X0), len(U) if each else None)
-        n = len(self.check_inputs(U[0] if each else U, steps, X0[0]))
+        n = len(inputs_of(self, U[0] if each else U, steps, X0[0]))
         x, u = np.empty((count, n + 1, self.nx)), np.empty((count, n, self.nu))
         multipliers = np.empty((count, n, len(self.multiplier_names)))
         alike = np.shape(U)[1:] == ((n, self.nu) if each else (self.nu,)) or not (self.nu or each)
         if alike and np.isfinite(X0).all() and (not each or np.isfinite(np.asarray(U, float)).all()):
-            x[:, 0], u[:] = X0, U if each else self.check_inputs(U, steps, X0[0])
+            x[:, 0], u[:] = X0, U if each else inputs_of(self, U, steps, X0[0])
         else:
             for i in range(count):
                 inputs = U[min(i, len(U) - 1)] if each else U
-                x[i, 0], u[i] = self.check_start(X0[min(i, len(X0) - 1)], inputs, steps)
+                x[i, 0], u[i] = start_of(self, X0[min(i, len(X0) - 1)], inputs, steps)
         runs = Runs(x, u, multipliers, k0, self.lengths(dt, n), own)
-        if count > 1 and self.run_many(runs, workers):
+        if count > 1 and self._run_many(runs, workers):
             run = Trajectory(self, self.times(runs.lengths, k0), x[0], u[0], multipliers[0])
             runs.map, runs.t = run.on_its_step().map, run.t
         else:
@@ -293,7 +451,7 @@ class OneStepMap(Named, ABC):
             raise errors[min(errors)]
         return Batch(runs.map or self, runs.t, x, u, multipliers, errors, k0, own)
 
-    def run_many(self, runs: Runs, threads: int | None) -> bool:
+    def _run_many(self, runs: Runs, threads: int | None) -> bool:
         """Make rollouts side by side; False where this map does not."""
         return False
 
@@ -334,7 +492,7 @@ class OneStepMap(Named, ABC):
         as in `rollout`. Steps begin at the times `t` (N,), s, if given.
         """
         x0 = self.check_state(x0, "initial state")
-        U = self.check_inputs(U, None, x0)
+        U = inputs_of(self, U, None, x0)
         n = len(U)
         X = check_array(np.asarray(X, float)[:n], (n, self.nx), "tracked states", self.state_names)
         K = check_array(K, (n, self.nu, self.ndx), "gains")
@@ -466,7 +624,7 @@ class OneStepMap(Named, ABC):
         return self.tensor(Steps.along(trajectory_of(trajectory)))
 
     def _step_at(self, x: Any, u: Any, k: int, dt: float | None) -> Steps:
-        x, u = self.check_point(x, u)
+        x, u = point_of(self, x, u)
         return self.steps_at(x[None], u[None], k, dt)
 
     def _contracted(self, steps: Steps, Z: Any, zeta: Any) -> SecondOrder:

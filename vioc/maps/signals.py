@@ -18,13 +18,13 @@ from vioc.maps.tables import TIME, Table
 from vioc.names import INPUTS, by_name, meaning
 
 if TYPE_CHECKING:
-    from vioc.maps.named import Named
+    from vioc.maps.protocol import OneStepMap
 
 PRESCRIBED = "rho."  # prefix of the inputs that are next values of kinematic variables
 
 
 def inputs(
-    f: Named,
+    f: OneStepMap,
     steps: int,
     signals: Any = None,
     *,
@@ -117,7 +117,7 @@ def sample(value: Any, t: np.ndarray, what: str = "signal", *, with_start: bool 
     return values
 
 
-def _recorded(f: Named, table: Table) -> dict[str, Any]:
+def _recorded(f: OneStepMap, table: Table) -> dict[str, Any]:
     """Signals of the inputs that a record has columns of; FileFormatError where it has none."""
     names = known_columns(table, f)
     check_units(table, f, names)
@@ -141,7 +141,7 @@ def _recorded(f: Named, table: Table) -> dict[str, Any]:
     return found
 
 
-def _collect(f: Named, signals: Mapping[str, Any], named: Mapping[str, Any]) -> dict[str, Any]:
+def _collect(f: OneStepMap, signals: Mapping[str, Any], named: Mapping[str, Any]) -> dict[str, Any]:
     given = by_name(signals, f.input_names, "inputs", prefix=INPUTS)
     for key, value in named.items():
         dotted = key.replace("rho_", PRESCRIBED, 1) if key.startswith("rho_") else key

@@ -156,7 +156,7 @@ class Substeps(MapAround):
             multipliers.append(impulse)
             errors.append(error)
         function = ca.Function("substeps", args, [x, sum(multipliers), ca.norm_2(ca.vertcat(*errors))])
-        return Kernel(function, inner.tolerance, self.difference_expression)
+        return Kernel(function, inner.tolerance, self.space.difference_expression)
 
     def times(self, lengths: np.ndarray, k0: int, begins: np.ndarray | None = None) -> np.ndarray:
         return self.inner.times(lengths, k0, begins)

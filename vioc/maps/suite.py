@@ -20,6 +20,7 @@ import casadi as ca
 import numpy as np
 
 from vioc.maps.derivatives import Linearization, SecondOrder, Steps
+from vioc.maps.given import input_of
 from vioc.maps.protocol import OneStepMap
 from vioc.maps.trajectory import Trajectory
 
@@ -119,7 +120,7 @@ def check_map(
         With the check's name, what was got and what was expected.
     """
     x = f.check_state(f.initial_state() if x is None else x)
-    case = Case(f, x, f.check_input(u, x), solved, pickles)
+    case = Case(f, x, input_of(f, u, x), solved, pickles)
     for check in CHECKS:
         try:
             check(case)
@@ -157,9 +158,9 @@ def errors_of_states(case: Case) -> None:
     case.same(f.difference(case.x, case.x), 0 * e, "difference(x, x)", rounding)
     many = f.difference(np.stack([case.x, there]), np.stack([there, there]))
     case.same(many, np.stack([e, 0 * e]), "difference of rows", rounding)
-    found = np.array(ca.DM(f.difference_expression(ca.DM(case.x), ca.DM(there)))).ravel()
+    found = np.array(ca.DM(f.space.difference_expression(ca.DM(case.x), ca.DM(there)))).ravel()
     case.same(found, e, "difference_expression(x, retract(x, e))", rounding + 10 * np.abs(e).max() ** 3)
-    found = np.array(ca.DM(f.retract_expression(ca.DM(case.x), ca.DM(e)))).ravel()
+    found = np.array(ca.DM(f.space.retract_expression(ca.DM(case.x), ca.DM(e)))).ravel()
     case.same(f.difference(there, found), 0 * e, "retract_expression", rounding + 10 * np.abs(e).max() ** 3)
 
 

@@ -64,7 +64,8 @@ class StepTimes:
         sizes |= {"theta": len(f.parameters), "e": f.ndx, "y": f.ndx + nm}
         x, u, x1, lam, t, dt, theta, e, y = (kind.sym(name, size) for name, size in sizes.items())
         error, change = ca.vertsplit(y, [0, f.ndx, f.ndx + nm])  # a slice of one entry may be a row
-        start, end, impulses = f.retract_expression(x, e), f.retract_expression(x1, error), lam + change
+        start, end = f.space.retract_expression(x, e), f.space.retract_expression(x1, error)
+        impulses = lam + change
         if formula is None:
             r = function(start, u, end, impulses, t, dt, theta)
         else:

@@ -227,7 +227,7 @@ class _Targets:
             )
         self._named = [name for name in self._named if name not in f.state_names]
         x_d = ca.vertcat(*(self.target(name) for name in f.state_names))
-        return ca.vertsplit(f.difference_expression(x_d, f.symbols.x))
+        return ca.vertsplit(f.space.difference_expression(x_d, f.symbols.x))
 
     def form(self, weights: Any, what: str) -> Squares:
         """1/2 e' W e."""

@@ -14,7 +14,7 @@ from vioc.control.descent.local_model import Weights
 from vioc.control.descent.projection import project, projection_gains
 from vioc.control.problem.sizes import Sizes
 from vioc.errors import OptimizationError, StepError, trying
-from vioc.maps.given import trajectory_of
+from vioc.maps.given import inputs_of, trajectory_of
 from vioc.maps.protocol import OneStepMap
 from vioc.maps.steps import same_steps
 from vioc.maps.trajectory import Trajectory
@@ -107,7 +107,7 @@ def guess_curve(f: OneStepMap, guess: tuple) -> tuple[np.ndarray, np.ndarray]:
     """A guess of states and inputs, checked; k = 0 at its start."""
     X, U = guess
     X = check_rows(X, "guess of states", f.state_names)
-    return np.ascontiguousarray(X), np.ascontiguousarray(f.check_inputs(U, len(X) - 1, X[0]))
+    return np.ascontiguousarray(X), np.ascontiguousarray(inputs_of(f, U, len(X) - 1, X[0]))
 
 
 def guess_trajectory(

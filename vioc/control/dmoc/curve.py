@@ -12,7 +12,7 @@ from vioc.control.dmoc.phase import Phase
 from vioc.control.problem.consistent import constraint_values
 from vioc.control.problem.sizes import Sizes, power
 from vioc.maps.derivatives import Steps
-from vioc.maps.given import trajectory_of
+from vioc.maps.given import inputs_of, trajectory_of
 from vioc.maps.steps import SAME
 from vioc.maps.trajectory import Trajectory
 
@@ -163,9 +163,9 @@ def curve(guess: Any, phase: Phase) -> Curve:
         if guess[1] is None:
             U = np.array([f.rest_input(state) for state in X[1:]]).reshape(n, f.nu)
         else:
-            U = f.check_inputs(guess[1], n, X[0])
+            U = inputs_of(f, guess[1], n, X[0])
         return base._replace(x=X, u=U)
-    U = f.check_inputs(guess, n, base.x[0])
+    U = inputs_of(f, guess, n, base.x[0])
     return resample(f.rollout(base.x[0], U, k0=phase.k0, dt=base.length, warn=False), phase)
 
 

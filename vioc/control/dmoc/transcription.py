@@ -257,9 +257,9 @@ class Transcription:
         phase, n = self.phases[i], self.phases[i].steps
         f, states, shift = phase.map, list(phase.shifts), np.array(list(phase.shifts.values()))
         names, units = [f"periodic.{f.state_names[s]}" for s in states], list[int]()
-        errors = bool(f.quaternions) and len(states) == f.nx and not shift.any()
+        errors = bool(f.space.quaternions) and len(states) == f.nx and not shift.any()
         if errors:
-            units = [j for j in f.quaternions if not phase.fixed_start[j : j + 4].all()]
+            units = [j for j in f.space.quaternions if not phase.fixed_start[j : j + 4].all()]
             names = [f"periodic.{name}" for name in f.error_names]
             names += [f"unit.{f.state_names[j]}" for j in units]
             shift = np.zeros(len(names))
@@ -269,7 +269,7 @@ class Transcription:
             if not errors:
                 return ca.SX(0), last[states] - first[states]
             norms = [ca.sumsqr(first[j : j + 4]) - 1 for j in units]
-            return ca.SX(0), ca.vertcat(f.difference_expression(first, last), *norms)
+            return ca.SX(0), ca.vertcat(f.space.difference_expression(first, last), *norms)
 
         self._add(i, rows, [0], names, shift, shift)
 

@@ -22,6 +22,7 @@ from vioc.control.linear.tangent import error_jacobian
 from vioc.control.problem.status import Status
 from vioc.control.stated import by_equations
 from vioc.errors import ConstraintError, ModelError, OptimizationError, StepError
+from vioc.maps.given import input_of, point_of
 from vioc.maps.protocol import OneStepMap
 from vioc.names import INPUTS, by_quantity, meaning, quantity_name
 
@@ -83,7 +84,8 @@ class Equilibrium:
         f = self.map
         pairs = states_at_rest(f, self.x)
         if f.ndx != f.nx:  # poses of bodies say little: coordinates, and attitudes that have none
-            turns = f.quaternions if 2 * (len(f.coordinates) + 3 * len(f.quaternions)) == f.ndx else ()
+            turns = f.space.quaternions
+            turns = turns if 2 * (len(f.coordinates) + 3 * len(turns)) == f.ndx else ()
             run = f.rollout(self.x, self.u, steps=1, warn=False)
             names = (*f.coordinates, *(n for i in turns for n in f.state_names[i : i + 4]))
             pairs = [(n, float(run[n][0])) for n in names]
@@ -237,17 +239,17 @@ def _start(f, hold, guess, fixed, free) -> tuple[np.ndarray, np.ndarray, set[str
     names = (*states, *_inputs(f))
     hold = by_quantity(f, hold, "hold")
     if isinstance(guess, tuple):
-        x, u = f.check_state(guess[0], "guess"), f.check_input(guess[1])
+        x, u = f.check_state(guess[0], "guess"), input_of(f, guess[1])
     elif guess is None or isinstance(guess, Mapping):
         guess = by_quantity(f, guess or {}, "guess")
         x, u = _state(f, guess, hold), None
     else:
-        x, u = f.check_point(guess)
+        x, u = point_of(f, guess)
     values = {**(guess if isinstance(guess, Mapping) else {}), **hold}
     if not np.isfinite(list(values.values())).all():
         raise ValueError(f"expected finite values, got {values}")
     x = x.copy()
-    for i in f.quaternions:
+    for i in f.space.quaternions:
         if not x[i : i + 4].any():  # nothing is said of an attitude
             x[i] = 1.0
     for i, name in enumerate(states):

@@ -17,6 +17,7 @@ from vioc.control.linear.system import LinearSystem, linear_system
 from vioc.control.linear.weights import input_weight, named_jacobians, state_weight
 from vioc.control.regulators.formulas import Estimate, ObserverFormula
 from vioc.control.regulators.steady import FILTER, stabilized, unseen_left_out
+from vioc.maps.given import point_of
 from vioc.maps.protocol import OneStepMap
 from vioc.maps.steps import check_steps
 from vioc.maps.trajectory import Trajectory
@@ -345,7 +346,7 @@ class ExtendedKalmanFilter:
 
     def predict(self, k: int, estimate: Estimate, u: np.ndarray) -> Estimate:
         """The estimate at sample k + 1 before its measurement, under the input of step k."""
-        x, u = self.map.check_point(estimate.x, u)
+        x, u = point_of(self.map, estimate.x, u)
         steps = self.map.steps_at(x[None], u[None], k)
         lin = self.map.linearize_steps(steps)
         A, B = lin.A[0], lin.B[0]

@@ -13,7 +13,8 @@ from vioc.compile.evaluate import Evaluator
 from vioc.control.linear.weights import weight_matrix
 from vioc.maps.extended import BIAS
 from vioc.maps.given import state_of
-from vioc.maps.protocol import TURN, OneStepMap, short_way
+from vioc.maps.protocol import OneStepMap
+from vioc.maps.space import TURN, short_way
 from vioc.names import by_name, by_quantity, meaning
 
 

@@ -108,9 +108,9 @@ class ScheduledLaw(Law):
             at, x_d, u_d, gain = value(x, theta), X[:, 0], U[:, 0], K[:, 0]
             for i in range(n - 1):
                 w = clipped((at - points[i]) / (points[i + 1] - points[i]), 0.0, 1.0)
-                x_d += w * f.difference_expression(X[:, i], X[:, i + 1])
+                x_d += w * f.space.difference_expression(X[:, i], X[:, i + 1])
                 u_d, gain = u_d + w * (U[:, i + 1] - U[:, i]), gain + w * (K[:, i + 1] - K[:, i])
-            return u_d - ca.reshape(gain, f.ndx, f.nu).T @ f.difference_expression(x_d, x), memory
+            return u_d - ca.reshape(gain, f.ndx, f.nu).T @ f.space.difference_expression(x_d, x), memory
 
         tables = [a.ravel() for a in (self.points, self.X, self.U, self.K, f.theta)]
         sizes, numbers = [a.size for a in tables], np.concatenate(tables)

@@ -14,7 +14,7 @@ from vioc.control.feedback.loop import LoopRun
 from vioc.control.identification.late import Late
 from vioc.errors import trying
 from vioc.maps.batch import Batch
-from vioc.maps.given import trajectory_of
+from vioc.maps.given import start_of, trajectory_of
 from vioc.maps.protocol import OneStepMap
 from vioc.maps.signals import PRESCRIBED, sample
 from vioc.maps.trajectory import Trajectory
@@ -211,7 +211,7 @@ class SimulationGrid:
         """Steps from state `first` on, under inputs (N, nu), at the record's own times: forces of time are
         those that acted, however long the map's own step is.
         """
-        start, U = f.check_start(start, U, None)
+        start, U = start_of(f, start, U, None)
         some = slice(first, first + len(U))
         k0 = round(float(self.ends[first]) / f.dt)
         with trying():

@@ -19,7 +19,8 @@ from vioc.control.linear.tangent import error_jacobian
 from vioc.errors import ConstraintError, ModelError, StepError
 from vioc.maps.derivatives import Steps
 from vioc.maps.extended import BIAS
-from vioc.maps.protocol import OneStepMap, short_way
+from vioc.maps.protocol import OneStepMap
+from vioc.maps.space import short_way
 
 
 class Segment(NamedTuple):

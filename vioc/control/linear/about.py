@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from vioc.maps.given import trajectory_of
+from vioc.maps.given import point_of, trajectory_of
 from vioc.maps.joining import unlike
 from vioc.maps.protocol import OneStepMap
 from vioc.maps.steps import same_steps
@@ -42,12 +42,12 @@ def about_of(f: OneStepMap, about: Any) -> Trajectory | tuple[np.ndarray, np.nda
     if isinstance(about, Trajectory):
         return about
     if hasattr(about, "x") and hasattr(about, "u"):
-        return f.check_point(about)
+        return point_of(f, about)
     if not isinstance(about, tuple) or len(about) != 2:
         got = f"an array of shape {about.shape}" if isinstance(about, np.ndarray) else repr(about)
         alone = "; a state alone is (x, None), where no input holds it" * (np.shape(about) == (f.nx,))
         raise ValueError(f"expected a trajectory or an equilibrium (x, u), behind the map, got {got}{alone}")
-    return f.check_point(*about)
+    return point_of(f, *about)
 
 
 def check_trajectory(f: OneStepMap, about: Trajectory) -> OneStepMap:

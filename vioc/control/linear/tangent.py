@@ -74,7 +74,7 @@ def _by_error(f: OneStepMap, expression: ca.SX, *others: ca.SX) -> tuple[ca.SX, 
     if f.ndx == f.nx:
         return expression, ca.vertcat(f.symbols.x, *others), None
     x, e = f.symbols.x, ca.SX.sym("e", f.ndx)
-    return ca.substitute(expression, x, f.retract_expression(x, e)), ca.vertcat(e, *others), e
+    return ca.substitute(expression, x, f.space.retract_expression(x, e)), ca.vertcat(e, *others), e
 
 
 def _at_zero(expression: ca.SX, e: ca.SX | None) -> ca.SX:

@@ -17,6 +17,7 @@ from vioc.control.receding.stage_qp import Answer, Data, StageQP, StageSizes, ro
 from vioc.control.regulators.law import Law
 from vioc.control.regulators.lqr import Regulator, SteadyRegulator
 from vioc.errors import OptimizationError
+from vioc.maps.given import input_of
 from vioc.maps.protocol import OneStepMap
 from vioc.names import INPUTS, by_name, in_order
 
@@ -132,7 +133,7 @@ class LinearMPC(Law):
         self.rate = input_rates(f, rate)
         self._rated = bool(np.isfinite(self.rate).any())
         if before is not None:
-            before = f.check_input(in_order(before, f.input_names, "before", prefix=INPUTS))
+            before = input_of(f, in_order(before, f.input_names, "before", prefix=INPUTS))
         self.before: np.ndarray | None = before
         self._reference = reference(regulator, None if S is None else check_array(S, (f.ndx, f.nu), "S"))
         self._programs: dict[bool, StageQP] = {}
@@ -217,7 +218,7 @@ class LinearMPC(Law):
         z0 = f.difference(X[0], x)
         z0 = ref.onto[steps[0]] @ z0 if regulator.manifold else z0
         if self._rated:
-            v = np.zeros(nu) if last is None else f.check_input(last) - U[0]
+            v = np.zeros(nu) if last is None else input_of(f, last) - U[0]
             d.c[:n, nz:] = -np.diff(
                 U, axis=0, append=U[-1:]
             )  # the last input is told from the next reference

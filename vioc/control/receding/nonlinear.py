@@ -25,6 +25,7 @@ from vioc.control.regulators.law import Law, as_law
 from vioc.control.regulators.lqr import SteadyRegulator
 from vioc.control.stated import Problem
 from vioc.errors import OptimizationError, StartOutside, StepError, trying
+from vioc.maps.given import inputs_of
 from vioc.maps.steps import check_steps
 
 GOOD = Status.CONVERGED, Status.ACCEPTABLE
@@ -297,7 +298,7 @@ class NonlinearMPC(Law):
         if first:
             raise ValueError(f"a horizon that shrinks begins at sample {self.problem.k0}, asked at {k} first")
         problem = self.problem.begun_at(k)
-        X, U = np.tile(x, (self.problem.steps + 1, 1)), self.map.check_inputs(None, self.problem.steps, x)
+        X, U = np.tile(x, (self.problem.steps + 1, 1)), inputs_of(self.map, None, self.problem.steps, x)
         y, note = np.zeros(len(problem.rows)), ""
         try:
             found = problem.solve(x, self.guess, max_iterations=self.first, raise_on_failure=False)
@@ -338,5 +339,5 @@ def terminal_set(regulator: SteadyRegulator, level: float) -> PathConstraint:
     if not level > 0:
         raise ValueError(f"level: expected a number > 0, got {level!r}")
     f = regulator.map
-    e = f.difference_expression(ca.DM(regulator.x), f.symbols.x)
+    e = f.space.difference_expression(ca.DM(regulator.x), f.symbols.x)
     return PathConstraint("terminal set", ca.bilin(ca.DM(regulator.P), e, e), upper=level, where="end")

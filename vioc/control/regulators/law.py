@@ -101,7 +101,7 @@ class StateLaw(Law):
 
         def expression(x: ca.SX, memory: ca.SX, numbers: ca.SX) -> tuple[ca.SX, ca.SX]:
             x_d, u_d, K = ca.vertsplit(numbers, sizes.tolist())
-            return u_d - ca.reshape(K, f.ndx, f.nu).T @ f.difference_expression(x_d, x), memory
+            return u_d - ca.reshape(K, f.ndx, f.nu).T @ f.space.difference_expression(x_d, x), memory
 
         table = np.concatenate([self.X, self.U, self.K.reshape(len(self.U), -1)], axis=1)
 

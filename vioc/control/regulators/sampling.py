@@ -23,7 +23,8 @@ from vioc.checks import check_array
 from vioc.compile.programs import CHUNK, Program
 from vioc.control.regulators.formulas import Estimate, LawFormula, ObserverFormula, clipped, formula_of
 from vioc.errors import StepError
-from vioc.maps.protocol import TURN, Kernel, OneStepMap
+from vioc.maps.protocol import Kernel, OneStepMap
+from vioc.maps.space import TURN
 from vioc.maps.trajectory import Trajectory
 
 SOLVED = 0.5  # between what the function of a sample says of steps: 0 if they are solved, 1 if not

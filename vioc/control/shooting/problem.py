@@ -38,7 +38,7 @@ from vioc.control.shooting.rows import ConstraintRows, collected
 from vioc.control.shooting.stages import Stages
 from vioc.control.shooting.unknowns import Unknowns
 from vioc.errors import OptimizationError, StepError, trying
-from vioc.maps.given import trajectory_of
+from vioc.maps.given import inputs_of, trajectory_of
 from vioc.maps.protocol import OneStepMap
 from vioc.maps.steps import check_steps, same_steps
 from vioc.maps.trajectory import Trajectory
@@ -252,7 +252,7 @@ class ShootingProblem:
         if curve is not None:
             X, U = curve
         else:
-            U = f.check_inputs(guess, n, first)
+            U = inputs_of(f, guess, n, first)
             X = np.tile(first, (n + 1, 1))
             if guess is not None:
                 owner, lengths = u.seconds(constants)

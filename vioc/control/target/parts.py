@@ -30,7 +30,8 @@ from vioc.control.feedback.scheduled import LimitedLaw
 from vioc.control.regulators.law import StateLaw
 from vioc.control.target.emit import Emitted, Operations, emit, number
 from vioc.control.target.steps import SOLVED, SplitStep
-from vioc.maps.protocol import TURN, OneStepMap
+from vioc.maps.protocol import OneStepMap
+from vioc.maps.space import TURN
 
 NONE = Operations()
 LARGEST = {"double": 1.7e308, "single": 3.4e38}  # in the place of no bound
@@ -273,14 +274,14 @@ def _recovered(step: SplitStep, nq: int, precision: str) -> tuple[Emitted, Emitt
     text = "the states behind the configurations q1"
     found = _expression("recover", text, precision, {"rest": ca.densify(rest)}, **given)
     x0, x1 = (ca.vertcat(q, ca.SX.zeros(f.nx - nq)) for q in (q0, q1))
-    near = ca.densify(q0 + f.difference_expression(x0, x1)[:nq])
+    near = ca.densify(q0 + f.space.difference_expression(x0, x1)[:nq])
     return found, _expression("unwind", "q1 the short way from q0", precision, {"q": near}, q0=q0, q1=q1)
 
 
 def difference_of(f: OneStepMap, precision: str) -> Emitted:
     """The function `difference` of states."""
     x0, x1 = ca.SX.sym("x0", f.nx), ca.SX.sym("x1", f.nx)
-    dx, text = f.difference_expression(x0, x1), "x1 - x0, angles the short way"
+    dx, text = f.space.difference_expression(x0, x1), "x1 - x0, angles the short way"
     return _expression("difference", text, precision, {"dx": ca.densify(dx)}, x0=x0, x1=x1)
 
 

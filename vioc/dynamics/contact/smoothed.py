@@ -64,15 +64,10 @@ class SmoothedMap(KernelMap):
     def smooth_gaps(self, x: np.ndarray) -> np.ndarray:
         """phi of every touch but the places of polytopes, in states (..., nx)."""
 
-    @cached_property
+    @property
     @abstractmethod
     def frictions(self) -> np.ndarray:
         """Of every touch Coulomb's coefficient, 1 where there is none; without a gap the most it may be."""
-
-    def _twin(self):
-        result = super()._twin()
-        result.__dict__.pop("frictions", None)  # of other parameters
-        return result
 
     @cached_property
     def placed(self) -> np.ndarray:
@@ -98,11 +93,6 @@ class SmoothedMap(KernelMap):
         found[..., ~self.placed] = smooth
         found[..., self.placed] = np.repeat(own, PLACES, axis=1).reshape(*x.shape[:-1], -1)
         return found
-
-    def check_beginnings(self, X: np.ndarray, k: int) -> None:
-        super().check_beginnings(X, k)
-        if self.meetings:
-            check_apart(self, X, k)
 
     def review(self, trajectory: Trajectory) -> None:
         super().review(trajectory)

@@ -13,7 +13,7 @@ from vioc.compile.libraries import address, load_library
 from vioc.dynamics.integrators.conditions import AMPLIFIED
 
 if TYPE_CHECKING:
-    from vioc.dynamics.integrators.midpoint import MidpointVI
+    from vioc.dynamics.integrators.midpoint_rule import MidpointRule
 
 Long = ctypes.c_longlong
 Pointer = ctypes.c_void_p
@@ -34,15 +34,15 @@ class AtOnce:
 
     Parameters
     ----------
-    f : MidpointVI
+    rule : MidpointRule
     mask : (n, n)
         1 where the row's variable is an ancestor of the column's, or the same.
     F_u : (n, nu)
         Of constant entries, one in each column.
     """
 
-    def __init__(self, f: MidpointVI, mask: np.ndarray, F_u: np.ndarray):
-        self._f = f
+    def __init__(self, rule: MidpointRule, mask: np.ndarray, F_u: np.ndarray):
+        self._rule, self._f = rule, rule.f
         at = np.argmax(F_u != 0, axis=0)
         self._mask, self._at = np.ascontiguousarray(mask), np.ascontiguousarray(at, np.int64)
         self._gain = np.ascontiguousarray(F_u[at, np.arange(F_u.shape[1])], float)
@@ -110,7 +110,7 @@ class AtOnce:
         return _Mechanism(left.shape[1], left.shape[2], len(self._at), *pointers)
 
     def _shares(self, h: np.ndarray) -> list[np.ndarray]:
-        return [np.ascontiguousarray(np.broadcast_to(s, h.shape), float) for s in self._f.force_shares(h)]
+        return [np.ascontiguousarray(np.broadcast_to(s, h.shape), float) for s in self._rule.force_shares(h)]
 
 
 @lru_cache(maxsize=1)

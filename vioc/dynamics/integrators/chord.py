@@ -10,9 +10,11 @@ docs/maths/midpoint.md, "The solver" and "Which root is the step".
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import casadi as ca
 import numpy as np
@@ -23,14 +25,14 @@ from vioc.dynamics.algebra.articulated import ArticulatedInverse
 from vioc.dynamics.algebra.sparse_lu import Saddle, SparseLU, scalars
 from vioc.dynamics.algebra.vectors import part
 from vioc.dynamics.integrators.continuation import Context, Root, left_by, with_continuation
-from vioc.dynamics.integrators.newton import BranchRoot
 from vioc.dynamics.integrators.predictor import far, motion, predicted_of_stiff
-from vioc.dynamics.integrators.variational import StepParts, VariationalMap
+from vioc.dynamics.integrators.step_equations import StepEquations
+from vioc.dynamics.integrators.variational import StepParts, VariationalRule, rescued
 from vioc.dynamics.lagrangian import OPTIONS
-from vioc.maps.kernel import shared
+from vioc.maps.kernel import KernelPrograms
 
 if TYPE_CHECKING:
-    from vioc.dynamics.integrators.midpoint import MidpointVI
+    from vioc.dynamics.integrators.mechanical import MechanicalMap
 
 # Correction of q relative to 1 + |q_k|, for up to ten variables and in proportion for more: a little above
 # rounding, and what it leaves is no drift; 1e-12 would save one step in twenty.
@@ -44,6 +46,9 @@ CONTRACTION, CONTRACTION_OF_MASS = 0.25, 0.5
 # the gradients' lengths, and one length over that at the step's other end
 DEPENDENT, VANISHING = 1e-8, 1e-6
 TINY = 2.0**-300  # by which the iteration's memory is scaled, so that it never counts as a correction
+
+
+Inverse = Callable[..., ArticulatedInverse]
 
 
 @dataclass(frozen=True)
@@ -78,37 +83,76 @@ class StepFunctions(NamedTuple):
     contraction: float
 
 
-class ChordMap(VariationalMap):
-    """A variational rule whose unknown is q_k+1, with the kernel that this module makes of its `parts`."""
+class ChordRule(VariationalRule):
+    """A variational rule whose unknown is q_k+1, for the kernel that this module makes of it."""
 
     @abstractmethod
     def parts(self, q0: Any, q1: Any, p: Any, u: Any, t: Any, dt: Any, theta: Any) -> ChordParts: ...
 
-    @shared
+
+class ChordSolver:
+    """Solves the steps of a rule by the kernel that this module makes of it.
+
+    Parameters
+    ----------
+    rule : ChordRule
+    inverse : callable, optional
+        (q_k, q_k+1, forces' inputs, t, dt, parameters) -> solver with a matrix that stands for the exact
+        D2 D1 L_d, which the robust kernel takes.
+    check : (q_k+1, parameters) -> what is added to the error, optional
+    """
+
+    def __init__(self, rule: ChordRule, inverse: Inverse | None = None, check: ca.Function | None = None):
+        self.rule, self._inverse, self._check = rule, inverse, check
+        self.programs = KernelPrograms(rule.f, lambda: self.kernel, lambda: self._robust, self._lanes)
+
+    @cached_property
+    def kernel(self) -> ca.Function:
+        """(x, u, t, dt, parameters) -> x_next, multipliers, error."""
+        return self._checked(solved_step(self.rule, self._inverse))
+
+    @cached_property
+    def _robust(self) -> ca.Function | None:
+        """The exact matrix, for the steps that the other does not solve, or not certify."""
+        return None if self._inverse is None else self._checked(solved_step(self.rule))
+
+    def _checked(self, solved: ca.Function) -> ca.Function:
+        if self._check is None:
+            return solved
+        args = solved.mx_in()
+        x_next, multipliers, error = solved(*args)
+        off = self._check(x_next[: self.rule.f.nq], args[-1])
+        return ca.Function("checked_step", args, [x_next, multipliers, error + off])
+
+    @cached_property
     def step_functions(self) -> StepFunctions:
         """A step in functions of SX."""
-        return step_functions(self)
-
-    @shared
-    def _kernel(self) -> ca.Function:
-        return solved_step(self, False)
-
-    def _begun(self, x: np.ndarray, u: np.ndarray, t: float, dt: float) -> BranchRoot | None:
-        # with constraints two roots are needed: the branch may go straight on through a singular position
-        return None if self.nm else left_by(self, x, u, t, dt)
+        return step_functions(self.rule, self._inverse, self._check)
 
     def _lanes(self) -> str | None:
-        return lanes(self, self.step_functions)
+        return lanes(self.rule.f, self.step_functions)
+
+    def rescued(
+        self, f: MechanicalMap, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float, **more: Any
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """`StepSolver.rescued` of a map by the rule, behind the last root that the kernel has found.
+
+        There is `more` for its `StepEquations`.
+        """
+        # with constraints two roots are needed: the branch may go straight on through a singular position
+        begun = None if f.nm else left_by(f, x, u, t, dt)
+        return rescued(f, StepEquations(f, self.rule, x, u, t, dt, **more), k, begun)
 
 
-def solved_step(f: ChordMap, articulated: bool) -> ca.Function:
+def solved_step(rule: ChordRule, inverse: Inverse | None = None) -> ca.Function:
     """(x, u, t, dt, parameters) -> (x_next, multipliers, error).
 
     `error` is the last correction of q relative to 1 + |q_k|, infinite where the root is not certified.
-    `articulated` solves with the mass matrix, by O(n) recursions, in the place of the exact D2 D1 L_d: more
+    `inverse` solves with the mass matrix, by O(n) recursions, in the place of the exact D2 D1 L_d: more
     iterations of less work.
     """
-    factorize, iterate, _ = _chord(f, articulated)
+    f = rule.f
+    factorize, iterate, _ = _chord(rule, inverse)
     iteration, predict, nd, nf = root(f.nd + 1, iterate, f.nd), predicted_of_stiff(f), f.nd, f.nu - f.nk
     args = Context(*(ca.MX.sym("a", s.numel()) for s in predict.sx_in()))
 
@@ -141,11 +185,12 @@ def solved_step(f: ChordMap, articulated: bool) -> ca.Function:
     return with_continuation(whole, begin, solve, f.turning, f.tolerance)
 
 
-def _chord(f: ChordMap, articulated: bool) -> tuple[ca.Function, ca.Function, float]:
+def _chord(rule: ChordRule, inverse: Inverse | None) -> tuple[ca.Function, ca.Function, float]:
     """`factorize` and `iterate` of `StepFunctions`, and the contraction that certifies a root.
 
     q = y (1 + |q_k|), and g is the correction of y with opposite sign.
     """
+    f = rule.f
     nd, nq, nf = f.nd, f.nq, len(f.system.inputs)
     x, guess, u = ca.SX.sym("x", f.nx), ca.SX.sym("guess", nd), ca.SX.sym("u", f.nu)
     t, dt, theta = ca.SX.sym("t"), ca.SX.sym("dt"), ca.SX.sym("theta", len(f.parameters))
@@ -156,8 +201,8 @@ def _chord(f: ChordMap, articulated: bool) -> tuple[ca.Function, ca.Function, fl
 
     q_guess = ca.vertcat(guess, rho)
     ends = q0, q_guess, forces, t, dt, theta
-    D = _articulated(cast("MidpointVI", f), *ends) if articulated else SparseLU(scalars(f.slope(*ends)))
-    slopes = f.constraint(q0, theta)[1], f.closing(q0, q_guess, theta)[1]
+    D = SparseLU(scalars(rule.slope(*ends))) if inverse is None else inverse(*ends)
+    slopes = f.constraint(q0, theta)[1], rule.closing(q0, q_guess, theta)[1]
     J0, J1 = (scalars(J[:, :nd]) for J in slopes)
     factored = Saddle(D, J1, J0)
     factors = ca.vertcat(*factored.entries())
@@ -170,8 +215,8 @@ def _chord(f: ChordMap, articulated: bool) -> tuple[ca.Function, ca.Function, fl
     # Newton on q/size, with a residual that is multiplied by the inverse: its Jacobian is taken as 1
     y, memory, w = ca.SX.sym("y", nd), ca.SX.sym("memory"), ca.SX.sym("w", factors.numel())
     q1 = ca.vertcat(y * size, rho)
-    step = f.parts(q0, q1, p, forces, t, dt, theta)
-    h = f.closing(q0, q1, theta)[0]
+    step = rule.parts(q0, q1, p, forces, t, dt, theta)
+    h = rule.closing(q0, q1, theta)[0]
     solver = factored.with_entries(ca.vertsplit(w))
     correction, multipliers = (
         vec.column(items) for items in solver.solve(ca.vertsplit(-step.balance), ca.vertsplit(-h))
@@ -180,7 +225,7 @@ def _chord(f: ChordMap, articulated: bool) -> tuple[ca.Function, ca.Function, fl
     momentum = p + step.impulse - f.constraint(q0, theta)[1][:, :nd].T @ multipliers
     q_next = ca.vertcat(part(q1, 0, nd) + correction, rho)
     x_next = ca.vertcat(q_next, momentum, (rho - part(q0, nd)) / dt)
-    contraction = CONTRACTION_OF_MASS if articulated else CONTRACTION
+    contraction = CONTRACTION if inverse is None else CONTRACTION_OF_MASS
     changes, error = contracting(g, memory, f.tolerance, contraction)
     outputs = [changes, x_next, ca.densify(multipliers), error]
     iterate = ca.Function("iterate", [ca.vertcat(y, memory), *context, w], outputs, OPTIONS)
@@ -201,7 +246,7 @@ def signs(factored: Saddle, J0: list[list[Any]], dt: Any, masses: np.ndarray) ->
     return ca.if_else(ca.sum1(holds) == holds.numel(), 0.0, ca.inf)
 
 
-def near_pole(D: SparseLU, way: ca.SX, f: ChordMap) -> Any:
+def near_pole(D: SparseLU, way: ca.SX, f: MechanicalMap) -> Any:
     """0, or infinity where a chart may be singular on the `way` (nd,) to where its matrix D is this.
 
     At the pole of three Euler angles the first and the last turn about one axis: the determinant touches zero
@@ -268,20 +313,21 @@ def root(n: int, residual: ca.Function, nd: int, converged: float = CONVERGED) -
     return ca.rootfinder("solve", "fast_newton", residual, options)
 
 
-def step_functions(f: ChordMap, articulated: bool = False, check: ca.Function | None = None) -> StepFunctions:
+def step_functions(rule: ChordRule, inverse: Inverse | None, check: ca.Function | None) -> StepFunctions:
     """The parts of `solved_step` but for its continuation, of SX alone, for many samples at once.
 
     `check` (q_k+1, parameters) -> what is added to the error.
     """
+    f = rule.f
     x, theta, q1 = f.symbols.x, f.symbols.parameters, ca.SX.sym("q_next", f.nq)
-    factorize, iterate, contraction = _chord(f, articulated)
+    factorize, iterate, contraction = _chord(rule, inverse)
     off = far(ca.fabs(part(q1, 0, f.nd) - part(x, 0, f.nd)), f.turning)
     off = ca.SX(off) + (0 if check is None else check(q1, theta))
     tested = ca.Function("check", [x, q1, theta], [off], OPTIONS)
     return StepFunctions(predicted_of_stiff(f), factorize, iterate, tested, _converged(f.nd), contraction)
 
 
-def lanes(f: ChordMap, functions: StepFunctions) -> str | None:
+def lanes(f: MechanicalMap, functions: StepFunctions) -> str | None:
     """C of `solved_step` for many samples side by side (chord.c); None where it has no such form."""
     nd = f.nd
     predict, factorize, iterate, check, converged, _ = functions
@@ -295,17 +341,3 @@ def lanes(f: ChordMap, functions: StepFunctions) -> str | None:
 
 def _converged(nd: int, of_ten: float = CONVERGED) -> float:
     return of_ten * max(1, nd / 10)
-
-
-def _articulated(f: MidpointVI, q0: Any, q1: Any, u: Any, t: Any, dt: Any, theta: Any) -> ArticulatedInverse:
-    """Solver with -(M + dt^2 ...)/dt, the part of D2 D1 L_d that is not small with dt."""
-    lag, h, a = f.lagrangian, ca.SX.sym("dt"), f.alpha
-    rest = -h * f.newton_matrix_of_terms(h)
-    links, diagonal = lag.first.links, ca.vertsplit(ca.diag(rest))
-    pairs = [(i, j) for i, j in zip(*rest.sparsity().get_triplet(), strict=True) if i < j]
-    couplings = {(i, j): (rest[i, j] + rest[j, i]) / 2 for i, j in pairs}
-    poses = [link.pose for link in links]
-    factored = ArticulatedInverse.of_masses(links, poses, f.nd, diagonal, -h, couplings)
-    numbers = lag.function("articulated", [ca.vertcat(*factored.entries())], [h])
-    middle = (1 - a) * q0 + a * q1, (q1 - q0) / dt, u, t + a * dt, theta, dt
-    return factored.with_entries(ca.vertsplit(numbers(*middle)))

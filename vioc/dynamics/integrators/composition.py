@@ -19,10 +19,11 @@ from vioc.errors import ModelError, StepError
 from vioc.maps.around import MapAround, derivatives_of
 from vioc.maps.derivatives import Linearization, SecondOrder, Steps
 from vioc.maps.implicit import Implicit
-from vioc.maps.kernel import KernelMap, shared
+from vioc.maps.kernel import KernelMap, KernelPrograms, StepSolver
 from vioc.maps.parts import Parts
 from vioc.maps.protocol import OneStepMap
 from vioc.maps.trajectory import Trajectory
+from vioc.maps.twins import own, shared
 
 
 class Composition(MapAround, KernelMap):
@@ -136,16 +137,6 @@ class Composition(MapAround, KernelMap):
     def implicit(self) -> Implicit | None:  # type: ignore[override]
         return self.base.implicit
 
-    def check_beginnings(self, X: np.ndarray, k: int) -> None:
-        self.base.check_beginnings(X, k)
-
-    @property
-    def suspect(self) -> bool:  # type: ignore[override]
-        return self.base.suspect
-
-    def fault_of(self, x: np.ndarray, nearly: bool = False) -> str:
-        return self.base.fault_of(x, nearly)
-
     def review(self, trajectory: Trajectory) -> None:
         self.base.review(trajectory)
 
@@ -202,7 +193,16 @@ class Composition(MapAround, KernelMap):
     def depends_on_time(self) -> bool | None:
         return self.base.depends_on_time
 
-    def rescued(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
+    @shared
+    def _programs(self) -> KernelPrograms:
+        return KernelPrograms(self, lambda: self._kernel)
+
+    @own
+    def step_solver(self) -> StepSolver:
+        base = self.base.step_solver
+        return self._programs.solver(self._rescued, check=base.check, fault_of=base.fault_of)
+
+    def _rescued(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
         states, impulses = self._rescued_stages(x, u, k, t, dt)
         return states[-1], impulses[0] / self.coefficients[0]
 
@@ -212,7 +212,7 @@ class Composition(MapAround, KernelMap):
         for i, (gamma, start) in enumerate(zip(self.coefficients, self._stage_starts, strict=False)):
             try:
                 ui = self._stage_input(i, x, u)
-                now, impulse = self.base.one(now, ui, k, t + start * dt, gamma * dt)
+                now, impulse = self.base.driver.one(now, ui, k, t + start * dt, gamma * dt)
             except StepError as error:
                 raise self._of_stage(error, k, i) from None
             states.append(now)

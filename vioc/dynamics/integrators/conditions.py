@@ -14,7 +14,8 @@ import numpy as np
 from vioc.errors import ChartWarning, StepError, is_tried
 
 if TYPE_CHECKING:
-    from vioc.dynamics.integrators.variational import VariationalMap
+    from vioc.dynamics.integrators.mechanical import MechanicalMap
+    from vioc.dynamics.integrators.variational import VariationalRule
     from vioc.maps.derivatives import Steps
 
 SOLVED = 1e12  # condition number above which M_k+1 of a solved step counts as singular
@@ -49,9 +50,10 @@ class StepConditions:
         return f"StepConditions(worst of {len(self.t)} steps: {'; '.join(worst)})"
 
 
-def conditions(f: VariationalMap, steps: Steps, theta: np.ndarray) -> StepConditions:
-    """Of solved steps of `f`."""
-    blocks = f.step_blocks(steps.x0, steps.u, steps.t, steps.h, theta, steps.x1[:, : f.nd])
+def conditions(rule: VariationalRule, steps: Steps, theta: np.ndarray) -> StepConditions:
+    """Of solved steps by a rule."""
+    f = rule.f
+    blocks = rule.blocks(steps.x0, steps.u, steps.t, steps.h, theta, steps.x1[:, : f.nd])
     root = np.sqrt(f.lagrangian.mass_scale)
     M = blocks.D / np.outer(root, root)
     mass = inverse_of_least(M)
@@ -90,11 +92,13 @@ def condition(D: np.ndarray, mass_scale: np.ndarray) -> float:
     return float(inverse_of_least(D / np.outer(root, root))) if np.isfinite(D).all() else np.inf
 
 
-def warn_singular(f: VariationalMap, x: np.ndarray, u, t: float, dt: float, x_next: np.ndarray) -> None:
+def warn_singular(
+    f: MechanicalMap, rule: VariationalRule, x: np.ndarray, u, t: float, dt: float, x_next: np.ndarray
+) -> None:
     """Warn where M_k+1 of a solved step is singular ([S] VII): the equations leave some of q_k+1 open."""
     if is_tried():
         return
-    D = f.step_blocks(x, u, t, dt, f.theta, x_next[: f.nd]).D
+    D = rule.blocks(x, u, t, dt, f.theta, x_next[: f.nd]).D
     if condition(D, f.lagrangian.mass_scale) <= SOLVED:
         return
     root = np.sqrt(f.lagrangian.mass_scale)
@@ -111,7 +115,7 @@ def warn_singular(f: VariationalMap, x: np.ndarray, u, t: float, dt: float, x_ne
 
 
 def check_regular(
-    f: VariationalMap, z_p: np.ndarray, saddle: np.ndarray, h: np.ndarray, k: np.ndarray
+    f: MechanicalMap, z_p: np.ndarray, saddle: np.ndarray, h: np.ndarray, k: np.ndarray
 ) -> None:
     """Raise where derivatives of steps do not exist ([S] VII): an impulse is amplified beyond all bounds.
 
@@ -144,7 +148,7 @@ def check_regular(
 
 
 def _singular_linearization(
-    f: VariationalMap, saddle: np.ndarray, k: int, amplification: float, cause: str
+    f: MechanicalMap, saddle: np.ndarray, k: int, amplification: float, cause: str
 ) -> StepError:
     """The error for a step whose derivatives do not exist ([S] VII).
 

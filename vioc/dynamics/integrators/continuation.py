@@ -81,7 +81,7 @@ def with_continuation(
 
 def left_by(f: Any, x: np.ndarray, u: np.ndarray, t: float, dt: float) -> BranchRoot | None:
     """The last root on the branch of a step that such a kernel of the map `f` left; None at length 0."""
-    reached, error = f.attempt(x, u, t, dt)
+    reached, error = f.driver.attempt(x, u, t, dt)
     return BranchRoot(reached[: f.nd], np.zeros(0), np.inf, 2.0 - error) if 1.0 < error < 2.0 else None
 
 

@@ -10,18 +10,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import Any, ClassVar
 
 import casadi as ca
 
 from vioc.dynamics.algebra.vectors import part
 from vioc.dynamics.description.system import System
-from vioc.dynamics.integrators.chord import ChordMap, ChordParts
+from vioc.dynamics.integrators.chord import ChordParts, ChordRule, ChordSolver
+from vioc.dynamics.integrators.mechanical import MechanicalMap
 from vioc.dynamics.integrators.step_derivatives import StepDerivatives
 from vioc.dynamics.lagrangian import OPTIONS
 from vioc.errors import ModelError
 from vioc.maps.derivatives import Linearization, SecondOrder, Steps
-from vioc.maps.kernel import shared
+from vioc.maps.kernel import StepSolver
+from vioc.maps.twins import own, shared
 
 
 @dataclass(frozen=True)
@@ -56,7 +59,51 @@ class DiscreteStep:
         return self._F(q, v, self.u, self.t + self.dt / 2 if t is None else t, self.parameters)
 
 
-class DiscreteLagrangianVI(ChordMap):
+class DiscreteRule(ChordRule):
+    """The equations of a step of the map f by a discrete Lagrangian."""
+
+    def __init__(self, f: MechanicalMap, discrete: Callable[[DiscreteStep], Any]):
+        super().__init__(f)
+        self._discrete = discrete
+
+    @cached_property
+    def slots(self) -> ca.Function:
+        """(q0, q1, u, t, dt, parameters) -> D1 L_d + F-, D2 L_d + F+, the first by q1; dynamic variables."""
+        f = self.f
+        lag, nq, nd = f.lagrangian, f.nq, f.nd
+        q0, q1, u = (ca.SX.sym(n, m) for n, m in (("q0", nq), ("q1", nq), ("u", len(f.system.inputs))))
+        t, dt, theta = ca.SX.sym("t"), ca.SX.sym("dt"), ca.SX.sym("theta", len(f.parameters))
+        functions = (lag.function(name, [e]) for name, e in (("L", lag.L), ("F", lag.F)))
+        step = DiscreteStep(q0, q1, u, t, dt, theta, *functions)
+        found = self._discrete(step)
+        L_d, *impulses = found if isinstance(found, (tuple, list)) else (found,)
+        if not impulses:
+            impulses = [dt / 2 * step.F((q0 + q1) / 2, (q1 - q0) / dt)] * 2
+        shapes = [ca.SX(e).shape for e in (L_d, *impulses)]
+        if shapes != [(1, 1), (nq, 1), (nq, 1)]:
+            raise ModelError(
+                f"discrete: expected L_d, or L_d, F-, F+ of shapes (1, 1), ({nq}, 1), ({nq}, 1), got {shapes}"
+            )
+        if ca.depends_on(ca.SX(L_d), ca.vertcat(u, t)):
+            raise ModelError("discrete: L_d depends on inputs or time; what they do is a force, of F- and F+")
+        slots = [
+            part(ca.gradient(L_d, q) + impulse, 0, nd) for q, impulse in zip((q0, q1), impulses, strict=True)
+        ]
+        slope = ca.densify(ca.jacobian(slots[0], q1)[:, :nd])
+        return ca.Function("slots", [q0, q1, u, t, dt, theta], [*map(ca.densify, slots), slope], OPTIONS)
+
+    def parts(self, q0: Any, q1: Any, p: Any, u: Any, t: Any, dt: Any, theta: Any) -> ChordParts:
+        minus, plus, _ = self.slots(q0, q1, u, t, dt, theta)
+        return ChordParts(p + minus, plus, minus + plus)
+
+    def closing(self, q0: Any, q1: Any, theta: Any) -> tuple[Any, Any]:
+        return self.f.constraint(q1, theta)
+
+    def slope(self, q0: Any, q1: Any, u: Any, t: Any, dt: Any, theta: Any) -> ca.SX:
+        return self.slots(q0, q1, u, t, dt, theta)[2]
+
+
+class DiscreteLagrangianVI(MechanicalMap):
     """The variational integrator of a discrete Lagrangian.
 
     Parameters
@@ -94,7 +141,8 @@ class DiscreteLagrangianVI(ChordMap):
     ):
         self.discrete = discrete
         super().__init__(system, dt, wrap, tolerance, backend)
-        _ = self._slots  # refuses what is no discrete Lagrangian now
+        self.impulse_behind = 0.5
+        _ = self.rule.slots  # refuses what is no discrete Lagrangian now
 
     def __repr__(self) -> str:
         sizes = f"nx = {self.nx}, nu = {self.nu}"
@@ -110,40 +158,22 @@ class DiscreteLagrangianVI(ChordMap):
         return None  # what the function does is not known from its name
 
     @shared
-    def _slots(self) -> ca.Function:
-        """(q0, q1, u, t, dt, parameters) -> D1 L_d + F-, D2 L_d + F+, the first by q1; dynamic variables."""
-        lag, nq, nd = self.lagrangian, self.nq, self.nd
-        q0, q1, u = (ca.SX.sym(n, m) for n, m in (("q0", nq), ("q1", nq), ("u", len(self.system.inputs))))
-        t, dt, theta = ca.SX.sym("t"), ca.SX.sym("dt"), ca.SX.sym("theta", len(self.parameters))
-        functions = (lag.function(name, [e]) for name, e in (("L", lag.L), ("F", lag.F)))
-        step = DiscreteStep(q0, q1, u, t, dt, theta, *functions)
-        found = self.discrete(step)
-        L_d, *impulses = found if isinstance(found, (tuple, list)) else (found,)
-        if not impulses:
-            impulses = [dt / 2 * step.F((q0 + q1) / 2, (q1 - q0) / dt)] * 2
-        shapes = [ca.SX(e).shape for e in (L_d, *impulses)]
-        if shapes != [(1, 1), (nq, 1), (nq, 1)]:
-            raise ModelError(
-                f"discrete: expected L_d, or L_d, F-, F+ of shapes (1, 1), ({nq}, 1), ({nq}, 1), got {shapes}"
-            )
-        if ca.depends_on(ca.SX(L_d), ca.vertcat(u, t)):
-            raise ModelError("discrete: L_d depends on inputs or time; what they do is a force, of F- and F+")
-        slots = [
-            part(ca.gradient(L_d, q) + impulse, 0, nd) for q, impulse in zip((q0, q1), impulses, strict=True)
-        ]
-        slope = ca.densify(ca.jacobian(slots[0], q1)[:, :nd])
-        return ca.Function("slots", [q0, q1, u, t, dt, theta], [*map(ca.densify, slots), slope], OPTIONS)
+    def rule(self) -> DiscreteRule:
+        """The equations of a step."""
+        return DiscreteRule(self, self.discrete)
 
-    def parts(self, q0: Any, q1: Any, p: Any, u: Any, t: Any, dt: Any, theta: Any) -> ChordParts:
-        minus, plus, _ = self._slots(q0, q1, u, t, dt, theta)
-        return ChordParts(p + minus, plus, minus + plus)
+    @shared
+    def chord(self) -> ChordSolver:
+        """What solves them."""
+        return ChordSolver(self.rule)
 
-    def slope(self, q0: Any, q1: Any, u: Any, t: Any, dt: Any, theta: Any) -> ca.SX:
-        return self._slots(q0, q1, u, t, dt, theta)[2]
+    @own
+    def step_solver(self) -> StepSolver:
+        return self.chord.programs.solver(partial(self.chord.rescued, self), **self._checks)
 
     @shared
     def _derivatives(self) -> StepDerivatives:
-        return StepDerivatives(self)
+        return StepDerivatives(self.rule)
 
     def first(self, steps: Steps) -> Linearization:
         return self._derivatives.first(steps, self.theta).linearization

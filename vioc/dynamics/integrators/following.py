@@ -22,17 +22,19 @@ from vioc.dynamics.lagrangian import OPTIONS
 from vioc.errors import ModelError
 
 if TYPE_CHECKING:
-    from vioc.dynamics.integrators.variational import VariationalMap
+    from vioc.dynamics.integrators.mechanical import MechanicalMap
+    from vioc.dynamics.integrators.variational import VariationalRule
 
 ENOUGH = 1e-8  # of the largest force: what may be missing
 
 
-def equations(f: VariationalMap) -> Evaluator:
+def equations(rule: VariationalRule) -> Evaluator:
     """(q_k, q_k+1, u, t, dt, parameters) -> b, B-, m, B+ at u, Dh(q_k) of the dynamic variables."""
+    f = rule.f
     sizes = f.nq, f.nq, len(f.system.inputs), 1, 1
     q0, q1, u, t, dt = (ca.SX.sym(n, m) for n, m in zip(("q0", "q1", "u", "t", "dt"), sizes, strict=True))
     theta = f.symbols.parameters
-    done = f.parts(q0, q1, ca.SX.zeros(f.nd), u, t, dt, theta)
+    done = rule.parts(q0, q1, ca.SX.zeros(f.nd), u, t, dt, theta)
     Dh = f.constraint(q0, theta)[1][:, : f.nd]
     slopes = (ca.jacobian(e, u) for e in (done.balance, done.momentum))
     before, after = (ca.densify(e) for e in slopes)
@@ -40,8 +42,8 @@ def equations(f: VariationalMap) -> Evaluator:
     return Evaluator(ca.Function("following", [q0, q1, u, t, dt, theta], outputs, OPTIONS))
 
 
-def inverse_dynamics(f: VariationalMap, q: Any, x0: Any, k0: int, evaluator: Evaluator) -> tuple[Any, Any]:
-    """See `VariationalMap.inverse_dynamics`."""
+def inverse_dynamics(f: MechanicalMap, rule: VariationalRule, q: Any, x0: Any, k0: int) -> tuple[Any, Any]:
+    """See `MechanicalMap.inverse_dynamics`."""
     q = check_rows(np.asarray(q, float), "q", f.system.variables)
     N, nf, nm, h = len(q) - 1, len(f.system.inputs), f.nm, f.dt
     if N < 1:
@@ -50,7 +52,7 @@ def inverse_dynamics(f: VariationalMap, q: Any, x0: Any, k0: int, evaluator: Eva
     none, steps, theta = np.zeros((N, nf)), np.full((N, 1), h), f.theta
 
     def at(u: np.ndarray) -> list[np.ndarray]:
-        return evaluator(q[:-1], q[1:], u, t, steps, theta)
+        return rule.following(q[:-1], q[1:], u, t, steps, theta)
 
     b, before, m, after, Dh = at(none)
     _, again, *_ = at(none + 1.0)

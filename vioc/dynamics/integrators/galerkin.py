@@ -17,7 +17,6 @@ from typing import Any, ClassVar
 import casadi as ca
 import numpy as np
 
-from vioc.compile.programs import Program
 from vioc.dynamics.algebra import vectors as vec
 from vioc.dynamics.algebra.vectors import part
 from vioc.dynamics.description.system import System
@@ -32,7 +31,8 @@ from vioc.dynamics.integrators.quadrature import POINTS, Quadrature, quadrature
 from vioc.dynamics.lagrangian import OPTIONS
 from vioc.errors import ModelError
 from vioc.maps.derivatives import Linearization, SecondOrder, Steps
-from vioc.maps.kernel import shared
+from vioc.maps.kernel import KernelPrograms, StepSolver
+from vioc.maps.twins import own, shared
 
 # The last correction of q relative to 1 + |q_k|, over the root of how many there are, and over the tolerance.
 # By the default's, a bit above rounding, what is left of momenta, of one evaluation before, is no drift.
@@ -103,7 +103,7 @@ class GalerkinVI(MechanicalMap):
         if stages not in range(least, MOST + 1):
             raise ModelError(f"stages: expected {least} to {MOST} of {points}'s points, got {stages!r}")
         self.stages, self.points = int(stages), points
-        self.rule: Quadrature = quadrature(points, self.stages)
+        self.quadrature: Quadrature = quadrature(points, self.stages)
         super().__init__(system, dt, wrap, tolerance, backend)
         if self.nm and points != "lobatto":
             raise ModelError(
@@ -113,7 +113,7 @@ class GalerkinVI(MechanicalMap):
 
     @property
     def order(self) -> int:
-        return self.rule.order
+        return self.quadrature.order
 
     def blueprint(self) -> dict[str, Any] | None:
         plain = super().blueprint()
@@ -173,7 +173,8 @@ class GalerkinVI(MechanicalMap):
 
         The mass matrix and Dh at one point stand for the derivatives of all stages (GA 6), (GA 12).
         """
-        rule, nd, nq, nf, nm, s = self.rule, self.nd, self.nq, len(self.system.inputs), self.nm, self.stages
+        nd, nq, nf, nm, s = self.nd, self.nq, len(self.system.inputs), self.nm, self.stages
+        rule = self.quadrature
         factorize, solve, pushes = self._masses
         z, x, u = ca.SX.sym("z", self._unknowns), ca.SX.sym("x", self.nx), ca.SX.sym("u", self.nu)
         t, dt, theta = ca.SX.sym("t"), ca.SX.sym("dt"), ca.SX.sym("theta", len(self.parameters))
@@ -215,20 +216,15 @@ class GalerkinVI(MechanicalMap):
     def _kernel(self) -> ca.Function:
         return self._from(repeated(self._iterate, self._converged, CONTRACTION_OF_MASS))
 
-    def _program(self, feedback: bool, robust: bool = False) -> Program:
-        name = "track" if feedback else "step"
-        if robust or name in self._programs:
-            return super()._program(feedback, robust)
+    @shared
+    def _programs(self) -> KernelPrograms:
+        # what may run now here, now there is generated code, whose bits are the virtual machine's
+        kernels = lambda: self._kernel, lambda: self._robust_kernel
+        return KernelPrograms(self, *kernels, written=self._source)
 
-        def build() -> ca.Function:
-            return self._with_feedback(self._kernel) if feedback else self._kernel
-
-        if self.backend.name == "compiled":
-            program = self.backend.program(build, f"{name}_vectors", lambda: self._source(feedback))
-        else:  # what may run now here, now there is generated code, whose bits are the virtual machine's
-            program = self.backend.program(build, name)
-        self._programs[name] = program
-        return program
+    @own
+    def step_solver(self) -> StepSolver:
+        return self._programs.solver(self._rescued, **self._checks)
 
     def _source(self, feedback: bool) -> str | None:
         if self.nm:
@@ -236,7 +232,7 @@ class GalerkinVI(MechanicalMap):
         factors, solve, _ = self._masses
         most = int(np.prod(GROUPS))
         numbers = dict(CONVERGED=self._converged, STALLED=STALLED, MOST=most, CONTRACTION=CONTRACTION_OF_MASS)
-        numbers |= dict(FAR=FAR, SPACING=self.rule.spacing)
+        numbers |= dict(FAR=FAR, SPACING=self.quadrature.spacing)
         return source(self, feedback, motion(self), self.stage, factors, solve, **numbers)
 
     @shared
@@ -253,7 +249,8 @@ class GalerkinVI(MechanicalMap):
 
         The first guess has velocities that change at the rate of the step's start, and its multipliers.
         """
-        rule, nd, nq, nf, s, nm = self.rule, self.nd, self.nq, len(self.system.inputs), self.stages, self.nm
+        nd, nq, nf, s, nm = self.nd, self.nq, len(self.system.inputs), self.stages, self.nm
+        rule = self.quadrature
         x, u = ca.MX.sym("x", self.nx), ca.MX.sym("u", self.nu)
         t, dt, theta = ca.MX.sym("t"), ca.MX.sym("dt"), ca.MX.sym("theta", len(self.parameters))
         v, a, lam = motion(self)(x, u, t, dt, theta)
@@ -284,8 +281,8 @@ class GalerkinVI(MechanicalMap):
         along = self.constraint(vec.part(x, 0, nq), theta)[1][:, :nd].T @ impulse
         return ca.Function("end", [x, theta], [ca.vertcat(x[nq : nq + nd] - along, impulse)], OPTIONS)
 
-    def rescued(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
-        self.check_beginnings(x[None], k)
+    def _rescued(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
+        self.driver.check_starts(x[None], k)
         equations = GalerkinEquations(self._derivatives, x, u, t, dt)
         return equations.end(solve_step(equations, k, t, self.tolerance).w)
 

@@ -34,7 +34,7 @@ def source(
     Parameters
     ----------
     feedback : bool
-        Whether its arguments are those of `KernelMap._with_feedback`.
+        Whether its arguments are those of a `KernelPrograms` with feedback.
     motion, stage, factors, solve : casadi.Function
         (x, u, t, dt, parameters) -> velocities and accelerations at the step's start;
         (q, v, forces, t, parameters, none) -> L_v, f; (q, parameters) -> those of M;
@@ -42,7 +42,7 @@ def source(
     **numbers
         CONVERGED, STALLED, MOST, CONTRACTION, FAR, SPACING.
     """
-    s, nd, rule = f.stages, f.nd, f.rule
+    s, nd, rule = f.stages, f.nd, f.quadrature
     lanes = 1 << max(1, (s - 1).bit_length())
     functions: list[str] = []
     args = motion.sx_in()

@@ -142,7 +142,7 @@ class GalerkinDerivatives:
 
     def at(self, steps: Steps, theta: np.ndarray, w: np.ndarray) -> Points:
         """Values and derivatives of the points."""
-        f, rule, n, s, P = self.f, self.f.rule, len(steps), self.f.stages, self.points
+        f, rule, n, s, P = self.f, self.f.quadrature, len(steps), self.f.stages, self.points
         nq, nd, nf, nm = f.nq, f.nd, len(f.system.inputs), f.nm
         V, lam, v = self.split(w)
         h = steps.h[:, None, None]
@@ -193,7 +193,7 @@ class GalerkinDerivatives:
 
         Those of the stages; h at all but the first; at the end the momentum's, and Dh v.
         """
-        rule, s, n = self.f.rule, self.f.stages, len(o)
+        rule, s, n = self.f.quadrature, self.f.stages, len(o)
         m, f, kept, along = self._parts(o)
         by = h.reshape(-1, *[1] * (o.ndim - 1))
         rows = [m[:, :s] - by * np.einsum("ij,nj...->ni...", rule.Ab, f[:, :s])]
@@ -204,7 +204,7 @@ class GalerkinDerivatives:
 
     def weights(self, h: np.ndarray, mu: np.ndarray) -> np.ndarray:
         """Weights of o (N, P, no) in mu . `left`, mu (N, nw)."""
-        rule, s, nd, nm, n = self.f.rule, self.f.stages, self.f.nd, self.f.nm, len(mu)
+        rule, s, nd, nm, n = self.f.quadrature, self.f.stages, self.f.nd, self.f.nm, len(mu)
         found = np.zeros((n, self.points, 2 * (nd + nm)))
         m, f, kept, along = self._parts(found)
         of_stages, of_kept, of_end, of_along = np.split(
@@ -232,7 +232,7 @@ class GalerkinDerivatives:
         """The points, the equations' derivative by w (N, nw, nw), all of y by s (N, P, ny, ns), and x_next,
         then the multipliers, by s (N, nx + nm, ns).
         """
-        f, rule = self.f, self.f.rule
+        f, rule = self.f, self.f.quadrature
         n, s, nq, nd, nm, P = len(steps), f.stages, f.nq, f.nd, f.nm, self.points
         h = steps.h[:, None, None]
         at = self.at(steps, theta, self.solved(steps, theta))
@@ -276,7 +276,7 @@ class GalerkinDerivatives:
 
     def second(self, steps: Steps, theta: np.ndarray, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
         """Hessian of Z . x_k+1 + zeta . multipliers: that of o by the adjoint's weights, along y_s (GA 9)."""
-        f, rule = self.f, self.f.rule
+        f, rule = self.f, self.f.quadrature
         n, s, nq, nd, P = len(steps), f.stages, f.nq, f.nd, self.points
         at, matrix, y, _ = self._chained(steps, theta)
         by = steps.h[:, None, None] * rule.b[:, None]
@@ -330,7 +330,7 @@ class GalerkinEquations(BranchEquations):
         """x_k+1, and the multipliers."""
         f, (_, at, size) = self.of.f, self._at(w, 1.0)
         V, lam, _ = (a[0] for a in self.of.split((w * size)[None]))
-        rho, b = self.u[len(f.system.inputs) :], self.dt * f.rule.b
+        rho, b = self.u[len(f.system.inputs) :], self.dt * f.quadrature.b
         q = self.x[: f.nd] + b @ V
         p = self.x[f.nq : f.nq + f.nd] + b @ at.o[0, : f.stages, f.nd : 2 * f.nd]
         return np.concatenate([q, rho, p, (rho - self.x[f.nd : f.nq]) / self.dt]), b @ lam
@@ -341,7 +341,7 @@ class GalerkinEquations(BranchEquations):
             if not f.nm:
                 return None
             q, V = self.x[: f.nq].copy(), self.of.split(found.w[None])[0][0]
-            q[: f.nd] += found.share * self.dt * f.rule.b @ V
+            q[: f.nd] += found.share * self.dt * f.quadrature.b @ V
             q[f.nd :] += found.share * (self.u[len(f.system.inputs) :] - q[f.nd :])
             J = directions_within(f.lagrangian, q, NEAR, **f.parameters)
             return singular_ahead(J, f.multiplier_names, found, self.dt, k, where, PASSING)

@@ -5,7 +5,7 @@ State and input layout, names, units, velocities, energies and frame positions.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 
 import casadi as ca
@@ -26,9 +26,12 @@ from vioc.dynamics.consistency import (
 )
 from vioc.dynamics.description.component import VelocityConstraint
 from vioc.dynamics.description.system import System, as_system
+from vioc.dynamics.integrators.conditions import StepConditions, conditions
 from vioc.dynamics.integrators.divergence import closed, first_diverged, grows
+from vioc.dynamics.integrators.following import inverse_dynamics
 from vioc.dynamics.integrators.newton import dependent_constraints
 from vioc.dynamics.integrators.predictor import bending_variables
+from vioc.dynamics.integrators.variational import VariationalRule
 from vioc.dynamics.kinematics import as_configuration
 from vioc.dynamics.lagrangian import OPTIONS, Lagrangian
 from vioc.dynamics.masses import check_mass_matrix, fault_at
@@ -39,11 +42,14 @@ from vioc.dynamics.terms.nonholonomic import NonholonomicConstraint
 from vioc.dynamics.terms.user import UserConstraint, UserForce, UserPotential
 from vioc.dynamics.velocities import velocity, velocity_names
 from vioc.errors import ModelError
+from vioc.maps.derivatives import Steps
+from vioc.maps.given import input_of, trajectory_of
 from vioc.maps.implicit import Equations, Implicit
-from vioc.maps.kernel import KernelMap, shared
+from vioc.maps.kernel import KernelMap
 from vioc.maps.named import Symbols
 from vioc.maps.orientation import AXES, component, rotation_vector
 from vioc.maps.trajectory import Trajectory, warn_slack
+from vioc.maps.twins import shared
 
 Map = TypeVar("Map", bound="MechanicalMap")
 USER = UserPotential, UserForce, UserConstraint, NonholonomicConstraint
@@ -62,6 +68,8 @@ class MechanicalMap(KernelMap):
         What an integrator can be told beside what all can, by the names of arguments and attributes.
     system : System
     lagrangian : Lagrangian
+    rule : VariationalRule or None
+        Of a step, where it is by one.
     nq, nd, nk, nm : int
         Configurations; of them dynamic and kinematic; constraints.
 
@@ -79,21 +87,26 @@ class MechanicalMap(KernelMap):
 
     conjugate: str = "p"
     choices: ClassVar[tuple[str, ...]] = ()
-    contacts: ClassVar[bool] = False  # whether it has a system's contacts and limits of joints
-    slipless: ClassVar[bool] = False  # whether it has constraints on velocities
-
     redundant: tuple[str, ...] = ()
+    rule: VariationalRule | None = None
 
     def __init__(
-        self, system: System, dt: float, wrap: Sequence[str], tolerance: float, backend: str = "virtual"
+        self,
+        system: System,
+        dt: float,
+        wrap: Sequence[str],
+        tolerance: float,
+        backend: str = "virtual",
+        *,
+        takes: Collection[str] = (),  # of ``"contacts"``, of limits of joints too, and ``"slips"``
     ):
         as_system(system)
-        if system.inequalities and not self.contacts:
+        if system.inequalities and "contacts" not in takes:
             raise ModelError(
                 f"{system.name}: {type(self).__name__} has no contacts, limits of joints or dry friction, "
                 f"got {system.inequality_names[0]}; use ContactVI or MaximalVI, or leave them out"
             )
-        if not self.slipless:
+        if "slips" not in takes:  # constraints on velocities
             check_holonomic(system, type(self).__name__)
         self.system = system
         named = zip(system.constraint_names, system.constraints, strict=True)
@@ -160,9 +173,8 @@ class MechanicalMap(KernelMap):
             there[: self.nq] = self.consistent_configuration(there[: self.nq], fixed=fixed).q
         return there
 
-    def check_beginnings(self, X: np.ndarray, k: int) -> None:
+    def _check_starts(self, X: np.ndarray, k: int) -> None:
         """Refuse to start where M is indefinite, or constraints are dependent: numbers would be arbitrary."""
-        super().check_beginnings(X, k)
         if not self.nm:
             return
         J = self._directions(X[:, : self.nq], self.theta)[0]
@@ -174,10 +186,10 @@ class MechanicalMap(KernelMap):
                 raise error
 
     @property
-    def suspect(self) -> bool:  # type: ignore[override]
-        return bool(self.system.negative)
+    def _checks(self) -> dict[str, Any]:
+        return {"check": self._check_starts, "fault_of": self._fault_of if self.system.negative else None}
 
-    def fault_of(self, x: np.ndarray, nearly: bool = False) -> str:
+    def _fault_of(self, x: np.ndarray, nearly: bool = False) -> str:
         fault = fault_at(self.system, x[: self.nq], self.parameters, nearly)
         return fault and f"{self.system.name}: {fault}"
 
@@ -209,7 +221,63 @@ class MechanicalMap(KernelMap):
         return np.concatenate([q, self._start_momentum(q, v, u), v[self.nd :]])
 
     def _start_momentum(self, q: np.ndarray, v: np.ndarray, u: Any) -> np.ndarray:
-        return self._legendre(q, v, self.theta)[0][:, 0]
+        p = self._legendre(q, v, self.theta)[0][:, 0]
+        if self.rule is not None and self.rule.lacking:
+            forces, at = input_of(self, u)[: len(self.system.inputs)], (np.zeros(1), self.theta)
+            p = p - self.rule.lacking * self.dt * self._generalized_force(q, v, forces, *at)[0][: self.nd, 0]
+        return p
+
+    @property
+    def residual(self) -> ca.Function | None:
+        return None if self.rule is None else self.rule.residual
+
+    @property
+    def configurations(self) -> tuple[str, ...]:
+        return () if self.rule is None else self.system.variables
+
+    def state_from_configurations(self, q0: Any, q1: Any, u: Any = None, k: int = 0) -> np.ndarray:
+        """The state at k + 1 of a step from q0 to q1, p = D2 L_d(q0, q1) + F+ ([T] V-A)."""
+        if self.rule is None:
+            return super().state_from_configurations(q0, q1, u, k)
+        q0 = as_configuration(self.system, q0, "q0")
+        q1 = as_configuration(self.system, q1, "q1")
+        forces, h = input_of(self, u)[: len(self.system.inputs)], self.dt
+        p = self.rule.momentum(q0, q1, forces, np.array([k * h]), np.array([h]), self.theta)[0][:, 0]
+        return np.concatenate([q1, p, (q1 - q0)[self.nd :] / h])
+
+    def inverse_dynamics(self, q: Any, x0: Any = None, k: int = 0) -> tuple[np.ndarray, np.ndarray]:
+        """(x0, U): a start and inputs (N, nu) whose steps pass through configurations q (N+1, nq) exactly.
+
+        Parameters
+        ----------
+        q : (N+1, nq)
+            In the order of ``system.variables``, a sample per step; constraints hold in every row.
+        x0 : (nx,), optional
+            The start's momentum. By default it follows from the motion, so that inputs are as even as can be:
+            where half of each force acts at either end of a step, one that the motion does not have
+            starts inputs that alternate.
+        k : int
+            Number of the first step.
+
+        Raises
+        ------
+        ModelError
+            If no input makes that motion: sample, variable and the force that is missing are named. Forces
+            must be linear in the inputs.
+        """
+        return inverse_dynamics(self, self._variational(), q, x0, k)
+
+    def conditions(self, trajectory: Trajectory) -> StepConditions:
+        """Condition numbers of M_k+1 and Dh M^-1 Dh' of every step ([S] VII), infinite where it is singular.
+
+        A step warns of a singular M_k+1 by itself (`ChartWarning`); this tells how near a motion comes.
+        """
+        return conditions(self._variational(), Steps.along(trajectory_of(trajectory)), self.theta)
+
+    def _variational(self) -> VariationalRule:
+        if self.rule is None:
+            raise TypeError(f"steps of {type(self).__name__} are by no variational rule of one stage")
+        return self.rule
 
     @shared
     def _legendre(self) -> Evaluator:
@@ -486,7 +554,7 @@ class MechanicalMap(KernelMap):
         if k is None:
             return None
         start, end = (float(e.sum()) for e in self.energies(run.x[[0, k]]))
-        why = self.fault_of(run.x[k - 1], nearly=True) or (
+        why = self._fault_of(run.x[k - 1], nearly=True) or (
             f"steps of {run.step_lengths[k - 1]:g} s are too long for this motion; use a smaller dt "
             "(f.with_dt, f.substeps)"
         )

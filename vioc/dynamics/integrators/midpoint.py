@@ -11,40 +11,34 @@ docs/maths/midpoint.md.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import casadi as ca
 import numpy as np
 
 from vioc.checks import as_names
-from vioc.compile.evaluate import Evaluator
-from vioc.dynamics.algebra.vectors import part
 from vioc.dynamics.consistency import directions_within
 from vioc.dynamics.description.system import System
-from vioc.dynamics.integrators.chord import (
-    ChordMap,
-    ChordParts,
-    StepFunctions,
-    solved_step,
-    step_functions,
-)
+from vioc.dynamics.integrators.chord import ChordSolver
 from vioc.dynamics.integrators.conditions import warn_singular
-from vioc.dynamics.integrators.newton import NEAR, dependent_constraints
+from vioc.dynamics.integrators.mechanical import MechanicalMap
+from vioc.dynamics.integrators.midpoint_rule import MidpointRule, as_alpha
+from vioc.dynamics.integrators.newton import NEAR, PASSING, dependent_constraints
 from vioc.dynamics.integrators.structured import StructuredLinearization
-from vioc.dynamics.lagrangian import LONG, OPTIONS
+from vioc.dynamics.lagrangian import LONG
 from vioc.dynamics.redundancy import chosen, left_out
-from vioc.errors import ModelError, StepError
+from vioc.errors import StepError
 from vioc.maps.derivatives import Linearization, SecondOrder, Steps
-from vioc.maps.kernel import shared
+from vioc.maps.kernel import StepSolver
+from vioc.maps.twins import own, shared
 
-FORCING = ("symmetric", "left")
 # |h| of a redundant constraint up to which it follows from the others: over |Dh| (1 + |q|), of which a step
 # leaves a part, and the size of the numbers that cancel in h, of which rounding is a part
 FOLLOWS = 1e-9
 FEW = 8  # variables for each constraint, whose column takes a recursion of its own
 
 
-class MidpointVI(ChordMap):
+class MidpointVI(MechanicalMap):
     """The midpoint variational integrator of a system, as a one-step map.
 
     Parameters
@@ -85,7 +79,6 @@ class MidpointVI(ChordMap):
     """
 
     choices: ClassVar[tuple[str, ...]] = ("alpha", "forcing", "redundant")
-    slipless = True
 
     def __init__(
         self,
@@ -99,92 +92,33 @@ class MidpointVI(ChordMap):
         backend: str = "virtual",
         redundant: str | Iterable[str] | None = None,
     ):
-        if not 0 <= alpha <= 1:
-            raise ModelError(f"alpha: expected a number in [0, 1], got {alpha!r}")
-        if forcing not in FORCING:
-            raise ModelError(f"forcing: expected one of {', '.join(FORCING)}, got {forcing!r}")
-        self.alpha = float(alpha)
-        self.forcing = forcing
-        if isinstance(system, System) and "redundant" in self.choices:
+        self.alpha, self.forcing = as_alpha(alpha, forcing), forcing
+        if isinstance(system, System):
             self.redundant = chosen(system, None if redundant is None else as_names(redundant))
-        super().__init__(system, dt, wrap, tolerance, backend)
-
-    @property
-    def impulse_behind(self) -> float:  # type: ignore[override]
-        """Of what potentials load a constraint with; over unequal steps forces that act by another share
-        (``forcing="left"``, or alpha other than 1/2) are read as if by this one.
-        """
-        return self.alpha
+        super().__init__(system, dt, wrap, tolerance, backend, takes=("slips",))
+        # Of what potentials load a constraint with; over unequal steps forces that act by another share
+        # (``forcing="left"``, or alpha other than 1/2) are read as if by this one
+        self.impulse_behind = self.alpha
+        self.symmetric = alpha == 0.5 and (forcing == "symmetric" or not system.forces)
 
     def __repr__(self) -> str:
         return (
-            f"{type(self).__name__}({self.system.name}: nx = {self.nx}, nu = {self.nu}, "
+            f"MidpointVI({self.system.name}: nx = {self.nx}, nu = {self.nu}, "
             f"{self.nm} constraints, dt = {self.dt:g} s, alpha = {self.alpha:g}, {self.forcing} forcing)"
         )
 
-    # -- the equations of a step ------------------------------------------------------------------
-
-    def force_shares(self, dt: Any) -> tuple[Any, Any]:
-        """F- and F+ as multiples of F at the sample."""
-        return (dt / 2, dt / 2) if self.forcing == "symmetric" else (dt, 0.0)
-
-    def parts(self, q0: Any, q1: Any, p: Any, u: Any, t: Any, dt: Any, theta: Any) -> ChordParts:
-        a, nd = self.alpha, self.nd
-        args = ((1 - a) * q0 + a * q1, (q1 - q0) / dt, u, t + a * dt, theta)
-        L_q, L_v, F = (part(e, 0, nd) for e in self._first_order(*args))
-        minus, plus = self.force_shares(dt)
-        balance = p + dt * (1 - a) * L_q - L_v + minus * F
-        momentum = dt * a * L_q + L_v + plus * F
-        return ChordParts(balance, momentum, dt * L_q + (minus + plus) * F)
+    # -- steps ------------------------------------------------------------------------------------
 
     @shared
-    def _first_order(self) -> ca.Function:
-        lag = self.lagrangian
-        return lag.function("first_order", [lag.L_q, lag.L_v, lag.F])
-
-    @property
-    def kept_on_the_way(self) -> list[bool]:
-        """Of which constraints a step keeps A(q) dq = 0, not h(q_k+1) = 0."""
-        return self.lagrangian.nonholonomic
-
-    def closing(self, q0: Any, q1: Any, theta: Any) -> tuple[Any, Any]:
-        return self._closing(q0, q1, theta) if any(self.kept_on_the_way) else super().closing(q0, q1, theta)
+    def rule(self) -> MidpointRule:
+        """The equations of a step."""
+        return MidpointRule(self, self.alpha, self.forcing, self.lagrangian.nonholonomic)
 
     @shared
-    def _closing(self) -> ca.Function:
-        """h(q1), and A(q_m) (q1 - q0) with q_m = (q0 + q1)/2 (docs/maths/nonholonomic.md, (2))."""
-        theta = self.symbols.parameters
-        q0, q1 = ca.SX.sym("q0", self.nq), ca.SX.sym("q1", self.nq)
-        after, between = self.constraint(q1, theta)[0], self.constraint((q0 + q1) / 2, theta)[1]
-        rows = [
-            between[i, :] @ (q1 - q0) if on_the_way else after[i]
-            for i, on_the_way in enumerate(self.kept_on_the_way)
-        ]
-        column = ca.vertcat(ca.SX(0, 1), *rows)
-        return ca.Function("closing", [q0, q1, theta], [column, ca.jacobian(column, q1)], OPTIONS)
-
-    @shared
-    def _newton_matrix(self) -> ca.Function:
-        """D2 D1 L_d + D2 F- for dynamic q ([T] (22), [S] (8)) at (q_m, v, u, t, parameters, dt)."""
-        lag, g, a, nd = self.lagrangian, self.lagrangian.graph, self.alpha, self.nd
-        dt = ca.SX.sym("dt")
-        K, C, M = lag.second
-        minus, _ = self.force_shares(dt)
-        by_q = dt * (1 - a) * K - C + minus * ca.jacobian(lag.F, g.q_vector)
-        by_v = dt * (1 - a) * C.T - M + minus * ca.jacobian(lag.F, g.v_vector)
-        return lag.function("newton_matrix", [(a * by_q + by_v / dt)[:nd, :nd]], [dt])
-
-    def slope(self, q0: Any, q1: Any, u: Any, t: Any, dt: Any, theta: Any) -> ca.SX:
-        a = self.alpha
-        return self._newton_matrix((1 - a) * q0 + a * q1, (q1 - q0) / dt, u, t + a * dt, theta, dt)
-
-    def newton_matrix_of_terms(self, dt: ca.SX) -> ca.SX:
-        """What potentials other than gravity, and forces, add to D2 D1 L_d + D2 F-, (nd, nd)."""
-        lag, g, a, nd = self.lagrangian, self.lagrangian.graph, self.alpha, self.nd
-        minus, _ = self.force_shares(dt)
-        by_q = -dt * (1 - a) * lag.stiffness + minus * ca.jacobian(lag.F, g.q_vector)
-        by_v = minus * ca.jacobian(lag.F, g.v_vector)
-        return (a * by_q + by_v / dt)[:nd, :nd]
+    def chord(self) -> ChordSolver:
+        """What solves them."""
+        inverse = self.rule.inverse_of_mass if self._articulated else None
+        return ChordSolver(self.rule, inverse, self._contradiction if self.redundant else None)
 
     @shared
     def _articulated(self) -> bool:
@@ -192,25 +126,11 @@ class MidpointVI(ChordMap):
         if FEW * self.nm > self.nd or self.lagrangian.depths < LONG:
             return False
         dt = ca.SX.sym("dt")
-        return self.lagrangian.hinged(self.newton_matrix_of_terms(dt), dt)
+        return self.lagrangian.hinged(self.rule.of_terms(dt), dt)
 
-    @shared
-    def _kernel(self) -> ca.Function:
-        return self._checked(solved_step(self, self._articulated))
-
-    @shared
-    def _robust_kernel(self) -> ca.Function | None:
-        """The exact matrix, for the steps that the mass matrix does not solve, or not certify."""
-        return self._checked(solved_step(self, False)) if self._articulated else None
-
-    def _checked(self, solved: ca.Function) -> ca.Function:
-        """A step that does not count as solved where what is redundant contradicts the rest."""
-        if not self.redundant:
-            return solved
-        args = solved.mx_in()
-        x_next, multipliers, error = solved(*args)
-        off = self._contradiction(x_next[: self.nq], args[-1])
-        return ca.Function("checked_step", args, [x_next, multipliers, error + off])
+    @own
+    def step_solver(self) -> StepSolver:
+        return self.chord.programs.solver(self._rescued, **self._checks)
 
     @shared
     def _contradiction(self) -> ca.Function:
@@ -226,19 +146,15 @@ class MidpointVI(ChordMap):
             "contradiction", [q, theta], [ca.if_else(ca.sum1(sound) == len(names), 0.0, ca.inf)]
         )
 
-    @shared
-    def step_functions(self) -> StepFunctions:
-        return step_functions(self, self._articulated, self._contradiction if self.redundant else None)
-
-    def check_beginnings(self, X: np.ndarray, k: int) -> None:
+    def _check_starts(self, X: np.ndarray, k: int) -> None:
         try:
-            super().check_beginnings(X, k)
+            super()._check_starts(X, k)
         except StepError as error:
             raise self._advised(error, X[error.k - k, : self.nq]) from None
 
     def _advised(self, error: StepError, q: np.ndarray) -> StepError:
         """The error, of dependent constraints with the choice that suits the configuration q."""
-        if error.cause != "singular constraints" or "redundant" not in self.choices:
+        if error.cause != "singular constraints":
             return error
         better = left_out(self.whole, q, NEAR, **self.parameters)[1]
         if not better or set(better) == set(self.redundant):
@@ -246,15 +162,16 @@ class MidpointVI(ChordMap):
         advice = f"MidpointVI(..., redundant={better!r}) leaves out what follows from the others there"
         return error if advice in str(error) else error.saying(f"{error}. {advice}")
 
-    def advice_on_singular(self, q: np.ndarray) -> str:
+    def _advice(self, q: np.ndarray) -> str:
+        """What to do where a step ends near the configuration q, in which constraints are dependent."""
         rank, better = left_out(self.whole, q, NEAR, **self.parameters)
-        if rank == self.nm and better and set(better) != set(self.redundant) and "redundant" in self.choices:
+        if rank == self.nm and better and set(better) != set(self.redundant):
             return f"MidpointVI(..., redundant={better!r}) leaves out what follows from the others there"
-        return super().advice_on_singular(q)
+        return PASSING
 
-    def rescued(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
+    def _rescued(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
         try:
-            x_next, multipliers = super().rescued(x, u, k, t, dt)
+            x_next, multipliers = self.chord.rescued(self, x, u, k, t, dt, advice=self._advice)
         except StepError as error:
             raise self._advised(error, x[: self.nq]) from None
         if self.redundant and float(self._contradiction(x_next[: self.nq], self.theta)) != 0.0:
@@ -275,31 +192,14 @@ class MidpointVI(ChordMap):
                 abs(off[worst]),
                 "singular constraints",
             )
-        warn_singular(self, x, u, t, dt, x_next)
+        warn_singular(self, self.rule, x, u, t, dt, x_next)
         return x_next, multipliers
-
-    # -- starts -----------------------------------------------------------------------------------
-
-    @property
-    def symmetric(self) -> bool:  # type: ignore[override]
-        return self.alpha == 0.5 and (self.forcing == "symmetric" or not self.system.forces)
-
-    def _start_momentum(self, q: np.ndarray, v: np.ndarray, u: Any) -> np.ndarray:
-        p = super()._start_momentum(q, v, u)
-        if self.forcing == "left":  # it lacks half an input's impulse
-            forces = self.check_input(u)[: len(self.system.inputs)]
-            p = p - self.dt / 2 * self._force(q, v, forces, np.zeros(1), self.theta)[0][: self.nd, 0]
-        return p
-
-    @shared
-    def _force(self) -> Evaluator:
-        return Evaluator(self.lagrangian.function("force", [self.lagrangian.F]))
 
     # -- derivatives ------------------------------------------------------------------------------
 
     @shared
     def _structured(self) -> StructuredLinearization:
-        return StructuredLinearization(self)
+        return StructuredLinearization(self.rule)
 
     def first(self, steps: Steps) -> Linearization:
         return self._structured.linearize(steps, self.theta)

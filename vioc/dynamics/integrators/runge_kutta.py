@@ -23,7 +23,7 @@ from vioc.dynamics.lagrangian import OPTIONS
 from vioc.errors import ConstraintError, ModelError, StepError
 from vioc.maps.derivatives import Linearization, SecondOrder, Steps
 from vioc.maps.explicit import ExplicitMap
-from vioc.maps.kernel import shared
+from vioc.maps.twins import shared
 
 # `Continuous.independence` below which accelerations may be rounding's by more than one part in 64
 DETERMINED = 64 * np.finfo(float).eps
@@ -68,7 +68,6 @@ class RungeKutta(ExplicitMap, MechanicalMap):
 
     conjugate = "v"
     choices = ("method",)
-    slipless = True
 
     def __init__(
         self,
@@ -84,7 +83,7 @@ class RungeKutta(ExplicitMap, MechanicalMap):
             raise ModelError(f"method: expected one of {', '.join(METHODS)}, or a Tableau; got {method!r}")
         self.method = method
         self.tableau = method if isinstance(method, Tableau) else METHODS[method]
-        super().__init__(system, dt, wrap, tolerance, backend)
+        super().__init__(system, dt, wrap, tolerance, backend, takes=("slips",))
         self.continuous = Continuous(self.lagrangian)
 
     def __repr__(self) -> str:
@@ -268,7 +267,7 @@ class RungeKutta(ExplicitMap, MechanicalMap):
         args = self.full_step.mx_in()
         return ca.Function("step", args, self.full_step(*args)[:3])
 
-    def rescued(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
+    def _refused(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
         """There is no other way to take a step: say what is wrong with it."""
         x_next, _, error, *_ = self._full_step_numbers(x, u, np.array([t]), np.array([dt]), self.theta)
         residual = float(error[0, 0])
@@ -322,7 +321,7 @@ class RungeKutta(ExplicitMap, MechanicalMap):
         good = (error[:, 0, 0] <= self.tolerance) & np.isfinite(x_next).all(axis=(1, 2))
         if not good.all():
             i = int(np.argmin(good))
-            self.rescued(steps.x0[i], steps.u[i], int(steps.k[i]), float(t[i, 0]), float(h[i, 0]))
+            self._refused(steps.x0[i], steps.u[i], int(steps.k[i]), float(t[i, 0]), float(h[i, 0]))
         return self._derivatives.first(steps, theta, jump[..., 0], np.moveaxis(stages, 2, 0))
 
     def first(self, steps: Steps) -> Linearization:

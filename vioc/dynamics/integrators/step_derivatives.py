@@ -26,7 +26,7 @@ from vioc.dynamics.integrators.conditions import check_regular
 from vioc.maps.derivatives import Linearization, SecondOrder, Steps, solved
 
 if TYPE_CHECKING:
-    from vioc.dynamics.integrators.variational import VariationalMap
+    from vioc.dynamics.integrators.variational import VariationalRule
 
 # Operations of all directions up to which a Jacobian is written out whole instead: a quarter of them, as it
 # shares what directions have in common. What is compiled is shorter, as compilers take minutes.
@@ -58,17 +58,17 @@ class StepFirstOrder:
 
 
 class StepDerivatives:
-    """Derivatives of the steps of a `VariationalMap`."""
+    """Derivatives of the steps by a `VariationalRule`."""
 
-    def __init__(self, f: VariationalMap):
-        self.f = f
+    def __init__(self, rule: VariationalRule):
+        f = self.f = rule.f
         sizes = {"q0": f.nq, "q1": f.nq, "u": len(f.system.inputs), "theta": len(f.parameters), "lam": f.nm}
         parts = [ca.SX.sym(name, size) for name, size in sizes.items()]
         t, dt = ca.SX.sym("t"), ca.SX.sym("dt")
         self.ny = sum(sizes.values())
         y, d = vec.column(parts), ca.SX.sym("d", self.ny)
         q0, q1, u, theta, lam = parts
-        step = f.parts(q0, q1, ca.SX.zeros(f.nd), u, t, dt, theta)
+        step = rule.parts(q0, q1, ca.SX.zeros(f.nd), u, t, dt, theta)
         h1, _ = f.constraint(q1, theta)
         balance = step.balance - ca.mtimes(f.constraint(q0, theta)[1][:, : f.nd].T, lam)
         rows = ca.vertcat(balance, step.momentum, h1)

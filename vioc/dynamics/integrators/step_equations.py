@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 import casadi as ca
@@ -14,6 +15,7 @@ from vioc.dynamics.finite import not_finite
 from vioc.dynamics.integrators.conditions import SINGULAR, condition
 from vioc.dynamics.integrators.newton import (
     NEAR,
+    PASSING,
     BranchEquations,
     BranchRoot,
     Linearized,
@@ -25,7 +27,8 @@ from vioc.dynamics.masses import fault_at
 from vioc.errors import StepError
 
 if TYPE_CHECKING:
-    from vioc.dynamics.integrators.variational import VariationalMap
+    from vioc.dynamics.integrators.mechanical import MechanicalMap
+    from vioc.dynamics.integrators.variational import VariationalRule
 
 TURNED = 0.1  # cosine of the angle between constraint directions at both ends, near a quarter turn
 
@@ -53,18 +56,19 @@ class ResidualBlocks(NamedTuple):
 
 
 class BlockEvaluator:
-    """`ResidualBlocks` of a map's steps, a function of (x, u, t, dt, parameters, z), of one or by rows."""
+    """`ResidualBlocks` of a rule's steps, a function of (x, u, t, dt, parameters, z), of one or by rows."""
 
-    def __init__(self, f: VariationalMap):
+    def __init__(self, rule: VariationalRule):
+        f = rule.f
         x, u, t, dt = ca.SX.sym("x", f.nx), ca.SX.sym("u", f.nu), ca.SX.sym("t"), ca.SX.sym("dt")
         theta, z = ca.SX.sym("theta", len(f.parameters)), ca.SX.sym("z", f.nd)
         nq, nd, nf = f.nq, f.nd, len(f.system.inputs)
         q0, p, forces = part(x, 0, nq), part(x, nq, nq + nd), part(u, 0, nf)
         q1 = ca.vertcat(z, part(u, nf))
-        balance = f.parts(q0, q1, p, forces, t, dt, theta).balance
-        h1, J1 = f.closing(q0, q1, theta)
+        balance = rule.parts(q0, q1, p, forces, t, dt, theta).balance
+        h1, J1 = rule.closing(q0, q1, theta)
         J0 = f.constraint(q0, theta)[1]
-        outputs = [balance, h1, f.slope(q0, q1, forces, t, dt, theta), J1[:, :nd], J0[:, :nd]]
+        outputs = [balance, h1, rule.slope(q0, q1, forces, t, dt, theta), J1[:, :nd], J0[:, :nd]]
         self._evaluate = Evaluator(ca.Function("equations", [x, u, t, dt, theta, z], outputs, OPTIONS))
 
     def __call__(self, x, u, t, dt, theta, z) -> ResidualBlocks:
@@ -78,11 +82,22 @@ class StepEquations(BranchEquations):
     """The equations of the step of `f` from x under u, for the mean velocity w = (q_k+1 - q_k) / dt.
 
     For a share of the step's length prescribed variables are as far on their way, and constraints have as
-    much of what they lack at the start made up for: h(q_k+1) = (1 - share) h(q_k).
+    much of what they lack at the start made up for: h(q_k+1) = (1 - share) h(q_k). `advice` is what to do
+    where a step ends near a configuration in which constraints are dependent.
     """
 
-    def __init__(self, f: VariationalMap, x: np.ndarray, u: np.ndarray, t: float, dt: float):
-        self.f, self.x, self.u, self.t, self.dt = f, x, u, t, dt
+    def __init__(
+        self,
+        f: MechanicalMap,
+        rule: VariationalRule,
+        x: np.ndarray,
+        u: np.ndarray,
+        t: float,
+        dt: float,
+        advice: Callable[[np.ndarray], str] = lambda q: PASSING,
+    ):
+        self.f, self.rule, self.x, self.u, self.t, self.dt = f, rule, x, u, t, dt
+        self._advice = advice
         self.start = self._begins()
         self.weights = np.sqrt(f.lagrangian.mass_scale)
         self.size = abs(dt) / (1 + np.abs(x[: f.nd]))
@@ -112,7 +127,7 @@ class StepEquations(BranchEquations):
         held = self.x[self.f.nd : self.f.nq]
         u = np.concatenate([self.u[:nf], held + share * (self.u[nf:] - held)])
         length = share * self.dt or self.dt  # h and J1 alone are of a step without a length
-        return self.f.step_blocks(self.x, u, self.t, length, self.f.theta, z)
+        return self.rule.blocks(self.x, u, self.t, length, self.f.theta, z)
 
     def __call__(self, w: np.ndarray, share: float) -> Linearized:
         length = share * self.dt
@@ -151,7 +166,7 @@ class StepEquations(BranchEquations):
         dependent = dependent_constraints(J, names, f"{where}. Dh(q_k)", k, error)
         if dependent is None and names:
             J = directions_within(f.lagrangian, q1, NEAR, **f.parameters)
-            dependent = singular_ahead(J, names, found, self.dt, k, where, f.advice_on_singular(q1))
+            dependent = singular_ahead(J, names, found, self.dt, k, where, self._advice(q1))
         if dependent is not None:
             return dependent
         for share in (found.share, 1.0):  # or as far as that motion would have led

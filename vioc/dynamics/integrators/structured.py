@@ -30,7 +30,7 @@ from vioc.dynamics.lagrangian import OPTIONS
 from vioc.maps.derivatives import Linearization, SecondOrder, Steps, solved
 
 if TYPE_CHECKING:
-    from vioc.dynamics.integrators.midpoint import MidpointVI
+    from vioc.dynamics.integrators.midpoint_rule import MidpointRule
 
 
 Segment = tuple[str, slice, slice]  # kind of variables, which of that kind, where in a Hessian
@@ -61,22 +61,23 @@ class TreeFirstOrder:
 
 
 class StructuredLinearization:
-    """Derivatives of a `MidpointVI`'s steps.
+    """Derivatives of the steps by a `MidpointRule`.
 
     The tree's share comes from `AncestorPairs`; that of other potentials, forces, constraints and
     declared parameters from CasADi's derivatives of those terms alone.
     """
 
-    def __init__(self, f: MidpointVI):
+    def __init__(self, rule: MidpointRule):
+        self.rule, f = rule, rule.f
         self.f = f
         self._kept: tuple[Callable[[], Steps | None], np.ndarray, TreeFirstOrder] | None = None
         lag, g = f.lagrangian, f.lagrangian.graph
-        self._pairs = AncestorPairs(lag, f.alpha, f.backend)
+        self._pairs = AncestorPairs(lag, rule.alpha, f.backend)
         q, v, u, theta = g.q_vector, g.v_vector, g.u_vector, g.parameters
         lam, mu, nu = ca.SX.sym("lambda", f.nm), ca.SX.sym("mu", f.nd), ca.SX.sym("nu", f.nm)
         along = lag.Dh[:, : f.nd].T @ lam
         q0 = ca.SX.sym("q0", f.nq)
-        closed, slope = f.closing(q0, q, theta)
+        closed, slope = rule.closing(q0, q, theta)
         self.drags = f.nm > 0 and bool(ca.depends_on(closed, q0))  # a step's start has a part in its end
         before = [q0] * self.drags
 
@@ -163,9 +164,9 @@ class StructuredLinearization:
 
     def _first_terms(self, h: ca.SX) -> list[ca.SX]:
         """By q_k and q_k+1 of balance and momentum, only if `_has_terms`; by parameters, if there are any."""
-        f, a = self.f, self.f.alpha
+        f, a = self.f, self.rule.alpha
         lag, g = f.lagrangian, f.lagrangian.graph
-        minus, plus = f.force_shares(h)
+        minus, plus = self.rule.force_shares(h)
         blocks = []
         if self._has_terms:
             F_q, F_v = (ca.jacobian(lag.F, s) for s in (g.q_vector, g.v_vector))
@@ -181,11 +182,11 @@ class StructuredLinearization:
     @cached_property
     def _second_terms(self) -> ca.SX:
         """Hessian by (q_k, q_k+1, forces, parameters) of mu . balance + z . momentum, but for the tree's."""
-        f, a = self.f, self.f.alpha
+        f, a = self.f, self.rule.alpha
         h, mu, z = self._directions
         lag, g = f.lagrangian, f.lagrangian.graph
         q, v, u, theta = g.q_vector, g.v_vector, g.u_vector, g.parameters
-        minus, plus = f.force_shares(h)
+        minus, plus = self.rule.force_shares(h)
         pad = ca.SX.zeros(f.nk)
         in_q, in_v = (ca.vertcat(e, pad) for e in (h * ((1 - a) * mu + a * z), z - mu))
         other = -ca.dot(in_q, lag.potential_gradient) + ca.dot(minus * mu + plus * z, lag.F[: f.nd])
@@ -286,7 +287,7 @@ class StructuredLinearization:
         StepError
             Where M_k+1 or Dh M^-1 Dh' is singular ([S] VII).
         """
-        f, a = self.f, self.f.alpha
+        f, a = self.f, self.rule.alpha
         nq, nd, nk, nm, nx = f.nq, f.nd, f.nk, f.nm, f.nx
         nf, np_ = len(f.system.inputs), len(theta)
         n, h = len(steps), steps.h
@@ -314,7 +315,9 @@ class StructuredLinearization:
                 *terms, r_t, P_t = terms
             if terms:
                 r_0, r_1, P_0, P_1 = (x + y for x, y in zip((r_0, r_1, P_0, P_1), terms, strict=True))
-        minus, plus = (np.broadcast_to(np.asarray(s), (n, 1, 1)) for s in f.force_shares(h[:, None, None]))
+        minus, plus = (
+            np.broadcast_to(np.asarray(s), (n, 1, 1)) for s in self.rule.force_shares(h[:, None, None])
+        )
 
         by_q, by_rho, by_t = r_0, r_1[:, :, nd:], r_t
         if not nm:
@@ -376,7 +379,7 @@ class StructuredLinearization:
         f, F_u = self.f, self._constant_F_u
         if f.backend.name != "compiled" or f.nm or f.nk or f.parameters or F_u is None or not self._picked:
             return None
-        return AtOnce(f, self._pairs.masks[0], F_u)
+        return AtOnce(self.rule, self._pairs.masks[0], F_u)
 
     @cached_property
     def _picked(self) -> tuple[slice | np.ndarray, np.ndarray] | None:
@@ -416,7 +419,7 @@ class StructuredLinearization:
         drop out of z . x_k+1 + zeta . lambda + mu . r + nu . h, and its Hessian is that of known
         functions along the first derivatives. Where C makes it, it is written to `out`, if given.
         """
-        f, a = self.f, self.f.alpha
+        f, a = self.f, self.rule.alpha
         nq, nd, nm, nx = f.nq, f.nd, f.nm, f.nx
         theta = first.args[4]
         np_, n = len(theta), len(steps)

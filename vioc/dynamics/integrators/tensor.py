@@ -33,7 +33,7 @@ class Tensor:
     def __init__(self, structured: StructuredLinearization):
         self._structured = structured
         f = structured.f
-        self._triples = AncestorTriples(f.lagrangian, f.alpha, f.backend)
+        self._triples = AncestorTriples(f.lagrangian, structured.rule.alpha, f.backend)
 
     @cached_property
     def _tree(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:

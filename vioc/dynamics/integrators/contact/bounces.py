@@ -15,23 +15,24 @@ import casadi as ca
 import numpy as np
 
 from vioc.compile.evaluate import Evaluator
+from vioc.compile.programs import Program
 from vioc.dynamics.contact.rollouts import StepByStep
 from vioc.dynamics.contact.touch import refuse_polytopes
 from vioc.dynamics.description.component import Inequality
 from vioc.dynamics.description.numbers import Parameter
 from vioc.dynamics.description.system import System
 from vioc.dynamics.integrators.contact.impacts import Impact, Struck
-from vioc.dynamics.integrators.contact.opposed import openable
+from vioc.dynamics.integrators.contact.opposed import CLOSED, openable
+from vioc.dynamics.integrators.contact.resting import ContactSteps
 from vioc.dynamics.integrators.contact.touching import NOWHERE
 from vioc.dynamics.integrators.midpoint import MidpointVI
 from vioc.dynamics.lagrangian import OPTIONS
 from vioc.errors import ModelError, StepError
-from vioc.maps.derivatives import Linearization, Steps
+from vioc.maps.derivatives import Linearization, SecondOrder, Steps
 
 if TYPE_CHECKING:
     from vioc.dynamics.integrators.contact.map import ContactVI
 
-CLOSED = 1e-7  # m or rad
 MOST = 1000  # impacts of a step
 FIRST, MOST_AHEAD = 2, 256  # steps flown at once behind an impact, and at most
 LOOKS = np.linspace(0.0, 1.0, 17)[1:]  # at a flight, as a cubic, for gaps that close and open again
@@ -60,7 +61,7 @@ def _bounces(item: Inequality) -> bool:
     return isinstance(item.restitution, Parameter) or bool(item.restitution)
 
 
-class Bounces:
+class Bounces(ContactSteps):
     """How the steps of a map with restitution are taken.
 
     Parameters
@@ -72,6 +73,8 @@ class Bounces:
     ModelError
         Of kinematic variables, or rules whose momentum is not the motion's.
     """
+
+    smooth = False
 
     def __init__(self, f: ContactVI):
         if f.nk or f.alpha != 0.5 or f.forcing != "symmetric":
@@ -285,14 +288,17 @@ class Bounces:
 
     # -- what the map asks for --------------------------------------------------------------------------
 
-    def solved(
-        self, f: ContactVI, x: np.ndarray, u: np.ndarray, k: int, t: float, h: float
+    def program(self, f: ContactVI) -> Program:
+        return BounceProgram(f, self)
+
+    def rescued(
+        self, f: ContactVI, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float
     ) -> tuple[np.ndarray, np.ndarray]:
-        """(x_next, multipliers) of step k."""
+        f.driver.check_starts(x[None], k)
         try:
-            records = self.step(f, x, u, t, h)
+            records = self.step(f, x, u, t, dt)
         except StepError as error:
-            text = f"step {k} (t = {t:.6g} s, dt = {h:g} s) with impacts: {error}"
+            text = f"step {k} (t = {t:.6g} s, dt = {dt:g} s) with impacts: {error}"
             raise error.saying(text, k) from None
         total = np.zeros(len(f.multiplier_names))
         for record in records:
@@ -306,14 +312,32 @@ class Bounces:
                 total = total + np.where(f.additive, record.multipliers[0], 0.0)
         return x, total
 
-    def first(self, f: ContactVI, steps: Steps, timed: bool) -> Linearization:
-        """Derivatives of steps, with dt and t as two more parameters if `timed`."""
+    def residual(self, f: ContactVI) -> None:
+        return None
+
+    def first(self, f: ContactVI, steps: Steps) -> Linearization:
+        return self._first(f, steps, 2)
+
+    def first_with_times(self, f: ContactVI, steps: Steps) -> Linearization:
+        return self._first(f, steps, 0)
+
+    def check_times(self) -> None:
+        return None
+
+    def second(self, f: ContactVI, steps: Steps, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
+        raise NotImplementedError(
+            f"{f.system.name}: steps with restitution have first derivatives only; use methods of "
+            'first order, such as optimize(direction="gauss-newton"), or restitution=0'
+        )
+
+    def _first(self, f: ContactVI, steps: Steps, without: int) -> Linearization:
+        """Derivatives of steps, by all but the last two or none of (x, u, parameters, dt, t)."""
         rows = [
             self._derivatives(f, self.step(f, x, u, float(t), float(h)))
             for x, u, t, h in zip(steps.x0, steps.u, steps.t, steps.h, strict=True)
         ]
         states, impulses = (np.stack(a) for a in zip(*rows, strict=True))
-        cut = states.shape[2] - (0 if timed else 2)
+        cut = states.shape[2] - without
         return Linearization.of(states[..., :cut], impulses[..., :cut], f.nu)
 
     def _derivatives(self, f: ContactVI, records: list[Record]) -> tuple[np.ndarray, np.ndarray]:

@@ -51,7 +51,7 @@ def suspect(f: ContactVI, x: Any, u: Any, V: Any, balance: Any, t: Any, dt: Any,
     v = moved(carried)
     w, by = ca.SX.sym("w", nd), ca.SX.sym("by", nd)
     q1 = ca.vertcat(part(q0, 0, nd) + dt * w, rho)
-    at = f.parts(q0, q1, p, part(u, 0, len(f.system.inputs)), t, dt, theta).balance
+    at = f.rule.parts(q0, q1, p, part(u, 0, len(f.system.inputs)), t, dt, theta).balance
     tangent = ca.Function("tangent", [w, by, x, u, t, dt, theta], [at, ca.jtimes(at, w, by)], OPTIONS)
     d, weights = V - v, f.lagrangian.mass_scale
     begin, slope = tangent(v, d, x, u, t, dt, theta)
@@ -69,7 +69,7 @@ class WithContact(StepEquations):
     contact = True
 
     def __init__(self, f: ContactVI, x: np.ndarray, u: np.ndarray, t: float, dt: float, impulses: np.ndarray):
-        super().__init__(f, x, u, t, dt)
+        super().__init__(f, f.rule, x, u, t, dt)
         self.impulses = impulses
 
     def __call__(self, w: np.ndarray, share: float) -> Linearized:
@@ -85,7 +85,7 @@ def check_branch(
     f: ContactVI, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float, q1: np.ndarray, lam: np.ndarray
 ) -> None:
     """Raise `StepError` where the root q1 (nd,) of step k, of constraints' impulses lam, is on no branch."""
-    at = f.step_blocks(x, u, t, dt, f.theta, q1)
+    at = f.rule.blocks(x, u, t, dt, f.theta, q1)
     equations = WithContact(f, x, u, t, dt, at.J0.T @ lam - at.balance)
     off = np.inf
     try:

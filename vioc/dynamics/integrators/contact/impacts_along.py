@@ -36,7 +36,7 @@ def impacts_along(f: ContactVI, steps: Steps) -> Impacts:
     found: list[tuple[int, float, np.ndarray]] = []
     for row, (x, u, t, h) in enumerate(zip(steps.x0, steps.u, steps.t, steps.h, strict=True)):
         now = float(t)
-        for record in f.bounces.step(f, x, u, now, float(h)) if f.bounces else ():
+        for record in f.contact.step(f, x, u, now, float(h)):
             if isinstance(record, Flight):
                 x, now = record.steps.x1[0], float(record.steps.t[0] + record.steps.h[0])
             else:

@@ -7,46 +7,38 @@ docs/maths/contact.md.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cached_property
+from functools import partial
 from typing import Any
 
 import casadi as ca
 import numpy as np
 
-from vioc.compile.compiler import find_compiler
 from vioc.compile.evaluate import Evaluator
-from vioc.compile.programs import Program
-from vioc.dynamics.algebra.vectors import part
-from vioc.dynamics.consistency import directions_within
-from vioc.dynamics.contact.core import CoreLayout, TapeCore, TapeProgram
+from vioc.dynamics.contact.core import CoreLayout, TapeCore
 from vioc.dynamics.contact.features import Features, MeetingPlaces
-from vioc.dynamics.contact.interior import InteriorPoint, InteriorProgram
-from vioc.dynamics.contact.smoothed import SmoothedMap, as_smoothing
+from vioc.dynamics.contact.interior import InteriorPoint
+from vioc.dynamics.contact.smoothed import SmoothedMap, as_smoothing, check_apart
 from vioc.dynamics.description.system import System
-from vioc.dynamics.integrators.contact.bounces import CLOSED, BounceProgram, Bounces, bounces
-from vioc.dynamics.integrators.contact.branch import check_branch
-from vioc.dynamics.integrators.contact.derivatives import ContactDerivatives, equations
+from vioc.dynamics.integrators.contact.bounces import Bounces, bounces
 from vioc.dynamics.integrators.contact.flat import FlatTape
 from vioc.dynamics.integrators.contact.impacts import mechanics
 from vioc.dynamics.integrators.contact.impacts_along import Impacts, impacts_along
-from vioc.dynamics.integrators.contact.opposed import openable
-from vioc.dynamics.integrators.contact.placed import PlacedProgram
-from vioc.dynamics.integrators.contact.quantities import TouchingMap
+from vioc.dynamics.integrators.contact.quantities import TouchQuantities, check_touches
 from vioc.dynamics.integrators.contact.relaxed import relaxed
+from vioc.dynamics.integrators.contact.resting import ContactSteps, Resting
 from vioc.dynamics.integrators.contact.step import OneEnd, Pieces
-from vioc.dynamics.integrators.contact.touching import Touching
-from vioc.dynamics.integrators.midpoint import MidpointVI
-from vioc.dynamics.integrators.newton import NEAR, dependent_constraints
+from vioc.dynamics.integrators.contact.touching import Touches, Touching
+from vioc.dynamics.integrators.mechanical import MechanicalMap
+from vioc.dynamics.integrators.midpoint_rule import MidpointRule, as_alpha
 from vioc.dynamics.lagrangian import OPTIONS
-from vioc.errors import StepError
 from vioc.maps.derivatives import Linearization, SecondOrder, Steps
-from vioc.maps.kernel import shared
-from vioc.maps.protocol import Kernel
+from vioc.maps.kernel import StepSolver
 from vioc.maps.relaxed import RelaxedStep
 from vioc.maps.trajectory import Trajectory
+from vioc.maps.twins import own, shared, twin
 
 
-class ContactVI(SmoothedMap, TouchingMap):
+class ContactVI(SmoothedMap, MechanicalMap):
     """The midpoint variational integrator of a system with contacts or limits of joints, as a one-step map.
 
     Parameters
@@ -79,8 +71,7 @@ class ContactVI(SmoothedMap, TouchingMap):
     docs/maths/contact_gradients.md, "Restitution").
     """
 
-    slipless = False
-    _robust_kernel = None
+    choices = ("alpha", "forcing")
 
     def __init__(
         self,
@@ -102,20 +93,21 @@ class ContactVI(SmoothedMap, TouchingMap):
         if not 0 < self.slow < np.inf:
             raise ValueError(f"slow: expected a speed > 0 (m/s), got {slow!r}")
         self.smoothing = as_smoothing(smoothing)
-        super().__init__(
-            system, dt, alpha=alpha, forcing=forcing, wrap=wrap, tolerance=tolerance, backend=backend
-        )
-        self._check_touches()
+        self.alpha, self.forcing = as_alpha(alpha, forcing), forcing
+        super().__init__(system, dt, wrap, tolerance, backend, takes=("contacts",))
+        check_touches(self)
+        self.impulse_behind = self.alpha
+        self.symmetric = alpha == 0.5 and (forcing == "symmetric" or not system.forces)
         self.multiplier_names = (*system.constraint_names, *self.touches.names)
         count = ca.SX.sym("multipliers", len(self.multiplier_names))
         self.symbols = self.symbols._replace(multipliers=count)
-        _ = self.bounces  # refuses what it cannot do now
+        _ = self.contact  # refuses what it cannot do now
 
     def __repr__(self) -> str:
         return (
-            super()
-            .__repr__()
-            .replace("constraints,", f"constraints, {len(self.touches.all)} contacts and limits,", 1)
+            f"ContactVI({self.system.name}: nx = {self.nx}, nu = {self.nu}, {self.nm} constraints, "
+            f"{len(self.touches.all)} contacts and limits, dt = {self.dt:g} s, alpha = {self.alpha:g}, "
+            f"{self.forcing} forcing)"
         )
 
     @property
@@ -134,7 +126,7 @@ class ContactVI(SmoothedMap, TouchingMap):
 
     def smoothed(self, smoothing: float) -> ContactVI:
         """The same map with another smoothing, m^2/s^2; nothing is built or compiled again."""
-        result = self._twin()
+        result = twin(self)
         result.smoothing = as_smoothing(smoothing)
         return result
 
@@ -152,9 +144,18 @@ class ContactVI(SmoothedMap, TouchingMap):
     # -- steps --------------------------------------------------------------------------------------
 
     @shared
-    def bounces(self) -> Bounces | None:
-        """How steps with impacts are taken; None where nothing bounces."""
-        return Bounces(self) if bounces(self.system) else None
+    def touches(self) -> Touches:
+        return Touches(self.lagrangian)
+
+    @shared
+    def rule(self) -> MidpointRule:
+        """The equations of a step without contact."""
+        return MidpointRule(self, self.alpha, self.forcing)
+
+    @shared
+    def contact(self) -> ContactSteps:
+        """How steps are taken, and differentiated."""
+        return Bounces(self) if bounces(self.system) else Resting(self)
 
     def impacts_along(self, run: Trajectory) -> Impacts:
         """The impacts within the steps of a trajectory, of contacts with restitution.
@@ -174,18 +175,12 @@ class ContactVI(SmoothedMap, TouchingMap):
         scales = self.lagrangian.mass_scale
         return InteriorPoint(self.ends, scales, self.mass, self.barrier, self.tolerance, polish=True)
 
-    @property
-    def kernel(self) -> Kernel | None:
-        return None
-
-    def _program(self, feedback: bool, robust: bool = False) -> Program:
-        if self.bounces is not None:
-            return BounceProgram(self, self.bounces)
-        if self.backend.name == "virtual" or find_compiler() is None:
-            return InteriorProgram(self, self.interior)
-        if self.features.pairs:
-            return PlacedProgram(self, self.core)
-        return TapeProgram(self.core, self.barrier, self.tolerance)
+    @own
+    def step_solver(self) -> StepSolver:
+        contact = self.contact
+        return StepSolver(
+            lambda feedback: contact.program(self), partial(contact.rescued, self), **self._checks
+        )
 
     @shared
     def pieces(self) -> Pieces:
@@ -212,45 +207,9 @@ class ContactVI(SmoothedMap, TouchingMap):
         )
         return TapeCore([FlatTape(self)], self.pieces.variables, layout, f"ContactVI of {self.system.name}")
 
-    def rescued(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
-        self.check_beginnings(x[None], k)
-        if self.bounces is not None:
-            return self.bounces.solved(self, x, u, k, t, dt)
-        with np.errstate(all="ignore"):
-            found = self.interior.solve(x, u, t, dt, self.theta)
-        if found.error <= self.tolerance:
-            if not found.suspect <= 0:
-                check_branch(self, x, u, k, t, dt, found.x[: self.nd], found.multipliers[: self.nm])
-            return found.x, found.multipliers
-        where = (
-            f"step {k} (t = {t:.6g} s, dt = {dt:g} s) with {len(self.touches.all)} contacts and limits was "
-            f"not solved in {found.iterations} iterations"
-        )
-        shut = [] if self.features.pairs else self._held_shut(x)
-        if shut:
-            raise StepError(
-                f"{where}: {', '.join(shut)} are closed and hold each other shut, without play: give them "
-                "some, or a constraint in their place",
-                k,
-                found.error,
-                "no convergence",
-            )
-        names, q = self.lagrangian.constraint_names, found.x[: self.nq]
-        if not np.isfinite(q).all():  # then about where velocities lead
-            q = x[: self.nq] + dt * np.concatenate([self.velocities(x), x[self.nq + self.nd :]])
-        if names and np.isfinite(q).all():
-            J = directions_within(self.lagrangian, q, NEAR, **self.parameters)
-            flat = dependent_constraints(J, names, f"{where}. Dh(q_k+1)", k, found.error, NEAR)
-            if flat is not None:
-                raise flat
-        raise StepError(
-            f"{where}; constraints and contacts may contradict each "
-            "other, or dt is too large for this state: try a smaller dt, or a larger smoothing than "
-            f"{self.smoothing:g}",
-            k,
-            found.error,
-            "no convergence",
-        )
+    def _check_starts(self, X: np.ndarray, k: int) -> None:
+        super()._check_starts(X, k)
+        check_apart(self, X, k)
 
     @shared
     def normals(self) -> Evaluator:
@@ -266,15 +225,6 @@ class ContactVI(SmoothedMap, TouchingMap):
         M, N = self.normals(q, self.theta)
         return M, N, self.lagrangian.constraint_jacobian(q, **self.parameters)[:, : self.nd]
 
-    def _held_shut(self, x: np.ndarray) -> list[str]:
-        """Names of closed contacts that nothing opens."""
-        gaps = self.gaps(x)
-        closed = np.isfinite(gaps) & (gaps <= CLOSED)
-        if closed.sum() < 2:
-            return []
-        shut = closed & ~openable(*self.slopes(x), closed)
-        return [t.name for t, on in zip(self.touches.all, shut, strict=True) if on]
-
     @property
     def meetings(self) -> list[Touching]:
         return self.touches.all
@@ -283,7 +233,7 @@ class ContactVI(SmoothedMap, TouchingMap):
     def features(self) -> Features:
         return self.touches.polytopes.features
 
-    @cached_property
+    @own
     def frictions(self) -> np.ndarray:
         return np.ravel(self.touches.friction(self.theta))
 
@@ -305,55 +255,33 @@ class ContactVI(SmoothedMap, TouchingMap):
     @property
     def residual(self) -> ca.Function | None:
         """(x, u, x_next, multipliers, t, dt, parameters) -> (nx + nm,), zero on a step."""
-        if self.bounces is not None or self.features.pairs:
-            return None
-        x, u, p, theta, dt = self.symbols
-        x1, t = ca.SX.sym("x_next", self.nx), ca.SX.sym("t")
-        V = (part(x1, 0, self.nd) - part(x, 0, self.nd)) / dt
-        R, X = equations(self, x, u, V, p, t, dt, theta, self.barrier)
-        rows = ca.vertcat(R, x1[self.nd :] - X[self.nd :])
-        return ca.Function("residual", [x, u, x1, p, t, dt, theta], [rows], OPTIONS)
-
-    @property
-    def relaxed(self) -> RelaxedStep | None:  # type: ignore[override]
-        return None if self.bounces is not None else super().relaxed
+        return self.contact.residual(self)
 
     @shared
     def _relaxed(self) -> Callable[[np.ndarray, float], RelaxedStep]:
         return relaxed(self)
 
-    @shared
-    def _derivatives(self) -> ContactDerivatives:
-        return ContactDerivatives(self)
+    @property
+    def relaxed(self) -> RelaxedStep | None:  # type: ignore[override]
+        return super().relaxed if self.contact.smooth else None
 
     def first(self, steps: Steps) -> Linearization:
-        if self.bounces is not None:
-            return self.bounces.first(self, steps, False)
-        return self._derivatives.first(steps, self.theta, self.barrier).linearization
+        return self.contact.first(self, steps)
 
     def first_with_times(self, steps: Steps) -> Linearization:
-        if self.bounces is not None:
-            return self.bounces.first(self, steps, True)
-        return super().first_with_times(steps)
+        return self.contact.first_with_times(self, steps)
 
     def check_times(self) -> None:
-        if self.bounces is None:
-            super().check_times()
+        self.contact.check_times()
 
     def second(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
-        if self.bounces is not None:
-            raise NotImplementedError(
-                f"{self.system.name}: steps with restitution have first derivatives only; use methods of "
-                'first order, such as optimize(direction="gauss-newton"), or restitution=0'
-            )
-        return self._derivatives.second(self._derivatives.first(steps, self.theta, self.barrier), Z, zeta)
-
-    def tensor(self, steps: Steps) -> tuple[SecondOrder, SecondOrder]:
-        return super(MidpointVI, self).tensor(steps)
+        return self.contact.second(self, steps, Z, zeta)
 
     # -- named quantities -----------------------------------------------------------------------------
 
-    kinds = (*TouchingMap.kinds, "slip")
+    @shared
+    def _named(self) -> TouchQuantities:
+        return TouchQuantities(self, self.touches, self._impulse, {"slip": self._slip})
 
     def _impulse(self, touch: Touching) -> tuple[ca.SX, list[int]]:
         at, along = self.multiplier_names.index(touch.multipliers[0]), [0, 1, 2]
@@ -361,14 +289,21 @@ class ContactVI(SmoothedMap, TouchingMap):
         along = along[: touch.lead + touch.slip.numel()]
         return self.symbols.multipliers[at : at + len(along)], along
 
-    def _of_touch(self, touch: Touching, kind: str, axis: str) -> ca.SX | None:
-        if kind == "slip" and touch.cone.round and not axis:
-            # the multiplier exceeds it by what an open contact keeps from the boundary of its cone
-            (impulse, _), at = self._impulse(touch), self.multiplier_names.index(f"{touch.name}.slip")
-            size = ca.sqrt(ca.sumsqr(impulse[touch.lead :]))
-            return self.symbols.multipliers[at] * size / self._most(touch, impulse)
-        return super()._of_touch(touch, kind, axis)
+    def _slip(self, touch: Touching) -> ca.SX | None:
+        if not touch.cone.round:
+            return None
+        # the multiplier exceeds it by what an open contact keeps from the boundary of its cone
+        (impulse, _), at = self._impulse(touch), self.multiplier_names.index(f"{touch.name}.slip")
+        size = ca.sqrt(ca.sumsqr(impulse[touch.lead :]))
+        return self.symbols.multipliers[at] * size / self._named.most(touch, impulse)
+
+    def quantity(self, name: str) -> ca.SX:
+        found = self._named.find(name)
+        return super().quantity(name) if found is None else found
 
     def _more_quantities(self) -> list[str]:
-        slips = (f"slip.{t.name}" for t in self.touches.all if t.cone.round)
-        return [*super()._more_quantities(), *slips]
+        return [*super()._more_quantities(), *self._named.names()]
+
+    def unit(self, name: str) -> str:
+        found = self._named.unit(name)
+        return super().unit(name) if found is None else found

@@ -20,13 +20,20 @@ from vioc.checks import as_names, near_misses
 from vioc.compile.evaluate import Evaluator
 from vioc.dynamics.contact.touch import refuse_polytopes
 from vioc.dynamics.description.system import System
+from vioc.dynamics.integrators.chord import ChordSolver
+from vioc.dynamics.integrators.conditions import warn_singular
 from vioc.dynamics.integrators.contact.bounces import bounces
-from vioc.dynamics.integrators.contact.quantities import TouchingMap
+from vioc.dynamics.integrators.contact.quantities import TouchQuantities, check_touches
 from vioc.dynamics.integrators.contact.touching import NOWHERE, Touches, Touching
+from vioc.dynamics.integrators.mechanical import MechanicalMap
+from vioc.dynamics.integrators.midpoint_rule import MidpointRule, as_alpha
+from vioc.dynamics.integrators.structured import StructuredLinearization
 from vioc.dynamics.lagrangian import OPTIONS, Lagrangian
 from vioc.errors import ModelError, SlackWarning
-from vioc.maps.kernel import shared
+from vioc.maps.derivatives import Linearization, SecondOrder, Steps
+from vioc.maps.kernel import StepSolver, none
 from vioc.maps.trajectory import Trajectory
+from vioc.maps.twins import own, shared
 
 GAP, GRIP = 1e-6, 1e-6  # m or rad; of the largest force, and N: below minus this a rollout warns
 
@@ -95,7 +102,7 @@ class HoldingLagrangian(Lagrangian):
         return ca.vertcat(super().sizes, ca.SX.zeros(len(self.rows), 2))
 
 
-class ModeVI(TouchingMap):
+class ModeVI(MechanicalMap):
     """The midpoint rule in one mode of contact: what is held keeps its gap closed, and sticks if it rubs.
 
     Parameters
@@ -126,7 +133,7 @@ class ModeVI(TouchingMap):
     that has not met the contact yet is an inelastic impact, whose impulse is part of the step's.
     """
 
-    choices = (*TouchingMap.choices, "held", "sliding")
+    choices = ("alpha", "forcing", "held", "sliding")
 
     def __init__(
         self,
@@ -145,10 +152,11 @@ class ModeVI(TouchingMap):
         both = set(self.held) & set(self.sliding)
         if both:
             raise ModelError(f"{min(both)}: held and sliding; name it in one of them")
-        super().__init__(
-            system, dt, alpha=alpha, forcing=forcing, wrap=wrap, tolerance=tolerance, backend=backend
-        )
-        self._check_touches()
+        self.alpha, self.forcing = as_alpha(alpha, forcing), forcing
+        super().__init__(system, dt, wrap, tolerance, backend, takes=("contacts", "slips"))
+        self.impulse_behind = self.alpha
+        self.symmetric = alpha == 0.5 and (forcing == "symmetric" or not system.forces)
+        check_touches(self)
         if bounces(system):
             raise ModelError(
                 f"{system.name}: ModeVI has no restitution, what it holds does not bounce; set it to 0"
@@ -171,9 +179,38 @@ class ModeVI(TouchingMap):
 
     # -- equations --------------------------------------------------------------------------------------
 
-    @property
-    def kept_on_the_way(self) -> list[bool]:
-        return [*self.lagrangian.nonholonomic, *(i > 0 for _, i in self.lagrangian.rows)]
+    @shared
+    def rule(self) -> MidpointRule:
+        """The equations of a step."""
+        kept = *self.lagrangian.nonholonomic, *(i > 0 for _, i in self.lagrangian.rows)
+        return MidpointRule(self, self.alpha, self.forcing, kept)
+
+    @shared
+    def chord(self) -> ChordSolver:
+        """What solves them."""
+        return ChordSolver(self.rule)
+
+    @own
+    def step_solver(self) -> StepSolver:
+        return self.chord.programs.solver(self._rescued, many=none, **self._checks)
+
+    def _rescued(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
+        after = self.chord.rescued(self, x, u, k, t, dt)
+        warn_singular(self, self.rule, x, u, t, dt, after[0])
+        return after
+
+    @shared
+    def _derivatives(self) -> StructuredLinearization:
+        return StructuredLinearization(self.rule)
+
+    def first(self, steps: Steps) -> Linearization:
+        return self._derivatives.linearize(steps, self.theta)
+
+    def second(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
+        return self._derivatives.contract(steps, self.theta, Z, zeta)
+
+    def tensor(self, steps: Steps) -> tuple[SecondOrder, SecondOrder]:
+        return self._derivatives.tensor(steps, self.theta)
 
     # -- what a motion has to keep ----------------------------------------------------------------------
 
@@ -226,7 +263,7 @@ class ModeVI(TouchingMap):
         along = impulse[1:]
         if not along.numel():
             return None
-        most, dt = self._at(touch.friction) * impulse[0], self.symbols.dt
+        most, dt = self._named.friction(touch) * impulse[0], self.symbols.dt
         if along.numel() == 1:
             return ca.vertcat(most - along, most + along) / dt
         return touch.cone.within(most / dt, along / dt)
@@ -246,8 +283,17 @@ class ModeVI(TouchingMap):
         kind, _, rest = name.partition(".")
         if kind == "h" and rest in self.multiplier_names:
             return self.constraint(*self._q_and_parameters)[0][self.multiplier_names.index(rest)]
-        return super().quantity(name)
+        found = self._named.find(name)
+        return super().quantity(name) if found is None else found
+
+    @shared
+    def _named(self) -> TouchQuantities:
+        return TouchQuantities(self, self.touches, self._impulse)
 
     def _more_quantities(self) -> list[str]:
         own = self.multiplier_names[len(self.system.constraints) :]
-        return [*super()._more_quantities(), *(f"h.{n}" for n in own)]
+        return [*super()._more_quantities(), *self._named.names(), *(f"h.{n}" for n in own)]
+
+    def unit(self, name: str) -> str:
+        found = self._named.unit(name)
+        return super().unit(name) if found is None else found

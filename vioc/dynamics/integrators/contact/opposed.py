@@ -6,6 +6,7 @@ import numpy as np
 
 from vioc.dynamics.consistency import RANK_TOLERANCE
 
+CLOSED = 1e-7  # m or rad
 LARGEST = 1e6  # speed that opens a contact by a speed of 1, at most: what needs more does not open
 
 

@@ -1,66 +1,64 @@
-"""`TouchingMap`: what integrators in generalized coordinates with contacts share, the names of quantities."""
+"""`TouchQuantities`: named quantities of contacts, limits and dry friction in generalized coordinates."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from typing import ClassVar
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 import casadi as ca
 
 from vioc.dynamics.contact.touch import unit_of
 from vioc.dynamics.integrators.contact.touching import Touches, Touching
-from vioc.dynamics.integrators.midpoint import MidpointVI
 from vioc.dynamics.lagrangian import OPTIONS
 from vioc.errors import ModelError
-from vioc.maps.kernel import shared
+
+if TYPE_CHECKING:
+    from vioc.dynamics.integrators.mechanical import MechanicalMap
+
+KINDS = "gap", "force", "friction", "grip"
 
 
-class TouchingMap(MidpointVI):
-    """A midpoint rule of a system with contacts or limits of joints.
+class TouchQuantities:
+    """Of a map: ``gap.NAME`` (m or rad), ``force.NAME`` (normal, N, or N m), ``friction.NAME`` (its size, N),
+    ``grip.NAME`` (what friction has left, mu times the force less the friction, N), ``force.NAME:x`` (y, z;
+    all of it, in the world, on the second body).
 
-    Notes
-    -----
-    Quantities of contacts, limits and dry friction: ``gap.NAME`` (m or rad), ``force.NAME`` (normal, N, or
-    N m), ``friction.NAME`` (its size, N), ``grip.NAME`` (what friction has left, mu times the force less the
-    friction, N), ``force.NAME:x`` (y, z; all of it, in the world, on the second body).
+    Parameters
+    ----------
+    f : MechanicalMap
+    touches : Touches
+    impulse : Touching -> column, list of int
+        Its impulse in the map's multipliers, and along which of its normal (0) and tangents (1, 2).
+    more : dict of str to (Touching -> expression or None), optional
+        Other kinds.
     """
 
-    choices: ClassVar[tuple[str, ...]] = ("alpha", "forcing")
-    contacts = True
-    kinds: ClassVar[tuple[str, ...]] = ("gap", "force", "friction", "grip")
+    def __init__(
+        self,
+        f: MechanicalMap,
+        touches: Touches,
+        impulse: Callable[[Touching], tuple[ca.SX, list[int]]],
+        more: Mapping[str, Callable[[Touching], ca.SX | None]] | None = None,
+    ):
+        self._f, self._touches, self._impulse, self._more = f, touches, impulse, more or {}
 
-    @shared
-    def touches(self) -> Touches:
-        return Touches(self.lagrangian)
-
-    def _lanes(self) -> None:
-        return None  # a step is more than this kernel
-
-    def _check_touches(self) -> None:
-        if not self.system.inequalities:
-            raise ModelError(
-                f"{self.system.name}: it has no contacts, limits of joints or dry friction; use MidpointVI"
-            )
-
-    @abstractmethod
-    def _impulse(self, touch: Touching) -> tuple[ca.SX, list[int]]:
-        """Of a contact, and along which of its normal (0) and tangents (1, 2)."""
-
-    def quantity(self, name: str) -> ca.SX:
+    def _named(self, name: str) -> tuple[str, str, Touching | None]:
+        """Kind, axis and touch of a quantity."""
         kind, _, rest = name.partition(".")
         touch, _, axis = rest.partition(":")
-        if kind in self.kinds:
-            for known in self.touches.all:
-                if known.name == touch:
-                    found = self._of_touch(known, kind, axis)
-                    if found is not None:
-                        return found
-        return super().quantity(name)
+        known = self._touches.all if kind in (*KINDS, *self._more) else []
+        return kind, axis, next((t for t in known if t.name == touch), None)
 
-    def _of_touch(self, touch: Touching, kind: str, axis: str) -> ca.SX | None:
-        (impulse, along), dt = self._impulse(touch), self.symbols.dt
+    def find(self, name: str) -> ca.SX | None:
+        """A quantity in the map's symbols; None if it is none of these."""
+        kind, axis, touch = self._named(name)
+        if touch is None:
+            return None
+        if kind in self._more:
+            return None if axis else self._more[kind](touch)
         if kind not in touch.kinds if not axis else kind != "force":
             return None
+        (impulse, along), dt = self._impulse(touch), self._f.symbols.dt
         if kind == "gap":
             return self._at(touch.gap)
         if kind == "force" and not axis:
@@ -69,27 +67,39 @@ class TouchingMap(MidpointVI):
             known = axis in ("x", "y", "z") and touch.axes.numel()
             return self._at(touch.axes)["xyz".index(axis), along] @ impulse / dt if known else None
         size = ca.sqrt(ca.sumsqr(impulse[touch.lead :]))
-        return size / dt if kind == "friction" else (self._most(touch, impulse) - size) / dt
+        return size / dt if kind == "friction" else (self.most(touch, impulse) - size) / dt
 
-    def _most(self, touch: Touching, impulse: ca.SX) -> ca.SX:
-        """What the impulse of friction may be."""
-        return self._at(touch.friction) * (impulse[0] if touch.cone.gap else self.symbols.dt)
+    def most(self, touch: Touching, normal: ca.SX) -> ca.SX:
+        """What the impulse of friction may be, where its `normal` one is the first."""
+        return self.friction(touch) * (normal[0] if touch.cone.gap else self._f.symbols.dt)
+
+    def friction(self, touch: Touching) -> ca.SX:
+        """Coulomb's coefficient; without a gap the most that the force may be."""
+        return self._at(touch.friction)
 
     def _at(self, expression: ca.SX) -> ca.SX:
-        g = self.lagrangian.graph
-        return ca.Function("at", [g.q_vector, g.parameters], [expression], OPTIONS)(*self._q_and_parameters)
+        f, g = self._f, self._f.lagrangian.graph
+        q, theta = f.symbols.x[: f.nq], f.symbols.parameters
+        return ca.Function("at", [g.q_vector, g.parameters], [expression], OPTIONS)(q, theta)
 
-    def _more_quantities(self) -> list[str]:
-        touches = self.touches.all
+    def names(self) -> list[str]:
+        """Of all."""
+        touches = self._touches.all
         return [
-            *super()._more_quantities(),
             *(f"{k}.{t.name}" for t in touches for k in t.kinds),
             *(f"force.{t.name}:{axis}" for t in touches if t.axes.numel() for axis in "xyz"),
+            *(f"{k}.{t.name}" for k, make in self._more.items() for t in touches if make(t) is not None),
         ]
 
-    def unit(self, name: str) -> str:
-        kind, _, rest = name.partition(".")
-        touch = rest.partition(":")[0]
-        if kind in self.kinds and touch in [t.name for t in self.touches.all]:
-            return unit_of(self.system, kind, touch, self._angles)
-        return super().unit(name)
+    def unit(self, name: str) -> str | None:
+        """Of a quantity; None if it is none of these."""
+        kind, _, touch = self._named(name)
+        return None if touch is None else unit_of(self._f.system, kind, touch.name, self._f.system.angles)
+
+
+def check_touches(f: MechanicalMap) -> None:
+    """Raise `ModelError` where nothing can touch."""
+    if not f.system.inequalities:
+        raise ModelError(
+            f"{f.system.name}: it has no contacts, limits of joints or dry friction; use MidpointVI"
+        )

@@ -72,7 +72,7 @@ def balance(
     q0, p, rho, forces = part(x, 0, nq), part(x, nq, nq + nd), part(u, nf), part(u, 0, nf)
     q1 = ca.vertcat(part(q0, 0, nd) + dt * V, rho)
     rates = ca.vertcat(V, (rho - part(q0, nd)) / dt)
-    parts = f.parts(q0, q1, p, forces, t, dt, theta)
+    parts = f.rule.parts(q0, q1, p, forces, t, dt, theta)
     h1, Dh1 = f.constraint(q1, theta)
     Dh0 = f.constraint(q0, theta)[1]
     phi, slopes = f.touches.gaps(q1, theta, places)
@@ -135,7 +135,7 @@ class Pieces:
         V, lam, y = ca.SX.sym("V", nd), ca.SX.sym("lambda", nm), ca.SX.sym("y", own[-1])
         places = f.touches.places
         at = balance(f, x, u, V, t, dt, theta, places)
-        slope = f.slope(part(x, 0, f.nq), at.q1, part(u, 0, len(f.system.inputs)), t, dt, theta)
+        slope = f.rule.slope(part(x, 0, f.nq), at.q1, part(u, 0, len(f.system.inputs)), t, dt, theta)
         full = f.touches.held(part(x, 0, f.nq), theta, places)
         matrices = full, at.Dh0, ca.vertcat(at.slopes, at.Dh1), ca.sparsify(-dt * slope)
         entries = [ca.vertcat(ca.SX(0, 1), *m.nonzeros()) for m in matrices]

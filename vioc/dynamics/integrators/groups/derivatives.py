@@ -36,7 +36,7 @@ class GroupDerivatives:
         x, u, lam, theta, _ = f.symbols
         x1, t, dt = ca.SX.sym("x_next", f.nx), ca.SX.sym("t"), f.symbols.dt
         e, y = ca.SX.sym("e", f.ndx), ca.SX.sym("y", f.ndx + f.nm)
-        start, end = f.retract_expression(x, e), f.retract_expression(x1, y[: f.ndx])
+        start, end = f.space.retract_expression(x, e), f.space.retract_expression(x1, y[: f.ndx])
         equations = f.residual
         assert equations is not None  # of one stage
         rows = equations(start, u, end, lam + part(y, f.ndx), t, dt, theta)

@@ -50,7 +50,7 @@ class GalerkinStep:
         x, dt, V = ca.SX.sym("x", self.f.nx), ca.SX.sym("dt"), ca.SX.sym("V", space.nd, s)
         r, rates = x[: space.nr], V[: space.nr, :]
         places, end = [ca.repmat(r, 1, s) + dt * rates @ ca.DM(rule.A).T], [r + dt * rates @ ca.DM(rule.b)]
-        for i, start in zip(range(space.nr, space.nd, 3), space.quaternions(x), strict=True):
+        for i, start in zip(range(space.nr, space.nd, 3), space.attitudes(x), strict=True):
             stages, last = self.curves.path(V[i : i + 3, :], dt)
             turned = (rot.multiply(start, tuple(ca.vertsplit(c))) for c in ca.horzsplit(stages))
             places.append(ca.horzcat(*map(vec.column, turned)))

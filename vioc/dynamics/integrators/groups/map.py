@@ -24,7 +24,7 @@ from vioc.dynamics.consistency import CLOSED, DRIFT, check_holonomic, may_be_dep
 from vioc.dynamics.description.system import System, as_system
 from vioc.dynamics.integrators.groups.galerkin import GalerkinStep
 from vioc.dynamics.integrators.groups.quantities import BODY, GroupQuantities
-from vioc.dynamics.integrators.groups.space import Space
+from vioc.dynamics.integrators.groups.space import GroupSpace
 from vioc.dynamics.integrators.groups.step import GroupStep
 from vioc.dynamics.integrators.groups.twin import Twin
 from vioc.dynamics.integrators.mechanical import generated, rebuilt
@@ -36,8 +36,9 @@ from vioc.dynamics.masses import check_mass_matrix, fault_at
 from vioc.dynamics.terms.user import UserConstraint, UserForce, UserPotential
 from vioc.errors import ConstraintError, ModelError
 from vioc.maps.derivatives import Linearization, SecondOrder, Steps
-from vioc.maps.kernel import shared
+from vioc.maps.kernel import KernelPrograms, StepSolver
 from vioc.maps.named import Symbols
+from vioc.maps.twins import own, shared
 
 MOST = 8  # stages
 
@@ -111,20 +112,25 @@ class GroupVI(GroupQuantities):
         )
         turned = [v for chart in self.rotations for v in chart.variables]
         self.others = tuple(v for v in system.dynamic if v not in turned)
-        self.space = Space(len(self.others), len(self.rotations))
-        self.nr, self.nd, self.nq = self.space.nr, self.space.nd, self.space.nq
         self.bases = tuple(_base(chart) for chart in self.rotations)
         quaternions = tuple(f"{b}q{a}" for b in self.bases for a in "wxyz")
         self.rates = (*self.others, *(f"{b}w{a}" for b in self.bases for a in BODY))
+        self.space = self._space()
+        self.nr, self.nd, self.nq = self.space.nr, self.space.nd, self.space.nq
         self.state_names = (*self.others, *quaternions, *(f"p.{n}" for n in self.rates))
         self.input_names, self.multiplier_names = tuple(system.inputs), tuple(system.constraint_names)
         self.nx, self.ndx, self.nu = self.nq + self.nd, 2 * self.nd, len(system.inputs)
         self.nm = len(self.multiplier_names)
         self.parameters = dict(system.parameters)
         self.symbols = Symbols.sized(self.nx, self.nu, self.nm, len(self.parameters))
-        self.group = Twin(system, self.rotations, self.others)
+        self.group = Twin(system, self.rotations, self.others, self.space)
         _ = self.group.lagrangian.h  # refuses what is no constraint now
         self.backend = Backend(backend, self.blueprint())
+
+    def _space(self) -> GroupSpace:
+        turns = (f"{b}phi{a}" for b in self.bases for a in BODY)
+        names = *self.others, *turns, *(f"p.{n}" for n in self.rates)
+        return GroupSpace(len(self.others), len(self.rotations), names, tuple(f"in {b}q" for b in self.bases))
 
     def _check_system(self) -> None:
         system, name = self.system, type(self).__name__
@@ -187,34 +193,6 @@ class GroupVI(GroupQuantities):
     def blueprint(self) -> dict[str, Any] | None:
         return generated(self)
 
-    # -- the state space ------------------------------------------------------------------------------
-
-    @property
-    def error_names(self) -> tuple[str, ...]:
-        turns = (f"{b}phi{a}" for b in self.bases for a in BODY)
-        return (*self.others, *turns, *(f"p.{n}" for n in self.rates))
-
-    @property
-    def quaternions(self) -> tuple[int, ...]:
-        return tuple(range(self.space.nr, self.space.nq, 4))
-
-    def difference(self, x0: np.ndarray, x1: np.ndarray) -> np.ndarray:
-        return self.space.difference(x0, x1)
-
-    def retract(self, x: np.ndarray, dx: np.ndarray) -> np.ndarray:
-        return self.space.retract(x, dx)
-
-    def difference_expression(self, x0: Any, x1: Any) -> Any:
-        return self.space.difference_expression(x0, x1)
-
-    def retract_expression(self, x: Any, dx: Any) -> Any:
-        return self.space.retract_expression(x, dx)
-
-    def check_state(self, x: Any, what: str = "state") -> np.ndarray:
-        x = super().check_state(x, what)
-        rot.check_units(self.space.split(x)[1], what, [f"in {b}q" for b in self.bases])
-        return x
-
     # -- steps ----------------------------------------------------------------------------------------
 
     @shared
@@ -224,10 +202,6 @@ class GroupVI(GroupQuantities):
     @shared
     def _kernel(self) -> ca.Function:
         return self._stepping.kernel()
-
-    @shared
-    def _robust_kernel(self) -> ca.Function | None:
-        return self._stepping.kernel(robust=True)
 
     @shared
     def residual(self) -> ca.Function | None:
@@ -249,22 +223,29 @@ class GroupVI(GroupQuantities):
         """A typical diagonal of the mass matrix (nd,), for what is measured of rates of several units."""
         return self.group.lagrangian.mass_scale[self.group.place]
 
-    def rescued(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
-        self.check_beginnings(x[None], k)
-        return self._stepping.rescued(self, x, u, k, t, dt)
+    @shared
+    def _programs(self) -> KernelPrograms:
+        return KernelPrograms(self, lambda: self._kernel, lambda: self._stepping.kernel(robust=True))
+
+    @own
+    def step_solver(self) -> StepSolver:
+        return self._programs.solver(self._rescued, **self._checks)
 
     @property
-    def suspect(self) -> bool:  # type: ignore[override]
-        return bool(self.system.negative)
+    def _checks(self) -> dict[str, Any]:
+        return {"check": self._check_starts, "fault_of": self._fault_of if self.system.negative else None}
 
-    def fault_of(self, x: np.ndarray, nearly: bool = False) -> str:
+    def _rescued(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
+        self.driver.check_starts(x[None], k)
+        return self._stepping.rescued(self, x, u, k, t, dt)
+
+    def _fault_of(self, x: np.ndarray, nearly: bool = False) -> str:
         angles, values = (np.ravel(a) for a in self.group.place_at(x[: self.nq], self.theta))
         twin = self.group.lagrangian.system
         fault = fault_at(twin, angles, dict(zip(twin.parameters, values, strict=True)), nearly)
         return fault and f"{self.system.name}: {fault}"
 
-    def check_beginnings(self, X: np.ndarray, k: int) -> None:
-        super().check_beginnings(X, k)
+    def _check_starts(self, X: np.ndarray, k: int) -> None:
         if not self.nm:
             return
         J = self._directions(X[:, : self.nq], self.theta)[0]

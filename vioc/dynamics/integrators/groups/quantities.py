@@ -12,13 +12,14 @@ from vioc.compile.evaluate import Evaluator
 from vioc.dynamics.algebra import rotations as rot
 from vioc.dynamics.charts import Chart
 from vioc.dynamics.description.system import System
-from vioc.dynamics.integrators.groups.space import Space
+from vioc.dynamics.integrators.groups.space import GroupSpace
 from vioc.dynamics.integrators.groups.twin import Twin
 from vioc.dynamics.lagrangian import OPTIONS
 from vioc.dynamics.velocities import velocity, velocity_names
 from vioc.errors import ModelError
-from vioc.maps.kernel import KernelMap, shared
+from vioc.maps.kernel import KernelMap
 from vioc.maps.orientation import AXES, component, rotation_vector
+from vioc.maps.twins import shared
 
 BODY = ("x", "y", "z")
 
@@ -33,7 +34,7 @@ class GroupQuantities(KernelMap):
     nd: int
     rotations: Sequence[Chart]
     bases: tuple[str, ...]
-    space: Space
+    space: GroupSpace
 
     @shared
     def _rates(self) -> ca.SX:
@@ -129,7 +130,7 @@ class GroupQuantities(KernelMap):
     @shared
     def _angles(self) -> list[ca.SX]:
         """Angles (3,) of the charts of the rotations, as other maps have them for states."""
-        pairs = zip(self.rotations, self.space.quaternions(self.symbols.x), strict=True)
+        pairs = zip(self.rotations, self.space.attitudes(self.symbols.x), strict=True)
         return [chart.angles(rot.matrix(s)) for chart, s in pairs]
 
     @shared
@@ -137,7 +138,7 @@ class GroupQuantities(KernelMap):
         """Their rates (3,): those of a quaternion s are s (0, w)/2."""
         x, space, found = self.symbols.x, self.space, []
         turns = space.turns(self._rates)
-        for i, (s, w) in enumerate(zip(space.quaternions(x), turns, strict=True)):
+        for i, (s, w) in enumerate(zip(space.attitudes(x), turns, strict=True)):
             at = space.nr + 4 * i
             moved = ca.vertcat(*rot.multiply(s, (0.0, *w))) / 2
             found.append(ca.jacobian(self._angles[i], x)[:, at : at + 4] @ moved)

@@ -3,26 +3,37 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import casadi as ca
 import numpy as np
 
 from vioc.dynamics.algebra import rotations as rot
+from vioc.maps.space import StateSpace
 
 
 @dataclass(frozen=True)
-class Space:
+class GroupSpace(StateSpace):
     """R^nr x SO(3)^nb and its momenta.
 
     Attributes
     ----------
     nr, nb : int
         Configurations that are numbers; rotations.
+    error_names : tuple of str
+    places : (nb,) tuple of str
+        Where the quaternions are, for messages.
     """
 
     nr: int
     nb: int
+    error_names: tuple[str, ...]
+    places: tuple[str, ...]
+
+    @cached_property
+    def quaternions(self) -> tuple[int, ...]:  # type: ignore[override]
+        return tuple(range(self.nr, self.nq, 4))
 
     @property
     def nd(self) -> int:
@@ -38,7 +49,7 @@ class Space:
         """Rotation vectors among rates or increments (nd,), as scalars."""
         return [tuple(ca.vertsplit(w[i : i + 3])) for i in range(self.nr, self.nd, 3)]
 
-    def quaternions(self, x: Any) -> list[tuple[Any, ...]]:
+    def attitudes(self, x: Any) -> list[tuple[Any, ...]]:
         """Those of a configuration or state, as scalars."""
         return [tuple(ca.vertsplit(x[i : i + 4])) for i in range(self.nr, self.nq, 4)]
 
@@ -67,7 +78,10 @@ class Space:
     def retract_expression(self, x: Any, dx: Any) -> Any:
         """Exact to second order in dx, as derivatives at zero need it."""
         rows = [x[: self.nr] + dx[: self.nr]]
-        for s, phi in zip(self.quaternions(x), self.turns(dx), strict=True):
+        for s, phi in zip(self.attitudes(x), self.turns(dx), strict=True):
             small = (1 - sum(e * e for e in phi) / 8, *(e / 2 for e in phi))
             rows += rot.multiply(s, small)
         return ca.vertcat(*rows, x[self.nq :] + dx[self.nd :])
+
+    def check(self, x: np.ndarray, what: str) -> None:
+        rot.check_units(self.split(x)[1], what, list(self.places))

@@ -84,7 +84,7 @@ class GroupStageDerivatives:
         names = ("q", nq), ("e", nd), ("v", nd), ("u", nu), ("t", 1), ("lambda", nm)
         q, error, v, u, t, lam = (ca.SX.sym(*each) for each in names)
         theta, nothing = ca.SX.sym("theta", len(f.parameters)), ca.SX.zeros(nd)
-        there = f.retract_expression(ca.vertcat(q, nothing), ca.vertcat(error, nothing))[:nq]
+        there = f.space.retract_expression(ca.vertcat(q, nothing), ca.vertcat(error, nothing))[:nq]
         L_v, L_q, F, *_ = f.group.terms(there, v, u, t, theta)
         o = [L_v, L_q + F]
         if nm:

@@ -67,7 +67,7 @@ class GroupStep:
         nr, half, space = self.space.nr, dt / 2, self.space
         whole = [rot.turn(xi, 1.0) for xi in space.turns(w)]
         halves = [*map(rot.halfway, whole)]
-        middles = [rot.multiply(s, h) for s, h in zip(space.quaternions(x), halves, strict=True)]
+        middles = [rot.multiply(s, h) for s, h in zip(space.attitudes(x), halves, strict=True)]
         q = ca.vertcat(x[:nr] + w[:nr] / 2, *(e for m in middles for e in m))
         L_v, L_q, F, *_ = self.group.terms(q, w / dt, u, t + half, theta)
         p = part(x, space.nq, space.nq + space.nd)
@@ -85,7 +85,7 @@ class GroupStep:
         nr, space = self.space.nr, self.space
         q1, p1 = [x[:nr] + w[:nr]], [part(p + impulse, 0, nr)]
         triples = (space.turns(e) for e in (w, p, impulse))
-        for s, xi, pi, kick in zip(space.quaternions(x), *triples, strict=True):
+        for s, xi, pi, kick in zip(space.attitudes(x), *triples, strict=True):
             turn = rot.turn(xi, 1.0)
             q1 += rot.advanced(s, turn)
             back = rot.turned(rot.conjugate(turn), pi)
@@ -126,7 +126,7 @@ class GroupStep:
         x1, t = ca.SX.sym("x_next", f.nx), ca.SX.sym("t")
         turns: list[Any] = []
         norms: list[Any] = []
-        for a, b in zip(space.quaternions(x), space.quaternions(x1), strict=True):
+        for a, b in zip(space.attitudes(x), space.attitudes(x1), strict=True):
             sign = ca.if_else(sum(m * n for m, n in zip(a, b, strict=True)) < 0, -1.0, 1.0)
             turns += rot.spin(a, tuple(sign * e for e in b))
             norms.append(sum(e * e for e in b) - 1)

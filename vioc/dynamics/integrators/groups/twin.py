@@ -20,7 +20,7 @@ from vioc.dynamics.charts import Chart
 from vioc.dynamics.description.frame import Frame, Pose, Transform, nest
 from vioc.dynamics.description.numbers import Parameter
 from vioc.dynamics.description.system import System
-from vioc.dynamics.integrators.groups.space import Space
+from vioc.dynamics.integrators.groups.space import GroupSpace
 from vioc.dynamics.lagrangian import LONG, OPTIONS, Lagrangian
 
 
@@ -54,8 +54,10 @@ class Twin:
     latter's conjugates and derivatives by turns likewise.
     """
 
-    def __init__(self, system: System, rotations: tuple[Chart, ...], others: tuple[str, ...]):
-        self.space = Space(len(others), len(rotations))
+    def __init__(
+        self, system: System, rotations: tuple[Chart, ...], others: tuple[str, ...], space: GroupSpace
+    ):
+        self.space = space
         self.lagrangian = Lagrangian(_twin_system(system, rotations))
         order = [*others, *(v for chart in rotations for v in chart.variables)]
         self.place = [self.lagrangian.system.dynamic.index(n) for n in order]
@@ -78,7 +80,7 @@ class Twin:
     def _values(self, q: Any, theta: Any) -> dict[str, Any]:
         """The twin's parameters."""
         values = dict(zip(self._names, ca.vertsplit(theta), strict=True))
-        for i, s in enumerate(self.space.quaternions(q)):
+        for i, s in enumerate(self.space.attitudes(q)):
             R = rot.matrix(s)
             values |= {_entry(i, k): R[k // 3][k % 3] for k in range(9)}
         return {n: values[n] for n in self.lagrangian.system.parameters}

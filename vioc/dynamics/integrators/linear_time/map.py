@@ -22,18 +22,36 @@ from vioc.compile.programs import Program
 from vioc.dynamics.description.system import System
 from vioc.dynamics.integrators.linear_time.core import GUESSES, SOLVERS, LinearTimeProgram, available
 from vioc.dynamics.integrators.linear_time.step import StepGraphs
+from vioc.dynamics.integrators.mechanical import MechanicalMap
 from vioc.dynamics.integrators.step_derivatives import StepDerivatives
-from vioc.dynamics.integrators.variational import StepParts, VariationalMap
+from vioc.dynamics.integrators.step_equations import StepEquations
+from vioc.dynamics.integrators.variational import StepParts, VariationalRule, rescued
 from vioc.dynamics.lagrangian import OPTIONS
 from vioc.dynamics.terms.rotors import refuse_rotors
 from vioc.errors import ModelError
 from vioc.maps.derivatives import Linearization, SecondOrder, Steps
-from vioc.maps.kernel import shared
+from vioc.maps.kernel import KernelPrograms, StepSolver
+from vioc.maps.twins import own, shared
 
 STARTS = ("legendre", "authors")
 
 
-class LinearTimeVI(VariationalMap):
+class LinearTimeRule(VariationalRule):
+    """The equations of a step of a `LinearTimeVI`, by its graphs."""
+
+    f: LinearTimeVI
+
+    def parts(self, q0: Any, q1: Any, p: Any, u: Any, t: Any, dt: Any, theta: Any) -> StepParts:
+        return self.f.graphs.parts(q0, q1, p, u, t, dt, theta)
+
+    def slope(self, q0: Any, q1: Any, u: Any, t: Any, dt: Any, theta: Any) -> ca.SX:
+        return -ca.densify(self.f.graphs.newton_matrix(q0, q1, u, t, dt, theta))
+
+    def closing(self, q0: Any, q1: Any, theta: Any) -> tuple[Any, Any]:
+        return self.f.constraint(q1, theta)
+
+
+class LinearTimeVI(MechanicalMap):
     """The linear-time variational integrator of a system, as a one-step map.
 
     Parameters
@@ -92,6 +110,7 @@ class LinearTimeVI(VariationalMap):
                 raise ModelError(f"{name}: unknown {value!r}; {near_misses(str(value), known)}")
         self.solver, self.guess = solver, guess
         super().__init__(system, dt, wrap, tolerance, backend)
+        self.impulse_behind = 0.5
         refuse_rotors(system, "LinearTimeVI")
 
     def blueprint(self) -> dict[str, Any] | None:
@@ -116,23 +135,30 @@ class LinearTimeVI(VariationalMap):
         """Whether steps are taken by the compiled core."""
         return self.backend.name != "virtual" and available(self)
 
-    def _program(self, feedback: bool, robust: bool = False) -> Program:
-        if not self._compiled:
-            return super()._program(feedback, robust)
-        programs = self.__dict__.setdefault("_cores", {})
-        if feedback not in programs:
-            programs[feedback] = LinearTimeProgram(self, feedback)
-        return programs[feedback]
+    @shared
+    def _programs(self) -> KernelPrograms:
+        return KernelPrograms(self, lambda: self._kernel)
+
+    @shared
+    def _cores(self) -> tuple[Program, Program]:
+        return LinearTimeProgram(self, False), LinearTimeProgram(self, True)
+
+    @own
+    def step_solver(self) -> StepSolver:
+        compiled = {"program": lambda feedback: self._cores[feedback]} if self._compiled else {}
+        return self._programs.solver(self._rescued, **self._checks, **compiled)
 
     @shared
     def _kernel(self) -> ca.Function:
         return self.graphs.kernel("dense" if self.graphs.coupled else self.solver, self.guess)
 
-    def parts(self, q0: Any, q1: Any, p: Any, u: Any, t: Any, dt: Any, theta: Any) -> StepParts:
-        return self.graphs.parts(q0, q1, p, u, t, dt, theta)
+    def _rescued(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
+        return rescued(self, StepEquations(self, self.rule, x, u, t, dt), k)
 
-    def slope(self, q0: Any, q1: Any, u: Any, t: Any, dt: Any, theta: Any) -> ca.SX:
-        return -ca.densify(self.graphs.newton_matrix(q0, q1, u, t, dt, theta))
+    @shared
+    def rule(self) -> LinearTimeRule:
+        """The equations of a step."""
+        return LinearTimeRule(self)
 
     # -- starts ---------------------------------------------------------------------------------------
 
@@ -144,7 +170,7 @@ class LinearTimeVI(VariationalMap):
         Parameters
         ----------
         q, v, u, **named
-            See `VariationalMap.initial_state`.
+            See `MechanicalMap.initial_state`.
         start : {"legendre", "authors"}
             ``"legendre"`` p = dL/dv: second order. ``"authors"`` what the code of [L]'s authors does,
             p = D1 of a step at the velocity v with the whole weight of a step: first order, to compare
@@ -181,7 +207,7 @@ class LinearTimeVI(VariationalMap):
 
     @shared
     def _derivatives(self) -> StepDerivatives:
-        return StepDerivatives(self)
+        return StepDerivatives(self.rule)
 
     def first(self, steps: Steps) -> Linearization:
         return self._derivatives.first(steps, self.theta).linearization

@@ -56,7 +56,7 @@ class MaximalDerivatives:
         t, dt = ca.SX.sym("t"), ca.SX.sym("dt")
         places = ca.SX.sym("places", NUMBERS * len(graph.places))
         (V, lam), (nu, mu) = ((a[: TWIST * n], a[TWIST * n :]) for a in (w, m))
-        moved = f.retract_expression(x, e)
+        moved = f.space.retract_expression(x, e)
         z = ca.vertsplit(moved[:at], STATE)
         E = Assembly(graph, u, t + 0.5 * dt, dt, theta, None, places)
         held = E.held(E.poses(z))

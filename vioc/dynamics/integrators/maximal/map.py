@@ -20,16 +20,14 @@ from vioc.compile.backend import Backend
 from vioc.compile.compiler import find_compiler
 from vioc.compile.evaluate import Evaluator
 from vioc.compile.programs import Program
-from vioc.dynamics.algebra import rotations
 from vioc.dynamics.consistency import check_holonomic, may_be_dependent
 from vioc.dynamics.contact.cones import Variables
 from vioc.dynamics.contact.core import CoreLayout, TapeCore, TapeProgram
 from vioc.dynamics.contact.crossings import Crossing, first_crossed, open_from
 from vioc.dynamics.contact.features import Features, MeetingPlaces
 from vioc.dynamics.contact.interior import InteriorPoint, InteriorProgram
-from vioc.dynamics.contact.smoothed import SmoothedMap, as_smoothing, value_of
+from vioc.dynamics.contact.smoothed import SmoothedMap, as_smoothing, check_apart, value_of
 from vioc.dynamics.description.system import System, as_system
-from vioc.dynamics.integrators.maximal import space
 from vioc.dynamics.integrators.maximal.dense import DenseStep
 from vioc.dynamics.integrators.maximal.derivatives import MaximalDerivatives
 from vioc.dynamics.integrators.maximal.graph import StepGraph
@@ -38,7 +36,7 @@ from vioc.dynamics.integrators.maximal.near import NearProgram
 from vioc.dynamics.integrators.maximal.quantities import Quantities
 from vioc.dynamics.integrators.maximal.relaxed import relaxed
 from vioc.dynamics.integrators.maximal.rescue import solve_contact, solve_free
-from vioc.dynamics.integrators.maximal.space import POSE_NAMES, STATE, TWIST, TWIST_NAMES
+from vioc.dynamics.integrators.maximal.space import POSE_NAMES, STATE, TWIST, TWIST_NAMES, BodySpace
 from vioc.dynamics.integrators.maximal.states import START, States
 from vioc.dynamics.integrators.maximal.tape import BodyTape
 from vioc.dynamics.integrators.maximal.touches import Touch
@@ -49,11 +47,11 @@ from vioc.dynamics.masses import fault_at
 from vioc.dynamics.terms.limits import JointLimits
 from vioc.dynamics.terms.rotors import refuse_rotors
 from vioc.maps.derivatives import Linearization, SecondOrder, Steps
-from vioc.maps.kernel import shared, shared_by_step
+from vioc.maps.kernel import KernelPrograms, StepSolver
 from vioc.maps.named import Symbols
-from vioc.maps.protocol import Kernel
 from vioc.maps.relaxed import RelaxedStep
 from vioc.maps.trajectory import Trajectory
+from vioc.maps.twins import own, shared, shared_by_step
 
 
 class MaximalVI(SmoothedMap):
@@ -152,11 +150,6 @@ class MaximalVI(SmoothedMap):
             f"nx = {self.nx}, nu = {self.nu}, dt = {self.dt:g} s)"
         )
 
-    def _twin(self):
-        result = super()._twin()
-        result.__dict__.pop("states", None)
-        return result
-
     def identity(self) -> dict[str, Any]:
         smoothed = {"smoothing": self.smoothing} if self.graph.touches else {}
         return {**super().identity(), "model": repr(self.system), **smoothed}
@@ -168,34 +161,10 @@ class MaximalVI(SmoothedMap):
 
     # -- the state space ------------------------------------------------------------------------------
 
-    @property
-    def quaternions(self) -> tuple[int, ...]:
-        return tuple(space.STATE * i + 3 for i in range(len(self.bodies)))
-
-    def difference(self, x0: np.ndarray, x1: np.ndarray) -> np.ndarray:
-        return space.difference(len(self.bodies), x0, x1)
-
-    def retract(self, x: np.ndarray, dx: np.ndarray) -> np.ndarray:
-        return space.retract(len(self.bodies), x, dx)
-
-    @property
-    def error_names(self) -> tuple[str, ...]:
-        """Names of the state's error, (ndx,): displacements and turns, then velocities."""
-        poses, twists = ("dx", "dy", "dz", "phix", "phiy", "phiz"), tuple("d" + c for c in TWIST_NAMES)
-        return tuple(f"{c}.{b}" for part in (poses, twists) for b in self.bodies for c in part)
-
-    def retract_expression(self, x: ca.SX, dx: ca.SX) -> ca.SX:
-        """`retract` on symbols, exact to second order in dx: for derivatives by errors."""
-        return space.retract_expression(len(self.bodies), x, dx)
-
-    def difference_expression(self, x0: ca.MX, x1: ca.MX) -> ca.MX:
-        return space.difference_expression(len(self.bodies), x0, x1)
-
-    def check_state(self, x: Any, what: str = "state") -> np.ndarray:
-        x = super().check_state(x, what)
-        quaternions = space.split(len(self.bodies), x)[1]
-        rotations.check_units(quaternions, what, [f"for the body {b!r}" for b in self.bodies])
-        return x
+    @cached_property
+    def space(self) -> BodySpace:
+        """What states are points of."""
+        return BodySpace(self.bodies)
 
     def state(self, values: Any = None, **named: float) -> np.ndarray:
         """The state at rest at minimal coordinates by name, zero elsewhere; see `initial_state`."""
@@ -245,7 +214,7 @@ class MaximalVI(SmoothedMap):
     def moved(self, x: np.ndarray, by: np.ndarray, fixed: Any = ()) -> np.ndarray:
         return self.initial_state(self.minimal(x)[0] + by)
 
-    @cached_property
+    @own
     def states(self) -> States:
         """Conversions from and to minimal coordinates."""
         return States(self)
@@ -281,15 +250,25 @@ class MaximalVI(SmoothedMap):
         """A step's equations at numbers."""
         return DenseStep(self.graph, self.nu, self.whole)
 
-    @property
-    def kernel(self) -> Kernel | None:
-        return None if self.graph.touches else super().kernel
+    @shared
+    def _programs(self) -> KernelPrograms:
+        return KernelPrograms(self, lambda: self._kernel)
 
-    def _program(self, feedback: bool, robust: bool = False) -> Program:
+    @own
+    def step_solver(self) -> StepSolver:
+        if self.graph.touches:
+            return StepSolver(self._program, self._rescued, **self._checks)
+        return self._programs.solver(self._rescued, program=self._program, **self._checks)
+
+    @property
+    def _checks(self) -> dict[str, Any]:
+        return {"check": self._check_starts, "fault_of": self._fault_of if self.system.negative else None}
+
+    def _program(self, feedback: bool) -> Program:
         if self.backend.name == "virtual" or find_compiler() is None:
             if self.graph.touches:
                 return InteriorProgram(self, self.interior)
-            return super()._program(feedback, robust)
+            return self._programs.plain(feedback)
         if self.graph.pairs:
             return self.near
         return TapeProgram(self.core, self.barrier, self.tolerance)
@@ -327,7 +306,7 @@ class MaximalVI(SmoothedMap):
         variables = Variables([t.cone for t in self.graph.touches])
         return TapeCore(tapes, variables, self.layout, f"MaximalVI of {self.system.name}")
 
-    def check_beginnings(self, X: np.ndarray, k: int) -> None:
+    def _check_starts(self, X: np.ndarray, k: int) -> None:
         """Refuse to start where the constraints of a loop are dependent: multipliers would be arbitrary."""
         if self.system.constraints:  # joints of a tree are always independent
             G = self.variations(X) / np.sqrt(self.graph.scales)
@@ -336,13 +315,10 @@ class MaximalVI(SmoothedMap):
                 error = dependent_constraints(G[i], self.graph.names, where, k + i, 0.0)
                 if error is not None:
                     raise error
-        super().check_beginnings(X, k)
+        if self.graph.touches:
+            check_apart(self, X, k)
 
-    @property
-    def suspect(self) -> bool:  # type: ignore[override]
-        return bool(self.system.negative)
-
-    def fault_of(self, x: np.ndarray, nearly: bool = False) -> str:
+    def _fault_of(self, x: np.ndarray, nearly: bool = False) -> str:
         fault = fault_at(self.system, self.minimal(x)[0], self.parameters, nearly)
         return fault and f"{self.system.name}: {fault}"
 
@@ -366,7 +342,7 @@ class MaximalVI(SmoothedMap):
     def smooth_gaps(self, x: np.ndarray) -> np.ndarray:
         return self._gaps(x, self.theta)[0][..., 0]
 
-    @cached_property
+    @own
     def frictions(self) -> np.ndarray:
         mu = ca.vertcat(*map(self.quantities.friction, self.meetings))
         return np.ravel(ca.Function("frictions", [self.symbols.parameters], [mu])(self.theta))
@@ -405,10 +381,10 @@ class MaximalVI(SmoothedMap):
     def cold(self, x: np.ndarray, u: np.ndarray, t: float, dt: float) -> tuple[np.ndarray, np.ndarray, float]:
         """One step from x as of its own: state, multipliers, error; by what runs the map's steps."""
         args = [x[None], u[None], np.array([t]), np.array([dt]), self.theta]
-        state, multipliers, error = self._program(False).map(args, 1)
+        state, multipliers, error = self.step_solver.program(False).map(args, 1)
         return np.ravel(state), np.ravel(multipliers), float(np.ravel(error)[0])
 
-    def rescued(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
+    def _rescued(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
         if self.graph.touches:
             return solve_contact(self, x, u, k, t, dt)
         return solve_free(self, x, u, k, t, dt)

@@ -16,6 +16,7 @@ import numpy as np
 from vioc.dynamics.algebra import rotations as rot
 from vioc.dynamics.algebra import vectors as vec
 from vioc.dynamics.algebra.vectors import Matrix, Vector
+from vioc.maps.space import StateSpace
 
 POSE, TWIST = 12, 6
 STATE = 7  # numbers of a body's pose in the state: x and the quaternion
@@ -49,44 +50,53 @@ def split(n: int, x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return poses[..., :3], poses[..., 3:], x[..., STATE * n :]
 
 
-def difference(n: int, x0: np.ndarray, x1: np.ndarray) -> np.ndarray:
-    """The error (..., 12 n) from x0 to x1, phi the short way round."""
-    (p0, q0, V0), (p1, q1, V1) = split(n, x0), split(n, x1)
-    phi = rot.logarithm(rot.product(q0 * [1, -1, -1, -1], q1))
-    poses = np.concatenate([p1 - p0, phi], axis=-1)
-    return np.concatenate([poses.reshape(*poses.shape[:-2], TWIST * n), V1 - V0], axis=-1)
+class BodySpace(StateSpace):
+    """The space of poses and twists of bodies."""
 
+    def __init__(self, bodies: tuple[str, ...]):
+        self._n, self._bodies = len(bodies), bodies
+        self.quaternions = tuple(STATE * i + 3 for i in range(self._n))
+        poses, twists = ("dx", "dy", "dz", "phix", "phiy", "phiz"), tuple("d" + c for c in TWIST_NAMES)
+        self.error_names = tuple(f"{c}.{b}" for part in (poses, twists) for b in bodies for c in part)
 
-def retract(n: int, x: np.ndarray, dx: np.ndarray) -> np.ndarray:
-    """The state that lies the error dx away from x."""
-    p, q, V = split(n, x)
-    dx = np.asarray(dx, float)
-    e = dx[..., : TWIST * n].reshape(*dx.shape[:-1], n, TWIST)
-    turned = rot.product(q, rot.exponential(e[..., 3:]))
-    poses = np.concatenate([p + e[..., :3], turned], axis=-1)
-    return np.concatenate([poses.reshape(*poses.shape[:-2], -1), V + dx[..., TWIST * n :]], axis=-1)
+    def check(self, x: np.ndarray, what: str) -> None:
+        rot.check_units(split(self._n, x)[1], what, [f"for the body {b!r}" for b in self._bodies])
 
+    def difference(self, x0: np.ndarray, x1: np.ndarray) -> np.ndarray:
+        """The error (..., 12 n) from x0 to x1, phi the short way round."""
+        (p0, q0, V0), (p1, q1, V1) = split(self._n, x0), split(self._n, x1)
+        phi = rot.logarithm(rot.product(q0 * [1, -1, -1, -1], q1))
+        poses = np.concatenate([p1 - p0, phi], axis=-1)
+        return np.concatenate([poses.reshape(*poses.shape[:-2], TWIST * self._n), V1 - V0], axis=-1)
 
-def retract_expression(n: int, x: ca.SX, dx: ca.SX) -> ca.SX:
-    """`retract` on symbols, exact to second order in dx."""
-    parts = []
-    for i in range(n):
-        phi = dx[TWIST * i + 3 : TWIST * i + 6]
-        small = (1 - ca.dot(phi, phi) / 8, *ca.vertsplit(phi / 2))
-        q = rot.multiply(tuple(ca.vertsplit(x[STATE * i + 3 : STATE * i + STATE])), small)
-        parts += [x[STATE * i : STATE * i + 3] + dx[TWIST * i : TWIST * i + 3], *q]
-    return ca.vertcat(*parts, x[STATE * n :] + dx[TWIST * n :])
+    def retract(self, x: np.ndarray, dx: np.ndarray) -> np.ndarray:
+        """The state that lies the error dx away from x."""
+        p, q, V = split(self._n, x)
+        dx = np.asarray(dx, float)
+        e = dx[..., : TWIST * self._n].reshape(*dx.shape[:-1], self._n, TWIST)
+        turned = rot.product(q, rot.exponential(e[..., 3:]))
+        poses = np.concatenate([p + e[..., :3], turned], axis=-1)
+        return np.concatenate([poses.reshape(*poses.shape[:-2], -1), V + dx[..., TWIST * self._n :]], axis=-1)
 
+    def retract_expression(self, x: ca.SX, dx: ca.SX) -> ca.SX:
+        """`retract` on symbols, exact to second order in dx."""
+        parts = []
+        for i in range(self._n):
+            phi = dx[TWIST * i + 3 : TWIST * i + 6]
+            small = (1 - ca.dot(phi, phi) / 8, *ca.vertsplit(phi / 2))
+            q = rot.multiply(tuple(ca.vertsplit(x[STATE * i + 3 : STATE * i + STATE])), small)
+            parts += [x[STATE * i : STATE * i + 3] + dx[TWIST * i : TWIST * i + 3], *q]
+        return ca.vertcat(*parts, x[STATE * self._n :] + dx[TWIST * self._n :])
 
-def difference_expression(n: int, x0: ca.MX, x1: ca.MX) -> ca.MX:
-    """`difference` on symbols."""
-    rows = []
-    for i in range(n):
-        a, b = x0[STATE * i : STATE * i + STATE], x1[STATE * i : STATE * i + STATE]
-        rows += [b[:3] - a[:3], rot.apart(a[3:], b[3:])]
-    return ca.vertcat(*rows, x1[STATE * n :] - x0[STATE * n :])
+    def difference_expression(self, x0: ca.MX, x1: ca.MX) -> ca.MX:
+        """`difference` on symbols."""
+        rows = []
+        for i in range(self._n):
+            a, b = x0[STATE * i : STATE * i + STATE], x1[STATE * i : STATE * i + STATE]
+            rows += [b[:3] - a[:3], rot.apart(a[3:], b[3:])]
+        return ca.vertcat(*rows, x1[STATE * self._n :] - x0[STATE * self._n :])
 
 
 def between(n: int, x0: np.ndarray, x1: np.ndarray, dt: float | np.ndarray) -> np.ndarray:
     """The twists (6 n,) of a step from x0 to x1."""
-    return difference(n, x0, x1)[..., : TWIST * n] / dt
+    return BodySpace(("",) * n).difference(x0, x1)[..., : TWIST * n] / dt

@@ -19,6 +19,7 @@ from vioc.dynamics.integrators.maximal.space import POSE, TWIST
 from vioc.dynamics.kinematics import FrameGraph, as_configuration
 from vioc.dynamics.lagrangian import OPTIONS, Lagrangian
 from vioc.errors import ConstraintError, ModelError
+from vioc.maps.given import input_of
 
 if TYPE_CHECKING:
     from vioc.dynamics.integrators.maximal.map import MaximalVI
@@ -62,7 +63,7 @@ class States:
         f = self.f
         if start not in START:
             raise ModelError(f"start: unknown {start!r}; {near_misses(str(start), START)}")
-        u = f.check_input(u)
+        u = input_of(f, u)
         q = as_configuration(f.system, q, "configuration")
         v = as_configuration(f.system, v, "velocity")
         Z, V = self.poses(q, v)

@@ -1,0 +1,174 @@
+"""How steps with contact are taken and differentiated: where nothing bounces, `Resting`."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import casadi as ca
+import numpy as np
+
+from vioc.compile.compiler import find_compiler
+from vioc.compile.programs import Program
+from vioc.dynamics.algebra.vectors import part
+from vioc.dynamics.consistency import directions_within
+from vioc.dynamics.contact.core import TapeProgram
+from vioc.dynamics.contact.interior import InteriorProgram
+from vioc.dynamics.integrators.contact.branch import check_branch
+from vioc.dynamics.integrators.contact.derivatives import ContactDerivatives, equations
+from vioc.dynamics.integrators.contact.opposed import CLOSED, openable
+from vioc.dynamics.integrators.contact.placed import PlacedProgram
+from vioc.dynamics.integrators.newton import NEAR, dependent_constraints
+from vioc.dynamics.lagrangian import OPTIONS
+from vioc.errors import StepError
+from vioc.maps.derivatives import Linearization, SecondOrder, Steps
+from vioc.maps.times import StepTimes
+
+if TYPE_CHECKING:
+    from vioc.dynamics.integrators.contact.map import ContactVI
+
+
+class ContactSteps(ABC):
+    """The steps of a `ContactVI` and of its twins, of which each method is told the one.
+
+    Attributes
+    ----------
+    smooth : bool
+        Whether a step's equations are smooth, at any smoothing.
+    """
+
+    smooth: bool
+
+    @abstractmethod
+    def program(self, f: ContactVI) -> Program:
+        """Rollouts as far as they are solved."""
+
+    @abstractmethod
+    def rescued(
+        self, f: ContactVI, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """`StepSolver.rescued`."""
+
+    @abstractmethod
+    def step(self, f: ContactVI, x: np.ndarray, u: np.ndarray, t: float, h: float) -> list[Any]:
+        """The flights and impacts of a step, if it has any."""
+
+    @abstractmethod
+    def residual(self, f: ContactVI) -> ca.Function | None:
+        """`OneStepMap.residual`."""
+
+    @abstractmethod
+    def first(self, f: ContactVI, steps: Steps) -> Linearization:
+        """`OneStepMap.first`."""
+
+    @abstractmethod
+    def first_with_times(self, f: ContactVI, steps: Steps) -> Linearization:
+        """`OneStepMap.first_with_times`."""
+
+    @abstractmethod
+    def check_times(self) -> None:
+        """`OneStepMap.check_times`."""
+
+    @abstractmethod
+    def second(self, f: ContactVI, steps: Steps, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
+        """`OneStepMap.second`."""
+
+
+class Resting(ContactSteps):
+    """Steps of a map whose contacts do not bounce."""
+
+    smooth = True
+
+    def __init__(self, f: ContactVI):
+        self._of = f
+
+    @cached_property
+    def _derivatives(self) -> ContactDerivatives:
+        return ContactDerivatives(self._of)
+
+    @cached_property
+    def _times(self) -> StepTimes:
+        return StepTimes(self._of)
+
+    def program(self, f: ContactVI) -> Program:
+        if f.backend.name == "virtual" or find_compiler() is None:
+            return InteriorProgram(f, f.interior)
+        if f.features.pairs:
+            return PlacedProgram(f, f.core)
+        return TapeProgram(f.core, f.barrier, f.tolerance)
+
+    def rescued(
+        self, f: ContactVI, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float
+    ) -> tuple[np.ndarray, np.ndarray]:
+        f.driver.check_starts(x[None], k)
+        with np.errstate(all="ignore"):
+            found = f.interior.solve(x, u, t, dt, f.theta)
+        if found.error <= f.tolerance:
+            if not found.suspect <= 0:
+                check_branch(f, x, u, k, t, dt, found.x[: f.nd], found.multipliers[: f.nm])
+            return found.x, found.multipliers
+        where = (
+            f"step {k} (t = {t:.6g} s, dt = {dt:g} s) with {len(f.touches.all)} contacts and limits was "
+            f"not solved in {found.iterations} iterations"
+        )
+        shut = [] if f.features.pairs else _held_shut(f, x)
+        if shut:
+            raise StepError(
+                f"{where}: {', '.join(shut)} are closed and hold each other shut, without play: give them "
+                "some, or a constraint in their place",
+                k,
+                found.error,
+                "no convergence",
+            )
+        names, q = f.lagrangian.constraint_names, found.x[: f.nq]
+        if not np.isfinite(q).all():  # then about where velocities lead
+            q = x[: f.nq] + dt * np.concatenate([f.velocities(x), x[f.nq + f.nd :]])
+        if names and np.isfinite(q).all():
+            J = directions_within(f.lagrangian, q, NEAR, **f.parameters)
+            flat = dependent_constraints(J, names, f"{where}. Dh(q_k+1)", k, found.error, NEAR)
+            if flat is not None:
+                raise flat
+        raise StepError(
+            f"{where}; constraints and contacts may contradict each "
+            "other, or dt is too large for this state: try a smaller dt, or a larger smoothing than "
+            f"{f.smoothing:g}",
+            k,
+            found.error,
+            "no convergence",
+        )
+
+    def step(self, f: ContactVI, x: np.ndarray, u: np.ndarray, t: float, h: float) -> list[Any]:
+        return []
+
+    def residual(self, f: ContactVI) -> ca.Function | None:
+        if f.features.pairs:
+            return None
+        x, u, p, theta, dt = f.symbols
+        x1, t = ca.SX.sym("x_next", f.nx), ca.SX.sym("t")
+        V = (part(x1, 0, f.nd) - part(x, 0, f.nd)) / dt
+        R, X = equations(f, x, u, V, p, t, dt, theta, f.barrier)
+        rows = ca.vertcat(R, x1[f.nd :] - X[f.nd :])
+        return ca.Function("residual", [x, u, x1, p, t, dt, theta], [rows], OPTIONS)
+
+    def first(self, f: ContactVI, steps: Steps) -> Linearization:
+        return self._derivatives.first(steps, f.theta, f.barrier).linearization
+
+    def first_with_times(self, f: ContactVI, steps: Steps) -> Linearization:
+        return self._times.first(steps, f.theta, self.first(f, steps))
+
+    def check_times(self) -> None:
+        _ = self._times
+
+    def second(self, f: ContactVI, steps: Steps, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
+        return self._derivatives.second(self._derivatives.first(steps, f.theta, f.barrier), Z, zeta)
+
+
+def _held_shut(f: ContactVI, x: np.ndarray) -> list[str]:
+    """Names of closed contacts that nothing opens."""
+    gaps = f.gaps(x)
+    closed = np.isfinite(gaps) & (gaps <= CLOSED)
+    if closed.sum() < 2:
+        return []
+    shut = closed & ~openable(*f.slopes(x), closed)
+    return [t.name for t, on in zip(f.touches.all, shut, strict=True) if on]

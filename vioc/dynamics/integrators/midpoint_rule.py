@@ -1,0 +1,126 @@
+"""`MidpointRule`: the equations of the generalized midpoint rule ([T] (19)-(22), (44)-(46), [S] (28)).
+
+L_d = dt L((1 - alpha) q_k + alpha q_k+1, (q_k+1 - q_k) / dt). The maths is in docs/maths/midpoint.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import casadi as ca
+
+from vioc.dynamics.algebra.articulated import ArticulatedInverse
+from vioc.dynamics.algebra.vectors import part
+from vioc.dynamics.integrators.chord import ChordParts, ChordRule
+from vioc.dynamics.lagrangian import OPTIONS
+from vioc.errors import ModelError
+
+if TYPE_CHECKING:
+    from vioc.dynamics.integrators.mechanical import MechanicalMap
+
+FORCING = ("symmetric", "left")
+
+
+def as_alpha(alpha: float, forcing: str) -> float:
+    """Where in the step the Lagrangian is sampled; ModelError where that, or the forcing, is none."""
+    if not 0 <= alpha <= 1:
+        raise ModelError(f"alpha: expected a number in [0, 1], got {alpha!r}")
+    if forcing not in FORCING:
+        raise ModelError(f"forcing: expected one of {', '.join(FORCING)}, got {forcing!r}")
+    return float(alpha)
+
+
+class MidpointRule(ChordRule):
+    """See the module's text.
+
+    Parameters
+    ----------
+    f : MechanicalMap
+    alpha, forcing
+        As of `MidpointVI`.
+    kept_on_the_way : sequence of bool
+        Of which constraints a step keeps A(q) dq = 0, not h(q_k+1) = 0.
+    """
+
+    def __init__(self, f: MechanicalMap, alpha: float, forcing: str, kept_on_the_way: Sequence[bool] = ()):
+        super().__init__(f)
+        self.alpha, self.kept_on_the_way = alpha, kept_on_the_way
+        self._left = forcing == "left"
+        self.lacking = 0.5 if self._left else 0.0
+
+    def force_shares(self, dt: Any) -> tuple[Any, Any]:
+        """F- and F+ as multiples of F at the sample."""
+        return (dt, 0.0) if self._left else (dt / 2, dt / 2)
+
+    def parts(self, q0: Any, q1: Any, p: Any, u: Any, t: Any, dt: Any, theta: Any) -> ChordParts:
+        a, nd = self.alpha, self.f.nd
+        L_q, L_v, F = (part(e, 0, nd) for e in self._first_order(*self._middle(q0, q1, u, t, dt, theta)))
+        minus, plus = self.force_shares(dt)
+        balance = p + dt * (1 - a) * L_q - L_v + minus * F
+        momentum = dt * a * L_q + L_v + plus * F
+        return ChordParts(balance, momentum, dt * L_q + (minus + plus) * F)
+
+    def _middle(self, q0: Any, q1: Any, u: Any, t: Any, dt: Any, theta: Any) -> tuple:
+        """Where the Lagrangian is sampled."""
+        a = self.alpha
+        return (1 - a) * q0 + a * q1, (q1 - q0) / dt, u, t + a * dt, theta
+
+    @cached_property
+    def _first_order(self) -> ca.Function:
+        lag = self.f.lagrangian
+        return lag.function("first_order", [lag.L_q, lag.L_v, lag.F])
+
+    def closing(self, q0: Any, q1: Any, theta: Any) -> tuple[Any, Any]:
+        if any(self.kept_on_the_way):
+            return self._closing(q0, q1, theta)
+        return self.f.constraint(q1, theta)
+
+    @cached_property
+    def _closing(self) -> ca.Function:
+        """h(q1), and A(q_m) (q1 - q0) with q_m = (q0 + q1)/2 (docs/maths/nonholonomic.md, (2))."""
+        f, theta = self.f, self.f.symbols.parameters
+        q0, q1 = ca.SX.sym("q0", f.nq), ca.SX.sym("q1", f.nq)
+        after, between = f.constraint(q1, theta)[0], f.constraint((q0 + q1) / 2, theta)[1]
+        rows = [
+            between[i, :] @ (q1 - q0) if on_the_way else after[i]
+            for i, on_the_way in enumerate(self.kept_on_the_way)
+        ]
+        column = ca.vertcat(ca.SX(0, 1), *rows)
+        return ca.Function("closing", [q0, q1, theta], [column, ca.jacobian(column, q1)], OPTIONS)
+
+    @cached_property
+    def newton_matrix(self) -> ca.Function:
+        """D2 D1 L_d + D2 F- for dynamic q ([T] (22), [S] (8)) at (q_m, v, u, t, parameters, dt)."""
+        lag, g, a, nd = self.f.lagrangian, self.f.lagrangian.graph, self.alpha, self.f.nd
+        dt = ca.SX.sym("dt")
+        K, C, M = lag.second
+        minus, _ = self.force_shares(dt)
+        by_q = dt * (1 - a) * K - C + minus * ca.jacobian(lag.F, g.q_vector)
+        by_v = dt * (1 - a) * C.T - M + minus * ca.jacobian(lag.F, g.v_vector)
+        return lag.function("newton_matrix", [(a * by_q + by_v / dt)[:nd, :nd]], [dt])
+
+    def slope(self, q0: Any, q1: Any, u: Any, t: Any, dt: Any, theta: Any) -> ca.SX:
+        return self.newton_matrix(*self._middle(q0, q1, u, t, dt, theta), dt)
+
+    def of_terms(self, dt: ca.SX) -> ca.SX:
+        """What potentials other than gravity, and forces, add to D2 D1 L_d + D2 F-, (nd, nd)."""
+        lag, g, a, nd = self.f.lagrangian, self.f.lagrangian.graph, self.alpha, self.f.nd
+        minus, _ = self.force_shares(dt)
+        by_q = -dt * (1 - a) * lag.stiffness + minus * ca.jacobian(lag.F, g.q_vector)
+        by_v = minus * ca.jacobian(lag.F, g.v_vector)
+        return (a * by_q + by_v / dt)[:nd, :nd]
+
+    def inverse_of_mass(self, q0: Any, q1: Any, u: Any, t: Any, dt: Any, theta: Any) -> ArticulatedInverse:
+        """Solver with -(M + dt^2 ...)/dt, the part of D2 D1 L_d that is not small with dt."""
+        f, lag, h = self.f, self.f.lagrangian, ca.SX.sym("dt")
+        rest = -h * self.of_terms(h)
+        links, diagonal = lag.first.links, ca.vertsplit(ca.diag(rest))
+        pairs = [(i, j) for i, j in zip(*rest.sparsity().get_triplet(), strict=True) if i < j]
+        couplings = {(i, j): (rest[i, j] + rest[j, i]) / 2 for i, j in pairs}
+        poses = [link.pose for link in links]
+        factored = ArticulatedInverse.of_masses(links, poses, f.nd, diagonal, -h, couplings)
+        numbers = lag.function("articulated", [ca.vertcat(*factored.entries())], [h])
+        middle = *self._middle(q0, q1, u, t, dt, theta), dt
+        return factored.with_entries(ca.vertsplit(numbers(*middle)))

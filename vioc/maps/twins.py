@@ -1,0 +1,86 @@
+"""Twins: maps that differ by parameters' values or the step alone, and share all else, built or not yet.
+
+A property of a map is `shared` by its twins, `shared_by_step` by those that have the same step, or its `own`.
+A plain attribute, and a `functools.cached_property`, is what a twin begins with.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from functools import cache
+from typing import Any, Generic, TypeVar, overload
+
+T = TypeVar("T")
+Map = TypeVar("Map")
+Self = TypeVar("Self")
+
+
+class _Made(ABC, Generic[T]):
+    """A property that is made once."""
+
+    def __init__(self, make: Callable[[Any], T]):
+        self._make, self.__doc__ = make, make.__doc__
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    @overload
+    def __get__(self: Self, map: None, owner: type) -> Self: ...
+
+    @overload
+    def __get__(self, map: Any, owner: type) -> T: ...
+
+    def __get__(self, map: Any, owner: type) -> Any:
+        return self if map is None else self._value(map)
+
+    @abstractmethod
+    def _value(self, map: Any) -> T: ...
+
+    def _built(self, map: Any, key: Any) -> T:
+        if key not in map.built:
+            map.built[key] = self._make(map)
+        return map.built[key]
+
+
+class shared(_Made[T]):
+    """A property made once for a map and all its twins (`with_parameters`, `with_dt`), whichever asks first.
+
+    So it must depend neither on the parameters' values nor on the step.
+    """
+
+    def _value(self, map: Any) -> T:
+        value = map.__dict__[self._name] = self._built(map, self._name)  # there from now on, before this is
+        return value
+
+
+class shared_by_step(_Made[T]):
+    """The same for what depends on the step: shared by the twins that have it."""
+
+    def _value(self, map: Any) -> T:
+        return self._built(map, (self._name, map.dt))
+
+
+class own(_Made[T]):
+    """A property of one map, made again by each of its twins: it may depend on all that the map is."""
+
+    def _value(self, map: Any) -> T:
+        value = map.__dict__[self._name] = self._make(map)
+        return value
+
+
+@cache
+def _own_names(kind: type) -> tuple[str, ...]:
+    return tuple(name for base in kind.__mro__ for name, p in vars(base).items() if isinstance(p, own))
+
+
+def twin(f: Map) -> Map:
+    """Another map that shares what was and what will be built; copy.copy would build it again."""
+    whole: Any = f
+    kind: Any = type(f)
+    _ = whole.built
+    result = object.__new__(kind)
+    result.__dict__.update(whole.__dict__)
+    for name in _own_names(kind):
+        result.__dict__.pop(name, None)
+    return result
