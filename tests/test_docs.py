@@ -31,7 +31,10 @@ SHELL = re.compile(r"^```sh([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 TOLD = [  # pages with commands that are for running
     p for p in PAGES if any("no-run" not in flags.split() for flags, _ in SHELL.findall(p.read_text()))
 ]
-LONG = {"docs/contact.md", "docs/feedback.md", "docs/start.md", "docs/tutorials/feedback.md"}  # to run
+LONG = {  # to run; each takes seconds
+    *("docs/contact.md", "docs/feedback.md", "docs/pictures.md", "docs/start.md"),
+    "docs/tutorials/feedback.md",
+}
 CODE = re.compile(r"^```.*?^```$|`[^`\n]*`", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\((?!https?:|mailto:|#)([^)#\s]+)(#[^)\s]+)?\)")
 COMMAND = re.compile(r"(?:^    |`|&& )vioc ([a-z]+|COMMAND)\b([^`\n]*)", re.MULTILINE)
