@@ -15,9 +15,9 @@ from vioc.compile.cores import BLAS
 matplotlib.use("Agg")
 
 # Building a graph takes longer than hypothesis' deadline the first time, and its later runs do not.
-# Others are drawn in every run, so that a few at a time will do; .ci/run draws the same 100 each time.
+# Others are drawn in every run, so that a few at a time will do; .ci/run draws the same each time.
 settings.register_profile("default", deadline=None, max_examples=30)
-settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
+settings.register_profile("ci", deadline=None, max_examples=30, derandomize=True, print_blob=True)
 settings.load_profile("ci" if os.environ.get("CI") else "default")
 
 
