@@ -9,6 +9,7 @@ In C (`riccati.c`, `chain.c`) where that is asked for and blocks are small; in n
 from __future__ import annotations
 
 import ctypes
+import math
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
@@ -119,23 +120,33 @@ class Recursion:
         """As `factor`, by numpy, of a start that is given: raises `NoMinimum` where there is none.
 
         By BLAS' and LAPACK's own names: numpy's calls for a stage take three times what is in them. And by
-        scipy's alone: numpy's BLAS has threads of its own, and two pools that take turns stall each other.
+        scipy's alone: numpy's BLAS has threads of its own, and two pools that take turns stall each other. Of
+        one input nothing is left for LAPACK, and numpy alone takes two thirds.
         """
         self._begin(q.F, soft)
-        n, m, P = self.n, self.m, q.H_end
+        n, m, P, F, H = self.n, self.m, q.H_end, self._F, q.H
+        T_all, lower, gains = self._T, self.lower, self.gains
         one = np.eye(self._elastic, order="F") if soft and self._elastic else None
+        single = m == 1 and one is None
         for k in range(self.N - 1, -1, -1):
-            Ft = self._F[k].T
-            self._T[k] = T = P if one is None else self._softened(k, P, one)
-            G = dgemm(1.0, Ft, dgemm(1.0, Ft, T), trans_b=True)
-            G += q.H[k]  # the Hessian of the cost to go by (x, u)
+            Fk = F[k]
+            Ft = Fk.T
+            T_all[k] = T = P if one is None else self._softened(k, P, one)
+            G = Ft.dot(T.dot(Fk)) if single else dgemm(1.0, Ft, dgemm(1.0, Ft, T), trans_b=True)
+            G += H[k]  # the Hessian of the cost to go by (x, u)
             Gxx = G[:n, :n]
-            if m:
+            if single:
+                g, Gux = float(G[n, n]), G[n:, :n]
+                if not 0 < g < math.inf:  # nor what is no number
+                    raise NoMinimum(k, G[n:, n:])
+                lower[k], gains[k] = math.sqrt(g), (K := Gux / g)
+                Gxx = Gxx - Gux.T.dot(K)
+            elif m:
                 L, failed = dpotrf(G[n:, n:], lower=True)
-                if failed or not L[-1, -1] < np.inf:  # nor what is no number
+                if failed or not L[-1, -1] < np.inf:
                     raise NoMinimum(k, G[n:, n:])
                 K = dpotrs(L, G[n:, :n], lower=True)[0]
-                self.lower[k], self.gains[k] = L, K
+                lower[k], gains[k] = L, K
                 Gxx = dgemm(-1.0, G[n:, :n], K, 1.0, Gxx, trans_a=True)
             P = 0.5 * (Gxx + Gxx.T)  # rounding would grow over long horizons
         self._P[:] = P
