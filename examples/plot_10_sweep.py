@@ -12,7 +12,7 @@ import numpy as np
 import vioc
 from vioc import Gravity, JointForce, P, System, ry, tx, tz
 from vioc.control import dlqr
-from vioc.control.sweep import grid, sweep
+from vioc.sweeps import grid, sweep
 
 system = System(
     tx("x", mass=1.0)[ry("theta")[tz(P("length", 0.5), name="pole", mass=P("mass", 0.3))]],

@@ -7,8 +7,7 @@ From rest to rest, three metres on, without swinging at the end; it flies over a
 
 import vioc
 from vioc import Gravity, Mass, System, WrenchInput, revolute, tx, tz
-from vioc.control import dmoc, optimize, quadratic
-from vioc.control.feedback import ClosedLoop, equilibrium
+from vioc.control import ClosedLoop, dmoc, equilibrium, optimize, quadratic
 
 body = revolute("tilt", "y", frame="body", mass=Mass(1.0, (0.02,) * 3))
 rod = revolute("swing", "y")[tz(-0.6, name="load", mass=0.3)]

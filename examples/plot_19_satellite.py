@@ -7,9 +7,8 @@ Attitude as a unit quaternion, momentum as physics keeps it: a regulator of the 
 
 import numpy as np
 
-from vioc import JointForce, Mass, System, rx, ry, rz, spherical
+from vioc import GroupVI, JointForce, Mass, System, rx, ry, rz, spherical
 from vioc.control import controllability, dlqr, equilibrium
-from vioc.dynamics.integrators.groups import GroupVI
 
 size = {rx: (0.01, 0.005, 0.005), ry: (0.005, 0.01, 0.005), rz: (0.005, 0.005, 0.01)}
 wheels = [turn(f"wheel{i}", mass=Mass(0.5, size[turn])) for i, turn in enumerate(size)]

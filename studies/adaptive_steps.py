@@ -20,8 +20,9 @@ from scipy.optimize import brentq
 import vioc
 from studies.energy import total_drift
 from studies.harness import Claim, Report, Study, at_least, at_most, near
+from vioc import DiscreteLagrangianVI
 from vioc.compile.evaluate import Evaluator
-from vioc.dynamics.integrators.discrete import DiscreteLagrangianVI, DiscreteStep
+from vioc.dynamics.integrators.discrete import DiscreteStep
 
 ECCENTRICITY = 0.9
 PERIOD = 2 * np.pi  # s, of an orbit with semiaxis 1 and mass 1

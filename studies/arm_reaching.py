@@ -15,8 +15,8 @@ import vioc
 from studies.frames import poses
 from studies.harness import Claim, Report, Study, at_least, at_most
 from studies.motions import Disturbed, descent_gap, disturb, plot_disturbed, plot_inputs
+from vioc import OneStepMap
 from vioc.control import Cost, Result, dmoc
-from vioc.maps.protocol import OneStepMap
 
 DURATION = 1.0  # s
 COARSE, DT = 0.02, 0.01  # s

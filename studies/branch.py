@@ -13,7 +13,7 @@ from typing import NamedTuple
 import casadi as ca
 import numpy as np
 
-from vioc.dynamics.integrators.variational import VariationalMap
+from vioc.dynamics.integrators.mechanical import MechanicalMap
 
 # Of the step's length: where the branch is entered, from the velocities of the state. Shorter shares where
 # the motion turns fast, longer ones where rounding in a tiny displacement hides the rates
@@ -45,7 +45,7 @@ class Branch:
     q_k+1 = q_k + s dt w, and the constraints have 1 - s of what they lack at the start.
     """
 
-    def __init__(self, f: VariationalMap):
+    def __init__(self, f: MechanicalMap):
         assert not f.nk and not f.velocity_constraints, "prescribed variables and rolling: not written"
         self.f, nd, nm = f, f.nd, f.nm
         x, u, dt = ca.SX.sym("x", f.nx), ca.SX.sym("u", f.nu), ca.SX.sym("dt")

@@ -17,8 +17,21 @@ from scipy.integrate import solve_ivp
 
 import vioc
 from studies.harness import Claim, Report, Study, at_least, at_most, near
-from vioc import Gravity, JointForce, Mass, MidpointVI, System, coincident, rx, ry, rz, tx, ty, tz
-from vioc.dynamics.terms.constraints import DistanceConstraint
+from vioc import (
+    DistanceConstraint,
+    Gravity,
+    JointForce,
+    Mass,
+    MidpointVI,
+    System,
+    coincident,
+    rx,
+    ry,
+    rz,
+    tx,
+    ty,
+    tz,
+)
 from vioc.errors import RedundancyWarning
 
 G = 9.81

@@ -16,8 +16,7 @@ import numpy as np
 import vioc
 from studies.frames import poses
 from studies.harness import Claim, Report, Study, at_least, at_most
-from vioc.cables.cable import Cable, cable
-from vioc.cables.section import Section
+from vioc.cables import Cable, Section, cable
 
 SEGMENTS, LENGTH, DISTANCE = 8, 2.0, 2.0
 DT, DURATION, AFTER = 0.02, 3.0, 5.0  # s

@@ -13,10 +13,7 @@ import numpy as np
 import vioc
 from studies.cable_inextensible import nodes
 from studies.harness import Claim, Report, Study, at_least, at_most, near
-from vioc.cables.cable import Cable, cable
-from vioc.cables.section import Section
-from vioc.cables.shapes import catenary
-from vioc.cables.statics import static_equilibrium
+from vioc.cables import Cable, Section, cable, catenary, static_equilibrium
 
 SEGMENTS, LENGTH, SPAN = 10, 1.0, 0.8
 SECTION = Section(0.5, axial=200.0, bending=0.01)

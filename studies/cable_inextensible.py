@@ -10,8 +10,7 @@ import numpy as np
 
 import vioc
 from studies.harness import Claim, Report, Study, at_most, near
-from vioc.cables.cable import Cable, cable
-from vioc.cables.section import Section
+from vioc.cables import Cable, Section, cable
 
 SEGMENTS, LENGTH = 10, 10.0
 DT, DURATION = 0.005, 4.0  # s

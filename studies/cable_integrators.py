@@ -18,9 +18,7 @@ import numpy as np
 
 import vioc
 from studies.harness import Claim, Report, Study, at_most, near
-from vioc.cables.cable import Cable, cable
-from vioc.cables.section import Section
-from vioc.cables.statics import static_equilibrium
+from vioc.cables import Cable, Section, cable, static_equilibrium
 
 SEGMENTS, QUICK = 100, 6
 SEGMENT = 0.1  # m

@@ -15,11 +15,7 @@ import numpy as np
 import vioc
 from studies.cable_inextensible import nodes
 from studies.harness import Claim, Report, Study, at_least, at_most, near
-from vioc.cables.cable import Cable, cable
-from vioc.cables.modes import longest_step
-from vioc.cables.section import Section
-from vioc.cables.shapes import catenary
-from vioc.cables.statics import static_equilibrium
+from vioc.cables import Cable, Section, cable, catenary, longest_step, static_equilibrium
 
 LINKS, LENGTH, SPAN = 34, 34.0, 20.4
 TILT = np.radians(20.0)

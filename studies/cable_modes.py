@@ -8,10 +8,7 @@ from scipy.special import jn_zeros
 
 import vioc
 from studies.harness import Bound, Claim, Report, Study, at_most, count_ticks, near
-from vioc.cables.cable import Cable, cable
-from vioc.cables.modes import NormalModes, normal_modes
-from vioc.cables.section import Section
-from vioc.cables.statics import static_equilibrium
+from vioc.cables import Cable, NormalModes, Section, cable, normal_modes, static_equilibrium
 
 COUNTS, QUICK = (10, 20, 40), (5, 8, 12)  # segments
 BEAM = Section(1.0, axial=1e4, bending=1.0)  # axial modes far above the first bending ones

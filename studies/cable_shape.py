@@ -21,11 +21,15 @@ from scipy.special import ellipeinc, ellipj, ellipk
 import vioc
 from studies.cable_winches import cubic, effort
 from studies.harness import Claim, Report, Study, at_least, at_most, near
-from vioc.cables.cable import Cable, cable
-from vioc.cables.modes import normal_modes
-from vioc.cables.section import Section
-from vioc.cables.sensitivity import static_sensitivity
-from vioc.cables.statics import StaticEquilibrium, static_equilibrium
+from vioc.cables import (
+    Cable,
+    Section,
+    StaticEquilibrium,
+    cable,
+    normal_modes,
+    static_equilibrium,
+    static_sensitivity,
+)
 from vioc.control import dmoc
 
 GRIP = ("grip-x", "grip-y", "grip-turn")

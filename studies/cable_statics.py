@@ -16,10 +16,7 @@ from scipy.special import ellipeinc, ellipkinc
 
 import vioc
 from studies.harness import Claim, Report, Study, at_most, near
-from vioc.cables.cable import Cable, cable
-from vioc.cables.section import Section
-from vioc.cables.shapes import catenary
-from vioc.cables.statics import static_equilibrium
+from vioc.cables import Cable, Section, cable, catenary, static_equilibrium
 
 MATTIASSON = {
     1.0: (0.30172, 0.05643),

@@ -19,10 +19,8 @@ import numpy as np
 import vioc
 from studies.frames import poses
 from studies.harness import Claim, Report, Study, at_least, at_most
-from vioc.cables.cable import Cable, cable
-from vioc.cables.section import Section
+from vioc.cables import Cable, Section, SheaveString, cable
 from vioc.control import Cost, dmoc
-from vioc.dynamics.terms.cables import SheaveString
 
 SPAN, RADIUS, GROUND = 4.0, 0.1, -3.0  # m
 SEGMENTS, LENGTH = 6, 1.5

@@ -18,7 +18,7 @@ from studies import peers
 from studies.energy import shadow_energy, total_drift
 from studies.harness import Claim, Report, Study, at_most, near
 from studies.reference_models import load_reference
-from vioc.dynamics.consistency import consistent_configuration
+from vioc import consistent_configuration
 
 DURATION = 120.0  # s
 DT = 0.01  # s, the paper's

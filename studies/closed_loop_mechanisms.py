@@ -26,13 +26,8 @@ from studies.motions import (
     plot_disturbed,
     plot_inputs,
 )
+from vioc import Gravity, JointDamping, JointForce, System, coincident, consistent_configuration, ry, tx
 from vioc.control import Cost, Result, dmoc
-from vioc.dynamics.consistency import consistent_configuration
-from vioc.dynamics.description.frame import ry, tx
-from vioc.dynamics.description.system import System
-from vioc.dynamics.terms.constraints import coincident
-from vioc.dynamics.terms.forces import JointDamping, JointForce
-from vioc.dynamics.terms.potentials import Gravity
 
 DT = 0.01  # s
 OFFSET = 0.05  # rad, of the driven joints

@@ -20,7 +20,7 @@ import numpy as np
 import vioc
 from studies.harness import Claim, Report, Study, at_least, at_most
 from vioc.errors import StepError
-from vioc.models.family import RandomMechanism, mechanisms
+from vioc.models import RandomMechanism, mechanisms
 
 COUNT, QUICK = 100, 3
 STEPS = (0.001, 0.01)  # s

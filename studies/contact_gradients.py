@@ -30,9 +30,9 @@ from vioc import (
     PairContact,
     System,
 )
-from vioc.compile.compiler import find_compiler
+from vioc.compile import find_compiler
 from vioc.dynamics.algebra.vectors import part
-from vioc.dynamics.integrators.contact.derivatives import equations
+from vioc.dynamics.integrators.contact.contact_derivatives import equations
 from vioc.errors import ChartWarning, StepError
 from vioc.maps.derivatives import Steps
 from vioc.shapes import Sphere

@@ -19,8 +19,8 @@ import vioc
 from studies.arm_reaching import START
 from studies.harness import Claim, Report, Study, at_most
 from vioc import P
-from vioc.control import Record, design, identify
 from vioc.errors import OptimizationError, StepError
+from vioc.identification import Record, design, identify
 
 DT, DURATION = 0.05, 3.0  # s
 ENCODER = 1e-4  # rad

@@ -24,13 +24,8 @@ from scipy.optimize import brentq
 
 import vioc
 from studies.harness import Claim, Report, Study, at_most, count_ticks, near
+from vioc import Gravity, JointForce, System, UserForce, UserPotential, rz, tx, tz, wrench_inputs
 from vioc.control import Cost, dmoc
-from vioc.dynamics.description.frame import rz, tx, tz
-from vioc.dynamics.description.system import System
-from vioc.dynamics.terms.forces import JointForce
-from vioc.dynamics.terms.potentials import Gravity
-from vioc.dynamics.terms.user import UserForce, UserPotential
-from vioc.dynamics.terms.wrenches import wrench_inputs
 
 STEPS = (20, 40, 80, 160)
 G = 9.81

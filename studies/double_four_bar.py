@@ -18,9 +18,9 @@ from scipy.integrate import solve_ivp
 
 import vioc
 from studies.harness import Claim, Report, Study, at_most, near
-from vioc import Gravity, Mass, System, ry, tx, tz
+from vioc import Gravity, Mass, MaximalVI, System, ry, tx, tz
 from vioc.compile.evaluate import Evaluator
-from vioc.dynamics.integrators.maximal import MaximalVI, space
+from vioc.dynamics.integrators.maximal import body_space as space
 
 G, CELLS, END = 9.81, 2, 10.0
 PUBLISHED = (0.3284581115, 0.9445185382)  # m, B0 at END

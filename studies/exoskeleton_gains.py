@@ -29,6 +29,7 @@ from vioc import (
     JointDamping,
     JointForce,
     Mass,
+    MaximalVI,
     MidpointVI,
     P,
     System,
@@ -41,8 +42,7 @@ from vioc import (
     ty,
     tz,
 )
-from vioc.compile.compiler import find_compiler
-from vioc.dynamics.integrators.maximal import MaximalVI
+from vioc.compile import find_compiler
 
 LIMIT = 5.0  # N m, [M]
 UPPER, SIDE = 0.3, 0.08  # m: the upper arm, and how far beside the arm the exoskeleton runs

@@ -24,10 +24,9 @@ from studies.free_bodies_exact import nutation, torque_free
 from studies.free_bodies_peer import inertial, tumble
 from studies.harness import Claim, Report, Study, at_least, at_most, near
 from studies.humanoid import urdf
-from vioc.compile.compiler import find_compiler
-from vioc.dynamics.charts import charts
+from vioc import GroupVI, charts
+from vioc.compile import find_compiler
 from vioc.dynamics.description.frame import nest
-from vioc.dynamics.integrators.groups import GroupVI
 from vioc.errors import ChartWarning, StepError
 
 STEPS, QUICK = 1_000_000, 20_000

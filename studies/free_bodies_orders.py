@@ -37,7 +37,7 @@ from studies.free_bodies import (
 )
 from studies.free_bodies_exact import apart, hung_flight, quadrotor_flight, torque_free
 from studies.harness import Claim, Report, Study, at_least, at_most, near
-from vioc.dynamics.integrators.groups import GroupVI
+from vioc import GroupVI
 from vioc.errors import StepError
 
 STEPS, QUICK = 1_000_000, 5_000

@@ -17,8 +17,8 @@ from scipy.integrate import DOP853
 import vioc
 from studies.galerkin_reference import Peer
 from studies.harness import Claim, Report, Study, at_least, at_most
-from vioc.dynamics.integrators.tableau import Tableau
-from vioc.models.family import mechanisms
+from vioc import Tableau
+from vioc.models import mechanisms
 
 RULES = (("gauss", 2), ("gauss", 3), ("gauss", 4), ("lobatto", 3), ("lobatto", 4))
 CLOSED = (("lobatto", 2), ("lobatto", 3), ("lobatto", 4))

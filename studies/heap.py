@@ -15,8 +15,8 @@ import numpy as np
 import vioc
 from studies.harness import Claim, Report, Study, at_least, at_most
 from vioc import Contact, Gravity, Mass, MaximalVI, PairContact, System
-from vioc.compile.compiler import find_compiler
-from vioc.dynamics.integrators.maximal.space import STATE, TWIST
+from vioc.compile import find_compiler
+from vioc.dynamics.integrators.maximal.body_space import STATE, TWIST
 from vioc.shapes import Box
 
 EDGE, FRICTION, DT, SIDE = 0.2, 0.5, 0.01, 3  # m, -, s, boxes a layer each way

@@ -14,8 +14,7 @@ import numpy as np
 from studies import peer_mujoco
 from studies.harness import Claim, Report, Study, at_least, at_most, near
 from vioc import Contact, Gravity, JointForce, Mass, ModeVI, System, ry, tx, tz
-from vioc.control import Cost, Result, dlqr, dmoc
-from vioc.control.feedback import equilibrium
+from vioc.control import Cost, Result, dlqr, dmoc, equilibrium
 
 STEPS, WAY, HEIGHT = 20, 0.5, 0.5  # of a phase, m, m
 RADIUS, FRICTION = 0.05, 0.8  # m, of the foot

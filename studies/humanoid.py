@@ -12,8 +12,8 @@ import numpy as np
 
 import vioc
 from studies.harness import Claim, Report, Study, at_least, at_most
-from vioc.compile.compiler import find_compiler
-from vioc.dynamics.integrators.linear_time.map import LinearTimeVI
+from vioc import LinearTimeVI
+from vioc.compile import find_compiler
 
 DT = 1e-3  # s
 DAMPING = 0.2  # N m s/rad

@@ -14,8 +14,9 @@ import numpy as np
 
 import vioc
 from studies.harness import Claim, Report, Study, at_least, at_most, near
-from vioc.control import Record, base_parameters
-from vioc.models.arm import AXES, INERTIAS, MASSES, OFFSETS, seven_joint_arm
+from vioc.identification import Record, base_parameters
+from vioc.models import seven_joint_arm
+from vioc.models.arm import AXES, INERTIAS, MASSES, OFFSETS
 
 DT, DURATION = 0.002, 10.0  # s
 ENCODER, TORQUE = 1e-4, 0.05  # rad, N m
@@ -164,7 +165,7 @@ def beside(report: Report, one: Record, aside: Record) -> None:
     except ImportError:
         report.skip("pip install pin", "peer_rank", "peer", "peer_seconds")
         return
-    from vioc.control.identification.regression import motion as smooth
+    from vioc.identification.regression import motion as smooth
 
     made = pinocchio.Model()
     parent = 0

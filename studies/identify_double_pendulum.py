@@ -23,8 +23,8 @@ from scipy.optimize import least_squares
 import vioc
 from studies import mhe_furuta
 from studies.harness import Claim, Report, Study, at_least, at_most
-from vioc.control import Record, identify
 from vioc.errors import StepError
+from vioc.identification import Record, identify
 
 DT, STEP = 0.002, 0.001  # s: of samples, and of many searches
 FINE, FINEST = 0.0005, 0.00025  # s, of steps that friction and the noise let be

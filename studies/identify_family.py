@@ -20,9 +20,9 @@ from scipy.integrate import DOP853
 
 import vioc
 from studies.harness import Claim, Report, Study, at_least, at_most
-from vioc.control import Record, identify
 from vioc.errors import StepError
-from vioc.models.family import RandomMechanism, mechanisms
+from vioc.identification import Record, identify
+from vioc.models import RandomMechanism, mechanisms
 
 MANY, FEW = 40, 2
 NOISE = 1e-3  # rad, m

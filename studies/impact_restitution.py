@@ -15,7 +15,7 @@ import vioc
 from studies import peer_mujoco
 from studies.harness import Claim, Report, Study, at_least, at_most
 from vioc import Contact, ContactVI, Gravity, Mass, PairContact, System
-from vioc.compile.compiler import find_compiler
+from vioc.compile import find_compiler
 from vioc.shapes import Sphere
 
 DT, G, E = 0.01, 9.81, 0.9

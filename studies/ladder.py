@@ -24,11 +24,8 @@ import numpy as np
 import vioc
 from studies.frames import poses
 from studies.harness import Claim, Report, Study, at_least, at_most
-from vioc.compile.compiler import find_compiler
-from vioc.control import Problem, Result, dlqr, straight_line
-from vioc.control.costs.cost import Cost
-from vioc.control.feedback import ClosedLoop
-from vioc.control.regulators.riccati import riccati
+from vioc.compile import find_compiler
+from vioc.control import ClosedLoop, Cost, Problem, Result, dlqr, riccati, straight_line
 from vioc.errors import OptimizationError, StepError
 
 DURATION, COARSE, FINE, PLANT = 10.0, 0.02, 0.004, 0.001  # s; steps of plan, refined plan, simulation

@@ -14,9 +14,7 @@ import numpy as np
 
 from studies.harness import Claim, Report, Study, at_least, at_most
 from studies.mpc_cartpole import BOUND, DT, HANGING, SETTLED, Q, R, cart, problem, rk4
-from vioc.control import Problem, dlqr, quadratic
-from vioc.control.feedback import ClosedLoop, NonlinearMPC, equilibrium
-from vioc.control.problem.status import Status
+from vioc.control import ClosedLoop, NonlinearMPC, Problem, Status, dlqr, equilibrium, quadratic
 
 DEADLINE = 0.1 * DT  # s
 SHARES = (0.0, 0.1, 0.3, 0.5, 0.7)  # of programs that take longer than it

@@ -14,8 +14,8 @@ import vioc
 from studies.energy import total_drift
 from studies.harness import Claim, Report, Study, at_least, at_most
 from studies.linear_time_chain import chain, midpoint_energy, start
+from vioc import LinearTimeVI
 from vioc.dynamics.integrators.linear_time.core import available
-from vioc.dynamics.integrators.linear_time.map import LinearTimeVI
 
 DT = 1e-3  # s
 BODIES = 10

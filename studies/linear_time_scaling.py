@@ -20,9 +20,9 @@ import numpy as np
 from studies.harness import Claim, Report, Study, at_least, at_most, count_ticks
 from studies.linear_time_chain import chain, start
 from studies.n_link_caching import Mechanics, pendulum
-from vioc.compile.compiler import find_compiler
+from vioc import LinearTimeVI
+from vioc.compile import find_compiler
 from vioc.dynamics.integrators.linear_time.core import SOLVERS, LinearTimeCore
-from vioc.dynamics.integrators.linear_time.map import LinearTimeVI
 
 DT = 1e-3  # s
 COUNTS = {"chord": (10, 20, 40, 70, 100), "riqn": (10, 20, 40, 70, 100), "newton": (10, 20, 40, 70, 100)}

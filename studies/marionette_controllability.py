@@ -12,8 +12,8 @@ from scipy.linalg import subspace_angles
 import vioc
 from studies.harness import Claim, Report, Study, at_least, at_most, near
 from studies.marionette_dlqr import DT, pulled, start
-from vioc.control.analysis import Structure, controllability, controllability_matrix
-from vioc.control.feedback.equilibrium import equilibrium
+from vioc.control import controllability, controllability_matrix, equilibrium
+from vioc.control.analysis import Structure
 
 STEPS = 300
 DYNAMIC, STRINGS, PRESCRIBED = 22, 6, 18

@@ -21,12 +21,10 @@ from studies import peer_mujoco
 from studies.energy import total_drift
 from studies.harness import Claim, Report, Study, at_least, at_most, near
 from studies.reference_suite import free_body, precession
-from vioc import Gravity, JointDamping, Mass, RungeKutta, System, ry, tx, tz
+from vioc import Contact, Gravity, JointDamping, Mass, MaximalVI, RungeKutta, System, ry, tx, tz
 from vioc.compile.evaluate import Evaluator
-from vioc.dynamics.integrators.maximal import MaximalVI
-from vioc.dynamics.integrators.maximal.equations import Assembly
-from vioc.dynamics.integrators.maximal.space import POSE, TWIST
-from vioc.dynamics.terms.contacts import Contact
+from vioc.dynamics.integrators.maximal.body_equations import Assembly
+from vioc.dynamics.integrators.maximal.body_space import POSE, TWIST
 
 G, DT = 9.81, 0.01
 LOOP = (1.0, np.sqrt(0.5), 1.0)  # m and kg

@@ -24,10 +24,8 @@ from scipy.special import ellipk
 
 from studies.harness import Claim, Report, Study, at_least, at_most, count_ticks, near
 from studies.maximal_scaling import pendulum
-from vioc import Composition, Gravity, Mass, MidpointVI, System, ry
-from vioc.compile.compiler import find_compiler
-from vioc.dynamics.integrators.linear_time.map import LinearTimeVI
-from vioc.dynamics.integrators.maximal import MaximalVI
+from vioc import Composition, Gravity, LinearTimeVI, Mass, MaximalVI, MidpointVI, System, ry
+from vioc.compile import find_compiler
 from vioc.errors import StepError
 
 G, DT, STEPS = 9.81, 0.01, 1000

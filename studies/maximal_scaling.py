@@ -17,10 +17,7 @@ import numpy as np
 
 import vioc
 from studies.harness import Claim, Report, Study, at_least, at_most
-from vioc import Gravity, Mass, System, rx, ry, tx, tz
-from vioc.dynamics.integrators.linear_time.map import LinearTimeVI
-from vioc.dynamics.integrators.maximal import MaximalVI
-from vioc.dynamics.terms.contacts import Contact
+from vioc import Contact, Gravity, LinearTimeVI, Mass, MaximalVI, System, rx, ry, tx, tz
 
 DT, STEPS = 0.01, 100
 COUNTS = (10, 20, 50, 100, 200)

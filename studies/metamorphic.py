@@ -24,8 +24,8 @@ import vioc
 from studies.harness import Claim, Report, Study, at_least, at_most
 from studies.metamorphic_changes import CHANGES, Change, blocks
 from studies.metamorphic_family import INPUT, JOINTS, STEPS, Mechanism, mechanisms
+from vioc import GroupVI
 from vioc.control import controllability_gramian, dlqr
-from vioc.dynamics.integrators.groups import GroupVI
 from vioc.progress import Progress, paused
 
 COUNT, QUICK = 200, 1  # of each integrator

@@ -19,8 +19,9 @@ from typing import Any
 import numpy as np
 
 import vioc
+from vioc import Frame
 from vioc.dynamics.algebra import rotations as rot
-from vioc.dynamics.description.frame import Frame, Pose, Transform, Twist
+from vioc.dynamics.description.frame import Pose, Transform, Twist
 
 UNITS = {  # what a metre, a kilogram and a second are in the other units
     "mm, t, 0.1 s": (1e3, 1e-3, 10.0),

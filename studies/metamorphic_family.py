@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 import vioc
-from vioc.models.family import mechanism
+from vioc.models import mechanism
 
 JOINTS = (2, 8)
 STEPS = 20

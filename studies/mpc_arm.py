@@ -14,8 +14,7 @@ import numpy as np
 import vioc
 from studies import arm_reaching
 from studies.harness import Claim, Report, Study, at_least, at_most
-from vioc.control import Cost, Problem
-from vioc.control.feedback import ClosedLoop, NonlinearMPC
+from vioc.control import ClosedLoop, Cost, NonlinearMPC, Problem
 from vioc.models.arm import MASSES
 
 DT, HORIZON, STEPS = 0.02, 30, 100

@@ -15,11 +15,10 @@ import casadi as ca
 import numpy as np
 
 from studies.harness import Claim, Report, Study, at_least, at_most, near
+from vioc import CasadiMap
 from vioc.compile import find_compiler
-from vioc.control import Problem, dlqr, quadratic
-from vioc.control.feedback import ClosedLoop, NonlinearMPC, equilibrium
+from vioc.control import ClosedLoop, NonlinearMPC, Problem, dlqr, equilibrium, quadratic
 from vioc.control.receding.program import Plan, RecedingProgram
-from vioc.maps.casadi_map import CasadiMap
 
 CART, BOB, LENGTH, G = 1.0, 0.1, 0.8, 9.81  # kg, kg, m, m/s^2
 BOUND = 80.0  # N

@@ -13,8 +13,7 @@ import numpy as np
 
 import vioc
 from studies.harness import Claim, Report, Study, at_least, at_most
-from vioc.control import Problem, dlqr, quadratic
-from vioc.control.feedback import ClosedLoop, NonlinearMPC, equilibrium
+from vioc.control import ClosedLoop, NonlinearMPC, Problem, dlqr, equilibrium, quadratic
 from vioc.control.problem.limits import obstacle
 
 DT, HORIZON, STEPS = 0.02, 40, 250

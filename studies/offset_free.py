@@ -16,8 +16,8 @@ import vioc
 from studies import arm_reaching
 from studies.harness import Claim, Report, Study, at_least, at_most, near
 from vioc.control import dlqr, feedback
+from vioc.models import mechanism
 from vioc.models.arm import MASSES
-from vioc.models.family import mechanism
 
 HEAVIER = 1.1
 COUNTS = 4096

@@ -20,7 +20,8 @@ import numpy as np
 
 import vioc
 from studies.harness import Claim, Report, Study, at_most, near
-from vioc.models.family import LOOPS, SEED, mechanism
+from vioc.models import mechanism
+from vioc.models.family import LOOPS, SEED
 
 KEYS = {"MidpointVI": "midpoint", "LinearTimeVI": "linear", "MaximalVI": "maximal"}
 KINDS = {"MidpointVI": vioc.MidpointVI, "LinearTimeVI": vioc.LinearTimeVI, "MaximalVI": vioc.MaximalVI}

@@ -21,8 +21,8 @@ from scipy.spatial.transform import Rotation
 import vioc
 from studies.arm_reaching import START
 from studies.harness import Claim, Report, Study, at_least, at_most
+from vioc import Robot
 from vioc.control import optimize, pose, quadratic
-from vioc.dynamics.formats.robot import Robot
 
 POSES, PEER_POSES = 500, 100
 LIMIT = 2.6  # rad, of the arm without a file
@@ -145,7 +145,7 @@ def read(name: str) -> tuple[Robot, Any, str]:
     """A robot, pinocchio's model of the same file, and the frame of the last joint."""
     import pinocchio as pin
 
-    from vioc.dynamics.formats.mjcf import read_mjcf
+    from vioc import read_mjcf
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

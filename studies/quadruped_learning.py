@@ -36,7 +36,7 @@ from studies import quadruped_mujoco as peer
 from studies.harness import Claim, Report, Study, at_least, at_most, near
 from studies.quadruped_robot import FRICTION, JOINTS, LEGS, PACKAGE, Quadruped, description
 from vioc import StepError, Trajectory
-from vioc.compile.compiler import find_compiler
+from vioc.compile import find_compiler
 from vioc.progress import Progress
 
 DT, END, EPISODES = 1e-3, 10.0, 100

@@ -16,7 +16,7 @@ from studies import quadruped_mujoco as peer
 from studies.peer_mujoco import package
 from studies.quadruped_robot import CONE, FRICTION, JOINTS, LEGS
 from vioc import Contact, ContactVI, ModeVI, System, read_urdf
-from vioc.compile.compiler import find_compiler
+from vioc.compile import find_compiler
 
 BASE = ("base_x", "base_y", "base_z", "base_yaw", "base_pitch", "base_roll")
 PLACES = tuple(f"{leg}_foot:{axis}" for leg in LEGS for axis in "xy")

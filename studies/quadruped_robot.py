@@ -14,10 +14,8 @@ from pathlib import Path
 import casadi as ca
 import numpy as np
 
-from vioc import JointDamping, System, TorsionalSpring, read_urdf
+from vioc import Contact, JointDamping, MaximalVI, System, TorsionalSpring, read_urdf
 from vioc.compile.evaluate import Evaluator
-from vioc.dynamics.integrators.maximal import MaximalVI
-from vioc.dynamics.terms.contacts import Contact
 
 PACKAGE, FILE = "example-robot-data", "a1.urdf"
 LEGS = ("FR", "FL", "RR", "RL")

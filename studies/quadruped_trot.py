@@ -20,10 +20,9 @@ from studies.harness import Claim, Report, Study, at_least, at_most, near
 from studies.quadruped_modes import BASE, PLACES, POSE, Legged, pushes
 from studies.quadruped_robot import JOINTS, LEGS, PACKAGE, description
 from vioc import Trajectory
-from vioc.control import Cost, Result, dlqr, dmoc
-from vioc.control.feedback import ClosedLoop, equilibrium
+from vioc.control import ClosedLoop, Cost, Result, dlqr, dmoc, equilibrium
 from vioc.errors import StepError
-from vioc.maps.switched import SwitchedMap
+from vioc.maps import SwitchedMap
 
 TURN, STRIDE = 0.2, 0.2  # s of a phase, m of both
 STEPS = 16  # of a phase

@@ -28,7 +28,7 @@ from studies.branch import Branch
 from studies.harness import Claim, Report, Study, at_most
 from vioc.control import equilibrium
 from vioc.errors import OptimizationError, StepError
-from vioc.models.family import RandomMechanism, mechanisms
+from vioc.models import RandomMechanism, mechanisms
 
 COUNT, QUICK, OTHERS, AT_REST = 300, 3, 40, 87
 STEPS = (0.001, 0.01, 0.05)  # s

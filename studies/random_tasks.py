@@ -22,7 +22,7 @@ import numpy as np
 import vioc
 from studies.tasks import Task
 from vioc.control import quadratic
-from vioc.models.family import RandomMechanism, mechanism
+from vioc.models import RandomMechanism, mechanism
 
 SEED = 61
 JOINTS, STRINGS = (2, 10), 0.5

@@ -16,7 +16,7 @@ from studies.linear_time_chain import chain
 from studies.marionette_dlqr import pulled, start
 from studies.reference_models import DATA, load_reference
 from vioc import LinearTimeVI, MidpointVI
-from vioc.compile.compiler import find_compiler
+from vioc.compile import find_compiler
 
 TREP = "trep, residual tolerance 1e-10"
 AUTHORS = "authors' C++ of [L]"

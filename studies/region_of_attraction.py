@@ -18,11 +18,11 @@ import numpy as np
 
 import vioc
 from studies.harness import Claim, Report, Study, at_least, at_most, near
-from vioc.compile.compiler import find_compiler
-from vioc.control import dlqr
-from vioc.control.analysis import LyapunovLevel, lyapunov_level, region_of_attraction
-from vioc.control.sweep import SweepProgress, grid, sweep
-from vioc.control.sweep.store import dumps
+from vioc.compile import find_compiler
+from vioc.control import dlqr, lyapunov_level, region_of_attraction
+from vioc.control.analysis import LyapunovLevel
+from vioc.sweeps import SweepProgress, grid, sweep
+from vioc.sweeps.store import dumps
 
 DT = 0.02  # s
 Q = {"x": 1.0, "theta": 10.0, "p.x": 0.1, "p.theta": 1.0}

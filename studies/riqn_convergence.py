@@ -16,10 +16,10 @@ import numpy as np
 import vioc
 from studies.harness import Claim, Report, Study, at_most, near
 from studies.linear_time_chain import chain, start
-from vioc.compile.compiler import find_compiler
+from vioc import LinearTimeVI
+from vioc.compile import find_compiler
 from vioc.compile.evaluate import Evaluator
 from vioc.dynamics.integrators.linear_time.core import LinearTimeCore
-from vioc.dynamics.integrators.linear_time.map import LinearTimeVI
 
 DT = 1e-3  # s
 STEPS = 10_000

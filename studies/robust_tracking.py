@@ -18,11 +18,18 @@ import vioc
 from studies import arm_reaching
 from studies.harness import Claim, Report, Study, at_least, at_most, near
 from vioc.compile.evaluate import Evaluator
-from vioc.control import dlqr, draw_parameters, feedback, lyapunov_level, robust_dlqr
-from vioc.control.analysis import verified_level, verified_tube
+from vioc.control import (
+    dlqr,
+    draw_parameters,
+    feedback,
+    lyapunov_level,
+    robust_dlqr,
+    verified_level,
+    verified_tube,
+)
 from vioc.errors import OptimizationError, StepError
+from vioc.models import mechanisms
 from vioc.models.arm import MASSES
-from vioc.models.family import mechanisms
 
 STEPS, DT = 40, 0.02  # of the arm, s
 START, END = 0.03, 0.006  # rad, standard deviations at the start and asked at the end

@@ -15,9 +15,8 @@ from scipy.integrate import solve_ivp
 
 import vioc
 from studies.harness import Claim, Report, Study, at_least, at_most, near
-from vioc import Gravity, JointForce, System, rx, ry, rz, tx, ty, tz
+from vioc import Gravity, JointForce, RungeKutta, System, rx, ry, rz, tx, ty, tz
 from vioc.components import Rolling, Skate, wheel
-from vioc.dynamics.integrators.runge_kutta import RungeKutta
 
 M, R, G = 1.0, 0.3, 9.81
 ACROSS, AXIAL = M * R**2 / 4, M * R**2 / 2

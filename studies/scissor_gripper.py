@@ -17,7 +17,7 @@ import numpy as np
 import vioc
 from studies.harness import Claim, Report, Study, at_least, at_most, near
 from vioc import Contact, ContactVI, Gravity, K, Mass, P, System, UserForce
-from vioc.compile.compiler import find_compiler
+from vioc.compile import find_compiler
 from vioc.control import Cost, Result, dmoc
 from vioc.errors import StepError
 from vioc.shapes import HalfSpace

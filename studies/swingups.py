@@ -26,11 +26,8 @@ from studies.motions import (
     plot_disturbed,
     plot_inputs,
 )
+from vioc import Gravity, JointForce, System, ry, tx, tz
 from vioc.control import Cost, Result, dmoc
-from vioc.dynamics.description.frame import ry, tx, tz
-from vioc.dynamics.description.system import System
-from vioc.dynamics.terms.forces import JointForce
-from vioc.dynamics.terms.potentials import Gravity
 
 DT = 0.02  # s
 CAUGHT = 0.1  # rad, m, ...: largest error of a success at the end

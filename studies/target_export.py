@@ -21,12 +21,12 @@ import numpy as np
 
 import vioc
 from studies.harness import Claim, Report, Study, at_least, at_most
-from vioc.compile.backend import Backend
+from vioc import consistent_configuration
+from vioc.compile import Backend
 from vioc.control import Problem, dlqr, feedback, quadratic
-from vioc.control.interop import step_functions
-from vioc.control.target import Target, write_target
-from vioc.dynamics.consistency import consistent_configuration
-from vioc.models.family import mechanisms
+from vioc.interop import step_functions
+from vioc.models import mechanisms
+from vioc.target import Target, write_target
 
 STRICT = ["-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic"]
 MECHANISMS, QUICK_MECHANISMS = 30, 1

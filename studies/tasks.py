@@ -12,11 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import vioc
-from vioc.control import Cost, Problem
-from vioc.control.kkt import Kkt, kkt
+from vioc import OneStepMap
+from vioc.control import Cost, Kkt, Problem, kkt
 from vioc.errors import OptimizationError
-from vioc.maps.given import inputs_of
-from vioc.maps.protocol import OneStepMap
+from vioc.runs.given import inputs_of
 
 LONGEST = 60.0  # s of processor time of one solve
 AGAIN = 5.0  # s behind which it is stopped again, where a solver took the stop for its own

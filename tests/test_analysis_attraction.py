@@ -8,15 +8,21 @@ import pytest
 from support.control_maps import cart_pole, midpoint_pendulum, two_inputs
 
 import vioc
-from vioc import CasadiMap
-from vioc.control import SteadyRegulator, dlqr
-from vioc.control.analysis import lyapunov_level, region_of_attraction
-from vioc.control.feedback import ClosedLoop, DelayedMap, Law, LimitedLaw, Measurement, StateLaw, kalman
+from vioc import CasadiMap, GroupVI
+from vioc.control import (
+    ClosedLoop,
+    Measurement,
+    SteadyRegulator,
+    dlqr,
+    kalman,
+    lyapunov_level,
+    region_of_attraction,
+)
+from vioc.control.feedback import DelayedMap, Law, LimitedLaw, StateLaw
+from vioc.errors import OptimizationError
 
 # inside: results are the same where their stored form is, to the bit
-from vioc.control.sweep.store import dumps
-from vioc.dynamics.integrators.groups import GroupVI
-from vioc.errors import OptimizationError
+from vioc.sweeps.store import dumps
 
 
 def cubic():

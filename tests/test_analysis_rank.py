@@ -6,20 +6,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.linalg import solve_discrete_lyapunov, subspace_angles
 
-from vioc.control.analysis import (
+from vioc.control import (
     controllability_gramian,
     controllability_matrix,
     controllability_rank,
-    gramian_factor,
-    hautus_margins,
     observability_gramian,
     observability_matrix,
     observability_rank,
-    staircase,
     steer,
-    undetectable_modes,
     unstabilizable_modes,
 )
+from vioc.control.analysis import gramian_factor, hautus_margins, staircase, undetectable_modes
 
 # inside: what is reached along given matrices; the public functions take a map's trajectory
 from vioc.control.analysis.rank import reached

@@ -10,12 +10,11 @@ from support.control_maps import cart_pole, double_integrator, midpoint_pendulum
 import vioc
 from vioc import CasadiMap, D, Gravity, JointForce, K, Mass, MidpointVI, System, ty, tz
 from vioc.components import Skate
-from vioc.control import dlqr
-from vioc.control.analysis import accessibility, controllability, floquet, modes, observability
+from vioc.control import accessibility, controllability, dlqr, floquet, modes, observability
 
 # inside: brackets are counted as Witt says, and rounding is given to a linearization by hand
 from vioc.control.analysis.accessibility import hall_basis
-from vioc.control.linear.system import without_rounding
+from vioc.control.linear.linear_system import without_rounding
 from vioc.maps.derivatives import Linearization
 
 

@@ -11,7 +11,7 @@ from vioc.compile import find_compiler
 
 # inside: the bound on the steps of one call is lowered, as no batch of a test reaches it
 from vioc.maps import driver
-from vioc.models.family import mechanism
+from vioc.models import mechanism
 
 pytestmark = pytest.mark.skipif(find_compiler() is None, reason="no C compiler")
 

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 import vioc
-from vioc import control
+from vioc import control, identification
 from vioc.control import feedback
 from vioc.errors import FileFormatError, ReadError
-from vioc.maps.tables import Table
+from vioc.runs import Table
 
 SYSTEM = vioc.System(
     vioc.tx("x", name="cart", mass=1.0)[vioc.ry("theta")[vioc.tz(0.5, name="pole", mass=vioc.P("bob", 0.3))]],
@@ -83,7 +83,7 @@ def test_complex_numbers_are_none(call, error, value):
 
 def test_what_a_mask_hides_in_a_record_was_not_measured(tmp_path):
     t, theta = np.arange(5) * 0.1, np.ma.array(np.ones(5), mask=[0, 1, 0, 0, 0])
-    measured = control.Record(t, {"theta": theta}, {"force": 0.0}).measured["theta"]
+    measured = identification.Record(t, {"theta": theta}, {"force": 0.0}).measured["theta"]
     np.testing.assert_array_equal(measured, [1, np.nan, 1, 1, 1])
     np.testing.assert_array_equal(Table.read({"t": t, "theta": theta})["theta"], measured)
     with pytest.raises(ValueError, match="column 'force' has no number at t = 0.1 s"):
@@ -92,7 +92,7 @@ def test_what_a_mask_hides_in_a_record_was_not_measured(tmp_path):
 
 LOOP = control.dlqr(F, control.equilibrium(F, theta=0.0), {"theta": 100, "x": 1}, 1.0)
 RUN = F.rollout(X0, steps=20)
-RECORD = control.Record(RUN.t, {"x": RUN["x"], "theta": RUN["theta"]}, {"force": 0.0})
+RECORD = identification.Record(RUN.t, {"x": RUN["x"], "theta": RUN["theta"]}, {"force": 0.0})
 HORIZON = dict(horizon=3, W=1e-8, P0=1e-4)
 POSITIVE = {
     "midpoint": lambda v: vioc.MidpointVI(SYSTEM, 0.01, tolerance=v),
@@ -102,7 +102,7 @@ POSITIVE = {
     "maximal": lambda v: vioc.MaximalVI(SYSTEM, 0.01, tolerance=v),
     "moving horizon": lambda v: feedback.MovingHorizon(F, SENSORS, **HORIZON, tolerance=v),
     "equilibrium": lambda v: control.equilibrium(F, theta=0.0, tolerance=v),
-    "identify": lambda v: control.identify(F, RECORD, ["bob"], tolerance=v),
+    "identify": lambda v: identification.identify(F, RECORD, ["bob"], tolerance=v),
     "consistent configuration": lambda v: vioc.consistent_configuration(SYSTEM, tolerance=v),
 }
 
@@ -127,12 +127,15 @@ def test_tolerances_are_positive(what, value):
         (lambda: feedback.ExtendedMap(F, steps=1.5), "steps: expected a whole number >= 1, got 1.5"),
         (lambda: vioc.MidpointVI(SYSTEM, 1e300), "dt: .* whose squares are numbers > 0, got 1e\\+300"),
         (lambda: F.rollout(X0, steps=2, dt=1e-200), "dt: .* whose squares are numbers > 0, got 1e-200"),
-        (lambda: control.identify(F, RECORD, []), "nothing to estimate: name parameters"),
+        (lambda: identification.identify(F, RECORD, []), "nothing to estimate: name parameters"),
         (
-            lambda: control.identify(F, RECORD, ["bob"], max_iterations=-1),
+            lambda: identification.identify(F, RECORD, ["bob"], max_iterations=-1),
             "max_iterations: expected a whole number",
         ),
-        (lambda: control.identify(F, RECORD, ["bob"], segment=-1), "segment: expected a number > 0, got -1"),
+        (
+            lambda: identification.identify(F, RECORD, ["bob"], segment=-1),
+            "segment: expected a number > 0, got -1",
+        ),
         (
             lambda: F.second_order(X0, None, np.ones(3)),
             r"weights z of the next state: expected shape \(4,\)",
@@ -161,7 +164,7 @@ def test_what_fits_nothing_is_named(call, message):
 @pytest.mark.parametrize("names", [[1], ["bob", None], 1, None])
 def test_names_are_texts(names):
     with pytest.raises(TypeError, match="expected (a name or )?names, got (1|None)"):
-        control.identify(F, RECORD, names)
+        identification.identify(F, RECORD, names)
 
 
 def test_a_moving_horizon_names_a_measurement_of_another_size():

@@ -17,6 +17,9 @@ from vioc import (
     PointConstraint,
     System,
     TorsionalSpring,
+    change_chart,
+    charts,
+    rollout_charts,
     rx,
     ry,
     rz,
@@ -26,7 +29,7 @@ from vioc import (
 )
 
 # inside: segments change charts at a bound that has no public name
-from vioc.dynamics.charts import SWITCH, change_chart, charts, rollout_charts
+from vioc.dynamics.charts import SWITCH
 from vioc.errors import ChartWarning, ModelError
 
 INERTIA = (1.0, 2.0, 2.5)

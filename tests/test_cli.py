@@ -328,7 +328,7 @@ def test_compiled_models_are_kept_shown_and_cleared(vioc_prints, monkeypatch, tm
 def test_the_newest_of_many_libraries(vioc_prints, monkeypatch):
     # inside: the list of `vioc cache` is printed of entries that are on no disk
     from vioc.cli import cache
-    from vioc.compile.cache import Entry
+    from vioc.compile.disk_cache import Entry
 
     kept = [Entry(f"{i}", f"model {i}.", 1000, 1e9 + 60 * i) for i in range(13)]
     monkeypatch.setattr(cache.Cache, "entries", lambda self: iter(kept))

@@ -138,13 +138,13 @@ def test_what_looks_inside_says_why(doors):
 @pytest.mark.parametrize(
     ("text", "count"),
     [
-        ("import vioc\nfrom vioc import models, System\nvioc.control.target.run_at", 0),
-        ("from vioc.control.feedback import ClosedLoop\nfrom vioc.maps.suite import check_map", 0),
+        ("import vioc\nfrom vioc import models, System\nvioc.target.run_at", 0),
+        ("from vioc.control.feedback import ClosedLoop\nfrom vioc.maps import check_map", 0),
         ("from vioc.maps.suite import Case", 1),
         ("import vioc.maps.kernel", 1),
         ("from vioc.maps import kernel", 1),
         ("import vioc\nvioc.maps.kernel.run", 1),
-        ("import vioc\nvioc.control.target.steps.split", 1),
+        ("import vioc\nvioc.target.split_steps.split", 1),
         ("def test(monkeypatch):\n    monkeypatch.setattr('vioc.maps.kernel.run', None)", 1),
         ("# inside: a reason\nfrom vioc.maps.kernel import run\nfrom vioc.names import meaning", 0),
         ("# inside:\nfrom vioc.maps.kernel import run", 1),

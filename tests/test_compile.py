@@ -25,8 +25,8 @@ import vioc
 # inside: programs, keys and folders of the cache, which `Backend` and `Cache` hide
 from vioc.compile import Backend, Cache, Compiler, find_compiler, load_library, native
 from vioc.compile.backend import AutoProgram
-from vioc.compile.cache import _own_folder
 from vioc.compile.compiler import CANDIDATES
+from vioc.compile.disk_cache import _own_folder
 from vioc.compile.libraries import key_of
 from vioc.compile.native import NativeProgram
 from vioc.compile.virtual import VirtualProgram
@@ -276,7 +276,7 @@ class TestCache:
         """What could not be kept is in use until the process itself ends, not a child of it."""
         script = """
             import os, sys
-            from vioc.compile.cache import _own_folder
+            from vioc.compile.disk_cache import _own_folder
             folder = _own_folder()
             child = os.fork()
             if child == 0:

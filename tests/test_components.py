@@ -20,7 +20,7 @@ from vioc.components import (
     capstan_rope,
     motor,
 )
-from vioc.maps.suite import check_map
+from vioc.maps import check_map
 
 G = 9.81
 

@@ -34,7 +34,7 @@ from vioc import (
     tz,
 )
 from vioc.compile import find_compiler
-from vioc.dynamics.description.component import Force
+from vioc.components import Force
 
 # inside: coefficients of the methods by name, and the order that they have by formula
 from vioc.dynamics.integrators.composition_coefficients import DEFAULTS, METHODS, order_of

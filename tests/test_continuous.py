@@ -14,6 +14,7 @@ from support.mechanisms import G, everything, pendulum
 from support.strategies import systems
 
 from vioc import (
+    Continuous,
     DistanceConstraint,
     Gravity,
     K,
@@ -30,7 +31,6 @@ from vioc import (
     ty,
     tz,
 )
-from vioc.dynamics.continuous import Continuous
 
 # inside: poses are computed again by scipy, by the kind of each transform
 from vioc.dynamics.description.frame import Pose

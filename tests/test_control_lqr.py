@@ -23,7 +23,7 @@ from vioc.control import (
     riccati,
     unstabilizable_modes,
 )
-from vioc.control.stages.quadratic import Quadratic, joined
+from vioc.control.stages.linear_quadratic import Quadratic, joined
 from vioc.control.stages.recursion import Recursion
 from vioc.errors import OptimizationError
 

@@ -6,13 +6,12 @@ import pytest
 
 import vioc
 from vioc import inputs
-from vioc.control import dlqr, dmoc, feedback, optimize, quadratic
-from vioc.control.analysis import modes
-from vioc.control.interop import load_functions, save_functions
+from vioc.control import dlqr, dmoc, feedback, modes, optimize, quadratic
+from vioc.errors import ModelError, OptimizationError
+from vioc.interop import load_functions, save_functions
 
 # inside: the message on lost workers is read, as no worker is lost here
-from vioc.control.sweep import executors
-from vioc.errors import ModelError, OptimizationError
+from vioc.sweeps import executors
 
 WEIGHTS = {"x": 10, "theta": 10, "p.x": 1, "p.theta": 1}
 

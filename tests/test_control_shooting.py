@@ -10,7 +10,7 @@ from vioc.control import Armijo, Cost, optimize, quadratic, straight_line
 
 # inside: one step of the search against a dense system, which takes its programs of stages
 from vioc.control.descent.shooting import Shooting
-from vioc.control.descent.symbolic.programs import StageArguments, StagePrograms
+from vioc.control.descent.symbolic.stage_programs import StageArguments, StagePrograms
 from vioc.errors import OptimizationError
 
 RNG = np.random.default_rng(11)

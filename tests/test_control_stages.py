@@ -16,8 +16,8 @@ from vioc.control.descent import shooting
 from vioc.control.descent.local_model import LocalModel
 from vioc.control.descent.shooting import Shooting
 from vioc.control.descent.symbolic.elimination import SymbolicLU, pivot_order
-from vioc.control.descent.symbolic.programs import StageArguments, StagePrograms
 from vioc.control.descent.symbolic.recursions import Recursions
+from vioc.control.descent.symbolic.stage_programs import StageArguments, StagePrograms
 from vioc.control.descent.symbolic.symbolic_model import LocalModels, StageModel
 from vioc.control.stages.symbols import symmetric_solve
 from vioc.errors import StepError

@@ -7,10 +7,9 @@ from scipy.optimize import minimize
 from support.control_maps import cart_pole, double_integrator, two_inputs
 
 import vioc
-from vioc import CasadiMap
+from vioc import CasadiMap, GroupVI
 from vioc.control import dlqr, feedback
 from vioc.control.feedback import covariance, steer_covariance
-from vioc.dynamics.integrators.groups import GroupVI
 from vioc.errors import ModelError, OptimizationError
 
 W = 1e-4

@@ -9,11 +9,11 @@ import pytest
 
 import vioc
 from vioc import CasadiMap, ModeVI, models
-from vioc.control import Cost, controllability, dlqr, dmoc, join, optimize, quadratic
-from vioc.control.feedback import ClosedLoop, covariance, equilibrium
-from vioc.control.sweep import Sweep, grid, sweep
+from vioc.control import ClosedLoop, Cost, controllability, dlqr, dmoc, equilibrium, join, optimize, quadratic
+from vioc.control.feedback import covariance
 from vioc.errors import FileFormatError, ModelError
-from vioc.maps.tables import Table
+from vioc.runs import Table
+from vioc.sweeps import Sweep, grid, sweep
 
 ARRAYS = "t", "x", "u", "multipliers"
 

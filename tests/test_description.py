@@ -37,11 +37,11 @@ from vioc import (
     universal,
     write_text,
 )
-from vioc.components import screw
+from vioc.components import Force, screw
 
 # inside: parts that the notation makes, and modules whose names a repr is read with
 from vioc.dynamics.description import frame as frame_module
-from vioc.dynamics.description.component import Constraint, Force, Potential
+from vioc.dynamics.description.component import Constraint, Potential
 from vioc.dynamics.description.frame import Pose, Transform
 from vioc.dynamics.description.numbers import Parameter, Variable
 from vioc.dynamics.terms import constraints, forces, potentials

@@ -5,10 +5,9 @@ import numpy as np
 import pytest
 
 import vioc
-from vioc.control import dlqr
-from vioc.control.feedback import equilibrium
-from vioc.dynamics.integrators.discrete import DiscreteLagrangianVI
-from vioc.maps.suite import check_map
+from vioc import DiscreteLagrangianVI
+from vioc.control import dlqr, equilibrium
+from vioc.maps import check_map
 
 
 def midpoint(s):

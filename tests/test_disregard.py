@@ -21,18 +21,11 @@ from vioc import (
     tz,
 )
 from vioc.components import DryFriction
-from vioc.control import dlqr, observability
+from vioc.control import LinearMPC, Measurement, dlqr, equilibrium, kalman, observability
 
 # inside: the modes of a pair of matrices that a message names, by themselves
 from vioc.control.analysis.rank import stuck_modes, unreached_modes
-from vioc.control.feedback import (
-    ExtendedKalmanFilter,
-    LinearMPC,
-    Measurement,
-    MovingHorizon,
-    equilibrium,
-    kalman,
-)
+from vioc.control.feedback import ExtendedKalmanFilter, MovingHorizon
 from vioc.errors import ModelError, OptimizationError
 
 WEIGHTS = {"ankle": 10.0, "v.ankle": 1.0}

@@ -189,7 +189,8 @@ def test_every_page_is_in_the_index():
 
 MODULES = (
     *("vioc", "vioc.cables", "vioc.control", "vioc.viz", "vioc.models"),
-    *(f"vioc.control.{part}" for part in ("analysis", "dmoc", "feedback", "interop", "sweep")),
+    *(f"vioc.control.{part}" for part in ("analysis", "dmoc", "feedback")),
+    *("vioc.identification", "vioc.interop", "vioc.maps", "vioc.runs", "vioc.sweeps", "vioc.target"),
     *("vioc.compile", "vioc.dynamics.integrators.maximal"),
 )
 

@@ -11,9 +11,17 @@ from support.mechanisms import everything, pendulum, state_near
 
 import vioc
 from vioc import CasadiMap, MidpointVI, RungeKutta, models
-from vioc.control import controllability, dlqr, frequency_response
-from vioc.control.analysis import lyapunov_level, modes, verified_level
-from vioc.control.feedback import DelayedMap, LinearMPC, StateLaw, as_law, equilibrium, track_curve
+from vioc.control import (
+    LinearMPC,
+    controllability,
+    dlqr,
+    equilibrium,
+    frequency_response,
+    lyapunov_level,
+    modes,
+    verified_level,
+)
+from vioc.control.feedback import DelayedMap, StateLaw, as_law, track_curve
 from vioc.errors import ModelError, OptimizationError
 
 RNG = np.random.default_rng(4)

@@ -14,26 +14,30 @@ from support.control_maps import double_integrator, midpoint_pendulum
 
 import vioc
 from vioc import CasadiMap
-from vioc.control import Problem, dlqr, quadratic
+from vioc.control import (
+    ClosedLoop,
+    LinearMPC,
+    Measurement,
+    NonlinearMPC,
+    Problem,
+    dlqr,
+    equilibrium,
+    kalman,
+    quadratic,
+)
 
 # inside: solves of a moving horizon are made to fail now and then
 from vioc.control.feedback import (
-    ClosedLoop,
     ConfigurationObserver,
     DelayedMap,
     ExtendedKalmanFilter,
     ExtendedMap,
     Law,
-    LinearMPC,
-    Measurement,
     MovingHorizon,
-    NonlinearMPC,
     OffsetFree,
     ScheduledLaw,
     as_law,
     covariance,
-    equilibrium,
-    kalman,
     moving_horizon,
     track_curve,
 )

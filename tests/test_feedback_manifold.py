@@ -29,17 +29,8 @@ from vioc import (
     tz,
 )
 from vioc import K as kinematic
-from vioc.control import dlqr, riccati
-from vioc.control.feedback import (
-    LinearMPC,
-    Measurement,
-    as_law,
-    equilibrium,
-    kalman,
-    restrict,
-    tangent_bases,
-    tangent_basis,
-)
+from vioc.control import LinearMPC, Measurement, dlqr, equilibrium, kalman, riccati
+from vioc.control.feedback import as_law, restrict, tangent_bases, tangent_basis
 
 
 def moving(f, steps=12):

@@ -9,8 +9,8 @@ from scipy.optimize import minimize
 from support.control_maps import double_integrator, midpoint_pendulum, rk4
 
 from vioc import MidpointVI, models
-from vioc.control import dlqr
-from vioc.control.feedback import ClosedLoop, LinearMPC, as_law, equilibrium
+from vioc.control import ClosedLoop, LinearMPC, dlqr, equilibrium
+from vioc.control.feedback import as_law
 from vioc.errors import OptimizationError
 
 POLE_Q = {"x": 10.0, "theta": 10.0, "p.x": 1.0, "p.theta": 1.0}

@@ -7,8 +7,8 @@ from scipy.optimize import fsolve
 
 import vioc
 from vioc import Gravity, JointForce, Mass, MaximalVI, MidpointVI, System, coincident, models, ry, tx, tz
-from vioc.control import dlqr, feedback, frequency_response, observability, quadratic, riccati
-from vioc.control.feedback import equilibrium, tangent_basis
+from vioc.control import dlqr, equilibrium, feedback, frequency_response, observability, quadratic, riccati
+from vioc.control.feedback import tangent_basis
 
 # inside: weights by name as matrices of errors, which regulators only use
 from vioc.control.linear.weights import error_weights

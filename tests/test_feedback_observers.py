@@ -10,17 +10,13 @@ from support.control_maps import cart_pole, double_integrator, midpoint_pendulum
 from support.mechanisms import everything, hold, state_near
 
 from vioc import JointDamping, MidpointVI, RungeKutta, UserForce, models
-from vioc.control import dlqr
+from vioc.control import ClosedLoop, Measurement, dlqr, equilibrium, kalman
 from vioc.control.feedback import (
-    ClosedLoop,
     ConfigurationObserver,
     DelayedMap,
     ExtendedKalmanFilter,
-    Measurement,
     as_law,
     covariance,
-    equilibrium,
-    kalman,
     tangent_bases,
 )
 from vioc.errors import ModelError, OptimizationError

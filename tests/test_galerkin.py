@@ -7,12 +7,11 @@ import pytest
 import vioc
 from vioc.compile import find_compiler
 from vioc.components import PolynomialSpring
-from vioc.control import dlqr, optimize, quadratic
-from vioc.control.feedback import equilibrium
+from vioc.control import dlqr, equilibrium, optimize, quadratic
 
 # inside: weights and points of a quadrature against closed forms
 from vioc.dynamics.integrators.quadrature import quadrature
-from vioc.maps.suite import check_map
+from vioc.maps import check_map
 
 EPS = np.finfo(float).eps
 RULES = [

@@ -5,9 +5,8 @@ import pytest
 from scipy.integrate import solve_ivp
 
 import vioc
-from vioc.control import controllability_gramian, dlqr, optimize, quadratic
-from vioc.control.feedback import equilibrium
-from vioc.maps.suite import check_map
+from vioc.control import controllability_gramian, dlqr, equilibrium, optimize, quadratic
+from vioc.maps import check_map
 
 STAGES = (2, 3, 4)
 LENGTH, DRAG, SPEED, MASS = 0.5, 0.3, 0.4, 1.5

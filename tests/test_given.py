@@ -12,16 +12,16 @@ from vioc.control import (
     controllability,
     dlqr,
     dmoc,
+    equilibrium,
     feedback,
     observability,
     optimize,
     quadratic,
     straight_line,
 )
-from vioc.control.feedback import equilibrium
 
 # inside: what is taken for a trajectory, a state or a label is decided by one function each
-from vioc.maps.given import state_of, trajectory_of
+from vioc.runs.given import state_of, trajectory_of
 
 N = 10
 

@@ -10,15 +10,15 @@ from scipy.spatial.transform import Rotation
 from support.free_bodies import body, branched, made, pair, pair_start, quadrotor, slope
 
 import vioc
+from vioc import GroupVI
 from vioc.compile import find_compiler
 from vioc.control import dlqr, optimize, quadratic
-from vioc.dynamics.integrators.groups import GroupVI
 
 # inside: curves on the group are tried by themselves, as a step uses them
 from vioc.dynamics.integrators.groups.curves import Curves, Path
 from vioc.dynamics.integrators.quadrature import quadrature
 from vioc.errors import ModelError
-from vioc.maps.suite import check_map
+from vioc.maps import check_map
 
 EPS = np.finfo(float).eps
 

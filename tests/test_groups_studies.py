@@ -9,7 +9,7 @@ import vioc
 from studies.free_bodies import random_tree
 from studies.free_bodies_exact import apart, hung_flight, quadrotor_flight, torque_free
 from studies.free_bodies_orders import random_loop
-from vioc.dynamics.integrators.groups import GroupVI
+from vioc import GroupVI
 from vioc.errors import StepError
 
 EPS = np.finfo(float).eps

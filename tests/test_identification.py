@@ -22,15 +22,16 @@ from support.measured_pendulum import (
 )
 
 import vioc
-from vioc.control import Measurement, Record, feedback, identify
+from vioc.control import Measurement, feedback
+from vioc.errors import ModelError
+from vioc.identification import Record, identify
 
 # inside: derivatives of segments against differences, and coordinates of bodies
-from vioc.control.identification.begin import beginning
-from vioc.control.identification.inertias import body_coordinates, body_numbers, consistent
-from vioc.control.identification.records import SimulationGrid
-from vioc.control.identification.segments import Segments
-from vioc.control.identification.unknowns import ParameterCoordinates
-from vioc.errors import ModelError
+from vioc.identification.begin import beginning
+from vioc.identification.inertias import body_coordinates, body_numbers, consistent
+from vioc.identification.parameter_coordinates import ParameterCoordinates
+from vioc.identification.records import SimulationGrid
+from vioc.identification.segments import Segments
 
 
 @pytest.fixture(scope="module")

@@ -4,12 +4,13 @@ import numpy as np
 import pytest
 
 import vioc
-from vioc.control import Measurement, Record, design, identify
+from vioc.control import Measurement
+from vioc.errors import ModelError
+from vioc.identification import Record, design, identify
 
 # inside: the criterion of a design against its slope by differences
-from vioc.control.identification.design import Criterion
-from vioc.control.identification.unknowns import ParameterCoordinates
-from vioc.errors import ModelError
+from vioc.identification.design import Criterion
+from vioc.identification.parameter_coordinates import ParameterCoordinates
 
 NAMES = ["m1", "m2", "rub1", "rub2"]
 NOISE = {"a": 1e-6, "b": 1e-6}  # rad^2

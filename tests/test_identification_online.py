@@ -5,8 +5,9 @@ import pytest
 from scipy.stats import chi2
 
 import vioc
-from vioc.control.feedback import ExtendedKalmanFilter, ExtendedMap, Measurement
-from vioc.dynamics.continuous import Continuous
+from vioc import Continuous
+from vioc.control import Measurement
+from vioc.control.feedback import ExtendedKalmanFilter, ExtendedMap
 
 # inside: the numbers of `seven_joint_arm`, for the same arm with a payload
 from vioc.models.arm import AXES, INERTIAS, MASSES, OFFSETS

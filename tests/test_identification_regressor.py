@@ -5,12 +5,11 @@ import numpy as np
 import pytest
 
 import vioc
-from vioc import Gravitation, MassGravity
+from vioc import Continuous, Gravitation, MassGravity
 from vioc.cables import LineDrag, MassDamping
-from vioc.control import Record, base_parameters
-from vioc.dynamics.continuous import Continuous
 from vioc.errors import ModelError
-from vioc.models.family import mechanisms
+from vioc.identification import Record, base_parameters
+from vioc.models import mechanisms
 
 G = 9.81
 

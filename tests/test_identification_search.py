@@ -9,14 +9,15 @@ from scipy.integrate import solve_ivp
 from support.measured_pendulum import NOISE, G, drive, four_bar, pendulum, record
 
 import vioc
-from vioc.control import Measurement, Record, identify
+from vioc.control import Measurement
+from vioc.identification import Record, identify
 
 # inside: searches on given segments, from given beginnings, one step at a time
-from vioc.control.identification.begin import beginning
-from vioc.control.identification.fit import fit
-from vioc.control.identification.records import SimulationGrid
-from vioc.control.identification.segments import Segments, Trial
-from vioc.control.identification.unknowns import ParameterCoordinates
+from vioc.identification.begin import beginning
+from vioc.identification.fit import fit
+from vioc.identification.parameter_coordinates import ParameterCoordinates
+from vioc.identification.records import SimulationGrid
+from vioc.identification.segments import Segments, Trial
 
 
 @pytest.fixture(scope="module")

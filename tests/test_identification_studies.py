@@ -4,8 +4,8 @@ import numpy as np
 
 import vioc
 from studies.identify_family import parametrized, record
-from vioc.control import identify
-from vioc.models.family import mechanism
+from vioc.identification import identify
+from vioc.models import mechanism
 
 
 def test_bodies_do_not_run_flat():

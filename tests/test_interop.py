@@ -10,14 +10,14 @@ from support.control_maps import cart_pole, midpoint_pendulum
 
 import vioc
 from vioc.control import dlqr, optimize, quadratic, straight_line
-from vioc.control.interop import (
+from vioc.errors import FileFormatError, OptimizationError
+from vioc.interop import (
     joint_trajectory,
     load_functions,
     save_functions,
     save_joint_trajectory,
     step_functions,
 )
-from vioc.errors import FileFormatError, OptimizationError
 
 
 def point(f, seed=0):
@@ -112,7 +112,7 @@ def test_maps_without_such_functions_are_told():
 @pytest.mark.filterwarnings("ignore")
 def test_gains_equal_python_controls():
     control = pytest.importorskip("control")
-    from vioc.control.interop.python_control import gain_system, map_arguments, regulator, state_space
+    from vioc.interop.python_control import gain_system, map_arguments, regulator, state_space
 
     f = cart_pole()
     eq = (np.zeros(4), None)
@@ -158,7 +158,7 @@ def test_gains_equal_python_controls():
 def test_a_map_is_a_nonlinear_system_of_python_control():
     control = pytest.importorskip("control")
     # inside: two wrappers are made by themselves, which the exports make within whole problems
-    from vioc.control.interop.python_control import nonlinear_system, state_space
+    from vioc.interop.python_control import nonlinear_system, state_space
 
     f = vioc.MidpointVI(vioc.models.load("cart_pole"), dt=0.01)
     x0, U = f.state(theta=0.3), np.sin(np.arange(51.0))[:, None]
@@ -238,7 +238,7 @@ def test_a_joint_trajectory_is_a_message_of_ros():
 @pytest.mark.filterwarnings("ignore")
 def test_a_map_is_a_system_of_drake():
     drake = pytest.importorskip("pydrake.all")
-    from vioc.control.interop.drake import MapSystem
+    from vioc.interop.drake import MapSystem
 
     f = vioc.MidpointVI(vioc.models.load("cart_pole"), dt=0.01)
     loop, x0 = dlqr(f, (f.state(), None), 1.0, 1.0), f.state(theta=0.2)
@@ -268,7 +268,7 @@ def crocoddyl():
 @pytest.mark.peer
 @pytest.mark.filterwarnings("ignore")
 def test_action_model_derivatives(crocoddyl):
-    from vioc.control.interop.crocoddyl import ActionModel
+    from vioc.interop.crocoddyl import ActionModel
 
     f = cart_pole(dt=0.05)
     reference = {"theta": np.linspace(0, 1, 11)}
@@ -298,7 +298,7 @@ def test_action_model_derivatives(crocoddyl):
 def test_limits_are_the_models_constraints(crocoddyl):
     """g and h, what depends on a constraint's force included, against differences."""
     from vioc.control.dmoc import PathConstraint
-    from vioc.control.interop.crocoddyl import shooting_problem
+    from vioc.interop.crocoddyl import shooting_problem
 
     bob = vioc.tx("x")[vioc.tz("z", name="bob", mass=vioc.Mass(1.0))]
     rod = vioc.DistanceConstraint("world", "bob", 1.0, name="rod")
@@ -350,7 +350,7 @@ def test_limits_are_the_models_constraints(crocoddyl):
 @pytest.mark.filterwarnings("ignore")
 def test_solvers_of_constrained_problems_find_what_vioc_finds(crocoddyl):
     """mim_solvers' SQP with limits and an end; Crocoddyl's Box solver with bounds of inputs alone."""
-    from vioc.control.interop.crocoddyl import shooting_problem
+    from vioc.interop.crocoddyl import shooting_problem
 
     f, N = cart_pole(dt=0.05), 20
     cost = quadratic(f, Q=0.1, R={"force": 1.0}, Qf=10.0)
@@ -378,7 +378,7 @@ def test_solvers_of_constrained_problems_find_what_vioc_finds(crocoddyl):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_fddp_finds_the_cost_that_vioc_finds(crocoddyl):
-    from vioc.control.interop.crocoddyl import shooting_problem, trajectory
+    from vioc.interop.crocoddyl import shooting_problem, trajectory
 
     f = vioc.MidpointVI(vioc.models.load("cart_pole"), 0.01)
     x0, goal, N = f.initial_state({"theta": np.pi}), f.initial_state(), 200
@@ -400,7 +400,7 @@ def test_fddp_finds_the_cost_that_vioc_finds(crocoddyl):
 @pytest.mark.peer
 @pytest.mark.filterwarnings("ignore")
 def test_wrong_arithmetic_is_noticed(crocoddyl):
-    from vioc.control.interop import crocoddyl as bridge
+    from vioc.interop import crocoddyl as bridge
 
     f = midpoint_pendulum()
     cost = quadratic(f, Q=1.0, R=1.0)

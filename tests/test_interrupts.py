@@ -17,7 +17,7 @@ import vioc
 # inside: searches are interrupted at a chosen call of their own functions
 from vioc.compile import virtual
 from vioc.control import optimize, quadratic, straight_line
-from vioc.control.descent import search
+from vioc.control.descent import line_search as search
 from vioc.control.shooting import problem as stages
 
 STEPS = 20

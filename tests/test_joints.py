@@ -33,8 +33,7 @@ from vioc import (
     universal,
     write_text,
 )
-from vioc.components import screw
-from vioc.dynamics.terms.pairs import ScrewConstraint
+from vioc.components import ScrewConstraint, screw
 from vioc.errors import ModelError
 
 BODY = Mass(1.0, (0.2, 0.3, 0.4))

@@ -11,9 +11,8 @@ import scipy.linalg
 from support.quadratic_programs import active_set
 
 import vioc
-from vioc.control import Cost, quadratic
+from vioc.control import Cost, kkt, quadratic
 from vioc.control.dmoc import PathConstraint
-from vioc.control.kkt import kkt
 
 DT, N = 0.1, 20
 ROUNDING = 1e-12  # a few hundred sums of numbers of order 1

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 import vioc
-from vioc import Contact, ContactVI, Gravity, JointForce, JointLimits, Mass, P, System
-from vioc.dynamics.integrators.groups import GroupVI
+from vioc import Contact, ContactVI, Gravity, GroupVI, JointForce, JointLimits, Mass, P, System
 
 # inside: the functions beneath JAX and PyTorch, which need neither package
 from vioc.learning import ambient

@@ -8,18 +8,14 @@ import pytest
 from support.target_folders import needs_compiler
 
 import vioc
-from vioc.control import dlqr
+from vioc.control import ClosedLoop, Measurement, dlqr, equilibrium, kalman
 from vioc.control.feedback import (
-    ClosedLoop,
     ExtendedKalmanFilter,
     Law,
     LimitedLaw,
-    Measurement,
     ScheduledLaw,
     StateLaw,
     as_law,
-    equilibrium,
-    kalman,
     track_curve,
 )
 from vioc.errors import StepError

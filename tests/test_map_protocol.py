@@ -32,14 +32,12 @@ from vioc.control.feedback import DelayedMap, ExtendedMap
 from vioc.errors import StepError
 
 # inside: maps of a user's own need the types of the protocol, and the suite its cases
-from vioc.maps import protocol
+from vioc.maps import ExplicitMap, SwitchedMap, check_map, protocol
 from vioc.maps.derivatives import Linearization, SecondOrder
-from vioc.maps.explicit import ExplicitMap
+from vioc.maps.made.noisy import NoisyMap
 from vioc.maps.named import Symbols
-from vioc.maps.noisy import NoisyMap
 from vioc.maps.space import FlatSpace, StateSpace
-from vioc.maps.suite import CHECKS, Case, check_map, tensors
-from vioc.maps.switched import SwitchedMap
+from vioc.maps.suite import CHECKS, Case, tensors
 from vioc.maps.twins import shared
 from vioc.models import load
 from vioc.shapes import HalfSpace

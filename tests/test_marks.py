@@ -8,8 +8,8 @@ from matplotlib.figure import Figure
 import vioc
 from vioc import models, viz
 from vioc.control import dmoc
-from vioc.control.sweep import grid, sweep
 from vioc.errors import ModelError
+from vioc.sweeps import grid, sweep
 
 # inside: pictures are read off their scenes, not off pixels
 from vioc.viz.scene import scene_of

@@ -7,13 +7,12 @@ import numpy as np
 import pytest
 
 import vioc
-from vioc import ModelError, P, StepError, control
+from vioc import GroupVI, ModelError, P, StepError, identification
 from vioc.components import RotorInertia
 from vioc.control import feedback
 
 # inside: a mass as a file gives it, which a `Mass` would refuse
 from vioc.dynamics.formats.robot import GivenMass
-from vioc.dynamics.integrators.groups import GroupVI
 
 MAPS = {
     "midpoint": vioc.MidpointVI,
@@ -191,8 +190,8 @@ def test_estimates_stay_among_bodies():
 
     f, g = arm(), arm(RotorInertia("j", 0.15))
     run = g.rollout(g.initial_state(j=1.0), steps=100)
-    record = control.Record(run.t, {"j": run["j"]}, {})
-    found = control.identify(f, record, ["I"], noise={"j": 1e-8})
+    record = identification.Record(run.t, {"j": run["j"]}, {})
+    found = identification.identify(f, record, ["I"], noise={"j": 1e-8})
     assert 0.19 < found.map.parameters["I"] <= 0.2 * (1 + 1e-9) and not found.converged
 
 

@@ -33,7 +33,7 @@ from vioc.control import Cost, dmoc
 
 # inside: quaternions as arrays, and the split of a state into positions and turns
 from vioc.dynamics.algebra import rotations as rot
-from vioc.dynamics.integrators.maximal.space import split
+from vioc.dynamics.integrators.maximal.body_space import split
 from vioc.errors import ConstraintError, ModelError, StepError
 
 ASYMMETRIC = Mass(1.5, (0.2, 0.35, 0.5))

@@ -25,7 +25,7 @@ from vioc import (
 )
 
 # inside: the program of one body's step is looked at as it is written
-from vioc.dynamics.integrators.maximal.tape import BodyTape
+from vioc.dynamics.integrators.maximal.body_tape import BodyTape
 from vioc.errors import ConstraintError, ModelError, StepError
 from vioc.shapes import HalfSpace, Sphere
 

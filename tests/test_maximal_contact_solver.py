@@ -14,7 +14,8 @@ from vioc import Contact, Gravity, Mass, MaximalVI, System
 from vioc.compile import find_compiler
 
 # inside: the complementarity problem and its interior point are tried by themselves
-from vioc.dynamics.contact import cones, core, interior
+from vioc.dynamics.contact import compiled_contact as core
+from vioc.dynamics.contact import cones, interior
 from vioc.dynamics.contact.interior import EndProblem
 from vioc.progress import Progress
 

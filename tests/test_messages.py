@@ -23,8 +23,8 @@ from vioc import (
 # inside: words that messages are made of, and checks that speak before work begins
 from vioc.checks import few, plain
 from vioc.control import controllability, dlqr
-from vioc.control.sweep import sweep
 from vioc.dynamics.finite import not_finite
+from vioc.sweeps import sweep
 
 MAPS = MidpointVI, LinearTimeVI, MaximalVI
 PLAIN = MAPS[:2]

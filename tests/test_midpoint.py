@@ -30,7 +30,7 @@ from vioc import (
     ty,
     tz,
 )
-from vioc.dynamics.description.component import Force, variable
+from vioc.components import Force, variable
 from vioc.errors import ConstraintError, ModelError, RedundancyWarning, StepError
 
 seeds = st.integers(0, 2**32 - 1)

@@ -8,15 +8,12 @@ import numpy as np
 import pytest
 
 import vioc
-from vioc import ModelError
+from vioc import Lagrangian, ModelError, read_mjcf
 from vioc.errors import ReadError, RobotWarning
 
 mujoco = pytest.importorskip("mujoco")
 
 from support.mujoco_peer import Twin, package_file  # noqa: E402
-
-from vioc import Lagrangian  # noqa: E402
-from vioc.dynamics.formats.mjcf import read_mjcf  # noqa: E402
 
 EVERYTHING = Path(__file__).parent / "data" / "everything.xml"
 PLUGINS = list((Path(mujoco.__file__).parent / "plugin").glob("*actuator.*"))

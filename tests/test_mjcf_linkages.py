@@ -12,7 +12,7 @@ import vioc
 
 pytest.importorskip("mujoco")
 
-from vioc.dynamics.formats.mjcf import read_mjcf
+from vioc import read_mjcf
 
 BIPED = Path(__file__).with_name("data") / "biped_with_linkages.xml"
 

@@ -4,15 +4,12 @@ import numpy as np
 import pytest
 
 import vioc
-from vioc import Gravity, JointDamping, JointForce, Mass, System, TorsionalSpring, ry, tx, tz
+from vioc import Gravity, GroupVI, JointDamping, JointForce, Mass, System, TorsionalSpring, ry, tx, tz
 from vioc.compile import find_compiler
 from vioc.control import (
     Measurement,
-    Record,
-    design,
     dlqr,
     equilibrium,
-    identify,
     kalman,
     modes,
     optimize,
@@ -25,8 +22,8 @@ from vioc.control import (
 # inside: units in which a matrix is judged are compared, whatever it was given in
 from vioc.control.analysis.circle import natural_units
 from vioc.control.feedback import MovingHorizon
-from vioc.dynamics.integrators.groups import GroupVI
 from vioc.errors import ConstraintError
+from vioc.identification import Record, design, identify
 
 G = Gravity(0, 0, -9.81)
 BACKENDS = ("virtual", *(["compiled"] if find_compiler() else []))

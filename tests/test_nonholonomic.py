@@ -10,6 +10,7 @@ from support.disc import WOBBLE, euler
 import vioc
 from vioc import (
     Composition,
+    Continuous,
     JointDamping,
     JointForce,
     K,
@@ -29,8 +30,7 @@ from vioc import (
 from vioc.components import NonholonomicConstraint, Rolling, Skate, wheel
 from vioc.control import controllability
 from vioc.control.feedback import DelayedMap, tangent_basis
-from vioc.dynamics.continuous import Continuous
-from vioc.maps.suite import check_map
+from vioc.maps import check_map
 
 M, R, G = 1.0, 0.3, 9.81
 ACROSS, AXIAL = M * R**2 / 4, M * R**2 / 2  # moments of a disc

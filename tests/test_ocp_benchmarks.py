@@ -9,8 +9,7 @@ import vioc
 from studies.benchmarks import ocp, ocp_peers, robots
 from studies.benchmarks.robots import Make
 from studies.tasks import Solved, at_most, judged
-from vioc.control import dmoc
-from vioc.control.kkt import kkt
+from vioc.control import dmoc, kkt
 
 SLOW = ("marionette", "humanoid")  # to build
 

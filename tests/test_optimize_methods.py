@@ -9,9 +9,9 @@ from support.control_maps import double_integrator
 from support.mechanisms import pendulum
 
 import vioc
+from vioc import GroupVI
 from vioc.control import Cost, Problem, Result, dmoc, feedback, optimize, quadratic
 from vioc.control.dmoc import PathConstraint
-from vioc.dynamics.integrators.groups import GroupVI
 from vioc.errors import ModelError, OptimizationError, StepError
 
 N = 30

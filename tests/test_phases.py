@@ -27,8 +27,7 @@ from vioc import (
 )
 from vioc.control import Cost, controllability, dlqr, dmoc, floquet, join
 from vioc.errors import SlackWarning
-from vioc.maps.suite import check_map
-from vioc.maps.switched import SwitchedMap
+from vioc.maps import SwitchedMap, check_map
 
 G = 9.81
 

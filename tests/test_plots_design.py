@@ -17,21 +17,22 @@ from vioc import (
     tz,
     viz,
 )
-from vioc.control import controllability, dlqr, feedback, observability
-from vioc.control.analysis import (
-    Attraction,
-    FrequencyResponse,
-    LyapunovLevel,
+from vioc.control import (
+    controllability,
+    dlqr,
+    feedback,
     frequency_response,
     modes,
+    observability,
     region_of_attraction,
 )
+from vioc.control.analysis import Attraction, FrequencyResponse, LyapunovLevel
 
 # inside: transfer functions of matrices, and phases without a picture
 from vioc.control.analysis.frequency import transfer
-from vioc.control.sweep import grid, sweep
 from vioc.errors import ModelError
-from vioc.viz.plots.frequency import _phase
+from vioc.sweeps import grid, sweep
+from vioc.viz.plots.bode import _phase
 
 Q = {"x": 10, "theta": 10, "p.x": 1, "p.theta": 1}
 

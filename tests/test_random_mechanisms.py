@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import vioc
-from vioc.models.family import mechanism, mechanisms
+from vioc.models import mechanism, mechanisms
 
 
 def test_the_family_is_consistent_and_the_same_in_any_order():

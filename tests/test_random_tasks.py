@@ -5,10 +5,10 @@ import pytest
 
 from studies.random_tasks import random_task
 from studies.tasks import optimum
-from vioc.control.kkt import kkt
+from vioc.control import kkt
 
 # inside: iterations that a task takes are counted where they are made
-from vioc.control.shooting.interior import Interior
+from vioc.control.shooting.barrier import Interior
 from vioc.errors import is_tried
 
 

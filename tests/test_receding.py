@@ -7,9 +7,9 @@ from support.control_maps import cart_pole, double_integrator, midpoint_pendulum
 
 import vioc
 from vioc.compile import find_compiler
-from vioc.control import Problem, Status, dlqr, optimize, quadratic
+from vioc.control import ClosedLoop, NonlinearMPC, Problem, Status, dlqr, equilibrium, optimize, quadratic
 from vioc.control.dmoc import PathConstraint
-from vioc.control.feedback import ClosedLoop, DelayedMap, Law, NonlinearMPC, equilibrium, terminal_set
+from vioc.control.feedback import DelayedMap, Law, terminal_set
 from vioc.models import load
 
 NATIVE = [

@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 
 import vioc
-from vioc import DistanceConstraint, MidpointVI, System, coincident, rx, ry, rz, tx, ty, tz
+from vioc import DistanceConstraint, GroupVI, MidpointVI, System, coincident, rx, ry, rz, tx, ty, tz
 from vioc.compile import find_compiler
 from vioc.components import Rolling, Skate
-from vioc.dynamics.integrators.groups import GroupVI
 from vioc.errors import ConstraintError, ModelError, RedundancyWarning, StepError
-from vioc.maps.suite import check_map
+from vioc.maps import check_map
 
 G = 9.81
 

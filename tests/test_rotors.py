@@ -6,7 +6,7 @@ import pytest
 import vioc
 from vioc import Contact, Gravity, JointForce, Mass, ModelError, P, System, rx, ry, rz, tz
 from vioc.components import GearConstraint, RotorInertia
-from vioc.maps.suite import check_map
+from vioc.maps import check_map
 
 ANGLES, RATES = {"a": 0.5, "b": 0.3}, {"a": 1.0, "b": -1.0}
 

@@ -16,6 +16,7 @@ from support.strategies import systems
 
 import vioc
 from vioc import (
+    Continuous,
     DistanceConstraint,
     Gravity,
     JointDamping,
@@ -26,6 +27,7 @@ from vioc import (
     MidpointVI,
     RungeKutta,
     System,
+    Tableau,
     TorsionalSpring,
     reference_solution,
     rx,
@@ -34,11 +36,10 @@ from vioc import (
     tx,
     tz,
 )
-from vioc.dynamics.continuous import Continuous
-from vioc.dynamics.description.component import Force
+from vioc.components import Force
 
 # inside: every named method is tried, off their table
-from vioc.dynamics.integrators.tableau import METHODS, Tableau
+from vioc.dynamics.integrators.tableau import METHODS
 from vioc.errors import FileFormatError, ModelError, StepError
 
 ORDERS = {"euler": 1, "semi-implicit-euler": 1, "heun": 2, "rk4": 4, "implicit-midpoint": 2}

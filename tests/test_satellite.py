@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 import vioc
-from vioc import JointForce, Mass, rx, ry, rz
+from vioc import GroupVI, JointForce, Mass, rx, ry, rz
 from vioc.control import dlqr, equilibrium, modes
-from vioc.dynamics.integrators.groups import GroupVI
 from vioc.errors import ModelError, OptimizationError
 
 WEIGHTS = {f"body-phi{a}": 10.0 for a in "xyz"}

@@ -35,11 +35,11 @@ from vioc import (
     write,
     write_text,
 )
+from vioc.components import Force, component_form
 
 # inside: types that a test registers are taken out again, and every registered one has a text
 from vioc.dynamics.description import component
-from vioc.dynamics.description.component import Force, component_types
-from vioc.dynamics.formats.sexpr import component_form
+from vioc.dynamics.description.component import component_types
 from vioc.errors import ModelError, ReadError
 
 DOCS = Path(__file__).parent.parent / "docs" / "model_text.md"

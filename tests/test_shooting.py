@@ -14,12 +14,11 @@ from support.quadratic_programs import active_set
 
 import vioc
 from vioc import Gravity, Mass, MaximalVI, System, WrenchInput
-from vioc.control import Cost, Problem, optimize, quadratic
+from vioc.control import Cost, Problem, kkt, optimize, quadratic
 from vioc.control.dmoc import PathConstraint
-from vioc.control.kkt import kkt
 
 # inside: errors of iterates are given to the search, to see which of them it keeps
-from vioc.control.shooting.interior import Interior
+from vioc.control.shooting.barrier import Interior
 from vioc.errors import OptimizationError
 
 TOLERANCE = 1e-8

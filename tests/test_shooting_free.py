@@ -13,9 +13,8 @@ from support.mechanisms import rested
 
 import vioc
 from vioc import Gravity, JointForce, P, System, ry, tz
-from vioc.control import Cost, Problem, dmoc, optimize, quadratic
+from vioc.control import Cost, Problem, dmoc, kkt, optimize, quadratic
 from vioc.control.dmoc import PathConstraint
-from vioc.control.kkt import kkt
 
 # inside: calls of the search on its stages are watched, and unknowns laid out without a solve
 from vioc.control.shooting.stages import Stages

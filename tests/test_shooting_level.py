@@ -10,9 +10,9 @@ from vioc.compile import find_compiler
 
 # inside: the arithmetic of numpy and of C on random levels, without a problem
 from vioc.control.shooting import level as levels
+from vioc.control.shooting.compiled import NativeLevel, newton_of
 from vioc.control.shooting.level import Iterate, Level
-from vioc.control.shooting.native import NativeLevel, newton_of
-from vioc.control.shooting.newton import Newton
+from vioc.control.shooting.newton_step import Newton
 from vioc.control.shooting.stages import StageBlocks
 
 EPS = np.finfo(float).eps

@@ -11,7 +11,7 @@ import pytest
 from vioc.compile import find_compiler
 
 # inside: the linear-quadratic kernel against a dense solve, without a problem
-from vioc.control.stages.quadratic import Quadratic
+from vioc.control.stages.linear_quadratic import Quadratic
 from vioc.control.stages.recursion import SMALL, Recursion
 from vioc.control.stages.symbols import riccati_step
 

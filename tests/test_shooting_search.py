@@ -8,11 +8,10 @@ import pytest
 
 import vioc
 from vioc import Gravity, JointForce, System, rx, ry, tx, ty, tz
-from vioc.control import Cost, Problem, optimize, quadratic, straight_line
-from vioc.control.kkt import kkt
+from vioc.control import Cost, Problem, kkt, optimize, quadratic, straight_line
 
 # inside: trials of a search are made of numbers that no problem has to give
-from vioc.control.shooting.interior import RELAPSES, Interior
+from vioc.control.shooting.barrier import RELAPSES, Interior
 from vioc.control.shooting.level import Worth
 from vioc.control.shooting.search import LineSearch
 

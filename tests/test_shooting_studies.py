@@ -12,8 +12,7 @@ from studies.benchmarks.ocp import START_SPREAD
 from studies.random_tasks import random_task, random_tasks
 from studies.tasks import judged, optimum
 from studies.two_starts_family import task as posture_task
-from vioc.control import Cost, optimize
-from vioc.control.kkt import kkt
+from vioc.control import Cost, kkt, optimize
 
 TOLERANCE = 1e-8
 

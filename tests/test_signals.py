@@ -13,7 +13,7 @@ from support.mechanisms import everything
 from vioc import JointForce, K, MidpointVI, RungeKutta, System, inputs, tx
 
 # inside: sampling of a signal, by itself
-from vioc.maps.signals import sample
+from vioc.runs.signals import sample
 
 DT, N = 0.1, 8
 

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from vioc import Contact, ContactVI, Gravity, JointForce, Mass, MaximalVI, ModeVI, System, ry, tx, tz
-from vioc.control import dlqr
-from vioc.control.feedback import ClosedLoop, equilibrium
+from vioc.control import ClosedLoop, dlqr, equilibrium
 from vioc.errors import OptimizationError
 
 WEIGHT = 7 * 9.81

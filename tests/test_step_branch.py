@@ -9,17 +9,15 @@ import pytest
 from support.chain import n_links
 
 import vioc
-from vioc import GalerkinVI, MidpointVI, StepError, System, tx
+from vioc import GalerkinVI, GroupVI, MidpointVI, StepError, System, tx
 from vioc.compile import find_compiler
 from vioc.components import PolynomialSpring
-from vioc.dynamics.integrators.groups import GroupVI
 
 # inside: both first guesses of a step are tried on the same states
 from vioc.dynamics.integrators.predictor import predicted, predicted_of_stiff
 from vioc.errors import StepWarning
-from vioc.maps.suite import check_map
-from vioc.maps.switched import SwitchedMap
-from vioc.models.family import mechanism
+from vioc.maps import SwitchedMap, check_map
+from vioc.models import mechanism
 
 BACKENDS = ("virtual", "compiled") if find_compiler() else ("virtual",)
 

@@ -10,11 +10,11 @@ import vioc
 from vioc import Composition, LinearTimeVI, MaximalVI, MidpointVI
 from vioc.control import dlqr, join, optimize, quadratic
 from vioc.control.feedback import DelayedMap, ExtendedMap
+from vioc.maps import SwitchedMap
 
 # inside: maps with noise, and the suite's check of derivatives by times
-from vioc.maps.noisy import NoisyMap
+from vioc.maps.made.noisy import NoisyMap
 from vioc.maps.suite import Case, derivatives_by_times
-from vioc.maps.switched import SwitchedMap
 from vioc.models import load
 
 DT = 0.02

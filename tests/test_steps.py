@@ -9,27 +9,29 @@ import pytest
 from support.sweep_tasks import first_state
 
 import vioc
-from vioc.control import Cost, Problem, dlqr, dmoc, optimize, quadratic
-from vioc.control.feedback import (
+from vioc import GroupVI
+from vioc.control import (
     ClosedLoop,
-    DelayedMap,
-    ExtendedKalmanFilter,
+    Cost,
     LinearMPC,
     Measurement,
     NonlinearMPC,
-    covariance,
+    Problem,
+    dlqr,
+    dmoc,
     kalman,
-    track_curve,
+    optimize,
+    quadratic,
 )
+from vioc.control.feedback import DelayedMap, ExtendedKalmanFilter, covariance, track_curve
 
 # inside: how steps are compared is one rule for all; derivatives that are built are counted
-from vioc.control.linear.system import linear_system
-from vioc.control.sweep import sweep
-from vioc.control.target import write_target
+from vioc.control.linear.linear_system import linear_system
 from vioc.dynamics.integrators import structured
-from vioc.dynamics.integrators.groups import GroupVI
-from vioc.maps.steps import check_steps, lengths_of, same_steps
-from vioc.maps.switched import SwitchedMap
+from vioc.maps import SwitchedMap
+from vioc.runs.steps import check_steps, lengths_of, same_steps
+from vioc.sweeps import sweep
+from vioc.target import write_target
 
 RNG = np.random.default_rng(0)
 OTHER = "made for steps of 0.02 s.* takes steps of 0.05 s"

@@ -18,12 +18,11 @@ from support.sweep_tasks import deadly, environment, first_state, ignored, noisy
 
 # inside: values are the same where their stored form is; files are read that a sweep left
 from vioc import progress
-from vioc.control import Cost, dlqr
-from vioc.control import sweep as package
-from vioc.control.analysis import region_of_attraction
-from vioc.control.sweep import Store, grid, sweep, zipped
-from vioc.control.sweep.store import dumps, loads, read_store
+from vioc import sweeps as package
+from vioc.control import Cost, dlqr, region_of_attraction
 from vioc.errors import FileFormatError
+from vioc.sweeps import Store, grid, sweep, zipped
+from vioc.sweeps.store import dumps, loads, read_store
 
 POINTS = [{"x": float(x)} for x in range(6)]
 
@@ -296,8 +295,8 @@ def test_dask_gives_the_same_bits_and_survives_a_lost_worker(tmp_path):
 MPI = """
 from mpi4py.futures import MPIPoolExecutor
 from support.sweep_tasks import slow
-from vioc.control.sweep import sweep
-from vioc.control.sweep.store import dumps
+from vioc.sweeps import sweep
+from vioc.sweeps.store import dumps
 
 if __name__ == "__main__":
     with MPIPoolExecutor() as executor:

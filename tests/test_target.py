@@ -23,32 +23,38 @@ from support.target_folders import (
 )
 
 import vioc
-from vioc.control import Cost, Problem, dlqr, quadratic, target
-from vioc.control.feedback import (
+from vioc import target
+from vioc.control import (
     ClosedLoop,
+    Cost,
+    LinearMPC,
+    Measurement,
+    NonlinearMPC,
+    Problem,
+    dlqr,
+    equilibrium,
+    kalman,
+    quadratic,
+)
+from vioc.control.feedback import (
     ConfigurationObserver,
     ExtendedKalmanFilter,
     ExtendedMap,
     LimitedLaw,
-    LinearMPC,
-    Measurement,
-    NonlinearMPC,
     OffsetFree,
     ScheduledLaw,
     StateLaw,
     as_law,
-    equilibrium,
-    kalman,
     track_curve,
 )
-from vioc.control.target import Operations, write_target
+from vioc.errors import StepError
 
 # inside: operations of single functions are counted against formulas, without a folder
-from vioc.control.target.emit import emit
-from vioc.control.target.parts import factored, helpers, product, solved
-from vioc.control.target.steps import split
-from vioc.errors import StepError
 from vioc.maps.derivatives import Steps
+from vioc.target import Operations, write_target
+from vioc.target.controller_parts import factored, helpers, product, solved
+from vioc.target.emit import emit
+from vioc.target.split_steps import split
 
 
 @pytest.fixture(scope="module")

@@ -12,9 +12,9 @@ import pytest
 from support.target_folders import COMPILER, STRICT, balanced_cart, needs_compiler, pointer
 
 import vioc
-from vioc.control.feedback import ClosedLoop, kalman
-from vioc.control.target import run_at, write_fmu, write_target
+from vioc.control import ClosedLoop, kalman
 from vioc.errors import FileFormatError
+from vioc.target import run_at, write_fmu, write_target
 
 
 @pytest.fixture(scope="module")

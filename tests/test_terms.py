@@ -31,8 +31,7 @@ from vioc import (
     project_velocity,
     wrench_inputs,
 )
-from vioc.components import GearConstraint, PolynomialSpring, cam
-from vioc.dynamics.terms.pairs import CamConstraint, ScrewConstraint
+from vioc.components import CamConstraint, GearConstraint, PolynomialSpring, ScrewConstraint, cam
 
 Q = np.array([0.3, -0.5, 0.8, 0.4, 0.7])
 V = np.array([0.6, -1.1, 0.4, 0.9, -0.7])

@@ -38,8 +38,7 @@ from vioc import (
     ty,
     tz,
 )
-from vioc.components import GearConstraint, PolynomialSpring, cam, screw
-from vioc.dynamics.terms.pairs import ScrewConstraint
+from vioc.components import GearConstraint, PolynomialSpring, ScrewConstraint, cam, screw
 from vioc.errors import ModelError, SlackWarning
 
 G = 9.81

@@ -43,13 +43,12 @@ from vioc import (
     wrench_inputs,
     write_text,
 )
-from vioc.components import GearConstraint, PolynomialSpring, cam
+from vioc.components import CamConstraint, GearConstraint, PolynomialSpring, ScrewConstraint, cam
 
 # inside: every registered term has a text, and reprs are read with names of these modules
 from vioc.dynamics.description import frame as frame_module
 from vioc.dynamics.description.component import component_types
 from vioc.dynamics.terms import constraints, forces, pairs, potentials, wrenches
-from vioc.dynamics.terms.pairs import CamConstraint, ScrewConstraint
 from vioc.errors import ModelError, ReadError, StepError
 
 DOCS = Path(__file__).parent.parent / "docs" / "model_text.md"

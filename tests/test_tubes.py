@@ -9,8 +9,7 @@ import vioc
 
 # inside: interval arithmetic on expressions, by itself
 from vioc.compile.evaluate import Evaluator
-from vioc.control import dlqr
-from vioc.control.analysis import verified_level, verified_tube
+from vioc.control import dlqr, verified_level, verified_tube
 from vioc.control.analysis.intervals import Interval, enclose
 from vioc.errors import OptimizationError
 

@@ -8,11 +8,10 @@ import pytest
 from matplotlib import pyplot as plt
 
 import vioc
-from vioc import Mass, MaximalVI, P
+from vioc import GroupVI, Mass, MaximalVI, P
 from vioc.control.feedback import DelayedMap, ExtendedMap
-from vioc.dynamics.integrators.groups import GroupVI
 from vioc.errors import FileFormatError
-from vioc.maps.switched import SwitchedMap
+from vioc.maps import SwitchedMap
 
 # inside: scenes are what pictures are made of, and have no public name
 from vioc.viz.recorded import read_recorded

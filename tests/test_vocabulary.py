@@ -26,6 +26,7 @@ EXEMPT = {  # with the reason
     ("JointLimits", "upper"): SIDE,
     ("PathConstraint", "lower"): SIDE,
     ("PathConstraint", "upper"): SIDE,
+    ("Robot", "limits"): "a description: what a file says of its joints",
     ("Violation", "lower"): "a report of one quantity",
     ("Violation", "upper"): "a report of one quantity",
     ("LyapunovLevel", "upper"): "a result: what the level is at most",
@@ -45,7 +46,7 @@ OTHER = {  # docs/conventions.md says why
     ("vioc.control.dmoc", "Problem.solve"): 1000,
     ("vioc.control", "NonlinearMPC"): 50,
     ("vioc.control.feedback", "MovingHorizon"): None,
-    ("vioc.control.target", "write_target"): None,
+    ("vioc.target", "write_target"): None,
 }
 UNLISTED = {  # callables that the table need not name: what it names hands these on, or another meaning
     ("Regulator", "manifold"): "of the design that made it",

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from casadi import GlobalOptions
 
 from vioc import cables, components, drawing, errors, shapes
+from vioc.dynamics.charts import change_chart, charts, rollout_charts
 from vioc.dynamics.consistency import consistent_configuration, project_velocity
 from vioc.dynamics.continuous import Continuous
 from vioc.dynamics.description.frame import Frame, chain, rx, ry, rz, se3, twist, tx, ty, tz
@@ -29,17 +30,23 @@ from vioc.dynamics.description.joints import (
 )
 from vioc.dynamics.description.numbers import D, K, P
 from vioc.dynamics.description.system import System
-from vioc.dynamics.formats.files import read
+from vioc.dynamics.formats.mjcf import read_mjcf
+from vioc.dynamics.formats.reading import read
+from vioc.dynamics.formats.robot import Robot
 from vioc.dynamics.formats.sexpr import read_text, write, write_text
 from vioc.dynamics.formats.urdf import read_urdf, read_urdf_text
 from vioc.dynamics.integrators.composition import Composition
-from vioc.dynamics.integrators.contact.map import ContactVI
-from vioc.dynamics.integrators.contact.modes import ModeVI
+from vioc.dynamics.integrators.contact.contact_vi import ContactVI
+from vioc.dynamics.integrators.contact.mode_vi import ModeVI
+from vioc.dynamics.integrators.discrete import DiscreteLagrangianVI
 from vioc.dynamics.integrators.galerkin import GalerkinVI
-from vioc.dynamics.integrators.linear_time.map import LinearTimeVI
+from vioc.dynamics.integrators.groups import GroupVI
+from vioc.dynamics.integrators.linear_time.linear_time_vi import LinearTimeVI
 from vioc.dynamics.integrators.maximal import MaximalVI
+from vioc.dynamics.integrators.mechanical import MechanicalMap
 from vioc.dynamics.integrators.midpoint import MidpointVI
 from vioc.dynamics.integrators.runge_kutta import RungeKutta
+from vioc.dynamics.integrators.tableau import Tableau
 from vioc.dynamics.kinematics import Kinematics
 from vioc.dynamics.lagrangian import Lagrangian
 from vioc.dynamics.reference import reference_solution
@@ -52,7 +59,7 @@ from vioc.dynamics.terms.constraints import (
 )
 from vioc.dynamics.terms.contacts import Contact, PairContact
 from vioc.dynamics.terms.forces import JointDamping, JointForce, LinearDamper
-from vioc.dynamics.terms.limits import JointLimits
+from vioc.dynamics.terms.joint_limits import JointLimits
 from vioc.dynamics.terms.potentials import (
     Gravitation,
     Gravity,
@@ -64,13 +71,13 @@ from vioc.dynamics.terms.user import UserConstraint, UserForce, UserPotential
 from vioc.dynamics.terms.wrenches import Wrench, WrenchInput, wrench_inputs
 from vioc.errors import ModelError, OptimizationError, StepError
 from vioc.maps.casadi_map import CasadiMap
+from vioc.maps.made.substeps import Substeps
 from vioc.maps.protocol import OneStepMap
-from vioc.maps.signals import inputs
-from vioc.maps.substeps import Substeps
-from vioc.maps.trajectory import Trajectory
+from vioc.runs.signals import inputs
+from vioc.runs.trajectory import Trajectory
 
 if TYPE_CHECKING:
-    from vioc import control, models, viz
+    from vioc import control, identification, interop, models, sweeps, target, viz
 
 __version__ = "0.1.0"
 
@@ -81,11 +88,13 @@ __all__ = [
     "ContactVI",
     "Continuous",
     "D",
+    "DiscreteLagrangianVI",
     "DistanceConstraint",
     "Frame",
     "GalerkinVI",
     "Gravitation",
     "Gravity",
+    "GroupVI",
     "Joint",
     "JointDamping",
     "JointForce",
@@ -99,6 +108,7 @@ __all__ = [
     "Mass",
     "MassGravity",
     "MaximalVI",
+    "MechanicalMap",
     "MidpointVI",
     "ModeVI",
     "ModelError",
@@ -108,11 +118,13 @@ __all__ = [
     "PairContact",
     "PointConstraint",
     "PointOnPlane",
+    "Robot",
     "RungeKutta",
     "StepError",
     "StringConstraint",
     "Substeps",
     "System",
+    "Tableau",
     "TorsionalSpring",
     "Trajectory",
     "UserConstraint",
@@ -122,6 +134,8 @@ __all__ = [
     "WrenchInput",
     "cables",
     "chain",
+    "change_chart",
+    "charts",
     "coincident",
     "components",
     "consistent_configuration",
@@ -130,23 +144,29 @@ __all__ = [
     "errors",
     "free",
     "helical",
+    "identification",
     "inputs",
+    "interop",
     "models",
     "planar",
     "prismatic",
     "project_velocity",
     "read",
+    "read_mjcf",
     "read_text",
     "read_urdf",
     "read_urdf_text",
     "reference_solution",
     "revolute",
+    "rollout_charts",
     "rx",
     "ry",
     "rz",
     "se3",
     "shapes",
     "spherical",
+    "sweeps",
+    "target",
     "twist",
     "tx",
     "ty",
@@ -158,6 +178,8 @@ __all__ = [
     "write_text",
 ]
 
+
+LAZY = ("control", "identification", "interop", "models", "sweeps", "target", "viz")
 
 with suppress(AttributeError):  # an older CasADi has neither the choice nor the warning
     if GlobalOptions.getNumpyMode() == 0:  # nobody has chosen: spare np.sin(x) a page of warning
@@ -178,10 +200,9 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("control", "models", "viz"):  # imported when asked for: control brings scipy
+    if name in LAZY:  # imported when asked for: control brings scipy
         return importlib.import_module(f"vioc.{name}")
-    groups = importlib.import_module("vioc.dynamics.integrators.groups")
-    for room in (cables, components, errors, shapes, groups):
+    for room in (cables, components, errors, shapes):
         if name in getattr(room, "__all__", dir(room)) and not name.startswith("_"):
             raise AttributeError(f"module 'vioc' has no attribute {name!r}; it is {room.__name__}.{name}")
     raise AttributeError(f"module 'vioc' has no attribute {name!r}")

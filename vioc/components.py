@@ -1,21 +1,25 @@
-"""Components of a `System` beyond the everyday ones, which `vioc` itself has."""
+"""Components of a `System` beyond the everyday ones, which `vioc` itself has, and the parts of your own."""
 
+from vioc.dynamics.description.component import Force, number, variable
+from vioc.dynamics.formats.sexpr import component_form
 from vioc.dynamics.terms.capstan import CapstanFriction, DrumRope, capstan_rope
 from vioc.dynamics.terms.drives import Motor, Propeller, TendonForce, motor
 from vioc.dynamics.terms.dry import DryFriction, FloorFriction
 from vioc.dynamics.terms.friction import JointFriction
 from vioc.dynamics.terms.nonholonomic import NonholonomicConstraint, Rolling, Skate, wheel
-from vioc.dynamics.terms.pairs import GearConstraint, cam, screw
+from vioc.dynamics.terms.pairs import CamConstraint, GearConstraint, ScrewConstraint, cam, screw
 from vioc.dynamics.terms.potentials import PolynomialSpring
 from vioc.dynamics.terms.rotors import RotorInertia
 from vioc.dynamics.terms.springs import Backlash, TableSpring, TableStrut
 
 __all__ = [
     "Backlash",
+    "CamConstraint",
     "CapstanFriction",
     "DrumRope",
     "DryFriction",
     "FloorFriction",
+    "Force",
     "GearConstraint",
     "JointFriction",
     "Motor",
@@ -24,13 +28,17 @@ __all__ = [
     "Propeller",
     "Rolling",
     "RotorInertia",
+    "ScrewConstraint",
     "Skate",
     "TableSpring",
     "TableStrut",
     "TendonForce",
     "cam",
     "capstan_rope",
+    "component_form",
     "motor",
+    "number",
     "screw",
+    "variable",
     "wheel",
 ]

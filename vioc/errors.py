@@ -8,7 +8,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from vioc.maps.trajectory import Trajectory
+    from vioc.runs.trajectory import Trajectory
 
 _trying: ContextVar[bool] = ContextVar("trying", default=False)
 

@@ -1,6 +1,6 @@
 """Shapes of bodies and grounds, for contact."""
 
-from vioc.dynamics.terms.shapes import Box, Capsule, HalfSpace, Hull, Sphere
+from vioc.dynamics.terms.contact_shapes import Box, Capsule, HalfSpace, Hull, Sphere
 from vioc.dynamics.terms.terrain import Terrain
 
 __all__ = ["Box", "Capsule", "HalfSpace", "Hull", "Sphere", "Terrain"]

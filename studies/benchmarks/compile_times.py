@@ -11,7 +11,7 @@ import numpy as np
 
 from studies.benchmarks import problems
 from studies.benchmarks.harness import COMPILED, Bench, Row
-from vioc.compile.cache import VARIABLE
+from vioc.compile.disk_cache import VARIABLE
 
 TARGETS = {"step": 3.0, "A, B": 5.0, "second order": 20.0}  # s, compiled
 

@@ -20,9 +20,8 @@ import vioc
 from studies import arm_reaching, mpc_arm
 from studies.benchmarks.harness import COMPILED, Bench, Row
 from studies.mpc_cartpole import HANGING, cart, problem, rk4
-from vioc.compile import find_compiler
-from vioc.compile.libraries import load_library
-from vioc.control.feedback import ClosedLoop, NonlinearMPC
+from vioc.compile import find_compiler, load_library
+from vioc.control import ClosedLoop, NonlinearMPC
 from vioc.control.receding.stage_qp import StageQP
 
 SAMPLES = 100_000  # solves that are timed in C

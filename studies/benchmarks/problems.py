@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import vioc
+from vioc import consistent_configuration
 from vioc.control import Cost
-from vioc.dynamics.consistency import consistent_configuration
 
 DT = 0.01  # s
 STEPS = 2000

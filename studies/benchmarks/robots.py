@@ -16,9 +16,9 @@ from studies import arm_reaching, humanoid
 from studies.benchmarks.problems import ACROBOT, DT, SwingUp
 from studies.marionette_dlqr import pulled, start
 from studies.tasks import Task
+from vioc import OneStepMap
 from vioc.control import Cost, quadratic, straight_line
 from vioc.control.dmoc import obstacle
-from vioc.maps.protocol import OneStepMap
 
 BEYOND = 1.1  # of the marionette's motion that is to be tracked: 10 % off what its strings reach
 

@@ -11,7 +11,7 @@ from scipy.integrate import solve_ivp
 import vioc
 from studies.benchmarks import problems, simulators
 from studies.benchmarks.harness import ABSENT, COMPILED, Bench, Row
-from vioc.dynamics.integrators.composition import Composition
+from vioc import Composition
 
 DURATION = 20.0  # s
 LONG = 1000.0  # s

@@ -13,8 +13,7 @@ import numpy as np
 from studies.block_ldu.numpy_core import NumpyCore
 from studies.block_ldu.structure import analyse
 from vioc.checks import near_misses
-from vioc.compile.compiler import find_compiler
-from vioc.compile.libraries import load_library
+from vioc.compile import find_compiler, load_library
 from vioc.errors import ModelError
 
 BACKENDS = ("auto", "compiled", "numpy")

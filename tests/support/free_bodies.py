@@ -6,7 +6,7 @@ import numpy as np
 from scipy.spatial.transform import Rotation
 
 import vioc
-from vioc.dynamics.integrators.groups import GroupVI
+from vioc import GroupVI
 
 INERTIA = np.array([1.0, 2.0, 3.0])
 

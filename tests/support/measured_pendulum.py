@@ -5,7 +5,7 @@ from itertools import pairwise
 import numpy as np
 
 import vioc
-from vioc.control import Record
+from vioc.identification import Record
 
 MASS, LENGTH, SPIN, RUB, G = 0.7, 0.4, 0.01, 0.05, 9.81
 NOISE = 1e-3

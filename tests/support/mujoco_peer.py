@@ -12,8 +12,7 @@ import mujoco
 import numpy as np
 import pytest
 
-from vioc import Lagrangian
-from vioc.dynamics.formats.mjcf import read_mjcf
+from vioc import Lagrangian, read_mjcf
 
 STEP = 1e-30  # of complex differences
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import casadi as ca
 
 from vioc import OneStepMap
-from vioc.control import Cost, Problem
-from vioc.control.feedback import NonlinearMPC
+from vioc.control import Cost, NonlinearMPC, Problem
 
 START = {"q2": 0.5, "q4": -1.2, "q6": 0.8}  # rad
 GOAL = (0.45, 0.35, 0.75)  # m

@@ -22,12 +22,11 @@ from vioc import (
     Wrench,
     WrenchInput,
 )
-from vioc.components import GearConstraint, PolynomialSpring
+from vioc.components import CamConstraint, GearConstraint, PolynomialSpring, ScrewConstraint
 
 # inside: frames, numbers and wrenches are drawn by their parts, of every kind that there is
 from vioc.dynamics.description.frame import PRIMITIVES, Pose, Transform, Twist
 from vioc.dynamics.description.numbers import Parameter, Variable
-from vioc.dynamics.terms.pairs import CamConstraint, ScrewConstraint
 from vioc.dynamics.terms.wrenches import AXES
 
 

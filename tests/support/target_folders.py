@@ -7,8 +7,7 @@ import subprocess
 import pytest
 
 import vioc
-from vioc.control import dlqr
-from vioc.control.feedback import Measurement, equilibrium
+from vioc.control import Measurement, dlqr, equilibrium
 
 COMPILER = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
 needs_compiler = pytest.mark.skipif(COMPILER is None, reason="no C compiler here")

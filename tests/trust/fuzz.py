@@ -21,7 +21,7 @@ import time
 from pathlib import Path
 from random import Random
 
-INSTRUMENTED = ("vioc.dynamics.description", "vioc.maps.trajectory", "vioc.control.sweep")
+INSTRUMENTED = ("vioc.dynamics.description", "vioc.runs.trajectory", "vioc.sweeps")
 MEMORY = 4 << 30  # bytes of address space above what is loaded
 
 
@@ -87,7 +87,7 @@ def guided(name: str, seconds: float, out: Path, seed: int) -> None:
     import atheris
 
     with atheris.instrument_imports(include=list(INSTRUMENTED)):
-        for module in ("vioc", "vioc.control.sweep", "vioc.dynamics.formats.urdf"):
+        for module in ("vioc", "vioc.sweeps", "vioc.dynamics.formats.urdf"):
             importlib.import_module(module)
     from readers import READERS, judge, mutate
 

@@ -25,11 +25,11 @@ from readers import oscillator
 
 from vioc import Trajectory
 from vioc.compile import Cache, load_library
-from vioc.control.sweep import sweep
 
 # inside: files of a killed sweep are read, and values compared in their stored form
-from vioc.control.sweep.store import dumps, read_store
 from vioc.dynamics.formats import sexpr
+from vioc.sweeps import sweep
+from vioc.sweeps.store import dumps, read_store
 
 Say = Callable[[int], None]
 

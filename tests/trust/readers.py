@@ -29,10 +29,10 @@ import vioc
 from vioc import CasadiMap, Trajectory
 
 # inside: stores and caches are read by no public function, and words of the text are registered
-from vioc.compile import cache
-from vioc.control.sweep import store, sweep
+from vioc.compile import disk_cache as cache
 from vioc.dynamics.description.component import component_types
 from vioc.errors import FileFormatError, ReadError
+from vioc.sweeps import store, sweep
 
 HERE = Path(__file__).parent
 LIMIT = 5.0  # s for one input; a fuzzer's inputs are a few kilobytes

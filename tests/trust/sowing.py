@@ -13,12 +13,11 @@ ROOT = Path(__file__).parents[2]
 
 # What computes: arithmetic in at least so many places, in these folders, less what has trials of its own.
 PLACES = 2
-FOLDERS = ("vioc/maps", "vioc/dynamics", "vioc/control")
+FOLDERS = ("vioc/maps", "vioc/runs", "vioc/dynamics", "vioc/control", "vioc/identification", "vioc/target")
 LEFT_OUT = {
     "vioc/dynamics/description/[!ijn]*": "readers and writers, fuzzed by fuzz.py",
-    "vioc/compile/[clbn]*.py": "the cache and the compiler, killed and damaged in test_files.py",
-    "vioc/control/sweep/*": "processes and files, killed in kill.py",
-    "vioc/control/interop/*": "needs packages that are not installed everywhere",
+    "vioc/compile/[bcdln]*.py": "the cache and the compiler, killed and damaged in test_files.py",
+    "vioc/interop/*": "needs packages that are not installed everywhere",
 }
 
 

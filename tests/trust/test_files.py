@@ -23,10 +23,10 @@ import vioc
 from vioc.compile import Cache, find_compiler, load_library
 
 # inside: the files of a cached library, which are damaged, and the folder that a process found
-from vioc.compile import cache as caches
-from vioc.compile.cache import LIBRARY, NOTE
-from vioc.control.sweep import sweep
+from vioc.compile import disk_cache as caches
+from vioc.compile.disk_cache import LIBRARY, NOTE
 from vioc.errors import CompileError
+from vioc.sweeps import sweep
 
 pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked here"),
@@ -112,7 +112,7 @@ SWEEP = """
 import sys
 sys.path[:0] = {paths!r}
 from support.sweep_tasks import slow
-from vioc.control.sweep import sweep
+from vioc.sweeps import sweep
 if __name__ == "__main__":
     sweep(slow, range(3000), seed=1, workers=2, progress=lambda p: p.done == 1 and print("go", flush=True))
 """

@@ -13,12 +13,12 @@ from readers import POINTS, READERS, Hang, Reader, judge, oscillator, square
 
 import vioc
 from vioc import Trajectory
-from vioc.control.sweep import sweep
 
 # inside: an atom is printed without a text, and a store claims the format that is read
-from vioc.control.sweep.store import FORMAT
 from vioc.dynamics.formats.sexpr_syntax import Atom, shown
 from vioc.errors import FileFormatError, ReadError
+from vioc.sweeps import sweep
+from vioc.sweeps.store import FORMAT
 
 pytest.importorskip("urdf_parser_py")
 signal = pytest.importorskip("signal")

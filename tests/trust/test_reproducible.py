@@ -17,10 +17,10 @@ from results import digest, results
 
 import vioc
 from vioc.compile import find_compiler
-from vioc.control.sweep import sweep
+from vioc.sweeps import sweep
 
 # inside: values are the same where their stored form is
-from vioc.control.sweep.store import dumps
+from vioc.sweeps.store import dumps
 
 ROOT = Path(__file__).parents[2]
 

@@ -26,10 +26,10 @@ from vioc import Trajectory
 
 # inside: the source that is compiled and the records of a store are looked at before use
 from vioc.compile.native import NativeProgram
-from vioc.control.sweep import sweep
-from vioc.control.sweep.store import read_store
-from vioc.control.target import write_target
 from vioc.errors import FileFormatError, ReadError
+from vioc.sweeps import sweep
+from vioc.sweeps.store import read_store
+from vioc.target import write_target
 
 pytest.importorskip("urdf_parser_py")
 

@@ -1,14 +1,14 @@
 """Cables: chains of segments with the stiffness of a beam, on the same tree as any mechanism.
 
-`section` says what a cable is made of, `cable` builds the chain, `shapes` gives curves and their
-configurations, `statics` equilibria, `modes` natural frequencies. Maths: docs/maths/cables.md.
+`section` says what a cable is made of, `cable` builds the chain, `catenaries` gives curves and their
+configurations, `statics` equilibria, `oscillations` natural frequencies. Maths: docs/maths/cables.md.
 """
 
 from vioc.cables.cable import Cable, cable
-from vioc.cables.modes import NormalModes, longest_step, normal_modes
+from vioc.cables.catenaries import catenary
+from vioc.cables.oscillations import NormalModes, longest_step, normal_modes
 from vioc.cables.section import Section, beam_stiffness, rectangular_section, round_section
-from vioc.cables.sensitivity import static_sensitivity
-from vioc.cables.shapes import catenary
+from vioc.cables.shape_sensitivity import static_sensitivity
 from vioc.cables.statics import StaticEquilibrium, static_equilibrium
 from vioc.dynamics.terms.cables import (
     BendingSpring,

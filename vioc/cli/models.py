@@ -19,7 +19,7 @@ def load(name: str) -> System:
     A robot from a URDF file stands on a fixed base and has an input at every joint.
     """
     from vioc import models
-    from vioc.dynamics.formats.files import read
+    from vioc.dynamics.formats.reading import read
 
     file = Path(name)
     path_like = file.suffix or os.sep in name or file.is_file()

@@ -22,7 +22,7 @@ def add(commands: Commands) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from vioc.control.target import run_at
+    from vioc.target import run_at
 
     check_target("--plot", args.plot, (".png", ".pdf", ".svg"))
     times = run_at(args.folder, args.frequency, args.seconds)

@@ -6,8 +6,8 @@ See docs/maths/speed.md.
 """
 
 from vioc.compile.backend import BACKENDS, Backend
-from vioc.compile.cache import Cache
 from vioc.compile.compiler import Compiler, find_compiler
+from vioc.compile.disk_cache import Cache
 from vioc.compile.libraries import load_library
 from vioc.compile.programs import Program
 

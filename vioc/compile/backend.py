@@ -11,8 +11,8 @@ from typing import Any
 import casadi as ca
 
 from vioc.checks import near_misses
-from vioc.compile.cache import Cache
 from vioc.compile.compiler import find_compiler, require_compiler
+from vioc.compile.disk_cache import Cache
 from vioc.compile.many import ManyProgram
 from vioc.compile.native import NativeProgram, sources_digest
 from vioc.compile.programs import CHUNK, Program

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from vioc.compile.cache import Cache
 from vioc.compile.compiler import Compiler, require_compiler
+from vioc.compile.disk_cache import Cache
 from vioc.errors import CompileError
 from vioc.progress import Progress
 

@@ -2,10 +2,10 @@
 
 Costs, regulators and trajectory optimization are here; `dmoc` transcribes whole problems with constraints,
 `feedback` has equilibria, observers, closed loops and receding horizons, `analysis` what can be controlled
-and seen, `sweep` many runs at once, `interop` other packages.
+and seen.
 """
 
-from vioc.control import analysis, dmoc, feedback, interop, sweep, target
+from vioc.control import analysis, dmoc, feedback
 from vioc.control.analysis import (
     accessibility,
     controllability,
@@ -23,12 +23,14 @@ from vioc.control.analysis import (
     region_of_attraction,
     steer,
     unstabilizable_modes,
+    verified_level,
+    verified_tube,
 )
 from vioc.control.check import DerivativeCheck, check_derivatives
 from vioc.control.costs.cost import Cost
 from vioc.control.costs.quadratic import quadratic
+from vioc.control.descent.line_search import Armijo
 from vioc.control.descent.projection import project, projection_gains, straight_line
-from vioc.control.descent.search import Armijo
 from vioc.control.feedback import (
     ClosedLoop,
     LinearMPC,
@@ -37,10 +39,7 @@ from vioc.control.feedback import (
     equilibrium,
     kalman,
 )
-from vioc.control.identification.design import design
-from vioc.control.identification.identify import identify
-from vioc.control.identification.records import Record
-from vioc.control.identification.regression import base_parameters
+from vioc.control.kkt import Kkt, kkt
 from vioc.control.optimizing import optimize
 from vioc.control.problem.pose import pose, pose_error
 from vioc.control.problem.result import Result
@@ -49,18 +48,18 @@ from vioc.control.regulators.lqr import Regulator, SteadyRegulator, dlqr
 from vioc.control.regulators.riccati import riccati
 from vioc.control.regulators.sampled import RobustRegulator, draw_parameters, robust_dlqr
 from vioc.control.stated import Problem
-from vioc.maps.joining import join
+from vioc.maps.made.joining import join
 
 __all__ = [
     "Armijo",
     "ClosedLoop",
     "Cost",
     "DerivativeCheck",
+    "Kkt",
     "LinearMPC",
     "Measurement",
     "NonlinearMPC",
     "Problem",
-    "Record",
     "Regulator",
     "Result",
     "RobustRegulator",
@@ -68,13 +67,11 @@ __all__ = [
     "SteadyRegulator",
     "accessibility",
     "analysis",
-    "base_parameters",
     "check_derivatives",
     "controllability",
     "controllability_gramian",
     "controllability_matrix",
     "controllability_rank",
-    "design",
     "dlqr",
     "dmoc",
     "draw_parameters",
@@ -82,10 +79,9 @@ __all__ = [
     "feedback",
     "floquet",
     "frequency_response",
-    "identify",
-    "interop",
     "join",
     "kalman",
+    "kkt",
     "lyapunov_level",
     "modes",
     "observability",
@@ -103,7 +99,7 @@ __all__ = [
     "robust_dlqr",
     "steer",
     "straight_line",
-    "sweep",
-    "target",
     "unstabilizable_modes",
+    "verified_level",
+    "verified_tube",
 ]

@@ -13,9 +13,9 @@ from vioc.compile.evaluate import Evaluator
 from vioc.control.costs.cost import Cost
 from vioc.control.descent.projection import adjoint
 from vioc.control.linear.tangent import foreign_symbols
-from vioc.maps.given import point_of, trajectory_of
 from vioc.maps.protocol import OneStepMap
-from vioc.maps.trajectory import Trajectory
+from vioc.runs.given import point_of, trajectory_of
+from vioc.runs.trajectory import Trajectory
 
 STEPS = 10.0 ** -np.arange(1.0, 6.25, 0.25)
 

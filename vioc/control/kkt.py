@@ -32,7 +32,7 @@ from vioc.control.problem.limits import PathConstraint
 from vioc.errors import StepError
 from vioc.maps.derivatives import Linearization
 from vioc.maps.protocol import OneStepMap
-from vioc.maps.trajectory import Trajectory
+from vioc.runs.trajectory import Trajectory
 
 EQUAL = 1e-12  # relative: limits nearer than this are an equation
 LIMITS = "feasibility", "complementarity", "sign"

@@ -14,11 +14,11 @@ import numpy as np
 
 from vioc.checks import near_misses
 from vioc.control.costs.cost import Cost, checked
-from vioc.control.descent.begin import guess_lengths, on_steps
 from vioc.control.descent.descend import descend
-from vioc.control.descent.search import DIRECTIONS
-from vioc.control.descent.symbolic.programs import StagePrograms
+from vioc.control.descent.guess import guess_lengths, on_steps
+from vioc.control.descent.line_search import DIRECTIONS
 from vioc.control.descent.symbolic.stage import SMALL
+from vioc.control.descent.symbolic.stage_programs import StagePrograms
 from vioc.control.dmoc.problem import solve
 from vioc.control.dmoc.solution import SAME
 from vioc.control.problem.limits import PathConstraint, as_constraints
@@ -29,11 +29,11 @@ from vioc.control.regulators.lqr import dlqr
 from vioc.control.shooting.unknowns import Unknowns
 from vioc.control.stated import Problem
 from vioc.errors import OptimizationError, StepError, trying
-from vioc.maps.extended import PARAMETER, ExtendedMap
-from vioc.maps.given import trajectory_of
+from vioc.maps.made.extended import PARAMETER, ExtendedMap
 from vioc.maps.protocol import OneStepMap
-from vioc.maps.steps import check_clock
-from vioc.maps.trajectory import Trajectory
+from vioc.runs.given import trajectory_of
+from vioc.runs.steps import check_clock
+from vioc.runs.trajectory import Trajectory
 
 LIMITS = {"bounds", "constraints", "final"}
 FREE = {"initial", "duration", "periodic"}  # with `parameters`, what may be open beside the motion

@@ -20,12 +20,12 @@ from vioc.control.problem.limits import as_constraints, finer, finer_bounds
 from vioc.control.problem.result import Iteration, Result
 from vioc.control.problem.sizes import Sizes
 from vioc.control.problem.status import Status
-from vioc.control.shooting.interior import SOFTNESS
+from vioc.control.shooting.barrier import SOFTNESS
 from vioc.control.shooting.problem import FOLLOWED, SearchStart, ShootingProblem
 from vioc.control.shooting.stages import Stages
 from vioc.errors import ModelError, OptimizationError, StepError, trying
 from vioc.maps.protocol import OneStepMap
-from vioc.maps.steps import same_steps
+from vioc.runs.steps import same_steps
 
 FEW = 60  # iterations that are not divided among several searches
 

@@ -21,11 +21,11 @@ from vioc.dynamics.description.frame import Transform, nest
 from vioc.dynamics.description.system import System
 from vioc.dynamics.terms.user import UserConstraint, UserForce, UserPotential
 from vioc.errors import ChartWarning, ModelError
-from vioc.maps.given import start_of
+from vioc.runs.given import start_of
 
 if TYPE_CHECKING:
     from vioc.dynamics.integrators.midpoint import MidpointVI
-    from vioc.maps.trajectory import Trajectory
+    from vioc.runs.trajectory import Trajectory
 
 WARN = 0.2  # distance from the singularity (a sine, 1 is farthest) at which a rollout warns
 SWITCH = 0.4  # and at which `rollout_charts` changes the chart; the best order is always farther

@@ -13,8 +13,8 @@ from vioc.dynamics.continuous import Continuous
 from vioc.dynamics.description.system import System
 from vioc.dynamics.kinematics import as_configuration
 from vioc.dynamics.lagrangian import Lagrangian
-from vioc.maps.signals import sample
 from vioc.names import INPUTS, by_name, in_order
+from vioc.runs.signals import sample
 
 
 @dataclass(frozen=True)

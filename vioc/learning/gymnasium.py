@@ -26,9 +26,9 @@ from vioc.control.costs.quadratic import quadratic
 from vioc.control.regulators.law import as_law
 from vioc.dynamics.integrators.midpoint import MidpointVI
 from vioc.errors import StepError
-from vioc.maps.given import input_of, trajectory_of
 from vioc.maps.protocol import OneStepMap
-from vioc.maps.trajectory import Trajectory
+from vioc.runs.given import input_of, trajectory_of
+from vioc.runs.trajectory import Trajectory
 
 
 class Environment(gymnasium.Env):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from vioc.errors import StepError, StepWarning
-from vioc.maps.trajectory import Trajectory
+from vioc.runs.trajectory import Trajectory
 
 if TYPE_CHECKING:
     from vioc.maps.protocol import OneStepMap

@@ -19,11 +19,11 @@ from vioc.compile.cores import WORTH, over_cores, shares, workers
 from vioc.compile.many import LANES, ManyProgram
 from vioc.compile.programs import CHUNK, Program
 from vioc.errors import ChartWarning, StepError
-from vioc.maps.batch import Runs
 from vioc.maps.derivatives import Steps
-from vioc.maps.trajectory import Trajectory
 from vioc.maps.twins import twin
 from vioc.progress import Progress
+from vioc.runs.batch import Runs
+from vioc.runs.trajectory import Trajectory
 
 if TYPE_CHECKING:
     from vioc.maps.kernel import KernelMap, Solved

@@ -25,14 +25,14 @@ from vioc.checks import as_value, check_array, near_misses
 from vioc.compile.many import ManyProgram
 from vioc.compile.programs import Program
 from vioc.errors import ModelError
-from vioc.maps.batch import Runs
 from vioc.maps.derivatives import Steps
 from vioc.maps.driver import Driver
-from vioc.maps.given import point_of
 from vioc.maps.protocol import Kernel, OneStepMap
 from vioc.maps.times import StepTimes
-from vioc.maps.trajectory import Trajectory
 from vioc.maps.twins import own, shared, twin
+from vioc.runs.batch import Runs
+from vioc.runs.given import point_of
+from vioc.runs.trajectory import Trajectory
 
 Solved = tuple[np.ndarray, np.ndarray]  # x_next, multipliers
 Self = TypeVar("Self", bound="KernelMap")

@@ -20,18 +20,18 @@ from vioc.compile.backend import Backend
 from vioc.compile.cores import over_cores
 from vioc.errors import ModelError, StepError, trying
 from vioc.maps.adaptive import cut_rollout, warn_cut
-from vioc.maps.batch import Batch, Runs, of_each
 from vioc.maps.derivatives import Linearization, SecondOrder, Steps
-from vioc.maps.given import inputs_of, lengths_given, point_of, start_of, state_of, trajectory_of
-from vioc.maps.implicit import Implicit
+from vioc.maps.linear_solutions import Implicit
 from vioc.maps.named import Symbols, vector
-from vioc.maps.signals import inputs
 from vioc.maps.space import FlatSpace, StateSpace
-from vioc.maps.steps import times_of
 from vioc.maps.times import StepTimes
-from vioc.maps.trajectory import Trajectory
 from vioc.names import meaning
 from vioc.progress import Progress
+from vioc.runs.batch import Batch, Runs, of_each
+from vioc.runs.given import inputs_of, lengths_given, point_of, start_of, state_of, trajectory_of
+from vioc.runs.signals import inputs
+from vioc.runs.steps import times_of
+from vioc.runs.trajectory import Trajectory
 
 if TYPE_CHECKING:
     from vioc.maps.relaxed import RelaxedStep

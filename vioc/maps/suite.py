@@ -20,9 +20,9 @@ import casadi as ca
 import numpy as np
 
 from vioc.maps.derivatives import Linearization, SecondOrder, Steps
-from vioc.maps.given import input_of
 from vioc.maps.protocol import OneStepMap
-from vioc.maps.trajectory import Trajectory
+from vioc.runs.given import input_of
+from vioc.runs.trajectory import Trajectory
 
 EPS = np.finfo(float).eps
 APART = 2e-3  # of variations, whose differences are taken

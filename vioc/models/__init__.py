@@ -21,10 +21,14 @@ from vioc.dynamics.terms.constraints import DistanceConstraint, coincident
 from vioc.dynamics.terms.potentials import Gravity
 from vioc.errors import ModelError
 from vioc.models.arm import seven_joint_arm
+from vioc.models.family import RandomMechanism, mechanism, mechanisms
 
 __all__ = [
+    "RandomMechanism",
     "load",
     "marionette_configuration",
+    "mechanism",
+    "mechanisms",
     "n_link_pendulum",
     "names",
     "path",

@@ -12,7 +12,7 @@ import numpy as np
 from vioc.dynamics.description.frame import Pose, Transform
 from vioc.dynamics.description.numbers import Parameter
 from vioc.dynamics.description.system import System
-from vioc.maps.trajectory import Trajectory
+from vioc.runs.trajectory import Trajectory
 from vioc.viz.wrapped import innermost, pieces
 
 Known = Mapping[int, tuple[np.ndarray, np.ndarray]]

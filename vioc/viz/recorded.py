@@ -12,7 +12,7 @@ import numpy as np
 
 from vioc.dynamics.description.system import System
 from vioc.errors import FileFormatError, ModelError
-from vioc.maps.files import read_file
+from vioc.runs.files import read_file
 
 
 @dataclass(frozen=True)

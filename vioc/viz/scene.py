@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from vioc.dynamics.description.system import System
-from vioc.maps.batch import Batch
-from vioc.maps.given import trajectory_of
+from vioc.runs.batch import Batch
+from vioc.runs.given import trajectory_of
 from vioc.viz.lines import Line, carriages, component_lines, tree_lines
 from vioc.viz.marks import Marks, ball_lines, mark_lines
 from vioc.viz.poses import Places, frame_poses, number, numbers, trajectory_poses

@@ -14,8 +14,8 @@ from vioc.dynamics.description.system import System
 from vioc.dynamics.formats.meshes import mesh_file, mesh_folders
 from vioc.dynamics.formats.robot import Robot
 from vioc.dynamics.formats.robot import RobotGeometry as Drawn
+from vioc.dynamics.terms.contact_shapes import Box, Capsule, Hull, Shape, Sphere, triangles
 from vioc.dynamics.terms.contacts import Contact, PairContact
-from vioc.dynamics.terms.shapes import Box, Capsule, Hull, Shape, Sphere, triangles
 from vioc.dynamics.terms.terrain import Terrain
 from vioc.viz.poses import aligned, number, numbers
 

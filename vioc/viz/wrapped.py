@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from vioc.maps.extended import PARAMETER
+from vioc.maps.made.extended import PARAMETER
 
 
 def innermost(f: Any) -> Any:

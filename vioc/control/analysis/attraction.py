@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from vioc.checks import check_array
-from vioc.control.sweep import sweep
 from vioc.drawing import plots
 from vioc.errors import StepError, trying
 from vioc.names import by_name, in_order, meaning
+from vioc.sweeps import sweep
 
 CONFIDENCE = 1.959964  # of a 95 % interval, in standard deviations
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from vioc.checks import as_names, check_array, few
-from vioc.control.linear.system import linear_system, sizes
+from vioc.control.linear.linear_system import linear_system, sizes
 from vioc.drawing import plots
 from vioc.maps.protocol import OneStepMap
 from vioc.names import INPUTS, by_name, meaning

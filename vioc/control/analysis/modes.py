@@ -13,11 +13,11 @@ from scipy.linalg import matrix_balance, qr
 
 from vioc.checks import check_array
 from vioc.control.analysis.circle import KNOWN, natural_units, sides, verdict
-from vioc.control.linear.system import LinearSystem, check_closed, linear_system
+from vioc.control.linear.linear_system import LinearSystem, check_closed, linear_system
 from vioc.drawing import plots
-from vioc.maps.given import trajectory_of
 from vioc.maps.protocol import OneStepMap
-from vioc.maps.trajectory import Trajectory
+from vioc.runs.given import trajectory_of
+from vioc.runs.trajectory import Trajectory
 
 STILL = 1e-9  # of the largest singular value of A - 1 in natural units: directions that a step leaves alone
 CLEAR = 1e4  # between the least of these sizes that counts and the largest that does not

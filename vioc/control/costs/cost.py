@@ -32,10 +32,10 @@ from vioc.control.linear.tangent import error_expansion
 from vioc.control.linear.weights import absolute
 from vioc.errors import OptimizationError
 from vioc.maps.derivatives import Linearization
-from vioc.maps.given import trajectory_of
 from vioc.maps.protocol import OneStepMap
-from vioc.maps.steps import check_steps
-from vioc.maps.trajectory import Trajectory
+from vioc.runs.given import trajectory_of
+from vioc.runs.steps import check_steps
+from vioc.runs.trajectory import Trajectory
 
 Foreseen = tuple[np.ndarray | None, np.ndarray | None]
 Bending = tuple[Slopes | None, Slopes | None]

@@ -13,12 +13,12 @@ from vioc.compile.evaluate import Evaluator
 from vioc.control.costs.cost import Cost
 from vioc.control.costs.squares import Squares
 from vioc.control.linear.weights import input_weight, weight_matrix
-from vioc.maps.given import trajectory_of
 from vioc.maps.orientation import AXES, component, rotation_vector
 from vioc.maps.protocol import OneStepMap
-from vioc.maps.steps import check_steps
-from vioc.maps.trajectory import Trajectory
 from vioc.names import INPUTS, by_name, by_quantity, quantity_name
+from vioc.runs.given import trajectory_of
+from vioc.runs.steps import check_steps
+from vioc.runs.trajectory import Trajectory
 
 
 def quadratic(

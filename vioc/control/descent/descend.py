@@ -15,16 +15,16 @@ from typing import Any
 import numpy as np
 
 from vioc.control.costs.cost import Cost
-from vioc.control.descent.begin import begin, far_away, guess_curve, guess_lengths
-from vioc.control.descent.search import ARMIJO, Armijo, Descent
+from vioc.control.descent.guess import begin, far_away, guess_curve, guess_lengths
+from vioc.control.descent.line_search import ARMIJO, Armijo, Descent
 from vioc.control.descent.shooting import Shooting
-from vioc.control.descent.symbolic.programs import StagePrograms
+from vioc.control.descent.symbolic.stage_programs import StagePrograms
 from vioc.control.descent.symbolic.symbolic_model import LocalModels
 from vioc.control.linear.weights import input_weight, state_weight
 from vioc.control.problem.result import HEADER, Iteration, Log, Result, check_ending, finished
 from vioc.control.problem.status import Status
-from vioc.maps.given import trajectory_of
 from vioc.maps.protocol import OneStepMap
+from vioc.runs.given import trajectory_of
 
 
 def descend(

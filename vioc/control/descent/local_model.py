@@ -14,11 +14,11 @@ from vioc.control.descent.projection import adjoint, project
 from vioc.control.linear.weights import absolute
 from vioc.control.problem.sizes import Sizes, power
 from vioc.control.regulators.riccati import riccati
-from vioc.control.stages.quadratic import Quadratic, joined
+from vioc.control.stages.linear_quadratic import Quadratic, joined
 from vioc.control.stages.recursion import Recursion
 from vioc.errors import OptimizationError, StepError, trying
 from vioc.maps.protocol import OneStepMap
-from vioc.maps.trajectory import Trajectory
+from vioc.runs.trajectory import Trajectory
 
 Hessian = tuple[np.ndarray, np.ndarray]  # of the steps (N, q, q), and of the end (ndx, ndx)
 Weights = tuple[np.ndarray, np.ndarray]

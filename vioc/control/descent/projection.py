@@ -13,11 +13,11 @@ import numpy as np
 from vioc.checks import check_array, check_rows
 from vioc.control.linear.weights import weight_matrix
 from vioc.control.regulators.riccati import riccati
-from vioc.control.stages.quadratic import costates
+from vioc.control.stages.linear_quadratic import costates
 from vioc.maps.derivatives import Linearization
-from vioc.maps.given import state_of
 from vioc.maps.protocol import OneStepMap
-from vioc.maps.trajectory import Trajectory
+from vioc.runs.given import state_of
+from vioc.runs.trajectory import Trajectory
 
 
 def project(

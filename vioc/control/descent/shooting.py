@@ -15,13 +15,13 @@ import numpy as np
 
 from vioc.control.costs.cost import Cost
 from vioc.control.descent.projection import project
-from vioc.control.descent.symbolic.programs import StageArguments, StagePrograms
+from vioc.control.descent.symbolic.stage_programs import StageArguments, StagePrograms
 from vioc.control.problem.result import Iteration
 from vioc.control.problem.sizes import Sizes, power
 from vioc.control.problem.status import Status
 from vioc.errors import OptimizationError, StepError, trying
 from vioc.maps.protocol import OneStepMap
-from vioc.maps.trajectory import Trajectory
+from vioc.runs.trajectory import Trajectory
 
 CLOSE = 1e-4  # a full step of the states this short, by `Sizes.apart`, ends the shooting
 KEEP = 0.5, 2.0, 0.1  # curvature kept: factor down, factor up in the next iteration, least before none

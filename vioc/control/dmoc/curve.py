@@ -12,9 +12,9 @@ from vioc.control.dmoc.phase import Phase
 from vioc.control.problem.consistent import constraint_values
 from vioc.control.problem.sizes import Sizes, power
 from vioc.maps.derivatives import Steps
-from vioc.maps.given import inputs_of, trajectory_of
-from vioc.maps.steps import SAME
-from vioc.maps.trajectory import Trajectory
+from vioc.runs.given import inputs_of, trajectory_of
+from vioc.runs.steps import SAME
+from vioc.runs.trajectory import Trajectory
 
 
 class Curve(NamedTuple):

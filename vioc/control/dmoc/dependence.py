@@ -6,7 +6,7 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.sparse.linalg import splu
 
-from vioc.control.dmoc.named import Raw
+from vioc.control.dmoc.by_name import Raw
 
 ACTIVE = 1e-6  # of 1 + |limit| in units of sizes: how near to its limit what counts as met is
 DEPENDENT = (

@@ -27,7 +27,7 @@ from vioc.control.problem.limits import (
     full_names,
     shifts,
 )
-from vioc.maps.extended import ExtendedMap
+from vioc.maps.made.extended import ExtendedMap
 from vioc.maps.protocol import OneStepMap
 from vioc.names import INPUTS, by_name
 

@@ -11,9 +11,9 @@ import numpy as np
 
 from vioc.checks import as_count, near_misses
 from vioc.control.costs.cost import Cost
+from vioc.control.dmoc.by_name import Raw
 from vioc.control.dmoc.curve import curve, first_step, quantities, unknowns
 from vioc.control.dmoc.homotopy import BUDGET, LOOSE, PATIENCE, WIDE, Stage, follow
-from vioc.control.dmoc.named import Raw
 from vioc.control.dmoc.phase import Phase
 from vioc.control.dmoc.scaling import Scales, scales
 from vioc.control.dmoc.sensitivity import Sensitivity, sensitivity

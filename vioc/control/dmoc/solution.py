@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vioc.control.dmoc import eliminated
+from vioc.control.dmoc.by_name import Raw, defect, duals, margin, violations
 from vioc.control.dmoc.dependence import dependent
 from vioc.control.dmoc.homotopy import Stage, reached
-from vioc.control.dmoc.named import Raw, defect, duals, margin, violations
 from vioc.control.dmoc.phase import leap
 from vioc.control.dmoc.standing import too_close
 from vioc.control.problem.limits import obstacles_among
 from vioc.control.problem.result import History, PhaseResult, Result, off_branch
 from vioc.control.problem.sizes import Sizes
 from vioc.control.problem.status import Status, verdict
-from vioc.maps.joining import join
-from vioc.maps.trajectory import Trajectory
+from vioc.maps.made.joining import join
+from vioc.runs.trajectory import Trajectory
 
 if TYPE_CHECKING:
     from vioc.control.dmoc.problem import Problem

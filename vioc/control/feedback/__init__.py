@@ -18,8 +18,8 @@ from vioc.control.receding.linear import LinearMPC, LinearPlan
 from vioc.control.receding.nonlinear import NonlinearMPC, Verdict, terminal_set
 from vioc.control.regulators.law import Law, StateLaw, as_law
 from vioc.control.regulators.tracking import Tracking, track_curve
-from vioc.maps.delay import DelayedMap
-from vioc.maps.extended import ExtendedMap
+from vioc.maps.made.delay import DelayedMap
+from vioc.maps.made.extended import ExtendedMap
 
 __all__ = [
     "ClosedLoop",

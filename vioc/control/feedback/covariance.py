@@ -11,10 +11,10 @@ from vioc.control.feedback.kalman import KalmanFilter
 from vioc.control.linear.weights import input_weight, named_jacobians, state_weight
 from vioc.control.regulators.law import StateLaw, as_law
 from vioc.drawing import plots
-from vioc.maps.given import trajectory_of
-from vioc.maps.joining import unlike
-from vioc.maps.steps import check_steps
-from vioc.maps.trajectory import Trajectory
+from vioc.maps.made.joining import unlike
+from vioc.runs.given import trajectory_of
+from vioc.runs.steps import check_steps
+from vioc.runs.trajectory import Trajectory
 
 
 @dataclass(frozen=True)

@@ -22,9 +22,9 @@ from vioc.control.linear.tangent import error_jacobian
 from vioc.control.problem.status import Status
 from vioc.control.stated import by_equations
 from vioc.errors import ConstraintError, ModelError, OptimizationError, StepError
-from vioc.maps.given import input_of, point_of
 from vioc.maps.protocol import OneStepMap
 from vioc.names import INPUTS, by_quantity, meaning, quantity_name
+from vioc.runs.given import input_of, point_of
 
 RANK = 1e-10  # relative singular values below this are directions that the equations leave free
 REACHES, STARTS = (0.3, 0.7, 1.5, 3.0), 6  # rad or m around the guess, and how many starts within each

@@ -12,15 +12,15 @@ import numpy as np
 from vioc.checks import as_names
 from vioc.control.feedback.measurement import Measurement
 from vioc.control.linear.about import about_of, check_trajectory
+from vioc.control.linear.linear_system import LinearSystem, linear_system
 from vioc.control.linear.manifold import tangent_basis
-from vioc.control.linear.system import LinearSystem, linear_system
 from vioc.control.linear.weights import input_weight, named_jacobians, state_weight
 from vioc.control.regulators.formulas import Estimate, ObserverFormula
 from vioc.control.regulators.steady import FILTER, stabilized, unseen_left_out
-from vioc.maps.given import point_of
 from vioc.maps.protocol import OneStepMap
-from vioc.maps.steps import check_steps
-from vioc.maps.trajectory import Trajectory
+from vioc.runs.given import point_of
+from vioc.runs.steps import check_steps
+from vioc.runs.trajectory import Trajectory
 
 
 def check_sensors(measurement: Measurement, f: OneStepMap) -> None:

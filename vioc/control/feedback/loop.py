@@ -15,10 +15,10 @@ from vioc.control.linear.weights import input_weight, state_weight
 from vioc.control.problem.limits import input_bounds
 from vioc.control.regulators.law import as_law
 from vioc.control.regulators.sampling import Noise, PerfectObserver, Sampler
-from vioc.maps.given import AsTrajectory
 from vioc.maps.protocol import OneStepMap
-from vioc.maps.steps import check_steps, steps_within
-from vioc.maps.trajectory import Trajectory
+from vioc.runs.given import AsTrajectory
+from vioc.runs.steps import check_steps, steps_within
+from vioc.runs.trajectory import Trajectory
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,11 @@ import numpy as np
 from vioc.checks import as_floats, as_names, as_value, check_array
 from vioc.compile.evaluate import Evaluator
 from vioc.control.linear.weights import weight_matrix
-from vioc.maps.extended import BIAS
-from vioc.maps.given import state_of
+from vioc.maps.made.extended import BIAS
 from vioc.maps.protocol import OneStepMap
 from vioc.maps.space import TURN, short_way
 from vioc.names import by_name, by_quantity, meaning
+from vioc.runs.given import state_of
 
 
 class Measurement:

@@ -22,13 +22,13 @@ from vioc.control.linear.manifold import tangent_basis
 from vioc.control.problem.limits import PathConstraint
 from vioc.control.problem.result import HEADER, Log
 from vioc.control.problem.status import Status
-from vioc.control.shooting.interior import Interior
-from vioc.control.shooting.native import first_level
+from vioc.control.shooting.barrier import Interior
+from vioc.control.shooting.compiled import first_level
 from vioc.control.shooting.rows import ConstraintRows, collected
 from vioc.control.shooting.stages import Stages
 from vioc.errors import OptimizationError, StepError
 from vioc.maps.derivatives import Linearization
-from vioc.maps.noisy import NoisyMap
+from vioc.maps.made.noisy import NoisyMap
 from vioc.maps.protocol import OneStepMap
 
 SOFT = 1e-10  # regularization of gaps and rows: momenta and impulses of a sample are small

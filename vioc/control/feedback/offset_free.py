@@ -15,9 +15,9 @@ from vioc.checks import as_names
 from vioc.compile.evaluate import Evaluator
 from vioc.control.linear.weights import named_jacobians
 from vioc.control.regulators.law import Law, StateLaw, as_law
-from vioc.maps.extended import ExtendedMap
-from vioc.maps.steps import check_steps
+from vioc.maps.made.extended import ExtendedMap
 from vioc.names import quantity_name
+from vioc.runs.steps import check_steps
 
 
 class SteadyTarget(NamedTuple):

@@ -16,7 +16,7 @@ from vioc.control.problem.limits import input_bounds, input_rates
 from vioc.control.regulators.formulas import LawFormula, clipped, formula_of
 from vioc.control.regulators.law import Law, StateLaw, as_law
 from vioc.maps.protocol import OneStepMap
-from vioc.maps.steps import check_steps
+from vioc.runs.steps import check_steps
 
 
 @dataclass(frozen=True)

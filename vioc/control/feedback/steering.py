@@ -28,10 +28,10 @@ from vioc.control.regulators.variances import (
     VarianceProblem,
 )
 from vioc.errors import OptimizationError
-from vioc.maps.given import trajectory_of
 from vioc.maps.protocol import OneStepMap
-from vioc.maps.trajectory import Trajectory
 from vioc.names import INPUTS, by_quantity
+from vioc.runs.given import trajectory_of
+from vioc.runs.trajectory import Trajectory
 
 SHARE = 1e-2  # of a bound's proof that a limit must have to be named in it
 

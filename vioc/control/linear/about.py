@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from vioc.maps.given import point_of, trajectory_of
-from vioc.maps.joining import unlike
+from vioc.maps.made.joining import unlike
+from vioc.maps.made.switched import SwitchedMap
 from vioc.maps.protocol import OneStepMap
-from vioc.maps.steps import same_steps
-from vioc.maps.switched import SwitchedMap
-from vioc.maps.trajectory import Trajectory
+from vioc.runs.given import point_of, trajectory_of
+from vioc.runs.steps import same_steps
+from vioc.runs.trajectory import Trajectory
 
 
 def states_at_rest(f: OneStepMap, x: np.ndarray) -> list[tuple[str, float]]:

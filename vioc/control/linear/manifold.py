@@ -21,11 +21,11 @@ from scipy.sparse.csgraph import connected_components
 from vioc.checks import check_array
 from vioc.compile.evaluate import Evaluator
 from vioc.control.linear.tangent import error_jacobian
-from vioc.maps.around import MapAround
-from vioc.maps.given import trajectory_of
+from vioc.maps.made.around import MapAround
+from vioc.maps.made.switched import SwitchedMap
 from vioc.maps.protocol import OneStepMap
-from vioc.maps.switched import SwitchedMap
-from vioc.maps.trajectory import Trajectory
+from vioc.runs.given import trajectory_of
+from vioc.runs.trajectory import Trajectory
 
 RANK = 1e-9  # singular values below this, of conditions of length one, count as zero
 

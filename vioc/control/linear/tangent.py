@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import casadi as ca
 
-from vioc.maps.implicit import Implicit
+from vioc.maps.linear_solutions import Implicit
 from vioc.maps.protocol import OneStepMap
 
 

@@ -18,12 +18,12 @@ from vioc.control.problem.status import Status
 from vioc.control.regulators.lqr import Regulator, dlqr
 from vioc.drawing import plots
 from vioc.errors import ModelError, OptimizationError, StepError, trying
-from vioc.maps.columns import quantities_html
-from vioc.maps.given import AsTrajectory
-from vioc.maps.switched import SwitchedMap
-from vioc.maps.trajectory import Trajectory
+from vioc.maps.made.switched import SwitchedMap
 from vioc.names import meaning
 from vioc.progress import Progress
+from vioc.runs.columns import quantities_html
+from vioc.runs.given import AsTrajectory
+from vioc.runs.trajectory import Trajectory
 
 OPEN_LOOP = 1e-6  # relative to 1 + |x|: how far the rollout of the inputs may be from an iterate
 OWN = 1e-9  # relative to 1 + |x|: how far a step of an iterate may end from where the map's step ends

@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from vioc.maps.extended import PARAMETER
+from vioc.maps.made.extended import PARAMETER
 from vioc.maps.protocol import OneStepMap
-from vioc.maps.trajectory import Trajectory
 from vioc.names import INPUTS
+from vioc.runs.trajectory import Trajectory
 
 POWERS = {  # of mass, length and time
     "": (0, 0, 0),

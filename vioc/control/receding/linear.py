@@ -12,14 +12,14 @@ from vioc.checks import as_count, check_array
 from vioc.compile.compiler import find_compiler
 from vioc.control.problem.limits import constant_bounds, input_rates, penalty
 from vioc.control.problem.status import Status
-from vioc.control.receding.reference import reference
+from vioc.control.receding.followed import reference
 from vioc.control.receding.stage_qp import Answer, Data, StageQP, StageSizes, row_values
 from vioc.control.regulators.law import Law
 from vioc.control.regulators.lqr import Regulator, SteadyRegulator
 from vioc.errors import OptimizationError
-from vioc.maps.given import input_of
 from vioc.maps.protocol import OneStepMap
 from vioc.names import INPUTS, by_name, in_order
+from vioc.runs.given import input_of
 
 BLAME = 1e5  # the weight with which bounds that cannot be kept are softened to be named
 HARD = -1.0, 1.0  # weights that say so

@@ -25,8 +25,8 @@ from vioc.control.regulators.law import Law, as_law
 from vioc.control.regulators.lqr import SteadyRegulator
 from vioc.control.stated import Problem
 from vioc.errors import OptimizationError, StartOutside, StepError, trying
-from vioc.maps.given import inputs_of
-from vioc.maps.steps import check_steps
+from vioc.runs.given import inputs_of
+from vioc.runs.steps import check_steps
 
 GOOD = Status.CONVERGED, Status.ACCEPTABLE
 

@@ -23,7 +23,7 @@ from vioc.compile.compiler import find_compiler
 from vioc.compile.libraries import address, load_library
 from vioc.control.problem.status import Status
 from vioc.control.receding.condensed import CondensedSolver
-from vioc.control.stages.quadratic import Quadratic, costates
+from vioc.control.stages.linear_quadratic import Quadratic, costates
 from vioc.control.stages.recursion import stage_source
 
 SOURCES = ("qp_data.c", "qp_stages.c", "qp.c")

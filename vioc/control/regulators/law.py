@@ -12,7 +12,7 @@ from vioc.checks import as_count, check_array
 from vioc.control.regulators.formulas import Estimate, LawFormula
 from vioc.control.regulators.sampling import PerfectObserver, Sampler
 from vioc.maps.protocol import OneStepMap
-from vioc.maps.trajectory import Trajectory
+from vioc.runs.trajectory import Trajectory
 
 ONE_STEP = "a closed loop runs at one step: resample, or follow it with regulator.rollout"
 

@@ -10,8 +10,8 @@ import numpy as np
 
 from vioc.checks import as_count, as_names, check_array, few, plain, without_noise
 from vioc.control.linear.about import about_of, states_at_rest
+from vioc.control.linear.linear_system import LinearSystem, check_closed, linear_system
 from vioc.control.linear.manifold import tangent_basis
-from vioc.control.linear.system import LinearSystem, check_closed, linear_system
 from vioc.control.linear.weights import error_weights, input_weight
 from vioc.control.regulators.law import ONE_STEP, StateLaw
 from vioc.control.regulators.riccati import periodic_riccati, riccati
@@ -19,8 +19,8 @@ from vioc.control.regulators.steady import SETTLES, steady_gain
 from vioc.drawing import plots
 from vioc.errors import OptimizationError
 from vioc.maps.protocol import OneStepMap
-from vioc.maps.steps import SAME, check_clock, check_steps
-from vioc.maps.trajectory import Trajectory
+from vioc.runs.steps import SAME, check_clock, check_steps
+from vioc.runs.trajectory import Trajectory
 
 PERIODIC = "periodic"
 

@@ -8,7 +8,7 @@ import numpy as np
 from scipy.linalg import solve_discrete_are
 
 from vioc.checks import check_array
-from vioc.control.stages.quadratic import Quadratic, joined
+from vioc.control.stages.linear_quadratic import Quadratic, joined
 from vioc.control.stages.recursion import NoMinimum, Recursion
 from vioc.errors import OptimizationError
 

@@ -14,16 +14,16 @@ import numpy as np
 
 from vioc.checks import as_names, check_array, few
 from vioc.control.linear.about import about_of
-from vioc.control.linear.system import equilibrium_point
+from vioc.control.linear.linear_system import equilibrium_point
 from vioc.control.linear.weights import error_weights, input_weight, named_jacobians, state_weight
 from vioc.control.regulators.law import StateLaw
 from vioc.control.regulators.lqr import dlqr, holding_input
 from vioc.control.regulators.steady import SETTLES
 from vioc.errors import OptimizationError
 from vioc.maps.protocol import OneStepMap
-from vioc.maps.steps import check_steps
-from vioc.maps.trajectory import Trajectory
 from vioc.names import by_name
+from vioc.runs.steps import check_steps
+from vioc.runs.trajectory import Trajectory
 
 POWERS = (1, 2, 4, 8, 16, 32, 64)  # of the mean that tends to the worst
 ARMIJO = 1e-4

@@ -25,7 +25,7 @@ from vioc.control.regulators.formulas import Estimate, LawFormula, ObserverFormu
 from vioc.errors import StepError
 from vioc.maps.protocol import Kernel, OneStepMap
 from vioc.maps.space import TURN
-from vioc.maps.trajectory import Trajectory
+from vioc.runs.trajectory import Trajectory
 
 SOLVED = 0.5  # between what the function of a sample says of steps: 0 if they are solved, 1 if not
 LARGE = 100_000  # operations of derivatives written out, about: more compile too long

@@ -13,7 +13,7 @@ from vioc.control.regulators.law import StateLaw
 from vioc.control.regulators.lqr import along, end_weight
 from vioc.control.regulators.riccati import riccati
 from vioc.maps.protocol import OneStepMap
-from vioc.maps.trajectory import Trajectory
+from vioc.runs.trajectory import Trajectory
 
 
 @dataclass(frozen=True)

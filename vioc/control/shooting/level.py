@@ -16,7 +16,7 @@ import numpy as np
 from vioc.control.costs.cost import Foreseen
 from vioc.control.problem.sizes import power
 from vioc.control.shooting.stages import Point, StageBlocks, Stages
-from vioc.control.stages.quadratic import costates
+from vioc.control.stages.linear_quadratic import costates
 
 LARGEST = 100.0  # entry of the cost's gradient at the guess after scaling
 CHEAP = 30.0  # times what inputs cost: the cost of whole motions

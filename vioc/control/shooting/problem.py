@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from vioc.control.costs.cost import Cost, checked
-from vioc.control.descent.begin import guess_curve
+from vioc.control.descent.guess import guess_curve
 from vioc.control.problem.limits import (
     PathConstraint,
     Violation,
@@ -31,17 +32,17 @@ from vioc.control.problem.result import (
 )
 from vioc.control.problem.sizes import Sizes
 from vioc.control.problem.status import Status, verdict
-from vioc.control.shooting.interior import Interior
+from vioc.control.shooting.barrier import Interior
+from vioc.control.shooting.compiled import first_level
 from vioc.control.shooting.level import Level
-from vioc.control.shooting.native import first_level
 from vioc.control.shooting.rows import ConstraintRows, collected
 from vioc.control.shooting.stages import Stages
 from vioc.control.shooting.unknowns import Unknowns
 from vioc.errors import OptimizationError, StepError, trying
-from vioc.maps.given import inputs_of, trajectory_of
 from vioc.maps.protocol import OneStepMap
-from vioc.maps.steps import check_steps, same_steps
-from vioc.maps.trajectory import Trajectory
+from vioc.runs.given import inputs_of, trajectory_of
+from vioc.runs.steps import check_steps, same_steps
+from vioc.runs.trajectory import Trajectory
 
 VIOLATED = 1e-6  # of the scale of a limit: from here on a sample is said to be outside
 FOLLOWED = 1e-5  # `Sizes.apart`: how far a trajectory may be from the iterate that it follows
@@ -73,8 +74,14 @@ class SearchStart(NamedTuple):
     whole: bool
 
 
-class ShootingProblem:
+class ShootingProblem(ABC):
     """A cost, a map and limits over N steps; parameters and errors as of `vioc.control.stated.Problem`."""
+
+    @abstractmethod
+    def _order(
+        self, stages: Stages, X: np.ndarray, U: np.ndarray, duals: Any, iterations: int
+    ) -> Iterator[SearchStart]:
+        """Where searches begin, one after another, until one of them converges."""
 
     def __init__(
         self,

@@ -32,7 +32,7 @@ from vioc.control.problem.sizes import Sizes, power
 from vioc.errors import StartOutside
 from vioc.maps.derivatives import Linearization
 from vioc.maps.protocol import OneStepMap
-from vioc.maps.trajectory import Trajectory
+from vioc.runs.trajectory import Trajectory
 
 
 def collected(

@@ -11,7 +11,7 @@ import numpy as np
 
 from vioc.control.costs.cost import Foreseen
 from vioc.control.shooting.level import Iterate, Level, NewtonDirection, Worth
-from vioc.control.shooting.newton import Newton
+from vioc.control.shooting.newton_step import Newton
 from vioc.control.shooting.stages import Point, StageBlocks
 from vioc.maps.derivatives import Linearization
 

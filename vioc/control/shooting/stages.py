@@ -11,11 +11,11 @@ import numpy as np
 from vioc.checks import finite
 from vioc.control.costs.cost import Bending, Cost, Foreseen
 from vioc.control.shooting.rows import ConstraintRows
-from vioc.control.stages.quadratic import Quadratic
+from vioc.control.stages.linear_quadratic import Quadratic
 from vioc.errors import ConstraintError, OptimizationError, StepError, trying
 from vioc.maps.derivatives import Linearization, Steps
 from vioc.maps.protocol import OneStepMap
-from vioc.maps.trajectory import Trajectory
+from vioc.runs.trajectory import Trajectory
 
 ROUNDING = 1e-12  # in units of states: by which steps of two backends differ at most
 

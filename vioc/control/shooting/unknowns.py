@@ -20,10 +20,10 @@ from vioc.control.costs.squares import Squares
 from vioc.control.problem.consistent import loose_start
 from vioc.control.problem.limits import PathConstraint, duration_limits, end_condition, end_values, shifts
 from vioc.control.shooting.level import INTERIOR
-from vioc.maps.extended import DURATION, PARAMETER, ExtendedMap
+from vioc.maps.made.extended import DURATION, PARAMETER, ExtendedMap
 from vioc.maps.protocol import OneStepMap
-from vioc.maps.trajectory import Trajectory
 from vioc.names import by_name
+from vioc.runs.trajectory import Trajectory
 
 
 class Unknowns:

@@ -20,7 +20,7 @@ from scipy.linalg.lapack import dposv, dpotrf, dpotrs
 
 from vioc.compile.compiler import find_compiler
 from vioc.compile.libraries import addresses, load_library
-from vioc.control.stages.quadratic import Quadratic
+from vioc.control.stages.linear_quadratic import Quadratic
 
 SMALL = 48  # states and inputs of a stage up to which loops in C are quicker than BLAS call by call
 

@@ -11,11 +11,11 @@ import casadi as ca
 import numpy as np
 
 from vioc.compile.evaluate import Evaluator
+from vioc.dynamics.terms.contact_shapes import Shape, Sphere, triangles
 from vioc.dynamics.terms.contacts import PairContact
-from vioc.dynamics.terms.shapes import Shape, Sphere, triangles
 from vioc.dynamics.terms.terrain import Terrain
 from vioc.errors import CrossingWarning
-from vioc.maps.trajectory import Trajectory
+from vioc.runs.trajectory import Trajectory
 
 if TYPE_CHECKING:
     from vioc.dynamics.contact.smoothed import SmoothedMap

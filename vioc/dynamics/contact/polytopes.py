@@ -15,7 +15,7 @@ from vioc.dynamics.algebra import vectors as vec
 from vioc.dynamics.algebra.vectors import Matrix, Vector
 from vioc.dynamics.description.component import Inequality
 from vioc.dynamics.description.numbers import Parameter
-from vioc.dynamics.terms.shapes import Shape, triangles
+from vioc.dynamics.terms.contact_shapes import Shape, triangles
 from vioc.errors import ModelError
 
 PLACES = 8  # in which a pair may meet

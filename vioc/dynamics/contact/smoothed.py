@@ -16,11 +16,11 @@ from vioc.dynamics.contact.polytopes import PLACES
 from vioc.dynamics.contact.touch import AnyTouch, refuse_polytopes
 from vioc.dynamics.description.numbers import Number, Parameter
 from vioc.dynamics.description.system import System
-from vioc.dynamics.terms.limits import JointLimits
+from vioc.dynamics.terms.joint_limits import JointLimits
 from vioc.errors import ConstraintError, ModelError
 from vioc.maps.kernel import KernelMap
 from vioc.maps.relaxed import RelaxedStep
-from vioc.maps.trajectory import Trajectory
+from vioc.runs.trajectory import Trajectory
 
 PENETRATION = 1e-6  # m or rad, of a start
 

@@ -87,7 +87,7 @@ def choice(*options: str) -> Any:
 
 
 def shape() -> Any:
-    """A shape that a frame carries, see `vioc.dynamics.terms.shapes`."""
+    """A shape that a frame carries, see `vioc.dynamics.terms.contact_shapes`."""
     return field(metadata={"kind": "shape"})
 
 

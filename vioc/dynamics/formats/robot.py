@@ -17,7 +17,7 @@ from vioc.checks import near_misses
 from vioc.dynamics.description.inertia import Mass
 from vioc.dynamics.description.system import System
 from vioc.dynamics.formats.meshes import mesh_corners, mesh_file, mesh_folders
-from vioc.dynamics.terms import shapes as contact
+from vioc.dynamics.terms import contact_shapes as contact
 from vioc.dynamics.terms.contacts import Contact, PairContact
 from vioc.dynamics.terms.forces import JointForce
 from vioc.errors import ModelError, RobotWarning

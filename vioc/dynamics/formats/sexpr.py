@@ -18,17 +18,7 @@ from vioc.dynamics.description.numbers import Number, Parameter, Variable
 from vioc.dynamics.description.system import System
 from vioc.dynamics.formats.sexpr_reader import Reader, component_form, field_kind
 from vioc.dynamics.formats.sexpr_syntax import Source, quoted
-from vioc.dynamics.terms import (  # noqa: F401 - keywords
-    constraints,
-    contacts,
-    dry,
-    forces,
-    limits,
-    pairs,
-    potentials,
-    wrenches,
-)
-from vioc.dynamics.terms.shapes import Shape
+from vioc.dynamics.terms.contact_shapes import Shape
 from vioc.errors import ModelError
 
 __all__ = ["component_form", "read", "read_text", "write", "write_text"]

@@ -19,7 +19,7 @@ from vioc.dynamics.description.inertia import Mass
 from vioc.dynamics.description.numbers import Number, Parameter, Variable
 from vioc.dynamics.description.system import System
 from vioc.dynamics.formats.sexpr_syntax import Atom, Form, Item, Source, is_symbol, shown
-from vioc.dynamics.terms.shapes import SHAPES, Shape
+from vioc.dynamics.terms.contact_shapes import SHAPES, Shape
 from vioc.errors import ModelError
 
 MAX_DEPTH = 500  # frames from the world to a leaf; more is a runaway generator, not a mechanism

@@ -16,14 +16,14 @@ from vioc.compile.backend import Backend
 from vioc.compile.evaluate import Evaluator
 from vioc.dynamics.integrators.composition_coefficients import coefficients_of, order_of
 from vioc.errors import ModelError, StepError
-from vioc.maps.around import MapAround, derivatives_of
 from vioc.maps.derivatives import Linearization, SecondOrder, Steps
-from vioc.maps.implicit import Implicit
 from vioc.maps.kernel import KernelMap, KernelPrograms, StepSolver
-from vioc.maps.parts import Parts
+from vioc.maps.linear_solutions import Implicit
+from vioc.maps.made.around import MapAround, derivatives_of
+from vioc.maps.made.parts import Parts
 from vioc.maps.protocol import OneStepMap
-from vioc.maps.trajectory import Trajectory
 from vioc.maps.twins import own, shared
+from vioc.runs.trajectory import Trajectory
 
 
 class Composition(MapAround, KernelMap):

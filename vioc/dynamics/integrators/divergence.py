@@ -15,7 +15,7 @@ import numpy as np
 
 if TYPE_CHECKING:
     from vioc.dynamics.integrators.mechanical import MechanicalMap
-    from vioc.maps.trajectory import Trajectory
+    from vioc.runs.trajectory import Trajectory
 
 GROWS = 3  # times its kinetic energy in the first half: what the second half of a run is looked at for
 ROUNDING = 1e-9  # of the energies themselves

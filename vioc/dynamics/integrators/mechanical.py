@@ -43,13 +43,13 @@ from vioc.dynamics.terms.user import UserConstraint, UserForce, UserPotential
 from vioc.dynamics.velocities import velocity, velocity_names
 from vioc.errors import ModelError
 from vioc.maps.derivatives import Steps
-from vioc.maps.given import input_of, trajectory_of
-from vioc.maps.implicit import Equations, Implicit
 from vioc.maps.kernel import KernelMap
+from vioc.maps.linear_solutions import Equations, Implicit
 from vioc.maps.named import Symbols
 from vioc.maps.orientation import AXES, component, rotation_vector
-from vioc.maps.trajectory import Trajectory, warn_slack
 from vioc.maps.twins import shared
+from vioc.runs.given import input_of, trajectory_of
+from vioc.runs.trajectory import Trajectory, warn_slack
 
 Map = TypeVar("Map", bound="MechanicalMap")
 USER = UserPotential, UserForce, UserConstraint, NonholonomicConstraint

@@ -23,9 +23,7 @@ from vioc.dynamics.description.component import (
     vector,
 )
 from vioc.dynamics.description.numbers import Number
-from vioc.dynamics.terms.distances import meet
-from vioc.dynamics.terms.limits import at_most_whole
-from vioc.dynamics.terms.shapes import (
+from vioc.dynamics.terms.contact_shapes import (
     ORIGIN,
     UP,
     Box,
@@ -36,6 +34,8 @@ from vioc.dynamics.terms.shapes import (
     Sphere,
     Vector3,
 )
+from vioc.dynamics.terms.distances import meet
+from vioc.dynamics.terms.joint_limits import at_most_whole
 from vioc.dynamics.terms.terrain import Terrain
 from vioc.errors import ModelError
 

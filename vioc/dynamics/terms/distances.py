@@ -13,8 +13,8 @@ import casadi as ca
 
 from vioc.dynamics.algebra import vectors as vec
 from vioc.dynamics.algebra.vectors import Vector
+from vioc.dynamics.terms.contact_shapes import OrientedBox, Plane, PosedHull, RoundedSegment, Surface
 from vioc.dynamics.terms.facets import facets, one_of_three, over, place_on_segment
-from vioc.dynamics.terms.shapes import OrientedBox, Plane, PosedHull, RoundedSegment, Surface
 
 FEET = 3  # of the normal's foot on a terrain: each is nearer by the radius over that of the curvature
 TINY = 1e-300  # no slope is infinite where two centres coincide

@@ -22,7 +22,7 @@ from vioc.dynamics.description.component import (
     vector,
 )
 from vioc.dynamics.description.numbers import Number
-from vioc.dynamics.terms.shapes import ORIGIN, UP, Vector3
+from vioc.dynamics.terms.contact_shapes import ORIGIN, UP, Vector3
 from vioc.errors import ModelError
 
 

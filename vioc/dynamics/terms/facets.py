@@ -14,7 +14,7 @@ import numpy as np
 
 from vioc.dynamics.algebra import vectors as vec
 from vioc.dynamics.algebra.vectors import Vector
-from vioc.dynamics.terms.shapes import triangles
+from vioc.dynamics.terms.contact_shapes import triangles
 
 FLAT = 1e-9  # of unit normals: triangles in one plane
 STEEP = 1e-9  # of the length of a segment: how far it goes along a normal that it is not beside

@@ -11,7 +11,7 @@ import casadi as ca
 import numpy as np
 
 from vioc.dynamics.algebra.vectors import Matrix, Vector
-from vioc.dynamics.terms.shapes import Shape, Surface
+from vioc.dynamics.terms.contact_shapes import Shape, Surface
 from vioc.errors import ModelError
 
 WIDE = 3.0  # m, of a terrain that has no edges: half the width that is drawn

@@ -3,17 +3,17 @@
 How to use them, and what is drawn: docs/pictures.md.
 """
 
+from vioc.viz.plots.bode import plot_frequency_response
 from vioc.viz.plots.comparison import plot_comparison, plot_phase
 from vioc.viz.plots.convergence import plot_convergence, plot_orders
-from vioc.viz.plots.ellipses import plot_gramian, plot_level
+from vioc.viz.plots.covariance_ellipses import plot_gramian, plot_level
 from vioc.viz.plots.energy import plot_constraints, plot_energy
 from vioc.viz.plots.fitted import plot_fitted
-from vioc.viz.plots.frequency import plot_frequency_response
 from vioc.viz.plots.gains import plot_gains
+from vioc.viz.plots.loop_times import plot_loop_times
 from vioc.viz.plots.maps import plot_attraction, plot_sweep
 from vioc.viz.plots.poles import plot_poles
 from vioc.viz.plots.spread import plot_batch, plot_covariance
-from vioc.viz.plots.times import plot_loop_times
 from vioc.viz.plots.trajectories import plot_inputs, plot_multipliers, plot_trajectory
 
 __all__ = [

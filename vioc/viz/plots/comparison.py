@@ -12,7 +12,7 @@ from vioc.viz.plots.style import REFERENCE, curve, full_names, legend, named_run
 from vioc.viz.plots.units import label, quantity_unit
 
 if TYPE_CHECKING:
-    from vioc.maps.trajectory import Trajectory
+    from vioc.runs.trajectory import Trajectory
 
 TOLD_APART = 8  # runs with a colour each
 

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vioc.errors import ModelError
-from vioc.maps.given import trajectory_of
+from vioc.runs.given import trajectory_of
 from vioc.viz.plots.style import curve, legend, panels
 from vioc.viz.plots.trajectories import constraint_names, unique
 from vioc.viz.plots.units import label, quantity_unit
 
 if TYPE_CHECKING:
-    from vioc.maps.trajectory import Trajectory
+    from vioc.runs.trajectory import Trajectory
 
 MANY = 12  # constraints that are told apart
 

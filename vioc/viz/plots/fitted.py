@@ -9,7 +9,7 @@ import numpy as np
 from vioc.viz.plots.style import legend, panels
 
 if TYPE_CHECKING:
-    from vioc.control.identification.result import Fitted
+    from vioc.identification.identified import Fitted
 
 
 def plot_fitted(fitted: Fitted, ax: Any = None) -> Any:

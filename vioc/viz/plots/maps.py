@@ -14,7 +14,7 @@ from vioc.viz.plots.units import label
 if TYPE_CHECKING:
     from vioc.control.analysis.attraction import Attraction
     from vioc.control.analysis.lyapunov import LyapunovLevel
-    from vioc.control.sweep.run import Sweep
+    from vioc.sweeps.run import Sweep
 
 PLANE = (6.0, 4.4)  # in
 TICKS = 10  # labels along an axis

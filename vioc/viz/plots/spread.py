@@ -11,7 +11,7 @@ from vioc.viz.plots.style import curve, full_names, held, legend, over_time
 
 if TYPE_CHECKING:
     from vioc.control.feedback.covariance import Covariance
-    from vioc.maps.batch import Batch
+    from vioc.runs.batch import Batch
 
 QUANTILES = (0.05, 0.95)
 BAND = "2 standard deviations"

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from vioc.maps.batch import Batch
-from vioc.maps.given import trajectory_of
 from vioc.names import quantity_name
+from vioc.runs.batch import Batch
+from vioc.runs.given import trajectory_of
 from vioc.viz.plots.units import label, quantity_unit
 
 WIDTH, HEIGHT = 6.4, 1.8  # in, of a figure and of one of several panels

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from vioc.errors import ModelError
-from vioc.maps.given import trajectory_of
+from vioc.runs.given import trajectory_of
 from vioc.viz.plots.bounds import Marked
 from vioc.viz.plots.style import curve, full_names, legend, panels
 from vioc.viz.plots.units import KINDS, label, quantity_unit
 
 if TYPE_CHECKING:
-    from vioc.maps.trajectory import Trajectory
+    from vioc.runs.trajectory import Trajectory
 
 T = TypeVar("T")
 ROUNDING = 1e-9  # of the run's largest state: an axis of states shows no less

@@ -15,7 +15,7 @@ from vioc.dynamics.terms.potentials import Gravity
 from vioc.viz.looks import RUNS, rgb, run_colors
 from vioc.viz.poses import aligned, numbers, quaternions
 from vioc.viz.scene import CENTER, Scene
-from vioc.viz.viewer.drawing import DEMANDED, Drawing
+from vioc.viz.viewer.scene_nodes import DEMANDED, Drawing
 
 INSTALL = 'the browser viewer needs viser, which is not installed: pip install "vioc[viewer]"'
 SPEEDS = ("1/20", "1/10", "1/5", "1/2", "1", "2", "5", "10")

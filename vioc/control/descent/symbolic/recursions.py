@@ -15,11 +15,11 @@ from vioc.control.costs.cost import Cost
 from vioc.control.descent.local_model import Weights
 from vioc.control.descent.symbolic import newton_stage
 from vioc.control.descent.symbolic.newton_stage import StageLayout
-from vioc.control.descent.symbolic.programs import StageArguments, StagePrograms
+from vioc.control.descent.symbolic.stage_programs import StageArguments, StagePrograms
 from vioc.control.linear.weights import absolute
 from vioc.control.problem.sizes import Sizes
 from vioc.maps.protocol import OneStepMap
-from vioc.maps.trajectory import Trajectory
+from vioc.runs.trajectory import Trajectory
 
 STOP = 0.5  # between the 0 and 1 that say whether a stage went well
 

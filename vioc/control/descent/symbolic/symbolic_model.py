@@ -9,13 +9,13 @@ import numpy as np
 
 from vioc.control.costs.cost import Cost, Expansion
 from vioc.control.descent.local_model import DescentDirection, Hessian, LocalModel, Weights, descending
-from vioc.control.descent.symbolic.programs import StageArguments, StagePrograms
 from vioc.control.descent.symbolic.recursions import Recursions
 from vioc.control.descent.symbolic.stage import SMALL
+from vioc.control.descent.symbolic.stage_programs import StageArguments, StagePrograms
 from vioc.control.problem.sizes import Sizes
 from vioc.maps.derivatives import Linearization
 from vioc.maps.protocol import OneStepMap
-from vioc.maps.trajectory import Trajectory
+from vioc.runs.trajectory import Trajectory
 
 AWAY = 1e3  # relative to 1 + |x|, in units of sizes: a trial so far from the iterate is not taken again
 

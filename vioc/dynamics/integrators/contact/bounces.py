@@ -31,7 +31,7 @@ from vioc.errors import ModelError, StepError
 from vioc.maps.derivatives import Linearization, SecondOrder, Steps
 
 if TYPE_CHECKING:
-    from vioc.dynamics.integrators.contact.map import ContactVI
+    from vioc.dynamics.integrators.contact.contact_vi import ContactVI
 
 MOST = 1000  # impacts of a step
 FIRST, MOST_AHEAD = 2, 256  # steps flown at once behind an impact, and at most

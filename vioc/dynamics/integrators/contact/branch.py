@@ -24,7 +24,7 @@ from vioc.dynamics.lagrangian import OPTIONS
 from vioc.errors import StepError
 
 if TYPE_CHECKING:
-    from vioc.dynamics.integrators.contact.map import ContactVI
+    from vioc.dynamics.integrators.contact.contact_vi import ContactVI
 
 
 def suspect(f: ContactVI, x: Any, u: Any, V: Any, balance: Any, t: Any, dt: Any, theta: Any) -> Any:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from vioc.dynamics.contact.tape import Tape
 
 if TYPE_CHECKING:
-    from vioc.dynamics.integrators.contact.map import ContactVI
+    from vioc.dynamics.integrators.contact.contact_vi import ContactVI
 
 
 class FlatTape(Tape):

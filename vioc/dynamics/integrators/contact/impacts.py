@@ -24,16 +24,16 @@ from vioc.compile.compiler import find_compiler
 from vioc.compile.evaluate import Evaluator
 from vioc.dynamics.algebra.sparse_lu import Saddle, SparseLU, scalars
 from vioc.dynamics.algebra.vectors import part
+from vioc.dynamics.contact.compiled_contact import CoreLayout, TapeCore
 from vioc.dynamics.contact.cones import Variables
-from vioc.dynamics.contact.core import CoreLayout, TapeCore
 from vioc.dynamics.contact.interior import End, EndProblem, InteriorPoint
 from vioc.dynamics.contact.tape import Tape
-from vioc.dynamics.integrators.contact.step import condensed
+from vioc.dynamics.integrators.contact.contact_step import condensed
 from vioc.dynamics.integrators.contact.touching import NOWHERE
 from vioc.dynamics.lagrangian import OPTIONS
 
 if TYPE_CHECKING:
-    from vioc.dynamics.integrators.contact.map import ContactVI
+    from vioc.dynamics.integrators.contact.contact_vi import ContactVI
 
 SHARP, RUBBED = (
     (1e-14, 1e-12),

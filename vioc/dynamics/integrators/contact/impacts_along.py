@@ -10,7 +10,7 @@ from vioc.dynamics.integrators.contact.bounces import Flight
 from vioc.maps.derivatives import Steps
 
 if TYPE_CHECKING:
-    from vioc.dynamics.integrators.contact.map import ContactVI
+    from vioc.dynamics.integrators.contact.contact_vi import ContactVI
 
 
 class Impacts(NamedTuple):

@@ -5,12 +5,12 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from vioc.dynamics.contact.core import TapeCore
+from vioc.dynamics.contact.compiled_contact import TapeCore
 from vioc.dynamics.contact.look import LOOKS, Look
 from vioc.dynamics.contact.rollouts import StepByStep
 
 if TYPE_CHECKING:
-    from vioc.dynamics.integrators.contact.map import ContactVI
+    from vioc.dynamics.integrators.contact.contact_vi import ContactVI
 
 
 class PlacedProgram(StepByStep):

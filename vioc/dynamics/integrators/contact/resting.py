@@ -13,10 +13,10 @@ from vioc.compile.compiler import find_compiler
 from vioc.compile.programs import Program
 from vioc.dynamics.algebra.vectors import part
 from vioc.dynamics.consistency import directions_within
-from vioc.dynamics.contact.core import TapeProgram
+from vioc.dynamics.contact.compiled_contact import TapeProgram
 from vioc.dynamics.contact.interior import InteriorProgram
 from vioc.dynamics.integrators.contact.branch import check_branch
-from vioc.dynamics.integrators.contact.derivatives import ContactDerivatives, equations
+from vioc.dynamics.integrators.contact.contact_derivatives import ContactDerivatives, equations
 from vioc.dynamics.integrators.contact.opposed import CLOSED, openable
 from vioc.dynamics.integrators.contact.placed import PlacedProgram
 from vioc.dynamics.integrators.newton import NEAR, dependent_constraints
@@ -26,7 +26,7 @@ from vioc.maps.derivatives import Linearization, SecondOrder, Steps
 from vioc.maps.times import StepTimes
 
 if TYPE_CHECKING:
-    from vioc.dynamics.integrators.contact.map import ContactVI
+    from vioc.dynamics.integrators.contact.contact_vi import ContactVI
 
 
 class ContactSteps(ABC):

@@ -20,7 +20,7 @@ from vioc.dynamics.charts import Chart
 from vioc.dynamics.description.frame import Frame, Pose, Transform, nest
 from vioc.dynamics.description.numbers import Parameter
 from vioc.dynamics.description.system import System
-from vioc.dynamics.integrators.groups.space import GroupSpace
+from vioc.dynamics.integrators.groups.group_space import GroupSpace
 from vioc.dynamics.lagrangian import LONG, OPTIONS, Lagrangian
 
 

@@ -26,7 +26,7 @@ from vioc.dynamics.terms.potentials import Gravity
 from vioc.progress import in_pieces
 
 if TYPE_CHECKING:
-    from vioc.dynamics.integrators.linear_time.map import LinearTimeVI
+    from vioc.dynamics.integrators.linear_time.linear_time_vi import LinearTimeVI
 
 SOLVERS = ("chord", "riqn", "newton", "dense")  # as core.c numbers them
 GUESSES = ("IG1", "IG2", "predicted")

@@ -1,5 +1,5 @@
 """The variational integrator in maximal coordinates of [M]; see docs/maths/maximal.md."""
 
-from vioc.dynamics.integrators.maximal.map import MaximalVI
+from vioc.dynamics.integrators.maximal.maximal_vi import MaximalVI
 
 __all__ = ["MaximalVI"]

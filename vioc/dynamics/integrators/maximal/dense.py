@@ -13,9 +13,9 @@ from vioc.dynamics.contact.cones import Variables
 from vioc.dynamics.contact.interior import ContactStep, End, EndProblem, InteriorPoint, Step
 from vioc.dynamics.contact.look import Look
 from vioc.dynamics.contact.polytopes import NUMBERS, OFF
-from vioc.dynamics.integrators.maximal.equations import Assembly
+from vioc.dynamics.integrators.maximal.body_equations import Assembly
+from vioc.dynamics.integrators.maximal.body_space import POSE, STATE, TWIST
 from vioc.dynamics.integrators.maximal.graph import StepGraph
-from vioc.dynamics.integrators.maximal.space import POSE, STATE, TWIST
 from vioc.dynamics.lagrangian import OPTIONS
 
 

@@ -15,7 +15,7 @@ import casadi as ca
 
 from vioc.dynamics.contact.cones import Cone
 from vioc.dynamics.contact.laws import law_of
-from vioc.dynamics.integrators.maximal.space import POSE, TWIST, pose_rates, unpack_pose, unpack_twist
+from vioc.dynamics.integrators.maximal.body_space import POSE, TWIST, pose_rates, unpack_pose, unpack_twist
 from vioc.dynamics.lagrangian import OPTIONS
 
 OPEN = 1e3  # m/s or rad/s, which nothing closes with

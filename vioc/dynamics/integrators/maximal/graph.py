@@ -18,10 +18,10 @@ from vioc.dynamics.algebra import vectors as vec
 from vioc.dynamics.algebra.block_elimination import Elimination, sparse_order
 from vioc.dynamics.contact.features import Features, MeetingPlaces
 from vioc.dynamics.description.system import System
-from vioc.dynamics.integrators.maximal import space
-from vioc.dynamics.integrators.maximal.joints import ConstraintFunctions, ConstraintNode
+from vioc.dynamics.integrators.maximal import body_space as space
+from vioc.dynamics.integrators.maximal.body_space import POSE, STATE, TWIST, unpack_pose, unpack_twist
+from vioc.dynamics.integrators.maximal.joint_constraints import ConstraintFunctions, ConstraintNode
 from vioc.dynamics.integrators.maximal.model import Body
-from vioc.dynamics.integrators.maximal.space import POSE, STATE, TWIST, unpack_pose, unpack_twist
 from vioc.dynamics.integrators.maximal.terms import BodyGraph
 from vioc.dynamics.integrators.maximal.touches import Touch, find_touches
 from vioc.dynamics.lagrangian import OPTIONS

@@ -13,7 +13,7 @@ from vioc.dynamics.algebra.vectors import Matrix, Vector
 from vioc.dynamics.description.frame import Pose
 from vioc.dynamics.description.numbers import Parameter
 from vioc.dynamics.description.system import System
-from vioc.dynamics.integrators.maximal.joints import PARALLEL, JointConstraints
+from vioc.dynamics.integrators.maximal.joint_constraints import PARALLEL, JointConstraints
 from vioc.errors import ModelError
 
 

@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from vioc.dynamics.contact.compiled_contact import CoreLayout, Kernels, TapeCore
 from vioc.dynamics.contact.cones import Variables
-from vioc.dynamics.contact.core import CoreLayout, Kernels, TapeCore
 from vioc.dynamics.contact.features import AHEAD
 from vioc.dynamics.contact.look import LOOKS, Look
 from vioc.dynamics.contact.polytopes import PLACES
 from vioc.dynamics.contact.rollouts import StepByStep
-from vioc.dynamics.integrators.maximal.space import STATE, TWIST
-from vioc.dynamics.integrators.maximal.tape import BodyTape
+from vioc.dynamics.integrators.maximal.body_space import STATE, TWIST
+from vioc.dynamics.integrators.maximal.body_tape import BodyTape
 
 if TYPE_CHECKING:
-    from vioc.dynamics.integrators.maximal.map import MaximalVI
+    from vioc.dynamics.integrators.maximal.maximal_vi import MaximalVI
 
 KEPT_SETS = 64  # of touches, whose tables are kept
 ALWAYS = 1e-3  # m, a gap that is near whatever moves

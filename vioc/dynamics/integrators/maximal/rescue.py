@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vioc.dynamics.contact.interior import EndProblem, Step
+from vioc.dynamics.integrators.maximal.body_space import TWIST
 from vioc.dynamics.integrators.maximal.graph import APART
-from vioc.dynamics.integrators.maximal.space import TWIST
 from vioc.dynamics.integrators.newton import (
     NEAR,
     ONE,
@@ -23,7 +23,7 @@ from vioc.dynamics.integrators.newton import (
 from vioc.errors import StepError
 
 if TYPE_CHECKING:
-    from vioc.dynamics.integrators.maximal.map import MaximalVI
+    from vioc.dynamics.integrators.maximal.maximal_vi import MaximalVI
 
 FAST = "a body turns by {:.2g} rad within a step, where pi is the limit"
 NO_GOAL = np.array([0.0, 1.0])

@@ -14,15 +14,15 @@ from vioc.dynamics.algebra import rotations as rot
 from vioc.dynamics.algebra import vectors as vec
 from vioc.dynamics.consistency import CLOSED, DRIFT, constraint_rank
 from vioc.dynamics.finite import not_finite
-from vioc.dynamics.integrators.maximal.equations import Assembly
-from vioc.dynamics.integrators.maximal.space import POSE, TWIST
+from vioc.dynamics.integrators.maximal.body_equations import Assembly
+from vioc.dynamics.integrators.maximal.body_space import POSE, TWIST
 from vioc.dynamics.kinematics import FrameGraph, as_configuration
 from vioc.dynamics.lagrangian import OPTIONS, Lagrangian
 from vioc.errors import ConstraintError, ModelError
-from vioc.maps.given import input_of
+from vioc.runs.given import input_of
 
 if TYPE_CHECKING:
-    from vioc.dynamics.integrators.maximal.map import MaximalVI
+    from vioc.dynamics.integrators.maximal.maximal_vi import MaximalVI
 
 START = ("legendre", "given")
 

@@ -15,8 +15,8 @@ import casadi as ca
 from vioc.dynamics.algebra import vectors as vec
 from vioc.dynamics.algebra.vectors import Matrix, Vector
 from vioc.dynamics.description.system import System
+from vioc.dynamics.integrators.maximal.body_space import POSE, TWIST, pose_rates, unpack_pose, unpack_twist
 from vioc.dynamics.integrators.maximal.model import BodyModel, NodePlace
-from vioc.dynamics.integrators.maximal.space import POSE, TWIST, pose_rates, unpack_pose, unpack_twist
 from vioc.dynamics.kinematics import TermGraph
 from vioc.dynamics.terms.forces import RateForce
 from vioc.errors import ModelError

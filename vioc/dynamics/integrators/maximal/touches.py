@@ -16,14 +16,14 @@ from vioc.dynamics.contact.cones import DryCone, cone_of
 from vioc.dynamics.contact.polytopes import NUMBERS, PLACES, Pair, Polytope, check_numbers, placed
 from vioc.dynamics.contact.touch import AnyTouch
 from vioc.dynamics.description.component import Inequality
+from vioc.dynamics.integrators.maximal.body_space import TWIST, Pose, unpack_twist
 from vioc.dynamics.integrators.maximal.geometry import Geometry
-from vioc.dynamics.integrators.maximal.space import TWIST, Pose, unpack_twist
 from vioc.dynamics.integrators.maximal.terms import BodyGraph
+from vioc.dynamics.terms.contact_shapes import Ground, Hull, Shape, Sphere
 from vioc.dynamics.terms.contacts import FrictionContact, PairContact, Part
 from vioc.dynamics.terms.distances import meet
 from vioc.dynamics.terms.dry import Dry
-from vioc.dynamics.terms.limits import JointLimits
-from vioc.dynamics.terms.shapes import Ground, Hull, Shape, Sphere
+from vioc.dynamics.terms.joint_limits import JointLimits
 from vioc.dynamics.terms.terrain import Terrain
 from vioc.errors import ModelError
 

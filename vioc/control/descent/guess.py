@@ -1,0 +1,149 @@
+"""Where an optimization begins: a guess as a trajectory, and what is said where it is none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from vioc.checks import check_rows
+from vioc.control.descent.local_model import Weights
+from vioc.control.descent.projection import project, projection_gains
+from vioc.control.problem.sizes import Sizes
+from vioc.errors import OptimizationError, StepError, trying
+from vioc.maps.protocol import OneStepMap
+from vioc.runs.given import inputs_of, trajectory_of
+from vioc.runs.steps import same_steps
+from vioc.runs.trajectory import Trajectory
+
+FAR = 10.0  # relative to 1 + |x| in units of sizes: a trajectory this far from its guess does not follow it
+
+
+def on_steps(f: OneStepMap, guess: Any, steps: int | None, dt: Any) -> Any:
+    """The guess with a trajectory of other steps interpolated, and stretched to fill those of the problem.
+
+    Between its samples it is linear (`Trajectory.resample`), as DMOC takes it. Where `dt` is not given
+    unequal steps are the problem's own.
+    """
+    run = trajectory_of(guess)
+    if not isinstance(run, Trajectory) or not len(run) or (run.x.shape[1], run.u.shape[1]) != (f.nx, f.nu):
+        return guess
+    h, own = run.step_lengths, f.lengths(dt, 1 if np.ndim(dt) == 0 else len(dt))
+    if (dt is None and (h != h[0]).any()) or same_steps(h, own if np.ndim(dt) else own[0]):
+        return guess
+    if np.ndim(dt) == 0:
+        own = np.full(steps or max(1, round(run.duration / own[0])), own[0])
+    if f.depends_on_time is False:
+        run = replace(run, t=run.t - run.t[0], k0=0)
+    near = run.resample(own * (run.duration / own.sum()), by="line")
+    return replace(near, map=f, t=f.times(own, near.k0)).on_its_step()
+
+
+def guess_lengths(guess: Any, dt: Any) -> Any:
+    """Step lengths to optimize over: `dt`, or those of a guess that are not equal, or None, the map's own.
+
+    `guess` is of these steps, as `on_steps` leaves it.
+    """
+    if not isinstance(guess, Trajectory):
+        return dt
+    h = guess.step_lengths
+    return None if dt is None and (h == h[0]).all() else h
+
+
+def begin(
+    f: OneStepMap,
+    guess: Any,
+    x0: Any,
+    steps: int | None,
+    weights: Weights | None,
+    dt: Any = None,
+    *,
+    strict: bool,
+) -> tuple[Trajectory, str]:
+    """Where the search begins, and what to say where that is not the guess; `dt` from `guess_lengths`."""
+    try:
+        return guess_trajectory(f, guess, x0, steps, weights, dt), ""
+    except OptimizationError:
+        if strict or guess is None:
+            raise
+        k0, N = 0, steps or len(guess)
+        attempts: list[tuple[np.ndarray | None, str]] = [(None, "zero inputs")]
+        if isinstance(guess, Trajectory):
+            guess, k0 = (guess.x, guess.u), guess.k0
+        if isinstance(guess, tuple):
+            X, U = guess_curve(f, guess)
+            x0, N = X[0] if x0 is None else x0, len(U)
+            attempts.insert(0, (U, "its inputs alone"))
+        for inputs, words in attempts:
+            try:
+                run = f.rollout(x0, inputs, N, k0=k0, dt=dt)
+            except StepError:
+                continue
+            return run, f"the guess leads to no trajectory, so the search began with {words}"
+        raise
+
+
+def far_away(f: OneStepMap, guess: Any, run: Trajectory) -> str:
+    """What to say of a search that ends where the projection of a curve has led, far from the curve."""
+    if not isinstance(guess, tuple):
+        return ""
+    X = guess_curve(f, guess)[0]
+    away, sizes = np.abs(f.difference(X, run.x)).max(axis=0), Sizes.along(run)
+    worst = int(np.argmax(away / sizes.states))
+    if sizes.apart(X, run.x) <= FAR:
+        return ""
+    state = f.error_names[worst]
+    return (
+        f"the trajectory that follows the guess is far from it ({state} by {away[worst]:.3g}); "
+        "try no guess (x0=..., steps=...), a running Q in the cost, weights in `projection`, or "
+        "vioc.control.dmoc.solve"
+    )
+
+
+def guess_curve(f: OneStepMap, guess: tuple) -> tuple[np.ndarray, np.ndarray]:
+    """A guess of states and inputs, checked; k = 0 at its start."""
+    X, U = guess
+    X = check_rows(X, "guess of states", f.state_names)
+    return np.ascontiguousarray(X), np.ascontiguousarray(inputs_of(f, U, len(X) - 1, X[0]))
+
+
+def guess_trajectory(
+    f: OneStepMap, guess: Any, x0: Any, steps: int | None, weights: Weights | None, dt: Any = None
+) -> Trajectory:
+    """The guess as a trajectory of f, with steps `dt` from `guess_lengths`."""
+    k0 = 0
+    if isinstance(guess, Trajectory):
+        if guess.map is f and (x0 is None or np.array_equal(x0, guess.x[0])):
+            return guess
+        guess, k0 = (guess.x, guess.u), guess.k0
+    if isinstance(guess, tuple):
+        return _projected(f, *guess_curve(f, guess), x0, weights, k0, dt)
+    if x0 is None:
+        raise ValueError("no initial state: give x0 and steps, x0 and a guess of inputs, or a guess (X, U)")
+    if guess is None and steps is None:
+        raise ValueError("steps: give their number with x0, or a guess")
+    with leads_nowhere():
+        return f.rollout(x0, guess, steps, dt=dt)
+
+
+def _projected(
+    f: OneStepMap, X: np.ndarray, U: np.ndarray, x0: Any, weights: Weights | None, k0: int, dt: Any
+) -> Trajectory:
+    with leads_nowhere(), trying():  # what it passes through is no result
+        K = projection_gains(f, X, U, *(weights or (1.0, 1.0)), k0=k0, dt=dt)
+        return project(f, X, U, K, x0, k0=k0, dt=dt)
+
+
+@contextmanager
+def leads_nowhere() -> Iterator[None]:
+    """What fails within as an error of the guess."""
+    try:
+        yield
+    except (StepError, OptimizationError) as error:
+        raise OptimizationError(
+            f"the guess leads to no trajectory: {error}. Try one nearer to a trajectory, other weights in "
+            "`projection`, or no guess at all: optimize(f, cost, x0=..., steps=...)"
+        ) from error

@@ -1,0 +1,212 @@
+"""The loop of a descent from trajectory to trajectory: directions, a line search, a verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from vioc.control.descent.local_model import DescentDirection, LocalModel
+from vioc.control.descent.symbolic.symbolic_model import LocalModels
+from vioc.control.problem.result import History, Iteration, Log, PhaseResult, Result, judged, open_loop
+from vioc.control.problem.sizes import power
+from vioc.control.problem.status import Status, advice_on, verdict
+from vioc.errors import OptimizationError, StepError
+from vioc.maps.protocol import OneStepMap
+from vioc.runs.trajectory import Trajectory
+
+DIRECTIONS = {
+    "newton": ("newton", "gauss-newton", "steepest"),
+    "gauss-newton": ("gauss-newton", "steepest"),
+    "steepest": ("steepest",),
+}
+# of the Newton Hessian, in units of the inputs' weight: least, factor, most. Where a tiny one is enough (the
+# marionette: 1e-6) a step with 1e-3 creeps along valleys that are nearly flat.
+SHIFT = 1e-3 / 4**5, 4.0, 1e6
+ROUNDING = 1e-12  # of the cost: a promise below this cannot be seen in it
+FLOOR = 1e-4  # of the cost at the guess, which a cost counts as at least where promises are short of it
+NOISE = 1e-20  # of what states and inputs cost by their whole size: a cost below is one of rounding
+
+
+class Armijo(NamedTuple):
+    """Backtracking: the first gamma = beta^j, j < trials, with g(gamma) <= g + alpha gamma Dg.zeta."""
+
+    alpha: float = 1e-5
+    beta: float = 0.7
+    trials: int = 30
+
+
+ARMIJO = Armijo()
+
+
+@dataclass
+class Descent:
+    """Newton's method with its fallbacks, by Armijo's rule; at any moment `run` is the best iterate."""
+
+    map: OneStepMap
+    tolerance: float
+    run: Trajectory
+    value: float
+    log: Log
+    armijo: Armijo = ARMIJO
+    models: LocalModels | None = None
+    method: str = "newton"
+    warmup: int = 0
+    stated: Callable[[], Any] | None = None
+    chain: tuple[str, ...] = ()
+    gains: np.ndarray | None = None
+    status: Status | None = None
+    note: str = ""
+    far: str = ""
+    shift: float = 0.0
+    slope: float = np.nan  # along the first direction without a shift
+    unsolved: Exception | None = None  # why the last trial that was no trajectory was none
+    begun: float = 0.0  # the largest cost, and promise at the guess
+    noise: float = 0.0
+
+    def iterate(self, max_iterations: int) -> None:
+        for i in range(min(self.log.steps, max_iterations), max_iterations + 1):
+            try:
+                model = self._model(i)
+            except (StepError, OptimizationError) as error:  # no derivatives here; keep the iterate
+                self.status, self.note = Status.NO_DESCENT, str(error)
+                return
+            self._advance(model, last=i == max_iterations)
+            if self.status:
+                return
+
+    def _model(self, i: int) -> LocalModel:
+        """Cost and map about the iterate, for iteration i."""
+        assert self.models is not None
+        model = self.models.about(self.run, self.shift)
+        self.gains = model.gains
+        self.chain = DIRECTIONS[
+            "gauss-newton" if self.method == "newton" and i < self.warmup else self.method
+        ]
+        return model
+
+    def _directions(self, model: LocalModel) -> Iterator[DescentDirection]:
+        """Directions to try, the next one where a step along the one before found nothing."""
+        for name in self.chain:
+            if name == "newton":
+                yield from self._shifted(model)
+                self.shift = 1.0
+            elif (direction := model.direction(name)) is not None:
+                yield direction
+
+    def _shifted(self, model: LocalModel) -> Iterator[DescentDirection]:
+        """Newton's directions with more and more shift.
+
+        A shift makes any direction short, so short ones with a shift say nothing and are left out.
+        """
+        again = self.shift > 0
+        while self.shift <= SHIFT[2]:
+            aim = model.direction("newton", self.shift)
+            if aim is not None and self.shift > 0 and self._short(aim):
+                if not again:  # those of larger shifts are shorter still
+                    return
+                self.shift = 0.0
+                again = False  # that was not the least shift, perhaps
+                continue
+            if aim is not None:
+                yield aim
+            self.shift = max(SHIFT[1] * self.shift, SHIFT[0])
+
+    def _attempt(self, model: LocalModel, aim: DescentDirection):
+        """A line search: (trajectory, lower cost) or None, step length, number of trials."""
+        gamma, alpha = 1.0, self.armijo.alpha
+        for trial in range(1, self.armijo.trials + 1):
+            found = model.trial(aim, gamma, self.value + alpha * gamma * aim.slope)
+            if found is not None:
+                return found, gamma, trial
+            self.unsolved = model.trouble or self.unsolved
+            gamma *= self.armijo.beta
+        return None, 0.0, self.armijo.trials
+
+    def _doubt(self, model: LocalModel, aim: DescentDirection) -> str:
+        """What to say of a stationary point that is perhaps no minimum."""
+        if self.chain[0] == "newton" and aim.method != "newton" and not model.has_minimum():
+            return "stationary, but perhaps no minimum: the Newton Hessian is indefinite there"
+        return ""
+
+    @property
+    def _least(self) -> float:
+        """The promise below which a point is stationary: the tolerance in the cost's own unit.
+
+        The unit is the power of 1000 that leaves 30 to 30000 of the cost.
+        """
+        size = max(abs(self.value), FLOOR * self.begun)
+        return max(self.tolerance * power(size / 1000), self.noise)
+
+    def _measure(self, model: LocalModel, slope: float) -> None:
+        """What the problem's costs are like, by the first model and what its first direction promises."""
+        e, run = model.expansion, self.run
+        x, u = np.abs(run.x).max(axis=0), np.abs(run.u).max(axis=0, initial=0.0)
+        x = x if len(x) == self.map.ndx else np.full(self.map.ndx, x.max(initial=0.0))
+        of_x, of_u = np.abs(np.einsum("kii->ki", e.lxx)), np.abs(np.einsum("kii->ki", e.luu))
+        self.noise = NOISE * float((of_x @ x**2).sum() + (of_u @ u**2).sum())
+        self.begun = max(abs(self.value), -slope)
+
+    def _short(self, aim: DescentDirection) -> bool:
+        """Whether nothing is left to gain along it, or nothing that the cost's digits would show."""
+        return -aim.slope <= max(self._least, ROUNDING * abs(self.value))
+
+    def _advance(self, model: LocalModel, last: bool) -> None:
+        """One step along the first direction that gives one, or a status.
+
+        What is stationary is told by the first direction without a shift.
+        """
+        self.status, self.slope, self.unsolved = Status.NO_DESCENT, np.nan, None
+        for aim in self._directions(model):
+            if not self.begun:
+                self._measure(model, aim.slope)
+            judge = not aim.shift and np.isnan(self.slope)
+            if judge:
+                self.slope = aim.slope
+            if -aim.slope <= self._least:
+                if not judge:
+                    continue
+                self.status, self.note = Status.CONVERGED, self._doubt(model, aim)
+                self._record(aim, self.value, 0.0, 0)
+                return
+            if last:
+                self.status = Status.MAX_ITERATIONS
+                self._record(aim, self.value, 0.0, 0)
+                break
+            before = self.value
+            found, gamma, trials = self._attempt(model, aim)
+            if found is not None:
+                self.run, self.value = found
+            self._record(aim, before, gamma, trials)
+            if judge and self._short(aim) and not self.value < before:
+                self.status = Status.CONVERGED
+                self.note = f"to rounding: a slope of {aim.slope:.2g} cannot be seen in the cost"
+                return
+            if found is not None:
+                self.status, self.slope = None, np.nan
+                if aim.method == "newton" and gamma == 1.0:
+                    self.shift = self.shift / SHIFT[1] if self.shift > SHIFT[0] / 4 else 0.0
+                return
+            self.status = Status.LINE_SEARCH
+        if np.isnan(self.slope):  # no direction without a shift was tried
+            plain = (model.direction(name) for name in self.chain)
+            self.slope = next((d.slope for d in plain if d is not None), np.nan)
+
+    def _record(self, aim: DescentDirection, cost: float, gamma: float, trials: int) -> None:
+        self.log(Iteration(self.log.steps, aim.method, aim.shift, cost, aim.slope, gamma, trials))
+
+    def result(self, begun: str = "") -> Result:
+        assert self.status is not None
+        run, gap, away = open_loop(self.run)
+        status, leaves = judged(self.status, run, gap, away)
+        gains = np.zeros((len(run), self.map.nu, self.map.ndx)) if self.gains is None else self.gains
+        promise = "" if np.isnan(self.slope) else f", Dg.zeta = {self.slope:.3g}"
+        what = self.far or advice_on(status, self.unsolved)
+        steps, said = self.log.steps, (begun, self.note, leaves, what)
+        message = verdict(status, f"{steps} iterations", self.value, *said, promise=promise)
+        history, phases = History.of(self.log.records), (PhaseResult(run),)
+        own: dict[str, Any] = dict(own_gains=gains, own_gap=gap, slope=self.slope)
+        ended = status, message, steps, history, self.log.seconds
+        return Result(phases, self.value, *ended, self.stated, **own)

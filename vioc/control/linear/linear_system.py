@@ -1,0 +1,210 @@
+"""The linear system of a design: about an equilibrium or a trajectory, on the manifold or not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from vioc.checks import as_names, check_array
+from vioc.control.linear.about import about_of, check_timeless, check_trajectory
+from vioc.control.linear.manifold import has_manifold, restrict, tangent_bases, tangent_basis
+from vioc.control.linear.weights import named_jacobians
+from vioc.maps.derivatives import Linearization
+from vioc.maps.protocol import OneStepMap
+from vioc.names import in_order, quantity_name
+from vioc.runs.trajectory import Trajectory
+
+FIXED_POINT = 1e-8  # how far an equilibrium may move in a step, relative to 1 + |x|
+CLOSED = 1e-8  # how far a periodic trajectory may end from its start, relative to 1 + |x|
+# Changes of the step's length at which rounding shows: some units in the last place may be the same by chance
+NEARBY = (1e-6, -2.3e-6, 3.7e-6, -5.9e-6, 7.1e-6, -8.3e-6, 1.3e-5, -1.7e-5)
+FEW = 3  # of them along a trajectory, whose steps are as many chances
+SMOOTH = 1e-3  # relative change of a derivative that is no rounding, at most
+
+
+@dataclass(frozen=True)
+class LinearSystem:
+    """z_{k+1} = A_k z_k + B_k v_k in the coordinates z = T_k' dx of bases T_k.
+
+    Attributes
+    ----------
+    map : OneStepMap
+    A, B : (N, r, r), (N, r, nu); N = 1 about an equilibrium
+    T : (N+1, ndx, r)
+        Orthonormal; the identity in the full state.
+    x, u : (N+1, nx), (N, nu)
+    steady : bool
+        About an equilibrium.
+    manifold : bool
+    """
+
+    map: OneStepMap
+    A: np.ndarray
+    B: np.ndarray
+    T: np.ndarray
+    x: np.ndarray
+    u: np.ndarray
+    steady: bool
+    manifold: bool
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.map.error_names
+
+    def output_matrices(self, outputs: Any) -> tuple[np.ndarray, tuple[str, ...]]:
+        """C (N+1, p, r) and names of outputs: quantities or errors of the state, or a matrix (p, ndx)."""
+        if isinstance(outputs, str) or (
+            isinstance(outputs, Sequence) and outputs and isinstance(outputs[0], str)
+        ):
+            names = tuple(quantity_name(self.map, n, "outputs", self.names) for n in as_names(outputs))
+            C = output_jacobians(self.map, names, self.x)
+            self._check_seen(C[0], names)
+            return C @ self.T, names
+        C = np.asarray(outputs, float)
+        if C.ndim != 2 or C.shape[1] != self.map.ndx:
+            raise ValueError(
+                f"outputs: expected names of quantities, or a matrix (p, {self.map.ndx}), got shape {C.shape}"
+            )
+        C = check_array(C, C.shape, "outputs")
+        return C @ self.T, tuple(f"output {i}" for i in range(len(C)))
+
+    def _check_seen(self, C: np.ndarray, names: Sequence[str]) -> None:
+        """Refuse outputs of idle directions, which would be zero in coordinates that leave those out."""
+        if not self.manifold:
+            return
+        idle = tangent_basis(self.map, self.x[0], idle=True)[:, self.T.shape[2] :]
+        for name, row in zip(names, C, strict=True):
+            if np.abs(row @ idle).max(initial=0.0) > 1e-9 * np.abs(row).max(initial=0.0):
+                raise ValueError(
+                    f"outputs: {name!r} depends on what no step reads (rates of prescribed configurations), "
+                    "which coordinates of the constraint manifold leave out; pass manifold=False"
+                )
+
+
+def linear_system(
+    f: OneStepMap,
+    about: Any,
+    manifold: bool | None = None,
+    *,
+    idle: bool = False,
+    ranks: bool = False,
+    closed: bool = False,
+) -> LinearSystem:
+    """Linearize a map about an equilibrium or along a trajectory.
+
+    About an equilibrium, what rounding alone moves is said to stand; see `without_rounding`.
+
+    Parameters
+    ----------
+    f : OneStepMap
+    about : Trajectory or a result that has one, or an equilibrium: (x, u), or an object with `x` and `u`
+    manifold : bool, optional
+        Coordinates of the reduced tangent space, or of the full state; default: the former where the
+        map has constraints, and one such space (`one_manifold`).
+    idle : bool
+        On the manifold, keep what no step reads; see `tangent_basis`.
+    ranks : bool
+        So along a trajectory too, for what ranks are decided of.
+    closed : bool
+        The trajectory goes on with its first step.
+
+    Raises
+    ------
+    ValueError
+        Not an equilibrium, a state of a map that depends on time, another map's trajectory, shapes.
+    """
+    manifold = has_manifold(f) if manifold is None else manifold
+    about = about_of(f, about)
+    if isinstance(about, Trajectory):
+        f = check_trajectory(f, about)
+        found = [f.linearize_motion(about, closed=closed)]
+        if ranks:
+            found += [f.linearize_motion(_stretched(about, 1 + change)) for change in NEARBY[:FEW]]
+        whole = np.broadcast_to(np.eye(f.ndx), (len(about) + 1, f.ndx, f.ndx))
+        T = tangent_bases(f, about, idle=idle) if manifold else whole
+        x, u, steady = about.x, about.u, False
+    else:
+        state, held = equilibrium_point(f, about)
+        lengths = f.dt * (1 + np.array([0.0, *NEARBY]))
+        found = [f.linearize_steps(f.steps_at(state[None], held[None], dt=float(h))) for h in lengths]
+        basis = tangent_basis(f, state, idle=idle) if manifold else np.eye(f.ndx)
+        T, x, u, steady = np.stack([basis, basis]), np.stack([state, state]), held[None], True
+    A, B = without_rounding(found) if len(found) > 1 else found[0]
+    if manifold:
+        A, B = restrict(A, B, T)
+    return LinearSystem(f, A, B, T, x, u, steady, manifold)
+
+
+def without_rounding(found: Sequence[Linearization]) -> tuple[np.ndarray, np.ndarray]:
+    """A (N, n, n) and B (N, n, m) of the first, of steps of slightly different lengths; rounding taken out.
+
+    A derivative changes in proportion with the step's length; what cancels but for rounding changes as a
+    whole. A state whose row of A - I and B is all of that, at all N steps, is conserved (a momentum that no
+    force changes); and nothing depends on one whose column of A - I is. Sizes alone cannot tell these from
+    what is weak, and rank decisions, which measure each state by what moves it, would count them.
+    """
+    n = found[0].A.shape[1]
+    A, *others = (lin.A - np.eye(n) for lin in found)
+    by_state = _is_rounding(A, others)
+    by_input = _is_rounding(found[0].B, [lin.B for lin in found[1:]])
+    kept = np.logical_not(by_state.all(axis=1) & by_input.all(axis=1))
+    A = np.where(kept[:, None] & ~by_state.all(axis=0), A, 0.0) + np.eye(n)
+    return A, np.where(kept[:, None], found[0].B, 0.0)
+
+
+def _is_rounding(first: np.ndarray, others: Sequence[np.ndarray]) -> np.ndarray:
+    """Which entries (n, m) of (N, n, m) are 0, or change as a whole at all N steps."""
+    size = np.abs(first).max(axis=0)
+    change = np.max([np.abs(other - first).max(axis=0) for other in others], axis=0)
+    return np.asarray((change > SMOOTH * size) | (size == 0))
+
+
+def _stretched(run: Trajectory, by: float) -> Trajectory:
+    """With steps that are longer."""
+    return replace(run, t=run.t[0] + (run.t - run.t[0]) * by)
+
+
+def equilibrium_point(f: OneStepMap, about: tuple[np.ndarray, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """(x, u), where that is an equilibrium, at all times."""
+    check_timeless(f, "about a state", "a trajectory, or the map whose turn it is then")
+    x, u = about
+    moved = np.abs(f.difference(x, f.step(x, u)))
+    if not moved.max() <= FIXED_POINT * (1 + np.abs(x).max()):
+        worst = int(np.argmax(moved))
+        raise ValueError(
+            f"(x, u) is not an equilibrium: one step moves {f.error_names[worst]} by {moved[worst]:.3g}; "
+            "give a trajectory, f.rollout(x, u, steps=...), or solve for an equilibrium first"
+        )
+    return x, u
+
+
+def check_closed(f: OneStepMap, run: Trajectory) -> float:
+    """How far a periodic trajectory ends from its start, relative to 1 + |x|. ValueError if too far."""
+    gap = np.abs(f.difference(run.x[0], run.x[-1]))
+    moved = gap.max() / (1 + np.abs(run.x[0]).max())
+    if not moved <= CLOSED:
+        worst = int(np.argmax(gap))
+        raise ValueError(
+            f"the trajectory is not periodic: {f.error_names[worst]} ends {gap[worst]:.3g} from its start"
+        )
+    return float(moved)
+
+
+def output_jacobians(f: OneStepMap, names: Sequence[str], X: np.ndarray) -> np.ndarray:
+    """Derivatives of named quantities, or errors, by the state's error (N, p, ndx) at states X (N, nx)."""
+    return named_jacobians(f, names, X, "outputs", "give the matrix C instead")
+
+
+def sizes(value: Any, names: Sequence[str], what: str, prefix: str = "") -> np.ndarray:
+    """Positive sizes (n,) given as a number, an array or by name (1 where not named)."""
+    value = in_order(value, names, what, 1.0, prefix=prefix)
+    array = check_array(
+        np.broadcast_to(value, (len(names),)) if np.ndim(value) == 0 else value, (len(names),), what, names
+    )
+    if not (array > 0).all():
+        worst = int(np.argmin(array))
+        raise ValueError(f"{what}: expected sizes > 0, got {array[worst]:g} for {names[worst]!r}")
+    return array

@@ -1,0 +1,225 @@
+"""The arithmetic of a level in C (level.c), where the map's backend compiles and stages are small.
+
+numpy's calls are half of the time of an iteration there: of the cart-pole of the benchmarks 22 of 48 ms.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from vioc.compile.compiler import find_compiler
+from vioc.compile.libraries import address, addresses, load_library
+from vioc.control.shooting.level import OF_DUALS, SIGMA, Iterate, Level, NewtonDirection, Worth
+from vioc.control.shooting.newton_step import Newton
+from vioc.control.shooting.stages import Point, StageBlocks, Stages
+from vioc.control.stages.recursion import SMALL, chain_source
+
+Long, Pointer, Number = ctypes.c_longlong, ctypes.c_void_p, ctypes.c_double
+
+
+class _Level(ctypes.Structure):
+    """`level` of level.c."""
+
+    _fields_ = (
+        *((name, Long) for name in ("N", "n", "q", "e", "m", "rows", "free", "limits")),
+        *((name, Pointer) for name in ("lower", "upper", "kind", "hard", "start", "estimate", "costates")),
+        *((name, Number) for name in ("mu", "soft", "scale", "share")),
+    )
+
+
+class _Blocks(ctypes.Structure):
+    _fields_ = (
+        *((name, Pointer) for name in ("F", "g", "g_end", "J", "J_end", "H", "H_end")),
+        ("of_J", Long),
+    )
+
+
+class _Iterate(ctypes.Structure):
+    _fields_ = (
+        *((name, Pointer) for name in ("gaps", "h", "p", "y", "s", "low", "high")),
+        *((name, Number) for name in ("cost", "elastic")),
+    )
+
+
+def first_level(stages: Stages, tolerance: float, soft: float, scale: float | None = None) -> Level:
+    """The first `Level`, in C where that pays."""
+    f = stages.map
+    native = f.backend.name != "virtual" and f.ndx + f.nu <= SMALL and find_compiler() is not None
+    return (NativeLevel if native else Level)(stages, tolerance, soft, scale)
+
+
+class NativeLevel(Level):
+    """As `Level`, whose docstrings hold."""
+
+    def __init__(self, stages: Stages, tolerance: float, soft: float, scale: float | None = None):
+        super().__init__(stages, tolerance, soft, scale)
+        rows, f = stages.rows, stages.map
+        self._hard, start = (
+            np.ascontiguousarray(rows.hard, np.int8),
+            np.ascontiguousarray(stages.start, float),
+        )
+        self._held = self.lower, self.upper, self.kind, self._hard, start, self.estimate, self.costates
+        sizes = len(stages.lengths), f.ndx, f.ndx + f.nu, f.ndx - stages.rigid, rows.m, len(rows)
+        self._level = _Level(*sizes, start.shape[1], self._count, *addresses(self._held))
+        self._blocks: tuple[Any, ...] = (None,)  # the last ones, what they are in C, and arrays to be kept
+        self._iterate: tuple[Any, ...] = (None,)
+        self._found = np.empty(3)
+        self._at_found = address(self._found)
+
+    def now(self) -> Any:
+        """This level as it is in C."""
+        v = self._level
+        v.mu, v.soft, v.scale, v.share = self.mu, self.soft, self.scale, self.share
+        return ctypes.byref(v)
+
+    def of(self, it: Iterate) -> Any:
+        """An iterate as it is in C."""
+        if self._iterate[0] is not it:
+            point = it.point
+            arrays = [
+                np.ascontiguousarray(a) for a in (point.gaps, point.rows, it.p, it.y, it.s, it.low, it.high)
+            ]
+            self._iterate = it, _Iterate(*addresses(arrays), point.cost), arrays
+        self._iterate[1].elastic = self.elastic(it)
+        return ctypes.byref(self._iterate[1])
+
+    def blocks(self, b: StageBlocks) -> Any:
+        """Blocks as they are in C."""
+        if self._blocks[0] is not b:
+            m, q = b.J.shape[1:]
+            one = b.J.strides[0] == 0  # rows whose derivatives are the same at all steps
+            arrays = b.F, b.g, b.g_end, b.J[0].copy() if one else b.J, b.J_end, b.H, b.H_end
+            kept = [np.ascontiguousarray(a) for a in arrays]
+            self._blocks = b, _Blocks(*addresses(kept), 0 if one else m * q), kept
+        return ctypes.byref(self._blocks[1])
+
+    def worth(self, point: Point, s: np.ndarray) -> Worth:
+        arrays = np.ascontiguousarray(point.gaps), point.rows, s  # they live as long as the call
+        gaps, h, of_s = addresses(arrays)
+        _library().vioc_level_worth(self.now(), gaps, h, point.cost, of_s, self._at_found)
+        return Worth(*self._found.tolist())
+
+    def judged(self, it: Iterate, point: Point, s: np.ndarray) -> tuple[np.ndarray, Worth]:
+        s = s.copy()
+        arrays = np.ascontiguousarray(point.gaps), point.rows, s
+        gaps, h, of_s = addresses(arrays)
+        given = self.now(), self.of(it), self.keep, gaps, h, point.cost
+        _library().vioc_level_judged(*given, of_s, self._at_found)
+        return s, Worth(*self._found.tolist())
+
+    def weighed(self, it, b, of_states, of_inputs, of_start):
+        M, last = np.empty(b.H.shape), np.empty(b.H_end.shape)
+        given = self.now(), self.blocks(b), self.of(it), of_states, of_inputs
+        arrays = np.ascontiguousarray(of_start, float), M, last
+        _library().vioc_level_weighed(*given, *addresses(arrays))
+        return M, last
+
+    def linear(self, it, b, gaps, r, bent):
+        v, g, end, c = np.empty(len(it.y)), np.empty(b.g.shape), np.empty(b.g_end.shape), np.empty(gaps.shape)
+        more = None if bent is None else np.concatenate([bent[0].ravel(), bent[1]])
+        arrays = np.ascontiguousarray(gaps), r, v, g, end, c
+        left, rows, *out = addresses(arrays)
+        given = self.now(), self.blocks(b), self.of(it), left, rows
+        _library().vioc_level_linear(*given, None if more is None else address(more), *out)
+        return v, g, end, c
+
+    def direction(self, it, b, r, v, solved):
+        out = np.empty((4, len(it.y)))
+        given = self.now(), self.blocks(b), self.of(it), 1 - self.keep
+        _library().vioc_level_direction(*given, *addresses([r, v, *solved[:2], out]), self._at_found)
+        return directed(solved, out, self._found)
+
+    def moved(self, it, d, point, s, length, of_multipliers):
+        p, (y, low, high) = np.empty(it.p.shape), np.empty((3, len(s)))
+        places = addresses([d.p, d.y, d.low, d.high, s, p, y, low, high])
+        _library().vioc_level_moved(self.now(), self.of(it), length, of_multipliers, SIGMA, *places)
+        return Iterate(point, p, y, s, low, high)
+
+    def errors(self, it, b):
+        self.weigh(it)
+        _library().vioc_level_errors(
+            self.now(), self.blocks(b), self.of(it), self.mu, OF_DUALS, self._at_found
+        )
+        return self._found[0].item(), self._found[1].item()
+
+
+class _Kept(ctypes.Structure):
+    """`kept` of level.c."""
+
+    _fields_ = tuple(
+        (name, Pointer) for name in ("M", "last", "v", "g", "end", "c", "T", "P", "K", "L", "s", "d")
+    )
+
+
+def newton_of(level: Level) -> Newton:
+    """The `Newton` of a level, in C where that is."""
+    given = not level.stages.start.shape[1]
+    return NativeNewton(level) if isinstance(level, NativeLevel) and given else Newton(level)
+
+
+class NativeNewton(Newton):
+    """As `Newton`, one call each for what is the work of several; where the start is given."""
+
+    level: NativeLevel
+
+    def __init__(self, level: NativeLevel):
+        super().__init__(level)
+        N, n, m, rows = self.lq.N, self.lq.n, self.lq.m, len(level.stages.rows)
+        q = n + m
+        shapes = (N, q, q), (n, n), (rows,), (N, q), (n,), (N, n)
+        self._arrays = [np.empty(shape) for shape in shapes]
+        self._kept = _Kept(*addresses(self._arrays), *self.lq.places)
+        self._soft, self._found = 0.0, np.empty(3)
+
+    def factor(self, it, b, of_states, of_inputs, of_start):
+        level, start = self.level, np.ascontiguousarray(of_start, float)
+        self._soft = level.elastic(it)
+        given = level.now(), level.blocks(b), level.of(it), ctypes.byref(self._kept)
+        return _library().vioc_newton_factor(*given, of_states, of_inputs, address(start)) < 0
+
+    def solve(self, it, b, gaps, r, bent=None):
+        level, (N, n, m) = self.level, (self.lq.N, self.lq.n, self.lq.m)
+        x, u, p, out = np.empty((N + 1, n)), np.empty((N, m)), np.empty((N + 1, n)), np.empty((4, len(it.y)))
+        more = None if bent is None else np.concatenate([bent[0].ravel(), bent[1]])
+        given = level.now(), level.blocks(b), level.of(it), ctypes.byref(self._kept)
+        arrays = np.ascontiguousarray(gaps), r, x, u, p, out, self._found
+        left, rows, *to = addresses(arrays)
+        of_more = None if more is None else address(more)
+        _library().vioc_newton_solve(*given, self._soft, 1 - level.keep, left, rows, of_more, *to)
+        return directed((x, u, p), out, self._found)
+
+
+def directed(
+    solved: tuple[np.ndarray, np.ndarray, np.ndarray], out: np.ndarray, found: np.ndarray
+) -> NewtonDirection:
+    """A direction of what `vioc_level_direction` writes."""
+    slope, of_slacks, of_multipliers = found.tolist()
+    (dx, du, p), (y, ds, low, high) = solved, out
+    return NewtonDirection(dx, du, p, y, ds, low, high, slope, (of_slacks, of_multipliers))
+
+
+@lru_cache(maxsize=1)
+def _library() -> Any:
+    text = chain_source() + Path(__file__).with_name("level.c").read_text("utf-8")
+    library = load_library([text], "levels of an interior point")
+    P, R = Pointer, Number
+    for name, arguments in (
+        ("errors", [P, P, P, R, R, P]),
+        ("weighed", [P, P, P, R, R, P, P, P]),
+        ("linear", [P] * 10),
+        ("direction", [P, P, P, R, *[P] * 6]),
+        ("worth", [P, P, P, R, P, P]),
+        ("judged", [P, P, R, P, P, R, P, P]),
+        ("moved", [P, P, R, R, R, *[P] * 9]),
+    ):
+        function = getattr(library, f"vioc_level_{name}")
+        function.argtypes, function.restype = arguments, None
+    library.vioc_newton_factor.argtypes = [P, P, P, P, R, R, P]
+    library.vioc_newton_factor.restype = Long
+    library.vioc_newton_solve.argtypes = [P, P, P, P, R, R, *[P] * 8]
+    return library

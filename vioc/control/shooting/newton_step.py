@@ -1,0 +1,43 @@
+"""Newton's step on a level's conditions of optimality: one linear-quadratic problem of the stages.
+
+Slacks and multipliers of rows are eliminated row by row, and since the equations of rows are regularized,
+redundant ones may stand. See docs/maths/shooting.md, (IP 5) and (IP 6).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from vioc.control.shooting.level import Iterate, Level, NewtonDirection
+from vioc.control.shooting.stages import StageBlocks
+from vioc.control.stages.linear_quadratic import Quadratic
+from vioc.control.stages.recursion import Recursion
+
+
+class Newton:
+    """Of a level's conditions; `factor` does what depends on the Hessian, `solve` the rest."""
+
+    def __init__(self, level: Level):
+        self.level, stages, f = level, level.stages, level.stages.map
+        native, steps = f.backend.name != "virtual", len(stages.lengths)
+        self.lq = Recursion(steps, f.ndx, f.nu, stages.start, native, stages.rigid)
+        self._from = np.zeros(f.ndx)
+        self.gains = self.lq.gains  # (N, nu, ndx), always those of the last factorization
+
+    def factor(
+        self, it: Iterate, b: StageBlocks, of_states: float, of_inputs: float, of_start: np.ndarray
+    ) -> bool:
+        """Whether the step's problem has one minimum; shifts as `Level.weighed` takes them."""
+        M, last = self.level.weighed(it, b, of_states, of_inputs, of_start)
+        return self.lq.factor(Quadratic(b.F, M, last, b.g, b.g_end, b.c), self.level.elastic(it))
+
+    def solve(
+        self, it: Iterate, b: StageBlocks, gaps: np.ndarray, r: np.ndarray, bent: tuple | None = None
+    ) -> NewtonDirection:
+        """The direction for what gaps and rows leave, by the last factors; `bent`, (N, q) and (ndx,), is
+        added to the cost's gradient.
+        """
+        v, g, end, c = self.level.linear(it, b, gaps, r, bent)
+        return self.level.direction(
+            it, b, r, v, self.lq.solve(Quadratic(b.F, b.H, b.H_end, g, end, c), self._from)
+        )

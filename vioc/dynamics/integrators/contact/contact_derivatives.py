@@ -1,0 +1,151 @@
+"""Derivatives of a step with contact in generalized coordinates, by the implicit function theorem.
+
+With z = (V, lambda, gamma, tau, psi) a step is R(s, z) = 0 and x_k+1 = X(s, z), s = (x_k, u_k, parameters):
+the balance, the constraints and the smooth laws of contact (`cones.Cone.law`). They are exact derivatives of
+the smoothed step; docs/maths/contact.md, "Derivatives".
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import casadi as ca
+import numpy as np
+
+from vioc.compile.evaluate import Evaluator
+from vioc.dynamics.algebra.vectors import part
+from vioc.dynamics.contact.implicit import First, Normals, along, check_solved, solved, solved_back
+from vioc.dynamics.integrators.contact.contact_step import balance
+from vioc.dynamics.integrators.contact.touching import NOWHERE
+from vioc.dynamics.lagrangian import OPTIONS
+from vioc.maps.derivatives import Linearization, SecondOrder, Steps
+
+if TYPE_CHECKING:
+    from vioc.dynamics.integrators.contact.contact_vi import ContactVI
+
+
+POLISH = 2  # Newton steps: V is a difference of places, whose rounding contacts magnify
+
+
+class ContactDerivatives:
+    """Linearization and contracted second derivatives of a map's steps.
+
+    Parameters
+    ----------
+    f : ContactVI
+    """
+
+    def __init__(self, f: ContactVI):
+        self._f = f
+
+    @cached_property
+    def _symbols(self) -> tuple[list[ca.SX], ca.SX, ca.SX]:
+        """(x, u, z, t, dt, parameters, kappa, places), R, X."""
+        f = self._f
+        x, u, theta = f.symbols.x, f.symbols.u, f.symbols.parameters
+        t, dt, kappa = ca.SX.sym("t"), f.symbols.dt, ca.SX.sym("kappa")
+        z = ca.SX.sym("z", f.nd + len(f.multiplier_names))
+        places = f.touches.places
+        R, X = equations(f, x, u, part(z, 0, f.nd), part(z, f.nd), t, dt, theta, kappa, places)
+        return [x, u, z, t, dt, theta, kappa, places], R, X
+
+    @cached_property
+    def _first(self) -> Evaluator:
+        def build() -> ca.Function:
+            args, R, X = self._symbols
+            s = ca.vertcat(args[0], args[1], args[5])
+            outputs = [ca.densify(ca.jacobian(r, v)) for r in (R, X) for v in (s, args[2])]
+            return ca.Function("first", args, outputs, OPTIONS)
+
+        return Evaluator(self._f.backend.program(build, "contact_first"))
+
+    @cached_property
+    def _residual(self) -> Evaluator:
+        def build() -> ca.Function:
+            args, R, _ = self._symbols
+            return ca.Function("residual", args, [R], OPTIONS)
+
+        return Evaluator(self._f.backend.program(build, "contact_residual"))
+
+    @cached_property
+    def _second(self) -> Evaluator:
+        def build() -> ca.Function:
+            args, R, X = self._symbols
+            r, weight = ca.SX.sym("r", R.numel()), ca.SX.sym("weight", X.numel())
+            whole = ca.vertcat(args[0], args[1], args[5], args[2])
+            H = ca.hessian(ca.dot(weight, X) - ca.dot(r, R), whole)[0]
+            return ca.Function("second", [*args, r, weight], [ca.densify(H)], OPTIONS)
+
+        return Evaluator(self._f.backend.program(build, "contact_second"))
+
+    @cached_property
+    def _normals(self) -> Normals:
+        return Normals(self._f.nd + self._f.nm, self._f.touches.all, np.arange(self._f.nd))
+
+    def _unknowns(self, steps: Steps, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Mean velocities and multipliers (N, nz), and numbers of the places of polytopes that are held."""
+        f, nd = self._f, self._f.nd
+        if f.features.pairs:  # which these are, the step alone knows
+            each = zip(steps.x0, steps.u, steps.t.tolist(), steps.h.tolist(), strict=True)
+            found = [f.interior.solve(*step, theta) for step in each]
+            return np.stack([s.ends[0].unknowns for s in found]), np.stack([s.held for s in found])
+        V = (steps.x1[:, :nd] - steps.x0[:, :nd]) / steps.h[:, None]
+        return np.hstack([V, steps.multipliers]), f.touches.polytopes.nowhere
+
+    def first(self, steps: Steps, theta: np.ndarray, kappa: float) -> First:
+        """Along N solved steps."""
+        f, nd, dt = self._f, self._f.nd, steps.h[:, None]
+        q0 = steps.x0[:, :nd]
+        z, places = self._unknowns(steps, theta)
+        given = steps.t[:, None], dt, theta, np.array([kappa]), places
+        R_z = self._normals.sharp(self._first(steps.x0, steps.u, z, *given)[1], z, kappa)
+        for _ in range(POLISH):
+            left = self._residual(steps.x0, steps.u, z, *given)[0][..., 0]
+            left = self._normals.unrounded(left, R_z, q0, z, dt)
+            change = solved(R_z, left[..., None])[..., 0]
+            if not np.isfinite(change).all():
+                break
+            z = z - change
+        arguments = steps.x0, steps.u, z, *given
+        R_s, R_z, X_s, X_z = self._first(*arguments)
+        R_z = self._normals.sharp(R_z, z, kappa)
+        z_s = -solved(R_z, R_s)
+        check_solved(z_s, steps)
+        lin = Linearization.of(X_s + X_z @ z_s, z_s[:, nd:], f.nu)
+        return First(arguments, z_s, [R_z, X_z], lin)
+
+    def second(self, first: First, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
+        """Z- and zeta-contracted Hessians along the steps of `first`."""
+        f, (R_z, X_z) = self._f, first.slopes
+        weight = (np.swapaxes(X_z, 1, 2) @ Z[..., None])[..., 0]
+        weight[:, f.nd :] += zeta
+        H = self._second(*first.arguments, solved_back(R_z, weight), Z)[0]
+        return SecondOrder.of(along(H, first.solved), f.ndx, f.nu)
+
+
+def equations(
+    f: ContactVI,
+    x: Any,
+    u: Any,
+    V: Any,
+    multipliers: Any,
+    t: Any,
+    dt: Any,
+    theta: Any,
+    kappa: Any,
+    places: Any = NOWHERE,
+) -> tuple[Any, Any]:
+    """R and X at mean velocities V and a step's multipliers."""
+    at = balance(f, x, u, V, t, dt, theta, places)
+    lam, p = part(multipliers, 0, f.nm), part(multipliers, f.nm)
+    push, laws, place = -at.Dh0[:, : f.nd].T @ lam, [], 0
+    each = zip(f.touches.all, at.speeds, at.J, f.touches.loads(theta, dt), strict=True)
+    for touch, w, J, mu in each:
+        own = part(p, place, place + len(touch.multipliers))
+        place += len(touch.multipliers)
+        push = push + J.T @ own[: J.shape[0]]
+        laws.append(touch.cone.law(own, w, kappa, mu))
+    R = ca.vertcat(at.parts.balance + push, at.h, *laws)
+    momentum = part(x, f.nq, f.nq + f.nd) + at.parts.impulse + push
+    return R, ca.vertcat(at.q1, momentum, part(at.rates, f.nd))

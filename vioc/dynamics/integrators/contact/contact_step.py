@@ -1,0 +1,292 @@
+"""The equations of a step with contact in generalized coordinates, as expressions and at numbers.
+
+    p_k + D1 L_d + F- - Dh(q_k)' lambda + N(q_k)' gamma + T(q_k)' tau = 0,    q_k+1 = q_k + dt V
+    h(q_k+1) = 0,    0 <= phi(q_k+1)/dt perp gamma >= 0,    tau dissipates most with |tau| <= mu gamma
+    p_k+1 = D2 L_d + F+
+
+docs/maths/contact.md, "In generalized coordinates".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cached_property, partial
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import casadi as ca
+import numpy as np
+
+from vioc.compile.evaluate import Evaluator
+from vioc.dynamics.algebra.sparse_lu import Saddle, SparseLU, scalars
+from vioc.dynamics.algebra.vectors import part
+from vioc.dynamics.contact.cones import Cone, Variables
+from vioc.dynamics.contact.interior import ContactStep, End, EndProblem, InteriorPoint, Step
+from vioc.dynamics.contact.look import Look
+from vioc.dynamics.integrators.contact.branch import suspect
+from vioc.dynamics.integrators.contact.touching import NOWHERE
+from vioc.dynamics.lagrangian import OPTIONS
+
+if TYPE_CHECKING:
+    from vioc.dynamics.integrators.chord import ChordParts
+    from vioc.dynamics.integrators.contact.contact_vi import ContactVI
+
+
+class CoordinateBalance(NamedTuple):
+    """A step from x with the mean velocity V, without impulses of constraints and contacts.
+
+    Attributes
+    ----------
+    parts : ChordParts
+    q1 : (nq,)
+    rates : (nq,)
+        Mean rates over the step.
+    h, gaps : columns
+        Constraints and gaps at its end, the latter over dt.
+    Dh0 : (nm, nq)
+        Of h at the start.
+    Dh1, slopes : matrices
+        Of h and the gaps at the end, by the dynamic variables.
+    J : list of (rows, nd)
+        Slopes of each touch's gap and slip at the start.
+    speeds : list of columns
+        Of each touch, (phi(q_k+1)/dt, slip); the slip alone where there is no gap.
+    """
+
+    parts: ChordParts
+    q1: Any
+    rates: Any
+    h: Any
+    gaps: Any
+    Dh0: Any
+    Dh1: Any
+    slopes: Any
+    J: list[Any]
+    speeds: list[Any]
+
+
+def balance(
+    f: ContactVI, x: Any, u: Any, V: Any, t: Any, dt: Any, theta: Any, places: Any = NOWHERE
+) -> CoordinateBalance:
+    nq, nd, nf = f.nq, f.nd, len(f.system.inputs)
+    q0, p, rho, forces = part(x, 0, nq), part(x, nq, nq + nd), part(u, nf), part(u, 0, nf)
+    q1 = ca.vertcat(part(q0, 0, nd) + dt * V, rho)
+    rates = ca.vertcat(V, (rho - part(q0, nd)) / dt)
+    parts = f.rule.parts(q0, q1, p, forces, t, dt, theta)
+    h1, Dh1 = f.constraint(q1, theta)
+    Dh0 = f.constraint(q0, theta)[1]
+    phi, slopes = f.touches.gaps(q1, theta, places)
+    J = f.touches.rows(f.touches.held(q0, theta, places))
+    each = zip(f.touches.all, ca.vertsplit(phi / dt), J, strict=True)
+    speeds = [ca.vertcat(*[a] * t.lead, own[t.lead :, :] @ rates) for t, a, own in each]
+    cut = [own[:, :nd] for own in J]
+    return CoordinateBalance(parts, q1, rates, h1, phi / dt, Dh0, Dh1[:, :nd], slopes[:, :nd], cut, speeds)
+
+
+class CondensedTouch(NamedTuple):
+    """A touch whose variables are eliminated from Newton's system: what it adds, and what they follow by."""
+
+    matrix: Any
+    right: Any
+    expand: Callable[[Any], Any]
+
+
+def condensed(cone: Cone, y: Any, w: Any, J: Any, H: Any, mu: Any, goal: Any) -> CondensedTouch:
+    """With dw = K dV, K = (H; J below its first row): d(impulse) = c - S dw (docs/maths/contact.md).
+
+    Without a gap K is J.
+    """
+    dw, still = ca.SX.sym("dw", w.numel()), ca.SX.zeros(w.numel())
+    direction = cone.direction(y, w, dw, goal[0], mu, goal[1])
+    change, K = ca.jacobian(cone.impulse(y), y) @ direction, ca.vertcat(H, J[1:, :]) if cone.gap else J
+    S = -ca.substitute(ca.jacobian(change, dw), dw, still)
+    c = ca.substitute(change, dw, still)
+    return CondensedTouch(J.T @ (S @ K), J.T @ c, lambda dV: ca.substitute(direction, dw, ca.densify(K @ dV)))
+
+
+class Pieces:
+    """A step's equations as functions that hand numbers on to each other, matrices by their entries.
+
+    Attributes
+    ----------
+    velocity : (x, parameters) -> V to begin with
+    held : (x, u, t, dt, parameters, places) -> J, Dh0, mu
+    matrix : (V, x, u, t, dt, parameters, places) -> M, -dt (D2 D1 L_d + D2 F-)
+    leave : (V, x, u, t, dt, parameters, places, J) -> balance, impulse of L and F, rates, h, gaps, slips,
+        slopes
+    fresh : (gaps, slips, mu, speed, goal) -> y
+    rest : (balance, J, Dh0, mu, lambda, y, gaps, slips, goal) -> left, mismatch, products, impulses
+    work : (M, J, Dh0, lambda, y, rates, V, balance, x, u, t, dt, parameters) -> what impulses bring in
+        kinetic energy, twice that energy, and 0 or infinity, `branch.suspect`
+    newton : (M, J, Dh0, mu, slopes, h, left, y, gaps, slips, goal, dt) -> matrix, right-hand side
+    solve : the same -> dV, dlambda, dy
+    expand : the same and dV -> dy
+    after : (V, impulse, lambda, y, x, u, dt, J, Dh0) -> x_k+1
+    """
+
+    def __init__(self, f: ContactVI):
+        touches, nd, nm = f.touches.all, f.nd, f.nm
+        self.variables = Variables([t.cone for t in touches])
+        own = self.variables.parts.tolist()
+        x, u, theta = f.symbols.x, f.symbols.u, f.symbols.parameters
+        t, dt, goal, speed = (
+            ca.SX.sym(n, size) for n, size in (("t", 1), ("dt", 1), ("goal", 2), ("speed", 1))
+        )
+        V, lam, y = ca.SX.sym("V", nd), ca.SX.sym("lambda", nm), ca.SX.sym("y", own[-1])
+        places = f.touches.places
+        at = balance(f, x, u, V, t, dt, theta, places)
+        slope = f.rule.slope(part(x, 0, f.nq), at.q1, part(u, 0, len(f.system.inputs)), t, dt, theta)
+        full = f.touches.held(part(x, 0, f.nq), theta, places)
+        matrices = full, at.Dh0, ca.vertcat(at.slopes, at.Dh1), ca.sparsify(-dt * slope)
+        entries = [ca.vertcat(ca.SX(0, 1), *m.nonzeros()) for m in matrices]
+        given = [ca.SX.sym("entries", e.numel()) for e in entries]
+        J, Dh0, slopes, M = (ca.SX(m.sparsity(), g) for m, g in zip(matrices, given, strict=True))
+        mu, left = ca.SX.sym("mu", len(touches)), ca.SX.sym("left", nd)
+        h, gaps = ca.SX.sym("h", nm), ca.SX.sym("gaps", len(touches))
+        rows = f.touches.rows(J)
+        slips = ca.SX.sym("slips", sum(touch.slip.numel() for touch in touches))
+
+        # the parts of each touch
+        cones, mus = [touch.cone for touch in touches], ca.vertsplit(mu)
+        ys = ca.vertsplit(y, own)
+        begins = np.cumsum([0, *(touch.slip.numel() for touch in touches)])
+        cuts = zip(touches, pairwise(begins.tolist()), strict=True)
+        speeds = [ca.vertcat(*[gaps[i]] * t.lead, slips[a:b]) for i, (t, (a, b)) in enumerate(cuts)]
+        Js = [row[:, :nd] for row in rows]
+        each = list(zip(cones, ys, speeds, Js, mus, strict=True))
+        push = sum((J.T @ cone.impulse(z) for cone, z, _, J, _ in each), -Dh0[:, :nd].T @ lam)
+
+        state = [x, u, t, dt, theta, places]
+        environment = [V, *state]
+        loads = ca.vertcat(*f.touches.loads(theta, dt))
+        self.velocity = f.velocity_of_state
+        self.held = _function("held", state, [entries[0], entries[1], loads])
+        self.matrix = _function("matrix", environment, [entries[3]])
+        below = (row[touch.lead :, :] for touch, row in zip(touches, rows, strict=True))
+        slipping = ca.vertcat(ca.SX(0, f.nq), *below)
+        sizes = ca.sqrt(ca.sum2(at.Dh1**2))
+        off = at.h / ca.if_else(sizes > 0, sizes, 1)  # displacements, whatever the constraints' units
+        outputs = [
+            at.parts.balance,
+            at.parts.impulse,
+            at.rates,
+            at.h,
+            off,
+            at.gaps,
+            slipping @ at.rates,
+            entries[2],
+        ]
+        self.leave = _function("leave", [*environment, given[0]], outputs)
+        fresh = (cone.begin(w, speed, goal[0], m) for cone, _, w, _, m in each)
+        self.fresh = _function("fresh", [gaps, slips, mu, speed, goal], [ca.vertcat(*fresh)])
+        made = [
+            (cone.mismatch(z, w, m, goal[1]), cone.products(z), cone.multipliers(z))
+            for cone, z, w, _, m in each
+        ]
+        args = [left, given[0], given[1], mu, lam, y, gaps, slips, goal]
+        outputs = [left + push, *(ca.vertcat(*column) for column in zip(*made, strict=True))]
+        self.rest = _function("rest", args, outputs)
+
+        rates = ca.SX.sym("rates", f.nq)
+        brought = sum(
+            (ca.dot(cone.impulse(z), row @ rates) for (cone, z, *_), row in zip(each, rows, strict=True)),
+            -ca.dot(lam, Dh0 @ rates),
+        )
+        left_over = suspect(f, x, u, V, left, t, dt, theta)
+        energies = ca.vertcat(brought, ca.dot(rates[:nd], M @ rates[:nd]), left_over)
+        args = [given[3], given[0], given[1], lam, y, rates, V, left, x, u, t, dt, theta]
+        self.work = _function("work", args, [energies])
+
+        found = [condensed(cone, z, w, J, slopes[i, :], m, goal) for i, (cone, z, w, J, m) in enumerate(each)]
+        D, right = sum((c.matrix for c in found), M), sum((c.right for c in found), left)
+        Dh1, b = slopes[len(touches) :, :], -h / dt
+        args = [given[3], given[0], given[1], mu, given[2], h, left, y, gaps, slips, goal, dt]
+        whole = ca.vertcat(ca.horzcat(D, Dh0[:, :nd].T), ca.horzcat(Dh1, ca.SX(nm, nm)))
+        self.newton = _function("newton", args, [whole, ca.vertcat(right, b)])
+        dV = ca.SX.sym("dV", nd)
+        self.expand = _function("expand", [*args, dV], [ca.vertcat(*(c.expand(dV) for c in found))])
+        self._system = args, D, Dh0[:, :nd], Dh1, right, b, found
+        impulse = ca.SX.sym("impulse", nd)
+        momentum = part(x, f.nq, f.nq + nd) + impulse + push
+        after = ca.vertcat(at.q1, momentum, part(at.rates, nd))
+        self.after = _function("after", [V, impulse, lam, y, x, u, dt, given[0], given[1]], [after])
+
+    @cached_property
+    def solve(self) -> ca.Function:
+        args, D, Dh0, Dh1, right, b, found = self._system
+        saddle = Saddle(SparseLU(scalars(D)), scalars(Dh1), scalars(-Dh0))
+        solved = saddle.solve(ca.vertsplit(right), ca.vertsplit(b))
+        dV, lam = (ca.vertcat(ca.SX(0, 1), *map(ca.SX, column)) for column in solved)
+        return _function("solve", args, [dV, lam, ca.vertcat(*(c.expand(dV) for c in found))])
+
+
+def _function(name: str, args: list[ca.SX], outputs: list[Any]) -> ca.Function:
+    return ca.Function(name, args, [ca.densify(ca.SX(o)) for o in outputs], OPTIONS)
+
+
+class CoordinateEnd(End):
+    """Residuals and Newton's directions of a map's step, for mean velocities V of its dynamic variables."""
+
+    def __init__(self, f: ContactVI):
+        p = f.pieces
+        self.rows, self.variables = f.nm, p.variables
+        sizes = {"V": f.nd, "lambda": self.rows, "y": int(p.variables.parts[-1])}
+        V, lam, y = (ca.SX.sym(name, size) for name, size in sizes.items())
+        x, u, theta = f.symbols.x, f.symbols.u, f.symbols.parameters
+        t, dt, speed, goal = (
+            ca.SX.sym(n, size) for n, size in (("t", 1), ("dt", 1), ("speed", 1), ("goal", 2))
+        )
+        dV, state = ca.SX.sym("dV", f.nd), [x, u, t, dt, theta, f.touches.places]
+        J, Dh0, mu = p.held(*state)
+        balance, impulse, rates, h, off, gaps, slips, slopes = p.leave(V, *state, J)
+        left, mismatch, products, impulses = p.rest(balance, J, Dh0, mu, lam, y, gaps, slips, goal)
+        system = p.matrix(V, *state), J, Dh0, mu, slopes, h, left, y, gaps, slips, goal, dt
+        point = [V, lam, y, *state]
+
+        def function(name: str, more: list, build: Callable[[], Sequence[Any]]) -> Evaluator:
+            return Evaluator(lambda: ca.Function(name, [*point, *more], [*build()], OPTIONS))
+
+        self.newton = function("newton", [goal], lambda: p.newton(*system))
+        self.expand = function("expand", [goal, dV], lambda: [p.expand(*system, dV)])
+        self.residuals = function("residuals", [goal], lambda: [left, off, mismatch, products])
+        self.begin = function("begin", [speed, goal], lambda: [p.fresh(gaps, slips, mu, speed, goal)])
+        self.multipliers = function(
+            "multipliers", [], lambda: [ca.substitute(impulses, goal, ca.SX.zeros(2))]
+        )
+        self.gaps = function("gaps", [], lambda: [gaps])
+        self.work = function(
+            "work", [], lambda: [p.work(p.matrix(V, *state), J, Dh0, lam, y, rates, V, balance, *state[:-1])]
+        )
+        self.after = function("after", [], lambda: [p.after(V, impulse, lam, y, x, u, dt, J, Dh0)])
+
+
+class OneEnd(ContactStep):
+    """Steps of a map, whose contacts have one end a step."""
+
+    def __init__(self, f: ContactVI):
+        self._f = f
+
+    @cached_property
+    def end(self) -> CoordinateEnd:
+        return CoordinateEnd(self._f)
+
+    def problem(self, x, u, t: float, dt: float, theta, V: np.ndarray, places=None) -> EndProblem:
+        nowhere = self._f.touches.polytopes.nowhere
+        given = x, u, np.array([t]), np.array([dt]), theta, nowhere if places is None else places
+        return EndProblem(self.end, given, V, dt, 1 + float(np.abs(x[: self._f.nq]).max()))
+
+    def solve(self, solver: InteriorPoint, x, u, t: float, dt: float, theta) -> Step:
+        f = self._f
+        V = f.velocities(x)
+        V = np.where(np.isfinite(V), V, 0.0)  # none where coordinates are singular
+
+        def solve(places: np.ndarray) -> Step:
+            problem = self.problem(x, u, t, dt, theta, V, places)
+            found = solver.solve_end(problem)
+            after = self.end.after(found.V, found.lam, found.y, *problem.given)[0][:, 0]
+            return Step((found,), after, found.multipliers, places)
+
+        if not f.features.pairs:
+            return solve(f.touches.polytopes.nowhere)
+        look = Look(partial(f.seen, dt=dt, theta=theta), f.features.sizes, x)
+        return look.solved(solve, solver.tolerance)

@@ -1,0 +1,309 @@
+"""`ContactVI`: the midpoint variational integrator with contact, friction and limits of joints.
+
+The equations are in `step`, their solver in `vioc.dynamics.contact.interior`; the maths is in
+docs/maths/contact.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import casadi as ca
+import numpy as np
+
+from vioc.compile.evaluate import Evaluator
+from vioc.dynamics.contact.compiled_contact import CoreLayout, TapeCore
+from vioc.dynamics.contact.features import Features, MeetingPlaces
+from vioc.dynamics.contact.interior import InteriorPoint
+from vioc.dynamics.contact.smoothed import SmoothedMap, as_smoothing, check_apart
+from vioc.dynamics.description.system import System
+from vioc.dynamics.integrators.contact.bounces import Bounces, bounces
+from vioc.dynamics.integrators.contact.contact_quantities import TouchQuantities, check_touches
+from vioc.dynamics.integrators.contact.contact_step import OneEnd, Pieces
+from vioc.dynamics.integrators.contact.flat import FlatTape
+from vioc.dynamics.integrators.contact.impacts import mechanics
+from vioc.dynamics.integrators.contact.impacts_along import Impacts, impacts_along
+from vioc.dynamics.integrators.contact.relaxed_contact import relaxed
+from vioc.dynamics.integrators.contact.resting import ContactSteps, Resting
+from vioc.dynamics.integrators.contact.touching import Touches, Touching
+from vioc.dynamics.integrators.mechanical import MechanicalMap
+from vioc.dynamics.integrators.midpoint_rule import MidpointRule, as_alpha
+from vioc.dynamics.lagrangian import OPTIONS
+from vioc.maps.derivatives import Linearization, SecondOrder, Steps
+from vioc.maps.kernel import StepSolver
+from vioc.maps.relaxed import RelaxedStep
+from vioc.maps.twins import own, shared, twin
+from vioc.runs.trajectory import Trajectory
+
+
+class ContactVI(SmoothedMap, MechanicalMap):
+    """The midpoint variational integrator of a system with contacts or limits of joints, as a one-step map.
+
+    Parameters
+    ----------
+    smoothing : float
+        Of contacts and limits, m^2/s^2, > 0: what a gap's velocity times its impulse ends at, over the
+        mechanism's mass. A body at rest hovers by smoothing / g; derivatives are those of the smoothed step.
+    impacts : {"newton", "poisson"}
+        The law of contacts with restitution.
+    slow : float
+        m/s or rad/s, > 0: what closes slower does not bounce.
+    system, dt, alpha, forcing, wrap, tolerance, backend
+        As of `MidpointVI`.
+
+    Notes
+    -----
+    States, inputs and quantities are those of `MidpointVI`. Multipliers are those of the constraints, then of
+    each contact its impulse ``NAME`` (N s) and with friction ``NAME.t1``, ``NAME.t2``, and ``NAME.slip``,
+    which is a speed. Quantities of contacts and limits: ``gap.NAME`` (m or rad), ``force.NAME`` (normal, N,
+    or N m), ``friction.NAME`` (its size, N), ``grip.NAME`` (mu times the force less the friction, N),
+    ``force.NAME:x`` (y, z; all of it, in the world, on the second body), ``slip.NAME`` of round cones (mean
+    over the step, m/s).
+
+    The impulse of a contact acts at the start of a step, as a constraint's in `MidpointVI`: the momentum of
+    what stands on the ground is -dt/2 times its weight. Friction of contacts is of second order straight on
+    to a stop; that of a given load is whole in the first step, so that what slides at v from a start stops
+    dt v/2 too early (10 mm at 2 m/s and 10 ms; `MaximalVI` 12 um). Where sliding turns or reverses both are
+    of first order (docs/choosing.md). Contacts are rigid; where their restitution is not 0
+    a step flies to the exact time of touch and on behind the impact (`impacts_along`,
+    docs/maths/contact_gradients.md, "Restitution").
+    """
+
+    choices = ("alpha", "forcing")
+
+    def __init__(
+        self,
+        system: System,
+        dt: float,
+        *,
+        alpha: float = 0.5,
+        forcing: str = "symmetric",
+        wrap: Sequence[str] = (),
+        tolerance: float = 1e-11,
+        backend: str = "virtual",
+        smoothing: float = 1e-8,
+        impacts: str = "newton",
+        slow: float = 1e-3,
+    ):
+        if impacts not in ("newton", "poisson"):
+            raise ValueError(f'impacts: expected "newton" or "poisson", got {impacts!r}')
+        self.impacts, self.slow = impacts, float(slow)
+        if not 0 < self.slow < np.inf:
+            raise ValueError(f"slow: expected a speed > 0 (m/s), got {slow!r}")
+        self.smoothing = as_smoothing(smoothing)
+        self.alpha, self.forcing = as_alpha(alpha, forcing), forcing
+        super().__init__(system, dt, wrap, tolerance, backend, takes=("contacts",))
+        check_touches(self)
+        self.impulse_behind = self.alpha
+        self.symmetric = alpha == 0.5 and (forcing == "symmetric" or not system.forces)
+        self.multiplier_names = (*system.constraint_names, *self.touches.names)
+        count = ca.SX.sym("multipliers", len(self.multiplier_names))
+        self.symbols = self.symbols._replace(multipliers=count)
+        _ = self.contact  # refuses what it cannot do now
+
+    def __repr__(self) -> str:
+        return (
+            f"ContactVI({self.system.name}: nx = {self.nx}, nu = {self.nu}, {self.nm} constraints, "
+            f"{len(self.touches.all)} contacts and limits, dt = {self.dt:g} s, alpha = {self.alpha:g}, "
+            f"{self.forcing} forcing)"
+        )
+
+    @property
+    def _options(self) -> dict[str, Any]:
+        own: dict[str, Any] = {"smoothing": self.smoothing}
+        if bounces(self.system):
+            own |= {"impacts": self.impacts, "slow": self.slow}
+        return {**super()._options, **own}
+
+    def identity(self) -> dict[str, Any]:
+        return {**super().identity(), "smoothing": self.smoothing}
+
+    def blueprint(self) -> dict[str, Any] | None:
+        known = super().blueprint()  # the barrier is an argument of every function
+        return None if known is None else {k: v for k, v in known.items() if k != "smoothing"}
+
+    def smoothed(self, smoothing: float) -> ContactVI:
+        """The same map with another smoothing, m^2/s^2; nothing is built or compiled again."""
+        result = twin(self)
+        result.smoothing = as_smoothing(smoothing)
+        return result
+
+    @shared
+    def mass(self) -> float:
+        """Of the whole mechanism at the parameters' defaults, kg."""
+        masses = [float(node.frame.mass.mass) for node in self.system.nodes if node.frame.mass]
+        return sum(masses) or float(self.lagrangian.mass_scale.sum())
+
+    @property
+    def barrier(self) -> float:
+        """kappa, J."""
+        return self.smoothing * self.mass
+
+    # -- steps --------------------------------------------------------------------------------------
+
+    @shared
+    def touches(self) -> Touches:
+        return Touches(self.lagrangian)
+
+    @shared
+    def rule(self) -> MidpointRule:
+        """The equations of a step without contact."""
+        return MidpointRule(self, self.alpha, self.forcing)
+
+    @shared
+    def contact(self) -> ContactSteps:
+        """How steps are taken, and differentiated."""
+        return Bounces(self) if bounces(self.system) else Resting(self)
+
+    def impacts_along(self, run: Trajectory) -> Impacts:
+        """The impacts within the steps of a trajectory, of contacts with restitution.
+
+        They are those of a step from each of its states, as in derivatives.
+        """
+        return impacts_along(self, Steps.along(run))
+
+    @shared
+    def ends(self) -> OneEnd:
+        """A step's equations at numbers."""
+        return OneEnd(self)
+
+    @property
+    def interior(self) -> InteriorPoint:
+        """The solver of steps, in numpy."""
+        scales = self.lagrangian.mass_scale
+        return InteriorPoint(self.ends, scales, self.mass, self.barrier, self.tolerance, polish=True)
+
+    @own
+    def step_solver(self) -> StepSolver:
+        contact = self.contact
+        return StepSolver(
+            lambda feedback: contact.program(self), partial(contact.rescued, self), **self._checks
+        )
+
+    @shared
+    def pieces(self) -> Pieces:
+        """A step's equations, for either backend."""
+        return Pieces(self)
+
+    @property
+    def velocity_of_state(self) -> ca.Function:
+        """(x, parameters) -> velocities (nd,), with which the solver of a step begins."""
+        return self._velocity_function
+
+    @shared
+    def core(self) -> TapeCore:
+        """The compiled core; needs a compiler."""
+        layout = CoreLayout(
+            nx=self.nx,
+            nv=self.nd,
+            nu=self.nu,
+            rows=self.nm,
+            scales=self.lagrangian.mass_scale,
+            mass=self.mass,
+            stop=self.tolerance,
+            wrap=self.wrapped,
+        )
+        return TapeCore([FlatTape(self)], self.pieces.variables, layout, f"ContactVI of {self.system.name}")
+
+    def _check_starts(self, X: np.ndarray, k: int) -> None:
+        super()._check_starts(X, k)
+        check_apart(self, X, k)
+
+    @shared
+    def normals(self) -> Evaluator:
+        """(q, parameters) -> M (nd, nd), and slopes of the gaps (n, nd), but of polytopes that meet."""
+        q, theta = ca.SX.sym("q", self.nq), self.symbols.parameters
+        M, J, _ = mechanics(self, q, theta)
+        N = ca.vertcat(*(j[0, :] for j in J))
+        return Evaluator(ca.Function("normals", [q, theta], [ca.densify(M), ca.densify(N)], OPTIONS))
+
+    def slopes(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """`normals`, and Dh by the dynamic variables, in a state."""
+        q = x[: self.nq]
+        M, N = self.normals(q, self.theta)
+        return M, N, self.lagrangian.constraint_jacobian(q, **self.parameters)[:, : self.nd]
+
+    @property
+    def meetings(self) -> list[Touching]:
+        return self.touches.all
+
+    @property
+    def features(self) -> Features:
+        return self.touches.polytopes.features
+
+    @own
+    def frictions(self) -> np.ndarray:
+        return np.ravel(self.touches.friction(self.theta))
+
+    @shared
+    def _gaps(self) -> Evaluator:
+        return Evaluator(self.touches.gaps)
+
+    def smooth_gaps(self, x: np.ndarray) -> np.ndarray:
+        q = np.ascontiguousarray(x[..., : self.nq])
+        found = self._gaps(q, self.theta, self.touches.polytopes.nowhere)[0][..., 0]
+        return found[..., ~self.placed] if self.features.pairs else found
+
+    def seen(self, x: np.ndarray, dt: float, theta: np.ndarray) -> MeetingPlaces:
+        v = np.concatenate([self._velocity(x, theta)[0][:, 0], x[self.nq + self.nd :]])
+        return self.touches.polytopes.at(x[: self.nq], v, theta, dt)
+
+    # -- derivatives ----------------------------------------------------------------------------------
+
+    @property
+    def residual(self) -> ca.Function | None:
+        """(x, u, x_next, multipliers, t, dt, parameters) -> (nx + nm,), zero on a step."""
+        return self.contact.residual(self)
+
+    @shared
+    def _relaxed(self) -> Callable[[np.ndarray, float], RelaxedStep]:
+        return relaxed(self)
+
+    @property
+    def relaxed(self) -> RelaxedStep | None:  # type: ignore[override]
+        return super().relaxed if self.contact.smooth else None
+
+    def first(self, steps: Steps) -> Linearization:
+        return self.contact.first(self, steps)
+
+    def first_with_times(self, steps: Steps) -> Linearization:
+        return self.contact.first_with_times(self, steps)
+
+    def check_times(self) -> None:
+        self.contact.check_times()
+
+    def second(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
+        return self.contact.second(self, steps, Z, zeta)
+
+    # -- named quantities -----------------------------------------------------------------------------
+
+    @shared
+    def _named(self) -> TouchQuantities:
+        return TouchQuantities(self, self.touches, self._impulse, {"slip": self._slip})
+
+    def _impulse(self, touch: Touching) -> tuple[ca.SX, list[int]]:
+        at, along = self.multiplier_names.index(touch.multipliers[0]), [0, 1, 2]
+        along = along[1 - touch.lead :] if touch.cone.friction else along[:1]
+        along = along[: touch.lead + touch.slip.numel()]
+        return self.symbols.multipliers[at : at + len(along)], along
+
+    def _slip(self, touch: Touching) -> ca.SX | None:
+        if not touch.cone.round:
+            return None
+        # the multiplier exceeds it by what an open contact keeps from the boundary of its cone
+        (impulse, _), at = self._impulse(touch), self.multiplier_names.index(f"{touch.name}.slip")
+        size = ca.sqrt(ca.sumsqr(impulse[touch.lead :]))
+        return self.symbols.multipliers[at] * size / self._named.most(touch, impulse)
+
+    def quantity(self, name: str) -> ca.SX:
+        found = self._named.find(name)
+        return super().quantity(name) if found is None else found
+
+    def _more_quantities(self) -> list[str]:
+        return [*super()._more_quantities(), *self._named.names()]
+
+    def unit(self, name: str) -> str:
+        found = self._named.unit(name)
+        return super().unit(name) if found is None else found

@@ -1,0 +1,299 @@
+"""`ModeVI`: the midpoint rule in one mode of contact, where it is known which contacts hold.
+
+    p_k + D1 L_d + F- - Dh(q_k)' lambda_k + N(q_k)' gamma_k + T(q_k)' tau_k = 0
+    h(q_k+1) = 0,    phi(q_k+1) = 0,    T(q_m) (q_k+1 - q_k) = 0,    q_m = (q_k + q_k+1)/2
+    p_k+1 = D2 L_d + F+
+
+for the contacts that hold. docs/maths/phases.md.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+
+import casadi as ca
+import numpy as np
+
+from vioc.checks import as_names, near_misses
+from vioc.compile.evaluate import Evaluator
+from vioc.dynamics.contact.touch import refuse_polytopes
+from vioc.dynamics.description.system import System
+from vioc.dynamics.integrators.chord import ChordSolver
+from vioc.dynamics.integrators.conditions import warn_singular
+from vioc.dynamics.integrators.contact.bounces import bounces
+from vioc.dynamics.integrators.contact.contact_quantities import TouchQuantities, check_touches
+from vioc.dynamics.integrators.contact.touching import NOWHERE, Touches, Touching
+from vioc.dynamics.integrators.mechanical import MechanicalMap
+from vioc.dynamics.integrators.midpoint_rule import MidpointRule, as_alpha
+from vioc.dynamics.integrators.structured import StructuredLinearization
+from vioc.dynamics.lagrangian import OPTIONS, Lagrangian
+from vioc.errors import ModelError, SlackWarning
+from vioc.maps.derivatives import Linearization, SecondOrder, Steps
+from vioc.maps.kernel import StepSolver, none
+from vioc.maps.twins import own, shared
+from vioc.runs.trajectory import Trajectory
+
+GAP, GRIP = 1e-6, 1e-6  # m or rad; of the largest force, and N: below minus this a rollout warns
+
+
+class HoldingLagrangian(Lagrangian):
+    """A Lagrangian whose constraints are the system's and those of the contacts that hold.
+
+    Parameters
+    ----------
+    system : System
+    held : sequence of str
+        Contacts and limits that hold.
+    sliding : sequence of str
+        Of these, the ones that keep their gap alone.
+
+    Attributes
+    ----------
+    touches : Touches
+        Of all contacts and limits.
+    rows : list of (Touching, int)
+        Behind the system's constraints: which contact, and of its normal (0) and tangents (1, 2) which.
+        Tangents along which no variable moves the contact, as across a planar mechanism, are none.
+    """
+
+    def __init__(self, system: System, held: Sequence[str], sliding: Sequence[str]):
+        super().__init__(system)
+        self.touches = Touches(self)
+        refuse_polytopes(system, "ModeVI has no")
+        rubs = [t.name for t in self.touches.all if not t.cone.gap]
+        if rubs:
+            raise ModelError(f"{system.name}: ModeVI has no dry friction ({rubs[0]}); use ContactVI")
+        slopes = self.touches.rows(self.touches.held(self.graph.q_vector, self.graph.parameters, NOWHERE))
+        known = [t.name for t in self.touches.all]
+        for name in (*held, *sliding):
+            if name not in known:
+                raise ModelError(f"{system.name}: unknown contact {name!r}; {near_misses(name, known)}")
+        self.rows: list[tuple[Touching, int]] = []
+        own = []
+        for touch, J in zip(self.touches.all, slopes, strict=True):
+            count = 1 if touch.name in sliding else 1 + touch.slip.numel() if touch.name in held else 0
+            for i in range(count):
+                row = ca.sparsify(J[i, :])
+                if row[:, : self.nd].nnz():
+                    self.rows.append((touch, i))
+                    own.append(row)
+        self._slopes = ca.vertcat(ca.SX(0, self.nq), *own)
+
+    @cached_property
+    def h(self) -> ca.SX:
+        """Less the gaps, so that multipliers push; a contact that sticks has no place to return to."""
+        own = (-touch.gap if i == 0 else ca.SX(0) for touch, i in self.rows)
+        return ca.vertcat(super().h, *own)
+
+    @cached_property
+    def Dh(self) -> ca.SX:
+        """The slopes of h, and of slips by rates."""
+        m, g = len(self.system.constraints), self.graph
+        if not m:
+            return -self._slopes
+        theirs = ca.jacobian(self.h[:m], g.q_vector) + ca.jacobian(self.slips, g.v_vector)
+        return ca.vertcat(theirs, -self._slopes)
+
+    @cached_property
+    def sizes(self) -> ca.SX:
+        """Of the constraints; 0 of contacts, whose slopes all count."""
+        return ca.vertcat(super().sizes, ca.SX.zeros(len(self.rows), 2))
+
+
+class ModeVI(MechanicalMap):
+    """The midpoint rule in one mode of contact: what is held keeps its gap closed, and sticks if it rubs.
+
+    Parameters
+    ----------
+    system : System
+        With contacts or limits of joints.
+    held : names
+        Contacts and limits that hold over every step. One with friction sticks; a sphere rolls.
+    sliding : names
+        Contacts that hold and slide as if there were no friction.
+    dt, alpha, forcing, wrap, tolerance, backend
+        As of `MidpointVI`.
+
+    Raises
+    ------
+    ModelError
+        As `MidpointVI`; or a name that is none of a contact.
+
+    Notes
+    -----
+    States, inputs and names of quantities are those of `ContactVI`: ``gap.NAME``, ``force.NAME``,
+    ``friction.NAME``, ``force.NAME:x``; and ``grip.NAME``, what friction has left, mu times the force less
+    the friction (N). Multipliers are those of the constraints, then of what is held its impulse ``NAME``
+    (N s, positive where it pushes) and, where it sticks, ``NAME.t1``, ``NAME.t2``.
+
+    A step knows no unilateral limit: where it has to pull, it does, and a rollout warns (`SlackWarning`).
+    `limits` says what a motion has to keep, and `vioc.control.dmoc` does keep it. A step from a momentum
+    that has not met the contact yet is an inelastic impact, whose impulse is part of the step's.
+    """
+
+    choices = ("alpha", "forcing", "held", "sliding")
+
+    def __init__(
+        self,
+        system: System,
+        dt: float,
+        held: str | Iterable[str] = (),
+        *,
+        sliding: str | Iterable[str] = (),
+        alpha: float = 0.5,
+        forcing: str = "symmetric",
+        wrap: Sequence[str] = (),
+        tolerance: float = 1e-11,
+        backend: str = "virtual",
+    ):
+        self.held, self.sliding = as_names(held), as_names(sliding)
+        both = set(self.held) & set(self.sliding)
+        if both:
+            raise ModelError(f"{min(both)}: held and sliding; name it in one of them")
+        self.alpha, self.forcing = as_alpha(alpha, forcing), forcing
+        super().__init__(system, dt, wrap, tolerance, backend, takes=("contacts", "slips"))
+        self.impulse_behind = self.alpha
+        self.symmetric = alpha == 0.5 and (forcing == "symmetric" or not system.forces)
+        check_touches(self)
+        if bounces(system):
+            raise ModelError(
+                f"{system.name}: ModeVI has no restitution, what it holds does not bounce; set it to 0"
+            )
+        self.lagrangian: HoldingLagrangian = HoldingLagrangian(system, self.held, self.sliding)
+        ends = "", ".t1", ".t2"
+        own = tuple(touch.name + ends[i] for touch, i in self.lagrangian.rows)
+        self.multiplier_names = (*system.constraint_names, *own)
+        self.nm = len(self.multiplier_names)
+        self.symbols = self.symbols._replace(multipliers=ca.SX.sym("multipliers", self.nm))
+
+    def __repr__(self) -> str:
+        names = ", ".join((*self.held, *(f"{n} sliding" for n in self.sliding)))
+        return f"ModeVI({self.system.name}: {names or 'nothing'} held, nx = {self.nx}, dt = {self.dt:g} s)"
+
+    def holding(self, *held: str, sliding: str | Iterable[str] = ()) -> ModeVI:
+        """The same mechanism in another mode, with the same options."""
+        options = {**self._options, "held": held, "sliding": as_names(sliding)}
+        return type(self)(self.system, self.dt, **options).trying(**self.parameters)
+
+    # -- equations --------------------------------------------------------------------------------------
+
+    @shared
+    def rule(self) -> MidpointRule:
+        """The equations of a step."""
+        kept = *self.lagrangian.nonholonomic, *(i > 0 for _, i in self.lagrangian.rows)
+        return MidpointRule(self, self.alpha, self.forcing, kept)
+
+    @shared
+    def chord(self) -> ChordSolver:
+        """What solves them."""
+        return ChordSolver(self.rule)
+
+    @own
+    def step_solver(self) -> StepSolver:
+        return self.chord.programs.solver(self._rescued, many=none, **self._checks)
+
+    def _rescued(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
+        after = self.chord.rescued(self, x, u, k, t, dt)
+        warn_singular(self, self.rule, x, u, t, dt, after[0])
+        return after
+
+    @shared
+    def _derivatives(self) -> StructuredLinearization:
+        return StructuredLinearization(self.rule)
+
+    def first(self, steps: Steps) -> Linearization:
+        return self._derivatives.linearize(steps, self.theta)
+
+    def second(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
+        return self._derivatives.contract(steps, self.theta, Z, zeta)
+
+    def tensor(self, steps: Steps) -> tuple[SecondOrder, SecondOrder]:
+        return self._derivatives.tensor(steps, self.theta)
+
+    # -- what a motion has to keep ----------------------------------------------------------------------
+
+    def review(self, trajectory: Trajectory) -> None:
+        super().review(trajectory)
+        n, f = len(trajectory), trajectory
+        rows = self._limit_rows(f.x[:n], f.u, f.multipliers, self.theta, f.step_lengths[:, None])[0][..., 0]
+        below = rows < -np.where(self._of_gaps, GAP, GRIP * (GRIP + np.abs(rows).max(axis=0, initial=0.0)))
+        if not below.any():
+            return
+        k = int(np.argmax(below.any(axis=1)))
+        name, value = self._limit_names[int(np.argmin(np.where(below[k], rows[k], np.inf)))], rows[k].min()
+        warnings.warn(
+            f"{name} is {value:.3g} from t = {f.t[k]:g} s on, expected >= 0: contact would not keep to this "
+            "mode there. End it before, or let ContactVI find out",
+            SlackWarning,
+            stacklevel=4,
+        )
+
+    @shared
+    def _limit_names(self) -> list[str]:
+        return [name for name, value in self.limits.items() for _ in range(value.numel())]
+
+    @property
+    def _of_gaps(self) -> np.ndarray:
+        return np.array([name.startswith("gap.") for name in self._limit_names])
+
+    @shared
+    def _limit_rows(self) -> Evaluator:
+        rows = ca.densify(ca.vertcat(*self.limits.values()))
+        return Evaluator(ca.Function("limits", list(self.symbols), [rows], OPTIONS))
+
+    @shared
+    def limits(self) -> Mapping[str, ca.SX]:
+        found: dict[str, ca.SX] = {}
+        for touch in self.touches.all:
+            name = touch.name
+            if name not in self.multiplier_names:
+                found[f"gap.{name}"] = self.quantity(f"gap.{name}")
+                continue
+            found[f"force.{name}"] = self.quantity(f"force.{name}")
+            grips = self._within(touch)
+            if grips is not None:
+                found[f"grip.{name}"] = grips
+        return found
+
+    def _within(self, touch: Touching) -> ca.SX | None:
+        """Rows >= 0 where the friction of a contact is in its cone, N; None where there is none."""
+        impulse, _ = self._impulse(touch)
+        along = impulse[1:]
+        if not along.numel():
+            return None
+        most, dt = self._named.friction(touch) * impulse[0], self.symbols.dt
+        if along.numel() == 1:
+            return ca.vertcat(most - along, most + along) / dt
+        return touch.cone.within(most / dt, along / dt)
+
+    # -- named quantities -------------------------------------------------------------------------------
+
+    @shared
+    def touches(self) -> Touches:
+        return self.lagrangian.touches
+
+    def _impulse(self, touch: Touching) -> tuple[ca.SX, list[int]]:
+        own = [(m, i) for m, (t, i) in enumerate(self.lagrangian.rows) if t is touch]
+        at, along = [m + len(self.system.constraints) for m, _ in own], [i for _, i in own]
+        return (self.symbols.multipliers[at], along) if own else (ca.SX.zeros(1), [0])
+
+    def quantity(self, name: str) -> ca.SX:
+        kind, _, rest = name.partition(".")
+        if kind == "h" and rest in self.multiplier_names:
+            return self.constraint(*self._q_and_parameters)[0][self.multiplier_names.index(rest)]
+        found = self._named.find(name)
+        return super().quantity(name) if found is None else found
+
+    @shared
+    def _named(self) -> TouchQuantities:
+        return TouchQuantities(self, self.touches, self._impulse)
+
+    def _more_quantities(self) -> list[str]:
+        own = self.multiplier_names[len(self.system.constraints) :]
+        return [*super()._more_quantities(), *self._named.names(), *(f"h.{n}" for n in own)]
+
+    def unit(self, name: str) -> str:
+        found = self._named.unit(name)
+        return super().unit(name) if found is None else found

@@ -1,0 +1,68 @@
+"""A step with contact in generalized coordinates as equations at any smoothing, for programs.
+
+docs/maths/contact_implicit.md
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import casadi as ca
+import numpy as np
+
+from vioc.dynamics.algebra.vectors import part
+from vioc.dynamics.contact.laws import law_of
+from vioc.dynamics.integrators.contact.contact_step import balance
+from vioc.maps.relaxed import RelaxedStep, relaxed_step
+
+if TYPE_CHECKING:
+    from vioc.dynamics.integrators.contact.contact_vi import ContactVI
+
+
+def relaxed(f: ContactVI) -> Callable[[np.ndarray, float], RelaxedStep]:
+    """The equations of a map's step, by the parameters' values and the smoothing.
+
+    Unknowns are the impulses of the constraints, then the variables of each contact's law. Friction along
+    what nothing moves (across the plane of a planar mechanism) is none.
+    """
+    x, u, _, theta, dt = f.symbols
+    x1, t, smoothing, give = ca.SX.sym("x_next", f.nx), *map(ca.SX.sym, ("t", "smoothing", "give"))
+    V, kappa = (part(x1, 0, f.nd) - part(x, 0, f.nd)) / dt, smoothing * f.mass
+    at = balance(f, x, u, V, t, dt, theta)
+    slopes = (J[touch.lead :, :] for touch, J in zip(f.touches.all, at.J, strict=True))
+    laws = [law_of(touch.cone, _moving(J)) for touch, J in zip(f.touches.all, slopes, strict=True)]
+    sizes = [f.nm, *(len(law.unknowns) for law in laws)]
+    w = ca.SX.sym("w", sum(sizes))
+    lam, *z = ca.vertsplit(w, np.cumsum([0, *sizes]).tolist())
+
+    push, rows, multipliers, guess = -at.Dh0[:, : f.nd].T @ lam, [], [lam], [ca.SX.zeros(f.nm)]
+    for law, own, speeds, J, mu in zip(laws, z, at.speeds, at.J, f.touches.loads(theta, dt), strict=True):
+        if law.cone.gap:
+            speeds = ca.vertcat(speeds[0] + give / dt, speeds[1:])
+        push = push + J.T @ law.impulse(own, mu)
+        rows.append(law.equations(own, speeds, kappa, mu))
+        multipliers.append(law.multipliers(own, mu))
+        guess.append(law.start(speeds, ca.sqrt(smoothing), kappa, mu))
+    momentum = part(x, f.nq, f.nq + f.nd) + at.parts.impulse + push
+    after = ca.vertcat(part(at.q1, f.nd), momentum, part(at.rates, f.nd))
+    each = zip(f.touches.all, laws, strict=True)
+    named = [(f"{touch.name}: {n}", low) for touch, law in each for n, low in law.unknowns]
+    unknowns = [*((f"lambda.{n}", -np.inf) for n in f.system.constraint_names), *named]
+    states = f.state_names
+    names = (
+        *(f"dynamics.{n}" for n in states[f.nq : f.nq + f.nd]),
+        *(f"h.{n}" for n in f.system.constraint_names),
+        *(n for n, _ in named),
+        *(f"dynamics.{n}" for n in (*states[f.nd : f.nq], *states[f.nq :])),
+    )
+    equations = ca.vertcat(at.parts.balance + push, at.h, *rows, x1[f.nd :] - after)
+    pairs = list(zip(names, ca.vertsplit(equations), strict=True))
+    args = [x, u, x1, w, t, dt, theta, smoothing, give]
+    contacts = [touch.name for touch in f.touches.all if touch.cone.gap]
+    return relaxed_step(args, pairs, unknowns, ca.vertcat(*multipliers), ca.vertcat(*guess), contacts)
+
+
+def _moving(slopes: ca.SX) -> list[int]:
+    """Tangents of a touch along which something moves."""
+    return [i for i in range(slopes.shape[0]) if slopes[i, :].nnz()]

@@ -1,0 +1,168 @@
+"""Steps of higher order on the group, by points of a step (docs/maths/groups.md, (7)-(11)).
+
+Unknown are the rates V_i at the points, which make L_v there the momenta that the curve and the forces along
+it lead to. Mass matrices stand for the derivatives, as in `GalerkinVI`, whose constraints these are too.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import casadi as ca
+import numpy as np
+
+from vioc.dynamics.algebra import rotations as rot
+from vioc.dynamics.algebra import vectors as vec
+from vioc.dynamics.algebra.vectors import part
+from vioc.dynamics.integrators.chord import CONTRACTION_OF_MASS
+from vioc.dynamics.integrators.groups.curves import curves_of
+from vioc.dynamics.integrators.groups.group_stages import GroupStageDerivatives, StageEquations
+from vioc.dynamics.integrators.iteration import repeated
+from vioc.dynamics.integrators.newton import solve_step
+from vioc.dynamics.integrators.predictor import far
+from vioc.dynamics.lagrangian import OPTIONS
+
+if TYPE_CHECKING:
+    from vioc.dynamics.integrators.groups.group_vi import GroupVI
+
+# The last correction over the root of their number: rates are found to rounding, since what is left of them
+# turns the momentum of a body whose frame is not at its centre of mass.
+CONVERGED = 3e-16
+
+
+class GalerkinStep:
+    """Steps of a `GroupVI` of several stages."""
+
+    def __init__(self, f: GroupVI):
+        self.f, self.space, self.group = f, f.space, f.group
+        self.curves = curves_of(f.points, f.stages)
+        self.rule = self.curves.rule
+
+    @cached_property
+    def derivatives(self) -> GroupStageDerivatives:
+        return GroupStageDerivatives(self.f, self.curves)
+
+    @cached_property
+    def _places(self) -> ca.Function:
+        """(x, V (nd, s), dt) -> configurations at the points (nq, s) and at the end (nq,)."""
+        space, rule, s = self.space, self.rule, self.rule.stages
+        x, dt, V = ca.SX.sym("x", self.f.nx), ca.SX.sym("dt"), ca.SX.sym("V", space.nd, s)
+        r, rates = x[: space.nr], V[: space.nr, :]
+        places, end = [ca.repmat(r, 1, s) + dt * rates @ ca.DM(rule.A).T], [r + dt * rates @ ca.DM(rule.b)]
+        for i, start in zip(range(space.nr, space.nd, 3), space.attitudes(x), strict=True):
+            stages, last = self.curves.path(V[i : i + 3, :], dt)
+            turned = (rot.multiply(start, tuple(ca.vertsplit(c))) for c in ca.horzsplit(stages))
+            places.append(ca.horzcat(*map(vec.column, turned)))
+            end += rot.advanced(start, tuple(ca.vertsplit(last)))
+        return ca.Function("places", [x, V, dt], [ca.vertcat(*places), ca.vertcat(*end)], OPTIONS)
+
+    @cached_property
+    def _factors(self) -> ca.Function:
+        """(x, V (nd, s), dt, parameters) -> factors of the mass matrix at the points, one below the other.
+
+        With constraints they are those in the middle, once.
+        """
+        x, V, dt = self._places.sx_in()
+        theta = ca.SX.sym("theta", len(self.f.parameters))
+        places = ca.horzsplit(self._places(x, V, dt)[0])
+        if self.f.nm:  # where half a step leads at the mean rates of the first half
+            s, rule = self.rule.stages, self.rule
+            first = 2 * V @ (ca.DM(rule.values(np.array([0.5]))) @ ca.DM(rule.A)).T
+            places = [self._places(x, ca.repmat(first, 1, s), dt / 2)[1]]
+        found = [self.group.masses[0](q, theta) for q in places]
+        return ca.Function("factors", [x, V, dt, theta], [ca.vertcat(*found)], OPTIONS)
+
+    @property
+    def _unknowns(self) -> int:
+        """Of a step: the rates, and the multipliers of all points but the last."""
+        return self.rule.stages * self.space.nd + (self.rule.stages - 1) * self.f.nm
+
+    @cached_property
+    def _iterate(self) -> ca.Function:
+        """(z, x, u, t, dt, parameters, factors) -> z, (x_next, z), last correction of increments.
+
+        z are V_1 to V_s and lambda_1 to lambda_s-1; x_next is that of the z given, so that what it keeps does
+        not depend on how well they are solved for, and has the impulses of these multipliers alone.
+        """
+        f, space, rule, s = self.f, self.space, self.rule, self.rule.stages
+        nr, nd, nq, nm = space.nr, space.nd, space.nq, f.nm
+        z, x, u = ca.SX.sym("z", self._unknowns), ca.SX.sym("x", f.nx), ca.SX.sym("u", f.nu)
+        t, dt, theta = ca.SX.sym("t"), ca.SX.sym("dt"), ca.SX.sym("theta", len(f.parameters))
+        factors = ca.SX.sym("factors", self._factors.numel_out(0))
+        V, p = ca.reshape(z[: s * nd], nd, s), part(x, nq, nq + nd)
+        lam = ca.reshape(z[s * nd :], nm, s - 1)
+        places, q_next = self._places(x, V, dt)
+        found = [self.group.terms(places[:, i], V[:, i], u, t + c * dt, theta) for i, c in enumerate(rule.c)]
+        own = ca.horzcat(*(L_v for L_v, *_ in found))
+        force = ca.horzcat(*(L_q + F for _, L_q, F, *_ in found))
+        h = ca.SX(nm, s)
+        if nm:
+            closed = [self.group.constraint(places[:, i], theta) for i in range(s)]
+            h = ca.horzcat(*(each for each, _ in closed))
+            pushed = [Dh.T @ lam[:, i] for i, (_, Dh) in enumerate(closed[:-1])]
+            force -= ca.horzcat(*pushed, ca.SX.zeros(nd))
+        there = [ca.repmat(p[:nr], 1, s) + dt * force[:nr, :] @ ca.DM(rule.Ab).T]
+        ends = [p[:nr] + dt * force[:nr, :] @ ca.DM(rule.b)]
+        for i in range(nr, nd, 3):
+            mine = slice(i, i + 3)
+            momenta, end = self.curves.momenta(V[mine, :], force[mine, :], p[mine], dt)
+            there.append(momenta)
+            ends.append(end)
+        by, changes = self._corrections(own - ca.vertcat(*there), h, factors, dt)
+        x_next = ca.vertcat(q_next, *ends)
+        size = ca.vertcat(1 + ca.fabs(x[:nr]), ca.SX.ones(nd - nr))
+        error = ca.norm_2(ca.vec(dt * by / ca.repmat(size, 1, s)))
+        after = ca.vertcat(ca.vec(V - by), ca.vec(lam - changes))
+        args = [z, x, u, t, dt, theta, factors]
+        found = ca.vertcat(x_next, after, part(z, s * nd))
+        return ca.Function("iterate", args, [after, found, error], OPTIONS)
+
+    def _corrections(self, left: Any, h: Any, factors: Any, dt: Any) -> tuple[Any, Any]:
+        """Of V (nd, s), and of the multipliers (nm, s - 1), eliminated by docs/maths/galerkin.md (GA 12)."""
+        _, solve, pushes = self.group.masses
+        s, nm, rule = self.rule.stages, self.f.nm, self.rule
+        columns = ca.horzsplit(left)
+        if not nm:
+            numbers, none = ca.horzsplit(ca.reshape(factors, -1, s)), ca.SX(0, 1)
+            by = [solve(w, a, none) for w, a in zip(numbers, columns, strict=True)]
+            return ca.horzcat(*by), ca.SX(0, s - 1)
+        Ab = rule.Ab[:, :-1]
+        apart = np.linalg.inv(rule.A[1:] @ Ab)
+        along = left @ ca.DM(rule.A).T
+        y = ca.horzcat(*(pushes(factors, along[:, i], h[:, i] / dt) for i in range(1, s)))
+        impulses = ca.horzsplit(y @ ca.DM(Ab @ apart).T)
+        by = [solve(factors, a, b) for a, b in zip(columns, impulses, strict=True)]
+        return ca.horzcat(*by), y @ ca.DM(apart).T / dt
+
+    def residual(self) -> None:
+        """There is none: a step has unknowns beside its end."""
+
+    def kernel(self, robust: bool = False) -> ca.Function | None:
+        """(x, u, t, dt, parameters) -> (x_next, multipliers, error); `rescued` is what tries harder.
+
+        The first guess are rates that change as they do at the step's start, and its multipliers.
+        """
+        if robust:
+            return None
+        f, rule, nd, nm, s = self.f, self.rule, self.space.nd, self.f.nm, self.rule.stages
+        solved = repeated(self._iterate, CONVERGED * float(np.sqrt(s * nd)), CONTRACTION_OF_MASS)
+        x, u = ca.MX.sym("x", f.nx), ca.MX.sym("u", f.nu)
+        t, dt, theta = ca.MX.sym("t"), ca.MX.sym("dt"), ca.MX.sym("theta", len(f.parameters))
+        v, a, lam = self.group.motion(x[: f.nq], x[f.nq :], u, t, theta)
+        V = ca.repmat(v, 1, s) + dt * a @ ca.DM(rule.c).T
+        guess = ca.vertcat(ca.vec(V), ca.repmat(lam, s - 1, 1))
+        after, error = solved(guess, x, u, t, dt, theta, self._factors(x, V, dt, theta))
+        error += far(rule.spacing * dt * (ca.fabs(v) + dt / 2 * ca.fabs(a)), f.turning)
+        x_next, impulse = after[: f.nx], ca.MX(0, 1)
+        if nm:
+            p, impulse = self.group.settled(after[: f.nq], after[f.nq : f.nx], theta)
+            n = f.nx + self._unknowns  # behind it the multipliers in p, as in `GalerkinVI`
+            impulse += dt * ca.reshape(after[n:], nm, s - 1) @ ca.DM(rule.b[:-1])
+            x_next = ca.vertcat(after[: f.nq], p)
+        return ca.Function("stages_step", [x, u, t, dt, theta], [x_next, impulse, error])
+
+    def rescued(self, f: GroupVI, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
+        """By continuation in the step's length, from the rates of the state."""
+        equations = StageEquations(self.derivatives, f, x, u, t, dt)
+        return equations.end(solve_step(equations, k, t, f.tolerance).w)

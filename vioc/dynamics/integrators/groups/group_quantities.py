@@ -1,0 +1,178 @@
+"""What a `GroupVI` tells of its states by name: rates, energies, frames, constraints."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import casadi as ca
+import numpy as np
+
+from vioc.compile.evaluate import Evaluator
+from vioc.dynamics.algebra import rotations as rot
+from vioc.dynamics.charts import Chart
+from vioc.dynamics.description.system import System
+from vioc.dynamics.integrators.groups.group_space import GroupSpace
+from vioc.dynamics.integrators.groups.twin import Twin
+from vioc.dynamics.lagrangian import OPTIONS
+from vioc.dynamics.velocities import velocity, velocity_names
+from vioc.errors import ModelError
+from vioc.maps.kernel import KernelMap
+from vioc.maps.orientation import AXES, component, rotation_vector
+from vioc.maps.twins import shared
+
+BODY = ("x", "y", "z")
+
+
+class GroupQuantities(KernelMap):
+    """The part of `GroupVI` that reads states."""
+
+    system: System
+    group: Twin
+    rates: tuple[str, ...]
+    nq: int
+    nd: int
+    rotations: Sequence[Chart]
+    bases: tuple[str, ...]
+    space: GroupSpace
+
+    @shared
+    def _rates(self) -> ca.SX:
+        """v (nd,) of the state: p = M(q) v, but for what constraints take of it."""
+        x = self.symbols.x
+        return self.group.velocity(x[: self.nq], x[self.nq :], self.symbols.parameters)
+
+    @shared
+    def _velocity(self) -> Evaluator:
+        def build() -> ca.Function:
+            return ca.Function("velocity", [self.symbols.x, self.symbols.parameters], [self._rates], OPTIONS)
+
+        return Evaluator(self.backend.program(build, "velocity"))
+
+    def velocities(self, x: np.ndarray) -> np.ndarray:
+        """Rates (..., nd) of states (..., nx): of r, and angular velocities in the body's axes."""
+        x = np.asarray(x, float)
+        flat = self._velocity(np.ascontiguousarray(x.reshape(-1, self.nx)), self.theta)[0][..., 0]
+        return flat.reshape(*x.shape[:-1], self.nd)
+
+    @shared
+    def _energies(self) -> tuple[ca.SX, ca.SX]:
+        x, u, _, theta, _ = self.symbols
+        *_, T, V = self.group.terms(x[: self.nq], self._rates, u, 0, theta)
+        return T, V
+
+    @shared
+    def _constraint_numbers(self) -> Evaluator:
+        return Evaluator(self.group.constraint)
+
+    @shared
+    def _directions(self) -> Evaluator:
+        return Evaluator(self.group.directions)
+
+    def frame_positions(self, X: Any) -> np.ndarray:
+        """World positions of every frame's origin, m: (N, nx) -> (N, number of nodes, 3)."""
+        return self.frame_poses(X)[0]
+
+    def frame_poses(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Positions (N, number of nodes, 3) and rotations (N, number of nodes, 3, 3) of every frame."""
+        X = np.atleast_2d(np.asarray(X, float))
+        p, R = self._place_numbers(np.ascontiguousarray(X[:, : self.nq]), self.theta)
+        return np.swapaxes(p, 1, 2), np.swapaxes(R.reshape(len(X), 3, -1, 3), 1, 2)
+
+    @shared
+    def _place_numbers(self) -> Evaluator:
+        return Evaluator(self.group.places)
+
+    @shared
+    def _places(self) -> tuple[ca.SX, ca.SX]:
+        """Positions and rotations of the nodes, in the symbols of the map."""
+        return self.group.places(self.symbols.x[: self.nq], self.symbols.parameters)
+
+    def rotation(self, frame: str) -> ca.SX | None:
+        if frame not in self.system.frame_names:
+            return None
+        i = self.system.frame_index(frame)
+        return self._places[1][:, 3 * i : 3 * i + 3]
+
+    def quantity(self, name: str) -> ca.SX:
+        if name in ("kinetic", "potential", "energy"):
+            T, V = self._energies
+            return {"kinetic": T, "potential": V, "energy": T + V}[name]
+        if name.startswith("v.") and name[2:] in self.rates:
+            return self._rates[self.rates.index(name[2:])]
+        kind, _, constraint = name.partition(".")
+        if kind in ("h", "force") and constraint in self.multiplier_names:
+            i = self.multiplier_names.index(constraint)
+            if kind == "force":
+                return -self.symbols.multipliers[i] / self.symbols.dt
+            return self.group.constraint(self.symbols.x[: self.nq], self.symbols.parameters)[0][i]
+        moving = velocity(name, self.system.frame_names)
+        if moving is not None:
+            x, theta = self.symbols.x, self.symbols.parameters
+            return self.group.moved(moving.of(self.group.lagrangian.graph), x[: self.nq], self._rates, theta)
+        frame, _, axis = name.rpartition(":")
+        if frame in self.system.frame_names and axis in BODY:
+            return self._places[0][BODY.index(axis), self.system.frame_index(frame)]
+        R = self.rotation(frame) if axis in AXES else None
+        for i, (chart, base) in enumerate(zip(self.rotations, self.bases, strict=True)):
+            if name in chart.variables:
+                return self._angles[i][chart.variables.index(name)]
+            if name[2:] in chart.variables and kind == "v":
+                return self._angle_rates[i][chart.variables.index(name[2:])]
+            if name.rpartition(".")[2] in chart.variables:
+                raise ModelError(
+                    f"unknown quantity {name!r}: {type(self).__name__} holds this rotation as the quaternion "
+                    f"{base}qw, {base}qx, {base}qy, {base}qz; its momenta are p.{base}wx, wy, wz "
+                    "about the body's axes"
+                )
+        return super().quantity(name) if R is None else rotation_vector(R)[AXES.index(axis)]
+
+    @shared
+    def _angles(self) -> list[ca.SX]:
+        """Angles (3,) of the charts of the rotations, as other maps have them for states."""
+        pairs = zip(self.rotations, self.space.attitudes(self.symbols.x), strict=True)
+        return [chart.angles(rot.matrix(s)) for chart, s in pairs]
+
+    @shared
+    def _angle_rates(self) -> list[ca.SX]:
+        """Their rates (3,): those of a quaternion s are s (0, w)/2."""
+        x, space, found = self.symbols.x, self.space, []
+        turns = space.turns(self._rates)
+        for i, (s, w) in enumerate(zip(space.attitudes(x), turns, strict=True)):
+            at = space.nr + 4 * i
+            moved = ca.vertcat(*rot.multiply(s, (0.0, *w))) / 2
+            found.append(ca.jacobian(self._angles[i], x)[:, at : at + 4] @ moved)
+        return found
+
+    def unit(self, name: str) -> str:
+        kind, dot, rest = name.rpartition(".")
+        angle = rest in self.system.angles or rest in self.rates[self.space.nr :]
+        if not dot and name in self.system.variables:
+            return "rad" if angle else "m"
+        if kind == "v" and rest in (*self.rates, *self._chart_variables):
+            return "rad/s" if angle else "m/s"
+        if kind == "p":
+            return "kg m^2/s" if angle else "kg m/s"
+        if name in ("kinetic", "potential", "energy"):
+            return "J"
+        moving = velocity(name, self.system.frame_names)
+        if moving is not None:
+            return moving.unit
+        if ":" in name:
+            return "rad" if component(name) else "m"
+        name = rest if kind == "u" else name
+        angles = frozenset(self.system.angles)
+        units = (f.input_unit(angles) for f in self.system.forces if name in f.input_names())
+        return next(units, "")
+
+    @property
+    def _chart_variables(self) -> tuple[str, ...]:
+        return tuple(v for chart in self.rotations for v in chart.variables)
+
+    def _more_quantities(self) -> list[str]:
+        frames = [f"{n}:{a}" for n in self.system.frame_names for a in (*BODY, *AXES)]
+        closed = (f"{kind}.{n}" for kind in ("h", "force") for n in self.multiplier_names)
+        moving = velocity_names(self.system.frame_names)
+        angles = self._chart_variables
+        rates = (f"v.{n}" for n in (*self.rates, *angles))
+        return [*angles, *rates, "kinetic", "potential", "energy", *frames, *moving, *closed]

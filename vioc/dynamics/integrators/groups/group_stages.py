@@ -1,0 +1,362 @@
+"""Exact first and second derivatives of steps on the group of several stages, for many at once.
+
+At a point are evaluated o = (L_v, f, h, Dh v), functions of y = (errors of the configuration, rates, inputs,
+parameters, multipliers); along a rotation's curve its turns and momenta (`Curves.errors`), the same for every
+mechanism. CasADi differentiates these once and twice; the rest runs on stacks of matrices, with the rates V
+of the points, and with constraints multipliers and the velocity at the end, as unknowns w of
+
+    g = (L_v - m(s, w, f), h, ...) = 0,    D_s w = -g_w^-1 g_s,                                           (11)
+
+and the second order by the adjoint of g (docs/maths/groups.md).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
+
+import casadi as ca
+import numpy as np
+
+from vioc.compile.evaluate import Evaluator
+from vioc.dynamics.algebra import rotations as rot
+from vioc.dynamics.integrators.groups.curves import Curves
+from vioc.dynamics.integrators.newton import BranchEquations, BranchRoot, Linearized
+from vioc.dynamics.lagrangian import OPTIONS
+from vioc.errors import StepError
+from vioc.maps.derivatives import Linearization, SecondOrder, Steps, solved
+
+if TYPE_CHECKING:
+    from vioc.dynamics.integrators.groups.group_vi import GroupVI
+
+FOUND = 1e-8  # how near to where a step led the rates that are found again must lead, relative
+
+
+class Along(NamedTuple):
+    """N steps at unknowns w = (V; lambda, v at the end): s stages, P = s + 1 with the end, K evaluated.
+
+    Attributes
+    ----------
+    points, curves : list of arrays
+        Arguments of what is evaluated at points (N K, ...) and along curves (N nb, ...).
+    q, p, impulse : (N, nq), (N, nd), (N, nm)
+        The end, and the multipliers.
+    left : (N, nw)
+        g.
+    o_y : (N, K, no, ny)
+    y_w, y_s : (N, K, ny, nw), (N, K, ny, ns)
+        All that points depend on, by the unknowns and at fixed ones.
+    m_w, m_f, m_s : (N, P, nd, nw), (N, P, nd, s nd), (N, P, nd, ns)
+        Momenta that points must have, and at the end, by unknowns, f and s.
+    e_w, e_s : (N, nd, nw), (N, nd, ns)
+        Errors of the configuration at the end.
+    """
+
+    points: list[np.ndarray]
+    curves: list[np.ndarray]
+    q: np.ndarray
+    p: np.ndarray
+    impulse: np.ndarray
+    left: np.ndarray
+    o_y: np.ndarray
+    y_w: np.ndarray
+    y_s: np.ndarray
+    m_w: np.ndarray
+    m_f: np.ndarray
+    m_s: np.ndarray
+    e_w: np.ndarray
+    e_s: np.ndarray
+
+
+class GroupStageDerivatives:
+    """Derivatives of the steps of a `GroupVI` of several stages.
+
+    s = (errors of the state, inputs, parameters), ns of them.
+    """
+
+    def __init__(self, f: GroupVI, curves: Curves):
+        self.f, self.space, self.rule, s = f, f.space, curves.rule, curves.rule.stages
+        nd, nq, nu, nm = f.nd, f.nq, f.nu, f.nm
+        self.ny, self.ns = 2 * nd + nu + len(f.parameters) + nm, f.ndx + nu + len(f.parameters)
+        self.points, self.nw = s + (nm > 0), s * (nd + nm) + nd * (nm > 0)
+        self._path, self._momenta = (Evaluator(_by_columns(e)) for e in (curves.path, curves.momenta))
+        self._slopes, self._curvature = Evaluator(lambda: curves.slopes), Evaluator(lambda: curves.curvature)
+        self._velocity = Evaluator(f.group.velocity)
+        names = ("q", nq), ("e", nd), ("v", nd), ("u", nu), ("t", 1), ("lambda", nm)
+        q, error, v, u, t, lam = (ca.SX.sym(*each) for each in names)
+        theta, nothing = ca.SX.sym("theta", len(f.parameters)), ca.SX.zeros(nd)
+        there = f.space.retract_expression(ca.vertcat(q, nothing), ca.vertcat(error, nothing))[:nq]
+        L_v, L_q, F, *_ = f.group.terms(there, v, u, t, theta)
+        o = [L_v, L_q + F]
+        if nm:
+            h, Dh = f.group.constraint(there, theta)
+            o = [L_v, L_q + F - Dh.T @ lam, h, Dh @ v]
+        values, y = ca.vertcat(*o), ca.vertcat(error, v, u, theta, lam)
+        args, weights = [q, v, u, t, theta, lam], ca.SX.sym("weights", values.numel())
+
+        def first() -> ca.Function:
+            found = ca.substitute([values, ca.jacobian(values, y)], [error], [nothing])
+            return ca.Function("points", args, [*map(ca.densify, found)], OPTIONS)
+
+        def second() -> ca.Function:
+            H = ca.substitute(ca.hessian(ca.dot(weights, values), y)[0], error, nothing)
+            return ca.Function("points_second", [*args, weights], [ca.densify(H)], OPTIONS)
+
+        self._first = Evaluator(f.backend.program(first, "points"))
+        self._second = Evaluator(f.backend.program(second, "points_second"))
+        self._turns = np.arange(f.nr, nd).reshape(-1, 3)  # of rotations among the degrees of freedom
+
+    def split(self, w: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """V (N, s, nd), lambda (N, s, nm), v (N, 0 or 1, nd) of w (N, nw)."""
+        n, s, nd, nm = len(w), self.rule.stages, self.f.nd, self.f.nm
+        V, lam, v = np.split(w, [s * nd, s * (nd + nm)], axis=1)
+        return V.reshape(n, s, nd), lam.reshape(n, s, nm), v.reshape(n, self.points - s, nd)
+
+    # -- unknowns of solved steps ---------------------------------------------------------------------
+
+    def solved(self, steps: Steps, theta: np.ndarray) -> Along:
+        """Steps along their rates, by Newton's method from those of their ends.
+
+        Raises
+        ------
+        StepError
+            Where it does not end, or leads elsewhere than the step.
+        """
+        f, n, c = self.f, len(steps), self.rule.c[:, None]
+        ends = (self._velocity(x[:, : f.nq], x[:, f.nq :], theta)[0] for x in (steps.x0, steps.x1))
+        v0, v1 = (v.reshape(n, 1, f.nd) for v in ends)
+        w = np.zeros((n, self.nw))
+        V, _, v = self.split(w)
+        V[:], v[:] = v0 * (1 - c) + v1 * c, v1
+        scale = steps.h / (1 + np.abs(steps.x0[:, : f.nr]).max(axis=1, initial=0.0))
+        last = np.inf
+        for _ in range(30):
+            at = self.at(steps, theta, w)
+            try:
+                by = np.linalg.solve(self.slope(at), at.left[..., None])[..., 0]
+            except np.linalg.LinAlgError:
+                break
+            w = w - by
+            moved = (np.abs(self.split(by)[0]).max(axis=(1, 2), initial=0.0) * scale).max(initial=0.0)
+            if moved <= 1e-13 or (moved <= 1e-9 and moved >= 0.5 * last):
+                self._check(steps, at)
+                return at
+            last = moved
+        self._fail(steps, int(np.argmax(np.abs(at.left).max(axis=1))), float(last))
+
+    def _check(self, steps: Steps, at: Along) -> None:
+        """Equations may have other roots, which lead elsewhere."""
+        x1 = np.concatenate([at.q, at.p], axis=1)
+        off = np.abs(self.f.difference(steps.x1, x1)).max(axis=1) / (1 + np.abs(steps.x1).max(axis=1))
+        worst = int(np.argmax(off))
+        if not off[worst] <= FOUND:
+            self._fail(steps, worst, float(off[worst]))
+
+    def _fail(self, steps: Steps, i: int, left: float) -> NoReturn:
+        raise StepError(
+            f"step {int(steps.k[i])}: the rates at the points of a solved step were not found again; use a "
+            "smaller dt",
+            int(steps.k[i]),
+            left,
+            "no convergence",
+        )
+
+    # -- what a step evaluates ------------------------------------------------------------------------
+
+    def at(self, steps: Steps, theta: np.ndarray, w: np.ndarray) -> Along:
+        """Steps at unknowns w (N, nw)."""
+        f, rule, n, s, K = self.f, self.rule, len(steps), self.rule.stages, self.points
+        nr, nd, nb, nm, ns, nw = f.nr, f.nd, self.space.nb, f.nm, self.ns, self.nw
+        (V, lam, v), h = self.split(w), steps.h[:, None, None]
+        weights, pushes = (np.concatenate([a, rule.b[None]]) for a in (rule.A, rule.Ab))  # (P, s)
+        r0, s0, p0 = self.space.split(steps.x0)
+        lengths = np.repeat(steps.h, nb)[:, None]
+        rates = self._of_rotations(V)
+        path = np.concatenate([e.reshape(n * nb, -1) for e in self._path(rates, lengths)], axis=1)
+        path = path.reshape(n, nb, s + 1, 4)
+        r = r0[:, None] + h * (weights @ V[:, :, :nr])
+        attitudes = np.swapaxes(rot.product(s0[:, :, None], path), 1, 2).reshape(n, s + 1, 4 * nb)
+        q = np.concatenate([r, attitudes], axis=2)
+        times = steps.t[:, None] + np.append(rule.c, 1.0)[:K] * steps.h[:, None]
+        inputs = np.repeat(steps.u, K, axis=0)
+        multipliers = np.concatenate([lam, np.zeros((n, K - s, nm))], axis=1)
+        points = [q[:, :K].reshape(n * K, -1), np.concatenate([V, v], axis=1).reshape(n * K, nd), inputs]
+        points += [times.reshape(-1, 1), theta, multipliers.reshape(n * K, nm)]
+        o, o_y = self._first(*points)
+        o, o_y = o.reshape(n, K, 2 * (nd + nm)), o_y.reshape(n, K, 2 * (nd + nm), self.ny)
+
+        force = o[:, :s, nd : 2 * nd]
+        torques, pi = self._of_rotations(force), p0[:, self._turns].reshape(n * nb, 3)
+        curves = [np.concatenate([np.zeros_like(pi), pi, rates, torques], axis=1), lengths]
+        curves.append(path.reshape(n * nb, -1))
+        of_turns, of_momenta = (e.reshape(n, nb, s + 1, 3, -1) for e in self._slopes(*curves))
+        found = [e.reshape(n, nb, -1, 3) for e in self._momenta(rates, torques, pi, lengths)]
+        m = np.empty((n, s + 1, nd))
+        m[:, :, :nr] = p0[:, None, :nr] + h * (pushes @ force[:, :, :nr])
+        m[:, :, nr:] = np.swapaxes(np.concatenate(found, axis=2), 1, 2).reshape(n, s + 1, 3 * nb)
+
+        k = np.arange(nr)
+        q_V, m_V, m_f = np.zeros((3, n, s + 1, nd, s, nd))
+        q_s, m_s = np.zeros((2, n, s + 1, nd, ns))
+        q_V[:, :, k, :, k], m_f[:, :, k, :, k] = h * weights, h * pushes
+        q_s[:, :, k, k] = m_s[:, :, k, nd + k] = 1.0
+        for b, mine in enumerate(self._turns):
+            of_q, of_m = (np.split(e[:, b], [3, 6, 6 + 3 * s], axis=-1) for e in (of_turns, of_momenta))
+            q_s[:, :, mine[:, None], mine] = of_q[0]
+            m_s[:, :, mine[:, None], nd + mine] = of_m[1]
+            for j in range(s):
+                each = slice(3 * j, 3 * j + 3)
+                q_V[:, :, mine[:, None], j, mine] = of_q[2][..., each]
+                m_V[:, :, mine[:, None], j, mine] = of_m[2][..., each]
+                m_f[:, :, mine[:, None], j, mine] = of_m[3][..., each]
+        q_w, m_w = np.zeros((2, n, s + 1, nd, nw))
+        q_w[..., : s * nd], m_w[..., : s * nd] = (e.reshape(n, s + 1, nd, s * nd) for e in (q_V, m_V))
+        y_w, y_s = np.zeros((n, K, self.ny, nw)), np.zeros((n, K, self.ny, ns))
+        i, of_lam = np.arange(nd), np.arange(nm)
+        y_w[:, :, :nd], y_s[:, :, :nd] = q_w[:, :K], q_s[:, :K]
+        for j in range(s):
+            y_w[:, j, nd + i, j * nd + i] = 1.0
+            y_w[:, j, self.ny - nm + of_lam, s * nd + j * nm + of_lam] = 1.0
+        y_w[:, s:, nd + i, nw - nd + i] = 1.0
+        rest = np.arange(f.nu + len(theta))
+        y_s[:, :, 2 * nd + rest, 2 * nd + rest] = 1.0
+        end, impulse = q[:, s], steps.h[:, None] * np.einsum("j,njl->nl", rule.b, lam)
+        left, m_f = self._equations(o, m), m_f.reshape(n, s + 1, nd, s * nd)
+        e_w, e_s = q_w[:, s], q_s[:, s]
+        return Along(points, curves, end, m[:, s], impulse, left, o_y, y_w, y_s, m_w, m_f, m_s, e_w, e_s)
+
+    def _of_rotations(self, rows: np.ndarray) -> np.ndarray:
+        """(N nb, 3 s): the rotations' part of rows (N, s, nd)."""
+        return np.swapaxes(rows[:, :, self._turns], 1, 2).reshape(-1, 3 * rows.shape[1])
+
+    def _equations(self, o: np.ndarray, m: np.ndarray) -> np.ndarray:
+        """g (N, nw, ...) of o (N, K, no, ...) at points, and the momenta they must have (N, P, nd, ...).
+
+        Momenta of the stages; h at all but the first; the momentum of the end, and Dh v there.
+        """
+        s, nd, nm, n = self.rule.stages, self.f.nd, self.f.nm, len(o)
+        L_v, _, kept, along = np.split(o, np.cumsum([nd, nd, nm]), axis=2)
+        rows = [L_v[:, :s] - m[:, :s]]
+        if nm:
+            rows += [kept[:, 1:s], L_v[:, s:] - m[:, s:], along[:, s:]]
+        return np.concatenate([e.reshape(n, -1, *o.shape[3:]) for e in rows], axis=1)
+
+    def _momenta_by(self, at: Along, by_y: np.ndarray, own: np.ndarray) -> np.ndarray:
+        """Slopes (N, P, nd, n) of momenta: their own, and by f, which y moves by `by_y` (N, K, ny, n)."""
+        n, s, nd = len(own), self.rule.stages, self.f.nd
+        return own + at.m_f @ (at.o_y[:, :s, nd : 2 * nd] @ by_y[:, :s]).reshape(n, 1, s * nd, -1)
+
+    def slope(self, at: Along) -> np.ndarray:
+        """g_w (N, nw, nw)."""
+        return self._equations(at.o_y @ at.y_w, self._momenta_by(at, at.y_w, at.m_w))
+
+    # -- derivatives ------------------------------------------------------------------------------------
+
+    def first(self, steps: Steps, theta: np.ndarray) -> Linearization:
+        f, n, s, nd, nm = self.f, len(steps), self.rule.stages, self.f.nd, self.f.nm
+        if not n:
+            return Linearization.of(np.zeros((0, f.ndx, self.ns)), np.zeros((0, nm, self.ns)), f.nu)
+        at, *_, w_s, y = self._chained(steps, theta)
+        momenta = self._momenta_by(at, y, at.m_s + at.m_w @ w_s[:, None])[:, s]
+        lam = w_s[:, s * nd : s * (nd + nm)].reshape(n, s, nm, self.ns)
+        impulses = steps.h[:, None, None] * np.einsum("j,njls->nls", self.rule.b, lam)
+        return Linearization.of(np.concatenate([at.e_s + at.e_w @ w_s, momenta], axis=1), impulses, f.nu)
+
+    def _chained(self, steps: Steps, theta: np.ndarray):
+        """Steps along their rates, g_w, momenta by w, and by s the unknowns and y."""
+        at = self.solved(steps, theta)
+        m_w, m_s = self._momenta_by(at, at.y_w, at.m_w), self._momenta_by(at, at.y_s, at.m_s)
+        matrix = self._equations(at.o_y @ at.y_w, m_w)
+        w_s = -solved(matrix, self._equations(at.o_y @ at.y_s, m_s))
+        return at, matrix, m_w, w_s, at.y_s + at.y_w @ w_s[:, None]
+
+    def second(self, steps: Steps, theta: np.ndarray, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
+        """Hessian of Z . x_k+1 + zeta . multipliers: those of points and curves by the adjoint's weights."""
+        f, n, s, nd, nb, ns = self.f, len(steps), self.rule.stages, self.f.nd, self.space.nb, self.ns
+        if not n:
+            return SecondOrder.of(np.zeros((0, ns, ns)), f.ndx, f.nu)
+        at, matrix, m_w, w_s, y = self._chained(steps, theta)
+        z_q, z_p, nm, K = Z[:, None, :nd], Z[:, None, nd:], f.nm, self.points
+        direct = z_q @ at.e_w + z_p @ m_w[:, s]
+        by = steps.h[:, None, None] * self.rule.b[:, None] * zeta[:, None]
+        direct[:, 0, s * nd : s * (nd + nm)] += by.reshape(n, s * nm)
+        mu = -solved(np.swapaxes(matrix, 1, 2), np.swapaxes(direct, 1, 2))[..., 0]
+        stages, kept, end, along = np.split(mu, np.cumsum([s * nd, (s - 1) * nm, nd * (nm > 0)]), axis=1)
+        stages = stages.reshape(n, s, nd)
+        of_m = np.concatenate([-stages, z_p], axis=1)  # weights of momenta (N, P, nd)
+        of_o = np.zeros((n, K, 2 * (nd + nm)))
+        of_o[:, :s, :nd] = stages
+        if nm:
+            of_m[:, s] -= end
+            of_o[:, s, :nd], of_o[:, s, 2 * nd + nm :] = end, along
+            of_o[:, 1:s, 2 * nd : 2 * nd + nm] = kept.reshape(n, s - 1, nm)
+        of_o[:, :s, nd : 2 * nd] = np.einsum("npa,npaw->nw", of_m, at.m_f).reshape(n, s, nd)
+        H = self._second(*at.points, of_o.reshape(n * K, -1))[0].reshape(n, K, self.ny, self.ny)
+        whole = (np.swapaxes(y, 2, 3) @ H @ y).sum(axis=1)
+
+        of_q = np.zeros((n, s + 1, nd))
+        of_q[:, :K] = np.einsum("nko,nkoa->nka", of_o, at.o_y[..., :nd])
+        of_q[:, s] += Z[:, :nd]
+        by_force = (at.o_y[:, :s, nd : 2 * nd] @ y[:, :s])[:, :, self._turns]  # (N, s, nb, 3, ns)
+        by_rate = w_s[:, : s * nd].reshape(n, s, nd, ns)[:, :, self._turns]
+        eye = np.broadcast_to(np.eye(ns), (n, ns, ns))
+        start = np.stack([eye[:, self._turns], eye[:, nd + self._turns]], axis=2)  # (N, nb, 2, 3, ns)
+        rows = [np.swapaxes(e, 1, 2).reshape(n, nb, 3 * s, ns) for e in (by_rate, by_force)]
+        curve = np.concatenate([start.reshape(n, nb, 6, ns), *rows], axis=2)
+        weights = np.concatenate([self._of_rotations(of_q), self._of_rotations(of_m)], axis=1)
+        bends = self._curvature(*at.curves, weights)[0].reshape(n, nb, 6 + 6 * s, 6 + 6 * s)
+        whole += (np.swapaxes(curve, 2, 3) @ bends @ curve).sum(axis=1)
+        return SecondOrder.of((whole + np.swapaxes(whole, 1, 2)) / 2, f.ndx, f.nu)
+
+
+class StageEquations(BranchEquations):
+    """The equations of the step of a `GroupVI` of several stages, for V, dt lambda and rates at the end."""
+
+    def __init__(
+        self, of: GroupStageDerivatives, f: GroupVI, x: np.ndarray, u: np.ndarray, t: float, dt: float
+    ):
+        self.of, self.f, self.x, self.u, self.t, self.dt = of, f, x, u, t, dt
+        v0, size = f.velocities(x), np.full(f.nd, abs(dt))
+        size[: f.nr] /= 1 + np.abs(x[: f.nr])
+        self.start, self.weights, self.size, self.turns = np.zeros((4, of.nw))
+        columns = self.start, self.weights, self.size, self.turns
+        turns = np.where(f.turning, abs(dt), 0.0)
+        values = np.where(np.isfinite(v0), v0, 0.0), np.sqrt(f.mass_scale), size, turns
+        for found, each in zip(columns, values, strict=True):
+            V, _, v = of.split(found[None])
+            V[:], v[:] = each, each
+
+    def _at(self, w: np.ndarray, share: float) -> tuple[Along, np.ndarray]:
+        """The step, and units of w."""
+        length = share * self.dt
+        one = self.x[None], self.x[None], self.u[None], np.zeros((1, self.f.nm))
+        steps = Steps(*one, np.array([self.t]), np.array([length]), np.zeros(1, int))
+        size = np.ones((1, self.of.nw))
+        self.of.split(size)[1][:] = 1 / length
+        return self.of.at(steps, self.f.theta, w * size), size[0]
+
+    def __call__(self, w: np.ndarray, share: float) -> Linearized:
+        at, by = self._at(w, share)
+        return Linearized(at.left[0], self.of.slope(at)[0] * by)
+
+    def end(self, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """x_k+1, and the multipliers."""
+        at, _ = self._at(w, 1.0)
+        return np.concatenate([at.q[0], at.p[0]]), at.impulse[0]
+
+    def failure(self, found: BranchRoot, k: int, where: str) -> StepError | None:
+        if not np.isnan(found.error):
+            return None
+        return StepError(
+            f"{where}. The equations are not finite where the solver stopped: a potential or force is not a "
+            "number there, or a body turns too far in the step; use a smaller dt",
+            k,
+            float(found.error),
+            "not finite",
+        )
+
+
+def _by_columns(function: ca.Function) -> ca.Function:
+    """The same function of columns, as rows of arrays are."""
+    args = [ca.SX.sym("a", function.numel_in(i)) for i in range(function.n_in())]
+    given = [ca.reshape(a, *function.size_in(i)) for i, a in enumerate(args)]
+    return ca.Function(function.name(), args, [ca.vec(o) for o in function.call(given)], OPTIONS)

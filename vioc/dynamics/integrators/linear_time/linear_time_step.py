@@ -1,0 +1,228 @@
+"""The equations of a step of `LinearTimeVI`, and the kernel that solves them in CasADi.
+
+The unknown is q_k+1 of the dynamic variables; constraint impulses enter linearly and are eliminated. A
+preconditioned residual g = K^-1 r is handed to CasADi's Newton iteration with the identity for its
+Jacobian, so no n x n matrix is ever formed: with K factored once, at q_k or at the first guess, that is RIQN
+or a chord iteration, with K factored at every iterate it is Newton's. g is the correction of q, and so the
+stopping test scales with what rounding leaves of the residual. Corrections certify the root by how they
+contract. Maths: docs/maths/linear_time.md.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import casadi as ca
+
+from vioc.dynamics.algebra import vectors as vec
+from vioc.dynamics.algebra.articulated import ArticulatedInverse
+from vioc.dynamics.algebra.sparse_lu import Saddle, SparseLU, assembled, scalars
+from vioc.dynamics.algebra.vectors import part
+from vioc.dynamics.description.numbers import Parameter
+from vioc.dynamics.integrators.chord import contracting, independent
+from vioc.dynamics.integrators.linear_time.core import contraction
+from vioc.dynamics.integrators.linear_time.drnea import Bodies
+from vioc.dynamics.integrators.predictor import far, motion, predicted
+from vioc.dynamics.integrators.variational import StepParts
+from vioc.dynamics.lagrangian import OPTIONS
+
+if TYPE_CHECKING:
+    from vioc.dynamics.integrators.linear_time.linear_time_vi import LinearTimeVI
+
+ITERATIONS = 40
+SHORT = 50  # variables up to which common terms are sought: a tenth of a step's operations, 3 ms a variable
+
+
+class StepGraphs:
+    """Expressions and functions of a map's step.
+
+    Parameters
+    ----------
+    f : LinearTimeVI
+    """
+
+    def __init__(self, f: LinearTimeVI):
+        self.f = f
+        self.bodies = Bodies(f.system, f.lagrangian.graph.number)
+
+    # -- the equations ----------------------------------------------------------------------------
+
+    @cached_property
+    def slots(self) -> ca.Function:
+        """(q_k, q_k+1, dt, parameters) -> D1 T_d, D2 T_d (nd,), by DRNEA."""
+        nq, nd = self.f.nq, self.f.nd
+        q0, q1, dt = ca.SX.sym("q0", nq), ca.SX.sym("q1", nq), ca.SX.sym("dt")
+        first, second = self.bodies.slots(ca.vertsplit(q0), ca.vertsplit(q1), dt)
+        args = [q0, q1, dt, self.f.lagrangian.graph.parameters]
+        return ca.Function("slots", args, [vec.column(first[:nd]), vec.column(second[:nd])])
+
+    @cached_property
+    def weight(self) -> ca.Function:
+        """(q, parameters) -> -dV/dq (nd,)."""
+        lag, g = self.f.lagrangian, self.f.lagrangian.graph
+        still = ca.SX.zeros(self.f.nq)
+        all_args = lag.function("L_q", [lag.L_q])
+        zeros = ca.SX.zeros(g.u_vector.numel())
+        force = all_args(g.q_vector, still, zeros, 0.0, g.parameters)
+        return ca.Function("weight", [g.q_vector, g.parameters], [part(force, 0, self.f.nd)], OPTIONS)
+
+    @cached_property
+    def force(self) -> ca.Function:
+        """(q, v, u, t, parameters) -> F (nd,)."""
+        lag = self.f.lagrangian
+        return lag.function("force", [part(lag.F, 0, self.f.nd)])
+
+    @cached_property
+    def force_slope(self) -> ca.Function:
+        """The same arguments -> dF/dv by the dynamic velocities (nd, nd)."""
+        lag, nd = self.f.lagrangian, self.f.nd
+        return lag.function("force_slope", [ca.jacobian(lag.F, lag.graph.v_vector)[:nd, :nd]])
+
+    @cached_property
+    def coupled(self) -> bool:
+        """Whether a force on one variable depends on the velocity of another: no tree carries that."""
+        rows, columns = self.force_slope.sparsity_out(0).get_triplet()
+        return list(rows) != list(columns)
+
+    def parts(self, q0: Any, q1: Any, p: Any, u: Any, t: Any, dt: Any, theta: Any) -> StepParts:
+        """The step's equations on symbols; `u` without rho."""
+        first, second = self.slots(q0, q1, dt, theta)
+        v, middle = (q1 - q0) / dt, t + dt / 2
+        minus = self.weight(q0, theta) + self.force(q0, v, u, middle, theta)
+        plus = self.weight(q1, theta) + self.force(q1, v, u, middle, theta)
+        return StepParts(p + first + dt / 2 * minus, second + dt / 2 * plus)
+
+    @cached_property
+    def newton_matrix(self) -> ca.Function:
+        """(q_k, q_k+1, u, t, dt, parameters) -> K = -D2(p_k + D1 L_d + F-), (nd, nd) ([L] Algorithm 4)."""
+        f, nd = self.f, self.f.nd
+        q0, q1 = ca.SX.sym("q0", f.nq), ca.SX.sym("q1", f.nq)
+        u, t, dt = ca.SX.sym("u", len(f.system.inputs)), ca.SX.sym("t"), ca.SX.sym("dt")
+        theta = ca.SX.sym("theta", len(f.parameters))
+        bodies = self._with(theta)
+        start, end = (bodies.places(ca.vertsplit(q)) for q in (q0, q1))
+        rows = assembled([row[:nd] for row in bodies.jacobian(start, end, dt)])
+        K = rows - self.force_slope(q0, (q1 - q0) / dt, u, t + dt / 2, theta) / 2
+        return ca.Function("newton_matrix", [q0, q1, u, t, dt, theta], [K])
+
+    def damping(self, q0: Any, q1: Any, u: Any, t: Any, dt: Any, theta: Any) -> list[Any]:
+        """The diagonal that velocity-dependent forces add to K."""
+        slope = scalars(self.force_slope(q0, (q1 - q0) / dt, u, t + dt / 2, theta))
+        return [vec.times(-0.5, slope[i][i]) for i in range(self.f.nd)]
+
+    def inverse(
+        self, solver: str, q0: Any, q1: Any, u: Any, t: Any, dt: Any, theta: Any
+    ) -> SparseLU | ArticulatedInverse:
+        """Solver of K dq = b, at the seed or iterate q1, or with the inertias of q0 for RIQN."""
+        if solver == "dense":
+            return SparseLU(scalars(self.newton_matrix(q0, q1, u, t, dt, theta)))
+        bodies = self._with(theta)
+        start = bodies.places(ca.vertsplit(q0))
+        damping = self.damping(q0, q1, u, t, dt, theta)
+        if solver == "riqn":
+            return bodies.impulse_inverse(start, dt, damping)
+        return bodies.newton_inverse(start, bodies.places(ca.vertsplit(q1)), dt, damping)
+
+    def _with(self, theta: Any) -> Bodies:
+        """The bodies with their parameters written in `theta`."""
+        f = self.f
+        names = list(f.system.parameters)
+        return Bodies(f.system, lambda n: n.of(theta[names.index(n.name)]) if isinstance(n, Parameter) else n)
+
+    # -- the kernel -------------------------------------------------------------------------------
+
+    def kernel(self, solver: str, guess: str) -> ca.Function:
+        """(x, u, t, dt, parameters) -> (x_next, multipliers, error).
+
+        `error` is the last correction of q relative to 1 + |q_k|, infinite where the root is not certified.
+        """
+        f = self.f
+        nx, nd, nq, nf = f.nx, f.nd, f.nq, len(f.system.inputs)
+        x, u, seed = ca.SX.sym("x", nx), ca.SX.sym("u", f.nu), ca.SX.sym("seed", nd)
+        t, dt, theta = ca.SX.sym("t"), ca.SX.sym("dt"), ca.SX.sym("theta", len(f.parameters))
+        context = [x, u, t, dt, theta]
+        q0, p = part(x, 0, nq), part(x, nq, nq + nd)
+        rho, forces = part(u, nf), part(u, 0, nf)
+        size = 1 + ca.fabs(part(q0, 0, nd))
+        J0 = scalars(f.constraint(q0, theta)[1][:, :nd])
+
+        def factored(q1: Any) -> Saddle:
+            J1 = scalars(f.constraint(q1, theta)[1][:, :nd])
+            K = self.inverse(solver, q0, q1, forces, t, dt, theta)
+            # K dq - J0' y = b here, where the balance loses J0' lambda: y = -lambda
+            return Saddle(K, J1, J0)
+
+        start = factored(ca.vertcat(seed, rho))
+        once = solver in ("chord", "riqn")
+        numbers = vec.column([*start.entries(), self._suspect(start, J0, dt)] if once else [])
+        prepare = ca.Function("prepare", [seed, *context], [seed / size, numbers])
+
+        y, memory, w = ca.SX.sym("y", nd), ca.SX.sym("memory"), ca.SX.sym("w", numbers.numel())
+        q1 = ca.vertcat(y * size, rho)
+        saddle = start.with_entries(ca.vertsplit(w)[:-1]) if once else factored(q1)
+        step = self.parts(q0, q1, p, forces, t, dt, theta)
+        h = f.constraint(q1, theta)[0]
+        correction, minus = map(vec.column, saddle.solve(ca.vertsplit(step.balance), ca.vertsplit(-h)))
+        multipliers = -minus
+        g = -correction / size
+        # What is left of the balance is K times the correction, and D22 L_d is K but for O(dt): so both q and
+        # p below are those of the corrected iterate, and symmetries keep their momenta to rounding.
+        rest = step.balance - ca.mtimes(_matrix(J0, nd).T, multipliers)
+        q_next = part(q1, 0, nd) + correction
+        x_next = ca.vertcat(q_next, rho, step.momentum + rest, (rho - part(q0, nd)) / dt)
+        changes, error = contracting(g, memory, f.tolerance, contraction(solver))
+        error += w[-1] if once else self._suspect(saddle, J0, dt)
+        z = ca.vertcat(y, memory)
+        outputs = [changes, x_next, ca.densify(multipliers), error]
+        problem = ca.Function("problem", [z, *context, w], outputs, OPTIONS if nd <= SHORT else {})
+        identity = ca.Function("identity", [z, *context, w], [ca.SX.eye(nd + 1), *problem(z, *context, w)])
+        options = {
+            "jacobian_function": identity,
+            "abstol": f.tolerance / 10,
+            "max_iter": ITERATIONS,
+            "error_on_fail": False,
+        }
+        solve = ca.rootfinder("solve", "fast_newton", problem, options)
+        args = [ca.MX.sym(s.name() if s.numel() == 1 else "a", s.numel()) for s in context]
+        begin, away = self.guess(guess)(*args)
+        first, numbers = prepare(begin, *args)
+        first = ca.vertcat(first, 0)
+        # a guess is always corrected once: a good one would pass the test and leave its own, biased, error
+        first = first - problem(first, *args, numbers)[0]
+        _, x_next, multipliers, error = solve(first, *args, numbers)
+        return ca.Function("step", args, [x_next, multipliers, error + away])
+
+    def guess(self, name: str) -> ca.Function:
+        """(x, u, t, dt, parameters) -> where the iteration starts (nd,), and `far`."""
+        f = self.f
+        if name == "predicted":
+            return predicted(f)
+        x, _, _, dt, _ = args = motion(f).sx_in()
+        moved, end = dt * motion(f)(*args)[0], part(x, 0, f.nd)
+        return ca.Function(
+            "guess", args, [end + moved if name == "IG2" else end, far(moved, f.turning)], OPTIONS
+        )
+
+    def _suspect(self, saddle: Saddle, J0: list[list[Any]], dt: Any) -> Any:
+        """0, or infinity where a pivot has another sign than for short steps, where K is M(q_k)/dt.
+
+        A determinant may have passed zero there. Dh K^-1 Dh' is dt Dh M^-1 Dh' for short steps. `J0` is
+        Dh(q_k).
+        """
+        K = saddle.D
+        if isinstance(K, SparseLU):
+            signs = [dt * K.pivots]
+        else:
+            factors, scale, _ = K.factors
+            inverses = [f[0] for f, joint in zip(factors, K.joints, strict=True) if joint.row is not None]
+            signs = [dt * scale * vec.column(inverses)]
+        if saddle.S is not None:
+            masses = self.f.lagrangian.mass_scale
+            signs.append(independent(saddle.S.pivots / dt, J0, saddle.J, masses))
+        each = ca.vertcat(*signs) > 0
+        return ca.if_else(ca.sum1(each) == each.numel(), 0.0, ca.inf)
+
+
+def _matrix(rows: list[list[Any]], columns: int) -> ca.SX:
+    return ca.vertcat(ca.SX(0, columns), *(ca.horzcat(*row) for row in rows))

@@ -1,0 +1,216 @@
+"""`LinearTimeVI`: the linear-time variational integrator of [L] as a one-step map.
+
+    p_k + D1 L_d(q_k, q_k+1) + F-(k) - Dh(q_k)' lambda_k = 0
+    h(q_k+1) = 0
+    p_k+1 = D2 L_d(q_k, q_k+1) + F+(k)
+
+with the trapezoidal L_d of [L] (9), whose kinetic part moves every body by a constant twist in SE(3). The
+maths is in docs/maths/linear_time.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import casadi as ca
+import numpy as np
+
+from vioc.checks import near_misses
+from vioc.compile.evaluate import Evaluator
+from vioc.compile.programs import Program
+from vioc.dynamics.description.system import System
+from vioc.dynamics.integrators.linear_time.core import GUESSES, SOLVERS, LinearTimeProgram, available
+from vioc.dynamics.integrators.linear_time.linear_time_step import StepGraphs
+from vioc.dynamics.integrators.mechanical import MechanicalMap
+from vioc.dynamics.integrators.step_derivatives import StepDerivatives
+from vioc.dynamics.integrators.step_equations import StepEquations
+from vioc.dynamics.integrators.variational import StepParts, VariationalRule, rescued
+from vioc.dynamics.lagrangian import OPTIONS
+from vioc.dynamics.terms.rotors import refuse_rotors
+from vioc.errors import ModelError
+from vioc.maps.derivatives import Linearization, SecondOrder, Steps
+from vioc.maps.kernel import KernelPrograms, StepSolver
+from vioc.maps.twins import own, shared
+
+STARTS = ("legendre", "authors")
+
+
+class LinearTimeRule(VariationalRule):
+    """The equations of a step of a `LinearTimeVI`, by its graphs."""
+
+    f: LinearTimeVI
+
+    def parts(self, q0: Any, q1: Any, p: Any, u: Any, t: Any, dt: Any, theta: Any) -> StepParts:
+        return self.f.graphs.parts(q0, q1, p, u, t, dt, theta)
+
+    def slope(self, q0: Any, q1: Any, u: Any, t: Any, dt: Any, theta: Any) -> ca.SX:
+        return -ca.densify(self.f.graphs.newton_matrix(q0, q1, u, t, dt, theta))
+
+    def closing(self, q0: Any, q1: Any, theta: Any) -> tuple[Any, Any]:
+        return self.f.constraint(q1, theta)
+
+
+class LinearTimeVI(MechanicalMap):
+    """The linear-time variational integrator of a system, as a one-step map.
+
+    Parameters
+    ----------
+    system : System
+    dt : float
+        Time step, s, > 0.
+    solver : {"chord", "riqn", "newton", "dense"}
+        How a step's equations are solved. ``"newton"`` takes the exact Newton direction at every iterate
+        by the articulated-body recursion without symmetry, O(n); ``"chord"`` factors it once, at the first
+        guess; ``"riqn"`` is [L]'s Algorithm 3, with the articulated inertias of q_k (the compiled core adds
+        Broyden's updates to both); ``"dense"`` factors the matrix of [L]'s Algorithm 4, O(n^3). All solve
+        the same equations. Where a force on one variable depends on the velocity of another, which no tree
+        carries, ``"dense"`` is taken.
+    guess : {"predicted", "IG1", "IG2"}
+        Where the iteration starts: q_k + dt v + dt^2/2 a, with v and a of the continuous system at the state
+        ([L] 3.3's IG3, whose velocity is that of half a step before); q_k; or explicit Euler, q_k + dt v.
+    wrap : sequence of str
+        Angles whose errors are taken modulo 2 pi (`difference`), for feedback.
+    tolerance : float
+        Largest accepted correction of q by a further iteration, relative to 1 + |q|. A correction is in
+        the units of q, so the test scales with the rounding floor of the residual.
+    backend : {"virtual", "compiled", "auto"}
+        What runs the map's functions, see `vioc.compile.backend.Backend`. Where there is a
+        compiler and no constraint, steps of the other two are taken by a compiled core that knows all
+        models; its results differ from those of the virtual machine by rounding.
+
+    Raises
+    ------
+    ModelError
+        If an option is wrong, or the mass matrix is singular (the massless variables are named).
+
+    Notes
+    -----
+    State x = [q_d, q_k, p, v_k] and input [u, rho] as of every integrator of a system; without
+    kinematic variables x is [q, p]. Forces act half and half at the ends of a step, at the mean velocity
+    (q_k+1 - q_k)/dt. A body may not turn by pi or more within a step. Multipliers are impulses with the
+    sign of [S] (28a).
+    """
+
+    choices = ("solver", "guess")
+
+    def __init__(
+        self,
+        system: System,
+        dt: float,
+        *,
+        solver: str = "chord",
+        guess: str = "predicted",
+        wrap: Sequence[str] = (),
+        tolerance: float = 1e-11,
+        backend: str = "virtual",
+    ):
+        for name, value, known in (("solver", solver, SOLVERS), ("guess", guess, GUESSES)):
+            if value not in known:
+                raise ModelError(f"{name}: unknown {value!r}; {near_misses(str(value), known)}")
+        self.solver, self.guess = solver, guess
+        super().__init__(system, dt, wrap, tolerance, backend)
+        self.impulse_behind = 0.5
+        refuse_rotors(system, "LinearTimeVI")
+
+    def blueprint(self) -> dict[str, Any] | None:
+        plain = super().blueprint()
+        return plain and {**plain, "tolerance": self.tolerance}  # the kernel stops by it
+
+    def __repr__(self) -> str:
+        return (
+            f"LinearTimeVI({self.system.name}: nx = {self.nx}, nu = {self.nu}, {self.nm} constraints, "
+            f"{sum(self.graphs.bodies.heavy)} bodies, dt = {self.dt:g} s, {self.solver}, {self.guess})"
+        )
+
+    # -- steps --------------------------------------------------------------------------------------
+
+    @shared
+    def graphs(self) -> StepGraphs:
+        """The equations of a step as CasADi expressions."""
+        return StepGraphs(self)
+
+    @shared
+    def _compiled(self) -> bool:
+        """Whether steps are taken by the compiled core."""
+        return self.backend.name != "virtual" and available(self)
+
+    @shared
+    def _programs(self) -> KernelPrograms:
+        return KernelPrograms(self, lambda: self._kernel)
+
+    @shared
+    def _cores(self) -> tuple[Program, Program]:
+        return LinearTimeProgram(self, False), LinearTimeProgram(self, True)
+
+    @own
+    def step_solver(self) -> StepSolver:
+        compiled = {"program": lambda feedback: self._cores[feedback]} if self._compiled else {}
+        return self._programs.solver(self._rescued, **self._checks, **compiled)
+
+    @shared
+    def _kernel(self) -> ca.Function:
+        return self.graphs.kernel("dense" if self.graphs.coupled else self.solver, self.guess)
+
+    def _rescued(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
+        return rescued(self, StepEquations(self, self.rule, x, u, t, dt), k)
+
+    @shared
+    def rule(self) -> LinearTimeRule:
+        """The equations of a step."""
+        return LinearTimeRule(self)
+
+    # -- starts ---------------------------------------------------------------------------------------
+
+    def initial_state(  # type: ignore[override]
+        self, q: Any = None, v: Any = None, u: Any = None, *, start: str = "legendre", **named: float
+    ) -> np.ndarray:
+        """The state of a configuration and velocity, as of every variational rule.
+
+        Parameters
+        ----------
+        q, v, u, **named
+            See `MechanicalMap.initial_state`.
+        start : {"legendre", "authors"}
+            ``"legendre"`` p = dL/dv: second order. ``"authors"`` what the code of [L]'s authors does,
+            p = D1 of a step at the velocity v with the whole weight of a step: first order, to compare
+            numbers with.
+
+        Raises
+        ------
+        ConstraintError
+            If h(q) or Dh(q) v is not zero; see `consistent_configuration`, `project_velocity`.
+        """
+        if start not in STARTS:
+            raise ModelError(f"start: unknown {start!r}; {near_misses(str(start), STARTS)}")
+        if start == "legendre":
+            return super().initial_state(q, v, u, **named)
+        q, v = self._consistent(q, v, named)
+        p = self._authors_start(q, v, self.theta, np.array([self.dt]))[0][:, 0]
+        return np.concatenate([q, p, v[self.nd :]])
+
+    @shared
+    def _authors_start(self) -> Evaluator:
+        """S' dlog_hV^T G V at the body velocities V of (q, v), with half a step's weight taken off."""
+        g, bodies, h = self.lagrangian.graph, self.graphs.bodies, ca.SX.sym("dt")
+        places = bodies.places(ca.vertsplit(g.q_vector))
+        X: list = [
+            tuple(tuple(h * c for c in part_) for part_ in (link.v, link.w)) if heavy else None
+            for link, heavy in zip(self.lagrangian.first.links, bodies.heavy, strict=True)
+        ]
+        momentum = ca.vertcat(*bodies.gathered(places, bodies.impulses(X, h)[0])[: self.nd])
+        weight = self.graphs.weight(g.q_vector, g.parameters)
+        args = [g.q_vector, g.v_vector, g.parameters, h]
+        return Evaluator(ca.Function("authors", args, [momentum + h / 2 * weight], OPTIONS))
+
+    # -- derivatives ------------------------------------------------------------------------------------
+
+    @shared
+    def _derivatives(self) -> StepDerivatives:
+        return StepDerivatives(self.rule)
+
+    def first(self, steps: Steps) -> Linearization:
+        return self._derivatives.first(steps, self.theta).linearization
+
+    def second(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
+        return self._derivatives.second(self._derivatives.first(steps, self.theta), Z, zeta)

@@ -1,0 +1,406 @@
+"""The equations of a step, once: for the kernel, the dense solvers, derivatives and the compiled core's tape.
+
+    M nu_k + h/2 F - G' lambda + J' impulses - p-(V_k) = 0,   g(Z_k+1) = 0             leaving: V_k, lambda
+    p+(V_k) + h/2 F - G' mu + J' impulses - M nu_k+1 = 0,     h G(Z_k+1) nu_k+1 = 0    arriving: nu_k+1, mu
+
+with J, impulses of the touches, which have laws of their own. Newton's system of either end is
+
+    [ D + J' S K  G' ] [ dV      ]   [ what is left of the momenta + J' c ]
+    [ H           0  ] [ dlambda ] = [ -g                                 ]
+
+[M] (20), (24a), (28a), (29a); docs/maths/maximal.md and docs/maths/contact.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+from typing import Any, NamedTuple
+
+import casadi as ca
+import numpy as np
+
+from vioc.dynamics.algebra.block_elimination import MINUS, PLUS, Blocks, Expressions, Terms, Values
+from vioc.dynamics.contact.polytopes import NUMBERS, OFF
+from vioc.dynamics.integrators.maximal.body_space import TWIST
+from vioc.dynamics.integrators.maximal.graph import StepGraph
+from vioc.dynamics.integrators.maximal.joint_constraints import ConstraintNode
+
+
+class Held(NamedTuple):
+    """What does not change in the iteration of one end of a step.
+
+    Attributes
+    ----------
+    Z : (12 n,)
+    poses : list of (12,)
+        Its parts.
+    G, J : lists of lists
+        By groups and bodies, G' (6, rows); by touches and bodies, slopes of gap and slip (rows, 6).
+    data : list
+        Numbers of the touches.
+    D, levels : lists
+        Of an arrival: M of each body, and of each touch (level, slopes of the gap by body..).
+    """
+
+    Z: Any
+    poses: list[Any]
+    G: list[list[Any]]
+    J: list[list[Any]]
+    data: list[Any]
+    D: list[Any]
+    levels: list[list[Any]]
+
+
+class BodyBalance(NamedTuple):
+    """The equations at the twists V that bodies leave a pose with, or arrive with.
+
+    Attributes
+    ----------
+    V : list of (6,)
+    rest : list of (6,)
+        Momenta of each body that are left: what it has, less what V takes.
+    D : list of (6, 6)
+    values : list of (rows,)
+        g of each group where V leads to within the step.
+    H : list of lists of (rows, 6)
+    slopes : list of (6, 6)
+        Of the forces' impulses by the twists, for each pair of `coupled`; none of an arrival.
+    gaps, K : lists
+        Velocity of each touch's gap, and its slopes by V, by body.
+    next : list of (12,)
+        Of a departure: poses at the step's end.
+    """
+
+    V: list[Any]
+    rest: list[Any]
+    D: list[Any]
+    values: list[Any]
+    H: list[list[Any]]
+    slopes: list[Any]
+    gaps: list[Any]
+    K: list[list[Any]]
+    next: list[Any]
+
+
+class Assembly:
+    """The equations of a step under inputs, at a time, of a length, at parameters.
+
+    Parameters
+    ----------
+    graph : StepGraph
+    u, t, dt, theta
+        t in the middle of the step.
+    places : column
+        NUMBERS of each place of polytopes; by default none of them meet.
+    on : Values
+        What the equations are written on: CasADi's expressions, or a `tape.Tape`.
+    """
+
+    def __init__(
+        self,
+        graph: StepGraph,
+        u: Any,
+        t: Any,
+        dt: Any,
+        theta: Any,
+        on: Values | None = None,
+        places: Any = None,
+    ):
+        self.graph, self.dt, self.theta = graph, dt, theta
+        self.on: Values = Expressions() if on is None else on
+        count = len(graph.places)
+        places = self.on.constant(np.tile(OFF, count)) if places is None else places
+        self._places = self.on.split(places, [NUMBERS] * count)
+        self._environment = [u, t, dt, theta]
+
+    def _each(self, function: Any, *args: Sequence[Any], more: Sequence[Any] = ()) -> list[list[Any]]:
+        """`function(i)` of each body called on its parts of the arguments."""
+        return [self.on.call(function(i), [*own, *more]) for i, own in enumerate(zip(*args, strict=True))]
+
+    def off(self, at: BodyBalance, arrival: bool) -> list[Any]:
+        """g of each group as displacements, which joints have by themselves."""
+        found = []
+        for group, g, H in zip(self.graph.groups, at.values, at.H, strict=True):
+            function = group.rows.swept_off if arrival else group.rows.landed_off
+            radii = self.on.constant(self.graph.radii[list(group.bodies)])
+            found.append(g if group.joint else self.on.call(function, [g, *H, radii, self.dt])[0])
+        return found
+
+    def twists(self, column: Any) -> list[Any]:
+        """The parts (6,) of each body."""
+        return self.on.split(column, [TWIST] * self.graph.n)
+
+    def poses(self, z: Sequence[Any]) -> list[Any]:
+        """Poses (12,) of positions and quaternions (7,) of each body."""
+        return [self.on.call(self.graph.pose, [a])[0] for a in z]
+
+    def by_group(self, column: Any) -> list[Any]:
+        """The parts of each group of constraints."""
+        return self.on.split(column, [g.rows.size for g in self.graph.groups])
+
+    def held(self, poses: list[Any], arrival: bool = False) -> Held:
+        """At poses of each body."""
+        on, graph, theta, Z = self.on, self.graph, self.theta, self.on.stack(poses)
+        G = [on.call(g.rows.held, [*(poses[i] for i in g.bodies), theta]) for g in graph.groups]
+        data = self._data()
+        at = [[poses[i] for i in t.bodies] for t in graph.touches]
+        touches = list(zip(graph.touches, at, data, strict=True))
+        J = [on.call(t.geometry.held, [*own, d]) for t, own, d in touches]
+        if not arrival:
+            return Held(Z, poses, G, J, data, [], [])
+        still = on.constant([0.0] * TWIST)
+        D = [on.call(graph.inertia(i), [still, theta])[1] for i in range(graph.n)]
+        levels = [on.call(t.geometry.level, [*own, self.dt, d]) for t, own, d in touches]
+        return Held(Z, poses, G, J, data, D, levels)
+
+    def _data(self) -> list[Any]:
+        """Numbers of the touches; those that are alike once."""
+        known: dict[int, Any] = {}
+        found = []
+        for touch in self.graph.touches:
+            numbers = self.graph.numbers(touch)
+            if isinstance(numbers, ca.DM):
+                own = self.on.constant(numbers)
+            else:
+                if id(numbers) not in known:
+                    known[id(numbers)] = self.on.call(numbers, [self.theta])[0]
+                own = known[id(numbers)]
+            if touch.place is not None:
+                own = self.on.stack([self._places[touch.place], own])
+            if not touch.cone.gap:  # half of a step's impulse at each of its ends
+                own = self.on.call(touch.geometry.loaded, [own, self.dt])[0]
+            found.append(own)
+        return found
+
+    # -- momenta ----------------------------------------------------------------------------------------
+
+    def momenta(self, V: Any) -> Any:
+        """M V of twists (6 n,)."""
+        on = self.on
+        each = self._each(self.graph.inertia, self.twists(V), more=[self.theta])
+        return on.stack([m[0] for m in each])
+
+    def kicked(self, momenta: Any, Z: Any, V: Any = None) -> Any:
+        """Momenta (6 n,) after half a step's impulse of the forces at poses Z, those of V if it is given."""
+        terms = [(momenta, PLUS), (self.on.call(self.graph.still, [Z, *self._environment])[0], PLUS)]
+        if V is not None and self.graph.coupled:
+            terms.append((self.on.call(self.graph.moving, [Z, V, *self._environment])[0], PLUS))
+        return self.on.sum(terms)
+
+    def landed(self, V: Any, Z: Any) -> Any:
+        """Momenta (6 n,) with which a step at the twists V ends at the poses Z."""
+        own = self._each(self.graph.landing, self.twists(V), more=[self.dt, self.theta])
+        return self.kicked(self.on.stack([p[0] for p in own]), Z, V)
+
+    def moved(self, z: Sequence[Any], V: Any) -> list[Any]:
+        """Positions and quaternions (7,) of each body after a step at the twists V."""
+        pairs = zip(z, self.twists(V), strict=True)
+        return [self.on.call(self.graph.carried, [a, v, self.dt])[0] for a, v in pairs]
+
+    # -- the two ends of a step -------------------------------------------------------------------------
+
+    def leave(self, V: Any, base: Any, held: Held) -> BodyBalance:
+        """Leaving poses with the twists V of a step; `base` is `kicked` without V."""
+        on, graph = self.on, self.graph
+        own, more = self.twists(V), [self.dt, self.theta]
+        gone = self._each(graph.departure, own, held.poses, self.twists(base), more=more)
+        rest, slopes = [g[0] for g in gone], []
+        if graph.coupled:
+            given = [held.Z, V, *self._environment]
+            total = on.sum([(on.stack(rest), PLUS), (on.call(graph.moving, given)[0], PLUS)])
+            rest, slopes = self.twists(total), on.call(graph.slopes, given)
+
+        def ends(bodies: tuple[int, ...]) -> list[Any]:
+            return [*(gone[i][2] for i in bodies), *(gone[i][3] for i in bodies), self.dt]
+
+        landed = [on.call(g.rows.landed, [*ends(g.bodies), self.theta]) for g in graph.groups]
+        pairs = zip(graph.touches, held.data, strict=True)
+        fallen = [on.call(t.geometry.landed, [*ends(t.bodies), d]) for t, d in pairs]
+        values, H = [v[0] for v in landed], [v[1:] for v in landed]
+        D, after = [g[1] for g in gone], [g[2] for g in gone]
+        return BodyBalance(
+            own, rest, D, values, H, slopes, [a[0] for a in fallen], [a[1:] for a in fallen], after
+        )
+
+    def arrive(self, V: Any, base: Any, held: Held) -> BodyBalance:
+        """The velocities V at poses, from momenta `base`."""
+        on, graph = self.on, self.graph
+        own = self.twists(V)
+        rest = [r[0] for r in self._each(graph.stopped, own, self.twists(base), more=[self.theta])]
+        pairs = zip(graph.groups, held.G, strict=True)
+        swept = [on.call(g.rows.swept, [*G, *(own[i] for i in g.bodies), self.dt]) for g, G in pairs]
+        closing = [
+            on.call(t.geometry.closing, [*level, *(own[i] for i in t.bodies)])[0]
+            for t, level in zip(graph.touches, held.levels, strict=True)
+        ]
+        values, H, K = [v[0] for v in swept], [v[1:] for v in swept], [level[1:] for level in held.levels]
+        return BodyBalance(own, rest, held.D, values, H, [], closing, K, [])
+
+    def at(self, V: Any, base: Any, held: Held) -> BodyBalance:
+        """That of the end whose `held` it is."""
+        return self.arrive(V, base, held) if held.D else self.leave(V, base, held)
+
+    # -- touches ------------------------------------------------------------------------------------------
+
+    def speeds(self, at: BodyBalance, held: Held) -> list[list[Any]]:
+        """(J.., a, V..) of each touch."""
+        return [
+            [*J, a, *(at.V[i] for i in t.bodies)]
+            for t, J, a in zip(self.graph.touches, held.J, at.gaps, strict=True)
+        ]
+
+    def begun(self, at: BodyBalance, held: Held, speed: Any, goal: Any) -> Any:
+        """Variables of the touches inside their cones, near the central path."""
+        touches = zip(self.graph.touches, self.speeds(at, held), held.data, strict=True)
+        return self.on.stack([self.on.call(t.geometry.begun, [*s, speed, goal, d])[0] for t, s, d in touches])
+
+    def pushed(
+        self, at: BodyBalance, held: Held, y: Sequence[Any], goal: Any
+    ) -> tuple[list[list[Any]], list[Any]]:
+        """Impulses of each touch on its bodies; mismatches, products and multipliers of all."""
+        touches = zip(self.graph.touches, self.speeds(at, held), y, held.data, strict=True)
+        found = [self.on.call(t.geometry.pushed, [*s, own, goal, d]) for t, s, own, d in touches]
+        pushes = [f[:-3] for f in found]
+        return pushes, [self.on.stack([f[i - 3] for f in found]) for i in range(3)]
+
+    def lawful(
+        self, at: BodyBalance, held: Held, p: Sequence[Any], kappa: Any
+    ) -> tuple[list[list[Any]], list[Any]]:
+        """The same of multipliers p, on expressions: impulses, and the equations that p obeys."""
+        touches = zip(self.graph.touches, held.J, at.gaps, p, held.data, strict=True)
+        found = [
+            t.geometry.lawful(J, a, [at.V[i] for i in t.bodies], own, kappa, d) for t, J, a, own, d in touches
+        ]
+        return [f[0] for f in found], [f[1] for f in found]
+
+    def worked(self, at: BodyBalance, base: Any) -> Any:
+        """Of a departure, what impulses of constraints and touches bring in kinetic energy, and twice that
+        energy.
+        """
+        each = zip(at.V, self.twists(base), at.rest, strict=True)
+        return self.on.sum([(self.on.call(self.graph.work, [*own])[0], PLUS) for own in each])
+
+    def relaxed(
+        self, at: BodyBalance, held: Held, gaps: Sequence[tuple], y: Sequence[Any], kappa: Any
+    ) -> tuple[list[list[Any]], list[Any]]:
+        """The same of all variables of `laws`, at shares of the gaps' velocities that are given."""
+        touches = zip(self.graph.touches, held.J, gaps, y, held.data, strict=True)
+        found = [
+            t.geometry.relaxed(J, a, [at.V[i] for i in t.bodies], own, kappa, d, share)
+            for t, J, (a, share), own, d in touches
+        ]
+        return [f[0] for f in found], [f[1] for f in found]
+
+    def impulses(self, at: BodyBalance, held: Held, kappa: Any) -> Any:
+        """The multipliers of all touches that the laws have at the twists of a balance."""
+        touches = zip(self.graph.touches, held.J, at.gaps, held.data, strict=True)
+        return self.on.stack(
+            [t.geometry.held_by(J, a, [at.V[i] for i in t.bodies], kappa, d) for t, J, a, d in touches]
+        )
+
+    # -- Newton's system ----------------------------------------------------------------------------------
+
+    def left(
+        self, at: BodyBalance, held: Held, multipliers: Any, pushes: Sequence[list[Any]] = ()
+    ) -> list[Any]:
+        """Momenta left, less the impulses of the constraints, and with those of the touches, by body."""
+        terms: list[Terms] = [[(r, PLUS)] for r in at.rest]
+        for group, G, own in zip(self.graph.groups, held.G, multipliers, strict=True):
+            for i, impulse in zip(group.bodies, self.on.call(group.rows.impulse, [*G, own]), strict=True):
+                terms[i].append((impulse, MINUS))
+        for touch, push in zip(self.graph.touches, pushes, strict=False):
+            for i, impulse in zip(touch.bodies, push, strict=True):
+                terms[i].append((impulse, PLUS))
+        return [self.on.sum(t) for t in terms]
+
+    def system(
+        self, at: BodyBalance, held: Held, left: Sequence[Any], y: Sequence[Any] = (), goal: Any = None
+    ) -> tuple[Blocks, list[Terms]]:
+        """Blocks and right-hand sides of Newton's system by nodes; y and goal are those of the touches."""
+        on, graph = self.on, self.graph
+        F: Blocks = {(i, i): [(d, PLUS)] for i, d in enumerate(at.D)}
+        rhs: list[Terms] = [[(r, PLUS)] for r in left]
+        for pair, slope in zip(graph.coupled, at.slopes, strict=bool(at.slopes)):
+            F.setdefault(pair, []).append((slope, MINUS))
+        for j, (group, G, H, g) in enumerate(zip(graph.groups, held.G, at.H, at.values, strict=True)):
+            node = graph.n + j
+            F[node, node] = [(on.nothing(group.rows.size), PLUS)]
+            rhs.append([(g, MINUS)])
+            for i, by, h in zip(group.bodies, G, H, strict=True):
+                F[i, node], F[node, i] = [(by, PLUS)], [(h, PLUS)]
+            if graph.weighs(group):
+                self._weigh(F, rhs, group, G, H, g)
+        for touch, args in zip(graph.touches, self._touching(at, held, y, goal), strict=False):
+            self._spread(F, rhs, touch.bodies, on.call(touch.geometry.condensed, args))
+        return F, rhs
+
+    def _touching(self, at: BodyBalance, held: Held, y: Sequence[Any], goal: Any) -> list[list[Any]]:
+        """(J.., K.., a, V.., y, goal, data) of each touch."""
+        touches = zip(self.graph.touches, held.J, at.K, at.gaps, y, held.data, strict=False)
+        return [[*J, *K, a, *(at.V[i] for i in t.bodies), own, goal, d] for t, J, K, a, own, d in touches]
+
+    def _weigh(self, F: Blocks, rhs: list[Terms], group: ConstraintNode, G: list, H: list, g: Any) -> None:
+        """Add G' K times the equations of a joint to those of bodies without inertia."""
+        weight = self.graph.weight(group, [h.sparsity() for h in H])
+        outputs = iter(self.on.call(weight, [*G, *H, g, self.dt]))
+        for i in group.bodies:
+            rhs[i].append((next(outputs), PLUS))
+            for k in group.bodies:
+                F.setdefault((i, k), []).append((next(outputs), PLUS))
+
+    @staticmethod
+    def _spread(F: Blocks, rhs: list[Terms], bodies: tuple[int, ...], condensed: list[Any]) -> None:
+        """Add what a touch's variables come to once they are eliminated."""
+        outputs = iter(condensed)
+        for i in bodies:
+            rhs[i].append((next(outputs), PLUS))
+        for i, j in product(bodies, repeat=2):
+            F.setdefault((i, j), []).append((next(outputs), PLUS))
+
+    def expanded(self, at: BodyBalance, held: Held, y: Sequence[Any], goal: Any, dV: Sequence[Any]) -> Any:
+        """Changes of the touches' variables for changes dV of the twists, by body."""
+        touches = zip(self.graph.touches, self._touching(at, held, y, goal), strict=True)
+        changes = [[*args, *(dV[i] for i in t.bodies)] for t, args in touches]
+        pairs = zip(self.graph.touches, changes, strict=True)
+        return self.on.stack([self.on.call(t.geometry.expanded, args)[0] for t, args in pairs])
+
+    def solved(self, F: Blocks, rhs: list[Terms]) -> tuple[list[Any], list[Any]]:
+        """Newton's direction: changes of the twists by body, and of multipliers by group."""
+        x = self.graph.elimination.solve(self.on, F, rhs)
+        return x[: self.graph.n], x[self.graph.n :]
+
+    def project(self, held: Held, momenta: Any) -> tuple[Any, Any]:
+        """Twists nu (6 n,) tangent to the constraints of an arrival with M nu = momenta - G' mu, and mu."""
+        there = self.arrive(self.on.constant([0.0] * (TWIST * self.graph.n)), momenta, held)
+        nu, mu = self.solved(*self.system(there, held, there.rest))
+        return self.on.stack(nu), self.on.stack(mu)
+
+    @property
+    def loops(self) -> bool:
+        """Whether constraints beside the joints of a tree may depend on these."""
+        return not all(group.joint for group in self.graph.groups)
+
+    def undetermined(self, held: Held, multipliers: Sequence[Any]) -> Any:
+        """0, or infinity of an arrival whose velocities its position does not determine; by groups.
+
+        Branches of the constraints cross at singular positions. Where the angle between gradients is below
+        about sqrt(e), a position within the tolerance e may lie on either branch. To turn velocities onto
+        another branch than the motion's takes impulses of constraints that all but cancel: their sum is a
+        sine of that angle times them. That sum against the single impulses is what is judged here.
+        """
+        on, graph = self.on, self.graph
+        single: Terms = []
+        terms: list[Terms] = [[] for _ in range(graph.n)]
+        for group, G, own in zip(graph.groups, held.G, multipliers, strict=True):
+            radii = on.constant(graph.radii[list(group.bodies)])
+            single.append((on.call(group.rows.impulses, [*G, own, radii])[0], PLUS))
+            for i, impulse in zip(group.bodies, on.call(group.rows.impulse, [*G, own]), strict=True):
+                terms[i].append((impulse, PLUS))
+        pairs = zip(terms, graph.radii, strict=True)
+        sums = [(on.call(graph.impulse, [on.sum(t), on.constant([r])])[0], PLUS) for t, r in pairs if t]
+        return on.call(graph.undetermined, [on.sum(single), on.sum(sums)])[0]
+
+    def worked_on_arrival(self, held: Held, multipliers: Sequence[Any]) -> Any:
+        """`End.work` of an arrival: 0 of 1 in energy, which it is not judged by, and `undetermined`."""
+        return self.on.stack([self.on.constant([0.0, 1.0]), self.undetermined(held, multipliers)])

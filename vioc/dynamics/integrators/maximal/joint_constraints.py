@@ -1,0 +1,317 @@
+"""Joints: one translational and one rotational constraint with 0-3 free axes each ([M] 2).
+
+The directions and axes of a `JointConstraints` are written in the body axes of its parent a and its
+child b; the rows and their variations are derived in docs/maths/maximal.md. What a step needs of a
+joint's rows, or of those of a system's constraint, are the functions of `ConstraintFunctions`, alike for
+all that are alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import casadi as ca
+import numpy as np
+
+from vioc.dynamics.algebra import vectors as vec
+from vioc.dynamics.algebra.vectors import Matrix, Vector
+from vioc.dynamics.integrators.maximal.body_space import POSE, unpack_pose
+from vioc.dynamics.lagrangian import OPTIONS
+from vioc.errors import ModelError
+
+PARALLEL = 1e-9
+KINDS = {  # (free directions, free axes of rotation)
+    (0, 0): "fixed",
+    (1, 0): "prismatic",
+    (2, 0): "planar sliding",
+    (3, 0): "fixed orientation",
+    (0, 1): "revolute",
+    (1, 1): "cylindrical",
+    (2, 1): "planar",
+    (0, 2): "universal",
+    (0, 3): "spherical",
+    (3, 3): "floating",
+}
+
+
+@dataclass(frozen=True)
+class JointConstraints:
+    """The constraints between two bodies, and the minimal coordinates that they leave.
+
+    Attributes
+    ----------
+    at_a, at_b : Vector
+        The joint's point from the centres of mass of a and b, in their axes.
+    rest : (9,) floats
+        Rotation from b's axes to a's where all coordinates are zero, by rows.
+    directions : tuple of Vector
+        Free directions, in a's axes at rest.
+    axes : tuple of Vector
+        Free axes of rotation, in a's axes at rest, the first one next to a.
+    slides_with_b : bool
+        Whether the directions turn with b.
+    rates : tuple of float
+        rad per unit of each axis' coordinate.
+    """
+
+    at_a: Vector
+    at_b: Vector
+    rest: tuple[float, ...]
+    directions: tuple[tuple[float, ...], ...] = ()
+    axes: tuple[tuple[float, ...], ...] = ()
+    slides_with_b: bool = False
+    rates: tuple[float, ...] = ()
+
+    @property
+    def kind(self) -> str:
+        """Its name in the field, or how many directions and axes are free."""
+        key = len(self.directions), len(self.axes)
+        return KINDS.get(key, f"{key[0]} directions, {key[1]} axes")
+
+    @property
+    def rows(self) -> int:
+        """Number of its constraints."""
+        return len(self.normals) + len(self.pairs)
+
+    @property
+    def normals(self) -> np.ndarray:
+        """Constrained directions (rows, 3), an orthonormal complement of the free ones."""
+        free = np.reshape(self.directions, (-1, 3))
+        if not len(free):
+            return np.eye(3)
+        _, s, vt = np.linalg.svd(free)
+        if s[-1] < PARALLEL:
+            raise ModelError(f"a joint's directions are not independent: {free.tolist()}")
+        return _aligned(vt[len(free) :])
+
+    @property
+    def pairs(self) -> list[tuple[np.ndarray, np.ndarray, float]]:
+        """(alpha, beta, c) with alpha . R_a' R_b beta = c, beta in b's axes."""
+        back = np.reshape(self.rest, (3, 3)).T
+        axes = np.reshape(self.axes, (-1, 3))
+        if len(axes) == 0:
+            e = np.eye(3)
+            return [(e[0], back @ e[2], 0.0), (e[1], back @ e[2], 0.0), (e[0], back @ e[1], 0.0)]
+        if len(axes) == 1:
+            return [(e, back @ axes[0], 0.0) for e in across(axes[0])]
+        if len(axes) == 2:
+            return [(axes[0], back @ axes[1], float(axes[0] @ axes[1]))]
+        return []
+
+    # -- constraint rows ---------------------------------------------------------------------------
+
+    def constraint(self, a: tuple[Vector, Matrix], b: tuple[Vector, Matrix]):
+        """g and its right variations by (dx, phi) of a and of b: lists of rows of scalars."""
+        (xa, Ra), (xb, Rb) = a, b
+        (x1, R1, p1), (x2, R2, p2) = (xa, Ra, self.at_a), (xb, Rb, self.at_b)
+        normals = [tuple(n) for n in self.normals]
+        if self.slides_with_b:
+            (x1, R1, p1), (x2, R2, p2) = (x2, R2, p2), (x1, R1, p1)
+            rest = np.reshape(self.rest, (3, 3))
+            normals = [tuple(rest.T @ n) for n in self.normals]
+        g, first, second = [], [], []
+        back1, relative = vec.transpose(R1), vec.matmul(vec.transpose(R1), R2)
+        d = vec.apply(back1, vec.sub(vec.add(x2, vec.apply(R2, p2)), x1))
+        for n in normals:
+            along = vec.apply(R1, n)
+            g.append(vec.dot(n, vec.sub(d, p1)))
+            first.append((*vec.scale(-1.0, along), *vec.cross(n, d)))
+            second.append((*along, *vec.cross(p2, vec.apply(vec.transpose(relative), n))))
+        by_a, by_b = (second, first) if self.slides_with_b else (first, second)
+        D = vec.matmul(vec.transpose(Ra), Rb)
+        for alpha, beta, c in self.pairs:
+            image = vec.apply(D, tuple(beta))
+            g.append(vec.minus(vec.dot(tuple(alpha), image), c))
+            by_a.append((*vec.ZERO, *vec.cross(tuple(alpha), image)))
+            by_b.append((*vec.ZERO, *vec.cross(tuple(beta), vec.apply(vec.transpose(D), tuple(alpha)))))
+        return g, by_a, by_b
+
+    # -- minimal coordinates -----------------------------------------------------------------------
+
+    def travels(self, a: tuple[Vector, Matrix], b: tuple[Vector, Matrix]) -> list[Any]:
+        """Coordinates of the free directions, m."""
+        (xa, Ra), (xb, Rb) = a, b
+        free = np.reshape(self.directions, (-1, 3))
+        if not len(free):
+            return []
+        dual = np.linalg.solve(free @ free.T, free)
+        d = vec.sub(vec.add(xb, vec.apply(Rb, self.at_b)), vec.add(xa, vec.apply(Ra, self.at_a)))
+        if self.slides_with_b:
+            dual = dual @ np.reshape(self.rest, (3, 3))
+        local = vec.apply(vec.transpose(Rb if self.slides_with_b else Ra), d)
+        return [vec.dot(tuple(t), local) for t in dual]
+
+    def angles(self, a: tuple[Vector, Matrix], b: tuple[Vector, Matrix]) -> list[Any]:
+        """Coordinates of the free axes, of angles in (-pi, pi]."""
+        turns = self._turns(a, b)
+        return [t / rate if rate != 1.0 else t for t, rate in zip(turns, self.rates, strict=True)]
+
+    def _turns(self, a: tuple[Vector, Matrix], b: tuple[Vector, Matrix]) -> list[Any]:
+        axes = [np.asarray(x) for x in self.axes]
+        if not axes:
+            return []
+        r = self.rest
+        rest: Matrix = (r[0:3], r[3:6], r[6:9])  # type: ignore[assignment]
+        # D takes a's axes at rest to where b has turned them, in a's axes
+        D = vec.matmul(vec.matmul(vec.transpose(a[1]), b[1]), vec.transpose(rest))
+        back = vec.transpose(D)
+
+        def image(m: Matrix, v: np.ndarray, by: np.ndarray) -> Any:
+            return vec.dot(tuple(by), vec.apply(m, tuple(v)))
+
+        if len(axes) == 1:
+            # the twist of D, which no choice of e1 enters where D turns about more than the axis
+            e1, e2 = across(axes[0])
+            sine = vec.minus(image(D, e1, e2), image(D, e2, e1))
+            return [ca.atan2(sine, vec.plus(image(D, e1, e1), image(D, e2, e2)))]
+        if len(axes) == 2:
+            one, two = axes
+            return [_about(one, two, D, image), -_about(two, one, back, image)]
+        one, two, three = axes
+        products = [abs(float(x @ y)) for x, y in ((one, two), (two, three), (one, three))]
+        if max(products) > PARALLEL:
+            raise ModelError(
+                "minimal coordinates of a spherical joint need three mutually orthogonal axes, got "
+                f"{[x.tolist() for x in axes]}"
+            )
+        sigma = float(np.sign(one @ np.cross(two, three)))
+        c1, c2 = image(D, one, one), image(D, two, one)
+        return [
+            ca.atan2(-sigma * image(D, three, two), image(D, three, three)),
+            ca.atan2(sigma * image(D, three, one), ca.sqrt(c1 * c1 + c2 * c2)),
+            ca.atan2(-sigma * c2, c1),
+        ]
+
+
+def _about(axis: np.ndarray, arm: np.ndarray, D: Matrix, image: Any) -> Any:
+    """The angle about `axis` that takes `arm` into its image."""
+    e1 = arm - (arm @ axis) * axis
+    e1 = e1 / np.linalg.norm(e1)
+    return ca.atan2(image(D, arm, np.cross(axis, e1)), image(D, arm, e1))
+
+
+def across(axis: Sequence[float] | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """e1, e2 with (e1, e2, axis) right-handed; coordinate axes where `axis` is one."""
+    axis = np.asarray(axis, float)
+    start = np.eye(3)[(int(np.argmax(np.abs(axis))) + 1) % 3]
+    e1 = start - (start @ axis) * axis
+    e1 = e1 / np.linalg.norm(e1) + 0.0
+    return e1, np.cross(axis, e1) + 0.0
+
+
+def _aligned(rows: np.ndarray) -> np.ndarray:
+    """The same span by coordinate axes where it is one of coordinate planes or axes: sparser code."""
+    projector = rows.T @ rows
+    if np.abs(projector - np.diag(np.diag(projector))).max() < 1e-14:
+        return np.eye(3)[np.diag(projector) > 0.5]
+    return rows
+
+
+# -- rows of constraints in a step ---------------------------------------------------------------------------
+
+
+class ConstraintFunctions:
+    """The functions of a group of constraints; alike groups share them.
+
+    Parameters
+    ----------
+    function : casadi.Function
+        (poses of the bodies.., parameters) -> g, its right variations by each body (rows, 6).
+    """
+
+    def __init__(self, function: ca.Function):
+        self.function, self.bodies, self.size = function, function.n_in() - 1, function.size1_out(0)
+
+    @staticmethod
+    def of_joint(joint: JointConstraints, count: int, theta: ca.SX) -> ConstraintFunctions:
+        """Of a joint between `count` bodies, one of which may be the world."""
+        Z = [ca.SX.sym("Z", POSE) for _ in range(count)]
+        places = [unpack_pose(z) for z in Z]
+        a = places[0] if count == 2 else (vec.ZERO, vec.IDENTITY)
+        g, *variations = joint.constraint(a, places[-1])
+        rows = [ca.sparsify(ca.vertcat(*(ca.horzcat(*row) for row in v))) for v in variations[2 - count :]]
+        return ConstraintFunctions(ca.Function("joint", [*Z, theta], [ca.vertcat(*g), *rows], OPTIONS))
+
+    def _arguments(self) -> list[ca.SX]:
+        return [ca.SX.sym("a", self.function.size1_in(i)) for i in range(self.function.n_in())]
+
+    @cached_property
+    def held(self) -> ca.Function:
+        """(poses.., parameters) -> the transposed variations G' by each body (6, rows)."""
+        args = self._arguments()
+        return ca.Function("held", args, [ca.sparsify(g.T) for g in self.function.call(args)[1:]], OPTIONS)
+
+    @cached_property
+    def landed(self) -> ca.Function:
+        """(next poses.., T.., dt, parameters) -> g, and H: its slopes by the twists that lead there."""
+        *Z, theta = self._arguments()
+        T, dt = [ca.SX.sym("T", 3, 3) for _ in Z], ca.SX.sym("dt")
+        g, *rows = self.function.call([*Z, theta])
+        H = [ca.sparsify(ca.horzcat(dt * v[:, :3], v[:, 3:] @ t)) for v, t in zip(rows, T, strict=True)]
+        return ca.Function("landed", [*Z, *T, dt, theta], [g, *H], OPTIONS)
+
+    @cached_property
+    def swept(self) -> ca.Function:
+        """(G' by each body.., their twists.., dt) -> dt G V (rows,), dt G by each body."""
+        held = [ca.SX.sym("G", self.held.sparsity_out(i)) for i in range(self.bodies)]
+        V, dt = [ca.SX.sym("V", g.shape[0]) for g in held], ca.SX.sym("dt")
+        H = [dt * g.T for g in held]
+        swept = sum((h @ v for h, v in zip(H, V, strict=True)), ca.SX(self.size, 1))
+        return ca.Function("swept", [*held, *V, dt], [ca.densify(swept), *H], OPTIONS)
+
+    @cached_property
+    def landed_off(self) -> ca.Function:
+        """(g, its slopes H by the twists.., radii of gyration, dt) -> g over its gradients: displacements."""
+        return self._off(self.landed)
+
+    @cached_property
+    def swept_off(self) -> ca.Function:
+        """The same of `swept`."""
+        return self._off(self.swept)
+
+    def _off(self, of: ca.Function) -> ca.Function:
+        g, dt, radii = ca.SX.sym("g", self.size), ca.SX.sym("dt"), ca.SX.sym("radii", self.bodies)
+        H = [ca.SX.sym("H", of.sparsity_out(i + 1)) for i in range(self.bodies)]
+        slopes = [ca.horzcat(h[:, :3], h[:, 3:] / r) for h, r in zip(H, ca.vertsplit(radii), strict=True)]
+        sizes = ca.sqrt(sum((ca.sum2(ca.densify(h) ** 2) for h in slopes), ca.SX(self.size, 1))) / ca.fabs(dt)
+        off = ca.densify(g / ca.if_else(sizes > 0, sizes, 1))
+        return ca.Function("off", [g, *H, radii, dt], [off], OPTIONS)
+
+    @cached_property
+    def impulse(self) -> ca.Function:
+        """(G' by each body.., multipliers) -> G' lambda by each body (6,)."""
+        held = [ca.SX.sym("G", self.held.sparsity_out(i)) for i in range(self.bodies)]
+        lam = ca.SX.sym("lambda", self.size)
+        return ca.Function("impulse", [*held, lam], [ca.densify(g @ lam) for g in held], OPTIONS)
+
+    @cached_property
+    def impulses(self) -> ca.Function:
+        """(G' by each body.., multipliers, radii of gyration) -> squares of rows' impulses, summed."""
+        held = [ca.SX.sym("G", self.held.sparsity_out(i)) for i in range(self.bodies)]
+        lam, radii = ca.SX.sym("lambda", self.size), ca.SX.sym("radii", self.bodies)
+        lengths = ca.vertcat(*(ca.vertcat(1, 1, 1, r, r, r) for r in ca.vertsplit(radii)))
+        impulses = ca.diag(1 / lengths) @ ca.densify(ca.vertcat(*held)) @ ca.diag(lam)
+        return ca.Function("impulses", [*held, lam, radii], [ca.sumsqr(impulses)], OPTIONS)
+
+
+@dataclass(frozen=True)
+class ConstraintNode:
+    """Constraints that are one node of the mechanism's graph.
+
+    Attributes
+    ----------
+    bodies : tuple of int
+    names : tuple of str
+        Of its rows.
+    rows : ConstraintFunctions
+    joint : bool
+        Whether it is a joint of the tree.
+    """
+
+    bodies: tuple[int, ...]
+    names: tuple[str, ...]
+    rows: ConstraintFunctions
+    joint: bool

@@ -1,0 +1,228 @@
+"""Derivatives of a step in error-state coordinates, by the implicit function theorem."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import casadi as ca
+import numpy as np
+
+from vioc.compile.evaluate import Evaluator
+from vioc.dynamics.algebra import rotations as rot
+from vioc.dynamics.contact.implicit import First, Normals, along, check_solved, solved, solved_back
+from vioc.dynamics.contact.polytopes import NUMBERS
+from vioc.dynamics.integrators.maximal import body_space as space
+from vioc.dynamics.integrators.maximal.body_equations import Assembly, BodyBalance, Held
+from vioc.dynamics.integrators.maximal.body_space import STATE, TWIST
+from vioc.dynamics.lagrangian import OPTIONS
+from vioc.maps.derivatives import Linearization, SecondOrder, Steps
+
+if TYPE_CHECKING:
+    from vioc.dynamics.contact.interior import Step as ContactStep
+    from vioc.dynamics.integrators.maximal.maximal_vi import MaximalVI
+
+
+POLISH = 3  # Newton steps
+SAME = 1e-4  # of the largest impulse: what sums of both ends may be off those of the step
+
+
+class MaximalDerivatives:
+    """Linearization and z-contracted second derivatives of a map's step.
+
+    Parameters
+    ----------
+    f : MaximalVI
+    """
+
+    def __init__(self, f: MaximalVI):
+        self.f = f
+        self.sizes = f.ndx, f.nu, len(f.parameters)
+
+    @cached_property
+    def equations(self) -> tuple:
+        """Symbols (x, x_next, u, w, n, t, dt, theta, places), errors e; R, S, X: equations and next error.
+
+        R determines w = (V, multipliers) of leaving x, S then n = (velocities, multipliers) of arriving.
+        Rotations are retracted by (1 - |phi|^2/8, phi/2) and compared by phi = 2 v: both are exp and log of
+        the quaternions up to third order, so two derivatives at zero are exact.
+        """
+        f, graph = self.f, self.f.graph
+        n, at = graph.n, STATE * graph.n
+        x, x1, e = ca.SX.sym("x", f.nx), ca.SX.sym("x1", f.nx), ca.SX.sym("e", f.ndx)
+        u, theta = f.symbols.u, f.symbols.parameters
+        size = TWIST * n + len(f.multiplier_names)
+        w, m = ca.SX.sym("w", size), ca.SX.sym("n", size)
+        t, dt = ca.SX.sym("t"), ca.SX.sym("dt")
+        places = ca.SX.sym("places", NUMBERS * len(graph.places))
+        (V, lam), (nu, mu) = ((a[: TWIST * n], a[TWIST * n :]) for a in (w, m))
+        moved = f.space.retract_expression(x, e)
+        z = ca.vertsplit(moved[:at], STATE)
+        E = Assembly(graph, u, t + 0.5 * dt, dt, theta, None, places)
+        held = E.held(E.poses(z))
+        gone = E.leave(V, E.kicked(E.momenta(moved[at:]), held.Z), held)
+        R = self._stacked(E, gone, held, lam)
+        there = E.held(gone.next, arrival=True)
+        come = E.arrive(nu, E.landed(V, there.Z), there)
+        S = self._stacked(E, come, there, mu)
+        guesses = E.impulses(gone, held, f.barrier), E.impulses(come, there, f.barrier)
+
+        rows: list[Any] = []
+        for i, v in enumerate(ca.vertsplit(V, TWIST)):
+            q = rot.multiply(tuple(ca.vertsplit(z[i][3:])), rot.turn((v[3], v[4], v[5]), dt))
+            goal = tuple(ca.vertsplit(x1[STATE * i + 3 : STATE * i + STATE]))
+            turned = rot.multiply(rot.conjugate(goal), q)
+            rows += [z[i][:3] + dt * v[:3] - x1[STATE * i : STATE * i + 3], *(2 * c for c in turned[1:])]
+        X = ca.vertcat(*rows, nu - x1[at:])
+        return (x, x1, u, w, m, t, dt, theta, places), e, R, S, X, guesses
+
+    def _stacked(self, E: Assembly, at: BodyBalance, held: Held, multipliers: ca.SX) -> ca.SX:
+        """The equations of one end of a step: momenta, constraints, laws of the touches."""
+        graph = self.f.graph
+        own = E.on.split(multipliers, [len(graph.names), *(len(t.multipliers) for t in graph.touches)])
+        pushes, laws = E.lawful(at, held, own[1:], self.f.barrier)
+        left = E.left(at, held, E.by_group(own[0]), pushes)
+        return ca.vertcat(*(-r for r in left), *at.values, *laws)
+
+    @cached_property
+    def residual(self) -> ca.Function:
+        """(x, u, x_next, multipliers, t, dt, parameters) -> the step's equations (nx + multipliers,)."""
+        (x, x1, u, w, _, t, dt, theta, _), e, R, *_ = self.equations
+        graph, total = self.f.graph, self.f.symbols.multipliers
+        cut = STATE * graph.n
+        starts, goals = (ca.vertsplit(a[:cut], STATE) for a in (x, x1))
+        V = ca.vertcat(*(graph.between(a, b, dt) for a, b in zip(starts, goals, strict=True)))
+        E = Assembly(graph, u, t + 0.5 * dt, dt, theta)
+        there = E.held(E.poses(goals), arrival=True)
+        velocities, arriving = E.project(there, E.landed(V, there.Z))
+        known = ca.vertcat(V, total - arriving)
+        (R,) = ca.substitute([R], [e, w], [ca.SX.zeros(e.numel()), known])
+        norms = [ca.sumsqr(z[3:]) - 1 for z in goals]
+        equations = ca.vertcat(*norms, R, x1[cut:] - velocities)
+        return ca.Function("residual", [x, u, x1, total, t, dt, theta], [ca.densify(equations)], OPTIONS)
+
+    @cached_property
+    def _first(self) -> Evaluator:
+        args, e, R, S, X, _ = self.equations
+        w, m = args[3:5]
+        y = ca.vertcat(e, args[2], args[7])
+        pairs = [(R, y), (R, w), (S, y), (S, w), (S, m), (X, y), (X, w), (X, m)]
+        outputs = [ca.substitute(ca.jacobian(r, v), e, ca.SX.zeros(e.numel())) for r, v in pairs]
+        outputs = [ca.densify(o) for o in outputs]
+        return Evaluator(self.f.backend.prepare(ca.Function("first", list(args), outputs, OPTIONS)))
+
+    @cached_property
+    def _second(self) -> Evaluator:
+        args, e, R, S, X, _ = self.equations
+        w, m = args[3:5]
+        adjoints = [ca.SX.sym(name, a.numel()) for name, a in (("r", R), ("s", S), ("z", X))]
+        whole = ca.vertcat(e, args[2], args[7], w, m)
+        r, s, weight = adjoints
+        scalar = ca.dot(weight, X) - ca.dot(r, R) - ca.dot(s, S)  # multipliers are unknowns: no curvature
+        H = ca.substitute(ca.hessian(scalar, whole)[0], e, ca.SX.zeros(e.numel()))
+        function = ca.Function("second", [*args, *adjoints], [ca.densify(H)], OPTIONS)
+        return Evaluator(self.f.backend.prepare(function))
+
+    @cached_property
+    def _ends(self) -> Evaluator:
+        """The two ends' equations and their slopes."""
+        args, e, R, S, *_ = self.equations
+        w, m = args[3:5]
+        if not self.f.graph.touches:  # linear in multipliers
+            w, m = (a[TWIST * self.f.graph.n :] for a in (w, m))
+        zeros = ca.SX.zeros(e.numel())
+        outputs = [
+            ca.densify(ca.substitute(o, e, zeros)) for o in (R, ca.jacobian(R, w), S, ca.jacobian(S, m))
+        ]
+        return Evaluator(self.f.backend.prepare(ca.Function("ends", list(args), outputs, OPTIONS)))
+
+    @cached_property
+    def _guesses(self) -> Evaluator:
+        """What the laws of contact have at the twists of both ends."""
+        args, e, *_, guesses = self.equations
+        outputs = [ca.densify(ca.substitute(o, e, ca.SX.zeros(e.numel()))) for o in guesses]
+        return Evaluator(ca.Function("guesses", list(args), outputs, OPTIONS))
+
+    def _unknowns(self, steps: Steps, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Twists and multipliers of both ends (N, nw) of solved steps, and places that they hold."""
+        f, at = self.f, STATE * self.f.graph.n
+        t, dt = steps.t[:, None], steps.h[:, None]
+        V = space.between(f.graph.n, steps.x0, steps.x1, dt)
+        none, size = np.zeros((len(V), len(f.multiplier_names))), V.shape[1]
+        w, m = np.hstack([V, none]), np.hstack([steps.x1[:, at:], none])
+        if f.graph.places:  # which these are, the step alone knows
+            found = [self._solved_anew(steps, i, theta) for i in range(len(V))]
+            for i, step in enumerate(found):
+                w[i], m[i] = step.ends[0].unknowns, step.ends[-1].unknowns
+            return w, m, np.stack([step.held for step in found])
+        places = np.empty((len(V), 0))
+        if not f.graph.touches:
+            R, R_lam, S, S_mu = self._ends(steps.x0, steps.x1, steps.u, w, m, t, dt, theta, places)
+            for unknown, r, slope in ((w, R, R_lam), (m, S, S_mu)):
+                unknown[:, size:] = -(np.linalg.pinv(slope) @ r)[..., 0]
+            return w, m, places
+        own = slice(size + len(f.graph.names), None)
+        leaving, arriving = self._guesses(steps.x0, steps.x1, steps.u, w, m, t, dt, theta, places)
+        w[:, own], m[:, own] = leaving[..., 0], arriving[..., 0]
+        self._polish(steps, w, m, theta)
+        # the impulses of both ends are to be those that the step reports
+        impulses, normal = f.whole(w[:, size:], m[:, size:]), f.additive
+        off = np.abs(impulses - steps.multipliers)[:, normal].max(axis=1)
+        largest = np.abs(steps.multipliers[:, normal]).max(axis=1)
+        bad = np.flatnonzero(~(off <= SAME * (largest + f.barrier)))
+        for i in map(int, bad):
+            solved = self._solved_anew(steps, i, theta)
+            w[i], m[i] = solved.ends[0].unknowns, solved.ends[-1].unknowns
+        return w, m, places
+
+    @cached_property
+    def _normals(self) -> Normals:
+        graph = self.f.graph
+        moved = (TWIST * np.arange(graph.n)[:, None] + np.arange(3)).ravel()
+        return Normals(TWIST * graph.n + len(graph.names), graph.touches, moved)
+
+    def _solved_anew(self, steps: Steps, i: int, theta: np.ndarray) -> ContactStep:
+        return self.f.interior.solve(steps.x0[i], steps.u[i], float(steps.t[i]), float(steps.h[i]), theta)
+
+    def _polish(self, steps: Steps, w: np.ndarray, m: np.ndarray, theta: np.ndarray) -> None:
+        """Newton's method on each end: twists of states are rounded, and products are not quite kappa."""
+        t, dt = steps.t[:, None], steps.h[:, None]
+        x0 = space.split(self.f.graph.n, steps.x0)[0].reshape(len(w), -1)
+        for _ in range(POLISH):
+            R, R_w, S, S_m = self._ends(
+                steps.x0, steps.x1, steps.u, w, m, t, dt, theta, np.empty((len(w), 0))
+            )
+            R, S = (self._normals.unrounded(r[..., 0], J, x0, w, dt) for r, J in ((R, R_w), (S, S_m)))
+            w -= solved(R_w, R[..., None])[..., 0]
+            m -= solved(S_m, S[..., None])[..., 0]
+
+    def first(self, steps: Steps, theta: np.ndarray) -> First:
+        """Along N solved steps."""
+        f, n = self.f, self.f.graph.n
+        X0, X1, U, t, dt = steps.x0, steps.x1, steps.u, steps.t[:, None], steps.h[:, None]
+        with np.errstate(all="ignore"):  # what is not a number is solved for
+            w, m, places = self._unknowns(steps, theta)
+        arguments = (X0, X1, U, w, m, t, dt, theta, places)
+        R_y, R_w, S_y, S_w, S_m, X_y, X_w, X_m = self._first(*arguments)
+        R_w, S_m = (self._normals.sharp(J, own, f.barrier) for J, own in ((R_w, w), (S_m, m)))
+        leaving = -solved(R_w, R_y)
+        arriving = -solved(S_m, S_y + S_w @ leaving)
+        both = np.concatenate([leaving, arriving], axis=1)
+        check_solved(both, steps)
+        whole = X_y + X_w @ leaving + X_m @ arriving
+        first = np.where(f.additive[:, None], leaving[:, TWIST * n :], 0.0)
+        impulses = first + arriving[:, TWIST * n :]
+        lin = Linearization.of(whole, impulses, f.nu)
+        return First(arguments, both, [R_w, S_w, S_m, X_w, X_m], lin)
+
+    def second(self, first: First, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
+        """z- and zeta-contracted Hessians along the steps of `first`."""
+        R_w, S_w, S_m, X_w, X_m = first.slopes
+        n = TWIST * self.f.graph.n
+        leaving, arriving = (np.einsum("nij,ni->nj", X, Z) for X in (X_w, X_m))
+        leaving[:, n:] += np.where(self.f.additive, zeta, 0.0)
+        arriving[:, n:] += zeta
+        s = solved_back(S_m, arriving)
+        r = solved_back(R_w, leaving - np.einsum("nij,ni->nj", S_w, s))
+        H = self._second(*first.arguments, r, s, Z)[0]
+        return SecondOrder.of(along(H, first.solved), self.f.ndx, self.f.nu)

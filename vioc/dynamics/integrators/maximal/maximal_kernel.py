@@ -1,0 +1,116 @@
+"""The kernel of `MaximalVI`: Newton's iteration on the twists, as a CasADi function.
+
+Newton's directions are handed to CasADi's iteration as a preconditioned residual with the identity for its
+Jacobian, so no matrix of the whole system is ever formed. The iteration starts from the twists of the state,
+and how its corrections contract certifies the root. Maths: docs/maths/maximal.md.
+"""
+
+from __future__ import annotations
+
+import casadi as ca
+import numpy as np
+
+from vioc.dynamics.integrators.chord import CONTRACTION, TINY
+from vioc.dynamics.integrators.maximal.body_equations import Assembly, BodyBalance, Held
+from vioc.dynamics.integrators.maximal.body_space import POSE, STATE, TWIST
+from vioc.dynamics.integrators.maximal.graph import StepGraph
+from vioc.dynamics.integrators.predictor import FAR
+
+ITERATIONS = 30
+MEMORY = 3  # unknowns of the iteration that hold how it contracts
+STOP = 1e-7  # correction of V, relative to its size, that leaves rounding after one quadratic step
+
+
+def build_kernel(graph: StepGraph, nx: int, nu: int, tolerance: float) -> ca.Function:
+    """(x, u, t, dt, parameters) -> (x_next, multipliers, error).
+
+    The error is the residual, of momenta and constraints as displacements, relative to the mechanism's size;
+    infinite where corrections above the `tolerance` do not contract as a certified root needs, or where a
+    body that joints hold turns by more than `FAR` and their directions with it.
+    """
+    n, size = graph.n, TWIST * graph.n
+    x, u, t, dt = ca.MX.sym("x", nx), ca.MX.sym("u", nu), ca.MX.sym("t"), ca.MX.sym("dt")
+    theta = ca.MX.sym("theta", graph.terms.parameters.numel())
+    z, twists = ca.vertsplit(x[: STATE * n], STATE), x[STATE * n :]
+    middle = t + 0.5 * dt
+
+    E = Assembly(graph, u, middle, dt, theta)
+    held = E.held(E.poses(z))
+    base = E.kicked(E.momenta(twists), held.Z)
+    packed = [ca.vec(v) for row in held.G for v in row]
+
+    # the problem has symbols of its own for what does not change in the iteration
+    names = {"y": size + MEMORY, "Z": POSE * n, "base": size, "fastest": 1, "u": nu, "t": 1, "dt": 1}
+    own = [ca.MX.sym(name, length) for name, length in (*names.items(), ("theta", theta.numel()))]
+    y, own_Z, own_base, fastest, *environment = own
+    known = [ca.MX.sym("g", p.sparsity()) for p in packed]
+    supply = iter(known)
+    G = [[ca.reshape(next(supply), v.sparsity()) for v in row] for row in held.G]
+    inner, at_Z = Assembly(graph, *environment), Held(own_Z, ca.vertsplit(own_Z, POSE), G, [], [], [], [])
+    gone = inner.leave(fastest * y[:size], own_base, at_Z)
+    found, multipliers = inner.solved(*inner.system(gone, at_Z, gone.rest))
+    dV, memory = ca.vertcat(*found), y[size:]
+    least = tolerance * _extent(own_Z) / environment[2]
+    changes, flag = _contracting(dV, memory, np.sqrt(graph.scales), least)
+    # the multipliers are those of the corrected twist, in which they are linear
+    outputs = [ca.vertcat(-dV / fastest, changes), ca.vertcat(ca.MX(0, 1), *multipliers), flag]
+    inputs = [*own, *known]
+    options = {
+        "jacobian_function": ca.Function("identity", inputs, [ca.MX(ca.DM.eye(size + MEMORY)), *outputs]),
+        "abstol": 1e-15,
+        "abstolStep": STOP,
+        "max_iter": ITERATIONS,
+        "error_on_fail": False,
+    }
+    solve = ca.rootfinder("solve", "fast_newton", ca.Function("problem", inputs, outputs), options)
+
+    scale = 1 + ca.norm_inf(twists)
+    start = ca.vertcat(twists / scale, ca.MX.zeros(MEMORY))
+    root, leaving, suspect = solve(start, held.Z, base, scale, u, middle, dt, theta, *packed)
+    if graph.groups:
+        turns = ca.vertcat(*(ca.norm_2(w[TWIST // 2 :]) for w in ca.vertsplit(dt * twists, TWIST)))
+        suspect += ca.if_else(ca.mmax(turns) <= FAR, 0.0, ca.inf)
+    V = scale * root[:size]
+    error = residual_norm(E, E.leave(V, base, held), held, leaving)
+
+    moved = E.moved(z, V)
+    there = E.held(E.poses(moved), arrival=True)
+    momenta = E.landed(V, there.Z)
+    velocities, arriving = E.project(there, momenta)
+    after = residual_norm(E, E.arrive(velocities, momenta, there), there, arriving)
+    if E.loops:
+        suspect += E.undetermined(there, E.by_group(arriving))
+    outputs = [
+        ca.vertcat(*moved, velocities),
+        leaving + arriving,
+        ca.norm_2(ca.vertcat(error, after)) + suspect,
+    ]
+    return ca.Function("step", [x, u, t, dt, theta], outputs)
+
+
+def _contracting(dV: ca.MX, memory: ca.MX, weights: np.ndarray, least: ca.MX) -> tuple[ca.MX, ca.MX]:
+    """How corrections of the twists contract: changes of the `memory` (3,), with opposite sign, and 0 or
+    infinity. The memory is the sizes of the last and of the first correction, scaled by `TINY`, and the worst
+    ratio; corrections below `least` are rounding.
+
+    Two corrections c, c' of Newton's method estimate how fast the matrix changes, c' / c^2. The root is the
+    only one near the guess if the first correction times that is small: a ratio c' / c alone certifies that
+    no other root is near the iterate before, which may be on another branch already.
+    """
+    last, worst, first = memory[0] / TINY, memory[1] / TINY, memory[2] / TINY
+    now = ca.norm_2(ca.DM(weights) * dV)
+    counts = ca.logic_and(last > 0, ca.norm_2(dV) > least)
+    ratio = ca.fmax(worst, ca.if_else(counts, now * first / last**2, 0.0))
+    kept = TINY * ca.vertcat(now, ratio, ca.if_else(last > 0, first, now))
+    return memory - kept, ca.if_else(ratio > CONTRACTION, ca.inf, 0.0)
+
+
+def _extent(Z: ca.MX) -> ca.MX:
+    return 1 + ca.norm_inf(Z)
+
+
+def residual_norm(E: Assembly, at: BodyBalance, held: Held, multipliers: ca.MX) -> ca.MX:
+    """2-norm of the balance of momenta as displacements, and of g; relative to the mechanism's size."""
+    left = E.left(at, held, E.by_group(multipliers))
+    scaled = E.dt * ca.vertcat(*left) / ca.DM(E.graph.scales)
+    return ca.norm_2(ca.vertcat(scaled, *E.off(at, bool(held.D)))) / _extent(held.Z)

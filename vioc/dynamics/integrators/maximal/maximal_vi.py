@@ -1,0 +1,442 @@
+"""`MaximalVI`: the variational integrator in maximal coordinates of [M] as a one-step map.
+
+    p-(V_k)  = M nu_k   + dt/2 F(Z_k)   - G(Z_k)' lambda,     Z_k+1 = Z_k moved by V_k for dt,   g(Z_k+1) = 0
+    M nu_k+1 = p+(V_k)  + dt/2 F(Z_k+1) - G(Z_k+1)' mu,       G(Z_k+1) nu_k+1 = 0
+
+with the state x_k = (Z_k, nu_k) and the input u_k of the interval. The maths is in docs/maths/maximal.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import cached_property
+from typing import Any
+
+import casadi as ca
+import numpy as np
+
+from vioc.checks import as_positive
+from vioc.compile.backend import Backend
+from vioc.compile.compiler import find_compiler
+from vioc.compile.evaluate import Evaluator
+from vioc.compile.programs import Program
+from vioc.dynamics.consistency import check_holonomic, may_be_dependent
+from vioc.dynamics.contact.compiled_contact import CoreLayout, TapeCore, TapeProgram
+from vioc.dynamics.contact.cones import Variables
+from vioc.dynamics.contact.crossings import Crossing, first_crossed, open_from
+from vioc.dynamics.contact.features import Features, MeetingPlaces
+from vioc.dynamics.contact.interior import InteriorPoint, InteriorProgram
+from vioc.dynamics.contact.smoothed import SmoothedMap, as_smoothing, check_apart, value_of
+from vioc.dynamics.description.system import System, as_system
+from vioc.dynamics.integrators.maximal.body_quantities import Quantities
+from vioc.dynamics.integrators.maximal.body_space import POSE_NAMES, STATE, TWIST, TWIST_NAMES, BodySpace
+from vioc.dynamics.integrators.maximal.body_tape import BodyTape
+from vioc.dynamics.integrators.maximal.dense import DenseStep
+from vioc.dynamics.integrators.maximal.graph import StepGraph
+from vioc.dynamics.integrators.maximal.maximal_derivatives import MaximalDerivatives
+from vioc.dynamics.integrators.maximal.maximal_kernel import ITERATIONS, STOP, build_kernel
+from vioc.dynamics.integrators.maximal.near import NearProgram
+from vioc.dynamics.integrators.maximal.relaxed_bodies import relaxed
+from vioc.dynamics.integrators.maximal.rescue import solve_contact, solve_free
+from vioc.dynamics.integrators.maximal.states import START, States
+from vioc.dynamics.integrators.maximal.touches import Touch
+from vioc.dynamics.integrators.mechanical import rebuilt
+from vioc.dynamics.integrators.newton import dependent_constraints
+from vioc.dynamics.kinematics import as_configuration
+from vioc.dynamics.masses import fault_at
+from vioc.dynamics.terms.joint_limits import JointLimits
+from vioc.dynamics.terms.rotors import refuse_rotors
+from vioc.maps.derivatives import Linearization, SecondOrder, Steps
+from vioc.maps.kernel import KernelPrograms, StepSolver
+from vioc.maps.named import Symbols
+from vioc.maps.relaxed import RelaxedStep
+from vioc.maps.twins import own, shared, shared_by_step
+from vioc.runs.trajectory import Trajectory
+
+
+class MaximalVI(SmoothedMap):
+    """The variational integrator of [M] 3 in maximal coordinates, as a one-step map.
+
+    Parameters
+    ----------
+    system : System
+        Without kinematic variables; every body needs a mass.
+    dt : float
+        Time step, s, > 0. No body may turn by pi or more within a step.
+    tolerance : float
+        Largest accepted residual of a step, relative: momenta as displacements, and constraint values, in
+        units of 1 + the mechanism's extent.
+    backend : {"virtual", "compiled", "auto"}
+        What runs the map's functions, see `vioc.compile.backend.Backend`.
+    smoothing : float
+        Of contacts and limits, m^2/s^2, > 0: what a gap's velocity times its impulse ends at, over the
+        mechanism's mass. A body at rest hovers by smoothing / g; derivatives are those of the smoothed
+        step.
+
+    Attributes
+    ----------
+    system : System
+    graph : StepGraph
+        Bodies, constraints and their graph.
+    bodies : tuple of str
+        Their names, in the order of the state.
+
+    Raises
+    ------
+    ModelError
+        If the system has no maximal coordinates (the frame or joint is named).
+
+    Notes
+    -----
+    The state is, for every body, its centre of mass and unit quaternion (``x.BODY`` ... ``qz.BODY``, 7
+    numbers), then for every body the linear velocity in the world's axes and the angular one in its own
+    (``vx.BODY`` ... ``wz.BODY``) at that time. Its error has 12 numbers a body: (dx, phi) of each, then
+    (dv, dw) of each, phi a rotation vector in the body's axes. Multipliers are impulses of a step, those of
+    its two ends together, of the joints' rows (``BODY.1`` ... for the joint that holds BODY) and of the
+    system's constraints.
+
+    Quantities beside the protocol's: every variable of the system by its name (rad in (-pi, pi]), ``v.NAME``,
+    ``kinetic``, ``potential``, ``energy``, ``FRAME:x`` (y, z, rx, ry, rz), ``momentum:x``, ``angular:x``
+    (about the world's origin), ``h.NAME`` and ``force.NAME`` of constraints. Of contacts and limits:
+    ``gap.NAME`` (m or rad), ``force.NAME`` (normal, N, or N m), ``friction.NAME`` (its size, N),
+    ``force.NAME:x`` (y, z; all of it, in the world, on the second body where there are two),
+    ``slip.NAME`` (m/s).
+
+    Contacts are rigid and inelastic, docs/maths/contact.md. Their multipliers are impulses: ``NAME``, and
+    with friction ``NAME.t1``, ``NAME.t2`` and ``NAME.slip``, which is a speed.
+    """
+
+    def __init__(
+        self,
+        system: System,
+        dt: float,
+        *,
+        tolerance: float = 1e-11,
+        backend: str = "virtual",
+        smoothing: float = 1e-8,
+    ):
+        as_system(system)
+        refuse_rotors(system, "MaximalVI")
+        check_holonomic(system, type(self).__name__)
+        self.system, self.dt, self.tolerance = system, dt, as_positive(tolerance, "tolerance")
+        self.dt = float(self.lengths(None, 1)[0])
+        self.smoothing = as_smoothing(smoothing)
+        self.graph = StepGraph(system, self.smoothing, self.tolerance)
+        self.bodies = tuple(b.name for b in self.graph.bodies)
+        n = len(self.bodies)
+        self.state_names = (
+            *(f"{c}.{b}" for b in self.bodies for c in POSE_NAMES),
+            *(f"{c}.{b}" for b in self.bodies for c in TWIST_NAMES),
+        )
+        self.input_names = system.inputs
+        self.multiplier_names = (*self.graph.names, *(n for t in self.graph.touches for n in t.multipliers))
+        self.nx, self.ndx, self.nu = (STATE + TWIST) * n, 2 * TWIST * n, len(system.inputs)
+        self.parameters = dict(system.parameters)
+        own = Symbols.sized(self.nx, self.nu, len(self.multiplier_names))
+        self.symbols = own._replace(parameters=self.graph.terms.parameters)
+        self.backend = Backend(backend)
+        # Known modulo a turn: targets and measurements of them are taken the short way
+        self.wrap = tuple(n for n, period in self.states.periods.items() if abs(period - 2 * np.pi) < 1e-12)
+
+    def __reduce__(self):
+        options = dict(tolerance=self.tolerance, backend=self.backend.name, smoothing=self.smoothing)
+        return rebuilt, (type(self), self.system, self.dt, options, self.parameters)
+
+    def __repr__(self) -> str:
+        rows, count = len(self.graph.names), len(self.graph.touches)
+        touches = f", {count} contacts and limits" * bool(count)
+        return (
+            f"MaximalVI({self.system.name}: {len(self.bodies)} bodies, {rows} constraint rows{touches}, "
+            f"nx = {self.nx}, nu = {self.nu}, dt = {self.dt:g} s)"
+        )
+
+    def identity(self) -> dict[str, Any]:
+        smoothed = {"smoothing": self.smoothing} if self.graph.touches else {}
+        return {**super().identity(), "model": repr(self.system), **smoothed}
+
+    def smoothed(self, smoothing: float) -> MaximalVI:
+        """The same map with contacts and limits of another smoothing."""
+        options = dict(tolerance=self.tolerance, backend=self.backend.name, smoothing=smoothing)
+        return rebuilt(type(self), self.system, self.dt, options, self.parameters)
+
+    # -- the state space ------------------------------------------------------------------------------
+
+    @cached_property
+    def space(self) -> BodySpace:
+        """What states are points of."""
+        return BodySpace(self.bodies)
+
+    def state(self, values: Any = None, **named: float) -> np.ndarray:
+        """The state at rest at minimal coordinates by name, zero elsewhere; see `initial_state`."""
+        return self.initial_state({**(values or {}), **named})
+
+    def initial_state(  # type: ignore[override]
+        self, q: Any = None, v: Any = None, u: Any = None, *, start: str = START[0], **named: float
+    ) -> np.ndarray:
+        """The state of minimal coordinates and their rates.
+
+        Parameters
+        ----------
+        q, v : array (nq,) or dict by name
+            Missing names are zero; q may be the report of `consistent_configuration`.
+        u : (nu,), optional
+            Inputs at the start; they matter for ``start="given"`` only.
+        start : {"legendre", "given"}
+            ``"legendre"`` starts at the velocity v: second order. ``"given"`` takes v for that of a step
+            before the start, as [M] 3.1 does: first order.
+        **named : float
+            Configurations by keyword, in the place of or beside those in the dict `q`.
+
+        Raises
+        ------
+        ConstraintError
+            If a constraint of the system, or its rate, is not zero there, or a body turns by pi or more in
+            a step of the map's dt.
+        """
+        q = as_configuration(self.system, q, "configuration", named) if named else q
+        return self.states.initial(q, v, u, start)
+
+    def minimal(self, x: Any, near: Any = None) -> tuple[np.ndarray, np.ndarray]:
+        """Minimal coordinates q and rates v (nq,) each of a state; rates as ``v.NAME``.
+
+        Parameters
+        ----------
+        x : (nx,)
+        near : array (nq,) or dict, optional
+            Angles are taken within half a turn of these; by default of zero.
+        """
+        return self.states.minimal(self.check_state(x), near)
+
+    @property
+    def coordinates(self) -> tuple[str, ...]:
+        return self.system.dynamic
+
+    def moved(self, x: np.ndarray, by: np.ndarray, fixed: Any = ()) -> np.ndarray:
+        return self.initial_state(self.minimal(x)[0] + by)
+
+    @own
+    def states(self) -> States:
+        """Conversions from and to minimal coordinates."""
+        return States(self)
+
+    # -- steps ----------------------------------------------------------------------------------------
+
+    @shared
+    def _kernel(self) -> ca.Function:
+        return build_kernel(self.graph, self.nx, self.nu, self.tolerance)
+
+    @shared
+    def mass(self) -> float:
+        """Of the whole mechanism at the parameters' defaults, kg; the mean of those that nothing connects."""
+        trees = sum(body.parent < 0 for body in self.graph.bodies)
+        return float(self.graph.scales[::TWIST].sum()) / trees
+
+    @property
+    def barrier(self) -> float:
+        """kappa of each end of a step, J."""
+        return 0.5 * self.smoothing * self.mass
+
+    def whole(self, leaving: np.ndarray, arriving: np.ndarray) -> np.ndarray:
+        """A step's multipliers (..., nm) of those of its two ends: impulses add up, slips are the last."""
+        return np.where(self.additive, leaving, 0.0) + arriving
+
+    @shared
+    def interior(self) -> InteriorPoint:
+        """The solver of steps with contact, in numpy."""
+        return InteriorPoint(self.dense, self.graph.scales, self.mass, self.barrier, self.tolerance)
+
+    @shared
+    def dense(self) -> DenseStep:
+        """A step's equations at numbers."""
+        return DenseStep(self.graph, self.nu, self.whole)
+
+    @shared
+    def _programs(self) -> KernelPrograms:
+        return KernelPrograms(self, lambda: self._kernel)
+
+    @own
+    def step_solver(self) -> StepSolver:
+        if self.graph.touches:
+            return StepSolver(self._program, self._rescued, **self._checks)
+        return self._programs.solver(self._rescued, program=self._program, **self._checks)
+
+    @property
+    def _checks(self) -> dict[str, Any]:
+        return {"check": self._check_starts, "fault_of": self._fault_of if self.system.negative else None}
+
+    def _program(self, feedback: bool) -> Program:
+        if self.backend.name == "virtual" or find_compiler() is None:
+            if self.graph.touches:
+                return InteriorProgram(self, self.interior)
+            return self._programs.plain(feedback)
+        if self.graph.pairs:
+            return self.near
+        return TapeProgram(self.core, self.barrier, self.tolerance)
+
+    @shared_by_step
+    def near(self) -> NearProgram:
+        """The compiled core of what is near, of mechanisms with boxes and hulls; needs a compiler."""
+        return NearProgram(self, self.layout)
+
+    @property
+    def layout(self) -> CoreLayout:
+        """What the compiled core's driver knows of the map."""
+        graph, n = self.graph, len(self.bodies)
+        return CoreLayout(
+            nx=self.nx,
+            nv=TWIST * n,
+            nu=self.nu,
+            rows=len(graph.names),
+            bodies=n,
+            scales=graph.scales,
+            mass=self.mass,
+            stop=self.tolerance if graph.touches else STOP,
+            limit=ITERATIONS,
+            sample=0.5,
+            polish=False,
+            whole=self.whole,
+            wrap=np.zeros(self.nx),
+        )
+
+    @shared
+    def core(self) -> TapeCore:
+        """The compiled core; needs a compiler."""
+        departure = BodyTape(self.graph, self.nu)
+        tapes = departure, BodyTape(self.graph, self.nu, departure)
+        variables = Variables([t.cone for t in self.graph.touches])
+        return TapeCore(tapes, variables, self.layout, f"MaximalVI of {self.system.name}")
+
+    def _check_starts(self, X: np.ndarray, k: int) -> None:
+        """Refuse to start where the constraints of a loop are dependent: multipliers would be arbitrary."""
+        if self.system.constraints:  # joints of a tree are always independent
+            G = self.variations(X) / np.sqrt(self.graph.scales)
+            for i in map(int, np.flatnonzero(may_be_dependent(G))):
+                where = f"step {k + i}: G(Z_k)"
+                error = dependent_constraints(G[i], self.graph.names, where, k + i, 0.0)
+                if error is not None:
+                    raise error
+        if self.graph.touches:
+            check_apart(self, X, k)
+
+    def _fault_of(self, x: np.ndarray, nearly: bool = False) -> str:
+        fault = fault_at(self.system, self.minimal(x)[0], self.parameters, nearly)
+        return fault and f"{self.system.name}: {fault}"
+
+    @property
+    def meetings(self) -> list[Touch]:
+        return self.graph.touches
+
+    @property
+    def features(self) -> Features:
+        return self.graph.features
+
+    def seen(self, x: np.ndarray, dt: float, theta: np.ndarray) -> MeetingPlaces:
+        return self.graph.seen(x, dt)
+
+    @shared_by_step
+    def _gaps(self) -> Evaluator:
+        gaps = (self.quantities.gap(t) for t in self.meetings if not t.placed)
+        args = [self.symbols.x, self.symbols.parameters]
+        return Evaluator(ca.Function("gaps", args, [ca.densify(ca.vertcat(ca.SX(0, 1), *gaps))]))
+
+    def smooth_gaps(self, x: np.ndarray) -> np.ndarray:
+        return self._gaps(x, self.theta)[0][..., 0]
+
+    @own
+    def frictions(self) -> np.ndarray:
+        mu = ca.vertcat(*map(self.quantities.friction, self.meetings))
+        return np.ravel(ca.Function("frictions", [self.symbols.parameters], [mu])(self.theta))
+
+    @property
+    def levers(self) -> np.ndarray:
+        """How far from their bodies' centres touches on half-spaces may be; infinite of others, m."""
+        found = np.full(len(self.graph.touches), np.inf)
+        value = self.graph.terms.model.value
+        for i, touch in enumerate(self.graph.touches):
+            if touch.reach is not None:
+                found[i] = value(touch.reach)
+        return found
+
+    @shared_by_step
+    def _variations(self) -> Evaluator:
+        return Evaluator(self.quantities.variations)
+
+    def variations(self, x: np.ndarray) -> np.ndarray:
+        """G (..., rows, 6 n) in states: the variations of the constraints by (dx, phi) of every body."""
+        return self._variations(x, self.theta)[0]
+
+    def _crossings(self, run: Trajectory) -> Iterator[Crossing]:
+        """Of limits of angles too: these may leap over them."""
+        yield from super()._crossings(run)
+        open_at = open_from(self, run)
+        for name, limits in zip(self.system.inequality_names, self.system.inequalities, strict=True):
+            if not isinstance(limits, JointLimits) or limits.variable not in self.states.periods:
+                continue  # a distance cannot leap: its gap is below zero on the far side
+            period, q = self.states.periods[limits.variable], run[limits.variable]
+            path = q[:-1] + np.remainder(np.diff(q) + period / 2, period) - period / 2
+            upper, lower = path - value_of(self, limits.upper), value_of(self, limits.lower) - path
+            for side, beyond in (("upper", upper), ("lower", lower)):
+                yield from first_crossed(f"{name}-{side}", beyond > np.maximum(1e-6, open_at), beyond)
+
+    def cold(self, x: np.ndarray, u: np.ndarray, t: float, dt: float) -> tuple[np.ndarray, np.ndarray, float]:
+        """One step from x as of its own: state, multipliers, error; by what runs the map's steps."""
+        args = [x[None], u[None], np.array([t]), np.array([dt]), self.theta]
+        state, multipliers, error = self.step_solver.program(False).map(args, 1)
+        return np.ravel(state), np.ravel(multipliers), float(np.ravel(error)[0])
+
+    def _rescued(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
+        if self.graph.touches:
+            return solve_contact(self, x, u, k, t, dt)
+        return solve_free(self, x, u, k, t, dt)
+
+    # -- derivatives ------------------------------------------------------------------------------------
+
+    @shared
+    def derivatives(self) -> MaximalDerivatives:
+        return MaximalDerivatives(self)
+
+    @property
+    def residual(self) -> ca.Function | None:
+        """Of maps without contact; a quaternion's norm is kept by its own four equations."""
+        return None if self.graph.touches else self.derivatives.residual
+
+    @shared
+    def _relaxed(self) -> Callable[[np.ndarray, float], RelaxedStep]:
+        return relaxed(self)
+
+    def first(self, steps: Steps) -> Linearization:
+        return self.derivatives.first(steps, self.theta).linearization
+
+    def second(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
+        return self.derivatives.second(self.derivatives.first(steps, self.theta), Z, zeta)
+
+    # -- named quantities ---------------------------------------------------------------------------------
+
+    @shared_by_step
+    def quantities(self) -> Quantities:
+        """Expressions of the named quantities."""
+        return Quantities(self)
+
+    def quantity(self, name: str) -> ca.SX:
+        found = self.quantities.find(name)
+        return super().quantity(name) if found is None else found
+
+    def rotation(self, frame: str) -> ca.SX | None:
+        return self.quantities.rotation(frame)
+
+    def _more_quantities(self) -> list[str]:
+        return self.quantities.names()
+
+    def unit(self, name: str) -> str:
+        """SI unit of a named quantity, "" where it has none that is known."""
+        return self.quantities.unit(name)
+
+    def frame_positions(self, X: Any) -> np.ndarray:
+        """World positions of every frame's origin (N, nodes, 3), m; of frames inside a joint, the joint's."""
+        X = np.atleast_2d(np.asarray(X, float))
+        flat = self._frame_positions(np.ascontiguousarray(X), self.theta)[0][..., 0]
+        return flat.reshape(len(X), -1, 3)
+
+    @shared_by_step
+    def _frame_positions(self) -> Evaluator:
+        return Evaluator(self.quantities.frame_positions)

@@ -1,0 +1,89 @@
+"""A step of `MaximalVI` with contact as equations at any smoothing: both of its ends at once.
+
+The unknowns w are, of the departure and then of the arrival, the impulses of the constraints and the
+variables of the cones; the twists of the step are those between its poses. docs/maths/contact_implicit.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import casadi as ca
+import numpy as np
+
+from vioc.dynamics.integrators.maximal.body_equations import Assembly
+from vioc.dynamics.integrators.maximal.body_space import STATE, TWIST_NAMES
+from vioc.dynamics.integrators.maximal.geometry import opened_share
+from vioc.maps.relaxed import RelaxedStep, relaxed_step
+
+if TYPE_CHECKING:
+    from vioc.dynamics.integrators.maximal.maximal_vi import MaximalVI
+
+ENDS = "leaving", "arriving"
+
+
+def relaxed(f: MaximalVI) -> Callable[[np.ndarray, float], RelaxedStep]:
+    """The equations of a map's step, by the parameters' values and the smoothing."""
+    graph, laws = f.graph, [t.geometry.law for t in f.graph.touches]
+    sizes = [len(graph.names), *(len(law.unknowns) for law in laws)]
+    x, x1, u = ca.SX.sym("x", f.nx), ca.SX.sym("x1", f.nx), f.symbols.u
+    w, theta = ca.SX.sym("w", 2 * sum(sizes)), f.symbols.parameters
+    t, dt, smoothing, give = map(ca.SX.sym, ("t", "dt", "smoothing", "give"))
+    kappa, cut = 0.5 * smoothing * f.mass, STATE * graph.n
+    E = Assembly(graph, u, t + 0.5 * dt, dt, theta)
+    (lam, *y), (mu, *z) = (E.on.split(half, sizes) for half in ca.vertsplit(w, sum(sizes)))
+
+    starts, goals = (ca.vertsplit(a[:cut], STATE) for a in (x, x1))
+    V = ca.vertcat(*(graph.between(a, b, dt) for a, b in zip(starts, goals, strict=True)))
+    held, there = E.held(E.poses(starts)), E.held(E.poses(goals), arrival=True)
+    gone = E.leave(V, E.kicked(E.momenta(x[cut:]), held.Z), held)
+    come = E.arrive(x1[cut:], E.landed(V, there.Z), there)
+    gaps = [a + give / dt for a in gone.gaps]
+    opening = [(a, 1) for a in gaps]
+    closing = [
+        opened_share(s, sum(n @ come.V[i] for n, i in zip(level[1:], t.bodies, strict=True)), smoothing)
+        if t.cone.gap
+        else (s, 1)
+        for t, s, level in zip(graph.touches, gaps, there.levels, strict=True)
+    ]
+
+    def rows(at: Any, kept: Any, gaps: list, impulses: Any, cone: list) -> list[Any]:
+        pushes, laws = E.relaxed(at, kept, gaps, cone, kappa)
+        return [*(-r for r in E.left(at, kept, E.by_group(impulses), pushes)), *at.values, *laws]
+
+    norms = [ca.sumsqr(q[3:]) - 1 for q in goals]
+    equations = [*norms, *rows(gone, held, opening, lam, y), *rows(come, there, closing, mu, z)]
+    args = [x, u, x1, w, t, dt, theta, smoothing, give]
+    names = [f"norm.{b}" for b in f.bodies]
+    for end in ENDS:
+        names += [f"{end} {c}.{b}" for b in f.bodies for c in TWIST_NAMES]
+        names += [f"{end} {n}" for n in graph.names]
+        names += [f"{end} {t.name}:{i}" for t in graph.touches for i in range(len(t.geometry.law.unknowns))]
+    unknowns = [
+        (f"{end} {n}", low)
+        for end in ENDS
+        for n, low in (
+            *((n, -np.inf) for n in graph.names),
+            *((f"{t.name}: {what}", low) for t in graph.touches for what, low in t.geometry.law.unknowns),
+        )
+    ]
+    parts = (
+        [t.geometry.multipliers(own, d) for t, own, d in zip(graph.touches, side, held.data, strict=True)]
+        for side in (y, z)
+    )
+    first, second = (ca.vertcat(i, *p) for i, p in zip((lam, mu), parts, strict=True))
+    whole = ca.if_else(ca.DM(f.additive.astype(float)), first, 0) + second
+
+    def begun(at: Any, kept: Any, gaps: list) -> list[Any]:
+        touches = zip(graph.touches, kept.J, gaps, kept.data, strict=True)
+        return [
+            t.geometry.started(J, a, [at.V[i] for i in t.bodies], ca.sqrt(smoothing), kappa, d, share)
+            for t, J, (a, share), d in touches
+        ]
+
+    still = ca.SX.zeros(len(graph.names))
+    guess = [still, *begun(gone, held, opening), still, *begun(come, there, closing)]
+    pairs = list(zip(names, ca.vertsplit(ca.vertcat(*equations)), strict=True))
+    contacts = [touch.name for touch in graph.touches if touch.cone.gap]
+    return relaxed_step(args, pairs, unknowns, whole, ca.vertcat(*guess), contacts)

@@ -1,0 +1,133 @@
+"""Where a search begins: states at the starts of segments, and the noise of sensors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from vioc.errors import StepError
+from vioc.identification.records import Record, SimulationGrid
+from vioc.identification.segments import Segments, Trial
+from vioc.maps.protocol import OneStepMap
+
+DEGREE = 3  # of the polynomials that are laid through samples
+WIDTHS = 4, 8, 16, 32, 64  # samples to either side
+EXACT = 1e-9  # of the largest value: no noise is taken for smaller
+FITS = 1.5  # times the noise: residuals of a polynomial that is no longer the motion
+
+
+def noise_of(records: Sequence[Record], name: str) -> float:
+    """Standard deviation of what is measured, from third differences, which a smooth motion hardly has."""
+    found = []
+    for record in records:
+        y = record.measured.get(name, np.zeros(0))
+        d = np.diff(y, 3)
+        found.append(d[np.isfinite(d)])
+    d = np.concatenate(found)
+    if not len(d):
+        raise ValueError(
+            f"{name}: too few samples to tell its noise; give variances, noise={{{name!r}: ...}}"
+        )
+    size = max(
+        float(np.abs(np.concatenate([r.measured[name] for r in records if name in r.measured])).max()), 1e-9
+    )
+    return max(float(np.sqrt(np.mean(d**2) / 20)), EXACT * size)
+
+
+def beginning(segments: Segments) -> Trial:
+    """Unknown inputs at zero, parameters at the map's, starts from what was measured.
+
+    Where all configurations are measured, or follow from constraints, each segment starts at the state that
+    polynomials through them tell; else where a rollout from the record's start comes by.
+    """
+    z, c = segments.unknowns.start, np.zeros(segments.nc)
+    trial = Trial(z, c, np.zeros((len(segments.pieces), segments.map.nx)))
+    f = segments.map_at(z)
+    for r, grid in enumerate(segments.grids):
+        own = [j for j, p in enumerate(segments.pieces) if p.record == r]
+        U = segments.inputs(trial, r)[0]
+        begins = [segments.pieces[j].first for j in own]
+        found = _from_configurations(f, grid, U, begins)
+        given = _start(f, grid.record)
+        if found is None:
+            found = _from_rollout(f, grid, U, begins, given)
+        if given is not None:
+            found[0] = given
+        trial.nodes[own] = found
+    return trial
+
+
+def _start(f: OneStepMap, record: Record) -> np.ndarray | None:
+    if record.start is None:
+        return None
+    if isinstance(record.start, Mapping):
+        named = dict(record.start)
+        rates = {n[2:]: named.pop(n) for n in list(named) if n.startswith("v.") and n not in f.state_names}
+        return f.initial_state(named, rates) if rates else f.state(named)
+    return f.check_state(record.start, f"{record.name}: start")
+
+
+def _from_configurations(f: OneStepMap, grid: SimulationGrid, U: np.ndarray, begins: Sequence[int]) -> Any:
+    record, names = grid.record, f.configurations
+    seen = [n for n in names if np.isfinite(record.measured.get(n, np.nan)).sum() > 2 * WIDTHS[0]]
+    if not names or (len(seen) < len(names) and not f.multiplier_names) or not seen:
+        return None
+    smooth = {n: Smooth(record, n, n in f.wrap) for n in seen}
+
+    def at(values: Mapping[str, float]) -> np.ndarray:
+        x = f.state(values)
+        if f.multiplier_names:
+            fixed = seen if len(seen) < len(names) else ()
+            x = f.moved(x, np.zeros(len(f.coordinates)), fixed=fixed)
+        return x[: len(names)]
+
+    found = []
+    for a in begins:
+        polynomials = {n: s.near(grid.ends[a]) for n, s in smooth.items()}
+        q0, q1 = (at({n: float(np.polyval(p, t)) for n, p in polynomials.items()}) for t in (-f.dt, 0.0))
+        k = max(round(float(grid.ends[a]) / f.dt) - 1, 0)
+        found.append(f.state_from_configurations(q0, q1, U[max(a - 1, 0)], k))
+    return np.array(found)
+
+
+def _from_rollout(
+    f: OneStepMap, grid: SimulationGrid, U: np.ndarray, begins: Sequence[int], given: Any
+) -> np.ndarray:
+    record = grid.record
+    if given is None:
+        first = {n: v[0] for n, v in record.measured.items() if n in f.state_names and np.isfinite(v[0])}
+        given = f.state(first)
+    try:
+        run = grid.run(f, given, U)
+    except StepError as error:
+        raise ValueError(
+            f"{record.name}: not all configurations are measured, and a rollout from the start fails at step "
+            f"{error.k}; give start= near the truth"
+        ) from error
+    return run.x[list(begins)]
+
+
+class Smooth:
+    """Polynomials through the samples of a record near any time, as wide as its noise lets them be."""
+
+    def __init__(self, record: Record, name: str, wrapped: bool):
+        y = record.measured[name]
+        good = np.isfinite(y)
+        self.t, self.y = record.t[good], np.unwrap(y[good]) if wrapped else y[good]
+        d = np.diff(self.y, 3)
+        self.noise = float(np.sqrt(np.mean(d**2) / 20))
+
+    def near(self, t: float) -> np.ndarray:
+        """Coefficients, highest first, of time since t."""
+        middle, found = int(np.searchsorted(self.t, t)), np.zeros(DEGREE + 1)
+        for m in WIDTHS:
+            some = slice(max(middle - m, 0), middle + m + 1)
+            times, y = self.t[some] - t, self.y[some]
+            p = np.polyfit(times, y, DEGREE)
+            rms = np.sqrt(np.sum((np.polyval(p, times) - y) ** 2) / (len(y) - DEGREE - 1))
+            if m > WIDTHS[0] and not rms <= FITS * self.noise:
+                break
+            found = p
+        return found

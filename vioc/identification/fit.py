@@ -1,0 +1,236 @@
+"""Gauss-Newton with damping on residuals and gaps: (ID-5)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import sparse
+from scipy.sparse.linalg import splu
+
+from vioc.errors import ConstraintError, StepError
+from vioc.identification.segments import Prediction, Segments, Trial
+from vioc.progress import Progress
+
+FIRST, LEAST, MOST = 1e-3, 1e-12, 1e8  # damping
+TINY = 1e-14  # of the largest diagonal entry: what none falls below
+SHARES = 1.0, 0.5, 0.25, 0.1  # of a step, that are tried: no damping shortens what closes gaps
+REFUSED = 8  # steps in a row after which there is no descent
+REACH = 2.0  # of a step: e-folds of a positive number, or times the size of another
+SETTLED = 1e-9  # damping of a last step: what nothing is told of does not run away
+NEAR = 1e-2  # of the merit, or of what noise makes of it: what a step must still promise with loose gaps
+TIGHTER, LEVELS = 100.0, 6  # of variances of gaps, where closing them at once fails; how often
+NOTHING, STILL = 1e-6, 4  # of the cost: what chaos makes of rounding; steps in a row that gain no more
+ROUNDED = "converged to what rounding lets be told"
+ROUNDING = 1e-11  # of the cost: what no step can be told to gain
+
+
+@dataclass
+class Fit:
+    """How a search ended.
+
+    Attributes
+    ----------
+    trial, prediction
+        The best one, with derivatives there.
+    iterations : int
+    costs : list of float
+    converged : bool
+    verdict : str
+    """
+
+    trial: Trial
+    prediction: Prediction
+    iterations: int
+    costs: list[float]
+    converged: bool
+    verdict: str
+
+
+def fit(segments: Segments, trial: Trial, max_iterations: int, tolerance: float) -> Fit:
+    """Minimize half the sum of squares subject to closed gaps.
+
+    Gaps are at first errors like those of sensors, as large as they are at the start (ID-5a), so that
+    parameters fit all segments before these are joined. A search has converged where the model promises to
+    gain less than `tolerance`, in units of one observation's variance, and gaps are closed to the square
+    root of it in theirs.
+
+    Raises
+    ------
+    StepError
+        Where the first trial has no motion.
+    """
+    trial = segments.seamless(trial, segments.predict(trial, derivatives=False))
+    now = segments.predict(trial)
+    loose, level, kept = segments.spread(now), 0, None
+    damping, costs, still, white = FIRST, [now.cost], 0, len(now.residuals) / 2
+    with Progress("identify", max_iterations, 1) as progress:
+        for k in range(max_iterations):
+            progress.advance()
+            refused = 0
+            while True:
+                way = _Way(segments, trial, now, damping, loose)
+                if loose is not None and way.most < 1.0 and damping < MOST:  # shorten what runs, not all
+                    damping = max(10.0 * damping, 1e-6)
+                    continue
+                if loose is not None and (
+                    refused == REFUSED or way.promised <= NEAR * max(way.merit(now), white)
+                ):
+                    kept = trial, now, loose / TIGHTER
+                    loose, damping, refused = None, min(damping, FIRST), 0
+                    continue
+                if loose is None:
+                    left = max(abs(way.gain), way.apart)
+                    if left <= tolerance + ROUNDING * now.cost and damping <= FIRST:
+                        return Fit(trial, now, k, costs, True, "converged")
+                    still = still + 1 if left <= NOTHING * now.cost else 0
+                    if still > STILL:
+                        return Fit(trial, now, k, costs, True, ROUNDED)
+                share, lower, there = _taken(segments, trial, now, way)
+                if share:
+                    break
+                refused += 1
+                damping = min(max(10.0 * damping, 1e-6), MOST)
+                if refused == REFUSED and loose is None:
+                    small = way.promised <= NOTHING * max(now.cost, 1.0)
+                    if kept is not None and not small and level < LEVELS:
+                        trial, now, loose = kept
+                        level, refused, damping = level + 1, 0, FIRST
+                        continue
+                    why = ROUNDED if small else "no descent: no trial step lowers the cost"
+                    return Fit(trial, now, k, costs, small, why)
+            if share == way.most:
+                damping = max(damping / (10.0 if lower > 0.75 * share * way.promised else 2.0), LEAST)
+            elif loose is not None:
+                damping = min(damping / share, MOST)
+            trial = there
+            now = segments.predict(trial)
+            costs.append(now.cost)
+    return Fit(
+        trial,
+        now,
+        max_iterations,
+        costs,
+        False,
+        f"not finished in {max_iterations} iterations; raise max_iterations=",
+    )
+
+
+class _Way:
+    """A damped step from a trial, (ID-5); with `loose`, variances of gaps, (ID-5a).
+
+    Attributes
+    ----------
+    step : (n,)
+    gain, apart, promised : float
+        What the model gains of the cost, what closed gaps gain of the merit, and both.
+    most : float
+        The share of it that moves no parameter too far to be believed.
+    """
+
+    def __init__(
+        self,
+        segments: Segments,
+        trial: Trial,
+        now: Prediction,
+        damping: float,
+        loose: np.ndarray | None = None,
+    ):
+        assert now.J is not None and now.E is not None
+        self.loose, self._gaps = loose, now.gaps
+        H, gradient = (now.J.T @ now.J).tocsc(), now.J.T @ now.residuals
+        nz, size, diagonal = segments.nz, segments.unknowns.size(trial.z), H.diagonal()
+        diagonal[:nz] = np.maximum(diagonal[:nz], size**-2.0)
+        least, self._apart = segments.sizes(now.bases, diagonal)
+        diagonal = np.maximum(diagonal, np.maximum(TINY * least, 1e-300))
+        self._unit = np.concatenate([1 / np.sqrt(diagonal), 1 / self._apart])  # in which units drop out
+        n = len(diagonal)
+        C, R = sparse.diags(self._unit[:n]), sparse.diags(self._unit[n:])
+        scaled = C @ H @ C + (damping + TINY) * sparse.identity(n)
+        self._K = saddle(scaled.tocsc(), R @ now.E @ C, None if loose is None else loose / self._apart**2)
+        solution = self._solved(-np.concatenate([gradient, now.gaps]))
+        self.step = solution[:n]
+        self.gain = -float(gradient @ self.step + 0.5 * self.step @ (H @ self.step))
+        if loose is None:
+            self._weight = 1.5 * float(np.abs(solution[n:] * self._apart).max(initial=0.0))
+            self.apart = self._of_gaps(now.gaps)
+        else:
+            self.apart = self._of_gaps(now.gaps) - self._of_gaps(now.gaps + now.E @ self.step)
+        self.promised = self.gain + self.apart
+        self.most = min(1.0, REACH / max(float(np.abs(self.step[:nz] / size).max(initial=0.0)), 1e-300))
+
+    def merit(self, found: Prediction) -> float:
+        return found.cost + self._of_gaps(found.gaps)
+
+    def corrected(self, there: Prediction) -> np.ndarray:
+        """The step, and the shortest one that closes what it left open: second order in its length."""
+        n = len(self.step)
+        return self.step + self._solved(np.concatenate([np.zeros(n), -there.gaps]))[:n]
+
+    def _solved(self, right: np.ndarray) -> np.ndarray:
+        return self._unit * self._K.solve(self._unit * right)
+
+    def _of_gaps(self, gaps: np.ndarray) -> float:
+        if self.loose is None:
+            return self._weight * float(np.abs(gaps / self._apart).sum())
+        return 0.5 * float(np.sum(gaps**2 / self.loose))
+
+
+def _taken(segments: Segments, trial: Trial, now: Prediction, way: _Way) -> tuple[float, float, Trial]:
+    """The share of a step that lowers the merit, by how much, and where it leads; share 0 where none does."""
+    before = way.merit(now)
+
+    def tried(step: np.ndarray) -> tuple[float, Trial, Prediction | None]:
+        there = trial
+        try:
+            there = segments.moved(trial, step, now.bases)
+            found = segments.predict(there, derivatives=False)
+        except (StepError, ConstraintError):
+            return -np.inf, there, None
+        return before - way.merit(found), there, found
+
+    for share in (way.most * s for s in SHARES):
+        lower, there, found = tried(share * way.step)
+        if share == 1.0 and way.loose is None and found is not None and not lower > 1e-4 * way.promised:
+            again = tried(way.corrected(found))
+            lower, there, found = again if again[0] > lower else (lower, there, found)
+        if found is not None and lower > 1e-4 * share * way.promised and np.isfinite(lower):
+            return share, lower, segments.seamless(there, found)
+    return 0.0, 0.0, trial
+
+
+def half_step(segments: Segments, trial: Trial) -> np.ndarray:
+    """What one more step changes of the parameters (n,) with records in half the steps, to first order."""
+    segments.plainly = True
+    found = segments.predict(trial)
+    return _Way(segments, trial, found, SETTLED).step[: segments.nz]
+
+
+def saddle(H: sparse.spmatrix, E: sparse.spmatrix, loose: np.ndarray | None = None):
+    """Factors of [[H, E'], [E, -diag(loose)]], by default with 0."""
+    if not E.shape[0]:
+        return splu(sparse.csc_matrix(H))
+    return splu(sparse.bmat([[H, E.T], [E, None if loose is None else -sparse.diags(loose)]], format="csc"))
+
+
+def information(segments: Segments, trial: Trial) -> tuple[np.ndarray, np.ndarray]:
+    """That of the parameters with all other unknowns free, (n, n): (ID-10); and of each alone, (n,).
+
+    Gaps stay closed. What the data do not tell of the others is held by rounding alone.
+    """
+    segments.plainly = True
+    now, count = segments.predict(trial), segments.nz
+    assert now.J is not None and now.E is not None
+    n, m = now.J.shape[1], now.E.shape[0]
+    H = (now.J.T @ now.J).tocsc()
+    if n == count:
+        return H.toarray(), H.diagonal()
+    least, apart = segments.sizes(now.bases, H.diagonal())
+    diagonal = np.maximum(H.diagonal(), np.maximum(TINY * least, 1e-300))
+    rest = H[count:, count:] + sparse.diags(1e-12 * diagonal[count:])
+    E = sparse.diags(1 / apart) @ now.E.tocsc() if m else now.E.tocsc()
+    right = np.concatenate([H[count:, :count].toarray(), E[:, :count].toarray()])
+    solved = saddle(rest, E[:, count:]).solve(right) if n - count + m else right
+    found = H[:count, :count].toarray() - right.T @ solved
+    alone = H.diagonal()[:count] + np.abs(right * solved).sum(axis=0)  # what has been taken off, too
+    return (found + found.T) / 2, alone

@@ -1,0 +1,356 @@
+"""`Identification`: what `identify` found, how sure it is, and what the data do not tell."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import casadi as ca
+import numpy as np
+from scipy.special import gammaincinv, ndtri  # scipy.stats takes longer to import than all of vioc
+
+from vioc.control.feedback.measurement import Measurement
+from vioc.drawing import plots
+from vioc.errors import OptimizationError
+from vioc.identification.begin import beginning
+from vioc.identification.fit import Fit, fit
+from vioc.identification.inertias import consistent, flat
+from vioc.identification.parameter_coordinates import DELAY, ParameterCoordinates
+from vioc.identification.records import Record, SimulationGrid, as_records
+from vioc.identification.segments import Segments
+from vioc.identification.verdict import UnidentifiableDirection, told
+from vioc.maps.protocol import OneStepMap
+
+SEGMENTS = 20  # that a record kept aside is cut into
+FELT = 0.5  # deviations that half the step may change a value by
+ROUNDING = 1e-8  # of what was measured: no sensor is as good, and what is left is rounding
+CORRELATED = 0.2  # of residuals one sample apart: from there on noise is not white, and intervals too short
+
+
+@dataclass(frozen=True, repr=False)
+class Fitted:
+    """One record beside what is predicted of it.
+
+    Attributes
+    ----------
+    record : Record
+    names : tuple of str
+        What is measured.
+    measured, predicted : (K, ny)
+    states : (N+1, nx)
+        At `t`.
+    t : (N+1,)
+    std : (ny,)
+        Of the noise.
+    errors : (K, ny)
+        Predicted - measured, angles the short way; NaN where nothing was measured.
+    units : dict of str to str
+    """
+
+    record: Record
+    names: tuple[str, ...]
+    measured: np.ndarray
+    predicted: np.ndarray
+    states: np.ndarray
+    t: np.ndarray
+    std: np.ndarray
+    errors: np.ndarray = field(repr=False)
+    units: dict[str, str] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        share, white, lines = self.share, self.whiteness, []
+        for (n, rms), s in zip(self.rms.items(), self.std, strict=True):
+            unit = self.units.get(n, "")
+            beside = f"{rms / s:.2f} of the noise, {100 * share[n]:.6g} % explained"
+            lines.append(f"{n} rms {rms:.3g} {unit}".rstrip() + f" ({beside}, correlation {white[n]:+.2f})")
+        return f"Fitted({self.record.name}, {len(self.measured)} samples: {'; '.join(lines)})"
+
+    @property
+    def rms(self) -> dict[str, float]:
+        """Of predicted - measured by name."""
+        return {n: float(np.sqrt(np.nanmean(e**2))) for n, e in zip(self.names, self.errors.T, strict=True)}
+
+    @property
+    def whiteness(self) -> dict[str, float]:
+        """Correlation of errors one sample apart by name; near 0 for white noise."""
+        found = {}
+        for n, e in zip(self.names, self.errors.T, strict=True):
+            pairs = np.stack([e[:-1], e[1:]])[:, np.isfinite(e[:-1]) & np.isfinite(e[1:])]
+            power = float(np.nanmean(e**2))
+            found[n] = float(np.mean(pairs[0] * pairs[1]) / power) if pairs.size and power > 0 else 0.0
+        return found
+
+    @property
+    def share(self) -> dict[str, float]:
+        """How much of the measured variance is explained, by name: 1 is all."""
+        spread = np.nanvar(self.measured, axis=0)
+        errors = np.nanmean(self.errors**2, axis=0)
+        return {
+            n: float(1 - e / v) if v > 0 else np.nan
+            for n, e, v in zip(self.names, errors, spread, strict=True)
+        }
+
+    def plot(self, ax: Any = None) -> Any:
+        """Measured and predicted over time, and their difference below; returns the axes."""
+        return plots().plot_fitted(self, ax=ax)
+
+
+@dataclass(frozen=True, repr=False)
+class Identification:
+    """What `identify` found.
+
+    Attributes
+    ----------
+    map : OneStepMap
+        With the parameters found.
+    values : dict of str to float
+        Of parameters, delays (``delay.INPUT``, s) and biases (``bias.QUANTITY``).
+    covariance : (n, n)
+        In the order of `values`; infinite variances where the data do not tell.
+    halving : dict of str to float
+        What half the step changes of each value, to first order: the error of the steps is 4/3 of that where
+        it is of second order. No interval knows of it.
+    unidentifiable : list of UnidentifiableDirection
+        Combinations that the data do not tell, by name.
+    given : tuple of str
+        Parameters which, if known, would leave the others told.
+    inputs : list of dict of str to (k,)
+        Knots of unknown inputs, of each record.
+    fits : list of Fitted
+    noise : dict of str to float
+        Standard deviations that residuals were weighted with.
+    told : bool
+        Whether these were given, not found from the residuals.
+    freedom : int
+        Observations less unknowns.
+    costs : list of float
+        Half the sum of squares, iteration by iteration.
+    converged : bool
+    verdict : str
+    method : str
+    seconds : float
+    sensors : Measurement
+    dt : float
+        Longest step, s.
+    whole : dict of str to tuple of str
+        The parameters of bodies whose ten numbers are all estimated.
+    """
+
+    map: OneStepMap
+    values: dict[str, float]
+    covariance: np.ndarray
+    halving: dict[str, float]
+    unidentifiable: list[UnidentifiableDirection]
+    given: tuple[str, ...]
+    inputs: list[dict[str, np.ndarray]]
+    fits: list[Fitted]
+    noise: dict[str, float]
+    told: bool
+    freedom: int
+    costs: list[float]
+    converged: bool
+    verdict: str
+    method: str
+    seconds: float
+    sensors: Measurement = field(repr=False)
+    dt: float = 0.0
+    whole: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @staticmethod
+    def of(
+        segments: Segments,
+        found: Fit,
+        information: tuple[np.ndarray, np.ndarray],
+        finer: np.ndarray,
+        costs: list[float],
+        given: bool,
+        method: str,
+        seconds: float,
+    ) -> Identification:
+        """Of a search that has ended."""
+        unknowns, trial, prediction = segments.unknowns, found.trial, found.prediction
+        theta = unknowns.at(trial.z)[0]
+        knows = told(information[0], unknowns.names, _scales(unknowns, theta), information[1])
+        values = dict(zip(unknowns.names, map(float, theta), strict=True))
+        inputs: list[dict[str, np.ndarray]] = []
+        c, at = trial.c, 0
+        for _ in segments.grids:
+            inputs.append({})
+            for name, k in segments.unknown_inputs.items():
+                inputs[-1][name] = c[at : at + k].copy()
+                at += k
+        assert prediction.J is not None and prediction.E is not None
+        freedom = segments.count - (prediction.J.shape[1] - prediction.E.shape[0])
+        noise = dict(zip(segments.sensors.names, map(float, segments.std), strict=True))
+        result = segments.map_at(trial.z)
+        step = float(max(g.lengths.max() for g in segments.grids))
+        return Identification(
+            map=result,
+            values=values,
+            covariance=knows.covariance,
+            halving=dict(zip(unknowns.names, map(float, finer), strict=True)),
+            unidentifiable=knows.directions,
+            given=knows.given,
+            inputs=inputs,
+            fits=_fits(segments, prediction),
+            noise=noise,
+            told=given,
+            freedom=freedom,
+            costs=costs,
+            converged=found.converged,
+            verdict=found.verdict,
+            method=method,
+            seconds=seconds,
+            sensors=segments.sensors,
+            dt=step,
+            whole=dict(unknowns.bodies),
+        )
+
+    def __getitem__(self, name: str) -> float:
+        return self.values[name]
+
+    @property
+    def std(self) -> dict[str, float]:
+        """Standard deviations by name; infinite where the data do not tell."""
+        return {n: float(s) for n, s in zip(self.values, np.sqrt(np.diag(self.covariance)), strict=True)}
+
+    def interval(self, level: float = 0.95) -> dict[str, tuple[float, float]]:
+        """Confidence intervals by name; right where residuals are white and of the noise's size."""
+        k = float(ndtri(0.5 + level / 2))
+        return {n: (v - k * self.std[n], v + k * self.std[n]) for n, v in self.values.items()}
+
+    @property
+    def bodies(self) -> dict[str, bool]:
+        """Whether the ten numbers of each body are those of one, at the parameters found."""
+        return {n: consistent(numbers) for n, numbers in self._inertias().items()}
+
+    def _inertias(self) -> dict[str, np.ndarray]:
+        f = self.map
+        if not f.inertias:
+            return {}
+        every = ca.Function("bodies", [f.symbols.parameters], list(f.inertias.values()))(f.theta)
+        every = every if isinstance(every, (tuple, list)) else (every,)
+        return {n: np.array(v).ravel() for n, v in zip(f.inertias, every, strict=True)}
+
+    @property
+    def doubts(self) -> list[str]:
+        """Why intervals may be too short, or values wrong; empty where nothing speaks against them."""
+        found = [] if self.converged else [f"the search has not converged: {self.verdict}"]
+        if self._exact:
+            found.append(
+                "records are exact to rounding: intervals are of rounding; give noise= for those of a sensor"
+            )
+            return found + self._strange()
+        if self.told and self.freedom > 0:
+            chi = 2 * self.costs[-1]
+            low, high = 2 * gammaincinv(self.freedom / 2, [1e-4, 1 - 1e-4])  # of chi squared
+            if not low <= chi <= high:
+                found.append(
+                    f"residuals are {np.sqrt(chi / self.freedom):.2f} times the noise that was given: the "
+                    "model lacks something, or the variances are wrong"
+                )
+        for fitted in self.fits:
+            for n, r in fitted.whiteness.items():
+                if abs(r) > CORRELATED:
+                    found.append(
+                        f"{fitted.record.name}: residuals of {n} are correlated ({r:+.2f} from sample to "
+                        "sample): intervals are too short"
+                    )
+        shifts = {n: abs(self.halving[n]) / s for n, s in self.std.items() if np.isfinite(s) and s > 0}
+        worst = max(shifts, key=shifts.__getitem__, default="")
+        if worst and shifts[worst] > FELT:
+            found.append(
+                f"half the step changes {worst} by {shifts[worst]:.1f} deviations: steps are too long for "
+                "these intervals; lower dt="
+            )
+        return found + self._strange()
+
+    @property
+    def _exact(self) -> bool:
+        """Whether noise was looked for and there is none."""
+        if self.told:
+            return False
+        largest = np.max([np.nanmax(np.abs(f.measured), axis=0) for f in self.fits], axis=0)
+        return bool(np.all(list(self.noise.values()) <= ROUNDING * np.maximum(largest, 1.0)))
+
+    def _strange(self) -> list[str]:
+        """Bodies that are none, or hardly one."""
+        found = []
+        for n, numbers in self._inertias().items():
+            if flat(numbers) and any(np.isfinite(self.std[p]) for p in self.whole.get(n, ())):
+                found.append(f"{n} ended flat, at the edge of what bodies can be: its intervals do not hold")
+        return found + [f"{n} is not the inertia of a body" for n, fine in self.bodies.items() if not fine]
+
+    def validate(self, records: Record | Sequence[Any] | Any) -> list[Fitted]:
+        """What the map found predicts of records or runs kept aside; only their starts are fitted.
+
+        Raises
+        ------
+        OptimizationError
+            If no start is found.
+        """
+        records = as_records(records, self.sensors.names)
+        f = self.map
+        others = [n for n in self.values if n not in f.parameters]
+        unknowns = ParameterCoordinates(f, others, {}, self.sensors.names, self.values, held=True)
+        delays = [n[len(DELAY) :] for n in unknowns.delays]
+        grids = [SimulationGrid(r, f, self.dt, delays) for r in records]
+        steps = max(len(g.lengths) for g in grids) // SEGMENTS + 1
+        segments = Segments(f, self.sensors, grids, unknowns, {}, steps)
+        found = fit(segments, beginning(segments), 60, 1e-3)
+        if not found.converged:
+            raise OptimizationError(f"validate: no start fits the record: {found.verdict}")
+        return _fits(segments, found.prediction)
+
+    def plot(self, ax: Any = None) -> Any:
+        """The first record, measured and predicted, and the residuals; returns the axes."""
+        return self.fits[0].plot(ax=ax)
+
+    def __str__(self) -> str:
+        lines = [f"{'':24}{'value':>14}{'deviation':>12}{'relative':>10}"]
+        for n, v in self.values.items():
+            s = self.std[n]
+            shown = (
+                f"{s:12.2g}{100 * s / abs(v) if v else np.inf:9.2g}%"
+                if np.isfinite(s)
+                else f"{'not told':>12}"
+            )
+            lines.append(f"{n:24}{v:14.7g}{shown}")
+        for d in self.unidentifiable:
+            lines.append(f"not told: {d}")
+        if self.given:
+            lines.append(f"told if known: {', '.join(self.given)}")
+        noise = ", ".join(f"{n} {s:.2g}" for n, s in self.noise.items())
+        lines.append(f"noise {'given' if self.told else 'found'}: {noise}")
+        lines += [f"doubt: {d}" for d in self.doubts]
+        ended = "" if self.verdict == "converged" else f" ({self.verdict})"
+        ends = f"{'converged' if self.converged else 'not converged'}{ended}"
+        lines.append(f"{ends}, {len(self.costs) - 1} iterations, {self.seconds:.2f} s")
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+
+def _scales(unknowns: ParameterCoordinates, theta: np.ndarray) -> np.ndarray:
+    """What errors are relative to: values found, where they have a size of their own."""
+    whole = {n for numbers in unknowns.bodies.values() for n in numbers}
+    own = np.array(
+        [
+            n not in whole and t != 0 and n in unknowns.parameters
+            for n, t in zip(unknowns.names, theta, strict=True)
+        ]
+    )
+    return np.where(own, np.maximum(np.abs(theta), 1e-3 * unknowns.scale), unknowns.scale)
+
+
+def _fits(segments: Segments, prediction: Any) -> list[Fitted]:
+    found, at = [], 0
+    for grid, y, g, x in zip(segments.grids, segments.y, prediction.outputs, prediction.states, strict=True):
+        errors, good = np.full(y.shape, np.nan), np.isfinite(y)
+        errors[good] = prediction.residuals[at : at + good.sum()]
+        at += int(good.sum())
+        names, std = segments.sensors.names, segments.std
+        units = {n: segments.map.unit(n) for n in names}
+        found.append(Fitted(grid.record, names, y, g, x, grid.ends, std, errors * std, units))
+    return found

@@ -1,0 +1,196 @@
+"""`identify`: parameters of a map from records of its motions."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+
+from vioc.checks import as_count, as_positive
+from vioc.control.feedback.measurement import Measurement
+from vioc.identification.begin import EXACT, beginning, noise_of
+from vioc.identification.fit import fit, half_step, information
+from vioc.identification.identified import Identification
+from vioc.identification.parameter_coordinates import DELAY, ParameterCoordinates
+from vioc.identification.records import Record, SimulationGrid, as_records
+from vioc.identification.segments import Segments
+from vioc.maps.protocol import OneStepMap
+from vioc.names import INPUTS, by_name, quantity_name
+from vioc.runs.batch import Batch
+from vioc.runs.given import AsTrajectory
+from vioc.runs.trajectory import Trajectory
+
+Method = Literal["multiple", "shooting"]
+AGAIN, SETTLED = 4, 0.01  # searches with noise found from residuals; its relative change that ends them
+SEGMENTS = 20  # of the longest record, by default
+
+
+def identify(
+    f: OneStepMap,
+    records: Record | AsTrajectory | Trajectory | Batch | Sequence[Any],
+    parameters: str | Sequence[str],
+    *,
+    noise: Measurement | Mapping[str, float] | None = None,
+    method: Method = "multiple",
+    segment: float | None = None,
+    dt: float | None = None,
+    bounds: Mapping[str, Any] | None = None,
+    values: Mapping[str, float] | None = None,
+    unknown_inputs: Mapping[str, int] | None = None,
+    max_iterations: int = 300,
+    tolerance: float = 1e-3,
+) -> Identification:
+    """The parameters under which the map's motions are nearest to what was measured.
+
+    Minimizes half the sum of squares of (predicted - measured) / standard deviation over parameters, the
+    starts of records and unknown inputs, with exact derivatives of the map (docs/maths/identification.md).
+
+    Parameters
+    ----------
+    f : OneStepMap
+        Its parameters are where the search begins.
+    records : Record, or several
+        Fitted at once. Trajectories, results, runs of loops and batches are taken as `Record.of` tells;
+        measured is then what `noise` names.
+    parameters : names
+        Of the map's; ``delay.INPUT`` (s, of the input behind its signal) and ``bias.QUANTITY`` (a sensor's
+        constant error) likewise. Masses and inertias stay those of bodies.
+    noise : dict of str to float, or Measurement, optional
+        Variances by name, the weights; a quantity that is not named is not used. A `Measurement` brings
+        encoders' counts and angles modulo a turn. Default: found from the residuals, search by search.
+    method : {"multiple", "shooting"}
+        Multiple shooting in segments whose ends meet, or one segment for each record. Both have the same
+        minimum; multiple shooting finds it from farther off, and of unstable motions.
+    segment : float, optional
+        Length of segments, s; default a twentieth of the longest record.
+    dt : float, optional
+        Longest step, s; default the map's. Steps end at samples.
+    bounds : dict of str to (lower, upper), optional
+        That parameters stay within: as in `vioc.control.optimize`, of numbers.
+    values : dict of str to float, optional
+        Where the search begins instead.
+    unknown_inputs : dict of str to int, optional
+        Inputs that nobody knows, and the number of knots, equally spaced over each record, of the straight
+        lines that stand for them.
+    max_iterations : int
+        At most, of one search.
+    tolerance : float
+        Of the cost, in variances of one observation: what a search that has converged could still gain.
+
+    Returns
+    -------
+    Identification
+
+    Raises
+    ------
+    ModelError
+        Unknown names; a bound that the start is not inside of.
+    ValueError
+        Records that do not fit the map; fewer observations than unknowns.
+    StepError
+        Where the first trial has no motion.
+    """
+    began = time.perf_counter()
+    records = as_records(records, _noisy(noise))
+    if method not in ("multiple", "shooting"):
+        raise ValueError(f'method: expected "multiple" or "shooting", got {method!r}')
+    tolerance = as_positive(tolerance, "tolerance")
+    max_iterations = as_count(max_iterations, "max_iterations")
+    unknown_inputs = by_name(unknown_inputs or {}, f.input_names, "unknown_inputs", prefix=INPUTS)
+    records = [_named(f, r) for r in records]
+    sensors, given = _sensors(f, records, noise)
+    unknowns = ParameterCoordinates(f, parameters, bounds, sensors.names, values)
+    if not (unknowns.names or unknown_inputs):
+        raise ValueError("nothing to estimate: name parameters, delays, biases or unknown_inputs")
+    delayed = [n[len(DELAY) :] for n in unknowns.delays]
+    step = float(f.lengths(dt, 1)[0])
+    grids = [SimulationGrid(r, f, step, delayed) for r in records]
+    for grid in grids:
+        known = [n for n in unknown_inputs if n in grid.signals]
+        if known:
+            raise ValueError(f"{grid.record.name}: {known[0]} is an unknown input, and the record has it")
+    longest = max(float(g.ends[-1] - g.ends[0]) for g in grids)
+    length = longest / SEGMENTS if segment is None else as_positive(segment, "segment")
+    steps = None if method == "shooting" else max(1, round(length / step))
+    costs: list[float] = []
+    trial, found, segments = None, None, None
+    for _ in range(1 if given else AGAIN):
+        segments = Segments(f, sensors, grids, unknowns, unknown_inputs, steps)
+        _enough(segments)
+        found = fit(segments, beginning(segments) if trial is None else trial, max_iterations, tolerance)
+        trial = found.trial
+        costs += found.costs
+        if given or not found.converged:
+            break
+        variances, free = (
+            _variances(segments, found.prediction),
+            segments.count - _free(segments, found.prediction),
+        )
+        variances = {n: v * segments.count / max(free, 1) for n, v in variances.items()}
+        change = max(abs(v / s - 1) for v, s in zip(variances.values(), np.diag(sensors.V), strict=True))
+        if change < 2 * SETTLED:
+            break
+        sensors = Measurement(f, variances, wrap=_wrapped(sensors))
+    assert found is not None and segments is not None
+    halves = [SimulationGrid(r, f, step, delayed, parts=2) for r in records]
+    twice = None if steps is None else 2 * steps
+    finer = half_step(Segments(f, sensors, halves, unknowns, unknown_inputs, twice), found.trial)
+    told_of = information(segments, found.trial)
+    seconds = time.perf_counter() - began
+    return Identification.of(segments, found, told_of, finer, costs, given, method, seconds)
+
+
+def _noisy(noise: Any) -> tuple[str, ...]:
+    """What is measured, as far as the noise tells."""
+    return noise.names if isinstance(noise, Measurement) else tuple(noise or ())
+
+
+def _named(f: OneStepMap, record: Record) -> Record:
+    """With full names of quantities."""
+    measured = {quantity_name(f, n, f"{record.name}: measured"): v for n, v in record.measured.items()}
+    return Record(record.t, measured, record.inputs, record.start, record.known, record.name)
+
+
+def _sensors(f: OneStepMap, records: Sequence[Record], noise: Any) -> tuple[Measurement, bool]:
+    """What is measured and how well; whether that was told."""
+    names = tuple(dict.fromkeys(n for r in records for n in r.measured))
+    if noise is None:
+        return Measurement(f, {n: noise_of(records, n) ** 2 for n in names}), False
+    sensors = noise.on(f) if isinstance(noise, Measurement) else Measurement(f, noise)
+    lacking = [n for n in sensors.names if n not in names]
+    if lacking:
+        raise ValueError(f"noise: no record has measured {lacking[0]}; measured are {', '.join(names)}")
+    return sensors, True
+
+
+def _wrapped(sensors: Measurement) -> list[str]:
+    return [n for n, w in zip(sensors.names, sensors.wrapped, strict=True) if w]
+
+
+def _variances(segments: Segments, prediction: Any) -> dict[str, float]:
+    """Mean squares of residuals by quantity, in its unit."""
+    present = np.concatenate([np.isfinite(y) for y in segments.y])
+    which = np.broadcast_to(np.arange(present.shape[1]), present.shape)[present]
+    found = {}
+    for i, name in enumerate(segments.sensors.names):
+        own = prediction.residuals[which == i]
+        size = max(float(np.nanmax(np.abs(y[:, i]), initial=0.0)) for y in segments.y)
+        found[name] = max(float(np.mean(own**2)) * segments.std[i] ** 2, (EXACT * size) ** 2, 1e-30)
+    return found
+
+
+def _free(segments: Segments, prediction: Any) -> int:
+    """Unknowns that are not told by closed gaps."""
+    return prediction.J.shape[1] - prediction.E.shape[0]
+
+
+def _enough(segments: Segments) -> None:
+    records = len(segments.grids)
+    needed = segments.nz + segments.nc + records * segments.map.ndx
+    if segments.count < needed:
+        raise ValueError(
+            f"identify: {segments.count} values were measured for {needed} unknowns; measure more, or name "
+            "fewer parameters"
+        )

@@ -1,0 +1,94 @@
+"""A signal that acts late: what it is over the steps of a record, and by how much the delay changes that."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from vioc.runs.signals import first_knot, sample
+
+NODES, WEIGHTS = np.array([-1.0, -(0.2**0.5), 0.2**0.5, 1.0]), np.array([1.0, 5.0, 5.0, 1.0]) / 6  # Lobatto's
+CLOSE, HALVINGS = 1e-9, 40  # of the largest value: what a function's mean may be off; a jump takes 30
+BACK = 1e-4  # of a step: a function's slope is a difference over
+
+
+class Late:
+    """A signal at earlier times than a step's own, (ID-6).
+
+    Parameters
+    ----------
+    value : float, (K-1,), (K,) or function of time
+        As `Record` has them. Numbers, and splines, keep their first value before the first sample, or knot;
+        a function is asked.
+    t : (K,)
+        Samples, s.
+    what : str
+        What messages call it.
+    """
+
+    def __init__(self, value: Any, t: np.ndarray, what: str):
+        self.function, self.what, self.t = value if callable(value) else None, what, t
+        if self.function is not None:
+            known = first_knot(value)
+            self._first = -np.inf if known is None else known
+            return
+        values = np.full(len(t), float(value)) if np.ndim(value) == 0 else value
+        gaps = np.diff(t)
+        self._starts = values[: len(gaps)]
+        self._slopes = np.diff(values) / gaps if len(values) == len(t) else np.zeros(len(gaps))
+        areas = gaps * (self._starts + gaps * self._slopes / 2)
+        self._areas = np.concatenate([[0.0], np.cumsum(areas)])
+
+    def means(self, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Over steps (N,), and their derivatives by the delay (N,), where steps end at times (N+1,)."""
+        lengths = np.diff(ends)
+        if self.function is not None:
+            return self._quadrature(ends[:-1], ends[1:]) / lengths, -np.diff(self._asked(ends)) / lengths
+        i, past, value = self._at(ends)
+        begun = np.clip(ends, *self.t[[0, -1]])
+        area = self._areas[i] + past * (self._starts[i] + past * self._slopes[i] / 2) + value * (ends - begun)
+        return np.diff(area) / lengths, -np.diff(value) / lengths
+
+    def values(self, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Where steps end (N,), and their derivatives by the delay (N,)."""
+        if self.function is not None:
+            now, back = self._asked(ends[1:]), BACK * np.diff(ends)
+            return now, (self._asked(ends[1:] - back) - now) / back
+        i, _, value = self._at(ends[1:])
+        within = (ends[1:] >= self.t[0]) & (ends[1:] <= self.t[-1])
+        return value, -self._slopes[i] * within
+
+    def _at(self, times: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Which samples are before times (or the first), how long ago they were, and the signal's values."""
+        near = np.clip(times, *self.t[[0, -1]])
+        i = np.clip(np.searchsorted(self.t, near, side="right") - 1, 0, len(self._starts) - 1)
+        past = near - self.t[i]
+        return i, past, self._starts[i] + self._slopes[i] * past
+
+    def _asked(self, times: np.ndarray) -> np.ndarray:
+        """The function's values."""
+        return sample(self.function, np.maximum(times, self._first).ravel(), self.what).reshape(times.shape)
+
+    def _lobatto(self, a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, float]:
+        """The integrals from a to b (n,) by points that see a jump between, and the largest value."""
+        half = (b - a) / 2
+        u = self._asked((a + half)[:, None] + half[:, None] * NODES)
+        return half * (u @ WEIGHTS), float(np.abs(u).max(initial=0.0))
+
+    def _quadrature(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        """The integrals from a to b (n,): intervals are halved until that changes them by little."""
+        total, step, which = np.zeros(len(a)), b - a, np.arange(len(a))
+        whole, largest = self._lobatto(a, b)
+        for _ in range(HALVINGS):
+            middle = (a + b) / 2
+            (left, most), (right, more) = self._lobatto(a, middle), self._lobatto(middle, b)
+            largest = max(largest, most, more)
+            off = np.abs(left + right - whole) > CLOSE * largest * step[which]
+            np.add.at(total, which[~off], (left + right)[~off])
+            a, b = np.r_[a[off], middle[off]], np.r_[middle[off], b[off]]
+            whole, which = np.r_[left[off], right[off]], np.r_[which[off], which[off]]
+            if not len(which):
+                break
+        np.add.at(total, which, whole)
+        return total

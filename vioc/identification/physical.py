@@ -1,0 +1,85 @@
+"""Physical inertias that have given combinations: (ID-15), and the sizes that no unit is left of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import casadi as ca
+import numpy as np
+from scipy.optimize import least_squares
+
+from vioc.compile.evaluate import Evaluator
+from vioc.identification.inertias import body_coordinates, body_numbers, extent
+
+NEAR = 1e4, 1e3, 1e2, 1e1, 1.0  # weights of the start, in standard deviations, one search after the other
+TEN = np.array([0, 1, 1, 1, 2, 2, 2, 2, 2, 2])  # powers of length in the ten numbers of a body
+ROUNDING = 1e-8  # of lengths that rows of the equations tell, those that are rounding
+
+
+def length_of(numbers: np.ndarray, Y: np.ndarray) -> float:
+    """A length of a mechanism: the largest extent of its bodies (n, 10), about their frames' origins.
+
+    Where all are points at these, the shortest arm that equations Y (N, nq, n) show: on each row the columns
+    of masses over those of first moments. 1 where no row has either, and nothing depends on it.
+    """
+    columns = Y[..., : 10 * len(numbers)].reshape(*Y.shape[:2], -1, 10)
+    mass, first = (np.sqrt((columns[..., i == TEN] ** 2).sum(axis=(0, 2, 3))) for i in (0, 1))
+    shown = mass[first > 0] / first[first > 0]
+    shown = shown[shown > ROUNDING * shown.max(initial=0.0)]
+    largest = max((extent(n) for n in numbers), default=0.0)
+    return max(largest, float(shown.min(initial=np.inf)) if len(shown) else 0.0) or 1.0
+
+
+def physical_set(
+    regressor: Any, base: np.ndarray, values: np.ndarray, R: np.ndarray, length: float, reach: np.ndarray
+) -> tuple[np.ndarray, dict[str, np.ndarray], float]:
+    """Numbers of bodies with these combinations, near the start, and how far off they are: (ID-15).
+
+    Near is relative to the start's masses, to `length`, and to parameters of forces or what of them makes all
+    that was measured, `reach` (n,), whichever is larger: a friction may start at 0.
+    """
+    count, own = len(regressor.bodies), len(regressor.linear)
+    z = ca.SX.sym("z", 10)
+    ten = body_numbers(z)
+    m, c = ten[0], ten[1:4]
+    about = m * (ca.sumsqr(c) * ca.SX.eye(3) - c @ c.T)
+    extra = ca.vertcat(about[0, 0], about[1, 1], about[2, 2], about[0, 1], about[0, 2], about[1, 2])
+    moments = ca.vertcat(m, m * c, ten[4:10] + extra)
+    evaluate = Evaluator(ca.Function("body", [z], [moments, ca.jacobian(moments, z), ten]))
+    start = np.concatenate(
+        [*(body_coordinates(n, length) for n in regressor.numbers), regressor.start[10 * count :]]
+    )
+    sizes = np.maximum(np.abs(regressor.start), reach)[10 * count :]
+    lengths = np.tile([1.0, *[length] * 9], count)
+    scale = np.concatenate([lengths, np.where(sizes > 0, sizes, 1.0)])
+
+    def unpacked(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        J = np.zeros((len(x), len(x)))
+        found = x.copy()
+        if count:
+            pi, by, _ = evaluate(x[: 10 * count].reshape(count, 10))
+            found[: 10 * count] = pi[..., 0].ravel()
+            for i in range(count):
+                some = slice(10 * i, 10 * i + 10)
+                J[some, some] = by[i]
+        J[10 * count :, 10 * count :] = np.eye(own)
+        return found, J
+
+    def gaps(x: np.ndarray) -> np.ndarray:
+        return R @ (base @ unpacked(x)[0] - values)
+
+    x = start
+    for near in NEAR:  # the way along which the start is forgotten is curved: not all at once
+        found = least_squares(
+            lambda x, near: np.concatenate([gaps(x), near * (x - start) / scale]),
+            x,
+            lambda x, near: np.concatenate([R @ base @ unpacked(x)[1], near * np.diag(1 / scale)]),
+            method="lm",
+            x_scale=scale,
+            max_nfev=500,
+            args=(near,),
+        )
+        x = found.x
+    numbers: Any = evaluate(x[: 10 * count].reshape(count, 10))[2][..., 0] if count else []
+    apart = float(np.sqrt(np.mean(gaps(x) ** 2)))
+    return unpacked(x)[0], dict(zip(regressor.bodies, map(np.array, numbers), strict=True)), apart

@@ -1,0 +1,378 @@
+"""Base parameters of a mechanism from the equations that are linear in them: (ID-12) to (ID-15)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from scipy.interpolate import make_lsq_spline
+from scipy.linalg import qr, solve_triangular
+from scipy.special import ndtri
+
+from vioc.identification.inertias import consistent
+from vioc.identification.known import by_own_gain, check_forces
+from vioc.identification.physical import TEN, length_of, physical_set
+from vioc.identification.records import Record, as_records
+from vioc.maps.protocol import OneStepMap
+from vioc.names import INPUTS, by_name
+from vioc.runs.signals import sample
+
+DEGREE = 5  # of splines: accelerations are smooth
+RANK = 1e-8  # singular values below this, of columns of length one, count as zero; of a mechanism's own
+RANK_LOOPS = 1e-5  # the same of samples whose loops are closed up to noise
+DRAWN = 400  # random states at which a tree's rank is found
+REWEIGHTED = 3
+FAR = 3.0  # deviations
+TIE = 1e-7  # of columns of one length the first counts as longer: rounding is not to choose
+SMALL = 1e-6  # of a column, relative to the one that it is combined with: what is not named
+
+
+@dataclass(frozen=True)
+class SmoothMotion:
+    """A record as a smooth motion: q, v, a (N, nq) and inputs of forces (N, nu) at t (N,), a time from its
+    ends. Motions that are prescribed are of q, v, a.
+    """
+
+    t: np.ndarray
+    q: np.ndarray
+    v: np.ndarray
+    a: np.ndarray
+    u: np.ndarray
+
+
+def motion(f: OneStepMap, record: Record, knots: float) -> SmoothMotion:
+    """Quintic splines by least squares with knots every `knots` s, without two such spans at either end."""
+    variables = f.system.variables
+    lacking = [n for n in variables if n not in record.measured]
+    if lacking:
+        raise ValueError(f"{record.name}: the regressor needs every configuration, got none of {lacking[0]}")
+    t = record.t
+    spans = max(5, round((t[-1] - t[0]) / knots))
+    inner = np.linspace(t[0], t[-1], spans + 1)
+    ends = np.repeat(inner[[0, -1]], DEGREE)
+    places = np.concatenate([ends[:DEGREE], inner, ends[DEGREE:]])
+    keep = (t >= inner[2]) & (t <= inner[-3])
+    rows = []
+    for n in variables:
+        y, good = record.measured[n], np.isfinite(record.measured[n])
+        y = np.unwrap(y[good]) if n in f.wrap else y[good]
+        try:
+            spline = make_lsq_spline(t[good], y, places, DEGREE)
+        except (ValueError, np.linalg.LinAlgError) as error:
+            raise ValueError(
+                f"{record.name}: {n}: no spline with knots every {knots:g} s: {error}"
+            ) from error
+        rows.append([spline.derivative(i)(t[keep]) if i else spline(t[keep]) for i in range(3)])
+    q, v, a = (np.array([row[i] for row in rows]).T for i in range(3))
+    signals = by_name(record.inputs, f.input_names, f"{record.name}: inputs", prefix=INPUTS)
+    U = np.zeros((len(t), len(f.system.inputs)))
+    for i, n in enumerate(f.system.inputs):
+        if n in signals:
+            U[:, i] = _at_samples(signals[n], t, f"{record.name}: input {n!r}")
+    return SmoothMotion(t[keep], q, v, a, U[keep])
+
+
+def _at_samples(value: Any, t: np.ndarray, what: str) -> np.ndarray:
+    """What is held from sample to sample jumps at them: the mean of both sides."""
+    if not callable(value) and np.shape(value) == (len(t) - 1,):
+        held = sample(value, t[1:], what)
+        return np.concatenate([held[:1], (held[1:] + held[:-1]) / 2, held[-1:]])
+    return sample(value, t, what)
+
+
+@dataclass(frozen=True)
+class Torques:
+    """Generalized forces that a record's inputs made, and what is predicted of them, (N, nd) at `t`."""
+
+    t: np.ndarray
+    names: tuple[str, ...]
+    measured: np.ndarray
+    predicted: np.ndarray
+
+    @property
+    def relative(self) -> dict[str, float]:
+        """rms of the difference over that of what was measured, by variable."""
+        size = np.sqrt(np.mean(self.measured**2, axis=0))
+        error = np.sqrt(np.mean((self.predicted - self.measured) ** 2, axis=0))
+        return {n: float(e / s) for n, e, s in zip(self.names, error, size, strict=True) if s > 0}
+
+
+@dataclass(frozen=True, repr=False)
+class BaseParameters:
+    """What `base_parameters` found.
+
+    Attributes
+    ----------
+    names : tuple of str
+        The combinations that the equations tell, such as ``"link2.mx + 0.2 link3.m"``.
+    values, std : (nb,)
+    covariance : (nb, nb)
+    numbers : dict of str to (10,)
+        Of each body mass, centre of mass, inertia about it: a set that is physical, has these combinations
+        to within their deviations, and is near the start where they do not tell.
+    linear : dict of str to float
+        Parameters of forces.
+    base : (nb, n)
+        ``values = base @ numbers`` of the regressor's n.
+    physical : (n,)
+        The physical set, as the regressor has it.
+    apart : float
+        How far its combinations are from `values`, root mean square in deviations. More than about one: no
+        bodies have these combinations, the model or the splines are wrong.
+    deviations : dict of str to float
+        Of the forces' residuals by variable, N m or N; of loops by direction, forces times `arms`.
+    arms : (nd,)
+        A length of the mechanism for variables in metres and 1 for angles: forces and torques compare.
+    biased : tuple of str
+        Variables that an input of unknown gain alone drives: its noise makes the gain, and with it all that
+        is told there, too small, by more than `std` says.
+    """
+
+    map: OneStepMap
+    names: tuple[str, ...]
+    values: np.ndarray
+    covariance: np.ndarray
+    numbers: dict[str, np.ndarray]
+    linear: dict[str, float]
+    base: np.ndarray
+    physical: np.ndarray
+    apart: float
+    deviations: dict[str, float]
+    knots: float
+    regressor: Any = field(repr=False)
+    columns: np.ndarray = field(repr=False)
+    arms: np.ndarray = field(repr=False)
+    biased: tuple[str, ...] = ()
+
+    @property
+    def std(self) -> np.ndarray:
+        return np.sqrt(np.diag(self.covariance))
+
+    def interval(self, level: float = 0.95) -> dict[str, tuple[float, float]]:
+        """Confidence intervals by name, of white residuals."""
+        k = float(ndtri(0.5 + level / 2))
+        rows = zip(self.names, self.values, k * self.std, strict=True)
+        return {n: (float(v - s), float(v + s)) for n, v, s in rows}
+
+    @property
+    def bodies(self) -> dict[str, bool]:
+        """Whether the numbers of each body are those of one."""
+        return {n: consistent(v) for n, v in self.numbers.items()}
+
+    def validate(self, record: Any, physical: bool = True) -> Torques:
+        """Forces that a record kept aside had, and what is predicted from its motion: by the physical
+        set of numbers, or by the base parameters. Of loops the part of forces that moves them. Where gains
+        were estimated, what inputs made is by the gains found.
+        """
+        one, *others = as_records(record)
+        if others:
+            raise ValueError(f"validate: expected one record, got {1 + len(others)}")
+        m = motion(self.map, one, self.knots)
+        Y, rest, Dh = self.regressor(m.q, m.v, m.a, m.u, m.t)
+        idle, free, _ = self.regressor(m.q, m.v, m.a, 0 * m.u, m.t)
+        own = self.physical if physical else self.columns @ self.values
+        nd = len(self.map.system.dynamic)
+        N = _left(Dh[:, :, :nd] * self.arms)
+        P = (np.swapaxes(N, 1, 2) @ N if N is not None else np.eye(nd)) * self.arms / self.arms[:, None]
+        made, needed = free - rest + (idle - Y) @ own, idle @ own + free
+        both = (np.einsum("...ij,...j->...i", P, e[:, :nd]) for e in (made, needed))
+        return Torques(m.t, tuple(self.map.system.dynamic), *both)
+
+    def __str__(self) -> str:
+        lines = [f"{len(self.names)} combinations told of {self.base.shape[1]} numbers"]
+        for n, v, s in zip(self.names, self.values, self.std, strict=True):
+            lines.append(f"{v:14.6g} +- {s:8.2g}  {n}")
+        if self.apart > FAR:
+            lines.append(
+                f"doubt: no bodies have these combinations, the nearest are {self.apart:.1f} deviations off; "
+                "look at the model and at knots="
+            )
+        if self.biased:
+            lines.append(
+                f"doubt: an input of unknown gain alone drives {', '.join(self.biased)}: its noise makes "
+                "what is told there too small; give the gain, or filter the input"
+            )
+        lines += [f"{n} is not the inertia of a body" for n, fine in self.bodies.items() if not fine]
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+
+def base_parameters(
+    f: OneStepMap, records: Any, linear: str | Sequence[str] = (), *, knots: float = 0.1
+) -> BaseParameters:
+    """Combinations of a mechanism's inertias, and of parameters that forces are linear in, by least squares.
+
+    Every body's ten numbers are looked for, whether parameters or not; its other numbers (lengths, axes)
+    are the model's. Trees, and loops, whose equations are taken along the motions that the loops leave.
+
+    Parameters
+    ----------
+    f : OneStepMap
+        An integrator of a mechanism; its inertias are where the physical set is near.
+    records : Record or run (`Record.of`), or several
+        With every configuration and the inputs.
+    linear : names
+        Parameters of forces, estimated too: friction, stiffness, gains of motors.
+    knots : float
+        Spacing of the knots of the splines that stand for the motion, s: shorter than the fastest part of the
+        motion, longer than several samples.
+
+    Returns
+    -------
+    BaseParameters
+
+    Raises
+    ------
+    ModelError
+        Where there is no mechanism, or forces are not linear in a parameter.
+    ValueError
+        A record without some configuration, or too short; no force of known size, be it on one axis.
+    """
+    records = as_records(records)
+    linear = (linear,) if isinstance(linear, str) else tuple(linear)
+    regressor = f.regressor(linear)
+    parts = [motion(f, r, knots) for r in records]
+    equations = [regressor(m.q, m.v, m.a, m.u, m.t) for m in parts]
+    length = length_of(regressor.numbers, np.concatenate([e[0] for e in equations]))
+    whole = np.array([length if f.unit(n) == "m" else 1.0 for n in f.system.variables])
+    arms = whole[: len(f.system.dynamic)]
+    blocks = [_projected(Y, rest, Dh, arms) for Y, rest, Dh in equations]
+    W, y = np.concatenate([b[0] for b in blocks]), np.concatenate([b[1] for b in blocks])  # (N, r, n), (N, r)
+    if not y.any():
+        raise ValueError(
+            "base_parameters: expected a force of known size in the records, got none, so that only ratios "
+            "are told; leave a gain, friction or stiffness out of linear="
+        )
+    drawn = _drawn(f, regressor, parts, whole) * arms[:, None] if not f.multiplier_names else W
+    own, K, shares = _independent(
+        drawn, _weights(regressor, length), RANK_LOOPS if f.multiplier_names else RANK
+    )
+    base = np.zeros((len(own), W.shape[2]))
+    others = np.setdiff1d(np.arange(W.shape[2]), own)
+    base[np.arange(len(own)), own], base[:, others] = 1.0, K
+    if not f.multiplier_names:
+        check_forces(W[:, :, own] * arms[:, None], y, f.system.dynamic, RANK)
+    Wb, sizes = W[:, :, own], np.ones(1) if f.multiplier_names else 1 / arms
+    for _ in range(REWEIGHTED):
+        A, b = (Wb / sizes[:, None]).reshape(-1, len(own)), (y / sizes).ravel()
+        Q, R = qr(A, mode="economic")
+        values = solve_triangular(R, Q.T @ b)
+        left = y - Wb @ values
+        freedom = 1 - len(own) / y.size
+        sizes = np.sqrt(np.mean(left**2, axis=0) / max(freedom, 1e-3))
+        sizes = np.full_like(sizes, np.sqrt(np.mean(sizes**2))) if f.multiplier_names else sizes
+    inverse = solve_triangular(R, np.eye(len(own)))
+    physical, numbers, apart = physical_set(
+        regressor, base, values, R, length, _reach(W / sizes[:, None], y / sizes)
+    )
+    names = [_combination(*row, regressor.names) for row in zip(own, base, shares, strict=True)]
+    columns = np.zeros((W.shape[2], len(own)))
+    columns[own, np.arange(len(own))] = 1.0
+    rows = (
+        f.system.dynamic
+        if W.shape[1] == len(f.system.dynamic)
+        else [f"direction {i}" for i in range(W.shape[1])]
+    )
+    return BaseParameters(
+        map=f,
+        names=tuple(names),
+        values=values,
+        covariance=inverse @ inverse.T,
+        numbers=numbers,
+        linear=dict(zip(linear, map(float, physical[10 * len(regressor.bodies) :]), strict=True)),
+        base=base,
+        physical=physical,
+        apart=apart,
+        deviations=dict(zip(rows, map(float, sizes), strict=True)),
+        knots=knots,
+        regressor=regressor,
+        columns=columns,
+        arms=arms,
+        biased=by_own_gain(regressor, parts, y, f.system.dynamic) if not f.multiplier_names else (),
+    )
+
+
+def _projected(
+    Y: np.ndarray, rest: np.ndarray, Dh: np.ndarray, arms: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Equations without constraint forces: times a basis of what the constraints leave, sample by sample.
+
+    The basis is orthonormal in variables over `arms`, whose unit drops out.
+    """
+    nd = len(arms)
+    Y, rest = Y[:, :nd], rest[:, :nd]
+    N = _left(Dh[:, :, :nd] * arms)
+    return (Y, -rest) if N is None else (N * arms @ Y, -np.einsum("kij,kj->ki", N * arms, rest))
+
+
+def _weights(regressor: Any, length: float) -> np.ndarray:
+    """Sizes (n,) of the regressor's numbers beside which its columns compare: no unit is left."""
+    ten = max(regressor.numbers[:, 0], default=1.0) * length**TEN
+    sizes = np.abs(regressor.start[len(regressor.names) - len(regressor.linear) :])
+    return np.concatenate([np.tile(ten, len(regressor.bodies)), sizes])
+
+
+def _reach(W: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Size (n,) at which each number alone makes all that was measured; 0 of one that makes nothing."""
+    sizes = np.linalg.norm(W, axis=(0, 1))
+    return np.divide(np.linalg.norm(y), sizes, out=np.zeros_like(sizes), where=sizes > 0)
+
+
+def _left(Dh: np.ndarray) -> np.ndarray | None:
+    """Orthonormal rows (N, r, nd) of what constraints leave, sample by sample; None without constraints."""
+    if not Dh.shape[1]:
+        return None
+    _, sizes, V = np.linalg.svd(Dh)
+    return V[:, int((sizes[0] > 1e-9 * sizes[0, 0]).sum()) :]
+
+
+def _drawn(f: OneStepMap, regressor: Any, parts: Sequence[SmoothMotion], arms: np.ndarray) -> np.ndarray:
+    """Equations of a tree at random states, as large as those of the records: what it tells at all.
+
+    Metres count by `arms` (nq,). Inputs, prescribed motions and times are between the records' own: what is
+    constant there stays so.
+    """
+    rng = np.random.default_rng(0)
+    sizes = [max(np.abs(getattr(m, n) / arms).max() for m in parts) for n in ("v", "a")]
+    q, v, a = (arms * rng.uniform(-s, s, (DRAWN, len(arms))) for s in (np.pi, *sizes))
+    nd = len(f.system.dynamic)
+
+    def between(name: str, start: int = 0) -> np.ndarray:
+        own = np.concatenate([getattr(m, name) for m in parts])[..., start:]
+        return rng.uniform(own.min(axis=0), own.max(axis=0), (DRAWN, *own.shape[1:]))
+
+    for name, drawn in (("q", q), ("v", v), ("a", a)):
+        drawn[:, nd:] = between(name, nd)
+    return regressor(q, v, a, between("u"), between("t"))[0][:, :nd]
+
+
+def _independent(
+    W: np.ndarray, weights: np.ndarray, least: float
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Columns (r,) that all others are combinations of, and these combinations K (r, others): (ID-13).
+
+    `weights` (n,) make columns compare; a column of weight 0 counts unless it is exactly 0. The last result
+    (r, n) is K of columns of length one, 0 of its own.
+    """
+    W = W.reshape(-1, W.shape[-1])
+    lengths = np.linalg.norm(W, axis=0)
+    there = (lengths > 0) & ((weights == 0) | (lengths * weights > least * (lengths * weights).max()))
+    scale = np.where(there, lengths * (1 + TIE * np.arange(len(lengths))), np.inf)
+    R, order = qr(W / scale, mode="r", pivoting=True)
+    rank = int((np.abs(np.diag(R)) > least * abs(R[0, 0])).sum())
+    K = solve_triangular(R[:rank, :rank], R[:rank, rank:]) if rank else np.zeros((0, 0))
+    K[np.abs(K) < 1e-9 * max(np.abs(K).max(initial=0.0), 1.0)] = 0.0
+    own, others = order[:rank], order[rank:]
+    place, rest = np.argsort(own), np.argsort(others)
+    own, others, K = own[place], others[rest], K[place][:, rest]
+    shares = np.zeros((rank, len(weights)))
+    shares[:, others] = K
+    return own, K * np.where(there, scale, 0.0)[others] / scale[own][:, None], shares
+
+
+def _combination(own: int, row: np.ndarray, shares: np.ndarray, names: Sequence[str]) -> str:
+    parts = [(float(c), n) for c, share, n in zip(row, shares, names, strict=True) if abs(share) > SMALL]
+    return names[own] + "".join(f" {'+' if c > 0 else '-'} {abs(c):.4g} {n}" for c, n in parts)

@@ -1,0 +1,356 @@
+"""What a trial of unknowns predicts of records: residuals, gaps between segments, and their derivatives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import casadi as ca
+import numpy as np
+from scipy import sparse
+
+from vioc.compile.evaluate import Evaluator
+from vioc.control.feedback.measurement import Measurement
+from vioc.control.linear.manifold import has_manifold, tangent_basis
+from vioc.control.linear.tangent import error_jacobian
+from vioc.errors import ConstraintError, ModelError, StepError
+from vioc.identification.parameter_coordinates import DELAY, ParameterCoordinates
+from vioc.identification.records import SimulationGrid
+from vioc.maps.derivatives import Steps
+from vioc.maps.made.extended import BIAS
+from vioc.maps.protocol import OneStepMap
+from vioc.maps.space import short_way
+
+
+class Segment(NamedTuple):
+    """Steps [first, last) of a record, whose start is an unknown of its own."""
+
+    record: int
+    first: int
+    last: int
+
+
+@dataclass(frozen=True)
+class Trial:
+    """Values of all unknowns.
+
+    Attributes
+    ----------
+    z : (nz,)
+        Coordinates of the parameters.
+    c : (nc,)
+        Knots of unknown inputs, record by record.
+    nodes : (M, nx)
+        Starts of the segments.
+    """
+
+    z: np.ndarray
+    c: np.ndarray
+    nodes: np.ndarray
+
+
+@dataclass
+class Prediction:
+    """What a trial predicts.
+
+    Attributes
+    ----------
+    residuals : (m,)
+        (predicted - measured) / standard deviation, of what was measured: (ID-2).
+    gaps : (g,)
+        Ends of segments less the next ones' starts, in the coordinates of bases: (ID-4).
+    J, E : sparse (m, n), (g, n)
+        By (z, c, starts in the coordinates of `bases`).
+    bases : list of (ndx, r)
+    outputs : list of (K, ny)
+        Per record.
+    states : list of (N+1, nx)
+    ends : list of (nx,)
+        Of the segments.
+    """
+
+    residuals: np.ndarray
+    gaps: np.ndarray
+    outputs: list[np.ndarray]
+    states: list[np.ndarray]
+    ends: list[np.ndarray]
+    J: sparse.csr_matrix | None = None
+    E: sparse.csr_matrix | None = None
+    bases: list[np.ndarray] = field(default_factory=list)
+
+    @property
+    def cost(self) -> float:
+        """Half the sum of squares."""
+        return 0.5 * float(self.residuals @ self.residuals)
+
+
+class Segments:
+    """Records in segments, of which trials are evaluated.
+
+    Parameters
+    ----------
+    f : OneStepMap
+    sensors : Measurement
+    grids : sequence of SimulationGrid
+    unknowns : ParameterCoordinates
+    unknown_inputs : dict of str to int
+        Inputs that no record has, and the number of their knots.
+    steps : int or None
+        Of a segment; None is one segment for each record.
+
+    Attributes
+    ----------
+    plainly : bool
+        Whether derivatives are by the parameters themselves, not by their coordinates, which may end where
+        they move nothing (a flat body).
+    """
+
+    plainly = False
+
+    def __init__(
+        self,
+        f: OneStepMap,
+        sensors: Measurement,
+        grids: Sequence[SimulationGrid],
+        unknowns: ParameterCoordinates,
+        unknown_inputs: Mapping[str, int],
+        steps: int | None,
+    ):
+        self.map, self.sensors, self.grids, self.unknowns = f, sensors, list(grids), unknowns
+        self.unknown_inputs = dict(unknown_inputs)
+        self.pieces = [
+            Segment(r, a, min(a + (steps or len(g.lengths)), len(g.lengths)))
+            for r, g in enumerate(grids)
+            for a in range(0, len(g.lengths), steps or len(g.lengths))
+        ]
+        self.hats = [{n: g.hats(k) for n, k in self.unknown_inputs.items()} for g in grids]
+        self.per_record = sum(self.unknown_inputs.values())
+        self.nz, self.nc = len(unknowns), self.per_record * len(grids)
+        self.y = [self._measured(g) for g in grids]
+        sensors.check_noisy("identify")
+        self.std = np.sqrt(np.diag(sensors.V))
+        s = f.symbols
+        g = sensors.expression
+        by = error_jacobian(f, g, s.parameters)
+        self._outputs = Evaluator(ca.Function("y", [s.x, s.parameters], [g, ca.densify(by)]))
+        names = list(f.parameters)
+        self._own = [(names.index(n), unknowns.names.index(n)) for n in unknowns.parameters]
+        self._biases = [
+            (sensors.names.index(n[len(BIAS) :]), unknowns.names.index(n)) for n in unknowns.biases
+        ]
+        self._delays = [unknowns.names.index(DELAY + n) for n in (d[len(DELAY) :] for d in unknowns.delays)]
+
+    def _measured(self, grid: SimulationGrid) -> np.ndarray:
+        none = np.full(len(grid.record), np.nan)
+        return np.stack([grid.record.measured.get(n, none) for n in self.sensors.names], axis=1)
+
+    @property
+    def count(self) -> int:
+        """Of residuals."""
+        return int(sum(np.isfinite(y).sum() for y in self.y))
+
+    def map_at(self, z: np.ndarray) -> OneStepMap:
+        """The map at the parameters of z; `StepError` where one has run off, or no body is like that."""
+        values = self.unknowns.at(z)[0]
+        if not np.isfinite(values).all():
+            raise StepError("a step is too long for the parameters", 0, float("nan"), "not finite")
+        try:
+            return self.map.trying(**self.unknowns.of(values))
+        except ModelError as error:
+            message = f"a step is too long for the parameters: {error}"
+            raise StepError(message, 0, float("nan"), "not finite") from None
+
+    def slopes(self, z: np.ndarray) -> np.ndarray:
+        """Of the parameters by what derivatives are by (n, nz)."""
+        return np.eye(len(self.unknowns)) if self.plainly else self.unknowns.at(z)[1]
+
+    def inputs(self, trial: Trial, record: int) -> tuple[np.ndarray, np.ndarray]:
+        """U (N, nu) of a record, and its derivative by (z, c) (N, nu, nz + nc)."""
+        grid = self.grids[record]
+        theta, J = self.unknowns.at(trial.z)[0], self.slopes(trial.z)
+        U, by_delays = grid.inputs(theta[self._delays])
+        D = np.zeros((*U.shape, self.nz + self.nc))
+        if self._delays:
+            D[:, :, : self.nz] = by_delays @ J[self._delays]
+        at = self.nz + record * self.per_record
+        for name, hats in self.hats[record].items():
+            i, some = self.map.input_names.index(name), slice(at, at + hats.shape[1])
+            U[:, i] = hats @ trial.c[some.start - self.nz : some.stop - self.nz]
+            D[:, i, some] = hats
+            at = some.stop
+        return U, D
+
+    def moved(self, trial: Trial, step: np.ndarray, bases: Sequence[np.ndarray]) -> Trial:
+        """The trial a step (n,) further; starts of mechanisms keep their constraints."""
+        z, c = trial.z + step[: self.nz], trial.c + step[self.nz : self.nz + self.nc]
+        nodes, at, f = trial.nodes.copy(), self.nz + self.nc, self.map_at(z)
+        for j, T in enumerate(bases):
+            nodes[j] = f.retract(nodes[j], T @ step[at : at + T.shape[1]])
+            if T.shape[1] and f.multiplier_names:
+                nodes[j] = f.moved(nodes[j], np.zeros(len(f.coordinates)))
+            at += T.shape[1]
+        return Trial(z, c, nodes)
+
+    def predict(self, trial: Trial, derivatives: bool = True) -> Prediction:
+        """Raises `StepError` where a segment has no motion."""
+        f = self.map_at(trial.z)
+        drives = [self.inputs(trial, r) for r in range(len(self.grids))]
+        runs = []
+        for (r, a, b), start in zip(self.pieces, trial.nodes, strict=True):
+            U = np.ascontiguousarray(drives[r][0][a:b])
+            runs.append(self.grids[r].run(f, start, U, a))
+        states = []
+        for r in range(len(self.grids)):
+            own = [run.x[:-1] for run, p in zip(runs, self.pieces, strict=True) if p.record == r]
+            last = [run.x[-1:] for run, p in zip(runs, self.pieces, strict=True) if p.record == r][-1]
+            states.append(np.concatenate([*own, last]))
+        theta = self.unknowns.at(trial.z)[0]
+        bias = np.zeros(len(self.sensors.names))
+        for i, j in self._biases:
+            bias[i] = theta[j]
+        outputs, slopes, errors = [], [], []
+        for grid, x, y in zip(self.grids, states, self.y, strict=True):
+            g, by = self._outputs(x[grid.at], f.theta)
+            outputs.append(g[..., 0] + bias)
+            slopes.append(by)
+            d = outputs[-1] - y
+            errors.append(np.where(self.sensors.wrapped, short_way(d), d) / self.std)
+        residuals = np.concatenate([e[np.isfinite(e)] for e in errors])
+        bases = self._bases(f, trial) if derivatives or len(self.pieces) > len(self.grids) else []
+        ends = [run.x[-1] for run in runs]
+        gaps = self._gaps(f, trial, ends, bases)
+        found = Prediction(residuals, gaps, outputs, states, ends, bases=bases)
+        if derivatives:
+            lin = f.linearize_steps(Steps.joined([Steps.along(run) for run in runs]))
+            found.J, found.E = self._jacobians(trial, lin, [d for _, d in drives], slopes, bases)
+        return found
+
+    def _bases(self, f: OneStepMap, trial: Trial) -> list[np.ndarray]:
+        """Directions in which starts may move: none of one that is known."""
+        found = []
+        for (r, a, _), x in zip(self.pieces, trial.nodes, strict=True):
+            fixed = a == 0 and self.grids[r].record.known
+            T = tangent_basis(f, x) if has_manifold(f) else np.eye(f.ndx)
+            found.append(T[:, :0] if fixed else T)
+        return found
+
+    def _joints(self) -> list[int]:
+        """Segments that go on where the one before ends."""
+        return [j for j in range(1, len(self.pieces)) if self.pieces[j].first > 0]
+
+    def _gaps(
+        self, f: OneStepMap, trial: Trial, ends: Sequence[np.ndarray], bases: Sequence[np.ndarray]
+    ) -> np.ndarray:
+        found = [bases[j].T @ f.difference(trial.nodes[j], ends[j - 1]) for j in self._joints()]
+        return np.concatenate(found) if found else np.zeros(0)
+
+    def seamless(self, trial: Trial, found: Prediction) -> Trial:
+        """The same motions, with starts that also in what no future sees go on where segments end.
+
+        Momenta of constraints are such: bases turn with starts, and would turn them into gaps.
+        """
+        if not has_manifold(self.map):
+            return trial
+        nodes, f = trial.nodes.copy(), self.map_at(trial.z)
+        for j in self._joints():
+            d, T = f.difference(nodes[j], found.ends[j - 1]), found.bases[j]
+            try:
+                nodes[j] = f.moved(f.retract(nodes[j], d - T @ (T.T @ d)), np.zeros(len(f.coordinates)))
+            except ConstraintError:  # far apart: the step after the next will be nearer
+                continue
+        return Trial(trial.z, trial.c, nodes)
+
+    def spread(self, found: Prediction) -> np.ndarray | None:
+        """Variances (g,) of gaps as large as they are in a prediction; None where there are none."""
+        joints = self._joints()
+        if not joints or not found.gaps.any():
+            return None
+        ends = np.cumsum([0, *(found.bases[j].shape[1] for j in joints)])
+        apart = [found.bases[j] @ found.gaps[a:b] for j, a, b in zip(joints, ends, ends[1:], strict=False)]
+        square = np.mean(np.square(apart), axis=0)
+        square = np.maximum(square, 1e-12 * square.max())
+        return np.concatenate([(found.bases[j] ** 2).T @ square for j in joints])
+
+    def sizes(self, bases: Sequence[np.ndarray], diagonal: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Of the information's diagonal (n,): what no entry falls below, and deviations (g,) of gaps.
+
+        Each of its own kind: what a momentum's unit makes of it says nothing of an angle.
+        """
+        w, told = self.nz + self.nc, np.zeros(self.map.ndx)
+        columns = w + np.concatenate([[0], np.cumsum([T.shape[1] for T in bases])])
+        for T, a, b in zip(bases, columns, columns[1:], strict=False):
+            told = np.maximum(told, T**2 @ diagonal[a:b])
+        most = max(float(diagonal.max(initial=0.0)), 1e-300)
+        told[told == 0] = most
+        own = diagonal[self.nz : w].max(initial=0.0) or most
+        least = [np.zeros(self.nz), np.full(self.nc, own), *((T**2).T @ told for T in bases)]
+        joints = self._joints()
+        gaps = [(bases[j] ** 2).T @ (1 / told) for j in joints]
+        return np.concatenate(least), np.sqrt(np.concatenate(gaps)) if gaps else np.zeros(0)
+
+    def _sensitivities(self, lin, drives: Sequence[np.ndarray], J: np.ndarray, bases: Sequence[np.ndarray]):
+        """Of every segment, states by (its start's coordinates, z, c), (steps + 1, ndx, ...): (ID-3)."""
+        w, ndx = self.nz + self.nc, self.map.ndx
+        lengths = [p.last - p.first for p in self.pieces]
+        begins = np.concatenate([[0], np.cumsum(lengths)])
+        n, M = max(lengths), len(self.pieces)
+        widest = max(T.shape[1] for T in bases)
+        A, Q = np.zeros((n, M, ndx, ndx)), np.zeros((n, M, ndx, w))
+        for j, ((r, a, b), at) in enumerate(zip(self.pieces, begins, strict=False)):
+            some = slice(at, at + b - a)
+            A[: b - a, j] = lin.A[some]
+            Q[: b - a, j] = lin.B[some] @ drives[r][a:b]
+            for i, col in self._own:
+                Q[: b - a, j, :, : self.nz] += lin.P[some, :, i, None] * J[col]
+        S = np.zeros((n + 1, M, ndx, widest + w))
+        for j, T in enumerate(bases):
+            S[0, j, :, : T.shape[1]] = T
+        for k in range(n):
+            np.matmul(A[k], S[k], out=S[k + 1])
+            S[k + 1, :, :, widest:] += Q[k]
+        return [S[: lengths[j] + 1, j] for j in range(M)], widest
+
+    def _jacobians(
+        self, trial: Trial, lin, drives, slopes, bases
+    ) -> tuple[sparse.csr_matrix, sparse.csr_matrix]:
+        J = self.slopes(trial.z)
+        S, widest = self._sensitivities(lin, drives, J, bases)
+        w, ndx = self.nz + self.nc, self.map.ndx
+        columns = w + np.concatenate([[0], np.cumsum([T.shape[1] for T in bases])])
+        rows, blocks, gaps = [], [], []
+        for j, (r, a, b) in enumerate(self.pieces):
+            at = self.grids[r].at
+            last = b == len(self.grids[r].lengths)
+            mine = np.flatnonzero((at >= a) & ((at < b) | ((at == b) & last)))
+            size = bases[j].shape[1]
+            C, G = slopes[r][mine][:, :, :ndx], slopes[r][mine][:, :, ndx:]
+            D = C @ S[j][at[mine] - a]
+            for i, col in self._own:
+                D[:, :, widest : widest + self.nz] += G[:, :, i, None] * J[col]
+            for i, col in self._biases:
+                D[:, i, widest : widest + self.nz] += J[col]
+            keep = np.isfinite(self.y[r][mine])
+            D = (D / self.std[:, None])[keep]
+            blocks.append(D)
+            rows.append((size, columns[j]))
+        parts = []
+        for D, (size, col) in zip(blocks, rows, strict=True):
+            left = sparse.csr_matrix(D[:, widest:])
+            parts.append(_placed(left, sparse.csr_matrix(D[:, :size]), col, w, columns[-1]))
+        for j in self._joints():
+            end, T, size = S[j - 1][-1], bases[j], bases[j - 1].shape[1]
+            row = np.zeros((T.shape[1], columns[-1]))
+            row[:, :w] = T.T @ end[:, widest:]
+            row[:, columns[j - 1] : columns[j - 1] + size] = T.T @ end[:, :size]
+            row[:, columns[j] : columns[j + 1]] = -np.eye(T.shape[1])
+            gaps.append(sparse.csr_matrix(row))
+        E = sparse.vstack(gaps, format="csr") if gaps else sparse.csr_matrix((0, columns[-1]))
+        return sparse.vstack(parts, format="csr"), E
+
+
+def _placed(left: sparse.csr_matrix, own: sparse.csr_matrix, at: int, w: int, n: int) -> sparse.csr_matrix:
+    """Rows with columns [0, w) and those of one segment's start."""
+    m, size = own.shape
+    blank, after = sparse.csr_matrix((m, at - w)), sparse.csr_matrix((m, n - at - size))
+    return sparse.hstack([left, blank, own, after], format="csr")

@@ -1,0 +1,227 @@
+"""`DelayedMap`: a map whose input acts n steps later, as a map with the commands under way as states."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+import casadi as ca
+import numpy as np
+
+from vioc.checks import as_count, check_array
+from vioc.maps.derivatives import Linearization, SecondOrder, Steps
+from vioc.maps.made.around import MapAround, derivatives_of
+from vioc.maps.made.stepwise import stepwise
+from vioc.maps.named import Symbols
+from vioc.maps.protocol import OneStepMap
+from vioc.names import INPUTS
+from vioc.runs.given import input_of, inputs_of, point_of, trajectory_of
+from vioc.runs.steps import check_steps
+from vioc.runs.trajectory import Trajectory
+
+PENDING = "pending."  # prefix of the states that are inputs under way
+
+
+class DelayedMap(MapAround):
+    """(x, w1, ..., wn) -> (f(x, w1), w2, ..., wn, u): the command u of step k acts in step k + n.
+
+    Every tool for maps works on it: `dlqr` about its equilibria is a regulator that reckons with the delay.
+
+    Parameters
+    ----------
+    f : OneStepMap
+    n : int
+        Steps from a command to its action, >= 1.
+
+    Notes
+    -----
+    States are the inner map's and ``pending.INPUT``, which acts, then ``pending.pending.INPUT``, which acts a
+    step later, and so on; ``u.INPUT`` is the command, as everywhere. `inner_trajectory` is the mechanism's
+    part of a run.
+    """
+
+    def __init__(self, f: OneStepMap, n: int = 1):
+        if not isinstance(f, OneStepMap):
+            raise TypeError(f"expected a one-step map, got {type(f).__name__}")
+        self.inner, self.n = f, as_count(n, "n")
+        least = PENDING
+        while any(least + name in f.state_names for name in f.input_names):
+            least += PENDING  # behind what the map itself delays
+        self._prefixes = tuple(least + j * PENDING for j in range(self.n))
+        self._around(f, tuple(prefix + name for prefix in self._prefixes for name in f.input_names))
+        self.symbols = Symbols.sized(self.nx, self.nu, len(self.multiplier_names), len(self.parameters))
+
+    @property
+    def _made_of(self) -> tuple:
+        return (self.n,)
+
+    def identity(self) -> dict[str, Any]:
+        return {**super().identity(), "delay": self.n}
+
+    # -- the state space ------------------------------------------------------------------------
+
+    def join(self, x: Any, pending: Any = None) -> np.ndarray:
+        """A state from the inner one and the commands under way, in the order in which they act.
+
+        `pending` are n rows (n, nu), or (nu,) for all of them; `rest_input` if None.
+        """
+        x = self.inner.check_state(x)
+        if np.ndim(pending) < 2:
+            return np.concatenate([x, *[input_of(self.inner, pending, x)] * self.n])
+        return np.concatenate([x, check_array(pending, (self.n, self.nu), "pending").ravel()])
+
+    def state(self, values: Mapping[str, float] | None = None, **named: float) -> np.ndarray:
+        """The inner map's state by names, and ``pending.INPUT``, ..."""
+        rest = {**(values or {}), **named}
+        rows = []
+        for prefix in reversed(self._prefixes):
+            given = [name for name in rest if name.startswith(prefix)]
+            rows.append(self.inner.input({name.removeprefix(prefix): rest.pop(name) for name in given}))
+        return np.concatenate([self.inner.state(rest), *reversed(rows)])
+
+    def initial_state(self, q: Any = None, v: Any = None, u: Any = None, **named: float) -> np.ndarray:
+        """The inner map's, with the commands u under way, or `rest_input`; see `join`.
+
+        The first of several acts at the start.
+        """
+        acting = u if np.ndim(u) < 2 else u[0]
+        return self.join(self.inner.initial_state(q, v, acting, **named), u)
+
+    # -- steps ----------------------------------------------------------------------------------
+
+    def times(self, lengths: np.ndarray, k0: int, begins: np.ndarray | None = None) -> np.ndarray:
+        return self.inner.times(lengths, k0, begins)
+
+    def step(self, x: Any, u: Any = None, k: int = 0, dt: float | None = None) -> np.ndarray:
+        x, u = point_of(self, x, u)
+        a, w = self.split(x)
+        return np.concatenate([self.inner.step(a, w[: self.nu], k, dt), w[self.nu :], u])
+
+    def run(
+        self,
+        x0: np.ndarray,
+        U: np.ndarray,
+        k0: int,
+        lengths: np.ndarray,
+        X: np.ndarray | None = None,
+        K: np.ndarray | None = None,
+        *,
+        t: np.ndarray | None = None,
+    ) -> Trajectory:
+        a, w = self.split(x0)
+        if X is None or K is None:
+            commands = np.vstack([w.reshape(self.n, self.nu), U])  # in the order in which they act
+            return self._outer(self.inner.run(a, commands[: len(U)], k0, lengths, t=t), commands)
+        return stepwise(self, x0, U, k0, lengths, X, K, t).on_its_step()
+
+    def track(
+        self,
+        x0: Any,
+        X: Any,
+        U: Any,
+        K: Any,
+        *,
+        k0: int = 0,
+        dt: float | Sequence[float] | np.ndarray | None = None,
+        t: np.ndarray | None = None,
+    ) -> Trajectory:
+        """`OneStepMap.track`, of steps as long as the map's: gains are made for that delay."""
+        n = len(inputs_of(self, U, None, self.check_state(x0, "initial state")))
+        lengths = self.lengths(dt, n)
+        check_steps(lengths, self.dt, "dt", "a delay in steps", "make the map again with f.with_dt")
+        return super().track(x0, X, U, K, k0=k0, dt=lengths, t=t)
+
+    def review(self, trajectory: Trajectory) -> None:
+        self.inner.review(self.inner_trajectory(trajectory))
+
+    def _outer(self, run: Trajectory, commands: np.ndarray) -> Trajectory:
+        n, U = self.n, commands[self.n :]
+        x = np.hstack([run.x, *(commands[j : len(U) + 1 + j] for j in range(n))])
+        whole = Trajectory(self, run.t, x, U, run.multipliers, k0=run.k0)
+        return whole.on_its_step()
+
+    def inner_trajectory(self, run: Trajectory) -> Trajectory:
+        """The inner map's trajectory of a run of this one."""
+        run = trajectory_of(run)
+        x, w = self.split(run.x)
+        arrays = (np.ascontiguousarray(x), np.ascontiguousarray(w[:-1, : self.nu]))
+        inner = Trajectory(self.inner, run.t, *arrays, run.multipliers, k0=run.k0)
+        return inner.on_its_step()
+
+    # -- derivatives ----------------------------------------------------------------------------
+
+    def steps_at(
+        self,
+        X: Any,
+        U: Any,
+        k0: int = 0,
+        dt: Any = None,
+        *,
+        t: np.ndarray | None = None,
+    ) -> Steps:
+        U = np.asarray(U, float)
+        x, w = self.split(X)
+        steps = self.inner.steps_at(x, np.ascontiguousarray(w[:, : self.nu]), k0, dt, t=t)
+        x0, x1 = np.hstack([steps.x0, w]), np.hstack([steps.x1, w[:, self.nu :], U])
+        return replace(steps, x0=x0, x1=x1, u=U)
+
+    def _inner(self, steps: Steps) -> Steps:
+        (x0, w), (x1, _) = self.split(steps.x0), self.split(steps.x1)
+        return replace(steps, x0=x0, x1=x1, u=w[:, : self.nu])
+
+    def _first(self, steps: Steps, timed: bool) -> Linearization:
+        return self._outer_first(derivatives_of(self.inner, timed)[0](self._inner(steps)))
+
+    def _outer_first(self, lin: Linearization) -> Linearization:
+        count, nm, _ = lin.C.shape
+        size, m, own = self.inner.ndx, self.nu, self.n * self.nu
+        A, B = np.zeros((count, self.ndx, self.ndx)), np.zeros((count, self.ndx, m))
+        A[:, :size, :size], A[:, :size, size : size + m] = lin.A, lin.B
+        A[:, size : size + own - m, size + m :] = np.eye(own - m)
+        B[:, -m:] = np.eye(m)
+        P = np.concatenate([lin.P, np.zeros((count, own, lin.P.shape[2]))], axis=1)
+        C = np.concatenate([lin.C, lin.D, np.zeros((count, nm, own - m))], axis=2)
+        return Linearization(A, B, P, C, np.zeros((count, nm, m)), lin.E)
+
+    def _second(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray, timed: bool) -> SecondOrder:
+        Z = np.ascontiguousarray(Z[:, : self.inner.ndx])
+        return self._outer_second(derivatives_of(self.inner, timed)[1](self._inner(steps), Z, zeta))
+
+    def _outer_second(self, H: SecondOrder) -> SecondOrder:
+        """The inner input is a state here, and the input enters linearly."""
+        n, m, own = len(H.xx), self.nu, self.ndx
+        there = self.inner.ndx + m
+        inner = H.matrix
+        whole = np.zeros((n, own + m + H.pp.shape[1], own + m + H.pp.shape[1]))
+        to = np.concatenate([np.arange(there), np.arange(own + m, whole.shape[1])])
+        whole[:, to[:, None], to] = inner
+        return SecondOrder.of(whole, own, m)
+
+    @cached_property
+    def residual(self) -> ca.Function | None:
+        inner = self.inner.residual
+        if inner is None or self.inner.relaxed is not None:  # rows of contacts alone tell no step
+            return None
+        x, u, lam, theta, dt = self.symbols
+        x1, t, n = ca.SX.sym("x_next", self.nx), ca.SX.sym("t"), self.inner.nx
+        rows = inner(x[:n], x[n : n + self.nu], x1[:n], lam, t, dt, theta)
+        moved = x1[n:] - ca.vertcat(x[n + self.nu :], u)
+        return ca.Function("residual", [x, u, x1, lam, t, dt, theta], [ca.vertcat(rows, moved)])
+
+    # -- names ----------------------------------------------------------------------------------
+
+    def expression(self, of_inner: ca.SX) -> ca.SX:
+        """An expression of the inner map's symbols in those of this one: what acts is under way here."""
+        x, _, lam, theta, dt = self.symbols
+        n = self.inner.nx
+        f = ca.Function("quantity", list(self.inner.symbols), [of_inner])
+        return f(x[:n], x[n : n + self.nu], lam, theta, dt)
+
+    def unit(self, name: str) -> str:
+        own = self.state_names[self.inner.nx :]
+        return self.inner.unit(INPUTS + self.input_names[own.index(name) % self.nu] if name in own else name)
+
+    def __repr__(self) -> str:
+        return f"DelayedMap({self.inner!r}, {self.n})"

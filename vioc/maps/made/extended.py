@@ -1,0 +1,439 @@
+"""`ExtendedMap`: a map with constants as states: duration, parameters, disturbances, biases of sensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from itertools import pairwise
+from typing import Any
+
+import casadi as ca
+import numpy as np
+
+from vioc.checks import as_count
+from vioc.errors import ModelError, StepError
+from vioc.maps.derivatives import Linearization, SecondOrder, Steps
+from vioc.maps.linear_solutions import Implicit, entries
+from vioc.maps.made.around import TIMES, MapAround, derivatives_of
+from vioc.maps.made.stepwise import stepwise
+from vioc.maps.named import Symbols
+from vioc.maps.protocol import OneStepMap
+from vioc.names import INPUTS, meaning, quantity_name
+from vioc.runs.steps import times_of
+from vioc.runs.trajectory import Trajectory
+
+DURATION = "duration"
+PARAMETER = "param."
+DISTURBANCE = "disturbance."
+BIAS = "bias."
+
+
+class ExtendedMap(MapAround):
+    """(x, c) -> (f(x, u; c), c): what a problem leaves open besides states and inputs is a state.
+
+    Parameters
+    ----------
+    f : OneStepMap
+    steps : int, optional
+        N: the duration T of N steps is a state, and the unit of this map's time. A step of length h takes
+        h T seconds; the default is T / N.
+    parameters : sequence of str
+        Declared parameters of `f` that are states; the others stay parameters.
+    kept : sequence of str
+        States of `f` that are kept: ``start.NAME`` is a constant to compare them with.
+    disturbances : sequence of str
+        What is pushed by a constant ``disturbance.NAME``: an input, which acts as u + d, or a state, to which
+        a step of h seconds adds h d (of ``p.NAME`` d is a force). The map's own input stays the command.
+    biases : sequence of str
+        Quantities that sensors see with a constant error ``bias.NAME``; a `Measurement` of this map adds it.
+
+    Raises
+    ------
+    ModelError
+        Unknown names, or such as the map's states have already; a disturbance of states with `steps`, or of a
+        map whose errors are no states.
+    NotImplementedError
+        With `steps`, of a map without derivatives by the length of its steps.
+
+    Notes
+    -----
+    The state is the inner one, then ``duration`` (s), ``param.NAME``, ``start.NAME``, ``disturbance.NAME``
+    and ``bias.NAME``; its symbols are the inner map's, so that its quantities are. A filter lets constants
+    walk by their process noise. Derivatives are chained,
+
+        f(x, u; T h, T t, theta)  by  (x, c):   f_T = h f_dt + t f_t,   f_TT = (h, t) f'' (h, t)',
+
+    with those of `first_with_times` and `second_with_times`.
+    """
+
+    def __init__(
+        self,
+        f: OneStepMap,
+        steps: int | None = None,
+        parameters: Sequence[str] = (),
+        kept: Sequence[str] = (),
+        disturbances: Sequence[str] = (),
+        biases: Sequence[str] = (),
+    ):
+        self.inner, self.steps = f, None if steps is None else as_count(steps, "steps")
+        self.freed, self.kept = tuple(parameters), tuple(kept)
+        self.biases = tuple(quantity_name(f, n, "biases") for n in biases)
+        self._read_disturbances(tuple(n.removeprefix(INPUTS) for n in disturbances))
+        timed = [DURATION] if self.steps else []
+        groups = (PARAMETER, self.freed), ("start.", self.kept), (DISTURBANCE, self.disturbances)
+        named = (prefix + n for prefix, names in (*groups, (BIAS, self.biases)) for n in names)
+        self.constants = (*timed, *named)
+        unknown = [n for n in self.freed if n not in f.parameters]
+        unknown += [n for n in self.kept if n not in f.state_names]
+        taken = [n for n in self.constants if n in f.state_names]
+        if unknown or taken:
+            raise ModelError(
+                f"no parameter or state {unknown[0]!r} to extend by"
+                if unknown
+                else f"{taken[0]!r} is a state already"
+            )
+        if self.steps:
+            f.check_times()
+        self._around(f, self.constants)
+        self.dt = 1.0 / self.steps if self.steps else f.dt
+        self.parameters = {n: v for n, v in f.parameters.items() if n not in self.freed}
+        self._at_parameters: tuple[bytes, OneStepMap] | None = None
+        self.symbols, self.inner_dt, self.implicit = self._make_symbols()
+
+    def _read_disturbances(self, names: tuple[str, ...]) -> None:
+        """What they push: inputs by `_to_inputs` (nu, nd), rates of states by `_to_states` (ndx, nd)."""
+        f = self.inner
+        known = tuple(dict.fromkeys((*f.input_names, *f.state_names)))
+        self.disturbances = tuple(meaning(n, known, "disturbances") for n in names)
+        self._to_inputs, self._to_states = np.zeros((f.nu, len(names))), np.zeros((f.ndx, len(names)))
+        for j, n in enumerate(self.disturbances):
+            if n in f.input_names:
+                self._to_inputs[f.input_names.index(n), j] = 1.0
+            elif self.steps or f.ndx != f.nx:
+                why = "a free duration" if self.steps else f"{type(f).__name__}, whose errors are no states"
+                raise ModelError(f"disturbances: {n!r} is a state, which goes not with {why}; name inputs")
+            else:
+                self._to_states[f.state_names.index(n), j] = 1.0
+        self._pushes_states = bool(self._to_states.any())
+
+    def _make_symbols(self) -> tuple[Symbols, ca.SX, Implicit | None]:
+        """The inner map's and constants behind its state, the length of its step, and what is implicit."""
+        s, names = self.inner.symbols, list(self.inner.parameters)
+        T, kept = ca.SX.sym(DURATION, 1 if self.steps else 0), ca.SX.sym("start", len(self.kept))
+        pushes, biases = ca.SX.sym(DISTURBANCE, len(self.disturbances)), ca.SX.sym(BIAS, len(self.biases))
+        free, rest = ([names.index(n) for n in group] for group in (self.freed, self.parameters))
+
+        def constants(theta: ca.SX) -> ca.SX:
+            return ca.vertcat(T, entries(theta, free), kept, pushes, biases)
+
+        x, parameters = ca.vertcat(s.x, constants(s.parameters)), entries(s.parameters, rest)
+        own = ca.SX.sym("dt") if self.steps else s.dt
+        implicit = self.inner.implicit
+        found = implicit and implicit.extended(x, parameters, constants, rest)
+        return Symbols(x, s.u, s.multipliers, parameters, own), T * own if self.steps else own, found
+
+    # -- the state space ------------------------------------------------------------------------
+
+    def join(self, x: Any, constants: Mapping[str, float] | None = None) -> np.ndarray:
+        """A state from the inner one and constants by name, by default as the inner map is."""
+        x = self.inner.check_state(x)
+        own = dict(zip(self.constants, self._own(x), strict=True)) | dict(constants or {})
+        return np.concatenate([x, [float(own[n]) for n in self.constants]])
+
+    def _own(self, x: np.ndarray) -> np.ndarray:
+        """The constants where nothing else is said: those of the inner map, and of a state x."""
+        timed = [self.steps * self.inner.dt] if self.steps else []
+        freed = [self.inner.parameters[n] for n in self.freed]
+        kept = [x[self.inner.state_names.index(n)] for n in self.kept]
+        return np.array([*timed, *freed, *kept, *np.zeros(len(self.disturbances) + len(self.biases))])
+
+    def state(self, values: Mapping[str, float] | None = None, **named: float) -> np.ndarray:
+        """The inner map's state by names, and constants; those that are not named are as in `join`."""
+        values = {**(values or {}), **named}
+        inner = self.inner.state({n: v for n, v in values.items() if n not in self.constants})
+        return self.join(inner, {n: v for n, v in values.items() if n in self.constants})
+
+    def initial_state(self, q: Any = None, v: Any = None, u: Any = None, **named: float) -> np.ndarray:
+        """The inner map's, with constants as in `join`."""
+        return self.join(self.inner.initial_state(q, v, u, **named))
+
+    # -- steps ----------------------------------------------------------------------------------
+
+    def owner(self, constants: np.ndarray) -> OneStepMap:
+        """The inner map with the parameters that are among the constants."""
+        if not self.freed:
+            return self.inner
+        first = 1 if self.steps else 0
+        values = np.ascontiguousarray(constants[first : first + len(self.freed)])
+        known = self._at_parameters
+        if known is None or known[0] != values.tobytes():
+            try:
+                f = self.inner.trying(**dict(zip(self.freed, values.tolist(), strict=True)))
+            except ModelError as error:  # of a trial: another one may do
+                raise StepError(str(error), 0, float("nan"), "not finite") from None
+            self._at_parameters = known = values.tobytes(), f
+        return known[1]
+
+    def seconds(self, constants: np.ndarray, k: int = 0) -> float:
+        """How long a unit of this map's time is, s; `StepError` where that is no time."""
+        if not self.steps:
+            return 1.0
+        T = float(constants[0])
+        if not (T > 0 and np.isfinite(T)):
+            raise StepError(f"step {k}: the duration is {T:g} s", k, float("nan"), "not finite")
+        return T
+
+    def _pushes(self, constants: np.ndarray) -> np.ndarray:
+        """The disturbances (..., nd) among constants (..., number of constants)."""
+        end = constants.shape[-1] - len(self.biases)
+        return constants[..., end - len(self.disturbances) : end]
+
+    @property
+    def matched(self) -> bool:
+        """Whether all constants but biases are disturbances of inputs."""
+        return len(self.constants) == len(self.disturbances) + len(self.biases) and not self._pushes_states
+
+    def input_disturbance(self, constants: np.ndarray) -> np.ndarray:
+        """What disturbances add to the input, (..., number of constants) -> (..., nu)."""
+        return self._pushes(constants) @ self._to_inputs.T
+
+    def _begins(self, lengths: np.ndarray, k0: int, unit: float, t: np.ndarray | None) -> np.ndarray:
+        """When steps of the inner map begin (N,), s, which is `unit` times as slow."""
+        return times_of(unit * lengths, k0, unit * self.dt)[:-1] if t is None else unit * t
+
+    def run(
+        self,
+        x0: np.ndarray,
+        U: np.ndarray,
+        k0: int,
+        lengths: np.ndarray,
+        X: np.ndarray | None = None,
+        K: np.ndarray | None = None,
+        *,
+        t: np.ndarray | None = None,
+    ) -> Trajectory:
+        if self._pushes_states:
+            return stepwise(self, x0, U, k0, lengths, X, K, t)
+        (a, c), n = self.split(x0), self.inner.ndx
+        unit = self.seconds(c, k0)
+        f, begins = self.owner(c), self._begins(lengths, k0, unit, t)
+        tracked: tuple[Any, Any] = None, None
+        if X is not None and K is not None:
+            b, d = self.split(X)
+            U = U - np.einsum("kij,kj->ki", K[:, :, n:], c - d[: len(U)])
+            tracked = np.ascontiguousarray(b), np.ascontiguousarray(K[:, :, :n])
+        pushed = U + self.input_disturbance(c)
+        inner = f.run(a, pushed, k0, unit * lengths, *tracked, t=begins)
+        return self.outer_trajectory(inner, c, self.times(lengths, k0, t))
+
+    def review(self, trajectory: Trajectory) -> None:
+        inner = self.inner_trajectory(trajectory)
+        inner.map.review(inner)
+
+    def outer_trajectory(self, run: Trajectory, constants: np.ndarray, t: np.ndarray) -> Trajectory:
+        """A run of the inner map as one of this map, at its times t."""
+        x = np.hstack([run.x, np.tile(constants, (len(run.x), 1))])
+        u = run.u - self.input_disturbance(constants)
+        return Trajectory(self, t, x, u, run.multipliers, k0=run.k0)
+
+    def inner_trajectory(self, run: Trajectory) -> Trajectory:
+        """The inner map's trajectory of a run of this one, on the map that has its step and parameters."""
+        x, c = self.split(run.x)
+        unit, f = self.seconds(c[0], run.k0), self.owner(c[0])
+        f = f.with_dt(unit * self.dt) if self.steps else f
+        t = f.times(unit * run.step_lengths, run.k0)
+        x, u = np.ascontiguousarray(x), run.u + self.input_disturbance(c[0])
+        return Trajectory(f, t, x, u, run.multipliers, k0=run.k0).on_its_step()
+
+    # -- derivatives ----------------------------------------------------------------------------
+
+    def steps_at(
+        self,
+        X: Any,
+        U: Any,
+        k0: int = 0,
+        dt: Any = None,
+        *,
+        t: np.ndarray | None = None,
+    ) -> Steps:
+        """As the protocol says, from states that have the same duration (else ValueError)."""
+        U = np.asarray(U, float)
+        (x, constants), h = self.split(X), self.lengths(dt, len(U))
+        if self.steps and not (constants[:, 0] == constants[:1, 0]).all():
+            raise ValueError("steps_at: expected states with the same duration")
+        pieces = self._pieces(constants)
+        if len(pieces) > 1:
+            every = self.times(h, k0, t)
+            found = [self.steps_at(X[r], U[r], k0 + r.start, h[r], t=every[r]) for r in pieces]
+            return Steps.joined(found)
+        c = constants[0] if len(U) else self._own(np.zeros(self.inner.nx))
+        unit, d = self.seconds(c, k0), self._pushes(constants)
+        f, begins = self.owner(c), self._begins(h, k0, unit, t)
+        pushed = U + self.input_disturbance(constants)
+        inner = f.steps_at(np.ascontiguousarray(x), pushed, k0, unit * h, t=begins)
+        ends = inner.x1 + h[:, None] * (d @ self._to_states.T) if self._pushes_states else inner.x1
+        x0, x1 = (np.hstack([a, constants]) for a in (inner.x0, ends))
+        return replace(inner, x0=x0, x1=x1, u=U, t=self.times(h, k0, t)[:-1], h=h)
+
+    def _pieces(self, constants: np.ndarray) -> list[slice]:
+        """Rows one behind the other that have the same parameters."""
+        first = 1 if self.steps else 0
+        values = constants[:, first : first + len(self.freed)]
+        cuts = np.flatnonzero((values[1:] != values[:-1]).any(axis=1)) + 1
+        return [slice(a, b) for a, b in pairwise([0, *cuts.tolist(), len(values)])]
+
+    def _inner(self, steps: Steps) -> tuple[OneStepMap, Steps, float]:
+        """The inner map and its steps, and how long a unit of time is."""
+        (x0, constants), (x1, _) = self.split(steps.x0), self.split(steps.x1)
+        c = constants[0] if len(steps) else self._own(np.zeros(self.inner.nx))
+        unit, d = self.seconds(c, int(steps.k[0]) if len(steps) else 0), self._pushes(constants)
+        ends = x1 - steps.h[:, None] * (d @ self._to_states.T) if self._pushes_states else x1
+        x0, x1 = np.ascontiguousarray(x0), np.ascontiguousarray(ends)
+        inner = replace(steps, x0=x0, x1=x1, u=steps.u + self.input_disturbance(constants))
+        return self.owner(c), replace(inner, t=unit * steps.t, h=unit * steps.h), unit
+
+    def _first(self, steps: Steps, timed: bool) -> Linearization:
+        pieces = self._pieces(self.split(steps.x0)[1])
+        if len(pieces) > 1:
+            return Linearization.joined([self._first(steps.piece(r), timed) for r in pieces])
+        f, inner, unit = self._inner(steps)
+        by_times = timed or bool(self.steps)
+        lin = derivatives_of(f, by_times)[0](inner)
+        J = self._chain(steps, unit, by_times, timed)
+        n, extra = f.ndx, len(self.constants)
+        states, multipliers = np.split(lin.matrix @ J, [n], axis=1)
+        if self._pushes_states:
+            by_pushes = self._pushes(np.arange(n, n + extra))
+            states[:, :, by_pushes] += steps.h[:, None, None] * self._to_states
+            if timed:
+                d = self._pushes(self.split(steps.x0)[1])
+                states[:, :, -TIMES] += d @ self._to_states.T
+        same = np.zeros((len(steps), extra, J.shape[2]))
+        same[:, :, n : n + extra] = np.eye(extra)
+        return Linearization.of(np.concatenate([states, same], axis=1), multipliers, self.nu)
+
+    def _second(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray, timed: bool) -> SecondOrder:
+        pieces = self._pieces(self.split(steps.x0)[1])
+        if len(pieces) > 1:
+            found = [self._second(steps.piece(r), Z[r], zeta[r], timed) for r in pieces]
+            return SecondOrder.joined(found)
+        f, inner, unit = self._inner(steps)
+        by_times = timed or bool(self.steps)
+        Z = np.ascontiguousarray(Z[:, : f.ndx])
+        H = derivatives_of(f, by_times)[1](inner, Z, zeta)
+        J = self._chain(steps, unit, by_times, timed)
+        whole = np.swapaxes(J, 1, 2) @ H.matrix @ J
+        if timed and self.steps:  # T h and T t
+            lin = f.first_with_times(inner)
+            slopes = (Z[:, None] @ lin.P[:, :, -TIMES:] + zeta[:, None] @ lin.E[:, :, -TIMES:])[:, 0]
+            whole[:, f.ndx, -TIMES:] += slopes
+            whole[:, -TIMES:, f.ndx] += slopes
+        if timed and self._pushes_states:
+            at = self._pushes(np.arange(f.ndx, self.ndx))
+            whole[:, at, -TIMES] += Z @ self._to_states
+            whole[:, -TIMES, at] += Z @ self._to_states
+        return SecondOrder.of(whole, self.ndx, self.nu)
+
+    def _chain(self, steps: Steps, unit: float, by_times: bool, timed: bool) -> np.ndarray:
+        """What the inner step depends on (errors, inputs, parameters, dt and t), by what this one does."""
+        f, names = self.inner, list(self.inner.parameters)
+        n, m, extra, first = f.ndx, self.nu, len(self.constants), 1 if self.steps else 0
+        rows = n + m + len(names) + TIMES * by_times
+        at = n + extra + m  # where this map's parameters begin
+        J = np.zeros((len(steps), rows, at + len(self.parameters) + TIMES * timed))
+        J[:, :n, :n] = np.eye(n)
+        J[:, n : n + m, n + extra : at] = np.eye(m)
+        J[:, n : n + m, self._pushes(np.arange(n, n + extra))] = self._to_inputs
+        for i, name in enumerate(self.freed):
+            J[:, n + m + names.index(name), n + first + i] = 1.0
+        for i, name in enumerate(self.parameters):
+            J[:, n + m + names.index(name), at + i] = 1.0
+        if self.steps:
+            J[:, -TIMES, n], J[:, -1, n] = steps.h, steps.t
+        if timed:
+            J[:, -TIMES, -TIMES] = J[:, -1, -1] = unit
+        return J
+
+    @cached_property
+    def residual(self) -> ca.Function | None:
+        inner = self.inner.residual
+        if inner is None or self.inner.relaxed is not None:  # rows of contacts alone tell no step
+            return None
+        kind = ca.SX if inner.is_a("SXFunction") else ca.MX
+        s, n, first = self.symbols, self.inner.nx, 1 if self.steps else 0
+        sizes = self.nx, self.nu, self.nx, s.multipliers.numel(), 1, 1, len(self.parameters)
+        args = [kind.sym(f"a{i}", size) for i, size in enumerate(sizes)]
+        x, u, x1, lam, t, dt, theta = args
+        unit, constants = x[n] if self.steps else 1, x[n:]
+        values = dict(zip(self.parameters, ca.vertsplit(theta), strict=True)) if self.parameters else {}
+        values |= {name: constants[first + i] for i, name in enumerate(self.freed)}
+        whole = ca.vertcat(kind(0, 1), *(values[name] for name in self.inner.parameters))
+        pushed, end = u, x1[:n]
+        if self.disturbances:
+            d = constants[self._pushes(np.arange(len(self.constants))).tolist()]
+            pushed = u + ca.DM(self._to_inputs) @ d
+            end = end - dt * (ca.DM(self._to_states) @ d) if self._pushes_states else end
+        rows = inner(x[:n], pushed, end, lam, unit * t, unit * dt, whole)
+        return ca.Function("residual", args, [ca.vertcat(rows, x1[n:] - constants)])
+
+    # -- names ----------------------------------------------------------------------------------
+
+    def expression(self, of_inner: ca.SX) -> ca.SX:
+        """An expression of the inner map's symbols in those of this one."""
+        dt, u, e = self.inner.symbols.dt, self.inner.symbols.u, ca.SX(of_inner)
+        if self.disturbances and ca.depends_on(e, u):
+            c = self.symbols.x[self.inner.nx :]
+            d = ca.vertcat(*(c[int(i)] for i in self._pushes(np.arange(c.numel()))))
+            e = ca.substitute(e, u, u + ca.DM(self._to_inputs) @ d)
+        return ca.substitute(e, dt, self.inner_dt) if self.steps and ca.depends_on(e, dt) else e
+
+    def unit(self, name: str) -> str:
+        if name in self.constants:
+            of = name.removeprefix("start.").removeprefix(BIAS).removeprefix(DISTURBANCE)
+            if name.startswith(DISTURBANCE):
+                return self.inner.unit(INPUTS + of) if of in self.input_names else ""
+            return "s" if name == DURATION else self.inner.unit(of)
+        return self.inner.unit(name)
+
+    def force_rounding(self, dt: float) -> float:
+        return self.inner.force_rounding(dt * (self.inner.dt / self.dt))
+
+    def identity(self) -> dict[str, Any]:
+        return {**super().identity(), "constants": list(self.constants)}
+
+    def with_dt(self, dt: float) -> ExtendedMap:
+        if not self.steps:
+            return self._again(self.inner.with_dt(dt))
+        twin = self._again(self.inner)
+        twin.dt = float(dt)
+        return twin
+
+    def with_parameters(self, **values: float) -> ExtendedMap:
+        return self._at(self.inner.with_parameters, values)
+
+    def trying(self, **values: float) -> ExtendedMap:
+        return self._at(self.inner.trying, values)
+
+    def _at(self, inner: Callable[..., OneStepMap], values: Mapping[str, float]) -> ExtendedMap:
+        if any(n in self.freed for n in values):
+            raise ModelError(f"{next(n for n in values if n in self.freed)!r} is a state of this map")
+        twin = self._again(inner(**values))
+        twin.dt = self.dt
+        return twin
+
+    def __reduce__(self):
+        return _rebuilt, (self.inner, *self._made_of, self.dt)
+
+    @property
+    def _made_of(self) -> tuple:
+        return self.steps, self.freed, self.kept, self.disturbances, self.biases
+
+    def __repr__(self) -> str:
+        return f"ExtendedMap({self.inner!r}, with {', '.join(self.constants)})"
+
+
+def _rebuilt(*made_of: Any) -> ExtendedMap:
+    f = ExtendedMap(*made_of[:-1])
+    f.dt = made_of[-1]
+    return f

@@ -1,0 +1,152 @@
+"""`join`: runs one behind the other as one trajectory, of one map or of phases."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from vioc.maps.made.switched import SwitchedMap
+from vioc.runs.given import trajectory_of
+from vioc.runs.trajectory import Trajectory
+
+if TYPE_CHECKING:
+    import casadi as ca
+
+    from vioc.maps.protocol import OneStepMap
+
+GAP = 1e-9  # relative to 1 + |x|: ends and starts nearer than this are one state
+
+
+def join(*runs: Any, jumps: Sequence[ca.Function | None] | None = None) -> Trajectory:
+    """Runs one behind the other as one trajectory.
+
+    Parameters
+    ----------
+    *runs : Trajectory, or what has one
+        Each begins where the one before ends. Their times follow that of the first.
+    jumps : sequence of (casadi.Function or None), optional
+        Of each joint, as `SwitchedMap` takes them; what jumps need not begin where the one before ends.
+
+    Returns
+    -------
+    Trajectory
+        Of their map, where it is the same but for the length of steps; else of a `SwitchedMap` of theirs.
+
+    Raises
+    ------
+    ValueError
+        If one begins elsewhere, the maps have other states or inputs, or a map that depends on time would
+        take its steps at another time.
+    """
+    found = [trajectory_of(run) for run in runs]
+    for i, run in enumerate(found):
+        if not isinstance(run, Trajectory):
+            raise TypeError(f"join: entry {i} is {type(run).__name__}, expected a trajectory")
+    if not found:
+        raise ValueError("join: expected runs, got none")
+    if jumps is not None and len(jumps) != len(found) - 1:
+        raise ValueError(f"jumps: expected {len(found) - 1}, one for each joint, got {len(jumps)}")
+    joints: list[Any] = [None] * (len(found) - 1) if jumps is None else list(jumps)
+    _check_times(found)
+    _check_joints(found, joints)
+    first = found[0]
+    alike = _what(first.map)
+    if len(found) == 1:
+        return first
+    if jumps is None and all(_what(run.map) == alike for run in found):
+        return _one_behind_another(found, first.map)
+    parts, leaps = _phases(found, joints)
+    switched = SwitchedMap([p.map for p in parts], [len(p) for p in parts], leaps)
+    return _one_behind_another(parts, switched)
+
+
+def _check_times(found: Sequence[Trajectory]) -> None:
+    """Raise `ValueError` where a map that depends on time would take its steps at another time."""
+    step, t = found[0].k0, float(found[0].t[0])
+    for i, run in enumerate(found):
+        if _is_timed(run.map):
+            timed = f"join: run {i} begins at {{}}, here it would at {{}}, and its map depends on time; {{}}"
+            if run.k0 != step:
+                raise ValueError(timed.format(f"step {run.k0}", step, f"roll it out with k0={step}"))
+            if abs(run.t[0] - t) > GAP * run.duration:
+                instead = "take steps of several lengths in one rollout, f.rollout(x0, U, dt=(...))"
+                raise ValueError(timed.format(f"{run.t[0]:.9g} s", f"{t:.9g}", instead))
+        step, t = step + len(run), t + run.duration
+
+
+def _check_joints(found: Sequence[Trajectory], joints: Sequence[Any]) -> None:
+    """Raise `ValueError` where a run begins elsewhere than the one before it ends."""
+    for i, (a, b, jump) in enumerate(zip(found, found[1:], joints, strict=False)):
+        if a.map.state_names != b.map.state_names:
+            raise ValueError(f"join: runs {i} and {i + 1} have other states")
+        off = np.abs(a.map.difference(a.x[-1], b.x[0]))
+        if jump is None and not off.max(initial=0.0) <= GAP * (1 + np.abs(a.x[-1]).max(initial=0.0)):
+            worst = a.map.error_names[int(np.argmax(off))]
+            raise ValueError(
+                f"join: run {i + 1} does not begin where run {i} ends: {worst} is off by {off.max():.3g}; "
+                "roll it out from there, f.rollout(run.x[-1], U)"
+            )
+
+
+def _phases(found: Sequence[Trajectory], joints: Sequence[Any]) -> tuple[list[Trajectory], list[Any]]:
+    """The motions of single maps that the runs are made of, and the jumps between them."""
+    parts: list[Trajectory] = []
+    leaps: list[Any] = []
+    for run, jump in zip(found, [*joints, None], strict=True):
+        f, pieces = run.map, [run]
+        if isinstance(f, SwitchedMap):
+            if run.k0 or f.periodic or len(run) < sum(f.steps_of[:-1]) + 1:
+                raise ValueError(
+                    "join: of phases only whole motions are joined, begun at step 0, not periodic"
+                )
+            pieces = f.parts_of(run)
+            leaps += f.jumps
+        parts += pieces
+        leaps.append(jump)
+    return parts, leaps[:-1]
+
+
+def _one_behind_another(runs: Sequence[Trajectory], f: OneStepMap) -> Trajectory:
+    names, multipliers, times = f.multiplier_names, [], [runs[0].t]
+    for i, run in enumerate(runs):
+        columns = [names.index(n) for n in run.map.multiplier_names]
+        own = np.zeros((len(run), len(names)))
+        own[:, columns] = run.multipliers
+        multipliers.append(own)
+        if i:
+            behind = times[-1][-1]
+            times.append(run.t[1:] if run.t[0] == behind else behind + (run.t[1:] - run.t[0]))
+    x = np.concatenate([runs[0].x, *(run.x[1:] for run in runs[1:])])
+    u, t = np.concatenate([run.u for run in runs]), np.concatenate(times)
+    start: dict[str, Any] = dict(k0=runs[0].k0, before=runs[0].before)
+    whole = Trajectory(f, t, x, u, np.concatenate(multipliers), **start)
+    return whole.on_its_step()
+
+
+def _what(f: OneStepMap) -> Any:
+    """What two maps must have alike for one trajectory: all but the length of steps."""
+    return {k: v for k, v in f.identity().items() if k != "dt"}, f.parameters
+
+
+def unlike(f: OneStepMap, other: OneStepMap) -> str:
+    """In what a map differs from another one but for the length of steps; empty where in nothing."""
+    if f is other:
+        return ""
+    (a, p), (b, q) = _what(f), _what(other)
+    for ours, theirs, what in ((a, b, ""), (p, q, "parameter ")):
+        for name in dict.fromkeys((*ours, *theirs)):
+            if (here := ours.get(name)) != (there := theirs.get(name)):
+                return f"{what}{name} is {_short(here)} here, {_short(there)} there"
+    return ""
+
+
+def _short(value: Any) -> str:
+    said = "none" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
+    return said if len(said) <= 60 else f"{said[:57]}..."
+
+
+def _is_timed(f: OneStepMap) -> bool:
+    """Whether a map's steps may depend on when they are, but for whose turn it is."""
+    return any(map(_is_timed, f.maps)) if isinstance(f, SwitchedMap) else f.depends_on_time is not False

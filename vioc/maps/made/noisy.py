@@ -1,0 +1,217 @@
+"""`NoisyMap`: a map under known inputs, whose own inputs are noise: what an estimator chooses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import casadi as ca
+import numpy as np
+
+from vioc.errors import ModelError
+from vioc.maps.derivatives import Linearization, SecondOrder, Steps
+from vioc.maps.made.around import TIMES, MapAround, derivatives_of
+from vioc.maps.made.stepwise import stepwise
+from vioc.maps.named import Symbols
+from vioc.maps.protocol import OneStepMap
+from vioc.names import INPUTS
+from vioc.runs.trajectory import Trajectory
+
+
+class NoisyMap(MapAround):
+    """(x, w) -> f(x, u_k + G_k w) + S_k w, with u_k, G_k, S_k known; or x + S_k w where time stands still.
+
+    Parameters
+    ----------
+    f : OneStepMap
+        Whose errors are its states.
+    size : int
+        m, of w.
+    known : tuple of arrays, optional
+        U (N, nu), G (N, nu, m), S (N, nx, m), and which steps are taken (N,) bool, of the steps 0 .. N-1 of
+        this map; step k0 of the inner map is the first one that is taken. Default one quiet step.
+    k0 : int
+    before : float, optional
+        Length of the inner map's steps before k0, s: its own, also where the steps behind are others.
+
+    Notes
+    -----
+    With w of unit covariance the noise of the input is G_k w, that of the state S_k w, their covariances
+    G G' and S S'; they may be singular, none is inverted. See docs/maths/feedback.md, "Moving horizon".
+    """
+
+    def __init__(
+        self,
+        f: OneStepMap,
+        size: int,
+        known: tuple[np.ndarray, ...] | None = None,
+        k0: int = 0,
+        before: float | None = None,
+    ):
+        if f.ndx != f.nx:
+            raise ModelError(
+                f"{type(f).__name__}: its errors ({f.ndx}) are not its states ({f.nx}), to which "
+                "noise is added; use an integrator in generalized coordinates, or an ExtendedKalmanFilter"
+            )
+        self._around(f)
+        self.inner, self.nu, self.k0 = f, int(size), int(k0)
+        self.before = f.dt if before is None else before
+        self.input_names = tuple(f"noise.{i}" for i in range(self.nu))
+        self.implicit = f.implicit
+        s = f.symbols
+        self.symbols = Symbols(s.x, ca.SX.sym("w", self.nu), s.multipliers, s.parameters, s.dt)
+        self.U: np.ndarray
+        self.G: np.ndarray
+        self.S: np.ndarray
+        self.taken: np.ndarray
+        quiet = np.zeros((1, f.nu)), np.zeros((1, f.nu, self.nu)), np.zeros((1, self.nx, self.nu))
+        self.U, self.G, self.S, self.taken = known or (*quiet, np.ones(1, bool))
+
+    def with_known(self, known: tuple[np.ndarray, ...], k0: int) -> NoisyMap:
+        """The same map under other known inputs and noise."""
+        twin = object.__new__(type(self))
+        twin.__dict__.update(self.__dict__)
+        twin.U, twin.G, twin.S, twin.taken = known
+        twin.k0, twin.before = k0, self.inner.dt
+        return twin
+
+    def _rows(self, k: Any) -> np.ndarray:
+        """Which of what is known belongs to steps; the last one stays."""
+        return np.minimum(k, len(self.U) - 1)
+
+    def rest_input(self, x: np.ndarray) -> np.ndarray:
+        return np.zeros(self.nu)
+
+    def run(
+        self,
+        x0: np.ndarray,
+        U: np.ndarray,
+        k0: int,
+        lengths: np.ndarray,
+        X: np.ndarray | None = None,
+        K: np.ndarray | None = None,
+        *,
+        t: np.ndarray | None = None,
+    ) -> Trajectory:
+        return stepwise(self, x0, U, k0, lengths, X, K, t)
+
+    @property
+    def _on(self) -> int:
+        """By how much the number of the inner map's step is larger."""
+        return self.k0 - (int(np.argmax(self.taken)) if self.taken.any() else 0)
+
+    @property
+    def _later(self) -> float:
+        """By how much it begins later, s."""
+        return self._on * self.before
+
+    @property
+    def depends_on_time(self) -> bool:
+        return True  # its matrices are of steps
+
+    def steps_at(
+        self,
+        X: Any,
+        U: Any,
+        k0: int = 0,
+        dt: Any = None,
+        *,
+        t: np.ndarray | None = None,
+    ) -> Steps:
+        X, W = np.asarray(X, float), np.asarray(U, float)
+        h, k = self.lengths(dt, len(W)), k0 + np.arange(len(W))
+        at, t = self._rows(k), self.times(h, k0, t)[:-1]
+        ends, multipliers = X.copy(), np.zeros((len(W), len(self.multiplier_names)))
+        taken = np.flatnonzero(self.taken[at])
+        if len(taken):
+            first, count = int(taken[0]), len(taken)
+            if taken[-1] - first + 1 != count:
+                raise ModelError("steps that are taken are one behind the other")
+            some = slice(first, first + count)
+            found = self.inner.steps_at(
+                np.ascontiguousarray(X[some]),
+                self.U[at[some]] + np.einsum("kij,kj->ki", self.G[at[some]], W[some]),
+                int(k[first]) + self._on,
+                h[some],
+                t=t[some] + self._later,
+            )
+            ends[some], multipliers[some] = found.x1, found.multipliers
+        ends = ends + np.einsum("kij,kj->ki", self.S[at], W)
+        return Steps(X, ends, W, multipliers, t, h, k)
+
+    def _inner(self, steps: Steps) -> tuple[slice, Steps]:
+        """Which are taken, and what the inner map takes."""
+        at = self._rows(steps.k)
+        taken = np.flatnonzero(self.taken[at])
+        some = slice(int(taken[0]), int(taken[-1]) + 1) if len(taken) else slice(0, 0)
+        piece, at = steps.piece(some), at[some]
+        ends = piece.x1 - np.einsum("kij,kj->ki", self.S[at], piece.u)
+        inputs = self.U[at] + np.einsum("kij,kj->ki", self.G[at], piece.u)
+        return some, replace(piece, x1=ends, u=inputs, k=piece.k + self._on, t=piece.t + self._later)
+
+    def _chain(self, steps: Steps, more: int) -> np.ndarray:
+        """What the inner step depends on (states, inputs, and `more`), by what this one does."""
+        n, m, nu = self.nx, self.nu, self.inner.nu
+        J = np.zeros((len(steps), n + nu + more, n + m + more))
+        J[:, :n, :n], J[:, n + nu :, n + m :] = np.eye(n), np.eye(more)
+        J[:, n : n + nu, n : n + m] = self.G[self._rows(steps.k)]
+        return J
+
+    def _first(self, steps: Steps, timed: bool) -> Linearization:
+        some, inner = self._inner(steps)
+        lin = derivatives_of(self.inner, timed)[0](inner)
+        n, m, more, nm = self.nx, self.nu, lin.P.shape[2], len(self.multiplier_names)
+        found = np.zeros((len(steps), n + nm, n + m + more))
+        found[:, :n, :n] = np.eye(n)
+        found[some] = lin.matrix @ self._chain(steps.piece(some), more)
+        found[:, :n, n : n + m] += self.S[self._rows(steps.k)]
+        return Linearization.of(found[:, :n], found[:, n:], m)
+
+    def _second(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray, timed: bool) -> SecondOrder:
+        some, inner = self._inner(steps)
+        if not len(inner):
+            size = self.nx + self.nu + len(self.parameters) + TIMES * timed
+            return SecondOrder.of(np.zeros((len(steps), size, size)), self.nx, self.nu)
+        second = derivatives_of(self.inner, timed)[1]
+        H = second(inner, np.ascontiguousarray(Z[some]), np.ascontiguousarray(zeta[some]))
+        more = H.pp.shape[2]
+        size = self.nx + self.nu + more
+        whole = np.zeros((len(steps), size, size))
+        J = self._chain(steps.piece(some), more)
+        whole[some] = np.swapaxes(J, 1, 2) @ H.matrix @ J
+        return SecondOrder.of(whole, self.nx, self.nu)
+
+    # -- names ----------------------------------------------------------------------------------
+
+    def initial_state(self, q: Any = None, v: Any = None, u: Any = None, **named: float) -> np.ndarray:
+        return self.inner.initial_state(q, v, u, **named)
+
+    def state(self, values: Mapping[str, float] | None = None, **named: float) -> np.ndarray:
+        return self.inner.state(values, **named)
+
+    def quantity(self, name: str) -> ca.SX:
+        """Noise, and quantities of the inner map's state."""
+        if name in self.state_names or name.removeprefix("u.") in self.input_names:
+            return OneStepMap.quantity(self, name)
+        found = self.inner.quantity(name)
+        if ca.depends_on(found, self.inner.symbols.u):
+            raise ModelError(f"{name}: it depends on the input, which is known here; name the state's")
+        return found
+
+    def unit(self, name: str) -> str:
+        return "" if name.removeprefix("u.") in self.input_names else self.inner.unit(name)
+
+    def _more_quantities(self) -> list[str]:
+        own = {INPUTS + n for n in self.inner.input_names}
+        return [n for n in self.inner.quantity_names() if n not in own]
+
+    def identity(self) -> dict[str, Any]:
+        return {**super().identity(), "size": self.nu}
+
+    @property
+    def _made_of(self) -> tuple:
+        return self.nu, (self.U, self.G, self.S, self.taken), self.k0, self.before
+
+    def __repr__(self) -> str:
+        return f"NoisyMap({self.inner!r}, {self.nu} of noise)"

@@ -1,0 +1,208 @@
+"""`Substeps`: several equal steps of a map under one input, as one step of a map of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+import casadi as ca
+import numpy as np
+
+from vioc.errors import StepError
+from vioc.maps.derivatives import Linearization, SecondOrder, Steps
+from vioc.maps.made.around import MapAround, derivatives_of
+from vioc.maps.made.parts import Parts
+from vioc.maps.made.stepwise import stepwise
+from vioc.maps.named import Symbols
+from vioc.maps.protocol import Kernel, OneStepMap
+from vioc.runs.trajectory import Trajectory
+
+
+class Substeps(MapAround):
+    """n equal steps of dt/n of a map, under an input that is held, as one step of dt.
+
+    Parameters
+    ----------
+    f : OneStepMap
+        Its dt is the length of the whole step; states, inputs and names are those of this map.
+    n : int
+        >= 1.
+
+    Notes
+    -----
+    Prescribed variables move linearly over the whole step. Multipliers are sums over the substeps, so that
+    ``force.NAME`` is a mean; those that are speeds (slips of contacts) are the last substep's. Derivatives
+    are those of the composed step. Feedback is of the state at the start of the whole step.
+    """
+
+    def __init__(self, f: OneStepMap, n: int):
+        if isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 1:
+            raise ValueError(f"substeps: expected a number of steps >= 1, got {n!r}")
+        self._around(f)
+        self.inner, self.n = f, int(n)
+        self.symbols: Symbols = f.symbols
+        self.limits = f.limits
+
+    @property
+    def _made_of(self) -> tuple:
+        return (self.n,)
+
+    def substeps(self, n: int) -> OneStepMap:
+        return Substeps(self.inner, self.n * Substeps(self.inner, n).n)
+
+    def identity(self) -> dict[str, Any]:
+        return {**self.inner.identity(), "substeps": self.n}
+
+    def __repr__(self) -> str:
+        return f"Substeps({self.inner!r}, {self.n} a step)"
+
+    # -- steps ----------------------------------------------------------------------------------
+
+    @cached_property
+    def _ends(self) -> np.ndarray:
+        """Ends of the substeps as fractions of the step (n,)."""
+        return np.arange(1, self.n + 1) / self.n
+
+    def _inputs(self, X: np.ndarray, U: np.ndarray) -> np.ndarray:
+        """Inputs (N, n, nu) of the substeps of steps from X (N, nx) under U (N, nu)."""
+        by_x, by_u = self.inner.inputs_at(self._ends)
+        held = np.einsum("iab,nb->nia", by_u, U)
+        return held + np.einsum("iab,nb->nia", by_x, X) if by_x.any() else held
+
+    def _starts(self, t: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+        """Times (N, n) at which the substeps begin, s."""
+        return t[:, None] + lengths[:, None] * np.arange(self.n) / self.n
+
+    def _total(self, multipliers: np.ndarray) -> np.ndarray:
+        """Multipliers (N, nm) of steps from those of their substeps (N, n, nm)."""
+        return np.where(self.inner.additive, multipliers.sum(axis=1), multipliers[:, -1])
+
+    def run(
+        self,
+        x0: np.ndarray,
+        U: np.ndarray,
+        k0: int,
+        lengths: np.ndarray,
+        X: np.ndarray | None = None,
+        K: np.ndarray | None = None,
+        *,
+        t: np.ndarray | None = None,
+    ) -> Trajectory:
+        by_x, _ = self.inner.inputs_at(self._ends)
+        if X is not None or by_x.any():
+            return stepwise(self, x0, U, k0, lengths, X, K, t).on_its_step()
+        times, n = self.times(lengths, k0, t), self.n
+        inputs = self._inputs(np.zeros((len(U), self.nx)), U).reshape(len(U) * n, self.nu)
+        starts = self._starts(times[:-1], lengths).ravel()
+        try:
+            run = self.inner.run(x0, inputs, k0 * n, np.repeat(lengths / n, n), t=starts)
+        except StepError as error:
+            done = 0 if error.trajectory is None else len(error.trajectory) // n
+            found = self._of_substep(error, k0 + done)
+            if error.trajectory is not None:
+                found.trajectory = self._outer(error.trajectory, U[:done], times[: done + 1], k0)
+            raise found from None
+        return self._outer(run, U, times, k0)
+
+    def _outer(self, run: Trajectory, U: np.ndarray, times: np.ndarray, k0: int) -> Trajectory:
+        """The trajectory of the whole steps of a run of substeps."""
+        n, count = self.n, len(U)
+        x = np.ascontiguousarray(run.x[: n * count + 1 : n])
+        parts = run.multipliers[: n * count].reshape(count, n, len(self.multiplier_names))
+        return Trajectory(self, times, x, np.array(U), self._total(parts), k0=k0).on_its_step()
+
+    def _of_substep(self, error: StepError, k: int) -> StepError:
+        found = error.saying(f"step {k}, one of its {self.n} substeps: {error}", k)
+        found.length = None if error.length is None else self.n * error.length
+        return found
+
+    def steps_at(self, X: Any, U: Any, k0: int = 0, dt: Any = None, *, t: np.ndarray | None = None) -> Steps:
+        X, U = np.ascontiguousarray(X, float), np.ascontiguousarray(U, float)
+        h = self.lengths(dt, len(U))
+        t = self.times(h, k0, t)[:-1]
+        parts = self._substeps_of(X, U, k0, h, t)
+        multipliers = np.stack([p.multipliers for p in parts], axis=1)
+        return Steps(X, parts[-1].x1, U, self._total(multipliers), t, h, k0 + np.arange(len(U)))
+
+    def _substeps_of(
+        self, X: np.ndarray, U: np.ndarray, k0: int, h: np.ndarray, t: np.ndarray
+    ) -> list[Steps]:
+        """The first, second, ... substep of N steps."""
+        inputs, starts, found, x = self._inputs(X, U), self._starts(t, h), [], X
+        for i in range(self.n):
+            each = np.ascontiguousarray(inputs[:, i])
+            try:
+                found.append(
+                    self.inner.steps_at(x, each, k0, h / self.n, t=np.ascontiguousarray(starts[:, i]))
+                )
+            except StepError as error:
+                raise self._of_substep(error, error.k) from None
+            x = found[-1].x1
+        return found
+
+    @cached_property
+    def kernel(self) -> Kernel | None:
+        inner = self.inner.kernel
+        if inner is None or not self.inner.additive.all():  # of speeds, the last substep's counts alone
+            return None
+        args = x, u, t, dt, theta = [ca.MX.sym("a", inner.function.numel_in(i)) for i in range(5)]
+        by_x, by_u = self.inner.inputs_at(self._ends)
+        multipliers, errors, h = [], [], dt / self.n
+        for i in range(self.n):
+            held = ca.DM(by_u[i]) @ u + ca.DM(by_x[i]) @ args[0] if by_x.any() else u
+            x, impulse, error = inner.function(x, held, t + dt * (i / self.n), h, theta)
+            multipliers.append(impulse)
+            errors.append(error)
+        function = ca.Function("substeps", args, [x, sum(multipliers), ca.norm_2(ca.vertcat(*errors))])
+        return Kernel(function, inner.tolerance, self.space.difference_expression)
+
+    def times(self, lengths: np.ndarray, k0: int, begins: np.ndarray | None = None) -> np.ndarray:
+        return self.inner.times(lengths, k0, begins)
+
+    def review(self, trajectory: Trajectory) -> None:
+        self.inner.review(replace(trajectory, map=self.inner.with_dt(trajectory.map.dt)))
+
+    # -- derivatives ----------------------------------------------------------------------------
+
+    def _parts(self, steps: Steps, timed: bool) -> Parts:
+        """The substeps of steps, those of each step one behind the other."""
+        N, n = len(steps), self.n
+        each = self._substeps_of(steps.x0, steps.u, 0, steps.h, steps.t)
+        names = "x0", "x1", "u", "multipliers", "t", "h"
+        arrays = [np.stack([getattr(p, name) for p in each], axis=1) for name in names]
+        flat = [np.ascontiguousarray(a.reshape(N * n, *a.shape[2:])) for a in arrays]
+        shares = np.ones((n, len(self.multiplier_names)))
+        shares[:-1, ~self.inner.additive] = 0.0
+        x0, x1, u, multipliers, t, h = flat
+        owned = Steps(x0, x1, u, multipliers, t, h, np.repeat(steps.k, n))
+        inputs = self.inner.inputs_at(self._ends)
+        return Parts(owned, *inputs, shares, np.arange(n) / n, np.full(n, 1 / n), timed)
+
+    def _first(self, steps: Steps, timed: bool) -> Linearization:
+        parts = self._parts(steps, timed)
+        return parts.first(derivatives_of(self.inner, timed)[0](parts.steps))
+
+    def _second(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray, timed: bool) -> SecondOrder:
+        parts, (first, second) = self._parts(steps, timed), derivatives_of(self.inner, timed)
+        lin = first(parts.steps)
+        return parts.second(lin, second(parts.steps, *parts.weights(lin, Z, zeta)))
+
+    # -- names ----------------------------------------------------------------------------------
+
+    def initial_state(self, q: Any = None, v: Any = None, u: Any = None, **named: float) -> np.ndarray:
+        return self.inner.initial_state(q, v, u, **named)
+
+    def state(self, values: Mapping[str, float] | None = None, **named: float) -> np.ndarray:
+        return self.inner.state(values, **named)
+
+    def frame_positions(self, X: Any) -> np.ndarray:
+        """World positions of every frame's origin, as those of the inner map."""
+        return self.inner.frame_positions(X)  # type: ignore[attr-defined]
+
+    def quantity(self, name: str) -> ca.SX:
+        return self.inner.quantity(name)
+
+
+OneStepMap.substepped = Substeps

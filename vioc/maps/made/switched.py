@@ -1,0 +1,395 @@
+"""`SwitchedMap`: maps of one state that take turns, as one map whose step depends on its number.
+
+docs/maths/phases.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+import casadi as ca
+import numpy as np
+
+from vioc.checks import few
+from vioc.compile.evaluate import Evaluator
+from vioc.maps.derivatives import Linearization, SecondOrder, Steps
+from vioc.maps.made.around import TIMES, MapAround, derivatives_of
+from vioc.maps.made.saltation import saltated
+from vioc.maps.made.stepwise import stepwise
+from vioc.maps.named import Symbols
+from vioc.maps.protocol import OneStepMap
+from vioc.runs.given import trajectory_of
+from vioc.runs.steps import times_of
+from vioc.runs.trajectory import Trajectory
+
+
+class SwitchedMap(MapAround):
+    """x[k+1] = f_i(x[k], u[k]) with f_i the map whose turn step k is: phases of a motion as one map.
+
+    Parameters
+    ----------
+    maps : sequence of OneStepMap
+        Of the same states, inputs and parameters.
+    steps : sequence of int
+        How many steps each takes in its turn; the last one goes on for good.
+    jumps : sequence of (casadi.Function or None), optional
+        Of each joint, (x, parameters) -> what the first step of the later map starts from. Default: x.
+    periodic : bool
+        Begin again behind the last; then there is one more jump, into the first map.
+
+    Notes
+    -----
+    Multipliers are those of all maps by name, 0 in steps of maps that have not got them. What
+    ``run["NAME"]`` is in a mode (velocities: a foot that has met the ground has stopped) is what its map
+    says; `quantity`, and so a weight, takes that of the map with the fewest multipliers.
+
+    Steps are switched by their number. `linearize_motion` is for what really happens: contacts close when
+    their gap does, docs/maths/phases.md.
+    """
+
+    def __init__(
+        self,
+        maps: Sequence[OneStepMap],
+        steps: Sequence[int],
+        jumps: Sequence[ca.Function | None] | None = None,
+        *,
+        periodic: bool = False,
+    ):
+        self.maps, self.steps_of, self.periodic = tuple(maps), tuple(map(int, steps)), bool(periodic)
+        if not self.maps or len(self.steps_of) != len(self.maps) or min(self.steps_of) < 1:
+            raise ValueError(
+                f"steps: expected {len(self.maps)} numbers >= 1, one for each map, got {steps!r}"
+            )
+        joints = len(self.maps) - (not periodic)
+        self.jumps = (None,) * joints if jumps is None else tuple(jumps)
+        if len(self.jumps) != joints:
+            raise ValueError(f"jumps: expected {joints}, one for each joint, got {len(self.jumps)}")
+        f = self.maps[0]
+        for other in self.maps[1:]:
+            for what in ("state_names", "input_names", "parameters", "wrap", "ndx"):
+                ours, theirs = getattr(f, what), getattr(other, what)
+                if ours != theirs:
+                    raise ValueError(f"maps: {what} differ: {_shown(ours)} and {_shown(theirs)}")
+        self._around(f)
+        self.multiplier_names = tuple(dict.fromkeys(n for g in self.maps for n in g.multiplier_names))
+        self.strings = tuple(dict.fromkeys(n for g in self.maps for n in g.strings))
+        count = ca.SX.sym("multipliers", len(self.multiplier_names))
+        self.symbols = Symbols(f.symbols.x, f.symbols.u, count, f.symbols.parameters, f.symbols.dt)
+
+    # -- whose turn it is -----------------------------------------------------------------------
+
+    def turn(self, k: int) -> tuple[int, int]:
+        """Which map takes step k, and which of its steps that is."""
+        k = k % sum(self.steps_of) if self.periodic else k
+        for i, n in enumerate(self.steps_of[:-1]):
+            if k < n:
+                return i, k
+            k -= n
+        return len(self.maps) - 1, k
+
+    def _pieces(self, k0: int, n: int) -> Iterator[tuple[slice, int, bool]]:
+        """Rows of steps k0 ... k0 + n - 1 by map, with whether they begin its turn (and not the motion)."""
+        start = 0
+        while start < n:
+            i, at = self.turn(k0 + start)
+            last = i == len(self.maps) - 1 and not self.periodic
+            end = n if last else min(n, start + self.steps_of[i] - at)
+            first = at == 0 and (i > 0 or (self.periodic and k0 + start > 0))
+            yield slice(start, end), i, first
+            start = end
+
+    @cached_property
+    def _leaps(self) -> dict[int, Evaluator]:
+        """Each jump and its derivative, by the map that it leads to."""
+        found = {}
+        for i in range(len(self.maps)):
+            jump = self.jumps[i - 1] if i or self.periodic else None
+            if jump is not None:
+                x, theta = self.symbols.x, self.symbols.parameters
+                value = jump(x, theta)
+                found[i] = Evaluator(
+                    ca.Function("jump", [x, theta], [ca.densify(value), ca.densify(ca.jacobian(value, x))])
+                )
+        return found
+
+    def _landed(self, x: np.ndarray, i: int, first: bool) -> np.ndarray:
+        """The state (nx,) that the turn of map i starts from."""
+        if not first or i not in self._leaps:
+            return x
+        return self._leaps[i](x, self.theta)[0][:, 0]
+
+    def _columns(self, i: int) -> list[int]:
+        return [self.multiplier_names.index(n) for n in self.maps[i].multiplier_names]
+
+    def lengths(self, dt: Any, steps: int) -> np.ndarray:
+        if dt is None and len({g.dt for g in self.maps}) > 1:
+            raise ValueError("dt: the maps have different steps; give the lengths, such as run.step_lengths")
+        return super().lengths(dt, steps)
+
+    # -- the state space ------------------------------------------------------------------------
+
+    @property
+    def inner(self) -> OneStepMap:  # type: ignore[override]
+        """The freest of the maps, whose words hold for all."""
+        return min(self.maps, key=_constraints)
+
+    def initial_state(self, q: Any = None, v: Any = None, u: Any = None, **named: float) -> np.ndarray:
+        """That of the first map."""
+        return self.maps[0].initial_state(q, v, u, **named)
+
+    def frame_positions(self, X: Any) -> np.ndarray:
+        return self.inner.frame_positions(X)  # type: ignore[attr-defined]
+
+    # -- steps ----------------------------------------------------------------------------------
+
+    def step(self, x: Any, u: Any = None, k: int = 0, dt: float | None = None) -> np.ndarray:
+        return super().step(x, u, k, self.maps[self.turn(k)[0]].dt if dt is None else dt)
+
+    def run(
+        self,
+        x0: np.ndarray,
+        U: np.ndarray,
+        k0: int,
+        lengths: np.ndarray,
+        X: np.ndarray | None = None,
+        K: np.ndarray | None = None,
+        *,
+        t: np.ndarray | None = None,
+    ) -> Trajectory:
+        if X is not None and self._leaps:  # feedback is of the state before the jump
+            return stepwise(self, x0, U, k0, lengths, X, K, t).on_its_step()
+        x, u = np.tile(x0, (len(U) + 1, 1)), np.array(U)
+        multipliers = np.zeros((len(U), len(self.multiplier_names)))
+        times = self.times(lengths, k0, t)
+        for rows, i, first in self._pieces(k0, len(U)):
+            a, b = rows.start, rows.stop
+            followed = (None, None) if X is None or K is None else (X[rows], K[rows])
+            start = self._landed(x[a], i, first)
+            part = self.maps[i].run(start, U[rows], k0 + a, lengths[rows], *followed, t=times[rows])
+            x[a + 1 : b + 1], u[rows] = part.x[1:], part.u
+            multipliers[rows, self._columns(i)] = part.multipliers
+        return Trajectory(self, times, x, u, multipliers, k0=k0).on_its_step()
+
+    def steps_at(
+        self,
+        X: Any,
+        U: Any,
+        k0: int = 0,
+        dt: Any = None,
+        *,
+        t: np.ndarray | None = None,
+    ) -> Steps:
+        X, U = np.asarray(X, float), np.asarray(U, float)
+        lengths, found = self.lengths(dt, len(U)), []
+        t = self.times(lengths, k0, t)[:-1]
+        for rows, i, first in self._pieces(k0, len(U)):
+            start = X[rows].copy()
+            start[0] = self._landed(start[0], i, first)
+            own = self.maps[i].steps_at(start, U[rows], k0 + rows.start, lengths[rows], t=t[rows])
+            every = np.zeros((len(own), len(self.multiplier_names)))
+            every[:, self._columns(i)] = own.multipliers
+            found.append(replace(own, x0=X[rows], multipliers=every))
+        if not found:
+            none = np.zeros((0, len(self.multiplier_names)))
+            return replace(self.maps[0].steps_at(X, U, k0, lengths), multipliers=none)
+        return Steps.joined(found)
+
+    def times(self, lengths: np.ndarray, k0: int, begins: np.ndarray | None = None) -> np.ndarray:
+        """Sample times (N+1,), s: where the maps' steps differ, step k0 begins after k0 of their own."""
+        if begins is None and len({g.dt for g in self.maps}) > 1 and len(lengths):
+            before = sum(self.maps[self.turn(k)[0]].dt for k in range(k0))
+            begins = before + np.cumsum(lengths) - lengths
+        return times_of(lengths, k0, self.dt, begins)
+
+    @property
+    def depends_on_time(self) -> bool:
+        return True  # on whose turn it is
+
+    def review(self, trajectory: Trajectory) -> None:
+        for part in self.parts_of(trajectory):
+            part.map.review(part)
+
+    # -- derivatives ----------------------------------------------------------------------------
+
+    def _by_map(self, steps: Steps) -> Iterator[tuple[np.ndarray, int, bool, Steps]]:
+        """Rows of steps, which need not follow each other: those of a map, and those that begin its turn."""
+        turns = [(self.turn(int(k)), int(k)) for k in steps.k]
+        keys = np.array([(i, at == 0 and (i > 0 or (self.periodic and k > 0))) for (i, at), k in turns])
+        for i, first in dict.fromkeys(map(tuple, keys.tolist())):
+            rows = np.flatnonzero((keys == (i, first)).all(axis=1))
+            x0 = np.stack([self._landed(x, i, bool(first)) for x in steps.x0[rows]])
+            x1, u = (np.ascontiguousarray(a[rows]) for a in (steps.x1, steps.u))
+            multipliers = np.ascontiguousarray(steps.multipliers[rows][:, self._columns(i)])
+            times = steps.t[rows], steps.h[rows], steps.k[rows]
+            yield rows, i, bool(first), Steps(x0, x1, u, multipliers, *times)
+
+    def _first(self, steps: Steps, timed: bool) -> Linearization:
+        n, nm = len(steps), len(self.multiplier_names)
+        columns = self.ndx, self.nu, len(self.parameters) + TIMES * timed
+        whole = Linearization(*(np.zeros((n, rows, c)) for rows in (self.ndx, nm) for c in columns))
+        for rows, i, first, own in self._by_map(steps):
+            lin = derivatives_of(self.maps[i], timed)[0](own)
+            A, C = lin.A, lin.C
+            if first and i in self._leaps:
+                J = np.stack([self._leaps[i](x, self.theta)[1] for x in steps.x0[rows]])
+                A, C = A @ J, C @ J
+            whole.A[rows], whole.B[rows], whole.P[rows] = A, lin.B, lin.P
+            at = np.ix_(rows, np.array(self._columns(i), int))
+            whole.C[at], whole.D[at], whole.E[at] = C, lin.D, lin.E
+        return whole
+
+    def _second(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray, timed: bool) -> SecondOrder:
+        found: dict[str, np.ndarray] = {}
+        for rows, i, first, own in self._by_map(steps):
+            if first and i in self._leaps:
+                raise NotImplementedError("a step behind a jump: its second derivatives are not known")
+            weights = np.ascontiguousarray(zeta[rows][:, self._columns(i)])
+            H = derivatives_of(self.maps[i], timed)[1](own, Z[rows], weights)
+            for name, block in H.blocks.items():
+                found.setdefault(name, np.zeros((len(steps), *block.shape[1:])))[rows] = block
+        return SecondOrder(**found)
+
+    def linearize_motion(self, trajectory: Trajectory, *, closed: bool = False) -> Linearization:
+        """`linearize_trajectory` with contacts that close when their gap does: (saltation).
+
+        The first step of a turn that closes contacts has the derivatives of one whose start, and the end
+        of the step before it, come earlier or later by as much as makes the gap zero there.
+        """
+        run = trajectory_of(trajectory)
+        steps = Steps.along(run)
+        lin = self.linearize_steps(steps)
+        for k in range(0 if closed else 1, len(run)):
+            i, at = self.turn(run.k0 + k)
+            last = (k - 1) % len(run)
+            if at:
+                continue
+            before = self.maps[self.turn(run.k0 + last)[0]]
+            shut = [n for n in self.maps[i].multiplier_names if n not in before.multiplier_names]
+            gaps = [f"gap.{n}" for n in shut if f"gap.{n}" in before.quantity_names()]
+            if gaps and self.ndx == self.nx:
+                about = Steps.joined([steps.piece(slice(j, j + 1)) for j in (last, k)])
+                drift = self.first_with_times(about).P[:, :, -2]  # of each step's end, by its length
+                lin.A[k] = saltated(self.inner, about.x1[0], lin.A[[last, k]], drift, gaps)
+        return lin
+
+    # -- names ----------------------------------------------------------------------------------
+
+    def quantity(self, name: str) -> ca.SX:
+        if name.startswith("lambda.") or name in self.state_names:
+            return OneStepMap.quantity(self, name)
+        known = [g for g in sorted(self.maps, key=_constraints) if name in g.quantity_names()]
+        if not known:
+            return OneStepMap.quantity(self, name)
+        found = [(g, g.quantity(name)) for g in known]
+        forces = [pair for pair in found if ca.depends_on(ca.vec(pair[1]), pair[0].symbols.multipliers)]
+        return self._of(*(forces or found)[-1 if forces else 0])
+
+    def _of(self, g: OneStepMap, expression: ca.SX) -> ca.SX:
+        x, u, lam, theta, dt = self.symbols
+        own = lam[[self.multiplier_names.index(n) for n in g.multiplier_names]]
+        return ca.Function("quantity", list(g.symbols), [expression])(x, u, own, theta, dt)
+
+    def along(self, run: Trajectory, name: str) -> np.ndarray:
+        """A quantity along a run of this map, by the map whose turn it is; at a joint by the later one.
+
+        One that this map has not, of a constraint of others, is theirs without impulses: the force is 0.
+        """
+        if name in self.state_names or name.startswith("u."):
+            return run.evaluate(self.quantity(name))
+        known = [g for g in sorted(self.maps, key=_constraints) if name in g.quantity_names()]
+        parts, values = self.parts_of(run), []
+        for part in parts:
+            if known and name not in part.map.quantity_names():
+                none = np.zeros((len(part), len(known[0].multiplier_names)))
+                part = replace(part, map=known[0], multipliers=none)
+            values.append(part[name])
+        by_step = any(len(v) == len(part) for v, part in zip(values, parts, strict=True))
+        cut = [v[: len(part)] for v, part in zip(values, parts, strict=True)]
+        return np.concatenate(cut if by_step else [*cut, values[-1][-1:]])
+
+    def parts_of(self, run: Trajectory) -> list[Trajectory]:
+        """A run of this map by the maps that took its steps; at a joint both have the state before a jump."""
+        found = []
+        for rows, i, _ in self._pieces(run.k0, len(run)):
+            part = run.part(rows.start, rows.stop)
+            own = np.ascontiguousarray(part.multipliers[:, self._columns(i)])
+            found.append(replace(part, map=self.maps[i], multipliers=own))
+        return found
+
+    def rotation(self, frame: str) -> ca.SX | None:
+        R = self.inner.rotation(frame)
+        return None if R is None else self._of(self.inner, R)
+
+    def _more_quantities(self) -> list[str]:
+        return [n for g in self.maps for n in g.quantity_names()]
+
+    def identity(self) -> dict[str, Any]:
+        own = {"steps": list(self.steps_of), "periodic": self.periodic}
+        return {**OneStepMap.identity(self), "maps": [g.identity() for g in self.maps], **own}
+
+    def _with(self, maps: Sequence[OneStepMap]) -> SwitchedMap:
+        return SwitchedMap(maps, self.steps_of, self.jumps, periodic=self.periodic)
+
+    def with_dt(self, dt: float) -> SwitchedMap:
+        return self._with([g.with_dt(dt) for g in self.maps])
+
+    def substeps(self, n: int) -> SwitchedMap:
+        return self._with([g.substeps(n) for g in self.maps])
+
+    @property
+    def additive(self) -> np.ndarray:
+        speeds: set[str] = set()
+        for g in self.maps:
+            speeds |= {n for n, adds in zip(g.multiplier_names, g.additive, strict=True) if not adds}
+        return np.array([n not in speeds for n in self.multiplier_names], bool)
+
+    def with_parameters(self, **values: float) -> SwitchedMap:
+        return self._with([g.with_parameters(**values) for g in self.maps])
+
+    def trying(self, **values: float) -> SwitchedMap:
+        return self._with([g.trying(**values) for g in self.maps])
+
+    def resampled(self, run: Trajectory, lengths: np.ndarray) -> SwitchedMap:
+        """With as many steps of each map as it took time in the run; ValueError where joints lie in one."""
+        parts, ends = self.parts_of(run), run.t[0] + np.cumsum(lengths)
+        counts, maps, before = [], [], 0
+        for part in parts:
+            count = int(np.searchsorted(ends, part.t[-1] + 1e-9 * run.duration, side="right"))
+            off = abs(ends[count - 1] - part.t[-1]) if count > before else run.duration
+            if off > 1e-9 * run.duration:
+                raise ValueError(
+                    f"dt: the phases join at t = {part.t[-1]:.9g} s, within a step; give lengths "
+                    "(M,) of which some end there"
+                )
+            counts.append(count - before)
+            maps.append(part.map.with_dt(float(lengths[before])))
+            before = count
+        first = self.turn(run.k0)[0]
+        if self.periodic or run.k0:
+            raise ValueError("resample: of phases only motions that begin at step 0 and are not periodic")
+        return SwitchedMap(maps, counts, self.jumps[first : first + len(maps) - 1])
+
+    def __reduce__(self):
+        return _rebuilt, (self.maps, self.steps_of, self.jumps, self.periodic)
+
+    def __repr__(self) -> str:
+        turns = ", ".join(f"{n} of {g!r}" for n, g in zip(self.steps_of, self.maps, strict=True))
+        return f"SwitchedMap({turns}{', again and again' if self.periodic else ''})"
+
+
+def _rebuilt(maps: Any, steps: Any, jumps: Any, periodic: bool) -> SwitchedMap:
+    return SwitchedMap(maps, steps, jumps, periodic=periodic)
+
+
+def _constraints(g: OneStepMap) -> int:
+    return len(g.multiplier_names)
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, Mapping):  # names alone may be the same
+        value = tuple(f"{n} = {v:.6g}" for n, v in value.items())
+    names = value if isinstance(value, (tuple, list)) else (str(value),)
+    return few(tuple(map(str, names))) if names else "none"

@@ -1,0 +1,170 @@
+"""`Batch`: many rollouts of one map, in stacked arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from vioc.checks import check_array
+from vioc.drawing import plots
+from vioc.errors import ModelError, StepError
+from vioc.runs.columns import RUN, quantities_html
+from vioc.runs.tables import Table
+from vioc.runs.trajectory import Trajectory
+
+if TYPE_CHECKING:
+    from vioc.maps.protocol import OneStepMap
+
+
+def of_each(
+    f: OneStepMap, parameters: Mapping[str, Any], starts: int, inputs: int | None
+) -> tuple[dict[str, np.ndarray], int]:
+    """The values (M,) of parameters in M rollouts, and M; one value or start serves all."""
+    if not isinstance(parameters, Mapping):
+        raise ModelError(f"parameters: expected a dict by name, got {parameters!r}")
+    f.with_parameters(**{n: f.parameters.get(n, 0.0) for n in parameters})  # raises where there is none
+    own = {}
+    for name, values in parameters.items():
+        values = [values] if np.ndim(values) == 0 else values
+        own[name] = check_array(values, (len(values),), f"parameters {name!r}")
+    if f.system is not None:
+        f.system.check_bodies({**f.parameters, **own}, own)
+        f.system.check_components({**f.parameters, **own}, own)
+    counts = {"initial states": starts} | ({} if inputs is None else {"sequences of inputs": inputs})
+    counts |= {f"values of parameters {name!r}": len(values) for name, values in own.items()}
+    count = max(counts.values())
+    if any(n not in (1, count) for n in counts.values()):
+        got = " and ".join(f"{n} {what}" for what, n in counts.items() if n != 1)
+        raise ValueError(f"expected as many of each, or one for all, got {got}")
+    return {name: np.broadcast_to(values, (count,)) for name, values in own.items()}, count
+
+
+@dataclass
+class Runs:
+    """Rollouts under way, M of N steps each.
+
+    Attributes
+    ----------
+    X, U, multipliers : (M, N+1, nx), (M, N, nu), (M, N, nm)
+        X begins with the starts; the rest of it and the multipliers are written.
+    k0 : int
+    lengths : (N,)
+        Of the steps, s.
+    parameters : dict of str to (M,)
+        Values that differ from run to run.
+    errors, t, map
+        As of `Batch`; written.
+    """
+
+    X: np.ndarray
+    U: np.ndarray
+    multipliers: np.ndarray
+    k0: int
+    lengths: np.ndarray
+    parameters: Mapping[str, np.ndarray]
+    errors: dict[int, StepError] = field(default_factory=dict)
+    t: np.ndarray = field(init=False)
+    map: OneStepMap | None = None
+
+    def __post_init__(self):
+        self.t = np.zeros(len(self.lengths) + 1)
+
+    def parameters_of(self, i: int) -> dict[str, float]:
+        """Of one run."""
+        return {name: float(values[i]) for name, values in self.parameters.items()}
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Rollouts over the same times.
+
+    ``batch[i]`` is the trajectory i, ``batch["theta"]`` a named quantity of all of them, (M, N+1) or
+    (M, N).
+
+    Attributes
+    ----------
+    map : OneStepMap
+    t : (N+1,)
+    x : (M, N+1, nx)
+        NaN where a rollout failed.
+    u, multipliers : (M, N, nu), (M, N, nm)
+    errors : dict of int to StepError
+        The rollouts that failed, and where; each has its motion until then, ``errors[i].trajectory``.
+    k0 : int
+    parameters : dict of str to (M,)
+        Values of parameters that differ from rollout to rollout.
+    """
+
+    map: OneStepMap
+    t: np.ndarray
+    x: np.ndarray
+    u: np.ndarray
+    multipliers: np.ndarray
+    errors: dict[int, StepError] = field(default_factory=dict)
+    k0: int = 0
+    parameters: Mapping[str, np.ndarray] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        """Number of rollouts M."""
+        return len(self.x)
+
+    def __getitem__(self, key: int | slice | str):
+        if isinstance(key, str):
+            return np.stack([self._trajectory(i)[key] for i in range(len(self))])
+        if isinstance(key, slice):
+            rows = range(len(self))[key]
+            errors = {j: self.errors[i] for j, i in enumerate(rows) if i in self.errors}
+            arrays = self.x[key], self.u[key], self.multipliers[key]
+            parameters = {name: values[key] for name, values in self.parameters.items()}
+            return Batch(self.map, self.t, *arrays, errors, self.k0, parameters)
+        i = range(len(self))[key]  # as a sequence does: negative ones, IndexError
+        if i in self.errors:
+            raise self.errors[i]
+        return self._trajectory(i)
+
+    @property
+    def trajectory(self) -> Trajectory:
+        """The rollout of a batch of one; ValueError where there are more: take one, ``batch[i]``."""
+        if len(self) != 1:
+            raise ValueError(f"expected one trajectory, got a batch of {len(self)}; take one, batch[i]")
+        return self[0]
+
+    def __iter__(self) -> Iterator[Trajectory]:
+        return (self[i] for i in range(len(self)))
+
+    def table(self, *names: str) -> Table:
+        """`Trajectory.table` of all rollouts, one under the other, told apart by a column ``run``.
+
+        A rollout that failed has no numbers where it had not come.
+        """
+        tables = [self._trajectory(i).table(*names) for i in range(len(self))]
+        if not tables:
+            raise ValueError("table: the batch has no rollout")
+        every = {RUN: np.repeat(np.arange(len(self)), len(self.t))}
+        for name in tables[0]:
+            if name == RUN:
+                raise ModelError(f"a table has a column {name!r} already; leave this quantity out")
+            every[name] = np.concatenate([table.columns[name] for table in tables])
+        return Table(every, tables[0].units, (RUN, *tables[0].index), "batch")
+
+    def plot(self, *names: str, ax: Any = None) -> Any:
+        """Plot named quantities of all rollouts over time (all states without names); returns the axes."""
+        return plots().plot_batch(self, *names, ax=ax)
+
+    def _repr_html_(self) -> str:
+        good = [i for i in range(len(self)) if i not in self.errors]
+        return quantities_html(self[good[0]], f"{self!r}; the run {good[0]}:") if good else repr(self)
+
+    def _trajectory(self, i: int) -> Trajectory:
+        arrays = self.t, self.x[i], self.u[i], self.multipliers[i]
+        own = {name: float(values[i]) for name, values in self.parameters.items()}
+        f = self.map.trying(**own) if own else self.map
+        return Trajectory(f, *arrays, k0=self.k0)
+
+    def __repr__(self) -> str:
+        failed = f", {len(self.errors)} failed" if self.errors else ""
+        steps = len(self.t) - 1
+        return f"Batch({len(self)} rollouts of {steps} steps, t = {self.t[0]:g} .. {self.t[-1]:g} s{failed})"

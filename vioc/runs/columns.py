@@ -1,0 +1,154 @@
+"""Which columns of a table are which quantities of a map, and in which units."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import Any
+
+import numpy as np
+
+from vioc.checks import few
+from vioc.errors import FileFormatError, ModelError
+from vioc.names import quantity_name
+from vioc.runs.tables import TIME, Table
+
+STEP, RUN = "k", "run"
+BEFORE = "step before"  # length of the step that ends in a row, s
+SHOWN = 16  # quantities in a notebook
+OWN = (TIME, STEP, RUN, BEFORE)  # columns that are no quantities
+
+
+def quantities_table(run: Any, names: Sequence[str]) -> Table:
+    """Quantities of a trajectory by their full names, with ``t`` and the step's number ``k``.
+
+    A quantity of steps stands in the row of the step's start; the last row has none. A part of a run of
+    unequal steps has the length of the step before each row, too, which forces there depend on.
+    """
+    f, n = run.map, len(run)
+    columns: dict[str, np.ndarray] = {TIME: run.t, STEP: run.k0 + np.arange(n + 1)}
+    units = {TIME: "s"}
+    for name in names:
+        values = run[name]
+        parts = {name: values}
+        if values.ndim > 1:
+            parts = {f"{name}[{i}]": column for i, column in enumerate(values.T)}
+        for part, column in parts.items():
+            if part in columns:
+                raise ModelError(f"a table has a column {part!r} already; leave this quantity out")
+            columns[part] = column if len(column) > n else np.append(column, np.nan)
+            units[part] = f.unit(name)
+    if run.before is not None and (run.step_lengths != run.before).any():
+        columns[BEFORE], units[BEFORE] = np.append(run.before, run.step_lengths), "s"
+    return Table(columns, {n: u for n, u in units.items() if u}, (TIME,), "trajectory")
+
+
+def quantities_html(run: Any, title: str) -> str:
+    """What a notebook shows of a trajectory: where states and inputs begin and end, and how far they go."""
+    f, shown = run.map, (*run.map.state_names, *(f"u.{n}" for n in run.map.input_names))
+    columns: list[tuple[str, ...]] = []
+    for name in shown[:SHOWN]:
+        values, unit = run[name], f.unit(name)
+        ends = (values[0], values[-1], values.min(), values.max()) if len(values) else ()
+        columns.append((f"{name} [{unit}]" if unit else name, *(f"{v:.4g}" for v in ends)))
+    rows = "".join("<tr>" + "".join(f"<td>{escape(c)}</td>" for c in row) + "</tr>" for row in columns)
+    heads = "".join(f"<th>{h}</th>" for h in ("", "first", "last", "least", "most"))
+    more = f"<p>and {len(shown) - SHOWN} more</p>" if len(shown) > SHOWN else ""
+    return f"<p>{escape(title)}</p><table><tr>{heads}</tr>{rows}</table>{more}"
+
+
+def trajectory_columns(table: Table, f: Any) -> dict[str, Any]:
+    """What makes a trajectory of a map `f`: t, x, u, multipliers, k0, before, by the names in a table.
+
+    Raises
+    ------
+    FileFormatError
+        If a column is missing, unknown, of another unit, or lacks a number.
+    """
+    names = known_columns(table, f)
+    check_units(table, f, names)
+    found: dict[str, Any] = {}
+    groups = (
+        ("x", "", f.state_names),
+        ("u", "u.", f.input_names),
+        ("multipliers", "lambda.", f.multiplier_names),
+    )
+    lacking = [p + n for _, p, group in groups for n in group if p + n not in names]
+    lacking += [] if TIME in table else [TIME]
+    if lacking:
+        raise FileFormatError(
+            f"{table.source}: a trajectory of this map needs the columns {few(lacking)}, too"
+        )
+    rows = table.rows
+    if rows < 2:
+        raise FileFormatError(f"{table.source}: expected two rows or more, got {rows}")
+    found["t"] = table.numbers(TIME)
+    if not (np.diff(found["t"]) > 0).all():
+        raise FileFormatError(f"{table.source}: times t should be rising numbers")
+    for key, prefix, group in groups:
+        n = rows if key == "x" else rows - 1
+        found[key] = np.zeros((n, len(group)))
+        for i, name in enumerate(group):
+            found[key][:, i] = table.numbers(names[prefix + name])[:n]
+        bad = np.argwhere(~np.isfinite(found[key]))
+        if len(bad):
+            row, column = bad[0]
+            raise FileFormatError(
+                f"{table.source}: {prefix}{group[column]} has no number at t = {found['t'][row]:g} s"
+            )
+    if STEP in table and len(missing := np.flatnonzero(np.diff(table.numbers(STEP)) != 1)):
+        k = table.numbers(STEP)[missing[0] : missing[0] + 2]
+        raise FileFormatError(
+            f"{table.source}: {STEP}: {k[0]:g} is followed by {k[1]:g}; rows are missing, or not in order. "
+            f"Leave out the column {STEP} of what is no run of single steps"
+        )
+    first = table.numbers(STEP)[0] if STEP in table else found["t"][0] / f.dt
+    if abs(first - round(first)) > 1e-6:
+        raise FileFormatError(
+            f"{table.source}: begins at t = {found['t'][0]:g} s, between two steps of {f.dt:g} s; give "
+            "a column k with the numbers of the steps, or times that begin elsewhere"
+        )
+    found["k0"] = round(float(first))
+    if BEFORE in table:
+        found["before"] = before = float(table.numbers(BEFORE)[0])
+        if not 0 < before < np.inf:
+            raise FileFormatError(f"{table.source}: {BEFORE!r} should be a length > 0, s, got {before:g}")
+    return found
+
+
+def known_columns(table: Table, f: Any) -> dict[str, str]:
+    """Columns by the full name of the quantity of `f` that each is; FileFormatError for unknown ones."""
+    found: dict[str, str] = {}
+    for column in table:
+        if column in OWN:
+            continue
+        try:
+            full = quantity_name(f, column, table.source)
+        except ModelError as error:
+            end = "" if str(error).endswith("?") else "."
+            raise FileFormatError(
+                f"{error}{end} Columns that are none of the map's: leave them out by table.only(...), or "
+                "rename them by table.renamed(...)"
+            ) from None
+        if full in found:
+            raise FileFormatError(f"{table.source}: {found[full]!r} and {column!r} are the same quantity")
+        found[full] = column
+    return found
+
+
+def check_units(table: Table, f: Any, names: Mapping[str, str]) -> None:
+    """FileFormatError unless units, where both sides have one, are the map's (SI)."""
+    own = {n: (n, "s") for n in (TIME, BEFORE)} | {
+        full: (column, f.unit(full)) for full, column in names.items()
+    }
+    for column, wanted in own.values():
+        got = table.units.get(column, "")
+        if got and wanted and _plain(got) != _plain(wanted):
+            raise FileFormatError(
+                f"{table.source}: {column!r} is in {got}, expected {wanted}; convert it, and name it "
+                f"{column} [{wanted}]"
+            )
+
+
+def _plain(unit: str) -> str:
+    return unit.replace("²", "^2").replace("³", "^3").replace("*", " ").replace("·", " ").strip()

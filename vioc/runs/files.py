@@ -1,0 +1,187 @@
+"""The file of a trajectory: arrays with their names, whole or refused."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from vioc.errors import FileFormatError
+from vioc.runs.steps import same_steps
+
+if TYPE_CHECKING:
+    from vioc.maps.protocol import OneStepMap
+
+FORMAT = "vioc-trajectory-1"
+
+
+def whole_file(path: str | os.PathLike, suffix: str = ".npz") -> Path:
+    """The path with `suffix` where it has none; FileNotFoundError where its folder does not exist."""
+    path = Path(path)
+    path = path if path.suffix else path.with_suffix(suffix)
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"{path}: no such folder {path.parent}; make it first")
+    return path
+
+
+def replace_file(path: Path, write: Callable[[Any], None]) -> Path:
+    """Let `write` fill a stream of bytes that takes the place of `path` once it is whole."""
+    handle, scratch = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
+    try:
+        mask = os.umask(0)
+        os.umask(mask)
+        os.chmod(scratch, 0o666 & ~mask)  # mkstemp's own mode keeps everybody else out
+        with os.fdopen(handle, "wb") as stream:
+            write(stream)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(scratch, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(scratch)
+        raise
+    return path
+
+
+def write_file(path: Path, arrays: dict[str, np.ndarray], header: dict[str, Any]) -> Path:
+    """An npz of `arrays`, those of `read_file`, with a header."""
+    text = np.array(json.dumps({"format": FORMAT, **header}))
+    return replace_file(path, lambda stream: np.savez_compressed(stream, **arrays, header=text))  # type: ignore[arg-type]
+
+
+_AXES = {"t": 1, "x": 2, "u": 2, "multipliers": 2, "state_names": 1, "input_names": 1, "multiplier_names": 1}
+
+
+def read_file(path: str | os.PathLike) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """Arrays and header of a saved trajectory of any map, checked for kind, shape and finiteness.
+
+    Returns
+    -------
+    dict of arrays
+        ``t``, ``x``, ``u``, ``multipliers``, and the names ``state_names``, ``input_names``,
+        ``multiplier_names``.
+    dict
+        ``identity`` of the map, ``parameters``, ``k0``, ``before`` if it is known.
+
+    Raises
+    ------
+    FileFormatError
+        If the file is not a trajectory, or is damaged.
+    FileNotFoundError, IsADirectoryError
+        If there is no such file.
+    """
+    path = Path(path)
+    keys = (*_AXES, "header")
+    if path.is_dir():
+        raise IsADirectoryError(f"{path}: a folder, expected a trajectory file (.npz)")
+    if not path.exists():
+        raise FileNotFoundError(f"{path}: no such trajectory file")
+    data, header = _stored(path, keys)
+    missing = [k for k in keys if k not in data]
+    if missing:
+        raise FileFormatError(f"{path}: not a saved trajectory: it lacks {', '.join(missing)}")
+    if not isinstance(header, dict) or header.get("format") != FORMAT:
+        raise FileFormatError(f"{path}: expected format {FORMAT!r}, got {header!r:.80}")
+    _check_header(path, header)
+    _check_arrays(path, data)
+    return data, header
+
+
+def _stored(path: Path, keys: tuple[str, ...]) -> tuple[dict[str, Any], Any]:
+    """Entries of the archive as far as it has them, names as text, and its header."""
+    with open(path, "rb") as stream:
+        archive = stream.read(2) == b"PK"
+        stream.seek(0)
+        try:
+            if not archive:
+                raise ValueError("not an .npz archive; Trajectory.save and `vioc simulate --save` write one")
+            stored = np.load(stream, allow_pickle=False)
+            entries = set(stored) if isinstance(stored, np.lib.npyio.NpzFile) else set()
+            data = {k: stored[k] for k in keys if k in entries}
+            for key, value in data.items():
+                if not isinstance(value, np.ndarray):
+                    raise ValueError(f"{key} is no array")
+                if key.endswith("_names"):
+                    data[key] = np.array([str(n) for n in value.ravel()], dtype=str).reshape(value.shape)
+            return data, json.loads(str(data["header"])) if "header" in data else None
+        except Exception as error:  # damage inside an archive raises whatever its readers trip over
+            reason = "it holds pickled objects" if "pickle" in str(error) else " ".join(str(error).split())
+            raise FileFormatError(f"{path}: not a readable trajectory file ({reason})") from None
+
+
+def _check_header(path: Path, header: dict[str, Any]) -> None:
+    """Raise `FileFormatError` where the header lacks something or holds what is no number."""
+    for key, kind in (("k0", int), ("parameters", dict), ("identity", dict)):
+        if not isinstance(header.get(key), kind):
+            raise FileFormatError(f"{path}: the header lacks {key}")
+    own = [(name, header[name]) for name in ("k0", "before") if header.get(name) is not None]
+    for name, value in (*own, *header["parameters"].items()):
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) < math.inf:
+            raise FileFormatError(f"{path}: the header's {name} should be a finite number, got {value!r:.80}")
+
+
+def _check_arrays(path: Path, data: dict[str, np.ndarray]) -> None:
+    """Raise `FileFormatError` where arrays do not fit each other, or are no finite numbers."""
+    for key, axes in _AXES.items():
+        if data[key].ndim != axes:
+            raise FileFormatError(
+                f"{path}: expected an array {key} with {axes} axes, got shape {data[key].shape}"
+            )
+    n = len(data["u"])
+    expected = {
+        "t": (n + 1,),
+        "x": (n + 1, len(data["state_names"])),
+        "u": (n, len(data["input_names"])),
+        "multipliers": (n, len(data["multiplier_names"])),
+    }
+    for key, shape in expected.items():
+        if data[key].shape != shape or data[key].dtype != np.float64:
+            raise FileFormatError(
+                f"{path}: expected {key} of shape {shape} and type float64, got "
+                f"{data[key].shape}, {data[key].dtype}"
+            )
+        if not np.isfinite(data[key]).all():
+            raise FileFormatError(f"{path}: {key} holds numbers that are not finite")
+    if (np.diff(data["t"]) <= 0).any():
+        raise FileFormatError(f"{path}: t should grow from sample to sample")
+
+
+def read_columns(path: str | os.PathLike, map: OneStepMap) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """`read_file` of a trajectory of `map`, columns in its order; FileFormatError of another map's."""
+    data, header = read_file(path)
+    for key, kind, names in (
+        ("x", "state", map.state_names),
+        ("u", "input", map.input_names),
+        ("multipliers", "multiplier", map.multiplier_names),
+    ):
+        stored = data[f"{kind}_names"].tolist()
+        if sorted(stored) != sorted(names):
+            missing, extra = sorted(set(names) - set(stored)), sorted(set(stored) - set(names))
+            raise FileFormatError(
+                f"{path}: {kind} names do not match the map: missing {missing or 'none'}, "
+                f"unknown {extra or 'none'}"
+            )
+        order = [stored.index(n) for n in names]
+        data[key] = np.ascontiguousarray(data[key][:, order])
+    ours, theirs = json.loads(json.dumps(map.identity())), header["identity"]
+    differ = [k for k in dict.fromkeys((*ours, *theirs)) if not _same(k, ours.get(k), theirs.get(k))]
+    if differ:
+        again = f"; load it with map.with_dt({theirs['dt']!r})" if differ == ["dt"] and "dt" in theirs else ""
+        raise FileFormatError(
+            f"{path}: saved from another map: {', '.join(differ)} differ from those of {map!r}{again}"
+        )
+    return data, header
+
+
+def _same(key: str, ours: Any, theirs: Any) -> bool:
+    """Whether an entry of two identities is the same; one that only one of them has is not."""
+    if key == "dt" and isinstance(ours, float) and isinstance(theirs, (int, float)):
+        return same_steps(theirs, ours)
+    return ours == theirs

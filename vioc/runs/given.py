@@ -1,0 +1,218 @@
+"""What is taken where a trajectory, a state, inputs or step lengths are; numbers are checked here.
+
+For a trajectory stand results and runs of loops, for a state reports of equilibria.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, overload
+
+import casadi as ca
+import numpy as np
+
+from vioc.checks import as_count, check_array, check_rows, real
+from vioc.drawing import viz
+from vioc.runs.columns import quantities_html
+from vioc.runs.tables import Table
+from vioc.runs.trajectory import Slack, Trajectory
+
+if TYPE_CHECKING:
+    from vioc.maps.protocol import OneStepMap
+
+
+class AsTrajectory:
+    """Reads like its `trajectory`, and is taken where one is: ``best["theta"]``, ``best.plot()``."""
+
+    trajectory: Trajectory
+
+    @property
+    def map(self) -> OneStepMap:
+        """The trajectory's map."""
+        return self.trajectory.map
+
+    @property
+    def t(self) -> np.ndarray:
+        """Times (N+1,), s."""
+        return self.trajectory.t
+
+    @property
+    def x(self) -> np.ndarray:
+        """States (N+1, nx)."""
+        return self.trajectory.x
+
+    @property
+    def u(self) -> np.ndarray:
+        """Inputs (N, nu)."""
+        return self.trajectory.u
+
+    @property
+    def k0(self) -> int:
+        """Index of the first step."""
+        return self.trajectory.k0
+
+    @property
+    def step_lengths(self) -> np.ndarray:
+        """Length of each step (N,), s."""
+        return self.trajectory.step_lengths
+
+    @property
+    def duration(self) -> float:
+        """s."""
+        return self.trajectory.duration
+
+    @property
+    def energy(self) -> np.ndarray:
+        """Total energy at each sample, J (N+1,), where the map has one."""
+        return self.trajectory.energy
+
+    def __len__(self) -> int:
+        """Number of steps N."""
+        return len(self.trajectory)
+
+    def __bool__(self) -> bool:
+        return True
+
+    @overload
+    def __getitem__(self, name: str) -> np.ndarray: ...
+
+    @overload
+    def __getitem__(self, name: slice) -> Trajectory: ...
+
+    def __getitem__(self, name):
+        return self.trajectory[name]
+
+    def _repr_html_(self) -> str:
+        return quantities_html(self.trajectory, repr(self))
+
+    def evaluate(self, expression: ca.SX) -> np.ndarray:
+        """`Trajectory.evaluate`."""
+        return self.trajectory.evaluate(expression)
+
+    def slack(self, tolerance: float | None = None) -> list[Slack]:
+        """`Trajectory.slack`."""
+        return self.trajectory.slack(tolerance)
+
+    def resample(self, dt: Any, *, by: str) -> Trajectory:
+        """`Trajectory.resample`."""
+        return self.trajectory.resample(dt, by=by)
+
+    def table(self, *names: str) -> Table:
+        """`Trajectory.table`."""
+        return self.trajectory.table(*names)
+
+    def save(self, path: str | os.PathLike) -> Path:
+        """`Trajectory.save`."""
+        return self.trajectory.save(path)
+
+    def plot(self, *names: str, **options: Any) -> Any:
+        """Plot named quantities over time (all states without names), as `Trajectory.plot`."""
+        return self.trajectory.plot(*names, **options)
+
+    def animate(self, path: str | os.PathLike | None = None, **options: Any) -> Any:
+        """As `Trajectory.animate`, with the obstacles that an optimization was given."""
+        return viz().animate(self, path, **options)
+
+    def view(self, **options: Any) -> Any:
+        """As `Trajectory.view`, with the obstacles that an optimization was given."""
+        return viz().view(self, **options)
+
+
+def trajectory_of(value: Any) -> Any:
+    """The trajectory of what is one or has one; anything else as it is.
+
+    Raises
+    ------
+    ValueError
+        For what has several: a batch, a solution of several phases.
+    """
+    if isinstance(value, Trajectory):
+        return value
+    found = getattr(value, "trajectory", None)
+    return found if isinstance(found, Trajectory) else value
+
+
+def state_of(value: Any, what: str = "state") -> Any:
+    """The state of what is at one, such as a report of an equilibrium; anything else as it is.
+
+    Raises
+    ------
+    ValueError
+        For a trajectory, which has many.
+    """
+    x = getattr(value, "x", None)
+    if x is None:
+        return value
+    if np.ndim(x) == 1:
+        return x
+    raise ValueError(
+        f"{what}: expected one state, got {type(value).__name__} with states of shape {np.shape(x)}; give "
+        "one of them, such as run.x[0] or run.x[-1]"
+    )
+
+
+def point_of(f: OneStepMap, x: Any, u: Any = None) -> tuple[np.ndarray, np.ndarray]:
+    """State and input, checked; an equilibrium brings its own input where none is given."""
+    state = f.check_state(x)
+    return state, input_of(f, getattr(x, "u", None) if u is None else u, state)
+
+
+def start_of(f: OneStepMap, x0: Any, U: Any, steps: int | None) -> tuple[np.ndarray, np.ndarray]:
+    """Initial state and inputs (N, nu) of a rollout; an equilibrium's input is held if none are given."""
+    state = f.check_state(x0, "initial state")
+    U = getattr(x0, "u", None) if U is None and steps is not None else U
+    return state, inputs_of(f, U, steps, state)
+
+
+def input_of(f: OneStepMap, u: Any, x: np.ndarray | None = None, what: str = "input") -> np.ndarray:
+    """`u` as a finite float array of shape (nu,); None is `rest_input` at x."""
+    if u is None:
+        return np.zeros(f.nu) if x is None else f.rest_input(x)
+    if isinstance(u, Mapping):
+        raise ValueError(
+            f"{what}: expected an array of shape ({f.nu},), got {u!r}; make one with f.input({u!r}), "
+            f"or for the steps of a rollout f.inputs(steps, {u!r})"
+        )
+    return check_array(u, (f.nu,), what, f.input_names)
+
+
+def inputs_of(f: OneStepMap, U: Any, steps: int | None, x0: np.ndarray) -> np.ndarray:
+    """`U` as (N, nu): given so, or one input, or None (see `rest_input`), for `steps` steps."""
+    if isinstance(U, Mapping):
+        input_of(f, U, what="inputs")
+    sequence = np.ndim(U) == 1 and steps is None and f.nu == 1
+    if U is None or (np.ndim(U) < 2 and not sequence):
+        if steps is None:
+            raise ValueError("rollout needs inputs U of shape (N, nu), or the number of steps")
+        count = as_count(steps, "steps")
+        held = f.rest_input(x0) if U is None else input_of(f, U)
+        return np.tile(held, (count, 1))
+    array = np.asarray(real(U, "inputs"), float)
+    array = array[:, None] if array.ndim == 1 else array
+    array = check_rows(array, "inputs", f.input_names)
+    if steps is not None and len(array) != steps:
+        raise ValueError(f"inputs: got {len(array)} rows for steps={steps}")
+    return array
+
+
+def lengths_given(value: Any, steps: int) -> np.ndarray:
+    """The lengths (N,) of steps: given so, or one for all."""
+    if isinstance(value, float) and value > 0 < value * value < math.inf:
+        return np.full(steps, value)  # what most calls give
+    if isinstance(value, (str, bytes, bool)):
+        raise ValueError(f"dt: expected step lengths > 0, got {value!r}")
+    value = real(value, "dt")
+    try:
+        lengths = np.broadcast_to(np.asarray(value, float), (steps,)).copy()
+    except ValueError:
+        raise ValueError(f"dt: expected one step length or {steps}, got {value!r}") from None
+    with np.errstate(over="ignore", under="ignore"):
+        squares = lengths * lengths  # which steps divide by
+    if not (lengths > 0).all():
+        raise ValueError(f"dt: expected step lengths > 0, got {value!r}")
+    if not ((squares > 0).all() and np.isfinite(squares).all()):
+        raise ValueError(f"dt: expected step lengths > 0 whose squares are numbers > 0, got {value!r}")
+    return lengths

@@ -1,0 +1,93 @@
+"""A run on other steps: rolled out again by its map, or interpolated between its samples.
+
+Inputs that are held keep their integral: a new step has the mean of what was held over it. Prescribed
+variables (``rho.NAME``) are linear between samples, as the map takes them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from vioc.runs.signals import PRESCRIBED
+
+if TYPE_CHECKING:
+    from vioc.runs.trajectory import Trajectory
+
+
+def new_lengths(run: Trajectory, dt: Any) -> np.ndarray:
+    """Lengths (M,), s, of the steps `dt` that fill a run; ValueError where they do not."""
+    lengths, whole = np.asarray(dt, float), run.duration
+    if not len(run):
+        raise ValueError("resample: the run has no step")
+    if not (lengths > 0).all() or not np.isfinite(lengths).all() or lengths.ndim > 1:
+        raise ValueError(f"dt: expected a length > 0 or (M,) of them, got {dt!r}")
+    count = max(round(whole / float(lengths)), 1) if lengths.ndim == 0 else len(lengths)
+    found = np.broadcast_to(lengths, (count,))
+    if abs(found.sum() - whole) > 1e-9 * whole:
+        near = f"; {count} steps of {whole / count:.12g} s do" if lengths.ndim == 0 else ""
+        raise ValueError(
+            f"dt: steps of {np.unique(lengths)[:3]} s do not fill the run's {whole:.12g} s{near}"
+        )
+    return found
+
+
+def new_inputs(run: Trajectory, times: np.ndarray) -> np.ndarray:
+    """Inputs (M, nu) on the steps between `times` (M+1,)."""
+    f, h = run.map, run.step_lengths
+    grown = np.concatenate([np.zeros((1, f.nu)), np.cumsum(run.u * h[:, None], axis=0)])
+    held = np.diff(_columns(times, run.t, grown), axis=0) / np.diff(times)[:, None]
+    for i, name in enumerate(f.input_names):
+        if name.startswith(PRESCRIBED):
+            start = run[name.removeprefix(PRESCRIBED)][:1]
+            held[:, i] = np.interp(times[1:], run.t, np.concatenate([start, run.u[:, i]]))
+    return held
+
+
+def by_map(run: Trajectory, lengths: np.ndarray, times: np.ndarray, k0: int) -> Trajectory:
+    """The rollout of the run's start under its inputs, on the new steps."""
+    f = run.map.resampled(run, lengths)
+    return f.rollout(run.x[0], new_inputs(run, times), k0=k0, dt=lengths)
+
+
+def interpolated(run: Trajectory, lengths: np.ndarray, times: np.ndarray) -> tuple[Any, ...]:
+    """Map, times, states, inputs and multipliers on the new steps; states along the map's own differences.
+
+    Impulses of constraints keep their sum: each new step has its share of those of the steps that it lies in.
+    """
+    f = run.map.resampled(run, lengths)
+    if any(jump is not None for jump in f.jumps):
+        raise ValueError(
+            'by="line": states jump between these phases; take by="map", or the phases one by one'
+        )
+    k = np.clip(np.searchsorted(run.t, times, side="right") - 1, 0, len(run) - 1)
+    share = (times - run.t[k]) / (run.t[k + 1] - run.t[k])
+    x = f.retract(run.x[k], share[:, None] * f.difference(run.x[k], run.x[k + 1]))
+    total = np.concatenate([np.zeros((1, run.multipliers.shape[1])), np.cumsum(run.multipliers, axis=0)])
+    return f, times, x, new_inputs(run, times), np.diff(_columns(times, run.t, total), axis=0)
+
+
+def first_step(run: Trajectory, lengths: np.ndarray) -> int:
+    """Number of the first new step; ValueError where the run does not begin at one."""
+    own = float(lengths[0]) if (lengths == lengths[0]).all() else run.map.dt
+    k0 = float(run.t[0]) / own
+    if abs(k0 - round(k0)) > 1e-6:
+        raise ValueError(
+            f"dt: the run begins at {run.t[0]:g} s, between two steps of {own:g} s; "
+            "take a step that divides it"
+        )
+    return round(k0)
+
+
+def sample_times(run: Trajectory, lengths: np.ndarray, k0: int) -> np.ndarray:
+    """Times (M+1,), s, that end where the run does."""
+    times = run.map.times(lengths, k0)
+    times = times + (run.t[0] - times[0])
+    times[-1] = run.t[-1]
+    return times
+
+
+def _columns(times: np.ndarray, t: np.ndarray, values: np.ndarray) -> np.ndarray:
+    found = [np.interp(times, t, column) for column in values.T]
+    return np.stack(found, axis=1) if found else np.zeros((len(times), 0))

@@ -1,0 +1,430 @@
+"""`sweep`: the same function at many points, in parallel, resumable, the same to the bit however it runs."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import pickle
+import sys
+import time
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from types import FunctionType
+from typing import Any, NamedTuple
+
+import casadi as ca
+import numpy as np
+
+from vioc.checks import near_misses
+from vioc.drawing import plots
+from vioc.maps.protocol import OneStepMap
+from vioc.progress import Progress as Bar
+from vioc.runs.tables import Table
+from vioc.sweeps.executors import results
+from vioc.sweeps.store import Store, dumps, outcomes, read_store
+
+ENDS = "error", "seconds"  # the last columns of a table
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one task.
+
+    Attributes
+    ----------
+    index : int
+    point : object
+    value : object
+        What the function returned; None if it failed.
+    error : str or None
+        ``"StepError: step 3 ..."``, or None.
+    traceback : str
+        Of the error; empty if there was none.
+    seconds : float
+        In the worker.
+    """
+
+    index: int
+    point: Any
+    value: Any = None
+    error: str | None = None
+    traceback: str = field(default="", repr=False)
+    seconds: float = 0.0
+
+    @property
+    def ok(self) -> bool:
+        return self.error is None
+
+
+class Sweep(Sequence):
+    """Outcomes in the order of the points, however they finished."""
+
+    def __init__(self, outcomes: Sequence[Outcome]):
+        self.outcomes = tuple(outcomes)
+
+    def __len__(self) -> int:
+        return len(self.outcomes)
+
+    def __getitem__(self, i):
+        return self.outcomes[i]
+
+    @property
+    def failures(self) -> list[Outcome]:
+        return [o for o in self.outcomes if not o.ok]
+
+    @property
+    def values(self) -> list[Any]:
+        """What the function returned at every point.
+
+        Raises
+        ------
+        RuntimeError
+            If a task failed; names the first.
+        """
+        for outcome in self.failures:
+            raise RuntimeError(
+                f"{len(self.failures)} of {len(self)} tasks failed; the first, {outcome.index} at "
+                f"{outcome.point}: {outcome.error}; see `failures`, or `succeeded` for the others\n"
+                + outcome.traceback
+            )
+        return [o.value for o in self.outcomes]
+
+    @property
+    def succeeded(self) -> list[Outcome]:
+        return [o for o in self.outcomes if o.ok]
+
+    def column(self, name: str) -> np.ndarray:
+        """Entry `name` of points or values that are dicts, nan where a task failed."""
+        column = []
+        for o in self.outcomes:
+            source = next((d for d in (o.point, o.value) if isinstance(d, Mapping) and name in d), None)
+            if source is None and o.ok:
+                known = [key for d in (o.point, o.value) if isinstance(d, Mapping) for key in d]
+                raise KeyError(
+                    f"task {o.index} has no {name!r} in its point or value; {near_misses(name, known)}"
+                )
+            column.append(np.nan if source is None else source[name])
+        return np.array(column)
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """A dict for each task: ``task``, the names of its point and of its value, ``error``, ``seconds``.
+
+        A point or value that is no dict is ``point`` or ``value``; a name that both have is ``value.NAME``
+        of the value. Arrays are a column for each entry, ``x[0]``.
+        """
+        rows = []
+        for o in self.outcomes:
+            row: dict[str, Any] = {"task": o.index}
+            for what, given in (("point", o.point), ("value", o.value)):
+                found: dict[str, Any] = {}
+                named = given if isinstance(given, Mapping) else {} if given is None else {what: given}
+                for name, value in named.items():
+                    found |= _flat(str(name), value)
+                row |= {f"{what}.{n}" if n in row or n in ENDS else n: v for n, v in found.items()}
+            rows.append({**row, "error": o.error or "", "seconds": o.seconds})
+        return rows
+
+    def table(self) -> Table:
+        """`rows` as a `Table` for CSV, pandas and xarray; nan (of text "") where a task has no such entry."""
+        rows = self.rows
+        names = dict.fromkeys(n for row in rows for n in row if n not in ENDS)
+        columns = {}
+        for name in (*names, *ENDS):
+            values = [row.get(name) for row in rows]
+            texts = any(isinstance(v, str) for v in values)
+            columns[name] = np.array(
+                [("" if v is None else str(v)) if texts else np.nan if v is None else v for v in values]
+            )
+        return Table(columns, index=("task",), source="sweep")
+
+    @staticmethod
+    def read(path: str | os.PathLike) -> Sweep:
+        """What a store has: the outcomes that are there, of a sweep that may still be running.
+
+        Raises
+        ------
+        FileFormatError
+            If it is no store, or damaged.
+        """
+        header, records = read_store(path)
+        found = {i: Outcome(i, point, **result) for i, point, result in outcomes(records, header, path)}
+        return Sweep([found[i] for i in sorted(found)])
+
+    def _repr_html_(self) -> str:
+        return self.table().to_html()
+
+    def best(self, key: Callable[[Any], float]) -> Outcome:
+        """The outcome whose value has the least `key`; RuntimeError if every task failed."""
+        good = [o for o in self.outcomes if o.ok and not np.isnan(key(o.value))]
+        if not good:
+            first = self.failures[0].error if self.failures else "no number"
+            raise RuntimeError(f"none of {len(self)} tasks has a result: {first}")
+        return min(good, key=lambda o: key(o.value))
+
+    def plot(self, first: str, second: str | None = None, *, value: str, ax: Any = None, **more: Any) -> Any:
+        """Plot a result over one argument, or two as a heat map; see `vioc.viz.plot_sweep`."""
+        return plots().plot_sweep(self, first, second, value=value, ax=ax, **more)
+
+    def __repr__(self) -> str:
+        seconds = sum(o.seconds for o in self.outcomes)
+        return f"Sweep({len(self)} tasks, {len(self.failures)} failed, {seconds:.3g} s of work)"
+
+
+def _flat(name: str, value: Any) -> dict[str, Any]:
+    """A value by the name of its column, entries of arrays, lists and dicts by theirs."""
+    if isinstance(value, Mapping):
+        return {k: v for key, item in value.items() for k, v in _flat(f"{name}.{key}", item).items()}
+    if isinstance(value, (list, tuple)) or (isinstance(value, np.ndarray) and value.ndim):
+        return {k: v for i, item in enumerate(value) for k, v in _flat(f"{name}[{i}]", item).items()}
+    if isinstance(value, (np.generic, np.ndarray)):
+        value = value.item()
+    return {name: value if value is None or isinstance(value, (bool, int, float, str)) else repr(value)}
+
+
+class SweepProgress(NamedTuple):
+    """After each task: counts (`resumed` came from the store), seconds since the start, the outcome."""
+
+    done: int
+    total: int
+    failed: int
+    resumed: int
+    elapsed: float
+    outcome: Outcome
+
+    def __str__(self) -> str:
+        left = self.elapsed / (self.done - self.resumed) * (self.total - self.done)
+        failed = f", {self.failed} failed" if self.failed else ""
+        return f"{self.done}/{self.total}{failed}, {self.elapsed:.0f} s, {left:.0f} s left"
+
+
+def sweep(
+    function: Callable[..., Any],
+    points: Sequence[Any],
+    *,
+    seed: int | None = None,
+    executor: Executor | None = None,
+    workers: int | None = None,
+    store: str | os.PathLike | None = None,
+    name: str | None = None,
+    retry_failures: bool = False,
+    progress: bool | Callable[[SweepProgress], Any] | None = None,
+) -> Sweep:
+    """Call a function at every point, in parallel.
+
+    Parameters
+    ----------
+    function : callable
+        Called with a point's entries by keyword where the point is a dict, else with the point. For other
+        processes it must be importable (defined in a module, not in a console). What does not change from
+        point to point is bound by `functools.partial`; a map pickles.
+    points : sequence
+        See `grid` and `zipped`; ``range(n)`` for n repetitions.
+    seed : int, optional
+        The function then gets ``rng``, a Generator of its own: child i of ``SeedSequence(seed)`` at point
+        i, whatever runs it and in which order.
+    executor : concurrent.futures.Executor, optional
+        Where the tasks run: a thread or process pool, ``dask.distributed.Client().get_executor()``,
+        ``mpi4py.futures.MPIPoolExecutor()``. It is not shut down. Default: a process pool of this call.
+    workers : int, optional
+        Processes of that pool; default one per core that this process may use. 0 runs here, in order.
+    store : path, optional
+        File that every result is appended to as it comes. A sweep that was interrupted goes on where it
+        stopped when it is called again with the same store, and the same bound to the function; points
+        and results must be plain data.
+    name : str, optional
+        What the store calls the sweep; default the function's name. Change it when the function changes.
+    retry_failures : bool
+        Run tasks again whose failure is in the store.
+    progress : bool or callable, optional
+        By default a line on a terminal's stderr while it takes long (`vioc.progress`); True prints one
+        wherever that leads, False none; a callable gets a `SweepProgress` after each task.
+
+    Returns
+    -------
+    Sweep
+        A failed task is an `Outcome` with its error; the others are not disturbed.
+
+    Raises
+    ------
+    FileFormatError
+        If the store is another sweep's.
+    TypeError
+        If a result cannot be kept in the store.
+    KeyboardInterrupt
+        Ctrl-C, with the tasks that are finished as a `Sweep`, its ``result``; with a store, the same call
+        goes on from there.
+
+    Notes
+    -----
+    A task whose worker dies runs again: a pool of this call's own is built anew, and tasks that were in it
+    are tried once more one at a time, so that the one that kills is found (its outcome is the error);
+    Dask moves tasks of a lost worker by itself. The results are the same to the bit as long as the
+    function's are: libraries that sum in another order on another number of threads do not count.
+    """
+    points = list(points)
+    if workers is not None and (workers != int(workers) or workers < 0):
+        raise ValueError(f"workers: expected a whole number >= 0, got {workers}")
+    if executor is not None and workers is not None:
+        raise ValueError("workers: an executor brings its own; give one of the two")
+    children: Sequence[np.random.SeedSequence | None]
+    children = np.random.SeedSequence(seed).spawn(len(points)) if seed is not None else [None] * len(points)
+    done: dict[int, Outcome] = {}
+    kept = None
+    if store is not None:
+        kept = Store(store, _header(function, points, seed, name))
+        for i, result in kept.results(len(points)):
+            done[i] = Outcome(i, points[i], **result)
+        if retry_failures:
+            done = {i: o for i, o in done.items() if o.ok}
+    todo = [i for i in range(len(points)) if i not in done]
+    tell = _Teller(progress, len(points), len(done), sum(not o.ok for o in done.values()))
+    here = workers == 0 or isinstance(executor, ThreadPoolExecutor)
+    call = functools.partial(_call, function) if here else functools.partial(_call_sent, *_packed(function))
+    tasks = {i: (points[i], children[i]) for i in todo}
+    try:
+        for i, result in results(call, tasks, executor, workers):
+            outcome = Outcome(i, points[i], **result)
+            if kept is not None:
+                kept.append({"index": i, "point": points[i], "outcome": result})
+            done[i] = outcome
+            tell(outcome)
+    except KeyboardInterrupt as stop:
+        stop.result = Sweep([done[i] for i in sorted(done)])  # type: ignore[attr-defined]
+        raise
+    finally:
+        tell.close()
+        if kept is not None:
+            kept.close()
+    return Sweep([done[i] for i in range(len(points))])
+
+
+def _call(function: Callable[..., Any], point: Any, child: np.random.SeedSequence | None) -> dict[str, Any]:
+    """One task, in the worker; never raises for what the function does."""
+    before = time.perf_counter()
+    more = {} if child is None else {"rng": np.random.default_rng(child)}
+    result: dict[str, Any] = {"value": None, "error": None, "traceback": ""}
+    try:
+        result["value"] = function(**point, **more) if isinstance(point, Mapping) else function(point, **more)
+    except Exception as error:
+        result["error"] = f"{type(error).__name__}: {error}"
+        result["traceback"] = traceback.format_exc()
+    result["seconds"] = time.perf_counter() - before
+    return result
+
+
+def _packed(function: Callable[..., Any]) -> tuple[str, bytes]:
+    """The function pickled once, with its digest: a worker unpacks it at the first task only."""
+    try:
+        data = pickle.dumps(function)
+    except Exception as error:
+        raise TypeError(
+            f"the function cannot be sent to other processes ({error}); define it in a module and bind "
+            "what it needs by functools.partial, or give workers=0 to run here"
+        ) from None
+    return hashlib.sha256(data).hexdigest(), data
+
+
+@functools.lru_cache(maxsize=4)
+def _unpacked(digest: str, data: bytes) -> Callable[..., Any]:
+    return pickle.loads(data)
+
+
+def _call_sent(digest: str, data: bytes, point: Any, child: np.random.SeedSequence | None) -> dict[str, Any]:
+    return _call(_unpacked(digest, data), point, child)
+
+
+def _header(function: Callable, points: list, seed: int | None, name: str | None) -> dict[str, Any]:
+    try:
+        digest = hashlib.sha256(dumps(points).encode()).hexdigest()
+    except TypeError as error:
+        raise TypeError(f"points of a sweep with a store must be plain data: {error}") from None
+    bare, bound = _unbound(function)
+    given = f"{getattr(bare, '__module__', '')}.{getattr(bare, '__qualname__', type(bare).__name__)}"
+    header = {"name": given if name is None else name, "tasks": len(points), "points": digest, "seed": seed}
+    if bound:  # results of another step, model, law or number are another sweep's
+        header["bound"] = hashlib.sha256(dumps(_told(bound, ())).encode()).hexdigest()
+    return header
+
+
+def _unbound(function: Callable) -> tuple[Callable, list[Any]]:
+    """What `functools.partial` binds arguments of, and these."""
+    bound: list[Any] = []
+    while isinstance(function, functools.partial):
+        bound.append([list(function.args), dict(sorted(function.keywords.items()))])
+        function = function.func
+    return function, bound
+
+
+def _told(value: Any, within: tuple[int, ...]) -> Any:
+    """A bound value as plain data that tell it from others: of objects what `__reduce__` says, or their
+    public attributes, but for those that are computed when they are asked for; of functions their names and
+    what they were made with.
+    """
+    if isinstance(value, OneStepMap):
+        return {**value.identity(), "parameters": value.parameters}
+    if id(value) in within:
+        return type(value).__qualname__
+    within = (*within, id(value))
+    if isinstance(value, functools.partial):
+        bare, bound = _unbound(value)
+        return [_told(bare, within), _told(bound, within)]
+    if isinstance(value, Mapping):
+        return [[str(k), _told(v, within)] for k, v in value.items()]
+    if isinstance(value, (list, tuple)):
+        return [_told(v, within) for v in value]
+    try:
+        return dumps(value)
+    except TypeError:
+        pass
+    name = getattr(value, "__qualname__", type(value).__qualname__)
+    if isinstance(value, FunctionType):
+        made = [value.__defaults__, [cell.cell_contents for cell in value.__closure__ or ()]]
+        return [name, _told(made, within)]
+    if isinstance(value, ca.Function):
+        return value.serialize()
+    if isinstance(value, ca.SX):
+        return str(value)
+    reduce = getattr(type(value), "__reduce__", None)
+    if reduce is not object.__reduce__:
+        return [name, _told(value.__reduce__()[1:], within)]
+    own = {
+        n: v
+        for n, v in getattr(value, "__dict__", {}).items()
+        if not (n.startswith("_") or isinstance(getattr(type(value), n, None), functools.cached_property))
+    }
+    return [name, _told(dict(sorted(own.items())), within)]
+
+
+class _Teller:
+    """Progress to a terminal or to a callable."""
+
+    def __init__(self, progress: Any, total: int, done: int, failed: int):
+        self.progress, self.total, self.resumed, self.failed = progress, total, done, failed
+        self.done, self.start, self.last = done, time.monotonic(), 0.0
+        self.line = ExitStack()
+        if progress is None:
+            self.bar = self.line.enter_context(Bar("sweep", total, done))
+
+    def __call__(self, outcome: Outcome) -> None:
+        self.done += 1
+        self.failed += not outcome.ok
+        if self.progress is None:
+            self.bar.to(self.done, f"{self.failed} failed" if self.failed else "")
+            return
+        now = time.monotonic()
+        report = SweepProgress(self.done, self.total, self.failed, self.resumed, now - self.start, outcome)
+        if callable(self.progress):
+            self.progress(report)
+        elif self.progress and (now - self.last > 0.2 or self.done == self.total):
+            self.last = now
+            print(f"\r{report}   ", end="", file=sys.stderr, flush=True)
+
+    def close(self) -> None:
+        self.line.close()
+        if self.progress is True and self.last:
+            print(file=sys.stderr)

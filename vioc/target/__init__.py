@@ -1,0 +1,8 @@
+"""Controllers and maps for the machine: C99 folders, FMUs, loops at a rate. How to: docs/target.md."""
+
+from vioc.target.emit import Operations
+from vioc.target.fmu import write_fmu
+from vioc.target.folder import Target, write_target
+from vioc.target.rate import LoopTimes, run_at
+
+__all__ = ["LoopTimes", "Operations", "Target", "run_at", "write_fmu", "write_target"]
