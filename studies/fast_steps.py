@@ -146,7 +146,8 @@ def draw(report: Report, found: dict[str, list[Outcome]]) -> None:
         axes.bar(list(found), shares, bottom=below, label=label)
         below += shares
     axes.set(ylabel="% of random states", title="Steps of fast states")
-    axes.legend()
+    axes.set_ylim(0, 118)  # room for the legend above the bars
+    axes.legend(ncols=3, loc="upper center")
     report.save(figure)
 
 
