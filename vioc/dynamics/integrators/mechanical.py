@@ -35,6 +35,7 @@ from vioc.dynamics.integrators.variational import VariationalRule
 from vioc.dynamics.kinematics import as_configuration
 from vioc.dynamics.lagrangian import OPTIONS, Lagrangian
 from vioc.dynamics.masses import check_mass_matrix, fault_at
+from vioc.dynamics.quantity_units import quantity_unit
 from vioc.dynamics.redundancy import least_norm
 from vioc.dynamics.regressor import Regressor
 from vioc.dynamics.terms.constraints import DistanceConstraint, StringConstraint
@@ -46,7 +47,7 @@ from vioc.maps.derivatives import Steps
 from vioc.maps.kernel import KernelMap
 from vioc.maps.linear_solutions import Equations, Implicit
 from vioc.maps.named import Symbols
-from vioc.maps.orientation import AXES, component, rotation_vector
+from vioc.maps.orientation import AXES, rotation_vector
 from vioc.maps.twins import shared
 from vioc.runs.given import input_of, trajectory_of
 from vioc.runs.trajectory import Trajectory, warn_slack
@@ -367,29 +368,7 @@ class MechanicalMap(KernelMap):
         ]
 
     def unit(self, name: str) -> str:
-        kind, dot, rest = name.rpartition(".")
-        base = kind.rpartition(".")[2]
-        angle = rest in self._angles
-        if not dot and name in self.system.variables:
-            return "rad" if angle else "m"
-        if base == "v":
-            return "rad/s" if angle else "m/s"
-        if base == "p":
-            return "kg m^2/s" if angle else "kg m/s"
-        if base == "rho":
-            return "rad" if angle else "m"
-        if base == "tension":
-            return "N"
-        if name in ("kinetic", "potential", "energy"):
-            return "J"
-        moving = velocity(name, self.system.frame_names)
-        if moving is not None:
-            return moving.unit
-        if ":" in name:
-            return "rad" if component(name) else "m"
-        name = rest if base == "u" else name
-        units = (f.input_unit(self._angles) for f in self.system.forces if name in f.input_names())
-        return next(units, "")
+        return quantity_unit(self.system, name, self._angles)
 
     @shared
     def _angles(self) -> frozenset[str]:

@@ -15,10 +15,11 @@ from vioc.dynamics.description.system import System
 from vioc.dynamics.integrators.groups.group_space import GroupSpace
 from vioc.dynamics.integrators.groups.twin import Twin
 from vioc.dynamics.lagrangian import OPTIONS
+from vioc.dynamics.quantity_units import quantity_unit
 from vioc.dynamics.velocities import velocity, velocity_names
 from vioc.errors import ModelError
 from vioc.maps.kernel import KernelMap
-from vioc.maps.orientation import AXES, component, rotation_vector
+from vioc.maps.orientation import AXES, rotation_vector
 from vioc.maps.twins import shared
 
 BODY = ("x", "y", "z")
@@ -145,25 +146,7 @@ class GroupQuantities(KernelMap):
         return found
 
     def unit(self, name: str) -> str:
-        kind, dot, rest = name.rpartition(".")
-        angle = rest in self.system.angles or rest in self.rates[self.space.nr :]
-        if not dot and name in self.system.variables:
-            return "rad" if angle else "m"
-        if kind == "v" and rest in (*self.rates, *self._chart_variables):
-            return "rad/s" if angle else "m/s"
-        if kind == "p":
-            return "kg m^2/s" if angle else "kg m/s"
-        if name in ("kinetic", "potential", "energy"):
-            return "J"
-        moving = velocity(name, self.system.frame_names)
-        if moving is not None:
-            return moving.unit
-        if ":" in name:
-            return "rad" if component(name) else "m"
-        name = rest if kind == "u" else name
-        angles = frozenset(self.system.angles)
-        units = (f.input_unit(angles) for f in self.system.forces if name in f.input_names())
-        return next(units, "")
+        return quantity_unit(self.system, name, {*self.system.angles, *self.rates[self.space.nr :]})
 
     @property
     def _chart_variables(self) -> tuple[str, ...]:

@@ -13,8 +13,9 @@ from vioc.dynamics.integrators.maximal.body_equations import Assembly
 from vioc.dynamics.integrators.maximal.body_space import STATE, TWIST, unpack_pose
 from vioc.dynamics.integrators.maximal.touches import Touch
 from vioc.dynamics.lagrangian import OPTIONS
+from vioc.dynamics.quantity_units import quantity_unit
 from vioc.dynamics.velocities import velocity, velocity_names
-from vioc.maps.orientation import AXES, component, rotation_vector
+from vioc.maps.orientation import AXES, rotation_vector
 
 if TYPE_CHECKING:
     from vioc.dynamics.integrators.maximal.maximal_vi import MaximalVI
@@ -94,30 +95,15 @@ class Quantities:
 
     def unit(self, name: str) -> str:
         kind, dot, rest = name.partition(".")
-        base = rest if kind == "v" and dot else name
-        if base in self.f.system.variables:
-            unit = "rad" if base in self.f.states.periods else "m"
-            return unit + "/s" * (base != name)
-        if name in ENERGIES:
-            return "J"
         if name.startswith("momentum:"):
             return "kg m/s"
         if name.startswith("angular:"):
             return "kg m^2/s"
         if kind in TOUCHES and rest.partition(":")[0] in self.touches:
             return unit_of(self.f.system, kind, rest.partition(":")[0], self.f.states.periods)
-        moving = velocity(name, self.f.system.frame_names)
-        if moving is not None:
-            return moving.unit
-        if ":" in name:
-            return "rad" if component(name) else "m"
         if dot and rest in self.f.bodies and name in self.f.state_names:
             return {"x": "m", "y": "m", "z": "m", "v": "m/s", "w": "rad/s"}.get(kind[0], "")
-        driver = rest if kind == "u" and dot else name
-        units = (
-            f.input_unit(self.f.states.periods) for f in self.f.system.forces if driver in f.input_names()
-        )
-        return next(units, "")
+        return quantity_unit(self.f.system, name, self.f.states.periods.keys())
 
     # -- expressions ------------------------------------------------------------------------------------
 
