@@ -434,7 +434,7 @@ def test_masses_too_far_apart_for_double_precision_are_called_that():
     four_bar = System(cranks, coincident("P", "R", "xz", name="pin"), vioc.Gravity(0, 0, -G))
     start = {"a": 0.5, "b": -0.5, "c": 0.5}, {"a": 1.0, "b": -1.0, "c": 1.0}
     f = vioc.MaximalVI(four_bar, 0.01)
-    with pytest.raises(StepError, match=r"masses of its bodies differ by a factor of 1e\+10") as caught:
+    with pytest.raises(StepError, match=r"masses of joined bodies differ by a factor of 1e\+10") as caught:
         f.rollout(f.initial_state(*start), steps=30)
     assert caught.value.cause == "no convergence"
     f = MidpointVI(four_bar, 0.01)

@@ -1,7 +1,7 @@
 """Running CasADi functions: in its virtual machine, or as compiled C kept in an on-disk cache.
 
 `programs` says what can be done with a function (call, map over rows, accumulate steps), `virtual` and
-`native` do it, `backend` chooses between them, `compiler` and `cache` turn C into loaded libraries.
+`native` do it, `backend` chooses between them, `compiler` and `disk_cache` turn C into loaded libraries.
 See docs/maths/speed.md.
 """
 

@@ -115,11 +115,9 @@ class Problem(ShootingProblem):
         """Where searches begin, one after the other."""
         last = SOFTNESS[-1]
         few = iterations < FEW
-        contact = (
-            self.map.relaxed is not None and duals is None
-        )  # from afar first: open contacts are not felt
+        contact = self.map.relaxed is not None and duals is None
         usual = SOFTNESS[0]
-        if contact:
+        if contact:  # first: open contacts are not felt by the other searches
             yield from self._from_equations(stages, X, U, iterations)
         yield SearchStart(usual, X, U, duals, "", few)
         if few:

@@ -158,8 +158,8 @@ class Continuous:
     def independence(self) -> ca.SX:
         """How far each constraint is from following from others or from vanishing (m,), at most about 1.
 
-        The pivots of Dh M^-1 Dh' over their values for gradients in which nothing cancels. Rounding in q
-        and v comes over the least of them into the accelerations.
+        The pivots of Dh M^-1 Dh' over their values for gradients in which nothing cancels. The
+        accelerations have the rounding of q and v, divided by the least of them.
         """
         lag, S = self.lagrangian, self._saddle.S
         if S is None:

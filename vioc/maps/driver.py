@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from vioc.maps.kernel import KernelMap, Solved
 
 AFTER_HARD = 16  # steps in the first call of the kernel after a step that it did not solve
-BLOCK = 4 * LANES  # rollouts of one block of a batch, or more where they are short:
-PIECE = 1 << 14  # so many steps
+BLOCK = 4 * LANES  # rollouts of one block of a batch at least
+PIECE = 1 << 14  # steps of one block, which has more rollouts where they are short
 LONG = 1 << 18  # steps in one call of a batch, a fraction of a second
 
 
@@ -170,7 +170,7 @@ class Driver:
     def _advance(self, c: Course, solve: Any, k: int, last: int, first: int) -> tuple[int, float | None]:
         """Steps from k by a program: the step that it came to, and its error where that is before `last`.
 
-        All that there is to do for a program that is not there is step k.
+        Without such a program nothing is advanced: it stops at k.
         """
         program: Program | None = solve(c.feedback is not None)
         if program is None:

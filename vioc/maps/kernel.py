@@ -39,7 +39,7 @@ Self = TypeVar("Self", bound="KernelMap")
 
 
 def none(*_: Any) -> None:
-    """There is none."""
+    """None, whatever the arguments: the default of what a `StepSolver` may lack."""
 
 
 @dataclass(frozen=True)
@@ -104,12 +104,12 @@ class KernelPrograms:
         self._many: list[ManyProgram | None] = []  # one, once it was asked for
 
     def solver(self, rescued: Callable[..., Solved], **more: Any) -> StepSolver:
-        """By these programs, and what there is `more` of a `StepSolver`."""
+        """A `StepSolver` of these programs; `more` are its other attributes."""
         known = dict(program=self.plain, robust=self.robust, many=self.many, kernel=self._kernel)
         return StepSolver(rescued=rescued, **{**known, **more})
 
     def plain(self, feedback: bool) -> Program:
-        """Of the kernel."""
+        """The kernel's program, with or without feedback."""
         name, backend = "track" if feedback else "step", self._f.backend
         if name not in self._programs:
 
@@ -125,7 +125,7 @@ class KernelPrograms:
         return self._programs[name]
 
     def robust(self, feedback: bool) -> Program | None:
-        """Of the robust one, if there is one."""
+        """The robust kernel's program; None without one."""
         kernel, name = self._robust(), ("track" if feedback else "step") + "_robust"
         if kernel is None:
             return None
@@ -135,7 +135,7 @@ class KernelPrograms:
         return self._programs[name]
 
     def many(self) -> ManyProgram | None:
-        """Of many samples side by side."""
+        """The program for many samples side by side; None without one."""
         if not self._many:
             self._many = [self._f.backend.many(self._lanes, "many")]
         return self._many[0]

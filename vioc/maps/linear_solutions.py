@@ -39,7 +39,7 @@ class Equations:
 
 
 class Implicit:
-    """See the module's text.
+    """Quantities w of a map that solve G(x, w) = 0.
 
     Parameters
     ----------

@@ -75,6 +75,8 @@ class OneStepMap(ABC):
     impulse_behind : float
         What share of a step's impulses makes up for the step before.
     symbols : Symbols
+    implicit : Implicit or None
+        What of the quantities solves linear equations, such as velocities of momenta; None if nothing.
     backend : Backend
         What evaluates the map's functions: ``backend.prepare(function)`` does so for any other.
     relaxed : RelaxedStep or None
@@ -105,7 +107,7 @@ class OneStepMap(ABC):
     relaxed: RelaxedStep | None = None
     jumps: tuple[ca.Function | None, ...] = ()
     limits: Mapping[str, ca.SX] = MappingProxyType({})
-    substepped: ClassVar[Callable[[OneStepMap, int], OneStepMap]]  # set where it is made of maps: `Substeps`
+    substepped: ClassVar[Callable[[OneStepMap, int], OneStepMap]]  # set by vioc.maps.made.substeps, above
 
     @property
     def inertias(self) -> Mapping[str, ca.SX]:

@@ -52,7 +52,7 @@ class StateSpace(ABC):
 
 
 class FlatSpace(StateSpace):
-    """Of numbers, and of angles modulo a turn."""
+    """The space of plain numbers, some of them angles modulo a turn."""
 
     def __init__(self, names: tuple[str, ...], angles: Collection[str] = ()):
         self.error_names = names

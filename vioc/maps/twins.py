@@ -50,12 +50,13 @@ class shared(_Made[T]):
     """
 
     def _value(self, map: Any) -> T:
-        value = map.__dict__[self._name] = self._built(map, self._name)  # there from now on, before this is
+        # The instance's own from now on, which Python finds before this descriptor
+        value = map.__dict__[self._name] = self._built(map, self._name)
         return value
 
 
 class shared_by_step(_Made[T]):
-    """The same for what depends on the step: shared by the twins that have it."""
+    """A property made once for all twins with the same step, on which it may depend."""
 
     def _value(self, map: Any) -> T:
         return self._built(map, (self._name, map.dt))

@@ -5,8 +5,8 @@ inequality:
 
     minimize  g(X, U)  subject to  x_k+1 = f(x_k, u_k),  h_E = a_E,  h_I - s = 0,  a <= s <= b.
 
-An iteration takes the Hessian that has a minimum, Newton's step on the conditions of a level (`newton`), and
-along it the next iterate (`search`); where a level is solved the next one begins (`level`). See
+An iteration takes the Hessian that has a minimum, Newton's step on the conditions of a level (`newton_step`),
+and along it the next iterate (`search`); where a level is solved the next one begins (`level`). See
 docs/maths/shooting.md, whose equations have numbers (IP).
 """
 

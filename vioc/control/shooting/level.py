@@ -3,7 +3,7 @@
 A level is the barrier's weight mu, which holds limits, the regularization delta of rows and gaps, and
 estimates of their multipliers; where the states are a trajectory, delta of the dynamics is 0. It judges by a
 merit (IP 7) and by what an iterate leaves of the conditions of optimality (IP 4), and eliminates rows from
-Newton's step on them (IP 6); see docs/maths/shooting.md. `native.py` has the same arithmetic in C.
+Newton's step on them (IP 6); see docs/maths/shooting.md. `compiled.py` runs the same arithmetic in C.
 """
 
 from __future__ import annotations

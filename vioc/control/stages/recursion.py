@@ -30,7 +30,7 @@ Long = ctypes.c_longlong
 
 
 class NoMinimum(Exception):
-    """Of stage k, whose Hessian by u, `hessian` (m, m), is not positive definite with what comes behind."""
+    """Stage k has no minimum: its Hessian by u, `hessian` (m, m), with what follows is not positive."""
 
     def __init__(self, k: int, hessian: np.ndarray):
         super().__init__(k)
@@ -43,7 +43,7 @@ class NoMinimum(Exception):
 
 
 class Recursion:
-    """For N stages of n states and m inputs.
+    """The Riccati recursion for N stages of n states and m inputs: factors, and solutions by them.
 
     Parameters
     ----------
@@ -85,11 +85,11 @@ class Recursion:
 
     @property
     def costs(self) -> np.ndarray:
-        """P (N+1, n, n): the cost to go is 1/2 x'P x + p'x + const; of stiff dynamics."""
+        """P (N+1, n, n): the cost to go is 1/2 x'P x + p'x + const, where delta is 0."""
         return np.concatenate([self._P[None], self._T])
 
     def factor(self, q: Quadratic, soft: float = 0.0) -> bool:
-        """Whether the problem has one minimum; soft = delta."""
+        """Factor F, H and delta (`soft`); True if the problem has one minimum."""
         if self._native:
             self._begin(q.F, soft)
             given = addresses([self._F, np.ascontiguousarray(q.H), np.ascontiguousarray(q.H_end)])
@@ -167,7 +167,7 @@ class Recursion:
         return T
 
     def linear(self, q: Quadratic) -> tuple[np.ndarray, np.ndarray]:
-        """p (N+1, n) of the cost to go and d (N, m), by the last factors; of stiff dynamics."""
+        """p (N+1, n) of the cost to go and d (N, m), by the last factors, where delta is 0."""
         s0, s, d = self._linear(q)
         return np.concatenate([s0[None], s]), d
 

@@ -1,7 +1,7 @@
 """Second derivatives of a discrete Lagrangian as products of per-link vectors.
 
 Only a link and its ancestors couple, and every coupling is a product of a twist of the one and a wrench
-of the other (`recursions.second_derivatives`). In axes that all links share, the blocks D_a D_b L_d of a
+of the other (`tree_recursions.second_derivatives`). In axes that all links share, the blocks D_a D_b L_d of a
 step are therefore masked products of two thin matrices: O(n) work in CasADi, the rest in BLAS, and code
 whose length grows with n, not n^2. Derivation: docs/maths/linearization.md.
 """

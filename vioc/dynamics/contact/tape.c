@@ -124,7 +124,7 @@ static double residual(const Model *m, Work *k) {
     return w[m->dt] * speeds_left(m, w) / (1 + largest(w + m->extent, m->extents));
 }
 
-static const double CONTRACTION = 0.25, WIDE = 1; /* at most: first times now over last squared, of corrections, and a turn: kernel.py */
+static const double CONTRACTION = 0.25, WIDE = 1; /* at most: first times now over last squared, of corrections, and a turn: maximal_kernel.py */
 
 /* Twists that leave what lies in the carry, by Newton's iteration from its own: the scaled residual, infinite
    where corrections do not contract as they must to certify the root. */

@@ -1,4 +1,4 @@
-"""One midpoint step as a CasADi function: first guess, one factorization there, a chord iteration.
+"""One step of a `ChordRule` as a CasADi function: first guess, one factorization there, chord iteration.
 
 The unknown is q_k+1 alone: constraint impulses enter linearly and are eliminated. Each iteration evaluates
 the residual, the correction that the factors make of it, and, since both share all work, the momentum and the
@@ -53,8 +53,10 @@ Inverse = Callable[..., ArticulatedInverse]
 
 @dataclass(frozen=True)
 class ChordParts(StepParts):
-    """With `impulse` (nd,), D1 L_d + D2 L_d + F- + F+: what p_k+1 - p_k is but for constraints. It holds no
-    difference of large numbers, as `momentum` does, and makes cyclic momenta constant to rounding.
+    """`StepParts`, and `impulse` (nd,) = D1 L_d + D2 L_d + F- + F+, which p_k+1 - p_k is but for constraints.
+
+    The impulse holds no difference of large numbers, as `momentum` does, and makes cyclic momenta constant to
+    rounding.
     """
 
     impulse: ca.SX
@@ -113,7 +115,7 @@ class ChordSolver:
 
     @cached_property
     def _robust(self) -> ca.Function | None:
-        """The exact matrix, for the steps that the other does not solve, or not certify."""
+        """The kernel with the exact matrix, for steps that the other leaves; None if that has it."""
         return None if self._inverse is None else self._checked(solved_step(self.rule))
 
     def _checked(self, solved: ca.Function) -> ca.Function:

@@ -53,7 +53,7 @@ static int step(const double **arg, double **res, double *w) {
   motion(xutt, moves0);
   for (int a = 0; a < ND; a++) {
     V[a] = v0[a] + h * C * a0[a];
-    if (TURNING[a] && !(fabs(h * SPACING) * (fabs(v0[a][0]) + fabs(h / 2 * a0[a][0])) <= FAR)) worst = INFINITY; /* as `chord.far` */
+    if (TURNING[a] && !(fabs(h * SPACING) * (fabs(v0[a][0]) + fabs(h / 2 * a0[a][0])) <= FAR)) worst = INFINITY; /* as `predictor.far` */
   }
   const lanes *qvut[] = {Q, V, forces, t, theta}, *qt[] = {Q, theta}, *wr[] = {W, r};
   lanes *out[] = {m, F}, *into[] = {W};

@@ -33,7 +33,7 @@ def as_alpha(alpha: float, forcing: str) -> float:
 
 
 class MidpointRule(ChordRule):
-    """See the module's text.
+    """The generalized midpoint rule.
 
     Parameters
     ----------

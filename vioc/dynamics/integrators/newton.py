@@ -31,7 +31,8 @@ NEAR = 1e-4
 CHANGE = 0.5  # of the matrix from one root to the next at most, by itself
 STEADY = CONTRACTION**3  # of w, by which a motion without acceleration may be off its extrapolation
 ONE = 1e-6  # displacement, relative, up to which two roots are one: above tolerances, below what parts roots
-FOLD_REACH = (2.0, 4.0, 8.0, 16.0)  # of the share by which it is near, how far a fold is looked for
+# How far behind the last root a fold is looked for, in shares that could not be taken
+FOLD_REACH = (2.0, 4.0, 8.0, 16.0)
 DIFFERENCE = 1e-6  # of a share, relative, for derivatives by it
 TURN = 0.5  # angle that shares of the step grow by at most: a way on which the matrix changes by half at most
 

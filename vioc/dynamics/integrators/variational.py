@@ -43,7 +43,7 @@ class StepParts:
 
 
 class VariationalRule(ABC):
-    """See the module's text.
+    """The equations of a variational rule: its parts, the slope of its balance, its constraints.
 
     Parameters
     ----------

@@ -1,6 +1,6 @@
 """`ContactVI`: the midpoint variational integrator with contact, friction and limits of joints.
 
-The equations are in `step`, their solver in `vioc.dynamics.contact.interior`; the maths is in
+The equations are in `contact_step`, their solver in `vioc.dynamics.contact.interior`; the maths is in
 docs/maths/contact.md.
 """
 
@@ -101,7 +101,7 @@ class ContactVI(SmoothedMap, MechanicalMap):
         self.multiplier_names = (*system.constraint_names, *self.touches.names)
         count = ca.SX.sym("multipliers", len(self.multiplier_names))
         self.symbols = self.symbols._replace(multipliers=count)
-        _ = self.contact  # refuses what it cannot do now
+        _ = self.contact  # raises here for what it cannot do, not at the first step
 
     def __repr__(self) -> str:
         return (

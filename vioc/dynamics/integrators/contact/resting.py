@@ -1,4 +1,4 @@
-"""How steps with contact are taken and differentiated: where nothing bounces, `Resting`."""
+"""How steps with contact are taken and differentiated: `ContactSteps`; `Resting`, if nothing bounces."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ if TYPE_CHECKING:
 
 
 class ContactSteps(ABC):
-    """The steps of a `ContactVI` and of its twins, of which each method is told the one.
+    """How the steps of a `ContactVI` are taken and differentiated.
+
+    One object serves all twins of a map, so that each method is given the map `f`.
 
     Attributes
     ----------

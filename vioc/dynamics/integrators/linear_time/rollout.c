@@ -153,7 +153,7 @@ static long long advance(step *w, const options *o, const double *x, double t, d
     if (enough) *error = left;
   }
 
-  /* the momentum at the end, with what is left of the balance; see step.py */
+  /* the momentum at the end, with what is left of the balance; see linear_time_step.py */
   for (long long i = 0; i < w->blocks; i++) {
     block *B = w->B + i;
     momentum_at_end(B->X, B->P, B->mu, B->mu);

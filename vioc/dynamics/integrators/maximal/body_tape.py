@@ -1,6 +1,6 @@
 """The tables of a step in maximal coordinates: a function for each kind of body, constraint and pivot.
 
-What `equations.Assembly` calls becomes instructions.
+What `body_equations.Assembly` calls becomes instructions.
 """
 
 from __future__ import annotations

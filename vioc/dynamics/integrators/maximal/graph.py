@@ -1,6 +1,6 @@
 """A mechanism as a graph: functions of its bodies, its forces and constraints, and the order of elimination.
 
-Functions of one body or one constraint are built once for each kind; `equations.Assembly` calls them for
+Functions of one body or one constraint are built once for each kind; `body_equations.Assembly` calls them for
 every one. Maths: docs/maths/maximal.md.
 """
 
@@ -224,6 +224,13 @@ class StepGraph:
     def radii(self) -> np.ndarray:
         """Radii of gyration of the bodies (n,), m."""
         return np.sqrt(self.scales[3::6] / self.scales[::6])
+
+    @property
+    def mass_ratio(self) -> float:
+        """The largest ratio of the masses of bodies that a joint or a constraint connects."""
+        masses = self.scales[::TWIST]
+        of_groups = (masses[list(group.bodies)] for group in self.groups)
+        return max((float(m.max() / m.min()) for m in of_groups), default=1.0)
 
     def by_length(self, G: np.ndarray) -> np.ndarray:
         """Variations of constraints (rows, 6 n) with turns as displacements at the radius of gyration.

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 FAST = "a body turns by {:.2g} rad within a step, where pi is the limit"
 NO_GOAL = np.array([0.0, 1.0])
-HALF_THE_DIGITS = -np.log(np.finfo(float).eps) / 2  # of a number: a logarithm of masses' ratio
+HALF_THE_DIGITS = 1 / np.sqrt(np.finfo(float).eps)  # ratio of masses: what rounding of impulses leaves
 
 
 class Departure(BranchEquations):
@@ -64,10 +64,10 @@ class Departure(BranchEquations):
 
     def failure(self, found: BranchRoot, k: int, where: str) -> StepError | None:
         names, error = self._f.graph.names, float(found.error)
-        if (ratio := np.ptp(np.log(self._f.graph.scales[::TWIST]))) > HALF_THE_DIGITS:
+        if (ratio := self._f.graph.mass_ratio) > HALF_THE_DIGITS:
             text = (
-                f"step {k} (dt = {self.dt:g} s) was not solved: masses of its bodies differ by a factor of "
-                f"{np.exp(ratio):.2g}, so that rounding in the impulses between them moves the light ones; "
+                f"step {k} (dt = {self.dt:g} s) was not solved: masses of joined bodies differ by a factor "
+                f"of {ratio:.2g}, so that rounding in the impulses between them moves the light ones; "
                 "use a map in joint coordinates (MidpointVI), or leave the light bodies out"
             )
             return StepError(text, k, error, "no convergence")
