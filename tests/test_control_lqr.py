@@ -23,7 +23,7 @@ from vioc.control import (
     riccati,
     unstabilizable_modes,
 )
-from vioc.control.stages.linear_quadratic import Quadratic, joined
+from vioc.control.stages.linear_quadratic import LinearQuadratic, joined
 from vioc.control.stages.recursion import Recursion
 from vioc.errors import OptimizationError
 
@@ -94,7 +94,7 @@ def test_affine_problem_against_its_linear_system(m):
     q, r, qf, Qf = (RNG.standard_normal(s) for s in ((N, n), (N, m), (n,), (n, n)))
     Qf = Qf @ Qf.T
     linear, start = np.concatenate([q, r], axis=1), np.zeros((N, n))
-    stages = Quadratic(np.concatenate([A, B], axis=2), joined(Q, S, R), Qf, linear, qf, start)
+    stages = LinearQuadratic(np.concatenate([A, B], axis=2), joined(Q, S, R), Qf, linear, qf, start)
     recursion = Recursion(N, n, m)
     assert recursion.factor(stages)
     (p, d), K, P = recursion.linear(stages), recursion.gains, recursion.costs

@@ -13,7 +13,7 @@ from vioc.errors import ReadError, RobotWarning
 
 mujoco = pytest.importorskip("mujoco")
 
-from support.mujoco_peer import Twin, package_file  # noqa: E402
+from support.mujoco_peer import GroupLagrangian, package_file  # noqa: E402
 
 EVERYTHING = Path(__file__).parent / "data" / "everything.xml"
 PLUGINS = list((Path(mujoco.__file__).parent / "plugin").glob("*actuator.*"))
@@ -34,14 +34,14 @@ ROBOTS = [  # package, file, variables
 
 @pytest.fixture(scope="module")
 def twin():
-    return Twin(EVERYTHING)
+    return GroupLagrangian(EVERYTHING)
 
 
 @pytest.mark.peer
 @pytest.mark.parametrize(("package", "file", "variables"), ROBOTS, ids=[file for _, file, _ in ROBOTS])
 def test_real_robots(package, file, variables):
     """Sums of some hundred products of numbers of the size of the largest entry, and of metres."""
-    twin = Twin(package_file(package, file))
+    twin = GroupLagrangian(package_file(package, file))
     assert len(twin.system.variables) == variables
     assert (twin.errors() < 1e-13).all()
 

@@ -11,7 +11,7 @@ import pytest
 from vioc.compile import find_compiler
 
 # inside: the linear-quadratic kernel against a dense solve, without a problem
-from vioc.control.stages.linear_quadratic import Quadratic
+from vioc.control.stages.linear_quadratic import LinearQuadratic
 from vioc.control.stages.recursion import SMALL, Recursion
 from vioc.control.stages.symbols import riccati_step
 
@@ -30,7 +30,7 @@ def along(n, free):
 
 
 @dataclass(frozen=True)
-class Data(Quadratic):
+class Data(LinearQuadratic):
     """A problem with its first state."""
 
     x0: np.ndarray

@@ -38,7 +38,7 @@ def turn(yaw, pitch, roll):
     return about(2, yaw), about(1, pitch), about(0, roll)
 
 
-class Twin:
+class GroupLagrangian:
     """vioc's reading and MuJoCo's own of one file."""
 
     def __init__(self, path, **options):

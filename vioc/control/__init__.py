@@ -27,6 +27,7 @@ from vioc.control.analysis import (
     verified_tube,
 )
 from vioc.control.check import DerivativeCheck, check_derivatives
+from vioc.control.control_problem import Problem
 from vioc.control.costs.cost import Cost
 from vioc.control.costs.quadratic import quadratic
 from vioc.control.descent.line_search import Armijo
@@ -47,7 +48,6 @@ from vioc.control.problem.status import Status
 from vioc.control.regulators.lqr import Regulator, SteadyRegulator, dlqr
 from vioc.control.regulators.riccati import riccati
 from vioc.control.regulators.sampled import RobustRegulator, draw_parameters, robust_dlqr
-from vioc.control.stated import Problem
 from vioc.maps.made.joining import join
 
 __all__ = [

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from vioc.checks import near_misses
+from vioc.control.control_problem import Problem
 from vioc.control.costs.cost import Cost, checked
 from vioc.control.descent.descend import descend
 from vioc.control.descent.guess import guess_lengths, on_steps
@@ -27,7 +28,6 @@ from vioc.control.problem.sizes import Sizes
 from vioc.control.problem.status import Status
 from vioc.control.regulators.lqr import dlqr
 from vioc.control.shooting.unknowns import Unknowns
-from vioc.control.stated import Problem
 from vioc.errors import OptimizationError, StepError, trying
 from vioc.maps.made.extended import PARAMETER, ExtendedMap
 from vioc.maps.protocol import OneStepMap

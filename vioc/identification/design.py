@@ -14,12 +14,12 @@ import numpy as np
 
 from vioc.checks import as_positive
 from vioc.compile.evaluate import Evaluator
+from vioc.control.control_problem import Problem
 from vioc.control.costs.cost import Cost
 from vioc.control.feedback.measurement import Measurement
 from vioc.control.linear.manifold import has_manifold, tangent_basis
 from vioc.control.linear.tangent import error_jacobian
 from vioc.control.problem.status import Status
-from vioc.control.stated import Problem
 from vioc.errors import ModelError, StepError
 from vioc.identification.parameter_coordinates import ParameterCoordinates
 from vioc.identification.verdict import UnidentifiableDirection, told

@@ -10,13 +10,13 @@ from typing import Any
 import casadi as ca
 import numpy as np
 
+from vioc.control.control_problem import Problem
 from vioc.control.costs.squares import Squares
 from vioc.control.linear.weights import absolute
 from vioc.control.receding.nonlinear import NonlinearMPC
 from vioc.control.receding.program import Order, Plan
 from vioc.control.receding.stage_qp import LOOSE
 from vioc.control.shooting.rows import ConstraintRows
-from vioc.control.stated import Problem
 from vioc.maps.protocol import OneStepMap
 from vioc.target.controller_parts import (
     LARGEST,

@@ -14,7 +14,7 @@ from vioc.control.descent.projection import adjoint, project
 from vioc.control.linear.weights import absolute
 from vioc.control.problem.sizes import Sizes, power
 from vioc.control.regulators.riccati import riccati
-from vioc.control.stages.linear_quadratic import Quadratic, joined
+from vioc.control.stages.linear_quadratic import LinearQuadratic, joined
 from vioc.control.stages.recursion import Recursion
 from vioc.errors import OptimizationError, StepError, trying
 from vioc.maps.protocol import OneStepMap
@@ -126,11 +126,11 @@ class LocalModel:
         price = mean if mean > 0 else float(np.abs(e.lxx[-1] * np.outer(of_x, of_x)).max())
         return price / of_x**2, price / of_u**2
 
-    def _factored(self, H: Hessian) -> tuple[Recursion, Quadratic] | None:
+    def _factored(self, H: Hessian) -> tuple[Recursion, LinearQuadratic] | None:
         """The problem of a direction, where it has a minimum."""
         e, (A, B) = self.expansion, self.lin
         N, n, m = B.shape
-        stages = Quadratic(np.concatenate([A, B], axis=2), *H, e.first, e.end, np.zeros((N, n)))
+        stages = LinearQuadratic(np.concatenate([A, B], axis=2), *H, e.first, e.end, np.zeros((N, n)))
         lq = Recursion(N, n, m, native=self.map.backend.name != "virtual")
         return (lq, stages) if lq.factor(stages) else None
 

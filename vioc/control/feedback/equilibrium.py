@@ -15,12 +15,12 @@ from vioc.checks import as_names, as_positive, without_noise
 from vioc.compile.evaluate import Evaluator
 from vioc.control.analysis.circle import natural_units
 from vioc.control.analysis.modes import Modes, modes
+from vioc.control.control_problem import by_equations
 from vioc.control.costs.cost import Cost
 from vioc.control.linear.about import states_at_rest
 from vioc.control.linear.manifold import constraint_expressions
 from vioc.control.linear.tangent import error_jacobian
 from vioc.control.problem.status import Status
-from vioc.control.stated import by_equations
 from vioc.errors import ConstraintError, ModelError, OptimizationError, StepError
 from vioc.maps.protocol import OneStepMap
 from vioc.names import INPUTS, by_quantity, meaning, quantity_name

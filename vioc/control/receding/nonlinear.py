@@ -17,13 +17,13 @@ import casadi as ca
 import numpy as np
 
 from vioc.checks import as_count, as_value
+from vioc.control.control_problem import Problem
 from vioc.control.problem.limits import PathConstraint
 from vioc.control.problem.status import Status
 from vioc.control.receding.program import Plan, Prepared, RecedingProgram
 from vioc.control.receding.stage_qp import ITERATIONS, TOLERANCE
 from vioc.control.regulators.law import Law, as_law
 from vioc.control.regulators.lqr import SteadyRegulator
-from vioc.control.stated import Problem
 from vioc.errors import OptimizationError, StartOutside, StepError, trying
 from vioc.runs.given import inputs_of
 from vioc.runs.steps import check_steps

@@ -10,12 +10,12 @@ import casadi as ca
 import numpy as np
 
 from vioc.checks import near_misses
+from vioc.control.control_problem import Problem
 from vioc.control.linear.tangent import error_jacobian
 from vioc.control.problem.limits import full_names, penalty
 from vioc.control.receding.stage_qp import Answer, StageQP, StageSizes
 from vioc.control.shooting.rows import ConstraintRows
 from vioc.control.shooting.stages import StageBlocks, Stages
-from vioc.control.stated import Problem
 from vioc.errors import OptimizationError
 
 CONVEX = 1e-8  # least eigenvalue of a stage's exact Hessian over its largest one

@@ -23,7 +23,7 @@ from vioc.compile.compiler import find_compiler
 from vioc.compile.libraries import address, load_library
 from vioc.control.problem.status import Status
 from vioc.control.receding.condensed import CondensedSolver
-from vioc.control.stages.linear_quadratic import Quadratic, costates
+from vioc.control.stages.linear_quadratic import LinearQuadratic, costates
 from vioc.control.stages.recursion import stage_source
 
 SOURCES = ("qp_data.c", "qp_stages.c", "qp.c")
@@ -126,10 +126,10 @@ class Data:
         self.memory["steps"] = n
 
     @property
-    def stages(self) -> Quadratic:
+    def stages(self) -> LinearQuadratic:
         """Its stages, without rows."""
         N = self.steps
-        return Quadratic(self.F[:N], self.H[:N], self.H_end, self.g[:N], self.g_end, self.c[:N])
+        return LinearQuadratic(self.F[:N], self.H[:N], self.H_end, self.g[:N], self.g_end, self.c[:N])
 
     def rows(self) -> np.ndarray:
         """Jacobian of all rows of the stages (N, rows, nx + nu)."""

@@ -8,7 +8,7 @@ import numpy as np
 from scipy.linalg import solve_discrete_are
 
 from vioc.checks import check_array
-from vioc.control.stages.linear_quadratic import Quadratic, joined
+from vioc.control.stages.linear_quadratic import LinearQuadratic, joined
 from vioc.control.stages.recursion import NoMinimum, Recursion
 from vioc.errors import OptimizationError
 
@@ -60,7 +60,7 @@ def riccati(A: Any, B: Any, Q: Any, R: Any, Qf: Any, S: Any = None) -> tuple[np.
     F, H = np.concatenate([A, B], axis=2), joined(Q, S, R)
     recursion = Recursion(N, n, m)
     try:
-        recursion.backward(Quadratic(F, H, Qf, np.zeros((N, n + m)), np.zeros(n), np.zeros((N, n))))
+        recursion.backward(LinearQuadratic(F, H, Qf, np.zeros((N, n + m)), np.zeros(n), np.zeros((N, n))))
     except NoMinimum as none:
         raise OptimizationError(
             f"R + B'PB is not positive definite at k = {none.k} (smallest eigenvalue {none.least:g}): "

@@ -10,7 +10,7 @@ import numpy as np
 
 from vioc.control.shooting.level import Iterate, Level, NewtonDirection
 from vioc.control.shooting.stages import StageBlocks
-from vioc.control.stages.linear_quadratic import Quadratic
+from vioc.control.stages.linear_quadratic import LinearQuadratic
 from vioc.control.stages.recursion import Recursion
 
 
@@ -29,7 +29,7 @@ class Newton:
     ) -> bool:
         """Whether the step's problem has one minimum; shifts as `Level.weighed` takes them."""
         M, last = self.level.weighed(it, b, of_states, of_inputs, of_start)
-        return self.lq.factor(Quadratic(b.F, M, last, b.g, b.g_end, b.c), self.level.elastic(it))
+        return self.lq.factor(LinearQuadratic(b.F, M, last, b.g, b.g_end, b.c), self.level.elastic(it))
 
     def solve(
         self, it: Iterate, b: StageBlocks, gaps: np.ndarray, r: np.ndarray, bent: tuple | None = None
@@ -39,5 +39,5 @@ class Newton:
         """
         v, g, end, c = self.level.linear(it, b, gaps, r, bent)
         return self.level.direction(
-            it, b, r, v, self.lq.solve(Quadratic(b.F, b.H, b.H_end, g, end, c), self._from)
+            it, b, r, v, self.lq.solve(LinearQuadratic(b.F, b.H, b.H_end, g, end, c), self._from)
         )

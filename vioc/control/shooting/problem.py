@@ -75,7 +75,7 @@ class SearchStart(NamedTuple):
 
 
 class ShootingProblem(ABC):
-    """A cost, a map and limits over N steps; parameters and errors as of `vioc.control.stated.Problem`."""
+    """A cost, a map and limits over N steps; parameters and errors as of `vioc.control.Problem`."""
 
     @abstractmethod
     def _order(
@@ -158,7 +158,7 @@ class ShootingProblem(ABC):
         """What searches come to, one after the other until one converges; else that of the least error.
 
         ``order(stages, X, U, duals)`` gives where they begin, ``hint(status)`` what else may lead to an
-        optimum; all others as in `Problem.solve` (`vioc.control.stated`).
+        optimum; all others as in `Problem.solve` (`vioc.control.control_problem`).
         """
         check_ending(tolerance, max_iterations)
         if self.cost.only_time and not self.unknowns.span:

@@ -11,7 +11,7 @@ import numpy as np
 from vioc.checks import finite
 from vioc.control.costs.cost import Bending, Cost, Foreseen
 from vioc.control.shooting.rows import ConstraintRows
-from vioc.control.stages.linear_quadratic import Quadratic
+from vioc.control.stages.linear_quadratic import LinearQuadratic
 from vioc.errors import ConstraintError, OptimizationError, StepError, trying
 from vioc.maps.derivatives import Linearization, Steps
 from vioc.maps.protocol import OneStepMap
@@ -55,7 +55,7 @@ class Point:
 
 
 @dataclass(frozen=True)
-class StageBlocks(Quadratic):
+class StageBlocks(LinearQuadratic):
     """The quadratic problem at a point, in errors of x and in u: g of the cost, H of the Lagrangian, exact or
     Gauss-Newton's, c the gaps. States and inputs are in units of their sizes, see `Stages`.
 

@@ -9,7 +9,7 @@ import numpy as np
 
 
 @dataclass(frozen=True)
-class Quadratic:
+class LinearQuadratic:
     """A linear-quadratic problem of N stages, z_k = (x_k, u_k) of q = n + m entries:
 
         minimize  sum over k < N of g_k'z_k + 1/2 z_k'H_k z_k  +  g_end'x_N + 1/2 x_N' H_end x_N

@@ -1,4 +1,4 @@
-"""The Riccati recursion on a chain of stages (`Quadratic`): factored once, for many linear terms.
+"""The Riccati recursion on a chain of stages (`LinearQuadratic`): factored once, for many linear terms.
 
 Its dynamics may be elastic, x_k+1 = F_k z_k + c_k - delta p_k+1 with the costates p, but for the last states,
 which may be rigid; x_0 is given, or free along some directions. `factor` does what depends on F, H and delta,
@@ -20,7 +20,7 @@ from scipy.linalg.lapack import dposv, dpotrf, dpotrs
 
 from vioc.compile.compiler import find_compiler
 from vioc.compile.libraries import addresses, load_library
-from vioc.control.stages.linear_quadratic import Quadratic
+from vioc.control.stages.linear_quadratic import LinearQuadratic
 
 SMALL = 48  # states and inputs of a stage up to which loops in C are quicker than BLAS call by call
 
@@ -88,7 +88,7 @@ class Recursion:
         """P (N+1, n, n): the cost to go is 1/2 x'P x + p'x + const, where delta is 0."""
         return np.concatenate([self._P[None], self._T])
 
-    def factor(self, q: Quadratic, soft: float = 0.0) -> bool:
+    def factor(self, q: LinearQuadratic, soft: float = 0.0) -> bool:
         """Factor F, H and delta (`soft`); True if the problem has one minimum."""
         if self._native:
             self._begin(q.F, soft)
@@ -116,7 +116,7 @@ class Recursion:
     def _sizes(self) -> tuple[int, int, int, int]:
         return self.N, self.n, self.n + self.m, self._elastic
 
-    def backward(self, q: Quadratic, soft: float = 0.0) -> None:
+    def backward(self, q: LinearQuadratic, soft: float = 0.0) -> None:
         """As `factor`, by numpy, of a start that is given: raises `NoMinimum` where there is none.
 
         By BLAS' and LAPACK's own names: numpy's calls for a stage take three times what is in them. And by
@@ -166,12 +166,12 @@ class Recursion:
             T[e:, e:] -= soft * P[e:, :e].dot(T[:e, e:])
         return T
 
-    def linear(self, q: Quadratic) -> tuple[np.ndarray, np.ndarray]:
+    def linear(self, q: LinearQuadratic) -> tuple[np.ndarray, np.ndarray]:
         """p (N+1, n) of the cost to go and d (N, m), by the last factors, where delta is 0."""
         s0, s, d = self._linear(q)
         return np.concatenate([s0[None], s]), d
 
-    def solve(self, q: Quadratic, x0: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def solve(self, q: LinearQuadratic, x0: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The minimum (x (N+1, n), u (N, m)) and the costates (N+1, n) of the dynamics, the first of the
         start, for g, g_end and c of q and the last factors.
 
@@ -211,7 +211,7 @@ class Recursion:
         along[:, :e] -= self._soft * (self._T[:, :e] @ free)
         return free, along
 
-    def _linear(self, q: Quadratic) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def _linear(self, q: LinearQuadratic) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """s of the first stage (n,), those of all after softening (N, n), and d (N, m)."""
         n, e, (free, along), pushed = self.n, self._elastic, self._closed, _times(self._T, q.c)
         given = q.g[:, :n] - _times(self.gains, q.g[:, n:], True) + _times(free, pushed, True)

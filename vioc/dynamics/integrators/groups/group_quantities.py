@@ -12,8 +12,8 @@ from vioc.compile.evaluate import Evaluator
 from vioc.dynamics.algebra import rotations as rot
 from vioc.dynamics.charts import Chart
 from vioc.dynamics.description.system import System
+from vioc.dynamics.integrators.groups.group_lagrangian import GroupLagrangian
 from vioc.dynamics.integrators.groups.group_space import GroupSpace
-from vioc.dynamics.integrators.groups.twin import Twin
 from vioc.dynamics.lagrangian import OPTIONS
 from vioc.dynamics.quantity_units import quantity_unit
 from vioc.dynamics.velocities import velocity, velocity_names
@@ -29,7 +29,7 @@ class GroupQuantities(KernelMap):
     """The part of `GroupVI` that reads states."""
 
     system: System
-    group: Twin
+    group: GroupLagrangian
     rates: tuple[str, ...]
     nq: int
     nd: int

@@ -23,10 +23,10 @@ from vioc.dynamics.charts import Chart, charts
 from vioc.dynamics.consistency import CLOSED, DRIFT, check_holonomic, may_be_dependent
 from vioc.dynamics.description.system import System, as_system
 from vioc.dynamics.integrators.groups.group_galerkin import GalerkinStep
+from vioc.dynamics.integrators.groups.group_lagrangian import GroupLagrangian
 from vioc.dynamics.integrators.groups.group_quantities import BODY, GroupQuantities
 from vioc.dynamics.integrators.groups.group_space import GroupSpace
 from vioc.dynamics.integrators.groups.group_step import GroupStep
-from vioc.dynamics.integrators.groups.twin import Twin
 from vioc.dynamics.integrators.mechanical import generated, rebuilt
 from vioc.dynamics.integrators.newton import dependent_constraints
 from vioc.dynamics.integrators.predictor import bending_variables
@@ -123,7 +123,7 @@ class GroupVI(GroupQuantities):
         self.nm = len(self.multiplier_names)
         self.parameters = dict(system.parameters)
         self.symbols = Symbols.sized(self.nx, self.nu, self.nm, len(self.parameters))
-        self.group = Twin(system, self.rotations, self.others, self.space)
+        self.group = GroupLagrangian(system, self.rotations, self.others, self.space)
         _ = self.group.lagrangian.h  # refuses what is no constraint now
         self.backend = Backend(backend, self.blueprint())
 

@@ -31,7 +31,7 @@ class _Attitude(Pose):
         """Nothing to check: they are symbols."""
 
 
-class Twin:
+class GroupLagrangian:
     """L, forces and constraints on the group.
 
     Parameters
