@@ -58,3 +58,17 @@ def test_a_branch_that_turns_back_in_a_chart_is_a_fold_and_its_length_is_known(i
     f.with_dt(0.999 * error.length).step(x)
     with pytest.raises(vioc.StepError):
         f.with_dt(1.001 * error.length).step(x)
+
+
+@pytest.mark.filterwarnings("ignore::vioc.errors.ChartWarning", "ignore::vioc.errors.StepWarning")
+def test_where_no_share_of_a_step_can_be_followed_other_lengths_are_not_denied():
+    """Beside a pole of its chart not the shortest share is solved, though shorter steps lead on."""
+    m = mechanism(38)
+    f = vioc.LinearTimeVI(m.system, 0.01)
+    x = f.initial_state(m.q, m.v)
+    with pytest.raises(
+        vioc.StepError, match="step 83 .* was not solved: .* steps of another length"
+    ) as caught:
+        f.rollout(x, steps=100, warn=False)
+    assert caught.value.cause == "no convergence" and caught.value.length is None
+    assert len(f.rollout(x, steps=100, adaptive=True)) > 100

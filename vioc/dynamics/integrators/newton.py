@@ -159,8 +159,10 @@ def solve_step(
             length=length,
         )
     raise StepError(
-        f"{where}: its equations have no motion that begins with the velocities of this state, however short "
-        "the step; check the state, and whether its coordinates or constraints are singular",
+        f"step {k} (t = {t:.6g} s, dt = {dt:g} s) was not solved: its root could not be followed from the "
+        "velocities of this state, by no share of the step; check the state, and whether its coordinates (an "
+        "attitude beside the pole of its chart) or constraints are singular; steps of another length may be "
+        "solved (f.with_dt, f.substeps(n), rollout(..., adaptive=True))",
         k,
         float(found.error),
         "no convergence",
@@ -264,6 +266,8 @@ def turns_back(equations: BranchEquations, last: BranchRoot, stride: float, tole
     regular at a fold. Past the fold the determinant has the other sign. `stride` is the share by which the
     last root could not be left.
     """
+    if not last.share > 0:
+        return False  # at length 0 there are velocities, but no root yet
     n = len(last.w)
     weights = np.concatenate([equations.weights, np.zeros(len(last.multipliers)), [0.0]])
     there = equations(last.w, last.share).matrix
