@@ -64,7 +64,7 @@ def test_a_branch_that_turns_back_in_a_chart_is_a_fold_and_its_length_is_known(i
 
 @pytest.mark.filterwarnings("ignore::vioc.errors.ChartWarning", "ignore::vioc.errors.StepWarning")
 def test_where_no_share_of_a_step_can_be_followed_other_lengths_are_not_denied():
-    """Beside a pole of its chart not the shortest share is solved, and cutting the step ends in words of ours."""
+    """Beside a pole of its chart not the shortest share is solved, and a cut step ends in words of ours."""
     m = mechanism(38)
     f = vioc.LinearTimeVI(m.system, 0.01)
     x = f.initial_state(m.q, m.v)
