@@ -255,7 +255,7 @@ def draw(report: Report, own: Tally, distances: np.ndarray) -> None:
     left.set(title="runs", ylabel="%")
     left.legend()
     right.hist(np.log10(np.maximum(distances, 1e-8)), 40, color="C2")
-    right.axvline(0.0, color="C3", label="a wrong root")
+    right.axvline(0.0, color="C3", label="as far as a hundred steps go")
     right.set(title="ends of steps looked at from a hundred", xlabel="log10 of the distance over the way")
     right.legend()
     report.save(figure)
