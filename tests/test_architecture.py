@@ -215,7 +215,7 @@ def test_a_class_has_a_name_of_its_own():
 
 @cache
 def classes() -> set[type]:
-    """Of vioc, but for those of modules that need what is not installed."""
+    """The classes of vioc, but for those of modules that need what is not installed."""
     found = set()
     for name in parsed():
         try:
@@ -237,7 +237,7 @@ def members(kind: type) -> int:
 
 
 def overridden(kind: type) -> list[str]:
-    """What a class redefines that a base of vioc has, and not as abstract."""
+    """The names that a class redefines though a base of vioc defines them, and not as abstract."""
     found = []
     for name, value in vars(kind).items():
         bases = [base for base in kind.__mro__[1:] if base in classes() and name in vars(base)]
@@ -248,7 +248,7 @@ def overridden(kind: type) -> list[str]:
 
 
 def callable_of(value: object) -> bool:
-    """Whether it is code: a method, a property of whatever kind."""
+    """True if a value is code: a method, or a property of whatever kind."""
     return callable(value) or hasattr(value, "__get__")
 
 

@@ -267,6 +267,11 @@ def test_time_index_of_a_guess_is_kept():
         (dict(guess=(np.zeros((31, 3)), None)), r"guess of states: expected shape \(N, 2\)"),
         (dict(guess=(np.zeros((31, 2)), np.zeros((31, 1)))), "31 rows for steps=30"),
         (dict(armijo=Armijo(beta=1.0)), "armijo"),
+        (
+            dict(armijo=type("OwnRule", (Armijo,), {})()),
+            "armijo: expected a vioc.control.Armijo.*got OwnRule",
+        ),
+        (dict(armijo=lambda: True), "armijo: expected a vioc.control.Armijo.*got function"),
         (dict(projection=(1, 0)), "projection R"),
     ],
 )

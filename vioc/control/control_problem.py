@@ -112,7 +112,7 @@ class Problem(ShootingProblem):
         return self._searched(x0, guess, order, self._hint, **how)
 
     def _order(self, stages: Stages, X, U, duals, iterations: int) -> Iterator[SearchStart]:
-        """Where searches begin, one after the other."""
+        """The points at which searches begin, one after the other."""
         last = SOFTNESS[-1]
         few = iterations < FEW
         contact = self.map.relaxed is not None and duals is None
@@ -138,7 +138,7 @@ class Problem(ShootingProblem):
             yield SearchStart(soft, X, U, duals, "", soft == last)
 
     def _held(self, X: np.ndarray, U: np.ndarray) -> bool:
-        """Whether the guess is the start, held without inputs."""
+        """True if the guess is the start, held without inputs."""
         return bool((X[0] == X).all()) and not U.any()
 
     def _end(self) -> np.ndarray | None:
@@ -153,7 +153,7 @@ class Problem(ShootingProblem):
         return np.array([float(self.final[n]) for n in f.state_names])
 
     def _hint(self, status: Status) -> str:
-        """What else may lead to an optimum, where a search has ended without one."""
+        """Advice on what may lead to an optimum, where a search has ended without one."""
         if status in (Status.CONVERGED, Status.ACCEPTABLE, Status.INTERRUPTED):
             return ""
         hints = []
@@ -225,8 +225,9 @@ class Problem(ShootingProblem):
 
 
 def by_equations(f: OneStepMap, cost: Cost, guess: Any, **stated: Any) -> Result | None:
-    """What IPOPT makes of the map's equations (`dmoc.solve`), which hold at its end alone: no step need be
-    solved on the way, so nothing is in its way where a map has no steps. None where it ends nowhere.
+    """The solution by IPOPT of the map's equations (`dmoc.solve`); None where IPOPT ends nowhere.
+
+    The equations hold at the end of the search alone, so that states without a step do not stop it.
     """
     try:
         found = solve(f, cost, guess, raise_on_failure=False, **stated)

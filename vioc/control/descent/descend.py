@@ -52,6 +52,11 @@ def descend(
     check_ending(tolerance, max_iterations)
     if warmup < 0:
         raise ValueError(f"warmup: expected a number >= 0, got {warmup}")
+    if type(armijo) is not Armijo:  # a rule of another type would be taken for its numbers alone
+        raise ValueError(
+            f"armijo: expected a vioc.control.Armijo(alpha, beta, trials), got {type(armijo).__name__}; "
+            "a rule of your own is not taken"
+        )
     if not (0 < armijo.alpha < 0.5 and 0 < armijo.beta < 1 and armijo.trials >= 1):
         raise ValueError(f"armijo: expected 0 < alpha < 1/2, 0 < beta < 1 and trials >= 1, got {armijo}")
     weights = None

@@ -185,5 +185,5 @@ def descending(model: LocalModel, aim: DescentDirection) -> DescentDirection | N
 
 
 def convex_part(H: np.ndarray, end: np.ndarray) -> Hessian:
-    """With the signs of eigenvalues dropped: steps stay short where curvature is negative."""
+    """The Hessian with the signs of its eigenvalues dropped: steps stay short where curvature is negative."""
     return absolute(H), absolute(end)

@@ -51,7 +51,7 @@ Own = TypeVar("Own", bound="ShootingProblem")
 
 
 class SearchStart(NamedTuple):
-    """Where a search begins.
+    """The point at which a search begins.
 
     Attributes
     ----------
@@ -81,7 +81,7 @@ class ShootingProblem(ABC):
     def _order(
         self, stages: Stages, X: np.ndarray, U: np.ndarray, duals: Any, iterations: int
     ) -> Iterator[SearchStart]:
-        """Where searches begin, one after another, until one of them converges."""
+        """The points at which searches begin, one after another, until a search converges."""
 
     def __init__(
         self,
@@ -155,7 +155,7 @@ class ShootingProblem(ABC):
         monitor: bool | Callable[[Iteration], Any] | None,
         raise_on_failure: bool,
     ) -> Result:
-        """What searches come to, one after the other until one converges; else that of the least error.
+        """The result of the first search that converges; where none does, that of the least error.
 
         ``order(stages, X, U, duals)`` gives where they begin, ``hint(status)`` what else may lead to an
         optimum; all others as in `Problem.solve` (`vioc.control.control_problem`).

@@ -79,7 +79,7 @@ class Recursion:
 
     @property
     def places(self) -> list[int]:
-        """Where T, P, K, L, s and d of the recursion in C lie."""
+        """The addresses of T, P, K, L, s and d of the recursion in C."""
         of_s, _, of_d = self._places
         return [*self._factors, of_s, of_d]
 

@@ -297,8 +297,7 @@ def turns_back(equations: BranchEquations, last: BranchRoot, stride: float, tole
                 break
             z, size = z + step, float(np.linalg.norm(weights * step))
             if share * np.linalg.norm(equations.size * step[:n]) <= tolerance:
-                back = z[-1] < last.share and np.linalg.slogdet(now.matrix)[0] * sign < 0
-                if back:
+                if z[-1] < last.share and np.linalg.slogdet(now.matrix)[0] * sign < 0:
                     return True
                 break
             if not size <= max(before / 2, np.linalg.norm(weights * (z - begun)) * DIFFERENCE):
