@@ -168,7 +168,7 @@ def test_commands_exist(page, capsys):
         if command == "COMMAND":
             continue
         assert command in COMMANDS, f"vioc {command}"
-        for inner in (["list"], ["run"], ["page"]) if command == "study" else ([],):
+        for inner in (["list"], ["run"], ["publish"], ["page"]) if command == "study" else ([],):
             with pytest.raises(SystemExit):
                 main([command, *inner, "--help"])
         known = capsys.readouterr().out

@@ -69,6 +69,8 @@ def test_a_study_that_was_not_run_says_so(gallery, study, tmp_path):
 
 def test_every_study_has_a_page_and_a_notebook(gallery, tmp_path):
     names = gallery.write(tmp_path / "studies", tmp_path / "nothing")
+    results = (tmp_path / "results.md").read_text()
+    assert all(f"| [{name}](#{name}) |" in results for name in names)
     assert "pendulum_energy" in names and len(names) > 20
     index = (tmp_path / "studies" / "index.md").read_text()
     for name in names:

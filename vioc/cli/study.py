@@ -42,16 +42,27 @@ def add(commands: Commands) -> None:
         "--out", metavar="DIR", type=Path, default=OUT, help="folder for results (default %(default)s)"
     )
     parser = group.add(
-        "page",
-        page,
-        "write a page of all studies from the JSON files of their runs",
-        "  vioc study page\n  vioc study page --results results --out studies.md",
+        "publish",
+        publish,
+        "write results of runs into studies/results of a checkout, whose figures the page shows",
+        "  vioc study run pendulum_energy --out results\n"
+        "  vioc study publish pendulum_energy --results results",
     )
+    parser.add_argument("names", nargs="+", metavar="STUDY", help="studies")
     parser.add_argument(
         "--results", metavar="DIR", type=Path, default=OUT, help="folder of the runs (default %(default)s)"
     )
+    parser = group.add(
+        "page",
+        page,
+        "write a page with the results of all studies: those published, or those of runs",
+        "  vioc study page\n  vioc study page --results results --out results.md",
+    )
     parser.add_argument(
-        "--out", metavar="FILE", type=Path, default="studies.md", help="the page (default %(default)s)"
+        "--results", metavar="DIR", type=Path, help="folder of runs (default: the published results)"
+    )
+    parser.add_argument(
+        "--out", metavar="FILE", type=Path, default="results.md", help="the page (default %(default)s)"
     )
 
 
@@ -72,15 +83,24 @@ def run(args: argparse.Namespace) -> int:
     return runner.run(chosen, quick=args.quick, out=args.out, jobs=args.jobs)
 
 
+def publish(args: argparse.Namespace) -> None:
+    pages = studies("page")
+    if not (pages.RESULTS.parent / "pyproject.toml").exists():
+        raise ValueError("results are published in a checkout of vioc; the studies here are an installation")
+    for study in studies("runner").choose(args.names):
+        print(f"wrote {pages.publish(study, args.results, pages.RESULTS)}")
+
+
 def page(args: argparse.Namespace) -> None:
-    if not any(args.results.glob("*.json")):
+    pages = studies("page")
+    results = args.results or pages.RESULTS
+    if not any(results.glob("*.json")):
         raise ValueError(
-            f"--results: no results of studies in {str(args.results)!r}; `vioc study run --all` makes them"
+            f"--results: no results of studies in {str(results)!r}; `vioc study run --all` makes them"
         )
     if args.out.is_dir() or not args.out.parent.is_dir():
         raise ValueError(f"--out: expected a file in a folder that exists, got {str(args.out)!r}")
-    text = studies("page").page(studies("runner").choose(), args.results)
-    args.out.write_text(text, encoding="utf-8")
+    args.out.write_text(pages.page(studies("runner").choose(), results), encoding="utf-8")
     print(f"wrote {args.out}")
 
 
