@@ -12,10 +12,10 @@ export MPLBACKEND ?= Agg
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test kernels versions lint types bench studies docs wheel clean
+.PHONY: help demo test kernels versions lint types bench studies docs wheel release-check clean
 
 help: ## Show what can be made
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.installed ## Swing up a cart-pole; leaves plots, an animation and the trajectory in out/
 	$(RUN) -m vioc demo --out $(OUT)
@@ -55,6 +55,11 @@ wheel: $(VENV)/.installed-dev ## Build wheel and sdist, and twice and the same t
 	cd / && env -u PYTHONPATH $(abspath $(VENV)-wheel)/bin/python $(abspath tests/installed_smoke.py)
 	$(VENV)-wheel/bin/python -m pip install --quiet --disable-pip-version-check $(DIST)-studies/*.whl
 	cd / && env -u PYTHONPATH $(abspath $(VENV)-wheel)/bin/python $(abspath tests/installed_smoke.py) --studies
+
+release-check: $(VENV)/.installed-dev ## Check a release: version, citation, licence, links and sizes of documents; wheel and source; the site
+	$(RUN) -m pytest tests/test_habits.py tests/test_docs.py -m 'not slow and not peer' -k 'not snippets_run and not commands_run'
+	$(MAKE) wheel
+	$(MAKE) docs
 
 docs: $(VENV)/.installed-docs $(OUT)/studies/.run ## Build the documentation site in out/docs, with the gallery and what studies left, and look whether it is whole
 	rm -rf docs/generated $(OUT)/docs
