@@ -32,7 +32,7 @@ def number(value: Any) -> str:
 
 
 def claims(study: Any, result: dict[str, Any]) -> str:
-    """The table of a study's claims, the paper's figure beside ours."""
+    """The table of a study's claims, with published and measured figures."""
     measured = {row["key"]: row for row in result.get("claims", ())}
     rows = ["| claim | published | measured | wanted | verdict |", "| --- | --- | --- | --- | --- |"]
     for key, claim in study.claims.items():
@@ -55,7 +55,7 @@ def claims(study: Any, result: dict[str, Any]) -> str:
 
 
 def _plain(text: str) -> str:
-    """Text for a cell of a Markdown table: nothing in it is markup."""
+    """Escape text for a cell of a Markdown table."""
     for mark in "\\|*_[]<$`":
         text = text.replace(mark, "\\" + mark)
     return text.replace("\n", " ")
@@ -113,7 +113,7 @@ def page(study: Any, module: Any, result: dict[str, Any]) -> str:
 
 
 def verdict(study: Any, result: dict[str, Any]) -> str:
-    """In a few words, how the study's claims fared."""
+    """The number of each verdict, and the form of the run."""
     if not result:
         return "not run here"
     kinds = [row["verdict"] for row in result["claims"]]

@@ -1,4 +1,4 @@
-"""``vioc study``: the tables and figures of the papers, published beside measured."""
+"""``vioc study``: list, run and publish the studies, which measure the papers' figures."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from types import ModuleType
 from vioc.cli.options import Commands, check_folder
 
 OUT = Path("out") / "studies"
-GROUP = "vioc.studies"  # of entry points: what is registered is a package with a runner, a page and a harness
+GROUP = "vioc.studies"  # entry points that name a package with the modules runner, page and harness
 
 
 def add(commands: Commands) -> None:
     group = commands.group(
         "study",
-        "list and run the studies: the figures and tables of the papers, published beside measured",
+        "list, run and publish the studies, which measure the papers' figures",
         "  vioc study list\n  vioc study run pendulum_energy --quick",
     )
     parser = group.add(
         "list",
         list_studies,
-        "list the studies, a line for each; with --claims what each of them holds",
+        "list the studies, a line for each; with --claims their claims too",
         "  vioc study list\n  vioc study list scissor_lift --claims",
     )
     parser.add_argument("names", nargs="*", metavar="STUDY", help="studies (default all)")
@@ -31,12 +31,12 @@ def add(commands: Commands) -> None:
     parser = group.add(
         "run",
         run,
-        "run studies; each leaves a picture and a JSON file, and the exit code says whether all claims hold",
+        "run studies; each writes a picture and a JSON file, and the exit code is 0 if all claims hold",
         "  vioc study run pendulum_energy --quick\n  vioc study run --all --out results",
     )
     parser.add_argument("names", nargs="*", metavar="STUDY", help="studies")
     parser.add_argument("--all", action="store_true", help="all of them")
-    parser.add_argument("--quick", action="store_true", help="a reduced form of a few seconds")
+    parser.add_argument("--quick", action="store_true", help="the quick form: a smaller problem, in seconds")
     parser.add_argument("--jobs", metavar="N", type=int, default=1, help="as many at a time (default 1)")
     parser.add_argument(
         "--out", metavar="DIR", type=Path, default=OUT, help="folder for results (default %(default)s)"
@@ -105,15 +105,15 @@ def page(args: argparse.Namespace) -> None:
 
 
 def studies(module: str) -> ModuleType:
-    """A module of the studies: of the package that a distribution registers, else of a checkout's folder.
+    """A module of the studies, from the package that a distribution registers, else from a checkout.
 
-    Raises ModuleNotFoundError, which says how to install them, where there is neither.
+    Raises ModuleNotFoundError, with the command that installs the studies, where there is neither.
     """
     package = next((point.value for point in entry_points(group=GROUP)), "studies")
     try:
         return importlib.import_module(f"{package}.{module}")
     except ModuleNotFoundError as error:
-        if error.name not in (package, f"{package}.{module}"):  # what a study itself needs
+        if error.name not in (package, f"{package}.{module}"):  # a package that a study itself needs
             raise
     raise ModuleNotFoundError(
         "the studies are not installed: in a checkout of vioc, `pip install ./studies` brings them"
