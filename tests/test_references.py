@@ -23,6 +23,7 @@ QUOTED = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
 FILE = re.compile(r"(?:[\w.]+/)*[\w.]+\.(?:py|c|md|toml|jsonl?)")
 DOTTED = re.compile(r"(?:vioc\.)?(?:\w+\.)*[A-Z]\w+\.[a-z_]\w*")
 MODULE = re.compile(r"vioc(?:\.[a-z_0-9]+)+")
+ROOMS = ("vioc", "tests", "docs", "studies", "benchmarks", "examples", "recipe", ".github")
 OTHER = {"vioc.studies"}  # the name of a group of entry points
 
 
@@ -58,7 +59,7 @@ def attributes(kind: type) -> frozenset[str]:
 def files() -> frozenset[str]:
     """Every file of the checkout, as all ends of its path."""
     ends = set()
-    for room in ("vioc", "tests", "docs", "studies", "benchmarks", "examples", "recipe", ".github"):
+    for room in ROOMS:
         for path in (ROOT / room).rglob("*"):
             parts = path.relative_to(ROOT).parts
             ends |= {"/".join(parts[i:]) for i in range(len(parts))}
