@@ -120,6 +120,23 @@ def test_what_is_sought_is_a_title(sought):
     assert f"[{sought}](" in (docs / "README.md").read_text()
 
 
+@pytest.mark.parametrize(
+    ("words", "page"),
+    [
+        ("how do i", "README.md"),
+        ("minimum time", "trajectories.md"),
+        ("model predictive control", "feedback.md"),
+        ("multi-start", "sweeps.md"),
+        ("resampling", "data.md"),
+        ("via-point", "trajectories.md"),
+        ("waypoint", "trajectories.md"),
+    ],
+)
+def test_what_is_sought_stands_on_the_page_that_answers_it(words, page):
+    text = " ".join((ROOT / "docs" / page).read_text().lower().split())
+    assert words in text
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["feedback", "trajectories", "controllability"])
 def test_notebooks_of_the_tutorials_run(monkeypatch, tmp_path, name):
