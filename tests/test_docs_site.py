@@ -124,8 +124,6 @@ def test_what_is_sought_is_a_title(sought):
     ("words", "page"),
     [
         ("how do i", "README.md"),
-        ("minimum time", "trajectories.md"),
-        ("model predictive control", "feedback.md"),
         ("multi-start", "sweeps.md"),
         ("resampling", "data.md"),
         ("via-point", "trajectories.md"),
