@@ -222,7 +222,7 @@ def losses(rows: Mapping[str, Sequence[Row]]) -> str:
     every = [row for own in rows.values() for row in own]
     lost = sum(len(row.losses) for row in every)
     count = sum(not isinstance(v, str) and np.isfinite(v) for row in every for v in row.peers.values())
-    return f"Others are faster in {lost} of {count} comparisons, in bold."
+    return f"Others are faster in {lost} of {count} comparisons."
 
 
 def _lines(header: Sequence[str], cells: Sequence[Sequence[str]]) -> str:
