@@ -190,8 +190,9 @@ def table(rows: Sequence[Row]) -> str:
 def markdown(rows: Sequence[Row], problem: str) -> str:
     """A Markdown table of the rows, one column for each peer, below the files of their problems.
 
-    `problem` is the file of the rows that name none. Empty columns are left out. A unit that all rows share
-    is in the header. Losses are bold. Targets are not shown.
+    `problem` is the file of the rows that name none. Columns without entries, or of a peer that is not
+    installed, are left out. A unit that all rows share is in the header. Losses are bold. Targets are not
+    shown.
     """
     units = dict.fromkeys(row.unit for row in rows)
     shared = f", {rows[0].unit}" if len(units) == 1 else ""
@@ -206,7 +207,7 @@ def markdown(rows: Sequence[Row], problem: str) -> str:
         ]
         for row in rows
     ]
-    kept = [i for i in range(len(header)) if i < 3 or any(line[i] for line in cells)]
+    kept = [i for i in range(len(header)) if i < 3 or any(line[i] not in ("", ABSENT) for line in cells)]
     files = dict.fromkeys(f"`{row.problem or problem}`" for row in rows)
     text = _lines([header[i] for i in kept], [[line[i] for i in kept] for line in cells])
     return f"Problems: {', '.join(files)}.\n\n{text}"
