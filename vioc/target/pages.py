@@ -1,4 +1,4 @@
-"""What a folder says of itself: its header, README, CMake and JSON files."""
+"""Header, README, CMake and JSON files of a folder."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def header(target: Target, sizes: Mapping[str, int], pieces: list[ControllerPart
 
 
 def tolerance(target: Target) -> float:
-    """What the test program allows."""
+    """Tolerance of the test program."""
     planned = "output" in target.functions and "law" not in target.functions
     return PLANNED_SINGLE if planned and target.precision == "single" else TOLERANCE[target.precision]
 
@@ -129,7 +129,7 @@ def layout(target: Target, observer: Any) -> dict[str, tuple[str, ...]]:
 
 
 def described(target: Target, sizes: Mapping[str, int], observer: Any) -> dict[str, Any]:
-    """The content of NAME.json."""
+    """Content of NAME.json."""
     samples = target.records.samples
     return {
         "name": target.name,
@@ -147,7 +147,7 @@ def described(target: Target, sizes: Mapping[str, int], observer: Any) -> dict[s
 
 
 def readme(target: Target, observer: Any) -> str:
-    """README.md."""
+    """Content of README.md."""
     rows = [f"| {n} | {listed(v)} |" for n, v in layout(target, observer).items() if v]
     costs = [f"| `target_{n}` | {o} |" for n, o in target.operations.items()]
     if "output" in set(target.functions) - set(target.operations):
@@ -169,7 +169,7 @@ def readme(target: Target, observer: Any) -> str:
 
 
 def unstable(target: Target) -> list[str]:
-    """Lines on a compensator that is unstable by itself; none of others."""
+    """Lines on a compensator that is unstable without its plant, else none."""
     if not target.unstable_poles:
         return []
     poles = ", ".join(
@@ -182,7 +182,7 @@ def unstable(target: Target) -> list[str]:
 
 
 def filled(name: str, tokens: Mapping[str, str]) -> str:
-    """A file of the room's C with its ``@TOKENS@`` replaced."""
+    """Read a template of the folder vioc/target/c and replace its ``@TOKENS@``."""
     text = template(name)
     for token, value in tokens.items():
         text = text.replace(f"@{token}@", value)
