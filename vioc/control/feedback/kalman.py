@@ -173,7 +173,7 @@ class KalmanFilter:
 
 
 def _same(P: np.ndarray | None, table: np.ndarray) -> bool:
-    """Whether a covariance equals the table's to rounding, relative to its variances."""
+    """True if a covariance equals the table's to rounding, relative to its variances."""
     size = np.sqrt(np.abs(np.diag(table)))  # they may be of sizes far apart, rad^2 beside kg^2 m^2/s^2
     return P is None or bool((np.abs(P - table) <= 1e-12 * np.outer(size, size)).all())
 

@@ -1,4 +1,4 @@
-"""`ClosedLoop`: plant, law, observer and actuator bounds in one simulation, with seeded noise."""
+"""Simulation of plant, law, observer and actuator bounds with seeded noise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Offset-free tracking: feedback without steady-state error under constant disturbances.
+"""Offset-free tracking: no steady-state error under constant disturbances.
 
 Maths: docs/maths/feedback.md, "Offset-free tracking", equations (OF).
 """
@@ -29,7 +29,9 @@ class SteadyTarget(NamedTuple):
 
 
 class OffsetFree(Law):
-    """Law u = u_t - K difference(x_t, x^) about the equilibrium under estimated disturbances.
+    """Law u = u_t - K difference(x_t, x^) without steady-state error.
+
+    The target (x_t, u_t) is the equilibrium under the estimated disturbances.
 
     Parameters
     ----------
@@ -39,7 +41,7 @@ class OffsetFree(Law):
         Map of the observer: the regulator's, with disturbances, parameters or biases as states.
     hold : names, optional
         Quantities of the state that keep their reference values, for a law with one setpoint. The target
-        (x_t, u_t) is solved for by one Newton step per sample (OF 2). Required for estimated parameters and
+        is solved for by one Newton step per sample (OF 2). Required for estimated parameters and
         disturbances of states. Default: disturbances of inputs are subtracted from the input (OF 1), which is
         exact along any trajectory.
 
