@@ -215,7 +215,8 @@ def saddle(H: sparse.spmatrix, E: sparse.spmatrix, loose: np.ndarray | None = No
 def information(segments: Segments, trial: Trial) -> tuple[np.ndarray, np.ndarray]:
     """Information of the parameters (n, n), and of each one alone (n,): (ID-10).
 
-    Other unknowns are free in the first, known in the second. Defects stay zero. Only rounding fixes other unknowns that the data do not determine.
+    Other unknowns are free in the first, known in the second. Defects stay zero. Only rounding fixes other
+    unknowns that the data do not determine.
     """
     segments.plainly = True
     now, count = segments.predict(trial), segments.nz

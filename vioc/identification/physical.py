@@ -36,8 +36,9 @@ def physical_set(
 ) -> tuple[np.ndarray, dict[str, np.ndarray], float]:
     """Consistent parameters with given combinations, and their distance (ID-15).
 
-    They are near the start. Distances are relative to the start's masses, to `length`, and to the larger of parameters of forces and
-    `reach` (n,), the value that would explain all measurements: a friction may start at 0.
+    They are near the start. Distances are relative to the start's masses, to `length`, and to the larger of
+    parameters of forces and `reach` (n,), the value that alone explains all measurements: a friction may
+    start at 0.
     """
     count, own = len(regressor.bodies), len(regressor.linear)
     z = ca.SX.sym("z", 10)
