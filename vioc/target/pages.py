@@ -72,9 +72,9 @@ def header(target: Target, sizes: Mapping[str, int], pieces: list[ControllerPart
     if "PLANNED" in sizes:
         stages, most = sizes["PLANNED"], sizes["PLAN_ITERATIONS"]
         lines.append(
-            f"   output       not counted: a quadratic program of {stages} stages, by an interior point in at most"
+            f"   output       not counted: a quadratic program of {stages} stages, by an interior point"
         )
-        lines.append(f"                {most} iterations")
+        lines.append(f"                in at most {most} iterations")
     if target.iterations:
         lines.append(f"   A step is {target.iterations} iterations of Newton's method and one correction.")
     lines += [f"   {line}" for line in unstable(target)]
@@ -152,7 +152,7 @@ def readme(target: Target, observer: Any) -> str:
     costs = [f"| `target_{n}` | {o} |" for n, o in target.operations.items()]
     if "output" in set(target.functions) - set(target.operations):
         costs.append(
-            "| `target_output` | not counted: it solves a quadratic program by an interior point, see the header |"
+            "| `target_output` | not counted: it solves a quadratic program, see the header |"
         )
     status = [f"| {2**i} | `TARGET_{n}` | {text} |" for i, (n, text) in enumerate(STATUS.items())]
     tokens = {
