@@ -151,9 +151,7 @@ def readme(target: Target, observer: Any) -> str:
     rows = [f"| {n} | {listed(v)} |" for n, v in layout(target, observer).items() if v]
     costs = [f"| `target_{n}` | {o} |" for n, o in target.operations.items()]
     if "output" in set(target.functions) - set(target.operations):
-        costs.append(
-            "| `target_output` | not counted: it solves a quadratic program, see the header |"
-        )
+        costs.append("| `target_output` | not counted: it solves a quadratic program, see the header |")
     status = [f"| {2**i} | `TARGET_{n}` | {text} |" for i, (n, text) in enumerate(STATUS.items())]
     tokens = {
         "NAME": target.name,
