@@ -239,7 +239,7 @@ class Identification:
         found = [] if self.converged else [f"the search has not converged: {self.verdict}"]
         if self._exact:
             found.append(
-                "records are exact to rounding: intervals are of rounding; give noise= for those of a sensor"
+                "records are exact to rounding, which sets the intervals; give noise= for those of a sensor"
             )
             return found + self._strange()
         if self.told and self.freedom > 0:
@@ -247,8 +247,8 @@ class Identification:
             low, high = 2 * gammaincinv(self.freedom / 2, [1e-4, 1 - 1e-4])  # of chi squared
             if not low <= chi <= high:
                 found.append(
-                    f"residuals are {np.sqrt(chi / self.freedom):.2f} times the noise that was given: the "
-                    "model lacks something, or the variances are wrong"
+                    f"residuals are {np.sqrt(chi / self.freedom):.2f} times the given noise: the model lacks "
+                    "something, or the variances are wrong"
                 )
         for fitted in self.fits:
             for n, r in fitted.whiteness.items():
@@ -279,8 +279,8 @@ class Identification:
         found = []
         for n, numbers in self._inertias().items():
             if flat(numbers) and any(np.isfinite(self.std[p]) for p in self.whole.get(n, ())):
-                found.append(f"{n} ended flat, at the edge of what bodies can be: its intervals do not hold")
-        return found + [f"{n} is not the inertia of a body" for n, fine in self.bodies.items() if not fine]
+                found.append(f"{n} has a degenerate inertia: its intervals are not valid")
+        return found + [f"the inertia of {n} is not physical" for n, fine in self.bodies.items() if not fine]
 
     def validate(self, records: Record | Sequence[Any] | Any) -> list[Fitted]:
         """Predict records or runs that were not fitted, with only their starts estimated.
@@ -314,13 +314,13 @@ class Identification:
             shown = (
                 f"{s:12.2g}{100 * s / abs(v) if v else np.inf:9.2g}%"
                 if np.isfinite(s)
-                else f"{'not told':>12}"
+                else f"{'undetermined':>12}"
             )
             lines.append(f"{n:24}{v:14.7g}{shown}")
         for d in self.unidentifiable:
-            lines.append(f"not told: {d}")
+            lines.append(f"undetermined: {d}")
         if self.given:
-            lines.append(f"told if known: {', '.join(self.given)}")
+            lines.append(f"determined if known: {', '.join(self.given)}")
         noise = ", ".join(f"{n} {s:.2g}" for n, s in self.noise.items())
         lines.append(f"noise {'given' if self.told else 'found'}: {noise}")
         lines += [f"doubt: {d}" for d in self.doubts]

@@ -19,7 +19,7 @@ def check_forces(W: np.ndarray, y: np.ndarray, rows: Sequence[str], rank: float)
             names = ", ".join(n for n, its in zip(rows, mine, strict=True) if its)
             raise ValueError(
                 f"base_parameters: expected a force of known size on {names}, got none, and nothing couples "
-                "it to others, so that only ratios are told; leave a gain out of linear="
+                "it to others, so that only ratios are identifiable; leave a gain out of linear="
             )
 
 

@@ -184,20 +184,20 @@ class BaseParameters:
         return Torques(m.t, tuple(self.map.system.dynamic), *both)
 
     def __str__(self) -> str:
-        lines = [f"{len(self.names)} combinations told of {self.base.shape[1]} numbers"]
+        lines = [f"{len(self.names)} identifiable combinations of {self.base.shape[1]} parameters"]
         for n, v, s in zip(self.names, self.values, self.std, strict=True):
             lines.append(f"{v:14.6g} +- {s:8.2g}  {n}")
         if self.apart > FAR:
             lines.append(
                 f"doubt: no bodies have these combinations, the nearest are {self.apart:.1f} deviations off; "
-                "look at the model and at knots="
+                "check the model and knots="
             )
         if self.biased:
             lines.append(
                 f"doubt: an input of unknown gain alone drives {', '.join(self.biased)}: its noise makes "
-                "what is told there too small; give the gain, or filter the input"
+                "the values there too small; give the gain, or filter the input"
             )
-        lines += [f"{n} is not the inertia of a body" for n, fine in self.bodies.items() if not fine]
+        lines += [f"the inertia of {n} is not physical" for n, fine in self.bodies.items() if not fine]
         return "\n".join(lines)
 
     __repr__ = __str__
@@ -248,7 +248,7 @@ def base_parameters(
     if not y.any():
         raise ValueError(
             "base_parameters: expected a force of known size in the records, got none, so that only ratios "
-            "are told; leave a gain, friction or stiffness out of linear="
+            "are identifiable; leave a gain, friction or stiffness out of linear="
         )
     drawn = _drawn(f, regressor, parts, whole) * arms[:, None] if not f.multiplier_names else W
     own, K, shares = _independent(
