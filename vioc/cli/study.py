@@ -1,4 +1,4 @@
-"""``vioc study``: list, run and publish the studies, which measure the papers' figures."""
+"""The command ``vioc study``: figures of papers, published against measured."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from types import ModuleType
 from vioc.cli.options import Commands, check_folder
 
 OUT = Path("out") / "studies"
-GROUP = "vioc.studies"  # entry points that name a package with the modules runner, page and harness
+GROUP = "vioc.studies"  # of entry points, each a package with modules runner, page and harness
 
 
 def add(commands: Commands) -> None:
@@ -105,15 +105,15 @@ def page(args: argparse.Namespace) -> None:
 
 
 def studies(module: str) -> ModuleType:
-    """A module of the studies, from the package that a distribution registers, else from a checkout.
+    """Return a module of the studies, of a registered package or the checkout.
 
-    Raises ModuleNotFoundError, with the command that installs the studies, where there is neither.
+    Raises ModuleNotFoundError, with instructions for installing them, if there is neither.
     """
     package = next((point.value for point in entry_points(group=GROUP)), "studies")
     try:
         return importlib.import_module(f"{package}.{module}")
     except ModuleNotFoundError as error:
-        if error.name not in (package, f"{package}.{module}"):  # a package that a study itself needs
+        if error.name not in (package, f"{package}.{module}"):  # a dependency of a study
             raise
     raise ModuleNotFoundError(
         "the studies are not installed: in a checkout of vioc, `pip install ./studies` brings them"
