@@ -33,6 +33,7 @@ CRAWLS = 8  # short steps in a row behind which a search ends, as it hardly move
 DAMPING = 1.0, 10.0, 1e8  # of inputs, over their mean weight: first, factor, most
 RELAPSES, GENTLE = 3, 0.05  # needs of damping right behind its end, from which on it ends below this
 FLOOR, ROUNDED = 10.0, 1e-5  # roundings of the merit that cannot be told from none; the error then taken
+AT_ROUNDING = 8  # whole steps in a row that promise less than rounding, behind which a search ends
 HOPELESS = 3  # last levels that leave more, and close nothing
 
 
@@ -138,7 +139,8 @@ class Interior:
         if level.relents(d):
             worth = level.worth(it.point, it.s)
             d = self.newton.solve(it, model, it.point.gaps, level.remains(it.point, it.s))
-        moved, length, trials = self.search.take(it, model, d, worth, self.lin if self.exact else None)
+        blind = self.error <= ROUNDED and not seen(d.slope, worth.merit)
+        moved, length, trials = self.search.take(it, model, d, worth, self.lin if self.exact else None, blind)
         kind, shift = ("newton", self.shift) if self.exact else ("gauss-newton", self.damping)
         cost, descent, left = it.point.cost, d.slope / level.scale, worth.left
         log(Iteration(len(log.records), kind, shift, cost, descent, length, trials, left))
@@ -193,9 +195,8 @@ class Interior:
 
     def _below_rounding(self, slope: float, merit: float) -> bool:
         """Whether steps have long promised nothing that the merit's digits would show: then that is said."""
-        seen = -slope > FLOOR * np.finfo(float).eps * abs(merit)
-        self.unseen = 0 if seen else self.unseen + 1
-        if self.unseen < HOPELESS or self.error > ROUNDED:
+        self.unseen = 0 if seen(slope, merit) else self.unseen + 1
+        if self.unseen < AT_ROUNDING or self.error > ROUNDED:
             return False
         self.note = f"to rounding: a slope of {slope / self.level.scale:.2g} cannot be seen in the cost"
         return True
@@ -241,3 +242,8 @@ class Interior:
         each = np.einsum("km,kmu->ku", weight, b.J[:, :, n:] ** 2)
         felt = each[each > 0]
         return float(np.median(felt)) / self.level.scale if len(felt) else self.level.unit
+
+
+def seen(slope: float, merit: float) -> bool:
+    """Whether the decrease that a step promises is larger than the rounding of the merit."""
+    return -slope > FLOOR * np.finfo(float).eps * abs(merit)

@@ -23,6 +23,7 @@ FAITHFUL = 2.0  # of a step: how far a trajectory may be from the curve that it 
 AGAIN = 4  # iterations after which a trajectory is tried again where it did not do
 SUFFICIENT = 1e-4  # share of the promised decrease that a step must reach
 CORRECTIONS, CLOSER = 4, 0.5  # of the first trial: how many, and what each may leave of its excess for a next
+HARMLESS = 1e-10  # share of the merit: rounding that sensitive motions may leave in it
 LOST = Worth(np.nan, np.nan, np.nan)  # of a trial that has no steps: neither falls nor passes
 
 
@@ -40,12 +41,19 @@ class LineSearch:
         self._filter.clear()
 
     def take(
-        self, it: Iterate, b: StageBlocks, d: NewtonDirection, worth: Worth, lin: Linearization | None
+        self,
+        it: Iterate,
+        b: StageBlocks,
+        d: NewtonDirection,
+        worth: Worth,
+        lin: Linearization | None,
+        unseen: bool = False,
     ) -> tuple[Iterate | None, float, int]:
         """The next iterate or None, its step's length, and trials. `worth` is the iterate's; `lin` is given
-        where the Hessian of b is exact, for what the cost's residuals are off.
+        where the Hessian of b is exact, for what the cost's residuals are off. `unseen`: the decrease that
+        the direction promises is below the rounding of the merit, which then only refuses visible harm.
         """
-        rounding = 10 * np.finfo(float).eps * abs(worth.merit)
+        rounding = (HARMLESS if unseen else 10 * np.finfo(float).eps) * abs(worth.merit)
         length, of_multipliers = d.lengths
         size = float(np.abs(d.dx).max())
         follow = self._strayed < AGAIN or not self._strayed % AGAIN
