@@ -22,7 +22,7 @@ DIRECTIONS = {
     "gauss-newton": ("gauss-newton", "steepest"),
     "steepest": ("steepest",),
 }
-# Of the Newton Hessian, in units of the inputs' weight: smallest, factor, largest. Where a tiny shift is enough
+# Of the Newton Hessian, in units of the inputs' weight: smallest, factor, largest. If a tiny shift is enough
 # (the marionette: 1e-6), steps with 1e-3 are too short along valleys that are nearly flat.
 SHIFT = 1e-3 / 4**5, 4.0, 1e6
 ROUNDING = 1e-12  # predicted reduction over the cost, below which it is rounding
