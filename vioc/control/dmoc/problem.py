@@ -49,7 +49,7 @@ WARM = {
     "ipopt.warm_start_mult_bound_push": 1e-9,
     "ipopt.mu_init": 1e-6,
 }
-NEAR = {"ipopt.mu_init": 1e-3, "ipopt.bound_push": 1e-8, "ipopt.bound_frac": 1e-8}  # as equations keep cones
+NEAR = {"ipopt.mu_init": 1e-3, "ipopt.bound_push": 1e-8, "ipopt.bound_frac": 1e-8}  # the equations keep cones
 BETWEEN = {"ipopt.mu_init": 1e-4}
 OF_FATROP = ("mu_init", "bound_push", "bound_frac")
 ENDED = Status.CONVERGED, Status.ACCEPTABLE

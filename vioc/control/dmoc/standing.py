@@ -14,7 +14,7 @@ from vioc.control.dmoc.transcription import PULL, Transcription
 MOST = 1.5  # total force of the limited contacts, over the weight, above which nothing can rest on them
 SHARE = 0.1  # force of a contact, over the weight, above which it is named
 TRIALS, SAME = 3, 1e-9  # random states at which a row and a gap must differ by a constant; tolerance, m
-ENTERS = 1e-6  # required penetration, m, that is not reported
+ENTERS = 1e-6  # m; where limits force more penetration, room does not help
 
 
 def too_close(t: Transcription, smoothing: float) -> str:
@@ -30,7 +30,7 @@ def too_close(t: Transcription, smoothing: float) -> str:
         if not names:
             continue
         rooms = _rooms(phase, names)
-        rooms[0] = np.inf  # the gaps of the first sample act on no step
+        rooms[0] = np.inf  # gaps of the first sample belong to the step before it
         with np.errstate(divide="ignore"):  # no room and no give
             push = smoothing / (rooms + t.contacts(i, smoothing)[1]) / PULL
         k = int(push.sum(axis=1).argmax())

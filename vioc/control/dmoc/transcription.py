@@ -110,7 +110,7 @@ class Transcription:
         """Return smoothing and give of phase i's contacts (2,), (0,) without contacts.
 
         The smoothing is the larger of the map's own and `least`. The give is 0 for the map's own; otherwise
-        it compensates the height at which bodies hover under `PULL`.
+        it is the height at which bodies hover under `PULL`.
         """
         step = self.phases[i].equations.relaxed
         if step is None:
