@@ -1,4 +1,4 @@
-"""`ClosedLoop`: plant, law, observer and actuator bounds in one simulation, with seeded noise."""
+"""Closed loop: plant, law, observer and actuator bounds with seeded noise."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ from vioc.runs.trajectory import Trajectory
 
 @dataclass(frozen=True)
 class LoopRun(AsTrajectory):
-    """A simulation of a closed loop.
+    """Simulation of a closed loop.
 
     Attributes
     ----------
     trajectory : Trajectory
-        What the plant did; its `u` is what was applied. With process noise it is no rollout.
+        Motion of the plant; its `u` is the applied input. With process noise it is not a rollout.
     estimates : (N, nx), or more columns of an observer whose map has more states
-        What the observer believes at each sample; not a number between its samples.
+        Estimates of the observer at each sample; NaN between its samples.
     covariances : (N, ndx, ndx) or None
-        Of the estimates' errors, as the observer believes.
+        Of the estimates' errors, by the observer.
     measurements : (N, ny)
-        Without columns if there is no observer; not a number where none was made.
+        Without columns if there is no observer; NaN where none was made.
     commands : (N, nu)
-        What the law asked for.
+        Outputs of the law.
     saturated : (N, nu), bool
-        Where that was beyond a bound.
+        True where a command was beyond a bound.
     belief, memory : object
-        What observer and law end with: counts of their failures, the verdicts of `NonlinearMPC`.
+        Final states of observer and law: counts of their failures, the verdicts of `NonlinearMPC`.
     measured : tuple of str
         Names of the columns of `measurements`.
     """
@@ -57,7 +57,7 @@ class LoopRun(AsTrajectory):
 
     @property
     def errors(self) -> np.ndarray:
-        """difference(truth, estimate) at each sample (N, ndx), of the plant's states."""
+        """Estimation errors difference(truth, estimate) (N, ndx), of the plant's states."""
         f = self.trajectory.map
         return f.difference(self.trajectory.x[:-1], self.estimates[:, : f.nx])
 
@@ -70,36 +70,36 @@ class LoopRun(AsTrajectory):
 
 @dataclass(frozen=True)
 class ClosedLoop:
-    """Plant, law, observer and actuator bounds.
+    """Closed loop of plant, law, observer and actuator bounds.
 
-    At sample k: measure y_k = g(x_k) + v_k, correct the estimate, ask the law for u_k, clip it, predict the
-    estimate under what is applied; the plant steps under u_k + noise and is disturbed.
+    At sample k: measure y_k = g(x_k) + v_k, correct the estimate, evaluate the law for u_k, clip it, predict
+    the estimate with the clipped input; the plant steps under u_k + noise and is disturbed.
 
     Attributes
     ----------
     plant : OneStepMap
-        What is simulated. Law and observer may be designed on another map with the same states and step:
+        The simulated map. Law and observer may be designed on another map with the same states and step:
         other parameters, another integrator. A `DelayedMap` is a plant whose input acts late; a law
-        designed without the delay is then given the mechanism's states only. An observer may know more
-        states, such as disturbances (`ExtendedMap`), of which a law takes as many as its own map has.
+        designed without the delay then gets the mechanism's states only. An observer may have more
+        states, such as disturbances (`ExtendedMap`), of which a law gets as many as its own map has.
     law : Law, Regulator, SteadyRegulator
     observer : KalmanFilter, ExtendedKalmanFilter, MovingHorizon, ConfigurationObserver, or None
         None gives the law the state itself.
     bounds : dict of str to (lower, upper), or None
-        What the actuators can do, of inputs: as in `vioc.control.optimize`, of numbers.
+        Limits of the actuators, by input: as in `vioc.control.optimize`, with numbers.
     W : float, (ndx,), (ndx, ndx) or dict of str to float
         Covariance of the disturbance that is added to x[k+1] as an error.
     W_u : float, (nu,), (nu, nu) or dict of str to float
         Covariance of the noise of the applied input.
     hold : bool
-        Let law and observer have steps of their own, whole multiples of the plant's, and those of the law of
-        the observer's: each runs at its samples, and what the law asks for is held between.
+        Let law and observer have their own steps, integer multiples of the plant's, with the law's a multiple
+        of the observer's: each runs at its samples, and commands are constant between.
 
     Raises
     ------
     TypeError, ValueError
-        A law or an observer that is none, is of another mechanism or for another step, bounds, covariances,
-        names.
+        A law or an observer of another mechanism or for another step, or an object that is neither; bounds,
+        covariances, names.
     """
 
     plant: OneStepMap = field(repr=False)
@@ -139,7 +139,7 @@ class ClosedLoop:
         self._noise()
 
     def _rates(self) -> tuple[int, int]:
-        """Of how many steps of the plant a step of the law, and one of the observer, is."""
+        """Return the steps of the law and of the observer, in steps of the plant."""
         f, law, observer = self.plant, as_law(self.law), self.observer
         of_law = steps_within(getattr(law, "map", f).dt, f.dt, "law", "the plant", self.hold)
         if observer is None:
@@ -159,7 +159,7 @@ class ClosedLoop:
         return input_bounds(self.plant, self.bounds)
 
     def _noise(self) -> tuple[np.ndarray, np.ndarray]:
-        """Roots of the covariances of disturbance and input noise."""
+        """Return roots of the covariances of disturbance and input noise."""
         f = self.plant
         return root(state_weight(f, self.W, "W")), root(input_weight(f, self.W_u, "W_u"))
 
@@ -178,10 +178,10 @@ class ClosedLoop:
         Parameters
         ----------
         estimate : (nx,), optional
-            What the observer believes before the first measurement; default x0. More states that the
-            observer knows are what its map has for them (``ExtendedMap.join``) unless they are given.
+            Estimate before the first measurement; default x0. Additional states of the observer
+            have the values of its map (``ExtendedMap.join``) unless they are given.
         covariance : (ndx, ndx), optional
-            Of its error, for an extended filter; default its P0.
+            Of the estimate's error, for an extended filter; default its P0.
         noise : seed, Generator or None
             None simulates without any noise. The same seed gives the same run, to the bit.
         k0 : int
@@ -194,9 +194,9 @@ class ClosedLoop:
         Raises
         ------
         ValueError
-            Sizes; a law that asks for what is not finite.
+            Wrong sizes; a law that returns values that are not finite.
         StepError
-            Where the plant has no next state; its `trajectory` is the plant's until then.
+            If a step of the plant does not exist; its `trajectory` is the plant's until then.
         """
         f, law = self.plant, as_law(self.law)
         steps = as_count(steps, "steps")
@@ -225,28 +225,28 @@ class ClosedLoop:
         )
 
     def rollout(self, x0: Any, steps: int, *, estimate: Any = None, k0: int = 0) -> Trajectory:
-        """The plant's trajectory in `simulate`, without noise."""
+        """Return the plant's trajectory in `simulate`, without noise."""
         return self.simulate(x0, steps, estimate=estimate, k0=k0).trajectory
 
     @property
     def map(self) -> OneStepMap:
-        """The plant."""
+        """Map of the plant."""
         return self.plant
 
     @property
     def x(self) -> np.ndarray | None:
-        """The plant's state (nx,) that the law holds in the end, if it does."""
+        """State (nx,) of the plant to which the law finally regulates, or None."""
         x, f = getattr(as_law(self.law), "x", None), self.plant
         return x if x is None or len(x) == f.nx else f.join(x) if len(x) < f.nx else x[: f.nx]  # type: ignore[attr-defined]
 
     @cached_property
     def _sensors(self) -> Any:
-        """The observer's measurement, on the plant, for it is the plant that sensors see."""
+        """Measurement of the observer, evaluated on the plant."""
         measurement = self.observer and self.observer.measurement
         return measurement and measurement.on(self.plant)
 
     def _drawn(self, noise: Any, steps: int, k0: int, every: int) -> Noise | None:
-        """Sample by sample: of measurements where one is made, then of inputs, then of states."""
+        """Return the noise by sample: of measurements (if made), of inputs, of states."""
         if noise is None:
             return None
         f, rng, ny = self.plant, np.random.default_rng(noise), 0

@@ -1,4 +1,4 @@
-"""Gains between operating points, and laws whose inputs may not jump."""
+"""Gain scheduling between operating points, and laws with rate limits."""
 
 from __future__ import annotations
 
@@ -21,13 +21,15 @@ from vioc.runs.steps import check_steps
 
 @dataclass(frozen=True)
 class ScheduledLaw(Law):
-    """u = U(s) - K(s) difference(X(s), x), linear in s between operating points and held beyond them.
+    """Gain-scheduled law u = U(s) - K(s) difference(X(s), x).
+
+    It is linear in s between operating points and constant beyond them.
 
     Attributes
     ----------
     map : OneStepMap
     by : str
-        The quantity s of the state that the gains go by.
+        The scheduling quantity s of the state.
     points : (n,)
         Its values at the operating points, increasing, n >= 2.
     X, U, K : (n, nx), (n, nu), (n, nu, ndx)
@@ -35,7 +37,7 @@ class ScheduledLaw(Law):
     Raises
     ------
     ValueError
-        Shapes, points that do not increase, or a quantity that is not of the state alone.
+        Wrong shapes, points that do not increase, or a quantity that is not of the state alone.
     """
 
     map: OneStepMap = field(repr=False)
@@ -59,7 +61,7 @@ class ScheduledLaw(Law):
 
     @classmethod
     def of(cls, regulators: Sequence[Any], by: str) -> ScheduledLaw:
-        """Of steady regulators about equilibria of one map, in any order."""
+        """Return the law of steady regulators about equilibria of one map, in any order."""
         laws: list[StateLaw] = []
         for law in map(as_law, regulators):
             if not isinstance(law, StateLaw) or len(law.U) != 1:
@@ -78,7 +80,7 @@ class ScheduledLaw(Law):
 
     @property
     def quantity(self) -> ca.SX:
-        """s in the map's symbols."""
+        """Scheduling quantity s in the map's symbols."""
         return self.map.quantity(self.by)
 
     @cached_property
@@ -114,28 +116,28 @@ class ScheduledLaw(Law):
 
         tables = [a.ravel() for a in (self.points, self.X, self.U, self.K, f.theta)]
         sizes, numbers = [a.size for a in tables], np.concatenate(tables)
-        family = id(getattr(f, "built", f))  # of all maps that differ in numbers only
+        family = id(getattr(f, "built", f))  # shared by maps that differ only in parameter values
         return LawFormula(("schedule", family, self.by, n), expression, lambda k, count: numbers)
 
 
 class Applied(NamedTuple):
-    """Memory of a limited law: that of the law itself, and the input before, None at the first sample."""
+    """Memory of a limited law: the inner law's, and the last input or None."""
 
     law: Any
     u: np.ndarray | None
 
 
 class LimitedLaw(Law):
-    """A law whose input is clipped to bounds and changes by at most `rate` from sample to sample.
+    """Law with its input clipped to bounds and to a rate limit between samples.
 
     Parameters
     ----------
     law : Law, Regulator, SteadyRegulator
-        Of a map.
+        A law with a map.
     rate : float, (nu,), dict of str to float
-        Largest change of an input in a second, in its units per second, > 0. The first sample is free.
+        Largest change of an input per second, in its units per second, > 0. The first sample is free.
     bounds : dict of str to (lower, upper), or None
-        Of inputs: as in `vioc.control.optimize`, of numbers.
+        Of inputs: as in `vioc.control.optimize`, with numbers.
 
     Attributes
     ----------
@@ -166,7 +168,7 @@ class LimitedLaw(Law):
 
     @property
     def x(self) -> np.ndarray | None:
-        """The state (nx,) that the law holds, if it does."""
+        """State (nx,) to which the law finally regulates, or None."""
         return getattr(self.law, "x", None)
 
     def formula(self) -> LawFormula | None:
