@@ -250,7 +250,7 @@ class Structure:
                 lines.append(f"their eigenvalues: {values}{', ...' if len(self.lost) > 2 * SHOWN else ''}")
         if (felt := self.felt) < self.rank:
             lines.append(
-                f"uncertain: over {self.steps} steps only {felt} of {self.rank} directions stand out from "
+                f"doubtful: over {self.steps} steps only {felt} of {self.rank} directions stand out from "
                 "rounding, the rest may be rounding itself; look at more steps, or longer ones"
             )
         per = "per root of input energy" if self.what == "controllable" else "root of output energy"
