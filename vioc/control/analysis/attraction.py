@@ -66,7 +66,7 @@ class Attraction:
     def plot(
         self, first: str | None = None, second: str | None = None, *, ax: Any = None, **more: Any
     ) -> Any:
-        """Plot the starts in the plane of two states, caught or lost; see `vioc.viz.plot_attraction`."""
+        """Plot the starts in the plane of two states; see `vioc.viz.plot_attraction`."""
         return plots().plot_attraction(self, first, second, ax=ax, **more)
 
     def __repr__(self) -> str:

@@ -51,7 +51,7 @@ class Covariance:
         return np.sqrt(np.maximum(variance, 0.0))
 
     def plot(self, *names: str, ax: Any = None) -> Any:
-        """Plot named quantities of the state with two standard deviations; returns the axes."""
+        """Plot quantities of the state with two standard deviations; returns the axes."""
         return plots().plot_covariance(self, *names, ax=ax)
 
     def __repr__(self) -> str:

@@ -75,7 +75,7 @@ class SteeredCovariance:
         return self.spread.std(name)
 
     def plot(self, *names: str, ax: Any = None) -> Any:
-        """Plot named quantities of the state with two standard deviations; returns the axes."""
+        """Plot quantities of the state with two standard deviations; returns the axes."""
         return self.spread.plot(*names, ax=ax)
 
     def __repr__(self) -> str:
