@@ -1,6 +1,7 @@
-"""Parameters of a map from measured motions: by shooting, and by the linear regressor of a mechanism.
+"""Parameter identification from measured motions.
 
-Maths: docs/maths/identification.md, whose equations have numbers (ID).
+By shooting (`identify`), and by the linear regressor of a mechanism (`base_parameters`).
+Maths: docs/maths/identification.md, whose equations are numbered (ID).
 """
 
 from vioc.identification.design import design

@@ -1,4 +1,4 @@
-"""`Identification`: what `identify` found, how sure it is, and what the data do not tell."""
+"""Identification result: estimates, uncertainty, and what is not identifiable."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from vioc.identification.segments import Segments
 from vioc.identification.verdict import UnidentifiableDirection, told
 from vioc.maps.protocol import OneStepMap
 
-SEGMENTS = 20  # that a record kept aside is cut into
-FELT = 0.5  # deviations that half the step may change a value by
-ROUNDING = 1e-8  # of what was measured: no sensor is as good, and what is left is rounding
-CORRELATED = 0.2  # of residuals one sample apart: from there on noise is not white, and intervals too short
+SEGMENTS = 20  # of a validation record
+FELT = 0.5  # change of a value by halving the step, in deviations, that is reported
+ROUNDING = 1e-8  # noise over the measured values that is rounding: no sensor is so precise
+CORRELATED = 0.2  # correlation of successive residuals above which intervals are too short
 
 
 @dataclass(frozen=True, repr=False)
 class Fitted:
-    """One record beside what is predicted of it.
+    """Comparison of a record with its prediction.
 
     Attributes
     ----------
     record : Record
     names : tuple of str
-        What is measured.
+        Measured quantities.
     measured, predicted : (K, ny)
     states : (N+1, nx)
         At `t`.
@@ -68,12 +68,12 @@ class Fitted:
 
     @property
     def rms(self) -> dict[str, float]:
-        """Of predicted - measured by name."""
+        """Root mean square of predicted - measured by name."""
         return {n: float(np.sqrt(np.nanmean(e**2))) for n, e in zip(self.names, self.errors.T, strict=True)}
 
     @property
     def whiteness(self) -> dict[str, float]:
-        """Correlation of errors one sample apart by name; near 0 for white noise."""
+        """Correlation of successive errors by name; near 0 for white noise."""
         found = {}
         for n, e in zip(self.names, self.errors.T, strict=True):
             pairs = np.stack([e[:-1], e[1:]])[:, np.isfinite(e[:-1]) & np.isfinite(e[1:])]
@@ -83,7 +83,7 @@ class Fitted:
 
     @property
     def share(self) -> dict[str, float]:
-        """How much of the measured variance is explained, by name: 1 is all."""
+        """Explained fraction of the measured variance by name; 1 is all."""
         spread = np.nanvar(self.measured, axis=0)
         errors = np.nanmean(self.errors**2, axis=0)
         return {
@@ -92,38 +92,38 @@ class Fitted:
         }
 
     def plot(self, ax: Any = None) -> Any:
-        """Measured and predicted over time, and their difference below; returns the axes."""
+        """Plot measured, predicted and their difference over time; returns the axes."""
         return plots().plot_fitted(self, ax=ax)
 
 
 @dataclass(frozen=True, repr=False)
 class Identification:
-    """What `identify` found.
+    """Result of `identify`.
 
     Attributes
     ----------
     map : OneStepMap
-        With the parameters found.
+        With the estimated parameters.
     values : dict of str to float
         Of parameters, delays (``delay.INPUT``, s) and biases (``bias.QUANTITY``).
     covariance : (n, n)
-        In the order of `values`; infinite variances where the data do not tell.
+        In the order of `values`; infinite variances for parameters that are not identifiable.
     halving : dict of str to float
-        What half the step changes of each value, to first order: the error of the steps is 4/3 of that where
-        it is of second order. No interval knows of it.
+        Change of each value by halving the step, to first order: the discretization error is 4/3 of that for
+        second order. It is not included in intervals.
     unidentifiable : list of UnidentifiableDirection
-        Combinations that the data do not tell, by name.
+        Combinations that are not identifiable, by name.
     given : tuple of str
-        Parameters which, if known, would leave the others told.
+        Parameters which, if known, make the others identifiable.
     inputs : list of dict of str to (k,)
         Knots of unknown inputs, of each record.
     fits : list of Fitted
     noise : dict of str to float
-        Standard deviations that residuals were weighted with.
+        Standard deviations that weighted the residuals.
     told : bool
-        Whether these were given, not found from the residuals.
+        True if these were given, not estimated from the residuals.
     freedom : int
-        Observations less unknowns.
+        Observations minus unknowns.
     costs : list of float
         Half the sum of squares, iteration by iteration.
     converged : bool
@@ -134,7 +134,7 @@ class Identification:
     dt : float
         Longest step, s.
     whole : dict of str to tuple of str
-        The parameters of bodies whose ten numbers are all estimated.
+        The parameters of bodies with ten estimated inertial parameters.
     """
 
     map: OneStepMap
@@ -168,7 +168,7 @@ class Identification:
         method: str,
         seconds: float,
     ) -> Identification:
-        """Of a search that has ended."""
+        """Return the result of a search."""
         unknowns, trial, prediction = segments.unknowns, found.trial, found.prediction
         theta = unknowns.at(trial.z)[0]
         knows = told(information[0], unknowns.names, _scales(unknowns, theta), information[1])
@@ -212,17 +212,17 @@ class Identification:
 
     @property
     def std(self) -> dict[str, float]:
-        """Standard deviations by name; infinite where the data do not tell."""
+        """Standard deviations by name; infinite if not identifiable."""
         return {n: float(s) for n, s in zip(self.values, np.sqrt(np.diag(self.covariance)), strict=True)}
 
     def interval(self, level: float = 0.95) -> dict[str, tuple[float, float]]:
-        """Confidence intervals by name; right where residuals are white and of the noise's size."""
+        """Confidence intervals by name, valid for white residuals of the noise's size."""
         k = float(ndtri(0.5 + level / 2))
         return {n: (v - k * self.std[n], v + k * self.std[n]) for n, v in self.values.items()}
 
     @property
     def bodies(self) -> dict[str, bool]:
-        """Whether the ten numbers of each body are those of one, at the parameters found."""
+        """Physical consistency of each body's ten inertial parameters, as estimated."""
         return {n: consistent(numbers) for n, numbers in self._inertias().items()}
 
     def _inertias(self) -> dict[str, np.ndarray]:
@@ -235,7 +235,7 @@ class Identification:
 
     @property
     def doubts(self) -> list[str]:
-        """Why intervals may be too short, or values wrong; empty where nothing speaks against them."""
+        """Reasons why intervals may be too short, or values wrong; empty if none."""
         found = [] if self.converged else [f"the search has not converged: {self.verdict}"]
         if self._exact:
             found.append(
@@ -268,14 +268,14 @@ class Identification:
 
     @property
     def _exact(self) -> bool:
-        """Whether noise was looked for and there is none."""
+        """True if noise was estimated and is zero to rounding."""
         if self.told:
             return False
         largest = np.max([np.nanmax(np.abs(f.measured), axis=0) for f in self.fits], axis=0)
         return bool(np.all(list(self.noise.values()) <= ROUNDING * np.maximum(largest, 1.0)))
 
     def _strange(self) -> list[str]:
-        """Bodies that are none, or hardly one."""
+        """Return texts about bodies that are flat or not physical."""
         found = []
         for n, numbers in self._inertias().items():
             if flat(numbers) and any(np.isfinite(self.std[p]) for p in self.whole.get(n, ())):
@@ -283,7 +283,9 @@ class Identification:
         return found + [f"{n} is not the inertia of a body" for n, fine in self.bodies.items() if not fine]
 
     def validate(self, records: Record | Sequence[Any] | Any) -> list[Fitted]:
-        """What the map found predicts of records or runs kept aside; only their starts are fitted.
+        """Return predictions for records or runs not used in the fit.
+
+        Only their starts are fitted.
 
         Raises
         ------
@@ -304,7 +306,7 @@ class Identification:
         return _fits(segments, found.prediction)
 
     def plot(self, ax: Any = None) -> Any:
-        """The first record, measured and predicted, and the residuals; returns the axes."""
+        """Plot the first record, its prediction and the residuals; returns the axes."""
         return self.fits[0].plot(ax=ax)
 
     def __str__(self) -> str:
@@ -314,13 +316,13 @@ class Identification:
             shown = (
                 f"{s:12.2g}{100 * s / abs(v) if v else np.inf:9.2g}%"
                 if np.isfinite(s)
-                else f"{'not told':>12}"
+                else f"{'infinite':>12}"
             )
             lines.append(f"{n:24}{v:14.7g}{shown}")
         for d in self.unidentifiable:
-            lines.append(f"not told: {d}")
+            lines.append(f"not identifiable: {d}")
         if self.given:
-            lines.append(f"told if known: {', '.join(self.given)}")
+            lines.append(f"identifiable if known: {', '.join(self.given)}")
         noise = ", ".join(f"{n} {s:.2g}" for n, s in self.noise.items())
         lines.append(f"noise {'given' if self.told else 'found'}: {noise}")
         lines += [f"doubt: {d}" for d in self.doubts]
@@ -333,7 +335,7 @@ class Identification:
 
 
 def _scales(unknowns: ParameterCoordinates, theta: np.ndarray) -> np.ndarray:
-    """What errors are relative to: values found, where they have a size of their own."""
+    """Return the scales of relative errors: estimated values with a size of their own."""
     whole = {n for numbers in unknowns.bodies.values() for n in numbers}
     own = np.array(
         [

@@ -1,4 +1,4 @@
-"""`identify`: parameters of a map from records of its motions."""
+"""Identification of a map's parameters from records of its motions."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from vioc.runs.given import AsTrajectory
 from vioc.runs.trajectory import Trajectory
 
 Method = Literal["multiple", "shooting"]
-AGAIN, SETTLED = 4, 0.01  # searches with noise found from residuals; its relative change that ends them
-SEGMENTS = 20  # of the longest record, by default
+AGAIN, SETTLED = 4, 0.01  # searches with noise estimated from residuals; its relative change that ends them
+SEGMENTS = 20  # default number for the longest record
 
 
 def identify(
@@ -42,42 +42,42 @@ def identify(
     max_iterations: int = 300,
     tolerance: float = 1e-3,
 ) -> Identification:
-    """The parameters under which the map's motions are nearest to what was measured.
+    """Estimate the parameters with which the map's motions fit measurements best.
 
-    Minimizes half the sum of squares of (predicted - measured) / standard deviation over parameters, the
+    It minimizes half the sum of squares of (predicted - measured) / standard deviation over parameters, the
     starts of records and unknown inputs, with exact derivatives of the map (docs/maths/identification.md).
 
     Parameters
     ----------
     f : OneStepMap
-        Its parameters are where the search begins.
+        With the initial guess of the parameters.
     records : Record, or several
-        Fitted at once. Trajectories, results, runs of loops and batches are taken as `Record.of` tells;
-        measured is then what `noise` names.
+        Fitted together. Trajectories, results, runs of loops and batches are converted by `Record.of`; their
+        measurements are the quantities in `noise`.
     parameters : names
-        Of the map's; ``delay.INPUT`` (s, of the input behind its signal) and ``bias.QUANTITY`` (a sensor's
-        constant error) likewise. Masses and inertias stay those of bodies.
+        Of the map's; also ``delay.INPUT`` (s, of the input behind its signal) and ``bias.QUANTITY`` (a
+        sensor's constant error). Masses and inertias stay physical.
     noise : dict of str to float, or Measurement, optional
-        Variances by name, the weights; a quantity that is not named is not used. A `Measurement` brings
-        encoders' counts and angles modulo a turn. Default: found from the residuals, search by search.
+        Variances by name, the inverse weights; a quantity that is not named is not used. A `Measurement` adds
+        encoder counts and wrapped angles. Default: estimated from the residuals by repeated searches.
     method : {"multiple", "shooting"}
         Multiple shooting in segments whose ends meet, or one segment for each record. Both have the same
-        minimum; multiple shooting finds it from farther off, and of unstable motions.
+        minimum; multiple shooting finds it from farther away, and for unstable motions.
     segment : float, optional
         Length of segments, s; default a twentieth of the longest record.
     dt : float, optional
         Longest step, s; default the map's. Steps end at samples.
     bounds : dict of str to (lower, upper), optional
-        That parameters stay within: as in `vioc.control.optimize`, of numbers.
+        Bounds of parameters: as in `vioc.control.optimize`, with numbers.
     values : dict of str to float, optional
-        Where the search begins instead.
+        Another initial guess.
     unknown_inputs : dict of str to int, optional
-        Inputs that nobody knows, and the number of knots, equally spaced over each record, of the straight
-        lines that stand for them.
+        Inputs that are not recorded, and the number of knots, equally spaced over each record, of their
+        piecewise linear approximations.
     max_iterations : int
-        At most, of one search.
+        Largest number, per search.
     tolerance : float
-        Of the cost, in variances of one observation: what a search that has converged could still gain.
+        Largest predicted reduction of the cost at convergence, in variances of one observation.
 
     Returns
     -------
@@ -86,11 +86,11 @@ def identify(
     Raises
     ------
     ModelError
-        Unknown names; a bound that the start is not inside of.
+        Unknown names; a first value that is not inside of its bounds.
     ValueError
         Records that do not fit the map; fewer observations than unknowns.
     StepError
-        Where the first trial has no motion.
+        If the first trial has no motion.
     """
     began = time.perf_counter()
     records = as_records(records, _noisy(noise))
@@ -143,18 +143,18 @@ def identify(
 
 
 def _noisy(noise: Any) -> tuple[str, ...]:
-    """What is measured, as far as the noise tells."""
+    """Return the measured quantities named by the noise."""
     return noise.names if isinstance(noise, Measurement) else tuple(noise or ())
 
 
 def _named(f: OneStepMap, record: Record) -> Record:
-    """With full names of quantities."""
+    """Return a record with full names of quantities."""
     measured = {quantity_name(f, n, f"{record.name}: measured"): v for n, v in record.measured.items()}
     return Record(record.t, measured, record.inputs, record.start, record.known, record.name)
 
 
 def _sensors(f: OneStepMap, records: Sequence[Record], noise: Any) -> tuple[Measurement, bool]:
-    """What is measured and how well; whether that was told."""
+    """Return the measurement, and True if its noise was given."""
     names = tuple(dict.fromkeys(n for r in records for n in r.measured))
     if noise is None:
         return Measurement(f, {n: noise_of(records, n) ** 2 for n in names}), False
@@ -170,7 +170,7 @@ def _wrapped(sensors: Measurement) -> list[str]:
 
 
 def _variances(segments: Segments, prediction: Any) -> dict[str, float]:
-    """Mean squares of residuals by quantity, in its unit."""
+    """Return mean squared residuals by quantity, in its unit."""
     present = np.concatenate([np.isfinite(y) for y in segments.y])
     which = np.broadcast_to(np.arange(present.shape[1]), present.shape)[present]
     found = {}
@@ -182,7 +182,7 @@ def _variances(segments: Segments, prediction: Any) -> dict[str, float]:
 
 
 def _free(segments: Segments, prediction: Any) -> int:
-    """Unknowns that are not told by closed gaps."""
+    """Return the number of unknowns not determined by zero defects."""
     return prediction.J.shape[1] - prediction.E.shape[0]
 
 

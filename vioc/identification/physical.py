@@ -1,4 +1,4 @@
-"""Physical inertias that have given combinations: (ID-15), and the sizes that no unit is left of."""
+"""Physical inertias with given combinations: (ID-15), and unit-free scales."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ from scipy.optimize import least_squares
 from vioc.compile.evaluate import Evaluator
 from vioc.identification.inertias import body_coordinates, body_numbers, extent
 
-NEAR = 1e4, 1e3, 1e2, 1e1, 1.0  # weights of the start, in standard deviations, one search after the other
-TEN = np.array([0, 1, 1, 1, 2, 2, 2, 2, 2, 2])  # powers of length in the ten numbers of a body
-ROUNDING = 1e-8  # of lengths that rows of the equations tell, those that are rounding
+NEAR = 1e4, 1e3, 1e2, 1e1, 1.0  # weights of the start, in standard deviations, of successive searches
+TEN = np.array([0, 1, 1, 1, 2, 2, 2, 2, 2, 2])  # powers of length in the ten inertial parameters of a body
+ROUNDING = 1e-8  # relative length shown by a row of the equations that is rounding
 
 
 def length_of(numbers: np.ndarray, Y: np.ndarray) -> float:
-    """A length of a mechanism: the largest extent of its bodies (n, 10), about their frames' origins.
+    """Return a length of a mechanism: the largest extent of its bodies (n, 10).
 
-    Where all are points at these, the shortest arm that equations Y (N, nq, n) show: on each row the columns
-    of masses over those of first moments. 1 where no row has either, and nothing depends on it.
+    Extents are about the origins of their frames. If all bodies are points there, it is the shortest arm in
+    the equations Y (N, nq, n): on each row the columns of masses over those of first moments. 1 if no row has
+    either, as then nothing depends on it.
     """
     columns = Y[..., : 10 * len(numbers)].reshape(*Y.shape[:2], -1, 10)
     mass, first = (np.sqrt((columns[..., i == TEN] ** 2).sum(axis=(0, 2, 3))) for i in (0, 1))
@@ -33,10 +34,12 @@ def length_of(numbers: np.ndarray, Y: np.ndarray) -> float:
 def physical_set(
     regressor: Any, base: np.ndarray, values: np.ndarray, R: np.ndarray, length: float, reach: np.ndarray
 ) -> tuple[np.ndarray, dict[str, np.ndarray], float]:
-    """Numbers of bodies with these combinations, near the start, and how far off they are: (ID-15).
+    """Return physical inertial parameters with given combinations: (ID-15).
 
-    Near is relative to the start's masses, to `length`, and to parameters of forces or what of them makes all
-    that was measured, `reach` (n,), whichever is larger: a friction may start at 0.
+    Outputs are all parameters, those of each body, and the root mean square deviation of their combinations.
+    The set is near the start, relative to the start's masses, to `length`, and for parameters of forces to
+    the larger of the start and `reach` (n,), the value that explains all measurements alone: a friction may
+    start at 0.
     """
     count, own = len(regressor.bodies), len(regressor.linear)
     z = ca.SX.sym("z", 10)
@@ -69,7 +72,7 @@ def physical_set(
         return R @ (base @ unpacked(x)[0] - values)
 
     x = start
-    for near in NEAR:  # the way along which the start is forgotten is curved: not all at once
+    for near in NEAR:  # gradually, as the path on which the start loses its weight is curved
         found = least_squares(
             lambda x, near: np.concatenate([gaps(x), near * (x - start) / scale]),
             x,

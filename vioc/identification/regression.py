@@ -1,4 +1,4 @@
-"""Base parameters of a mechanism from the equations that are linear in them: (ID-12) to (ID-15)."""
+"""Base parameters of a mechanism, from linear equations: (ID-12) to (ID-15)."""
 
 from __future__ import annotations
 
@@ -19,20 +19,21 @@ from vioc.maps.protocol import OneStepMap
 from vioc.names import INPUTS, by_name
 from vioc.runs.signals import sample
 
-DEGREE = 5  # of splines: accelerations are smooth
-RANK = 1e-8  # singular values below this, of columns of length one, count as zero; of a mechanism's own
-RANK_LOOPS = 1e-5  # the same of samples whose loops are closed up to noise
-DRAWN = 400  # random states at which a tree's rank is found
+DEGREE = 5  # of splines, so that accelerations are smooth
+RANK = 1e-8  # singular values of columns of norm one below this count as zero, for trees
+RANK_LOOPS = 1e-5  # the same for samples whose loops are closed up to noise
+DRAWN = 400  # random states for the rank of a tree
 REWEIGHTED = 3
 FAR = 3.0  # deviations
-TIE = 1e-7  # of columns of one length the first counts as longer: rounding is not to choose
-SMALL = 1e-6  # of a column, relative to the one that it is combined with: what is not named
+TIE = 1e-7  # preference for the first of columns of equal norm, so that rounding does not decide
+SMALL = 1e-6  # relative coefficient of a column that is not named
 
 
 @dataclass(frozen=True)
 class SmoothMotion:
-    """A record as a smooth motion: q, v, a (N, nq) and inputs of forces (N, nu) at t (N,), a time from its
-    ends. Motions that are prescribed are of q, v, a.
+    """Smooth motion fitted to a record, without its ends.
+
+    q, v, a (N, nq), inputs of forces u (N, nu) and times t (N,). Prescribed motions are included in q, v, a.
     """
 
     t: np.ndarray
@@ -43,7 +44,10 @@ class SmoothMotion:
 
 
 def motion(f: OneStepMap, record: Record, knots: float) -> SmoothMotion:
-    """Quintic splines by least squares with knots every `knots` s, without two such spans at either end."""
+    """Return quintic least-squares splines with knots every `knots` s.
+
+    Two such spans at either end are left out.
+    """
     variables = f.system.variables
     lacking = [n for n in variables if n not in record.measured]
     if lacking:
@@ -75,7 +79,10 @@ def motion(f: OneStepMap, record: Record, knots: float) -> SmoothMotion:
 
 
 def _at_samples(value: Any, t: np.ndarray, what: str) -> np.ndarray:
-    """What is held from sample to sample jumps at them: the mean of both sides."""
+    """Return a signal at samples; where it jumps, the mean of both sides.
+
+    Signals that are constant between samples jump at them.
+    """
     if not callable(value) and np.shape(value) == (len(t) - 1,):
         held = sample(value, t[1:], what)
         return np.concatenate([held[:1], (held[1:] + held[:-1]) / 2, held[-1:]])
@@ -84,7 +91,7 @@ def _at_samples(value: Any, t: np.ndarray, what: str) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Torques:
-    """Generalized forces that a record's inputs made, and what is predicted of them, (N, nd) at `t`."""
+    """Generalized forces by a record's inputs, and predicted ones, (N, nd) at `t`."""
 
     t: np.ndarray
     names: tuple[str, ...]
@@ -93,7 +100,7 @@ class Torques:
 
     @property
     def relative(self) -> dict[str, float]:
-        """rms of the difference over that of what was measured, by variable."""
+        """Relative rms of the prediction error by variable."""
         size = np.sqrt(np.mean(self.measured**2, axis=0))
         error = np.sqrt(np.mean((self.predicted - self.measured) ** 2, axis=0))
         return {n: float(e / s) for n, e, s in zip(self.names, error, size, strict=True) if s > 0}
@@ -101,33 +108,34 @@ class Torques:
 
 @dataclass(frozen=True, repr=False)
 class BaseParameters:
-    """What `base_parameters` found.
+    """Result of `base_parameters`.
 
     Attributes
     ----------
     names : tuple of str
-        The combinations that the equations tell, such as ``"link2.mx + 0.2 link3.m"``.
+        The identifiable combinations, such as ``"link2.mx + 0.2 link3.m"``.
     values, std : (nb,)
     covariance : (nb, nb)
     numbers : dict of str to (10,)
-        Of each body mass, centre of mass, inertia about it: a set that is physical, has these combinations
-        to within their deviations, and is near the start where they do not tell.
+        Mass, centre of mass and inertia about it of each body: a physical set with these combinations
+        to within their deviations, near the start where they are not determined.
     linear : dict of str to float
         Parameters of forces.
     base : (nb, n)
         ``values = base @ numbers`` of the regressor's n.
     physical : (n,)
-        The physical set, as the regressor has it.
+        The physical set in the order of the regressor.
     apart : float
-        How far its combinations are from `values`, root mean square in deviations. More than about one: no
-        bodies have these combinations, the model or the splines are wrong.
+        Distance of its combinations from `values`, root mean square in deviations. Above about one: no
+        bodies have these combinations, and the model or the splines are wrong.
     deviations : dict of str to float
-        Of the forces' residuals by variable, N m or N; of loops by direction, forces times `arms`.
+        Of the forces' residuals by variable, N m or N; for loops by direction, forces times `arms`.
     arms : (nd,)
-        A length of the mechanism for variables in metres and 1 for angles: forces and torques compare.
+        A length of the mechanism for variables in metres and 1 for angles, which makes forces and torques
+        comparable.
     biased : tuple of str
-        Variables that an input of unknown gain alone drives: its noise makes the gain, and with it all that
-        is told there, too small, by more than `std` says.
+        Variables driven only by an input of unknown gain: its noise makes the gain, and with it all estimates
+        there, too small, by more than `std`.
     """
 
     map: OneStepMap
@@ -151,20 +159,21 @@ class BaseParameters:
         return np.sqrt(np.diag(self.covariance))
 
     def interval(self, level: float = 0.95) -> dict[str, tuple[float, float]]:
-        """Confidence intervals by name, of white residuals."""
+        """Return confidence intervals by name, for white residuals."""
         k = float(ndtri(0.5 + level / 2))
         rows = zip(self.names, self.values, k * self.std, strict=True)
         return {n: (float(v - s), float(v + s)) for n, v, s in rows}
 
     @property
     def bodies(self) -> dict[str, bool]:
-        """Whether the numbers of each body are those of one."""
+        """Physical consistency of each body's ten inertial parameters."""
         return {n: consistent(v) for n, v in self.numbers.items()}
 
     def validate(self, record: Any, physical: bool = True) -> Torques:
-        """Forces that a record kept aside had, and what is predicted from its motion: by the physical
-        set of numbers, or by the base parameters. Of loops the part of forces that moves them. Where gains
-        were estimated, what inputs made is by the gains found.
+        """Return the forces of a record not used in the fit, and their prediction.
+
+        The prediction is from its motion, by the physical set, or by the base parameters. For loops it is the
+        part of forces that moves them. If gains were estimated, the forces of inputs use the estimated gains.
         """
         one, *others = as_records(record)
         if others:
@@ -181,7 +190,7 @@ class BaseParameters:
         return Torques(m.t, tuple(self.map.system.dynamic), *both)
 
     def __str__(self) -> str:
-        lines = [f"{len(self.names)} combinations told of {self.base.shape[1]} numbers"]
+        lines = [f"{len(self.names)} identifiable combinations of {self.base.shape[1]} numbers"]
         for n, v, s in zip(self.names, self.values, self.std, strict=True):
             lines.append(f"{v:14.6g} +- {s:8.2g}  {n}")
         if self.apart > FAR:
@@ -192,7 +201,7 @@ class BaseParameters:
         if self.biased:
             lines.append(
                 f"doubt: an input of unknown gain alone drives {', '.join(self.biased)}: its noise makes "
-                "what is told there too small; give the gain, or filter the input"
+                "the estimates there too small; give the gain, or filter the input"
             )
         lines += [f"{n} is not the inertia of a body" for n, fine in self.bodies.items() if not fine]
         return "\n".join(lines)
@@ -203,21 +212,22 @@ class BaseParameters:
 def base_parameters(
     f: OneStepMap, records: Any, linear: str | Sequence[str] = (), *, knots: float = 0.1
 ) -> BaseParameters:
-    """Combinations of a mechanism's inertias, and of parameters that forces are linear in, by least squares.
+    """Estimate identifiable combinations of a mechanism's inertias by least squares.
 
-    Every body's ten numbers are looked for, whether parameters or not; its other numbers (lengths, axes)
-    are the model's. Trees, and loops, whose equations are taken along the motions that the loops leave.
+    Parameters in which forces are linear may be included. Ten inertial parameters of every body are
+    considered, whether declared or not; other numbers (lengths, axes) are the model's. For trees, and for
+    loops, whose equations are projected on the motions that the loops allow.
 
     Parameters
     ----------
     f : OneStepMap
-        An integrator of a mechanism; its inertias are where the physical set is near.
+        An integrator of a mechanism; the physical set is near its inertias.
     records : Record or run (`Record.of`), or several
         With every configuration and the inputs.
     linear : names
-        Parameters of forces, estimated too: friction, stiffness, gains of motors.
+        Parameters of forces to be estimated too: friction, stiffness, gains of motors.
     knots : float
-        Spacing of the knots of the splines that stand for the motion, s: shorter than the fastest part of the
+        Spacing of the knots of the splines of the motion, s: shorter than the fastest part of the
         motion, longer than several samples.
 
     Returns
@@ -227,9 +237,9 @@ def base_parameters(
     Raises
     ------
     ModelError
-        Where there is no mechanism, or forces are not linear in a parameter.
+        If there is no mechanism, or forces are not linear in a parameter.
     ValueError
-        A record without some configuration, or too short; no force of known size, be it on one axis.
+        A record without some configuration, or too short; no force of known size, even on a single axis.
     """
     records = as_records(records)
     linear = (linear,) if isinstance(linear, str) else tuple(linear)
@@ -298,9 +308,10 @@ def base_parameters(
 def _projected(
     Y: np.ndarray, rest: np.ndarray, Dh: np.ndarray, arms: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Equations without constraint forces: times a basis of what the constraints leave, sample by sample.
+    """Return equations without constraint forces, projected on the free directions.
 
-    The basis is orthonormal in variables over `arms`, whose unit drops out.
+    The basis of these directions, sample by sample, is orthonormal in variables over `arms`, so it is free of
+    units.
     """
     nd = len(arms)
     Y, rest = Y[:, :nd], rest[:, :nd]
@@ -309,20 +320,26 @@ def _projected(
 
 
 def _weights(regressor: Any, length: float) -> np.ndarray:
-    """Sizes (n,) of the regressor's numbers beside which its columns compare: no unit is left."""
+    """Return scales (n,) of the regressor's numbers that make its columns comparable."""
     ten = max(regressor.numbers[:, 0], default=1.0) * length**TEN
     sizes = np.abs(regressor.start[len(regressor.names) - len(regressor.linear) :])
     return np.concatenate([np.tile(ten, len(regressor.bodies)), sizes])
 
 
 def _reach(W: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Size (n,) at which each number alone makes all that was measured; 0 of one that makes nothing."""
+    """Return the value (n,) at which each number alone explains all measurements.
+
+    It is 0 for a number without effect.
+    """
     sizes = np.linalg.norm(W, axis=(0, 1))
     return np.divide(np.linalg.norm(y), sizes, out=np.zeros_like(sizes), where=sizes > 0)
 
 
 def _left(Dh: np.ndarray) -> np.ndarray | None:
-    """Orthonormal rows (N, r, nd) of what constraints leave, sample by sample; None without constraints."""
+    """Orthonormal rows (N, r, nd) of the free directions; None if unconstrained.
+
+    They are computed sample by sample.
+    """
     if not Dh.shape[1]:
         return None
     _, sizes, V = np.linalg.svd(Dh)
@@ -330,10 +347,10 @@ def _left(Dh: np.ndarray) -> np.ndarray | None:
 
 
 def _drawn(f: OneStepMap, regressor: Any, parts: Sequence[SmoothMotion], arms: np.ndarray) -> np.ndarray:
-    """Equations of a tree at random states, as large as those of the records: what it tells at all.
+    """Return equations of a tree at random states, whose rank is the structural one.
 
-    Metres count by `arms` (nq,). Inputs, prescribed motions and times are between the records' own: what is
-    constant there stays so.
+    States are as large as those of the records; metres are scaled by `arms` (nq,). Inputs, prescribed motions
+    and times are within the records' ranges: constants stay constant.
     """
     rng = np.random.default_rng(0)
     sizes = [max(np.abs(getattr(m, n) / arms).max() for m in parts) for n in ("v", "a")]
@@ -352,10 +369,11 @@ def _drawn(f: OneStepMap, regressor: Any, parts: Sequence[SmoothMotion], arms: n
 def _independent(
     W: np.ndarray, weights: np.ndarray, least: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Columns (r,) that all others are combinations of, and these combinations K (r, others): (ID-13).
+    """Return independent columns (r,) and the combinations K (r, others): (ID-13).
 
-    `weights` (n,) make columns compare; a column of weight 0 counts unless it is exactly 0. The last result
-    (r, n) is K of columns of length one, 0 of its own.
+    All other columns are combinations of them. `weights` (n,) make columns comparable; a column of weight 0
+    counts unless it is exactly 0. The last output (r, n) is K for columns of norm one, 0 for the independent
+    ones.
     """
     W = W.reshape(-1, W.shape[-1])
     lengths = np.linalg.norm(W, axis=0)

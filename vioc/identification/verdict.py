@@ -1,4 +1,4 @@
-"""What information tells of parameters: covariance, and the directions that it does not tell, by name."""
+"""Covariance from information, and names of directions not identifiable."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import qr
 
-SEEN = 1.0  # relative standard deviation above which a direction counts as not told
-NULL = 1e-12  # of the largest eigenvalue of relative information: what rounding leaves of none
-DOUBTED = 1e-10  # of a parameter's information alone: what eliminating the other unknowns leaves of none
-SMALL = 1e-3  # of a direction's largest entry: what is not named
+SEEN = 1.0  # relative standard deviation above which a direction is not identifiable
+NULL = 1e-12  # eigenvalue over the largest one of relative information that is rounding
+DOUBTED = 1e-10  # remaining information of a parameter, over its own alone, that is rounding
+SMALL = 1e-3  # entry over a direction's largest one that is not named
 
 
 @dataclass(frozen=True)
 class UnidentifiableDirection:
-    """Parameters that can change together, and the data do not tell by how much.
+    """Direction of parameters that is not identifiable.
 
     Attributes
     ----------
     parts : dict of str to float
         Changes by name, in the parameters' own units; the largest relative change is 1.
     deviation : float
-        Relative standard deviation along it; infinite where nothing at all is told.
+        Relative standard deviation along it; infinite without any information.
     """
 
     parts: dict[str, float]
@@ -36,16 +36,16 @@ class UnidentifiableDirection:
 
 @dataclass(frozen=True)
 class Told:
-    """What relative information tells.
+    """Identifiability from relative information.
 
     Attributes
     ----------
     covariance : (n, n)
-        In the parameters' units; infinite variances for what is not told.
+        In the parameters' units; infinite variances if not identifiable.
     directions : list of UnidentifiableDirection
-        Not told, the least first.
+        Those not identifiable, the least informed first.
     given : tuple of str
-        Parameters that would have to be known for the others to be told.
+        Parameters that must be known for the others to be identifiable.
     """
 
     covariance: np.ndarray
@@ -56,9 +56,10 @@ class Told:
 def told(
     information: np.ndarray, names: Sequence[str], scale: np.ndarray, alone: np.ndarray | None = None
 ) -> Told:
-    """Of the information in the parameters' units and what their errors are relative to: (ID-11).
+    """Return identifiability from information and scales of errors: (ID-11).
 
-    `alone` (n,) is the information of each parameter if all other unknowns were known, where that is more.
+    The information is in the parameters' units. `alone` (n,) is the information of each parameter if all
+    other unknowns were known, if that is more.
     """
     n = len(names)
     if not n:
@@ -81,10 +82,10 @@ def told(
 
 
 def _of_all(relative: np.ndarray, alone: np.ndarray) -> np.ndarray | None:
-    """The relative covariance (n, n) where every direction is told; None where that is in doubt.
+    """Relative covariance (n, n) if every direction is identifiable, or None.
 
-    Each parameter by its own information: one that is told to 1e-9 does not make rounding of what tells
-    another to 10 %.
+    None also if this is in doubt. Each parameter is scaled by its own information: the information of a
+    parameter known to 1e-9 must not hide that of another known to 10 %.
     """
     own = relative.diagonal()
     if not (own > DOUBTED * alone).all():
@@ -99,7 +100,7 @@ def _of_all(relative: np.ndarray, alone: np.ndarray) -> np.ndarray | None:
 
 
 def _pivots(N: np.ndarray, names: Sequence[str]) -> tuple[str, ...]:
-    """Parameters that fix every direction of N (n, k)."""
+    """Return parameters that determine every direction of N (n, k) if known."""
     if not N.shape[1]:
         return ()
     pivots = qr(N.T, mode="r", pivoting=True)[1]
@@ -109,7 +110,10 @@ def _pivots(N: np.ndarray, names: Sequence[str]) -> tuple[str, ...]:
 def _directions(
     N: np.ndarray, names: Sequence[str], scale: np.ndarray, information: np.ndarray
 ) -> list[UnidentifiableDirection]:
-    """A basis of N in which few parameters change at once: each pivot in one of them alone."""
+    """Return a basis of N in which few parameters change at once.
+
+    Each pivot changes in one direction only.
+    """
     k = N.shape[1]
     if not k:
         return []

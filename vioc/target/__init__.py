@@ -1,4 +1,7 @@
-"""Controllers and maps for the machine: C99 folders, FMUs, loops at a rate. How to: docs/target.md."""
+"""Generated controllers and maps: C99 folders, FMUs, and loops at a fixed rate.
+
+How to: docs/target.md.
+"""
 
 from vioc.target.emit import Operations
 from vioc.target.fmu import write_fmu

@@ -1,4 +1,4 @@
-"""C99 of expressions: one function in C for a CasADi function of SX, and what it costs.
+"""C99 code of CasADi SX functions, with operation counts.
 
 Every instruction becomes one operation of C, in CasADi's order; values that are used once are written where
 they are used. A `real` is double or float; nothing is allocated, nothing is static.
@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields
 
 import casadi as ca
 
-WIDTH = 96  # characters of an expression from which it gets a name
+WIDTH = 96  # characters of an expression above which it becomes a variable
 SUFFIX = {"double": "", "single": "f"}
 
 BINARY = {ca.OP_ADD: "+", ca.OP_SUB: "-", ca.OP_MUL: "*", ca.OP_DIV: "/"}
@@ -54,14 +54,14 @@ CHEAP = {
 
 @dataclass(frozen=True)
 class Operations:
-    """How many operations a function does at worst.
+    """Worst-case operation count of a function.
 
     Attributes
     ----------
     adds, muls, divs, roots : int
         Of numbers of the chosen precision; a difference is an addition.
     calls : int
-        Sines, exponentials and other functions of math.h that take long.
+        Sines, exponentials and other slow functions of math.h.
     tests : int
         Comparisons, choices, absolute values, roundings, changes of sign.
     """
@@ -91,7 +91,7 @@ class Operations:
 
 @dataclass(frozen=True)
 class Emitted:
-    """A function in C.
+    """Function in C.
 
     Attributes
     ----------
@@ -104,24 +104,24 @@ class Emitted:
 
 
 def number(value: float, precision: str = "double") -> str:
-    """A literal that reads back to the same double; of a single, to the nearest."""
+    """Return a literal that reads back to the same double, or to the nearest single."""
     if not math.isfinite(value):
         raise ValueError(f"a number in C is finite, got {value}")
     return repr(float(value)) + SUFFIX[precision]
 
 
 def emit(function: ca.Function, name: str, precision: str = "double", comment: str = "") -> Emitted:
-    """``static void name(const real *x, ..., real *y, ...)`` of a CasADi function.
+    """Return C ``static void name(const real *x, ..., real *y, ...)`` of a function.
 
     Parameters
     ----------
     function : casadi.Function
         Of SX; the names of its arguments are those in C. Scalars are pointers as well. A sparse output is
-        written whole, row by row, with its zeros.
+        written in full, row by row, with its zeros.
     name : str
     precision : "double" or "single"
     comment : str
-        Stands before it.
+        Precedes the function.
 
     Returns
     -------
@@ -149,7 +149,7 @@ def emit(function: ca.Function, name: str, precision: str = "double", comment: s
 
 
 class _Value:
-    """A value of the graph: how it is computed, how often it is used, and what stands for it in C."""
+    """Value of the graph: its operation, number of uses, and text in C."""
 
     __slots__ = ("op", "operands", "test", "text", "uses")
 
@@ -162,7 +162,7 @@ class _Value:
 
 
 class _Graph:
-    """The lines of a function's body but for its outputs."""
+    """Lines of a function's body, without its outputs."""
 
     def __init__(self, function: ca.Function, precision: str):
         if not function.is_a("SXFunction"):
@@ -265,7 +265,10 @@ class _Graph:
         )
 
     def _named(self, value: _Value) -> str:
-        """Its name, given to it now where it is an expression: it is written twice."""
+        """Return the text of a value, first made a variable if it is an expression.
+
+        Used for values that are written twice.
+        """
         if value.operands and value.text.endswith(")"):
             name = f"a{self._names}"
             self._names += 1
@@ -277,7 +280,7 @@ class _Graph:
         self.operations += Operations(**operations)
 
     def written(self, i: int, name: str) -> list[str]:
-        """Assignments of an output, row by row."""
+        """Return assignments of an output, row by row."""
         pattern = self.function.sparsity_out(i)
         rows, columns = pattern.size1(), pattern.size2()
         at = [r * columns + c for r, c in zip(*pattern.get_triplet(), strict=True)]
@@ -295,7 +298,7 @@ def _number(value: _Value) -> str:
 
 
 def _bare(text: str) -> str:
-    """Without the outer pair of brackets, where they are one pair."""
+    """Return the text without its outer pair of brackets, if they match."""
     if not (text.startswith("(") and text.endswith(")")):
         return text
     depth = 0

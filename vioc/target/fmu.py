@@ -1,4 +1,7 @@
-"""Maps and closed loops as FMUs for co-simulation, FMI 2.0 and 3.0, around the same C as a folder's."""
+"""FMUs for co-simulation of maps and closed loops, FMI 2.0 and 3.0.
+
+They contain the same C as a folder.
+"""
 
 from __future__ import annotations
 
@@ -24,14 +27,14 @@ from vioc.target.pages import filled
 
 Version = Literal["2.0", "3.0"]
 SUFFIX = {"linux": ".so", "darwin": ".dylib", "win32": ".dll"}
-OLD = {"linux": "linux", "darwin": "darwin", "win32": "win"}  # FMI 2.0 puts the word length behind
+OLD = {"linux": "linux", "darwin": "darwin", "win32": "win"}  # FMI 2.0 appends the word length
 NEW = {"linux": "linux", "darwin": "darwin", "win32": "windows"}
 MACHINE = {"AMD64": "x86_64", "arm64": "aarch64"}
 
 
 @dataclass(frozen=True)
 class FmuVariable:
-    """A variable of an FMU; its value reference is its place among them."""
+    """Variable of an FMU; its value reference is its index."""
 
     name: str
     causality: str
@@ -55,15 +58,15 @@ def write_fmu(
     path : path
         ``NAME.fmu``; NAME, in small letters, is the model's.
     what : OneStepMap or ClosedLoop
-        A map has its inputs for inputs and its states and multipliers for outputs. A closed loop, without
-        its noise, has no inputs; its outputs are the plant's states, what is applied, and the multipliers.
+        A map has its inputs as inputs and its states and multipliers as outputs. A closed loop, without
+        its noise, has no inputs; its outputs are the plant's states, the applied input, and the multipliers.
     start : (nx,)
-        Initial state; a simulator may set another one. The observer believes this one.
+        Initial state; a simulator may set another one. It is the observer's first estimate.
     version : "2.0" or "3.0"
     binary : bool
-        Also compiled for this machine; the sources are there in any case.
+        Also compile for this machine; the sources are included in any case.
     steps : int, optional
-        Of the run from which the iterations of a step are chosen, as in `write_target`.
+        Of the run that determines the iterations of a step, as in `write_target`.
 
     Returns
     -------
@@ -74,12 +77,10 @@ def write_fmu(
     ValueError, TypeError, StepError
         As `write_target`.
     CompileError
-        If there is to be a binary, and no compiler is found.
+        If `binary` is requested, and no compiler is found.
 
-    Notes
-    -----
-    A communication step is a whole number of the map's steps; any other is refused, as is a step that has
-    no solution. Inputs hold over a communication step.
+    Notes ----- A communication step must be an integer multiple of the map's step; others are refused, as is
+    a step that has no solution. Inputs are constant over a communication step.
     """
     path = Path(path)
     name = path.stem
@@ -144,7 +145,7 @@ def _variables(f: OneStepMap, x: np.ndarray, closed: bool) -> list[FmuVariable]:
 
 
 def _rows(variables: list[FmuVariable], row: str) -> str:
-    """A line for each variable: `row` with its attributes and its start."""
+    """Return a line for each variable: `row` with its attributes and its start."""
     found = []
     for i, v in enumerate(variables):
         initial = {"output": ' initial="exact"' if v.start is not None else ' initial="calculated"'}
@@ -158,7 +159,7 @@ def _rows(variables: list[FmuVariable], row: str) -> str:
 
 
 def _outputs(variables: list[FmuVariable], output: str, unknown: str, first: int) -> tuple[str, str]:
-    """Outputs, and those without a start, by their numbers from `first` on."""
+    """Return outputs, and those without a start, by their numbers from `first` on."""
     numbered = [(i, v) for i, v in enumerate(variables, first) if v.causality == "output"]
     unset = (unknown.format(i) for i, v in numbered if v.start is None)
     return "".join(output.format(i) for i, _ in numbered), "".join(unset)

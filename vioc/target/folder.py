@@ -1,4 +1,4 @@
-"""One call from a closed loop, or a map, to a folder of C99 (docs/target.md)."""
+"""Generation of a C99 folder from a closed loop or a map (docs/target.md)."""
 
 from __future__ import annotations
 
@@ -43,28 +43,28 @@ NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 @dataclass(frozen=True)
 class Target:
-    """A folder that was written.
+    """Generated C99 folder.
 
     Attributes
     ----------
     folder : Path
     name : str
-        What its functions and files begin with.
+        Prefix of its functions and files.
     map : OneStepMap
-        Whose step it has.
+        The map of its step.
     functions : tuple of str
         ``"step"``, ``"linearize"``, ``"law"``, ``"start"``, ``"output"``, ``"advance"``, ``"measure"``,
-        ``"memory"``, as far as it has them.
+        ``"memory"``, as far as present.
     precision : str
     operations : dict of str to Operations
-        Of the functions that compute, at worst; without ``"output"`` where that solves a program.
+        Worst-case operation counts; without ``"output"`` if that solves a program.
     iterations : int
         Of Newton's method in a step; 0 for a formula, or without a step.
     records : Records
-        What the test program replays.
+        Data of the test program.
     unstable_poles : tuple of complex
-        Poles outside of the unit circle, the largest first, from measurements to inputs about the points that
-        the law holds: the controller by itself, without its plant, moves away.
+        Poles outside of the unit circle, the largest first, from measurements to inputs about the points to
+        which the law regulates: the controller by itself, without its plant, is unstable.
     """
 
     folder: Path
@@ -78,12 +78,12 @@ class Target:
     unstable_poles: tuple[complex, ...] = ()
 
     def text(self, source: str) -> str:
-        """C of the room with this folder's names in the place of ``target_`` and ``TARGET_``."""
+        """Return C code with this folder's name in place of ``target_`` and ``TARGET_``."""
         source = re.sub(r"\bTARGET_(?=[A-Z])", f"{self.name.upper()}_", source)
         return re.sub(r"\btarget(?=[_.])", self.name, source)
 
     def write(self, file: str, source: str) -> Path:
-        """A file of the folder."""
+        """Write a file of the folder."""
         path = self.folder / file
         path.write_text(self.text(source))
         return path
@@ -104,17 +104,17 @@ def write_target(
     max_iterations: int | None = None,
     precision: Precision = "double",
 ) -> Target:
-    """Write a map, a law or a whole controller as C99 that allocates nothing, with a test program.
+    """Write a map, a law or a controller as C99 that allocates nothing, with a test.
 
     Parameters
     ----------
     folder : path
-        Made if it is not there; its files of these names are replaced.
+        Created if missing; its files of these names are replaced.
     what : OneStepMap, ClosedLoop, or a law or regulator
-        A closed loop gives observer, law and bounds; its plant is only what the records are of. A law alone
+        A closed loop gives observer, law and bounds; its plant only produces the records. A law alone
         measures the state and has no bounds.
     start : (nx,)
-        Where the run starts that the test program replays.
+        Start of the run that the test program replays.
     name : str
         Of files and functions, in small letters; default the folder's.
     inputs : (N, nu), optional
@@ -124,13 +124,14 @@ def write_target(
     noise : int or None
         Seed of the loop's noise in the run, None for none.
     estimate : (nx,), optional
-        What the observer believes before the first measurement; default `start`.
+        The observer's estimate before the first measurement; default `start`.
     step : bool
-        Also the step of the observer's map (the plant's without one) where the controller can do without.
+        Also write the step of the observer's map (the plant's without one) if the controller does not need
+        it.
     linearize : bool
-        Also its derivatives A and B.
+        Also write its derivatives A and B.
     max_iterations : int, optional
-        Of Newton's method in a step, which takes them all; default one more than the run's steps need.
+        Fixed number of Newton iterations in a step; default one more than the run's steps need.
     precision : "double" or "single"
 
     Returns
@@ -140,7 +141,7 @@ def write_target(
     Raises
     ------
     TypeError, ValueError
-        What cannot be written in C, and what to use instead.
+        Objects that cannot be written in C, with alternatives.
     StepError
         If Newton's method from its start does not solve a step of the run, or finds another root than the
         map's step.
@@ -216,7 +217,7 @@ def write_target(
 
 
 def _loop(what: Any) -> ClosedLoop:
-    """A closed loop whose law can be written; of a law alone, about its own map."""
+    """Return a closed loop whose law can be written; a law alone about its own map."""
     law = as_law(what.law if isinstance(what, ClosedLoop) else what)
     inner = law.law if isinstance(law, LimitedLaw) else law
     known = (StateLaw, ScheduledLaw)
@@ -270,6 +271,6 @@ def _source(target: Target, sizes: Mapping[str, int], pieces: list[ControllerPar
 
 
 def _repeats(target: Target, sizes: Mapping[str, int]) -> int:
-    """After how many samples a controller is as at its first one; 0 if never."""
+    """Return the number of samples after which a controller repeats; 0 if never."""
     again = sizes.get("LAW_AFTER") == 2 and sizes.get("FILTER_ROWS", 1) == 1
     return sizes["LAW_ROWS"] if again and not split(target.map).timed else 0

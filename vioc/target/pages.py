@@ -1,4 +1,4 @@
-"""What a folder says of itself: its header, README, CMake and JSON files."""
+"""Descriptions in a folder: its header, README, CMake and JSON files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from vioc.target.controller_parts import ControllerPart, listed, template
 if TYPE_CHECKING:
     from vioc.target.folder import Target
 
-STATUS = {  # bits of what the functions return
+STATUS = {  # bits of the functions' return values
     "UNSOLVED": "the step's equations are not solved to their tolerance; the last iterate is given",
     "SINGULAR": "a matrix of the step or of the filter has no inverse; nothing is written",
     "OUTSIDE": "the tables have no row for this sample; nothing is written",
@@ -20,7 +20,7 @@ STATUS = {  # bits of what the functions return
     "NO_PLAN": "the program of a receding horizon has no answer; the last plan goes on",
 }
 TOLERANCE = {"double": 1e-10, "single": 2e-3}  # of the test program, relative to the largest of each quantity
-PLANNED_SINGLE = 0.1  # likewise, of programs that an interior point solves in single precision
+PLANNED_SINGLE = 0.1  # the same for programs solved by an interior point in single precision
 
 PROTOTYPES = {
     "step": (
@@ -110,7 +110,7 @@ def header(target: Target, sizes: Mapping[str, int], pieces: list[ControllerPart
 
 
 def tolerance(target: Target) -> float:
-    """What the test program allows."""
+    """Return the tolerance of the test program."""
     planned = "output" in target.functions and "law" not in target.functions
     return PLANNED_SINGLE if planned and target.precision == "single" else TOLERANCE[target.precision]
 
@@ -129,7 +129,7 @@ def layout(target: Target, observer: Any) -> dict[str, tuple[str, ...]]:
 
 
 def described(target: Target, sizes: Mapping[str, int], observer: Any) -> dict[str, Any]:
-    """The content of NAME.json."""
+    """Return the content of NAME.json."""
     samples = target.records.samples
     return {
         "name": target.name,
@@ -147,7 +147,7 @@ def described(target: Target, sizes: Mapping[str, int], observer: Any) -> dict[s
 
 
 def readme(target: Target, observer: Any) -> str:
-    """README.md."""
+    """Return the content of README.md."""
     rows = [f"| {n} | {listed(v)} |" for n, v in layout(target, observer).items() if v]
     costs = [f"| `target_{n}` | {o} |" for n, o in target.operations.items()]
     if "output" in set(target.functions) - set(target.operations):
@@ -169,7 +169,7 @@ def readme(target: Target, observer: Any) -> str:
 
 
 def unstable(target: Target) -> list[str]:
-    """Lines on a compensator that is unstable by itself; none of others."""
+    """Return lines about a compensator that is unstable by itself, else none."""
     if not target.unstable_poles:
         return []
     poles = ", ".join(
@@ -182,7 +182,7 @@ def unstable(target: Target) -> list[str]:
 
 
 def filled(name: str, tokens: Mapping[str, str]) -> str:
-    """A file of the room's C with its ``@TOKENS@`` replaced."""
+    """Return a file of the folder ``c`` with its ``@TOKENS@`` replaced."""
     text = template(name)
     for token, value in tokens.items():
         text = text.replace(f"@{token}@", value)

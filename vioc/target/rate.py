@@ -1,4 +1,4 @@
-"""A controller's folder in a loop at a given rate, and how punctual this machine is."""
+"""Execution of a controller's folder at a given rate, with timing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from vioc.compile.compiler import find_compiler
 from vioc.drawing import plots
 from vioc.errors import CompileError, FileFormatError
 
-SPUN = 2e-4  # s before a sample from which the clock is watched: sleep wakes up late
+SPUN = 2e-4  # time before a sample, s, in which the clock is polled, as sleep ends late
 
 
 @dataclass(frozen=True)
@@ -28,11 +28,11 @@ class LoopTimes:
     period : float
         s.
     late : (N,)
-        How long after its time each sample began, s.
+        Delay of the start of each sample, s.
     output, advance : (N,)
-        What the two calls took, s, with what calling them from Python costs.
+        Duration of the two calls, s, including the overhead of Python.
     overruns : int
-        Samples that began after the next one's time, which were not made up for.
+        Number of samples that were skipped because an earlier one ended late.
     status : int
         All bits that the calls returned.
     """
@@ -46,12 +46,12 @@ class LoopTimes:
 
     @property
     def table(self) -> dict[str, tuple[float, float, float]]:
-        """Median, 99.9 % and worst, in microseconds."""
+        """Median, 99.9 % quantile and worst, in microseconds."""
         rows = {"late": self.late, "output": self.output, "advance": self.advance}
         return {n: (*(1e6 * np.quantile(v, (0.5, 0.999))), 1e6 * v.max()) for n, v in rows.items()}
 
     def plot(self, ax: Any = None) -> Any:
-        """Histogram of how late samples began and how long the calls took."""
+        """Plot a histogram of delays of samples and durations of the calls."""
         return plots().plot_loop_times(self, ax=ax)
 
     def __str__(self) -> str:
@@ -63,16 +63,16 @@ class LoopTimes:
 
 
 def run_at(folder: str | Path, frequency: float | None = None, seconds: float = 5.0) -> LoopTimes:
-    """Build a controller's folder and call it at a rate, again and again on what it recorded.
+    """Build a controller's folder and run it at a rate, repeatedly on its records.
 
     Parameters
     ----------
     folder : path
-        As `write_target` made it, with a controller.
+        Made by `write_target`, with a controller.
     frequency : float, optional
         Hz, of the samples; default the controller's own.
     seconds : float
-        How long.
+        Duration.
 
     Returns
     -------
@@ -81,7 +81,7 @@ def run_at(folder: str | Path, frequency: float | None = None, seconds: float = 
     Raises
     ------
     ValueError
-        Of a frequency or a time that is not positive.
+        For a frequency or a duration that is not positive.
     FileFormatError
         If there is no such folder, or it has no controller.
     CompileError

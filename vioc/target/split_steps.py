@@ -1,8 +1,8 @@
-"""A map's step split into what is a formula and what must be solved (docs/target.md, TG 1-5).
+"""Splitting of a map's step into explicit and implicit equations (docs/target.md).
 
-The equations r(x, u, x+, lambda) = 0 of a step are looked at once: unknowns that one equation gives alone
-come first, those that no other equation needs come last, and what is left is the core, G(d; x, u, t) = 0 in
-the change d of the states and the multipliers. Newton's method on G, a fixed number of times, is the step.
+The equations r(x, u, x+, lambda) = 0 of a step are ordered once, (TG 1-5): unknowns given explicitly by one
+equation come first, those that no other equation needs come last, and the rest is the core, G(d; x, u, t) = 0
+in the change d of the states and the multipliers. A fixed number of Newton iterations on G gives the step.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from vioc.maps.made.extended import ExtendedMap
 from vioc.maps.protocol import OneStepMap
 
 OPTIONS = {"cse": True}
-MOST = 12  # Newton's method that takes longer is not near its solution
-SAME = 1e-6  # relative: ends of steps further off are other solutions
+MOST = 12  # largest number of Newton iterations; more mean that the start is not near the solution
+SAME = 1e-6  # relative distance of ends of steps above which they are different solutions
 SOLVED = {"double": 1e-11, "single": 1e-4}  # largest last correction of a state, relative to 1 + |x|
 
 
 @dataclass(frozen=True)
 class SplitStep:
-    """A step at the map's own length and parameters.
+    """Split step at the map's own step length and parameters.
 
     Attributes
     ----------
@@ -33,7 +33,7 @@ class SplitStep:
     d : SX (n,)
         The core's unknowns: changes of states, then multipliers.
     states : tuple of int
-        Which states the first of them are.
+        Indices of the states in d.
     x, u, t : SX
     G : SX (n,)
         The core's equations.
@@ -56,34 +56,34 @@ class SplitStep:
 
     @cached_property
     def timed(self) -> bool:
-        """Whether a step depends on when it is."""
+        """True if a step depends on time."""
         return bool(ca.depends_on(ca.vertcat(self.G, self.after), self.t))
 
     def function(self, name: str, outputs: dict[str, ca.SX]) -> ca.Function:
-        """Of d, x, u, t."""
+        """Return a function of d, x, u, t."""
         inputs = {"d": self.d, "x": self.x, "u": self.u, "t": self.t}
         return ca.Function(name, [*inputs.values()], [*outputs.values()], [*inputs], [*outputs], OPTIONS)
 
     @cached_property
     def equations(self) -> ca.Function:
-        """G."""
+        """Function with output G."""
         return self.function("equations", {"G": self.G})
 
     @cached_property
     def newton(self) -> ca.Function:
-        """G and its derivative J by d."""
+        """Function with outputs G and its derivative J by d."""
         return self.function("newton", {"G": self.G, "J": ca.jacobian(self.G, self.d)})
 
     @cached_property
     def result(self) -> ca.Function:
-        """x_next and the multipliers."""
+        """Function with outputs x_next and the multipliers."""
         nx = self.map.nx
         outputs = {"x_next": ca.densify(self.after[:nx]), "multipliers": ca.densify(self.after[nx:])}
         return self.function("result", outputs)
 
     @cached_property
     def derivatives(self) -> ca.Function:
-        """Derivatives of G and of x_next by d, x, u."""
+        """Function with derivatives of G and of x_next by d, x, u."""
         ahead, by = self.after[: self.map.nx], {"d": self.d, "x": self.x, "u": self.u}
         outputs = {f"G_{n}": ca.jacobian(self.G, s) for n, s in by.items()}
         outputs |= {f"E_{n}": ca.jacobian(ahead, s) for n, s in by.items()}
@@ -98,15 +98,17 @@ class SplitStep:
         given: int | None = None,
         ends: np.ndarray | None = None,
     ) -> int:
-        """How often Newton's method is applied: once more than steps k from X under U need, or as `given`;
-        the first of them are known to end at `ends`.
+        """Return the number of Newton iterations: one more than given steps need.
+
+        The steps have indices k, states X and inputs U; the first of them are known to end at `ends`. A
+        number `given` is checked and returned.
 
         Raises
         ------
         ValueError
             If it is given and too small.
         StepError
-            Where a step is not solved after `MOST` times, or ends at another root than the map's step.
+            If a step is not solved after `MOST` iterations, or ends at another root than the map's step.
         """
         if not self.n:
             return 0
@@ -151,7 +153,7 @@ class SplitStep:
 
 
 def split(f: OneStepMap) -> SplitStep:
-    """The step of a map that has equations or a formula.
+    """Return the split step of a map that has equations or a formula.
 
     Raises
     ------
@@ -197,7 +199,7 @@ def split(f: OneStepMap) -> SplitStep:
 
 
 def _extended(f: ExtendedMap) -> SplitStep:
-    """The inner map's step under what constants push; they stay as they are."""
+    """Return the inner map's step with input disturbances as constant states."""
     if not f.matched:
         raise ValueError(
             f"{f!r}: in C constants are disturbances of inputs, and biases; leave out the others"
@@ -214,7 +216,7 @@ Pairs = list[tuple[int, int]]  # (equation, unknown) that it gives
 
 
 def _order(rows: ca.SX, y: ca.SX) -> tuple[Pairs, Pairs, list[int], list[int]]:
-    """What is given first and last, by which equation; the unknowns and the equations of the core."""
+    """Return pairs to solve first and last, and the core's unknowns and equations."""
     J = ca.jacobian(rows, y)
     places = set(zip(*J.sparsity().get_triplet(), strict=True))
     plain = {(i, j) for i, j in places if J[i, j].is_constant()}
@@ -241,7 +243,7 @@ def _order(rows: ca.SX, y: ca.SX) -> tuple[Pairs, Pairs, list[int], list[int]]:
 
 
 def _solved(rows: ca.SX, y: ca.SX, pairs: Pairs, given: dict[int, ca.SX]) -> dict[int, ca.SX]:
-    """With what the equations of `pairs` give, each linear in its unknown."""
+    """Return `given` with the unknowns of `pairs`, in which equations are linear."""
     given = dict(given)
     for i, j in pairs:
         slope = ca.jacobian(rows[i], y[j])

@@ -369,7 +369,7 @@ def _along(system: LinearSystem, run: Trajectory, Q: np.ndarray, R: np.ndarray, 
         if not largest < SETTLES:
             raise OptimizationError(
                 f"no stabilizing regulator of this periodic motion (a Floquet multiplier is {largest:.6g}): "
-                "penalize every mode that does not settle in Q, or add an input that acts on it; see floquet()"
+                "penalize every mode that does not settle in Q, or add an input on it; see floquet()"
             )
         T = np.concatenate([T[:-1], T[:1]])
     if system.manifold:
