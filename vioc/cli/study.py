@@ -1,4 +1,4 @@
-"""``vioc study``: the tables and figures of the papers, published beside measured."""
+"""The command ``vioc study``: figures of papers, published against measured."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from types import ModuleType
 from vioc.cli.options import Commands, check_folder
 
 OUT = Path("out") / "studies"
-GROUP = "vioc.studies"  # of entry points: what is registered is a package with a runner, a page and a harness
+GROUP = "vioc.studies"  # of entry points, each a package with modules runner, page and harness
 
 
 def add(commands: Commands) -> None:
@@ -85,15 +85,15 @@ def page(args: argparse.Namespace) -> None:
 
 
 def studies(module: str) -> ModuleType:
-    """A module of the studies: of the package that a distribution registers, else of a checkout's folder.
+    """Return a module of the studies, of a registered package or the checkout.
 
-    Raises ModuleNotFoundError, which says how to install them, where there is neither.
+    Raises ModuleNotFoundError, with instructions for installing them, if there is neither.
     """
     package = next((point.value for point in entry_points(group=GROUP)), "studies")
     try:
         return importlib.import_module(f"{package}.{module}")
     except ModuleNotFoundError as error:
-        if error.name not in (package, f"{package}.{module}"):  # what a study itself needs
+        if error.name not in (package, f"{package}.{module}"):  # a dependency of a study
             raise
     raise ModuleNotFoundError(
         "the studies are not installed: in a checkout of vioc, `pip install ./studies` brings them"

@@ -28,9 +28,11 @@ class MapSystem(LeafSystem):
     ValueError
         A wrong shape of `start`.
 
-    Notes ----- The step from time t is that of sample k = round(t / dt); its input is the port's at t,
-    constant over the step. After ``Simulator.AdvanceTo(N dt)`` N steps are done. Only for floating-point
-    numbers: gradients are the map's (`linearize`), not those of Drake's AutoDiff.
+    Notes
+    -----
+    The step from time t is that of sample k = round(t / dt); its input is the port's at t, constant over the
+    step. After ``Simulator.AdvanceTo(N dt)`` N steps are done. Only for floating-point numbers: gradients are
+    the map's (`linearize`), not those of Drake's AutoDiff.
     """
 
     def __init__(self, f: OneStepMap, start: Any = None):

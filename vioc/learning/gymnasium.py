@@ -52,9 +52,11 @@ class Environment(gymnasium.Env):
     render_mode : None
         Draw runs with ``Environment.trajectory().plot()``, or animate them.
 
-    Notes ----- Observations are states (nx,), float64, without bounds: a map has none. A step's reward is
-    minus its running cost, times dt if that is per second; the last reward includes the terminal cost. Thus
-    the undiscounted return of a whole episode is ``-cost.value`` of the trajectory.
+    Notes
+    -----
+    Observations are states (nx,), float64, without bounds: a map has none. A step's reward is minus its
+    running cost, times dt if that is per second; the last reward includes the terminal cost. Thus the
+    undiscounted return of a whole episode is ``-cost.value`` of the trajectory.
     """
 
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 - Gymnasium's

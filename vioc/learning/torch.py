@@ -47,8 +47,10 @@ def step(f: OneStepMap, *, multipliers: bool = False) -> Callable[..., Any]:
     StepError
         If a step has no solution.
 
-    Notes ----- Derivatives are the map's exact ones, (1) of `vioc.learning.solved`: double reverse mode costs
-    one contracted second derivative per step, never the tensor. A third derivative is an error.
+    Notes
+    -----
+    Derivatives are the map's exact ones, (1) of `vioc.learning.solved`: double reverse mode costs one
+    contracted second derivative per step, never the tensor. A third derivative is an error.
     """
     check_framework_map(f)
     timeless = autonomous(f)

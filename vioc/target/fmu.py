@@ -79,8 +79,10 @@ def write_fmu(
     CompileError
         If `binary` is requested, and no compiler is found.
 
-    Notes ----- A communication step must be an integer multiple of the map's step; others are refused, as is
-    a step that has no solution. Inputs are constant over a communication step.
+    Notes
+    -----
+    A communication step must be an integer multiple of the map's step; others are refused, as is a step that
+    has no solution. Inputs are constant over a communication step.
     """
     path = Path(path)
     name = path.stem

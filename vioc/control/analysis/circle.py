@@ -32,8 +32,10 @@ def sides(A: np.ndarray, values: np.ndarray, known: float = KNOWN) -> np.ndarray
         1 outside, -1 inside, for every matrix within the uncertainty; 0 if not certain: on the circle, or
         spread about it by rounding, as a multiple eigenvalue is.
 
-    Notes ----- A disc about an eigenvalue that does not touch the circle, on whose boundary sigma_min(z I -
-    A) exceeds the error, contains as many eigenvalues of every A + E with |E| below it.
+    Notes
+    -----
+    A disc about an eigenvalue that does not touch the circle, on whose boundary sigma_min(z I - A) exceeds
+    the error, contains as many eigenvalues of every A + E with |E| below it.
     """
     n = len(A)
     if not n:

@@ -55,9 +55,11 @@ def follow(
     own, wide : float
         Last and first smoothing.
 
-    Notes ----- If the widest smoothing has no solution, narrower ones are tried, at which fewer contacts act
-    at a distance. A solve that fails is repeated from the last solution with the square root of its factor.
-    If no factor up to `FLATTEST` succeeds, the last solution is returned with the status of the failed solve.
+    Notes
+    -----
+    If the widest smoothing has no solution, narrower ones are tried, at which fewer contacts act at a
+    distance. A solve that fails is repeated from the last solution with the square root of its factor. If no
+    factor up to `FLATTEST` succeeds, the last solution is returned with the status of the failed solve.
     """
     stages: list[Stage] = []
     level, fall, seconds = max(wide, own), FALL, 0.0

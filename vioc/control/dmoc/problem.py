@@ -68,8 +68,10 @@ class Problem:
         at the end of the earlier one, as expressions in the earlier map's symbols of the state; None
         for a name sets it free. One more, from the last phase to the first, makes the motion periodic.
 
-    Notes ----- A map's `limits` hold at every sample, except for gaps at an end shared with a phase in which
-    that contact is closed: touch-down and lift-off need no further constraints (docs/phases.md).
+    Notes
+    -----
+    A map's `limits` hold at every sample, except for gaps at an end shared with a phase in which that contact
+    is closed: touch-down and lift-off need no further constraints (docs/phases.md).
 
     Examples
     --------

@@ -150,12 +150,14 @@ def equilibrium(
     OptimizationError
         If none is found; reports the change by a step at the result of the search from the guess.
 
-    Notes ----- Ranks are decided in SI units, and if these fail in natural ones (for very small or large
-    mechanisms). If the search from the guess fails, it starts from others at increasing distance, always the
-    same ones (`Equilibrium.start`): the equilibrium found may then be far from the guess. If several
-    equilibria remain (a cart may stand anywhere), each Gauss-Newton step is the shortest one. For a map with
-    contact the guess need not touch anything: contact forces fade with the gap, so a step at rest is first
-    sought with wide smoothing of contact (`_settled`), with `coordinates` as near the guess as possible.
+    Notes
+    -----
+    Ranks are decided in SI units, and if these fail in natural ones (for very small or large mechanisms). If
+    the search from the guess fails, it starts from others at increasing distance, always the same ones
+    (`Equilibrium.start`): the equilibrium found may then be far from the guess. If several equilibria remain
+    (a cart may stand anywhere), each Gauss-Newton step is the shortest one. For a map with contact the guess
+    need not touch anything: contact forces fade with the gap, so a step at rest is first sought with wide
+    smoothing of contact (`_settled`), with `coordinates` as near the guess as possible.
     """
     tolerance = as_positive(tolerance, "tolerance")
     x, u, entries, targets = _start(f, {**(hold or {}), **named}, guess, fixed, free)

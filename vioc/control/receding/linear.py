@@ -88,10 +88,12 @@ class LinearMPC(Law):
     TypeError, ValueError
         Inconsistent arguments.
 
-    Notes ----- As a law it raises `OptimizationError` if the program has no solution, and names the
-    infeasible bounds. It has no memory between samples except the last input if `rate` is given. The
-    regulator's own plan is used if it satisfies every bound. Where `hold` takes over at sample N, the cost to
-    go of N is the regulator's Qf, plus the increase by bounds of the held regulator's cost from there on.
+    Notes
+    -----
+    As a law it raises `OptimizationError` if the program has no solution, and names the infeasible bounds. It
+    has no memory between samples except the last input if `rate` is given. The regulator's own plan is used
+    if it satisfies every bound. Where `hold` takes over at sample N, the cost to go of N is the regulator's
+    Qf, plus the increase by bounds of the held regulator's cost from there on.
     """
 
     def __init__(
