@@ -220,7 +220,7 @@ def test_derivatives_and_text(name):
         (lambda: Backlash("q", "q", 1.0, 0.1, 1.0), "two different variables, got 'q' twice"),
         (lambda: Backlash("q", "p", 1.0, 0.1, 1.0, 0.0), "rounding: expected a number > 0"),
         (lambda: TableSpring("q", (0, 1), (0, 1, 2)), "got 3 forces at 2 places"),
-        (lambda: TableSpring("q", (0, 1, 1), (0, 1, 2)), "expected places that grow"),
+        (lambda: TableSpring("q", (0, 1, 1), (0, 1, 2)), "expected increasing places"),
         (lambda: TableSpring("q", (0, vioc.P("a", 1.0)), (0, 1)), "numbers, not parameters"),
     ],
 )

@@ -68,7 +68,7 @@ def test_limits_may_be_parameters(Map):
 
 
 def test_sums_with_parameters_are_refused_by_what_they_are():
-    with pytest.raises(ModelError, match="stands alone"):
+    with pytest.raises(ModelError, match="cannot be added"):
         Contact.box("box", (P("edge", 0.1), 0.1, 0.1), (0.05, 0.0, 0.0))
     with pytest.raises(ModelError, match="parameters only where the point is the origin"):
         HalfSpace(point=(0, 0, 1.0), normal=(0, P("tilt", 0.1), 1))

@@ -84,7 +84,7 @@ def test_inertias_by_parameters_are_those_of_bodies(unit):
         ({"e": 1.5}, "with e = 1.5: joint-limits 'stop': restitution: expected 0 to 1, got 1.5"),
         (
             {"rub": 0.0},
-            "with rub = 0: dry-friction 'rub': limit: expected the most that friction may be, > 0",
+            "with rub = 0: dry-friction 'rub': limit: expected the largest friction, > 0",
         ),
     ],
 )

@@ -352,7 +352,7 @@ def test_a_robot_is_not_its_system():
         system = vioc.models.load("cart_pole")
 
     for make in (lambda r: vioc.MidpointVI(r, 0.1), lambda r: vioc.MaximalVI(r, 0.1), vioc.Continuous):
-        with pytest.raises(TypeError, match="expected a System, got Robot; it has one, .system"):
+        with pytest.raises(TypeError, match="expected a System, got Robot; use its .system"):
             make(Robot())
     with pytest.raises(TypeError, match="expected a System, got str$"):
         vioc.MidpointVI("cart_pole", 0.1)

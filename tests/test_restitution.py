@@ -266,7 +266,7 @@ def test_it_is_written_kept_and_loaded(tmp_path):
 def test_what_it_refuses():
     with pytest.raises(ModelError, match="MaximalVI has no restitution"):
         MaximalVI(ball(), DT)
-    with pytest.raises(ModelError, match="an impact brings no energy"):
+    with pytest.raises(ModelError, match="an impact cannot add energy"):
         Contact.sphere("ball", 0.1, restitution=1.2)
     with pytest.raises(ValueError, match='expected "newton" or "poisson"'):
         ContactVI(ball(), DT, impacts="moreau")

@@ -39,7 +39,9 @@ def test_locked_joints_are_constants(arm):
     np.testing.assert_allclose(
         mass_matrix(other, ["ja", "jb", "g1", "g2"]), mass_matrix(arm, ["ja", "jb", "g1", "g2"]), atol=1e-14
     )
-    with pytest.raises(ModelError, match="gear-constraint 'mimic-g2' joins 'g2', which goes, with 'g1'"):
+    with pytest.raises(
+        ModelError, match="gear-constraint 'mimic-g2' joins 'g2', which is removed, with 'g1'"
+    ):
         arm.locked(g2=0.0)
     with pytest.raises(ModelError, match="'jd' is no joint of one variable; known are 'ja'"):
         arm.locked(jd=0.0)
@@ -55,7 +57,9 @@ def test_branches_are_taken_away(arm):
         + TEXT[TEXT.index('<joint name="ja"') : TEXT.index('<joint name="g1"')]
     )
     assert bare.system == read_urdf_text(text + "</robot>", inputs="all").system
-    with pytest.raises(ModelError, match="gear-constraint 'mimic-g2' joins 'g1', which goes, with 'g2'"):
+    with pytest.raises(
+        ModelError, match="gear-constraint 'mimic-g2' joins 'g1', which is removed, with 'g2'"
+    ):
         arm.without("g1")
     with pytest.raises(ModelError, match="without: 'gg' is no joint"):
         arm.without("gg")

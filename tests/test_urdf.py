@@ -221,7 +221,7 @@ def test_what_is_not_supported_is_listed_and_warned_of_once():
         ("damping of a planar joint", "joint 'table'"),
         ("friction", "joint 'rail'"),
         ("<sensor>", "link 'slider'"),
-        ("an inertia that no body has (kept as given)", "link 'plate'"),
+        ("a physically impossible inertia (kept as given)", "link 'plate'"),
         ("<safety_controller>", "joint 'elbow'"),
         ("<capsule>", "link 'arm'"),
         ("<gazebo>", "robot"),
@@ -392,8 +392,11 @@ A, B, C = link("a"), link("b"), link("c")
     [
         ("", "robot 'r': expected one link without a parent, got no links"),
         (A + B, "link 'b': expected one link without a parent, got 'a', 'b'"),
-        (A + B + joint("j", "fixed", "a", "b") + joint("k", "fixed", "b", "a"), "the joints go round"),
-        (A + B + C + joint("j", "fixed", "b", "c") + joint("k", "fixed", "c", "b"), "link 'b': .* go round"),
+        (A + B + joint("j", "fixed", "a", "b") + joint("k", "fixed", "b", "a"), "the joints form a cycle"),
+        (
+            A + B + C + joint("j", "fixed", "b", "c") + joint("k", "fixed", "c", "b"),
+            "link 'b': .* form a cycle",
+        ),
         (A + A, "two links are named 'a', the other one in line 2"),
         (A + B + 2 * joint("j", "fixed", "a", "b"), "two joints are named 'j'"),
         (
@@ -465,7 +468,7 @@ A, B, C = link("a"), link("b"), link("c")
             A + B + joint("j", "revolute", "a", "b", '<dynamics damping="-1"/>'),
             "joint 'j': .*at least 0, got -1",
         ),
-        (A + B + joint("j", "revolute", "a", "b", '<mimic joint="k"/>'), "mimics 'k', which there is not"),
+        (A + B + joint("j", "revolute", "a", "b", '<mimic joint="k"/>'), "mimics 'k', which does not exist"),
         (A + B + joint("j", "revolute", "a", "b", '<mimic joint="j"/>'), "mimics itself: j -> j"),
         (
             A

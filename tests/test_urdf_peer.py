@@ -164,7 +164,7 @@ def test_every_real_robot_can_be_read():
         "falcon.urdf": "joint 'top_propeller_joint': unknown link 'Z_propeller'; did you mean "
         "'FR_propeller'?",
         "ur3.urdf": "robot 'robot': expected one link without a parent, got no links",
-        "alex_psyonic_hands.urdf": "joint 'Left_index_q2': mimics 'index_q1', which there is not",
+        "alex_psyonic_hands.urdf": "joint 'Left_index_q2': mimics 'index_q1', which does not exist",
     }
     assert refused.items() <= broken.items()
 

@@ -1,10 +1,11 @@
-"""Contact, friction and limits of joints in any coordinates: what the maps that have them stand on.
+"""Contact, friction and joint limits, independent of coordinates and integrators.
 
-What meets: `touch` is a gap or what rubs, `polytopes` are boxes and hulls, `features` where two of them meet,
-and `look` finds these places for a step. What holds: `cones` are the laws of complementarity and friction in
-the variables of the interior point, `laws` the same as rows of a program. How a step is solved: by `interior`
-in numpy, or by `compiled_contact`, which runs tables (`tape`, `tape.c`) of compiled functions; `rollouts`
-strings steps together. What a map has of it: `smoothed` is the maps' base class, `crossings` tells what
-passes through each other within a step, `implicit` differentiates solved steps. No module here knows an
-integrator, or of what coordinates a state is made.
+- `touch`: one contact, joint limit or dry friction; `polytopes`: boxes and hulls; `features`: the points
+  where two polytopes meet; `look`: the search for these points during a step
+- `cones`: complementarity and friction in the variables of the interior point; `laws`: the same as
+  equations of an optimization
+- `interior`: the solver in numpy; `compiled_contact`: the solver in C, which runs the tables of `tape` with
+  `tape.c`; `rollouts`: consecutive steps
+- `smoothed`: base class of maps with contact; `crossings`: bodies that pass through each other within a
+  step; `implicit`: derivatives of solved steps
 """

@@ -1,4 +1,4 @@
-"""Compiled steps: tapes with their kernels, and rollouts by them."""
+"""Compiled steps with contact: tapes with their kernels, and rollouts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from vioc.dynamics.contact.rollouts import Rollouts
 from vioc.dynamics.contact.tape import TAPES, Tape
 from vioc.progress import in_pieces
 
-PIECE = 1 << 13  # steps of one body in one call, a fraction of a second
+PIECE = 1 << 13  # steps of one body in one call, which takes a fraction of a second
 Long, Double = ctypes.c_longlong, ctypes.c_double
 PLACES = (
     *("carry", "u", "t", "dt", "V", "dV", "found", "multipliers", "values", "left", "after"),
@@ -65,32 +65,32 @@ def _driver() -> ctypes.CDLL:
 
 @dataclass(frozen=True)
 class CoreLayout:
-    """What the driver must know of a map beside its tapes.
+    """Data of a map that the compiled driver needs in addition to its tapes.
 
     Attributes
     ----------
     nx, nv, nu, rows : int
-        Of states, of the velocities that a step is solved for, inputs, multipliers of constraints.
+        Numbers of states, of unknown velocities, of inputs, of multipliers of constraints.
     scales : (nv,)
-        Masses and moments of inertia that turn momenta into velocities.
+        Masses and moments of inertia; momenta divided by them are velocities.
     mass : float
-        Of the mechanism, kg.
+        Mass of the mechanism, kg.
     stop : float
-        Of the iteration.
+        Tolerance of the iteration.
     wrap : (nx,)
-        Which states of a flat space are angles modulo a turn.
+        Whether each state of a flat space is an angle modulo a turn.
     bodies : int
-        Of a state of poses, 0 of a flat one.
+        Number of poses in the state, 0 for a flat state.
     lasting : bool
-        Whether contacts begin with the impulses that gaps at the start are those of.
+        Whether the first guess of the contact impulses follows from the gaps at the start.
     limit : int
-        Of iterations without contact.
+        Largest number of iterations of steps without contact.
     sample : float
-        Where in a step its time is taken.
+        Fraction of the step at which its time is taken.
     polish : bool
-        As of `InteriorPoint`.
+        As in `InteriorPoint`.
     whole : callable
-        A step's multipliers of those of its ends.
+        Function from the multipliers of the ends to those of the step.
     """
 
     nx: int
@@ -110,13 +110,14 @@ class CoreLayout:
 
 
 class Kernels:
-    """Functions as compiled code, which may become more.
+    """Compiled functions, to which more can be added.
 
     Attributes
     ----------
     pointers : list of int
+        Addresses of the functions.
     needs : (4,)
-        The largest work arrays of them: arg, res, iw, w.
+        Largest sizes of the work arrays: arg, res, iw, w.
     """
 
     def __init__(self, title: str):
@@ -125,7 +126,7 @@ class Kernels:
         self.needs = np.zeros(4, int)
 
     def add(self, functions: Sequence[ca.Function]) -> None:
-        """Compile those behind the ones that are."""
+        """Compile the functions after those that are compiled already."""
         first = len(self.pointers)
         if first == len(functions):
             return
@@ -142,18 +143,18 @@ class Kernels:
 
 
 class TapeCore:
-    """Tapes of the ends of a step, one or two, with their kernels compiled.
+    """Compiled tapes of the one or two ends of a step.
 
     Parameters
     ----------
     tapes : sequence of Tape
     variables : Variables
-        Of their cones.
+        Variables of the tapes' cones.
     layout : CoreLayout
     title : str
-        What it is, for the cache's listing.
+        Description in the listing of the cache.
     kernels : Kernels, optional
-        Of other tapes that share the functions.
+        Kernels of other tapes that share the functions.
     """
 
     def __init__(
@@ -167,7 +168,7 @@ class TapeCore:
         departure, self.layout, self.parts = tapes[0], layout, variables.parts
         kernels = Kernels(title) if kernels is None else kernels
         kernels.add(departure.functions)
-        shared: dict[str, Any] = {  # kept, as all that structures point into
+        shared: dict[str, Any] = {  # kept alive, because the structures point into these arrays
             "kernels": np.array(kernels.pointers, np.uint64),
             "scales": np.ascontiguousarray(layout.scales, float),
             "wrap": np.ascontiguousarray(layout.wrap, np.int64),
@@ -188,7 +189,7 @@ class TapeCore:
         )
         self.half = sizes["rows"] + sizes["pushes"]
         sizes |= {n: getattr(layout, n) for n in NUMBERS}
-        # each tape with its image, and fields of its structure
+        # each tape with its image and the fields of its structure
         self._parts: list[tuple[Tape, np.ndarray, dict[str, Any]]] = []
         self._kept: list[Any] = [shared]
         for tape in tapes:
@@ -209,11 +210,11 @@ class TapeCore:
             self._kept += [codes, arrays]
 
     def places(self, end: int) -> dict[str, int]:
-        """Where what the driver reads and writes lies in the image of an end."""
+        """Positions of the driver's inputs and outputs in the image of one end."""
         return {name: block.place for name, block in self._parts[end][0].places.items()}
 
     def models(self, theta: np.ndarray, floor: float) -> list[tuple[_TapeModel, np.ndarray]]:
-        """The structures of both ends at parameters, each with the image that it points into."""
+        """Return structures of the ends at parameters, each with the image it points into."""
         found = []
         for tape, first, fields in self._parts:
             image, at = first.copy(), tape.places["theta"].place
@@ -222,9 +223,10 @@ class TapeCore:
         return found
 
     def rollout(self, theta, carry, U, t, h, tolerance, goal=None, gains=None, *, floor=0.0, models=None):
-        """Steps as far as they converge: states, multipliers, inputs, errors, iterations, by rows.
+        """Compute steps until one does not converge.
 
-        With a carry for each of them, (N, nx), steps start from these and are all tried.
+        Returned are states, multipliers, inputs, errors and numbers of iterations, one row for each step. If
+        `carry` has a row for every step, (N, nx), each step starts from its row, and all steps are computed.
         """
         n, own = len(U), self.layout
         nx, apart = own.nx, carry.ndim == 2
@@ -255,13 +257,13 @@ class TapeCore:
 
 
 class TapeProgram(Rollouts):
-    """A map's rollouts by the compiled core.
+    """Rollouts of a map by the compiled core.
 
     Parameters
     ----------
     core : TapeCore
     floor, tolerance : float
-        The map's barrier and tolerance.
+        Barrier parameter and tolerance of the map.
     """
 
     def __init__(self, core: TapeCore, floor: float, tolerance: float):

@@ -1,15 +1,16 @@
-"""The complementarity conditions of a touch: primal-dual variables, and Newton's direction in them.
+"""Complementarity conditions of a contact, their variables and Newton directions.
 
-With the gap's velocity a = phi(Z_k+1)/dt and the slip velocity w, every product below is an energy that the
-interior point drives to the barrier kappa:
+Let a = phi(Z_k+1)/dt be the rate of the gap and w the slip velocity. The interior point drives every product
+below, an energy, to the barrier parameter kappa:
 
     frictionless   s = a,  s gamma = kappa
     linear cone    psi + d_i w = eta_i,  sigma = mu gamma - sum beta,  beta_i eta_i = psi sigma = kappa
     round cone     eta = w,  alpha = mu gamma,  (alpha, beta) o (psi, eta) = (kappa, 0, 0)
     dry friction   the same with a given alpha, and no gap
 
-docs/maths/contact.md derives them from [M] (22)-(29). What is left of an equation is summed before changes
-are added to it: at the end it is rounding, which large slopes would show if it came out differently.
+docs/maths/contact.md derives them from [M] (22)-(29). The residual of an equation is summed before
+changes are
+added to it: at the solution it is rounding error, which steep slopes would amplify in another order.
 """
 
 from __future__ import annotations
@@ -24,21 +25,21 @@ import numpy as np
 
 from vioc.dynamics.description.numbers import Parameter
 
-BOUNDARY, CLIP = 0.99, 0.1  # fractions of the way to a cone's boundary, and of what is left of a variable
-ROOTS = 8  # Newton steps of a slip's speed
+BOUNDARY, CLIP = 0.99, 0.1  # fractions of the distance to a cone's boundary, and of a variable that remain
+ROOTS = 8  # Newton steps for the speed of a slip
 
 
 @dataclass(frozen=True)
 class Cone:
-    """A law of friction; this one is frictionless. y = [s, gamma].
+    """Law of a contact without friction, and base class. y = [s, gamma].
 
     Attributes
     ----------
     friction : bool
     gap : bool
-        Whether w begins with a gap's velocity.
+        Whether w begins with the rate of a gap.
     size : int
-        Numbers of y.
+        Length of y.
     positive : tuple of int
         Entries of y that stay > 0.
     round : tuple of (int, int, int)
@@ -63,7 +64,7 @@ class Cone:
 
     @property
     def centers(self) -> tuple[float, ...]:
-        """What each product is to equal, over kappa."""
+        """Target of each product, divided by kappa."""
         return (1.0,) * (len(self.positive) // 2)
 
     def begin(self, w: Any, speed: Any, kappa: Any, mu: Any) -> Any:
@@ -71,42 +72,42 @@ class Cone:
         return ca.vertcat(s, kappa / s)
 
     def impulse(self, y: Any) -> Any:
-        """(gamma,) or (gamma, tau) in the order of the touch's rows."""
+        """Impulses (gamma,) or (gamma, tau), ordered as the rows of the contact."""
         return y[1]
 
     def multipliers(self, y: Any) -> Any:
         return y[1]
 
     def within(self, most: Any, along: Any) -> Any:
-        """Rows >= 0 where friction along the two tangents is at most what may be: for programs."""
+        """Expressions that are >= 0 if friction along both tangents is at most `most`."""
         return ca.SX(0, 1)
 
     def products(self, y: Any) -> Any:
-        """What is to equal kappa times `centers`."""
+        """Products whose targets are kappa times `centers`."""
         return y[0] * y[1]
 
     def mismatch(self, y: Any, w: Any, mu: Any, lag: Any) -> Any:
-        """What is to vanish besides, as speeds."""
+        """Residuals of the remaining equations, as speeds."""
         return w[0] - y[0]
 
     def law(self, p: Any, w: Any, kappa: Any, mu: Any) -> Any:
-        """Equations of the multipliers p alone, smooth where kappa > 0: for derivatives."""
+        """Equations of the multipliers p alone, smooth where kappa > 0, for derivatives."""
         return w[0] * p[0] - kappa
 
     def lawful(self, w: Any, kappa: Any, mu: Any) -> Any:
-        """The multipliers p that `law` has at speeds w; w[0] > 0."""
+        """Multipliers p that solve `law` at speeds w; w[0] > 0."""
         return kappa / w[0]
 
     def direction(self, y: Any, w: Any, dw: Any, kappa: Any, mu: Any, lag: Any) -> Any:
-        """dy for a change dw of the speeds."""
+        """Change dy for a change dw of the speeds."""
         return ca.vertcat(*self._normal(y, w, dw, kappa))
 
     def _bound(self, y: Any, mu: Any, lag: Any) -> Any:
-        """Of friction: mu gamma, or, with lag 0, that of the solution before."""
+        """Bound of friction: mu gamma, or, with lag 0, mu gamma of the previous solution."""
         return mu * (lag * y[1] + (1 - lag) * y[-1] + self.preload)
 
     def preloaded(self, impulse: Any) -> Any:
-        """The same law where a normal impulse more, given, bounds friction."""
+        """The same law, with a given additional normal impulse in the bound of friction."""
         twin = copy(self)
         object.__setattr__(twin, "preload", impulse)
         return twin
@@ -119,12 +120,14 @@ class Cone:
 
 @dataclass(frozen=True)
 class LinearCone(Cone):
-    """The linearized cone of [M] (26)-(28). y = [s, gamma, psi, sigma, beta.., eta.., gamma before].
+    """Linearized cone of friction, [M] (26)-(28).
+
+    y = [s, gamma, psi, sigma, beta.., eta.., gamma before].
 
     Attributes
     ----------
     count : int
-        Directions.
+        Number of directions.
     """
 
     count: int = 4
@@ -162,7 +165,9 @@ class LinearCone(Cone):
         return ca.vertcat(self.impulse(y), y[2])
 
     def within(self, most: Any, along: Any) -> Any:
-        half = np.pi / self.count  # the polygon's sides lie between its corners, the directions
+        half = (
+            np.pi / self.count
+        )  # the directions point to the polygon's corners, halfway between the normals of its sides
         angle = 2 * half * np.arange(self.count) + half
         return most * np.cos(half) - ca.DM(np.array([np.cos(angle), np.sin(angle)]).T) @ along
 
@@ -184,7 +189,9 @@ class LinearCone(Cone):
 
     def lawful(self, w: Any, kappa: Any, mu: Any) -> Any:
         gamma, v = kappa / w[0], self.directions().T @ w[1:]
-        least = kappa / (mu * gamma)  # shares of mu gamma fall with psi: Newton's method rises to it
+        least = kappa / (
+            mu * gamma
+        )  # the shares of mu gamma fall with psi, so that Newton's method approaches it from below
         psi = ca.fmax(ca.mmax(-v), 0.0) + least
         for _ in range(ROOTS):
             share = ca.vertcat(kappa / psi, kappa / (psi + v))
@@ -195,7 +202,7 @@ class LinearCone(Cone):
         _, psi, sigma, beta, eta = self._parts(y)
         ds, dgamma = self._normal(y, w, dw, kappa)
         across = self.directions().T
-        deta = (across @ w[1:] + psi - eta) + across @ dw[1:]  # and d psi, below
+        deta = (across @ w[1:] + psi - eta) + across @ dw[1:]  # without d psi, which is added below
         slope = beta / eta
         dbeta = kappa / eta - beta - slope * deta
         rest = (self._bound(y, mu, lag) - ca.sum1(beta) - sigma) + (lag * mu * dgamma - ca.sum1(dbeta))
@@ -206,7 +213,10 @@ class LinearCone(Cone):
 
 @dataclass(frozen=True)
 class RoundCone(Cone):
-    """Coulomb's cone. y = [s, gamma, psi, eta1, eta2, alpha, beta1, beta2, gamma before]."""
+    """Coulomb's cone of friction.
+
+    y = [s, gamma, psi, eta1, eta2, alpha, beta1, beta2, gamma before].
+    """
 
     friction = True
 
@@ -267,14 +277,14 @@ class RoundCone(Cone):
 
 @dataclass(frozen=True)
 class DryCone(RoundCone):
-    """Coulomb's cone of a given load. y = [psi, eta1, eta2, alpha, beta1, beta2].
+    """Coulomb's cone under a given load. y = [psi, eta1, eta2, alpha, beta1, beta2].
 
-    For mu it takes the most that the impulse of friction may be, N s or N m s; w are slips alone.
+    Its mu is the largest impulse of friction, N s or N m s; w contains slip velocities only.
 
     Attributes
     ----------
     count : int
-        Directions in which it rubs; of one, eta2 = beta2 = 0.
+        Number of directions of friction; with one, eta2 = beta2 = 0.
     """
 
     count: int = 2
@@ -328,13 +338,16 @@ class DryCone(RoundCone):
 
 
 def _joined(speed: Any, force: Any) -> Any:
-    """The product (psi, eta) o (alpha, beta) of two elements of the cone: (kappa, 0, 0) at the end."""
+    """Product (psi, eta) o (alpha, beta) of two elements of the cone.
+
+    It is (kappa, 0, 0) at the solution.
+    """
     psi, eta, alpha, beta = speed[0], speed[1:], force[0], force[1:]
     return ca.vertcat(alpha * psi + ca.dot(beta, eta), alpha * eta + psi * beta)
 
 
 def _rubbed(speed: Any, force: Any, deta: Any, dalpha: Any, kappa: Any) -> Any:
-    """Changes of (psi, eta, alpha, beta) that lead `_joined` to (kappa, 0, 0)."""
+    """Changes of (psi, eta, alpha, beta) after which `_joined` is (kappa, 0, 0)."""
     psi, eta, alpha, beta = speed[0], speed[1:], force[0], force[1:]
     first = kappa - alpha * psi - ca.dot(beta, eta) - psi * dalpha - ca.dot(beta, deta)
     second = -(alpha * (eta + deta) + psi * beta) - eta * dalpha
@@ -343,20 +356,20 @@ def _rubbed(speed: Any, force: Any, deta: Any, dalpha: Any, kappa: Any) -> Any:
 
 
 class Variables:
-    """The variables of some cones in one vector, and how far they may go.
+    """Variables of several cones in one vector, with their step lengths.
 
     Attributes
     ----------
     parts : (cones + 1,)
-        Where those of each begin, and the end.
+        First index of each cone's variables, and the length of the vector.
     positive : (m,)
         Entries that stay > 0.
     round : (m, 3)
         Entries (t, x, y) with t > |(x, y)|.
     before : (m, 2)
-        gamma, and that of the solution before, of cones whose friction follows it.
+        Indices of gamma and of the previous solution's gamma, for cones whose friction is bounded by them.
     centers : (products,)
-        What products are to equal, over kappa.
+        Targets of the products, divided by kappa.
     """
 
     def __init__(self, cones: Sequence[Cone]):
@@ -369,14 +382,14 @@ class Variables:
         self.centers = np.concatenate([np.zeros(0), *(c.centers for c in cones)])
 
     def longest(self, y: np.ndarray, dy: np.ndarray) -> float:
-        """The largest step that keeps y in its cones."""
+        """Largest step length that keeps y in its cones."""
         own, change = y[self.positive], dy[self.positive]
         falls = change < 0
         length = float((-own[falls] / change[falls]).min(initial=np.inf))
         return min([length, *(to_cone(y[r], dy[r]) for r in self.round)])
 
     def clipped(self, y: np.ndarray, dy: np.ndarray) -> np.ndarray:
-        """y after a whole step with every variable kept in its own cone."""
+        """Variables y after a full step, with every variable clipped to its own cone."""
         new, p = y + dy, self.positive
         new[p] = np.maximum(new[p], CLIP * y[p])
         for r in self.round:
@@ -385,7 +398,7 @@ class Variables:
 
 
 def to_cone(y: np.ndarray, d: np.ndarray) -> float:
-    """The largest step that keeps (t, x, y) in the round cone t > |(x, y)|."""
+    """Largest step length that keeps (t, x, y) in the round cone t > |(x, y)|."""
     a = d[0] ** 2 - d[1] ** 2 - d[2] ** 2
     b = y[0] * d[0] - y[1] * d[1] - y[2] * d[2]
     c = max(y[0] ** 2 - y[1] ** 2 - y[2] ** 2, 0.0)
@@ -397,7 +410,7 @@ def to_cone(y: np.ndarray, d: np.ndarray) -> float:
 
 
 def cone_of(item: Any, mu: Any) -> tuple[Cone, tuple]:
-    """The law of a contact, and its coefficient as data; without friction there is none."""
+    """Law of a contact, and its coefficient of friction, if any, as data."""
     if item is None or (not isinstance(item.friction, Parameter) and item.friction == 0):
         return Cone(), ()
     return (RoundCone() if item.cone == "second-order" else LinearCone(item.directions)), (mu,)

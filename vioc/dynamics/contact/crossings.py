@@ -1,4 +1,7 @@
-"""What passes through each other within a step: contact and limits hold at the ends of steps only."""
+"""Detection of bodies that pass through each other within a step.
+
+Contacts and limits hold only at the ends of steps.
+"""
 
 from __future__ import annotations
 
@@ -20,15 +23,19 @@ from vioc.runs.trajectory import Trajectory
 if TYPE_CHECKING:
     from vioc.dynamics.contact.smoothed import SmoothedMap
 
-TOUCHING = 1e-6  # m; or ten times what the smoothing holds open, where that is more
-GRAZE = 0.01  # of the radii: what a path between samples may be off its chord
-SHRUNK, HALVINGS = 0.9, 6  # of shapes that are looked for in each other, and how exactly how deep they are
-BETWEEN, MOST, WAY = 2, 500, 0.5  # poses an inner radius, in all; of it, the way of a step that is looked at
-ROUNDED = 1e-7  # of the largest distance, how far apart what meets may seem
+TOUCHING = 1e-6  # m; or ten times the gap that the smoothing leaves open, if that is larger
+GRAZE = 0.01  # of the radii: distance of a path between samples from its chord
+SHRUNK, HALVINGS = 0.9, 6  # scale of the shapes that are tested for overlap; bisections of the depth
+BETWEEN, MOST, WAY = (
+    2,
+    500,
+    0.5,
+)  # poses per inner radius; most poses; motion of a step, in inner radii, from which it is tested
+ROUNDED = 1e-7  # of the largest distance: distance at which shapes count as meeting
 
 
 class Crossing(NamedTuple):
-    """Of a gap, the first step in which it is crossed, in how many, and how deep it is between."""
+    """Crossed gap: its name, first step, number of steps, and depth in the first."""
 
     name: str
     step: int
@@ -37,29 +44,34 @@ class Crossing(NamedTuple):
 
 
 def warn_crossed(run: Trajectory, found: Iterable[Crossing]) -> None:
-    """Warn (`CrossingWarning`) where shapes pass through each other, or an angle leaps over its limits."""
+    """Warn (`CrossingWarning`) if shapes cross each other or angles leap over limits."""
     found = sorted(found, key=lambda c: c.step)
     if not found:
         return
     first, h = found[0], run.step_lengths[found[0].step]
     more = f" ({len(found) - 1} more gaps later)" if len(found) > 1 else ""
-    unit = run.map.unit(f"gap.{first.name}") or "m"  # of pairs that meet in several places
+    unit = (
+        run.map.unit(f"gap.{first.name}") or "m"
+    )  # pairs that meet at several points have no unit of the gap
     warnings.warn(
         f"{first.name} is crossed within a step: the gap is open at t = {run.t[first.step]:g} s and {h:g} s "
         f"later, but {first.depth:.3g} {unit} below zero between{more}. Contact holds at the ends of steps: "
-        "what moves by more than its own size in one passes through; use a smaller dt",
+        "a body that moves by more than its size in one step can pass through; use a smaller dt",
         CrossingWarning,
         stacklevel=4,
     )
 
 
 def open_from(f: SmoothedMap, run: Trajectory) -> np.ndarray:
-    """The gap from which a touch is open at the ends of each step (N,)."""
+    """Gaps above which a contact is open at the ends of each step (N,)."""
     return np.maximum(TOUCHING, 10 * np.sqrt(f.smoothing) * run.step_lengths)
 
 
 def crossed_spheres(f: SmoothedMap, run: Trajectory, gaps: Mapping[str, float]) -> Iterator[Crossing]:
-    """Of pairs of spheres, by straight paths between the samples; `gaps` are those at the start, by name."""
+    """Crossings of pairs of spheres, by straight paths between the samples.
+
+    `gaps` are the gaps at the start, by name.
+    """
     pairs = zip(f.system.inequality_names, f.system.inequalities, strict=True)
     wanted = [(n, item) for n, item in pairs if isinstance(item, PairContact) and _of_spheres(item)]
     if not wanted:
@@ -81,7 +93,10 @@ def crossed_spheres(f: SmoothedMap, run: Trajectory, gaps: Mapping[str, float]) 
 
 
 class _Solid:
-    """A shape as the hull of points, all within a radius of it; c and r are of a ball inside."""
+    """Shape as the hull of points, enlarged by a radius.
+
+    `center` and `inner` are the centre and the radius of a ball inside.
+    """
 
     def __init__(self, shape: Shape):
         balls = list(shape.corners())
@@ -104,8 +119,8 @@ def _solid(shape: Shape) -> _Solid:
 
 
 def _overlap(sides: list[tuple[_Solid, np.ndarray, np.ndarray]], scale: float) -> bool:
-    """Whether two solids at poses (R, p), scaled about their middles, have points in common."""
-    from scipy.optimize import nnls  # late: only what is looked at needs scipy
+    """Return whether two solids at poses (R, p), scaled about their centres, overlap."""
+    from scipy.optimize import nnls  # imported late: only tested steps need scipy
 
     first, second = (solid.at(R, p, scale) for solid, R, p in sides)
     D = (second[None] - first[:, None]).reshape(-1, 3)
@@ -115,9 +130,10 @@ def _overlap(sides: list[tuple[_Solid, np.ndarray, np.ndarray]], scale: float) -
 
 
 def crossed_shapes(f: SmoothedMap, run: Trajectory) -> Iterator[Crossing]:
-    """Of pairs of other shapes, at poses between the samples, where an origin moves far within a step.
+    """Crossings of pairs of other shapes, at poses between the samples.
 
-    Scaled to 0.9 they do not meet unless they have entered each other; what is told is how deep at least.
+    Steps are tested in which an origin moves far. Shapes scaled to 0.9 overlap only if they have entered each
+    other; the reported depth is a lower bound.
     """
     pairs = zip(f.system.inequality_names, f.system.inequalities, strict=True)
     wanted = [(n, item) for n, item in pairs if isinstance(item, PairContact) and _of_solids(item)]
@@ -156,7 +172,10 @@ def crossed_shapes(f: SmoothedMap, run: Trajectory) -> Iterator[Crossing]:
             for s in np.linspace(0, 1, int(min(BETWEEN * travel[k] / inner, MOST)) + 3)[1:-1]:
                 sides = [(o, R(s).as_matrix(), (1 - s) * p[0] + s * p[1]) for o, R, p in ways]
                 if _overlap(sides, SHRUNK):
-                    low, high = 0.0, SHRUNK  # deeper the smaller what still meets
+                    low, high = (
+                        0.0,
+                        SHRUNK,
+                    )  # the smaller the scale at which the shapes still overlap, the deeper they are
                     for _ in range(HALVINGS):
                         middle = (low + high) / 2
                         low, high = (low, middle) if _overlap(sides, middle) else (middle, high)
@@ -165,12 +184,12 @@ def crossed_shapes(f: SmoothedMap, run: Trajectory) -> Iterator[Crossing]:
 
 
 def _of_solids(item: PairContact) -> bool:
-    """Whether two bounded shapes meet, that are not `_of_spheres`."""
+    """Return whether two bounded shapes meet that are not both centred spheres."""
     return not (_of_spheres(item) or isinstance(item.shape1, Terrain))
 
 
 def _of_spheres(item: PairContact) -> bool:
-    """Whether two spheres about the origins of frames meet, whose paths are those of these."""
+    """Return whether two spheres meet that are centred at the origins of frames."""
     shapes = item.shape1, item.shape2
     return all(isinstance(s, Sphere) and not any(map(float, s.center)) for s in shapes)
 

@@ -1,8 +1,10 @@
-"""Where boxes and hulls meet: faces, corners and edges that are near, found at a pose, for all pairs at once.
+"""Contact points of boxes and hulls, found at given poses for all pairs at once.
 
-Two polytopes do not overlap as long as a plane parts them: that of a face of either, or one along an edge of
-each. The best of these planes at the start of a step, and the points that meet it, are held over the step, in
-which their gaps are smooth. docs/maths/contact.md, "Boxes and hulls".
+Two polytopes do not overlap if a plane separates them: the plane of a face of one of them, or a plane
+parallel to
+an edge of each. The best of these planes at the start of a step, and the contact points on it, are fixed
+during
+the step, in which their gaps are smooth. docs/maths/contact.md, "Boxes and hulls".
 """
 
 from __future__ import annotations
@@ -14,20 +16,21 @@ import numpy as np
 
 from vioc.dynamics.contact.polytopes import OFF, PLACES, SAME, Pair
 
-BIAS = 1e-3  # of the size: how much better an edge's plane must be than a face's
-BESIDE = 1e-6  # of the size: how far off a face a point may be that is on it
-AHEAD = 1.5  # how far to look, over what bodies travel in a step
+BIAS = 1e-3  # of the size: required advantage of an edge's plane over a face's
+BESIDE = 1e-6  # of the size: largest distance beside a face of a point that counts as on it
+AHEAD = 1.5  # range of the search, in distances that bodies travel in a step
 
 
 class MeetingPlaces(NamedTuple):
-    """Places in which pairs meet, or would, at a pose.
+    """Contact points of pairs at a pose, present or possible during the step.
 
     Attributes
     ----------
     rows : (pairs, PLACES, NUMBERS)
     counts : (pairs,)
+        Number of contact points of each pair.
     gaps : (pairs,)
-        The least of each; infinite of those that are far apart.
+        Smallest gap of each pair; infinite if the two are far apart.
     """
 
     rows: np.ndarray
@@ -35,12 +38,12 @@ class MeetingPlaces(NamedTuple):
     gaps: np.ndarray
 
     def of(self, i: int) -> tuple[np.ndarray, int]:
-        """Rows (PLACES, NUMBERS) and their count, of pair i."""
+        """Rows (PLACES, NUMBERS) of pair i and their count."""
         return self.rows[i].copy(), int(self.counts[i])
 
 
 class _Stack:
-    """Pairs of one kind of polytopes, their arrays stacked."""
+    """Pairs of polytopes of equal topology, with stacked arrays."""
 
     def __init__(self, pairs: Sequence[Pair], index: list[int]):
         own = [pairs[i] for i in index]
@@ -59,7 +62,7 @@ class _Stack:
 
 
 class Features:
-    """Places of some pairs at poses.
+    """Search for contact points of pairs of polytopes.
 
     Parameters
     ----------
@@ -68,7 +71,7 @@ class Features:
     Attributes
     ----------
     sizes, smaller : (pairs,)
-        Radii of spheres around the two: their mean, and the smaller.
+        Mean and smaller radius of the spheres around the two polytopes.
     """
 
     def __init__(self, pairs: Sequence[Pair]):
@@ -85,8 +88,11 @@ class Features:
         self.smaller = self._radii.min(axis=1, initial=np.inf)
 
     def at(self, x: np.ndarray, R: np.ndarray, twists: np.ndarray, dt: float) -> MeetingPlaces:
-        """At positions (n, 3), rotations (n, 3, 3) and twists (n, 6) of the bodies, for a step dt."""
-        x, R = np.vstack([x, np.zeros((1, 3))]), np.concatenate([R, np.eye(3)[None]])  # -1 is the world
+        """Contact points at given poses, for a step dt.
+
+        Positions (n, 3), rotations (n, 3, 3) and twists (n, 6) are those of the bodies.
+        """
+        x, R = np.vstack([x, np.zeros((1, 3))]), np.concatenate([R, np.eye(3)[None]])  # index -1 is the world
         V = np.vstack([twists, np.zeros((1, 6))])
         count = len(self.pairs)
         rows = np.tile(OFF, (count, PLACES, 1))
@@ -106,7 +112,10 @@ class Features:
 
 
 def _places(stack: _Stack, chosen: np.ndarray, x: np.ndarray, R: np.ndarray, reach: np.ndarray):
-    """Places of some pairs of a stack, at most PLACES, their counts and least gaps."""
+    """Contact points of some pairs of a stack, their counts and smallest gaps.
+
+    A pair has at most PLACES contact points.
+    """
     count, size = len(chosen), stack.size[chosen]
     bodies = stack.bodies[chosen]
     parts, corners, normals, levels = [], [], [], []
@@ -117,7 +126,7 @@ def _places(stack: _Stack, chosen: np.ndarray, x: np.ndarray, R: np.ndarray, rea
         corners.append(side["corners"] @ np.swapaxes(Rk, 1, 2) + xk[:, None])
         normals.append(side["normals"] @ np.swapaxes(Rk, 1, 2))
         levels.append(side["levels"] + np.einsum("pfi,pi->pf", normals[k], xk))
-    # the plane that parts two best: of a face of either, or along an edge of each
+    # the best separating plane: of a face of either, or parallel to an edge of each
     over = [(normals[k] @ np.swapaxes(corners[1 - k], 1, 2)).min(axis=2) - levels[k] for k in range(2)]
     face = [o.argmax(axis=1) for o in over]
     best = np.stack([o.max(axis=1) for o in over])
@@ -133,7 +142,7 @@ def _places(stack: _Stack, chosen: np.ndarray, x: np.ndarray, R: np.ndarray, rea
     axis = between.argmax(axis=1)
     pair = np.arange(count)
     by_edge = between[pair, axis] > best.max(axis=0) + BIAS * size
-    owner = (best[1] > best[0] + 1e-9).astype(int)  # of the face
+    owner = (best[1] > best[0] + 1e-9).astype(int)  # side that owns the face
     rows, counts = np.tile(OFF, (count, PLACES, 1)), np.zeros(count, int)
     gaps = np.maximum(between[pair, axis], best.max(axis=0))
     open_ = gaps < reach
@@ -151,7 +160,10 @@ def _places(stack: _Stack, chosen: np.ndarray, x: np.ndarray, R: np.ndarray, rea
 
 
 def _on_face(k, own, parts, corners, normals, face, gaps, size, reach, R, x, bodies):
-    """Places on the faces `face` of side k, where the nearest face of the other side lies over them."""
+    """Contact points on faces `face` of side k.
+
+    The partner is the most opposed face of the other side.
+    """
     pair, count = np.arange(len(own)), len(own)
     f = face[own]
     n = normals[k][own, f]
@@ -165,16 +177,18 @@ def _on_face(k, own, parts, corners, normals, face, gaps, size, reach, R, x, bod
     frame = np.stack([t1, np.cross(n, t1)], axis=2)  # (p, 3, 2)
     a, b = ((s - origin[:, None]) @ frame for s in (ref, inc))
     area = np.sign(_cross(b[:, 1] - b[:, 0], np.roll(b, -1, axis=1)[:, 1] - b[:, 1]))
-    b = np.where(area[:, None, None] < 0, b[:, ::-1], b)  # it is seen from behind
+    b = np.where(
+        area[:, None, None] < 0, b[:, ::-1], b
+    )  # the other face is seen from behind, so that its order is reversed
     inc = np.where(area[:, None, None] < 0, inc[:, ::-1], inc)
     slack = BESIDE * size[own]
     inside_ref, inside_inc = _inside(a, b, slack), _inside(b, a, slack)
-    # the second side's points over the first's corners, along n
+    # points of the second face above the corners of the first, along n
     slope = np.einsum("pi,pi->p", m, n)
     rise = np.einsum("pvi,pi->pv", inc[:, :1] - ref, m) / np.where(slope < -1e-3, slope, -1.0)[:, None]
     lifted = ref + rise[..., None] * n[:, None]
     inside_inc &= (slope < -1e-3)[:, None]
-    # where edges cross
+    # crossings of edges
     da, db = np.roll(a, -1, axis=1) - a, np.roll(b, -1, axis=1) - b
     det = _cross(da[:, :, None], db[:, None])
     gap2 = b[:, None] - a[:, :, None]
@@ -188,10 +202,10 @@ def _on_face(k, own, parts, corners, normals, face, gaps, size, reach, R, x, bod
     valid = np.concatenate([inside_ref, inside_inc, crossing.reshape(count, -1)], axis=1)
     gap = np.einsum("pci,pi->pc", points - origin[:, None], n)
     valid &= gap < reach[own][:, None]
-    none = ~valid.any(axis=1)  # beside each other: the lowest corner
+    none = ~valid.any(axis=1)  # the faces do not cover each other: take the lowest corner
     lowest = gap[:, : inc.shape[1]].argmin(axis=1)
     valid[none, lowest[none]] = True
-    # overlap that none of these has: of hulls the deepest corner may be on another face, or beside this one
+    # overlap that no point shows: the deepest corner of a hull can be on another face, or beside this one
     deepest = np.where(valid, gap, np.inf).min(axis=1)
     unseen = (gaps[own] < 0) & (deepest > gaps[own] + BESIDE * size[own])
     height = np.einsum("pvi,pi->pv", corners[1 - k][own] - origin[:, None], n)
@@ -221,7 +235,7 @@ def _on_face(k, own, parts, corners, normals, face, gaps, size, reach, R, x, bod
 
 
 def _on_edges(own, parts, corners, axes, axis, width, R, x, bodies):
-    """The place where an edge of each side is next to one of the other."""
+    """Contact point of an edge of each side."""
     pair, n = np.arange(len(own)), axes[own]
     ends = []
     for k, which in enumerate((axis[own] // width, axis[own] % width)):
@@ -241,7 +255,10 @@ def _on_edges(own, parts, corners, axes, axis, width, R, x, bodies):
 
 
 def _rows(own, sides, normal, k, used, R, x, bodies):
-    """Points and normals of the world in the axes of the bodies; OFF where not used."""
+    """Transform points and normals from the world to the axes of the bodies.
+
+    Rows that are not used are OFF.
+    """
     local = []
     for j, points in enumerate(sides):
         Rj, xj = R[bodies[own, j]], x[bodies[own, j]]
@@ -257,7 +274,10 @@ def _cross(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def _inside(polygon: np.ndarray, points: np.ndarray, slack: np.ndarray) -> np.ndarray:
-    """Which of points (p, k, 2) lie in convex polygons (p, m, 2) in the positive sense."""
+    """Return which points (p, k, 2) lie in convex, positively oriented polygons.
+
+    The polygons are (p, m, 2).
+    """
     edge = np.roll(polygon, -1, axis=1) - polygon
     length = np.linalg.norm(edge, axis=2)
     side = _cross(edge[:, :, None], points[:, None] - polygon[:, :, None])

@@ -1,8 +1,10 @@
-"""Implicit derivatives of steps with contact: what those of both maps share.
+"""Implicit derivatives of steps with contact, shared by the maps with contact.
 
-A contact holds by gamma = kappa / s with a gap's velocity s = phi(q_k+1)/dt of some 1e-7 m/s, which is
-rounded by 1e-16 m / dt. docs/maths/contact_gradients.md, "Rounding": what q_k + dt V loses is added to
-the laws by their slopes, and their slopes by gamma are kappa/gamma, not s.
+An active contact obeys gamma = kappa / s with a gap rate s = phi(q_k+1)/dt of some 1e-7 m/s, whose
+rounding error
+is 1e-16 m / dt. docs/maths/contact_gradients.md, "Rounding": the rounding error of q_k + dt V is
+therefore added
+to the laws through their slopes, and the slope of a law by gamma is set to kappa/gamma instead of s.
 """
 
 from __future__ import annotations
@@ -20,16 +22,16 @@ from vioc.maps.derivatives import Linearization, Steps
 
 @dataclass(frozen=True)
 class First:
-    """First derivatives along N steps, and what the second ones need of them.
+    """First derivatives along N steps, with the values that second derivatives need.
 
     Attributes
     ----------
     arguments : tuple of arrays
-        Of the equations' functions.
+        Arguments of the functions of the equations.
     solved : (N, nz, ns)
-        Of the step's unknowns, of one end or of both, by (state, input, parameters).
+        Derivatives of the step's unknowns, of one end or of both, by (state, input, parameters).
     slopes : list of arrays
-        Of equations and of the next state by the unknowns.
+        Derivatives of the equations and of the next state by the unknowns.
     linearization : Linearization
     """
 
@@ -40,16 +42,16 @@ class First:
 
 
 class Normals:
-    """The laws s gamma = kappa of an end, whose equations are in the order of its unknowns.
+    """Laws s gamma = kappa of one end, whose equations are ordered as its unknowns.
 
     Parameters
     ----------
     first : int
-        Velocities V and constraints, before the touches.
+        Number of velocities V and constraints, which precede the contacts.
     touches : sequence
-        Each with its `cone` and `multipliers`.
+        Contacts, each with its `cone` and `multipliers`.
     moved : (n,)
-        Places of the velocities by which configurations move as q + dt V.
+        Indices of the velocities by which configurations move as q + dt V.
     """
 
     def __init__(self, first: int, touches: Sequence, moved: np.ndarray):
@@ -61,7 +63,10 @@ class Normals:
     def unrounded(
         self, R: np.ndarray, slopes: np.ndarray, q: np.ndarray, V: np.ndarray, dt: np.ndarray
     ) -> np.ndarray:
-        """Equations (N, n) with what q (N, moved) + dt V loses, lengths (N, 1)."""
+        """Equations (N, n), corrected by the rounding error of q (N, moved) + dt V.
+
+        `dt` has the shape (N, 1).
+        """
         step = dt * V[:, self._moved]
         lost = (step - ((q + step) - q)) / dt
         found = R.copy()
@@ -69,7 +74,10 @@ class Normals:
         return found
 
     def sharp(self, slopes: np.ndarray, unknowns: np.ndarray, kappa: float) -> np.ndarray:
-        """Slopes (N, n, n) of the equations by the unknowns, those of the laws by gamma at the solution."""
+        """Slopes (N, n, n) of the equations by the unknowns, with exact slopes by gamma.
+
+        The slopes of the laws by gamma are those at the solution.
+        """
         found, gamma = slopes.copy(), unknowns[:, self._rows]
         known = found[:, self._rows, self._rows]
         found[:, self._rows, self._rows] = np.where(gamma > 0, kappa / np.where(gamma > 0, gamma, 1), known)
@@ -77,19 +85,22 @@ class Normals:
 
 
 def solved(matrix: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """matrix^-1 right, rows scaled to each other: laws are of speeds and of energies; NaN if singular."""
+    """Return matrix^-1 right with equilibrated rows, NaN if the matrix is singular.
+
+    The rows have different units, because the laws are equations of speeds and of energies.
+    """
     scale = 1 / np.abs(matrix).max(axis=2, keepdims=True, initial=1e-300)
     return derivatives.solved(scale * matrix, scale * right)
 
 
 def solved_back(matrix: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """matrix'^-1 right (N, n), of the same scales."""
+    """Return matrix'^-1 right (N, n) with the scaling of `solved`."""
     scale = 1 / np.abs(matrix).max(axis=2, keepdims=True, initial=1e-300)
     return scale[..., 0] * np.linalg.solve(np.swapaxes(scale * matrix, 1, 2), right[..., None])[..., 0]
 
 
 def check_solved(derivatives: np.ndarray, steps: Steps) -> None:
-    """Raise `StepError` where those of a step are not finite."""
+    """Raise `StepError` if the derivatives of a step are not finite."""
     good = np.isfinite(derivatives).all(axis=(1, 2))
     if good.all():
         return

@@ -1,8 +1,8 @@
-"""Steps with contact and limits by a primal-dual interior point, in dense numpy.
+"""Primal-dual interior point for steps with contact and limits, in dense numpy.
 
-What is solved is an *end*: velocities, impulses of constraints and variables of cones that fulfil a balance
-of momenta. A step has one such end or two, one after the other. The C code of maps has the same iteration.
-Maths: docs/maths/contact.md.
+The solver solves an *end* of a step: velocities, impulses of constraints and variables of cones that fulfil a
+balance of momenta. A step has one end, or two that are solved one after the other. The C code of maps has the
+same iteration. Maths: docs/maths/contact.md.
 """
 
 from __future__ import annotations
@@ -17,44 +17,59 @@ from vioc.dynamics.contact.cones import BOUNDARY, CLIP, Variables
 from vioc.dynamics.contact.rollouts import StepByStep
 from vioc.maps.kernel import KernelMap
 
-# the numbers of the C code
+# constants of the C code
 ITERATIONS, PATIENCE, STUCK, JAMMED, HALVINGS = 100, 20, 2, 8, 12
-JUMP, LAND = 2, 6  # of short steps in a row, those that are taken clipped
-COLD, WARM = (0.1, 10.0, 1e-3, 1e2, 1e3), 0.01  # barriers of starts, over the energy of what closes
+JUMP, LAND = 2, 6  # numbers of consecutive short steps between which steps are clipped
+COLD, WARM = (
+    (0.1, 10.0, 1e-3, 1e2, 1e3),
+    0.01,
+)  # initial barriers, relative to the energy of the closing contacts
 TINY, LEAST = 1e-12, 1e-3
-CENTERED, POLISHED = 1e-6, 1e-9  # how far from kappa, relative, a product may end; what one more step makes
-ROUNDS, SAME = 100, 1e-6  # of friction bounded by the solution before
-GAIN = 0.2  # of the energy with which a step leaves: more than impulses bring where they follow its motion
-SLOW = 0.1  # m/s, whose energy is always granted: a start may be a little too deep
+CENTERED, POLISHED = (
+    1e-6,
+    1e-9,
+)  # relative distance of a product from kappa: accepted at the end, and attained by one more step
+ROUNDS, SAME = 100, 1e-6  # of friction bounded by the previous solution
+GAIN = 0.2  # of the energy at departure: more than impulses add if they follow the step's motion
+SLOW = 0.1  # m/s, whose energy is always allowed, because a start can be slightly too deep
 HIGH, DOWN = (
     1.0,
     10**-0.5,
-)  # m^2/s^2, where kappa over the mass begins to be followed, and by how much it falls
-SHORT, FAR, NEAR = 0.1, 0.5, 0.9  # step lengths that tell how much the barrier may fall
+)  # m^2/s^2, start of the continuation in kappa over the mass, and its factor
+SHORT, FAR, NEAR = 0.1, 0.5, 0.9  # step lengths that determine the decrease of the barrier
 
 
 def fall(length: float) -> float:
-    """How much the barrier may fall after a step of some length; it rises where steps stop short."""
+    """Factor of the barrier after a step of some length, above 1 after short steps."""
     if length < 0.1 * SHORT:
         return 3.0
     return 1.0 if length < SHORT else 0.3 if length < FAR else 0.1 if length < NEAR else 0.01
 
 
 class End:
-    """The equations of an end of a step as functions of (V, multipliers of constraints, y, *given, ...).
+    """Equations of one end as functions of (V, multipliers of constraints, y, ...).
+
+    The last arguments are `given`.
 
     Attributes
     ----------
     rows : int
-        Constraints.
+        Number of constraints.
     variables : Variables
-        y, of the cones.
-    newton, expand, residuals, begin, multipliers, gaps : Evaluator
-        (.., goal) -> matrix and right-hand side of Newton's direction of (V, impulses); (.., goal, dV) -> dy;
-        (.., goal) -> balance, constraints, mismatches, products; (.., speed, goal) -> y of a start;
-        multipliers of the touches; their gaps' velocities. `goal` is (kappa, lag).
+        Variables y of the cones.
+    newton : Evaluator
+        (.., goal) -> matrix and right-hand side of the Newton direction of (V, impulses).
+    expand : Evaluator
+        (.., goal, dV) -> dy.
+    residuals : Evaluator
+        (.., goal) -> balance, constraints, mismatches, products.
+    begin : Evaluator
+        (.., speed, goal) -> y of a start.
+    multipliers, gaps : Evaluator
+        Multipliers of the contacts; rates of their gaps. `goal` is (kappa, lag) throughout.
     work : Evaluator or None
-        Of a departure, what impulses of constraints and touches bring in kinetic energy, and twice that
+        For a departure, the kinetic energy that impulses of constraints and contacts add, and twice the
+        kinetic
         energy; an optional third entry is 0 if the root is certified to be the motion, else infinity.
     """
 
@@ -70,17 +85,17 @@ class End:
 
 
 class EndProblem(NamedTuple):
-    """One end of a step at numbers.
+    """One end of a step at given values.
 
     Attributes
     ----------
     end : End
     given : tuple
-        What its functions take behind (V, multipliers, y).
+        Arguments of its functions after (V, multipliers, y).
     guess : array
-        Of the velocities V.
+        Guess of the velocities V.
     dt, extent : float
-        Of the step, s, and 1 + the mechanism's size: a residual dt V is relative to it.
+        Step length, s, and 1 + the size of the mechanism, to which a residual dt V is relative.
     """
 
     end: End
@@ -91,19 +106,19 @@ class EndProblem(NamedTuple):
 
 
 class EndSolution(NamedTuple):
-    """Of an end of a step.
+    """Solution of one end of a step.
 
     Attributes
     ----------
     V, lam, y : arrays
         Velocities, impulses of the constraints, variables of the cones.
     impulses : array
-        Multipliers of the touches.
+        Multipliers of the contacts.
     error : float
-        Scaled residual; infinite where the products are not centered.
+        Scaled residual; infinite if the products are not centered.
     iterations : int
     suspect : float
-        0, or infinity where the root is not certified to be the motion.
+        0, or infinity if the root is not certified to be the motion.
     """
 
     V: np.ndarray
@@ -124,7 +139,18 @@ class EndSolution(NamedTuple):
 
 
 class Step(NamedTuple):
-    """A solved step: its ends, the state that it leads to, the map's multipliers; what it found and held."""
+    """Solved step of a map.
+
+    Attributes
+    ----------
+    ends : tuple of EndSolution
+    x : (nx,)
+        Next state.
+    multipliers : array
+        Multipliers of the map.
+    held : array
+        Contact points that were fixed in the step.
+    """
 
     ends: tuple[EndSolution, ...]
     x: np.ndarray
@@ -145,28 +171,28 @@ class Step(NamedTuple):
 
 
 class ContactStep(ABC):
-    """The equations of a map's step with contact."""
+    """Equations of a map's step with contact."""
 
     @abstractmethod
     def solve(self, solver: InteriorPoint, x, u, t: float, dt: float, theta) -> Step:
-        """A step from x by `solver.solve_end`."""
+        """Solve a step from x by `solver.solve_end`."""
 
 
 class InteriorPoint:
-    """The interior point on a mechanism's steps.
+    """Interior-point method for the steps of a mechanism.
 
     Parameters
     ----------
     step : ContactStep
     scales : array
-        Masses and moments of inertia that turn momenta into velocities.
+        Masses and moments of inertia; momenta divided by them are velocities.
     mass : float
-        Of the whole mechanism, kg.
+        Mass of the whole mechanism, kg.
     barrier : float
-        kappa of each end of a step, J.
+        Barrier parameter kappa of each end of a step, J.
     tolerance : float
     polish : bool
-        Whether a step more follows where products are not yet within 1e-9 of kappa: derivatives see them.
+        Whether one more step follows while products are not within 1e-9 of kappa, which improves derivatives.
     """
 
     def __init__(
@@ -182,11 +208,14 @@ class InteriorPoint:
         self._floor, self.tolerance, self._polish = barrier, tolerance, polish
 
     def solve(self, x, u, t: float, dt: float, theta) -> Step:
-        """A step from x."""
+        """Solve a step from x."""
         return self.step.solve(self, x, u, t, dt, theta)
 
     def solve_end(self, problem: EndProblem, lasting: bool = True) -> EndSolution:
-        """One end of a step, first from the impulses of contacts that `last`, then from cold starts."""
+        """Solve one end of a step.
+
+        Starts are the impulses of lasting contacts, then cold ones.
+        """
         found = self._true(problem, self._try(problem, self._last(problem) if lasting else None, 0))
         count = found.iterations
         for start in range(0 if lasting else 1, len(COLD)):
@@ -202,7 +231,7 @@ class InteriorPoint:
         return found._replace(iterations=count)
 
     def _last(self, problem: EndProblem) -> EndSolution:
-        """A first guess: contacts go on with the impulses that the gaps at the start are those of."""
+        """First guess: contacts keep the impulses that belong to the gaps at the start."""
         E, nothing = problem.end, np.zeros(problem.end.variables.parts[-1])
         lam, still, least = np.zeros(E.rows), np.zeros(len(problem.guess)), self._floor / self._mass
         goal = np.array([self._floor, 1.0])
@@ -210,7 +239,10 @@ class InteriorPoint:
         return EndSolution(problem.guess, lam, y, np.zeros(0), np.inf, 0)
 
     def _true(self, problem: EndProblem, found: EndSolution) -> EndSolution:
-        """A solution, unsolved if it is no motion: contacts only take energy, but for their curvature."""
+        """Mark a solution as unsolved if its contacts add energy.
+
+        Contacts only dissipate energy, apart from the effect of their curvature.
+        """
         if problem.end.work is None:
             return found
         work, twice, *more = problem.end.work(found.V, found.lam, found.y, *problem.given)[0][:, 0]
@@ -219,7 +251,10 @@ class InteriorPoint:
         return found if work <= GAIN * energy else found._replace(error=np.inf)
 
     def _relax(self, problem: EndProblem, found: EndSolution) -> EndSolution:
-        """Friction bounded by the normal impulses of the solution before, until both are the same."""
+        """Solve with friction bounded by the previous solution's normal impulses.
+
+        The solution is repeated until both agree.
+        """
         gamma = problem.end.variables.before[:, 0]
         bound, last, stride, count = found.y[gamma], np.inf, 1.0, 0
         for _ in range(ROUNDS):
@@ -230,14 +265,19 @@ class InteriorPoint:
             change = _largest(found.y[gamma] - bound)
             if change <= SAME * _largest(found.y[gamma]):
                 break
-            stride = 2 * stride if 0.8 * last < change < 1.25 * last else 1.0  # near a fold it creeps
+            stride = (
+                2 * stride if 0.8 * last < change < 1.25 * last else 1.0
+            )  # convergence is slow near a fold
             last = change
             bound = np.maximum(bound + stride * (found.y[gamma] - bound), CLIP * found.y[gamma])
         found = self._try(problem, found, 1, resume=True)
         return found._replace(iterations=count + found.iterations)
 
     def _follow(self, problem: EndProblem, found: EndSolution) -> EndSolution:
-        """Solutions of ever lower kappa, each from the one before, or cold where that path turns back."""
+        """Solve at decreasing kappa, each time from the previous solution.
+
+        If that fails, the start is cold.
+        """
         level, count = HIGH * self._mass, 0
         found = found._replace(error=np.inf)
         while True:
@@ -263,9 +303,9 @@ class InteriorPoint:
         resume: bool = False,
         floor: float | None = None,
     ) -> EndSolution:
-        """Iterations from a start or a solution; `bound` has normal impulses that friction goes by.
+        """Iterate from a start or a solution to the barrier parameter, or to `floor`.
 
-        They end at the barrier, or at another `floor`.
+        `bound` has normal impulses that bound friction.
         """
         floor = self._floor if floor is None else floor
         end = _EndIteration(problem, self._scales, self._mass, floor, 1.0 if bound is None else 0.0)
@@ -278,7 +318,7 @@ class InteriorPoint:
         length, count, stuck, polished = 0.0, 0, 0, False
         while count < ITERATIONS:
             solved = left * problem.dt <= self.tolerance * problem.extent and off <= CENTERED * floor
-            if solved and count:  # a first guess within the tolerance is not as good as one step more
+            if solved and count:  # one more step improves a first guess that is within the tolerance
                 if polished or not self._polish or off <= POLISHED * floor:
                     break
                 polished = True
@@ -302,15 +342,15 @@ class InteriorPoint:
 
 
 class _EndIteration:
-    """Points (V, impulses of constraints, y) of an end of a step, and the steps between them.
+    """Iterates (V, impulses of constraints, y) of one end, and steps between them.
 
     Parameters
     ----------
     problem : EndProblem
     scales, mass, floor
-        As of `InteriorPoint`; the last barrier.
+        As in `InteriorPoint`; `floor` is the last barrier parameter.
     lag : float
-        0 where friction goes by normal impulses that are given, else 1.
+        0 if given normal impulses bound friction, else 1.
     """
 
     def __init__(self, problem: EndProblem, scales: np.ndarray, mass: float, floor: float, lag: float):
@@ -318,7 +358,7 @@ class _EndIteration:
         self.variables = problem.end.variables
 
     def left_of(self, V, lam, y) -> tuple[float, np.ndarray]:
-        """Speeds that are left, and products."""
+        """Norm of the residuals as speeds, and the products."""
         E, given, dt = self._problem.end, self._problem.given, self._problem.dt
         goal = np.array([self._floor, self._lag])
         left, g, mismatch, products = (r[:, 0] for r in E.residuals(V, lam, y, *given, goal))
@@ -336,16 +376,19 @@ class _EndIteration:
         return step[: len(V)], step[len(V) :]
 
     def _fresh(self, V, lam, y, speed: float, kappa: float) -> np.ndarray:
-        """Variables of the cones at contacts that close with a speed, near the central path."""
+        """Variables of the cones near the central path, at contacts that close."""
         E, given = self._problem.end, self._problem.given
         return E.begin(V, lam, y, *given, np.array([speed]), np.array([kappa, self._lag]))[0][:, 0]
 
     def first(self, seed: EndSolution | None, start: int, resume: bool) -> tuple[np.ndarray, ...]:
-        """Where iterations begin: cold, or at a solution; what closes begins afresh, but to `resume`."""
+        """First iterate: cold, or at a solution.
+
+        Closing contacts start afresh, unless the iteration is to `resume`.
+        """
         E, given, guess = self._problem.end, self._problem.given, self._problem.guess
         mass, parts = self._mass, self.variables.parts
         V, lam, y = guess.copy(), np.zeros(E.rows), np.zeros(parts[-1])
-        if seed is None:  # where all would go without contact
+        if seed is None:  # motion without contact
             y = self._fresh(V, lam, y, 1.0, TINY * mass)
             dV, lam = self._direction(V, lam, y, TINY * mass)
             V = V + dV
@@ -356,7 +399,7 @@ class _EndIteration:
         energy = (COLD[start] if seed is None else WARM) * mass * speed**2
         fresh = self._fresh(V, lam, y, speed, max(energy, self._floor))
         for o, end, a in zip(parts[:-1], parts[1:], gaps, strict=True):
-            closes = not resume and a < 0.5 * y[o] and y[o] * mass > y[o + 1]  # it was open
+            closes = not resume and a < 0.5 * y[o] and y[o] * mass > y[o + 1]  # the contact was open
             if seed is None or closes:
                 y[o:end] = fresh[o:end]
         return V, lam, y
@@ -364,10 +407,13 @@ class _EndIteration:
     def step(
         self, point: tuple[np.ndarray, ...], kappa: float, left: float, off: float, clip: bool
     ) -> tuple[tuple[np.ndarray, ...], float, np.ndarray, float, bool]:
-        """One step for a barrier kappa, or with every variable clipped to its own cone.
+        """Take one step for a barrier parameter, or with every variable clipped.
 
-        It is halved until less is `left`, or products are less `off` kappa. Returned are the next point, what
-        it leaves and its products; the length that cones allow, and whether the step was short.
+        The step is halved until the residual `left`, or the distance `off` of the products from kappa,
+        decreases.
+        Returned are the next iterate, its residual and its products; the length that cones allow, and
+        whether the step was
+        short.
         """
         (V, lam, y), E = point, self._problem.end
         dV, dlam = self._direction(V, lam, y, kappa)
@@ -379,7 +425,7 @@ class _EndIteration:
             if clip:
                 point = V + dV, lam + dlam, self.variables.clipped(y, dy)
             now, products = self.left_of(*point)
-            if clip and not np.isfinite(now):  # half a turn or more: shorten it like any other
+            if clip and not np.isfinite(now):  # half a turn or more: shorten the step like any other
                 clip = False
                 continue
             least = 1 - 1e-4 * factor
@@ -391,7 +437,7 @@ class _EndIteration:
 
 
 class InteriorProgram(StepByStep):
-    """A map's rollouts by the interior point in numpy."""
+    """Rollouts of a map by the interior point in numpy."""
 
     def __init__(self, f: KernelMap, solver: InteriorPoint):
         super().__init__(f)
@@ -402,7 +448,7 @@ class InteriorProgram(StepByStep):
         found: list[tuple] = []
         for k, u in enumerate(U):
             u = self.applied(u, x, tracked, k)
-            with np.errstate(all="ignore"):  # what overflows or is not a number is tested for
+            with np.errstate(all="ignore"):  # results are tested for overflow and NaN
                 step = solver.solve(x, u, float(t[k]), float(h[k]), theta)
             if not step.error + step.suspect <= tolerance:
                 error = step.error + step.suspect

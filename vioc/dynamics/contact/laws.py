@@ -1,15 +1,18 @@
-"""Laws of friction as few smooth equations of all their variables z, for programs that have steps as rows.
+"""Friction laws as few smooth equations, for optimizations over steps.
 
-At a barrier kappa, with the gap's velocity a and the slip velocity v, z = (s, gamma) or
+All variables of a law are in z.
+
+With the barrier parameter kappa, the gap rate a and the slip velocity v, z = (s, gamma) or
 
     polygon   z = (s, gamma, psi, sigma, beta.., eta..)     psi + d_i v = eta_i,  sigma = mu gamma - sum beta,
                                                             psi sigma = beta_i eta_i = kappa
     round     z = (s, gamma, b1, b2, tau)                   s b + mu tau v = 0,  tau + |b|^2 = 1
     dry       z = (b1, b2, tau, psi)                 psi b + v = 0,  tau + |b|^2 = 1,  mu psi tau = kappa
 
-beside s = a, s gamma = kappa. Of the round one, mu gamma b is the impulse of friction: the pair of cones of
-`cones.RoundCone` without what is large where a touch is open. A caller may take a share c of all speeds.
-docs/maths/contact_implicit.md (2)-(5).
+and s = a, s gamma = kappa, except for dry friction. In the round law mu gamma b is the impulse of
+friction: it is
+`cones.RoundCone` without the variables that are large at open contacts. A caller may scale all speeds by a
+share c. docs/maths/contact_implicit.md (2)-(5).
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ Names = tuple[tuple[str, float], ...]
 
 
 class ContactLaw:
-    """Of a cone, here a frictionless one.
+    """Equations of a cone; this class is frictionless.
 
     Parameters
     ----------
@@ -43,25 +46,25 @@ class ContactLaw:
         self.unknowns: Names = (("gap rate", 0.0), ("impulse", 0.0))
 
     def equations(self, z: Any, w: Any, kappa: Any, mu: Any, share: Any = 1) -> Any:
-        """Zero on the law, as many as z; w = (share a, v)."""
+        """Residuals of the law, as many as z has entries; w = (share a, v)."""
         return ca.vertcat(w[0] - z[0], z[0] * z[1] - kappa * share)
 
     def impulse(self, z: Any, mu: Any) -> Any:
-        """(gamma,) or (gamma, b1, b2)."""
+        """Impulses (gamma,) or (gamma, b1, b2)."""
         return z[1]
 
     def multipliers(self, z: Any, mu: Any) -> Any:
-        """Those of the touch; the slip's is the share of it."""
+        """Multipliers of the contact; the slip is scaled by the share."""
         return self.impulse(z, mu)
 
     def start(self, w: Any, speed: Any, kappa: Any, mu: Any, share: Any = 1) -> Any:
-        """z within its bounds near the central path, gaps no narrower than a speed."""
+        """Values z within their bounds near the central path, gap rates at least `speed`."""
         s = ca.fmax(w[0], speed)
         return ca.vertcat(s, kappa * share / s)
 
 
 class Polygon(ContactLaw):
-    """Of `LinearCone`."""
+    """Equations of `LinearCone`."""
 
     def __init__(self, cone: LinearCone):
         super().__init__(cone)
@@ -94,12 +97,12 @@ class Polygon(ContactLaw):
 
 
 class RoundLaw(ContactLaw):
-    """Of `RoundCone`.
+    """Equations of `RoundCone`.
 
     Parameters
     ----------
     along : sequence of int
-        Tangents along which anything moves; b is 0 along the others.
+        Tangents along which motion is possible; b is 0 along the others.
     """
 
     def __init__(self, cone: RoundCone, along: Sequence[int] = (0, 1)):
@@ -128,12 +131,12 @@ class RoundLaw(ContactLaw):
 
 
 class DryLaw(ContactLaw):
-    """Of `DryCone`; the impulse of friction is mu b.
+    """Equations of `DryCone`; the impulse of friction is mu b.
 
     Parameters
     ----------
     along : sequence of int
-        As of `RoundLaw`.
+        As in `RoundLaw`.
     """
 
     def __init__(self, cone: DryCone, along: Sequence[int] = (0, 1)):
@@ -160,13 +163,13 @@ class DryLaw(ContactLaw):
 
 
 def _slid(v: Any) -> Any:
-    """(b, tau) with b = -tau v, tau + |b|^2 = 1, without cancellation."""
+    """Solve b = -tau v, tau + |b|^2 = 1 for (b, tau) without cancellation."""
     tau = 2 / (1 + ca.sqrt(1 + 4 * ca.sumsqr(v)))
     return ca.vertcat(-tau * v, tau)
 
 
 def law_of(cone: Cone, along: Sequence[int] = (0, 1)) -> ContactLaw:
-    """The law of a cone; `along` as in `RoundLaw`."""
+    """Law of a cone; `along` as in `RoundLaw`."""
     if isinstance(cone, DryCone):
         return DryLaw(cone, along[: cone.count])
     if isinstance(cone, RoundCone):

@@ -1,4 +1,4 @@
-"""The places of a step, looked for until those that it holds are those where it ends."""
+"""Search for the contact points of a step until they also hold at its end."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from vioc.dynamics.contact.features import MeetingPlaces
 from vioc.dynamics.contact.interior import Step
 from vioc.dynamics.contact.polytopes import PLACES, SAME
 
-LOOKS = 8  # at the end of a step, of places that hold
-ENTERED = 1e-5  # of the size: how deep bodies may enter each other unseen
-KEPT = 0.9  # of a depth at the start, at the end
-DEEP = 0.1  # of the smaller of two, that a start may have: they come out slowly, no run ends with much less
+LOOKS = 8  # searches at the end of a step for contact points that hold
+ENTERED = 1e-5  # of the size: overlap without a contact point that is accepted
+KEPT = 0.9  # fraction of the initial depth that remains after a step
+DEEP = 0.1  # of the smaller body: depth that a start may have; the bodies separate slowly
 
 
 class Look:
-    """The places of a step, looked for where it begins and, where bodies would enter, where it ends.
+    """Contact points of a step, searched at its start and, after overlap, at its end.
 
     Parameters
     ----------
     see : callable
-        A state -> `MeetingPlaces` there.
+        Function from a state to its `MeetingPlaces`.
     sizes : (pairs,)
     x : (nx,)
-        The state at the start.
+        State at the start.
     found : MeetingPlaces, optional
-        There, where that is known.
+        Contact points at x, if they are known.
 
     Attributes
     ----------
     end : MeetingPlaces
-        Where it was looked for last.
+        Contact points of the last search.
     rows : (pairs, PLACES, NUMBERS)
     counts : (pairs,)
     """
@@ -52,14 +52,19 @@ class Look:
         self._let(np.arange(len(self.counts)))
 
     def _let(self, some: np.ndarray) -> None:
-        """What is too deep at the start comes out in many steps, not in one: it would be thrown out."""
+        """Allow initial overlap to decrease over many steps.
+
+        Correcting it in one step would throw the bodies apart.
+        """
         there = self.rows[some, :, 9] != 0
         self.rows[some, :, 10] = np.where(there, KEPT * self._depth[some, None], self.rows[some, :, 10])
 
     def deeper(self, x: np.ndarray) -> bool:
-        """Whether bodies enter each other in the state x at the end; there they are looked for again.
+        """Return whether bodies overlap in the state x at the end, and search there again.
 
-        Where they do so twice, what was held before is kept beside what is found: planes would take turns.
+        Pairs that overlap twice keep their previous contact points in addition to the new ones;
+        otherwise planes could
+        alternate.
         """
         found = self.end = self._see(x)
         some = np.flatnonzero(found.gaps < -self._depth - ENTERED * self._sizes)
@@ -72,7 +77,7 @@ class Look:
         return bool(len(some))
 
     def _both(self, i: int) -> tuple[np.ndarray, int]:
-        """Places of pair i at the end, and behind them those it was held at that are none of them."""
+        """Contact points of pair i at the end, then the previous ones that differ."""
         rows, count = self.end.of(i)
         size = self._sizes[i]
         for old in self.rows[i, : self.counts[i]]:
@@ -84,7 +89,7 @@ class Look:
         return rows, count
 
     def solved(self, solve: Callable[[np.ndarray], Step], tolerance: float) -> Step:
-        """A step by `solve(places)`, again until what it held holds where it ends."""
+        """Solve a step by `solve(places)`, again until its contact points hold at its end."""
         for _ in range(LOOKS):
             found = solve(self.rows.ravel())
             if not found.error <= tolerance or not self.deeper(found.x):

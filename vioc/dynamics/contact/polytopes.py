@@ -1,4 +1,4 @@
-"""Boxes and hulls that meet each other: what they are, and a place in which two of them do.
+"""Boxes and hulls in contact with each other, and one contact point of a pair.
 
 docs/maths/contact.md, "Boxes and hulls".
 """
@@ -18,31 +18,31 @@ from vioc.dynamics.description.numbers import Parameter
 from vioc.dynamics.terms.contact_shapes import Shape, triangles
 from vioc.errors import ModelError
 
-PLACES = 8  # in which a pair may meet
-NUMBERS = 11  # of a place: points of both bodies, normal, which body carries it, what its gap is let be
-OFF = np.array([0.0] * 10 + [1.0])  # a place that is not there: no normal, one metre apart
-SAME = 0.02  # of the size: places nearer than this are one
+PLACES = 8  # most contact points of a pair
+NUMBERS = 11  # of a contact point: points of both bodies, normal, body that carries it, allowed gap
+OFF = np.array([0.0] * 10 + [1.0])  # an unused contact point: no normal, one metre apart
+SAME = 0.02  # of the size: contact points nearer than this are one
 FLAT = 1e-6  # of unit normals: faces in one plane
 
 
 class Polytope:
-    """A convex polytope in the axes of its body.
+    """Convex polytope in the axes of its body.
 
     Attributes
     ----------
     corners : (nv, 3)
     normals, levels : (nf, 3), (nf,)
-        Of its faces, outwards.
+        Outward normals of the faces, and their distances from the origin.
     faces : (nf, m)
-        Corners around each face in the positive sense; the last is repeated where there are fewer.
+        Corners around each face in the positive sense; the last is repeated in smaller faces.
     directions : (ne, 3)
-        Of its edges, parallel ones once.
+        Directions of the edges, one for parallel edges.
     edges : (k, 2)
-        Corners.
+        Corners of each edge.
     along : (k,)
         Direction of each edge.
     center, radius : (3,), float
-        Of a sphere around it.
+        Sphere around the polytope.
     """
 
     def __init__(self, shape: Shape, R: np.ndarray, p: np.ndarray):
@@ -94,7 +94,7 @@ class Polytope:
 
 @dataclass(frozen=True)
 class Pair:
-    """Two polytopes and the bodies that carry them; -1 is the world."""
+    """Two polytopes and the indices of their bodies; -1 is the world."""
 
     bodies: tuple[int, int]
     first: Polytope
@@ -102,7 +102,7 @@ class Pair:
 
 
 def check_numbers(where: str, item: Inequality, shape: Shape) -> None:
-    """Refuse parameters in the shape of a polytope."""
+    """Raise `ModelError` if the shape of a polytope has parameters."""
     if any(isinstance(n, Parameter) for n in shape.numbers()):
         raise ModelError(
             f"{where}: {item.label()}: boxes and hulls that meet each other take numbers, not parameters, "
@@ -111,10 +111,13 @@ def check_numbers(where: str, item: Inequality, shape: Shape) -> None:
 
 
 def placed(poses: list[tuple[Vector, Matrix]], data: list[Any]) -> tuple[Any, Vector, Vector, Any]:
-    """Gap, normal, point of a place of two bodies at poses (x, R), and 1; of one that is not there 0."""
+    """Gap, normal, point and flag of a contact point of bodies at poses (x, R).
+
+    The flag is 1; of an unused contact point it is 0.
+    """
     local, n, side, off = (tuple(data[:3]), tuple(data[3:6])), tuple(data[6:9]), data[9], data[10]
     points = [vec.add(x, vec.apply(R, p)) for (x, R), p in zip(poses, local, strict=True)]
-    shares = ca.fmax(side, 0.0), ca.fmax(-side, 0.0)  # the normal is carried by one of the two
+    shares = ca.fmax(side, 0.0), ca.fmax(-side, 0.0)  # one of the two bodies carries the normal
     n = vec.add(*(vec.scale(s, vec.apply(R, n)) for s, (_, R) in zip(shares, poses, strict=True)))
     apart = vec.dot(n, vec.sub(points[1], points[0]))
     near = vec.add(points[0], vec.scale(apart / 2, n)), vec.sub(points[1], vec.scale(apart / 2, n))

@@ -1,4 +1,4 @@
-"""What runs a map's steps one after another: by the compiled core, or by the interior point in numpy."""
+"""Programs that run consecutive steps of a map, by the compiled core or in numpy."""
 
 from __future__ import annotations
 
@@ -13,18 +13,23 @@ from vioc.maps.kernel import KernelMap
 
 
 class Rollouts(Program):
-    """A program of rollouts, and of steps from states of their own."""
+    """Program of rollouts, and of independent steps from given states."""
 
     @abstractmethod
     def rollout(self, x, U, tracked, t, h, theta, tolerance) -> tuple[list[np.ndarray], float]:
-        """States, multipliers, errors, inputs by rows as far as steps converge; the error where they do not.
+        """Compute consecutive steps from the state `x` until one does not converge.
 
-        It starts from the state `x`; `tracked` has goals and gains, or nothing.
+        Returned are states, multipliers, errors and inputs in rows, and the error of the step that does
+        not converge.
+        `tracked` has goals and gains, or is empty.
         """
 
     @abstractmethod
     def steps(self, X, U, t, h, theta) -> list[np.ndarray]:
-        """States, multipliers, errors of a step from each of the states X, whether or not it is solved."""
+        """Compute one step from each of the states X, solved or not.
+
+        Returned are states, multipliers and errors.
+        """
 
     def __call__(self, args):
         raise NotImplementedError("this program makes rollouts")
@@ -42,7 +47,7 @@ class Rollouts(Program):
 
 
 class StepByStep(Rollouts):
-    """Rollouts of a map that take a step, or a few, at a time.
+    """Rollouts of a map that computes one step, or a few, at a time.
 
     Parameters
     ----------
@@ -55,13 +60,13 @@ class StepByStep(Rollouts):
         self._f = f
 
     def applied(self, u: np.ndarray, x: np.ndarray, tracked: Sequence[np.ndarray], k: int) -> np.ndarray:
-        """The input of step k at a state, with the feedback of what is `tracked`, if anything."""
+        """Input of step k at a state, with feedback if goals and gains are `tracked`."""
         if not tracked:
             return u
         return u - tracked[1][k].reshape(self._f.ndx, self._f.nu).T @ self._f.difference(tracked[0][k], x)
 
     def rows(self, found: Sequence[tuple]) -> list[np.ndarray]:
-        """States, multipliers, errors, inputs of steps, perhaps none."""
+        """States, multipliers, errors, inputs of steps, perhaps of none."""
         sizes = self._f.nx, len(self._f.multiplier_names), 1, self._f.nu
         columns = zip(*found, strict=True) if found else [()] * 4
         return [np.reshape(a, (len(found), n)) for a, n in zip(columns, sizes, strict=True)]

@@ -1,4 +1,4 @@
-"""`SmoothedMap`: what maps with smoothed contacts and limits share, in whatever coordinates."""
+"""Base class of maps with smoothed contacts and limits, in any coordinates."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ from vioc.maps.kernel import KernelMap
 from vioc.maps.relaxed import RelaxedStep
 from vioc.runs.trajectory import Trajectory
 
-PENETRATION = 1e-6  # m or rad, of a start
+PENETRATION = 1e-6  # m or rad, accepted at a start
 
 
 def as_smoothing(value: float) -> float:
-    """A smoothing, m^2/s^2, that is one."""
+    """Return a smoothing, m^2/s^2, as a finite float > 0."""
     if not 0 < float(value) < np.inf:
         raise ValueError(f"smoothing: expected a number > 0 (m^2/s^2), got {value!r}")
     return float(value)
 
 
 class SmoothedMap(KernelMap):
-    """A map of a system with contacts or limits of joints, or that may have them.
+    """Map of a system that can have contacts or joint limits.
 
     Attributes
     ----------
     smoothing : float
-        Of contacts and limits, m^2/s^2.
+        Smoothing of contacts and limits, m^2/s^2.
     """
 
     system: System
@@ -49,41 +49,47 @@ class SmoothedMap(KernelMap):
     @property
     @abstractmethod
     def meetings(self) -> Sequence[AnyTouch]:
-        """Its touches, in their order; the places of two polytopes stand together."""
+        """Contacts and limits in order; the contact points of two polytopes are adjacent."""
 
     @property
     @abstractmethod
     def features(self) -> Features:
-        """Where polytopes meet."""
+        """Search for the contact points of polytopes."""
 
     @abstractmethod
     def seen(self, x: np.ndarray, dt: float, theta: np.ndarray) -> MeetingPlaces:
-        """The places of polytopes that meet in a state x (nx,), or may within dt."""
+        """Contact points of polytopes that meet in a state x (nx,), or may meet within dt."""
 
     @abstractmethod
     def smooth_gaps(self, x: np.ndarray) -> np.ndarray:
-        """phi of every touch but the places of polytopes, in states (..., nx)."""
+        """Gaps phi in states (..., nx), without those of polytopes."""
 
     @property
     @abstractmethod
     def frictions(self) -> np.ndarray:
-        """Of every touch Coulomb's coefficient, 1 where there is none; without a gap the most it may be."""
+        """Coulomb's coefficient of every contact.
+
+        It is 1 without friction; without a gap it is the largest friction.
+        """
 
     @cached_property
     def placed(self) -> np.ndarray:
-        """Which of the touches are places of polytopes."""
+        """Mask of the contacts that are contact points of polytopes."""
         return np.array([t.placed for t in self.meetings], bool)
 
     @cached_property
     def additive(self) -> np.ndarray:
-        """Which of the multipliers are impulses; slips are speeds, those at the end of a step."""
+        """Mask of the multipliers that are impulses.
+
+        The others are slips, speeds at the end of a step.
+        """
         own = [n != f"{t.name}.slip" for t in self.meetings for n in t.multipliers]
         return np.array([True] * (len(self.multiplier_names) - len(own)) + own, bool)
 
     def gaps(self, x: np.ndarray) -> np.ndarray:
-        """phi of every contact and limit (..., n) in states (..., nx).
+        """Gaps phi of every contact and limit (..., n) in states (..., nx).
 
-        Of two polytopes all places have the one gap, infinite where they are far apart.
+        All contact points of two polytopes have the same gap, infinite if the polytopes are far apart.
         """
         smooth = self.smooth_gaps(x)
         if not self.features.pairs:
@@ -100,7 +106,7 @@ class SmoothedMap(KernelMap):
             warn_crossed(trajectory, self._crossings(trajectory))
 
     def _crossings(self, run: Trajectory) -> Iterator[Crossing]:
-        """What passes through each other within a step."""
+        """Shapes and limits that are crossed within a step."""
         gaps = zip((t.name for t in self.meetings), self.gaps(run.x[0]), strict=True)
         yield from crossed_spheres(self, run, dict(gaps))
         yield from crossed_shapes(self, run)
@@ -112,8 +118,9 @@ class SmoothedMap(KernelMap):
 
 
 def check_apart(f: SmoothedMap, X: np.ndarray, k: int) -> None:
-    """Refuse to start, in states X (N, nx) at the steps from k on, where bodies overlap, or joints are beyond
-    their limits; and a parameter mu <= 0.
+    """Raise an error if a start overlaps, exceeds joint limits or has mu <= 0.
+
+    The starts are the states X (N, nx) of the steps from k on.
     """
     mu, each = f.frictions, f.gaps(X)
     if not mu.min() > 0:
@@ -147,7 +154,7 @@ def check_apart(f: SmoothedMap, X: np.ndarray, k: int) -> None:
 
 
 def _limit_of(f: SmoothedMap, touch: str) -> tuple[JointLimits | None, str, float]:
-    """The limits that a touch belongs to, which of the two, and its value; None if it is no limit."""
+    """Return the limits that a contact belongs to, the side and its value, or None."""
     name, _, side = touch.rpartition("-")
     for n, item in zip(f.system.inequality_names, f.system.inequalities, strict=True):
         if n == name and isinstance(item, JointLimits):
@@ -156,5 +163,5 @@ def _limit_of(f: SmoothedMap, touch: str) -> tuple[JointLimits | None, str, floa
 
 
 def value_of(f: SmoothedMap, number: Number) -> float:
-    """A number at the map's parameters."""
+    """Value of a number at the map's parameters."""
     return float(number.of(f.parameters[number.name])) if isinstance(number, Parameter) else float(number)

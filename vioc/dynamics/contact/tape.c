@@ -1,5 +1,5 @@
-/* Steps as tables of calls of kernels that CasADi generated: of each body and constraint in maximal coordinates, of
- * the whole mechanism in generalized ones.
+/* Steps as tables of calls of kernels that CasADi generated: one kernel for each kind of body and constraint in
+ * maximal coordinates, kernels of the whole mechanism in generalized ones.
  *
  * A tape is a row of instructions on one array of doubles:
  *     CALL  kernel, inputs, outputs, places..      what the kernel reads and writes, in place
@@ -24,30 +24,30 @@ enum { START, MATRIX, BEGIN, LEAVE, SOLVE, REST, WORK, AFTER, TAPES };
 typedef struct {
     const Kernel *kernels;
     const Int *tape[TAPES], *end[TAPES], *index;
-    double *image;                /* the array: constants, parameters, what one call takes up from another */
+    double *image;                /* the array: constants, parameters, the state between calls */
     Int size, n_arg, n_res, n_iw, n_w;
-    Int nx, nv, nu, rows;         /* of states, of their velocities, inputs; multipliers of constraints */
-    Int bodies;                   /* of a state of poses, 0 of a flat one */
-    Int lasting;                  /* whether contacts begin with the impulses that gaps at the start are those of */
-    Int guess, extent, extents;   /* places: of V, where a search begins; of what the largest of so many numbers is the extent */
-    Int works;                    /* 2, or 0 without `work`, or 3 with what the root's certificate adds to the error */
-    Int carry, u, t, dt;          /* places: the carry (of an arrival: z, momenta), input, time, step length */
-    Int V, dV, found, multipliers, values, left, after;    /* found: what a solve says of multipliers */
-    Int mismatch, products, impulses, y, dy, fresh, gaps, kappa, speed;    /* of the touches, docs/maths/contact.md; lag follows kappa */
-    Int work;                     /* what impulses bring in kinetic energy, and twice that of V; if works */
+    Int nx, nv, nu, rows;         /* numbers of states, velocities, inputs, multipliers of constraints */
+    Int bodies;                   /* number of poses in the state, 0 for a flat state */
+    Int lasting;                  /* whether the first guess of contact impulses follows from the gaps at the start */
+    Int guess, extent, extents;   /* places: first guess of V; values whose largest is the extent; their number */
+    Int works;                    /* 2; 0 without `work`; 3 if the root's certificate adds to the error */
+    Int carry, u, t, dt;          /* places: carry (z and momenta for an arrival), input, time, step length */
+    Int V, dV, found, multipliers, values, left, after;    /* found: multipliers that a linear solve returns */
+    Int mismatch, products, impulses, y, dy, fresh, gaps, kappa, speed;    /* of the contacts, docs/maths/contact.md; lag follows kappa */
+    Int work;                     /* kinetic energy that impulses add, and twice that of V; if works */
     Int touches, mismatches, complementary, size_y, positives, rounds, rubbing, pushes;
-    const double *scales;         /* of the balance of momenta */
+    const double *scales;         /* momenta divided by them are velocities */
     const Int *wrap;              /* states of a flat space that are angles modulo a turn */
-    const Int *parts;             /* where the touches' variables begin in y, and their end */
+    const Int *parts;             /* first index in y of each contact's variables, and the end */
     const Int *positive;          /* entries of y that stay positive */
     const Int (*round)[3];        /* (t, x, z) with t > |(x, z)| */
-    const Int (*before)[2];       /* gamma, and that of the solution before, of touches with friction */
-    const double *centers;        /* what products are to equal, over kappa */
+    const Int (*before)[2];       /* gamma and the previous solution's gamma, of contacts with friction */
+    const double *centers;        /* targets of the products, divided by kappa */
     double stop;
     Int limit;
     double mass, floor;           /* of the mechanism; kappa at the end */
-    double sample;                /* where in the step its time is taken */
-    Int polish;                   /* whether products are to be nearer to kappa than they must */
+    double sample;                /* fraction of the step at which its time is taken */
+    Int polish;                   /* whether one more step brings products nearer to kappa */
 } Model;
 
 typedef struct {
@@ -56,8 +56,8 @@ typedef struct {
     double **res;
     Int *iw;
     double *saved, *bounds;       /* V, multipliers of constraints, y before a line search; and bounds of friction */
-    const double *guess;          /* of V, where an interior point begins */
-    double floor;                 /* kappa where it ends; that of the model, or on the way to it */
+    const double *guess;          /* first guess of V for the interior point */
+    double floor;                 /* last kappa: the model's, or a larger one during continuation */
 } Work;
 
 static void run(const Model *m, int which, Work *k) {
@@ -101,7 +101,7 @@ static double largest(const double *a, Int n) {
     return most;
 }
 
-/* 2-norm of what is left of the equations, as speeds. */
+/* 2-norm of the residuals, as speeds. */
 static double speeds_left(const Model *m, const double *w) {
     double total = 0;
     for (Int i = 0; i < m->nv; i++) {
@@ -116,7 +116,7 @@ static double speeds_left(const Model *m, const double *w) {
     return sqrt(total);
 }
 
-/* What is left of the equations at V: the scaled residual. */
+/* Scaled residual of the equations at V. */
 static double residual(const Model *m, Work *k) {
     double *w = k->w;
     run(m, LEAVE, k);
@@ -124,10 +124,10 @@ static double residual(const Model *m, Work *k) {
     return w[m->dt] * speeds_left(m, w) / (1 + largest(w + m->extent, m->extents));
 }
 
-static const double CONTRACTION = 0.25, WIDE = 1; /* at most: first times now over last squared, of corrections, and a turn: maximal_kernel.py */
+static const double CONTRACTION = 0.25, WIDE = 1; /* upper bounds: first correction times present one over last one squared; rotation in a step: maximal_kernel.py */
 
-/* Twists that leave what lies in the carry, by Newton's iteration from its own: the scaled residual, infinite
-   where corrections do not contract as they must to certify the root. */
+/* Find the twists that leave the state in the carry, by Newton's iteration from its twists. Return the scaled residual, infinite
+   if the corrections contract too slowly to certify the root. */
 static double depart(const Model *m, Work *k, double tolerance, Int *iterations) {
     double *w = k->w, *V = w + m->V, *dV = w + m->dV, first = 0, last = 0;
     Int size = m->nv;
@@ -157,7 +157,7 @@ static double depart(const Model *m, Work *k, double tolerance, Int *iterations)
     return residual(m, k);
 }
 
-/* Velocities of what lies in the carry, which are linear in its momenta: the scaled residual. */
+/* Find the velocities of the state in the carry, which are linear in its momenta. Return the scaled residual. */
 static double arrive(const Model *m, Work *k) {
     double *w = k->w;
     run(m, START, k);
@@ -188,7 +188,7 @@ static double off_center(const Model *m, const double *w, double kappa) {
     return most;
 }
 
-/* The largest step that keeps (t, x, z) in the round cone. */
+/* Largest step length that keeps (t, x, z) in the round cone. */
 static double to_cone(const double *y, const double *dy, const Int *r) {
     double t = y[r[0]], x = y[r[1]], z = y[r[2]], dt = dy[r[0]], dx = dy[r[1]], dz = dy[r[2]];
     double a = dt * dt - dx * dx - dz * dz, b = t * dt - x * dx - z * dz, c = fmax(t * t - x * x - z * z, 0);
@@ -197,7 +197,7 @@ static double to_cone(const double *y, const double *dy, const Int *r) {
     return b < 0 ? c / (sqrt(square) - b) : -(b + sqrt(square)) / a;
 }
 
-/* The largest step that keeps y in its cones. */
+/* Largest step length that keeps y in its cones. */
 static double longest(const Model *m, const double *y, const double *dy) {
     double length = INFINITY;
     for (Int i = 0; i < m->positives; i++) {
@@ -208,7 +208,7 @@ static double longest(const Model *m, const double *y, const double *dy) {
     return length;
 }
 
-/* A whole Newton step with every variable kept in its own cone: it leaves a central path that turns back. */
+/* Full Newton step with every variable clipped to its own cone: it leaves a central path that turns back. */
 static void clipped(const Model *m, double *w, const double *saved) {
     Int size = m->nv;
     const double *old = saved + size + m->rows, *dy = w + m->dy;
@@ -225,18 +225,18 @@ static void clipped(const Model *m, double *w, const double *saved) {
     }
 }
 
-/* How much the barrier may fall after a step of some length; it rises where steps stop at the boundary. */
+/* Factor of the barrier after a step of a given length; above 1 if steps are very short. */
 static double fall(double length) {
     return length < 0.1 * SHORT ? 3 : length < SHORT ? 1 : length < FAR ? 0.3 : length < NEAR ? 0.1 : 0.01;
 }
 
-/* What is left where LEAVE has been. */
+/* Residual after LEAVE has run. */
 static double left_there(const Model *m, Work *k) {
     run(m, REST, k);
     return speeds_left(m, k->w);
 }
 
-/* Begin from k->guess: with contacts that last as `InteriorPoint._last` has them, or cold. */
+/* Begin from k->guess: warm, with the contact impulses of `InteriorPoint._last`, or cold. */
 static void begin(const Model *m, Work *k, int warm, double cold) {
     double *w = k->w, *V = w + m->V, *y = w + m->y;
     Int size = m->nv, bytes = sizeof(double);
@@ -252,7 +252,7 @@ static void begin(const Model *m, Work *k, int warm, double cold) {
     }
     for (Int i = 0; i < size; i++) V[i] = isfinite(k->guess[i]) ? k->guess[i] : 0;
     run(m, MATRIX, k);
-    if (!warm) { /* where all would go without contact */
+    if (!warm) { /* motion without contact */
         w[m->speed] = 1;
         w[m->kappa] = TINY * m->mass;
         run(m, LEAVE, k);
@@ -277,7 +277,7 @@ static void begin(const Model *m, Work *k, int warm, double cold) {
     }
 }
 
-/* Newton's iterations of the interior point from where V, the multipliers and y are: the scaled residual. */
+/* Newton's iterations of the interior point from V, the multipliers and y. Return the scaled residual. */
 static double iterate(const Model *m, Work *k, int warm, int jumps, Int *iterations) {
     double *w = k->w, *V = w + m->V, *y = w + m->y, *lambda = w + m->multipliers, *found = w + m->found;
     double weight = 0, *saved = k->saved, *kappa = w + m->kappa;
@@ -287,7 +287,7 @@ static double iterate(const Model *m, Work *k, int warm, int jumps, Int *iterati
     double extent = 1 + largest(w + m->extent, m->extents);
     int polished = 0;
     while (count < STEPS) {
-        if (count && left * dt <= m->stop * extent && off <= CENTERED * k->floor) { /* one step at least */
+        if (count && left * dt <= m->stop * extent && off <= CENTERED * k->floor) { /* at least one step */
             if (polished || !m->polish || off <= POLISHED * k->floor) break;
             polished = 1;
         }
@@ -296,7 +296,7 @@ static double iterate(const Model *m, Work *k, int warm, int jumps, Int *iterati
         *kappa = fall(count ? length : FAR) * mean;
         if (length >= NEAR) *kappa = fmin(*kappa, m->mass * pow(mean / m->mass, 1.5));
         *kappa = fmax(k->floor, *kappa);
-        if (count > 6 || !warm) run(m, MATRIX, k); /* it is that of the start so far */
+        if (count > 6 || !warm) run(m, MATRIX, k); /* until then it is the matrix of the start */
         run(m, SOLVE, k);
         count++;
         length = fmin(1, BOUNDARY * longest(m, y, w + m->dy));
@@ -312,7 +312,7 @@ static double iterate(const Model *m, Work *k, int warm, int jumps, Int *iterati
             if (clip) clipped(m, w, saved);
             run(m, LEAVE, k);
             now = left_there(m, k);
-            if (clip && !isfinite(now)) { /* half a turn or more: shorten it like any other */
+            if (clip && !isfinite(now)) { /* half a turn or more: shorten the step like any other */
                 clip = 0;
                 continue;
             }
@@ -329,7 +329,7 @@ static double iterate(const Model *m, Work *k, int warm, int jumps, Int *iterati
     return off <= CENTERED * k->floor ? dt * left / extent : INFINITY;
 }
 
-/* Friction bounded by the normal impulses of the solution before, until both are the same. */
+/* Solve with friction bounded by the previous solution's normal impulses until both agree. */
 static double relax(const Model *m, Work *k, double tolerance, Int *iterations) {
     double *w = k->w, *y = w + m->y, *lag = w + m->kappa + 1, *bound = k->bounds, last = INFINITY, stride = 1;
     for (Int j = 0; j < m->rubbing; j++) bound[j] = y[m->before[j][0]];
@@ -345,7 +345,7 @@ static double relax(const Model *m, Work *k, double tolerance, Int *iterations) 
             change = fmax(change, fabs(y[m->before[j][0]] - bound[j]));
         }
         if (change <= SAME * most) break;
-        stride = change > 0.8 * last && change < 1.25 * last ? 2 * stride : 1; /* near a fold it creeps */
+        stride = change > 0.8 * last && change < 1.25 * last ? 2 * stride : 1; /* convergence is slow near a fold */
         last = change;
         for (Int j = 0; j < m->rubbing; j++) {
             double gamma = y[m->before[j][0]];
@@ -355,7 +355,7 @@ static double relax(const Model *m, Work *k, double tolerance, Int *iterations) 
     return iterate(m, k, 0, 1, iterations);
 }
 
-/* The residual of a solution that is a motion: contacts only take energy, but for their curvature. */
+/* Infinity if contacts add energy, else `error`. Contacts only dissipate energy, apart from their curvature's effect. */
 static double true_error(const Model *m, Work *k, double error) {
     const double *work = k->w + m->work;
     if (!m->works) return error;
@@ -363,7 +363,7 @@ static double true_error(const Model *m, Work *k, double error) {
     return work[0] <= 0.5 * GAIN * fmax(work[1], m->mass * SLOW * SLOW) ? error : INFINITY;
 }
 
-/* Solutions of ever lower kappa, each from the one before, or cold where that path turns back. */
+/* Solve at decreasing kappa, each time from the previous solution, or cold if that fails. */
 static double follow(const Model *m, Work *k, double tolerance, Int *iterations) {
     double error = INFINITY, level = HIGH * m->mass;
     for (;; level *= DOWN) {
@@ -379,7 +379,7 @@ static double follow(const Model *m, Work *k, double tolerance, Int *iterations)
     return error;
 }
 
-/* One end of a step with contact: its scaled residual. */
+/* Solve one end of a step with contact. Return its scaled residual. */
 static double touching(const Model *m, Work *k, double tolerance, Int *iterations) {
     double error = INFINITY;
     k->w[m->kappa + 1] = 1;
@@ -430,9 +430,9 @@ static void feedback(const Model *m, const double *x, const double *goal, const 
     }
 }
 
-/* Steps done, at most `count`; states, multipliers, inputs and errors by rows. -1: no memory.
-   Without `carry`, a state, they take up where the call before on these models ended. Where they are `apart`, every
-   step has a row of `carry` to start from, and none ends them. Without `end` a step has one end, which leads to its
+/* Return the number of steps done, at most `count`, or -1 without memory; states, multipliers, inputs, errors by rows.
+   Without a state `carry`, steps continue the previous call on these models. If steps are `apart`, every
+   step starts from its row of `carry`, and a failed step does not end the call. Without `end` a step has one end, which gives its
    last state. */
 API Int vioc_tape_rollout(const Model *m, const Model *end, Int count, Int apart, const double *carry, const double *U,
                           const double *goal, const double *gains, const double *t, const double *dt,

@@ -1,6 +1,9 @@
-"""Steps as tables: instructions on one array of doubles, where compiled functions read and write in place.
+"""Steps as tables of instructions on one array of doubles.
 
-So code does not grow with the mechanism, and a step's time grows linearly. `tape.c` runs them.
+Compiled functions read and write in place.
+
+The size of the code is therefore independent of the mechanism, and the time of a step grows linearly with it.
+`tape.c` runs the tables.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ TAPES = ("start", "matrix", "begin", "leave", "solve", "rest", "work", "after")
 
 
 class TapeBlock:
-    """A matrix in the array; it has a place once the tape is laid out, perhaps within another."""
+    """Matrix in the array, perhaps within another; layout gives it a place."""
 
     def __init__(self, pattern: ca.Sparsity):
         self._pattern, self._nnz = pattern, pattern.nnz()
@@ -49,23 +52,23 @@ def _dense(size: int) -> ca.Sparsity:
 
 
 class Tape(ABC):
-    """The tables of one end of a step, and the array that they work on: `Values` of what is written on it.
+    """Tables of one end of a step, and the array they work on.
 
-    Subclasses write the tables in `_write`.
+    Subclasses write the tables in `_write`. The class has the interface `Values`.
 
     Parameters
     ----------
     functions : list of casadi.Function, optional
-        Those of another tape, which this one is to share.
+        Functions of another tape, which this tape shares.
 
     Attributes
     ----------
     functions : list of casadi.Function
-        What instructions call.
+        Functions that the instructions call.
     places : dict of str to TapeBlock
-        What the driver reads and writes.
+        Inputs and outputs of the driver.
     size : int
-        Of the array.
+        Length of the array.
     """
 
     places: dict[str, TapeBlock]
@@ -92,10 +95,10 @@ class Tape(ABC):
 
     @abstractmethod
     def _write(self) -> None:
-        """Put the instructions down, each table behind `self.begin` of its name, and set `places`."""
+        """Write the instructions, each table after `self.begin(name)`, and set `places`."""
 
     def begin(self, name: str) -> None:
-        """What follows is of the table `name`."""
+        """Start the table `name`: the next instructions belong to it."""
         self._code = self._tapes[name]
 
     # -- Values -----------------------------------------------------------------------------------------
@@ -135,7 +138,7 @@ class Tape(ABC):
         return total
 
     def _scattered(self, source: ca.Sparsity, target: ca.Sparsity) -> int:
-        """Where in `index` a pattern's entries are told to lie in a larger one; -1 where they agree."""
+        """Position in `index` of the map from a pattern to a larger one; -1 if equal."""
         if source == target:
             return -1
         key = tuple(source.compress()), tuple(target.compress())
@@ -146,7 +149,7 @@ class Tape(ABC):
         return self._scatters[key]
 
     def stack(self, columns: Sequence[TapeBlock]) -> TapeBlock:
-        """Columns are written there by what makes them; those that lie in another already are copied."""
+        """Stack columns; those that already lie in another block are copied."""
         whole, offset = self.column(sum(c.nnz() for c in columns)), 0
         for column in columns:
             assert column.sparsity().is_dense()

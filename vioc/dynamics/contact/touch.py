@@ -1,4 +1,4 @@
-"""What a touch is in any coordinates: its name, its cone, the names of its impulses and quantities."""
+"""Contacts in any coordinates: name, cone, and names of impulses and quantities."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from vioc.dynamics.description.system import System
 from vioc.dynamics.terms.contacts import PairContact
 from vioc.errors import ModelError
 
-SLIP = 2  # tangential directions of a touch with friction
+SLIP = 2  # tangential directions of a contact with friction
 
 
 @dataclass(frozen=True)
 class AnyTouch(ABC):
-    """One gap of the mechanism, or what rubs without one: its name, and those of its impulses and quantities.
+    """One gap of the mechanism, or dry friction without a gap, with its names.
 
     Attributes
     ----------
     name : str
     cone : Cone
     placed : bool
-        Whether it is a place of two polytopes, whose numbers every step finds.
+        Whether it is a contact point of two polytopes, which every step finds anew.
     """
 
     name: str
@@ -36,33 +36,36 @@ class AnyTouch(ABC):
     @property
     @abstractmethod
     def rows(self) -> int:
-        """Impulses: the normal one where there is a gap, and those of friction."""
+        """Number of impulses: normal, if there is a gap, and of friction."""
 
     @property
     def lead(self) -> int:
-        """Rows before those of the slip."""
+        """Number of rows before those of the slip."""
         return int(self.cone.gap)
 
     @property
     def single(self) -> bool:
-        """Whether one of its impulses has its own name: all but friction of a point with a given load."""
+        """Return whether one of the impulses has the contact's own name.
+
+        Friction of a point under a given load has no such impulse.
+        """
         return self.cone.gap or self.rows == 1
 
     @property
     def multipliers(self) -> tuple[str, ...]:
-        """Names of its impulses: normal, or a joint's friction; two of friction, and the slip's speed."""
+        """Names of impulses: normal or joint friction; two of friction; slip speed."""
         more = (f"{self.name}.t1", f"{self.name}.t2") * (self.rows - self.lead == SLIP)
         return (self.name,) * self.single + more + (f"{self.name}.slip",) * self.cone.friction
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """Of its quantities."""
+        """Kinds of the contact's quantities."""
         kinds = ("gap",) * (self.cone.gap and not self.placed) + ("force",) * self.single
         return kinds + ("friction", "grip") * self.cone.friction
 
 
 def unit_of(system: System, kind: str, touch: str, angles: Collection[str]) -> str:
-    """Of a touch's quantity: of lengths, but where it is of variables that are `angles`."""
+    """Unit of a contact's quantity, angular if its variables are among `angles`."""
     items = zip(system.inequality_names, system.inequalities, strict=True)
     turning = [n for n, item in items if not set(angles).isdisjoint(item.variable_names())]
     turns = any(touch == n or touch.startswith(f"{n}-") for n in turning)
@@ -71,7 +74,7 @@ def unit_of(system: System, kind: str, touch: str, angles: Collection[str]) -> s
 
 
 def refuse_polytopes(system: System, what: str) -> None:
-    """Raise `ModelError` where boxes or hulls meet each other."""
+    """Raise `ModelError` if boxes or hulls meet each other."""
     for name, item in zip(system.inequality_names, system.inequalities, strict=True):
         if isinstance(item, PairContact) and item.by_features:
             raise ModelError(

@@ -1,1 +1,1 @@
-"""Mechanisms as plain data: frames, masses, components, and the text that they are written in."""
+"""Mechanisms as plain data: frames, masses and components, and their notation."""

@@ -1,8 +1,8 @@
-"""What besides frames a mechanism is made of: potentials, forces, constraints, contacts, as plain data.
+"""Components of a mechanism: potentials, forces, constraints, contacts.
 
-A component is a frozen dataclass whose fields say what they are (`frame`, `variable`, `number`, ...
-below). From that alone the system validates it, and the model text is read and written. What the
-component *does* is written against the symbolic kinematics, in `vioc.dynamics.terms`.
+A component is a frozen dataclass whose fields declare their kinds (`frame`, `variable`, `number`, ... below).
+The system validates components, and model text is read and written, by these kinds alone. The mechanics of a
+component are written for the symbolic kinematics, in `vioc.dynamics.terms`.
 """
 
 from __future__ import annotations
@@ -29,95 +29,116 @@ from vioc.errors import ModelError
 
 
 def frame() -> Any:
-    """A field that names a frame; ``"world"`` is the root."""
+    """Field with the name of a frame; ``"world"`` is the root."""
     return field(metadata={"kind": "frame"})
 
 
 def variable() -> Any:
-    """A field that names a configuration variable."""
+    """Field with the name of a configuration variable."""
     return field(metadata={"kind": "variable"})
 
 
 def variables() -> Any:
-    """A tuple of names of configuration variables, each once."""
+    """Field with a tuple of different names of configuration variables."""
     return field(metadata={"kind": "variables"})
 
 
 def number(
     default: Any = dataclasses.MISSING, *, minimum: float | None = None, positive: str | None = None
 ) -> Any:
-    """A finite number or `Parameter`: at least `minimum`, or above 0, where `positive` says what it is."""
+    """Field with a finite number or `Parameter`, at least `minimum`.
+
+    If `positive` is given, the number must be > 0; messages call it by the text of `positive`.
+    """
     minimum = 0.0 if positive else minimum
     return field(default=default, metadata={"kind": "number", "minimum": minimum, "positive": positive})
 
 
 def length() -> Any:
-    """A positive number, or a `Variable`: a kinematic one prescribes it, a dynamic one is a frame's."""
+    """Field with a positive number or a `Variable`.
+
+    A kinematic variable prescribes the length; a dynamic one is that of a frame.
+    """
     return field(metadata={"kind": "length"})
 
 
 def direction(default: Any = dataclasses.MISSING) -> Any:
-    """Three numbers, not all zero; stored as given, not normalized."""
+    """Field with three numbers, not all zero, which are not normalized."""
     return field(default=default, metadata={"kind": "direction"})
 
 
 def input_name() -> Any:
-    """A field that names an input of the map."""
+    """Field with the name of an input of the map."""
     return field(metadata={"kind": "input"})
 
 
 def axes() -> Any:
-    """A field that names the frame whose axes a direction is given in; may be another field's frame."""
+    """Field with the frame whose axes a direction is given in.
+
+    It may be the frame of another field.
+    """
     return field(default="world", metadata={"kind": "axes"})
 
 
 def vector(default: Any = dataclasses.MISSING, *, minimum: float = -np.inf) -> Any:
-    """Three numbers, all zero allowed, each at least `minimum`."""
+    """Field with three numbers, each at least `minimum`; all may be zero."""
     return field(default=default, metadata={"kind": "vector", "minimum": minimum})
 
 
 def numbers(default: Any = dataclasses.MISSING, *, least: int = 1) -> Any:
-    """A tuple of numbers of any length, at least `least`."""
+    """Field with a tuple of at least `least` numbers."""
     return field(default=default, metadata={"kind": "numbers", "least": least})
 
 
 def choice(*options: str) -> Any:
-    """One of some words; the first is the default."""
+    """Field with one of several words; the first is the default."""
     return field(default=options[0], metadata={"kind": "choice", "options": options})
 
 
 def shape() -> Any:
-    """A shape that a frame carries, see `vioc.dynamics.terms.contact_shapes`."""
+    """Field with a shape that a frame carries.
+
+    See `vioc.dynamics.terms.contact_shapes`.
+    """
     return field(metadata={"kind": "shape"})
 
 
 def function() -> Any:
-    """A Python function. A component that has one has no text form; pickling needs a named function."""
+    """Field with a Python function.
+
+    A component with such a field has no text form, and can be pickled only if the function is named.
+    """
     return field(metadata={"kind": "function"})
 
 
 def handed_on() -> Any:
-    """Numbers, parameters and names that a component's function takes after the kinematics."""
+    """Field with further arguments of a component's function.
+
+    They are numbers, parameters and names, and follow the kinematics.
+    """
     return field(default=(), metadata={"kind": "handed_on"})
 
 
 def input_names() -> Any:
-    """A tuple of names of inputs, empty by default."""
+    """Field with a tuple of names of inputs, empty by default."""
     return field(default=(), metadata={"kind": "inputs"})
 
 
 _COMPONENTS: dict[str, type[Component]] = {}
-_MEANT = {"torque": "moment"}  # by arguments that there are not
+_MEANT = {"torque": "moment"}  # wrong argument names with the words that are meant
 
 
 def component_types() -> dict[str, type[Component]]:
-    """The component classes with a model-text form, by their keyword (upper case)."""
+    """Component classes that have a model-text form, by keyword in upper case."""
     return dict(_COMPONENTS)
 
 
 @dataclass(frozen=True, repr=False)
 class Component:
-    """Base of potentials, forces, constraints, contacts. `name` is optional and unique in a system."""
+    """Base class of potentials, forces, constraints and contacts.
+
+    `name` is optional and unique in a system.
+    """
 
     keyword: ClassVar[str] = ""
 
@@ -125,7 +146,9 @@ class Component:
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        if "keyword" not in cls.__dict__ or not cls.keyword:  # an inherited form is its owner's
+        if (
+            "keyword" not in cls.__dict__ or not cls.keyword
+        ):  # an inherited keyword belongs to the class that defines it
             return
         keyword = cls.keyword.upper()
         other = _COMPONENTS.get(keyword)
@@ -143,16 +166,22 @@ class Component:
 
     @classmethod
     def keyword_of(cls) -> str:
-        """The head of its model-text form, in lower case with hyphens; also names it in messages."""
+        """First word of the model-text form, in lower case with hyphens.
+
+        Messages use it as well.
+        """
         return (cls.keyword or re.sub(r"(?<!^)(?=[A-Z])", "-", cls.__name__)).lower()
 
     @classmethod
     def arguments(cls) -> tuple[dataclasses.Field, ...]:
-        """Its fields without the name, in the order of the model text."""
+        """Fields without the name, in the order of the model text."""
         return tuple(f for f in dataclasses.fields(cls) if f.name != "name")
 
     def given(self) -> list[dataclasses.Field]:
-        """Its arguments, but the last numbers that are defaults: they may be left out."""
+        """Arguments that must be written.
+
+        Trailing numbers that have their defaults are not among them.
+        """
         given = list(self.arguments())
         while given and given[-1].metadata.get("kind") == "number" and self._default(given[-1]):
             given.pop()
@@ -171,9 +200,9 @@ class Component:
             object.__setattr__(self, f.name, _checked(value, f.metadata.get("kind"), f.metadata, what))
 
     def fault_of(self, values: Mapping[str, float]) -> str:
-        """Message that parameters may not have such values in it; "" where they may.
+        """Return a message if the component cannot take values of its parameters, else "".
 
-        Of others defaults hold.
+        Parameters without a value have their defaults.
         """
         twin = object.__new__(type(self))
         for f in dataclasses.fields(self):
@@ -185,7 +214,7 @@ class Component:
         return ""
 
     def label(self) -> str:
-        """What messages call this component."""
+        """Return the name of this component in messages."""
         return f"{self.keyword_of()} {self.name!r}" if self.name else self.keyword_of()
 
     def __repr__(self) -> str:
@@ -194,14 +223,17 @@ class Component:
         return f"{type(self).__name__}({', '.join(parts)})"
 
     def __str__(self) -> str:
-        """By keyword and without defaults: what a reader who knows no order of arguments understands."""
+        """Return the arguments by keyword, without defaults."""
         given = [(f, getattr(self, f.name)) for f in dataclasses.fields(self)]
         given.sort(key=lambda pair: pair[0].name == "name")
         parts = [f"{f.name}={shown(value)}" for f, value in given if value != f.default]
         return f"{type(self).__name__}({', '.join(parts)})"
 
     def check(self, system: Any) -> None:
-        """Raise `ModelError` if it does not fit `system`, whose frames and variables it names exist."""
+        """Raise `ModelError` if the component does not fit `system`.
+
+        All frames and variables that it names exist.
+        """
 
     def _of_kind(self, *kinds: str) -> Iterator[Any]:
         for f in self.arguments():
@@ -209,7 +241,10 @@ class Component:
                 yield getattr(self, f.name)
 
     def frame_names(self) -> tuple[str, ...]:
-        """The frames that it refers to. Those of `frame` fields come first, and must differ."""
+        """Names of the frames that the component refers to.
+
+        Those of `frame` fields come first, and must differ.
+        """
         frames = tuple(self._of_kind("frame"))
         return frames + tuple(f for f in self._of_kind("axes") if f not in frames)
 
@@ -217,7 +252,7 @@ class Component:
         return (*self._of_kind("variable"), *(name for names in self._of_kind("variables") for name in names))
 
     def own_variables(self) -> tuple[Variable, ...]:
-        """Variables that this component brings with it (a prescribed length)."""
+        """Variables that this component adds to the mechanism (a prescribed length)."""
         return tuple(v for v in self._of_kind("length") if isinstance(v, Variable))
 
     def input_names(self) -> tuple[str, ...]:
@@ -231,7 +266,7 @@ class Component:
 
 
 def _checked(value: Any, kind: str | None, metadata: Any, what: str) -> Any:
-    """A field's value of its kind, as the component keeps it."""
+    """Validate the value of a field, and return it in its stored form."""
     check = _KINDS.get(kind) if kind is not None else None
     return value if check is None else check(value, metadata, what)
 
@@ -344,7 +379,7 @@ _KINDS: dict[str, Callable[[Any, Any, str], Any]] = {
 
 
 def _valued(value: Any, values: Mapping[str, float]) -> Any:
-    """A field's value in which parameters have other defaults."""
+    """Value of a field with other defaults of its parameters."""
     if isinstance(value, Parameter):
         return dataclasses.replace(value, value=values.get(value.name, value.value))
     return tuple(_valued(v, values) for v in value) if isinstance(value, tuple) else value
@@ -357,39 +392,45 @@ def _tuple(value: Any, what: str, expected: str) -> tuple:
 
 
 def shown(value: Any) -> str:
-    """As `repr`, but a function by its name instead of its address."""
+    """Return `repr` of a value, or the name of a function."""
     return getattr(value, "__qualname__", repr(value)) if callable(value) else repr(value)
 
 
 class Potential(Component):
-    """A potential energy V(q), J."""
+    """Potential energy V(q), J."""
 
     def energy(self, k: Any) -> Any:
-        """V as a scalar CasADi expression of the symbolic kinematics `k`."""
+        """Energy V as a scalar CasADi expression of the symbolic kinematics `k`."""
         raise TypeError(f"{type(self).__name__} must define energy(k)")
 
 
 class Force(Component):
-    """A generalized force F(q, dq, u, t) that has no potential."""
+    """Generalized force F(q, dq, u, t) without a potential."""
 
     def generalized(self, k: Any) -> dict[str, Any]:
-        """Force on each variable it acts on, by the variable's name (N or N m)."""
+        """Return the force on each variable it acts on (N or N m), by variable name."""
         raise TypeError(f"{type(self).__name__} must define generalized(k)")
 
     def input_unit(self, rotational: Collection[str]) -> str:
-        """SI unit of its inputs, given the variables that are angles; "" where that is not known."""
+        """SI unit of the inputs, "" if it is unknown; `rotational` names the angles."""
         driven = self.variable_names()
         return ("N m" if driven[-1] in rotational else "N") if driven else ""
 
 
 class Kinetic(Component):
-    """A kinetic energy 1/2 a (dq/dt)^2 of one variable alone, with fields `variable` and `inertia` a."""
+    """Kinetic energy 1/2 a (dq/dt)^2 of one variable.
+
+    Subclasses have the fields `variable` and `inertia` (a).
+    """
 
     variable: str
     inertia: Number
 
     def fault(self, parameters: Mapping[str, Any]) -> tuple[int, str] | None:
-        """Index of the first sample of parameters whose inertia is negative, and a message (`Mass.fault`)."""
+        """Return the first sample of parameters with negative inertia, and a message.
+
+        See `Mass.fault`.
+        """
         a = self.inertia
         value = a.of(np.asarray(parameters.get(a.name, a.value))) if isinstance(a, Parameter) else float(a)
         wrong = np.atleast_1d(value) < 0
@@ -398,40 +439,40 @@ class Kinetic(Component):
 
 
 class Constraint(Component):
-    """A holonomic constraint h(q) = 0."""
+    """Holonomic constraint h(q) = 0."""
 
     def value(self, k: Any) -> Any:
-        """h as a scalar CasADi expression of the symbolic kinematics `k`."""
+        """Value h as a scalar CasADi expression of the symbolic kinematics `k`."""
         raise TypeError(f"{type(self).__name__} must define value(k)")
 
 
 class VelocityConstraint(Constraint):
-    """A nonholonomic constraint A(q) dq = 0, linear in the rates: what does not slip."""
+    """Nonholonomic constraint A(q) dq = 0, linear in the rates, such as no slip."""
 
     def value(self, k: Any) -> Any:
         raise ModelError(f"{self.label()} is a constraint on velocities: it has no h(q)")
 
     def rate(self, k: Any) -> Any:
-        """A(q) dq as a scalar CasADi expression of the symbolic kinematics `k`."""
+        """Rate A(q) dq as a scalar CasADi expression of the symbolic kinematics `k`."""
         raise TypeError(f"{type(self).__name__} must define rate(k)")
 
 
 @dataclass(frozen=True)
 class Meeting:
-    """Where two bodies meet, or would, or rub, as expressions of a mechanism's coordinates.
+    """Contact or dry friction of two bodies, as expressions of the coordinates.
 
     Attributes
     ----------
     gap : SX or None
-        phi, m; rad of an angle. None of friction whose load is given.
+        phi, m; rad for an angle. None for friction under a given load.
     normal, point : 3 scalars, or None where nothing slips
-        Unit vector from the first body to the second, and the point of both that touches, in the world.
+        Unit vector from the first body to the second, and their contact point, in the world.
     first, second : str
-        Frames that these are carried by; the first may be ``"world"``.
+        Frames that carry the two bodies; the first may be ``"world"``.
     slip : SX or None
-        Of a joint that rubs, its rate, m/s or rad/s.
+        Rate of a joint with friction, m/s or rad/s.
     bound : SX or None
-        Most that friction without a gap may be, N or N m.
+        Largest friction of a contact without gap, N or N m.
     """
 
     gap: Any
@@ -444,17 +485,20 @@ class Meeting:
 
 
 class Inequality(Component):
-    """A one-sided constraint phi(q) >= 0: a contact, limits of a joint; or dry friction of a given load."""
+    """One-sided constraint phi(q) >= 0, or dry friction under a given load.
+
+    One-sided constraints are contacts and limits of joints.
+    """
 
     @property
     def restitution(self) -> Number:
-        """Speed of parting over that of closing; those that bounce have a field of this name."""
+        """Ratio of separation speed to closing speed; contacts that bounce have a field."""
         return 0.0
 
     def meetings(self, k: Any) -> dict[str, Meeting]:
-        """Each of its rows in the symbolic kinematics `k`, by a suffix of its name."""
+        """Contacts in the symbolic kinematics `k`, by a suffix of the component's name."""
         raise TypeError(f"{type(self).__name__} must define meetings(k)")
 
     def gaps(self, k: Any) -> dict[str, Any]:
-        """phi of each of its rows (m, or rad) as scalar CasADi expressions, by a suffix of its name."""
+        """Return each gap phi (m, or rad) as a CasADi expression, by a suffix of the name."""
         return {suffix: m.gap for suffix, m in self.meetings(k).items() if m.gap is not None}

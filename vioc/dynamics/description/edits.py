@@ -1,6 +1,6 @@
-"""Mechanisms out of mechanisms: frames attached, variables locked, branches taken away.
+"""Mechanisms from other ones: attach frames, lock variables, remove branches.
 
-On trees as `System` keeps them: childless frames, each with the index of its parent, -1 for the world.
+Trees are those of `System`: childless frames, each with the index of its parent, -1 for the world.
 """
 
 from __future__ import annotations
@@ -19,28 +19,30 @@ Tree = list[tuple[Frame, int]]
 
 
 def attached(tree: Sequence[tuple[Frame, int]], at: int, more: Iterable[tuple[Frame, int]]) -> Tree:
-    """`tree` with another on its node `at`."""
+    """Attach another tree to the node `at` of `tree`."""
     nodes = list(tree)
     begin = len(nodes)
     return nodes + [(frame, at if parent < 0 else begin + parent) for frame, parent in more]
 
 
 def locked(tree: Sequence[tuple[Frame, int]], values: Mapping[str, float]) -> Tree:
-    """`tree` with constants in the place of variables. ModelError where one moves no frame."""
-    left = {name: float(as_number(value, f"locked: {name}")) for name, value in values.items()}
+    """Replace variables of `tree` by constants. ModelError if one moves no frame."""
+    remaining = {name: float(as_number(value, f"locked: {name}")) for name, value in values.items()}
     nodes = []
     for frame, parent in tree:
         driver = frame.transform.variable
-        if driver is not None and driver.name in left:
-            frame = replace(frame, transform=_held(frame.transform, left.pop(driver.name)))
+        if driver is not None and driver.name in remaining:
+            frame = replace(frame, transform=_held(frame.transform, remaining.pop(driver.name)))
         nodes.append((frame, parent))
-    if left:
-        raise ModelError(f"locked: {next(iter(left))!r} moves no frame; give its component a number instead")
+    if remaining:
+        raise ModelError(
+            f"locked: {next(iter(remaining))!r} moves no frame; give its component a number instead"
+        )
     return nodes
 
 
 def _held(transform: Transform, q: float) -> Transform:
-    """What a transform is while its variable stays at q."""
+    """Constant transform of a joint with its variable fixed at q."""
     if not isinstance(transform.value, Twist):
         return replace(transform, value=q)
     v, w = (np.array(part, float) for part in transform.twist)
@@ -56,9 +58,11 @@ def _held(transform: Transform, q: float) -> Transform:
 
 
 def without(tree: Sequence[tuple[Frame, int]], gone: set[int]) -> tuple[Tree, set[str], set[str]]:
-    """`tree` without some nodes and what is on them; the variables and the names of frames that went.
+    """Remove nodes and their descendants from `tree`.
 
-    Frames without name and mass that carried nothing else go, too.
+    Frames without name and mass whose children are all removed are removed, too. Returned are the tree,
+    and the
+    variables and names of the removed frames.
     """
     if -1 in gone:
         raise ModelError("without: the world cannot be taken away")
@@ -81,7 +85,10 @@ def without(tree: Sequence[tuple[Frame, int]], gone: set[int]) -> tuple[Tree, se
 
 
 def untouched(components: Iterable[Component], gone: set[str], what: str) -> list[Component]:
-    """Components but those of variables and frames that go; ModelError where one joins both."""
+    """Components without those of removed variables and frames.
+
+    ModelError if a component joins a removed one with one that remains.
+    """
     kept = []
     for component in components:
         touched = {*component.variable_names(), *component.frame_names()} - {"world"}
@@ -90,7 +97,7 @@ def untouched(components: Iterable[Component], gone: set[str], what: str) -> lis
         elif not touched <= gone:
             first, rest = sorted(touched & gone)[0], sorted(touched - gone)[0]
             raise ModelError(
-                f"{what}: {component.label()} joins {first!r}, which goes, with {rest!r}, which stays; "
-                "take both, or leave the component out of the system first"
+                f"{what}: {component.label()} joins {first!r}, which is removed, with {rest!r}, which "
+                "remains; name both, or remove the component from the system first"
             )
     return kept

@@ -1,7 +1,8 @@
-"""Frames: the nodes of the tree ([T] III), and the notation that writes them.
+"""Frames, the nodes of the tree ([T] III), and their notation.
 
-Each frame is placed in its parent by one primitive transform (TX, TY, TZ, RX, RY, RZ), driven by a
-number or a configuration variable, or by a constant pose in SE(3).
+One transform places each frame in its parent: TX, TY, TZ, RX, RY or RZ by a number or a configuration
+variable, a
+twist by a variable, or a constant pose in SE(3).
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ PRIMITIVES = ("TX", "TY", "TZ", "RX", "RY", "RZ")
 
 @dataclass(frozen=True)
 class Pose:
-    """A constant element of SE(3): `position` (3, m) and `rotation` (9, by rows)."""
+    """Constant element of SE(3): `position` (3, m) and `rotation` (9, by rows)."""
 
     position: tuple[Number, ...]
     rotation: tuple[float, ...]
@@ -50,7 +51,7 @@ class Pose:
 
 @dataclass(frozen=True)
 class Twist:
-    """A constant twist xi = (v, w) with the variable q that drives exp(hat(xi) q) ([T] III-A).
+    """Constant twist xi = (v, w) and the variable q of exp(hat(xi) q) ([T] III-A).
 
     Parameters
     ----------
@@ -76,13 +77,13 @@ class Twist:
 
 @dataclass(frozen=True)
 class Transform:
-    """How a frame sits in its parent.
+    """Placement of a frame in its parent.
 
     Parameters
     ----------
     kind : one of ``TX TY TZ RX RY RZ SE3 TWIST``
     value : number, `Variable`, `Pose` or `Twist`
-        Metres or radians. A `Pose` goes with ``SE3`` only, a `Twist` with ``TWIST``.
+        Metres or radians. A `Pose` is for ``SE3`` only, a `Twist` for ``TWIST``.
     """
 
     kind: str
@@ -103,14 +104,14 @@ class Transform:
 
     @property
     def variable(self) -> Variable | None:
-        """The configuration variable that drives it, if one does."""
+        """Configuration variable of the transform, or None."""
         if isinstance(self.value, Twist):
             return self.value.variable
         return self.value if isinstance(self.value, Variable) else None
 
     @property
     def twist(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """xi = (linear, angular) of a transform that a variable drives ([T] III-D)."""
+        """Twist xi = (linear, angular) of a transform with a variable ([T] III-D)."""
         if isinstance(self.value, Twist):
             return self.value.linear, self.value.angular
         unit = tuple(float(i == self.axis) for i in range(3))
@@ -118,12 +119,12 @@ class Transform:
 
     @property
     def axis(self) -> int:
-        """0, 1, 2 for x, y, z (primitives only)."""
+        """Index 0, 1, 2 of the axis x, y, z (primitives only)."""
         return "XYZ".index(self.kind[1])
 
     @property
     def rotational(self) -> bool:
-        """Whether its parameter is an angle (for a twist: whether it turns at all)."""
+        """Return whether the parameter is an angle, or a twist has a rotation."""
         if isinstance(self.value, Twist):
             return any(self.value.angular)
         return self.kind[0] == "R"
@@ -136,7 +137,7 @@ class Transform:
 
 @dataclass(frozen=True, repr=False)
 class Frame:
-    """A node of the tree: a transform, an optional name and mass, and children.
+    """Node of the tree: a transform, an optional name and mass, and children.
 
     Write frames with `tx`, `ty`, `tz`, `rx`, `ry`, `rz`, `se3`, and children in square brackets::
 
@@ -163,7 +164,7 @@ class Frame:
         object.__setattr__(self, "children", _frames(self.children))
 
     def __getitem__(self, children: object) -> Frame:
-        """The same frame with these children added to those it has."""
+        """Return the same frame with these children added."""
         items = children if isinstance(children, tuple) else (children,)
         return replace(self, children=self.children + _frames(items))
 
@@ -177,7 +178,7 @@ class Frame:
         raise TypeError("a frame is not iterable; its children are frame.children")
 
     def label(self) -> str:
-        """What messages call this frame: its name, or its transform."""
+        """Return the name of this frame in messages: its name, or its transform."""
         value = self.transform.value
         shown = "..." if isinstance(value, (Pose, Twist)) else repr(value)
         return repr(self.name) if self.name is not None else f"unnamed frame ({self.transform.kind} {shown})"
@@ -198,15 +199,20 @@ class Frame:
 
 
 def nest(flat: Sequence[tuple[Frame, int]]) -> list[Frame]:
-    """Trees from childless frames with the index of each one's parent (-1: the world), depth first."""
-    below: list[list[Frame]] = [[] for _ in range(len(flat) + 1)]  # the last list is the world's
+    """Build trees from childless frames with their parents' indices, depth first.
+
+    The index of the world is -1.
+    """
+    below: list[list[Frame]] = [
+        [] for _ in range(len(flat) + 1)
+    ]  # the last list has the children of the world
     for (frame, parent), children in zip(reversed(flat), reversed(below[:-1]), strict=True):
         below[parent].append(frame[tuple(reversed(children))])
     return below[-1][::-1]
 
 
 def _call(frame: Frame) -> str:
-    """The call that makes it, without its children."""
+    """Return the Python call that makes a frame, without its children."""
     kind, value = frame.transform.kind.lower(), frame.transform.value
     if isinstance(value, Pose):
         args = [repr(value.position)]
@@ -228,7 +234,7 @@ _IDENTITY = (1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0)
 
 
 def _frames(items: object) -> tuple[Frame, ...]:
-    """Frames from a tuple or list of frames, or of such tuples (a joint is one)."""
+    """Flatten a tuple or list of frames, or of such tuples (a joint is one)."""
     if not isinstance(items, (tuple, list)):
         raise ModelError(f"the children of a frame are a tuple of frames, got {items!r}")
     result: list[Frame] = []
@@ -255,7 +261,7 @@ def _make(kind: str, value: object, name: str | None, mass: object) -> Frame:
 
 
 def tx(value: object, *, name: str | None = None, mass: object = None) -> Frame:
-    """Translation along the parent's x by a number (m), or a variable named by a string."""
+    """Translation along the parent's x by a number (m) or a variable (a string)."""
     return _make("TX", value, name, mass)
 
 
@@ -291,7 +297,7 @@ def se3(
     name: str | None = None,
     mass: object = None,
 ) -> Frame:
-    """A constant pose: `position` (3) and `rotation` (3 x 3 or 9 numbers by rows)."""
+    """Constant pose: `position` (3) and `rotation` (3 x 3 or 9 numbers by rows)."""
     try:
         return Frame(Transform("SE3", Pose(position, rotation)), name, as_mass(mass))  # type: ignore[arg-type]
     except ModelError as error:
@@ -306,7 +312,7 @@ def twist(
     name: str | None = None,
     mass: object = None,
 ) -> Frame:
-    """exp(hat(xi) q), a joint of a twist of your own: `linear` and `angular` (3 each), see `Twist`."""
+    """Joint exp(hat(xi) q) of any twist: `linear` and `angular` (3 each), see `Twist`."""
     driver = Variable(variable) if isinstance(variable, str) else variable
     try:
         if not isinstance(driver, Variable):
@@ -325,14 +331,16 @@ def chain(*links: Any) -> Any: ...
 
 
 def chain(*links: Any) -> Any:
-    """Nest frames and joints: each is the child of the one before; only the last may have children.
+    """Nest frames and joints: each is the child of the previous one.
+
+    Only the last may have children.
 
     ``chain(tx(1), tz("z"), ry("a", mass=1))`` is ``tx(1)[tz("z")[ry("a", mass=1)]]``, and
     ``chain(universal("u"), tz(1.0))`` is ``universal("u")[tz(1.0)]``.
 
     Returns
     -------
-    Frame, or where joints have constraints (Frame, *constraints), which a `System` takes as it is
+    Frame, or (Frame, *constraints) if joints have constraints; a `System` accepts both
     """
     if not links:
         raise ModelError("chain needs at least one frame")
@@ -351,5 +359,5 @@ def chain(*links: Any) -> Any:
 
 
 def _is_joint(link: object) -> bool:
-    """Whether it is a `Joint`, whose module builds on this one."""
+    """Return whether `link` is a `Joint`, whose module imports this one."""
     return isinstance(link, tuple) and hasattr(link, "length")

@@ -1,4 +1,4 @@
-"""The mass of a frame with its full rotational inertia."""
+"""Mass of a frame with its full rotational inertia."""
 
 from __future__ import annotations
 
@@ -12,13 +12,20 @@ from vioc.dynamics.description.numbers import Number, Parameter, as_number, as_n
 from vioc.errors import ModelError
 
 ORIGIN = (0.0, 0.0, 0.0)
-ROUNDING = 1e-12  # of moments, relative
-ENTRIES = ((0, 0), (1, 1), (2, 2), (0, 1), (0, 2), (1, 2))  # of the matrix, in the order of its six numbers
+ROUNDING = 1e-12  # of moments of inertia, relative
+ENTRIES = (
+    (0, 0),
+    (1, 1),
+    (2, 2),
+    (0, 1),
+    (0, 2),
+    (1, 2),
+)  # entries of the matrix, in the order of the six numbers
 
 
 @dataclass(frozen=True)
 class Mass:
-    """A rigid body's mass, attached to a frame.
+    """Mass of a rigid body attached to a frame.
 
     Parameters
     ----------
@@ -26,16 +33,17 @@ class Mass:
         kg, >= 0.
     inertia : 3 or 6 numbers, or a symmetric (3, 3) matrix
         ``(Ixx, Iyy, Izz)`` or ``(Ixx, Iyy, Izz, Ixy, Ixz, Iyz)`` about the centre of mass, in the
-        frame's axes, kg m^2; kept as six numbers. Products of inertia are the entries of the matrix
+        frame's axes, kg m^2; stored as six numbers. Products of inertia are the entries of the matrix
         (Ixy = -int x y dm). Zero (the default) is a point mass. `Mass.box`, `Mass.sphere` and `Mass.rod`
-        know those of homogeneous bodies.
+        compute the inertia of homogeneous bodies.
     com : 3 numbers
         Centre of mass in the frame, m.
 
     Raises
     ------
     ModelError
-        If the mass is negative, or the inertia is not that of a body: positive semidefinite with
+        If the mass is negative, or the inertia is physically impossible: it must be positive
+        semidefinite with
         principal moments that satisfy the triangle inequality.
     """
 
@@ -47,23 +55,23 @@ class Mass:
 
     @classmethod
     def box(cls, mass: Number, size: Sequence[float], com: Sequence[Number] = ORIGIN) -> Mass:
-        """A box along the frame's axes.
+        """Homogeneous box along the frame's axes.
 
         Parameters
         ----------
         mass : number
             kg; may be a parameter.
         size : 3 numbers
-            Whole edges, m.
+            Edge lengths, m.
         com : 3 numbers
-            Its middle in the frame, m.
+            Its centre in the frame, m.
         """
         x, y, z = (e**2 / 12 for e in _lengths(size, 3, "box: size"))
         return cls._solid(mass, (y + z, x + z, x + y), com)
 
     @classmethod
     def sphere(cls, mass: Number, radius: float, com: Sequence[Number] = ORIGIN) -> Mass:
-        """A solid ball; `mass` and `com` as for `box`, the radius in m."""
+        """Homogeneous ball; `mass` and `com` as in `box`, the radius in m."""
         (r,) = _lengths((radius,), 1, "sphere: radius")
         return cls._solid(mass, (0.4 * r**2,) * 3, com)
 
@@ -75,7 +83,7 @@ class Mass:
         axis: Sequence[float] = (0.0, 0.0, 1.0),
         com: Sequence[Number] = ORIGIN,
     ) -> Mass:
-        """A thin rod along an axis of the frame, without inertia about it.
+        """Thin rod along an axis of the frame, without inertia about this axis.
 
         Parameters
         ----------
@@ -84,9 +92,9 @@ class Mass:
         length : float
             m.
         axis : 3 numbers
-            Its direction; need not be normalized.
+            Direction of the rod; need not be normalized.
         com : 3 numbers
-            Its middle in the frame, m.
+            Its centre in the frame, m.
         """
         (size,) = _lengths((length,), 1, "rod: length")
         a = np.array(as_numbers(axis, 3, "rod: axis"), float)
@@ -97,7 +105,7 @@ class Mass:
 
     @classmethod
     def _solid(cls, mass: Number, squares: Sequence[float], com: Sequence[Number]) -> Mass:
-        """Of an inertia per mass."""
+        """Mass with the inertia `squares` per unit mass."""
         number = as_number(mass, "mass")
         return cls(number, tuple(number * float(s) for s in squares), tuple(com))
 
@@ -123,30 +131,30 @@ class Mass:
             raise ModelError(found[1])
 
     def fault(self, parameters: Mapping[str, Any]) -> tuple[int, str] | None:
-        """Why no body is like that; None where one may be.
+        """Return why mass or inertia is physically impossible, or None.
 
         Parameters
         ----------
         parameters : mapping of str to number or array (N,)
-            Values of parameters; of others their defaults.
+            Values of parameters; the others have their defaults.
 
         Returns
         -------
         (int, str)
-            The first sample that no body is like, and why.
+            Index of the first impossible sample, and the reason.
         """
         mass = np.atleast_1d(_value(self.mass, parameters))
         if (mass < 0).any():
             i = int(np.argmax(mass < 0))
             return i, f"mass: expected a number >= 0 (kg), got {mass[i]}"
         varied = any(isinstance(v, Parameter) for v in self.inertia)
-        if not varied and (parameters or not any(self.inertia)):  # as when it was made
+        if not varied and (parameters or not any(self.inertia)):  # checked when it was made
             return None
         mass, inertia, com = (
             np.array(v, ndmin=n) for v, n in zip(self.at(parameters), (1, 3, 2), strict=True)
         )
         moments = np.linalg.eigvalsh(inertia)
-        # rounding of the moments, also where they were found about another point
+        # rounding error of the moments, also if they were computed about another point
         slack = ROUNDING * (np.abs(moments).max(axis=1) + mass * (com**2).sum(axis=1))
         indefinite = moments[:, 0] < -slack
         flat = moments[:, 2] > moments[:, 0] + moments[:, 1] + slack
@@ -157,8 +165,8 @@ class Mass:
             expected = "inertia: expected a positive semidefinite matrix, got principal moments"
         else:
             expected = (
-                "inertia: no body has principal moments that violate the triangle inequality "
-                "(the largest exceeds the sum of the others): got"
+                "inertia: expected principal moments that satisfy the triangle inequality "
+                "(the largest is at most the sum of the others), got"
             )
         return i, f"{expected} {moments[i].tolist()}"
 
@@ -171,11 +179,11 @@ class Mass:
         return mass, inertia, np.stack(rest[6:], axis=-1)
 
     def matrix(self) -> np.ndarray:
-        """The 3 x 3 inertia matrix about the centre of mass at the parameters' defaults."""
+        """Inertia matrix (3, 3) about the centre of mass at the parameters' defaults."""
         return self.at({})[1]
 
     def numbers(self) -> tuple[Number, ...]:
-        """All the numbers, in the order mass, inertia, centre of mass."""
+        """All numbers in the order mass, inertia, centre of mass."""
         return (self.mass, *self.inertia, *self.com)
 
     def __repr__(self) -> str:
@@ -189,14 +197,17 @@ class Mass:
 
 
 def _value(number: Number, parameters: Mapping[str, Any]) -> Any:
-    """A number, or a parameter's multiple, at values of parameters; at its default where there is none."""
+    """Value of a number or parameter, at values of parameters or at its default."""
     if not isinstance(number, Parameter):
         return float(number)
     return number.of(np.asarray(parameters.get(number.name, number.value), float))
 
 
 def _of_matrix(rows: tuple) -> tuple[Number, ...]:
-    """The six numbers of a symmetric matrix; it may be off by the rounding of a rotation R I R'."""
+    """Six numbers of a symmetric matrix.
+
+    The rounding error of a rotation R I R' is accepted.
+    """
     matrix = [as_numbers(row, 3, "inertia: row") for row in rows]
     values = np.array(matrix, float)
     if np.abs(values - values.T).max() > 1e-12 * np.abs(values).max():
@@ -205,7 +216,7 @@ def _of_matrix(rows: tuple) -> tuple[Number, ...]:
 
 
 def _lengths(values: object, count: int, what: str) -> list[float]:
-    """Numbers > 0."""
+    """Return values as floats > 0."""
     found = [float(v) for v in as_numbers(values, count, what)]
     if min(found) <= 0:
         shown = found[0] if count == 1 else found
@@ -216,7 +227,7 @@ def _lengths(values: object, count: int, what: str) -> list[float]:
 
 
 def as_mass(value: object) -> Mass | None:
-    """A `Mass` from None, a `Mass`, a number, or ``(m, Ixx, Iyy, Izz)``."""
+    """Return a `Mass` from None, a `Mass`, a number, or ``(m, Ixx, Iyy, Izz)``."""
     if value is None or isinstance(value, Mass):
         return value
     if isinstance(value, (tuple, list)):

@@ -1,13 +1,14 @@
-"""Joints ([T] III-A): nothing but frames, and the tree shows them.
+"""Joints ([T] III-A) as frames of the tree.
 
-A joint of one variable is one frame. The others are chains of frames, a `Joint`: square brackets attach
+A joint of one variable is one frame. The others are chains of frames, a `Joint`; square brackets attach
 children to the last frame::
 
     spherical("shoulder")[tz(-0.3, name="elbow", mass=1.0)]
 
 Pairs that need a constraint (screw, gear, cam) are in `vioc.dynamics.terms.pairs`. An axis is "x", "y",
-"z", or three numbers of any length. The variables of a joint are called after it, and are kinematic if its
-name is given as ``K(name)``. `frame` and `mass` are the name and the mass of its last frame::
+"z", or
+three numbers of any norm. The names of a joint's variables begin with the joint's name; they are kinematic if
+the name is given as ``K(name)``. `frame` and `mass` are the name and the mass of its last frame::
 
     free("b", frame="body", mass=2.0)  # variables b-x, b-y, ...; the frame is called "body"
 """
@@ -32,7 +33,10 @@ _Result = TypeVar("_Result")
 
 
 def names_its_joint(make: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
-    """For functions whose first argument names a joint: say so to who calls the frame by ``name=``."""
+    """Decorate a function whose first argument names a joint, to explain ``name=``.
+
+    A call with ``name=`` raises a `ModelError` that points to ``frame=``.
+    """
 
     @functools.wraps(make)
     def checked(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:
@@ -47,10 +51,13 @@ def names_its_joint(make: Callable[_Arguments, _Result]) -> Callable[_Arguments,
 
 
 class Joint(tuple):
-    """A chain of frames, and the constraints between their variables, as (frame, *constraints).
+    """Chain of frames with the constraints between their variables.
 
-    A `System`, or a frame's square brackets, take it as it is. With children it is a `Frame`; where it
-    has constraints, a tuple of the frame and the constraints::
+    As a tuple it is (frame, *constraints).
+
+    A `System` and the square brackets of a frame accept it directly. With children it becomes a `Frame`,
+    or, if
+    it has constraints, a tuple of the frame and the constraints::
 
         nut, thread = screw("nut", 0.01)[tz(0.1, mass=1.0)]
         System(rx("tilt")[nut], thread)
@@ -58,7 +65,7 @@ class Joint(tuple):
     Attributes
     ----------
     frame : Frame
-        The first frame of the chain.
+        First frame of the chain.
     constraints : tuple of Constraint
     length : int
         Number of frames in the chain.
@@ -83,7 +90,7 @@ class Joint(tuple):
         return tuple(self)[1:]
 
     def __getitem__(self, children: Any) -> Any:
-        """The joint with children on its last frame."""
+        """Return the joint with children on its last frame."""
         links, frame = [], self.frame
         for _ in range(self.length - 1):
             links.append(Frame(frame.transform, frame.name, frame.mass))
@@ -92,7 +99,7 @@ class Joint(tuple):
         return (result, *self.constraints) if self.constraints else result
 
     def __call__(self, *children: object) -> Frame:
-        return self.frame(*children)  # says that children are given in square brackets
+        return self.frame(*children)  # raises the error which says that children are given in square brackets
 
     def __repr__(self) -> str:
         return f"Joint({', '.join(map(repr, self))})"
@@ -111,7 +118,7 @@ def _label(name: str | Variable) -> str:
 
 
 def _unit(axis: Axis, what: str) -> np.ndarray:
-    """The unit vector of an axis given as a letter or as three numbers."""
+    """Unit vector of an axis, which is a letter or three numbers."""
     if isinstance(axis, str):
         if axis not in ("x", "y", "z"):
             raise ModelError(f"{what}: axis: expected 'x', 'y', 'z' or three numbers, got {axis!r}")
@@ -128,7 +135,7 @@ def _unit(axis: Axis, what: str) -> np.ndarray:
 def _turn_or_slide(
     kind: str, variable: Variable, axis: Axis, frame: str | None = None, mass: Any = None
 ) -> Frame:
-    """One rotation ("R") or translation ("T") along an axis; a primitive where it is a coordinate axis."""
+    """Rotation ("R") or translation ("T"), a primitive along coordinate axes."""
     what = f"joint {variable.name!r}"
     unit = _unit(axis, what)
     if isinstance(axis, str):
@@ -148,7 +155,7 @@ def _joint(frames: list[Frame]) -> Joint:
 def revolute(
     name: str | Variable, axis: Axis = "z", *, frame: str | None = None, mass: Massive = None
 ) -> Frame:
-    """A rotation about an axis; variable NAME, rad."""
+    """Rotation about an axis; variable NAME, rad."""
     return _turn_or_slide("R", _variable(name), axis, frame, mass)
 
 
@@ -156,7 +163,7 @@ def revolute(
 def prismatic(
     name: str | Variable, axis: Axis = "z", *, frame: str | None = None, mass: Massive = None
 ) -> Frame:
-    """A translation along an axis; variable NAME, m."""
+    """Translation along an axis; variable NAME, m."""
     return _turn_or_slide("T", _variable(name), axis, frame, mass)
 
 
@@ -169,10 +176,11 @@ def helical(
     frame: str | None = None,
     mass: Massive = None,
 ) -> Frame:
-    """A screw motion as one transform, exp of the twist (pitch axis, axis); variable NAME, rad.
+    """Screw motion, exp of the twist (pitch axis, axis); variable NAME, rad.
 
-    `pitch` is in m/rad, a number. As frames and a constraint, whose multiplier is the force in the
-    thread, it is `vioc.dynamics.terms.pairs.screw`.
+    `pitch` is a number, m/rad. `vioc.dynamics.terms.pairs.screw` is the same joint as frames and a
+    constraint, whose
+    multiplier is the force in the thread.
     """
     unit = _unit(axis, f"joint {_label(name)}")
     if isinstance(pitch, bool) or not isinstance(pitch, (int, float)) or not np.isfinite(pitch):
@@ -193,9 +201,10 @@ def cylindrical(
     frame: str | None = None,
     mass: Massive = None,
 ) -> Joint:
-    """A rotation, then a translation along the same axis; variables NAME-angle, NAME-travel.
+    """Rotation, then a translation along the same axis.
 
-    `angle` replaces the first variable, for instance by a kinematic one.
+    Variables are NAME-angle, NAME-travel. `angle` replaces the first variable, for instance by a
+    kinematic one.
     """
     turn = _turn_or_slide("R", angle or _variable(name, "-angle"), axis)
     return _joint([turn, _turn_or_slide("T", _variable(name, "-travel"), axis, frame, mass)])
@@ -209,9 +218,11 @@ def spherical(
     frame: str | None = None,
     mass: Massive = None,
 ) -> Joint:
-    """Three rotations about different axes, in `order`; variables NAME-rz, NAME-ry, NAME-rx, rad.
+    """Three rotations about different axes, in `order`.
 
-    The chart is singular where the second angle is +-90 degrees.
+    Variables for the order "zyx": NAME-rz, NAME-ry, NAME-rx, rad. The chart is singular if the second
+    angle is
+    +-90 degrees.
     """
     return _joint(_rotations(name, order, frame, mass))
 
@@ -224,7 +235,10 @@ def universal(
     frame: str | None = None,
     mass: Massive = None,
 ) -> Joint:
-    """Two rotations about two axes, the second carried by the first; variables NAME-1, NAME-2, rad."""
+    """Two rotations about two axes, the second carried by the first.
+
+    Variables are NAME-1, NAME-2, rad.
+    """
     what = f"universal {_label(name)}"
     if len(axes) != 2:
         raise ModelError(f"{what}: axes: expected two axes, got {axes!r}")
@@ -247,8 +261,9 @@ def planar(
 
     Variables for the normal "z": NAME-x, NAME-y, NAME-rz; "x": NAME-y, NAME-z, NAME-rx; "y": NAME-z,
     NAME-x, NAME-ry, so that the three are right-handed in this order. For a normal of three numbers: NAME-1,
-    NAME-2, NAME-angle, where direction 1 lies along normal x e, e the coordinate axis most across the
-    normal, and 2 along normal x 1.
+    NAME-2, NAME-angle. Direction 1 lies along normal x e, where e is the coordinate axis with the
+    largest angle to the
+    normal, and direction 2 along normal x direction 1.
     """
     unit = _unit(normal, f"planar {_label(name)}")
     if isinstance(normal, str):
@@ -275,7 +290,10 @@ def free(
     frame: str | None = None,
     mass: Massive = None,
 ) -> Joint:
-    """All six freedoms: translations NAME-x, NAME-y, NAME-z, then the rotations of `spherical`."""
+    """All six degrees of freedom: translations, then the rotations of `spherical`.
+
+    The translations are NAME-x, NAME-y, NAME-z.
+    """
     slides = [_turn_or_slide("T", _variable(name, f"-{axis}"), axis) for axis in "xyz"]
     return _joint([*slides, *_rotations(name, order, frame, mass)])
 

@@ -1,4 +1,4 @@
-"""Numbers, declared parameters and configuration variables of a description."""
+"""Numbers, parameters and configuration variables of a description."""
 
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ import numpy as np
 from vioc.checks import is_complex
 from vioc.errors import ModelError
 
-LONGEST = 1000  # characters of a name
+LONGEST = 1000  # most characters of a name
 _NAME = re.compile(r"[^\s.:\"()\\\x00-\x1f\x7f-\x9f\ud800-\udfff]+")
 
 
 def check_name(name: object, what: str) -> str:
     """Return `name`, or raise `ModelError` if it cannot name `what`.
 
-    Variables, inputs and parameters may not hold ``.`` or ``:``, because ``p.theta`` and ``pole:x`` name
-    derived quantities; nor white space, double quotes, round brackets and backslashes, which model texts
-    are made of; nor control characters or halves of surrogate pairs, which files do not keep and
-    terminals obey.
+    Names of variables, inputs and parameters must not contain ``.`` or ``:``, because ``p.theta`` and
+    ``pole:x`` name
+    derived quantities; white space, double quotes, round brackets and backslashes, which are syntax of
+    model text;
+    control characters or halves of surrogate pairs, which files and terminals do not preserve.
     """
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise ModelError(
@@ -34,7 +35,7 @@ def check_name(name: object, what: str) -> str:
 
 
 def check_length(name: str, what: str) -> str:
-    """Return `name`, or raise `ModelError` if it is so long that messages and tables cannot hold it."""
+    """Return `name`, or raise `ModelError` if it is too long for messages and tables."""
     if len(name) > LONGEST:
         raise ModelError(f"{what}: expected a name of at most {LONGEST} characters, got {_short(name)}")
     return name
@@ -47,7 +48,7 @@ def _short(name: object) -> str:
 
 @dataclass(frozen=True)
 class Parameter:
-    """A number that stays an input of every map built from the description, or a multiple of one.
+    """Number that remains an input of every map, or a multiple of it.
 
     Maps take its value at each call and give derivatives by it (co-design, identification).
     ``P("EI", 0.1) * 4`` stands for four times the value of the parameter EI.
@@ -56,16 +57,16 @@ class Parameter:
     ----------
     name : str
     value : float
-        The default, used wherever no other value is given.
+        Default, used if no other value is given.
     factor : float
-        What the parameter's value is multiplied by here.
+        Factor of the parameter's value.
     """
 
     name: str
     value: float
     factor: float = 1.0
 
-    __array_ufunc__ = None  # numpy's numbers leave products to __rmul__
+    __array_ufunc__ = None  # products with numbers of numpy then call __rmul__
 
     def __post_init__(self) -> None:
         check_name(self.name, "parameter")
@@ -73,7 +74,7 @@ class Parameter:
         object.__setattr__(self, "factor", _finite(self.factor, f"parameter {self.name!r}: factor"))
 
     def of(self, value: Any) -> Any:
-        """The number that stands here where the parameter has a value, which may be a symbol."""
+        """Return the number for a value of the parameter, which may be a symbol."""
         return value if self.factor == 1.0 else self.factor * value
 
     def __mul__(self, factor: Any) -> Parameter:
@@ -100,7 +101,7 @@ Number = float | Parameter
 
 @dataclass(frozen=True)
 class Variable:
-    """A configuration variable: dynamic (it obeys the dynamics) or kinematic (it is prescribed)."""
+    """Configuration variable: dynamic (obeys the dynamics) or kinematic (prescribed)."""
 
     name: str
     kinematic: bool = False
@@ -118,12 +119,12 @@ def P(name: str, value: float) -> Parameter:
 
 
 def K(name: str) -> Variable:
-    """A kinematic configuration variable: ``tx(K("trolley"))``."""
+    """Kinematic configuration variable: ``tx(K("trolley"))``."""
     return Variable(name, kinematic=True)
 
 
 def D(name: str) -> Variable:
-    """A dynamic configuration variable, which a plain string also is."""
+    """Dynamic configuration variable; a plain string means the same."""
     return Variable(name)
 
 
@@ -140,12 +141,15 @@ def _finite(value: object, what: str) -> float:
 
 
 def as_number(value: object, what: str) -> Number:
-    """`value` as a finite float, or the `Parameter` itself; `ModelError` otherwise."""
+    """Return `value` as a finite float, or the `Parameter` itself.
+
+    Raises `ModelError` for other values.
+    """
     return value if isinstance(value, Parameter) else _finite(value, what)
 
 
 def as_numbers(values: object, count: int, what: str) -> tuple[Number, ...]:
-    """`count` numbers as a tuple; `ModelError` says what was got."""
+    """Return `count` numbers as a tuple, or raise `ModelError`."""
     if isinstance(values, str) or not isinstance(values, Iterable):
         raise ModelError(f"{what}: expected {count} numbers, got {values!r}")
     items = tuple(values)

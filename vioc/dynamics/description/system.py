@@ -1,4 +1,4 @@
-"""`System`: a whole mechanism, validated at build and frozen afterwards."""
+"""Mechanisms (`System`), validated when they are built and immutable afterwards."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WORLD = "world"
 
 @dataclass(frozen=True)
 class Node:
-    """A frame in the flat list of a system: parents come before children.
+    """Frame in the flat list of a system, in which parents precede children.
 
     Attributes
     ----------
@@ -37,7 +37,7 @@ class Node:
 
 
 class System:
-    """A mechanism: a tree of frames with potentials, forces, constraints and contacts.
+    """Mechanism: a tree of frames with potentials, forces, constraints and contacts.
 
     Parameters
     ----------
@@ -49,19 +49,20 @@ class System:
     Attributes
     ----------
     frames, potentials, kinetic, forces, constraints, inequalities : tuples
-        What was given, each kind in the order given.
+        Components of each kind in the given order.
     nodes : tuple of `Node`
         Every frame, parents before children, depth first.
     dynamic, kinematic, variables : tuples of str
-        The configuration q = (dynamic, kinematic), each in the order of the tree; variables brought
-        by components come after those of the frames.
+        The configuration q = (dynamic, kinematic), each in the order of the tree; variables of
+        components follow
+        those of the frames.
     inputs : tuple of str
     parameters : read-only mapping of str to float
         Declared parameters with their defaults.
     constraint_names : tuple of str
-        A constraint without a name is called after its kind and place (``point-constraint-2``).
+        A constraint without a name is called by its kind and number (``point-constraint-2``).
     inequality_names : tuple of str
-        Of contacts and limits, likewise.
+        Names of contacts and limits, likewise.
 
     Raises
     ------
@@ -70,7 +71,8 @@ class System:
 
     Notes
     -----
-    Frozen, comparable, hashable and picklable; ``repr`` is the Python notation that builds it again.
+    Immutable, comparable, hashable and picklable; ``repr`` is the Python notation that builds the system
+    again.
     """
 
     def __init__(self, *components: Frame | Component | Iterable, name: str = "system"):
@@ -142,7 +144,7 @@ class System:
         Raises
         ------
         ModelError
-            If there is no such frame; near misses are suggested.
+            If there is no such frame; similar names are suggested.
         """
         if name == WORLD:
             return -1
@@ -157,11 +159,11 @@ class System:
         return self.variables.index(name)
 
     def with_components(self, *components: Frame | Component | Iterable) -> System:
-        """The same system with more components."""
+        """Return the same system with more components."""
         return System(*self.frames, *self.components, *components, name=self.name)
 
     def attached(self, frame: str, *frames: Frame | Iterable) -> System:
-        """The same system with more frames on one of its own: a tool, a payload.
+        """Return the same system with more frames on one of its frames: a tool, a payload.
 
         ``system.attached("hand", se3((0, 0, 0.1), name="tool", mass=0.5))``
         """
@@ -171,15 +173,16 @@ class System:
         )
 
     def locked(self, values: Mapping[str, float]) -> System:
-        """The same system with variables held at values, in rad and m: they are constants then.
+        """Return the same system with variables fixed at values, rad and m.
 
-        What acts on locked variables alone (inputs, springs, damping, limits, rotors) goes with them.
+        Components that act on locked variables only (inputs, springs, damping, limits, rotors) are removed.
 
         Raises
         ------
         ModelError
-            Unknown variables; one that moves no frame; a component that couples a locked variable with one
-            that is not, as a gear does.
+            For unknown variables; a variable that moves no frame; a component that couples a locked
+            variable with
+            another one, as a gear does.
         """
         for name in values:
             self.variable_index(name)
@@ -187,14 +190,16 @@ class System:
         return _rebuild(edits.locked(_flat(self), values), kept, self.name)
 
     def without(self, *frames: str) -> System:
-        """The same system without these frames and everything on them, and without what acts on these alone.
+        """Return the same system without these frames and their descendants.
 
-        Frames without name and mass that carried nothing else go, too.
+        Components that act only on removed frames are removed, as are frames without name and mass whose
+        children are all
+        removed.
 
         Raises
         ------
         ModelError
-            Unknown frames; a component that joins what goes and what stays; nothing left.
+            For unknown frames; a component that joins a removed frame with one that remains; an empty system.
         """
         nodes, *gone = edits.without(_flat(self), {self.frame_index(name) for name in frames})
         kept = edits.untouched(self.components, set().union(*gone), f"{self.name}: without")
@@ -202,7 +207,7 @@ class System:
 
     @cached_property
     def negative(self) -> dict[int, str]:
-        """Nodes with negative moments of inertia, with messages: files are taken at their word."""
+        """Messages by node for negative moments of inertia, which files may contain."""
         found = {}
         for i, node in enumerate(self.nodes):
             mass = node.frame.mass
@@ -214,14 +219,14 @@ class System:
         return found
 
     def check_bodies(self, values: Mapping[str, Any], changed: Iterable[str]) -> None:
-        """Raise `ModelError` where values of parameters make masses or inertias that no body has.
+        """Raise `ModelError` if parameters make a mass or inertia physically impossible.
 
         Parameters
         ----------
         values : mapping of str to number or array (N,)
-            Of parameters, N samples of them; the message names the first that is at fault.
+            Values of parameters, or N samples of them; the message names the first sample that fails.
         changed : names
-            Those parameters that may differ from what is known to be sound.
+            Parameters whose values have not been checked yet.
         """
         bodies = {id(body): (where, body) for name in changed for where, body in self._bodies.get(name, ())}
         for where, body in bodies.values():
@@ -234,9 +239,9 @@ class System:
                 raise ModelError(f"{self.name}: {where}, with {given}{sample}: {reason}")
 
     def check_components(self, values: Mapping[str, Any], changed: Iterable[str]) -> None:
-        """Raise `ModelError` where values of parameters are such as components do not take at first.
+        """Raise `ModelError` if components do not accept values of parameters.
 
-        Arguments as of `check_bodies`.
+        Arguments are those of `check_bodies`.
         """
         held = {id(c): c for name in changed for c in self._holders.get(name, ())}
         for component in held.values():
@@ -324,7 +329,7 @@ class System:
         return result
 
     def _bodies_by_parameter(self) -> dict[str, list[tuple[str, Any]]]:
-        """Masses and inertias that parameters make, with what messages call them."""
+        """Masses and inertias that depend on parameters, with their names in messages."""
         found: dict[str, list[tuple[str, Any]]] = {}
         owners = [(f"frame {_where(self.nodes, i)}", n.frame.mass) for i, n in enumerate(self.nodes)]
         for where, body in [*owners, *((c.label(), c) for c in self.kinetic)]:
@@ -386,7 +391,7 @@ class System:
         return f"System(\n{indented}    name={self.name!r},\n)"
 
     def __str__(self) -> str:
-        """A summary: counts, the tree, and every component."""
+        """Return a summary: counts, the tree, and every component."""
         counts = [
             _count(len(self.nodes), "frame"),
             _count(len(self.dynamic), "dynamic variable"),
@@ -404,12 +409,12 @@ class System:
 
 
 def _count(number: int, one: str, more: str | None = None) -> str:
-    """Such as "1 frame", "2 frames"; nothing of zero."""
+    """Return "1 frame", "2 frames" and the like; "" for zero."""
     return f"{number} {one if number == 1 else more or one + 's'}" if number else ""
 
 
 def _flat(system: System) -> tuple:
-    """The nodes without their children: what compares, hashes and pickles at any depth."""
+    """Nodes without children, for comparison, hash and pickle of trees of any depth."""
     return _bare(system.nodes)
 
 
@@ -444,7 +449,7 @@ def _walk(frames: tuple[Frame, ...]) -> list[Node]:
 
 
 def _where(nodes: tuple[Node, ...], i: int) -> str:
-    """The frame and the chain of its ancestors, for messages."""
+    """Frame and its ancestors as text for messages."""
     path = []
     while i >= 0:
         path.append(nodes[i].frame.label())
@@ -453,7 +458,7 @@ def _where(nodes: tuple[Node, ...], i: int) -> str:
 
 
 def _tree(frames: tuple[Frame, ...]) -> list[str]:
-    """A line for every frame; no recursion, so that a long chain prints."""
+    """Lines of the printed tree, without recursion: long chains can be printed."""
     lines: list[str] = []
     waiting = _siblings(frames, "")
     while waiting:
@@ -469,13 +474,13 @@ def _tree(frames: tuple[Frame, ...]) -> list[str]:
 
 
 def _siblings(frames: tuple[Frame, ...], indent: str) -> list[tuple[Frame, str, bool]]:
-    """Frames with their indent and whether they are the last, in reverse."""
+    """Frames with their indents and whether they are the last, in reverse."""
     return [(frame, indent, i == 0) for i, frame in enumerate(reversed(frames))]
 
 
 def as_system(value: Any) -> System:
-    """`value`, which must be a system: TypeError says what was got, and where it has one."""
+    """Return `value` if it is a system; else raise TypeError."""
     if not isinstance(value, System):
-        has = "; it has one, .system" if isinstance(getattr(value, "system", None), System) else ""
+        has = "; use its .system" if isinstance(getattr(value, "system", None), System) else ""
         raise TypeError(f"expected a System, got {type(value).__name__}{has}")
     return value

@@ -1,1 +1,1 @@
-"""Model texts: s-expressions and URDF, read into a description and written back."""
+"""Formats of models: s-expressions, which are read and written, URDF and MJCF."""

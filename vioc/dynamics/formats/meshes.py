@@ -1,4 +1,4 @@
-"""Meshes that a URDF file names: where they are, and their convex hulls."""
+"""Mesh files that a model file names: search, and convex hulls."""
 
 from __future__ import annotations
 
@@ -15,14 +15,17 @@ AXES = np.vstack([np.eye(3), -np.eye(3)])
 
 
 def mesh_folders(meshes: Any, above: Iterable[Path] = ()) -> list[Path]:
-    """Folders given as a path or several, those `above` a file, then those of ``ROS_PACKAGE_PATH``."""
+    """Folders of meshes in the order of the search.
+
+    These are the given path or paths, the folders `above` a file, and those of ``ROS_PACKAGE_PATH``.
+    """
     given = [meshes] if isinstance(meshes, (str, os.PathLike)) else meshes or []
     known = os.environ.get("ROS_PACKAGE_PATH", "").split(os.pathsep)
     return [*(Path(m) for m in given), *above, *(Path(p) for p in known if p)]
 
 
 def mesh_file(name: str, folders: Iterable[Path]) -> Path:
-    """The file of a mesh: ``package://NAME/PATH`` lies in a folder NAME, or in one of its parents."""
+    """File of a mesh; ``package://NAME/PATH`` is in a folder NAME or in its parent."""
     if name.startswith("file://"):
         name = name[len("file://") :]
     package, _, rest = name.removeprefix("package://").partition("/")
@@ -41,7 +44,9 @@ def mesh_file(name: str, folders: Iterable[Path]) -> Path:
 
 
 def mesh_corners(file: Path, scale: Any, count: int) -> np.ndarray:
-    """Corners (at most `count`, 3) of a mesh's convex hull, m: the farthest, each outside of those before.
+    """Corners (at most `count`, 3) of a mesh's convex hull, m.
+
+    Corners are chosen one after the other; each is the farthest outside the hull of the previous ones.
 
     Raises
     ------
@@ -65,7 +70,7 @@ def mesh_corners(file: Path, scale: Any, count: int) -> np.ndarray:
             try:
                 planes = ConvexHull(points[kept]).equations
                 outside = (points @ planes[:, :3].T + planes[:, 3]).max(axis=1)
-            except QhullError:  # so far they lie in a plane
+            except QhullError:  # the corners chosen so far lie in a plane
                 center = points[kept].mean(axis=0)
                 _, _, axes = np.linalg.svd(points[kept] - center)
                 outside = np.abs((points - center) @ axes[-1])

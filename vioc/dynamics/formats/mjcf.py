@@ -1,8 +1,8 @@
-"""Robots from MJCF files: bodies become frames, joints become transforms ([T] III-A).
+"""Robots from MJCF files: bodies become frames, joints transforms ([T] III-A).
 
-MuJoCo's own compiler reads the file (`mujoco.MjSpec`): defaults, includes, angles and orientations in all
-their spellings, and inertias inferred from geoms are what it makes of them; a second reading of that format
-could only differ. What is mapped here is the compiled model. docs/mjcf.md has the whole mapping.
+MuJoCo's compiler reads the file (`mujoco.MjSpec`), so that defaults, includes, angles, orientations and
+inertias of
+geoms are exactly those of MuJoCo. This module maps the compiled model. docs/mjcf.md describes the mapping.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from vioc.errors import ModelError, ReadError
 FILE = "file"
 FREE, BALL, SLIDE, HINGE = range(4)  # mjtJoint
 ANGLES, KINDS = ("yaw", "pitch", "roll"), ("RZ", "RY", "RX")
-# Attributes that name files and folders, wherever they stand: MuJoCo's parser of XML is not ours.
+# Attributes that name files and folders, searched for without a parser of XML.
 _NAMED = re.compile(rb"""(file\w*|dir)\s*=\s*(?:"([^"]*)"|'([^']*)')""")
 _ENTITY = re.compile(r"&(?:#(\d{1,7})|#x([0-9a-fA-F]{1,6})|(lt|gt|amp|quot|apos));")
 
@@ -52,7 +52,9 @@ def read_mjcf(
     gravity: Sequence[float] | str | None = FILE,
     folder: str | os.PathLike | None = None,
 ) -> Robot:
-    """A robot from an MJCF file; needs ``pip install "vioc[mjcf]"``. Maps take its ``.system``.
+    """Read a robot from an MJCF file; needs ``pip install "vioc[mjcf]"``.
+
+    Maps take its ``.system``.
 
     Parameters
     ----------
@@ -63,16 +65,17 @@ def read_mjcf(
     gravity : "file", 3 numbers or None
         m/s^2, in the world's axes.
     folder : path, optional
-        Other files that this one includes or names (meshes, textures) are opened only below this folder; by
-        default the one where the file lies.
+        Other files that this one includes or names (meshes, textures) are opened only below this folder, by
+        default the folder of the file.
 
     Raises
     ------
     ReadError
-        If MuJoCo cannot compile the file, which its message says where; if it has no body, or names files
+        If MuJoCo cannot compile the file, with the place from its message; if the file has no body, or
+        names files
         outside of the folder.
     ModelError
-        If an option is wrong, or a mechanism cannot have what the file says.
+        If an option is wrong, or the file contains something that a mechanism cannot have.
     ImportError
         If mujoco is not installed.
     OSError
@@ -105,10 +108,12 @@ def read_mjcf(
 
 
 def _stay_below(path: Path, folder: Any) -> None:
-    """Refuse a file that names others outside of a folder, itself or by those that it names.
+    """Raise `ReadError` if a file names files outside of a folder.
 
-    The texts are searched, not parsed, and each name is looked up wherever MuJoCo might: what is not refused
-    is not opened, however the XML is read.
+    Files that it names are searched as well. The texts are searched, not parsed, and each name is looked
+    up in every
+    folder in which MuJoCo might look. A file that is opened has therefore been checked, however MuJoCo
+    parses the XML.
     """
     own = path.parent
     allowed = [own, path.resolve().parent] if folder is None else [Path(folder)]
@@ -130,7 +135,7 @@ def _stay_below(path: Path, folder: Any) -> None:
                 real = Path(other).resolve()
                 reachable = real not in seen and real.exists() and not real.is_dir()
                 below = real.is_file() and any(map(real.is_relative_to, roots))
-                # MuJoCo reduces a//../b otherwise than the system does
+                # MuJoCo and the operating system reduce a//../b differently
                 if ("//" in name and ".." in name) or (reachable and not below):
                     raise ReadError(
                         f"names {visible(name)!r}, which is not below the folder {str(roots[0])!r}: if you "
@@ -143,7 +148,7 @@ def _stay_below(path: Path, folder: Any) -> None:
 
 
 def _unescaped(value: bytes) -> str:
-    """The value of an attribute as a path."""
+    """Value of an attribute as a path."""
     known = dict(lt="<", gt=">", amp="&", quot='"', apos="'")
 
     def plain(found: re.Match) -> str:
@@ -214,7 +219,10 @@ class _MjcfTree:
         self.ends[body] = len(self.nodes) - 1
 
     def _joint(self, j: int, body: int, place: Pose, moves: list[Transform]) -> Pose:
-        """Appends what a joint moves, after the constant pose `place`; returns the one that follows it."""
+        """Append the transforms of a joint, after the constant pose `place`, to `moves`.
+
+        Returned is the pose that follows them.
+        """
         m, model = self.m, self.model
         kind, names = int(m.jnt_type[j]), model.variables[j]
         if kind == FREE:
@@ -231,7 +239,7 @@ class _MjcfTree:
                 moves.append(Transform("SE3", place))
             moves += [Transform(k, Variable(n)) for k, n in zip(KINDS, names, strict=True)]
         else:
-            if zero:  # the variable is MuJoCo's, which is there where the file draws the body
+            if zero:  # the variable is MuJoCo's qpos, whose value in the drawn configuration is not 0
                 half = -zero / 2
                 turn = (math.cos(half), *(math.sin(half) * axis))
                 shift = model.pose(-zero * axis) if kind == SLIDE else model.pose(np.zeros(3), turn)
@@ -271,6 +279,6 @@ class _MjcfTree:
             return Mass(*args)
         except ModelError:
             self.model.leave(
-                "an inertia that no body has (kept as given)", f"body {self.model.bodies[body]!r}"
+                "a physically impossible inertia (kept as given)", f"body {self.model.bodies[body]!r}"
             )
             return GivenMass(*args)

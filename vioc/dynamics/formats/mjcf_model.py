@@ -1,4 +1,4 @@
-"""A compiled MuJoCo model whose parts have names that vioc allows; collects what is left out."""
+"""Compiled MuJoCo model with valid names, and a list of its unsupported parts."""
 
 from __future__ import annotations
 
@@ -20,14 +20,16 @@ X, Y = (1.0, 0.0, 0.0), (0.0, 1.0, 0.0)
 
 
 class MjcfModel:
-    """A compiled model whose bodies, joints, variables and sites have names; collects what is left out.
+    """Compiled model with names for its bodies, joints, variables and sites.
+
+    It also collects what is not supported.
 
     Parameters
     ----------
     mujoco : module
     compiled : mujoco.MjModel
     folder : path
-        Where meshes lie.
+        Folder of the meshes.
     name : str
     references : dict of str to (3 numbers, quaternion)
         ``refpos`` and ``refquat`` of meshes, which the compiled model no longer has.
@@ -77,13 +79,16 @@ class MjcfModel:
         return m.joint(j).name or f"{self.bodies[body]}_joint{j - int(m.body_jntadr[body]) + 1}"
 
     def _variables(self, j: int) -> tuple[str, ...]:
-        """A ball is three angles, a free body a position and three angles, about the moving z, y, x."""
+        """Variables of a joint.
+
+        A ball has three angles, about the moving z, y, x; a free body has a position and these angles.
+        """
         parts = PARTS.get(int(self.compiled.jnt_type[j]))
         names = [self.joints[j]] if parts is None else [f"{self.joints[j]}_{part}" for part in parts]
         return tuple(self._variable(name) for name in names)
 
     def single(self, j: int) -> str | None:
-        """The variable of a hinge or slide."""
+        """Variable of a hinge or slide, else None."""
         return self.variables[j][0] if len(self.variables[j]) == 1 else None
 
     # -- poses ------------------------------------------------------------------------------------
@@ -111,18 +116,18 @@ class MjcfModel:
         return int(m.site_bodyid[i]), self.pose(m.site_pos[i], m.site_quat[i])
 
     def points(self) -> Iterable[tuple[str, int, Pose]]:
-        """Frames that equality constraints need on bodies."""
+        """Frames on bodies that equality constraints need."""
         for frames in self._closures.values():
             yield from frames
 
     @cached_property
     def closures(self) -> dict[int, tuple[str, str]]:
-        """The names of the two frames that each connect and weld joins."""
+        """Names of the two frames that each connect and weld joins."""
         return {e: (frames[0][0], frames[1][0]) for e, frames in self._closures.items()}
 
     @cached_property
     def _closures(self) -> dict[int, list[tuple[str, int, Pose]]]:
-        """Of each two frames; of a weld then the ends of their x and y, a metre away."""
+        """Two frames of each closure, and for a weld points 1 m along their x and y axes."""
         m, E = self.compiled, self.mujoco.mjtEq
         found = {}
         for e in range(m.neq):
@@ -148,7 +153,7 @@ class MjcfModel:
         return found
 
     def turns_with(self, e: int) -> bool:
-        """Whether a weld holds the orientation too: a torque that is scaled by zero does not."""
+        """Return whether a weld fixes the orientation: not if its torque scale is zero."""
         return bool(self.compiled.eq_data[e, 10])
 
     def equality(self, e: int) -> str:
@@ -159,13 +164,16 @@ class MjcfModel:
     def disabled(self, flag: str) -> bool:
         bits = self.mujoco.mjtDisableBit
         if flag in ("SPRING", "DAMPER") and not hasattr(bits, f"mjDSBL_{flag}"):
-            flag = "PASSIVE"  # older ones have both in one
+            flag = "PASSIVE"  # older versions have one flag for both
         if flag in ("EQUALITY", "LIMIT", "FRICTIONLOSS") and self.disabled("CONSTRAINT"):
             return True
         return bool(self.compiled.opt.disableflags & int(getattr(bits, f"mjDSBL_{flag}")))
 
     def given(self, field: str, at: Any) -> bool:
-        """Whether a field of the compiled model is other than zero; older ones lack some."""
+        """Return whether a field of the compiled model is not zero.
+
+        Older versions of MuJoCo lack some fields.
+        """
         values = getattr(self.compiled, field, None)
         return values is not None and bool(np.any(values[at]))
 
@@ -177,40 +185,48 @@ class MjcfModel:
 
     @property
     def actuators(self) -> range:
-        """Of all of them; ``nu`` counts controls, of which one may have none or several."""
+        """Range of all actuators.
+
+        ``nu`` counts controls; an actuator can have none or several.
+        """
         return range(int(getattr(self.compiled, "nactuator", self.compiled.nu)))
 
     def acts(self, a: int) -> bool:
-        """Whether no flag and no disabled group switches an actuator off; groups from 31 on cannot be."""
+        """Return whether an actuator is on: no flag and no group disables it.
+
+        Groups from 31 on cannot be disabled.
+        """
         m, group = self.compiled, int(self.compiled.actuator_group[a])
         switched_off = 0 <= group <= 30 and int(m.opt.disableactuator) >> group & 1
         return not switched_off and not self.disabled("ACTUATION")
 
     def static(self, a: int) -> bool:
-        """Whether an actuator has no state and a constant gain, and so one control."""
+        """Return whether an actuator has constant gain and no state, hence one control."""
         return self._proportional(a, "NONE")
 
     def _proportional(self, a: int, *dynamics: str) -> bool:
-        """Whether an actuator has a constant gain, and one of these dynamics."""
+        """Return whether an actuator has a constant gain, and one of these dynamics."""
         m, D = self.compiled, self.mujoco.mjtDyn
         kinds = [int(getattr(D, f"mjDYN_{kind}")) for kind in dynamics]
         plugged = int(m.actuator_plugin[a]) >= 0
         return not plugged and int(m.actuator_gaintype[a]) == 0 and int(m.actuator_dyntype[a]) in kinds
 
     def effort(self, j: int) -> float:
-        """The largest force of a joint's actuators, N or N m; infinite where nothing bounds it."""
+        """Largest force of a joint's actuators, N or N m; infinite without a bound."""
         m = self.compiled
         bound = float(np.abs(m.jnt_actfrcrange[j]).max()) if m.jnt_actfrclimited[j] else math.inf
         forces = [self._force(a) for a in self.actuators if self.acts(a) and self.driven_joint(a) == j]
         return min(bound, sum(forces)) if forces else bound
 
     def _force(self, a: int) -> float:
-        """The largest force of an actuator at its joint."""
+        """Largest force of an actuator at its joint."""
         m = self.compiled
         bounds = [math.inf]
         if m.actuator_forcelimited[a]:
             bounds.append(float(np.abs(m.actuator_forcerange[a]).max()))
-        bounded = self._proportional(a, "NONE", "FILTER", "FILTEREXACT")  # filters stay among controls
+        bounded = self._proportional(
+            a, "NONE", "FILTER", "FILTEREXACT"
+        )  # filters keep the range of the control
         if bounded and not int(m.actuator_biastype[a]):
             gain, control = abs(float(m.actuator_gainprm[a, 0])), max(map(abs, self.control_range(a)))
             bounds.append(gain * control if gain else 0.0)
@@ -218,7 +234,7 @@ class MjcfModel:
         return gear * min(bounds) if gear else 0.0
 
     def driven_joint(self, a: int) -> int | None:
-        """The joint of an actuator, through a tendon of that joint alone too."""
+        """Joint of an actuator, directly or through a tendon of this joint alone."""
         m, T = self.compiled, self.mujoco.mjtTrn
         kind, target = int(m.actuator_trntype[a]), int(m.actuator_trnid[a, 0])
         if (only := self._only(a)) is not None:
@@ -226,16 +242,16 @@ class MjcfModel:
         return target if kind in (T.mjTRN_JOINT, T.mjTRN_JOINTINPARENT) else None
 
     def gear(self, a: int) -> float:
-        """Of an actuator on a joint, with the coefficient of the tendon between them."""
+        """Gear of an actuator on a joint, times the coefficient of a tendon between them."""
         only = self._only(a)
         return self.gears(a)[0] * (1.0 if only is None else float(self.compiled.wrap_prm[only]))
 
     def gears(self, a: int) -> list[float]:
-        """The six numbers of an actuator, the first six of one with several outputs."""
+        """Six gears of an actuator; the first six if it has several outputs."""
         return list(map(float, np.ravel(self.compiled.actuator(a).gear)[:6]))
 
     def _only(self, a: int) -> int | None:
-        """Where an actuator's fixed tendon has its joint, if it is of one alone."""
+        """Index of the joint in an actuator's fixed tendon over one joint, else None."""
         m, mj, tendon = self.compiled, self.mujoco, int(self.compiled.actuator_trnid[a, 0])
         if int(m.actuator_trntype[a]) != mj.mjtTrn.mjTRN_TENDON or int(m.tendon_num[tendon]) != 1:
             return None
@@ -243,7 +259,7 @@ class MjcfModel:
         return at if int(m.wrap_type[at]) == mj.mjtWrap.mjWRAP_JOINT else None
 
     def tendon(self, a: int) -> tuple[list[str], list[float]] | None:
-        """Variables of an actuator's fixed tendon over several joints, and their coefficients."""
+        """Variables and coefficients of an actuator's fixed tendon over several joints."""
         m, mj, tendon = self.compiled, self.mujoco, int(self.compiled.actuator_trnid[a, 0])
         if int(m.actuator_trntype[a]) != mj.mjtTrn.mjTRN_TENDON or int(m.tendon_num[tendon]) < 2:
             return None
@@ -257,9 +273,10 @@ class MjcfModel:
 
     @cached_property
     def _pushing(self) -> dict[int, list[tuple[int, float | None]]]:
-        """Actuators on joints whose actuators' forces have a limit together.
+        """Actuators of each joint that limits the sum of their forces.
 
-        Of each its number, and its force at the joint per control; None where that is not proportional.
+        Each actuator has its number, and its force at the joint per control, None if the two are not
+        proportional.
         """
         m, T = self.compiled, self.mujoco.mjtTrn
         found: dict[int, list[tuple[int, float | None]]] = {}
@@ -286,7 +303,7 @@ class MjcfModel:
         return found
 
     def _above(self, body: int) -> set[int]:
-        """A body and those that carry it."""
+        """Return a body and its ancestors."""
         found = {body}
         while body:
             body = int(self.compiled.body_parentid[body])
@@ -294,14 +311,14 @@ class MjcfModel:
         return found
 
     def clamped(self) -> Iterable[int]:
-        """Joints whose ``actuatorfrcrange`` cuts off what the ranges of controls do not."""
+        """Joints whose ``actuatorfrcrange`` is tighter than the ranges of controls."""
         for j, pushing in self._pushing.items():
             alone = len(pushing) == 1 and pushing[0][1] is not None
             if pushing and not alone and not self._within(j, pushing):
                 yield j
 
     def _within(self, j: int, pushing: list[tuple[int, float | None]]) -> bool:
-        """Whether no controls within their ranges exceed what a joint's actuators may give together."""
+        """Return whether controls within their ranges never exceed a joint's force range."""
         least, most = 0.0, 0.0
         for a, arm in pushing:
             if arm is None:
@@ -313,7 +330,7 @@ class MjcfModel:
         return bool(low <= least and most <= high)
 
     def control_range(self, a: int) -> tuple[float, float]:
-        """Range of a control; where its force is proportional, what the limits of force allow, too."""
+        """Range of a control, tightened by limits of a force that is proportional to it."""
         m, own = self.compiled, self.compiled.actuator(a)
         clamped = own.ctrllimited[0] and not self.disabled("CLAMPCTRL")
         low, high = map(float, own.ctrlrange if clamped else (-math.inf, math.inf))

@@ -1,4 +1,4 @@
-"""What a compiled MuJoCo model shows and collides with, and what of it no component stands for."""
+"""Shapes of a compiled MuJoCo model, and its parts that are not supported."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from vioc.dynamics.formats.urdf_geometry import IDENTITY
 
 
 def left_out(model: MjcfModel, actuators: bool) -> None:
-    """Things of the file that no component stands for, by name."""
+    """Report parts of the file that no component represents, by name."""
     m, opt, kinds = model.compiled, model.compiled.opt, model.mujoco.mjtObj
     for element, what, kind, count in (
         ("sensor", "sensor", kinds.mjOBJ_SENSOR, m.nsensor),
@@ -48,7 +48,10 @@ def _kinds(model: MjcfModel) -> dict[int, str]:
 
 
 def shapes(model: MjcfModel) -> tuple[tuple[RobotGeometry, ...], tuple[RobotGeometry, ...]]:
-    """Geoms as what is seen, and those of bodies that collide; names what collides and is not among them."""
+    """Geoms that are drawn, and those of bodies that collide.
+
+    Geoms that collide and are not supported are reported.
+    """
     m, G = model.compiled, model.mujoco.mjtGeom
     seen, solid = [], []
     for g in range(m.ngeom):
@@ -91,10 +94,11 @@ def _shape(model: MjcfModel, g: int) -> RobotGeometry | None:
 
 
 def _drawn(model: MjcfModel, i: int) -> tuple[Pose, tuple[float, ...]] | None:
-    """Pose and scale of a mesh's file before MuJoCo centres it, which takes v to S R'(v - p).
+    """Pose and scale of a mesh before MuJoCo centres it, which maps v to S R'(v - p).
 
-    S is its scale, p and R are ``refpos`` and ``refquat``. That is R'T(v - p) with T = R S R', a scale where
-    that is diagonal; None where not, as it is then a shear.
+    S is the scale, p and R are ``refpos`` and ``refquat``. The map is R'T(v - p) with T = R S R'. If T
+    is diagonal it is a
+    scale; else it is a shear, and the result is None.
     """
     m = model.compiled
     reference = model.pose(*model.references[m.mesh(i).name])
@@ -115,7 +119,7 @@ def _inverse(model: MjcfModel, place: Pose) -> Pose:
 
 
 def _mesh_file(model: MjcfModel, i: int) -> str | None:
-    """Where a mesh lies; None of one that the file makes of its own vertices."""
+    """Path of a mesh file; None if the model defines the vertices itself."""
     at = int(model.compiled.mesh_pathadr[i])
     if at < 0:
         return None

@@ -22,7 +22,7 @@ Y, Z = (0.0, 1.0, 0.0), (0.0, 0.0, 1.0)
 def terms(
     model: MjcfModel, gravity: Any, actuators: bool
 ) -> tuple[list[Any], dict[str, tuple[float, float]]]:
-    """Everything but frames, and the ranges of controls by input."""
+    """Components of the model, and the ranges of controls by input."""
     found: list[Any] = [] if gravity is None else [Gravity(*gravity)]
     found += _relieved(model, gravity) + _joint_terms(model) + _equalities(model) + _tendons(model)
     driven, controls = _actuators(model) if actuators else ([], {})
@@ -30,9 +30,9 @@ def terms(
 
 
 def _relieved(model: MjcfModel, gravity: Any) -> list[Any]:
-    """``gravcomp``: a force against gravity at a body's centre of mass.
+    """Forces of ``gravcomp`` against gravity at the centres of mass of bodies.
 
-    MuJoCo passes over it where springs and dampers are both disabled, and where no body has a positive one.
+    MuJoCo ignores it if springs and dampers are both disabled, or if no body has a positive value.
     """
     m = model.compiled
     passed_over = model.disabled("SPRING") and model.disabled("DAMPER")
@@ -52,7 +52,10 @@ def _relieved(model: MjcfModel, gravity: Any) -> list[Any]:
 
 
 def _coefficient(model: MjcfModel, field: str, at: Any, where: str) -> float:
-    """Stiffness or damping of a joint, tendon or actuator, zero where disabled; names what is not linear."""
+    """Stiffness or damping of a joint, tendon or actuator, zero if disabled.
+
+    Polynomial coefficients are reported.
+    """
     what = field.split("_")[1]
     if model.disabled({"stiffness": "SPRING", "damping": "DAMPER"}[what]):
         return 0.0
@@ -121,12 +124,18 @@ def _equalities(model: MjcfModel) -> list[Any]:
 
 
 def _connect(first: str, second: str, name: str) -> list[Any]:
-    """Two points coincide, in the first's axes, in which a planar loop implies the same wherever it turns."""
+    """Coincidence of two points, with directions in the first frame's axes.
+
+    In these axes the equations that a planar loop implies stay the same as it turns.
+    """
     return list(coincident(first, second, direction_in=first, name=name))
 
 
 def _weld(first: str, second: str, name: str) -> list[Any]:
-    """Six conditions: the origins meet, and the ends of x across it and of y along z, in the first's axes."""
+    """Six constraints of a weld: coincident origins and parallel axes.
+
+    The ends of both x axes agree along y and z, those of both y axes along z, in the first frame's axes.
+    """
     arms = (("x", Y, "yaw"), ("x", Z, "pitch"), ("y", Z, "roll"))
     return [
         *_connect(first, second, name),
@@ -138,7 +147,7 @@ def _weld(first: str, second: str, name: str) -> list[Any]:
 
 
 def _geared(model: MjcfModel, e: int) -> GearConstraint | None:
-    """q1 - q1_0 = c0 + c1 (q2 - q2_0), where the polynomial ends there."""
+    """Constraint q1 - q1_0 = c0 + c1 (q2 - q2_0), if the polynomial is linear."""
     m = model.compiled
     first, second = int(m.eq_obj1id[e]), int(m.eq_obj2id[e])
     c = m.eq_data[e, :5]
@@ -152,7 +161,7 @@ def _geared(model: MjcfModel, e: int) -> GearConstraint | None:
 
 
 def _tendons(model: MjcfModel) -> list[Any]:
-    """Strings, springs and dampers of tendons that run straight from a site to another."""
+    """Strings, springs and dampers of tendons that run straight between two sites."""
     m, wrap = model.compiled, model.mujoco.mjtWrap
     found: list[Any] = []
     for t in range(m.ntendon):
@@ -194,14 +203,17 @@ def _tendons(model: MjcfModel) -> list[Any]:
 
 
 def _actuators(model: MjcfModel) -> tuple[list[Any], dict[str, tuple[float, float]]]:
-    """F = gear (gain u + b0 + b1 gear q + b2 gear dq): an input, and a servo's spring and damper."""
+    """Inputs, with spring and damper of servos.
+
+    F = gear (gain u + b0 + b1 gear q + b2 gear dq).
+    """
     m, mj = model.compiled, model.mujoco
     found: list[Any] = []
     controls: dict[str, tuple[float, float]] = {}
     for a in model.actuators:
         name = cleaned(m.actuator(a).name or f"actuator{a + 1}")
         j, where = model.driven_joint(a), f"actuator {name!r}"
-        if model.given("actuator_armature", a):  # of those that are switched off, too, as is damping
+        if model.given("actuator_armature", a):  # reported, as is damping, for disabled actuators as well
             model.leave("armature", where)
         if _coefficient(model, "actuator_damping", a, where):
             model.leave("damping", where)
@@ -248,9 +260,9 @@ def _servo(model: MjcfModel, where: str, variable: str, gear: float, bias: Any) 
     if stiffness > 0:
         found.append(TorsionalSpring(variable, stiffness, gear * b0 / stiffness))
     elif stiffness or b0:
-        model.leave("a bias that is no spring", where)
+        model.leave("a bias that is not a spring", where)
     if damping > 0:
         found.append(JointDamping(variable, damping))
     elif damping:
-        model.leave("a bias that is no damper", where)
+        model.leave("a bias that is not a damper", where)
     return found

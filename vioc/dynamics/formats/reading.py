@@ -1,4 +1,4 @@
-"""Model files of every kind, told apart by what is in them."""
+"""Reader of model files of all formats, which it distinguishes by their content."""
 
 from __future__ import annotations
 
@@ -19,20 +19,22 @@ ROBOTS: dict[str, Any] = {"robot": read_urdf, "mujoco": read_mjcf}
 
 
 def read(path: str | os.PathLike, **options: Any) -> System:
-    """The system in a model file: URDF, MJCF, or the model text, by what the file begins with.
+    """Read the system in a model file: URDF, MJCF, or model text.
+
+    The first characters of the file determine the format.
 
     Parameters
     ----------
     path : path
     **options
-        Those of `read_urdf` (``base``, ``inputs``, ``gravity``) or of
+        Options of `read_urdf` (``base``, ``inputs``, ``gravity``) or of
         `vioc.dynamics.formats.mjcf.read_mjcf` (``inputs``, ``gravity``, ``folder``), which also return
-        limits and visuals; a model text takes none.
+        limits and visuals; model text has no options.
 
     Raises
     ------
     ReadError
-        If the file is not a model; with the line of the offending place.
+        If the file is not a model, with the line of the error.
     OSError
         If there is no such file, or it is a folder.
     """
@@ -51,7 +53,7 @@ def read(path: str | os.PathLike, **options: Any) -> System:
 
 
 def _root(data: bytes) -> str | None:
-    """The name of the outermost XML element; None of what is no XML."""
+    """Name of the outermost XML element; None if the file is not XML."""
     data = data.removeprefix(b"\xef\xbb\xbf")
     while found := _BEFORE_ROOT.match(data):
         data = data[found.end() :]

@@ -1,4 +1,4 @@
-"""What a robot's file holds besides the system: joints, limits, shapes, and what is not supported."""
+"""Contents of a robot file: system, joints, limits, shapes, unsupported parts."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ _FORBIDDEN = re.compile(r"[\s.:\"()\\\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 def cleaned(name: str) -> str:
-    """A name without what names must not have: underscores stand for it."""
+    """Return a name with underscores instead of forbidden characters."""
     return _FORBIDDEN.sub("_", name)
 
 
 class Unsupported(NamedTuple):
-    """Something in a file that the system does not have.
+    """Part of a file that the system does not represent.
 
     Attributes
     ----------
     what : str
         The element (``"<gazebo>"``), attribute or property (``"friction"``).
     where : str
-        The link or joint that holds it, or ``"robot"``.
+        The link or joint that contains it, or ``"robot"``.
     line : int
-        In the file, from 1; 0 where the format does not tell.
+        Line in the file, from 1; 0 if it is unknown.
     """
 
     what: str
@@ -50,7 +50,7 @@ class Unsupported(NamedTuple):
 
 
 class Limit(NamedTuple):
-    """Limits of a joint; infinite where the file gives none.
+    """Limits of a joint; infinite if the file gives none.
 
     Attributes
     ----------
@@ -67,7 +67,7 @@ class Limit(NamedTuple):
 
 
 class RobotJoint(NamedTuple):
-    """A joint as the file has it.
+    """Joint as defined in the file.
 
     Attributes
     ----------
@@ -76,12 +76,12 @@ class RobotJoint(NamedTuple):
     parent, child : str
         Names of links.
     variables : tuple of str
-        The configuration variables that drive it.
+        Configuration variables of the joint.
     limit : Limit
     damping, friction : float
-        Viscous (N m s/rad, N s/m) and Coulomb (N m, N); the latter is not in the system.
+        Viscous (N m s/rad, N s/m) and Coulomb (N m, N); the system does not contain the latter.
     mimic : (str, float, float) or None
-        The joint that it follows, multiplier and offset.
+        Joint that it follows, multiplier and offset.
     """
 
     type: str
@@ -95,21 +95,21 @@ class RobotJoint(NamedTuple):
 
 
 class RobotGeometry(NamedTuple):
-    """A visual or collision geometry.
+    """Visual or collision geometry.
 
     Attributes
     ----------
     frame : str
-        The frame it is attached to.
+        Frame that carries it.
     kind : str
         ``box``, ``cylinder``, ``sphere``, ``capsule`` or ``mesh``.
     size : tuple of float
-        Edges (x, y, z); (radius, length along z), of a capsule between the balls; (radius,); scale of a
+        Edges (x, y, z); (radius, length along z), for a capsule between the balls; (radius,); scale of a
         mesh. Metres.
     position, rotation : (3,) and (9,) tuples
         Pose in the frame, the rotation by rows.
     file : str or None
-        Of a mesh, as written (``package://...``).
+        File of a mesh, as written (``package://...``).
     color : (4,) tuple or None
         Red, green, blue, opacity, 0 to 1.
     """
@@ -125,7 +125,7 @@ class RobotGeometry(NamedTuple):
 
 @dataclass(frozen=True)
 class GivenMass(Mass):
-    """A mass with an inertia that no body has, kept as the file gives it."""
+    """Mass with a physically impossible inertia, kept as the file gives it."""
 
     def _check(self) -> None:
         if float(self.mass) < 0:
@@ -137,7 +137,7 @@ class GivenMass(Mass):
 
 @dataclass(frozen=True)
 class Robot:
-    """What a URDF or MJCF file holds.
+    """Contents of a URDF or MJCF file.
 
     Attributes
     ----------
@@ -145,14 +145,14 @@ class Robot:
     joints : dict of str to RobotJoint
         Every joint by its name in the file.
     limits : dict of str to Limit
-        Of every variable that a joint with limits drives.
+        Limits of joints by variable.
     visuals, collisions : tuples of RobotGeometry
     unsupported : tuple of Unsupported
-        What the file says and the system does not have, with where and line.
+        Parts of the file that the system does not represent, with place and line.
     renamed : dict of str to str
-        Names that vioc does not allow (``joint_1.0``), with what they became.
+        New names by the names that vioc does not allow (``joint_1.0``).
     controls : dict of str to (lower, upper)
-        Ranges of the inputs that a file's actuators are; empty in URDF, where efforts are limits of joints.
+        Ranges of the inputs that are a file's actuators; empty for URDF, where efforts are limits of joints.
     """
 
     system: System
@@ -167,12 +167,12 @@ class Robot:
     def shapes(
         self, *, corners: int = 20, cylinders: str = "hull", meshes: Any = None
     ) -> dict[str, tuple[contact.Shape, ...]]:
-        """What links collide with, by their frames, for contact.
+        """Return collision shapes by frame, for contact.
 
         Parameters
         ----------
         corners : int
-            Of the hulls of meshes, and of cylinders, at most.
+            Largest number of corners of the hulls of meshes and cylinders.
         cylinders : "hull" or "capsule"
             Both lie within the cylinder.
         meshes : path or paths, optional
@@ -225,12 +225,14 @@ class Robot:
         meshes: Any = None,
         **options: Any,
     ) -> tuple[Contact | PairContact, ...]:
-        """Contacts of links with the ground, from what they collide with; to add by `System.with_components`.
+        """Return contacts of links with the ground, from their collision shapes.
+
+        Add them by `System.with_components`.
 
         Parameters
         ----------
         frames : sequence of str, optional
-            Of the links, the feet for example; all that have a collision geometry by default.
+            Frames of the links, for example the feet; by default all with a collision geometry.
         corners, cylinders, meshes
             As for `shapes`.
         **options
@@ -239,8 +241,9 @@ class Robot:
         Returns
         -------
         tuple of contacts
-            Of a link with one sphere ``FRAME``; of others ``FRAME-1``, ``FRAME-2``, ..., through all its
-            shapes' corners.
+            A link with one sphere has the contact ``FRAME``; others have ``FRAME-1``, ``FRAME-2``, ...,
+            one for each
+            corner of their shapes.
         """
         wanted = [s.frame for s in self.collisions] if frames is None else list(frames)
         bare = sorted(set(wanted) - {s.frame for s in self.collisions})
@@ -255,30 +258,34 @@ class Robot:
                 found.append(Contact.sphere(frame, ball.radius, ball.center, name=name, **options))
         return tuple(found)
 
-    # -- other robots of it -----------------------------------------------------------------------
+    # -- modified robots --------------------------------------------------------------------------
 
     def locked(self, values: Mapping[str, float] | None = None, **named: float) -> Robot:
-        """The robot with joints held at values, rad or m, by their name or variable; mimics follow.
+        """Return the robot with joints fixed at values, rad or m, by name or variable.
 
-        ``panda.locked(panda_finger_joint1=0.04)``; see `System.locked`.
+        Joints that mimic a fixed joint are fixed as well. ``panda.locked(panda_finger_joint1=0.04)``;
+        see `System.locked`.
         """
-        held: dict[str, float] = {}
+        fixed: dict[str, float] = {}
         for name, value in {**(values or {}), **named}.items():
-            held[self._variable(name)] = value
-        found = True
-        while found:
-            found = False
+            fixed[self._variable(name)] = value
+        progress = True
+        while progress:
+            progress = False
             for joint in self.joints.values():
-                if joint.mimic is None or not joint.variables or joint.variables[0] in held:
+                if joint.mimic is None or not joint.variables or joint.variables[0] in fixed:
                     continue
                 leader, ratio, offset = joint.mimic
-                if self.joints[leader].variables[0] in held:
-                    held[joint.variables[0]] = ratio * held[self.joints[leader].variables[0]] + offset
-                    found = True
-        return self._of(self.system.locked(held))
+                if self.joints[leader].variables[0] in fixed:
+                    fixed[joint.variables[0]] = ratio * fixed[self.joints[leader].variables[0]] + offset
+                    progress = True
+        return self._of(self.system.locked(fixed))
 
     def without(self, *joints: str) -> Robot:
-        """The robot without joints and everything beyond them; see `System.without`."""
+        """Return the robot without some joints and everything beyond them.
+
+        See `System.without`.
+        """
         frames = []
         for name in joints:
             if name not in self.joints:
@@ -288,11 +295,14 @@ class Robot:
         return self._of(self.system.without(*frames))
 
     def attached(self, frame: str, *frames: Any) -> Robot:
-        """The robot with more frames on a link: a tool, ``se3((0, 0, 0.1), name="tool", mass=0.5)``."""
+        """Return the robot with more frames on a link.
+
+        For example a tool: ``se3((0, 0, 0.1), name="tool", mass=0.5)``.
+        """
         return self._of(self.system.attached(frame, *frames))
 
     def with_components(self, *components: Any) -> Robot:
-        """The robot with more components in its system."""
+        """Return the robot with more components in its system."""
         return self._of(self.system.with_components(*components))
 
     def _variable(self, name: str) -> str:
@@ -303,7 +313,10 @@ class Robot:
         return variables[0]
 
     def _of(self, system: System) -> Robot:
-        """The same of another system: joints whose variables and links are gone go, too."""
+        """Return the robot with another system.
+
+        Joints of removed variables and links are removed.
+        """
         variables, frames = set(system.variables), {*system.frame_names, "world"}
         joints = {
             name: j if set(j.variables) <= variables else j._replace(type="fixed", variables=(), mimic=None)
@@ -321,20 +334,23 @@ class Robot:
         )
 
     def bounds(self, *kinds: str, share: float = 1.0) -> dict[str, tuple[float, float]]:
-        """Its limits as `optimize` and other tools take them: ``bounds=robot.bounds()``.
+        """Return the limits in the form of `optimize` and other tools.
+
+        Use them as ``bounds=robot.bounds()``.
 
         Parameters
         ----------
         *kinds : "position", "velocity", "effort"
-            Which; all by default.
+            Kinds of limits; all by default.
         share : float
-            Of velocities and efforts; positions keep their limits.
+            Factor of limits of velocities and efforts.
 
         Returns
         -------
         dict of str to (lower, upper)
-            Of ``VARIABLE``, ``v.VARIABLE`` and ``u.INPUT``, where the file has finite ones: rad, m, rad/s,
-            m/s, N m, N; of an MJCF file's actuators the ranges of their controls.
+            Finite limits of ``VARIABLE``, ``v.VARIABLE`` and ``u.INPUT``: rad, m, rad/s, m/s, N m, N;
+            for actuators of an MJCF
+            file the ranges of their controls.
         """
         wanted = kinds or KINDS
         if alien := next((kind for kind in wanted if kind not in KINDS), None):
@@ -366,9 +382,9 @@ class Robot:
 
 
 def driven(joints: Mapping[str, RobotJoint], inputs: Any, words: str = "'all'") -> list[str]:
-    """Variables that get an input: of all joints but mimics, of those with these names, or of none.
+    """Variables that get an input: of all joints but mimics, of named joints, or none.
 
-    `words` are what `inputs` may be beside names and None.
+    `words` names the other allowed values of `inputs` in messages.
     """
     single = {name: j.variables[0] for name, j in joints.items() if len(j.variables) == 1}
     if inputs is None:
@@ -387,7 +403,7 @@ def driven(joints: Mapping[str, RobotJoint], inputs: Any, words: str = "'all'") 
 
 
 def warn_unsupported(source: str, unsupported: Sequence[Unsupported]) -> None:
-    """For the caller of whoever reads a file."""
+    """Warn of unsupported parts, at the line that calls the reader."""
     if unsupported:
         counts = Counter(u.what for u in unsupported)
         listed = ", ".join(f"{n} x {what}" if n > 1 else what for what, n in counts.items())

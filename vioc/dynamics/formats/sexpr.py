@@ -1,7 +1,8 @@
-"""The model text: the s-expression language of [T] Table II, read and written.
+"""Model text: the s-expression language of [T] Table II, read and written.
 
-`docs/model_text.md` describes the language. Components (gravity, springs, constraints, ...) are read
-and written from their fields alone, so a new `Component` with a `keyword` has a text form at once.
+`docs/model_text.md` describes the language. Components (gravity, springs, constraints, ...) are read and
+written by
+their fields alone, so that a new `Component` with a `keyword` has a text form.
 """
 
 from __future__ import annotations
@@ -25,24 +26,27 @@ __all__ = ["component_form", "read", "read_text", "write", "write_text"]
 
 
 def read_text(text: str, source: str = "<text>") -> System:
-    """The system that a model text describes.
+    """Return the system that a model text describes.
 
     Parameters
     ----------
     text : str
     source : str
-        What error messages call the text.
+        Name of the text in error messages.
 
     Raises
     ------
     ReadError
-        If the text is not a model; with the line and column of the offending place.
+        If the text is not a model, with the line and column of the error.
     """
     return Reader(text, source).read()
 
 
 def read(path: str | os.PathLike) -> System:
-    """The system in a model file (UTF-8). Raises as `read_text` does, and `OSError`."""
+    """Read the system in a model file (UTF-8).
+
+    Raises as `read_text` does, and `OSError`.
+    """
     data = Path(path).read_bytes()
     try:
         text = data.decode("utf-8-sig")
@@ -53,12 +57,12 @@ def read(path: str | os.PathLike) -> System:
 
 
 def write_text(system: System) -> str:
-    """The model text of a system; `read_text` turns it into an equal system of the same name.
+    """Return the model text of a system; `read_text` returns an equal system.
 
     Raises
     ------
     ModelError
-        If a component has no text form: no keyword of its own, or a field of an unknown kind.
+        If a component has no text form: no keyword, or a field of an unknown kind.
     """
     lines = [(0, "(SYSTEM"), (1, f"(NAME {quoted(system.name)}")]
     depths: list[int] = []
@@ -66,7 +70,7 @@ def write_text(system: System) -> str:
         depths.append(depths[node.parent] + 1 if node.parent >= 0 else 1)
         lines.append((depths[-1], _frame(node.frame)))
     lines += [(1, _component(component)) for component in system.components]
-    # A line closes its own bracket and those of the ancestors that end with it.
+    # Each line closes its own bracket and those of its ancestors that end there.
     following = [depth for depth, _ in lines[1:]] + [0]
     return "".join(
         f"{'  ' * depth}{body}{')' * (depth - after + 1)}\n"
@@ -75,7 +79,7 @@ def write_text(system: System) -> str:
 
 
 def write(system: System, path: str | os.PathLike) -> None:
-    """Write a model file; an existing one is replaced whole, or left as it was if writing fails."""
+    """Write a model file; an existing file is replaced completely, or kept on failure."""
     data = write_text(system).encode("utf-8")
     target = Path(path)
     temporary = target.with_name(f".{uuid.uuid4().hex}.tmp")
@@ -100,7 +104,7 @@ def _values(values: Iterable[Number]) -> str:
 
 
 def _frame(frame: Frame) -> str:
-    """A frame up to where its children or its closing bracket follow."""
+    """Text of a frame without its children and closing bracket."""
     value = frame.transform.value
     if isinstance(value, Pose):
         parameter = f"(({_values(value.position)}) ({_values(value.rotation)}))"
@@ -131,7 +135,7 @@ def _shape(component: Component, shape: Shape) -> str:
 
 
 def _component(component: Component) -> str:
-    """A component up to its closing bracket."""
+    """Text of a component without its closing bracket."""
     cls = type(component)
     if component_types().get(cls.keyword.upper()) is not cls:
         raise ModelError(f"{component.label()}: {cls.__name__} has no keyword of its own, so no text form")

@@ -1,4 +1,4 @@
-"""From the brackets of a model text to the `System` that they describe.
+"""Construction of a `System` from the brackets of a model text.
 
 Nothing here recurses over the tree, so that a long chain needs no deep stack.
 """
@@ -22,7 +22,7 @@ from vioc.dynamics.formats.sexpr_syntax import Atom, Form, Item, Source, is_symb
 from vioc.dynamics.terms.contact_shapes import SHAPES, Shape
 from vioc.errors import ModelError
 
-MAX_DEPTH = 500  # frames from the world to a leaf; more is a runaway generator, not a mechanism
+MAX_DEPTH = 500  # most frames from the world to a leaf; more suggest an error of a generator
 _MAX_BRACKETS = MAX_DEPTH + 4  # (SYSTEM, and below the last frame (MASS 1 (COM 0 0 (P "z" 1)))
 
 _TRANSFORMS = (*PRIMITIVES, "SE3", "TWIST")
@@ -53,12 +53,12 @@ _OTHER_WORDS = {
     "CABLE": ("STRING-CONSTRAINT",),
     "ROD": ("DISTANCE-CONSTRAINT",),
 }
-# Each character can be matched in one way only: a long number that goes wrong must not be tried in all ways.
+# Each character can be matched in one way only, which avoids exponential backtracking.
 _NUMBER = re.compile(r"[+-]?(?:(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:e[+-]?[0-9]+)?|nan|inf|infinity)", re.I)
 
 
 def component_form(cls: type[Component]) -> str:
-    """How a component is written: ``(JOINT-FORCE "variable" "input" [(NAME "name")])``.
+    """Form of a component: ``(JOINT-FORCE "variable" "input" [(NAME "name")])``.
 
     Raises
     ------
@@ -73,7 +73,7 @@ def component_form(cls: type[Component]) -> str:
 
 
 def field_kind(cls: type[Component], f: dataclasses.Field) -> str:
-    """The kind of a component's field; `ModelError` if it has no text form."""
+    """Kind of a component's field; `ModelError` if it has no text form."""
     kind = f.metadata.get("kind")
     if kind not in _FIELD_FORMS:
         raise ModelError(f"{cls.__name__}: the field {f.name!r} (kind {kind!r}) has no text form")
@@ -86,7 +86,7 @@ def _required(f: dataclasses.Field) -> bool:
 
 @dataclass(frozen=True)
 class _Placed:
-    """A frame without its children, the index of its parent, and where it stands in the text."""
+    """Frame without children, with its parent's index, its depth and its offset."""
 
     frame: Frame
     parent: int
@@ -95,15 +95,17 @@ class _Placed:
 
 
 def _trees(placed: Sequence[_Placed]) -> list[Frame]:
-    """The frames below the world with their children; any beginning of `placed` is a tree."""
-    below: list[list[Frame]] = [[] for _ in range(len(placed) + 1)]  # the last list is the world's
+    """Frames below the world with their children; `placed` may end anywhere."""
+    below: list[list[Frame]] = [
+        [] for _ in range(len(placed) + 1)
+    ]  # the last list has the children of the world
     for i in reversed(range(len(placed))):
         below[placed[i].parent].append(placed[i].frame[tuple(reversed(below[i]))])
     return below[-1][::-1]
 
 
 class Reader:
-    """Reads one text; `read` is its only public method."""
+    """Reader of one text; `read` is its only public method."""
 
     def __init__(self, text: str, source: str):
         self._source = Source(text, source)
@@ -136,8 +138,10 @@ class Reader:
             return System(*_trees(placed), *(c for c, _ in components), name=name)
         except ModelError as error:
             failure = error
-        # The parts are right each, but not together (a name used twice, an unknown reference). Blame
-        # the last part of the shortest beginning that fails, variables before what refers to them.
+        # Each part is valid, but not all together (a name used twice, an unknown reference). The error is
+        # reported at
+        # the last part of the shortest beginning that fails; variables precede the components that refer to
+        # them.
         ordered = sorted(components, key=lambda item: not item[0].own_variables())
         ends = [p.at for p in placed] + [at for _, at in ordered]
         good, bad = 0, len(ends) if placed else 0
@@ -161,7 +165,7 @@ class Reader:
         self._fail(item.items[0].at, f"unknown keyword {shown(item.items[0])}; {hint}")
 
     def _once(self, old: object, item: Item, new: Any) -> Any:
-        """`new`, unless the option was given before."""
+        """Return `new`, or fail if the option was given before."""
         if old is not None:
             self._fail(item.at, f"a second {shown(item)}; one is allowed")
         return new
@@ -169,7 +173,7 @@ class Reader:
     # -- frames -------------------------------------------------------------------------------------
 
     def _frames(self, form: Item, placed: list[_Placed]) -> None:
-        """Append a frame and everything below it to `placed`, depth first."""
+        """Append a frame and all its descendants to `placed`, depth first."""
         waiting = [(form, -1)]
         while waiting:
             form, parent = waiting.pop()
@@ -202,7 +206,7 @@ class Reader:
             waiting += [(child, parent) for child in reversed(children)]
 
     def _transforms(self, form: Item) -> list[tuple[Transform, int]]:
-        """The type-parameter pairs that begin a frame, each with its place."""
+        """Pairs of type and parameter at the beginning of a frame, each with its place."""
         result: list[tuple[Transform, int]] = []
         for i in range(0, len(form.items), 2):
             item = form.items[i]
@@ -356,7 +360,7 @@ class Reader:
         return tuple(self._number(entry, what) for entry in item.items)
 
     def _parameter(self, item: Item, what: str) -> Number | Variable:
-        """A number or a configuration variable."""
+        """Return a number or a configuration variable."""
         keyword = item.head
         if keyword in ("D", "K"):
             self._count(item, 1, f'({keyword} "variable")')

@@ -1,4 +1,4 @@
-"""The brackets of the model text: atoms and nested lists, each with its place in the text."""
+"""Syntax of the model text: atoms and nested lists, each with its offset."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ _TOKEN = re.compile(
 
 @dataclass(frozen=True)
 class Atom:
-    """A symbol, or a string without its quotes; `at` is its offset in the text."""
+    """Symbol, or string without its quotes; `at` is its offset in the text."""
 
     text: str
     at: int
     quoted: bool
 
-    head: ClassVar[str] = ""  # as a form has them
+    head: ClassVar[str] = ""  # same interface as Form
     items: ClassVar[list[Item]] = []
 
 
 @dataclass(frozen=True)
 class Form:
-    """A bracketed list; `at` is the offset of its opening bracket."""
+    """Bracketed list; `at` is the offset of its opening bracket."""
 
     items: list[Item]
     at: int
 
     @property
     def head(self) -> str:
-        """Its keyword in upper case; empty if it does not begin with a symbol."""
+        """Keyword in upper case; empty if the form does not begin with a symbol."""
         first = self.items[0] if self.items else None
         return first.text.upper() if isinstance(first, Atom) and not first.quoted else ""
 
@@ -52,13 +52,13 @@ def is_symbol(item: Item) -> TypeGuard[Atom]:
 
 
 def quoted(text: str) -> str:
-    """A string as the model text writes it."""
+    """Return a string in the quotes of the model text."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'
 
 
 def shown(item: Item) -> str:
-    """An item as messages quote it, shortened."""
+    """Return an item as messages quote it, shortened."""
     if isinstance(item, Form):
         first = item.items[0] if item.items else None
         return "()" if first is None else f"({shown(first) if isinstance(first, Atom) else '(...)'} ...)"
@@ -67,12 +67,12 @@ def shown(item: Item) -> str:
 
 
 def visible(text: str) -> str:
-    """On one line: line ends, and what would act on a terminal, as Python writes them."""
+    """Return a text on one line, with control characters escaped as in Python."""
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 class Source:
-    """A text with a name, and the errors that point into it."""
+    """Text with a name, and the errors that point into it."""
 
     def __init__(self, text: str, name: str):
         self.text = text
@@ -94,11 +94,11 @@ class Source:
             self.fail(at, str(error))
 
     def atoms(self) -> Iterator[Atom]:
-        """Strings and symbols in turn; a bracket is a symbol."""
+        """Yield strings and symbols in order; a bracket is a symbol."""
         at = 0
         while at < len(self.text):
             match = _TOKEN.match(self.text, at)
-            if match is None:  # only a quote can begin what no token matches
+            if match is None:  # only an unclosed quote matches no token
                 self.fail(at, "this string has no closing quote")
             if match["string"] is not None:
                 yield Atom(self._unescape(match["string"], at + 1), at, quoted=True)
@@ -114,7 +114,7 @@ class Source:
         return re.sub(r"\\(.)", r"\1", raw, flags=re.DOTALL)
 
     def form(self, max_depth: int) -> Form:
-        """The one list that the text consists of, nested at most `max_depth` deep."""
+        """Return the one list of the text, nested at most `max_depth` deep."""
         result: Form | None = None
         still_open: list[Form] = []
         for atom in self.atoms():

@@ -1,7 +1,7 @@
-"""Robots from URDF files: links become frames, joints become transforms ([T] III-A).
+"""Robots from URDF files: links become frames, joints transforms ([T] III-A).
 
-A link is a frame of its name. A joint is the constant pose of its origin followed by what moves: one
-primitive transform about a coordinate axis, a twist about any other. docs/urdf.md has the whole mapping.
+A link is a frame with its name. A joint is the constant pose of its origin followed by its motion: one
+primitive transform about a coordinate axis, a twist about any other axis. docs/urdf.md describes the mapping.
 """
 
 from __future__ import annotations
@@ -50,25 +50,28 @@ def read_urdf(
     inputs: str | Iterable[str] | None = None,
     gravity: Sequence[float] | None = (0.0, 0.0, -9.81),
 ) -> Robot:
-    """A robot from a URDF file; needs ``pip install "vioc[urdf]"``. Maps take its ``.system``.
+    """Read a robot from a URDF file; needs ``pip install "vioc[urdf]"``.
+
+    Maps take its ``.system``.
 
     Parameters
     ----------
     path : path
     base : "fixed" or "floating"
-        The root link rests at the world's origin, or moves freely: variables ``ROOT_x``, ``ROOT_y``,
+        The root link is fixed at the world's origin, or moves freely with the variables ``ROOT_x``,
+        ``ROOT_y``,
         ``ROOT_z``, ``ROOT_yaw``, ``ROOT_pitch``, ``ROOT_roll`` (translations, then rotations about the
         moving z, y, x), singular at a pitch of 90 deg.
     inputs : "all", names of joints, or None
-        Which revolute, continuous and prismatic joints get an input, named like the joint's variable;
-        "all" leaves out those that mimic another.
+        Revolute, continuous and prismatic joints that get an input, named as the joint's variable;
+        "all" excludes joints that mimic another.
     gravity : 3 numbers or None
         m/s^2, in the world's axes.
 
     Raises
     ------
     ReadError
-        If the file is not a tree of links and joints with numbers that a mechanism can have.
+        If the file is not a tree of links and joints with valid numbers.
     ModelError
         If an option is wrong.
     ImportError
@@ -94,9 +97,12 @@ def read_urdf_text(
     inputs: str | Iterable[str] | None = None,
     gravity: Sequence[float] | None = (0.0, 0.0, -9.81),
 ) -> Robot:
-    """A robot from the text of a URDF file; `source` is what messages call it. See `read_urdf`."""
+    """Read a robot from the text of a URDF file. See `read_urdf`.
+
+    `source` is the name of the text in messages.
+    """
     data = re.sub(r"^\s*<\?xml.*?\?>", "", text, count=1, flags=re.DOTALL)  # str has no encoding
-    # half a character pair, which no file can hold, is refused with the other characters that XML forbids
+    # unpaired surrogates are refused together with the other characters that XML forbids
     return _build(parse(data.encode(errors="surrogatepass"), source), base, inputs, gravity)
 
 
@@ -120,7 +126,7 @@ def _build(contents: Contents, base: str, inputs: Any, gravity: Any) -> Robot:
 
 
 class _UrdfTree:
-    """Frames and joints on the way from the parser's objects to a system."""
+    """Frames and joints built from the parser's objects."""
 
     def __init__(self, contents: Contents):
         self.contents = contents
@@ -135,7 +141,7 @@ class _UrdfTree:
     # -- frames -----------------------------------------------------------------------------------
 
     def grow(self, base: str) -> None:
-        """All frames, from the root to the leaves, whatever the order of the file."""
+        """Build all frames, from the root to the leaves, in any order of the file."""
         links, joints = self.contents.links, self.contents.joints
         children: dict[str, list[str]] = {name: [] for name in links}
         above: dict[str, str] = {}
@@ -155,7 +161,7 @@ class _UrdfTree:
             children[joint.parent].append(name)
         roots = [name for name in links if name not in above]
         if len(roots) != 1:
-            which = ", ".join(map(repr, roots)) or ("none: the joints go round" if links else "no links")
+            which = ", ".join(map(repr, roots)) or ("none: the joints form a cycle" if links else "no links")
             where = ("link", roots[1]) if roots else ("robot", self.contents.name)
             raise self.contents.fail(*where, f"expected one link without a parent, got {which}")
         root = self._root(roots[0], base)
@@ -166,7 +172,7 @@ class _UrdfTree:
             waiting += [(child, node) for child in reversed(children[joints[name].child])]
         lost = sorted(set(links) - set(self.frames))
         if lost:
-            message = f"joints go round here: not connected to the root {roots[0]!r}"
+            message = f"joints form a cycle here: not connected to the root {roots[0]!r}"
             raise self.contents.fail("link", lost[0], message)
 
     def _root(self, link: str, base: str) -> int:
@@ -183,7 +189,7 @@ class _UrdfTree:
         return -1
 
     def _joint(self, name: str, joint: Any, parent: int) -> int:
-        """The frames of a joint and its child link; the index of the last."""
+        """Add the frames of a joint and its child link; return the index of the last."""
         moves: list[Transform] = []
         variables: tuple[str, ...] = ()
         if joint.type in SINGLE:
@@ -208,7 +214,7 @@ class _UrdfTree:
         return self._chain(joint.child, origin + moves, parent)
 
     def _chain(self, link: str, transforms: list[Transform], parent: int) -> int:
-        """Nodes of these transforms; the last carries the link."""
+        """Add nodes of these transforms; the last carries the link."""
         frame = "world_link" if link == WORLD else link
         while frame in self._taken or (frame != link and frame in self.contents.links):
             frame += "_"
@@ -224,7 +230,7 @@ class _UrdfTree:
         return len(self.nodes) - 1
 
     def _mass(self, link: str) -> Mass | None:
-        """The inertial of a link in the link's axes: I = R I' R'."""
+        """Mass of a link with its inertia in the link's axes: I = R I' R'."""
         inertial = self.contents.links[link].inertial
         if inertial is None:
             return None
@@ -242,7 +248,7 @@ class _UrdfTree:
         try:
             return Mass(*args)
         except ModelError:
-            self.contents.leave_out("an inertia that no body has (kept as given)", "link", link)
+            self.contents.leave_out("a physically impossible inertia (kept as given)", "link", link)
             return given
 
     def _axis(self, name: str, joint: Any) -> np.ndarray:
@@ -255,7 +261,7 @@ class _UrdfTree:
     # -- joints -----------------------------------------------------------------------------------
 
     def _variable(self, name: str) -> str:
-        """`name` as a variable; what the rules forbid becomes an underscore."""
+        """Return `name` as a variable, with underscores for forbidden characters."""
         result = cleaned(name)
         while result in self._used or (result != name and result in self.contents.joints):
             result += "_"
@@ -294,7 +300,7 @@ class _UrdfTree:
         if any(map(math.isnan, (lower, upper, velocity, effort))):
             message = f"<limit>: expected numbers, got {lower}, {upper}, {velocity}, {effort}"
             raise self.contents.fail("joint", name, message)
-        if lower > upper:  # which of them is right nobody knows
+        if lower > upper:  # it is not known which of the two is right
             self.contents.leave_out(f"a <limit> with lower = {lower:g} > upper = {upper:g}", "joint", name)
             lower, upper = -math.inf, math.inf
         if min(velocity, effort) < 0:
@@ -304,7 +310,7 @@ class _UrdfTree:
         return Limit(lower, upper, velocity, effort)
 
     def gears(self) -> list[Any]:
-        """A constraint for every joint that mimics another."""
+        """Constraints of the joints that mimic another."""
         result = []
         for name, joint in self.joints.items():
             if joint.mimic is None or len(joint.variables) != 1:
@@ -318,7 +324,7 @@ class _UrdfTree:
                 raise self.contents.fail("joint", name, f"mimics itself: {' -> '.join([*seen, leader])}")
             target = self.joints.get(joint.mimic[0])
             if target is None or len(target.variables) != 1:
-                state = "which there is not" if target is None else f"which is {target.type}"
+                state = "which does not exist" if target is None else f"which is {target.type}"
                 raise self.contents.fail("joint", name, f"mimics {joint.mimic[0]!r}, {state}")
             pair = joint.variables[0], target.variables[0]
             try:

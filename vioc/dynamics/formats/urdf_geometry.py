@@ -19,7 +19,7 @@ IDENTITY = Pose((0.0,) * 3, (1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0))
 
 
 def pose(origin: Any) -> Pose:
-    """An <origin>: R = Rz(yaw) Ry(pitch) Rx(roll), or that of a quaternion."""
+    """Pose of an <origin>: R = Rz(yaw) Ry(pitch) Rx(roll), or that of a quaternion."""
     if origin is None:
         return IDENTITY
     quaternion = getattr(origin, "quat_xyzw", None)
@@ -38,12 +38,12 @@ def pose(origin: Any) -> Pose:
             [-sp, cp * sr, cp * cr],
         ]
     )
-    R[np.abs(R) < ROUNDING] = 0.0  # cos(pi/2) = 6e-17 would only fill the graphs
+    R[np.abs(R) < ROUNDING] = 0.0  # cos(pi/2) = 6e-17 would only enlarge the expressions
     return Pose(tuple(origin.xyz), tuple(R.ravel().tolist()))
 
 
 def _turned(quaternion: tuple[float, ...]) -> tuple[float, ...]:
-    """The rotation matrix of a quaternion (x, y, z, w), by rows; its length is taken as 1."""
+    """Rotation matrix of a quaternion (x, y, z, w), which is normalized, by rows."""
     size = math.hypot(*quaternion)
     if not 0 < size < math.inf:
         raise ModelError(f"quat_xyzw: expected 4 finite numbers, not all zero, got {quaternion}")
@@ -60,7 +60,10 @@ def _turned(quaternion: tuple[float, ...]) -> tuple[float, ...]:
 
 
 def move(kind: str, axis: np.ndarray, variable: str) -> Transform:
-    """A translation along or a rotation about a unit vector: a primitive where it is a coordinate axis."""
+    """Translation along, or rotation about, a unit vector.
+
+    It is a primitive transform for a coordinate axis.
+    """
     if sorted(axis) == [0.0, 0.0, 1.0]:
         return Transform(kind + "XYZ"[int(np.argmax(axis))], Variable(variable))
     vector, zero = tuple(axis.tolist()), (0.0,) * 3
@@ -69,7 +72,7 @@ def move(kind: str, axis: np.ndarray, variable: str) -> Transform:
 
 
 def plane(normal: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Right-handed (a, b, normal); for a coordinate axis the cyclic ones: z has x and y."""
+    """Right-handed axes (a, b, normal), cyclic for a coordinate axis: z has x and y."""
     first = np.eye(3)[(int(np.argmax(np.abs(normal))) + 1) % 3]
     a = first - (first @ normal) * normal
     a /= np.linalg.norm(a)
@@ -80,12 +83,15 @@ _SIZES = {"box": ("size",), "cylinder": ("radius", "length"), "sphere": ("radius
 
 
 def shapes(contents: Contents, frames: dict[str, str], which: str) -> Iterable[RobotGeometry]:
-    """The ``visuals`` or ``collisions`` of every link; `frames` names each link's frame."""
+    """Yield ``visuals`` or ``collisions`` of every link.
+
+    `frames` has the frame of each link.
+    """
     for link, content in contents.links.items():
         for item in getattr(content, which):
             kind = type(item.geometry).__name__.lower()
             values = [getattr(item.geometry, name) for name in _SIZES[kind]]
-            size = np.hstack([1.0 if v is None else v for v in values])  # a mesh without a scale
+            size = np.hstack([1.0 if v is None else v for v in values])  # a mesh can have no scale
             if kind in ("box", "mesh"):
                 size = np.broadcast_to(size, 3)
             try:

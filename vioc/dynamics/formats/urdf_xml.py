@@ -1,9 +1,10 @@
-"""The XML of a URDF file, read by the ROS project's parser (`urdfdom-py`), with what it leaves out.
+"""Reader of URDF's XML by the ROS project's parser (`urdfdom-py`).
 
-The parser turns each <link> and <joint> into an object with checked numbers. Elements that vioc has no
-use for never reach it: they are taken out first and listed, so a plugin's or a sensor's extension can
-neither stop the reading nor vanish unnoticed. So are shapes that cannot be read: they are only drawn, or
-collide where someone asks for it.
+The parser turns each <link> and <joint> into an object with checked numbers. Elements that vioc does not
+use are removed
+before the parser runs, and listed, so that an extension of a plugin or sensor neither stops the reading
+nor disappears
+unnoticed. Shapes that cannot be read are removed and listed as well, because they do not change the dynamics.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from vioc.errors import ReadError
 
 INSTALL = 'reading URDF needs the package urdfdom-py: pip install "vioc[urdf]"'
 
-# What is read, by the element that holds it; everything else is reported.
+# Elements that are read, by the element that contains them; all others are reported.
 READ = {
     "robot": {"link", "joint", "material"},
     "link": {"inertial", "visual", "collision"},
@@ -35,7 +36,7 @@ READ = {
 NESTED = set(READ) - {"robot"}
 SHAPES = "visual", "collision"
 VERSIONS = "1", "1.0", "1.1", "1.2"
-# How many numbers attributes hold, and which attributes and elements an element needs.
+# Number of values of attributes, and attributes and elements that an element needs.
 COUNTS = {
     **{"xyz": 3, "rpy": 3, "quat_xyzw": 4, "size": 3, "scale": 3, "rgba": 4},
     **dict.fromkeys(("value", "radius", "length", "damping", "friction", "multiplier", "offset"), 1),
@@ -67,7 +68,7 @@ _DECLARATION = re.compile(rb"""(\s*)(<\?xml\s+version\s*=\s*)(["'])(.*?)\3(.*?\?
 
 @dataclass
 class Contents:
-    """The links and joints of a file, in its order, as objects of the parser; lines by name."""
+    """Links and joints of a file as objects of the parser, in order; lines by name."""
 
     name: str
     source: str
@@ -78,7 +79,7 @@ class Contents:
     unsupported: list[Unsupported] = field(default_factory=list)
 
     def fail(self, kind: str, name: str, message: str) -> ReadError:
-        """The error that points at a link or a joint."""
+        """Return the error at the line of a link or joint."""
         line = self.lines.get((kind, name), 1)
         return ReadError(f"{kind} {name!r}: {message}", line, 1, self.source)
 
@@ -87,12 +88,12 @@ class Contents:
 
 
 def parse(data: bytes, source: str) -> Contents:
-    """Links and joints of a URDF document.
+    """Parse links and joints of a URDF document.
 
     Raises
     ------
     ReadError
-        If the XML is malformed, or an element lacks something or holds something that is no number.
+        If the XML is malformed, or an element is incomplete or has an invalid number.
     ImportError
         If the parser is not installed.
     """
@@ -122,10 +123,10 @@ def parse(data: bytes, source: str) -> Contents:
             contents.leave_out(
                 f"quat_xyzw in a file of version {version} (read as in 1.2)", element.tag, name
             )
-        with contextlib.redirect_stderr(io.StringIO()) as remarks:  # where the parser reports
+        with contextlib.redirect_stderr(io.StringIO()) as remarks:  # the parser reports to stderr
             try:
                 target[name] = cls.from_xml(element, Path(element.tag))
-            except Exception as error:  # its errors have no common class
+            except Exception as error:  # the parser's errors have no common class
                 reason = " ".join(str(error).split()) or type(error).__name__
                 raise contents.fail(element.tag, name, reason) from error
         _turn(element, target[name], turns)
@@ -135,18 +136,18 @@ def parse(data: bytes, source: str) -> Contents:
 
 
 def _root(etree: Any, data: bytes, contents: Contents) -> Any:
-    """The <robot> of a document, by the parser `etree`."""
+    """Parse a document with `etree` and return its <robot>."""
     source = contents.source
     parser = etree.XMLParser(
         remove_comments=True, remove_pis=True, resolve_entities=False, no_network=True, recover=True
     )
     try:
         root = etree.fromstring(_declared(data, contents), parser)
-    except etree.XMLSyntaxError as error:  # nothing that could be read at all
+    except etree.XMLSyntaxError as error:  # nothing could be read
         raise _malformed(error.msg, error.lineno, source) from None
     for entry in parser.error_log:
         serious = entry.level >= etree.ErrorLevels.ERROR
-        if serious and entry.domain_name != "NAMESPACE":  # a prefix that is not declared is no harm
+        if serious and entry.domain_name != "NAMESPACE":  # an undeclared prefix is harmless
             raise _malformed(entry.message, entry.line, source)
     if root is None:
         raise _malformed("no element", 1, source)
@@ -168,7 +169,7 @@ def _version(root: Any) -> str:
 
 
 def _named(element: Any, target: dict[str, Any], contents: Contents) -> str:
-    """The name of a link or a joint, which no other of the `target` has; its line is kept."""
+    """Name of a link or joint, unique in `target`; its line is recorded."""
     line, name = element.sourceline, element.get("name")
     if not name:
         raise ReadError(f"<{element.tag}> has no name", line, 1, contents.source)
@@ -185,7 +186,10 @@ def _malformed(reason: Any, line: int, source: str) -> ReadError:
 
 
 def _declared(data: bytes, contents: Contents) -> bytes:
-    """The text with its XML declaration first and of version 1.0, as other readers take any; same lines."""
+    """Text with its XML declaration first and of version 1.0.
+
+    Other readers of URDF accept any declaration. Lines keep their numbers.
+    """
     data = data.removeprefix(b"\xef\xbb\xbf")
     found = _DECLARATION.match(data)
     if not found:
@@ -200,14 +204,14 @@ def _declared(data: bytes, contents: Contents) -> bytes:
 
 
 def _plain(root: Any) -> None:
-    """Take a default namespace off the names of elements."""
+    """Remove a default namespace from the names of elements."""
     for element in root.iter():
         if str(element.tag).startswith("{") and element.prefix is None:
             element.tag = element.tag.rpartition("}")[2]
 
 
 def _written(element: Any) -> str:
-    """The name of an element as the file writes it, with its prefix; an entity as it is."""
+    """Name of an element as in the file, with its prefix; an entity as it is."""
     if not isinstance(element.tag, str):
         return element.text
     local = element.tag.rpartition("}")[2]
@@ -215,7 +219,7 @@ def _written(element: Any) -> str:
 
 
 def _wrong(element: Any) -> Iterator[str]:
-    """Messages about attributes and elements that are absent, or are not the numbers that are expected."""
+    """Yield messages about missing attributes and elements, and invalid numbers."""
     for part in element.iter():
         for need in PARTS.get(part.tag, ()):
             if part.find(need) is None:
@@ -234,7 +238,7 @@ def _wrong(element: Any) -> Iterator[str]:
 
 
 def _relax(element: Any, name: str, contents: Contents) -> None:
-    """Complete what others read too, take out shapes that cannot be read, and list both."""
+    """Complete what other readers accept, remove unreadable shapes, and list both."""
     for part in element.iter("inertia", "material", "mesh"):
         absent = [p for p in ("ixy", "ixz", "iyz") if part.tag == "inertia" and p not in part.attrib]
         if absent:
@@ -255,7 +259,10 @@ def _relax(element: Any, name: str, contents: Contents) -> None:
 
 
 def _turn(element: Any, read: Any, turns: dict[Any, str]) -> None:
-    """Give the parser's poses the quaternions of URDF 1.2, which it does not know, as ``quat_xyzw``."""
+    """Set ``quat_xyzw`` of the parser's poses: URDF 1.2's quaternions.
+
+    The parser ignores them.
+    """
     places = [(element, read)]
     if element.tag == "link":
         places = [(element.find("inertial"), read.inertial)]
@@ -280,7 +287,7 @@ def _refuse_xacro(root: Any, source: str) -> None:
 
 
 def _prune(element: Any, where: str, unsupported: list[Unsupported]) -> None:
-    """Take out what is not read, and list it."""
+    """Remove and list elements that are not read."""
     for child in list(element):
         inside = f"{child.tag} {child.get('name')!r}" if element.tag == "robot" else where
         if child.tag not in READ[element.tag]:
@@ -295,7 +302,7 @@ def _prune(element: Any, where: str, unsupported: list[Unsupported]) -> None:
 
 
 def _material(element: Any, contents: Contents) -> None:
-    """A colour that visuals refer to by name."""
+    """Record a colour that visuals refer to by name."""
     color, name = element.find("color"), element.get("name")
     wrong = "it has no name" if not name else next(_wrong(element), None)
     if wrong:

@@ -1,1 +1,1 @@
-"""What acts on a tree of frames: potentials, forces and constraints."""
+"""Mechanics of components: potentials, forces, constraints and contacts."""

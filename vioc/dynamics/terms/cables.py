@@ -1,4 +1,4 @@
-"""Terms of cables: clamped ends, strings over sheaves, drag along a chain (docs/maths/cables.md)."""
+"""Terms of cables: clamps, strings over sheaves, drag (docs/maths/cables.md)."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ from vioc.errors import ModelError
 
 @dataclass(frozen=True, repr=False)
 class BendingSpring(Potential):
-    """A spring against the turning of two frames: V = 1/2 phi' diag(k) phi.
+    """Spring against the relative rotation of two frames: V = 1/2 phi' diag(k) phi.
 
-    phi lies along the axis of the relative rotation R = R1' R2 and is 2 tan(angle/2) long, so V is
-    smooth up to half a turn. At a far end of a cable it is a clamp (`Cable.attach`).
+    phi lies along the axis of the relative rotation R = R1' R2 and has the length 2 tan(angle/2), so
+    that V is smooth up
+    to half a turn. At a far end of a cable the spring is a clamp (`Cable.attach`).
 
     Parameters
     ----------
@@ -45,7 +46,10 @@ class BendingSpring(Potential):
 
 
 class _Hinge(Component):
-    """A term of a hinge whose three frames turn, one after the other, about x, y and z in any order."""
+    """Term of a hinge with three rotations about x, y and z in any order.
+
+    Each frame is the child of the previous one.
+    """
 
     variables: tuple[str, ...]
 
@@ -58,7 +62,10 @@ class _Hinge(Component):
             )
 
     def _axes(self, system: Any) -> Iterator[str]:
-        """Axes of the hinge's rotations, as far as each frame is the child of the one before."""
+        """Axes of the hinge's rotations.
+
+        They end at the first frame that is not the child of the previous one.
+        """
         above = None
         found = {node.frame.transform.variable: i for i, node in enumerate(system.nodes)}
         for name in self.variables:
@@ -70,7 +77,7 @@ class _Hinge(Component):
             yield kind[1].lower()
 
     def strain(self, k: Any) -> list[Any]:
-        """The hinge's rotation vector (3,) but for terms of third order."""
+        """Rotation vector (3,) of the hinge, up to terms of third order."""
         order, (a, b, c) = "".join(self._axes(k.system)), map(k.q, self.variables)
         half = 0.5 if order in "xyzxy" else -0.5
         along = a + half * b * c, b - half * a * c, c + half * a * b
@@ -79,19 +86,19 @@ class _Hinge(Component):
 
 @dataclass(frozen=True, repr=False)
 class HingeSpring(_Hinge, Potential):
-    """A spring against the turning of a hinge with three angles: V = 1/2 phi' diag(k) phi.
+    """Spring of a hinge with three angles: V = 1/2 phi' diag(k) phi.
 
-    phi is the rotation vector but for terms of third order: with angles a, b and c of frames that turn about
+    phi is the rotation vector up to terms of third order: with angles a, b and c of frames that rotate about
     x, then y, then z
 
         phi = (a + b c / 2, b - a c / 2, c + a b / 2),
 
-    and alike in other orders. Springs on a, b and c alone part from it at second order.
+    and similarly in other orders. Springs on a, b and c alone differ from it at second order.
 
     Parameters
     ----------
     variables : 3 str
-        Of three rotations, about x, y and z in any order, each frame the child of the one before.
+        Variables of three rotations, about x, y and z in any order, each frame the child of the previous one.
     stiffness : 3 numbers
         About x, y and z, N m/rad, each >= 0.
     """
@@ -107,14 +114,14 @@ class HingeSpring(_Hinge, Potential):
 
 @dataclass(frozen=True, repr=False)
 class HingeDamping(_Hinge, RateForce):
-    """Viscous damping of a hinge with three angles, by the rate of its rotation vector phi.
+    """Viscous damping of a hinge with three angles, by the rate of its rotation.
 
-    F = -(dphi/dq)' diag(c) dphi/dt, phi as that of `HingeSpring`.
+    F = -(dphi/dq)' diag(c) dphi/dt, with phi as in `HingeSpring`.
 
     Parameters
     ----------
     variables : 3 str
-        As those of `HingeSpring`.
+        As in `HingeSpring`.
     coefficient : 3 numbers
         About x, y and z, N m s/rad, each >= 0.
     """
@@ -130,7 +137,7 @@ class HingeDamping(_Hinge, RateForce):
 
 
 class Way(NamedTuple):
-    """Of a string over a sheave: its straight parts, m, and the arc between them, rad."""
+    """Path of a string over a sheave: its straight parts, m, and the arc, rad."""
 
     first: ca.SX
     last: ca.SX
@@ -138,8 +145,9 @@ class Way(NamedTuple):
 
 
 def way_over(k: Any, sheave: str, radius: Number, axis: Any, frame1: str, frame2: str) -> Way:
-    """Of a string counter-clockwise about a sheave's axis from one point to another; straight where that
-    line is clear of the sheave.
+    """Path of a string counter-clockwise about a sheave's axis between two points.
+
+    The path is straight if that line does not meet the sheave.
     """
     a = in_world(k, axis, sheave)
     a = a / ca.sqrt(ca.sumsqr(a))
@@ -150,7 +158,9 @@ def way_over(k: Any, sheave: str, radius: Number, axis: Any, frame1: str, frame2
     angle = ca.pi + ca.atan2(-ca.dot(a, ca.cross(first, last)), -ca.dot(first, last))
     wrap = angle - ca.acos(r / far[0]) - ca.acos(r / far[1])
     over, line = wrap > 0, last - first
-    size = ca.sqrt(ca.sumsqr(line))  # both its parts end at the foot of the centre
+    size = ca.sqrt(
+        ca.sumsqr(line)
+    )  # both parts of the straight line end at the foot of the perpendicular from the centre
     straight = -ca.dot(first, line) / size, ca.dot(last, line) / size
     one, two = (ca.if_else(over, ca.sqrt(d**2 - r**2), part) for d, part in zip(far, straight, strict=True))
     return Way(one, two, ca.if_else(over, wrap, 0.0))
@@ -158,24 +168,25 @@ def way_over(k: Any, sheave: str, radius: Number, axis: Any, frame1: str, frame2
 
 @dataclass(frozen=True, repr=False)
 class SheaveString(StringConstraint):
-    """A taut string from one point over a sheave to another: h = s(q) - L.
+    """Taut string from one point over a sheave to another: h = s(q) - L.
 
-    The string goes counter-clockwise about the sheave's axis from frame1 to frame2, straight where that line
-    is clear of the sheave; both points lie in the sheave's plane and outside it. It can only pull, like every
-    `StringConstraint`, and its ``tension.NAME`` is its multiplier over the step. A length given by a
+    The string runs counter-clockwise about the sheave's axis from frame1 to frame2, or straight if that line
+    does not meet the sheave; both points lie in the sheave's plane and outside it. It can only pull, as every
+    `StringConstraint`, and its ``tension.NAME`` is its multiplier divided by the step length. A length
+    given by a
     kinematic variable is a winch.
 
     Parameters
     ----------
     frame1, frame2 : str
     length : number, `Variable` or str
-        From point to point along the string, m.
+        Length along the string between the points, m.
     sheave : str
-        The frame at its centre.
+        Frame at the centre of the sheave.
     radius : number
         m; 0 is an eye.
     axis : 3 numbers
-        In the axes of the sheave's frame.
+        Axis in the sheave's frame.
     """
 
     keyword: ClassVar[str] = "SHEAVE-STRING"
@@ -201,7 +212,7 @@ class SheaveString(StringConstraint):
 
 
 class _Along(RateForce):
-    """A force from a dissipation on every mass of the chain from frame `first` to frame `last`."""
+    """Force from a dissipation on every mass of a chain from `first` to `last`."""
 
     first: str
     last: str
@@ -214,20 +225,23 @@ class _Along(RateForce):
             )
 
     def _bodies(self, system: Any) -> Iterator[tuple[int, Mass]]:
-        """Index and mass of the frames with mass from `last` up to `first`; none if `first` is not above."""
-        found, i, top = [], system.frame_index(self.last), system.frame_index(self.first)
+        """Index and mass of the frames with mass from `last` up to `first`.
+
+        There are none if `first` is not an ancestor of `last`.
+        """
+        indices, i, top = [], system.frame_index(self.last), system.frame_index(self.first)
         while i >= 0 and i != top:
-            found.append(i)
+            indices.append(i)
             i = system.nodes[i].parent
         if i != top:
             return
-        for j in (*found, *([top] if top >= 0 else [])):
+        for j in (*indices, *([top] if top >= 0 else [])):
             mass = system.nodes[j].frame.mass
             if mass is not None:
                 yield j, mass
 
     def dissipation(self, k: Any, i: int, mass: Mass) -> Any:
-        """D of one body: a quadratic form of the velocities, W."""
+        """Dissipation D of one body: a quadratic form of the velocities, W."""
         raise TypeError(f"{type(self).__name__} must define dissipation")
 
     def by_rates(self, k: Any) -> ca.SX:
@@ -237,12 +251,14 @@ class _Along(RateForce):
 
 @dataclass(frozen=True, repr=False)
 class MassDamping(_Along):
-    """Drag in proportion to the mass of a chain of frames: F = -a dT/dv, the mass part of Rayleigh damping.
+    """Drag proportional to the masses of a chain of frames: F = -a dT/dv.
+
+    This is the mass part of Rayleigh damping.
 
     Parameters
     ----------
     first, last : str
-        The chain: `last` descends from `first`.
+        Ends of the chain: `last` descends from `first`.
     coefficient : number
         a >= 0, 1/s.
     """
@@ -263,18 +279,18 @@ class MassDamping(_Along):
 
 @dataclass(frozen=True, repr=False)
 class LineDrag(_Along):
-    """Linear drag on the rods of a cable: per length -c_t v along each rod and -c_n v across it.
+    """Linear drag on the rods of a cable: per length -c_t v along and -c_n v across.
 
     Every frame with mass from `first` to `last` carries a rod along `direction` about its centre of mass.
 
     Parameters
     ----------
     first, last : str
-        The chain: `last` descends from `first`.
+        Ends of the chain: `last` descends from `first`.
     length : number
-        Of each rod, m.
+        Length of each rod, m.
     direction : 3 numbers
-        Of the rods, in their frames.
+        Direction of the rods in their frames.
     along, across : number
         c_t, c_n >= 0, N s/m^2.
     """

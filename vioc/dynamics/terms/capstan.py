@@ -1,4 +1,7 @@
-"""An elastic rope over a drum that rubs: its two spans, and the capstan's friction. docs/components.md."""
+"""Elastic rope over a drum: two spans, and friction of the capstan.
+
+docs/components.md.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +18,15 @@ _Y = (0.0, 1.0, 0.0)
 
 
 class _Rope:
-    """What both share: fields frame1, frame2, sheave, radius, axis, slip, length and stiffness."""
+    """Tensions of a rope over a drum.
+
+    Subclasses have the fields frame1, frame2, sheave, radius, axis, slip, length and stiffness.
+    """
 
     def tensions(self, k: Any) -> tuple[ca.SX, ca.SX, Way]:
-        """Pull of the two spans, N: k (l_1 - L/2 - s) and k (l_2 - L/2 + s), and the rope's way.
+        """Tensions of the two spans, N, and the rope's path.
 
-        Half of the arc belongs to each span.
+        They are k (l_1 - L/2 - s) and k (l_2 - L/2 + s). Half of the arc belongs to each span.
         """
         way = way_over(k, self.sheave, self.radius, self.axis, self.frame1, self.frame2)  # type: ignore[attr-defined]
         half, s = k.number(self.length) / 2, k.q(self.slip)  # type: ignore[attr-defined]
@@ -30,27 +36,29 @@ class _Rope:
 
 @dataclass(frozen=True, repr=False)
 class DrumRope(_Rope, Potential):
-    """An elastic rope from one point over a drum to another: V = (T_1^2 + T_2^2)/(2 k) of its two spans.
+    """Elastic rope over a drum between two points: V = (T_1^2 + T_2^2)/(2 k).
 
-    The slip s is a variable, how much rope has gone over to the first span. Without `CapstanFriction`
-    both tensions are equal but for the inertia that moves with s. The rope goes counter-clockwise about the
-    axis from frame1 to frame2, as a `SheaveString` does, and has to be taut.
+    T_1 and T_2 are the tensions of its two spans.
+
+    The slip s is a variable: the length of rope that has moved to the first span. Without `CapstanFriction`
+    both tensions are equal up to the inertia that moves with s. The rope runs counter-clockwise about the
+    axis from frame1 to frame2, as a `SheaveString`, and must be taut.
 
     Parameters
     ----------
     frame1, frame2 : str
     sheave : str
-        The frame at the drum's centre.
+        Frame at the drum's centre.
     slip : str
-        The variable s, m; of a frame with the rope's mass (`tx("slip", mass=...)`).
+        The variable s, m, of a frame with the rope's mass (`tx("slip", mass=...)`).
     length : number
-        L > 0, m, without pull.
+        Unloaded length L > 0, m.
     stiffness : number
         k of each span, N/m.
     radius : number
         m, > 0.
     axis : 3 numbers
-        In the axes of the drum's frame.
+        Axis in the drum's frame.
     """
 
     keyword: ClassVar[str] = "DRUM-ROPE"
@@ -71,19 +79,22 @@ class DrumRope(_Rope, Potential):
 
 @dataclass(frozen=True, repr=False)
 class CapstanFriction(_Rope, Force):
-    """Friction of a `DrumRope` on its drum by Euler and Eytelwein: T_1/T_2 = exp(mu phi) where it slides.
+    """Friction of a `DrumRope` on its drum by Euler and Eytelwein.
 
-    The difference of tensions is then (T_1 + T_2) tanh(mu phi/2), and so the force on s is
+    Sliding begins at T_1/T_2 = exp(mu phi). The difference of tensions is then (T_1 + T_2) tanh(mu
+    phi/2), and the force
+    on s is
 
         F = -(T_1 + T_2) tanh(mu phi/2) tanh(ds/v_0),
 
-    with the arc phi of the rope on the drum, 0 where it is clear of it. Below that ratio it creeps, at about
-    v_0 times what is asked.
+    with the arc phi of the rope on the drum, 0 if the rope does not touch it. Below that ratio the rope
+    creeps, with
+    a speed of about v_0 times the fraction of the friction that is needed.
 
     Parameters
     ----------
     frame1, frame2, sheave, slip, length, stiffness, radius, axis
-        Of the rope.
+        As in the rope.
     friction : number
         mu >= 0.
     smoothing : number
@@ -105,7 +116,7 @@ class CapstanFriction(_Rope, Force):
 
     def generalized(self, k: Any) -> dict[str, Any]:
         first, last, way = self.tensions(k)
-        pull = ca.fmax(first + last, 0.0)  # a slack rope does not rub
+        pull = ca.fmax(first + last, 0.0)  # a slack rope has no friction
         most = pull * ca.tanh(k.number(self.friction) * way.wrap / 2)
         return {self.slip: -most * ca.tanh(k.v(self.slip) / k.number(self.smoothing))}
 
@@ -123,6 +134,6 @@ def capstan_rope(
     axis: tuple[Number, Number, Number] = _Y,
     smoothing: Number = 1e-3,
 ) -> tuple[DrumRope, CapstanFriction]:
-    """An elastic rope over a drum with friction: a `DrumRope` and its `CapstanFriction`."""
+    """Elastic rope over a drum with friction: a `DrumRope` and its `CapstanFriction`."""
     rope = frame1, frame2, sheave, slip, length, stiffness, radius
     return DrumRope(*rope, axis), CapstanFriction(*rope, friction, axis, smoothing)

@@ -13,22 +13,22 @@ from vioc.errors import ModelError
 
 
 def in_world(k: Any, vector: tuple[Number, ...], frame: str) -> ca.SX:
-    """A vector (3,) given in the axes of a frame, in the world's."""
+    """Transform a vector (3,) from the axes of a frame to the world's."""
     column = ca.vertcat(*map(k.number, vector))
     return column if frame == "world" else ca.mtimes(k.pose(frame)[:3, :3], column)
 
 
 @dataclass(frozen=True, repr=False)
 class PointConstraint(Constraint):
-    """Two points do not part along a direction: h = n . (p1 - p2) ([T] IV-D4).
+    """Constraint of two points along a direction: h = n . (p1 - p2) ([T] IV-D4).
 
     Parameters
     ----------
     frame1, frame2 : str
     direction : 3 numbers
-        n; not normalized, so the multiplier is per unit of n.
+        n; not normalized, so that the multiplier is per unit of n.
     direction_in : str
-        The frame in whose axes n is given, and with which it turns; by default the world.
+        Frame that carries n, which is given in its axes; by default the world.
     """
 
     keyword: ClassVar[str] = "POINT-CONSTRAINT"
@@ -45,14 +45,14 @@ class PointConstraint(Constraint):
 
 @dataclass(frozen=True, repr=False)
 class PointOnPlane(Constraint):
-    """A point stays in a plane that a frame carries: h = n . (p - o) - c.
+    """Constraint of a point to a plane that a frame carries: h = n . (p - o) - c.
 
     Parameters
     ----------
     point : str
-        The frame whose origin is p.
+        Frame whose origin is p.
     plane : str
-        The frame that carries the plane; o is its origin.
+        Frame that carries the plane; o is its origin.
     normal : 3 numbers
         n in the plane frame's axes; not normalized.
     offset : number
@@ -73,16 +73,17 @@ class PointOnPlane(Constraint):
 
 @dataclass(frozen=True, repr=False)
 class DistanceConstraint(Constraint):
-    """Two points stay a distance apart: h = |p1 - p2|^2 - L^2 ([T] (37)).
+    """Constant distance between two points: h = |p1 - p2|^2 - L^2 ([T] (37)).
 
-    Its ``tension.NAME`` in a trajectory is the force in the rod, N, negative where it is compressed.
+    Its ``tension.NAME`` in a trajectory is the force in the rod, N, negative under compression.
 
     Parameters
     ----------
     frame1, frame2 : str
     length : number, `Variable` or str
-        L > 0, m; a kinematic variable, ``K("name")``, prescribes it. The name of a variable that a frame
-        has makes it that variable.
+        L > 0, m; a kinematic variable, ``K("name")``, prescribes it. The name of a frame's variable
+        makes the length
+        that variable.
     """
 
     keyword: ClassVar[str] = "DISTANCE-CONSTRAINT"
@@ -107,7 +108,9 @@ class DistanceConstraint(Constraint):
         return ca.sumsqr(k.position(self.frame1) - k.position(self.frame2)) - size**2
 
     def tension(self, k: Any, impulse: Any, dt: Any) -> ca.SX:
-        """2 |p1 - p2| lambda / dt, N, for the impulse lambda of [S] (28a) at the step's start.
+        """Tension 2 |p1 - p2| lambda / dt, N.
+
+        lambda is the impulse of [S] (28a) at the step's start.
 
         The force on the first point is -Dh' lambda / dt = -(2 lambda / dt) (p1 - p2): towards the
         second one where lambda > 0.
@@ -118,11 +121,11 @@ class DistanceConstraint(Constraint):
 
 @dataclass(frozen=True, repr=False)
 class StringConstraint(DistanceConstraint):
-    """A taut string: a distance constraint that can only pull.
+    """Taut string: a distance constraint that can only pull.
 
-    While it is in force it is kept like a rod; a rollout in which it would have to push
-    (``tension.NAME`` < 0) warns (`SlackWarning`), because a real string would go slack there. A
-    string's length given by a kinematic variable makes one that is pulled.
+    It acts like a rod. A rollout in which it would have to push (``tension.NAME`` < 0) warns
+    (`SlackWarning`), because a
+    real string would go slack there. A kinematic variable as length pulls the string in.
 
     Parameters
     ----------
@@ -142,10 +145,13 @@ def coincident(
     direction_in: str = "world",
     name: str | None = None,
 ) -> tuple[PointConstraint, ...]:
-    """Point constraints that pin two points together along `axes`, the world's or a frame's.
+    """Point constraints that pin two points together along some axes.
 
-    In a planar mechanism name the two axes of its plane; the third would be redundant. A planar loop that
-    turns in space is pinned in the axes of one of its bodies: the same of them is redundant then everywhere.
+    `axes` are the world's, or those of the frame `direction_in`.
+
+    In a planar mechanism name the two axes of its plane; the third would be redundant. Pin a planar loop
+    that turns in
+    space in the axes of one of its bodies; then the same constraint is redundant everywhere.
     """
     unit = {"x": (1.0, 0.0, 0.0), "y": (0.0, 1.0, 0.0), "z": (0.0, 0.0, 1.0)}
     if not axes or set(axes) - set(unit) or len(set(axes)) < len(axes):

@@ -1,7 +1,8 @@
-"""Shapes that bodies carry, for contact: spheres, capsules, boxes, convex hulls; half-spaces.
+"""Shapes for contact: spheres, capsules, boxes, convex hulls, half-spaces.
 
-Each is plain data in the axes of a frame. `placed` writes it in the axes of a body that the frame is fixed
-to, as one row of numbers; `at` makes of that row, at the body's pose, what `distances.meet` takes.
+Each is plain data in the axes of a frame. `placed` returns the data, one row of numbers, in the axes of
+a body on
+which the frame is fixed; `at` returns the shape of that row at the body's pose for `distances.meet`.
 """
 
 from __future__ import annotations
@@ -25,9 +26,10 @@ STRAIGHT = (1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0)  # a rotation by rows
 
 
 class RoundedSegment(NamedTuple):
-    """All points within a radius of a segment from center - half to center + half, or of its center alone.
+    """Points within a radius of a segment from center - half to center + half.
 
-    `place` says which of the spheres by which a capsule meets a box or a hull: 0, 1, 2.
+    Without `half` it is a ball. `place` selects one of three spheres by which a capsule meets a box or a
+    hull: 0, 1, 2.
     """
 
     center: Vector
@@ -37,7 +39,7 @@ class RoundedSegment(NamedTuple):
 
 
 class OrientedBox(NamedTuple):
-    """A box with its axes as columns of R, and half its edges."""
+    """Box with its axes as columns of R, and half its edges."""
 
     center: Vector
     R: Matrix
@@ -45,7 +47,7 @@ class OrientedBox(NamedTuple):
 
 
 class PosedHull(NamedTuple):
-    """A convex hull, its corners in axes that are the columns of R."""
+    """Convex hull, with its corners in axes that are the columns of R."""
 
     center: Vector
     R: Matrix
@@ -53,25 +55,25 @@ class PosedHull(NamedTuple):
 
 
 class Plane(NamedTuple):
-    """n . x >= level."""
+    """Half-space n . x >= level."""
 
     normal: Vector
     level: Any
 
 
 class Surface(NamedTuple):
-    """z >= h(x, y); the function gives h and its two slopes."""
+    """Region z >= h(x, y); the function returns h and its two slopes."""
 
     height: ca.Function
 
 
 class Shape:
-    """Base of all shapes; a frozen dataclass of numbers.
+    """Base class of all shapes, frozen dataclasses of numbers.
 
     Attributes
     ----------
     keyword : str
-        Head of its text form, ``(SPHERE 0.1 0 0 0)``: its fields' numbers one after another.
+        First word of its text form, ``(SPHERE 0.1 0 0 0)``, before the numbers of its fields.
     """
 
     keyword: ClassVar[str] = ""
@@ -79,29 +81,29 @@ class Shape:
     flat: ClassVar[bool] = False  # polytopes meet by features, which have no closed form
 
     def numbers(self) -> tuple[Number, ...]:
-        """Those of all fields, in their order."""
+        """Numbers of all fields in their order."""
         values = (getattr(self, f.name) for f in fields(self))  # type: ignore[arg-type]
         return tuple(n for value in values for n in (value if isinstance(value, tuple) else (value,)))
 
     @classmethod
     def of(cls, numbers: Sequence[Number]) -> Shape:
-        """Of what `numbers` gives; numbers left out at the end are those of the defaults."""
+        """Shape with the given numbers; trailing ones have defaults."""
         raise NotImplementedError
 
     def placed(self, number: Callable, R: Matrix, p: Vector) -> tuple:
-        """Its numbers in the axes of a body in which its frame has the pose (R, p)."""
+        """Numbers in the axes of a body in which the shape's frame has the pose (R, p)."""
         raise NotImplementedError
 
     def at(self, row: tuple, R: Matrix, p: Vector) -> Any:
-        """The shape of a row of `placed` in the world, its body at the pose (R, p)."""
+        """Shape in the world from a row of `placed`, with its body at the pose (R, p)."""
         raise NotImplementedError
 
     def corners(self) -> Iterator[Sphere]:
-        """Spheres whose convex hull it is."""
+        """Spheres whose convex hull is the shape."""
         raise NotImplementedError
 
     def against_box(self) -> tuple[Shape, ...]:
-        """The parts that meet a box or a hull in one point each."""
+        """Parts that meet a box or a hull in one point each."""
         return (self,)
 
 
@@ -111,14 +113,14 @@ def _moved(R: Matrix, p: Vector, point: Any) -> Vector:
 
 @dataclass(frozen=True)
 class Sphere(Shape):
-    """A sphere, or a point.
+    """Sphere, or a point.
 
     Parameters
     ----------
     radius : number
         m, >= 0.
     center : 3 numbers
-        In its frame, m.
+        Centre in its frame, m.
     """
 
     keyword: ClassVar[str] = "SPHERE"
@@ -147,16 +149,16 @@ class Sphere(Shape):
 
 @dataclass(frozen=True)
 class Capsule(Shape):
-    """All points within a radius of a segment.
+    """Points within a radius of a segment.
 
     Parameters
     ----------
     radius : number
         m, > 0.
     length : number
-        Of the segment, m, > 0: the capsule is longer by twice the radius.
+        Length of the segment, m, > 0: the capsule is longer by twice the radius.
     axis, center : 3 numbers
-        Direction and middle of the segment in its frame; the axis need not be normalized.
+        Direction and midpoint of the segment in its frame; the axis need not be normalized.
     """
 
     keyword: ClassVar[str] = "CAPSULE"
@@ -213,16 +215,16 @@ class _Second(Capsule):
 
 @dataclass(frozen=True)
 class Box(Shape):
-    """A box.
+    """Box of any orientation.
 
     Parameters
     ----------
     size : 3 numbers
-        Whole edges, m, > 0.
+        Edge lengths, m, > 0.
     center : 3 numbers
-        In its frame, m.
+        Centre in its frame, m.
     rotation : 9 numbers
-        Of its axes in the frame, by rows.
+        Rotation matrix of its axes in the frame, by rows.
     """
 
     keyword: ClassVar[str] = "BOX"
@@ -270,12 +272,12 @@ class Box(Shape):
 
 @dataclass(frozen=True)
 class Hull(Shape):
-    """The convex hull of points.
+    """Convex hull of points.
 
     Parameters
     ----------
     points : sequence of 3 numbers
-        In its frame, m; those within the hull of the others are left out. They may not lie in a plane.
+        Points in its frame, m; those within the hull of the others are removed. They must not lie in a plane.
     """
 
     keyword: ClassVar[str] = "HULL"
@@ -317,16 +319,16 @@ class Hull(Shape):
 
 @dataclass(frozen=True)
 class HalfSpace:
-    """Where bodies may be: the side of a plane that its normal points to.
+    """Ground below a plane; bodies are on the side that the normal points to.
 
     Parameters
     ----------
     point : 3 numbers
-        A point of the plane, m. One of them along the normal may be a parameter, the others zero.
+        A point of the plane, m. Its component along the normal may be a parameter, the others zero.
     normal : 3 numbers
-        Out of the ground; not normalized. Parameters where the point is the origin.
+        Direction out of the ground; not normalized. Parameters are allowed if the point is the origin.
     frame : str
-        The frame that both are given in. It may move in `ContactVI`; `MaximalVI` takes fixed ones.
+        Frame in which both are given. It may move in `ContactVI`; `MaximalVI` requires a fixed one.
     """
 
     point: Sequence[Number] = ORIGIN
@@ -358,7 +360,10 @@ class HalfSpace:
 
 @dataclass(frozen=True)
 class Ground(Shape):
-    """The half-space n . x >= offset of its frame, in numbers that may be parameters; n is not normalized."""
+    """Half-space n . x >= offset of its frame; n is not normalized.
+
+    The numbers may be parameters.
+    """
 
     normal: Vector3 = UP
     offset: Number = 0.0
@@ -404,14 +409,14 @@ def _triple(numbers: Sequence[Number], default: Vector3) -> Vector3:
 
 
 def _total(terms: Sequence[Number]) -> Number:
-    """Their sum; of what is not zero one may be a parameter, alone."""
+    """Sum of numbers, of which one may be a parameter if the others are zero."""
     terms = [t for t in terms if isinstance(t, Parameter) or t]
     if len(terms) == 1:
         return terms[0]
     if any(isinstance(t, Parameter) for t in terms):
         raise ModelError(
-            f"a parameter stands alone in a contact's numbers, got the sum of {', '.join(map(repr, terms))}; "
-            "centre the shape in a frame of its own"
+            "a parameter in a contact's numbers cannot be added to other numbers, got the sum of "
+            f"{', '.join(map(repr, terms))}; centre the shape in a frame of its own"
         )
     return float(sum(map(float, terms)))
 

@@ -1,6 +1,8 @@
-"""Rigid contact with Coulomb friction: shapes on half-spaces and terrain, and shapes against each other.
+"""Rigid contact with Coulomb friction: shapes on ground and on each other.
 
-Contacts are inelastic: what meets does not bounce. `MaximalVI` solves them, docs/maths/contact.md.
+The ground is a half-space or terrain.
+
+Contacts are inelastic. Maths: docs/maths/contact.md.
 """
 
 from __future__ import annotations
@@ -46,14 +48,14 @@ Part = tuple[str, Shape, str, Shape]
 
 
 class FrictionContact(Inequality):
-    """What contacts share; subclasses have friction, directions and cone."""
+    """Contact with friction; subclasses have friction, directions and cone."""
 
     friction: Number
     directions: int
     cone: str
 
     def parts(self) -> dict[str, Part]:
-        """By a suffix of its name (frame, shape, frame, shape) that meet in one point."""
+        """Parts (frame, shape, frame, shape) that meet in one point, by name suffix."""
         raise TypeError(f"{type(self).__name__} must define parts()")
 
     def meetings(self, k: Any) -> dict[str, Meeting]:
@@ -80,31 +82,31 @@ class FrictionContact(Inequality):
 
 @dataclass(frozen=True, repr=False)
 class Contact(FrictionContact):
-    """A sphere, or a point, that a body carries does not enter a half-space.
+    """Contact of a sphere, or a point, of a body with a half-space.
 
     Parameters
     ----------
     frame : str
-        Carries the sphere.
+        Frame that carries the sphere.
     normal : 3 numbers
         n of the half-space, out of the ground, in the axes of `plane`; not normalized.
     offset : number
         Distance of the ground's plane from the origin of `plane` along the normal, m.
     center : 3 numbers
-        Of the sphere, in the frame, m.
+        Centre of the sphere, in the frame, m.
     radius : number
         m, >= 0; 0 is a point.
     friction : number
         Coulomb's coefficient mu >= 0; by default there is no friction.
     directions : int
-        Of the linear cone, even, at least 4; the round one has none.
+        Number of directions of the linear cone, even, at least 4; the round cone has none.
     cone : "second-order" or "linear"
-        Coulomb's own, round cone; or the polygon inside it of [M] (4a), whose friction depends on the
-        direction: with 4 directions there is up to 29 % too little of it between them, and paths veer.
+        Coulomb's round cone; or the polygon inside it of [M] (4a), whose friction depends on the
+        direction: with 4 directions friction is up to 29 % too small between them, and paths are deflected.
     plane : str
-        The frame that the plane is given in. It may move in `ContactVI`; `MaximalVI` takes fixed ones.
+        Frame in which the plane is given. It may move in `ContactVI`; `MaximalVI` requires a fixed one.
     restitution : number
-        e of an impact, from 0 (it does not bounce) to 1; of `ContactVI`.
+        e of an impact, from 0 (inelastic) to 1, in `ContactVI`.
     """
 
     keyword: ClassVar[str] = "CONTACT"
@@ -125,19 +127,19 @@ class Contact(FrictionContact):
             "": (self.plane, Ground(self.normal, self.offset), self.frame, Sphere(self.radius, self.center))
         }
 
-    # -- shapes, each as contacts ------------------------------------------------------------------
+    # -- contacts of shapes ------------------------------------------------------------------------
 
     @classmethod
     def point(
         cls, frame: str, at: Any = ORIGIN, *, ground: Land = GROUND, **options: Any
     ) -> Contact | PairContact:
-        """A point of a body.
+        """Contact of a point of a body.
 
         Parameters
         ----------
         frame : str
         at : 3 numbers
-            In the frame, m.
+            Point in the frame, m.
         ground : HalfSpace
         **options
             ``friction``, ``directions``, ``cone``, ``name``, as for `Contact`.
@@ -154,7 +156,7 @@ class Contact(FrictionContact):
         ground: Land = GROUND,
         **options: Any,
     ) -> Contact | PairContact:
-        """A sphere of a body; as for `point`."""
+        """Contact of a sphere of a body; options as for `point`."""
         if isinstance(ground, Terrain):
             return PairContact("world", ground, frame, Sphere(radius, center), **options)
         return cls(
@@ -179,16 +181,16 @@ class Contact(FrictionContact):
         name: str | None = None,
         **options: Any,
     ) -> tuple[Contact | PairContact, ...]:
-        """A capsule of a body, which is the spheres at its ends: contacts ``NAME-1``, ``NAME-2``.
+        """Contacts of a capsule, by the spheres at its ends: ``NAME-1``, ``NAME-2``.
 
         Parameters
         ----------
         frame : str
         radius : number
         length : float
-            Between the centres of the spheres, m, > 0.
+            Distance between the centres of the spheres, m, > 0.
         axis, center : 3 numbers
-            Direction and middle of the capsule, in the frame; the axis need not be normalized.
+            Direction and midpoint of the capsule, in the frame; the axis need not be normalized.
         """
         return cls.on(frame, Capsule(radius, length, axis, center), name=name, **options)
 
@@ -196,15 +198,15 @@ class Contact(FrictionContact):
     def box(
         cls, frame: str, size: Any, center: Any = ORIGIN, *, name: str | None = None, **options: Any
     ) -> tuple[Contact | PairContact, ...]:
-        """A box along the axes of a frame, which is its eight corners: contacts ``NAME-1`` ... ``NAME-8``.
+        """Contacts of a box along a frame's axes, by its corners: ``NAME-1`` to ``NAME-8``.
 
         Parameters
         ----------
         frame : str
         size : 3 numbers
-            Whole edges, m, > 0.
+            Edge lengths, m, > 0.
         center : 3 numbers
-            In the frame, m.
+            Centre in the frame, m.
         """
         return cls.on(frame, Box(size, center), name=name, **options)
 
@@ -212,7 +214,10 @@ class Contact(FrictionContact):
     def on(
         cls, frame: str, shape: Shape, *, name: str | None = None, **options: Any
     ) -> tuple[Contact | PairContact, ...]:
-        """Any shape of a body, which is its corners: contacts ``NAME-1``, ``NAME-2``, ...; as for `point`."""
+        """Contacts of any shape of a body, by its corners: ``NAME-1``, ``NAME-2``, ...
+
+        Options are those of `point`.
+        """
         return tuple(
             cls.sphere(frame, ball.radius, ball.center, name=_numbered(name, i), **options)
             for i, ball in enumerate(shape.corners())
@@ -221,12 +226,12 @@ class Contact(FrictionContact):
 
 @dataclass(frozen=True, repr=False)
 class PairContact(FrictionContact):
-    """Two shapes do not enter each other.
+    """Contact of two shapes.
 
     Parameters
     ----------
     frame1, frame2 : str
-        Carry the shapes; of bodies that no joint connects. The first may be fixed in the world.
+        Frames that carry the shapes, of bodies that no joint connects. The first may be fixed in the world.
     shape1, shape2 : Sphere, Capsule, Box or Hull
         The first may be a `Terrain`, whose frame is the world.
     friction, directions, cone, restitution
@@ -234,9 +239,10 @@ class PairContact(FrictionContact):
 
     Notes
     -----
-    Where two shapes meet in one point its name is ``NAME``; a capsule and a box or hull do in ``NAME-1`` to
-    ``NAME-3``, two capsules in ``NAME-1`` to ``NAME-5`` (the four ends, and the nearest points), a shape on
-    terrain in its corners, two boxes or hulls in up to eight places, which are found in every step.
+    Two shapes that meet in one point have the contact ``NAME``; a capsule and a box or hull have
+    ``NAME-1`` to
+    ``NAME-3``; two capsules ``NAME-1`` to ``NAME-5`` (the four ends, and the nearest points); a shape on
+    terrain one for each corner; two boxes or hulls up to eight contact points, which every step finds.
     """
 
     keyword: ClassVar[str] = "PAIR-CONTACT"
@@ -263,13 +269,16 @@ class PairContact(FrictionContact):
 
     @classmethod
     def among(cls, shapes: Mapping[str, Shape], *, name: str = "", **options: Any) -> tuple[PairContact, ...]:
-        """Contacts of every pair of bodies, whose shapes are given by their frames: ``NAMEframe1-frame2``."""
+        """Contacts of every pair of bodies, named ``NAMEframe1-frame2``.
+
+        The shapes of the bodies are given by their frames.
+        """
         pairs = combinations(shapes.items(), 2)
         return tuple(cls(a, s, b, t, name=f"{name}{a}-{b}", **options) for (a, s), (b, t) in pairs)
 
     @property
     def by_features(self) -> bool:
-        """Whether both are polytopes: where they meet has no closed form."""
+        """Return whether both shapes are polytopes, whose contact has no closed form."""
         return self.shape1.flat and self.shape2.flat
 
     def parts(self) -> dict[str, Part]:

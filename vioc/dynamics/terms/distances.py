@@ -1,8 +1,11 @@
-"""Where two shapes meet, or would: gap, normal and point in closed form, of numbers or expressions.
+"""Gap, normal and contact point of two shapes in closed form.
 
-docs/maths/contact.md, "Gaps". Normals point from the first to the second; the point lies half way between
-the two surfaces, so that friction at it keeps angular momentum. Gaps have continuous slopes wherever shapes
-do not enter each other.
+Arguments are numbers or expressions.
+
+docs/maths/contact.md, "Gaps". Normals point from the first shape to the second; the contact point is
+midway between
+the two surfaces, so that friction conserves angular momentum. Gaps have continuous slopes as long as shapes
+do not overlap.
 """
 
 from __future__ import annotations
@@ -16,8 +19,8 @@ from vioc.dynamics.algebra.vectors import Vector
 from vioc.dynamics.terms.contact_shapes import OrientedBox, Plane, PosedHull, RoundedSegment, Surface
 from vioc.dynamics.terms.facets import facets, one_of_three, over, place_on_segment
 
-FEET = 3  # of the normal's foot on a terrain: each is nearer by the radius over that of the curvature
-TINY = 1e-300  # no slope is infinite where two centres coincide
+FEET = 3  # iterations for the foot of a terrain's normal: each scales the error by (radius / radius of curvature)
+TINY = 1e-300  # avoids infinite slopes where two centres coincide
 PARALLEL = 1e-4  # square of the angle below which capsules' nearest points tend to the middle
 LEVEL = 1e-9  # m
 
@@ -25,7 +28,7 @@ Met = tuple[Any, Vector, Vector]
 
 
 def meet(first: Any, second: Any) -> Met:
-    """Gap, normal and point of two shapes in the world."""
+    """Gap, normal and contact point of two shapes in the world."""
     if isinstance(first, Plane):
         return _on_plane(first, second)
     if isinstance(first, Surface):
@@ -56,7 +59,7 @@ def _on_surface(surface: Surface, ball: RoundedSegment) -> Met:
 
 
 def _rounds(first: RoundedSegment, second: RoundedSegment) -> Met:
-    """Of spheres and capsules: nearest points of two segments."""
+    """Gap of spheres and capsules, from the nearest points of two segments."""
     p, q = first.center, second.center
     d = vec.sub(q, p)
     if first.half is not None and second.half is not None:
@@ -87,7 +90,7 @@ def _clamped(s: Any) -> Any:
 
 
 def _on_flat(body: OrientedBox | PosedHull, ball: RoundedSegment) -> Met:
-    """Of a box or a hull and a sphere, or one of the spheres by which a capsule meets it."""
+    """Gap of a box or hull and a sphere, or one of the three spheres of a capsule."""
     q = ball.center
     if ball.half is not None:
         q = vec.add(q, vec.scale(_place_on_segment(body, ball), ball.half))
@@ -98,7 +101,7 @@ def _on_flat(body: OrientedBox | PosedHull, ball: RoundedSegment) -> Met:
 
 
 def _sorted_over(block: OrientedBox, place: Vector) -> tuple[list[Any], Any, Any]:
-    """How far a point is over the faces of each axis, the most of them, and the one between."""
+    """Heights of a point over the faces of each axis, their maximum and their median."""
     over = [ca.fabs(x) - h for x, h in zip(place, block.half, strict=True)]
     most = ca.fmax(ca.fmax(over[0], over[1]), over[2])
     least = ca.fmin(ca.fmin(over[0], over[1]), over[2])
@@ -106,7 +109,7 @@ def _sorted_over(block: OrientedBox, place: Vector) -> tuple[list[Any], Any, Any
 
 
 def _chosen(over: list[Any], most: Any) -> tuple[Any, Any, Any]:
-    """Which axis has the most, one alone."""
+    """Indicators of the axis with the largest height, exactly one of which is true."""
     first = over[0] >= most
     second = ca.logic_and(ca.logic_not(first), over[1] >= most)
     return first, second, ca.logic_not(ca.logic_or(first, second))
@@ -130,7 +133,7 @@ def _in_axes(body: OrientedBox | PosedHull, d: Vector) -> Vector:
 
 
 def _place_on_segment(body: OrientedBox | PosedHull, rod: RoundedSegment) -> Any:
-    """s in [-1, 1] of one of the three spheres by which a capsule meets a body."""
+    """Coordinate s in [-1, 1] of one of a capsule's three spheres against a body."""
     assert rod.half is not None
     place, e = _in_axes(body, vec.sub(rod.center, body.center)), _in_axes(body, rod.half)
     if isinstance(body, PosedHull):
@@ -139,7 +142,7 @@ def _place_on_segment(body: OrientedBox | PosedHull, rod: RoundedSegment) -> Any
 
 
 def _place_by_block(block: OrientedBox, place: Vector, e: Vector, which: int) -> Any:
-    """That of a box; docs/maths/contact.md (P4)."""
+    """Coordinate s for a box; docs/maths/contact.md (P4)."""
     nearest = _nearest(block, place, e)
     at = vec.add(place, vec.scale(nearest, e))
     over, most, middle = _sorted_over(block, at)
@@ -158,10 +161,11 @@ def _place_by_block(block: OrientedBox, place: Vector, e: Vector, which: int) ->
 
 
 def _nearest(block: OrientedBox, place: Vector, e: Vector) -> Any:
-    """s in [-1, 1] of the point place + s e nearest to a box.
+    """Coordinate s in [-1, 1] of the point place + s e nearest to a box.
 
-    Half the slope of the square distance by s is monotone and straight between the places where the segment
-    passes a face's plane: the two of them next to its zero give it exactly.
+    Half the slope of the squared distance by s is monotone and piecewise linear, with kinks where the
+    segment passes
+    a face's plane: the two kinks next to its zero give the zero exactly.
     """
 
     def slope(s: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What drives: electric motors behind gears, propellers, tendons over joints. Maths: docs/components.md."""
+"""Drives: motors with gears, propellers, tendons over joints. docs/components.md."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ Vector3 = tuple[Number, Number, Number]
 
 @dataclass(frozen=True, repr=False)
 class Motor(Force):
-    """A direct-current motor behind a gear, driven by its voltage; without inductance.
+    """Direct-current motor with a gear, driven by its voltage; without inductance.
 
-    i = (u - k n dq) / R, and the joint feels n k i. With a limit i_max > 0 the current is
+    i = (u - k n dq) / R, and n k i acts on the joint. With a limit i_max > 0 the current is
     i_max tanh(i / i_max): smooth, and never above it.
 
     Parameters
     ----------
     variable : str
-        The joint: an angle, or a travel with n in 1/m.
+        Variable of the joint: an angle, or a displacement with n in 1/m.
     input : str
         Name of the voltage u, V.
     constant : number
@@ -59,7 +59,7 @@ class Motor(Force):
     current_limit: Number = number(0.0, minimum=0.0)
 
     def current(self, k: Any) -> ca.SX:
-        """i, A."""
+        """Current i, A."""
         constant, n = k.number(self.constant), k.number(self.gear)
         free = (k.u(self.input) - constant * n * k.v(self.variable)) / k.number(self.resistance)
         if self.current_limit == 0.0:
@@ -76,15 +76,15 @@ class Motor(Force):
 
 @dataclass(frozen=True, repr=False)
 class TendonForce(Force):
-    """An input that pulls at several variables in proportion, as a tendon over their pulleys: F_i = c_i u.
+    """Input that acts on several variables like a tendon over pulleys: F_i = c_i u.
 
-    The tendon's length is sum of c_i q_i, and u its tension where lengths are in m.
+    The tendon's length is the sum of c_i q_i, and u its tension if lengths are in m.
 
     Parameters
     ----------
     variables : tuple of str
     coefficients : tuple of numbers
-        c_i, one for each variable: of a pulley its radius, m, by the sense in which the tendon turns it.
+        c_i, one for each variable: the radius of a pulley, m, with the sign of the rotation by the tendon.
     input : str
         Name of the input u.
     """
@@ -122,29 +122,31 @@ def motor(
     current_limit: Number = 0.0,
     name: str | None = None,
 ) -> tuple[Motor, RotorInertia]:
-    """A `Motor` and the inertia of its rotor (kg m^2) behind the gear, n^2 J at the joint."""
+    """Motor and the inertia of its rotor (kg m^2) behind the gear, n^2 J at the joint."""
     drive = Motor(variable, input, constant, resistance, gear, current_limit, name=name)
     return drive, RotorInertia(variable, rotor * gear**2)
 
 
 @dataclass(frozen=True, repr=False)
 class Propeller(RateForce):
-    """A propeller driven by its speed u: thrust c u sqrt(u^2 + w^2) along its axis, and the drag's moment.
+    """Propeller driven by its speed u, with thrust c u sqrt(u^2 + w^2) along its axis.
 
-    For |u| far above w that is c u |u|, with a slope and a curvature at u = 0.
+    It has the moment of its drag as well. For |u| far above w the thrust is c u |u|; its slope and
+    curvature at u = 0 are
+    finite.
 
     Parameters
     ----------
     frame : str
-        At its hub.
+        Frame at its hub.
     input : str
         Name of the speed u, rad/s.
     axis : 3 numbers
-        Of thrust, in the frame's axes; its length is taken as 1.
+        Direction of thrust in the frame's axes, normalized by the propeller.
     thrust : number
         c, N s^2/rad^2.
     torque : number
-        The moment about the axis over u sqrt(u^2 + w^2), N m s^2/rad^2; its sign says which way it turns.
+        Moment about the axis divided by u sqrt(u^2 + w^2), N m s^2/rad^2; its sign is the sense of rotation.
     rounding : number
         w > 0, rad/s.
     """

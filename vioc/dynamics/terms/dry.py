@@ -1,4 +1,4 @@
-"""Coulomb friction whose load is given: of joints, and of points that slide over a plane.
+"""Coulomb friction under a given load: of joints, and of points on a plane.
 
 `ContactVI` and `MaximalVI` solve it by the cones of contacts: docs/maths/contact.md, "Friction of a given
 load".
@@ -27,7 +27,7 @@ from vioc.errors import ModelError
 
 
 class Dry(Inequality):
-    """What is told of friction of a given load; subclasses have its limit."""
+    """Coulomb friction under a given load; subclasses have its limit."""
 
     limit: Number
 
@@ -35,14 +35,13 @@ class Dry(Inequality):
         super().__post_init__()
         if not float(self.limit) > 0:
             raise ModelError(
-                f"{self.label()}: limit: expected the most that friction may be, > 0, got "
-                f"{float(self.limit):g}"
+                f"{self.label()}: limit: expected the largest friction, > 0, got {float(self.limit):g}"
             )
 
 
 @dataclass(frozen=True, repr=False)
 class DryFriction(Dry):
-    """Coulomb friction of a joint: it holds until `limit`, and opposes motion with it.
+    """Coulomb friction of a joint: it sticks up to `limit`, which then opposes motion.
 
     Parameters
     ----------
@@ -52,7 +51,7 @@ class DryFriction(Dry):
 
     Notes
     -----
-    It has no smooth force: a joint sticks exactly (it creeps at smoothing x mass / (limit dt)
+    The force is not smooth: a joint sticks (it creeps at smoothing x mass / (limit dt)
     at most). Static and sliding friction are the same.
     """
 
@@ -67,22 +66,22 @@ class DryFriction(Dry):
 
 @dataclass(frozen=True, repr=False)
 class FloorFriction(Dry):
-    """Coulomb friction of a point of a body that slides over a plane, which carries a given load.
+    """Coulomb friction of a point that slides on a plane under a given load.
 
     Parameters
     ----------
     frame : str
-        Carries the point.
+        Frame that carries the point.
     limit : number
-        N, > 0: mu times the load, such as mu m g/4 of each corner of a block.
+        N, > 0: mu times the load, such as mu m g/4 for each corner of a block.
     at : 3 numbers
-        The point, in the frame, m.
+        Point in the frame, m.
     normal : 3 numbers
-        Of the plane, in the world; not normalized.
+        Normal of the plane, in the world; not normalized.
 
     Notes
     -----
-    Nothing keeps the point in the plane: that is for the joints.
+    This term does not keep the point in the plane; joints must do so.
     """
 
     keyword: ClassVar[str] = "FLOOR-FRICTION"

@@ -1,7 +1,9 @@
-"""Where spheres and capsules meet a convex hull: docs/maths/contact.md, (P7) and (P8).
+"""Contact of spheres and capsules with a convex hull.
+
+docs/maths/contact.md, (P7) and (P8).
 
 Planes, edges and corners of the hull are numbers, one row each; the point or segment is expressions in its
-axes. The work is that of a few scalar products for each plane and edge.
+axes. The cost is a few scalar products for each plane and edge.
 """
 
 from __future__ import annotations
@@ -17,23 +19,23 @@ from vioc.dynamics.algebra.vectors import Vector
 from vioc.dynamics.terms.contact_shapes import triangles
 
 FLAT = 1e-9  # of unit normals: triangles in one plane
-STEEP = 1e-9  # of the length of a segment: how far it goes along a normal that it is not beside
-PARALLEL = 1e-12  # square of the angle below which a segment is beside an edge
-SOFT = 0.05  # rad by which a capsule is off a face where its third sphere is at its nearest point
-BEYOND = 1e-9  # of the size: how far beyond its edges a foot is still on a face
+STEEP = 1e-9  # of the length of a segment: largest extent along a normal that counts as parallel to the plane
+PARALLEL = 1e-12  # square of the angle below which a segment is parallel to an edge
+SOFT = 0.05  # rad between a capsule and a face at which its third sphere is at its nearest point
+BEYOND = 1e-9  # of the size: distance beyond its edges at which a foot is still on a face
 
 
 class Facets(NamedTuple):
-    """Of a hull in its own axes, all of them numpy arrays.
+    """Planes and edges of a hull in its own axes, as numpy arrays.
 
     Attributes
     ----------
     normals, levels : (nf, 3), (nf,)
         Planes n . x <= level.
     rims : nf times (m, 3), (m,)
-        Planes across each face along its edges: within it are m . x <= level.
+        Planes through the edges of each face, normal to the face: points of the face have m . x <= level.
     starts, ways : (ne, 3), (ne, 3)
-        Edges, from their beginning on.
+        First points and vectors of the edges.
     size : float
     """
 
@@ -47,7 +49,7 @@ class Facets(NamedTuple):
 
 @lru_cache(maxsize=64)
 def facets(points: tuple[tuple[float, float, float], ...]) -> Facets:
-    """Of the corners of a convex hull."""
+    """Planes and edges of the hull of these corners."""
     P = np.array(points)
     faces: list[tuple[np.ndarray, float, dict[tuple[int, int], None]]] = []
     for corners in triangles(P):
@@ -57,7 +59,7 @@ def facets(points: tuple[tuple[float, float, float], ...]) -> Facets:
         sides = list(zip(corners.tolist(), np.roll(corners, -1).tolist(), strict=True))
         for normal, _, own in faces:
             if 1 - normal @ n < FLAT:
-                for i, j in sides:  # what two triangles of a plane share is no edge
+                for i, j in sides:  # an edge that two triangles of a plane share is not an edge of the hull
                     if own.pop((j, i), 0) == 0:
                         own[i, j] = None
                 break
@@ -98,7 +100,7 @@ def over(hull: Facets, at: Vector) -> tuple[Any, Vector]:
 
 
 def place_on_segment(hull: Facets, middle: Vector, half: Vector, place: int) -> Any:
-    """s in [-1, 1] of one of the three spheres by which a capsule meets a hull (P8)."""
+    """Coordinate s in [-1, 1] of one of a capsule's three spheres against a hull (P8)."""
     nearest = _nearest(hull, middle, half)
     at = vec.add(middle, vec.scale(nearest, half))
     most, n, beside = _highest(hull, at)
@@ -115,9 +117,11 @@ def place_on_segment(hull: Facets, middle: Vector, half: Vector, place: int) -> 
 
 
 def one_of_three(place: int, low: Any, high: Any, nearest: Any, tilt: Any) -> Any:
-    """The ends of what of a segment is over a face (all of it where nothing is), or what is between them.
+    """Ends of the part of a segment over a face, or a point between them.
 
-    That is the middle of the two; where the segment is tilted, by more than SOFT, its nearest point.
+    If no part is over a face, the ends are those of the segment. The third point is the middle of the
+    two, or, if the
+    segment is tilted by more than SOFT, its nearest point.
     """
     some = low < high
     low, high = ca.if_else(some, low, -1.0), ca.if_else(some, high, 1.0)
@@ -128,7 +132,10 @@ def one_of_three(place: int, low: Any, high: Any, nearest: Any, tilt: Any) -> An
 
 
 def _highest(hull: Facets, at: Vector) -> tuple[Any, Vector, Any]:
-    """How far a point is over the plane that it is farthest over, its normal, and how far beyond its face."""
+    """Largest height of a point over a plane of the hull.
+
+    Returned are also the plane's normal and the point's distance beyond the face.
+    """
     most, n, beside = ca.SX(-np.inf), vec.ZERO, ca.SX(0.0)
     for normal, level, (m, levels) in zip(hull.normals.tolist(), hull.levels, hull.rims, strict=True):
         height = vec.dot(tuple(normal), at) - float(level)
@@ -142,7 +149,10 @@ def _highest(hull: Facets, at: Vector) -> tuple[Any, Vector, Any]:
 
 
 def _nearest(hull: Facets, middle: Vector, half: Vector) -> Any:
-    """s of the point of a segment that is nearest to the hull; of what is within it, the middle."""
+    """Coordinate s of the point of a segment nearest to the hull.
+
+    If part of the segment is inside, it is the middle of that part.
+    """
     length = ca.sqrt(vec.dot(half, half))
     begins, ends = _clipped(hull.normals, hull.levels, middle, half, length)
     least, best = ca.SX(np.inf), ca.SX(0.0)
@@ -167,7 +177,10 @@ def _nearest(hull: Facets, middle: Vector, half: Vector) -> Any:
 
 
 def _clipped(normals: np.ndarray, levels: np.ndarray, middle: Vector, half: Vector, length: Any):
-    """Where a segment is behind all of some planes; nowhere if it begins after it ends."""
+    """Interval of a segment behind all of some planes.
+
+    The interval is empty if it begins after it ends.
+    """
     low, high = ca.SX(-1.0), ca.SX(1.0)
     for row, level in zip(normals.tolist(), levels, strict=True):
         rise, room = vec.dot(tuple(row), half), float(level) - vec.dot(tuple(row), middle)

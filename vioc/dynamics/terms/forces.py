@@ -13,10 +13,10 @@ from vioc.dynamics.description.numbers import Number
 
 
 class RateForce(Force):
-    """A force that is told by its power: P = f . v_vector, with all of the kinematics' rates."""
+    """Force defined by its power: P = f . v_vector, with all rates of the kinematics."""
 
     def by_rates(self, k: Any) -> ca.SX:
-        """f, as long as `k.v_vector`."""
+        """Force f, as long as `k.v_vector`."""
         raise TypeError(f"{type(self).__name__} must define by_rates(k)")
 
     def generalized(self, k: Any) -> dict[str, Any]:
@@ -46,7 +46,7 @@ class JointDamping(Force):
 
 @dataclass(frozen=True, repr=False)
 class LinearDamper(RateForce):
-    """A damper between the origins of two frames: a force -c dx/dt along the line between them.
+    """Damper between the origins of two frames: a force -c dx/dt along their line.
 
     With x = |p1 - p2| the generalized force is F = -c (dx/dt) dx/dq. It has no direction where the
     points meet.
@@ -71,7 +71,7 @@ class LinearDamper(RateForce):
 
 @dataclass(frozen=True, repr=False)
 class JointForce(Force):
-    """An input that acts on one variable: F = g u.
+    """Input that acts on one variable: F = g u.
 
     Parameters
     ----------
@@ -79,7 +79,7 @@ class JointForce(Force):
     input : str
         Name of the input.
     gain : number
-        g: of a gear, or of a drive whose input is no force. By default 1, and u is in N or N m.
+        g of a gear, or of a drive whose input is not a force. By default 1, and u is in N or N m.
     """
 
     keyword: ClassVar[str] = "JOINT-FORCE"

@@ -1,4 +1,7 @@
-"""Friction of a joint, smooth: Coulomb, Stribeck, viscous. Maths: docs/components.md."""
+"""Smooth friction of a joint: Coulomb, Stribeck, viscous.
+
+Maths: docs/components.md.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +16,12 @@ from vioc.dynamics.description.numbers import Number
 
 @dataclass(frozen=True, repr=False)
 class JointFriction(Force):
-    """F = -(F_c + (F_s - F_c) exp(-(v/v_s)^2)) tanh(v/v_0) - c v, of one variable's rate v.
+    """Smooth friction of one variable with Coulomb, Stribeck and viscous parts.
 
-    It never sticks: under a force below F_s a joint creeps at about v_0 times the ratio. Exact sticking is
-    `DryFriction`, on `ContactVI`.
+    F = -(F_c + (F_s - F_c) exp(-(v/v_s)^2)) tanh(v/v_0) - c v, with the rate v of the variable. It never
+    sticks: under a
+    force below F_s a joint creeps at about v_0 times the ratio of the two. `DryFriction` on `ContactVI`
+    sticks.
 
     Parameters
     ----------
@@ -26,11 +31,11 @@ class JointFriction(Force):
     viscous : number
         c >= 0, N s/m or N m s/rad.
     breakaway : number
-        F_s, N or N m; 0 for F_c, without Stribeck's hump.
+        F_s, N or N m; 0 for F_c, without the Stribeck effect.
     stribeck : number
-        v_s > 0, m/s or rad/s: where the hump has fallen to 1/e.
+        v_s > 0, m/s or rad/s, at which the Stribeck effect has fallen to 1/e.
     smoothing : number
-        v_0 > 0, m/s or rad/s: where tanh is 0.76.
+        v_0 > 0, m/s or rad/s, at which tanh is 0.76.
     """
 
     keyword: ClassVar[str] = "JOINT-FRICTION"

@@ -11,30 +11,29 @@ from vioc.errors import ModelError
 
 
 def at_most_whole(item: Any) -> None:
-    """Refuse a restitution beyond 1."""
+    """Raise `ModelError` if the restitution exceeds 1."""
     if float(item.restitution) > 1:
         raise ModelError(
             f"{item.label()}: restitution: expected 0 to 1, got {float(item.restitution):g}: an "
-            "impact brings no energy"
+            "impact cannot add energy"
         )
 
 
 @dataclass(frozen=True, repr=False)
 class JointLimits(Inequality):
-    """A configuration variable stays between two rigid, inelastic stops: lower <= q <= upper.
+    """Two rigid, inelastic stops of a configuration variable: lower <= q <= upper.
 
     Parameters
     ----------
     variable : str
     lower, upper : number
-        m or rad, lower < upper. Angles of maximal coordinates lie in (-pi, pi]: so must their limits.
-
+        m or rad, lower < upper. Angles of maximal coordinates lie in (-pi, pi]; their limits must, too.
     restitution : number
-        e of an impact, from 0 (it does not bounce) to 1; of `ContactVI`.
+        e of an impact, from 0 (inelastic) to 1, in `ContactVI`.
 
     Notes
     -----
-    Its two rows are called ``NAME-lower`` and ``NAME-upper``.
+    Its two constraints are called ``NAME-lower`` and ``NAME-upper``.
     """
 
     keyword: ClassVar[str] = "JOINT-LIMITS"

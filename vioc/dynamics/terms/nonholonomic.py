@@ -1,4 +1,4 @@
-"""Constraints on velocities, A(q) dq = 0: skates, wheels, and conditions of the user's own.
+"""Velocity constraints A(q) dq = 0: skates, wheels, and user-defined conditions.
 
 Maths: docs/maths/nonholonomic.md.
 """
@@ -30,22 +30,24 @@ _UP: Any = (0.0, 0.0, 1.0)
 
 
 def _velocity(k: Any, frame: str) -> tuple[ca.SX, ca.SX]:
-    """Of a frame's origin, and its angular velocity, in the world's axes (3,) each."""
+    """Velocity of a frame's origin, and its angular velocity, in world axes (3,) each."""
     R, twist = k.pose(frame)[:3, :3], k.body_velocity(frame)
     return ca.mtimes(R, twist[:3]), ca.mtimes(R, twist[3:])
 
 
 @dataclass(frozen=True, repr=False)
 class Skate(VelocityConstraint):
-    """A frame's origin does not move across a skate: n . dp = 0. A knife edge, a castor's wheel, an oar.
+    """Constraint of a skate, n . dp = 0: no motion of a frame's origin across it.
+
+    It models a knife edge, the wheel of a castor, or an oar.
 
     Parameters
     ----------
     frame : str
     across : 3 numbers
-        n, not normalized, so the multiplier is per unit of n.
+        n, not normalized, so that the multiplier is per unit of n.
     direction_in : str
-        The frame in whose axes n is given, and with which it turns: the skate's own, or by default the world.
+        Frame that carries n, which is given in its axes: the skate's own, or by default the world.
     """
 
     keyword: ClassVar[str] = "SKATE"
@@ -60,27 +62,28 @@ class Skate(VelocityConstraint):
 
 @dataclass(frozen=True, repr=False)
 class Rolling(VelocityConstraint):
-    """The lowest point of a thin disc does not slip along a direction: t . (dp + w x r) = 0.
+    """Rolling without slip of a thin disc along a direction: t . (dp + w x r) = 0.
 
-    r leads from the disc's centre to the point of its rim that is lowest against the ground's normal n:
+    r is the vector from the disc's centre to the point of its rim that is lowest along the ground's normal n:
     r = -R u / |u| with u = n - a (a . n), a the unit axle. It has no direction where the disc lies flat. A
-    wheel that neither slips nor skids has two of these, along two directions of the ground (`wheel`);
-    that it stays on the ground is not their business.
+    wheel that slips in no direction has two of these, along two directions of the ground (`wheel`). They
+    do not keep it on
+    the ground.
 
     Parameters
     ----------
     frame : str
-        At the disc's centre, turning with it.
+        Frame at the disc's centre, which turns with the disc.
     radius : number
         R > 0, m.
     axle : 3 numbers
         a, in the disc's frame.
     along : 3 numbers
-        t, not normalized, so the multiplier is per unit of t.
+        t, not normalized, so that the multiplier is per unit of t.
     direction_in : str
-        The frame in whose axes t is given, and with which it turns; by default the world.
+        Frame that carries t, which is given in its axes; by default the world.
     normal : 3 numbers
-        n, of the ground, in the world.
+        n of the ground, in the world.
     """
 
     keyword: ClassVar[str] = "ROLLING"
@@ -105,20 +108,20 @@ class Rolling(VelocityConstraint):
 def wheel(
     frame: str, radius: Number, axle: Vector3, *, direction_in: str = "world", name: str | None = None
 ) -> tuple[Rolling, Rolling]:
-    """A wheel that rolls on level ground without slip, neither along x nor along y of `direction_in`.
+    """Wheel that rolls without slip on level ground, along x and y of `direction_in`.
 
     Parameters
     ----------
     frame : str
-        At its centre, turning with it.
+        Frame at its centre, which turns with it.
     radius : number
         m.
     axle : 3 numbers
-        In its frame.
+        Axle in its frame.
     direction_in : str
-        In whose axes x and y are meant: the world, or a frame that stays upright.
+        Frame whose axes are x and y: the world, or a frame that stays upright.
     name : str, optional
-        Of the constraints ``NAME-x`` and ``NAME-y``.
+        Prefix of the names ``NAME-x`` and ``NAME-y`` of the constraints.
     """
     return tuple(  # type: ignore[return-value]
         Rolling(frame, radius, axle, unit, direction_in, name=f"{name}-{axis}" if name else None)
@@ -128,7 +131,7 @@ def wheel(
 
 @dataclass(frozen=True, repr=False)
 class NonholonomicConstraint(VelocityConstraint):
-    """A constraint on velocities by a function of the user's own.
+    """Velocity constraint defined by a user's function.
 
     Parameters
     ----------

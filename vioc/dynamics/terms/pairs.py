@@ -18,7 +18,7 @@ from vioc.errors import ModelError
 
 
 class _Pair(Constraint):
-    """A constraint between two different variables."""
+    """Constraint between two different variables."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -29,7 +29,7 @@ class _Pair(Constraint):
 
 @dataclass(frozen=True, repr=False)
 class ScrewConstraint(_Pair):
-    """A translation that goes with a rotation: h = p q_angle - q_travel ([T] (39)).
+    """Translation coupled to a rotation: h = p q_angle - q_travel ([T] (39)).
 
     Parameters
     ----------
@@ -50,9 +50,9 @@ class ScrewConstraint(_Pair):
 
 @dataclass(frozen=True, repr=False)
 class GearConstraint(_Pair):
-    """Two variables in a fixed ratio: h = q1 - r q2 - c ([T] III-A).
+    """Constant ratio of two variables: h = q1 - r q2 - c ([T] III-A).
 
-    Two wheels outside one another have r < 0; a rack and its pinion have r in m/rad.
+    Two external gear wheels have r < 0; a rack and its pinion have r in m/rad.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ class GearConstraint(_Pair):
     ratio : number
         r = dq1/dq2, not 0.
     offset : number
-        c, q1 where q2 = 0; rad or m.
+        c, the value of q1 at q2 = 0; rad or m.
     """
 
     keyword: ClassVar[str] = "GEAR-CONSTRAINT"
@@ -74,8 +74,8 @@ class GearConstraint(_Pair):
         super().__post_init__()
         if self.ratio == 0:
             raise ModelError(
-                f"{self.label()}: ratio: expected a number other than 0, got 0, which holds "
-                f"{self.variable1!r} still; put a constant there instead of the variable"
+                f"{self.label()}: ratio: expected a number other than 0, got 0, which fixes "
+                f"{self.variable1!r}; use a constant instead of the variable"
             )
 
     def value(self, k: Any) -> ca.SX:
@@ -84,10 +84,10 @@ class GearConstraint(_Pair):
 
 @dataclass(frozen=True, repr=False)
 class CamConstraint(_Pair):
-    """A follower on a cam: h = q_follower - lift(q_angle) ([T] III-A).
+    """Follower on a cam: h = q_follower - lift(q_angle) ([T] III-A).
 
     lift(a) = sum_n c_n cos(n a) + sum_n s_n sin(n a) has the period of a turn and is smooth; `cam`
-    makes one of samples, or of any function.
+    fits it to samples, and accepts any function.
 
     Parameters
     ----------
@@ -123,10 +123,11 @@ def screw(
     frame: str | None = None,
     mass: Massive = None,
 ) -> Joint:
-    """A helical joint as frames and a constraint: a cylindrical joint and a `ScrewConstraint`.
+    """Helical joint as a cylindrical joint and a `ScrewConstraint`.
 
-    Its variables are ``NAME-angle`` and ``NAME-travel``, its constraint is ``NAME``. As one transform
-    and one variable it is `helical`.
+    Its variables are ``NAME-angle`` and ``NAME-travel``, its constraint is ``NAME``. `helical` has one
+    transform
+    and one variable.
 
     Parameters
     ----------
@@ -152,15 +153,15 @@ def cam(
     *,
     name: str | None = None,
 ) -> Constraint:
-    """A cam pair with a profile: q_follower = lift(q_angle).
+    """Cam pair with a profile: q_follower = lift(q_angle).
 
     Parameters
     ----------
     angle, follower : str
         Variables.
     profile : (n,) array, or function
-        Lifts (m, or rad) at the angles 2 pi i / n of one turn, joined by the trigonometric polynomial
-        of least degree through them; or the lift as a function of the angle in CasADi operations.
+        Lifts (m, or rad) at the angles 2 pi i / n of one turn, interpolated by the trigonometric polynomial
+        of lowest degree; or the lift as a function of the angle in CasADi operations.
 
     Returns
     -------
@@ -184,7 +185,7 @@ def cam(
     weights = np.full(len(spectrum), 2.0)
     weights[0] = 1.0
     if n % 2 == 0:
-        weights[-1] = 1.0  # the highest frequency of an even number of samples comes once
+        weights[-1] = 1.0  # the highest frequency of an even number of samples appears once
     cosines, sines = weights * spectrum.real, -weights * spectrum.imag
     last = len(sines) - (n % 2 == 0)
     return CamConstraint(angle, follower, tuple(cosines), tuple(sines[1:last]), name=name)
@@ -192,7 +193,10 @@ def cam(
 
 @dataclass(frozen=True)
 class _CamProfile:
-    """h of a cam whose lift is a function; a class, so that it pickles and compares."""
+    """Constraint h of a cam whose lift is a function.
+
+    It is a class so that it pickles and compares.
+    """
 
     angle: str
     follower: str

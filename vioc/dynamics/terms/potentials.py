@@ -15,12 +15,14 @@ from vioc.errors import ModelError
 
 @dataclass(frozen=True, repr=False)
 class Gravity(Potential):
-    """Uniform gravity on every mass: V = -sum_k m_k g . p_k ([T] (30)), p_k the centre of mass.
+    """Uniform gravity on every mass: V = -sum_k m_k g . p_k ([T] (30)).
+
+    p_k is the centre of mass.
 
     Parameters
     ----------
     x, y, z : number
-        The acceleration g, m/s^2, in the world's axes.
+        Acceleration g, m/s^2, in the world's axes.
     """
 
     keyword: ClassVar[str] = "GRAVITY"
@@ -47,7 +49,7 @@ class Gravity(Potential):
 
 
 def check_mass(system: Any, frame: str) -> None:
-    """Raise `ModelError` unless a frame carries a mass."""
+    """Raise `ModelError` unless a frame has a mass."""
     i = system.frame_index(frame)
     if i < 0 or system.nodes[i].frame.mass is None:
         raise ModelError(f"the frame {frame!r} carries no mass; give it one")
@@ -69,9 +71,9 @@ class MassGravity(Potential):
     Parameters
     ----------
     frame : str
-        A frame with a mass; p is its centre.
+        Frame with a mass; p is its centre.
     x, y, z : number
-        The acceleration g, m/s^2, in the world's axes.
+        Acceleration g, m/s^2, in the world's axes.
     """
 
     keyword: ClassVar[str] = "MASS-GRAVITY"
@@ -92,12 +94,12 @@ class MassGravity(Potential):
 
 @dataclass(frozen=True, repr=False)
 class Gravitation(Potential):
-    """Two masses attract each other as points: V = -G m1 m2 / |p1 - p2| ([T] IV-C1).
+    """Gravitation of two masses as points: V = -G m1 m2 / |p1 - p2| ([T] IV-C1).
 
     Parameters
     ----------
     frame1, frame2 : str
-        Frames with masses; p1, p2 are their centres, which may not meet.
+        Frames with masses; p1, p2 are their centres, which must not coincide.
     constant : number
         G >= 0, m^3/(kg s^2).
     """
@@ -120,7 +122,7 @@ class Gravitation(Potential):
 
 @dataclass(frozen=True, repr=False)
 class LinearSpring(Potential):
-    """A spring between the origins of two frames: V = 1/2 k (|p1 - p2| - x0)^2 ([T] IV-C2).
+    """Spring between two frames' origins: V = 1/2 k (|p1 - p2| - x0)^2 ([T] IV-C2).
 
     Parameters
     ----------
@@ -128,8 +130,8 @@ class LinearSpring(Potential):
     stiffness : number
         N/m, >= 0.
     rest_length : number
-        m, >= 0. At zero rest length V = 1/2 k |p1 - p2|^2, smooth also where the points meet; at any other
-        V has a kink there, a push without a direction, and the force is taken as zero at that point.
+        m, >= 0. At zero rest length V = 1/2 k |p1 - p2|^2 is smooth also where the points meet; at any other
+        rest length V has a kink there, the force has no direction and is set to zero.
     """
 
     keyword: ClassVar[str] = "LINEAR-SPRING"
@@ -149,7 +151,7 @@ class LinearSpring(Potential):
 
 @dataclass(frozen=True, repr=False)
 class TorsionalSpring(Potential):
-    """A spring on one configuration variable: V = 1/2 k (q - q0)^2.
+    """Spring on one configuration variable: V = 1/2 k (q - q0)^2.
 
     Parameters
     ----------
@@ -173,9 +175,10 @@ class TorsionalSpring(Potential):
 
 @dataclass(frozen=True, repr=False)
 class PolynomialSpring(Potential):
-    """A nonlinear spring on one variable: F = -sum_n k_n (q - q0)^n, n = 1, 2, ... ([T] IV-C2).
+    """Nonlinear spring on one variable: F = -sum_n k_n (q - q0)^n ([T] IV-C2).
 
-    V = sum_n k_n (q - q0)^(n + 1) / (n + 1). ``PolynomialSpring("q", (1.0, 0.0, 0.3))`` is Duffing's.
+    n = 1, 2, ..., and V = sum_n k_n (q - q0)^(n + 1) / (n + 1). ``PolynomialSpring("q", (1.0, 0.0,
+    0.3))`` is Duffing's.
 
     Parameters
     ----------

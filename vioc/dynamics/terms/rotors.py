@@ -1,4 +1,4 @@
-"""Inertia that belongs to a joint's own motion: a rotor behind a gear, MuJoCo's armature."""
+"""Inertia of a joint's own motion: a rotor behind a gear, MuJoCo's armature."""
 
 from __future__ import annotations
 
@@ -12,15 +12,17 @@ from vioc.errors import ModelError
 
 @dataclass(frozen=True, repr=False)
 class RotorInertia(Kinetic):
-    """T = 1/2 a (dq/dt)^2: what a rotor that turns n times as fast as its joint adds, a = n^2 J.
+    """Kinetic energy T = 1/2 a (dq/dt)^2 of a rotor behind a gear, a = n^2 J.
 
-    That the rotor is carried along by the links before its joint is left out (its mass belongs in the link
-    that carries it): terms of order n and less of its inertia. In MJCF this is ``armature``.
+    The rotor turns n times as fast as its joint. Its motion with the links before its joint is neglected
+    (its mass
+    belongs to the link that carries it): terms of order n and lower of its inertia. In MJCF this is
+    ``armature``.
 
     Parameters
     ----------
     variable : str
-        Of a frame.
+        Variable of a frame.
     inertia : number
         a >= 0 at the joint, kg m^2 or kg.
     """
@@ -37,7 +39,7 @@ class RotorInertia(Kinetic):
 
 
 def refuse_rotors(system: Any, integrator: str) -> None:
-    """`ModelError` for integrators that sum over bodies alone."""
+    """Raise `ModelError` for integrators that sum over bodies only."""
     if system.kinetic:
         raise ModelError(
             f"{system.name}: {integrator} has no {system.kinetic[0].label()}; use MidpointVI, or give "

@@ -1,4 +1,4 @@
-"""Springs that are not linear: backlash, and springs from tables. Maths: docs/components.md."""
+"""Nonlinear springs: backlash, and springs from tables. Maths: docs/components.md."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from vioc.errors import ModelError
 
 @dataclass(frozen=True, repr=False)
 class Backlash(Potential):
-    """A gear, or a coupling, with play: a spring between two variables that is slack over a gap.
+    """Gear or coupling with backlash: a spring between two variables with a gap.
+
+    The spring is slack in the gap.
 
     With x = q1 - r q2 and the corners rounded over s the force on q1 is
 
@@ -27,9 +29,9 @@ class Backlash(Potential):
     ----------
     variable1, variable2 : str
     ratio : number
-        r = dq1/dq2 where there is no play.
+        r = dq1/dq2 without backlash.
     gap : number
-        b >= 0, half the play, rad or m at q1.
+        b >= 0, half the backlash, rad or m at q1.
     stiffness : number
         k >= 0, N m/rad or N/m at q1.
     rounding : number
@@ -63,7 +65,10 @@ class Backlash(Potential):
 
 
 class _Table(Potential):
-    """A spring whose force is the natural cubic spline through a table: straight beyond its ends."""
+    """Spring with a force from a table, by its natural cubic spline.
+
+    The spline is linear beyond its ends.
+    """
 
     at: tuple[Number, ...]
     forces: tuple[Number, ...]
@@ -78,12 +83,13 @@ class _Table(Potential):
                 f"forces at {len(self.at)} places"
             )
         if not (np.diff(np.array(self.at, float)) > 0).all():
-            raise ModelError(f"{self.label()}: at: expected places that grow, got {self.at}")
+            raise ModelError(f"{self.label()}: at: expected increasing places, got {self.at}")
 
     def work(self, x: ca.SX) -> ca.SX:
-        """The integral of the force from the first place to x.
+        """Integral of the force from the first place to x.
 
-        f = f_0 + s (x - x_0) + sum_i j_i/6 max(x - x_i, 0)^3, j_i the steps of the third derivative.
+        f = f_0 + s (x - x_0) + sum_i j_i/6 max(x - x_i, 0)^3, where j_i are the jumps of the third
+        derivative.
         """
         places, forces = np.array(self.at, float), np.array(self.forces, float)
         width, rise = np.diff(places), np.diff(forces) / np.diff(places)
@@ -101,15 +107,17 @@ class _Table(Potential):
 
 @dataclass(frozen=True, repr=False)
 class TableSpring(_Table):
-    """A spring on one variable from a table: the force -f(q), f the natural cubic spline through it.
+    """Spring on one variable with the force -f(q) from a table.
+
+    f is the natural cubic spline of the table.
 
     Parameters
     ----------
     variable : str
     at : numbers
-        Where f is known, growing; rad or m.
+        Increasing values of q, rad or m.
     forces : numbers
-        f there, N m or N; positive pulls towards smaller q.
+        f at these, N m or N; positive pulls towards smaller q.
     """
 
     keyword: ClassVar[str] = "TABLE-SPRING"
@@ -124,16 +132,16 @@ class TableSpring(_Table):
 
 @dataclass(frozen=True, repr=False)
 class TableStrut(_Table):
-    """A spring between the origins of two frames from a table of its pull over its length.
+    """Spring between two frames' origins, with a table of its pull over its length.
 
     Parameters
     ----------
     frame1, frame2 : str
-        May not meet.
+        Their origins must not coincide.
     at : numbers
-        Lengths, growing, m.
+        Increasing lengths, m.
     forces : numbers
-        Pull there, N; negative pushes.
+        Pull at these, N; negative pushes.
     """
 
     keyword: ClassVar[str] = "TABLE-STRUT"

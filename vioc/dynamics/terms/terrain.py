@@ -1,4 +1,4 @@
-"""Terrain: ground below a height over the world's x and y, as an expression or through samples."""
+"""Terrain: ground below a height over the world's x and y."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from vioc.dynamics.algebra.vectors import Matrix, Vector
 from vioc.dynamics.terms.contact_shapes import Shape, Surface
 from vioc.errors import ModelError
 
-WIDE = 3.0  # m, of a terrain that has no edges: half the width that is drawn
+WIDE = 3.0  # m, half the drawn width of a terrain without edges
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Terrain(Shape):
 
     @cached_property
     def function(self) -> ca.Function:
-        """(x, y) -> h and its slopes by x and y."""
+        """Function (x, y) -> h and its slopes by x and y."""
         x, y = ca.SX.sym("x"), ca.SX.sym("y")
         h = ca.SX(self.height(x, y))
         if h.shape != (1, 1):
@@ -49,8 +49,9 @@ class Terrain(Shape):
 
     @classmethod
     def sampled(cls, x: Any, y: Any, heights: Any) -> Terrain:
-        """Through samples: heights (len(x), len(y)), m, over evenly spaced x and y; a cubic spline, which
-        goes on with the slope of its edge (docs/maths/contact.md).
+        """Terrain through samples, by a cubic spline that is extrapolated linearly.
+
+        The heights (len(x), len(y)), m, are those over evenly spaced x and y (docs/maths/contact.md).
         """
         return cls(SplineGrid.of(x, y, heights))
 
@@ -62,20 +63,20 @@ class Terrain(Shape):
 
     @property
     def extent(self) -> tuple[tuple[float, float], tuple[float, float]]:
-        """What is drawn of it: lowest and highest x, and y, m; of samples where they are."""
+        """Drawn range: lowest and highest x, and y, m; of samples their range."""
         if isinstance(self.height, SplineGrid):
             return self.height.extent
         return (-WIDE, WIDE), (-WIDE, WIDE)
 
     def heights(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-        """h at places of any shape, m."""
+        """Heights h at places of any shape, m."""
         found = self.function.map(np.size(x))(np.ravel(x)[None], np.ravel(y)[None])[0]
         return np.array(found).reshape(np.shape(x))
 
 
 @dataclass(frozen=True)
 class SplineGrid:
-    """A tensor product of uniform cubic B-splines: h = sum c_ij B(x/dx - i) B(y/dy - j)."""
+    """Tensor product of uniform cubic B-splines: h = sum c_ij B(x/dx - i) B(y/dy - j)."""
 
     start: tuple[float, float]
     spacing: tuple[float, float]
@@ -97,7 +98,7 @@ class SplineGrid:
             if a.ndim != 1 or len(a) < 4 or not np.allclose(steps, steps[:1]) or not steps[0] > 0:
                 expected = "at least 4 numbers, evenly spaced and rising"
                 raise ModelError(f"terrain: {name}: expected {expected}, got {a.tolist()}")
-            start.append(float(a[0] - steps[0]))  # of the first coefficient
+            start.append(float(a[0] - steps[0]))  # place of the first coefficient
             spacing.append(float(steps[0]))
         if H.shape != (np.size(x), np.size(y)) or not np.isfinite(H).all():
             raise ModelError(
@@ -108,7 +109,7 @@ class SplineGrid:
             rows = np.zeros((n, n))
             for i in range(n - 2):
                 rows[1 + i, i : i + 3] = 1 / 6, 4 / 6, 1 / 6
-            rows[0, :3] = rows[-1, -3:] = 1.0, -2.0, 1.0  # straight beyond the edges
+            rows[0, :3] = rows[-1, -3:] = 1.0, -2.0, 1.0  # linear beyond the edges
             padded = np.insert(np.moveaxis(H, axis, 0), [0, n - 2], 0.0, axis=0)
             H = np.moveaxis(np.linalg.solve(rows, padded), 0, axis)
         return cls((start[0], start[1]), (spacing[0], spacing[1]), tuple(map(tuple, H.tolist())))
@@ -126,7 +127,7 @@ class SplineGrid:
 
 
 def _bump(s: Any) -> Any:
-    """The cubic B-spline, 4/6 at zero."""
+    """Cubic B-spline, 4/6 at zero."""
     a = ca.fabs(s)
     near, far = 4 / 6 - a * a + 0.5 * a**3, ca.fmax(2 - a, 0.0) ** 3 / 6
     return ca.if_else(a < 1, near, far)

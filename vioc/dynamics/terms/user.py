@@ -1,11 +1,11 @@
-"""Potentials, forces and constraints given by functions of the user's own.
+"""Potentials, forces and constraints defined by users' functions.
 
 Such a function takes the symbolic kinematics `k` (`vioc.dynamics.kinematics.FrameGraph`) and returns
 CasADi expressions of ``k.q(name)``, ``k.v(name)``, ``k.u(name)``, ``k.t``, ``k.position(frame)``,
-``k.pose(frame)`` and ``k.body_velocity(frame)``; all derivatives follow. What it takes besides is listed
-in `args`: numbers and declared parameters arrive as ``k.number`` makes them, names as they are. These
+``k.pose(frame)`` and ``k.body_velocity(frame)``; all derivatives follow. Further arguments are listed
+in `args`: numbers and declared parameters are converted by ``k.number``, names are passed unchanged. These
 terms have no model text; a subclass of `Potential`, `Force` or `Constraint` with a keyword has one.
-A function defined in a module pickles; a lambda does not.
+A function defined in a module can be pickled; a lambda cannot.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from vioc.errors import ModelError
 
 
 class _Guarded:
-    """The symbolic kinematics as a user's function gets them; what was not declared raises `ModelError`."""
+    """Symbolic kinematics for a user's function; undeclared names raise `ModelError`."""
 
     def __init__(self, k: Any, term: Any):
         self._k, self._term = k, term
@@ -58,13 +58,16 @@ class _Guarded:
 
 
 def _call(term: Any, k: Any) -> Any:
-    """The result of a term's function; whatever it raises becomes a `ModelError` that names the term."""
+    """Return the result of a term's function; any exception becomes a `ModelError`.
+
+    The error names the term.
+    """
     args = [a if isinstance(a, str) else k.number(a) for a in term.args]
     try:
         return term.function(_Guarded(k, term), *args)
     except ModelError as error:
         raise ModelError(f"{_label(term, term.function)}: {error}") from error
-    except Exception as error:  # the user's own code may raise anything
+    except Exception as error:  # the user's code may raise any exception
         reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
         hint = ""
         if any(word in str(error) for word in ("truth value", "__bool__")):
@@ -73,7 +76,10 @@ def _call(term: Any, k: Any) -> Any:
 
 
 def _numeric(what: str, reason: str) -> ModelError:
-    """math.sin(symbol) is NaN without an error: the symbol is taken as a number."""
+    """Error for an expression that contains NaN.
+
+    math.sin(symbol) is NaN without an error, because it takes the symbol as a number.
+    """
     return ModelError(f"{what}: {reason}; use casadi functions (ca.sin), not math or numpy")
 
 
@@ -97,13 +103,13 @@ def _label(term: Component, function: Any) -> str:
 
 
 def called(term: Any, k: Any) -> ca.SX:
-    """The one number that a term's function gives for the kinematics `k`."""
+    """Return the one number that a term's function gives for the kinematics `k`."""
     return _scalar(_call(term, k), _label(term, term.function))
 
 
 @dataclass(frozen=True, repr=False)
 class UserPotential(Potential):
-    """A potential energy V(q) by a function of the user's own, J.
+    """Potential energy V(q) defined by a user's function, J.
 
     Parameters
     ----------
@@ -127,7 +133,7 @@ class UserPotential(Potential):
 
 @dataclass(frozen=True, repr=False)
 class UserForce(Force):
-    """Generalized forces F(q, dq, u, t) by a function of the user's own.
+    """Generalized forces F(q, dq, u, t) defined by a user's function.
 
     Parameters
     ----------
@@ -157,7 +163,7 @@ class UserForce(Force):
 
 @dataclass(frozen=True, repr=False)
 class UserConstraint(Constraint):
-    """A holonomic constraint h(q) = 0 by a function of the user's own.
+    """Holonomic constraint h(q) = 0 defined by a user's function.
 
     Parameters
     ----------

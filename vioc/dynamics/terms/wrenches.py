@@ -1,6 +1,6 @@
-"""Wrenches on frames through the Jacobians of [T] IV-E1, constant or driven by inputs.
+"""Wrenches on frames through the Jacobians of [T] IV-E1, constant or from inputs.
 
-A wrench is a force (N) and a moment (N m). Its `axes` say where and in what axes they are given:
+A wrench is a force (N) and a moment (N m). Its `axes` are the axes and the reference point of both:
 
 ==========  ======================  ==================  ==============================================
 axes        components in           moment about        generalized force
@@ -10,7 +10,7 @@ hybrid      the world's axes        the frame's origin  (J^b)' (R'f, R'm)
 spatial     the world's axes        the world's origin  (J^s)' (f, m) = (J^b)' (R'f, R'(m - p x f))
 ==========  ======================  ==================  ==============================================
 
-with R, p the frame's pose and J^b its body Jacobian, rows linear part first.
+where R, p is the frame's pose and J^b its body Jacobian, with the linear rows first.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def _given(vector: tuple[Number, ...]) -> bool:
 
 
 class _WrenchForce(RateForce):
-    """What constant and driven wrenches share; subclasses have frame, force, moment and axes."""
+    """Constant or driven wrench; subclasses have frame, force, moment and axes."""
 
     frame: str
     force: Vector3
@@ -51,11 +51,11 @@ class _WrenchForce(RateForce):
             raise ModelError(f"{self.label()}: expected a force or a moment, got zeros")
 
     def size(self, k: Any) -> Any:
-        """What force and moment are multiplied by."""
+        """Factor of force and moment."""
         return 1.0
 
     def along_body(self, k: Any) -> ca.SX:
-        """The wrench (6,) in the frame's axes about the frame's origin: what J^b' is multiplied by."""
+        """Wrench (6,) in the frame's axes about its origin; J^b' is applied to it."""
         force, moment = (self.size(k) * ca.vertcat(*map(k.number, v)) for v in (self.force, self.moment))
         if self.axes != "body":
             back, p = k.pose(self.frame)[:3, :3].T, k.position(self.frame)
@@ -70,7 +70,7 @@ class _WrenchForce(RateForce):
 
 @dataclass(frozen=True, repr=False)
 class Wrench(_WrenchForce):
-    """A constant wrench on a frame.
+    """Constant wrench on a frame.
 
     Parameters
     ----------
@@ -91,7 +91,9 @@ class Wrench(_WrenchForce):
 
 @dataclass(frozen=True, repr=False)
 class WrenchInput(_WrenchForce):
-    """An input that drives a wrench on a frame: u times (force, moment). A thruster, a propeller.
+    """Input that drives a wrench on a frame: u times (force, moment).
+
+    Examples are a thruster and a propeller.
 
     Parameters
     ----------
