@@ -68,7 +68,9 @@ def test_what_cannot_be_held_or_followed_is_named():
     cart = System(
         vioc.tx("x", mass=1.0)[ry("theta")[tz(0.5, mass=0.3)]], Gravity(0, 0, -9.81), JointForce("x", "u")
     )
-    with pytest.raises(ModelError, match=r"no input holds this: 'theta' lacks -0\.1\d* N m;"):
+    with pytest.raises(
+        ModelError, match=r"no input balances this configuration: 'theta' lacks -0\.1\d* N m;"
+    ):
         Lagrangian(cart).holding({"theta": 0.1})
     f = MidpointVI(cart, 0.01)
     with pytest.raises(ModelError, match="no input follows this motion: at sample 1 'theta' lacks .* N m;"):

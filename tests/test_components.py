@@ -183,7 +183,7 @@ def test_inputs_that_hold_where_forces_are_not_linear_in_them():
             expected = 1.2 * np.arctanh(mass * G / 1.2)
             assert lag.holding({"q": 0.0}) == pytest.approx(expected, rel=1e-9)
         else:
-            with pytest.raises(ModelError, match="no input holds this: 'q' lacks"):
+            with pytest.raises(ModelError, match="no input balances this configuration: 'q' lacks"):
                 lag.holding({"q": 0.0})
 
 

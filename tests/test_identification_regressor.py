@@ -299,7 +299,7 @@ def test_weights_of_single_bodies_are_in_their_numbers():
 def test_forces_of_the_numbers_of_bodies_are_refused(term):
     far = vioc.tx(3.0, name="far", mass=1.0)
     system = vioc.System(*driven_arm().frames, far, term, vioc.JointForce("a", "u"))
-    with pytest.raises(ModelError, match=f"{term.label()} depends on numbers of bodies"):
+    with pytest.raises(ModelError, match=f"{term.label()} depends on inertias of bodies"):
         vioc.MidpointVI(system, 0.01).regressor()
 
 

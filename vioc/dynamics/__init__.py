@@ -1,1 +1,1 @@
-"""From a description to a one-step map: description, terms, kinematics, Lagrangian, contact, integrators."""
+"""Dynamics, from a description to a one-step map."""

@@ -1,4 +1,4 @@
-"""The ten numbers of each rigid body of a mechanism, as expressions of its declared parameters."""
+"""Ten numbers of each rigid body of a mechanism, as expressions of its parameters."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from vioc.dynamics.description.system import System
 
 
 def body_numbers(system: System, theta: ca.SX) -> dict[str, ca.SX]:
-    """Mass, centre of mass (3), inertia about it (6) by the name of the frame that carries it: (10,) each.
+    """Mass, centre of mass (3), inertia about it (6) by frame, (10,) each.
 
-    A frame without a name goes by the variable that moves it, or the nearest one above it that does.
+    A frame without a name is called by its variable, or that of its nearest ancestor with one.
     `theta` are symbols of the system's parameters, in their order.
     """
     names = list(system.parameters)
@@ -35,7 +35,7 @@ def body_numbers(system: System, theta: ca.SX) -> dict[str, ca.SX]:
 
 
 def _moved_by(system: System, i: int) -> str:
-    """The variable of the node, or of the nearest one above it that has one."""
+    """Variable of the node, or of its nearest ancestor that has one."""
     while i >= 0:
         variable = system.nodes[i].frame.transform.variable
         if variable is not None:

@@ -1,9 +1,9 @@
-"""Euler-angle charts of free rotations: where they are singular, and changing them on the way.
+"""Euler-angle charts of free rotations: their singularities and changes.
 
-Three rotations in a row, R = R_i(a) R_j(b) R_k(c), are a chart of SO(3) that breaks down where the first
-and the third axis fall together: at b = +-90 deg for three different axes, at b = 0 or 180 deg for
-i = k. A body that tumbles gets there. Another order of the axes is regular at that attitude, and the state
-carries over exactly. Maths: docs/maths/charts.md.
+Three consecutive rotations, R = R_i(a) R_j(b) R_k(c), are a chart of SO(3). It is singular where the first
+and the third axis coincide: at b = +-90 deg for three different axes, at b = 0 or 180 deg for
+i = k. A body that tumbles reaches such attitudes. Another order of the axes is regular there, and the state
+can be converted exactly. Maths: docs/maths/charts.md.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
     from vioc.dynamics.integrators.midpoint import MidpointVI
     from vioc.runs.trajectory import Trajectory
 
-WARN = 0.2  # distance from the singularity (a sine, 1 is farthest) at which a rollout warns
-SWITCH = 0.4  # and at which `rollout_charts` changes the chart; the best order is always farther
-LOOK = 16  # steps that it looks ahead at first
+WARN = 0.2  # distance from the singularity (a sine, at most 1) below which a rollout warns
+SWITCH = 0.4  # distance below which `rollout_charts` changes the chart; the best order is always farther away
+LOOK = 16  # number of steps of the first look-ahead
 CHARTS = tuple("".join(p) for p in itertools.permutations("xyz"))
 
 
 @dataclass(frozen=True)
 class Chart:
-    """Three rotations in a row that are a chart of a free rotation.
+    """Three consecutive rotations that are a chart of a free rotation.
 
     Attributes
     ----------
@@ -43,7 +43,7 @@ class Chart:
         Indices into ``system.nodes``.
     variables : (str, str, str)
     axes : str
-        Such as ``"zyx"``, in the order of the frames (intrinsic rotations).
+        For example ``"zyx"``, in the order of the frames (intrinsic rotations).
     """
 
     nodes: tuple[int, int, int]
@@ -51,22 +51,22 @@ class Chart:
     axes: str
 
     def distance(self, middle: np.ndarray) -> np.ndarray:
-        """How far from the singularity the middle angle is: 0 at it, 1 farthest."""
+        """Distance of the middle angle from the singularity: 0 at it, 1 at most."""
         return np.abs(np.sin(middle) if self.axes[0] == self.axes[2] else np.cos(middle))
 
     def rotation(self, angles: np.ndarray) -> np.ndarray:
-        """R_i(a) R_j(b) R_k(c), (3, 3)."""
+        """Rotation R_i(a) R_j(b) R_k(c), (3, 3)."""
         return _euler(self.axes, angles)
 
     def angles(self, R: Matrix) -> ca.SX:
-        """The three angles (3,), rad, of a rotation matrix of scalars; singular where the chart is.
+        """Angles (3,), rad, of a rotation matrix of scalars; singular where the chart is.
 
-        The first and the last are in (-pi, pi], the middle one within a quarter turn of 0, of i = k in
+        The first and the last are in (-pi, pi], the middle one within a quarter turn of 0, or for i = k in
         [0, pi].
         """
         i, j, k = ("xyz".index(a) for a in self.axes)
         rest = 3 - i - j
-        sign = 1.0 if (j - i) % 3 == 1 else -1.0  # of the axes i, j, rest
+        sign = 1.0 if (j - i) % 3 == 1 else -1.0  # parity of the axes i, j, rest
         if i == k:
             middle = ca.atan2(ca.sqrt(R[i][j] ** 2 + R[i][rest] ** 2), R[i][i])
             return ca.vertcat(
@@ -76,7 +76,7 @@ class Chart:
         return ca.vertcat(ca.atan2(-sign * R[j][k], R[k][k]), middle, ca.atan2(-sign * R[i][j], R[i][i]))
 
     def rates(self, angles: np.ndarray) -> np.ndarray:
-        """W with body angular velocity w = W dq (3, 3)."""
+        """Matrix W (3, 3) of the body angular velocity w = W dq."""
         unit = np.eye(3)["xyz".index(self.axes[0])], np.eye(3)["xyz".index(self.axes[1])]
         last = _euler(self.axes[2], angles[2:])
         middle = _euler(self.axes[1], angles[1:2])
@@ -85,14 +85,16 @@ class Chart:
 
 
 def charts(system: System) -> tuple[Chart, ...]:
-    """The free rotations of a system: three frames in a row, turned by dynamic variables.
+    """Return the free rotations of a system: three consecutive frames.
 
-    The first two carry nothing else (no mass, no other child), so only their product matters.
+    Dynamic variables rotate them. The first two carry nothing else (no mass, no other child), so that
+    only the
+    product of the three matters.
     """
     children: dict[int, list[int]] = {}
     for i, node in enumerate(system.nodes):
         children.setdefault(node.parent, []).append(i)
-    found: list[Chart] = []
+    result: list[Chart] = []
     taken: set[int] = set()
     for i in range(len(system.nodes)):
         row = [i]
@@ -107,13 +109,13 @@ def charts(system: System) -> tuple[Chart, ...]:
         axes = "".join(t.kind[1].lower() for t in transforms)
         bare = all(system.nodes[n].frame.mass is None for n in row[:2])
         if len(names) == 3 and bare and axes[0] != axes[1] != axes[2]:
-            found.append(Chart((row[0], row[1], row[2]), (names[0], names[1], names[2]), axes))
+            result.append(Chart((row[0], row[1], row[2]), (names[0], names[1], names[2]), axes))
             taken |= set(row)
-    return tuple(found)
+    return tuple(result)
 
 
 def warn_near_singularity(trajectory: Trajectory, found: tuple[Chart, ...]) -> None:
-    """Warn once per chart, at the first sample of a rollout that comes near its singularity."""
+    """Warn once for each chart, at the first sample of a rollout near its singularity."""
     names = trajectory.map.state_names
     for chart in found:
         middle = trajectory.x[:, names.index(chart.variables[1])]
@@ -131,10 +133,10 @@ def warn_near_singularity(trajectory: Trajectory, found: tuple[Chart, ...]) -> N
 
 
 def change_chart(f: MidpointVI, x: np.ndarray, chart: Chart, axes: str) -> tuple[MidpointVI, np.ndarray]:
-    """The same mechanism and state with another order of rotation axes.
+    """Return the same mechanism and state with another order of rotation axes.
 
     The three variables keep their names. Attitude and velocities are the same; momenta are covectors,
-    p' = (W^-1 W')' p, so p . dq, energy and every conserved momentum are the same to rounding.
+    p' = (W^-1 W')' p, so that p . dq, energy and every conserved momentum are the same up to rounding.
 
     Parameters
     ----------
@@ -143,7 +145,7 @@ def change_chart(f: MidpointVI, x: np.ndarray, chart: Chart, axes: str) -> tuple
     chart : Chart
         One of ``charts(f.system)``.
     axes : str
-        Three letters of x, y, z, no two neighbours equal.
+        Three letters of x, y, z, with different neighbours.
 
     Returns
     -------
@@ -153,10 +155,12 @@ def change_chart(f: MidpointVI, x: np.ndarray, chart: Chart, axes: str) -> tuple
     ------
     ModelError
         If a potential, force or constraint acts on one of the three variables, or refers to one of the
-        two frames between them: those mean something else in another chart.
+        two frames between them, because it would mean something else in another chart.
     """
     if not {f"p.{n}" for n in chart.variables} <= {*f.state_names}:
-        raise ModelError(f"{type(f).__name__} has velocities as states; charts are changed for MidpointVI")
+        raise ModelError(
+            f"{type(f).__name__} has velocities as states; expected a MidpointVI to change charts"
+        )
     if sorted(set(axes)) not in (["x", "y", "z"], *(sorted(p) for p in itertools.combinations("xyz", 2))):
         raise ModelError(f"axes: expected three of x, y, z, got {axes!r}")
     if len(axes) != 3 or axes[0] == axes[1] or axes[1] == axes[2]:
@@ -166,15 +170,15 @@ def change_chart(f: MidpointVI, x: np.ndarray, chart: Chart, axes: str) -> tuple
     for component in system.components:
         if isinstance(component, (UserConstraint, UserForce, UserPotential)):
             raise ModelError(
-                f"{system.name}: {component.label()} is a function of its own, and nothing says whether it "
-                "uses the chart's variables; write it with named terms to change charts"
+                f"{system.name}: {component.label()} is a user's function, which can use the chart's "
+                "variables; write it with named terms to change charts"
             )
         touched = set(component.variable_names()) & set(chart.variables)
         touched |= set(component.frame_names()) & inner
         if touched:
             raise ModelError(
                 f"{system.name}: {component.label()} refers to {', '.join(sorted(touched))} inside the "
-                "chart, which another order of axes would move; attach it to a frame behind the rotations"
+                "chart, which another order of axes would move; attach it to a frame after the rotations"
             )
     flat = [(replace(node.frame, children=()), node.parent) for node in system.nodes]
     for n, axis in zip(chart.nodes, axes, strict=True):
@@ -195,12 +199,12 @@ def change_chart(f: MidpointVI, x: np.ndarray, chart: Chart, axes: str) -> tuple
 
 @dataclass(frozen=True)
 class ChartedRun:
-    """A rollout in several charts.
+    """Rollout in several charts.
 
     Attributes
     ----------
     segments : tuple of Trajectory
-        One per chart; each starts with the last state of the one before, in its own chart. The three
+        One for each chart; each starts from the last state of the previous one, in its own chart. The three
         variables of a chart keep their names in every segment, but not their axes.
     """
 
@@ -216,13 +220,13 @@ class ChartedRun:
         return sum(len(s) for s in self.segments)
 
     def __getitem__(self, name: str) -> np.ndarray:
-        """A quantity over all samples, as `Trajectory` gives it.
+        """Return a quantity at all samples, as from `Trajectory`.
 
         Raises
         ------
         ModelError
-            For an angle, rate or momentum of a chart, and a frame between its rotations: it is another one in
-            each segment.
+            For an angle, rate or momentum of a chart, and a frame between its rotations, which differ between
+            segments.
         """
         systems = [cast("MidpointVI", segment.map).system for segment in self.segments]
         inner = {v for system in systems for chart in charts(system) for v in chart.variables}
@@ -230,8 +234,8 @@ class ChartedRun:
             inner |= {system.nodes[i].frame.name for chart in charts(system) for i in chart.nodes[:2]}
         if name.partition(":")[0].rpartition(".")[2] in inner and len(self.segments) > 1:
             raise ModelError(
-                f"{name!r} belongs to a chart that was changed on the way, so it is another quantity in each "
-                "segment; look at run.segments, or at frames, energies and other variables"
+                f"{name!r} belongs to a chart that was changed during the rollout, so it is "
+                "another quantity in each segment; look at run.segments, or at frames, energies and other variables"
             )
         parts = [s[name] for s in self.segments]
         if len(parts[0]) == len(self.segments[0]):
@@ -248,9 +252,9 @@ class ChartedRun:
 
 
 def rollout_charts(f: MidpointVI, x0: Any, U: Any = None, steps: int | None = None) -> ChartedRun:
-    """A rollout that changes charts before it comes near a singularity.
+    """Compute a rollout that changes charts before it approaches a singularity.
 
-    It runs in one chart until that comes nearer than `SWITCH` to its singularity, and goes on from there
+    It uses one chart until this is nearer than `SWITCH` to its singularity, and then continues
     in the best of the six orders of x, y, z.
 
     Parameters
@@ -276,7 +280,7 @@ def rollout_charts(f: MidpointVI, x0: Any, U: Any = None, steps: int | None = No
         run = f.rollout(x, U[k : k + ahead], k0=k, warn=False)
         safe = _regular_steps(f, run)
         if safe < len(run):
-            # the first sample nearer than SWITCH begins the next chart; a step at least is made in this one
+            # the first sample nearer than SWITCH starts the next chart, after at least one step in this chart
             safe = max(safe, 1)
             run = run.part(0, safe)
         if segments and segments[-1].map is f:
@@ -289,7 +293,10 @@ def rollout_charts(f: MidpointVI, x0: Any, U: Any = None, steps: int | None = No
 
 
 def _regular_steps(f: MidpointVI, run: Trajectory) -> int:
-    """Steps until a chart is nearer than SWITCH to its singularity, or all of them."""
+    """Number of steps until a chart is nearer than SWITCH to its singularity.
+
+    Without such a chart it is the number of all steps.
+    """
     first = len(run)
     for chart in charts(f.system):
         middle = run.x[:, f.system.dynamic.index(chart.variables[1])]
@@ -299,7 +306,7 @@ def _regular_steps(f: MidpointVI, run: Trajectory) -> int:
 
 
 def _regular(f: MidpointVI, x: np.ndarray) -> tuple[MidpointVI, np.ndarray]:
-    """The map and state with every chart that is near its singularity changed to the best one."""
+    """Return map and state with the best chart in place of each one near a singularity."""
     for chart in charts(f.system):
         angles = x[[f.system.dynamic.index(name) for name in chart.variables]]
         if chart.distance(angles[1]) >= SWITCH:
@@ -311,21 +318,21 @@ def _regular(f: MidpointVI, x: np.ndarray) -> tuple[MidpointVI, np.ndarray]:
 
 
 def _euler(axes: str, angles: np.ndarray) -> np.ndarray:
-    """The product of rotations about the body's own axes, (3, 3)."""
-    from scipy.spatial.transform import Rotation  # here, because importing it takes a while
+    """Product of rotations about the body's own axes, (3, 3)."""
+    from scipy.spatial.transform import Rotation  # imported here because it is slow
 
     return Rotation.from_euler(axes.upper(), angles).as_matrix().reshape(3, 3)
 
 
 def _angles(axes: str, R: np.ndarray) -> np.ndarray:
-    """Angles with `_euler(axes, angles)` = R, the middle one in the chart's regular range."""
+    """Angles with `_euler(axes, angles)` = R, the middle one in the regular range."""
     from scipy.spatial.transform import Rotation
 
     return Rotation.from_matrix(R).as_euler(axes.upper())
 
 
 def _joined(first: Trajectory, second: Trajectory) -> Trajectory:
-    """Two trajectories of one map, the second from where the first ends."""
+    """Join two trajectories of one map; the second starts where the first ends."""
     return replace(
         first,
         t=np.concatenate([first.t, second.t[1:]]),

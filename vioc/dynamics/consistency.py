@@ -16,24 +16,27 @@ from vioc.dynamics.lagrangian import Lagrangian
 from vioc.errors import ConstraintError, ModelError
 
 RANK_TOLERANCE = 1e-9  # relative to the largest pivot
-ROUNDED = 64 * np.finfo(float).eps  # of a gradient: entries of Dh are sums of some lengths that cancel
-CLOSED, DRIFT = 1e-8, 1e-10  # of what cancels in h: its value at a start, and how much of it comes in a step
+ROUNDED = 64 * np.finfo(float).eps  # of a gradient: entries of Dh are sums of lengths that cancel
+CLOSED, DRIFT = (
+    1e-8,
+    1e-10,
+)  # relative to the terms that cancel in h: accepted h at a start, and accepted drift in a step
 
 
 @dataclass(frozen=True)
 class ConstraintReport:
-    """A consistent configuration and what the constraints are like there.
+    """Consistent configuration, with the rank of its constraints.
 
     Attributes
     ----------
     q : (nq,)
-        The configuration, in the order of ``system.variables``.
+        Configuration in the order of ``system.variables``.
     residual : (m,)
-        h(q); 0 of constraints on velocities.
+        h(q); 0 for velocity constraints.
     rank : int
-        Of Dh(q) by the dynamic variables.
+        Rank of Dh(q) by the dynamic variables.
     redundant : tuple of str
-        Constraints that follow from the others at q; a step cannot tell their multipliers apart.
+        Constraints that follow from the others at q; their multipliers are not determined.
     degrees_of_freedom : int
         Dynamic variables minus rank.
     iterations : int
@@ -69,9 +72,11 @@ def consistent_configuration(
     tolerance: float = 1e-12,
     **parameters: float,
 ) -> ConstraintReport:
-    """A configuration with h(q) = 0 near a guess, by damped Gauss-Newton, each step the least that closes h.
+    """Find a configuration with h(q) = 0 near a guess, by damped Gauss-Newton.
 
-    Kinematic variables and those named in `fixed` keep the guess's values.
+    Each step is the smallest that solves the linearized constraints. Kinematic variables and those in
+    `fixed` keep the
+    values of the guess.
 
     Parameters
     ----------
@@ -90,16 +95,16 @@ def consistent_configuration(
     Raises
     ------
     ConstraintError
-        If the constraints contradict each other or cannot be met from there; those that stay violated
-        are named.
+        If the constraints contradict each other or cannot be satisfied from the guess; the message names the
+        violated ones.
     """
     lag = system if isinstance(system, Lagrangian) else Lagrangian(system)
     tolerance, description = as_positive(tolerance, "tolerance"), lag.system
     q = as_configuration(description, guess, "configuration").copy()
-    held = {description.variable_index(name) for name in as_names(fixed)}
-    free = [i for i in range(lag.nd) if i not in held]
+    fixed_indices = {description.variable_index(name) for name in as_names(fixed)}
+    free = [i for i in range(lag.nd) if i not in fixed_indices]
     damping = 1e-3
-    kept_by_place = np.flatnonzero(~np.array(lag.nonholonomic, bool))  # the others bind velocities alone
+    kept_by_place = np.flatnonzero(~np.array(lag.nonholonomic, bool))  # the others constrain velocities only
     h = lag.constraints(q, **parameters)[kept_by_place]
     iterations = 0
     while np.abs(h).max(initial=0.0) > tolerance and iterations < 200 and damping < 1e12:
@@ -114,10 +119,10 @@ def consistent_configuration(
             q, h, damping = trial, new, max(damping / 4, 1e-12)
         else:
             damping *= 8
-    if not np.abs(h).max(initial=0.0) <= tolerance:  # nor what is not a number
+    if not np.abs(h).max(initial=0.0) <= tolerance:  # NaN fails as well
         names = [lag.constraint_names[i] for i in kept_by_place]
         bad = [f"{n} ({v:.3g})" for n, v in zip(names, h, strict=True) if not abs(v) <= tolerance]
-        kept = f", with {', '.join(sorted(as_names(fixed)))} fixed" if held else ""
+        kept = f", with {', '.join(sorted(as_names(fixed)))} fixed" if fixed_indices else ""
         raise ConstraintError(
             f"{description.name}: no configuration satisfies the constraints from this guess{kept}; "
             f"violated: {', '.join(bad)}. They contradict each other, or another guess is needed"
@@ -128,7 +133,7 @@ def consistent_configuration(
 
 
 def constraint_rank(lag: Lagrangian, q: np.ndarray, **parameters: float) -> tuple[int, tuple[str, ...]]:
-    """Rank of Dh(q) by the dynamic variables, and the names of the constraints beyond it."""
+    """Rank of Dh(q) by the dynamic variables, and names of the dependent constraints."""
     names = lag.constraint_names
     if not names:
         return 0, ()
@@ -136,7 +141,10 @@ def constraint_rank(lag: Lagrangian, q: np.ndarray, **parameters: float) -> tupl
 
 
 def directions_within(lag: Lagrangian, q: np.ndarray, share: float, **parameters: float) -> np.ndarray:
-    """Dh(q) by the dynamic variables (m, nd), where rows within a `share` of what cancels in h are 0."""
+    """Jacobian Dh(q) by the dynamic variables (m, nd), with negligible rows set to 0.
+
+    A row is negligible within a `share` of the terms that cancel in h.
+    """
     J, sizes = lag.constraint_jacobian(q, **parameters)[:, : lag.nd], lag.constraint_sizes(q, **parameters)
     along = [int(n not in lag.system.angles) for n in lag.system.dynamic]
     small = (np.abs(J) <= share * sizes[:, along]).all(axis=1)
@@ -146,13 +154,13 @@ def directions_within(lag: Lagrangian, q: np.ndarray, share: float, **parameters
 def rank_of_rows(
     J: np.ndarray, names: tuple[str, ...], tolerance: float = RANK_TOLERANCE
 ) -> tuple[int, tuple[str, ...]]:
-    """Rank of a matrix, and the names of rows that depend on the rows before them, to a tolerance."""
+    """Rank of a matrix, and names of the rows that depend on previous rows."""
     scale = np.linalg.norm(J, axis=1)
     basis: list[np.ndarray] = []
     redundant = []
     for row, size, name in zip(J, scale, names, strict=True):
         rest = row / size if size > 0 else row
-        for b in (*basis, *basis):  # twice: Gram-Schmidt that stays orthogonal
+        for b in (*basis, *basis):  # twice, to keep Gram-Schmidt orthogonal
             rest = rest - (b @ rest) * b
         norm = np.linalg.norm(rest)
         if norm > tolerance:
@@ -163,7 +171,10 @@ def rank_of_rows(
 
 
 def may_be_dependent(J: np.ndarray) -> np.ndarray:
-    """Of which matrices (N, m, n) `rank_of_rows` may find dependent rows, or such as are not finite (N,)."""
+    """Mask (N,) of matrices (N, m, n) whose rows `rank_of_rows` may find dependent.
+
+    It includes matrices that are not finite.
+    """
     scale = np.linalg.norm(J, axis=2, keepdims=True)
     if not np.isfinite(scale).all() or J.shape[1] > J.shape[2] or not scale.all():
         return np.ones(len(J), bool)
@@ -172,7 +183,9 @@ def may_be_dependent(J: np.ndarray) -> np.ndarray:
 
 
 def project_velocity(system: System | Lagrangian, q: Any, v: Any, **parameters: float) -> np.ndarray:
-    """The velocity nearest to `v` in the kinetic-energy metric with Dh(q) v = 0 and A(q) v = 0.
+    """Velocity nearest to `v` in the kinetic-energy metric that obeys the constraints.
+
+    These are Dh(q) v = 0 and A(q) v = 0.
 
     Kinematic rates keep their values. Shapes (nq,), (nq,) -> (nq,).
     """
@@ -190,10 +203,12 @@ def project_velocity(system: System | Lagrangian, q: Any, v: Any, **parameters: 
 def check_constraints(
     lag: Lagrangian, q: np.ndarray, v: np.ndarray, parameters: dict[str, float], dt: float = np.inf
 ) -> None:
-    """Raise `ConstraintError` unless h(q) = 0 and Dh(q) v = 0 to 1e-8, relative to what cancels in them.
+    """Raise `ConstraintError` unless h(q) = 0 and Dh(q) v = 0.
 
-    A rate may be what lets h drift within the time `dt` by 1e-10 of what cancels in it, too, and the rounding
-    of a gradient that vanishes, as that across a planar loop does.
+    The tolerance is 1e-8, relative to the terms that cancel in them. A rate may in addition let h drift
+    within the time `dt` by 1e-10 of these terms, and have the rounding error of a gradient that
+    vanishes, such as the
+    gradient normal to a planar loop.
     """
     names = lag.constraint_names
     if not names:
@@ -217,7 +232,7 @@ def check_constraints(
 
 
 def check_holonomic(system: System, who: str) -> None:
-    """Raise `ModelError` if there are constraints on velocities, which `who` does not have."""
+    """Raise `ModelError` if there are velocity constraints, which `who` excludes."""
     for name, constraint in zip(system.constraint_names, system.constraints, strict=True):
         if isinstance(constraint, VelocityConstraint):
             raise ModelError(

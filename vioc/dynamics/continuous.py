@@ -1,10 +1,10 @@
-"""The continuous equations of motion of a system ([T] (28)-(29), (36)), forwards and backwards.
+"""Continuous equations of motion of a system, for forward and inverse dynamics.
 
     d/dt L_v - L_q = F + Dh' lambda_c        rows of dynamic variables
     Dh a + D^2h (v, v) = 0
 
-`Continuous` holds the CasADi graphs and evaluates them on numbers. The accelerations of kinematic
-variables are given. Maths: docs/maths/continuous.md.
+These are [T] (28)-(29), (36). `Continuous` holds the CasADi graphs and evaluates them numerically. The
+accelerations of kinematic variables are given. Maths: docs/maths/continuous.md.
 """
 
 from __future__ import annotations
@@ -29,11 +29,14 @@ from vioc.dynamics.masses import fault_at
 from vioc.errors import ConstraintError, ModelError
 from vioc.names import INPUTS, in_order
 
-SINGULAR_MASS = 1e-13  # reciprocal condition of M, in units of a generic one, that counts as singular
+SINGULAR_MASS = 1e-13  # reciprocal condition of M, scaled by a generic M, below which M counts as singular
 
 
 class Motion(NamedTuple):
-    """Accelerations (nq,) and multipliers lambda_c (m,), each with a leading axis over samples if given."""
+    """Accelerations (nq,) and multipliers lambda_c (m,), with samples as leading axis.
+
+    Without samples there is no leading axis.
+    """
 
     accelerations: np.ndarray
     multipliers: np.ndarray
@@ -52,11 +55,11 @@ class Continuous:
     -----
     Configurations, velocities and accelerations are arrays (nq,), arrays (N, nq) of N samples, dicts by
     name (missing names are zero), or None for zero; `u` likewise with the inputs, `t` is a number or (N,).
-    Multipliers have [T] (36a)'s sign, M a + ... = Dh' lambda_c, in newtons per unit of Dh.
+    Multipliers have the sign of [T] (36a), M a + ... = Dh' lambda_c, in newtons per unit of Dh.
 
-    `by` asks for derivatives, one letter each: ``q``, ``v``, ``u``, ``p`` (the declared parameters), and
+    `by` selects derivatives, one letter each: ``q``, ``v``, ``u``, ``p`` (the declared parameters), and
     for inverse dynamics ``a``; ``by="qv"`` adds the axes (..., nq, nq), entry [..., i, j] the
-    derivative by q_i and v_j. Each is an exact CasADi function, built at its first use and kept.
+    derivative by q_i and v_j. Each is an exact CasADi function, built at its first use and cached.
 
     Examples
     --------
@@ -83,10 +86,11 @@ class Continuous:
     # -- expressions ------------------------------------------------------------------------------
 
     def balance(self, a: ca.SX, multipliers: ca.SX) -> ca.SX:
-        """d/dt L_v - L_q - F - Dh' lambda_c (nq,) at accelerations `a` (nq,): what must act besides.
+        """Residual d/dt L_v - L_q - F - Dh' lambda_c (nq,) at accelerations `a` (nq,).
 
-        The two products with second derivatives of L are one directional derivative of L_v along
-        (v, a), so neither M nor L_vq is formed.
+        It is the additional force that must act. The two products with second derivatives of L are one
+        directional
+        derivative of L_v along (v, a), so that neither M nor L_vq is formed.
         """
         lag, g = self.lagrangian, self.lagrangian.graph
         flow = ca.vertcat(g.v_vector, a)
@@ -99,7 +103,10 @@ class Continuous:
         return total
 
     def constraint_acceleration(self, a: ca.SX) -> ca.SX:
-        """d^2h/dt^2 = Dh a + D^2h (v, v) (m,) ([T] (36b)), and d/dt A(q) v of constraints on velocities."""
+        """Second derivative d^2h/dt^2 = Dh a + D^2h (v, v) (m,) ([T] (36b)).
+
+        For velocity constraints it is d/dt A(q) v.
+        """
         lag, g = self.lagrangian, self.lagrangian.graph
         if not self.nm:
             return ca.SX(0, 1)
@@ -110,9 +117,11 @@ class Continuous:
 
     @cached_property
     def solution(self) -> tuple[ca.SX, ca.SX]:
-        """Accelerations of the dynamic variables (nd,) and multipliers (m,) ([T] (29), (36)).
+        """Accelerations of the dynamic variables (nd,) and multipliers (m,).
 
-        Expressions of the graph's symbols and of the kinematic part of ``a_vector``.
+        [T] (29), (36).
+
+        They are expressions of the graph's symbols and of the kinematic part of ``a_vector``.
         """
         nd = self.lagrangian.nd
         given = ca.vertcat(ca.SX.zeros(nd), part(self.a_vector, nd))
@@ -121,13 +130,15 @@ class Continuous:
 
     @cached_property
     def rates(self) -> ca.Function:
-        """([q, v], u) -> [v, a] (2 nd,), at the values of `parameters`: a vector field, without kinematic
-        variables (ModelError) and forces that depend on time (RuntimeError).
+        """Vector field ([q, v], u) -> [v, a] (2 nd,) at the values of `parameters`.
+
+        Kinematic variables raise ModelError, forces that depend on time RuntimeError.
         """
         lag, g = self.lagrangian, self.lagrangian.graph
         if lag.nq != lag.nd:
             raise ModelError(
-                f"{self.system.name}: {few(self.system.kinematic)} moves as it is told: no rates"
+                f"{self.system.name}: expected dynamic variables only, got the kinematic "
+                f"{few(self.system.kinematic)}"
             )
         flow = ca.vertcat(g.v_vector, self.solution[0])
         if len(self._theta):
@@ -136,7 +147,10 @@ class Continuous:
 
     @cached_property
     def held(self) -> ca.Function:
-        """[q, v] -> [h, Dh v] (2 m,), of constraints on velocities [0, A v]: where 0, `rates` keep it so."""
+        """Function [q, v] -> [h, Dh v] (2 m,), for velocity constraints [0, A v].
+
+        Where it is 0, `rates` keep it 0.
+        """
         lag, g = self.lagrangian, self.lagrangian.graph
         rows = ca.vertcat(lag.h, ca.mtimes(lag.Dh, g.v_vector))
         if len(self._theta):
@@ -144,7 +158,7 @@ class Continuous:
         return ca.Function("held", [ca.vertcat(g.q_vector, g.v_vector)], [ca.densify(rows)], {"cse": True})
 
     def saddle_solution(self, force: ca.SX, rate: ca.SX) -> tuple[ca.SX, ca.SX]:
-        """x, y with M x - Dh' y = force, Dh x = rate, for the dynamic variables."""
+        """Solve M x - Dh' y = force, Dh x = rate for x, y, for the dynamic variables."""
         x, y = self._saddle.solve(ca.vertsplit(force), ca.vertsplit(rate))
         return ca.vertcat(*x), vec.column(y)
 
@@ -156,10 +170,13 @@ class Continuous:
 
     @cached_property
     def independence(self) -> ca.SX:
-        """How far each constraint is from following from others or from vanishing (m,), at most about 1.
+        """Independence of each constraint from the others (m,), at most about 1.
 
-        The pivots of Dh M^-1 Dh' over their values for gradients in which nothing cancels. The
-        accelerations have the rounding of q and v, divided by the least of them.
+        It is 0 if the constraint follows from others or if its gradient vanishes. The values are the
+        pivots of Dh M^-1 Dh'
+        divided by their values for gradients without cancellation. The rounding error of the
+        accelerations is that of q and v
+        divided by the smallest of them.
         """
         lag, S = self.lagrangian, self._saddle.S
         if S is None:
@@ -170,12 +187,12 @@ class Continuous:
         generic = ca.mtimes(sizes**2 * ca.DM(J.sparsity(), 1.0), mobility)
         return S.pivots / generic
 
-    # -- numbers ----------------------------------------------------------------------------------
+    # -- numerical evaluation -----------------------------------------------------------------------
 
     def forward(
         self, q: Any, v: Any = None, u: Any = None, *, t: Any = 0.0, kinematic: Any = None, by: str = ""
     ) -> Motion:
-        """Accelerations and multipliers ([T] (29), (36)).
+        """Return accelerations and multipliers ([T] (29), (36)).
 
         Parameters
         ----------
@@ -187,13 +204,13 @@ class Continuous:
         Returns
         -------
         Motion
-            ``accelerations`` (nq,), of the kinematic variables as given; ``multipliers`` (m,). With `by`
+            ``accelerations`` (nq,), for kinematic variables as given; ``multipliers`` (m,). With `by`
             their derivatives: (nq, ...) and (m, ...), zero for the kinematic rows.
 
         Raises
         ------
         ConstraintError
-            If the constraints are dependent at q; those that follow from others are named.
+            If the constraints are dependent at q; the message names those that follow from others.
         ModelError
             If the mass matrix is singular at q.
         """
@@ -208,10 +225,10 @@ class Continuous:
     def inverse(
         self, q: Any, v: Any, a: Any, u: Any = None, multipliers: Any = None, *, t: Any = 0.0, by: str = ""
     ) -> np.ndarray:
-        """The generalized force (nq,) that must act besides F and the constraints for accelerations `a`.
+        """Return the additional generalized force (nq,) that accelerations `a` require.
 
-        d/dt L_v - L_q - F(q, v, u, t) - Dh' lambda_c ([T] (28), (36a)): zero on the dynamic variables
-        for ``a, multipliers = forward(q, v, u)``, and on the kinematic ones what moves them.
+        It is d/dt L_v - L_q - F(q, v, u, t) - Dh' lambda_c ([T] (28), (36a)): zero for dynamic variables
+        if ``a, multipliers = forward(q, v, u)``, and the driving force for kinematic ones.
 
         Parameters
         ----------
@@ -237,18 +254,20 @@ class Continuous:
     def dynamic_accelerations(
         self, q: np.ndarray, v: np.ndarray, u: np.ndarray, t: float, kinematic: np.ndarray
     ) -> np.ndarray:
-        """Accelerations of the dynamic variables (nd,) from arrays, without any check: for integrators."""
+        """Accelerations of the dynamic variables (nd,), without checks, for integrators."""
         t_array = np.array([t], float)
         return self._dynamic(q, v, u, t_array, kinematic, self._theta)[0][:, 0]
 
     def check_regular(self, q: np.ndarray, **parameters: float) -> None:
-        """Raise where Dh has dependent rows or M is singular: accelerations would be arbitrary numbers.
+        """Raise an error if Dh has dependent rows or M is singular.
+
+        Accelerations would then be arbitrary.
 
         Parameters
         ----------
         q : (nq,) or (N, nq)
         **parameters : float
-            Values other than those of this object.
+            Values that differ from those of this object.
         """
         lag = self.lagrangian
         theta = np.array(list({**self.parameters, **parameters}.values()), float)
@@ -277,7 +296,7 @@ class Continuous:
                     "singular at this configuration"
                 )
 
-    # -- the work ---------------------------------------------------------------------------------
+    # -- evaluation of functions --------------------------------------------------------------------
 
     @property
     def _theta(self) -> np.ndarray:
@@ -327,14 +346,14 @@ class Continuous:
 
 
 def _rows(read: Any, system: System, value: Any, what: str) -> np.ndarray:
-    """A configuration-like argument: one, by every notation, or an array of N rows."""
+    """Array of one configuration or velocity, in any notation, or of N rows."""
     if isinstance(value, Mapping) or np.ndim(value) != 2:
         return read(system, value, what)
     return _named(value, system.variables, what)
 
 
 def _named(value: Any, names: tuple[str, ...], what: str) -> np.ndarray:
-    """An array (n,) or (N, n), a dict by name, or None for zero, as an array."""
+    """Array (n,) or (N, n) from an array, a dict by name, or None for zero."""
     if value is None:
         return np.zeros(len(names))
     value = in_order(value, names, what, prefix=INPUTS if what == "input" else "")

@@ -1,4 +1,4 @@
-"""Which term of a system is not a finite number at a point, for messages about steps that fail."""
+"""Search for the term of a system that is not finite, after failed steps."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from vioc.dynamics.lagrangian import Lagrangian
 def not_finite(
     lagrangian: Lagrangian, q: np.ndarray, v: np.ndarray, u: np.ndarray, t: float, parameters: np.ndarray
 ) -> str | None:
-    """The first potential, force or constraint whose value or derivative is not finite, or None.
+    """Return the first term whose value or derivative is not finite, or None.
+
+    Terms are potentials, forces and constraints.
 
     Parameters
     ----------
@@ -29,8 +31,8 @@ def not_finite(
     Returns
     -------
     str or None
-        Such as ``"the force user-force <lambda> on theta is nan at theta = 0.3"``, with the variables that
-        it depends on.
+        For example ``"the force user-force <lambda> on theta is nan at theta = 0.3"``, with the variables on
+        which the term depends.
     """
     args = [np.asarray(a, float) for a in (q, v, u, [t], parameters)]
     point = np.concatenate(args[:2])
@@ -52,7 +54,7 @@ def not_finite(
 
 
 def _values(lagrangian: Lagrangian) -> Iterator[tuple[str, ca.SX]]:
-    """What every term adds to the equations of motion, with what messages call it."""
+    """Yield each term's contribution to the equations of motion, with its description."""
     system, g = lagrangian.system, lagrangian.graph
     for potential in system.potentials:
         V = ca.SX(potential.energy(g))

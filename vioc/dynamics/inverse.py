@@ -1,7 +1,7 @@
-"""Configurations at which frames are where they should be: damped Gauss-Newton within limits.
+"""Inverse kinematics by damped Gauss-Newton within limits.
 
-docs/maths/arms.md, (1) to (4). One attempt is one CasADi function, a fixed number of trials from a guess;
-attempts of many targets and many guesses are mapped, and those that do not arrive begin again from random
+docs/maths/arms.md, (1) to (4). One attempt is one CasADi function, a fixed number of trials from a guess.
+Attempts of many targets and many guesses are mapped; those that do not converge start again from random
 configurations within the limits.
 """
 
@@ -20,11 +20,11 @@ from vioc.dynamics.algebra.sparse_lu import SparseLU, scalars
 from vioc.errors import ModelError
 from vioc.maps.orientation import rotation_vector
 
-TRIALS = 16  # of a step, in one attempt
-DAMPING = 1e-2  # of the first trial, per squared error
-FLOOR = 1e-13  # of the damping: a Jacobian may lose rank
-CLOSER = 0.1  # an attempt that leaves less of the squared error is carried on
-WIDE = np.pi  # rad or m: where variables without limits begin
+TRIALS = 16  # number of trial steps in one attempt
+DAMPING = 1e-2  # damping of the first trial, per squared error
+FLOOR = 1e-13  # lower bound of the damping, because a Jacobian can lose rank
+CLOSER = 0.1  # an attempt that reduces the squared error below this fraction is continued
+WIDE = np.pi  # rad or m: range of the random guesses of variables without limits
 
 
 @dataclass(frozen=True)
@@ -34,13 +34,13 @@ class InverseConfigurations:
     Attributes
     ----------
     q : (N, nq) or (nq,)
-        In the order of `names`; the nearest where none was found.
+        In the order of `names`; without convergence the nearest one.
     error : (N,) or scalar
-        Largest error of a position (m), a turn (rad) or a constraint.
+        Largest error of a position (m), a rotation (rad) or a constraint.
     converged : (N,) or bool
-        Whether it is within the tolerance.
+        Whether the error is within the tolerance.
     attempts : (N,) or int
-        How many guesses it took.
+        Number of guesses that were used.
     names : tuple of str
     """
 
@@ -60,14 +60,14 @@ class InverseConfigurations:
 
 
 class InverseKinematics:
-    """Solver for the poses of some frames; see `Kinematics.inverse`.
+    """Solver for the poses of several frames; see `Kinematics.inverse`.
 
     Parameters
     ----------
     graph : FrameGraph
-        Of the kinematics.
+        Graph of the kinematics.
     h : casadi.SX
-        Constraints (m,) that a configuration fulfils, in the symbols of `graph`.
+        Constraints (m,) on a configuration, in the symbols of `graph`.
     frames : sequence of (name, whether its rotation counts)
     backend : Backend
     """
@@ -90,7 +90,10 @@ class InverseKinematics:
         self._attempt = Evaluator(backend.prepare(self._attempts(errors_at, target.numel(), theta.numel())))
 
     def _attempts(self, errors_at: ca.Function, nt: int, np_: int) -> ca.Function:
-        """(q, target, free, lower, upper, parameters) -> (q, e): trials (3), each kept where it is better."""
+        """Function (q, target, free, lower, upper, parameters) -> (q, e) of one attempt.
+
+        A trial (3) is accepted if it reduces the error.
+        """
         n, m = self.nq, self.m
         sizes = {"q": n, "e": m, "J": m * n, "damping": 1, "target": nt, "free": n, "low": n, "high": n}
         s = {name: ca.SX.sym(name, size) for name, size in sizes.items()}
@@ -104,7 +107,7 @@ class InverseKinematics:
         step = -K.T @ _solved(K @ K.T, mu, e) if m <= n else -_solved(K.T @ K, mu, K.T @ e)
         trial = ca.fmin(ca.fmax(s["q"] + step, s["low"]), s["high"])
         e1, J1 = errors_at(trial, s["target"], theta)
-        better = ca.sumsqr(e1) < size  # not so where it is not a number
+        better = ca.sumsqr(e1) < size  # false for NaN
         carry = ca.vertcat(s["q"], e, s["J"], s["damping"])
         after = ca.if_else(
             better,
@@ -134,7 +137,7 @@ class InverseKinematics:
         tolerance: float,
         rng: np.random.Generator,
     ) -> tuple[np.ndarray, ...]:
-        """q, error, converged, attempts of rows of targets from rows of guesses."""
+        """Return q, error, converged, attempts for rows of targets and of guesses."""
         N = len(target)
         best, error = guess.copy(), np.full(N, np.inf)
         attempts, waiting = np.zeros(N, int), np.arange(N)
@@ -166,7 +169,10 @@ def _solved(A: ca.SX, mu: ca.SX, b: ca.SX) -> ca.SX:
 
 
 def targets_of(targets: Mapping[str, Any]) -> tuple[list[tuple[str, bool]], np.ndarray, bool]:
-    """Frames with whether they are turned, rows of numbers (N, nt), and whether one target was given."""
+    """Frames with a flag for rotations, target values, and a flag for a single target.
+
+    The values are rows (N, nt).
+    """
     if not isinstance(targets, Mapping) or not targets:
         raise ModelError(f"targets: expected a dict of frames, {{'hand': pose}}, got {targets!r}")
     arrays = {name: np.asarray(value, float) for name, value in targets.items()}

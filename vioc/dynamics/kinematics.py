@@ -1,7 +1,8 @@
-"""Poses and body velocities of every frame, with all their derivatives ([T] (2)-(10)).
+"""Poses and body velocities of frames, with all their derivatives ([T] (2)-(10)).
 
-`FrameGraph` is the recursion as a CasADi graph: each frame's pose and body velocity is built once and
-shared by everything that asks for it. `Kinematics` evaluates it on numbers.
+`FrameGraph` is the recursion as a CasADi graph, in which each frame's pose and body velocity are built
+once and
+shared. `Kinematics` evaluates it numerically.
 """
 
 from __future__ import annotations
@@ -26,13 +27,15 @@ from vioc.errors import ModelError
 
 
 class TermGraph(ABC):
-    """What potentials, forces and constraints are written in, whatever coordinates a mechanism has.
+    """Symbols and kinematics that potentials, forces and constraints are written with.
+
+    They are independent of the coordinates of a mechanism.
 
     Attributes
     ----------
     system : System
     q_vector, v_vector, u_vector, parameters : casadi.SX
-        What terms depend on: coordinates, rates, inputs (nu,), declared parameters (np,).
+        Arguments of terms: coordinates, rates, inputs (nu,), declared parameters (np,).
     t : casadi.SX
         Time, s.
     """
@@ -48,31 +51,31 @@ class TermGraph(ABC):
 
     @abstractmethod
     def q(self, name: str) -> ca.SX:
-        """A configuration variable by name."""
+        """Configuration variable by name."""
 
     @abstractmethod
     def v(self, name: str) -> ca.SX:
-        """The rate of a configuration variable by name."""
+        """Rate of a configuration variable by name."""
 
     @abstractmethod
     def node_velocity(self, i: int) -> tuple[Vector, Vector]:
-        """Linear and angular velocity of node i in its axes; none of the world, -1."""
+        """Linear and angular velocity of node i in its axes; zero for the world, -1."""
 
     @abstractmethod
     def slope(self, value: ca.SX) -> ca.SX:
-        """Of a function of the coordinates, whose rate this is times `v_vector`."""
+        """Gradient of a function of the coordinates; its rate is gradient . `v_vector`."""
 
     @abstractmethod
     def node_pose(self, i: int) -> tuple[Matrix, Vector]:
         """Rotation and position of node i in the world; -1 is the world."""
 
     def body_velocity(self, name: str) -> ca.SX:
-        """v^b_{s,k} = (linear, angular) in the frame's axes (6,) ([T] (5))."""
+        """Body velocity v^b_{s,k} = (linear, angular) in the frame's axes (6,) ([T] (5))."""
         v, w = self.node_velocity(self.system.frame_index(name))
         return ca.vertcat(vec.column(v), vec.column(w))
 
     def number(self, value: Number) -> Any:
-        """A description's number: a float, or the symbol of a declared parameter."""
+        """Float of a description's number, or the symbol of a declared parameter."""
         if not isinstance(value, Parameter):
             return value
         names = list(self.system.parameters)
@@ -81,7 +84,7 @@ class TermGraph(ABC):
         return value.of(self.parameters[names.index(value.name)])
 
     def u(self, name: str) -> ca.SX:
-        """An input by name."""
+        """Input by name."""
         if name not in self.system.inputs:
             raise ModelError(f"undeclared input {name!r}; {near_misses(name, self.system.inputs)}")
         return self.u_vector[self.system.inputs.index(name)]
@@ -91,13 +94,13 @@ class TermGraph(ABC):
         return vec.column(self.node_pose(self.system.frame_index(name))[1])
 
     def pose(self, name: str) -> ca.SX:
-        """g_{s,k}, 4 x 4 ([T] (2))."""
+        """Pose g_{s,k}, 4 x 4 ([T] (2))."""
         R, p = self.node_pose(self.system.frame_index(name))
         top = ca.horzcat(vec.matrix(R), vec.column(p))
         return ca.vertcat(top, ca.SX(np.array([[0.0, 0.0, 0.0, 1.0]])))
 
     def masses(self) -> Iterator[tuple[Any, ca.SX]]:
-        """Each mass with the world position of its centre."""
+        """Yield each mass with the world position of its centre."""
         for i, node in enumerate(self.system.nodes):
             if node.frame.mass is not None:
                 R, p = self.node_pose(i)
@@ -106,7 +109,7 @@ class TermGraph(ABC):
 
 
 class FrameGraph(TermGraph):
-    """Kinematics of the tree of frames, on configurations (nq,) and their rates (nq,)."""
+    """Kinematics of the tree of frames, for configurations (nq,) and rates (nq,)."""
 
     def __init__(self, system: System):
         super().__init__(system)
@@ -131,7 +134,7 @@ class FrameGraph(TermGraph):
         if i < 0:
             return vec.IDENTITY, vec.ZERO
         if i not in self._poses:
-            for j in range(len(self._poses), i + 1):  # parents come before children
+            for j in range(len(self._poses), i + 1):  # parents precede children
                 R, p = self.node_pose(self.system.nodes[j].parent)
                 dR, dp = self._local(j)
                 self._poses[j] = (vec.matmul(R, dR), vec.add(p, vec.apply(R, dp)))
@@ -158,27 +161,27 @@ class FrameGraph(TermGraph):
         return self._velocities[i]
 
     def _local(self, i: int) -> tuple[Matrix, Vector]:
-        """Node i in its parent."""
+        """Pose of node i in its parent."""
         transform = self.system.nodes[i].frame.transform
         variable = transform.variable
         return local_pose(transform, self.number, self.q(variable.name) if variable else None)
 
 
 class Kinematics:
-    """Poses and body velocities of frames on numbers, with derivatives of any order.
+    """Numerical poses and body velocities of frames, with derivatives of any order.
 
     Parameters
     ----------
     system : System
     backend : {"virtual", "compiled", "auto"}
-        What runs `inverse`.
+        Backend of `inverse`.
     **parameters : float
         Values of declared parameters other than their defaults.
 
     Notes
     -----
     A configuration is an array in the order of ``system.variables`` or a dict by name (missing names
-    are zero). Each derivative is an exact CasADi function, built at its first use and kept.
+    are zero). Each derivative is an exact CasADi function, built at its first use and cached.
     """
 
     def __init__(self, system: System, *, backend: str = "virtual", **parameters: float):
@@ -197,7 +200,7 @@ class Kinematics:
         return f"Kinematics({system.name}: {len(system.variables)} variables, {frames} frames)"
 
     def pose(self, frame: str, q: Any, order: int = 0) -> np.ndarray:
-        """g_{s,k} (4, 4) and its derivatives by q ([T] (2)-(4)).
+        """Pose g_{s,k} (4, 4) and its derivatives by q ([T] (2)-(4)).
 
         Returns
         -------
@@ -210,7 +213,7 @@ class Kinematics:
         return self.pose(frame, q, order)[:3, 3]
 
     def body_velocity(self, frame: str, q: Any, v: Any, by: str = "") -> np.ndarray:
-        """v^b_{s,k} (6,) and its derivatives ([T] (5)-(10)).
+        """Body velocity v^b_{s,k} (6,) and its derivatives ([T] (5)-(10)).
 
         Parameters
         ----------
@@ -224,7 +227,7 @@ class Kinematics:
         """Body Jacobian J^b (6, nq), rows (linear, angular) ([T] IV-E)."""
         return self.body_velocity(frame, q, None, by="v")
 
-    # -- the other way round ------------------------------------------------------------------------
+    # -- inverse kinematics -------------------------------------------------------------------------
 
     def inverse(
         self,
@@ -237,44 +240,45 @@ class Kinematics:
         tolerance: float = 1e-10,
         seed: int = 0,
     ) -> InverseConfigurations:
-        """Configurations at which frames are at poses or points, within limits; constraints hold, too.
+        """Find configurations at which frames have given poses or positions.
 
-        Damped Gauss-Newton from the guess, then from random configurations within the limits
-        (docs/maths/arms.md).
+        Limits and constraints are satisfied. The method is damped Gauss-Newton from the guess, then from
+        random configurations
+        within the limits (docs/maths/arms.md).
 
         Parameters
         ----------
         targets : dict of frame to (4, 4) pose, (3,) position, or N of either
-            In the world, m. What is left free of a redundant arm is as the guess leads there.
+            In the world, m. The remaining freedom of a redundant arm depends on the guess.
         guess : (nq,), (N, nq) or dict by name, optional
-            Default the middle of the limits, and 0 where there are none.
+            Default the middle of the limits, and 0 without limits.
         bounds : dict of str to (lower, upper), optional
-            Of variables; of all of ``robot.bounds()`` those of velocities and inputs are passed over.
+            Bounds of variables; from ``robot.bounds()`` those of velocities and inputs are ignored.
         fixed : names
-            Variables that stay as guessed. Kinematic ones move.
+            Variables that keep the values of the guess. Kinematic variables move.
         tries : int
-            Guesses at most, of each target.
+            Largest number of guesses for each target.
         tolerance : float
-            Largest error of positions (m), turns (rad) and constraints.
+            Largest error of positions (m), rotations (rad) and constraints.
         seed : int
-            Of the random guesses.
+            Seed of the random guesses.
 
         Returns
         -------
-        Found
-            Not converged where no try arrives: out of reach, or more tries are needed.
+        InverseConfigurations
+            Not converged if no try succeeds: the target is out of reach, or more tries are needed.
         """
         frames, rows, single = targets_of(targets)
         low, high, free, q0 = self._limits(bounds, guess, fixed)
         starts = np.array(np.broadcast_to(q0, (len(rows), len(low))), float)
-        found = self._inverse(frames).solve(
+        solutions = self._inverse(frames).solve(
             *(rows, np.clip(starts, low, high), low, high, free, self._theta),
             tries=int(tries),
             tolerance=float(tolerance),
             rng=np.random.default_rng(seed),
         )
         one = single and len(q0) == 1
-        q, error, converged, attempts = (a[0] if one else a for a in found)
+        q, error, converged, attempts = (a[0] if one else a for a in solutions)
         return InverseConfigurations(q, error, converged, attempts, self.system.variables)
 
     def inverses(
@@ -286,16 +290,18 @@ class Kinematics:
         seed: int = 0,
         **options: Any,
     ) -> np.ndarray:
-        """Configurations (k, nq) that attempts from many seeds arrive at, those near the first seed first.
+        """Find several configurations (k, nq) from many seeds, nearest to the first seed first.
 
         Parameters
         ----------
         targets : as for `inverse`, one
         seeds : int or (S, nq)
-            Configurations to begin from; a number of them is drawn within the limits. The first is `guess`,
-            or the middle of the limits, and what is ``fixed`` stays as there.
+            Initial configurations; a number of them is drawn within the limits. The first is `guess`,
+            or the middle of the limits, whose values ``fixed`` variables keep.
         apart : float
-            Two whose variables differ by less, angles without limits modulo a turn, are one, rad and m.
+            Two configurations whose variables differ by less are one, rad and m; angles without limits
+            are compared modulo
+            a turn.
         **options
             ``bounds``, ``fixed``, ``tolerance``, and ``guess``, as for `inverse`.
         """
@@ -327,7 +333,7 @@ class Kinematics:
         return {t.variable.name for t in transforms if t.variable and t.rotational}
 
     def _limits(self, bounds: Any, guess: Any, fixed: Iterable[str]) -> tuple[np.ndarray, ...]:
-        """Lower and upper limits (nq,), 1 for variables that move, and guesses (1 or N, nq)."""
+        """Lower and upper limits (nq,), mask of free variables, and guesses (1 or N, nq)."""
         names = self.system.variables
         low, high = np.full(len(names), -np.inf), np.full(len(names), np.inf)
         others = {f"v.{n}" for n in names} | {p + n for n in self.system.inputs for p in ("", "u.")}
@@ -376,16 +382,18 @@ class Kinematics:
         return np.ascontiguousarray(flat.reshape((*shape, *[n] * len(by)), order="F"))
 
     def configuration(self, q: Mapping[str, float] | Any) -> np.ndarray:
-        """A configuration (nq,) from an array, a dict by name, or None (zero)."""
+        """Configuration (nq,) from an array, a dict by name, or None (zero)."""
         return as_configuration(self.system, q, "configuration")
 
 
 def as_configuration(
     system: System, q: Mapping[str, float] | Any, what: str, named: Mapping[str, float] | None = None
 ) -> np.ndarray:
-    """`q` in the order of ``system.variables``: an array, a dict by name, or None for zero.
+    """Configuration or velocity as an array in the order of ``system.variables``.
 
-    `named` are further values by name, which only a dict or None can take. A velocity may have its full
+    `q` is an array, a dict by name, or None for zero.
+
+    `named` has further values by name, and requires that `q` is a dict or None. A velocity may have its full
     name, ``v.theta``.
     """
     names = system.variables
@@ -407,7 +415,7 @@ def as_configuration(
 
 
 def _variable(system: System, name: str, what: str) -> str:
-    """The variable that a name in a dict of configurations or velocities means."""
+    """Variable that a name in a dict of configurations or velocities refers to."""
     kind, variable = (name[:2], name[2:]) if isinstance(name, str) else ("", "")
     if name in system.variables or variable not in system.variables:
         return name

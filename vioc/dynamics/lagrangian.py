@@ -1,7 +1,8 @@
-"""L = T - V, its derivatives, forces and constraints of a system ([T] (11), (23)-(27), IV-C to IV-E).
+"""Lagrangian L = T - V of a system, with derivatives, forces and constraints.
 
-`Lagrangian` holds the CasADi graphs that every integrator is made of, each built once, and evaluates
-them on numbers.
+[T] (11), (23)-(27), IV-C to IV-E. `Lagrangian` holds the CasADi graphs of all integrators, each built
+once, and
+evaluates them numerically.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ from vioc.errors import ModelError
 
 OPTIONS = {"cse": True}
 VELOCITIES = "; make it a VelocityConstraint with a rate(k), or vioc.components.NonholonomicConstraint"
-HOLDING = 50  # iterations of Newton's method for the inputs that hold a motion
-SYMMETRIC = 1e-9  # difference of a matrix from its transpose, over its largest entry, that rounding leaves
+HOLDING = 50  # iterations of Newton's method for the inputs that balance a motion
+SYMMETRIC = 1e-9  # asymmetry of a matrix, relative to its largest entry, that counts as rounding error
 LONG = 1200  # sum of squared depths of a tree from which recursions cost less than the factors of a matrix
 
 
@@ -39,26 +40,28 @@ def _rows(block: list[list]) -> ca.SX:
 
 
 class Lagrangian:
-    """The Lagrangian of a system with forces F(q, v, u, t) and constraints h(q) = 0, A(q) dq = 0.
+    """Lagrangian of a system with forces F(q, v, u, t) and constraints.
+
+    Constraints are h(q) = 0 and A(q) dq = 0.
 
     Parameters
     ----------
     system : System
     redundant : sequence of str
-        Constraints that follow from the others and are left out of h and Dh (`vioc.dynamics.redundancy`).
+        Constraints that follow from the others and are not in h and Dh (`vioc.dynamics.redundancy`).
 
     Attributes
     ----------
     constraint_names : tuple of str
-        Of the rows of h and Dh.
+        Names of the rows of h and Dh.
     graph : FrameGraph
         Symbols q, v (nq), u (nu), t and parameters.
     nq, nd : int
-        Configuration variables, of which the first `nd` are dynamic.
+        Number of configuration variables, of which the first `nd` are dynamic.
 
     Notes
     -----
-    Attributes named like the mathematics are SX expressions of the graph's symbols: ``T``, ``V``,
+    Attributes with mathematical names are SX expressions of the graph's symbols: ``T``, ``V``,
     ``L``, ``L_q``, ``L_v`` (nq,), ``F`` (nq,), ``h`` (m,), ``Dh`` (m, nq), ``M`` (nq, nq).
     """
 
@@ -76,7 +79,7 @@ class Lagrangian:
 
     @cached_property
     def first(self) -> recursions.FirstDerivatives:
-        """By recursion over the tree, gravity included."""
+        """First derivatives by recursion over the tree, with gravity."""
         gravity: Any = vec.ZERO
         for g in self._gravities:
             gravity = vec.add(gravity, tuple(self.graph.number(c) for c in (g.x, g.y, g.z)))
@@ -89,7 +92,7 @@ class Lagrangian:
 
     @cached_property
     def _other_potential(self) -> ca.SX:
-        """Potential energies that the recursions do not carry."""
+        """Potential energies that the recursions do not contain."""
         others = (p for p in self.system.potentials if not isinstance(p, Gravity))
         return sum((p.energy(self.graph) for p in others), ca.SX(0))
 
@@ -111,7 +114,7 @@ class Lagrangian:
 
     @cached_property
     def potential_gradient(self) -> ca.SX:
-        """By q, of the potentials other than gravity (nq,)."""
+        """Gradient by q of the potentials other than gravity (nq,)."""
         return ca.gradient(self._other_potential, self.graph.q_vector)
 
     @cached_property
@@ -120,7 +123,7 @@ class Lagrangian:
 
     @cached_property
     def F(self) -> ca.SX:
-        """Generalized forces on every variable; what acts on kinematic ones does no work here."""
+        """Generalized forces on all variables; forces on kinematic ones have no effect."""
         total: dict[str, Any] = {}
         for force in self.system.forces:
             for name, value in force.generalized(self.graph).items():
@@ -129,18 +132,18 @@ class Lagrangian:
 
     @cached_property
     def F_u(self) -> ca.SX:
-        """Of the forces by the inputs (nq, nu)."""
+        """Derivative of the forces by the inputs (nq, nu)."""
         u = self.graph.u_vector
         return ca.jacobian(self.F, u) if u.numel() else ca.SX(self.nq, 0)
 
     @cached_property
     def nonholonomic(self) -> list[bool]:
-        """Which of the constraints are on velocities, A(q) dq = 0."""
+        """Flags of the velocity constraints, A(q) dq = 0."""
         return [isinstance(c, VelocityConstraint) for c in self._kept.values()]
 
     @cached_property
     def h(self) -> ca.SX:
-        """Of the constraints (m,); 0 for those on velocities, which no configuration violates."""
+        """Values of the constraints (m,); 0 for velocity constraints."""
         g, rows = self.graph, []
         for name, c in self._kept.items():
             rows.append(ca.SX(1, 1) if isinstance(c, VelocityConstraint) else ca.SX(c.value(g)))
@@ -150,12 +153,15 @@ class Lagrangian:
 
     @cached_property
     def sizes(self) -> ca.SX:
-        """Of the numbers that cancel in h, and their slopes by places (m, 2)."""
+        """Sizes of the terms that cancel in h, and their slopes by positions (m, 2)."""
         return constraint_sizes(self.graph, self._kept.values())
 
     @cached_property
     def directions(self) -> ca.SX:
-        """Dh by the dynamic variables (m, nd), where rows that are 0 but for rounding are 0."""
+        """Jacobian Dh by the dynamic variables (m, nd), without rows of rounding error.
+
+        These rows are 0.
+        """
         along = [int(n not in self.system.angles) for n in self.system.dynamic]
         J = ca.densify(self.Dh[:, : self.nd])
         negligible = ca.sum2(ca.fabs(J) <= NEGLIGIBLE * self.sizes[:, along]) == self.nd
@@ -163,7 +169,7 @@ class Lagrangian:
 
     @cached_property
     def slips(self) -> ca.SX:
-        """A(q) v of the constraints on velocities (m,), 0 for the others."""
+        """Values A(q) v of the velocity constraints (m,), 0 for the others."""
         return vec.column(
             [
                 self._slip(name, c) if isinstance(c, VelocityConstraint) else ca.SX(1, 1)
@@ -188,7 +194,7 @@ class Lagrangian:
         return slope @ g.v_vector
 
     def _refuse(self, name: str, value: Any, what: str, symbol: ca.SX, advice: str = "") -> None:
-        """Raise `ModelError` where a constraint depends on what it may not."""
+        """Raise `ModelError` if a constraint depends on time or on a forbidden symbol."""
         if ca.depends_on(ca.SX(value), self.graph.t):
             raise ModelError(
                 f"{self.system.name}: the constraint {name} depends on time; write what is prescribed "
@@ -201,18 +207,21 @@ class Lagrangian:
 
     @cached_property
     def Dh(self) -> ca.SX:
-        """What constraint impulses act along (m, nq): Dh, and A for those on velocities."""
+        """Directions of constraint impulses (m, nq): Dh, and A for velocity constraints."""
         slope = ca.jacobian(self.h, self.graph.q_vector)
         return slope + ca.jacobian(self.slips, self.graph.v_vector) if any(self.nonholonomic) else slope
 
     @cached_property
     def M(self) -> ca.SX:
-        """L_vv by the composite rigid body algorithm."""
+        """Mass matrix L_vv by the composite rigid body algorithm."""
         return _rows(recursions.mass_matrix(self.first.links, self.nq))
 
     @cached_property
     def second(self) -> tuple[ca.SX, ca.SX, ca.SX]:
-        """L_qq, L_vq (rows v, columns q), L_vv: by structure for the tree, by AD for the rest."""
+        """Second derivatives L_qq, L_vq (rows v, columns q), L_vv.
+
+        The tree's are recursive, the others by automatic differentiation.
+        """
         blocks = recursions.second_derivatives(self.first, self.nq)
         return _rows(blocks.qq) - self.stiffness, _rows(blocks.vq), _rows(blocks.vv)
 
@@ -223,19 +232,19 @@ class Lagrangian:
 
     @property
     def state_args(self) -> list[ca.SX]:
-        """q, v, u, t, parameters: the arguments of every function below."""
+        """Arguments q, v, u, t, parameters of every function below."""
         g = self.graph
         return [g.q_vector, g.v_vector, g.u_vector, g.t, g.parameters]
 
     def function(self, name: str, outputs: list[ca.SX], extra: list[ca.SX] | None = None) -> ca.Function:
-        """A CasADi function of q, v, u, t, parameters (and `extra` symbols)."""
+        """CasADi function of q, v, u, t, parameters (and `extra` symbols)."""
         return ca.Function(name, [*self.state_args, *(extra or [])], outputs, OPTIONS)
 
     def velocity(self, p: ca.SX) -> tuple[ca.SX, ca.SX]:
-        """Dynamic velocities from dynamic momenta by the Legendre transform, and mu, as expressions.
+        """Dynamic velocities from dynamic momenta by the Legendre transform, and mu.
 
-        Solves M v = p - Dh' mu with Dh v = 0 (constraints hold also in the velocities), given the
-        kinematic velocities in ``graph.v_vector``.
+        Solves M v = p - Dh' mu with Dh v = 0 (the velocities satisfy the constraints), given the
+        kinematic velocities in ``graph.v_vector``. All are expressions.
         """
         nd, v_k = self.nd, vec.part(self.graph.v_vector, self.nd)
         a = p - (self.M[:nd, nd:] @ v_k if self.nq > nd else 0.0)
@@ -245,7 +254,7 @@ class Lagrangian:
         return vec.column(x), vec.column(y)
 
     def legendre(self, p: ca.SX, mu: ca.SX) -> ca.SX:
-        """What `velocity` makes zero, at any velocities ``graph.v_vector``: M v - p + Dh' mu, Dh v."""
+        """Residuals M v - p + Dh' mu, Dh v of `velocity`, at any ``graph.v_vector``."""
         nd, Dh = self.nd, self.Dh
         momenta = vec.part(self.L_v, 0, nd) - p
         return ca.vertcat(momenta + Dh[:, :nd].T @ mu if Dh.shape[0] else momenta, Dh @ self.graph.v_vector)
@@ -266,14 +275,20 @@ class Lagrangian:
 
     @cached_property
     def mass_inverse(self) -> SparseLU | ArticulatedInverse:
-        """Solver with M of the dynamic variables, on expressions: by recursions where the tree is long."""
+        """Solver with M of the dynamic variables, on expressions.
+
+        It is recursive for long trees.
+        """
         if self.depths < LONG:
             return SparseLU(scalars(self.M[: self.nd, : self.nd]))
         links = self.first.links
         return ArticulatedInverse.of_masses(links, [link.pose for link in links], self.nd, [0.0] * self.nd)
 
     def hinged(self, terms: ca.SX, dt: ca.SX) -> bool:
-        """Whether recursions take what terms add to a matrix: couplings within hinges, symmetric at rest."""
+        """Return whether recursions can solve with M plus the matrix of these terms.
+
+        Its couplings must be within hinges, and it must be symmetric at rest.
+        """
         pairs = list(zip(*terms.sparsity().get_triplet(), strict=True))
         if all(i == j for i, j in pairs):
             return True
@@ -286,7 +301,10 @@ class Lagrangian:
 
     @cached_property
     def depths(self) -> int:
-        """Sum over links of the squared number of dynamic variables down to each: what factors of M cost."""
+        """Sum over links of squared depths, the cost of factors of M.
+
+        The depth of a link is the number of dynamic variables from the root to the link.
+        """
         depth: list[int] = []
         for link in self.first.links:
             above = depth[link.parent] if link.parent >= 0 else 0
@@ -295,11 +313,11 @@ class Lagrangian:
 
     @cached_property
     def mass_scale(self) -> np.ndarray:
-        """A typical diagonal of M (nd,), to measure matrices in the units of each variable."""
+        """Typical diagonal of M (nd,), for scaling by the unit of each variable."""
         return typical_masses(self.system)
 
     def rotors(self, theta: np.ndarray) -> np.ndarray:
-        """Inertias that belong to one variable alone (nq,), `RotorInertia`."""
+        """Inertias of single variables (nq,), `RotorInertia`."""
         values = dict(zip(self.system.parameters, theta, strict=True))
         found = np.zeros(self.nq)
         for kinetic in self.system.kinetic:
@@ -308,7 +326,7 @@ class Lagrangian:
             found[self.system.variable_index(kinetic.variable)] += float(a)
         return found
 
-    # -- numbers ----------------------------------------------------------------------------------
+    # -- numerical evaluation -----------------------------------------------------------------------
 
     def _value(
         self, name: str, q: Any, v: Any, parameters: dict[str, float] | None, u: np.ndarray | None = None
@@ -324,32 +342,35 @@ class Lagrangian:
         return self._evaluators[name](q, v, u, np.zeros(1), theta)[0]
 
     def kinetic_energy(self, q: Any, v: Any, **parameters: float) -> float:
-        """T(q, v), J. Configurations and velocities are arrays or dicts by name."""
+        """Kinetic energy T(q, v), J. Arguments are arrays or dicts by name."""
         return float(self._value("T", q, v, parameters)[0, 0])
 
     def potential_energy(self, q: Any, **parameters: float) -> float:
-        """V(q), J."""
+        """Potential energy V(q), J."""
         return float(self._value("V", q, None, parameters)[0, 0])
 
     def lagrangian(self, q: Any, v: Any, **parameters: float) -> float:
-        """L = T - V, J ([T] (11))."""
+        """Lagrangian L = T - V, J ([T] (11))."""
         return float(self._value("L", q, v, parameters)[0, 0])
 
     def momentum(self, q: Any, v: Any, **parameters: float) -> np.ndarray:
-        """dL/dv (nq,) ([T] (25))."""
+        """Momentum dL/dv (nq,) ([T] (25))."""
         return self._value("L_v", q, v, parameters)[:, 0]
 
     def mass_matrix(self, q: Any, **parameters: float) -> np.ndarray:
-        """M(q) (nq, nq) ([T] (27))."""
+        """Mass matrix M(q) (nq, nq) ([T] (27))."""
         return self._value("M", q, None, parameters)
 
     def holding(self, q: Any, v: Any = None, a: Any = None, **parameters: float) -> np.ndarray:
-        """Inputs (nu,) under which a configuration stays: gravity, springs and damping are compensated.
+        """Return inputs (nu,) that hold a configuration.
 
-        With velocities `v` and accelerations `a` the inputs of that motion: inverse dynamics in
-        continuous time, M a + bias = F(u) - Dh' lambda (docs/maths/arms.md, (5)). Of several the
-        smallest, where forces are affine in the inputs, else what Newton's method finds from none; ModelError
-        names the variable and the force that is missing where no input does.
+        They compensate gravity, springs and damping. With velocities `v` and accelerations `a` they are
+        the inputs of that
+        motion: inverse dynamics in continuous time, M a + bias = F(u) - Dh' lambda (docs/maths/arms.md,
+        (5)). If several
+        inputs do, the smallest are returned if forces are affine in the inputs, else those that Newton's
+        method finds from
+        zero. If none do, a ModelError names the variable and the missing force.
         """
         values = [self._value(n, q, v, parameters)[: self.nd] for n in ("bias", "M")]
         bias, M, Dh = *values, self._value("Dh", q, v, parameters)[:, : self.nd]
@@ -357,7 +378,7 @@ class Lagrangian:
         load, u = M @ a + bias[:, 0], np.zeros(len(self.system.inputs))
 
         def unheld(force: np.ndarray) -> np.ndarray:
-            """What of forces, columns, constraints do not carry."""
+            """Components of forces (columns) that constraints do not balance."""
             return force - Dh.T @ np.linalg.lstsq(Dh.T, force, rcond=1e-12)[0] if len(Dh) else force
 
         def missing(u: np.ndarray) -> np.ndarray:
@@ -384,28 +405,36 @@ class Lagrangian:
             angle = any(t.variable and t.variable.name == name and t.rotational for t in own)
             unit = "N m" if angle else "N"
             raise ModelError(
-                f"{self.system.name}: no input holds this: {name!r} lacks "
-                f"{lost[worst]:.3g} {unit}; see vioc.control.equilibrium for configurations that stay"
+                f"{self.system.name}: no input balances this configuration: {name!r} lacks "
+                f"{lost[worst]:.3g} {unit}; see vioc.control.equilibrium for equilibria"
             )
         return u
 
     def task_inertia(self, frame: str, q: Any, **parameters: float) -> np.ndarray:
-        """Operational-space inertia (J M^-1 J')^-1 (6, 6) in the frame's axes; or pseudo-inverse."""
+        """Operational-space inertia (J M^-1 J')^-1 (6, 6) in the frame's axes.
+
+        It is a pseudo-inverse if the matrix is singular.
+        """
         return np.linalg.pinv(self.mobility(frame, q, **parameters), rcond=1e-13, hermitian=True)
 
     def mobility(self, frame: str, q: Any, **parameters: float) -> np.ndarray:
-        """J M^-1 J' (6, 6): how a frame gives way to a wrench, in its axes; regular everywhere."""
+        """Mobility J M^-1 J' (6, 6) of a frame under a wrench, in its axes.
+
+        It is regular at every configuration.
+        """
         J, Dh = self._jacobian(frame, q, parameters), self.constraint_jacobian(q, **parameters)
         M, Dh = self.mass_matrix(q, **parameters)[: self.nd, : self.nd], Dh[:, : self.nd]
         _, sizes, V = np.linalg.svd(Dh)
-        Z = V[int((sizes > 1e-10).sum()) :].T  # motions that constraints allow
+        Z = V[int((sizes > 1e-10).sum()) :].T  # motions that the constraints allow
         JZ = J[:, : self.nd] @ Z
         return JZ @ np.linalg.solve(Z.T @ M @ Z, JZ.T)
 
     def manipulability(self, frame: str, q: Any, rows: str = "xyz", **parameters: float) -> float:
-        """Yoshikawa's measure sqrt(det(J J')) of a frame's Jacobian; 0 where a direction is lost.
+        """Yoshikawa's measure sqrt(det(J J')) of a frame's Jacobian.
 
-        `rows`: which of x, y, z (linear, m per unit of q) and a, b, c (angular about them, rad) count.
+        It is 0 if the frame cannot move in one of the directions. `rows` selects x, y, z (linear, m per
+        unit of q) and a, b, c
+        (angular about them, rad).
         """
         if not rows or set(rows) - set("xyzabc"):
             raise ModelError(f"manipulability: rows: expected letters of xyzabc, got {rows!r}")
@@ -421,21 +450,27 @@ class Lagrangian:
 
     @cached_property
     def bias(self) -> ca.SX:
-        """Of M a + bias = F - Dh' lambda: Coriolis and centrifugal forces, and those of potentials (nq,)."""
+        """Bias of M a + bias = F - Dh' lambda (nq,).
+
+        It contains Coriolis and centrifugal forces, and those of potentials.
+        """
         return self.second[1] @ self.graph.v_vector - self.L_q
 
     def constraints(self, q: Any, **parameters: float) -> np.ndarray:
-        """h(q) (m,)."""
+        """Constraints h(q) (m,)."""
         return self._value("h", q, None, parameters)[:, 0]
 
     def constraint_jacobian(self, q: Any, **parameters: float) -> np.ndarray:
-        """Dh(q) (m, nq)."""
+        """Constraint Jacobian Dh(q) (m, nq)."""
         return self._value("Dh", q, None, parameters)
 
     def constraint_sizes(self, q: Any, **parameters: float) -> np.ndarray:
-        """Of the numbers that cancel in h(q), and their slopes by places (m, 2)."""
+        """Sizes of the terms that cancel in h(q), and their slopes by positions (m, 2)."""
         return self._value("sizes", q, None, parameters)
 
     def constraint_directions(self, q: Any, **parameters: float) -> np.ndarray:
-        """Dh(q) by the dynamic variables (m, nd), where rows that are 0 but for rounding are 0."""
+        """Jacobian Dh(q) by the dynamic variables (m, nd), without rows of rounding error.
+
+        These rows are 0.
+        """
         return self._value("directions", q, None, parameters)

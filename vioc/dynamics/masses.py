@@ -1,6 +1,6 @@
-"""Mass matrices as numbers, and whether they are positive definite.
+"""Numerical mass matrices, and checks that they are positive definite.
 
-What is looked at once needs no graph: links of numbers make M by recursion over the tree.
+These are evaluated once and need no graph: links of numbers give M by recursion over the tree.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from vioc.dynamics.description.system import System
 from vioc.errors import ModelError
 
 ROUNDING = 1e-12  # of eigenvalues of M with a diagonal of ones
-HALF = 0.5  # of a motion's kinetic energy: an inertia that takes more of it decides what steps there are
+HALF = 0.5  # share of a motion's kinetic energy above which a negative inertia determines the steps
 
 
 def typical_masses(system: System) -> np.ndarray:
-    """Diagonal of M (nd,), the largest of three generic configurations; 1 where nothing moves."""
+    """Diagonal of M (nd,), the largest of three generic configurations, or 1."""
     links, diagonals = _numbers(system, system.parameters)[0], np.zeros(len(system.variables))
     for q in _generic(system):
         recursions.placed(links, q.tolist())
@@ -31,10 +31,9 @@ def typical_masses(system: System) -> np.ndarray:
 
 
 def check_mass_matrix(system: System) -> None:
-    """Raise `ModelError` if the mass matrix of the dynamic variables is nowhere positive definite.
+    """Raise `ModelError` if the dynamic mass matrix is nowhere positive definite.
 
-    Tried at generic configurations, so that a singular chart (which is singular only somewhere)
-    passes.
+    It is tested at generic configurations, so that a chart that is singular at some configurations passes.
     """
     found = []
     for q in _generic(system):
@@ -54,10 +53,11 @@ def check_mass_matrix(system: System) -> None:
 
 
 def fault_at(system: System, q: np.ndarray, parameters: Mapping[str, float], nearly: bool = False) -> str:
-    """Message that M is not positive definite at q (nq,), and because of which bodies; "" where it is.
+    """Message that M is not positive definite at q (nq,), or "".
 
-    Only inertias that no body has, which files may hold, make it so. With `nearly` also where they take
-    more than half of the kinetic energy of a motion.
+    It names the responsible bodies: only physically impossible inertias, which files may contain, cause
+    it. With `nearly`
+    the message is returned also if these take more than half of the kinetic energy of a motion.
     """
     if not system.negative:
         return ""
@@ -81,7 +81,7 @@ def _generic(system: System) -> np.ndarray:
 
 
 def _numbers(system: System, parameters: Mapping[str, float]) -> tuple[list[recursions.Link], list[Any]]:
-    """Links, and places of nodes in them."""
+    """Links, and poses of nodes in them."""
 
     def number(value: Any) -> float:
         return float(value.of(parameters[value.name]) if isinstance(value, Parameter) else value)
@@ -90,7 +90,10 @@ def _numbers(system: System, parameters: Mapping[str, float]) -> tuple[list[recu
 
 
 class _Weakest(NamedTuple):
-    """The least eigenvalue of M with a diagonal of ones, rates (nd,) along its eigenvector, who moves so."""
+    """Smallest eigenvalue of M with a diagonal of ones, and its motion.
+
+    The motion has rates (nd,) along the eigenvector, and names of the variables that move.
+    """
 
     value: float
     rates: np.ndarray
@@ -108,7 +111,7 @@ def _weakest(system: System, q: np.ndarray, parameters: Mapping[str, float]) -> 
 
 
 def _why_indefinite(system: System, q: np.ndarray, parameters: Mapping[str, float], weakest: _Weakest) -> str:
-    """A message that names who would move so, and the bodies because of which."""
+    """Message that names the variables and bodies that make M indefinite."""
     return (
         f"the mass matrix is not positive definite: {weakest.moving} would move without a positive kinetic "
         f"energy, because of {_blamed(system, q, parameters, weakest)}"
@@ -116,19 +119,21 @@ def _why_indefinite(system: System, q: np.ndarray, parameters: Mapping[str, floa
 
 
 def _blamed(system: System, q: np.ndarray, parameters: Mapping[str, float], weakest: _Weakest) -> str:
-    """The bodies whose inertias take from the kinetic energy of a motion, and what to do."""
+    """Bodies whose inertias reduce the kinetic energy of a motion, with advice."""
     energies = _rotational(system, q, parameters, weakest.rates)
     blamed = [i for i in sorted(energies, key=lambda i: energies[i]) if energies[i] < 0]
     named = "; ".join(f"{system.nodes[i].frame.label()} ({system.negative[i]})" for i in blamed)
-    return f"an inertia that no body has: {named}. Correct it in the description"
+    return f"a physically impossible inertia: {named}. Correct it in the description"
 
 
 def _rotational(
     system: System, q: np.ndarray, parameters: Mapping[str, float], rates: np.ndarray
 ) -> dict[int, float]:
-    """Kinetic energies of rotation about the centres of mass, J, of the nodes with negative moments.
+    """Kinetic energies of rotation, J, of the nodes with negative moments of inertia.
 
-    At rates (nd,) of the dynamic variables; theirs alone can be negative, as masses are not.
+    Rotations are about the centres of mass, at rates (nd,) of the dynamic variables. Only these energies
+    can be negative,
+    because masses are not.
     """
     links, places = _numbers(system, parameters)
     w = np.zeros((len(links) + 1, 3))  # the last is the world's

@@ -1,4 +1,4 @@
-"""Units of the quantities of a mechanism by their names, in every coordinates."""
+"""Units of a mechanism's quantities by their names, in any coordinates."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from vioc.maps.orientation import component
 
 
 def quantity_unit(system: System, name: str, angles: Set[str]) -> str:
-    """The unit of a variable, rate, momentum, energy, place or input; empty where none is known.
+    """Return the unit of a quantity by its name, "" if it is unknown.
 
-    `angles` are the names of variables and rates that turn: their units have rad for m.
+    Quantities are variables, rates, momenta, energies, positions and inputs. `angles` names the
+    variables and rates that
+    are angular: their units have rad for m.
     """
     kind, dot, rest = name.rpartition(".")
     base, angle = kind.rpartition(".")[2], rest in angles

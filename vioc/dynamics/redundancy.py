@@ -1,4 +1,4 @@
-"""Constraints that follow from the others: which, kept along the motion, and how impulses are shared.
+"""Redundant constraints: detection, and distribution of impulses.
 
 Maths: docs/maths/midpoint.md, "Redundant constraints".
 """
@@ -20,21 +20,21 @@ from vioc.dynamics.lagrangian import Lagrangian
 from vioc.dynamics.rounding import NEGLIGIBLE, reaches
 from vioc.errors import ModelError, RedundancyWarning
 
-GUESSES = 2  # besides zeros, for a configuration that fulfils the constraints
-AWAY = 0.1  # rad, or of the mechanism's length: how far from the first a second configuration is looked for
-# Length of what is left of a row of length one that depends on others: configurations that fulfil h to 1e-12
-# are within its square root of a position where h has no slope, and so are slopes; and a margin
+GUESSES = 2  # guesses, besides zero, for a configuration that satisfies the constraints
+AWAY = 0.1  # rad, or relative to the mechanism's length: distance to the second tested configuration
+# Largest remainder of a dependent row of length one. Configurations that fulfil h to 1e-12 are within its square
+# root of a position where h has no slope, and the slopes are of that size; a margin is added.
 DEPENDENT = 1e-5
-BRANCHES = 24  # random positions from which other branches are looked for
+BRANCHES = 24  # random positions from which other branches are searched
 
 
 def chosen(system: System, named: tuple[str, ...] | None) -> tuple[str, ...]:
-    """The constraints that a step leaves out: those named, else those found, with a warning.
+    """Constraints that a step omits: those named, else those found, with a warning.
 
     Raises
     ------
     ModelError
-        If a name is that of no constraint.
+        If there is no constraint of a given name.
     """
     for name in named or ():
         if name not in system.constraint_names:
@@ -55,14 +55,18 @@ def chosen(system: System, named: tuple[str, ...] | None) -> tuple[str, ...]:
 
 @lru_cache(maxsize=64)
 def redundant_constraints(system: System) -> tuple[str, ...]:
-    """The constraints that follow from the others, by QR with pivots on Dh with rows of length one.
+    """Find the constraints that follow from the others, by QR with pivots on Dh.
 
-    The rank of Dh is judged where the configuration of zeros leads, else one of a few others, and some way
-    from there along the motion, so that a singular position is not taken for redundancy. Then what would be
-    left out is let go: from random positions that the others allow all constraints are closed again, which
-    leads to other branches of the mechanism. The highest rank among configurations that can move decides, so
-    that a folded branch takes no constraint from those on which it is needed. Empty where no configuration is
-    found: an integrator then says what is wrong where a motion starts.
+    The rows of Dh are scaled to length one. The rank of Dh is evaluated at the configuration found from
+    zero, or from
+    one of a few others, and again some distance along the motion, so that a singular position does not
+    count as
+    redundancy. Then the redundant constraints are released: from random positions that the others allow,
+    all constraints
+    are closed again, which leads to other branches of the mechanism. The highest rank among
+    configurations that can move
+    decides, so that a folded branch removes no constraint that other branches need. The result is empty if no
+    configuration is found; an integrator then reports the error where a motion starts.
     """
     if not system.constraints:
         return ()
@@ -94,9 +98,9 @@ def redundant_constraints(system: System) -> tuple[str, ...]:
 def left_out(
     lag: Lagrangian, q: np.ndarray, within: float = NEGLIGIBLE, **parameters: float
 ) -> tuple[int, tuple[str, ...]]:
-    """Rank of Dh(q) by the dynamic variables, and the constraints beyond those that pivots choose.
+    """Rank of Dh(q) by the dynamic variables, and constraints that pivoting omits.
 
-    Rows `within` that share of what cancels in h are 0.
+    Rows `within` that share of the terms that cancel in h are 0.
     """
     names, J = lag.constraint_names, directions_within(lag, q, within, **parameters)
     if not np.isfinite(J).all():
@@ -106,7 +110,7 @@ def left_out(
 
 
 def _units(lag: Lagrangian) -> np.ndarray:
-    """Of the variables (nq,): 1 rad, or the mechanism's length where it has one, else 1 m."""
+    """Units of the variables (nq,): 1 rad, or the mechanism's length if > 0, else 1 m."""
     g, angles = lag.graph, lag.system.angles
     far = ca.Function("far", [g.q_vector, g.parameters], [ca.mmax(ca.vertcat(*reaches(g)))])
     length = float(far(np.zeros(lag.nq), list(lag.system.parameters.values()))) or 1.0
@@ -114,7 +118,10 @@ def _units(lag: Lagrangian) -> np.ndarray:
 
 
 def _independent(J: np.ndarray) -> list[int]:
-    """Rows that span all rows: each the one farthest from the span of those before, of length one."""
+    """Rows that span all rows, chosen by distance from the span of the previous ones.
+
+    Rows are scaled to length one.
+    """
     length = np.linalg.norm(J, axis=1, keepdims=True)
     rest, kept = J / np.where(length > 0, length, 1.0), []
     for _ in range(min(J.shape)):
@@ -124,23 +131,25 @@ def _independent(J: np.ndarray) -> list[int]:
             break
         kept.append(i)
         along = rest[i] / size[i]
-        for _ in range(2):  # twice stays orthogonal
+        for _ in range(2):  # twice, to stay orthogonal
             rest = rest - np.outer(rest @ along, along)
     return kept
 
 
 def _fulfilling(lag: Lagrangian, *guesses: np.ndarray) -> np.ndarray | None:
-    """A configuration that fulfils the constraints, from the first of the guesses that leads to one."""
+    """Configuration that satisfies the constraints, from the first successful guess."""
     for guess in guesses:
-        with contextlib.suppress(ValueError, np.linalg.LinAlgError):  # or where h is no number
+        with contextlib.suppress(ValueError, np.linalg.LinAlgError):  # including NaN in h
             return consistent_configuration(lag, guess).q
     return None
 
 
 def least_norm(kept: ca.SX, left_out: ca.SX, impulses: ca.SX) -> tuple[ca.SX, ca.SX]:
-    """The impulses of kept (r, n) and left-out (d, n) constraints of least norm that act as `impulses` (r,).
+    """Impulses of least norm of kept (r, n) and omitted (d, n) constraints.
 
-    With J_d = T J_s they are lambda_d = (1 + T T')^-1 T lambda and lambda_s = lambda - T' lambda_d.
+    Together they act as `impulses` (r,) of the kept ones. With J_d = T J_s they are lambda_d = (1 + T
+    T')^-1 T lambda and
+    lambda_s = lambda - T' lambda_d.
     """
     gram = SparseLU(scalars(kept @ kept.T))
     sides = (scalars(kept @ left_out[i, :].T) for i in range(left_out.shape[0]))

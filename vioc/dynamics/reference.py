@@ -19,7 +19,7 @@ from vioc.runs.signals import sample
 
 @dataclass(frozen=True)
 class ReferenceSolution:
-    """A solution of the continuous equations at given times.
+    """Solution of the continuous equations at given times.
 
     Attributes
     ----------
@@ -27,7 +27,7 @@ class ReferenceSolution:
     t : (N,)
     q, v : (N, nq)
     evaluations : int
-        Of the accelerations.
+        Number of evaluations of the accelerations.
 
     Notes
     -----
@@ -64,18 +64,18 @@ def reference_solution(
     ----------
     system : System or Lagrangian
     q0, v0 : array (nq,) or dict by name
-        At ``t[0]``; must satisfy the constraints. What is given for variables in `kinematic` is replaced.
+        At ``t[0]``; must satisfy the constraints. Values of variables in `kinematic` are replaced.
     t : (N,)
         Increasing times, s, at which the solution is returned.
     u : optional
-        Inputs: an array (nf,) that holds; an array (N-1, nf), each row held from one time to the next
+        Inputs: a constant array (nf,); an array (N-1, nf), each row constant from one time to the next
         (the integrator is restarted there, so that the jumps cost no accuracy); a dict of signals by
         input name, numbers or functions of time; or a function of time with values (nf,).
     kinematic : dict by name
         Motion of kinematic variables: numbers (at rest), or twice differentiable splines with a
-        ``derivative()`` such as `scipy.interpolate.CubicSpline`. Missing ones stay where `q0` has them.
+        ``derivative()`` such as `scipy.interpolate.CubicSpline`. Missing ones keep their values in `q0`.
     method, rtol, atol
-        Of ``solve_ivp``.
+        Arguments of ``solve_ivp``.
     **parameters : float
         Values of declared parameters.
 
@@ -88,13 +88,13 @@ def reference_solution(
     ConstraintError
         If h(q0) or Dh(q0) v0 is not zero.
     RuntimeError
-        If the integrator gives up; the message says where.
+        If the integrator fails; the message names the time.
 
     Notes
     -----
-    Constraints act on the accelerations, so their drift is that of the tolerances.
+    Constraints act on the accelerations, so that their drift is determined by the tolerances.
     """
-    from scipy.integrate import solve_ivp  # here, because importing it takes a while
+    from scipy.integrate import solve_ivp  # imported here because it is slow
 
     dynamics = Continuous(system, **parameters)
     lag, description = dynamics.lagrangian, dynamics.system
@@ -146,7 +146,7 @@ def reference_solution(
 
 
 def _motion(names: tuple[str, ...], given: Mapping[str, Any], start: np.ndarray):
-    """A function t -> position, velocity, acceleration (nk,) of the kinematic variables."""
+    """Function t -> position, velocity, acceleration (nk,) of the kinematic variables."""
     given = by_name(given, names, "kinematic variable")
     paths: list[Any] = []
     for name, rest in zip(names, start, strict=True):
@@ -171,7 +171,10 @@ def _motion(names: tuple[str, ...], given: Mapping[str, Any], start: np.ndarray)
 
 
 def _force(names: tuple[str, ...], u: Any, intervals: int):
-    """Whether the inputs jump at the samples, and a function (interval, t) -> (nf,)."""
+    """Return whether the inputs jump at the samples, and their function.
+
+    The function is (interval, t) -> (nf,).
+    """
     if isinstance(u, Mapping):
         items = in_order(u, names, "input", prefix=INPUTS)
         return False, lambda _, t: np.array([sample(i, np.array([t]), "input")[0] for i in items])

@@ -1,4 +1,6 @@
-"""The equations of motion as a linear function of inertias: Y(q, v, a) pi + rest = forces.
+"""Regressor of the equations of motion: Y(q, v, a) pi + rest = forces.
+
+It is linear in the inertias pi.
 
 Docs: docs/maths/identification.md, "The linear regressor".
 """
@@ -28,10 +30,11 @@ TEN = ("m", "mx", "my", "mz", "Jxx", "Jyy", "Jzz", "Jxy", "Jxz", "Jyz")
 
 
 class Regressor:
-    """Y(q, v, a) and what does not depend on the numbers that are looked for.
+    """Regressor Y(q, v, a) of the unknown parameters, and the rest of the equations.
 
-    The numbers of a body are its mass, first moments m c and moments of inertia J about its frame's origin,
-    in the frame's axes (Jxy the entry of the matrix); behind them parameters that forces are linear in.
+    The parameters of a body are its mass, first moments m c and moments of inertia J about its frame's
+    origin,
+    in the frame's axes (Jxy the entry of the matrix); parameters in which forces are linear follow.
 
     Parameters
     ----------
@@ -48,15 +51,16 @@ class Regressor:
     bodies : tuple of str
     linear : tuple of str
     numbers : (bodies, 10)
-        Of the description: mass, centre of mass, inertia about it.
+        Values of the description: mass, centre of mass, inertia about it.
     start : (n,)
-        The same as the regressor has them, and values of `linear`.
+        The same in the regressor's parameters, and values of `linear`.
 
     Raises
     ------
     ModelError
-        Unknown parameters, or such in which forces are not linear, on which none depends, or that are in the
-        kinematics; forces and potentials of a body's numbers other than gravity.
+        For parameters that are unknown, in which forces are not linear, on which no force depends, or
+        that are in the
+        kinematics; for forces, and potentials other than gravity, that depend on a body's parameters.
     """
 
     def __init__(self, lagrangian: Lagrangian, linear: Sequence[str] = (), **parameters: float):
@@ -82,15 +86,17 @@ class Regressor:
             raise ModelError(f"{system.name}: the regressor has no constraints on velocities; use identify")
         for term in of_bodies(system):
             raise ModelError(
-                f"{system.name}: {term.label()} depends on numbers of bodies, which it would keep from the "
-                "model; the regressor has them of inertia and gravity alone: use identify"
+                f"{system.name}: {term.label()} depends on inertias of bodies; the regressor "
+                "allows this for inertia and gravity only: use identify"
             )
 
     def _build(self) -> ca.Function:
         lag, g = self.lagrangian, self.lagrangian.graph
         a = ca.SX.sym("a", lag.nq)
         nodes = [i for i, node in enumerate(self.system.nodes) if node.frame.mass is not None]
-        terms = ca.vertcat(*(self._terms(i) for i in nodes), ca.SX(0, 1))  # of L, by the numbers
+        terms = ca.vertcat(
+            *(self._terms(i) for i in nodes), ca.SX(0, 1)
+        )  # terms of L, by the parameters of a body
         momenta = ca.jacobian(terms, g.v_vector)
         flat = ca.vec(momenta)
         where = ca.vertcat(g.q_vector, g.v_vector)
@@ -115,8 +121,8 @@ class Regressor:
                 )
             if not ca.depends_on(rest, own[i]):
                 raise ModelError(
-                    f"no force depends on the parameter {n!r}; leave it out of linear= (numbers of bodies "
-                    "are looked for anyway)"
+                    f"no force depends on the parameter {n!r}; remove it from linear= (inertias of bodies "
+                    "are estimated anyway)"
                 )
         rest = ca.substitute(rest, own, ca.SX.zeros(len(index))) if index else rest
         outputs = [ca.densify(e) for e in (ca.horzcat(Y, more), rest, lag.Dh)]
@@ -124,7 +130,7 @@ class Regressor:
         return ca.Function("regressor", args, outputs, OPTIONS)
 
     def _terms(self, i: int) -> ca.SX:
-        """The Lagrangian of node i's body by its ten numbers (10,)."""
+        """Lagrangian of node i's body by its ten parameters (10,)."""
         g = self.lagrangian.graph
         v, w = (vec.column(e) for e in g.node_velocity(i))
         R, p = g.node_pose(i)
@@ -140,10 +146,11 @@ class Regressor:
     def __call__(
         self, q: np.ndarray, v: np.ndarray, a: np.ndarray, u: np.ndarray, t: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Y (N, nq, n), the rest (N, nq) without what is looked for, and Dh (N, m, nq), at N samples.
+        """Return Y (N, nq, n), the rest (N, nq) and Dh (N, m, nq), at N samples.
 
-        Y pi + rest = Dh' lambda: the rest has the forces with minus their sign, inputs among them. u (N, nu)
-        are inputs of forces, t (N,) times; motions that are prescribed are of q, v, a (N, nq).
+        Y pi + rest = Dh' lambda: the rest does not depend on pi and contains forces and inputs with
+        negative sign. u (N, nu)
+        are inputs of forces, t (N,) times; prescribed motions are in q, v, a (N, nq).
         """
         variables, inputs = self.system.variables, self.system.inputs
         q = check_rows(q, "regressor: q", variables)
@@ -155,7 +162,7 @@ class Regressor:
 
 
 class _Bodies(FrameGraph):
-    """Kinematics of a system whose bodies have symbols for numbers, `own`, whatever term asks for them."""
+    """Kinematics of a system with symbols, `own`, for the numbers of its bodies."""
 
     def __init__(self, system: System):
         self.own: dict[str, ca.SX] = {}
@@ -181,7 +188,7 @@ class _Bodies(FrameGraph):
 
 
 class _View:
-    """A system with other nodes."""
+    """System with other nodes."""
 
     def __init__(self, system: System, nodes: list):
         self._system, self.nodes = system, tuple(nodes)
@@ -191,7 +198,10 @@ class _View:
 
 
 def of_bodies(system: System) -> list[Component]:
-    """Forces, and potentials other than gravity, that depend on the mass, centre or inertia of a body."""
+    """Forces, and potentials other than gravity, that depend on inertias of bodies.
+
+    Inertias are mass, centre of mass and moments of inertia.
+    """
     g, found = _Bodies(system), list[Component]()
     numbers = ca.vertcat(*g.own.values(), ca.SX(0, 1))
     for potential in system.potentials:
@@ -205,7 +215,10 @@ def of_bodies(system: System) -> list[Component]:
 
 
 def standard(numbers: np.ndarray) -> np.ndarray:
-    """Mass, first moments, moments about the frame's origin of mass, centre, moments about it; (10,) each."""
+    """Mass, first moments and moments about the frame's origin (10,).
+
+    The argument has the mass, centre of mass and moments about it (10,).
+    """
     m, c = numbers[0], numbers[1:4]
     about = m * (c @ c * np.eye(3) - np.outer(c, c))
     (xx, yy, zz), (xy, xz, yz) = np.diag(about), (about[0, 1], about[0, 2], about[1, 2])

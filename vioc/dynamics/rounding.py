@@ -1,4 +1,4 @@
-"""Sizes of the numbers that cancel in constraints, relative to which rounding is measured.
+"""Sizes of the terms that cancel in constraints, as a scale of rounding errors.
 
 Maths: docs/maths/midpoint.md, "Redundant constraints".
 """
@@ -14,11 +14,13 @@ from vioc.dynamics.algebra import vectors as vec
 from vioc.dynamics.description.component import Constraint, VelocityConstraint
 from vioc.dynamics.kinematics import FrameGraph
 
-NEGLIGIBLE = 1e-9  # slope of a constraint, over the size of what cancels in it, that is rounding alone
+NEGLIGIBLE = (
+    1e-9  # slope of a constraint, relative to the terms that cancel in it, that is rounding error alone
+)
 
 
 class _Displaced(FrameGraph):
-    """A graph in which symbols displace and turn each frame alone, for the frames that are asked for."""
+    """Graph in which symbols displace and rotate each frame that is used."""
 
     def __init__(self, graph: FrameGraph):
         self.__dict__.update(vars(graph))
@@ -35,7 +37,7 @@ class _Displaced(FrameGraph):
 
 
 def reaches(graph: FrameGraph) -> list[Any]:
-    """Lengths of the ways from the world to every frame, along its axes, m."""
+    """Lengths of the paths from the world to every frame, along its axes, m."""
     found: list[Any] = []
     for i, node in enumerate(graph.system.nodes):
         way = vec.column(vec.sub(graph.node_pose(i)[1], graph.node_pose(node.parent)[1]))
@@ -46,9 +48,10 @@ def reaches(graph: FrameGraph) -> list[Any]:
 def constraint_sizes(graph: FrameGraph, constraints: Iterable[Constraint]) -> ca.SX:
     """Sizes of constraints in the units of h, and in those of h per metre (m, 2).
 
-    The first is sum |dh/dp| r + |dh/de| over the frames that h is about: p is a frame's place, r its reach
-    and e turns it; h is exact to a few roundings of it. The second is sum |dh/dp|. Both are 0 of constraints
-    on velocities.
+    The first is sum |dh/dp| r + |dh/de| over the frames of h, where p is a frame's position, r its reach
+    and e rotates it; h has a rounding error of a few units in the last place of it. The second is sum
+    |dh/dp|. Both are 0 for
+    velocity constraints.
     """
     far, rows = reaches(graph), []
     for constraint in constraints:

@@ -1,4 +1,4 @@
-"""Starts by name: the state and input that settings such as theta=0.3, v.theta=1, u.force=2 make."""
+"""Initial states by name, from settings such as theta=0.3, v.theta=1, u.force=2."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from vioc.dynamics.consistency import ConstraintReport
     from vioc.dynamics.integrators.maximal import MaximalVI
 
-ATTEMPTS = (0.1, 0.3, 1.0, 3.0)  # rad and m: how far from a guess that fails others are tried
+ATTEMPTS = (0.1, 0.3, 1.0, 3.0)  # rad and m: distances of further guesses from a guess that fails
 
 
 class Start(NamedTuple):
-    """State (nx,), input (nu,), and the report of the constraints where there are any."""
+    """State (nx,), input (nu,), and the report of the constraints if there are any."""
 
     x: np.ndarray
     u: np.ndarray
@@ -32,10 +32,11 @@ Settings = Sequence[tuple[str, float]]
 
 
 def start(f: MechanicalMap | MaximalVI, settings: Settings, guesses: Settings = ()) -> Start:
-    """State and input by name: configurations ``theta``, velocities ``v.theta``, inputs ``u.force``.
+    """Return state and input by name: ``theta``, velocities ``v.theta``, ``u.force``.
 
-    Kinematic variables are held where they start. Where there are constraints, variables that are not
-    set go where those want them, from the guesses, and velocities are projected.
+    Kinematic variables keep their initial values. If there are constraints, they determine the variables
+    that are not
+    set, from the guesses, and velocities are projected.
     """
     system = f.system
     known = {"": system.variables, "v.": system.variables, INPUTS: f.input_names}
@@ -72,7 +73,7 @@ def _settings(option: str, settings: Settings, known: Sequence[str]) -> dict[str
 
 
 def _consistent(lag: Lagrangian, fixed: dict[str, float], guess: dict[str, float]) -> ConstraintReport:
-    """A consistent configuration from the guess; failing that, from guesses around it."""
+    """Consistent configuration from the guess, or from guesses around it."""
     system = lag.system
     try:
         return consistent_configuration(lag, {**guess, **fixed}, fixed=fixed)

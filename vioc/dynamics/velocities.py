@@ -1,6 +1,7 @@
-"""Velocities of frames by name: ``v.FRAME:x`` is the rate of ``FRAME:x``, ``w.FRAME:x`` the angular velocity.
+"""Velocities of frames by name.
 
-Both are in the world's axes; ``vb.FRAME:x`` and ``wb.FRAME:x`` are in the frame's own.
+``v.FRAME:x`` is the rate of ``FRAME:x``, ``w.FRAME:x`` the angular velocity, both in the world's axes;
+``vb.FRAME:x`` and ``wb.FRAME:x`` are in the frame's own axes.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ UNITS = {"v": "m/s", "w": "rad/s", "vb": "m/s", "wb": "rad/s"}
 
 
 class Velocity(NamedTuple):
-    """A component of a frame's velocity: ``KIND.FRAME:AXIS``."""
+    """Component of a frame's velocity: ``KIND.FRAME:AXIS``."""
 
     kind: str
     frame: str
     axis: int
 
     def of(self, k: TermGraph) -> ca.SX:
-        """It as an expression of the symbols of `k`."""
+        """Expression of the velocity in the symbols of `k`."""
         twist = k.body_velocity(self.frame)
         part = twist[:3] if self.kind[0] == "v" else twist[3:]
         if len(self.kind) == 1:
@@ -37,7 +38,7 @@ class Velocity(NamedTuple):
 
 
 def velocity(name: str, frames: Iterable[str]) -> Velocity | None:
-    """What a name stands for; None of names of other kinds."""
+    """Return the velocity that a name denotes; None for names of other kinds."""
     kind, _, rest = name.partition(".")
     frame, _, axis = rest.rpartition(":")
     known = kind in UNITS and frame in frames and len(axis) == 1 and axis in "xyz"

@@ -1,1 +1,1 @@
-"""Algebra of mechanisms: vectors and SE(3), recursions over trees, sparse and articulated factorizations."""
+"""Algebra of mechanisms: vectors, SE(3), tree recursions, factorizations."""

@@ -1,6 +1,6 @@
 """Second derivatives of a discrete Lagrangian as products of per-link vectors.
 
-Only a link and its ancestors couple, and every coupling is a product of a twist of the one and a wrench
+Only a link and its ancestors are coupled, and every coupling is the product of a twist of one and a wrench
 of the other (`tree_recursions.second_derivatives`). In axes that all links share, the blocks D_a D_b L_d of a
 step are therefore masked products of two thin matrices: O(n) work in CasADi, the rest in BLAS, and code
 whose length grows with n, not n^2. Derivation: docs/maths/linearization.md.
@@ -28,9 +28,9 @@ Wrench = tuple[Vector, Vector]
 
 @dataclass(frozen=True)
 class StepBlocks:
-    """Second derivatives of L_d(q_k, q_k+1), each (N, nq, nq); of T - V_gravity alone.
+    """Second derivatives of L_d(q_k, q_k+1), each (N, nq, nq).
 
-    D2 D1 is the transposed D1 D2.
+    L_d contains T - V_gravity alone. D2 D1 is the transpose of D1 D2.
     """
 
     D11: np.ndarray
@@ -39,13 +39,13 @@ class StepBlocks:
 
 
 class AncestorPairs:
-    """Evaluates `StepBlocks` along a trajectory, and their derivatives in a direction.
+    """Evaluation of `StepBlocks` along a trajectory, and of directional derivatives.
 
     Parameters
     ----------
     lagrangian : Lagrangian
     alpha : float
-        Where in the step the Lagrangian is sampled.
+        Fraction of the step at which the Lagrangian is sampled.
     backend : Backend
     """
 
@@ -56,7 +56,10 @@ class AncestorPairs:
 
     @cached_property
     def masks(self) -> tuple[np.ndarray, np.ndarray]:
-        """1 where the row's variable is an ancestor of the column's, or the same; without the same."""
+        """Masks of ancestors: 1 if the row's variable is an ancestor of the column's.
+
+        The diagonal is 1 in the first mask and 0 in the second.
+        """
         links = self._lagrangian.first.links
         mask = np.zeros((self._lagrangian.nq, self._lagrangian.nq))
         for j, link in enumerate(links):
@@ -67,35 +70,41 @@ class AncestorPairs:
 
     def blocks(self, q: np.ndarray, v: np.ndarray, h: np.ndarray, theta: np.ndarray) -> StepBlocks:
         """Blocks at midpoints q (N, nq), velocities v (N, nq), step lengths h (N,)."""
-        found = self._products(self._vectors, [q, v, h[:, None], theta])
+        blocks = self._products(self._vectors, [q, v, h[:, None], theta])
         if self._lagrangian.system.kinetic:
             rotors = np.diag(self._lagrangian.rotors(theta)) / h[:, None, None]
-            found = StepBlocks(found.D11 + rotors, found.D12 - rotors, found.D22 + rotors)
-        return found
+            blocks = StepBlocks(blocks.D11 + rotors, blocks.D12 - rotors, blocks.D22 + rotors)
+        return blocks
 
     def blocks_along(
         self, q: np.ndarray, v: np.ndarray, h: np.ndarray, theta: np.ndarray, dq: np.ndarray, dv: np.ndarray
     ) -> StepBlocks:
-        """Derivatives of `blocks` along dq (N, nq), dv (N, nq): third derivatives of L_d, contracted."""
+        """Derivatives of `blocks` along dq, dv (N, nq).
+
+        They are contracted third derivatives of L_d.
+        """
         return self._products(self._variations, [q, v, h[:, None], theta, dq, dv])
 
     def factors(
         self, q: np.ndarray, v: np.ndarray, h: np.ndarray, theta: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """(N, nq, rank) and (N, 4 nq, rank): whose products are the blocks, where `masks` say so."""
+        """Factors (N, nq, rank) and (N, 4 nq, rank), whose masked products are the blocks.
+
+        See `masks`.
+        """
         return self._factors(self._vectors, [q, v, h[:, None], theta])
 
     def factors_along(
         self, q: np.ndarray, v: np.ndarray, h: np.ndarray, theta: np.ndarray, dq: np.ndarray, dv: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Those of `blocks_along`."""
+        """Factors of `blocks_along`."""
         return self._factors(self._variations, [q, v, h[:, None], theta, dq, dv])
 
     def _factors(self, program: Program, args: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
         n, nq = len(args[0]), self._lagrangian.nq
         left, right = program.map(
             [np.ascontiguousarray(a) for a in args], n
-        )  # transposed, as CasADi has them
+        )  # transposed, because CasADi stores columns
         return left.reshape(n, nq, -1), right.reshape(n, 4 * nq, -1)
 
     def _products(self, program: Program, args: list[np.ndarray]) -> StepBlocks:
@@ -112,7 +121,10 @@ class AncestorPairs:
         return StepBlocks(symmetric(first), D12, symmetric(second))
 
     def _varied(self) -> ca.Function:
-        """The vectors and their variations: (X' Y)' = [X; dX]' [dY; Y] is again one product."""
+        """Function of the vectors and their variations.
+
+        The derivative of a product is again one product: (X' Y)' = [X; dX]' [dY; Y].
+        """
         q, v, h, theta = (ca.SX.sym("a", self._function.numel_in(i)) for i in range(4))
         dq, dv = ca.SX.sym("dq", q.numel()), ca.SX.sym("dv", v.numel())
         X, Y = self._function(q, v, h, theta)
@@ -124,7 +136,10 @@ class AncestorPairs:
 
     @cached_property
     def _function(self) -> ca.Function:
-        """(q, v, h, parameters) -> twists; wrenches of D12 above and below the diagonal, of D11, of D22."""
+        """Function (q, v, h, parameters) -> twists; wrenches of D12, D11, D22.
+
+        The wrenches of D12 above the diagonal precede those below.
+        """
         lag, a, h = self._lagrangian, self._alpha, ca.SX.sym("h")
         g, tree = lag.graph, lag.first
         links = tree.links
@@ -137,7 +152,7 @@ class AncestorPairs:
             columns[link.index] = _columns(placed[j], composite[j], state, S, tree.momentum[j], weights)
         nothing = ((0.0,) * 12,) * 5
         stacks = [[columns.get(i, nothing)[k] for i in range(lag.nq)] for k in range(5)]
-        # rows that no twist, or no wrench, has: most of them in a planar mechanism
+        # rows that are not zero in both twists and wrenches: few in a planar mechanism
         used = [
             r
             for r in range(12)
@@ -152,7 +167,10 @@ class AncestorPairs:
 
 
 def in_world(links: list[recursions.Link]) -> list[tuple[Matrix, Vector]]:
-    """Orientation of every link in the world, and its place from the last link, where rounding is small."""
+    """Orientation of every link in the world, and its position from the last link.
+
+    This origin keeps the rounding error small.
+    """
     placed: list[tuple[Matrix, Vector]] = []
     for link in links:
         if link.parent < 0:
@@ -175,7 +193,10 @@ def _columns(
     momentum: Wrench,
     weights: tuple[Any, ...],
 ) -> tuple[tuple[Any, ...], ...]:
-    """A link's columns in the world: [Sd; S], and of D12 above and below the diagonal, of D11, of D22."""
+    """Columns of a link in world axes: [Sd; S], and those of D12, D11, D22.
+
+    The column of D12 above the diagonal precedes the one below.
+    """
     (v, w, g), (m, moment, _) = state, body
     Sd = recursions.ad(v, w, *S)
     F = recursions.times_inertia(*body, *S)
@@ -189,9 +210,10 @@ def _columns(
 
 
 def _weights(a: float, h: Any) -> tuple[Any, ...]:
-    """Of F, y and z in what [Sd; S] is multiplied by, for D12 above and below the diagonal, D11, D22.
+    """Weights of F, y and z in the factors of [Sd; S], for D12, D11, D22.
 
-    K = Sd.y + S.z, C = Sd.F below and S.y above the diagonal, M = S.F.
+    K = Sd.y + S.z, C = Sd.F below and S.y above the diagonal, M = S.F. D12 has weights above and below
+    the diagonal.
     """
     b = 1 - a
     c = a * b * h

@@ -1,9 +1,9 @@
-"""Third derivatives of a discrete Lagrangian, by triples of links above each other.
+"""Third derivatives of a discrete Lagrangian, by triples of links on one branch.
 
-The topmost of three variables moves all that hangs on it as one body, which changes no inertia and no
-angle below: it only adds its twist to the velocities there, and turns gravity. The derivative of an
-ancestor pair (`ancestor_pairs`) by it is therefore the product of that twist with one vector of the
-pair: numbers of CasADi per link, vectors per pair and products per triple in numpy. Derivation:
+The topmost of three variables moves all its descendants as one body. This changes no inertia and no
+angle below it: it only adds its twist to the velocities there, and rotates gravity. The derivative of an
+ancestor pair (`ancestor_pairs`) by this variable is therefore the product of its twist with one vector of the
+pair. CasADi evaluates values per link; numpy forms vectors per pair and products per triple. Derivation:
 docs/maths/linearization.md.
 """
 
@@ -21,17 +21,19 @@ from vioc.dynamics.algebra import vectors as vec
 from vioc.dynamics.algebra.ancestor_pairs import in_world, twist_in, wrench_in
 from vioc.dynamics.lagrangian import Lagrangian
 
-SLOTS = tuple(product((0, 1), repeat=3))  # of which end each of three variables is: q_k or q_k+1
+SLOTS = tuple(product((0, 1), repeat=3))  # end of each of three variables: q_k or q_k+1
 
 
 class AncestorTriples:
-    """Third derivatives of L_d(q_k, q_k+1) along a trajectory; of T - V_gravity alone.
+    """Third derivatives of L_d(q_k, q_k+1) along a trajectory.
+
+    L_d contains T - V_gravity alone.
 
     Parameters
     ----------
     lagrangian : Lagrangian
     alpha : float
-        Where in the step the Lagrangian is sampled.
+        Fraction of the step at which the Lagrangian is sampled.
     backend : Backend
     """
 
@@ -41,7 +43,10 @@ class AncestorTriples:
 
     @cached_property
     def _lists(self) -> tuple[np.ndarray, ...]:
-        """Links of pairs (b, c), b above c or the same; tops a of triples and their pairs (b, c)."""
+        """Links of pairs and triples on one branch.
+
+        Pairs (b, c) have b above c or equal; triples are tops a and indices of their pairs (b, c).
+        """
         links = self._lagrangian.first.links
         above: list[list[int]] = []
         for i, link in enumerate(links):
@@ -53,10 +58,11 @@ class AncestorTriples:
 
     @cached_property
     def places(self) -> tuple[np.ndarray, np.ndarray]:
-        """Where `values` belong: (entries, 6) rows (x, end of x, y, end of y, z, end of z) and their sources.
+        """Positions of `values` in the tensor, and their sources.
 
-        A source is an index into a flattened (8, triples) array of one step. Every entry of the symmetric
-        tensor that is not zero occurs once.
+        Positions are (entries, 6) rows (x, end of x, y, end of y, z, end of z). A source is an index
+        into a flattened
+        (8, triples) array of one step. Every nonzero entry of the symmetric tensor occurs once.
         """
         b, c, a, pair = self._lists
         links = self._lagrangian.first.links
@@ -72,9 +78,11 @@ class AncestorTriples:
         return found, np.concatenate(sources)[first]
 
     def values(self, q: np.ndarray, v: np.ndarray, h: np.ndarray, theta: np.ndarray) -> np.ndarray:
-        """D_e D_f D_g L_d of every triple (top, middle, bottom) and its ends (e, f, g), (N, 8, triples).
+        """Derivatives D_e D_f D_g L_d of every triple of variables, (N, 8, triples).
 
-        At midpoints q (N, nq), velocities v (N, nq), step lengths h (N,).
+        Triples are (top, middle, bottom), with ends (e, f, g). Arguments are midpoints q (N, nq),
+        velocities v (N, nq), step
+        lengths h (N,).
         """
         n, links = len(q), len(self._lagrangian.first.links)
         b, c, a, pair = self._lists
@@ -89,12 +97,12 @@ class AncestorTriples:
         y = _apply(inertia, Sd) - _apply(turn, P)
         moved = inertia @ adjoint
         G = moved + np.swapaxes(moved, 2, 3)
-        # of a pair L_qq, L_q[b]v[c], L_v[b]q[c]: what a twist that is added to all velocities multiplies
+        # of a pair L_qq, L_q[b]v[c], L_v[b]q[c]: factors of a twist that is added to all velocities
         above, below = turn[:, b], G[:, c]
         qq = -_apply(above, y[:, c]) - _apply(below, Sd[:, b])
         qv = -_apply(above, F[:, c])
         vq = -_apply(below, S[:, b])
-        # and what a turn of gravity does
+        # effect of a rotation of gravity
         force, axis = F[:, c, :3], S[:, b, 3:]
         lean = force * (axis * g[:, b]).sum(2, keepdims=True) - axis * (force * g[:, b]).sum(2, keepdims=True)
 
@@ -104,7 +112,10 @@ class AncestorTriples:
         return self._weights(h) @ np.stack(parts, axis=1)
 
     def _weights(self, h: np.ndarray) -> np.ndarray:
-        """(N, 8, 6): from derivatives by (q, v), orders of `values`' parts, to those by the two ends."""
+        """Weights (N, 8, 6) from derivatives by (q, v) to derivatives by the two ends.
+
+        Both are ordered as in `values`.
+        """
         one = np.ones_like(h)
         in_q = np.stack([(1 - self._alpha) * one, self._alpha * one])
         in_v = np.stack([-1 / h, 1 / h])
@@ -115,9 +126,9 @@ class AncestorTriples:
 
     @cached_property
     def _function(self) -> ca.Function:
-        """(q, v, parameters) -> for each link S, ad(V) S, momentum, composite inertia (6 x 6), gravity.
+        """Function (q, v, parameters) -> vectors of each link in common axes.
 
-        In axes that all links share.
+        They are S, ad(V) S, momentum, composite inertia (6 x 6), gravity.
         """
         lag = self._lagrangian
         graph, tree = lag.graph, lag.first

@@ -1,21 +1,27 @@
-"""The articulated-body recursion: K^-1 b of a tree in O(n), for mass matrices and for matrices like them.
+"""Articulated-body recursion: K^-1 b of a tree in O(n).
 
-Let eta_i be the motion of link i and dF_i the wrench through its joint. With transforms X on the way out and
-Y on the way back,
+K is a mass matrix or a similar matrix.
+
+Let eta_i be the motion of link i and dF_i the wrench through its joint. With transforms X from the root
+outwards
+and Y back to the root,
 
     eta_i = Ad(X_i)^-1 eta_parent + S_i x_i
     dF_i  = M_i eta_i + sum over children of Ad(Y_c)^-T dF_c
     S_i . dF_i + c_i x_i = s b_i
 
-is a linear system K x = s b that is eliminated from the leaves to the root. With spatial inertias for M_i and
+is a linear system K x = s b, which is eliminated from the leaves to the root. With spatial inertias for
+M_i and
 Y = X this is Featherstone's inverse of the mass matrix (docs/maths/midpoint.md), where symmetry saves half
-the work; with X at q_k+1, Y at q_k and M_i the derivative of the body's momentum, Newton's matrix of DRNEA
+the work; with X at q_k+1, Y at q_k and M_i the derivative of the body's momentum, it is Newton's matrix
+of DRNEA
 (docs/maths/linear_time.md). A joint of several degrees of freedom is a chain of links of which only the last
 has M_i: eliminating them one by one is the LU factorization of its n_i x n_i block. Links whose variables are
-not among the unknowns (kinematic ones) carry wrenches and motions on as if they were rigid.
+not among the unknowns (kinematic ones) transmit wrenches and motions as if they were rigid.
 
 A symmetric K may couple an unknown with others above it on its branch by c_ia, as the springs of a hinge
-with three angles do. Eliminating x_i leaves each such x_a a wrench P_a on the link above, which is carried on
+with three angles do. Eliminating x_i adds for each such x_a a wrench P_a on the link above, which is
+transmitted
 until x_a is eliminated itself:
 
     U = M_i S + P_i,   d = S . (U + P_i) + c_ii,   e_a = S . P_a + c_ia,
@@ -36,13 +42,13 @@ from vioc.dynamics.algebra.vectors import Matrix, Vector
 
 Twist = tuple[Vector, Vector]
 Place = tuple[Matrix, Vector]
-HINGE = 3  # unknowns in a row along a branch among which couplings leave the recursion O(n)
+HINGE = 3  # consecutive unknowns along a branch among which couplings leave the recursion O(n)
 STILL: Place = (vec.IDENTITY, vec.ZERO)
 NOTHING: Wrench = (vec.ZERO, vec.ZERO)
 
 
 class Spatial(NamedTuple):
-    """A symmetric 6 x 6 matrix from twists to wrenches: f = a v + b w, tau = b' v + d w."""
+    """Symmetric 6 x 6 matrix from twists to wrenches: f = a v + b w, tau = b' v + d w."""
 
     a: Matrix
     b: Matrix
@@ -50,7 +56,7 @@ class Spatial(NamedTuple):
 
 
 class SpatialMatrix(NamedTuple):
-    """A 6 x 6 matrix from twists to wrenches: f = a v + b w, tau = c v + d w."""
+    """Matrix (6 x 6) from twists to wrenches: f = a v + b w, tau = c v + d w."""
 
     a: Matrix
     b: Matrix
@@ -63,7 +69,17 @@ NO_BLOCKS = SpatialMatrix(*[vec.NOTHING] * 4)
 
 
 class LinkJoint(NamedTuple):
-    """Parent link of a link, -1 for the world; its variable among the unknowns, or None; its twist S."""
+    """Joint of a link.
+
+    Attributes
+    ----------
+    parent : int
+        Parent link, -1 for the world.
+    row : int or None
+        Index of the joint's variable among the unknowns.
+    axis : twist
+        Twist S of the joint.
+    """
 
     parent: int
     row: int | None
@@ -78,21 +94,21 @@ class ArticulatedInverse:
     joints : sequence of LinkJoint
         Parents come first.
     X : sequence of (rotation, position)
-        Pose of each link in its parent on the way out.
+        Pose of each link in its parent, for motions.
     M : sequence of Spatial, or of SpatialMatrix
-        Matrices without symmetry take a Y.
+        Matrices without symmetry require a Y.
     diagonal : sequence of scalars
         c, in the order of x.
     scale : scalar
         s.
     Y : sequence of (rotation, position), optional
-        Poses on the way back; by default X.
+        Poses for wrenches; by default X.
     couplings : mapping of (int, int) to scalar, optional
-        c_ia of two unknowns on one branch, each pair once and in either order; only without a Y.
+        c_ia of two unknowns on one branch, each pair once and in either order; only without Y.
 
     Notes
     -----
-    Scalars are floats or CasADi SX. Where a pivot is zero the solution is inf or NaN, which callers test for.
+    Scalars are floats or CasADi SX. If a pivot is zero the solution is inf or NaN, for which callers test.
     """
 
     def __init__(
@@ -138,7 +154,7 @@ class ArticulatedInverse:
                 self.tied[i], ties[i] = tuple(e), tuple(e.values())
             for a, P in left.items():
                 pending[up][a] = _both(pending[up].get(a, NOTHING), P)
-            # a link on the world hands nothing on
+            # a link on the world transmits nothing
             factors[i] = inverse, *along, *(places if up >= 0 else (STILL,) * len(places))
         self.factors = factors, scale, ties
 
@@ -151,8 +167,9 @@ class ArticulatedInverse:
         scale: Any = 1.0,
         couplings: Mapping[tuple[int, int], Any] | None = None,
     ) -> ArticulatedInverse:
-        """Solver of (M + C) x = s b over the first `n` variables, M the mass matrix at some poses, C of
-        a diagonal and couplings.
+        """Return a solver of (M + C) x = s b over the first `n` variables.
+
+        M is the mass matrix at some poses, C has a diagonal and couplings.
         """
         joints = [
             LinkJoint(link.parent, link.index if link.index < n else None, link.twist) for link in links
@@ -164,7 +181,7 @@ class ArticulatedInverse:
         return ArticulatedInverse(joints, places, [*map(_inertia, links)], whole, scale, couplings=couplings)
 
     def solve(self, b: Sequence[Any]) -> list[Any]:
-        """x with K x = s b."""
+        """Return x with K x = s b."""
         factors, scale, ties = self.factors
         less: list[Any] = [0.0] * self.n
         share: list[Wrench] = [NOTHING] * (len(factors) + 1)  # the last is the world's
@@ -191,14 +208,14 @@ class ArticulatedInverse:
                 x[row] = moved
         return x
 
-    # The factors travel between CasADi functions as one vector.
+    # The factors pass between CasADi functions as one vector.
 
     def entries(self) -> list[Any]:
-        """The scalars of the factors that are expressions."""
+        """Scalars of the factors that are expressions."""
         return [e for e in vec.leaves(_tree(self.factors)) if _varies(e)]
 
     def with_entries(self, values: Sequence[Any]) -> ArticulatedInverse:
-        """The same structure with other numbers, in the order of `entries`."""
+        """Return the same structure with other values, in the order of `entries`."""
         result, supply, tree = object.__new__(ArticulatedInverse), iter(values), _tree(self.factors)
         result.joints, result.n, result.tied = self.joints, self.n, self.tied
         factors, scale, ties = vec.filled(tree, (next(supply) if _varies(e) else e for e in vec.leaves(tree)))
@@ -207,14 +224,14 @@ class ArticulatedInverse:
 
 
 def within_hinges(links: Sequence[Link], pairs: Iterable[tuple[int, int]]) -> bool:
-    """Whether pairs of variables lie on one branch and at most `HINGE` variables apart, as couplings may."""
-    up = {link.index: links[link.parent].index for link in links if link.parent >= 0}
+    """Return whether couplings keep to one branch and to at most `HINGE` unknowns."""
+    parent = {link.index: links[link.parent].index for link in links if link.parent >= 0}
 
     def above(row: int) -> list[int]:
-        found = [row]
-        while len(found) < HINGE and found[-1] in up:
-            found.append(up[found[-1]])
-        return found
+        branch = [row]
+        while len(branch) < HINGE and branch[-1] in parent:
+            branch.append(parent[branch[-1]])
+        return branch
 
     return all(a in above(b) or b in above(a) for a, b in pairs)
 
@@ -228,7 +245,7 @@ def _varies(e: Any) -> bool:
 
 
 def _inertia(link: Link) -> Spatial:
-    """Mass, -[moment], inertia: momentum = (m v - h x w, h x v + I w)."""
+    """Spatial inertia of a link: momentum = (m v - h x w, h x v + I w)."""
     b = tuple(vec.scale(-1.0, row) for row in vec.skew(link.moment))
     return Spatial(vec.matscale(link.mass, vec.IDENTITY), b, link.inertia)  # type: ignore[arg-type]
 
@@ -238,7 +255,10 @@ def _inertia(link: Link) -> Spatial:
 
 @vec.inlined
 def _eliminated_symmetric(phi: Spatial, S: Twist, c: Any, own: Wrench, X: Place, above: Spatial):
-    """U and 1/d of a link, and its parent's Phi with what elimination leaves of it."""
+    """Return U and 1/d of a link, and its parent's Phi.
+
+    The parent's Phi contains the reduced Phi of the link.
+    """
     Sv, Sw = S
     U = (
         vec.add(vec.apply(phi.a, Sv), vec.apply(phi.b, Sw)),
@@ -253,7 +273,7 @@ def _eliminated_symmetric(phi: Spatial, S: Twist, c: Any, own: Wrench, X: Place,
 
 @vec.inlined
 def _tied(P: Wrench, S: Twist, c: Any, inverse: Any, U: Wrench, X: Place):
-    """e_a of a link, and P_a of its parent."""
+    """Return e_a of a link, and P_a of its parent."""
     e = vec.plus(paired(S, P), c)
     return e, carried(X, _moved(P, vec.minus(0.0, vec.times(e, inverse)), U))
 
@@ -264,12 +284,12 @@ def _both(a: Wrench, b: Wrench) -> Wrench:
 
 @vec.inlined
 def _handed_symmetric(phi: Spatial, X: Place, above: Spatial) -> Spatial:
-    """A parent's Phi with all of a link's."""
+    """Return a parent's Phi with the whole Phi of a link."""
     return _sum(above, _between_symmetric(X, phi))
 
 
 def _between_symmetric(X: Place, phi: Spatial) -> Spatial:
-    """Ad(X)^-T phi Ad(X)^-1: rotate, then shift by p."""
+    """Transform Ad(X)^-T phi Ad(X)^-1: rotate, then shift by p."""
     R, back, P = X[0], vec.transpose(X[0]), vec.skew(X[1])
     a, b, d = (vec.matmul(vec.matmul(R, block), back) for block in phi)
     a = _mirrored(a)
@@ -281,16 +301,19 @@ def _between_symmetric(X: Place, phi: Spatial) -> Spatial:
 
 
 def _mirrored(m: Matrix) -> Matrix:
-    """A symmetric matrix by its upper triangle: the lower one is never computed."""
+    """Symmetric matrix from its upper triangle; the lower one is never computed."""
     return m[0], (m[0][1], m[1][1], m[1][2]), (m[0][2], m[1][2], m[2][2])
 
 
-# -- without ----------------------------------------------------------------------------------------
+# -- without symmetry -------------------------------------------------------------------------------
 
 
 @vec.inlined
 def _eliminated(phi: SpatialMatrix, S: Twist, c: Any, X: Place, Y: Place, above: SpatialMatrix):
-    """U = Phi S, W = Phi' S and 1/d of a link, and its parent's Phi with what elimination leaves of it."""
+    """Return U = Phi S, W = Phi' S and 1/d of a link, and its parent's Phi.
+
+    The parent's Phi contains the reduced Phi of the link.
+    """
     Sv, Sw = S
     back = SpatialMatrix(*map(vec.transpose, phi))
     U = (
@@ -314,12 +337,12 @@ def _eliminated(phi: SpatialMatrix, S: Twist, c: Any, X: Place, Y: Place, above:
 
 @vec.inlined
 def _handed(phi: SpatialMatrix, X: Place, Y: Place, above: SpatialMatrix) -> SpatialMatrix:
-    """A parent's Phi with all of a link's."""
+    """Return a parent's Phi with the whole Phi of a link."""
     return _sum(above, _between(X, Y, phi))
 
 
 def _between(X: Place, Y: Place, phi: SpatialMatrix) -> SpatialMatrix:
-    """Ad(Y)^-T phi Ad(X)^-1."""
+    """Transform Ad(Y)^-T phi Ad(X)^-1."""
     back = vec.transpose(X[0])
     a, b, c, d = (vec.matmul(vec.matmul(Y[0], block), back) for block in phi)
     p, y = vec.skew(X[1]), vec.skew(Y[1])
@@ -328,11 +351,11 @@ def _between(X: Place, Y: Place, phi: SpatialMatrix) -> SpatialMatrix:
     return SpatialMatrix(a, b, vec.matadd(c, vec.matmul(y, a)), vec.matadd(d, vec.matmul(y, b)))
 
 
-# -- with or without --------------------------------------------------------------------------------
+# -- both -------------------------------------------------------------------------------------------
 
 
 def _less_outer(m: Matrix, a: Vector, b: Vector) -> Matrix:
-    """m - a b'."""
+    """Matrix m - a b'."""
     return tuple(vec.sub(row, vec.scale(e, b)) for row, e in zip(m, a, strict=True))  # type: ignore[return-value]
 
 
@@ -342,7 +365,7 @@ def _sum(a: Any, b: Any) -> Any:
 
 @vec.inlined
 def _handed_up(place: Place, S: Twist, along: Wrench, inverse: Any, b: Any, share: Wrench, above: Wrench):
-    """(b - S . phi)/d of a link, and its parent's phi with its share."""
+    """Return (b - S . phi)/d of a link, and its parent's phi with the link's."""
     rest = vec.times(inverse, vec.minus(b, paired(S, share)))
     up = carried(place, _moved(share, rest, along))
     return rest, (vec.add(above[0], up[0]), vec.add(above[1], up[1]))
@@ -350,19 +373,19 @@ def _handed_up(place: Place, S: Twist, along: Wrench, inverse: Any, b: Any, shar
 
 @vec.inlined
 def _handed_down(place: Place, S: Twist, along: Wrench, inverse: Any, rest: Any, above: Twist):
-    """x and the motion of a link below one that moves by `above`."""
+    """Return x and the motion of a link whose parent moves by `above`."""
     V = twist_to_child(place, above)
     x = vec.minus(rest, vec.times(inverse, paired(V, along)))
     return x, _moved(V, x, S)
 
 
 def _moved(a: Twist, s: Any, b: Twist) -> Twist:
-    """a + s b."""
+    """Sum a + s b of twists or wrenches."""
     return vec.add(a[0], vec.scale(s, b[0])), vec.add(a[1], vec.scale(s, b[1]))
 
 
 @vec.inlined
 def twist_to_child(X: Place, V: Twist) -> Twist:
-    """Ad(X)^-1 V: a twist of the parent, seen in a frame at the pose X in it."""
+    """Transform Ad(X)^-1 V of a parent's twist to a frame at the pose X in the parent."""
     back = vec.transpose(X[0])
     return vec.apply(back, vec.add(V[0], vec.cross(V[1], X[1]))), vec.apply(back, V[1])

@@ -1,7 +1,8 @@
-"""Block LDU of matrices with the pattern of a graph, one function per kind of node; docs/maths/graph_ldu.md.
+"""Block LDU of matrices with the pattern of a graph; docs/maths/graph_ldu.md.
 
-What is eliminated are values of any kind that knows its sparsity: CasADi's expressions (`Expressions`), or
-places in the array of a compiled core.
+Each kind of node has one function. The blocks are values of any kind that knows its sparsity: CasADi's
+expressions
+(`Expressions`), or places in the array of a compiled core.
 """
 
 from __future__ import annotations
@@ -14,38 +15,41 @@ import casadi as ca
 
 from vioc.dynamics.algebra.sparse_lu import SparseLU, scalars
 
-Terms = list[tuple[Any, int]]  # values, each with the sign 1 or -1 with which it counts in a sum
+Terms = list[tuple[Any, int]]  # values, each with its sign 1 or -1 in a sum
 Blocks = dict[tuple[int, int], Terms]
 
 PLUS, MINUS = 1, -1
-WHOLE = 2  # neighbours of a node up to which it is one function; its length grows with their square
+WHOLE = 2  # most neighbours of a node with one function, whose length grows with their square
 OPTIONS = {"cse": True}
 
 
 class Values(Protocol):
-    """What equations may be written on. Values have `sparsity()` and `nnz()`."""
+    """Operations on the values that equations are written in.
+
+    Values have `sparsity()` and `nnz()`.
+    """
 
     def call(self, function: ca.Function, args: Sequence[Any]) -> list[Any]:
-        """The function's outputs."""
+        """Return the function's outputs."""
 
     def sum(self, terms: Terms) -> Any:
-        """The sum of one value or more, of one shape."""
+        """Return the sum of one or more values of equal shape."""
 
     def stack(self, columns: Sequence[Any]) -> Any:
-        """Columns below each other, perhaps none."""
+        """Return columns stacked vertically, perhaps none."""
 
     def split(self, column: Any, sizes: Sequence[int]) -> list[Any]:
-        """A column's parts of these sizes, one after another."""
+        """Return consecutive parts of a column with these sizes."""
 
     def constant(self, numbers: Any) -> Any:
-        """A column of numbers."""
+        """Return a column of numbers."""
 
     def nothing(self, rows: int) -> Any:
-        """A square matrix without entries."""
+        """Return a square matrix without entries."""
 
 
 class Expressions:
-    """`Values` that are SX or MX."""
+    """Values that are SX or MX."""
 
     def call(self, function, args):
         return function.call(list(args))
@@ -73,7 +77,10 @@ class Expressions:
 
 
 def later(neighbours: Sequence[Iterable[int]], order: Sequence[int]) -> tuple[tuple[int, ...], ...]:
-    """N(k): neighbours of each node when its turn comes; what a child leaves its parent inherits."""
+    """Neighbours N(k) of each node at its elimination.
+
+    A parent inherits the neighbours of its children.
+    """
     place = {node: i for i, node in enumerate(order)}
     found: list[set[int]] = [{j for j in n if place[j] > place[i]} for i, n in enumerate(neighbours)]
     for k in order:
@@ -84,15 +91,15 @@ def later(neighbours: Sequence[Iterable[int]], order: Sequence[int]) -> tuple[tu
 
 
 def sparse_order(count: int, edges: Iterable[tuple[int, int]]) -> list[int]:
-    """Nodes, each the one with the fewest neighbours when its turn comes."""
+    """Order of elimination: each node has the fewest neighbours at its turn."""
     neighbours: list[set[int]] = [set() for _ in range(count)]
     for i, j in edges:
         neighbours[i].add(j)
         neighbours[j].add(i)
-    left, order = set(range(count)), []
-    while left:
-        k = min(left, key=lambda i: (len(neighbours[i]), i))
-        left.remove(k)
+    remaining, order = set(range(count)), []
+    while remaining:
+        k = min(remaining, key=lambda i: (len(neighbours[i]), i))
+        remaining.remove(k)
         order.append(k)
         for i in neighbours[k]:
             neighbours[i] |= neighbours[k]
@@ -101,24 +108,25 @@ def sparse_order(count: int, edges: Iterable[tuple[int, int]]) -> list[int]:
 
 
 class Elimination:
-    """Solves F x = b, pivots without exchange of rows.
+    """Solver of F x = b by elimination without pivoting.
 
     Parameters
     ----------
     count : int
-        Nodes.
+        Number of nodes.
     edges : iterable of (int, int)
-        Pairs of nodes whose blocks F_ij, F_ji need not be zero.
+        Pairs of nodes whose blocks F_ij, F_ji can be nonzero.
     order : sequence of int
-        Nodes, first eliminated first.
+        Order of elimination of the nodes.
     functions : Elimination, optional
-        Of another graph, whose functions this one shares.
+        Elimination of another graph, whose functions this one shares.
 
     Notes
     -----
-    What is done at a node is a Function of its blocks, shared by all nodes with the same sparsities; where a
-    node has many neighbours, as bodies that may all touch each other, one of a pair of blocks. Graphs stay
-    small and generated code short, however many nodes and edges there are.
+    The operations at a node are a Function of its blocks, shared by all nodes with the same sparsities. A
+    node with many neighbours, such as one of many bodies that can touch each other, has a function for
+    each pair of blocks.
+    Graphs and generated code therefore stay small, however many nodes and edges there are.
     """
 
     def __init__(
@@ -136,7 +144,7 @@ class Elimination:
         self.functions: dict[tuple, ca.Function] = {} if functions is None else functions.functions
 
     def solve(self, on: Values, blocks: Blocks, b: Sequence[Terms]) -> list[Any]:
-        """x by nodes; `blocks` without an entry are zero, columns b by nodes."""
+        """Return x by nodes; blocks without an entry are zero; columns b are by nodes."""
         F, right = {at: list(terms) for at, terms in blocks.items()}, [list(terms) for terms in b]
         kept: dict[int, tuple[list[int], list[Any], Any]] = {}
         for k in self.order:
@@ -162,7 +170,10 @@ class Elimination:
         return x
 
     def _at_node(self, on: Values, up: int, args: list[Any]) -> tuple[list[Any], Any, list[Any]]:
-        """Of (D, U_kj.., F_ik.., b): D^-1 U_kj.., D^-1 b, and for each i F_ik times these."""
+        """Eliminate the node of the blocks (D, U_kj.., F_ik.., b).
+
+        Returned are D^-1 U_kj.., D^-1 b, and for each i F_ik times these.
+        """
         patterns = [a.sparsity() for a in args]
         low = len(args) - 2 - up
         if up + low <= 2 * WHOLE:
@@ -186,11 +197,11 @@ class Elimination:
         return self.functions[key]
 
     def _folded(self, *patterns: ca.Sparsity) -> ca.Function:
-        """(F_ik, U_kj) -> F_ik U_kj."""
+        """Function (F_ik, U_kj) -> F_ik U_kj."""
         return self._once("folded", 1, patterns, lambda a: [ca.sparsify(a[0] @ a[1])])
 
     def _back(self, count: int, patterns: list[ca.Sparsity]) -> ca.Function:
-        """(y, `count` columns U_kj, as many x_j) -> y - sum of U_kj x_j."""
+        """Function (y, `count` columns U_kj, as many x_j) -> y - sum of U_kj x_j."""
 
         def build(a: list[ca.SX]) -> list[ca.SX]:
             own = a[0]
@@ -201,7 +212,7 @@ class Elimination:
         return self._once("back", count, patterns, build)
 
     def _node(self, up: int, low: int, patterns: list[ca.Sparsity]) -> ca.Function:
-        """(D, U_kj.., F_ik.., b_k) -> D^-1 [U_kj.., b_k], and for each i F_ik D^-1 [U_kj.., b_k]."""
+        """Function (D, U_kj.., F_ik.., b_k) -> D^-1 [U_kj.., b_k], and F_ik times these."""
 
         def build(a: list[ca.SX]) -> list[ca.SX]:
             pivot = SparseLU(scalars(a[0]))

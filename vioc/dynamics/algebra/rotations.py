@@ -1,4 +1,7 @@
-"""Unit quaternions (scalar first, Hamilton) on scalars, for CasADi graphs, and on arrays."""
+"""Unit quaternions (scalar first, Hamilton), on scalars and on arrays.
+
+Scalars may be CasADi expressions.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +18,11 @@ from vioc.maps.orientation import log_over_vector
 
 Quaternion = tuple[Any, Any, Any, Any]
 
-UNIT = 1e-6  # how far from 1 the norm of a state's quaternion may be
+UNIT = 1e-6  # largest distance from 1 of the norm of a state's quaternion
 
 
 def multiply(a: Quaternion, b: Quaternion) -> Quaternion:
-    """a * b: turning by b, then by a (in fixed axes)."""
+    """Product a * b: rotation by b, then by a (in fixed axes)."""
     (s, *v), (t, *w) = a, b
     scalar = vec.minus(vec.times(s, t), vec.dot(v, w))  # type: ignore[arg-type]
     vector = vec.add(vec.add(vec.scale(s, w), vec.scale(t, v)), vec.cross(v, w))  # type: ignore[arg-type]
@@ -31,7 +34,7 @@ def conjugate(a: Quaternion) -> Quaternion:
 
 
 def matrix(q: Quaternion) -> Matrix:
-    """R(q) = 1 + 2 s v^ + 2 v^ v^, from body axes to the world's."""
+    """Matrix R(q) = 1 + 2 s v^ + 2 v^ v^, from body axes to the world's."""
     s, x, y, z = q
     return (
         (1 - 2 * (y * y + z * z), 2 * (x * y - s * z), 2 * (x * z + s * y)),
@@ -41,14 +44,15 @@ def matrix(q: Quaternion) -> Matrix:
 
 
 def series(coefficients: Sequence[float], s: Any) -> Any:
-    """The polynomial with these coefficients, ascending, at s."""
+    """Polynomial with these coefficients, ascending, at s."""
     total = coefficients[-1]
     for c in reversed(coefficients[:-1]):
         total = total * s + c
     return total
 
 
-# in s = |h w|^2 up to pi^2, to rounding; without branches, so that derivatives are exact at zero as well
+# in s = |h w|^2 up to pi^2, accurate to rounding; without branches, so that derivatives are exact at zero
+# as well
 COS = [(-0.25) ** n / factorial(2 * n) for n in range(13)]  # cos(sqrt(s)/2)
 SIN = [0.5 * (-0.25) ** n / factorial(2 * n + 1) for n in range(13)]  # sin(sqrt(s)/2)/sqrt(s)
 BEND = [2 * n * 0.25**n * (-1.0) ** (n + 1) / factorial(2 * n + 1) for n in range(1, 14)]  # (2 SIN - COS)/s
@@ -56,7 +60,7 @@ TWIRL = [(-1.0) ** n / factorial(2 * n + 3) for n in range(15)]  # (sqrt(s) - si
 
 
 def turn(w: Vector, dt: Any) -> Quaternion:
-    """exp(dt w): the turn of a step at the angular velocity w; not a number from half a turn on."""
+    """Rotation exp(dt w) of a step at the angular velocity w; NaN from half a turn on."""
     s = dt * dt * vec.dot(w, w)
     g = dt * series(SIN, s)
     c = ca.if_else(s < np.pi**2, series(COS, s), np.nan)
@@ -64,14 +68,15 @@ def turn(w: Vector, dt: Any) -> Quaternion:
 
 
 def halfway(q: Quaternion) -> Quaternion:
-    """The turn of which two in a row are q, less than half a turn."""
+    """Square root of the rotation q, which is less than half a turn."""
     size = ca.sqrt(2 * (1 + q[0]))
     return ((1 + q[0]) / size, *(e / size for e in q[1:]))
 
 
 def advanced(a: Quaternion, b: Quaternion) -> Quaternion:
-    """a * b as a + what is added to it, and with its norm set right to second order: rounding of many small
-    turns b adds up less.
+    """Product a * b as a plus an increment, normalized to second order.
+
+    This keeps the accumulated rounding error of many small rotations b small.
     """
     c, *v = b
     off = (1 - sum(e * e for e in a)) / 2
@@ -80,14 +85,20 @@ def advanced(a: Quaternion, b: Quaternion) -> Quaternion:
 
 
 def turned(q: Quaternion, a: Vector) -> Vector:
-    """R(q) a as a + what is added to it: a vector along the axis stays itself to the last bit."""
+    """Rotated vector R(q) a as a plus an increment.
+
+    A vector along the axis is therefore unchanged.
+    """
     s, *v = q
     across = vec.cross(v, a)  # type: ignore[arg-type]
     return vec.add(a, vec.scale(2, vec.add(vec.scale(s, across), vec.cross(v, across))))  # type: ignore[arg-type]
 
 
 def slope(w: Vector, dt: Any) -> Matrix:
-    """T of phi = T dw: what a change of w turns the end of a step by, in its axes; dt J_r(dt w)."""
+    """Matrix T of phi = T dw, dt J_r(dt w).
+
+    phi is the rotation of a step's end, in its axes, by a change dw of the angular velocity.
+    """
     s = dt * dt * vec.dot(w, w)
     first, second = 2 * dt * dt * series(SIN, s) ** 2, dt**3 * series(TWIRL, s)
     skew = vec.skew(w)
@@ -99,12 +110,15 @@ def slope(w: Vector, dt: Any) -> Matrix:
 
 
 def momentum(J: Matrix, w: Vector, dt: Any, sign: float) -> Vector:
-    """pi- (sign 1) and pi+ (-1): the angular momenta that a step at w leaves with and arrives with."""
+    """Angular momenta of a step at w: pi- (sign 1) at departure, pi+ (-1) at arrival."""
     return straightened(vec.apply(J, w), w, dt, sign)
 
 
 def straightened(own: Vector, w: Vector, dt: Any, sign: float) -> Vector:
-    """J_r^-1(dt w) `own` (sign 1), J_l^-1(dt w) `own` (-1): from the middle of a step to its ends' axes."""
+    """Vector J_r^-1(dt w) `own` (sign 1) or J_l^-1(dt w) `own` (-1).
+
+    This transforms from the middle of a step to the axes of its ends.
+    """
     s = dt * dt * vec.dot(w, w)
     across = vec.cross(w, own)
     bend = dt * dt * series(BEND, s) / (2 * series(SIN, s))
@@ -112,20 +126,26 @@ def straightened(own: Vector, w: Vector, dt: Any, sign: float) -> Vector:
 
 
 def spin(a: Quaternion, b: Quaternion) -> Vector:
-    """The rotation vector from a to b, less than half a turn; smooth at zero."""
+    """Rotation vector from a to b, less than half a turn; smooth at zero."""
     s, *v = multiply(conjugate(a), b)
     return vec.scale(log_over_vector(s, vec.dot(v, v)), v)  # type: ignore[arg-type]
 
 
 def apart(a: Any, b: Any) -> Any:
-    """Return the `logarithm` (3,) of the turn between unit quaternions a and b, columns of symbols (4,)."""
+    """Return the `logarithm` (3,) of the rotation between unit quaternions a and b.
+
+    a and b are columns of symbols (4,).
+    """
     s, v = ca.dot(a, b), a[0] * b[1:] - b[0] * a[1:] - ca.cross(a[1:], b[1:])
     size, sign = ca.sqrt(ca.dot(v, v) + 1e-300), ca.if_else(s < 0, -1.0, 1.0)
     return 2 * ca.atan2(size, sign * s) / size * sign * v
 
 
 def check_units(s: np.ndarray, what: str, where: Sequence[str]) -> None:
-    """Raise `ValueError` unless quaternions (..., n, 4) have the norm 1; `where` (n,) says whose they are."""
+    """Raise `ValueError` unless quaternions (..., n, 4) have the norm 1.
+
+    `where` (n,) says where they belong.
+    """
     norms = np.linalg.norm(s, axis=-1)
     bad = np.abs(norms - 1) > UNIT
     if bad.any():
@@ -137,28 +157,31 @@ def check_units(s: np.ndarray, what: str, where: Sequence[str]) -> None:
 
 
 def from_matrix(R: np.ndarray) -> np.ndarray:
-    """The quaternions (n, 4) of rotation matrices (n, 3, 3), s >= 0."""
-    from scipy.spatial.transform import Rotation  # here, because importing it takes a while
+    """Quaternions (n, 4) of rotation matrices (n, 3, 3), with s >= 0."""
+    from scipy.spatial.transform import Rotation  # imported here because it is slow
 
     q = np.roll(Rotation.from_matrix(R).as_quat(), 1, axis=-1)
     return np.where(q[..., :1] < 0, -q, q)
 
 
 def product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """a * b on arrays (..., 4)."""
+    """Product a * b on arrays (..., 4)."""
     s, v, t, w = a[..., :1], a[..., 1:], b[..., :1], b[..., 1:]
     scalar = s * t - np.sum(v * w, axis=-1, keepdims=True)
     return np.concatenate([scalar, s * w + t * v + np.cross(v, w)], axis=-1)
 
 
 def exponential(phi: np.ndarray) -> np.ndarray:
-    """The quaternion (..., 4) of a rotation vector (..., 3)."""
+    """Quaternion (..., 4) of a rotation vector (..., 3)."""
     half = 0.5 * np.linalg.norm(phi, axis=-1, keepdims=True)
     return np.concatenate([np.cos(half), 0.5 * np.sinc(half / np.pi) * phi], axis=-1)
 
 
 def logarithm(q: np.ndarray) -> np.ndarray:
-    """The rotation vector (..., 3) of quaternions (..., 4), |phi| <= pi; q and -q are the same."""
+    """Rotation vector (..., 3) of quaternions (..., 4), |phi| <= pi.
+
+    q and -q give the same vector.
+    """
     q = np.where(q[..., :1] < 0, -q, q)
     size = np.linalg.norm(q[..., 1:], axis=-1, keepdims=True)
     angle = 2 * np.arctan2(size, q[..., :1])

@@ -1,14 +1,15 @@
-"""SE(3) in the field's terms: the logarithm, and the inverse of exp's right-trivialized tangent.
+"""Logarithm of SE(3), and inverse of the right-trivialized tangent of exp.
 
 A pose is a rotation and a position, a twist V = (v, w) has its linear part first, hat(V) = [[w^, v], [0, 0]].
 
-    Ad_T V = T V T^-1          [[R, p^ R], [0, R]]           wrenches move by Ad_T^T
+    Ad_T V = T V T^-1          [[R, p^ R], [0, R]]           wrenches transform by Ad_T^T
     ad_V W = V W - W V         [[w^, v^], [0, w^]]           and by ad_V^T
     d/dt exp(V) = dexp_V(dV/dt) exp(V)                       right-trivialized, dlog_V its inverse
 
-A spatial object is one of SO(3) over dual numbers, w^ + eps v^: what holds for rotations gives the rest by
-differentiation along v (docs/maths/se3.md). Everything is written on scalars, for CasADi graphs and floats
-alike, without a branch and smooth up to a turn of pi.
+A spatial object is an object of SO(3) over dual numbers, w^ + eps v^: formulas for rotations give the
+spatial ones by
+differentiation along v (docs/maths/se3.md). All functions take scalars, floats or CasADi expressions, have
+no branches, and are smooth up to a rotation of pi.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ Twist = tuple[Vector, Vector]
 
 
 def _continued_fraction(depth: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """beta(s) = (1 - y cot y)/(4 s), s = y^2, as a fraction of polynomials in s.
+    """Function beta(s) = (1 - y cot y)/(4 s), s = y^2, as a ratio of polynomials.
 
     Lambert: y cot y = 1 - s/(3 - s/(5 - s/(7 - ...))).
     """
@@ -48,9 +49,11 @@ ARCSINE = tuple(4.0**n * factorial(n) ** 2 / factorial(2 * n + 1) for n in range
 
 
 def beta(t: Any) -> tuple[Any, Any, Any]:
-    """(1 - y cot y)/t with y = |w|/2, t = |w|^2 < (2 pi)^2, and its first two derivatives by t.
+    """Function (1 - y cot y)/t of t, and its first two derivatives.
 
-    The coefficient of w^ w^ in dlog of SO(3): 1/12 + t/720 + ... Exact to rounding for |w| <= pi.
+    y = |w|/2 and t = |w|^2 < (2 pi)^2.
+
+    It is the coefficient of w^ w^ in dlog of SO(3): 1/12 + t/720 + ... Exact to rounding for |w| <= pi.
     """
     s = t * 0.25
     a, b = BETA_ABOVE, BETA_BELOW
@@ -68,10 +71,11 @@ def _derivative(coefficients: tuple[float, ...]) -> tuple[float, ...]:
 
 
 def _turn_over_sine(cosine: Any) -> Any:
-    """angle / sin(angle) as a smooth function of the cosine, angle in [0, pi).
+    """Ratio angle / sin(angle) as a smooth function of the cosine, angle in [0, pi).
 
-    Three square roots give the cosines of a half, a quarter and an eighth of it; the rest is a series in
-    z = sin^2(angle/16), which is formed without the cancellation of 1 - cos.
+    Three square roots give the cosines of a half, a quarter and an eighth of the angle; the rest is a
+    series in
+    z = sin^2(angle/16), which is computed without the cancellation of 1 - cos.
     """
     half = ca.sqrt(0.5 * (1 + cosine))
     quarter = ca.sqrt(0.5 * (1 + half))
@@ -85,7 +89,7 @@ def _turn_over_sine(cosine: Any) -> Any:
 
 @vec.inlined
 def logarithm(R: Matrix, p: Vector) -> Twist:
-    """log of a pose as (v, w), for a rotation by less than pi.
+    """Logarithm (v, w) of a pose whose rotation is less than pi.
 
     w = angle/sin(angle) vee(R - R')/2, and v = dlog of SO(3) at w, times p.
     """
@@ -105,9 +109,11 @@ def logarithm(R: Matrix, p: Vector) -> Twist:
 
 @vec.inlined
 def dlog_transposed(X: Twist, P: Twist, sign: float = 1.0) -> Twist:
-    """dlog_X^T of a momentum P = (f, tau); with sign -1 dlog_{-X}^T = Ad_{exp X}^T dlog_X^T.
+    """Product dlog_X^T P for a momentum P = (f, tau).
 
-    The dual-number form of 1 + w^/2 + beta w^ w^: derivative along v in the angular part.
+    With sign -1 it is dlog_{-X}^T P = Ad_{exp X}^T dlog_X^T P. It is the dual-number form of 1 + w^/2 +
+    beta w^ w^, with the
+    derivative along v in the angular part.
     """
     (v, w), (f, tau) = X, P
     if all(vec.is_zero(c) for c in w):
@@ -123,7 +129,7 @@ def dlog_transposed(X: Twist, P: Twist, sign: float = 1.0) -> Twist:
 
 
 def dlog_blocks(X: Twist, sign: float = 1.0) -> tuple[Matrix, Matrix]:
-    """(A, Q) of dlog_{sign X} = [[A, Q], [0, A]]."""
+    """Blocks (A, Q) of dlog_{sign X} = [[A, Q], [0, A]]."""
     v, w = X
     W, V = vec.skew(w), vec.skew(v)
     if all(vec.is_zero(c) for c in w):
@@ -140,7 +146,7 @@ def dlog_blocks(X: Twist, sign: float = 1.0) -> tuple[Matrix, Matrix]:
 
 
 def momentum_slope(X: Twist, P: Twist) -> tuple[Matrix, Matrix]:
-    """(k, K) of d(dlog_X^T P)/dX = [[0, k], [k, K]] for a fixed momentum P = (f, tau)."""
+    """Blocks (k, K) of d(dlog_X^T P)/dX = [[0, k], [k, K]] for a fixed P = (f, tau)."""
     (v, w), (f, tau) = X, P
     if all(vec.is_zero(c) for c in w):
         w = vec.ZERO

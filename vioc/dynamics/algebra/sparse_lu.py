@@ -1,9 +1,9 @@
-"""Factorizing small structured matrices inside CasADi graphs.
+"""Factorization of small structured matrices in CasADi graphs.
 
-LU without pivoting on SX scalars, by position in the sparsity pattern. It is made for matrices that a
-mass matrix dominates; the elimination runs from the last row to the first, because q lists parents
-before children and leaves-to-root order on a tree makes no fill-in. A zero pivot shows as inf or NaN
-in the result, which callers test for.
+LU without pivoting on SX scalars, by position in the sparsity pattern, for matrices that a
+mass matrix dominates. The elimination runs from the last row to the first: q lists parents
+before children, and this order makes no fill-in on a tree. A zero pivot gives inf or NaN
+in the result, for which callers test.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ class SparseLU:
     Attributes
     ----------
     over, left : lists of n SX
-        Each column above its pivot, over the pivot; each row up to the diagonal.
+        Each column above its pivot, divided by the pivot; each row up to the diagonal.
     diagonal : (n,)
-        Of the matrix itself.
+        Diagonal of the matrix itself.
     """
 
     def __init__(self, rows: list[list[Any]]):
@@ -38,7 +38,7 @@ class SparseLU:
         self.diagonal = ca.diag(a)
         for k in reversed(
             range(n)
-        ):  # rows at once: an operation on SX takes 40 us from Python, 0.1 in CasADi
+        ):  # a row at once: an operation on SX takes 40 us from Python, 0.1 us in CasADi
             column, row = ca.sparsify(a[:k, k] / a[k, k]), a[k, : k + 1]
             over.append(column)
             left.append(row)
@@ -50,7 +50,7 @@ class SparseLU:
         return vec.column(row[k] for k, row in enumerate(self.left))
 
     def solve(self, b: list[Any]) -> list[Any]:
-        """x with A x = b."""
+        """Return x with A x = b."""
         n, x = self.n, assembled([[e] for e in b])
         for k in reversed(range(1, n)):
             x = ca.vertcat(x[:k, 0] - self.over[k] * x[k], x[k:, 0])
@@ -62,14 +62,14 @@ class SparseLU:
             x = x[1:, 0] - rows[k + 1 :, k] * done[-1]
         return done
 
-    # The factors travel between CasADi functions as one vector.
+    # The factors pass between CasADi functions as one vector.
 
     def entries(self) -> list[Any]:
-        """The factors that are not zero by structure."""
+        """Structural nonzeros of the factors."""
         return [e for part in (*self.over, *self.left) for e in part.nonzeros()]
 
     def with_entries(self, values: list[Any]) -> SparseLU:
-        """The same structure with other numbers, in the order of `entries`."""
+        """Return the same structure with other values, in the order of `entries`."""
         result = object.__new__(SparseLU)
         supply = iter(values)
 
@@ -82,7 +82,7 @@ class SparseLU:
 
 
 def assembled(rows: list[list[Any]]) -> ca.SX:
-    """A matrix of scalars, without its exact zeros."""
+    """Matrix of scalars, without its exact zeros."""
     shape = len(rows), len(rows[0]) if rows else 0
     places = [(i, j) for j in range(shape[1]) for i in range(shape[0]) if not vec.is_zero(rows[i][j])]
     sparsity = ca.Sparsity.triplet(*shape, [i for i, _ in places], [j for _, j in places])
@@ -90,7 +90,7 @@ def assembled(rows: list[list[Any]]) -> ca.SX:
 
 
 def scalars(matrix: ca.SX) -> list[list[Any]]:
-    """A matrix as nested lists, exact zeros as floats."""
+    """Matrix as nested lists, with exact zeros as floats."""
     rows, columns = matrix.shape
     sparse = ca.sparsify(matrix)
     result: list[list[Any]] = [[0.0] * columns for _ in range(rows)]
@@ -116,9 +116,9 @@ class Saddle:
     Parameters
     ----------
     D : solver of D x = a
-        A `SparseLU`, or whatever has its `solve`, `entries`, `with_entries`.
+        A `SparseLU`, or another object with `solve`, `entries`, `with_entries`.
     J, Jl : m x n nested lists
-        Constraint Jacobians where the solution must lie and where the forces act: Dh(q_k+1) and
+        Jacobians of the constraints where they must hold and where their forces act: Dh(q_k+1) and
         Dh(q_k) in a step.
     """
 
@@ -139,14 +139,14 @@ class Saddle:
         return x, y
 
     def entries(self) -> list[Any]:
-        """Everything that is not zero by structure, as one list of scalars."""
+        """Structural nonzeros, as one list of scalars."""
         result = list(self.D.entries())
         for rows in (self.J, self.Y):
             result += [e for row in rows for e in row if not vec.is_zero(e)]
         return result + (self.S.entries() if self.S else [])
 
     def with_entries(self, values: list[Any]) -> Saddle:
-        """The same structure with other numbers, in the order of `entries`."""
+        """Return the same structure with other values, in the order of `entries`."""
         result = object.__new__(Saddle)
         supply = iter(values)
 

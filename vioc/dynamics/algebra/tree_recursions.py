@@ -1,8 +1,8 @@
-"""The tree recursions behind the Lagrangian: O(n) gradients, and second derivatives by ancestor pairs.
+"""Tree recursions of the Lagrangian: O(n) gradients, second derivatives by pairs.
 
-Frames between two joints do not move against each other, so they are gathered into *links*, one per
+Frames between two joints do not move relative to each other, and are collected in *links*, one for each
 configuration variable, with a composite inertia. One pass from the root to the leaves and one back
-give dL/dq and dL/dv; a walk from each link up its ancestors gives the three blocks of second
+give dL/dq and dL/dv; a walk from each link to its ancestors gives the three blocks of second
 derivatives. Derivation: docs/maths/kinematics.md. Twists and wrenches are (linear, angular) in body
 axes.
 """
@@ -27,22 +27,22 @@ State = tuple[Vector, Vector, Vector]  # velocity, angular velocity, gravity
 
 @dataclass
 class Link:
-    """What moves rigidly with one configuration variable.
+    """Link: the frames that move rigidly with one configuration variable.
 
     Attributes
     ----------
     index : int
-        Of its variable in q.
+        Index of its variable in q.
     parent : int
-        Link it sits on, -1 for the world.
+        Parent link, -1 for the world.
     rotation, position
         Constant pose of the joint in the parent link's frame.
     Sv, Sw
-        Twist of the joint in its own axes, which is constant: linear, angular.
+        Constant twist of the joint in its own axes: linear, angular.
     mass, moment, inertia
         Mass, mass times centre of mass, inertia about the link frame's origin.
     rotor
-        Inertia that belongs to the variable alone (`RotorInertia`).
+        Inertia of the variable alone (`RotorInertia`).
     """
 
     index: int
@@ -56,7 +56,7 @@ class Link:
     inertia: Matrix = vec.NOTHING
     rotor: Any = 0.0
 
-    # of `first_derivatives`: pose in the parent link, body velocity, gravity, subtree wrench and inertia
+    # set by `first_derivatives`: pose in the parent link, body velocity, gravity
     R: Matrix = field(default=vec.IDENTITY, repr=False)
     p: Vector = field(default=vec.ZERO, repr=False)
     v: Vector = field(default=vec.ZERO, repr=False)
@@ -77,9 +77,9 @@ class Link:
 
 
 def gather_links(system: System, number: Any) -> tuple[list[Link], list[tuple[int, Matrix, Vector]]]:
-    """Links of a system, and for every node its link and its constant pose in it.
+    """Links of a system, and the link and constant pose of every node.
 
-    `number` turns a description's number into a float or a symbol. A node that no variable moves
+    `number` converts a description's number to a float or a symbol. A node that no variable moves
     belongs to link -1, the world.
     """
     links: list[Link] = []
@@ -114,7 +114,7 @@ def gather_links(system: System, number: Any) -> tuple[list[Link], list[tuple[in
 
 
 def local_pose(transform: Transform, number: Any, q: Any = None) -> tuple[Matrix, Vector]:
-    """Rotation and position of a frame in its parent, where its variable, if it has one, is q."""
+    """Rotation and position of a frame in its parent; q is the value of its variable."""
     if isinstance(transform.value, Pose):
         r = tuple(map(number, transform.value.rotation))
         return (r[0:3], r[3:6], r[6:9]), tuple(map(number, transform.value.position))
@@ -129,16 +129,16 @@ def _point(m: Any, c: Vector) -> Matrix:
 
 @dataclass(frozen=True)
 class FirstDerivatives:
-    """First derivatives of L = T - V_gravity, and what the second derivatives need.
+    """First derivatives of L = T - V_gravity, with the values that second ones need.
 
     Attributes
     ----------
     T : scalar
         Kinetic energy.
     Lq, Lv : lists of n scalars
-        By q and v, in the order of q; zero for a variable that no link has.
+        By q and v, in the order of q; zero for a variable without a link.
     links : list of Link
-        With pose, velocity and gravity filled in.
+        With pose, velocity and gravity.
     momentum : list of (Vector, Vector)
         Momentum wrench of each link's subtree.
     """
@@ -151,8 +151,9 @@ class FirstDerivatives:
 
 
 def first_derivatives(links: list[Link], q: ca.SX, v: ca.SX, gravity: Vector) -> FirstDerivatives:
-    """Forward: V_i = Ad(X_i^-1) V_parent + S_i v_i; backward: P_i, W_i gathered over the subtree.
+    """Compute kinetic energy and first derivatives by two passes over the tree.
 
+    Forward: V_i = Ad(X_i^-1) V_parent + S_i v_i; backward: P_i, W_i summed over the subtree.
     dL/dv_i = S_i . P_i and dL/dq_i = S_i . (ad(V_i)^T P_i + W_i).
     """
     n = q.numel()
@@ -180,7 +181,7 @@ def first_derivatives(links: list[Link], q: ca.SX, v: ca.SX, gravity: Vector) ->
 
 
 def placed(links: list[Link], q: Any) -> list[Link]:
-    """The links with their poses in their parents at q filled in."""
+    """Return the links with their poses in their parents at q."""
     for link in links:
         link.R, link.p = vec.joint((link.rotation, link.position), *link.twist, q[link.index])
     return links
@@ -190,7 +191,10 @@ def placed(links: list[Link], q: Any) -> list[Link]:
 def _forward(
     pose: tuple[Matrix, Vector], S: Wrench, above: State, rate: Any, body: Composite, T: Any
 ) -> tuple[State, Wrench, Wrench, Any]:
-    """Velocity and gravity of a link in its axes, its momentum and weight, and T with its kinetic energy."""
+    """Velocity and gravity of a link in its axes, its momentum and weight, and new T.
+
+    T includes the kinetic energy of the link.
+    """
     (R, p), (Sv, Sw), (v, w, g) = pose, S, above
     back = vec.transpose(R)
     v = vec.add(vec.apply(back, vec.add(v, vec.cross(w, p))), vec.scale(rate, Sv))
@@ -205,7 +209,10 @@ def _forward(
 def _backward(
     pose: tuple[Matrix, Vector], S: Wrench, state: State, P: Wrench, W: Wrench, P_up: Wrench, W_up: Wrench
 ) -> tuple[Any, Any, Wrench, Wrench]:
-    """dL/dv and dL/dq of a joint, and the parent's wrenches with the link's."""
+    """Derivatives dL/dv and dL/dq of a joint, and the parent's wrenches.
+
+    The parent's wrenches contain the link's.
+    """
     turn = ad_transposed(state[0], state[1], *P)
     momentum, weight = carried(pose, P), carried(pose, W)
     return (
@@ -217,12 +224,12 @@ def _backward(
 
 
 def paired(S: Wrench, wrench: Wrench) -> Any:
-    """S . wrench: the joint's share of a wrench."""
+    """Product S . wrench: the component of a wrench along a joint."""
     return vec.plus(vec.dot(S[0], wrench[0]), vec.dot(S[1], wrench[1]))
 
 
 def carried(pose: tuple[Matrix, Vector], wrench: Wrench) -> Wrench:
-    """A wrench in the parent link's frame: Ad(X^-1)^T."""
+    """Wrench in the parent link's frame, transformed by Ad(X^-1)^T."""
     R, p = pose
     force = vec.apply(R, wrench[0])
     return force, vec.add(vec.apply(R, wrench[1]), vec.cross(p, force))
@@ -230,7 +237,7 @@ def carried(pose: tuple[Matrix, Vector], wrench: Wrench) -> Wrench:
 
 @dataclass(frozen=True)
 class SecondDerivatives:
-    """n x n blocks as nested lists: L_qq, L_vq (row: v, column: q), L_vv."""
+    """Blocks (n x n) as nested lists: L_qq, L_vq (row: v, column: q), L_vv."""
 
     qq: list[list]
     vq: list[list]
@@ -238,10 +245,11 @@ class SecondDerivatives:
 
 
 def second_derivatives(first: FirstDerivatives, n: int) -> SecondDerivatives:
-    """The blocks of second derivatives by walks up the ancestors; all other pairs are zero.
+    """Compute the blocks of second derivatives by walks to the ancestors.
 
-    With F = I^c S, Sd = ad(V) S, y = I^c Sd - ad(S)^T P^c and gravity's variation z of link j carried
-    up to its ancestor i: L_vv = S_i.F_j, L_v[j]q[i] = Sd_i.F_j, L_v[i]q[j] = S_i.y_j and
+    All other pairs are zero. With F = I^c S, Sd = ad(V) S, y = I^c Sd - ad(S)^T P^c and gravity's
+    variation z of link j,
+    transformed to its ancestor i: L_vv = S_i.F_j, L_v[j]q[i] = Sd_i.F_j, L_v[i]q[j] = S_i.y_j and
     L_qq = Sd_i.y_j + S_i.z_j.
     """
     links = first.links
@@ -268,7 +276,7 @@ def second_derivatives(first: FirstDerivatives, n: int) -> SecondDerivatives:
 def _own_wrenches(
     composite: Composite, S: Wrench, state: State, momentum: Wrench
 ) -> tuple[Wrench, Wrench, Wrench]:
-    """F, y, z of a link; see `second_derivatives`."""
+    """Wrenches F, y, z of a link; see `second_derivatives`."""
     m, h, _ = composite
     v, w, g = state
     y, dual = times_inertia(*composite, *ad(v, w, *S)), ad_transposed(*S, *momentum)
@@ -282,14 +290,17 @@ def _own_wrenches(
 
 @vec.inlined
 def _coupled(pose: tuple[Matrix, Vector], S: Wrench, state: State, F: Wrench, y: Wrench, z: Wrench):
-    """S.F, Sd.F, S.y, Sd.y + S.z of an ancestor with a link's wrenches, and those in its parent's axes."""
+    """Products S.F, Sd.F, S.y, Sd.y + S.z of an ancestor with a link's wrenches.
+
+    Returned are also the wrenches in the ancestor's parent's axes.
+    """
     Sd = ad(state[0], state[1], *S)
     K = vec.plus(paired(Sd, y), paired(S, z))
     return paired(S, F), paired(Sd, F), paired(S, y), K, *(carried(pose, wrench) for wrench in (F, y, z))
 
 
 def mass_matrix(links: list[Link], n: int) -> list[list]:
-    """M = L_vv alone, the composite rigid body algorithm."""
+    """Mass matrix M = L_vv by the composite rigid body algorithm."""
     M = [[0.0] * n for _ in range(n)]
     composite = composite_inertias(links)
     for j, link in enumerate(links):
@@ -305,7 +316,7 @@ def mass_matrix(links: list[Link], n: int) -> list[list]:
 
 
 def mass_matrix_of_numbers(links: list[Link], n: int) -> np.ndarray:
-    """`mass_matrix` of links of numbers: all columns climb at once."""
+    """Mass matrix of links of numbers, with vectorized walks to the ancestors."""
     M = np.zeros((n, n))
     R, p, Sv, Sw = (
         np.array([getattr(link, name) for link in links], float) for name in ("R", "p", "Sv", "Sw")
@@ -343,7 +354,7 @@ def composite_inertias(links: list[Link]) -> list[Composite]:
 
 @vec.inlined
 def composed(own: Composite, pose: tuple[Matrix, Vector], above: Composite) -> Composite:
-    """A parent's inertia with that of a link."""
+    """Inertia of a parent plus that of a link."""
     (m, h, inertia), (R, position), (M, H, J) = own, pose, above
     turned = vec.apply(R, h)
     rotated = vec.matmul(vec.matmul(R, inertia), vec.transpose(R))
@@ -364,10 +375,10 @@ def times_inertia(m: Any, h: Vector, inertia: Matrix, v: Vector, w: Vector) -> t
 
 
 def ad(v: Vector, w: Vector, sv: Vector, sw: Vector) -> tuple[Vector, Vector]:
-    """ad(V) S = (w x sv + v x sw, w x sw)."""
+    """Product ad(V) S = (w x sv + v x sw, w x sw)."""
     return vec.add(vec.cross(w, sv), vec.cross(v, sw)), vec.cross(w, sw)
 
 
 def ad_transposed(v: Vector, w: Vector, f: Vector, tau: Vector) -> tuple[Vector, Vector]:
-    """ad(V)^T P = (f x w, f x v + tau x w)."""
+    """Product ad(V)^T P = (f x w, f x v + tau x w)."""
     return vec.cross(f, w), vec.add(vec.cross(f, v), vec.cross(tau, w))

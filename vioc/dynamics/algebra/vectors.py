@@ -1,7 +1,7 @@
-"""3-vectors and 3 x 3 matrices of scalars (floats or CasADi SX), as tuples.
+"""Vectors (3) and matrices (3 x 3) of scalars (floats or CasADi SX), as tuples.
 
-Zeros stay zeros: a product with an exact zero is dropped before CasADi sees it, so that recursions over
-a planar mechanism, written in three dimensions, cost what planar ones would.
+A product with an exact zero is dropped before CasADi sees it, so that recursions over
+a planar mechanism, written in three dimensions, cost as much as planar recursions.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def inlined(function: Function) -> Function:
-    """`function`, of nested tuples of scalars into such tuples, put into graphs by CasADi itself.
+    """Decorate a function of nested tuples of scalars, for insertion in CasADi graphs.
 
-    An operation on SX takes 40 us from Python and 0.1 us in CasADi. So the function is traced once for
-    each shape of its arguments and called as a CasADi function afterwards, which drops products with
-    exact zeros as it goes. Numbers without a symbol among them go through the function itself.
+    An operation on SX takes 40 us from Python and 0.1 us in CasADi. The function is therefore traced once for
+    each shape of its arguments and then called as a CasADi function, which drops products with
+    exact zeros as well. Arguments without symbols are passed to the function itself.
     """
     traced: dict[Any, tuple[ca.Function, Any]] = {}
 
@@ -59,19 +59,19 @@ def _constant(value: float) -> ca.SX:
 
 
 def leaves(tree: tuple) -> list[Any]:
-    """What is in nested tuples, from left to right."""
+    """List the leaves of nested tuples, from left to right."""
     found: list[Any] = []
     _flattened(tree, found)
     return found
 
 
 def filled(tree: tuple, values: Iterable[Any]) -> Any:
-    """Nested tuples with other leaves, one after another."""
+    """Return nested tuples with other leaves, in order."""
     return _filled(tree, iter(values))
 
 
 def _flattened(tree: tuple, leaves: list[Any]) -> tuple:
-    """The shape of a tree, whose leaves are appended to a list."""
+    """Return the shape of a tree, and append its leaves to a list."""
     shape: list[Any] = []
     for branch in tree:
         if isinstance(branch, tuple):
@@ -171,7 +171,7 @@ def rotation(axis: int, angle: Any) -> Matrix:
 
 
 def exponential(linear: Vector, angular: Vector, q: Any) -> tuple[Matrix, Vector]:
-    """exp of the twist (linear, angular) times q: rotation and position."""
+    """Rotation and position of exp of the twist (linear, angular) times q."""
     if not any(angular):
         return IDENTITY, scale(q, linear)
     size = sum(c * c for c in angular) ** 0.5
@@ -192,7 +192,10 @@ def exponential(linear: Vector, angular: Vector, q: Any) -> tuple[Matrix, Vector
 
 
 def joint(place: tuple[Matrix, Vector], linear: Vector, angular: Vector, q: Any) -> tuple[Matrix, Vector]:
-    """What a joint at `place`, with the constant twist (linear, angular), carries: its pose at q."""
+    """Pose at q of a link on a joint at `place` with a constant twist.
+
+    The twist is (linear, angular).
+    """
     return _joint(linear, angular)(place, q)
 
 
@@ -207,7 +210,7 @@ def _joint(linear: Vector, angular: Vector) -> Callable[..., tuple[Matrix, Vecto
 
 
 def column(items: Iterable[Any]) -> ca.SX:
-    """Scalars, or columns, one above another; none of them are (0, 1)."""
+    """Column of scalars or columns, stacked; (0, 1) without any."""
     return ca.vertcat(ca.SX(0, 1), *items)
 
 
@@ -218,16 +221,19 @@ def matrix(m: Matrix) -> ca.SX:
 def part(v: ca.SX, start: int, stop: int | None = None) -> ca.SX:
     """Rows start..stop of a column vector; empty parts are (0, 1).
 
-    CasADi's own slice of a 1 x 1 matrix is (1, 0) where it is empty, which `vertcat` pads to a row.
+    CasADi's slice of a 1 x 1 matrix is (1, 0) if it is empty, which `vertcat` pads to a row.
     """
     stop = v.numel() if stop is None else stop
     return v[start:stop] if stop > start else type(v)(0, 1)
 
 
 def tangents(n: Vector) -> tuple[Vector, Vector]:
-    """Two unit vectors across n and each other, continuous but where n_z passes -0.79.
+    """Two unit vectors normal to n and each other.
 
-    No choice is continuous on all of the sphere; floors, walls and ceilings that tilt a little are far off.
+    They are continuous except where n_z passes -0.79.
+
+    No choice is continuous on the whole sphere; floors, walls and ceilings that are slightly tilted are
+    far from there.
     """
     x, y, z = n
     sign = ca.if_else(z < -0.79, -1.0, 1.0)  # 1/(sign + z) is at most 5

@@ -198,7 +198,9 @@ class Contact(FrictionContact):
     def box(
         cls, frame: str, size: Any, center: Any = ORIGIN, *, name: str | None = None, **options: Any
     ) -> tuple[Contact | PairContact, ...]:
-        """Contacts of a box along a frame's axes, by its corners: ``NAME-1`` to ``NAME-8``.
+        """Contacts of a box along a frame's axes, by its corners.
+
+        They are named ``NAME-1`` to ``NAME-8``.
 
         Parameters
         ----------
