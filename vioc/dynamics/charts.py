@@ -235,7 +235,8 @@ class ChartedRun:
         if name.partition(":")[0].rpartition(".")[2] in inner and len(self.segments) > 1:
             raise ModelError(
                 f"{name!r} belongs to a chart that was changed during the rollout, so it is "
-                "another quantity in each segment; look at run.segments, or at frames, energies and other variables"
+                "another quantity in each segment; look at run.segments, or at frames, energies and other "
+                "variables"
             )
         parts = [s[name] for s in self.segments]
         if len(parts[0]) == len(self.segments[0]):
@@ -306,7 +307,7 @@ def _regular_steps(f: MidpointVI, run: Trajectory) -> int:
 
 
 def _regular(f: MidpointVI, x: np.ndarray) -> tuple[MidpointVI, np.ndarray]:
-    """Return map and state with the best chart in place of each one near a singularity."""
+    """Return map and state with a better chart for each one near a singularity."""
     for chart in charts(f.system):
         angles = x[[f.system.dynamic.index(name) for name in chart.variables]]
         if chart.distance(angles[1]) >= SWITCH:

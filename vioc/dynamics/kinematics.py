@@ -290,7 +290,9 @@ class Kinematics:
         seed: int = 0,
         **options: Any,
     ) -> np.ndarray:
-        """Find several configurations (k, nq) from many seeds, nearest to the first seed first.
+        """Find several configurations (k, nq) from many seeds.
+
+        They are sorted by their distance from the first seed.
 
         Parameters
         ----------

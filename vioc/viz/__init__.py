@@ -1,4 +1,7 @@
-"""Pictures of trajectories, animations, and the browser viewer; what draws is imported when one is made."""
+"""Plots of trajectories, animations, and the browser viewer.
+
+The libraries that draw are imported when a picture is made.
+"""
 
 from vioc.viz import plots
 from vioc.viz.animation import animate

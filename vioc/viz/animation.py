@@ -1,4 +1,4 @@
-"""Animation of any mechanism, with nothing but its description and a trajectory."""
+"""Animation of any mechanism, from its description and a trajectory."""
 
 from __future__ import annotations
 
@@ -17,11 +17,14 @@ from vioc.viz.marks import Marks
 from vioc.viz.scene import Runs, Scene, SceneBody, labelled, marked, scene_of
 from vioc.viz.solids import Solid, outline
 
-# View: the axes that it shows, right and up. The first whose normal nothing moves along is taken.
+# View: the axes that it shows, right and up. The first view without motion along its normal is taken.
 PLANES = {"xz": (0, 2), "yz": (1, 2), "xy": (0, 1)}
 VIEWS = (*PLANES, "3d")
 TURNS = 10  # of a spring
-ZOOMS, MARGIN = (0.2, 1.2), 0.01  # of three-dimensional axes; the share of a figure that stays free at a side
+ZOOMS, MARGIN = (
+    (0.2, 1.2),
+    0.01,
+)  # of three-dimensional axes; the fraction of a figure that stays free at a side
 STYLES: dict[str, dict[str, Any]] = {
     "rail": {"lw": 3.0, "zorder": 0.5},
     "plane": {"lw": 1.0, "ls": "-.", "zorder": 0.5},
@@ -53,34 +56,35 @@ def animate(
     inertia: bool = False,
     marks: Marks = (),
 ) -> Any:
-    """Animate a mechanism, or several runs in one picture; write it to a file if a path is given.
+    """Animate a mechanism, or several runs in one picture; optionally write a file.
 
     Parameters
     ----------
-    runs : Trajectory or what has one, sequence of them, batch, or dict by label
-        Of maps with a ``system``. Several are drawn over each other, each in a colour of its own, with a
+    runs : Trajectory or result with one, sequence of them, batch, or dict by label
+        Runs of maps with a ``system``. Several are drawn over each other, each in its own colour, with a
         legend; a label ``"reference"`` is grey. A run that has ended stays at its end.
     path : path, optional
-        ``.gif``, ``.html`` with a player, or ``.mp4`` where ffmpeg is found.
+        ``.gif``, ``.html`` with a player, or ``.mp4`` if ffmpeg is found.
     fps : float
-        Pictures per second.
+        Frames per second of the animation.
     speed : float
         Seconds of the mechanism per second of the animation.
     view : one of ``xz yz xy 3d``, optional
-        By default the plane that the mechanism moves in, else three dimensions.
+        By default the plane of the motion, else three dimensions.
     ax : matplotlib Axes, optional
-        Where to draw; its projection must fit the view. The title is left to you.
+        Axes to draw on; the projection must fit the view. No title is set.
     inertia : bool
-        Whether masses with inertia are also drawn as homogeneous boxes that have it.
-    marks : what `obstacle` returns, dict of points (3,) by label, or a sequence of these
+        Whether masses with inertia are also drawn as homogeneous boxes of the same inertia.
+    marks : result of `obstacle`, dict of points (3,) by label, or a sequence of these
         Obstacles, drawn as circles, and targets in the world, drawn as crosses. Obstacles among the
-        constraints of an optimization are drawn with its result by themselves.
+        constraints of an optimization are drawn with its result
+        automatically.
 
     Returns
     -------
     Path, or matplotlib.animation.FuncAnimation
-        What was written; without a path an animation that plays in a window, and shows itself with a
-        player as the last line of a notebook's cell. ``.axes`` are the axes that it draws on.
+        The written file; without a path an animation that plays in a window, and appears with a
+        player as the last line of a notebook's cell. ``.axes`` are its axes.
 
     Raises
     ------
@@ -91,11 +95,11 @@ def animate(
 
     Notes
     -----
-    Frames are joined to their parents by lines, masses are dots of an area that grows with the mass,
+    Frames are joined to their parents by lines, masses are dots whose area grows with the mass,
     springs are zigzags (dashed in three dimensions), strings and rods thin lines, pinned points rings,
     and contacts the outlines of their shapes. A frame that slides is not joined to its parent: it has a
-    light rail over the range of its motion, and its mass is a square. Translations one after the other,
-    with no mass between them, are free motion without rails.
+    light rail over the range of its motion, and its mass is a square. Consecutive translations
+    without a mass between them are free motion without rails.
     """
     if not (fps > 0 and speed > 0):
         raise ValueError(f"expected fps > 0 and speed > 0, got {fps} and {speed}")
@@ -125,7 +129,7 @@ def animate(
 
 
 def common_plane(scenes: list[Scene]) -> str:
-    """The first plane that no frame of any scene leaves, else ``"3d"``."""
+    """First plane that no frame of any scene leaves, else ``"3d"``."""
     travel = np.max([np.ptp(s.positions, axis=0).max(axis=0) for s in scenes], axis=0)
     still = travel <= 1e-6 * max(travel.max(), 1e-9)
     return next((view for view, (right, up) in PLANES.items() if still[3 - right - up]), "3d")
@@ -135,17 +139,17 @@ def _playable(axes: Any, update: Callable[[int], list[Any]], count: int, fps: fl
     from matplotlib.animation import FuncAnimation
 
     class Animation(FuncAnimation):
-        """Shows itself with a player in a notebook."""
+        """Animation that displays itself with a player in a notebook."""
 
         def __init__(self) -> None:
             super().__init__(axes.figure, update, frames=count, interval=1000 / fps, blit=False)
             self.axes = axes
-            update(0)  # else the figure saved as a still shows empty axes
+            update(0)  # otherwise a figure saved as a still shows empty axes
 
         def _repr_html_(self) -> str:
             import matplotlib.pyplot as plt
 
-            plt.close(axes.figure)  # else the notebook shows it a second time, standing still
+            plt.close(axes.figure)  # otherwise the notebook also shows it as a still
             return self.to_jshtml()
 
     return Animation()
@@ -157,7 +161,7 @@ def _playable(axes: Any, update: Callable[[int], list[Any]], count: int, fps: fl
 def stage(
     scenes: dict[str, Scene], view: str, ax: Any = None, *, to_screen: bool, inertia: bool = False
 ) -> tuple[Any, Callable[[int], list[Any]]]:
-    """The axes, and the function that draws picture i into them and returns what moved."""
+    """Return the axes, and the function that draws picture i and returns what moved."""
     shown = list(PLANES.get(view, (0, 1, 2)))
     corners = [scene.limits for scene in scenes.values()]
     if inertia:
@@ -194,17 +198,17 @@ def stage(
 
 
 class _Pen:
-    """Draws a scene into axes: one matplotlib line for each kind of thing.
+    """Drawing of a scene on axes, with one matplotlib line for each kind of object.
 
     Parameters
     ----------
     axes : Axes
     shown : list of int
-        The axes of the world that are shown.
+        Axes of the world that are shown.
     bounds : (low, high)
-        Of the axes shown, m.
+        Bounds of the axes shown, m.
     color : str or None
-        Of everything; None by kind.
+        Colour of all objects; None for colours by kind.
     """
 
     def __init__(self, axes: Any, shown: list[int], bounds: tuple[np.ndarray, np.ndarray], color: str | None):
@@ -212,7 +216,7 @@ class _Pen:
         self.size = float(bounds[1].max() - bounds[0].min())
 
     def draw(self, scene: Scene, heaviest: float, inertia: bool) -> list[Callable[[int], Any]]:
-        """Functions that draw picture i, of what moves and what stands."""
+        """Return functions that draw picture i of each group of objects."""
         flat = len(self.shown) == 2
         drawn = []
         for kind in STYLES:
@@ -263,7 +267,7 @@ class _Pen:
         for solid in scene.solids:
             for points in outline(solid, 2 * self.size):
                 placed = scene.place(solid.node, points)
-                if solid.kind == "ground" and len(self.shown) == 3:  # axes of three dimensions do not clip
+                if solid.kind == "ground" and len(self.shown) == 3:  # three-dimensional axes do not clip
                     placed = clipped(placed[0], *self.bounds)[None]
                 lines.append(Line("shape", "", placed))
         return lines
@@ -275,7 +279,7 @@ def _inertia_boxes(scene: Scene) -> list[Line]:
 
 
 def _title(axes: Any) -> Any:
-    """An empty text above the axes, at the left; of the figure where the axes may move under it."""
+    """Empty text above the axes, on the left; for moving axes a text of the figure."""
     look = {"fontsize": "medium", "family": "monospace"}
     if axes.name == "3d":
         return axes.figure.text(0.03, 0.98, " ", va="top", **look)
@@ -283,7 +287,7 @@ def _title(axes: Any) -> Any:
 
 
 def widened(low: np.ndarray, high: np.ndarray, shown: list[int]) -> tuple[np.ndarray, np.ndarray]:
-    """Bounds of the axes shown, with a margin; none much thinner than the others."""
+    """Bounds of the axes shown, with a margin; none is much narrower than the others."""
     low, high = low[shown], high[shown]
     half = (high - low) / 2
     half = np.maximum(half, max(0.25 * half.max(), 1e-3)) + 0.08 * half.max()
@@ -292,7 +296,7 @@ def widened(low: np.ndarray, high: np.ndarray, shown: list[int]) -> tuple[np.nda
 
 
 def clipped(polygon: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
-    """What of a closed convex polygon (k, 3) lies in a box, closed; (0, 3) where nothing does."""
+    """Part of a closed convex polygon (k, 3) in a box, closed; (0, 3) if it is empty."""
     points = polygon[:-1]
     for axis, sign, bound in ((a, s, b[a]) for a in range(3) for s, b in ((1, low), (-1, high))):
         inside = sign * (points[:, axis] - bound)
@@ -318,7 +322,7 @@ def _axes(low: np.ndarray, high: np.ndarray, view: str, to_screen: bool) -> Any:
         axes.set_box_aspect(size)
         for i, axis in enumerate((axes.xaxis, axes.yaxis, axes.zaxis)):
             axis.set_major_locator(MaxNLocator(4 if size[i] > 0.5 * size.max() else 2))
-            # numbers and labels are put off along the other two axes, by a share of their length
+            # numbers and labels are shifted along the other two axes, by a fraction of their length
             far = size.max() / np.delete(size, i).mean()
             axis.set_tick_params(pad=15.0 * far - 8.0)
             axis.labelpad = 39.0 * far - 21.0
@@ -329,16 +333,16 @@ def _axes(low: np.ndarray, high: np.ndarray, view: str, to_screen: bool) -> Any:
 
 
 def fit(axes: Any, lines: int = 1) -> None:
-    """The largest zoom of three-dimensional axes with which their labels lie in the figure, under a title.
+    """Set the largest zoom of three-dimensional axes with all labels in the figure.
 
-    No layout engine sees labels that stand in three dimensions.
+    Layout engines do not see labels in three dimensions. A title of `lines` lines stays free.
     """
     from matplotlib.transforms import Bbox
     from mpl_toolkits.mplot3d.proj3d import proj_transform
 
     figure, place = axes.figure, axes.get_position()
     renderer = getattr(figure.canvas, "get_renderer", lambda: None)()
-    if renderer is None:  # a canvas that is no picture
+    if renderer is None:  # a canvas that is not a raster image
         return
     bounds = np.array([axes.get_xlim(), axes.get_ylim(), axes.get_zlim()])
     size = bounds[:, 1] - bounds[:, 0]
@@ -349,7 +353,7 @@ def fit(axes: Any, lines: int = 1) -> None:
     for _ in range(6):
         zoom = 0.5 * (smallest + largest)
         axes.set_box_aspect(size, zoom=zoom)
-        figure.draw_without_rendering()  # which places what stands in three dimensions
+        figure.draw_without_rendering()  # places labels in three dimensions
         walls = axes.transData.transform(np.stack(proj_transform(*corners, axes.get_proj())[:2], axis=1))
         parts = [axis.get_tightbbox(renderer) for axis in (axes.xaxis, axes.yaxis, axes.zaxis)]
         box = Bbox.union([*parts, Bbox([walls.min(axis=0), walls.max(axis=0)])])
@@ -367,7 +371,7 @@ def _figure(width: float, height: float, to_screen: bool) -> Any:
         import matplotlib.pyplot as plt
 
         return plt.figure(figsize=(width, height), layout="constrained")
-    # Outside of pyplot: a figure for a file needs no display, and is gone with its last reference.
+    # Without pyplot: a figure for a file needs no display, and is deleted with its last reference.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -382,7 +386,7 @@ def _put(line: Any, points: np.ndarray) -> Any:
 
 
 def zigzags(ends: np.ndarray, width: float) -> np.ndarray:
-    """A spring between two points (2, 2) of the plane."""
+    """Zigzag line of a spring between two points (2, 2) of the plane."""
     along = np.concatenate([[0.0, 0.1], np.linspace(0.1, 0.9, 2 * TURNS + 1)[1:-1], [0.9, 1.0]])
     across = np.zeros(len(along))
     across[2:-2] = width * np.where(np.arange(len(along) - 4) % 2, -1.0, 1.0)

@@ -1,4 +1,7 @@
-"""Pictures of an animation into a file. What stands still is drawn once, what moves for each picture."""
+"""Writer of animations to files.
+
+Objects that do not move are drawn once.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ NO_FFMPEG = (
 
 
 def check(path: Path) -> None:
-    """Raise where an animation cannot be written to a file of this name, before time is spent on it.
+    """Raise an error if an animation cannot be written to a file of this name.
 
     Raises
     ------
@@ -38,7 +41,10 @@ def check(path: Path) -> None:
 
 
 def pace(path: Path, fps: float) -> float:
-    """The pictures per second that the file can hold nearest to `fps`: GIF counts time in 1/100 s."""
+    """Pictures per second nearest to `fps` that the file format has.
+
+    GIF has delays in units of 1/100 s.
+    """
     return 100 / round(100 / min(fps, 50)) if path.suffix.lower() == ".gif" else fps
 
 
@@ -66,14 +72,14 @@ def _counted(pictures: Iterable[Any], path: Path, count: int) -> Iterator[Any]:
 
 
 def _camera(figure: Any, update: Callable[[int], list[Any]]) -> Callable[[int], np.ndarray]:
-    """A function that takes the i-th picture, (height, width, 3) of uint8."""
+    """Return a function of i that draws the picture (height, width, 3) of uint8."""
     canvas = figure.canvas
-    if not hasattr(canvas, "copy_from_bbox"):  # of a figure that was made without pyplot, or for PDF
+    if not hasattr(canvas, "copy_from_bbox"):  # of a figure made without pyplot, or for PDF
         from matplotlib.backends.backend_agg import FigureCanvasAgg
 
         canvas = FigureCanvasAgg(canvas.figure)
     for artist in update(0):
-        artist.set_animated(True)  # left out of canvas.draw
+        artist.set_animated(True)  # excluded from canvas.draw
     canvas.draw()
     still = canvas.copy_from_bbox(figure.bbox)
 
@@ -87,13 +93,16 @@ def _camera(figure: Any, update: Callable[[int], list[Any]]) -> Callable[[int], 
 
 
 def _indexed(frame: Callable[[int], np.ndarray], count: int) -> Iterator[Any]:
-    """The pictures, all in the colours that three of them use most."""
+    """Yield the pictures with a common palette.
+
+    The palette has the most frequent colours of three of them.
+    """
     from PIL import Image
 
-    some = np.stack([frame(i) for i in (0, count // 2, count - 1)])  # one alone may hide a colour
+    some = np.stack([frame(i) for i in (0, count // 2, count - 1)])  # a single picture may lack a colour
     colors, times = np.unique(some.reshape(-1, 3) @ [1 << 16, 1 << 8, 1], return_counts=True)
     colors = colors[np.argsort(-times)]
-    # Pillow looks up the upper six bits of a colour: one colour for each is looked up, and itself shown
+    # Pillow compares the upper six bits of a colour: each such cell has one colour, which is shown
     cells, first = np.unique(colors & 0xFCFCFC, return_index=True)
     usual = np.argsort(first)[:256]
     known, shown = _palette(cells[usual]), _palette(colors[first[usual]]).getpalette()
@@ -104,7 +113,7 @@ def _indexed(frame: Callable[[int], np.ndarray], count: int) -> Iterator[Any]:
 
 
 def _palette(colors: np.ndarray) -> Any:
-    """An image that holds colours, given as integers 0xRRGGBB."""
+    """Image that holds colours, given as integers 0xRRGGBB."""
     from PIL import Image
 
     image = Image.new("P", (1, 1))
@@ -116,7 +125,7 @@ def _write_html(path: Path, pictures: Iterable[Any], figure: Any, fps: float) ->
     from matplotlib.animation import HTMLWriter
 
     class Ready:
-        """Stands in for a figure where a writer asks for a picture, and has it already."""
+        """Figure for a writer whose picture already exists."""
 
         dpi = figure.dpi
         get_size_inches = figure.get_size_inches
@@ -141,7 +150,7 @@ def _ffmpeg(path: Path) -> str:
 
 
 def _write_mp4(path: Path, frames: Iterator[np.ndarray], fps: float) -> None:
-    """By ffmpeg, with the codec that it has for MP4, in the colours that every player shows."""
+    """Write an MP4 by ffmpeg, with its default codec and the colours of all players."""
     first = next(frames)
     height, width = first.shape[:2]
     command = [_ffmpeg(path), "-y", "-loglevel", "error", "-f", "rawvideo", "-pix_fmt", "rgb24"]
@@ -153,7 +162,7 @@ def _write_mp4(path: Path, frames: Iterator[np.ndarray], fps: float) -> None:
         maker.stdin.write(first.tobytes())
         for frame in frames:
             maker.stdin.write(frame.tobytes())
-    except BrokenPipeError:  # it says why, below
+    except BrokenPipeError:  # ffmpeg's message follows below
         pass
     except BaseException:
         maker.kill()

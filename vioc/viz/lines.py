@@ -1,4 +1,4 @@
-"""Lines of a scene: links, rails, rods, strings, springs, cables, pins, planes, sheaves, contact points."""
+"""Lines of a scene: links, rails, strings, springs, cables, sheaves and the like."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from vioc.dynamics.terms.potentials import LinearSpring
 from vioc.viz.poses import Places, aligned, number, numbers
 
 ARC = 24  # points of a string on its sheave
-MARGIN = 0.03  # of a rail or plane beyond what moves on it, of the mechanism's extent
+MARGIN = 0.03  # of a rail or plane beyond the motion, relative to the mechanism's extent
 
 
 @dataclass(frozen=True)
 class Line:
-    """A polyline over time.
+    """Polyline over time.
 
     Attributes
     ----------
@@ -40,7 +40,7 @@ class Line:
     points : (T, k, 3)
         In the world, m.
     group : int or None
-        The node that it is fixed to (-1 the world); None where its shape changes, or its ends part.
+        Node on which it is fixed (-1 the world); None if its shape changes, or its ends move apart.
     """
 
     kind: str
@@ -53,13 +53,16 @@ class Line:
 
 
 def slides(system: System) -> np.ndarray:
-    """Which nodes slide by a variable (nodes,)."""
+    """Mask of the nodes that a variable translates (nodes,)."""
     moves = (node.frame.transform for node in system.nodes)
     return np.array([t.variable is not None and not t.rotational for t in moves])
 
 
 def carriages(system: System) -> list[int]:
-    """Nodes that slide by one variable alone; several without a mass between them are free motion."""
+    """Nodes that a single variable translates.
+
+    Several translations without a mass between them are free motion.
+    """
     sliding, free = slides(system), set()
     for i, node in enumerate(system.nodes):
         above = node.parent
@@ -69,7 +72,7 @@ def carriages(system: System) -> list[int]:
 
 
 def hoisted(system: System) -> list[int]:
-    """Carriages below a frame that turns and has no mass: on a rope that hoists, an arm that extends."""
+    """Carriages below a frame that rotates and has no mass: hoists, telescopic arms."""
     found = []
     for i in carriages(system):
         above = system.nodes[i].parent
@@ -80,7 +83,7 @@ def hoisted(system: System) -> list[int]:
 
 
 def cable_nodes(system: System) -> list[list[int]]:
-    """Chains of at least three frames called NAME-0, NAME-1, ..., each below the last."""
+    """Chains of three or more frames called NAME-0, NAME-1, ..., each below the last."""
     chains: dict[str, list[int]] = {}
     for i, node in enumerate(system.nodes):
         match = re.fullmatch(r"(.*)-(\d+)", node.frame.name or "")
@@ -93,7 +96,10 @@ def cable_nodes(system: System) -> list[list[int]]:
 
 
 def _smooth(system: System, chain: list[int]) -> bool:
-    """Whether nothing but the chain's own frames lies on it: `link-0` below `tip-0` is a linkage."""
+    """Return whether a chain has only its own named frames.
+
+    For example `link-0` below `tip-0` is a linkage, not a cable.
+    """
     names = [system.nodes[i].frame.name for i in chain]
     for i in _between(system, chain):
         name = system.nodes[i].frame.name
@@ -141,7 +147,7 @@ def tree_lines(places: Places) -> tuple[list[Line], set[int]]:
 
 
 def _rail(places: Places, i: int) -> Line:
-    """Where a carriage is at its extremes, and a little beyond; from the body that has it, if one has."""
+    """Rail over the range of a carriage with a margin, extended to its body, if any."""
     node = places.system.nodes[i]
     R, origin = places.rotation(node.parent), places.position(node.parent)
     direction = np.array(node.frame.transform.twist[0])
@@ -159,7 +165,7 @@ def _rail(places: Places, i: int) -> Line:
 
 
 def component_lines(places: Places, parameters: Mapping[str, float]) -> list[Line]:
-    """What potentials, forces and constraints look like."""
+    """Lines of potentials, forces and constraints."""
     system, lines = places.system, []
     names = iter(system.constraint_names)
     pins: dict[tuple[str, str], list[PointConstraint]] = {}
@@ -191,7 +197,7 @@ def component_lines(places: Places, parameters: Mapping[str, float]) -> list[Lin
 
 
 def _contact_points(places: Places, parameters: Mapping[str, float]) -> list[Line]:
-    """Where a contact touches its ground if it does: the point of its sphere nearest to it."""
+    """Points of spheres nearest to the ground, at which contacts touch it."""
     lines = []
     for item in places.system.inequalities:
         if isinstance(item, Contact):
@@ -211,7 +217,7 @@ def _between_frames(places: Places, kind: str, item: Any, name: str = "") -> Lin
 def _plane(
     places: Places, point: str, origin: str, axes: str, normal: np.ndarray, offset: np.ndarray, name: str
 ) -> Line:
-    """The square of a plane that a point stays in, over the range of its motion there."""
+    """Square of a plane that a point stays in, over the range of its motion."""
     n = normal / np.linalg.norm(normal)
     basis = aligned(n)[:, :2].T
     R = places.rotation(axes)
@@ -228,7 +234,7 @@ def _plane(
 def _over_sheave(
     places: Places, item: SheaveString | DrumRope, name: str, parameters: Mapping[str, float]
 ) -> list[Line]:
-    """The string from point to point, counter-clockwise about the axis, and the sheave."""
+    """String between two points, counter-clockwise about the axis, and the sheave."""
     axis = numbers(item.axis, parameters)
     axis = axis / np.linalg.norm(axis)
     center, r = places.position(item.sheave), number(item.radius, parameters)
@@ -246,7 +252,7 @@ def _over_sheave(
     share = np.linspace(0, 1, ARC)[:, None]
     turn = first + share * (angle - last - first)
     arc = center + r * (np.cos(turn)[..., None] * e1 + np.sin(turn)[..., None] * e2)
-    clear = angle < first + last  # of the sheave
+    clear = angle < first + last  # the string does not touch the sheave
     arc[:, clear] = (ends[0] + share[..., None] * (ends[1] - ends[0]))[:, clear]
     string = np.concatenate([ends[0][:, None], np.swapaxes(arc, 0, 1), ends[1][:, None]], axis=1)
     around = np.linspace(0, 2 * np.pi, 41)

@@ -1,4 +1,4 @@
-"""Colours of what is drawn: by kind where one run is shown, by run where several are."""
+"""Colours of drawn objects: by kind for one run, by run for several."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ STANDS = (
     "ground",
     "obstacle",
     "target",
-)  # keep their colour where several runs are shown
+)  # kinds that keep their colour if several runs are shown
 RUNS = ("#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#ff7f0e", "#17becf", "#8c564b", "#e377c2")
 REFERENCE = "#8a8a8a"
 
 
 def run_colors(labels: list[str]) -> list[str | None]:
-    """A colour for each run; None (by kind) for one alone. A reference is grey."""
+    """Colour for each run; None (by kind) for a single run. A reference is grey."""
     if len(labels) == 1:
         return [None]
     supply = 0
@@ -48,6 +48,6 @@ def run_colors(labels: list[str]) -> list[str | None]:
 
 
 def rgb(color: str) -> tuple[int, int, int]:
-    """``"#1f77b4"`` as (31, 119, 180)."""
+    """Convert ``"#1f77b4"`` to (31, 119, 180)."""
     value = int(color[1:], 16)
     return value >> 16, value >> 8 & 255, value & 255

@@ -1,4 +1,4 @@
-"""What a motion is to keep away from and to get to, as lines of a scene: obstacles and targets."""
+"""Obstacles and targets of a motion, as lines of a scene."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from vioc.control.problem.limits import PathConstraint
 from vioc.viz.lines import Line
 
 CIRCLE = 48  # points
-CROSS = 0.03  # half of a target's arms, of the scene's extent
+CROSS = 0.03  # half the length of a target's arms, relative to the scene's extent
 
 Marks = Any  # a Constraint made by `obstacle`, a dict of points by label, or a sequence of these
 
@@ -22,16 +22,16 @@ def mark_lines(marks: Marks, rows: np.ndarray, extent: float) -> list[Line]:
     Parameters
     ----------
     marks : PathConstraint of `obstacle`, dict of str to (3,), or sequence of these
-        A dict has targets in the world, m; a coordinate that is None or nan is left open (0 where drawn).
+        A dict has targets in the world, m; a coordinate that is None or nan is free (drawn at 0).
     rows : (T,)
-        The samples that are drawn, for obstacles that move.
+        Samples that are drawn, for obstacles that move.
     extent : float
-        Of the scene, m.
+        Extent of the scene, m.
 
     Raises
     ------
     TypeError
-        For anything else, such as a constraint that is no obstacle.
+        For other arguments, such as a constraint that is not an obstacle.
     """
     several = isinstance(marks, Sequence) and not isinstance(marks, str)
     lines: list[Line] = []
@@ -43,7 +43,7 @@ def mark_lines(marks: Marks, rows: np.ndarray, extent: float) -> list[Line]:
             lines += ball_lines(mark.name, *mark.ball, rows)
         else:
             raise TypeError(
-                "marks: expected what `obstacle` returns, or points by label {'goal': (x, y, z)}, got "
+                "marks: expected the result of `obstacle`, or points by label {'goal': (x, y, z)}, got "
                 f"{mark!r:.100}"
             )
     return lines
@@ -59,7 +59,10 @@ def _cross(label: str, point: Any, arm: float) -> list[Line]:
 
 
 def ball_lines(name: str, centre: np.ndarray, radius: float, axes: str, rows: np.ndarray) -> list[Line]:
-    """A circle in the plane of two axes, three circles of a ball; the centre (d,) or (N+1, d)."""
+    """Circle in the plane of two axes, or three circles of a ball.
+
+    The centre is (d,) or (N+1, d).
+    """
     shown = ["xyz".index(a) for a in axes]
     moving = centre.ndim == 2
     middle = np.zeros((len(rows) if moving else 1, 3))

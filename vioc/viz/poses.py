@@ -1,4 +1,7 @@
-"""Poses of every frame along a trajectory, from its description alone ([T] (2)), in numpy."""
+"""Poses of every frame along a trajectory, computed in numpy ([T] (2)).
+
+Only the description is needed.
+"""
 
 from __future__ import annotations
 
@@ -20,13 +23,13 @@ Known = Mapping[int, tuple[np.ndarray, np.ndarray]]
 
 @dataclass(frozen=True)
 class Places:
-    """Where the frames of a system are over time; frames by index or by name, -1 is the world.
+    """Poses of a system's frames over time; frames by index or name, -1 is the world.
 
     Attributes
     ----------
     system : System
     positions, rotations : (T, nodes, 3), (T, nodes, 3, 3)
-        Of all frames, in the order of ``system.nodes``.
+        Poses of all frames, in the order of ``system.nodes``.
     """
 
     system: System
@@ -35,24 +38,24 @@ class Places:
 
     @cached_property
     def groups(self) -> np.ndarray:
-        """For each node the one that it moves with, -1 the world; see `rigid_groups`."""
+        """Node that each node moves with, -1 the world; see `rigid_groups`."""
         return rigid_groups(self.system)
 
     @cached_property
     def span(self) -> float:
-        """The longest edge of a box around all frames at all times, m."""
+        """Longest edge of a box around all frames at all times, m."""
         return float(np.ptp(self.positions, axis=(0, 1)).max())
 
     def index(self, node: int | str) -> int:
         return self.system.frame_index(node) if isinstance(node, str) else node
 
     def position(self, node: int | str) -> np.ndarray:
-        """(T, 3)."""
+        """Positions (T, 3)."""
         i = self.index(node)
         return self.positions[:, i] if i >= 0 else np.zeros((len(self.positions), 3))
 
     def rotation(self, node: int | str) -> np.ndarray:
-        """(T, 3, 3)."""
+        """Rotations (T, 3, 3)."""
         i = self.index(node)
         return self.rotations[:, i] if i >= 0 else np.broadcast_to(np.eye(3), (len(self.positions), 3, 3))
 
@@ -61,17 +64,17 @@ class Places:
         return int(self.groups[i]) if i >= 0 else -1
 
     def place(self, node: int | str, points: np.ndarray) -> np.ndarray:
-        """Points (k, 3) of a frame in the world (T, k, 3)."""
+        """Transform points (k, 3) of a frame to the world (T, k, 3)."""
         return self.position(node)[:, None] + points @ np.swapaxes(self.rotation(node), 1, 2)
 
 
 def number(value: Any, parameters: Mapping[str, float]) -> float:
-    """A number of a description as a float."""
+    """Convert a number of a description to a float."""
     return float(value.of(parameters[value.name]) if isinstance(value, Parameter) else value)
 
 
 def numbers(values: Any, parameters: Mapping[str, float]) -> np.ndarray:
-    """Numbers of a description as an array."""
+    """Convert numbers of a description to an array."""
     return np.array([number(v, parameters) for v in values])
 
 
@@ -88,7 +91,7 @@ def frame_poses(
     parameters : dict of str to float, optional
         By default the system's.
     known : dict of int to ((T, 3), (T, 3, 3)), optional
-        Nodes whose pose is not to be computed, with it.
+        Nodes with known poses, which are not computed.
 
     Returns
     -------
@@ -129,7 +132,7 @@ def _local(
 
 
 def exponential(linear: np.ndarray, angular: np.ndarray, q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """exp(hat(xi) q) of a twist (linear, angular) for many q (T,): positions and rotations."""
+    """Positions and rotations exp(hat(xi) q) of a twist (linear, angular) for q (T,)."""
     size = np.linalg.norm(angular)
     if size == 0:
         return q[:, None] * linear, np.broadcast_to(np.eye(3), (len(q), 3, 3))
@@ -143,7 +146,7 @@ def exponential(linear: np.ndarray, angular: np.ndarray, q: np.ndarray) -> tuple
 
 
 def trajectory_poses(run: Any, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """`frame_poses` at samples of a trajectory of any map of a `System`.
+    """Poses by `frame_poses` at samples of a trajectory of any map of a `System`.
 
     Raises
     ------
@@ -164,7 +167,7 @@ def trajectory_poses(run: Any, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray
 
 
 def _map_poses(f: Any, t: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Poses of all frames at states of a map of a mechanism itself."""
+    """Poses of all frames at states of a mechanism's own map."""
     system, names = f.system, tuple(f.state_names)
     if hasattr(f, "frame_poses"):  # states without angles
         return f.frame_poses(x)
@@ -173,7 +176,7 @@ def _map_poses(f: Any, t: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, np.nda
     if not set(wanted) <= set(names):
         known = _bodies(f, x)
         inside = {system.nodes[i].frame.transform.variable.name for i in known}
-        wanted = [n for n in wanted if n not in inside]  # of the frames between two bodies
+        wanted = [n for n in wanted if n not in inside]  # variables of the frames between two bodies
     Q = np.zeros((len(x), len(system.variables)))
     for name in wanted:
         if name in names:
@@ -186,7 +189,7 @@ def _map_poses(f: Any, t: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, np.nda
 
 
 def _bodies(f: Any, x: np.ndarray) -> dict[int, tuple[np.ndarray, np.ndarray]]:
-    """Poses of the root frames of bodies, from states that hold their centres and quaternions."""
+    """Poses of the root frames of bodies, from states with positions and quaternions."""
     positions, known = f.frame_positions(x), {}
     for body in f.graph.bodies:
         turned = [f.state_names.index(f"{c}.{body.name}") for c in ("qw", "qx", "qy", "qz")]
@@ -195,7 +198,7 @@ def _bodies(f: Any, x: np.ndarray) -> dict[int, tuple[np.ndarray, np.ndarray]]:
 
 
 def rigid_groups(system: System) -> np.ndarray:
-    """For each node the node that it moves with: the last one above it that a variable drives; -1: none."""
+    """Node that each node moves with: its nearest driven ancestor, or itself; or -1."""
     groups = np.zeros(len(system.nodes), int)
     for i, node in enumerate(system.nodes):
         driven = node.frame.transform.variable is not None
@@ -205,7 +208,7 @@ def rigid_groups(system: System) -> np.ndarray:
 
 def rotation_matrices(quaternions: np.ndarray) -> np.ndarray:
     """Rotations (T, 3, 3) of unit quaternions (T, 4), scalar first."""
-    from scipy.spatial.transform import Rotation  # here, because importing it takes a while
+    from scipy.spatial.transform import Rotation  # imported here because it is slow
 
     return Rotation.from_quat(quaternions[:, [1, 2, 3, 0]]).as_matrix()
 
@@ -220,7 +223,7 @@ def quaternions(rotations: np.ndarray) -> np.ndarray:
 
 
 def aligned(direction: np.ndarray) -> np.ndarray:
-    """A rotation (3, 3) whose third column is along `direction`."""
+    """Rotation (3, 3) whose third column is along `direction`."""
     z = direction / np.linalg.norm(direction)
     x = np.cross(np.eye(3)[np.argmin(np.abs(z))], z)
     x = x / np.linalg.norm(x)

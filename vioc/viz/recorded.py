@@ -1,4 +1,4 @@
-"""Saved trajectories as something to draw, whatever map they were saved from."""
+"""Drawing of saved trajectories, from any map."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from vioc.runs.files import read_file
 
 @dataclass(frozen=True)
 class RecordedMap:
-    """What drawing needs of a map.
+    """Attributes of a map that drawing needs.
 
     Attributes
     ----------
     inner : OneStepMap or None
-        What makes poses of its states, where those are no variables of the system.
+        Map that computes poses from its states, if these are not variables of the system.
     """
 
     system: System
@@ -36,7 +36,7 @@ class RecordedMap:
 
 @dataclass(frozen=True)
 class Recorded:
-    """A saved trajectory of a system, with ``map``, ``t``, ``x`` as a `Trajectory` has them."""
+    """Saved trajectory of a system, with ``map``, ``t``, ``x`` as in `Trajectory`."""
 
     map: Any
     t: np.ndarray
@@ -46,13 +46,13 @@ class Recorded:
 
 
 def read_recorded(path: str | os.PathLike, system: System) -> Recorded:
-    """The motion of a system in a file of `Trajectory.save`.
+    """Read the motion of a system from a file of `Trajectory.save`.
 
     Parameters
     ----------
     path : path
     system : System
-        It is matched by the names of its variables, so that shapes or forces may have changed since.
+        Matched by the names of its variables, so that shapes or forces may have changed since.
 
     Raises
     ------
@@ -62,7 +62,7 @@ def read_recorded(path: str | os.PathLike, system: System) -> Recorded:
     Warns
     -----
     UserWarning
-        If the model is not quite the one that was saved.
+        If the model differs from the one that was saved.
     """
     arrays, header = read_file(path)
     identity, names = _innermost(header["identity"]), tuple(str(n) for n in arrays["state_names"])
@@ -86,14 +86,14 @@ def read_recorded(path: str | os.PathLike, system: System) -> Recorded:
 
 
 def _innermost(identity: dict[str, Any]) -> dict[str, Any]:
-    """Of the map that takes the steps, the first of several."""
+    """Identity of the map that takes the steps, the first of several."""
     while "inner" in identity or "maps" in identity:
         identity = identity["inner"] if "inner" in identity else identity["maps"][0]
     return identity
 
 
 def _with_own_states(identity: dict[str, Any], system: System, path: Any) -> Any:
-    """A map with the states of the one that was saved, where those are no variables; else None."""
+    """Map with the saved map's states if these are not variables, else None."""
     from vioc.dynamics.integrators.groups import GroupVI
     from vioc.dynamics.integrators.maximal import MaximalVI
 

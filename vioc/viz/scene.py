@@ -1,4 +1,4 @@
-"""What there is to draw of a mechanism and its motion, from nothing but the description and a trajectory.
+"""Scene of a mechanism and its motion, from the description and a trajectory.
 
 Plain numpy in the world's axes: poses of frames, lines between them, bodies, and solids. The animation and
 the browser viewer draw the same scene.
@@ -25,7 +25,7 @@ from vioc.viz.wrapped import SteadyParameters
 
 @dataclass(frozen=True)
 class SceneBody:
-    """A mass, or a carriage without one.
+    """Mass, or carriage without a mass.
 
     Attributes
     ----------
@@ -37,11 +37,11 @@ class SceneBody:
     center : (3,)
         In the frame, m.
     edges : (3,)
-        Of the homogeneous box of the same mass and inertia, m; zero for a point mass.
+        Edges of the homogeneous box of the same mass and inertia, m; zero for a point mass.
     axes : (3, 3)
-        Of that box in the frame: its columns are the principal axes.
+        Axes of that box in the frame: the columns are the principal axes.
     kind : {"body", "carriage", "cable"}
-        Whether it slides on a rail, or is a part of a cable.
+        A carriage slides on a rail; a cable's part has the kind "cable".
     """
 
     node: int
@@ -55,7 +55,7 @@ class SceneBody:
 
 @dataclass(frozen=True)
 class Scene(Places):
-    """A mechanism in motion.
+    """Mechanism in motion.
 
     Attributes
     ----------
@@ -67,7 +67,7 @@ class Scene(Places):
     bodies : tuple of SceneBody
     solids : tuple of Solid
     dressed : bool
-        Whether solids show the links.
+        Whether solids represent the links.
     """
 
     t: np.ndarray
@@ -77,11 +77,11 @@ class Scene(Places):
     dressed: bool = False
 
     def kind(self, *kinds: str) -> list[Line]:
-        """The lines of some kinds."""
+        """Return the lines of some kinds."""
         return [line for line in self.lines if line.kind in kinds]
 
     def center_of_mass(self) -> np.ndarray:
-        """(T, 3), m; of the frames' origins where there is no mass."""
+        """Centre of mass (T, 3), m; without masses the mean of the frames' origins."""
         total = sum(b.mass for b in self.bodies)
         if not total > 0:
             return self.positions.mean(axis=1)
@@ -89,14 +89,20 @@ class Scene(Places):
         return np.sum(moved, axis=0)
 
     def track(self, name: str) -> np.ndarray:
-        """Where a frame, or the ``"center of mass"``, is (T, 3). Raises `ModelError` for an unknown one."""
+        """Position of a frame, or of the ``"center of mass"``, (T, 3).
+
+        Raises `ModelError` for an unknown frame.
+        """
         if name == CENTER:
             return self.center_of_mass()
         return self.position(name)
 
     @cached_property
     def limits(self) -> tuple[np.ndarray, np.ndarray]:
-        """Lowest and highest corner (3,) of all that is drawn, at all times; a ground has no end."""
+        """Lowest and highest corner (3,) of all drawn objects, at all times.
+
+        Grounds are infinite and excluded.
+        """
         clouds = [self.positions.reshape(-1, 3), *(line.points.reshape(-1, 3) for line in self.lines)]
         clouds += [self.place(b.node, b.center[None]).reshape(-1, 3) for b in self.bodies]
         for solid in self.solids:
@@ -108,8 +114,9 @@ class Scene(Places):
         return points.min(axis=0), points.max(axis=0)
 
     def with_marks(self, marks: Marks, run: Any, skip: Container[str] = ()) -> Scene:
-        """This scene of a run with obstacles and targets, see `mark_lines`, and with those obstacles that an
-        optimization kept the run away from, but for the names to `skip`.
+        """Return this scene of a run with obstacles and targets, see `mark_lines`.
+
+        Obstacles of the optimization that made the run are included, except for the names to `skip`.
         """
         rows = nearest(np.asarray(run.t, float), self.t)
         lines = mark_lines(marks, rows, self.extent)
@@ -121,7 +128,7 @@ class Scene(Places):
 
     @property
     def extent(self) -> float:
-        """The longest edge of `limits`, m; 1 where everything is in one point."""
+        """Longest edge of `limits`, m; 1 if everything is in one point."""
         low, high = self.limits
         return float((high - low).max()) or 1.0
 
@@ -141,16 +148,16 @@ def scene_of(
     visuals: Visuals | None = None,
     meshes: Any = None,
 ) -> Scene:
-    """The scene of a trajectory.
+    """Return the scene of a trajectory.
 
     Parameters
     ----------
     run : Trajectory
-        Of any map of a `System`, or of one around it: `DelayedMap`, `ExtendedMap`.
+        Run of any map of a `System`, or of a map around it: `DelayedMap`, `ExtendedMap`.
     times : (T,), optional
         s; each takes the sample nearest to it. By default all samples.
     visuals : path of a URDF file, Robot or sequence of Shape, optional
-        Shapes that its links are drawn with.
+        Shapes that represent the links.
     meshes : path or paths, optional
         Folders in which their meshes are looked up.
 
@@ -163,7 +170,7 @@ def scene_of(
     TypeError
         If the trajectory is not one of a mechanism.
     ValueError
-        If masses or shapes are of a parameter that changes along the run (`ExtendedMap`).
+        If masses or shapes depend on a parameter that changes along the run (`ExtendedMap`).
     FileNotFoundError
         If a mesh is not found.
     """
@@ -177,12 +184,18 @@ def scene_of(
 
 
 def nearest(t: np.ndarray, times: np.ndarray) -> np.ndarray:
-    """The sample at t (T,) nearest to each of `times`: between samples links would shrink."""
+    """Indices of the samples at t (T,) nearest to each of `times`.
+
+    Interpolation between samples would shrink links.
+    """
     return np.searchsorted((t[1:] + t[:-1]) / 2, times)
 
 
 def scene_at(system: System, Q: Any, *, visuals: Visuals | None = None, meshes: Any = None) -> Scene:
-    """The scene of configurations Q (T, nq), at the times 0, 1, ...; the rest as for `scene_of`."""
+    """Return the scene of configurations Q (T, nq), at the times 0, 1, ...
+
+    The other arguments are those of `scene_of`.
+    """
     Q, parameters = np.atleast_2d(np.asarray(Q, float)), system.parameters
     t, poses = np.arange(len(Q), dtype=float), frame_poses(system, Q, parameters)
     return _assemble(system, t, *poses, parameters, visuals, meshes)
@@ -207,7 +220,7 @@ def _bodies(system: System, parameters: Mapping[str, float], in_cable: set[int])
     for i, node in enumerate(system.nodes):
         mass = node.frame.mass
         if mass is None:
-            if i in rails and i not in in_cable:  # a trolley that is driven
+            if i in rails and i not in in_cable:  # a driven trolley
                 still = np.zeros(3), np.zeros(3), np.eye(3)
                 bodies.append(SceneBody(i, node.frame.name or "", 0.0, *still, "carriage"))
             continue
@@ -226,7 +239,7 @@ def _bodies(system: System, parameters: Mapping[str, float], in_cable: set[int])
 # -- several runs -----------------------------------------------------------------------------------
 
 CENTER = "center of mass"
-Runs = Any  # a trajectory or what has one, a sequence of them, a batch, or a dict by label
+Runs = Any  # a trajectory or result with one, a sequence of them, a batch, or a dict by label
 
 
 def _by_label(runs: Runs) -> dict[str, Any]:
@@ -240,7 +253,7 @@ def _by_label(runs: Runs) -> dict[str, Any]:
 
 
 def labelled(runs: Runs) -> dict[str, Any]:
-    """Trajectories by label: of one, of several, or of a dict of them."""
+    """Return trajectories by label: of one, of several, or of a dict of them."""
     found = {label: trajectory_of(run) for label, run in _by_label(runs).items()}
     if not found:
         raise ValueError("expected a trajectory, or several, got none")
@@ -251,7 +264,7 @@ def labelled(runs: Runs) -> dict[str, Any]:
 
 
 def marked(scenes: Mapping[str, Scene], runs: Runs, marks: Marks) -> dict[str, Scene]:
-    """Scenes of runs by label with marks, on the first, and with each run's own obstacles, once."""
+    """Return scenes by label with marks on the first, and each run's obstacles once."""
     found: dict[str, Scene] = {}
     drawn: set[str] = set()
     for label, run in _by_label(runs).items():

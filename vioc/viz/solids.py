@@ -1,4 +1,4 @@
-"""Solids that frames carry: shapes of contacts, visuals of robots, and their outlines."""
+"""Solids of frames: shapes of contacts, visuals of robots, and their outlines."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from vioc.dynamics.terms.terrain import Terrain
 from vioc.viz.poses import aligned, number, numbers
 
 CIRCLE = 33  # points
-PATCHES = 24  # of a terrain, each way
+PATCHES = 24  # patches of a terrain in each direction
 
 
 @dataclass(frozen=True)
 class Solid:
-    """A solid in a frame.
+    """Solid in a frame.
 
     Attributes
     ----------
@@ -33,17 +33,17 @@ class Solid:
         Index of the frame; -1 the world.
     kind : {"box", "cylinder", "sphere", "capsule", "ground", "mesh", "hull", "terrain"}
     size : tuple of float
-        Edges; (radius, length along z); (radius,); (radius, length between centres along z); nothing of a
+        Edges; (radius, length along z); (radius,); (radius, length between centres along z); empty for a
         ground, a hull and a terrain; scale of a mesh. Metres.
     position : (3,) array
     rotation : (3, 3) array
-        Pose in the frame. The ground is the plane z = 0, and where bodies may be is above it.
+        Pose in the frame. The ground is the plane z = 0, below the bodies.
     color : tuple of float or None
         Red, green, blue, opacity, 0 to 1.
     file : Path or None
-        Of a mesh.
+        File of a mesh.
     faces : array (m, 3, 3) or None
-        Triangles of a hull or a terrain, m, of which edges are drawn.
+        Triangles of a hull or a terrain, m, whose edges are drawn.
     """
 
     node: int
@@ -62,7 +62,7 @@ class Solid:
 def contact_solids(system: System, parameters: Mapping[str, float]) -> list[Solid]:
     """Grounds, and the shapes that may touch them or each other.
 
-    Contacts of one frame with one ground are drawn as the shape they are the contacts of: eight corners
+    Contacts of one frame with one ground are drawn as one shape: eight corners
     as a box, two spheres of one radius as a capsule.
     """
     found: list[Solid] = []
@@ -85,7 +85,10 @@ def contact_solids(system: System, parameters: Mapping[str, float]) -> list[Soli
         carried.setdefault((*key, item.frame, whose), []).append(ball)
     seen: set[tuple] = set()
     for (*_, frame, _), balls in carried.items():
-        mark = (frame, *(tuple(np.round(c, 12)) + (r,) for c, r in balls))  # in contact with several grounds
+        mark = (
+            frame,
+            *(tuple(np.round(c, 12)) + (r,) for c, r in balls),
+        )  # one key for contacts with several grounds
         if mark not in seen:
             seen.add(mark)
             found += _carried(system.frame_index(frame), balls)
@@ -98,7 +101,7 @@ def contact_solids(system: System, parameters: Mapping[str, float]) -> list[Soli
 
 
 def _solid(node: int, shape: Shape, parameters: Mapping[str, float]) -> Solid:
-    """A shape that a frame carries."""
+    """Convert a shape of a frame to a solid."""
     if isinstance(shape, Sphere):
         size = (number(shape.radius, parameters),)
         return Solid(node, "sphere", size, numbers(shape.center, parameters), np.eye(3))
@@ -122,7 +125,7 @@ def _solid(node: int, shape: Shape, parameters: Mapping[str, float]) -> Solid:
 
 
 def _carried(node: int, balls: list[tuple[np.ndarray, float]]) -> list[Solid]:
-    """Spheres (centre, radius) that a frame carries, as the solid that they bound."""
+    """Convert spheres (centre, radius) of a frame to the solid that they bound."""
     centers, radii = np.array([c for c, _ in balls]), [r for _, r in balls]
     low, high = centers.min(axis=0), centers.max(axis=0)
     if len(balls) == 8 and not any(radii):
@@ -186,7 +189,7 @@ def _read_quietly(path: Path) -> Robot:
     from vioc.errors import RobotWarning
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RobotWarning)  # told when the model was read
+        warnings.simplefilter("ignore", RobotWarning)  # the warning was issued when the model was read
         return read_urdf(path)
 
 
@@ -194,7 +197,10 @@ def _read_quietly(path: Path) -> Robot:
 
 
 def outline(solid: Solid, extent: float = 1.0) -> list[np.ndarray]:
-    """Polylines (k, 3) in the frame that show a solid; none of a mesh. `extent` is half a ground's edge."""
+    """Polylines (k, 3) in the frame that show a solid; none of a mesh.
+
+    `extent` is half a ground's edge.
+    """
     if solid.faces is not None:
         lines = [*np.concatenate([solid.faces, solid.faces[:, :1]], axis=1)]
     else:
@@ -203,7 +209,7 @@ def outline(solid: Solid, extent: float = 1.0) -> list[np.ndarray]:
 
 
 def _circle(radius: float, axis: int = 2, height: float = 0.0) -> np.ndarray:
-    """A circle about an axis, at a height above the origin."""
+    """Circle about an axis, at a height above the origin."""
     a = np.linspace(0, 2 * np.pi, CIRCLE)
     points = np.full((CIRCLE, 3), height)
     points[:, (axis + 1) % 3], points[:, (axis + 2) % 3] = radius * np.cos(a), radius * np.sin(a)

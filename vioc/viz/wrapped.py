@@ -1,4 +1,4 @@
-"""Runs of maps around a mechanism's own, such as `DelayedMap` and `ExtendedMap`, as something to draw."""
+"""Drawing of runs of maps around a mechanism's map: `DelayedMap`, `ExtendedMap`."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from vioc.maps.made.extended import PARAMETER
 
 
 def innermost(f: Any) -> Any:
-    """The map of the mechanism itself, which others may be around."""
+    """Return the map of the mechanism itself, inside of other maps."""
     while getattr(f, "inner", None) is not None:
         f = f.inner
     return f
 
 
 def freed_parameters(run: Any) -> dict[str, np.ndarray]:
-    """The parameters that are states of a run, by name: values (T,)."""
+    """Parameters that are states of a run, by name: values (T,)."""
     names, x = list(run.map.state_names), np.asarray(run.x)
     return {n: x[:, names.index(PARAMETER + n)] for n in run.map.system.parameters if PARAMETER + n in names}
 
 
 def pieces(run: Any, rows: np.ndarray) -> Iterator[tuple[slice, Any]]:
-    """Rows one behind the other that have the same parameters, and the innermost map with them."""
+    """Yield slices of rows with equal parameters, and the innermost map with them."""
     freed, f = freed_parameters(run), innermost(run.map)
     if not freed:
         yield slice(0, len(rows)), f
@@ -37,7 +37,10 @@ def pieces(run: Any, rows: np.ndarray) -> Iterator[tuple[slice, Any]]:
 
 
 class SteadyParameters(dict):
-    """The parameters of a run; one that changes along it is refused where something needs its one value."""
+    """Parameters of a run.
+
+    A parameter that changes along the run raises `ValueError` if its value is needed.
+    """
 
     def __init__(self, run: Any):
         freed = freed_parameters(run)

@@ -276,7 +276,7 @@ def tz(value: object, *, name: str | None = None, mass: object = None) -> Frame:
 
 
 def rx(value: object, *, name: str | None = None, mass: object = None) -> Frame:
-    """Rotation about the parent's x by a number (rad), or a variable named by a string."""
+    """Rotation about the parent's x by a number (rad) or a variable (a string)."""
     return _make("RX", value, name, mass)
 
 

@@ -171,7 +171,7 @@ class Mass:
         return i, f"{expected} {moments[i].tolist()}"
 
     def at(self, parameters: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Mass (...), inertia (..., 3, 3), centre of mass (..., 3) at values of parameters (...)."""
+        """Mass (...), inertia (..., 3, 3), centre of mass (..., 3) at parameters (...)."""
         mass, *rest = np.broadcast_arrays(*(_value(v, parameters) for v in self.numbers()))
         inertia = np.empty((*mass.shape, 3, 3))
         for (i, j), value in zip(ENTRIES, rest[:6], strict=True):

@@ -120,7 +120,10 @@ class System:
 
     @property
     def components(self) -> tuple[Component, ...]:
-        """Potentials, kinetic terms, forces, constraints, contacts and limits, in this order."""
+        """Components in the order of their kinds.
+
+        The kinds are potentials, kinetic terms, forces, constraints, contacts and limits.
+        """
         return (*self.potentials, *self.kinetic, *self.forces, *self.constraints, *self.inequalities)
 
     @property

@@ -19,7 +19,9 @@ from vioc.dynamics.algebra.vectors import Vector
 from vioc.dynamics.terms.contact_shapes import OrientedBox, Plane, PosedHull, RoundedSegment, Surface
 from vioc.dynamics.terms.facets import facets, one_of_three, over, place_on_segment
 
-FEET = 3  # iterations for the foot of a terrain's normal: each scales the error by (radius / radius of curvature)
+FEET = (
+    3  # iterations for the foot of a terrain's normal: each scales the error by radius / radius of curvature
+)
 TINY = 1e-300  # avoids infinite slopes where two centres coincide
 PARALLEL = 1e-4  # square of the angle below which capsules' nearest points tend to the middle
 LEVEL = 1e-9  # m

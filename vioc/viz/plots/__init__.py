@@ -1,6 +1,6 @@
-"""Plots of results, by name and with units. Each takes `ax` and returns the axes it drew on.
+"""Plots of results, by name and with units.
 
-How to use them, and what is drawn: docs/pictures.md.
+Each function takes `ax` and returns the axes it drew on. Usage and content of the plots: docs/pictures.md.
 """
 
 from vioc.viz.plots.bode import plot_frequency_response

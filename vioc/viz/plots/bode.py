@@ -1,4 +1,4 @@
-"""Frequency responses of a discrete map up to the frequency of Nyquist."""
+"""Frequency responses of a discrete map up to the Nyquist frequency."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import numpy as np
 from vioc.viz.plots.style import legend, panels
 from vioc.viz.plots.units import per
 
-ROUNDING = 1e-15  # of the largest value: what is smaller is a zero of G
-HALF_TURN = 20.0  # degrees: within it a jump of the phase counts as half a turn
+ROUNDING = 1e-15  # of the largest value: smaller values are zeros of G
+HALF_TURN = 20.0  # degrees: tolerance within which a jump of the phase counts as half a turn
 
 if TYPE_CHECKING:
     from vioc.control.analysis.frequency import FrequencyResponse
@@ -25,15 +25,18 @@ def plot_frequency_response(
     input_scales: Any = 1.0,
     ax: Any = None,
 ) -> Any:
-    """Magnitude and phase of one output and input, or singular values of all; dashed, Nyquist.
+    """Plot magnitude and phase of one output and input, or all singular values.
+
+    The Nyquist frequency is dashed.
 
     Parameters
     ----------
     response : FrequencyResponse
     output, input : str, optional
-        A name may be left out where there is one. Without any, singular values where there are several.
+        May be omitted if there is only one. If there are several and both are omitted, singular values
+        are drawn.
     scales, input_scales
-        Of singular values, as in `FrequencyResponse.singular_values`.
+        Scales of singular values, as in `FrequencyResponse.singular_values`.
     ax : matplotlib Axes, optional
         Two for magnitude and phase, one for singular values.
 
@@ -44,7 +47,7 @@ def plot_frequency_response(
     Raises
     ------
     ValueError
-        An unknown name, or none where there are several.
+        For an unknown name, or a missing one if there are several.
     """
     single = response.values.shape[1:] == (1, 1)
     if output is None and input is None and not single:
@@ -86,7 +89,10 @@ def _decibel(size: np.ndarray) -> np.ndarray:
 
 
 def _phase(G: np.ndarray) -> np.ndarray:
-    """Degrees, unwrapped. Half a turn at once falls at a peak and rises at a dip, as with little damping."""
+    """Unwrapped phase, degrees.
+
+    A jump by half a turn falls at a peak and rises at a dip, as with little damping.
+    """
     finite = np.flatnonzero(np.isfinite(G))
     phase, size = np.degrees(np.unwrap(np.angle(G[finite]))), np.abs(G[finite])
     for k in np.flatnonzero(np.abs(np.abs(np.diff(phase)) - 180) < HALF_TURN):

@@ -1,4 +1,4 @@
-"""Limits and targets of quantities in plots over time."""
+"""Bounds and targets of quantities in plots over time."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from vioc.names import by_quantity
 
 
 class Marked:
-    """What is said of a run's quantities: limits over time, and values at the end.
+    """Bounds of a run's quantities over time, and targets at the end.
 
     Parameters
     ----------
     run : Trajectory
     bounds : dict or None
-        As of an optimizer, see `vioc.control.optimize`.
+        As for an optimizer, see `vioc.control.optimize`.
     targets : dict of str to float or None
     """
 
@@ -28,7 +28,7 @@ class Marked:
         self.targets = by_quantity(run.map, targets or {}, "targets")
 
     def draw(self, axes: Any, name: str, color: Any) -> None:
-        """Into the axes of a quantity."""
+        """Draw bounds and target of a quantity on its axes."""
         if name in self.bounds:
             value = self.bounds[name]
             sides = value if isinstance(value, (tuple, list)) else (value,)

@@ -1,4 +1,4 @@
-"""Runs beside each other: over time, and in the plane of two quantities."""
+"""Comparison of runs: over time, and in the plane of two quantities."""
 
 from __future__ import annotations
 
@@ -14,23 +14,25 @@ from vioc.viz.plots.units import label, quantity_unit
 if TYPE_CHECKING:
     from vioc.runs.trajectory import Trajectory
 
-TOLD_APART = 8  # runs with a colour each
+TOLD_APART = 8  # most runs with a colour each
 
 
 def plot_comparison(
     runs: Mapping[str, Trajectory], *names: str, ax: Any = None, bounds: Any = None, targets: Any = None
 ) -> Any:
-    """Named quantities of several runs over time, one panel per quantity; the first run is dashed.
+    """Plot quantities of several runs over time, one panel each.
+
+    The first run is dashed.
 
     Parameters
     ----------
     runs : dict of str to Trajectory, or to a result that has one
         In the order of the legend, a reference first. Times, steps and maps may differ.
     *names : str
-        Quantities that all of them know; default the states of the first.
+        Quantities that all runs have; default the states of the first.
     ax : one matplotlib Axes per quantity, optional
     bounds, targets : dict, optional
-        As `plot_trajectory` takes them, for the first run's times.
+        As in `plot_trajectory`, for the first run's times.
 
     Returns
     -------
@@ -39,7 +41,7 @@ def plot_comparison(
     Raises
     ------
     ModelError
-        If a run does not know a name.
+        If a run does not have a quantity.
     ValueError
         If there is no run.
     """
@@ -60,15 +62,15 @@ def plot_comparison(
 
 
 def plot_phase(runs: Any, horizontal: str, vertical: str, *, ax: Any = None) -> Any:
-    """One quantity against another, from a dot at the start to a cross at the end.
+    """Plot one quantity against another, from start (dot) to end (cross).
 
     Parameters
     ----------
     runs : Trajectory, Batch, dict of str to Trajectory, or sequence of Trajectory
-        Those of a dict are told apart in a legend; of a batch or a sequence more than eight have one
-        colour. Rollouts that failed are left out.
+        A dict has a legend; more than eight runs of a batch or a sequence have one
+        colour. Failed rollouts are omitted.
     horizontal, vertical : str
-        Names of quantities. Where one belongs to steps (inputs, multipliers), the other is taken at the
+        Names of quantities. If one belongs to steps (inputs, multipliers), the other is taken at the
         steps' starts.
     ax : matplotlib Axes, optional
 
@@ -79,7 +81,7 @@ def plot_phase(runs: Any, horizontal: str, vertical: str, *, ax: Any = None) -> 
     Raises
     ------
     ModelError
-        If a run does not know a name.
+        If a run does not have a quantity.
     ValueError
         If there is no run, or a quantity is a vector.
     """

@@ -1,4 +1,4 @@
-"""How optimizers converge over their iterations, and integrators over their step lengths."""
+"""Convergence of optimizers over iterations, and of integrators over step lengths."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ PROMISE = r"$|Dg\cdot\zeta|$"
 def plot_convergence(
     result: Any, descent: Sequence[float] | np.ndarray | None = None, *, ax: Any = None
 ) -> Any:
-    """How an optimization converged, over its iterations, on a logarithmic axis.
+    """Plot the convergence of an optimization over its iterations, logarithmically.
 
     Parameters
     ----------
     result : Result, History, or (n,)
-        Of a descent: cost and |Dg . zeta|, the decrease that the linear model promised, with a mark for
-        the method of each step, and in multiple shooting the gap. Of a result of DMOC (IPOPT, FATROP):
-        objective and infeasibilities. Or the cost of each iterate.
+        For a descent: cost and |Dg . zeta|, the decrease that the linear model predicts, with a mark for
+        the method of each step, and in multiple shooting the defect. For a result of DMOC (IPOPT, FATROP):
+        objective and infeasibilities. For an array: the cost of each iterate.
     descent : (n,) or (n-1,), optional
-        |Dg . zeta| beside an array of costs; NaN where there is none.
+        |Dg . zeta| for an array of costs; NaN if unknown.
     ax : matplotlib Axes, optional
 
     Returns
@@ -40,7 +40,7 @@ def plot_convergence(
 
     Notes
     -----
-    Costs that are not positive are drawn above the least one.
+    Costs that are not positive are drawn as differences from the smallest one.
     """
     curves, methods = _curves(result, descent)
     curves = {name: np.asarray(values, float) for name, values in curves.items()}
@@ -68,8 +68,10 @@ def plot_convergence(
 
 
 def _curves(result: Any, descent: Any) -> tuple[dict[str, Any], Sequence[str]]:
-    """What to draw by name, the first as a cost; and the method of each iteration."""
-    if log := getattr(result, "stats", {}).get("iterations"):  # of DMOC's solver, more than a history
+    """Curves by name, the first a cost; and the method of each iteration."""
+    if log := getattr(result, "stats", {}).get(
+        "iterations"
+    ):  # the log of DMOC's solver has more than the history
         names = {"obj": "cost", "inf_pr": "primal infeasibility", "inf_du": "dual infeasibility"}
         return {text: log[key] for key, text in names.items() if key in log}, ()
     history = getattr(result, "history", result)
@@ -89,29 +91,29 @@ def plot_orders(
     unit: str = "",
     ax: Any = None,
 ) -> Any:
-    """Errors over step lengths, both logarithmic, with the order of convergence of each.
+    """Plot errors over step lengths, both logarithmic, with orders of convergence.
 
     Parameters
     ----------
     steps : (n,)
         Positive; in any order.
     errors : dict of str to (n,), or (n,)
-        What is not positive and finite is left out.
+        Values that are not positive and finite are omitted.
     xlabel : str
-        For what is refined otherwise.
+        Label of the axis, for refinements other than of the step length.
     unit : str
-        Of the errors.
+        Unit of the errors.
     ax : matplotlib Axes, optional
 
     Returns
     -------
     Axes
-        The legend has the least-squares slopes; dashed below are lines of the nearest whole orders.
+        The legend has the least-squares slopes; dashed lines below have the nearest integer orders.
 
     Raises
     ------
     ValueError
-        Shapes; a curve with fewer than two points.
+        For wrong shapes; a curve with fewer than two points.
     """
     h = np.asarray(steps, float)
     curves = errors if isinstance(errors, Mapping) else {"error": errors}
@@ -124,12 +126,12 @@ def plot_orders(
             middle = np.exp(np.log(e).mean() - round(order) * np.log(at).mean())
             axes.plot(at, 0.6 * middle * at ** round(order), "--", color="0.5", lw=0.8, zorder=1)
     axes.set(xlabel=xlabel, ylabel=label("error", unit))
-    legend(axes, least=1)  # it has the order
+    legend(axes, least=1)  # the legend has the order
     return axes
 
 
 def _order(h: np.ndarray, e: np.ndarray, name: str) -> tuple[np.ndarray, np.ndarray, float]:
-    """Step lengths and errors that count, in order, and the slope."""
+    """Sorted step lengths and errors without invalid values, and the slope."""
     if h.ndim != 1 or e.shape != h.shape:
         raise ValueError(f"errors of {name!r}: expected shape {h.shape}, one per step length, got {e.shape}")
     keep = np.isfinite(e) & (e > 0) & (h > 0)

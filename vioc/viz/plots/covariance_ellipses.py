@@ -1,4 +1,4 @@
-"""Ellipses: what inputs reach and outputs tell, in the plane of two errors."""
+"""Ellipses of Gramians and Lyapunov functions in the plane of two errors."""
 
 from __future__ import annotations
 
@@ -16,17 +16,19 @@ PLANE = (5.2, 4.4)  # in
 
 
 def plot_gramian(structure: Structure, first: str, second: str, *, level: float = 1.0, ax: Any = None) -> Any:
-    """The ellipsoid of a Gramian in the plane of two errors: its projection, and dashed its section.
+    """Plot the ellipsoid of a Gramian in the plane of two errors.
 
-    Of a controllability report: the last states that inputs of energy up to `level` reach, whatever the
-    other errors are, and with the others at zero. Of an observability report: the first states that show
-    with an output energy up to `level` (1 is one standard deviation of the noise), where the other errors
-    are unknown, and where they are known.
+    The projection is solid, the section dashed. For a controllability report they are the last states
+    that inputs of
+    energy up to `level` reach, with any other errors and with zero other errors. For an observability
+    report they are
+    the first states with an output energy up to `level` (1 is one standard deviation of the noise), with
+    unknown and with known other errors.
 
     Parameters
     ----------
     structure : Structure
-        Of `controllability` or `observability`.
+        Result of `controllability` or `observability`.
     first, second : str
         States.
     level : float
@@ -42,7 +44,7 @@ def plot_gramian(structure: Structure, first: str, second: str, *, level: float 
     ModelError
         If a name is unknown.
     ValueError
-        If the ellipse is not bounded: a combination of the two never shows.
+        If the ellipse is unbounded: a combination of the two is not observable.
     """
     outer = structure.ellipse(first, second, level=level)
     inner = structure.ellipse(first, second, level=level, section=True)
@@ -59,7 +61,7 @@ def plot_gramian(structure: Structure, first: str, second: str, *, level: float 
 
 
 def plot_level(level: LyapunovLevel, first: str, second: str, *, ax: Any = None) -> Any:
-    """The set {V <= c} in the plane of two errors, others at zero; returns the axes.
+    """Plot the set {V <= c} in the plane of two errors, others at zero.
 
     Parameters
     ----------
@@ -67,6 +69,10 @@ def plot_level(level: LyapunovLevel, first: str, second: str, *, ax: Any = None)
     first, second : str
         Errors.
     ax : matplotlib Axes, optional
+
+    Returns
+    -------
+    Axes
     """
     boundary = level.ellipse(first, second)
     axes = _plane(first, second, level.units, ax)

@@ -1,4 +1,4 @@
-"""What an integrator keeps: energy and constraints."""
+"""Plots of energy and constraints, which an integrator conserves."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from vioc.viz.plots.units import label, quantity_unit
 if TYPE_CHECKING:
     from vioc.runs.trajectory import Trajectory
 
-MANY = 12  # constraints that are told apart
+MANY = 12  # most constraints with a colour each
 
 
 def plot_energy(trajectory: Trajectory, *, parts: bool = False, change: bool = False, ax: Any = None) -> Any:
-    """Total energy over time, J.
+    """Plot the total energy over time, J.
 
     Without forces a variational integrator keeps it in a band that shrinks as the square of the step.
 
@@ -27,9 +27,9 @@ def plot_energy(trajectory: Trajectory, *, parts: bool = False, change: bool = F
     ----------
     trajectory : Trajectory, or a result that has one
     parts : bool
-        With kinetic and potential energy.
+        Whether kinetic and potential energy are drawn, too.
     change : bool
-        Since the start.
+        Whether changes since the start are drawn.
     ax : matplotlib Axes, optional
 
     Returns
@@ -43,7 +43,7 @@ def plot_energy(trajectory: Trajectory, *, parts: bool = False, change: bool = F
     """
     run = trajectory_of(trajectory)
     names = ("energy", "kinetic", "potential") if parts else ("energy",)
-    values = {n: run[n] for n in names}  # before a figure is made: the map may have none
+    values = {n: run[n] for n in names}  # evaluated before a figure is made, because the map may have none
     (axes,) = panels(1, ax, labels=[names])
     for name, style in zip(names, ({"color": "0.2"}, {}, {}), strict=False):
         start = values[name][0] if change else 0.0
@@ -54,15 +54,17 @@ def plot_energy(trajectory: Trajectory, *, parts: bool = False, change: bool = F
 
 
 def plot_constraints(trajectory: Trajectory, *names: str, ax: Any = None) -> Any:
-    """How far constraints are violated over time, |h|, on a logarithmic axis; exact zeros do not show.
+    """Plot the violations |h| of constraints over time on a logarithmic axis.
 
-    Of contacts and limits their gaps, which need not be zero: what is at rest hovers by the map's smoothing.
+    Exact zeros are not drawn. Contacts and limits have gaps instead, which need not be zero: the
+    smoothing of the map
+    keeps the gap of a resting body open.
 
     Parameters
     ----------
     trajectory : Trajectory, or a result that has one
     *names : str
-        Of constraints, contacts and limits; default all. More than twelve in a panel are drawn in grey,
+        Names of constraints, contacts and limits; default all. More than twelve in a panel are drawn in grey,
         with the largest.
     ax : matplotlib Axes, or one per panel, optional
 
@@ -109,7 +111,7 @@ def _positive(values: np.ndarray) -> np.ndarray:
 
 
 def _value(run: Any, name: str) -> str:
-    """The quantity of a constraint's value: ``h.NAME``, of contacts and limits ``gap.NAME``."""
+    """Name of a constraint's value: ``h.NAME``, for contacts and limits ``gap.NAME``."""
     for quantity in (f"h.{name}", f"gap.{name}"):
         try:
             run.map.quantity(quantity)

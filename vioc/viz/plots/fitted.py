@@ -1,4 +1,4 @@
-"""A record beside what an identified map predicts of it."""
+"""Plot of a record and its prediction by an identified map."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def plot_fitted(fitted: Fitted, ax: Any = None) -> Any:
-    """Measured samples and the prediction of each quantity, and below the residuals in its two deviations.
+    """Plot measurements and predictions, and residuals with two standard deviations.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Gains of a feedback over time."""
+"""Plot of the gains of a feedback over time."""
 
 from __future__ import annotations
 
@@ -15,13 +15,15 @@ if TYPE_CHECKING:
 
 
 def plot_gains(regulator: Regulator, *names: str, ax: Any = None) -> Any:
-    """Entries of K over time, one panel per input; u = u_d - K difference(x_d, x).
+    """Plot entries of K over time, one panel per input.
+
+    u = u_d - K difference(x_d, x).
 
     Parameters
     ----------
     regulator : Regulator
     *names : str
-        Of states (error coordinates); default all.
+        Names of states (error coordinates); default all.
     ax : one matplotlib Axes per input, optional
 
     Returns

@@ -1,4 +1,4 @@
-"""How punctual a loop was."""
+"""Plot of the timing of a real-time loop."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ if TYPE_CHECKING:
 
 
 def plot_loop_times(times: LoopTimes, ax: Any = None) -> Any:
-    """Histograms, on logarithmic axes, of how late samples began and what output and advance took.
+    """Plot histograms of delays of samples, and of durations of output and advance.
+
+    Both axes are logarithmic.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Maps over two coordinates: results of sweeps, regions of attraction."""
+"""Plots over two coordinates: results of sweeps, regions of attraction."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ def plot_sweep(
     log: bool = False,
     ax: Any = None,
 ) -> Any:
-    """A result over one argument as a curve, over two as a heat map with a cell per combination.
+    """Plot a result over one argument as a curve, or over two as a heat map.
 
     Parameters
     ----------
     sweep : Sweep
     first, second : str
-        Arguments of the points (or entries of the results), the second upward.
+        Arguments of the points (or entries of the results); the second is vertical.
     value : str
-        The entry of the results, which are dicts.
+        Entry of the results, which are dicts.
     units : dict of str to str, optional
-        Of arguments and value.
+        Units of arguments and value.
     reduce : callable, optional
-        Makes one number of the results (n,) that share a cell: `numpy.median`.
+        Function from the results (n,) of one cell to a number: `numpy.median`.
     log : bool
         Logarithmic values.
     ax : matplotlib Axes, optional
@@ -51,7 +51,7 @@ def plot_sweep(
     Returns
     -------
     Axes
-        Where a task failed, or a combination is not there, the cell is hatched and the curve broken.
+        A cell of a failed task or a missing combination is hatched, and the curve broken.
 
     Raises
     ------
@@ -101,7 +101,7 @@ def plot_attraction(
     cells: int | None = None,
     ax: Any = None,
 ) -> Any:
-    """Which starts a closed loop catches, in the plane of two states.
+    """Plot the starts from which a closed loop converges, in the plane of two states.
 
     Parameters
     ----------
@@ -109,9 +109,9 @@ def plot_attraction(
     first, second : str, optional
         States; default the first two in which starts differ.
     level : LyapunovLevel, optional
-        Draws its ellipse too, about the equilibrium.
+        Level whose ellipse is drawn about the equilibrium.
     cells : int, optional
-        Share of the starts caught in this many cells a side, instead of dots.
+        Number of cells a side, in which the fraction of converging starts is drawn instead of dots.
     ax : matplotlib Axes, optional
 
     Returns
@@ -165,14 +165,14 @@ def _two(region: Attraction, first: str | None, second: str | None) -> tuple[str
 
 
 def _heat(axes: Any, across: np.ndarray, up: np.ndarray, cells: np.ndarray, name: str, **colors: Any) -> None:
-    """Cells (rows up, columns across) between edges; hatched where there is no number."""
+    """Draw cells (rows up, columns across) between edges, hatched where NaN."""
     axes.patch.set(hatch="////", edgecolor="0.7", facecolor="0.95")
     mesh = axes.pcolormesh(across, up, np.ma.masked_invalid(cells), cmap="viridis", **colors)
     axes.figure.colorbar(mesh, ax=axes, label=name)
 
 
 def _ticks(axis: Any, values: list[Any]) -> None:
-    """Values of the cells, as many as there is room for."""
+    """Label the values of the cells, as many as there is space for."""
     every = -(-len(values) // TICKS)
     places = np.arange(0, len(values), every)
     axis.set_ticks(places, [v if isinstance(v, str) else f"{v:.4g}" for v in values[::every]])

@@ -1,4 +1,4 @@
-"""Eigenvalues of a discrete map in the plane of z."""
+"""Eigenvalues of a discrete map in the complex plane of z."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ import numpy as np
 
 from vioc.viz.plots.style import legend, panels
 
-DEADBEAT = 1e-3  # poles of motions that are over within a step or two
+DEADBEAT = 1e-3  # poles of motions that end within a step or two
 DAMPING = (0.1, 0.3, 0.5, 0.7, 0.9)
 
 
 def plot_poles(poles: Any, *, ax: Any = None) -> Any:
-    """Poles with the unit circle; dotted, lines of the damping ratios 0.1, 0.3, ... 0.9.
+    """Plot poles with the unit circle; dotted lines have damping ratios 0.1, ..., 0.9.
 
-    Where short steps bring all poles near to 1, only its neighbourhood is shown.
+    If short steps bring all poles near to 1, only its neighbourhood is shown. The ratios are 0.1, 0.3,
+    ... 0.9.
 
     Parameters
     ----------
@@ -47,7 +48,7 @@ def plot_poles(poles: Any, *, ax: Any = None) -> Any:
 
 
 def _zoom(axes: Any, poles: np.ndarray) -> None:
-    """All of the circle, or the neighbourhood of 1 where short steps bring all poles together."""
+    """Show the whole circle, or the neighbourhood of 1 if all poles are in it."""
     around = np.append(poles[np.abs(poles) > DEADBEAT], 1.0)
     middle = (around.real.min() + around.real.max()) / 2
     half = 1.3 * max(np.ptp(around.real) / 2, np.abs(around.imag).max(), 0.02)

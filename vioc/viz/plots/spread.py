@@ -1,4 +1,4 @@
-"""What many runs have in common: batches, and the spread that a covariance predicts."""
+"""Plots of the spread of runs: batches, and predicted covariances."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ if TYPE_CHECKING:
 
 QUANTILES = (0.05, 0.95)
 BAND = "2 standard deviations"
-THIN = 100  # curves that are drawn at most behind the median
+THIN = 100  # most curves behind the median
 
 
 def plot_batch(batch: Batch, *names: str, ax: Any = None) -> Any:
-    """Named quantities of many rollouts over time, one panel per quantity.
+    """Plot quantities of many rollouts over time, one panel per quantity.
 
-    Up to eight are told apart; more are thin lines (a hundred at most) behind their median and the band
-    between the quantiles 5 % and 95 %. Rollouts that failed are left out, and counted in the legend.
+    Up to eight rollouts have a colour each; more are thin lines (at most a hundred) behind their median
+    and the band
+    between the quantiles 5 % and 95 %. Failed rollouts are omitted, and counted in the legend.
 
     Parameters
     ----------
@@ -63,7 +64,7 @@ def plot_batch(batch: Batch, *names: str, ax: Any = None) -> Any:
 
 
 def plot_covariance(spread: Covariance, *names: str, ax: Any = None) -> Any:
-    """Named quantities along a trajectory with a band of two standard deviations, one panel each.
+    """Plot quantities along a trajectory with bands of two standard deviations.
 
     Parameters
     ----------
@@ -95,7 +96,7 @@ def plot_covariance(spread: Covariance, *names: str, ax: Any = None) -> Any:
 
 
 def _summary(axes: Any, t: np.ndarray, values: np.ndarray, count: int) -> None:
-    """Thin lines, band and median; what belongs to steps stays a staircase."""
+    """Draw thin lines, band and median; quantities of steps are stairs."""
     low, high = np.quantile(values, QUANTILES, axis=0)
     shown = values[:: -(-count // THIN)]
     stepped = values.shape[1] < len(t)

@@ -1,4 +1,7 @@
-"""What all plots have in common: axes, legends, curves. No setting of matplotlib is changed."""
+"""Common style of plots: axes, legends, curves.
+
+Settings of matplotlib are not changed.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +17,11 @@ from vioc.viz.plots.units import label, quantity_unit
 
 WIDTH, HEIGHT = 6.4, 1.8  # in, of a figure and of one of several panels
 ALONE = 3.2  # in, height of a single panel
-ROW, LETTER = 0.165, 0.075  # in, height of a legend's row and about the width of its letters
+ROW, LETTER = 0.165, 0.075  # in, height of a legend's row and approximate width of its letters
 TALL = 24  # rows for which a panel is made higher
-LINES = ("-", "--", ":", "-.")  # when colours begin again
+LINES = ("-", "--", ":", "-.")  # used when colours repeat
 REFERENCE = {"color": "0.2", "ls": "--", "lw": 1.2, "zorder": 3}
-POINTS = 20_000  # up to which matplotlib looks for the best place of a legend
+POINTS = 20_000  # most points for which matplotlib searches the best place of a legend
 
 
 def panels(
@@ -30,10 +33,11 @@ def panels(
     size: tuple[float, float] = (WIDTH, ALONE),
     grid: bool = True,
 ) -> list[Any]:
-    """`count` axes one above the other, with a `grid`: those given as `ax`, else of a new figure.
+    """Return `count` axes one above the other: those given as `ax`, or new ones.
 
-    `labels` of the curves in each make room for legends; `names` of the panels are for the message;
-    `size` (in) is that of a single panel.
+    New axes get a `grid`, if wanted. `labels` of the curves in each reserve space for legends; `names`
+    of the panels are
+    used in messages; `size` (in) is that of a single panel.
 
     Raises
     ------
@@ -57,7 +61,7 @@ def panels(
 
 
 def over_time(f: Any, names: Sequence[str], ax: Any, labels: Sequence[str]) -> list[Any]:
-    """A panel for each quantity of a map, one above the other, with its name and unit."""
+    """Return a panel for each quantity of a map, with its name and unit."""
     axes = panels(len(names), ax, names=names, labels=[labels])
     for panel, name in zip(axes, names, strict=True):
         panel.set_ylabel(label(name, quantity_unit(f, name)))
@@ -86,7 +90,7 @@ def _new(count: int, labels: Sequence[Sequence[str]], size: tuple[float, float])
 
 
 def curve(axes: Any, t: np.ndarray, values: np.ndarray, name: str, **style: Any) -> None:
-    """Values over samples as a line, over steps as stairs; a column each of what has several."""
+    """Draw values of samples as a line, of steps as stairs; vectors by column."""
     columns = values[:, None] if values.ndim == 1 else values
     for i, column in enumerate(columns.T):
         text = name if values.ndim == 1 else f"{name}[{i}]"
@@ -99,14 +103,14 @@ def curve(axes: Any, t: np.ndarray, values: np.ndarray, name: str, **style: Any)
 
 
 def held(values: np.ndarray) -> np.ndarray:
-    """Values of steps with the last repeated: as many as samples, for a line of steps."""
+    """Return values of steps with the last one repeated, for stairs over samples."""
     return np.append(values, values[-1:])
 
 
 def legend(axes: Any, *, least: int = 2, **options: Any) -> None:
-    """A legend to the right of the axes where there are several curves, at `least` two.
+    """Draw a legend to the right of the axes if there are at least `least` curves.
 
-    Inside, where the figure has no layout that would make room for it.
+    It is inside the axes if the figure has no layout that reserves space for it.
     """
     handles, labels = axes.get_legend_handles_labels()
     if len(labels) < least:
@@ -123,7 +127,7 @@ def legend(axes: Any, *, least: int = 2, **options: Any) -> None:
 
 
 def _width(labels: Sequence[str], height: float) -> float:
-    """Of a legend beside axes of `height`, in."""
+    """Width of a legend beside axes of `height`, in."""
     if len(labels) < 2:
         return 0.0
     return _columns(len(labels), height) * (0.5 + LETTER * max(map(len, labels)))
@@ -135,15 +139,15 @@ def _columns(count: int, height: float) -> int:
 
 
 def full_names(f: Any, names: Sequence[str]) -> tuple[str, ...]:
-    """The full names of what is to be drawn of a map; all states without names."""
+    """Full names of quantities of a map; all states by default."""
     return tuple(quantity_name(f, n) for n in names) or tuple(f.state_names)
 
 
 def named_runs(runs: Any) -> dict[str, Any]:
-    """Runs by name: a dict as it is, a batch or a sequence numbered, one run without a name."""
+    """Runs by name: of a dict, numbered for a batch or a sequence, "" for one run."""
     if isinstance(runs, dict):
         return {name: trajectory_of(run) for name, run in runs.items()}
-    if isinstance(runs, Batch):  # those that did not fail
+    if isinstance(runs, Batch):  # without failed rollouts
         return {str(i): runs[i] for i in range(len(runs)) if i not in runs.errors}
     if hasattr(trajectory_of(runs), "map"):
         return {"": trajectory_of(runs)}

@@ -1,4 +1,4 @@
-"""Named quantities of a trajectory over time."""
+"""Plots of named quantities of a trajectory over time."""
 
 from __future__ import annotations
 
@@ -18,26 +18,27 @@ if TYPE_CHECKING:
     from vioc.runs.trajectory import Trajectory
 
 T = TypeVar("T")
-ROUNDING = 1e-9  # of the run's largest state: an axis of states shows no less
+ROUNDING = 1e-9  # of the run's largest state: smallest range of an axis of states
 
 
 def plot_trajectory(
     trajectory: Trajectory, *names: str, ax: Any = None, bounds: Any = None, targets: Any = None
 ) -> Any:
-    """Named quantities over time; all states without names.
+    """Plot named quantities over time, by default all states.
 
     Parameters
     ----------
     trajectory : Trajectory, or a result that has one
     *names : str
-        Anything that ``trajectory[name]`` knows. What is constant over a step (inputs, multipliers)
-        is drawn as steps.
+        Any name that ``trajectory[name]`` accepts. Quantities that are constant over a step (inputs,
+        multipliers)
+        are drawn as stairs.
     ax : matplotlib Axes, or one per unit, optional
-        Where to draw; everything into one Axes. Without it there is one panel per unit.
+        Axes to draw on; a single one gets all quantities. By default there is one panel per unit.
     bounds : dict, optional
-        As optimizers take them, by the name of a quantity: dotted, where it is drawn.
+        As for optimizers, by the name of a quantity; drawn as dotted lines if the quantity is drawn.
     targets : dict of str to float, optional
-        Values at the end, likewise: a cross.
+        Values at the end, likewise; drawn as crosses.
 
     Returns
     -------
@@ -54,7 +55,10 @@ def plot_trajectory(
 
 
 def plot_inputs(trajectory: Trajectory, *, ax: Any = None) -> Any:
-    """All inputs over time, as the steps they are held for; arguments and result as `plot_trajectory`."""
+    """Plot all inputs over time as stairs.
+
+    Arguments and result are as in `plot_trajectory`.
+    """
     run = trajectory_of(trajectory)
     if not run.map.input_names:
         raise ValueError("the map of this trajectory has no inputs to plot")
@@ -62,16 +66,16 @@ def plot_inputs(trajectory: Trajectory, *, ax: Any = None) -> Any:
 
 
 def plot_multipliers(trajectory: Trajectory, *names: str, impulses: bool = False, ax: Any = None) -> Any:
-    """Forces of constraints over time, as steps; arguments and result as `plot_trajectory`.
+    """Plot forces of constraints over time as stairs.
 
-    Of strings and rods ``tension.NAME``, N, of others ``force.NAME``; of contacts with friction
-    ``friction.NAME`` too, its size.
+    Strings and rods have ``tension.NAME``, N, the others ``force.NAME``; contacts with friction also have
+    ``friction.NAME``, its magnitude. The result is as in `plot_trajectory`.
 
     Parameters
     ----------
     trajectory : Trajectory, or a result that has one
     *names : str
-        Of constraints, contacts and limits; default all.
+        Names of constraints, contacts and limits; default all.
     impulses : bool
         The multipliers themselves, ``lambda.NAME``, instead of forces.
     ax : matplotlib Axes, or one per unit, optional
@@ -91,7 +95,7 @@ def plot_multipliers(trajectory: Trajectory, *names: str, impulses: bool = False
 
 
 def constraint_names(f: Any) -> list[str]:
-    """Names of constraints, contacts and limits: of multipliers without those of friction."""
+    """Names of constraints, contacts and limits, without multipliers of friction."""
     own = set(f.multiplier_names)
     return [n for n in f.multiplier_names if n.rpartition(".")[0] not in own]
 
@@ -122,7 +126,7 @@ def _draw(run: Any, values: dict[str, np.ndarray], ax: Any, marked: Marked) -> A
         for name, color in colors.items():
             marked.draw(panel, name, color)
         name_axis(panel, group, "" if mixed else units[group[0]])
-        if all(n in run.map.state_names for n in group):  # of an error the last digits are of interest
+        if all(n in run.map.state_names for n in group):  # the last digits of an error matter
             _widen(panel, values, group, float(np.abs(run.x).max(initial=0.0)))
         legend(panel)
     axes[-1].set_xlabel("t (s)")
@@ -130,7 +134,7 @@ def _draw(run: Any, values: dict[str, np.ndarray], ax: Any, marked: Marked) -> A
 
 
 def _widen(panel: Any, values: dict[str, np.ndarray], group: list[str], size: float) -> None:
-    """Show what is rounding beside the run's states as a flat line."""
+    """Widen an axis so that rounding errors of states appear as a flat line."""
     low = min(float(values[n].min()) for n in group)
     high = max(float(values[n].max()) for n in group)
     if high - low < ROUNDING * size:
@@ -143,13 +147,15 @@ def _columns(name: str, values: np.ndarray) -> list[str]:
 
 
 def name_axis(axes: Any, names: Sequence[str], unit: str) -> None:
-    """Name and unit on the axis; of several curves what they have in common."""
+    """Label the axis with name and unit; several curves have their common part."""
     lines = axes.get_legend_handles_labels()[1]
     kinds = unique(n.partition(".")[0] for n in names if "." in n)
     several = ", ".join(names) if len(names) <= 3 else kinds[0] if len(kinds) == 1 else ""
     what = lines[0] if len(lines) == 1 else KINDS.get(unit) or several
     text = label(what, unit) if what or not unit else label("", unit).strip()
-    axes.set_ylabel(text if len(text) <= 23 else text.replace(" (", "\n("))  # longer than a panel is high
+    axes.set_ylabel(
+        text if len(text) <= 23 else text.replace(" (", "\n(")
+    )  # longer than the height of a panel
 
 
 def unique(items: Iterable[T]) -> list[T]:

@@ -1,4 +1,4 @@
-"""Units of named quantities and how labels show them."""
+"""Units of named quantities and their appearance in labels."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KINDS = {
     "N s/m": "multiplier",
     "J": "energy",
 }
-# Unit of a constraint's h; that of its multiplier follows, since h times a force is work
+# Unit of a constraint's h; the unit of its multiplier follows, because h times a force is work
 VALUES = {
     "PointConstraint": "m",
     "PointOnPlane": "m",
@@ -27,13 +27,16 @@ VALUES = {
     "SheaveString": "m",
     "ScrewConstraint": "m",
 }
-OWNERS = ("variable1", "follower")  # of constraints between variables: whose unit h has
+OWNERS = (
+    "variable1",
+    "follower",
+)  # attributes of constraints between variables that name the variable whose unit h has
 FORCES = {"m": "N", "m^2": "N/m", "rad": "N m"}
 IMPULSES = {"m": "N s", "m^2": "N s/m", "rad": "N m s"}
 
 
 def quantity_unit(f: Any, name: str) -> str:
-    """SI unit of any quantity that a map names, "" where it is not known."""
+    """SI unit of any quantity that a map names, "" if it is unknown."""
     known: str = f.unit(name)
     if known:
         return known
@@ -47,7 +50,7 @@ def quantity_unit(f: Any, name: str) -> str:
 def _constraint_unit(f: Any, name: str) -> str:
     known = () if f.system is None else f.system.constraint_names
     if name not in known:
-        return ""  # maps with more multipliers than the description has constraints: joints
+        return ""  # multipliers that are not constraints of the description: joints
     constraint = f.system.constraints[known.index(name)]
     for owner in OWNERS:
         if hasattr(constraint, owner):
@@ -56,7 +59,7 @@ def _constraint_unit(f: Any, name: str) -> str:
 
 
 def per(unit: str, other: str) -> str:
-    """A unit divided by another, "" where both are unknown."""
+    """Quotient of two units, "" if both are unknown."""
     if not other:
         return unit
     below = f"({other})" if " " in other or "/" in other else other
@@ -64,5 +67,5 @@ def per(unit: str, other: str) -> str:
 
 
 def label(name: str, unit: str = "") -> str:
-    """``"theta (rad)"``; the name alone where there is no unit."""
+    """Label ``"theta (rad)"``, or the name alone if there is no unit."""
     return f"{name} ({unit.replace('^2', '²').replace('^3', '³')})" if unit else name

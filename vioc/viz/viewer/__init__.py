@@ -1,4 +1,7 @@
-"""Mechanisms in three dimensions in the browser, by viser: ``pip install "vioc[viewer]"``."""
+"""Browser viewer of mechanisms in three dimensions, by viser.
+
+Install it by ``pip install "vioc[viewer]"``.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ from vioc.viz.viewer.poser import Poser
 
 __all__ = ["Poser", "Viewer", "view", "write_page"]
 
-MOST = 2000  # samples of a run that are kept
+MOST = 2000  # most samples of a run that are kept
 
 
 def view(
@@ -38,42 +41,43 @@ def view(
     play: bool = True,
     marks: Marks = (),
 ) -> Any:
-    """Show runs of a mechanism, or a mechanism that is posed by hand, in the browser.
+    """Show runs of a mechanism, or a mechanism with sliders, in the browser.
 
     Parameters
     ----------
-    runs : Trajectory or what has one, sequence of them, batch, dict by label, System, or Robot
-        Several trajectories are drawn over each other, each in a colour of its own; a label
-        ``"reference"`` is grey and half transparent. A system stands still, with a slider for each variable.
+    runs : Trajectory or result with one, sequence of them, batch, dict by label, System, or Robot
+        Several trajectories are drawn over each other, each in its own colour; a label
+        ``"reference"`` is grey and half transparent. A system does not move, and has a slider for each
+        variable.
     q : array (nq,) or dict by name, optional
-        Where a system stands first.
+        Initial configuration of a system.
     visuals : path of a URDF file, Robot or sequence of Shape, optional
-        Shapes that links are drawn with.
+        Shapes that represent the links.
     meshes : path or paths, optional
         Folders in which the files of meshes are looked up, before those above the URDF file.
     html : path, optional
-        Write a self-contained page with a time bar instead, to send to somebody.
+        Write a self-contained page with a time bar to this file instead.
     fps : float
-        Samples per second of that page.
+        Samples per second of this page.
     speed : float
         Seconds of the mechanism per second.
     follow : str, optional
         A frame, or ``"center of mass"``, that stays in the middle.
     show : sequence of str
-        What to show from the start of ``frames``, ``names``, ``inertia``, ``skeleton``.
+        Objects to show from the start: ``frames``, ``names``, ``inertia``, ``skeleton``.
     host : str
-        Where to listen. The default lets nobody in from other machines, ``"0.0.0.0"`` does.
+        Address to listen on. The default excludes other machines; ``"0.0.0.0"`` admits them.
     port : int
-        The first of the ports that are tried.
+        First port that is tried.
     play : bool
         Whether to start the clock.
-    marks : what `obstacle` returns, dict of points (3,) by label, or a sequence of these
-        Obstacles and targets beside runs, as `vioc.viz.animate` takes them.
+    marks : result of `obstacle`, dict of points (3,) by label, or a sequence of these
+        Obstacles and targets of runs, as in `vioc.viz.animate`.
 
     Returns
     -------
     Viewer, or Path
-        The viewer, whose ``url`` is to be opened, and which a notebook shows by itself; it runs until
+        The viewer, to be opened at its ``url``, which a notebook shows automatically; it runs until
         ``close()``. With `html` the file.
 
     Raises
@@ -98,7 +102,7 @@ def view(
         viewer: Viewer = Poser(runs, q, bounds=bounds, visuals=visuals, meshes=meshes, **options)
     else:
         if q is not None:
-            raise ValueError("q: a trajectory says where the mechanism is; q is for a system")
+            raise ValueError("q: expected None for a trajectory, which has configurations; q is for a system")
         found = labelled(runs)
         scenes = {label: _sampled(run, visuals, meshes) for label, run in found.items()}
         viewer = Viewer(marked(scenes, runs, marks), **options)
@@ -119,7 +123,7 @@ def view(
 
 
 def _sampled(run: Any, visuals: Any, meshes: Any) -> Scene:
-    """A scene of all samples, or of so many that a browser takes them."""
+    """Scene of all samples, or of at most `MOST` of them."""
     times = None
     if len(run.t) > MOST:
         times = np.linspace(run.t[0], run.t[-1], MOST)

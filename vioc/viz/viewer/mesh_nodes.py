@@ -1,4 +1,4 @@
-"""Mesh files for the browser, by trimesh, which comes with viser."""
+"""Mesh files for the browser, by trimesh, which is installed with viser."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ COLLADA = (
 
 @functools.lru_cache(maxsize=256)
 def glb(path: Path) -> bytes:
-    """A mesh file with its materials as binary glTF."""
+    """Convert a mesh file with its materials to binary glTF."""
     return _load(path).export(file_type="glb")
 
 
@@ -38,14 +38,14 @@ def triangles(path: Path) -> tuple[np.ndarray, np.ndarray]:
 
 @functools.lru_cache(maxsize=256)
 def is_empty(path: Path) -> bool:
-    """Whether a mesh file holds no triangles, or none that its scene shows."""
+    """Return whether a mesh file has no triangles, or none that its scene shows."""
     scene = _load(path)
     shown = (scene.geometry[scene.graph[name][1]] for name in scene.graph.nodes_geometry)
     return not any(len(getattr(mesh, "faces", ())) for mesh in shown)
 
 
 def has_materials(path: Path) -> bool:
-    """Whether a mesh file has colours of its own, which STL files have not."""
+    """Return whether a mesh file can have colours, which STL files cannot."""
     return path.suffix.lower() not in (".stl", ".off")
 
 

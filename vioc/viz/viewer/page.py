@@ -1,4 +1,4 @@
-"""A self-contained HTML file of a viewer's runs, with a time bar, to send to somebody."""
+"""Self-contained HTML file of a viewer's runs, with a time bar."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from vioc.viz.viewer.player import Viewer
 
 
 def write_page(viewer: Viewer, path: str | os.PathLike, *, fps: float = 30, speed: float = 1.0) -> Path:
-    """Write what a viewer shows, from its start to its end, as one HTML file.
+    """Write the runs of a viewer, from start to end, as one HTML file.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ def write_page(viewer: Viewer, path: str | os.PathLike, *, fps: float = 30, spee
 
 
 def check(path: str | os.PathLike, fps: float = 30, speed: float = 1.0) -> Path:
-    """The path, if a page can be written to it; raises as `write_page` does."""
+    """Return the path if a page can be written to it; raises as `write_page` does."""
     target = Path(path)
     if target.suffix.lower() not in (".html", ".htm"):
         raise ValueError(f"{path}: expected a file .html")

@@ -1,4 +1,4 @@
-"""The viewer: a viser server with scenes, a time slider, and a clock that plays."""
+"""Viewer: a viser server with scenes, a time slider, and a clock that plays."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PICTURES = 30.0  # a second, while playing
 
 
 def load_viser() -> Any:
-    """The module viser. Raises `ImportError` with what to install."""
+    """Return the module viser, or raise `ImportError` with installation advice."""
     try:
         import viser
     except ImportError as error:
@@ -39,11 +39,11 @@ class Viewer:
     Parameters
     ----------
     scenes : dict of str to Scene
-        By label.
+        Scenes by label.
     host : str
-        Where to listen; ``"0.0.0.0"`` lets other machines in.
+        Address to listen on; ``"0.0.0.0"`` admits other machines.
     port : int
-        The first of the ports that are tried.
+        First port that is tried.
     follow : str, optional
         A frame, or ``"center of mass"``, that stays in the middle.
 
@@ -52,11 +52,11 @@ class Viewer:
     drawings : dict of str to Drawing
     server : viser.ViserServer
     start, end : float
-        Of the runs, s.
+        First and last time of the runs, s.
 
     Notes
     -----
-    A context: the server stops at its end, or with `close`.
+    A context manager: the server stops at the end of the context, or with `close`.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Viewer:
             raise ValueError(f"port: expected a whole number from 1 to {LAST_PORT}, got {port!r}")
         first = next(iter(scenes.values()))
         if follow is not None:
-            first.track(follow)  # refuses an unknown frame before a server is started
+            first.track(follow)  # raises an error for an unknown frame before a server is started
         viser = load_viser()
         self._lock = threading.RLock()
         self.start = float(min(s.t[0] for s in scenes.values()))
@@ -87,7 +87,7 @@ class Viewer:
             self.server = viser.ViserServer(host=host, port=port, label=first.system.name, verbose=False)
         try:
             self._furnish(scenes)
-        except BaseException:  # a mesh that cannot be read
+        except BaseException:  # for example a mesh that cannot be read
             self.close()
             raise
 
@@ -135,7 +135,7 @@ class Viewer:
         )
 
     def _camera(self, scene: Scene, center: np.ndarray) -> None:
-        """Opposite the plane that the mechanism moves in, a little from above and from the side."""
+        """Place the camera in front of the plane of motion, slightly above and aside."""
         from vioc.viz.animation import PLANES, common_plane
 
         plane = common_plane([scene])
@@ -150,7 +150,10 @@ class Viewer:
     # -- time -----------------------------------------------------------------------------------------
 
     def go(self, t: float) -> None:
-        """Show the runs at a time, s; before its start and after its end a run stands still."""
+        """Show the runs at a time, s.
+
+        A run does not move before its start and after its end.
+        """
         with self._lock, self.server.atomic():
             self.time = float(np.clip(t, self.start, self.end))
             for drawing in self.drawings.values():
@@ -160,7 +163,7 @@ class Viewer:
             self._slider.value = self.time
 
     def _followed(self) -> np.ndarray:
-        """How far the followed point has moved since the start (3,)."""
+        """Displacement of the followed point since the start (3,)."""
         if self.follow is None:
             return np.zeros(3)
         scene = next(iter(self.drawings.values())).scene
@@ -172,7 +175,7 @@ class Viewer:
         return self._playing.is_set()
 
     def play(self) -> None:
-        """Start the clock; from the beginning, if it stands at the end."""
+        """Start the clock; at the end of the runs restart from the beginning."""
         if self._slider is None:
             return
         if self.time >= self.end:
@@ -234,7 +237,7 @@ class Viewer:
 
         @self._slider.on_update
         def _(event: Any) -> None:
-            if event.client is not None:  # else it was the clock
+            if event.client is not None:  # else the clock moved the slider
                 self.go(self._slider.value)
 
         self._speeds = gui.add_dropdown("speed", SPEEDS, initial_value="1")
@@ -286,7 +289,7 @@ class Viewer:
             drawing.root.visible = box.value
 
     def show(self, **what: bool) -> None:
-        """Show or hide what is drawn on demand.
+        """Show or hide optional objects.
 
         Parameters
         ----------
@@ -325,7 +328,7 @@ class Viewer:
         return f"http://{'localhost' if host in ('0.0.0.0', '127.0.0.1') else host}:{self.server.get_port()}"
 
     def wait(self) -> None:
-        """Until interrupted (Ctrl-C), or closed."""
+        """Wait for an interrupt (Ctrl-C), or for `close`."""
         try:
             while not self._closed.wait(0.5):
                 pass
@@ -359,7 +362,7 @@ class Viewer:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Without what viser prints through rich when it starts and stops."""
+    """Suppress viser's output through rich when it starts and stops."""
     import rich
 
     console = rich.get_console()
@@ -371,7 +374,7 @@ def _quiet() -> Iterator[None]:
 
 
 def _ratio(text: str) -> float:
-    """The number that ``"1/5"`` or ``"2"`` stands for."""
+    """Convert ``"1/5"`` or ``"2"`` to a number."""
     over, _, under = text.partition("/")
     return float(over) / float(under or 1)
 
@@ -385,7 +388,7 @@ def nearest(t: np.ndarray, now: float) -> int:
 
 
 def _up(system: System) -> np.ndarray:
-    """Against gravity; z where there is none along an axis."""
+    """Direction against gravity; z if gravity is not along an axis."""
     for item in system.potentials:
         if isinstance(item, Gravity):
             g = numbers((item.x, item.y, item.z), system.parameters)

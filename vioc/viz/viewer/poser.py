@@ -1,4 +1,4 @@
-"""A mechanism that stands still, with a slider for every variable."""
+"""Viewer of a mechanism with a slider for every variable."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from vioc.errors import ConstraintError
 from vioc.viz.scene import scene_at
 from vioc.viz.viewer.player import Viewer
 
-RANGE = 1.0  # m or, times pi, rad: how far sliders go where a variable has no limits
+RANGE = 1.0  # m or, times pi, rad: range of sliders of variables without limits
 
 
 class Poser(Viewer):
-    """A mechanism in the browser that is posed by hand.
+    """Mechanism in the browser whose configuration sliders set.
 
     Parameters
     ----------
     system : System
     q : array (nq,) or dict by name, optional
-        Where it stands first; where there are constraints, what they want nearest to it.
+        Initial configuration; with constraints the consistent configuration nearest to it.
     bounds : dict of str to (lower, upper), optional
-        Of the sliders, m or rad.
+        Bounds of the sliders, m or rad.
     visuals, meshes
         As for `vioc.viz.view`.
     **options
-        Those of `Viewer`.
+        Options of `Viewer`.
 
     Attributes
     ----------
@@ -80,12 +80,12 @@ class Poser(Viewer):
                 self.pose({name: slider.value})
 
     def pose(self, values: dict[str, float]) -> bool:
-        """Give some variables other values; the others keep theirs, or go where constraints want them.
+        """Set some variables; the others keep their values, or satisfy the constraints.
 
         Returns
         -------
         bool
-            False where the constraints cannot be met so: then nothing moves.
+            False if the constraints cannot be satisfied; then nothing moves.
         """
         with self._lock:
             q = self.q.copy()

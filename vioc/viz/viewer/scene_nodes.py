@@ -1,4 +1,4 @@
-"""A scene as nodes of a viser server, moved from sample to sample."""
+"""Nodes of a viser server for a scene, moved from sample to sample."""
 
 from __future__ import annotations
 
@@ -16,36 +16,37 @@ from vioc.viz.solids import Solid
 from vioc.viz.viewer import mesh_nodes as meshes
 
 RADII = {"link": 0.008, "cable": 0.008, "ground": 0.004, "rail": 0.006, "rod": 0.003, "string": 0.002}
-THIN = 0.003  # radius of other lines, of the scene's extent
-LARGEST = 0.03  # radius of the heaviest point mass, of the scene's extent
-DEMANDED = ("frames", "names", "inertia", "skeleton")  # shown when asked for
+THIN = 0.003  # radius of other lines, relative to the scene's extent
+LARGEST = 0.03  # radius of the heaviest point mass, relative to the scene's extent
+DEMANDED = ("frames", "names", "inertia", "skeleton")  # shown on demand
 
 
 class Drawing:
-    """A run in the browser.
+    """Drawing of a run in the browser.
 
     Parameters
     ----------
     server : viser.ViserServer
     scene : Scene
     path : str
-        The node that it is drawn below.
+        Parent node of the drawing.
     size : float
         Extent of the picture, m.
     color : str or None
-        Of everything; None by kind.
+        Colour of all objects; None for colours by kind.
     opacity : float or None
         None for opaque.
     heaviest : float
-        The mass that the largest ball stands for, kg.
+        Mass of the largest ball, kg.
 
     Attributes
     ----------
     root : viser.FrameHandle
         Its ``visible`` shows or hides the run.
     demanded : dict of str to list of handles
-        What is hidden until asked for: ``frames``, ``names``, ``inertia``, and below the shapes of a robot
-        its ``skeleton`` of links.
+        Objects that are hidden by default: ``frames``, ``names``, ``inertia``, and the ``skeleton`` of
+        links below the
+        shapes of a robot.
     """
 
     def __init__(
@@ -72,7 +73,7 @@ class Drawing:
         self.show(0)
 
     def show(self, i: int, scene: Scene | None = None) -> None:
-        """Move everything to sample i, or to that of another scene of the same mechanism."""
+        """Move everything to sample i of this or another scene of the same mechanism."""
         scene = self.scene if scene is None else scene
         for group, handle in self._groups.items():
             if group >= 0:
@@ -81,10 +82,10 @@ class Drawing:
         for move in self._moves:
             move(scene, i)
 
-    # -- frames and where things are in them ----------------------------------------------------------
+    # -- groups of frames, and poses in them -----------------------------------------------------------
 
     def _group(self, group: int) -> str:
-        """The path of the node that moves with a group of frames."""
+        """Path of the node that moves with a group of frames."""
         if group not in self._groups:
             path = (
                 f"{self._path}/{_clean(self._label(group))}-{group}" if group >= 0 else f"{self._path}/fixed"
@@ -93,17 +94,17 @@ class Drawing:
         return self._groups[group].name
 
     def _label(self, group: int) -> str:
-        """The name of the first frame in a group that has one."""
+        """Name of the first named frame in a group."""
         nodes = self.scene.system.nodes
         names = (nodes[i].frame.name for i in np.flatnonzero(self.scene.groups == group))
         return next(filter(None, names), "frame")
 
     def _inside(self, group: int, points: np.ndarray) -> np.ndarray:
-        """Points (k, 3) of the world at the first sample, in a group's axes."""
+        """Transform points (k, 3) of the world at the first sample to a group's axes."""
         return (points - self.scene.position(group)[0]) @ self.scene.rotation(group)[0]
 
     def _pose_inside(self, node: int, position: np.ndarray, rotation: np.ndarray) -> dict[str, Any]:
-        """A pose in a frame, as one in its group."""
+        """Transform a pose in a frame to its group."""
         group = self.scene.group(node)
         where = self._inside(group, self.scene.place(node, position[None])[0])[0]
         turned = self.scene.rotation(group)[0].T @ self.scene.rotation(node)[0] @ rotation
@@ -260,7 +261,7 @@ class Drawing:
         scaled = vertices * np.array(solid.size)
         return self._nodes.add_mesh_simple(path, scaled, faces, flat_shading=True, **look, **pose)
 
-    # -- what is shown on demand ----------------------------------------------------------------------
+    # -- objects shown on demand ----------------------------------------------------------------------
 
     def _draw_names(self) -> None:
         in_cable = {b.node for b in self.scene.bodies if b.kind == "cable"}
@@ -289,7 +290,7 @@ class Drawing:
 
 
 def _place(handle: Any, position: np.ndarray, wxyz: np.ndarray | None = None) -> None:
-    """Tell the browser where a node is, if that is news."""
+    """Send the pose of a node to the browser if it has changed."""
     if not np.array_equal(handle.position, position):
         handle.position = position
     if wxyz is not None and not np.array_equal(handle.wxyz, wxyz):
@@ -297,12 +298,12 @@ def _place(handle: Any, position: np.ndarray, wxyz: np.ndarray | None = None) ->
 
 
 def _segments(points: np.ndarray) -> np.ndarray:
-    """A polyline (k, 3) as its segments (k - 1, 2, 3)."""
+    """Segments (k - 1, 2, 3) of a polyline (k, 3)."""
     return np.stack([points[:-1], points[1:]], axis=1)
 
 
 def _coil(ends: np.ndarray, width: float, turns: int = 8) -> np.ndarray:
-    """A helical spring between two points (2, 3)."""
+    """Helical spring between two points (2, 3)."""
     d = ends[1] - ends[0]
     if not np.any(d):
         return ends
@@ -315,5 +316,5 @@ def _coil(ends: np.ndarray, width: float, turns: int = 8) -> np.ndarray:
 
 
 def _clean(name: str) -> str:
-    """A name as one part of a path."""
+    """Return a name as one part of a path."""
     return name.replace("/", "_")
