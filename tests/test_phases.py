@@ -301,7 +301,7 @@ def test_saltation_is_the_derivative_of_a_touch_that_comes_when_it_does(hop):
     exact = np.array(
         [(landed(run.x[k - 1] + eps * e) - landed(run.x[k - 1] - eps * e)) / (2 * eps) for e in eye]
     )
-    A = run.map.linearize_motion(run).A
+    A = run.map.derivatives.linearize_motion(run).A
     assert A[k] @ A[k - 1] == pytest.approx(exact.T, abs=1e-4 * np.abs(exact).max())
     timed = run.map.linearize_trajectory(run).A[k] @ A[k - 1]
     assert np.abs(timed - exact.T).max() > np.abs(exact).max()  # a foot pulled to the ground within a step
@@ -325,7 +325,7 @@ def test_saltation_of_feet_that_land_together():
         late = brentq(lambda t: flight.step(x, dt=h + t)[:2].sum(), -h / 2, h / 2, xtol=1e-15)
         return stance.step(flight.step(x, dt=h + late), dt=h - late)
 
-    A = f.linearize_motion(run).A
+    A = f.derivatives.linearize_motion(run).A
     timed = f.linearize_trajectory(run).A
     for direction in ([1, 0, 0, 0, 0, 0], [0, 1, 1, 0, 0, 0], [0, 0, 0, 1, 0, 0], [0, 0, 0, 0, 1, 1]):
         d = 1e-5 * np.array(direction, float)

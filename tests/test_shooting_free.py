@@ -411,7 +411,7 @@ def test_what_cannot_be_done_is_refused_by_name():
     with pytest.raises(NotImplementedError, match="Silent tells no equations.*lengths"):
         silent = object.__new__(Silent)
         silent.__dict__.update(f.__dict__)
-        silent.first_with_times(f.steps_at(np.zeros((1, 2)), np.zeros((1, 1))))
+        silent.derivatives.timed.first(f.steps_at(np.zeros((1, 2)), np.zeros((1, 1))))
 
 
 def test_the_front_says_the_same_to_dmoc(swing):

@@ -159,7 +159,7 @@ def kkt(
     except StepError as error:
         off = np.inf
         return Kkt(off, off, off, off, off, off, off, {"gap": str(error)})
-    ends, lin = steps.x1, f.linearize_steps(steps)
+    ends, lin = steps.x1, f.derivatives.linearize(steps)
     e = cost.expand(run, lin)
     lx, lu = e.lx, e.lu
     free = _open(f, initial)
@@ -480,7 +480,7 @@ def _constants(
     names = tuple(f"param.{n}" for n in parameters)
     at = [list(f.parameters).index(n) for n in parameters]
     timed = isinstance(duration, (tuple, list)) and duration[0] != duration[1]
-    lin = f.first_with_times(steps) if timed else f.first(steps)
+    lin = (f.derivatives.timed if timed else f.derivatives).first(steps)
     x, multipliers = lin.P[:, :, at], lin.E[:, :, at]
     h, theta = np.zeros((len(run), len(at))), np.eye(len(f.parameters))[:, at]
     if timed:

@@ -161,7 +161,7 @@ def optimize(
     ValueError
         Shapes and options; limits, options and maps that the method does not take; a start outside a limit.
     NotImplementedError
-        A free duration of a map that tells no equations of its steps (`OneStepMap.first_with_times`).
+        A free duration of a map that tells no equations of its steps (`MapDerivatives.timed`).
     OptimizationError
         Not converged (``result`` holds the best iterate); a guess that cannot be projected; also if not
         `raise_on_failure`: no trajectory to begin with at all, or a cost that is not finite on it.

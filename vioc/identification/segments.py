@@ -225,7 +225,7 @@ class Segments:
         gaps = self._gaps(f, trial, ends, bases)
         found = Prediction(residuals, gaps, outputs, states, ends, bases=bases)
         if derivatives:
-            lin = f.linearize_steps(Steps.joined([Steps.along(run) for run in runs]))
+            lin = f.derivatives.linearize(Steps.joined([Steps.along(run) for run in runs]))
             found.J, found.E = self._jacobians(trial, lin, [d for _, d in drives], slopes, bases)
         return found
 

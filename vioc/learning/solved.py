@@ -69,7 +69,7 @@ class Solved:
         nx, nm, nu, np_ = self.sizes
         J = np.empty((self.count, nx + nm, nx + nu + np_))
         for rows, f, steps, x in self.parts:
-            lin = f.linearize_steps(steps)
+            lin = f.derivatives.linearize(steps)
             own = lin.matrix
             J[rows] = _Errors(f, steps, x).first(own) if f.space.quaternions else own
         return self._finite(J, "first")
@@ -84,7 +84,7 @@ class Solved:
             chart = _Errors(f, steps, x) if f.space.quaternions else None
             inner = w if chart is None else chart.weights(w)
             ndx = inner.shape[1] - len(f.multiplier_names)
-            second = f.second(
+            second = f.derivatives.second(
                 steps, np.ascontiguousarray(inner[:, :ndx]), np.ascontiguousarray(inner[:, ndx:])
             )
             H[rows] = second.matrix if chart is None else chart.second(second.matrix, w)
@@ -97,7 +97,7 @@ class Solved:
         ns = nx + nu + np_
         T = np.empty((self.count, nx + nm, ns, ns))
         for rows, f, steps, x in self.parts:
-            states, multipliers = f.tensor(steps)
+            states, multipliers = f.derivatives.tensor(steps)
             own = np.concatenate([states.matrix, multipliers.matrix], axis=1)
             if f.space.quaternions:
                 chart = _Errors(f, steps, x)
@@ -125,7 +125,7 @@ class _Errors:
     def __init__(self, f: OneStepMap, steps: Steps, x: np.ndarray):
         self.map, self.steps, self.x = f, steps, x
         self.into, self.out = ambient.inward(f, x), ambient.outward(f, steps.x1)
-        lin = f.linearize_steps(steps)
+        lin = f.derivatives.linearize(steps)
         self.own = lin.matrix
 
     def weights(self, w: np.ndarray) -> np.ndarray:

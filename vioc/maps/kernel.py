@@ -25,7 +25,7 @@ from vioc.checks import as_value, check_array, near_misses
 from vioc.compile.many import ManyProgram
 from vioc.compile.programs import Program
 from vioc.errors import ModelError
-from vioc.maps.derivatives import Steps
+from vioc.maps.derivatives import MapDerivatives, Steps
 from vioc.maps.driver import Driver
 from vioc.maps.protocol import Kernel, OneStepMap
 from vioc.maps.times import StepTimes
@@ -154,8 +154,8 @@ class KernelPrograms:
 class KernelMap(OneStepMap):
     """A one-step map on a kernel; see the module's text.
 
-    Subclasses set the attributes of `OneStepMap`, and `tolerance`; they define `step_solver`, and the
-    derivatives.
+    Subclasses set the attributes of `OneStepMap`, and `tolerance`; they define `step_solver` and
+    `derivatives`.
 
     Attributes
     ----------
@@ -270,3 +270,6 @@ class KernelMap(OneStepMap):
     @shared
     def _times(self) -> StepTimes:
         return StepTimes(self)
+
+    def _with_times(self) -> MapDerivatives:
+        return self._times.added(self.derivatives)

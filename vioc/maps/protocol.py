@@ -15,16 +15,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import casadi as ca
 import numpy as np
 
-from vioc.checks import check_array, few, finite, real
+from vioc.checks import check_array, few, real
 from vioc.compile.backend import Backend
 from vioc.compile.cores import over_cores
 from vioc.errors import ModelError, StepError, trying
 from vioc.maps.adaptive import cut_rollout, warn_cut
-from vioc.maps.derivatives import Linearization, SecondOrder, Steps
+from vioc.maps.derivatives import Linearization, MapDerivatives, SecondOrder, Steps
 from vioc.maps.linear_solutions import Implicit
 from vioc.maps.named import Symbols, vector
 from vioc.maps.space import FlatSpace, StateSpace
-from vioc.maps.times import StepTimes
 from vioc.names import meaning
 from vioc.progress import Progress
 from vioc.runs.batch import Batch, Runs, of_each
@@ -35,8 +34,6 @@ from vioc.runs.trajectory import Trajectory
 
 if TYPE_CHECKING:
     from vioc.maps.relaxed import RelaxedStep
-
-TENSOR_ROWS = 1000  # steps whose second derivatives are taken at once, for a tensor
 
 
 class Kernel(NamedTuple):
@@ -518,77 +515,18 @@ class OneStepMap(ABC):
         raises its `StepError`, whose `k` says which. They begin at the times `t` (N,), s, if given.
         """
 
+    @property
     @abstractmethod
-    def first(self, steps: Steps) -> Linearization:
-        """First derivatives of solved steps, with a leading axis; not finite where there are none, or
-        `StepError` that says why.
-        """
-
-    @abstractmethod
-    def second(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
-        """Second derivatives of solved steps, contracted with Z (N, ndx) and zeta (N, nm)."""
-
-    def first_with_times(self, steps: Steps) -> Linearization:
-        """`first`, with the step's length dt and its start t as two more parameters, the last of P and E.
-
-        By dt the step starts when it did: where all the lengths change, what comes later starts later too,
-        by as much as t says. The derivatives are those of the step whose equations `residual` tells, or
-        that `explicit` makes.
-
-        Raises
-        ------
-        NotImplementedError
-            Of a map that has neither.
-        """
-        return self._times.first(steps, self.theta, self.first(steps))
-
-    def second_with_times(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
-        """`second`, with dt and t as two more parameters, the last of all, as `first_with_times` has them."""
-        lin, H = self.first(steps), self.second(steps, Z, zeta)
-        return self._times.second(steps, self.theta, lin, H, Z, zeta)
-
-    def check_times(self) -> None:
-        """Raise the `NotImplementedError` of `first_with_times`, if there is one, without a step."""
-        _ = self._times
-
-    @cached_property
-    def _times(self) -> StepTimes:
-        return StepTimes(self)
-
-    def tensor(self, steps: Steps) -> tuple[SecondOrder, SecondOrder]:
-        """Those of every output: of the next state (N, ndx, ...) and of the multipliers (N, nm, ...)."""
-        n, ndx, nm = len(steps), self.ndx, len(self.multiplier_names)
-        weights, at_once, found = np.eye(ndx + nm), max(1, TENSOR_ROWS // max(n, 1)), []
-        for i in range(0, ndx + nm, at_once):
-            some = weights[i : i + at_once]
-            w = np.repeat(some, n, axis=0)
-            found.append(self.second(steps.tiled(len(some)), w[:, :ndx].copy(), w[:, ndx:].copy()))
-        each = SecondOrder.joined(found).blocks
-        whole = {k: m.reshape(ndx + nm, n, *m.shape[1:]).swapaxes(0, 1) for k, m in each.items()}
-        states, multipliers = (
-            {k: m[:, of] for k, m in whole.items()} for of in (slice(ndx), slice(ndx, None))
-        )
-        return SecondOrder(**states), SecondOrder(**multipliers)
+    def derivatives(self) -> MapDerivatives:
+        """Those of solved steps; best an `own` property of maps that have twins."""
 
     def linearize(self, x: Any, u: Any = None, k: int = 0, dt: float | None = None) -> Linearization:
         """Exact first derivatives of the step at (x, u)."""
-        return self.linearize_steps(self._step_at(x, u, k, dt)).rows(0)
-
-    def linearize_points(
-        self, X: Any, U: Any, *, k0: int = 0, dt: float | Sequence[float] | np.ndarray | None = None
-    ) -> Linearization:
-        """`linearize` at N states X (N, nx) and inputs U (N, nu), step k0 + i at row i; `dt` as `rollout`."""
-        return self.linearize_steps(self.steps_at(X, U, k0, dt))
+        return self.derivatives.linearize(self._step_at(x, u, k, dt)).rows(0)
 
     def linearize_trajectory(self, trajectory: Trajectory) -> Linearization:
         """`linearize` along a rollout of this map; its steps are not solved again."""
-        return self.linearize_steps(Steps.along(trajectory_of(trajectory)))
-
-    def linearize_motion(self, trajectory: Trajectory, *, closed: bool = False) -> Linearization:
-        """`linearize_trajectory`, where what steps do by their number is not what bodies do (`SwitchedMap`):
-        the derivatives of the motion, for feedback along it; `closed` where it goes on with its first step.
-        """
-        return self.linearize_trajectory(trajectory)
+        return self.derivatives.linearize(trajectory)
 
     def second_order(
         self, x: Any, u: Any, z: Any, k: int = 0, dt: float | None = None, *, zeta: Any = None
@@ -604,27 +542,6 @@ class OneStepMap(ABC):
         """`second_order` along a rollout of this map, with weights Z (N, ndx), zeta (N, nm)."""
         return self._contracted(Steps.along(trajectory_of(trajectory)), Z, zeta)
 
-    def second_order_tensor(
-        self, x: Any, u: Any = None, k: int = 0, dt: float | None = None
-    ) -> tuple[SecondOrder, SecondOrder]:
-        """The full second derivatives, output axis first, as (states, multipliers).
-
-        Returns
-        -------
-        SecondOrder, SecondOrder
-            ``xx[i, a, b]`` is the second derivative of output i by errors a and b, and so on: of the
-            next state's error coordinates, and of the multipliers.
-        """
-        states, multipliers = self.tensor(self._step_at(x, u, k, dt))
-        return states.rows(0), multipliers.rows(0)
-
-    def second_order_tensor_trajectory(self, trajectory: Trajectory) -> tuple[SecondOrder, SecondOrder]:
-        """`second_order_tensor` along a rollout of this map, with a leading axis of N steps.
-
-        That is (ndx + nm) (ndx + nu)^2 numbers for each step, 5 MB for the marionette of [S].
-        """
-        return self.tensor(Steps.along(trajectory_of(trajectory)))
-
     def _step_at(self, x: Any, u: Any, k: int, dt: float | None) -> Steps:
         x, u = point_of(self, x, u)
         return self.steps_at(x[None], u[None], k, dt)
@@ -633,22 +550,7 @@ class OneStepMap(ABC):
         shape = steps.multipliers.shape
         zeta = np.zeros(shape) if zeta is None else zeta
         Z = check_array(Z, (shape[0], self.ndx), "weights z of the next state", self.error_names)
-        return self.second(steps, Z, check_array(zeta, shape, "zeta", self.multiplier_names))
-
-    def linearize_steps(self, steps: Steps) -> Linearization:
-        """First derivatives of solved steps, or `StepError` where one has none."""
-        found = self.first(steps)
-        if finite(found.A, found.B):
-            return found
-        bad = np.flatnonzero(~(np.isfinite(found.A).all(axis=(1, 2)) & np.isfinite(found.B).all(axis=(1, 2))))
-        k = int(steps.k[bad[0]])
-        raise StepError(
-            f"step {k} cannot be linearized: its derivatives are not finite; the map is not differentiable "
-            "there (ca.sqrt(x) at 0 is not)",
-            k,
-            float("nan"),
-            "not finite",
-        )
+        return self.derivatives.second(steps, Z, check_array(zeta, shape, "zeta", self.multiplier_names))
 
     def resampled(self, run: Trajectory, lengths: np.ndarray) -> OneStepMap:
         """This map with steps of other `lengths` (M,), s, on which a run of it is to be taken again."""

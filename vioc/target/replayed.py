@@ -102,7 +102,7 @@ def of_loop(
 def _linearized(f: OneStepMap, steps: Steps, derivatives: bool) -> tuple[Steps, Linearization | None]:
     """Steps, with derivatives of the first ones if wanted."""
     few = steps.piece(slice(0, LINEARIZED))
-    return steps, f.linearize_steps(few) if derivatives and len(few) else None
+    return steps, f.derivatives.linearize(few) if derivatives and len(few) else None
 
 
 def samples_text(records: Records) -> str:

@@ -80,7 +80,7 @@ def projection_gains(
     X = check_array(X, (len(U), f.nx), "states", f.state_names)
     Q = weight_matrix(Q, f.error_names, "projection Q")
     R = weight_matrix(R, f.input_names, "projection R", definite=True)
-    A, B = f.linearize_points(X, U, k0=k0, dt=dt)
+    A, B = f.derivatives.linearize(f.steps_at(X, U, k0=k0, dt=dt))
     return riccati(A, B, Q, R, Q)[0]
 
 

@@ -351,7 +351,7 @@ class ExtendedKalmanFilter:
         """Estimate at sample k + 1 before its measurement, under the input of step k."""
         x, u = point_of(self.map, estimate.x, u)
         steps = self.map.steps_at(x[None], u[None], k)
-        lin = self.map.linearize_steps(steps)
+        lin = self.map.derivatives.linearize(steps)
         A, B = lin.A[0], lin.B[0]
         P = A @ estimate.P @ A.T + self.W
         if self.W_u.any():

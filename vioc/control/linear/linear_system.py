@@ -120,16 +120,17 @@ def linear_system(
     about = about_of(f, about)
     if isinstance(about, Trajectory):
         f = check_trajectory(f, about)
-        found = [f.linearize_motion(about, closed=closed)]
+        by = f.derivatives
+        found = [by.linearize_motion(about, closed=closed)]
         if ranks:
-            found += [f.linearize_motion(_stretched(about, 1 + change)) for change in NEARBY[:FEW]]
+            found += [by.linearize_motion(_stretched(about, 1 + change)) for change in NEARBY[:FEW]]
         whole = np.broadcast_to(np.eye(f.ndx), (len(about) + 1, f.ndx, f.ndx))
         T = tangent_bases(f, about, idle=idle) if manifold else whole
         x, u, steady = about.x, about.u, False
     else:
         state, held = equilibrium_point(f, about)
         lengths = f.dt * (1 + np.array([0.0, *NEARBY]))
-        found = [f.linearize_steps(f.steps_at(state[None], held[None], dt=float(h))) for h in lengths]
+        found = [f.derivatives.linearize(f.steps_at(state[None], held[None], dt=float(h))) for h in lengths]
         basis = tangent_basis(f, state, idle=idle) if manifold else np.eye(f.ndx)
         T, x, u, steady = np.stack([basis, basis]), np.stack([state, state]), held[None], True
     A, B = without_rounding(found) if len(found) > 1 else found[0]

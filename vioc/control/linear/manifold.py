@@ -166,7 +166,7 @@ def _unseen(f: OneStepMap, X: np.ndarray, theta: np.ndarray) -> tuple[list[np.nd
     And the idle part of that kernel as columns: what no multiplier absorbs, and no constraint forbids.
     """
     G = _error_constraints(f)(np.ascontiguousarray(X), theta)[0]
-    lin = f.linearize_points(X, np.array([f.rest_input(x) for x in X]))
+    lin = f.derivatives.linearize(f.steps_at(X, np.array([f.rest_input(x) for x in X])))
     found, idle = [], []
     for g, a, c in zip(G, lin.A, lin.C, strict=True):
         N = _null_space(g, None)  # a step may see an error off the constraints as one of the velocity

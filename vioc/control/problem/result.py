@@ -377,7 +377,7 @@ class Result(AsTrajectory):
         default.
 
         Its map is the trajectory's, which has the step length of the result (`OneStepMap.with_dt`). Through
-        joints where contacts close it reckons with when they do (`SwitchedMap.linearize_motion`).
+        joints where contacts close it reckons with when they do (`derivatives.linearize_motion`).
         """
         run = self._motion(phase)
         regulator = dlqr(run.map, run, Q, R, Qf)

@@ -236,7 +236,7 @@ class Composition(MapAround, KernelMap):
     def _second(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray, timed: bool) -> SecondOrder:
         stages = replace(self._stages_of(steps), timed=timed)
         lin = self._linearize_stages(stages, steps)
-        second = derivatives_of(self.base, timed)[1]
+        second = derivatives_of(self.base, timed).second
         return stages.second(lin, second(stages.steps, *stages.weights(lin, Z, zeta)))
 
     def _stages_of(self, steps: Steps) -> Parts:
@@ -264,7 +264,7 @@ class Composition(MapAround, KernelMap):
 
     def _linearize_stages(self, stages: Parts, steps: Steps) -> Linearization:
         try:
-            return derivatives_of(self.base, stages.timed)[0](stages.steps)
+            return derivatives_of(self.base, stages.timed).first(stages.steps)
         except StepError as error:
             k, i = divmod(error.k, len(self.coefficients))
             raise self._of_stage(error, int(steps.k[k]), i) from None

@@ -22,7 +22,7 @@ from vioc.dynamics.integrators.mechanical import MechanicalMap
 from vioc.dynamics.integrators.step_derivatives import StepDerivatives
 from vioc.dynamics.lagrangian import OPTIONS
 from vioc.errors import ModelError
-from vioc.maps.derivatives import Linearization, SecondOrder, Steps
+from vioc.maps.derivatives import MapDerivatives
 from vioc.maps.kernel import StepSolver
 from vioc.maps.twins import own, shared
 
@@ -175,11 +175,9 @@ class DiscreteLagrangianVI(MechanicalMap):
     def _derivatives(self) -> StepDerivatives:
         return StepDerivatives(self.rule)
 
-    def first(self, steps: Steps) -> Linearization:
-        return self._derivatives.first(steps, self.theta).linearization
-
-    def second(self, steps: Steps, Z: Any, zeta: Any) -> SecondOrder:
-        return self._derivatives.second(self._derivatives.first(steps, self.theta), Z, zeta)
+    @own
+    def derivatives(self) -> MapDerivatives:
+        return self._derivatives.of_map(self, self._with_times)
 
 
 def _named(function: Callable) -> str:

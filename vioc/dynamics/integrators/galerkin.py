@@ -30,7 +30,7 @@ from vioc.dynamics.integrators.predictor import FAR, far, motion
 from vioc.dynamics.integrators.quadrature import POINTS, Quadrature, quadrature
 from vioc.dynamics.lagrangian import OPTIONS
 from vioc.errors import ModelError
-from vioc.maps.derivatives import Linearization, SecondOrder, Steps
+from vioc.maps.derivatives import MapDerivatives
 from vioc.maps.kernel import KernelPrograms, StepSolver
 from vioc.maps.twins import own, shared
 
@@ -292,8 +292,11 @@ class GalerkinVI(MechanicalMap):
     def _derivatives(self) -> GalerkinDerivatives:
         return GalerkinDerivatives(self)
 
-    def first(self, steps: Steps) -> Linearization:
-        return self._derivatives.first(steps, self.theta)
-
-    def second(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
-        return self._derivatives.second(steps, self.theta, Z, zeta)
+    @own
+    def derivatives(self) -> MapDerivatives:
+        return MapDerivatives(
+            self,
+            lambda steps: self._derivatives.first(steps, self.theta),
+            lambda steps, Z, zeta: self._derivatives.second(steps, self.theta, Z, zeta),
+            self._with_times,
+        )

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import casadi as ca
 import numpy as np
 
-from vioc.maps.derivatives import Linearization, SecondOrder, Steps
+from vioc.maps.derivatives import Linearization, MapDerivatives, SecondOrder, Steps
 from vioc.maps.protocol import OneStepMap
 from vioc.maps.space import StateSpace
 from vioc.names import INPUTS, meaning
@@ -134,26 +134,25 @@ class MapAround(OneStepMap):
 
     @abstractmethod
     def _first(self, steps: Steps, timed: bool) -> Linearization:
-        """`first`, and where `timed`, `first_with_times`."""
+        """`MapDerivatives.first`, and where `timed`, with times."""
 
     @abstractmethod
     def _second(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray, timed: bool) -> SecondOrder:
-        """`second`, and where `timed`, `second_with_times`."""
+        """`MapDerivatives.second`, and where `timed`, with times."""
 
-    def first(self, steps: Steps) -> Linearization:
-        return self._first(steps, False)
+    @property
+    def derivatives(self) -> MapDerivatives:
+        return self._differentiated(False)
 
-    def first_with_times(self, steps: Steps) -> Linearization:
-        return self._first(steps, True)
-
-    def check_times(self) -> None:
-        self.inner.check_times()
-
-    def second(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
-        return self._second(steps, Z, zeta, False)
-
-    def second_with_times(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
-        return self._second(steps, Z, zeta, True)
+    def _differentiated(self, timed: bool) -> MapDerivatives:
+        if timed:
+            _ = self.inner.derivatives.timed  # raises where there are none
+        return MapDerivatives(
+            self,
+            lambda steps: self._first(steps, timed),
+            lambda steps, Z, zeta: self._second(steps, Z, zeta, timed),
+            lambda: self._differentiated(True),
+        )
 
     # -- names ----------------------------------------------------------------------------------
 
@@ -187,6 +186,6 @@ class MapAround(OneStepMap):
         return list(self.inner.quantity_names())
 
 
-def derivatives_of(f: OneStepMap, timed: bool) -> tuple[Any, Any]:
-    """`first` and `second` of a map, or with times."""
-    return (f.first_with_times, f.second_with_times) if timed else (f.first, f.second)
+def derivatives_of(f: OneStepMap, timed: bool) -> MapDerivatives:
+    """Those of a map, or with times."""
+    return f.derivatives.timed if timed else f.derivatives

@@ -172,7 +172,7 @@ class DelayedMap(MapAround):
         return replace(steps, x0=x0, x1=x1, u=w[:, : self.nu])
 
     def _first(self, steps: Steps, timed: bool) -> Linearization:
-        return self._outer_first(derivatives_of(self.inner, timed)[0](self._inner(steps)))
+        return self._outer_first(derivatives_of(self.inner, timed).first(self._inner(steps)))
 
     def _outer_first(self, lin: Linearization) -> Linearization:
         count, nm, _ = lin.C.shape
@@ -187,7 +187,7 @@ class DelayedMap(MapAround):
 
     def _second(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray, timed: bool) -> SecondOrder:
         Z = np.ascontiguousarray(Z[:, : self.inner.ndx])
-        return self._outer_second(derivatives_of(self.inner, timed)[1](self._inner(steps), Z, zeta))
+        return self._outer_second(derivatives_of(self.inner, timed).second(self._inner(steps), Z, zeta))
 
     def _outer_second(self, H: SecondOrder) -> SecondOrder:
         """The inner input is a state here, and the input enters linearly."""

@@ -64,7 +64,7 @@ class ExtendedMap(MapAround):
 
         f(x, u; T h, T t, theta)  by  (x, c):   f_T = h f_dt + t f_t,   f_TT = (h, t) f'' (h, t)',
 
-    with those of `first_with_times` and `second_with_times`.
+    with those of `MapDerivatives.timed`.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class ExtendedMap(MapAround):
                 else f"{taken[0]!r} is a state already"
             )
         if self.steps:
-            f.check_times()
+            _ = f.derivatives.timed  # raises where there are none
         self._around(f, self.constants)
         self.dt = 1.0 / self.steps if self.steps else f.dt
         self.parameters = {n: v for n, v in f.parameters.items() if n not in self.freed}
@@ -299,7 +299,7 @@ class ExtendedMap(MapAround):
             return Linearization.joined([self._first(steps.piece(r), timed) for r in pieces])
         f, inner, unit = self._inner(steps)
         by_times = timed or bool(self.steps)
-        lin = derivatives_of(f, by_times)[0](inner)
+        lin = derivatives_of(f, by_times).first(inner)
         J = self._chain(steps, unit, by_times, timed)
         n, extra = f.ndx, len(self.constants)
         states, multipliers = np.split(lin.matrix @ J, [n], axis=1)
@@ -321,11 +321,11 @@ class ExtendedMap(MapAround):
         f, inner, unit = self._inner(steps)
         by_times = timed or bool(self.steps)
         Z = np.ascontiguousarray(Z[:, : f.ndx])
-        H = derivatives_of(f, by_times)[1](inner, Z, zeta)
+        H = derivatives_of(f, by_times).second(inner, Z, zeta)
         J = self._chain(steps, unit, by_times, timed)
         whole = np.swapaxes(J, 1, 2) @ H.matrix @ J
         if timed and self.steps:  # T h and T t
-            lin = f.first_with_times(inner)
+            lin = f.derivatives.timed.first(inner)
             slopes = (Z[:, None] @ lin.P[:, :, -TIMES:] + zeta[:, None] @ lin.E[:, :, -TIMES:])[:, 0]
             whole[:, f.ndx, -TIMES:] += slopes
             whole[:, -TIMES:, f.ndx] += slopes

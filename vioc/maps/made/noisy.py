@@ -160,7 +160,7 @@ class NoisyMap(MapAround):
 
     def _first(self, steps: Steps, timed: bool) -> Linearization:
         some, inner = self._inner(steps)
-        lin = derivatives_of(self.inner, timed)[0](inner)
+        lin = derivatives_of(self.inner, timed).first(inner)
         n, m, more, nm = self.nx, self.nu, lin.P.shape[2], len(self.multiplier_names)
         found = np.zeros((len(steps), n + nm, n + m + more))
         found[:, :n, :n] = np.eye(n)
@@ -173,7 +173,7 @@ class NoisyMap(MapAround):
         if not len(inner):
             size = self.nx + self.nu + len(self.parameters) + TIMES * timed
             return SecondOrder.of(np.zeros((len(steps), size, size)), self.nx, self.nu)
-        second = derivatives_of(self.inner, timed)[1]
+        second = derivatives_of(self.inner, timed).second
         H = second(inner, np.ascontiguousarray(Z[some]), np.ascontiguousarray(zeta[some]))
         more = H.pp.shape[2]
         size = self.nx + self.nu + more

@@ -182,12 +182,12 @@ class Substeps(MapAround):
 
     def _first(self, steps: Steps, timed: bool) -> Linearization:
         parts = self._parts(steps, timed)
-        return parts.first(derivatives_of(self.inner, timed)[0](parts.steps))
+        return parts.first(derivatives_of(self.inner, timed).first(parts.steps))
 
     def _second(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray, timed: bool) -> SecondOrder:
-        parts, (first, second) = self._parts(steps, timed), derivatives_of(self.inner, timed)
-        lin = first(parts.steps)
-        return parts.second(lin, second(parts.steps, *parts.weights(lin, Z, zeta)))
+        parts, by = self._parts(steps, timed), derivatives_of(self.inner, timed)
+        lin = by.first(parts.steps)
+        return parts.second(lin, by.second(parts.steps, *parts.weights(lin, Z, zeta)))
 
     # -- names ----------------------------------------------------------------------------------
 

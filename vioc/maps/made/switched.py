@@ -15,7 +15,7 @@ import numpy as np
 
 from vioc.checks import few
 from vioc.compile.evaluate import Evaluator
-from vioc.maps.derivatives import Linearization, SecondOrder, Steps
+from vioc.maps.derivatives import Linearization, MapDerivatives, SecondOrder, Steps
 from vioc.maps.made.around import TIMES, MapAround, derivatives_of
 from vioc.maps.made.saltation import saltated
 from vioc.maps.made.stepwise import stepwise
@@ -46,8 +46,8 @@ class SwitchedMap(MapAround):
     ``run["NAME"]`` is in a mode (velocities: a foot that has met the ground has stopped) is what its map
     says; `quantity`, and so a weight, takes that of the map with the fewest multipliers.
 
-    Steps are switched by their number. `linearize_motion` is for what really happens: contacts close when
-    their gap does, docs/maths/phases.md.
+    Steps are switched by their number. `derivatives.linearize_motion` is for what really happens: contacts
+    close when their gap does, docs/maths/phases.md.
     """
 
     def __init__(
@@ -231,7 +231,7 @@ class SwitchedMap(MapAround):
         columns = self.ndx, self.nu, len(self.parameters) + TIMES * timed
         whole = Linearization(*(np.zeros((n, rows, c)) for rows in (self.ndx, nm) for c in columns))
         for rows, i, first, own in self._by_map(steps):
-            lin = derivatives_of(self.maps[i], timed)[0](own)
+            lin = derivatives_of(self.maps[i], timed).first(own)
             A, C = lin.A, lin.C
             if first and i in self._leaps:
                 J = np.stack([self._leaps[i](x, self.theta)[1] for x in steps.x0[rows]])
@@ -247,20 +247,24 @@ class SwitchedMap(MapAround):
             if first and i in self._leaps:
                 raise NotImplementedError("a step behind a jump: its second derivatives are not known")
             weights = np.ascontiguousarray(zeta[rows][:, self._columns(i)])
-            H = derivatives_of(self.maps[i], timed)[1](own, Z[rows], weights)
+            H = derivatives_of(self.maps[i], timed).second(own, Z[rows], weights)
             for name, block in H.blocks.items():
                 found.setdefault(name, np.zeros((len(steps), *block.shape[1:])))[rows] = block
         return SecondOrder(**found)
 
-    def linearize_motion(self, trajectory: Trajectory, *, closed: bool = False) -> Linearization:
-        """`linearize_trajectory` with contacts that close when their gap does: (saltation).
+    @property
+    def derivatives(self) -> MapDerivatives:
+        return replace(super().derivatives, moving=self._linearized)
+
+    def _linearized(self, trajectory: Trajectory, closed: bool) -> Linearization:
+        """`MapDerivatives.linearize_motion`, with contacts that close when their gap does: (saltation).
 
         The first step of a turn that closes contacts has the derivatives of one whose start, and the end
         of the step before it, come earlier or later by as much as makes the gap zero there.
         """
         run = trajectory_of(trajectory)
         steps = Steps.along(run)
-        lin = self.linearize_steps(steps)
+        lin = self.derivatives.linearize(steps)
         for k in range(0 if closed else 1, len(run)):
             i, at = self.turn(run.k0 + k)
             last = (k - 1) % len(run)
@@ -271,7 +275,7 @@ class SwitchedMap(MapAround):
             gaps = [f"gap.{n}" for n in shut if f"gap.{n}" in before.quantity_names()]
             if gaps and self.ndx == self.nx:
                 about = Steps.joined([steps.piece(slice(j, j + 1)) for j in (last, k)])
-                drift = self.first_with_times(about).P[:, :, -2]  # of each step's end, by its length
+                drift = self.derivatives.timed.first(about).P[:, :, -2]  # of each step's end, by its length
                 lin.A[k] = saltated(self.inner, about.x1[0], lin.A[[last, k]], drift, gaps)
         return lin
 

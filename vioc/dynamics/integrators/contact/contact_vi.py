@@ -31,7 +31,7 @@ from vioc.dynamics.integrators.contact.touching import Touches, Touching
 from vioc.dynamics.integrators.mechanical import MechanicalMap
 from vioc.dynamics.integrators.midpoint_rule import MidpointRule, as_alpha
 from vioc.dynamics.lagrangian import OPTIONS
-from vioc.maps.derivatives import Linearization, SecondOrder, Steps
+from vioc.maps.derivatives import MapDerivatives, Steps
 from vioc.maps.kernel import StepSolver
 from vioc.maps.relaxed import RelaxedStep
 from vioc.maps.twins import own, shared, twin
@@ -265,17 +265,9 @@ class ContactVI(SmoothedMap, MechanicalMap):
     def relaxed(self) -> RelaxedStep | None:  # type: ignore[override]
         return super().relaxed if self.contact.smooth else None
 
-    def first(self, steps: Steps) -> Linearization:
-        return self.contact.first(self, steps)
-
-    def first_with_times(self, steps: Steps) -> Linearization:
-        return self.contact.first_with_times(self, steps)
-
-    def check_times(self) -> None:
-        self.contact.check_times()
-
-    def second(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
-        return self.contact.second(self, steps, Z, zeta)
+    @own
+    def derivatives(self) -> MapDerivatives:
+        return self.contact.derivatives(self)
 
     # -- named quantities -----------------------------------------------------------------------------
 

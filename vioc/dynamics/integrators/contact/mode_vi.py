@@ -30,7 +30,7 @@ from vioc.dynamics.integrators.midpoint_rule import MidpointRule, as_alpha
 from vioc.dynamics.integrators.structured import StructuredLinearization
 from vioc.dynamics.lagrangian import OPTIONS, Lagrangian
 from vioc.errors import ModelError, SlackWarning
-from vioc.maps.derivatives import Linearization, SecondOrder, Steps
+from vioc.maps.derivatives import MapDerivatives
 from vioc.maps.kernel import StepSolver, none
 from vioc.maps.twins import own, shared
 from vioc.runs.trajectory import Trajectory
@@ -200,17 +200,12 @@ class ModeVI(MechanicalMap):
         return after
 
     @shared
-    def _derivatives(self) -> StructuredLinearization:
+    def _structured(self) -> StructuredLinearization:
         return StructuredLinearization(self.rule)
 
-    def first(self, steps: Steps) -> Linearization:
-        return self._derivatives.linearize(steps, self.theta)
-
-    def second(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
-        return self._derivatives.contract(steps, self.theta, Z, zeta)
-
-    def tensor(self, steps: Steps) -> tuple[SecondOrder, SecondOrder]:
-        return self._derivatives.tensor(steps, self.theta)
+    @own
+    def derivatives(self) -> MapDerivatives:
+        return self._structured.of_map(self, self._with_times)
 
     # -- what a motion has to keep ----------------------------------------------------------------------
 

@@ -35,7 +35,7 @@ from vioc.dynamics.kinematics import as_configuration
 from vioc.dynamics.masses import check_mass_matrix, fault_at
 from vioc.dynamics.terms.user import UserConstraint, UserForce, UserPotential
 from vioc.errors import ConstraintError, ModelError
-from vioc.maps.derivatives import Linearization, SecondOrder, Steps
+from vioc.maps.derivatives import MapDerivatives
 from vioc.maps.kernel import KernelPrograms, StepSolver
 from vioc.maps.named import Symbols
 from vioc.maps.twins import own, shared
@@ -257,11 +257,14 @@ class GroupVI(GroupQuantities):
 
     # -- derivatives ------------------------------------------------------------------------------------
 
-    def first(self, steps: Steps) -> Linearization:
-        return self._stepping.derivatives.first(steps, self.theta)
-
-    def second(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
-        return self._stepping.derivatives.second(steps, self.theta, Z, zeta)
+    @own
+    def derivatives(self) -> MapDerivatives:
+        return MapDerivatives(
+            self,
+            lambda steps: self._stepping.derivatives.first(steps, self.theta),
+            lambda steps, Z, zeta: self._stepping.derivatives.second(steps, self.theta, Z, zeta),
+            self._with_times,
+        )
 
     # -- starts and quantities ----------------------------------------------------------------------------
 

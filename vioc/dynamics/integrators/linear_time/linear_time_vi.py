@@ -29,7 +29,7 @@ from vioc.dynamics.integrators.variational import StepParts, VariationalRule, re
 from vioc.dynamics.lagrangian import OPTIONS
 from vioc.dynamics.terms.rotors import refuse_rotors
 from vioc.errors import ModelError
-from vioc.maps.derivatives import Linearization, SecondOrder, Steps
+from vioc.maps.derivatives import MapDerivatives
 from vioc.maps.kernel import KernelPrograms, StepSolver
 from vioc.maps.twins import own, shared
 
@@ -209,8 +209,6 @@ class LinearTimeVI(MechanicalMap):
     def _derivatives(self) -> StepDerivatives:
         return StepDerivatives(self.rule)
 
-    def first(self, steps: Steps) -> Linearization:
-        return self._derivatives.first(steps, self.theta).linearization
-
-    def second(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
-        return self._derivatives.second(self._derivatives.first(steps, self.theta), Z, zeta)
+    @own
+    def derivatives(self) -> MapDerivatives:
+        return self._derivatives.of_map(self, self._with_times)

@@ -46,7 +46,7 @@ from vioc.dynamics.kinematics import as_configuration
 from vioc.dynamics.masses import fault_at
 from vioc.dynamics.terms.joint_limits import JointLimits
 from vioc.dynamics.terms.rotors import refuse_rotors
-from vioc.maps.derivatives import Linearization, SecondOrder, Steps
+from vioc.maps.derivatives import MapDerivatives
 from vioc.maps.kernel import KernelPrograms, StepSolver
 from vioc.maps.named import Symbols
 from vioc.maps.relaxed import RelaxedStep
@@ -392,23 +392,27 @@ class MaximalVI(SmoothedMap):
     # -- derivatives ------------------------------------------------------------------------------------
 
     @shared
-    def derivatives(self) -> MaximalDerivatives:
+    def _derivatives(self) -> MaximalDerivatives:
         return MaximalDerivatives(self)
 
     @property
     def residual(self) -> ca.Function | None:
         """Of maps without contact; a quaternion's norm is kept by its own four equations."""
-        return None if self.graph.touches else self.derivatives.residual
+        return None if self.graph.touches else self._derivatives.residual
 
     @shared
     def _relaxed(self) -> Callable[[np.ndarray, float], RelaxedStep]:
         return relaxed(self)
 
-    def first(self, steps: Steps) -> Linearization:
-        return self.derivatives.first(steps, self.theta).linearization
-
-    def second(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
-        return self.derivatives.second(self.derivatives.first(steps, self.theta), Z, zeta)
+    @own
+    def derivatives(self) -> MapDerivatives:
+        by = self._derivatives
+        return MapDerivatives(
+            self,
+            lambda steps: by.first(steps, self.theta).linearization,
+            lambda steps, Z, zeta: by.second(by.first(steps, self.theta), Z, zeta),
+            self._with_times,
+        )
 
     # -- named quantities ---------------------------------------------------------------------------------
 
