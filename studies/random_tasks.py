@@ -107,7 +107,7 @@ def _bounds(f: vioc.MidpointVI, run: vioc.Trajectory) -> dict[str, Any]:
 def _end(f: vioc.MidpointVI, run: vioc.Trajectory) -> dict[str, float]:
     """Where the tip of the last body ends, of as many coordinates as the inputs move independently."""
     A, B = f.linearize_trajectory(run)
-    tips = [n.removesuffix(":x") for n in f.quantity_names() if n.startswith("tip") and n.endswith(":x")]
+    tips = [n.removesuffix(":x") for n in f.quantities.names() if n.startswith("tip") and n.endswith(":x")]
     tip = max(tips, key=lambda n: int(n[3:]))
     size = np.abs(run.u).max(axis=0)
     by_x = ca.Function(

@@ -363,7 +363,7 @@ class WrongKernel(Wrong):
 
 
 class WrongNames(Wrong):
-    error_names = ("angle",)
+    space = FlatSpace(("angle",))
 
 
 class WrongUnit(Wrong):

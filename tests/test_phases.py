@@ -269,7 +269,7 @@ def test_every_listed_quantity_of_phases_is_known_along_the_run(hopper):
     a = held.rollout(held.initial_state({"x": 0.1}, {"x": 1.0}), steps=5)
     b = drop.rollout(a.x[-1], steps=6, k0=5)
     run = join(a, b)
-    for name in run.map.quantity_names():
+    for name in run.map.quantities.names():
         assert len(run[name]) in (11, 12)
     np.testing.assert_allclose(run["h.rail"], run["z"], atol=1e-15)
     np.testing.assert_array_equal(run["force.rail"], np.r_[a["force.rail"], np.zeros(6)])
@@ -278,7 +278,7 @@ def test_every_listed_quantity_of_phases_is_known_along_the_run(hopper):
     run = SwitchedMap([stance, stance.holding()], (2, 2)).rollout(
         stance.initial_state({"r": -0.4, "z": 0.45}), steps=4, warn=False
     )
-    assert {len(run[name]) for name in run.map.quantity_names()} == {4, 5}
+    assert {len(run[name]) for name in run.map.quantities.names()} == {4, 5}
 
 
 def test_saltation_is_the_derivative_of_a_touch_that_comes_when_it_does(hop):

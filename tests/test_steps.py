@@ -362,9 +362,9 @@ class TestTwins:
     def test_what_depends_on_the_step_is_shared_by_those_that_have_it(self, f):
         g = vioc.MaximalVI(f.system, 0.05)
         heavy, light, fine = g.with_parameters(m=3.0), g.with_parameters(m=0.5), g.with_dt(0.01)
-        assert heavy.quantities is light.quantities is g.quantities
-        assert fine.quantities is not g.quantities
-        assert fine.with_parameters(m=2.0).quantities is fine.quantities
+        assert heavy.named is light.named is g.named
+        assert fine.named is not g.named
+        assert fine.with_parameters(m=2.0).named is fine.named
         x = {"theta": 0.3}, {"theta": 1.0}
         alone = vioc.MaximalVI(f.system, 0.01)
         np.testing.assert_array_equal(

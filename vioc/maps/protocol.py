@@ -23,8 +23,8 @@ from vioc.maps.adaptive import cut_rollout, warn_cut
 from vioc.maps.derivatives import Linearization, MapDerivatives, SecondOrder, Steps
 from vioc.maps.linear_solutions import Implicit
 from vioc.maps.named import Symbols, vector
+from vioc.maps.quantities import Quantities
 from vioc.maps.space import FlatSpace, StateSpace
-from vioc.names import meaning
 from vioc.progress import Progress
 from vioc.runs.batch import Batch, Runs, of_each
 from vioc.runs.given import inputs_of, lengths_given, point_of, start_of, state_of, trajectory_of
@@ -129,17 +129,12 @@ class OneStepMap(ABC):
         """Values of the parameters (np,), as functions of `symbols` take them."""
         return np.array(list(self.parameters.values()), float).T  # a row for each of many samples
 
-    @property
-    def error_names(self) -> tuple[str, ...]:
-        """Names of the state's error, (ndx,): the states', where errors are differences of states."""
-        return self.space.error_names
-
-    @property
-    def wrapped(self) -> np.ndarray:
-        """1 for states in `wrap`, else 0: (nx,)."""
-        return np.array([n in self.wrap for n in self.state_names], float)
-
     # -- named quantities -----------------------------------------------------------------------
+
+    @cached_property
+    def quantities(self) -> Quantities:
+        """All that has a name; maps that know more than every map does set it when they are made."""
+        return Quantities(self)
 
     def quantity(self, name: str) -> ca.SX:
         """A named quantity as an expression of `symbols`.
@@ -153,37 +148,11 @@ class OneStepMap(ABC):
         ModelError
             If there is no such quantity, or a short name has several meanings.
         """
-        for (prefix, names), symbol in zip(self._groups, self.symbols, strict=False):
-            if name.startswith(prefix) and name[len(prefix) :] in names:
-                return symbol[names.index(name[len(prefix) :])]
-        return self.quantity(meaning(name, [n for n in self.quantity_names() if n != name]))
-
-    def rotation(self, frame: str) -> ca.SX | None:
-        """Rotation matrix (3, 3) of a named frame, from its axes to the world's, in `symbols`.
-
-        None where the map has no such frame. Its log has the names ``FRAME:rx``, ry and rz, see
-        `vioc.maps.orientation`.
-        """
-        return None
-
-    def quantity_names(self) -> tuple[str, ...]:
-        """Full names of all quantities."""
-        own = (prefix + n for prefix, names in self._groups for n in names)
-        return tuple(dict.fromkeys((*own, *self._more_quantities())))
-
-    @property
-    def _groups(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
-        """Prefix and names of what every map has: states, inputs, multipliers, parameters."""
-        every = self.state_names, self.input_names, self.multiplier_names, tuple(self.parameters)
-        return tuple(zip(("", "u.", "lambda.", "param."), every, strict=True))
-
-    def _more_quantities(self) -> list[str]:
-        """Full names of what a subclass's `quantity` adds."""
-        return []
+        return self.quantities.find(name)
 
     def unit(self, name: str) -> str:
         """SI unit of a named quantity, "" where it has none that is known."""
-        return ""
+        return self.quantities.unit(name)
 
     def force_rounding(self, dt: float) -> float:
         """Forces that a step of length `dt` cannot tell from zero, N."""
@@ -533,7 +502,7 @@ class OneStepMap(ABC):
     ) -> SecondOrder:
         """Exact Hessian of z . f(x, u) (+ zeta . multipliers)."""
         steps = self._step_at(x, u, k, dt)
-        z = check_array(z, (self.ndx,), "weights z of the next state", self.error_names)
+        z = check_array(z, (self.ndx,), "weights z of the next state", self.space.error_names)
         return self._contracted(steps, z[None], None if zeta is None else [zeta]).rows(0)
 
     def second_order_trajectory(
@@ -549,16 +518,12 @@ class OneStepMap(ABC):
     def _contracted(self, steps: Steps, Z: Any, zeta: Any) -> SecondOrder:
         shape = steps.multipliers.shape
         zeta = np.zeros(shape) if zeta is None else zeta
-        Z = check_array(Z, (shape[0], self.ndx), "weights z of the next state", self.error_names)
+        Z = check_array(Z, (shape[0], self.ndx), "weights z of the next state", self.space.error_names)
         return self.derivatives.second(steps, Z, check_array(zeta, shape, "zeta", self.multiplier_names))
 
     def resampled(self, run: Trajectory, lengths: np.ndarray) -> OneStepMap:
         """This map with steps of other `lengths` (M,), s, on which a run of it is to be taken again."""
         return self.with_dt(float(lengths[0])) if (lengths == lengths[0]).all() else self
-
-    def along(self, run: Trajectory, name: str) -> np.ndarray:
-        """A named quantity along a run of this map: ``run[name]``."""
-        return run.evaluate(self.quantity(name))
 
     @property
     def residual(self) -> ca.Function | None:

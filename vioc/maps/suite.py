@@ -135,15 +135,15 @@ def names(case: Case) -> None:
     for symbol, size, what in zip(f.symbols, sizes, f.symbols._fields, strict=True):
         assert symbol.numel() == size, f"symbols.{what}: got {symbol.numel()} entries, expected {size}"
     groups = (
-        *((f.state_names, f.nx, "state"), (f.error_names, f.ndx, "error")),
+        *((f.state_names, f.nx, "state"), (f.space.error_names, f.ndx, "error")),
         *((f.input_names, f.nu, "input"), (tuple(f.parameters), len(f.theta), "parameter")),
     )
     for group, size, what in groups:
         assert len(group) == size, f"{what}_names: got {len(group)}, expected {size}"
         assert len(set(group)) == size, f"{what}_names: {group} has one twice"
-    assert set(f.wrap) <= set(f.quantity_names()), f"wrap: {f.wrap} are not all quantities"
+    assert set(f.wrap) <= set(f.quantities.names()), f"wrap: {f.wrap} are not all quantities"
     assert list(f.parameters.values()) == list(f.theta), f"theta: got {f.theta} for {f.parameters}"
-    for name in f.quantity_names():
+    for name in f.quantities.names():
         assert f.quantity(name).numel() == 1, f"quantity {name!r}: expected one number"
         assert isinstance(f.unit(name), str), f"unit {name!r}: expected text, got {f.unit(name)!r}"
     assert f.rest_input(case.x).shape == (f.nu,), f"rest_input: got shape {f.rest_input(case.x).shape}"

@@ -122,7 +122,7 @@ class Trajectory:
             raise TypeError(
                 f"a trajectory is indexed by the name of a quantity, got {name!r}; steps are a slice, a:b"
             )
-        return self.map.along(self, name)
+        return self.map.quantities.along(self, name)
 
     @cached_property
     def step_lengths(self) -> np.ndarray:

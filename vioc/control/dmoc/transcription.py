@@ -260,7 +260,7 @@ class Transcription:
         errors = bool(f.space.quaternions) and len(states) == f.nx and not shift.any()
         if errors:
             units = [j for j in f.space.quaternions if not phase.fixed_start[j : j + 4].all()]
-            names = [f"periodic.{name}" for name in f.error_names]
+            names = [f"periodic.{name}" for name in f.space.error_names]
             names += [f"unit.{f.state_names[j]}" for j in units]
             shift = np.zeros(len(names))
 

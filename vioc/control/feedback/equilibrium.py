@@ -167,7 +167,7 @@ def equilibrium(
     held = {*entries, *targets}
     goals = _rows(f, [f.quantity(name) - value for name, value in targets.items()], tuple(targets))
     equations, extra = _equations(f, goals)
-    names = (*f.error_names, *_inputs(f))
+    names = (*f.space.error_names, *_inputs(f))
     change = [i for i in range(f.ndx + f.nu + extra) if i >= len(names) or names[i] not in entries]
 
     def move(w: np.ndarray, step: np.ndarray) -> np.ndarray:
@@ -400,7 +400,7 @@ def _refusal(
     f: OneStepMap, moved: np.ndarray, away: float, missed: Mapping[str, float], held: set[str]
 ) -> str:
     order = np.argsort(-moved)[:3]
-    labels = f.error_names
+    labels = f.space.error_names
     worst = ", ".join(f"{labels[i]} by {moved[i]:.3g}" for i in order if moved[i] > 0)
     kept = f" with {', '.join(sorted(held))} held" if held else ""
     off = f"; constraints are off by {away:.3g}" if away > 1e-8 else ""

@@ -52,7 +52,7 @@ class LinearSystem:
 
     @property
     def names(self) -> tuple[str, ...]:
-        return self.map.error_names
+        return self.map.space.error_names
 
     def output_matrices(self, outputs: Any) -> tuple[np.ndarray, tuple[str, ...]]:
         """C (N+1, p, r) and names of outputs: quantities or errors of the state, or a matrix (p, ndx)."""
@@ -176,8 +176,8 @@ def equilibrium_point(f: OneStepMap, about: tuple[np.ndarray, np.ndarray]) -> tu
     if not moved.max() <= FIXED_POINT * (1 + np.abs(x).max()):
         worst = int(np.argmax(moved))
         raise ValueError(
-            f"(x, u) is not an equilibrium: one step moves {f.error_names[worst]} by {moved[worst]:.3g}; "
-            "give a trajectory, f.rollout(x, u, steps=...), or solve for an equilibrium first"
+            f"(x, u) is not an equilibrium: one step moves {f.space.error_names[worst]} by "
+            f"{moved[worst]:.3g}; give a trajectory, f.rollout(x, u, steps=...), or solve for an equilibrium first"
         )
     return x, u
 
@@ -189,7 +189,8 @@ def check_closed(f: OneStepMap, run: Trajectory) -> float:
     if not moved <= CLOSED:
         worst = int(np.argmax(gap))
         raise ValueError(
-            f"the trajectory is not periodic: {f.error_names[worst]} ends {gap[worst]:.3g} from its start"
+            f"the trajectory is not periodic: {f.space.error_names[worst]} ends {gap[worst]:.3g} from its "
+            "start"
         )
     return float(moved)
 

@@ -194,7 +194,7 @@ def constraint_expressions(f: OneStepMap) -> list[ca.SX]:
 def _constraint(f: OneStepMap, name: str) -> ca.SX | None:
     """The constraint of a multiplier; None where it is not a constraint's."""
     full = "h." + name
-    return f.quantity(full) if full in f.quantity_names() else None
+    return f.quantity(full) if full in f.quantities.names() else None
 
 
 @lru_cache(maxsize=4)

@@ -465,7 +465,7 @@ class Result(AsTrajectory):
         else:
             off = np.abs(run.map.difference(run.x, again.trajectory.x)).max(axis=0)
             how = "with feedback, open loop is unstable" if again.feedback else "of the inputs, open loop"
-            worst = f", most in {run.map.error_names[int(off.argmax())]}" if off.max() > 0 else ""
+            worst = f", most in {run.map.space.error_names[int(off.argmax())]}" if off.max() > 0 else ""
             lines.append(f"replay by the map, {how}: {off.max():.1e} from the plan{worst}")
         if products := self.products(phase):
             name = max(products, key=lambda n: np.abs(products[n]).max())

@@ -278,7 +278,7 @@ def dlqr(
         trajectory's steps are the regulator's: where they are equal, its map is ``f.with_dt`` of them.
     Q, Qf : float, (ndx,), (ndx, ndx) or dict of str to float
         Weights >= 0 on the state's error; Qf is Q unless given. In a dict, names of the error's entries
-        (states, or the map's ``error_names`` where it has fewer errors than states) and of any quantity
+        (states, or the map's ``space.error_names`` where it has fewer errors than states) and of any quantity
         of the state, such as ``v.NAME``, which weighs as J'QJ with J its derivative by the error.
         Qf "periodic": the trajectory closes and is followed again and again.
     R : float, (nu,), (nu, nu) or dict of str to float

@@ -130,9 +130,6 @@ class Composition(MapAround, KernelMap):
         """Those of the base, which is an integrator of a mechanism."""
         return self.base.frame_positions(X)  # type: ignore[attr-defined]
 
-    def quantity(self, name: str) -> ca.SX:
-        return self.base.quantity(name)
-
     @property
     def implicit(self) -> Implicit | None:  # type: ignore[override]
         return self.base.implicit

@@ -48,6 +48,7 @@ from vioc.maps.kernel import KernelMap
 from vioc.maps.linear_solutions import Equations, Implicit
 from vioc.maps.named import Symbols
 from vioc.maps.orientation import AXES, rotation_vector
+from vioc.maps.quantities import Quantities, QuantityTable
 from vioc.maps.twins import shared
 from vioc.runs.given import input_of, trajectory_of
 from vioc.runs.trajectory import Trajectory, warn_slack
@@ -132,6 +133,8 @@ class MechanicalMap(KernelMap):
         self.nx = self.ndx = len(self.state_names)
         self.nu = len(self.input_names)
         self.parameters = dict(system.parameters)
+        table = QuantityTable(self._find, self._names, self._unit, self._rotation)
+        self.quantities = Quantities(self, table)
         self.wrap = as_names(wrap)
         self._check_wrap()
         self.symbols = Symbols.sized(self.nx, self.nu, self.nm, len(self.parameters))
@@ -222,6 +225,8 @@ class MechanicalMap(KernelMap):
         return np.concatenate([q, self._start_momentum(q, v, u), v[self.nd :]])
 
     def _start_momentum(self, q: np.ndarray, v: np.ndarray, u: Any) -> np.ndarray:
+        if self.conjugate == "v":
+            return v[: self.nd]
         p = self._legendre(q, v, self.theta)[0][:, 0]
         if self.rule is not None and self.rule.lacking:
             forces, at = input_of(self, u)[: len(self.system.inputs)], (np.zeros(1), self.theta)
@@ -314,11 +319,13 @@ class MechanicalMap(KernelMap):
         """None where a user's own code has a part in them."""
         return generated(self)
 
-    def quantity(self, name: str) -> ca.SX:
+    def _find(self, name: str) -> ca.SX | None:
         kind, _, rest = name.partition(".")
         system = self.system
         if kind == "v" and rest in system.dynamic:
             return self._velocity_expression[system.dynamic.index(rest)]
+        if kind == "p" and rest in system.dynamic and self.conjugate == "v":
+            return self._at_rates(self.lagrangian.L_v)[system.dynamic.index(rest)]
         if kind == "h" and rest in self._holonomic:
             return self._all_constraints(*self._q_and_parameters)[0][system.constraint_names.index(rest)]
         if kind == "force" and rest in system.constraint_names:
@@ -336,10 +343,10 @@ class MechanicalMap(KernelMap):
             g = self.lagrangian.graph
             position = ca.Function("position", [g.q_vector, g.parameters], [g.position(frame)])
             return position(q, theta)["xyz".index(axis)]
-        R = self.rotation(frame) if axis in AXES else None
-        return super().quantity(name) if R is None else rotation_vector(R)[AXES.index(axis)]
+        R = self._rotation(frame) if axis in AXES else None
+        return None if R is None else rotation_vector(R)[AXES.index(axis)]
 
-    def rotation(self, frame: str) -> ca.SX | None:
+    def _rotation(self, frame: str) -> ca.SX | None:
         if frame not in self.system.frame_names:
             return None
         g = self.lagrangian.graph
@@ -353,10 +360,10 @@ class MechanicalMap(KernelMap):
     def regressor(self, linear: Sequence[str] = ()) -> Regressor:
         return Regressor(self.lagrangian, linear, **self.parameters)
 
-    def _more_quantities(self) -> list[str]:
+    def _names(self) -> list[str]:
         system = self.system
         return [
-            *(f"v.{n}" for n in system.dynamic),
+            *(f"{kind}.{n}" for kind in ("p" * (self.conjugate == "v"), "v") if kind for n in system.dynamic),
             "kinetic",
             "potential",
             "energy",
@@ -367,7 +374,7 @@ class MechanicalMap(KernelMap):
             *(f"tension.{n}" for n in self._distances),
         ]
 
-    def unit(self, name: str) -> str:
+    def _unit(self, name: str) -> str:
         return quantity_unit(self.system, name, self._angles)
 
     @shared
@@ -456,7 +463,9 @@ class MechanicalMap(KernelMap):
 
     @property
     def _velocity_expression(self) -> ca.SX:
-        """Dynamic velocities of a state by the Legendre transform, tangent to the constraints."""
+        """Dynamic velocities of a state, by the Legendre transform tangent to the constraints."""
+        if self.conjugate == "v":
+            return vec.part(self.symbols.x, self.nq, self.nq + self.nd)
         return vec.part(self._tangent_velocity, 0, self.nd)
 
     @shared
@@ -476,6 +485,8 @@ class MechanicalMap(KernelMap):
         def begun() -> bool:
             return "_tangent_velocity" in self.built
 
+        if self.conjugate == "v":
+            return None
         symbols = self.symbols.x, self.symbols.parameters
         return Implicit(*symbols, lambda: self._tangent_velocity, begun, self._legendre_equations)
 

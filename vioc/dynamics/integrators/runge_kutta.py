@@ -101,26 +101,6 @@ class RungeKutta(ExplicitMap, MechanicalMap):
         A, b = np.array(self.tableau.A, float), np.array(self.tableau.b, float)
         return bool(np.allclose(A + A[::-1, ::-1], b, rtol=0, atol=1e-14))
 
-    # -- names ------------------------------------------------------------------------------------
-
-    implicit = None  # velocities are states
-
-    @property
-    def _velocity_expression(self) -> ca.SX:
-        return part(self.symbols.x, self.nq, self.nq + self.nd)
-
-    def quantity(self, name: str) -> ca.SX:
-        kind, _, rest = name.partition(".")
-        if kind == "p" and rest in self.system.dynamic:
-            lag, g = self.lagrangian, self.lagrangian.graph
-            p = ca.Function("p", [g.q_vector, g.v_vector, g.parameters], [lag.L_v], OPTIONS)
-            q, theta = self._q_and_parameters
-            return p(q, part(self.symbols.x, self.nq), theta)[self.system.dynamic.index(rest)]
-        return super().quantity(name)
-
-    def _more_quantities(self) -> list[str]:
-        return [*(f"p.{n}" for n in self.system.dynamic), *super()._more_quantities()]
-
     # -- one step ---------------------------------------------------------------------------------
 
     @shared
@@ -305,9 +285,6 @@ class RungeKutta(ExplicitMap, MechanicalMap):
     @shared
     def _full_step_numbers(self) -> Evaluator:
         return Evaluator(self.full_step)
-
-    def _start_momentum(self, q: np.ndarray, v: np.ndarray, u: Any) -> np.ndarray:
-        return v[: self.nd]
 
     # -- derivatives ------------------------------------------------------------------------------
 

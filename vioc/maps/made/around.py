@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
-from functools import cached_property
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import casadi as ca
@@ -12,8 +11,9 @@ import numpy as np
 
 from vioc.maps.derivatives import Linearization, MapDerivatives, SecondOrder, Steps
 from vioc.maps.protocol import OneStepMap
+from vioc.maps.quantities import Quantities, QuantityTable, nothing
 from vioc.maps.space import StateSpace
-from vioc.names import INPUTS, meaning
+from vioc.names import INPUTS
 
 TIMES = 2  # dt and t, the last of what steps have derivatives by
 
@@ -49,6 +49,36 @@ class SpaceAround(StateSpace):
         self._inner.check(x[: self._n], what)
 
 
+def inner_quantities(
+    f: MapAround, expression: Callable[[ca.SX], ca.SX], unit: Callable[[str], str | None]
+) -> QuantityTable:
+    """The inner map's quantities; `expression` has one of its symbols in those of `f`, `unit` tells that of
+    the state's own entries.
+    """
+
+    def find(name: str) -> ca.SX | None:
+        # An input of the map's is the command, not what acts
+        own = name in f.state_names or name.removeprefix(INPUTS) in f.input_names
+        if own or ("." not in name and name not in f.quantities.names()):
+            return None
+        return expression(f.inner.quantity(name))
+
+    def told(name: str) -> str:
+        own = unit(name)
+        return f.inner.unit(name) if own is None else own
+
+    def rotation(frame: str) -> ca.SX | None:
+        R = f.inner.quantities.rotation(frame)
+        return None if R is None else expression(R)
+
+    return QuantityTable(find, lambda: f.inner.quantities.names(), told, rotation)
+
+
+def unchanged(expression: ca.SX) -> ca.SX:
+    """Of a map with the inner map's symbols."""
+    return expression
+
+
 class MapAround(OneStepMap):
     """A map whose state is that of an `inner` one, and may go on with entries of its own, kept as they are.
 
@@ -58,8 +88,16 @@ class MapAround(OneStepMap):
 
     inner: OneStepMap
 
-    def _around(self, inner: OneStepMap, own: Sequence[str] = ()) -> None:
-        """Sizes, names and numbers of the inner map, whose state goes on with entries of the names `own`."""
+    def _around(
+        self,
+        inner: OneStepMap,
+        own: Sequence[str] = (),
+        expression: Callable[[ca.SX], ca.SX] = unchanged,
+        unit: Callable[[str], str | None] = nothing,
+    ) -> None:
+        """Sizes, names and numbers of the inner map, whose state goes on with entries of the names `own`; see
+        `inner_quantities`.
+        """
         self.nx, self.ndx, self.nu = inner.nx + len(own), inner.ndx + len(own), inner.nu
         self.dt, self.parameters, self.system = inner.dt, inner.parameters, inner.system
         self.state_names = (*inner.state_names, *own)
@@ -67,6 +105,8 @@ class MapAround(OneStepMap):
         self.wrap, self.strings, self.impulse_behind = inner.wrap, inner.strings, inner.impulse_behind
         self.velocity_constraints = inner.velocity_constraints
         self.backend = inner.backend
+        self.space = SpaceAround(inner.space, inner.nx, tuple(own)) if own else inner.space
+        self.quantities = Quantities(self, inner_quantities(self, expression, unit))
 
     @property
     def _made_of(self) -> tuple:
@@ -114,11 +154,6 @@ class MapAround(OneStepMap):
         x = np.asarray(x, float)
         return x[..., : self.inner.nx], x[..., self.inner.nx :]
 
-    @cached_property
-    def space(self) -> StateSpace:
-        """The inner one, and the state's own entries."""
-        return SpaceAround(self.inner.space, self.inner.nx, self.state_names[self.inner.nx :])
-
     def moved(self, x: np.ndarray, by: np.ndarray, fixed: Sequence[str] = ()) -> np.ndarray:
         inner, own = self.split(x)
         return np.concatenate([self.inner.moved(inner, by, fixed), own])
@@ -154,36 +189,8 @@ class MapAround(OneStepMap):
             lambda: self._differentiated(True),
         )
 
-    # -- names ----------------------------------------------------------------------------------
-
-    def expression(self, of_inner: ca.SX) -> ca.SX:
-        """An expression of the inner map's symbols in those of this one."""
-        return of_inner
-
-    def quantity(self, name: str) -> ca.SX:
-        """Quantities of the inner map, and the state's own entries."""
-        known = self.quantity_names()
-        if name not in known and "." not in name:
-            name = meaning(name, known)
-        return super().quantity(name) if name in self.state_names else self._of_inner(name)
-
-    def _of_inner(self, name: str) -> ca.SX:
-        if name.removeprefix(INPUTS) in self.input_names:  # the command, not what acts
-            return super().quantity(name)
-        return self.expression(self.inner.quantity(name))
-
-    def rotation(self, frame: str) -> ca.SX | None:
-        R = self.inner.rotation(frame)
-        return None if R is None else self.expression(R)
-
-    def unit(self, name: str) -> str:
-        return self.inner.unit(name)
-
     def force_rounding(self, dt: float) -> float:
         return self.inner.force_rounding(dt)
-
-    def _more_quantities(self) -> list[str]:
-        return list(self.inner.quantity_names())
 
 
 def derivatives_of(f: OneStepMap, timed: bool) -> MapDerivatives:

@@ -50,7 +50,12 @@ class DelayedMap(MapAround):
         while any(least + name in f.state_names for name in f.input_names):
             least += PENDING  # behind what the map itself delays
         self._prefixes = tuple(least + j * PENDING for j in range(self.n))
-        self._around(f, tuple(prefix + name for prefix in self._prefixes for name in f.input_names))
+        self._around(
+            f,
+            tuple(prefix + name for prefix in self._prefixes for name in f.input_names),
+            self.expression,
+            self._unit,
+        )
         self.symbols = Symbols.sized(self.nx, self.nu, len(self.multiplier_names), len(self.parameters))
 
     @property
@@ -219,9 +224,9 @@ class DelayedMap(MapAround):
         f = ca.Function("quantity", list(self.inner.symbols), [of_inner])
         return f(x[:n], x[n : n + self.nu], lam, theta, dt)
 
-    def unit(self, name: str) -> str:
+    def _unit(self, name: str) -> str | None:
         own = self.state_names[self.inner.nx :]
-        return self.inner.unit(INPUTS + self.input_names[own.index(name) % self.nu] if name in own else name)
+        return self.inner.unit(INPUTS + self.input_names[own.index(name) % self.nu]) if name in own else None
 
     def __repr__(self) -> str:
         return f"DelayedMap({self.inner!r}, {self.n})"

@@ -95,7 +95,7 @@ class ExtendedMap(MapAround):
             )
         if self.steps:
             _ = f.derivatives.timed  # raises where there are none
-        self._around(f, self.constants)
+        self._around(f, self.constants, self.expression, self._unit)
         self.dt = 1.0 / self.steps if self.steps else f.dt
         self.parameters = {n: v for n, v in f.parameters.items() if n not in self.freed}
         self._at_parameters: tuple[bytes, OneStepMap] | None = None
@@ -388,13 +388,13 @@ class ExtendedMap(MapAround):
             e = ca.substitute(e, u, u + ca.DM(self._to_inputs) @ d)
         return ca.substitute(e, dt, self.inner_dt) if self.steps and ca.depends_on(e, dt) else e
 
-    def unit(self, name: str) -> str:
-        if name in self.constants:
-            of = name.removeprefix("start.").removeprefix(BIAS).removeprefix(DISTURBANCE)
-            if name.startswith(DISTURBANCE):
-                return self.inner.unit(INPUTS + of) if of in self.input_names else ""
-            return "s" if name == DURATION else self.inner.unit(of)
-        return self.inner.unit(name)
+    def _unit(self, name: str) -> str | None:
+        if name not in self.constants:
+            return None
+        of = name.removeprefix("start.").removeprefix(BIAS).removeprefix(DISTURBANCE)
+        if name.startswith(DISTURBANCE):
+            return self.inner.unit(INPUTS + of) if of in self.input_names else ""
+        return "s" if name == DURATION else self.inner.unit(of)
 
     def force_rounding(self, dt: float) -> float:
         return self.inner.force_rounding(dt * (self.inner.dt / self.dt))

@@ -15,6 +15,7 @@ from vioc.maps.made.around import TIMES, MapAround, derivatives_of
 from vioc.maps.made.stepwise import stepwise
 from vioc.maps.named import Symbols
 from vioc.maps.protocol import OneStepMap
+from vioc.maps.quantities import Quantities, QuantityTable
 from vioc.names import INPUTS
 from vioc.runs.trajectory import Trajectory
 
@@ -59,6 +60,8 @@ class NoisyMap(MapAround):
         self.before = f.dt if before is None else before
         self.input_names = tuple(f"noise.{i}" for i in range(self.nu))
         self.implicit = f.implicit
+        table = QuantityTable(self._find, self._names, self._unit, f.quantities.rotation)
+        self.quantities = Quantities(self, table)
         s = f.symbols
         self.symbols = Symbols(s.x, ca.SX.sym("w", self.nu), s.multipliers, s.parameters, s.dt)
         self.U: np.ndarray
@@ -190,21 +193,21 @@ class NoisyMap(MapAround):
     def state(self, values: Mapping[str, float] | None = None, **named: float) -> np.ndarray:
         return self.inner.state(values, **named)
 
-    def quantity(self, name: str) -> ca.SX:
-        """Noise, and quantities of the inner map's state."""
+    def _find(self, name: str) -> ca.SX | None:
+        """Quantities of the inner map's state."""
         if name in self.state_names or name.removeprefix("u.") in self.input_names:
-            return OneStepMap.quantity(self, name)
+            return None
         found = self.inner.quantity(name)
         if ca.depends_on(found, self.inner.symbols.u):
             raise ModelError(f"{name}: it depends on the input, which is known here; name the state's")
         return found
 
-    def unit(self, name: str) -> str:
+    def _unit(self, name: str) -> str:
         return "" if name.removeprefix("u.") in self.input_names else self.inner.unit(name)
 
-    def _more_quantities(self) -> list[str]:
+    def _names(self) -> list[str]:
         own = {INPUTS + n for n in self.inner.input_names}
-        return [n for n in self.inner.quantity_names() if n not in own]
+        return [n for n in self.inner.quantities.names() if n not in own]
 
     def identity(self) -> dict[str, Any]:
         return {**super().identity(), "size": self.nu}

@@ -201,8 +201,5 @@ class Substeps(MapAround):
         """World positions of every frame's origin, as those of the inner map."""
         return self.inner.frame_positions(X)  # type: ignore[attr-defined]
 
-    def quantity(self, name: str) -> ca.SX:
-        return self.inner.quantity(name)
-
 
 OneStepMap.substepped = Substeps

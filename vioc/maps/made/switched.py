@@ -21,6 +21,7 @@ from vioc.maps.made.saltation import saltated
 from vioc.maps.made.stepwise import stepwise
 from vioc.maps.named import Symbols
 from vioc.maps.protocol import OneStepMap
+from vioc.maps.quantities import Quantities, QuantityTable
 from vioc.runs.given import trajectory_of
 from vioc.runs.steps import times_of
 from vioc.runs.trajectory import Trajectory
@@ -74,6 +75,8 @@ class SwitchedMap(MapAround):
                 if ours != theirs:
                     raise ValueError(f"maps: {what} differ: {_shown(ours)} and {_shown(theirs)}")
         self._around(f)
+        table = QuantityTable(self._find, self._names, lambda name: self.inner.unit(name), self._rotation)
+        self.quantities = Quantities(self, table, along=self._along)
         self.multiplier_names = tuple(dict.fromkeys(n for g in self.maps for n in g.multiplier_names))
         self.strings = tuple(dict.fromkeys(n for g in self.maps for n in g.strings))
         count = ca.SX.sym("multipliers", len(self.multiplier_names))
@@ -272,7 +275,7 @@ class SwitchedMap(MapAround):
                 continue
             before = self.maps[self.turn(run.k0 + last)[0]]
             shut = [n for n in self.maps[i].multiplier_names if n not in before.multiplier_names]
-            gaps = [f"gap.{n}" for n in shut if f"gap.{n}" in before.quantity_names()]
+            gaps = [f"gap.{n}" for n in shut if f"gap.{n}" in before.quantities.names()]
             if gaps and self.ndx == self.nx:
                 about = Steps.joined([steps.piece(slice(j, j + 1)) for j in (last, k)])
                 drift = self.derivatives.timed.first(about).P[:, :, -2]  # of each step's end, by its length
@@ -281,12 +284,12 @@ class SwitchedMap(MapAround):
 
     # -- names ----------------------------------------------------------------------------------
 
-    def quantity(self, name: str) -> ca.SX:
+    def _find(self, name: str) -> ca.SX | None:
         if name.startswith("lambda.") or name in self.state_names:
-            return OneStepMap.quantity(self, name)
-        known = [g for g in sorted(self.maps, key=_constraints) if name in g.quantity_names()]
+            return None
+        known = [g for g in sorted(self.maps, key=_constraints) if name in g.quantities.names()]
         if not known:
-            return OneStepMap.quantity(self, name)
+            return None
         found = [(g, g.quantity(name)) for g in known]
         forces = [pair for pair in found if ca.depends_on(ca.vec(pair[1]), pair[0].symbols.multipliers)]
         return self._of(*(forces or found)[-1 if forces else 0])
@@ -296,17 +299,17 @@ class SwitchedMap(MapAround):
         own = lam[[self.multiplier_names.index(n) for n in g.multiplier_names]]
         return ca.Function("quantity", list(g.symbols), [expression])(x, u, own, theta, dt)
 
-    def along(self, run: Trajectory, name: str) -> np.ndarray:
+    def _along(self, run: Trajectory, name: str) -> np.ndarray:
         """A quantity along a run of this map, by the map whose turn it is; at a joint by the later one.
 
         One that this map has not, of a constraint of others, is theirs without impulses: the force is 0.
         """
         if name in self.state_names or name.startswith("u."):
             return run.evaluate(self.quantity(name))
-        known = [g for g in sorted(self.maps, key=_constraints) if name in g.quantity_names()]
+        known = [g for g in sorted(self.maps, key=_constraints) if name in g.quantities.names()]
         parts, values = self.parts_of(run), []
         for part in parts:
-            if known and name not in part.map.quantity_names():
+            if known and name not in part.map.quantities.names():
                 none = np.zeros((len(part), len(known[0].multiplier_names)))
                 part = replace(part, map=known[0], multipliers=none)
             values.append(part[name])
@@ -323,12 +326,12 @@ class SwitchedMap(MapAround):
             found.append(replace(part, map=self.maps[i], multipliers=own))
         return found
 
-    def rotation(self, frame: str) -> ca.SX | None:
-        R = self.inner.rotation(frame)
+    def _rotation(self, frame: str) -> ca.SX | None:
+        R = self.inner.quantities.rotation(frame)
         return None if R is None else self._of(self.inner, R)
 
-    def _more_quantities(self) -> list[str]:
-        return [n for g in self.maps for n in g.quantity_names()]
+    def _names(self) -> list[str]:
+        return [n for g in self.maps for n in g.quantities.names()]
 
     def identity(self) -> dict[str, Any]:
         own = {"steps": list(self.steps_of), "periodic": self.periodic}

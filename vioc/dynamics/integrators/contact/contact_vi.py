@@ -101,6 +101,7 @@ class ContactVI(SmoothedMap, MechanicalMap):
         self.multiplier_names = (*system.constraint_names, *self.touches.names)
         count = ca.SX.sym("multipliers", len(self.multiplier_names))
         self.symbols = self.symbols._replace(multipliers=count)
+        self.quantities = self.quantities.added(self._named.table)
         _ = self.contact  # raises here for what it cannot do, not at the first step
 
     def __repr__(self) -> str:
@@ -203,7 +204,7 @@ class ContactVI(SmoothedMap, MechanicalMap):
             scales=self.lagrangian.mass_scale,
             mass=self.mass,
             stop=self.tolerance,
-            wrap=self.wrapped,
+            wrap=np.array([n in self.wrap for n in self.state_names], float),
         )
         return TapeCore([FlatTape(self)], self.pieces.variables, layout, f"ContactVI of {self.system.name}")
 
@@ -288,14 +289,3 @@ class ContactVI(SmoothedMap, MechanicalMap):
         (impulse, _), at = self._impulse(touch), self.multiplier_names.index(f"{touch.name}.slip")
         size = ca.sqrt(ca.sumsqr(impulse[touch.lead :]))
         return self.symbols.multipliers[at] * size / self._named.most(touch, impulse)
-
-    def quantity(self, name: str) -> ca.SX:
-        found = self._named.find(name)
-        return super().quantity(name) if found is None else found
-
-    def _more_quantities(self) -> list[str]:
-        return [*super()._more_quantities(), *self._named.names()]
-
-    def unit(self, name: str) -> str:
-        found = self._named.unit(name)
-        return super().unit(name) if found is None else found

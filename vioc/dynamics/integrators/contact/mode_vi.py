@@ -32,6 +32,7 @@ from vioc.dynamics.lagrangian import OPTIONS, Lagrangian
 from vioc.errors import ModelError, SlackWarning
 from vioc.maps.derivatives import MapDerivatives
 from vioc.maps.kernel import StepSolver, none
+from vioc.maps.quantities import QuantityTable
 from vioc.maps.twins import own, shared
 from vioc.runs.trajectory import Trajectory
 
@@ -167,6 +168,8 @@ class ModeVI(MechanicalMap):
         self.multiplier_names = (*system.constraint_names, *own)
         self.nm = len(self.multiplier_names)
         self.symbols = self.symbols._replace(multipliers=ca.SX.sym("multipliers", self.nm))
+        values = QuantityTable(self._constraint_value, self._held_names)
+        self.quantities = self.quantities.added(self._named.table, values)
 
     def __repr__(self) -> str:
         names = ", ".join((*self.held, *(f"{n} sliding" for n in self.sliding)))
@@ -274,21 +277,15 @@ class ModeVI(MechanicalMap):
         at, along = [m + len(self.system.constraints) for m, _ in own], [i for _, i in own]
         return (self.symbols.multipliers[at], along) if own else (ca.SX.zeros(1), [0])
 
-    def quantity(self, name: str) -> ca.SX:
+    def _constraint_value(self, name: str) -> ca.SX | None:
         kind, _, rest = name.partition(".")
-        if kind == "h" and rest in self.multiplier_names:
-            return self.constraint(*self._q_and_parameters)[0][self.multiplier_names.index(rest)]
-        found = self._named.find(name)
-        return super().quantity(name) if found is None else found
+        if kind != "h" or rest not in self.multiplier_names:
+            return None
+        return self.constraint(*self._q_and_parameters)[0][self.multiplier_names.index(rest)]
 
     @shared
     def _named(self) -> TouchQuantities:
         return TouchQuantities(self, self.touches, self._impulse)
 
-    def _more_quantities(self) -> list[str]:
-        own = self.multiplier_names[len(self.system.constraints) :]
-        return [*super()._more_quantities(), *self._named.names(), *(f"h.{n}" for n in own)]
-
-    def unit(self, name: str) -> str:
-        found = self._named.unit(name)
-        return super().unit(name) if found is None else found
+    def _held_names(self) -> list[str]:
+        return [f"h.{n}" for n in self.multiplier_names[len(self.system.constraints) :]]

@@ -38,6 +38,7 @@ from vioc.errors import ConstraintError, ModelError
 from vioc.maps.derivatives import MapDerivatives
 from vioc.maps.kernel import KernelPrograms, StepSolver
 from vioc.maps.named import Symbols
+from vioc.maps.quantities import Quantities, QuantityTable
 from vioc.maps.twins import own, shared
 
 MOST = 8  # stages
@@ -126,6 +127,8 @@ class GroupVI(GroupQuantities):
         self.group = GroupLagrangian(system, self.rotations, self.others, self.space)
         _ = self.group.lagrangian.h  # refuses what is no constraint now
         self.backend = Backend(backend, self.blueprint())
+        table = QuantityTable(self._find, self._names, self._unit, self._rotation)
+        self.quantities = Quantities(self, table)
 
     def _space(self) -> GroupSpace:
         turns = (f"{b}phi{a}" for b in self.bases for a in BODY)

@@ -9,7 +9,6 @@ with the state x_k = (Z_k, nu_k) and the input u_k of the interval. The maths is
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import cached_property
 from typing import Any
 
 import casadi as ca
@@ -28,7 +27,7 @@ from vioc.dynamics.contact.features import Features, MeetingPlaces
 from vioc.dynamics.contact.interior import InteriorPoint, InteriorProgram
 from vioc.dynamics.contact.smoothed import SmoothedMap, as_smoothing, check_apart, value_of
 from vioc.dynamics.description.system import System, as_system
-from vioc.dynamics.integrators.maximal.body_quantities import Quantities
+from vioc.dynamics.integrators.maximal.body_quantities import BodyQuantities
 from vioc.dynamics.integrators.maximal.body_space import POSE_NAMES, STATE, TWIST, TWIST_NAMES, BodySpace
 from vioc.dynamics.integrators.maximal.body_tape import BodyTape
 from vioc.dynamics.integrators.maximal.dense import DenseStep
@@ -49,6 +48,7 @@ from vioc.dynamics.terms.rotors import refuse_rotors
 from vioc.maps.derivatives import MapDerivatives
 from vioc.maps.kernel import KernelPrograms, StepSolver
 from vioc.maps.named import Symbols
+from vioc.maps.quantities import Quantities
 from vioc.maps.relaxed import RelaxedStep
 from vioc.maps.twins import own, shared, shared_by_step
 from vioc.runs.trajectory import Trajectory
@@ -135,6 +135,8 @@ class MaximalVI(SmoothedMap):
         own = Symbols.sized(self.nx, self.nu, len(self.multiplier_names))
         self.symbols = own._replace(parameters=self.graph.terms.parameters)
         self.backend = Backend(backend)
+        self.quantities = Quantities(self, self.named.table)
+        self.space = BodySpace(self.bodies)
         # Known modulo a turn: targets and measurements of them are taken the short way
         self.wrap = tuple(n for n, period in self.states.periods.items() if abs(period - 2 * np.pi) < 1e-12)
 
@@ -160,11 +162,6 @@ class MaximalVI(SmoothedMap):
         return rebuilt(type(self), self.system, self.dt, options, self.parameters)
 
     # -- the state space ------------------------------------------------------------------------------
-
-    @cached_property
-    def space(self) -> BodySpace:
-        """What states are points of."""
-        return BodySpace(self.bodies)
 
     def state(self, values: Any = None, **named: float) -> np.ndarray:
         """The state at rest at minimal coordinates by name, zero elsewhere; see `initial_state`."""
@@ -335,7 +332,7 @@ class MaximalVI(SmoothedMap):
 
     @shared_by_step
     def _gaps(self) -> Evaluator:
-        gaps = (self.quantities.gap(t) for t in self.meetings if not t.placed)
+        gaps = (self.named.gap(t) for t in self.meetings if not t.placed)
         args = [self.symbols.x, self.symbols.parameters]
         return Evaluator(ca.Function("gaps", args, [ca.densify(ca.vertcat(ca.SX(0, 1), *gaps))]))
 
@@ -344,7 +341,7 @@ class MaximalVI(SmoothedMap):
 
     @own
     def frictions(self) -> np.ndarray:
-        mu = ca.vertcat(*map(self.quantities.friction, self.meetings))
+        mu = ca.vertcat(*map(self.named.friction, self.meetings))
         return np.ravel(ca.Function("frictions", [self.symbols.parameters], [mu])(self.theta))
 
     @property
@@ -359,7 +356,7 @@ class MaximalVI(SmoothedMap):
 
     @shared_by_step
     def _variations(self) -> Evaluator:
-        return Evaluator(self.quantities.variations)
+        return Evaluator(self.named.variations)
 
     def variations(self, x: np.ndarray) -> np.ndarray:
         """G (..., rows, 6 n) in states: the variations of the constraints by (dx, phi) of every body."""
@@ -417,23 +414,9 @@ class MaximalVI(SmoothedMap):
     # -- named quantities ---------------------------------------------------------------------------------
 
     @shared_by_step
-    def quantities(self) -> Quantities:
+    def named(self) -> BodyQuantities:
         """Expressions of the named quantities."""
-        return Quantities(self)
-
-    def quantity(self, name: str) -> ca.SX:
-        found = self.quantities.find(name)
-        return super().quantity(name) if found is None else found
-
-    def rotation(self, frame: str) -> ca.SX | None:
-        return self.quantities.rotation(frame)
-
-    def _more_quantities(self) -> list[str]:
-        return self.quantities.names()
-
-    def unit(self, name: str) -> str:
-        """SI unit of a named quantity, "" where it has none that is known."""
-        return self.quantities.unit(name)
+        return BodyQuantities(self)
 
     def frame_positions(self, X: Any) -> np.ndarray:
         """World positions of every frame's origin (N, nodes, 3), m; of frames inside a joint, the joint's."""
@@ -443,4 +426,4 @@ class MaximalVI(SmoothedMap):
 
     @shared_by_step
     def _frame_positions(self) -> Evaluator:
-        return Evaluator(self.quantities.frame_positions)
+        return Evaluator(self.named.frame_positions)
