@@ -177,7 +177,8 @@ def equilibrium_point(f: OneStepMap, about: tuple[np.ndarray, np.ndarray]) -> tu
         worst = int(np.argmax(moved))
         raise ValueError(
             f"(x, u) is not an equilibrium: one step moves {f.space.error_names[worst]} by "
-            f"{moved[worst]:.3g}; give a trajectory, f.rollout(x, u, steps=...), or solve for an equilibrium first"
+            f"{moved[worst]:.3g}; give a trajectory, f.rollout(x, u, steps=...), or solve for an equilibrium "
+            "first"
         )
     return x, u
 
