@@ -235,7 +235,7 @@ def physics(report: Report, trot: Trot) -> None:
     robot, best = trot.robot, trot.best
     worst = 0.0
     for part in best.phases:
-        for name in part.phase.map.limits:
+        for name in part.phase.map.mechanism.limits():
             kept = part[name][1:-1] if name.startswith("gap") else part[name]
             worst = max(worst, -float(np.min(kept)))
     run = best.trajectory

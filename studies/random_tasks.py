@@ -98,7 +98,7 @@ def _bounds(f: vioc.MidpointVI, run: vioc.Trajectory) -> dict[str, Any]:
         low, high = float(run[n].min()), float(run[n].max())
         room = ROOM * (1 + high - low)
         bounds[n] = (low - room, high + room)
-    for n in f.strings:
+    for n in f.mechanism.strings:
         tension = run[f"tension.{n}"]
         bounds[f"tension.{n}"] = (float(tension.min() - ROOM * (1 + np.ptp(tension))), None)
     return bounds

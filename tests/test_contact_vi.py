@@ -154,7 +154,7 @@ def test_a_loop_with_contact():
 def test_relaxed_equations_vanish_on_steps_and_only_there():
     f = walking()
     run = f.rollout(f.initial_state({"z": 0.95, "hip": -0.4, "knee": 0.8}), steps=60)
-    r, steps = f.relaxed, Steps.along(run)
+    r, steps = f.mechanism.relaxed(), Steps.along(run)
     assert len(r.rows) == f.nx + len(r.unknowns) == r.function.numel_out(0)
     assert "sole: friction 2" not in r.unknowns  # across the plane nothing moves
     sole, w = run.multipliers[:, f.multiplier_names.index("sole")], np.zeros((60, len(r.unknowns)))

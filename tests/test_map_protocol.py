@@ -35,6 +35,7 @@ from vioc.errors import StepError
 from vioc.maps import ExplicitMap, MapDerivatives, SwitchedMap, check_map, derivatives
 from vioc.maps.derivatives import SecondOrder
 from vioc.maps.made.noisy import NoisyMap
+from vioc.maps.mechanism import no_mechanism
 from vioc.maps.named import Symbols
 from vioc.maps.space import FlatSpace, StateSpace
 from vioc.maps.suite import CHECKS, Case, tensors
@@ -112,8 +113,8 @@ class Attitude(ExplicitMap):
         return np.array([1.0, 0.0, 0.0, 0.0])
 
     @property
-    def coordinates(self):
-        return ()
+    def mechanism(self):
+        return replace(no_mechanism(self), coordinates=())
 
 
 def times(a, b):
@@ -197,9 +198,9 @@ def test_it_keeps_the_protocol(name):
 def somewhere(f):
     """A state that is not special."""
     if f.multiplier_names and f.ndx == f.nx:
-        q = f.consistent_configuration({n: 0.3 for n in f.coordinates})
+        q = f.consistent_configuration({n: 0.3 for n in f.mechanism.coordinates})
         return f.initial_state(q)
-    values = {n: 0.3 + 0.05 * i for i, n in enumerate(f.coordinates)}
+    values = {n: 0.3 + 0.05 * i for i, n in enumerate(f.mechanism.coordinates)}
     return f.initial_state(values, {n: 0.2 for n in values} if f.system else None)
 
 

@@ -75,7 +75,7 @@ def test_modes_keep_the_protocol(stance):
     run = stance.rollout(x, np.tile([-1.1 * G, 0.3], (5, 1)))
     check_map(stance, run.x[-1], run.u[0])
     assert stance.multiplier_names == ("toe", "toe.t1")  # across the plane nothing moves
-    assert set(stance.limits) == {"force.toe", "grip.toe", "gap.leg-lower", "gap.leg-upper"}
+    assert set(stance.mechanism.limits()) == {"force.toe", "grip.toe", "gap.leg-lower", "gap.leg-upper"}
     assert stance.unit("gap.toe") == "m" and stance.unit("grip.toe") == "N"
 
 
@@ -121,7 +121,7 @@ def test_cones_as_limits():
         system = System(ty("y")[tz("z")[free]], Gravity(0, 0, -G), ball)
         f = ModeVI(system, 0.01, "c")
         assert f.multiplier_names == ("c", "c.t1", "c.t2")
-        value = ca.Function("grip", list(f.symbols), [f.limits["grip.c"]])
+        value = ca.Function("grip", list(f.symbols), [f.mechanism.limits()["grip.c"]])
         for size in (0.99, 1.01):
             along = 0.5 * size * most * np.array([np.cos(np.pi / 4), np.sin(np.pi / 4)])
             rows = value(np.zeros(f.nx), [], [1.0, *along], [], 0.01).full()

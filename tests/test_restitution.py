@@ -278,7 +278,7 @@ def test_what_it_refuses():
             ),
             DT,
         )
-    assert ContactVI(ball(), DT).residual is None and ContactVI(ball(), DT).relaxed is None
+    assert ContactVI(ball(), DT).residual is None and ContactVI(ball(), DT).mechanism.relaxed() is None
     assert arm(0.0).inequalities[0].restitution == 0
 
 

@@ -59,7 +59,10 @@ def free_body():
 
 def moving(f):
     rng = np.random.default_rng(0)
-    q, v = ({n: 0.3 * e for n, e in zip(f.coordinates, rng.standard_normal(20), strict=False)} for _ in "qv")
+    q, v = (
+        {n: 0.3 * e for n, e in zip(f.mechanism.coordinates, rng.standard_normal(20), strict=False)}
+        for _ in "qv"
+    )
     return f.initial_state(q, v)
 
 

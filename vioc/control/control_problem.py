@@ -115,7 +115,7 @@ class Problem(ShootingProblem):
         """The points at which searches begin, one after the other."""
         last = SOFTNESS[-1]
         few = iterations < FEW
-        contact = self.map.relaxed is not None and duals is None
+        contact = self.map.mechanism.relaxed() is not None and duals is None
         usual = SOFTNESS[0]
         if contact:  # first: open contacts are not felt by the other searches
             yield from self._from_equations(stages, X, U, iterations)

@@ -191,7 +191,7 @@ class Segments:
         for j, T in enumerate(bases):
             nodes[j] = f.retract(nodes[j], T @ step[at : at + T.shape[1]])
             if T.shape[1] and f.multiplier_names:
-                nodes[j] = f.moved(nodes[j], np.zeros(len(f.coordinates)))
+                nodes[j] = f.mechanism.moved(nodes[j], np.zeros(len(f.mechanism.coordinates)))
             at += T.shape[1]
         return Trial(z, c, nodes)
 
@@ -260,7 +260,9 @@ class Segments:
         for j in self._joints():
             d, T = f.difference(nodes[j], found.ends[j - 1]), found.bases[j]
             try:
-                nodes[j] = f.moved(f.retract(nodes[j], d - T @ (T.T @ d)), np.zeros(len(f.coordinates)))
+                nodes[j] = f.mechanism.moved(
+                    f.retract(nodes[j], d - T @ (T.T @ d)), np.zeros(len(f.mechanism.coordinates))
+                )
             except ConstraintError:  # far apart: the step after the next will be nearer
                 continue
         return Trial(trial.z, trial.c, nodes)

@@ -30,7 +30,8 @@ def check_framework_map(f: OneStepMap) -> None:
 
 def autonomous(f: OneStepMap) -> bool:
     """Whether steps are known not to depend on when they start."""
-    relaxed = None if f.relaxed is None else f.relaxed.function  # contacts have no equations without it
+    step = f.mechanism.relaxed()  # contacts have no equations without it
+    relaxed = None if step is None else step.function
     for function, at in ((relaxed, 4), (f.residual, 4), (f.explicit, 2)):
         if function is not None:
             return all(function.jac_sparsity(i, at).nnz() == 0 for i in range(function.n_out()))

@@ -9,8 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import casadi as ca
 import numpy as np
@@ -18,22 +17,20 @@ import numpy as np
 from vioc.checks import check_array, few, real
 from vioc.compile.backend import Backend
 from vioc.compile.cores import over_cores
-from vioc.errors import ModelError, StepError, trying
+from vioc.errors import StepError, trying
 from vioc.maps.adaptive import cut_rollout, warn_cut
 from vioc.maps.derivatives import Linearization, MapDerivatives, SecondOrder, Steps
-from vioc.maps.linear_solutions import Implicit
+from vioc.maps.mechanism import Mechanism, no_mechanism
 from vioc.maps.named import Symbols, vector
 from vioc.maps.quantities import Quantities
 from vioc.maps.space import FlatSpace, StateSpace
+from vioc.maps.twins import own
 from vioc.progress import Progress
 from vioc.runs.batch import Batch, Runs, of_each
 from vioc.runs.given import inputs_of, lengths_given, point_of, start_of, state_of, trajectory_of
 from vioc.runs.signals import inputs
 from vioc.runs.steps import times_of
 from vioc.runs.trajectory import Trajectory
-
-if TYPE_CHECKING:
-    from vioc.maps.relaxed import RelaxedStep
 
 
 class Kernel(NamedTuple):
@@ -65,24 +62,9 @@ class OneStepMap(ABC):
         Values of the declared parameters; `with_parameters` makes a map with others.
     system : System or None
         The mechanism, where the map is an integrator of one.
-    strings : tuple of str
-        Constraints that can only pull; their ``tension.NAME`` is a quantity.
-    velocity_constraints : tuple of str
-        Multipliers of constraints on velocities: what their impulses take off a momentum no future sees.
-    impulse_behind : float
-        What share of a step's impulses makes up for the step before.
     symbols : Symbols
-    implicit : Implicit or None
-        What of the quantities solves linear equations, such as velocities of momenta; None if nothing.
     backend : Backend
         What evaluates the map's functions: ``backend.prepare(function)`` does so for any other.
-    relaxed : RelaxedStep or None
-        Of a step with contact, its equations at any smoothing.
-    jumps : tuple of (casadi.Function or None)
-        Of a motion of phases, what each later one starts from.
-    limits : dict of str to SX
-        What is >= 0 in every motion that the mechanism can make, by name, and that the map does not see to:
-        scalars or columns in `symbols`. Those of states are ``gap.CONSTRAINT``, after what holds it at 0.
     """
 
     nx: int
@@ -95,34 +77,15 @@ class OneStepMap(ABC):
     parameters: dict[str, float]
     symbols: Symbols
     system: Any = None
-    strings: tuple[str, ...] = ()
-    implicit: Implicit | None = None
     dt: float
     backend: Backend = Backend()
-    velocity_constraints: tuple[str, ...] = ()
-    impulse_behind: float = 0.0
-    relaxed: RelaxedStep | None = None
-    jumps: tuple[ca.Function | None, ...] = ()
-    limits: Mapping[str, ca.SX] = MappingProxyType({})
-    substepped: ClassVar[Callable[[OneStepMap, int], OneStepMap]]  # set by vioc.maps.made.substeps, above
+    _as_mechanism: Callable[[], Mechanism] | None = None
+    substeps: ClassVar[Callable[[OneStepMap, int], OneStepMap]]  # set by vioc.maps.made.substeps, above
 
-    @property
-    def inertias(self) -> Mapping[str, ca.SX]:
-        """Of a mechanism, the ten numbers of each rigid body in `symbols.parameters`, by its frame's name.
-
-        Mass, centre of mass (3) and inertia about it, Ixx, Iyy, Izz, Ixy, Ixz, Iyz, in the frame's axes.
-        """
-        return {}
-
-    def regressor(self, linear: Sequence[str] = ()) -> Any:
-        """Of a mechanism, its equations as a linear function of inertias, and of parameters `linear`.
-
-        Raises
-        ------
-        ModelError
-            Of a map that is no mechanism's.
-        """
-        raise ModelError(f"{type(self).__name__} is no mechanism's map, it has no regressor; use identify")
+    @own
+    def mechanism(self) -> Mechanism:
+        """What it has as a mechanism's map, or the defaults of another one."""
+        return no_mechanism(self) if self._as_mechanism is None else self._as_mechanism()
 
     @property
     def theta(self) -> np.ndarray:
@@ -154,16 +117,7 @@ class OneStepMap(ABC):
         """SI unit of a named quantity, "" where it has none that is known."""
         return self.quantities.unit(name)
 
-    def force_rounding(self, dt: float) -> float:
-        """Forces that a step of length `dt` cannot tell from zero, N."""
-        return 0.0
-
     # -- states and inputs by name --------------------------------------------------------------
-
-    @property
-    def coordinates(self) -> tuple[str, ...]:
-        """What may be chosen of a state at rest: of a mechanism its dynamic variables."""
-        return self.state_names
 
     def initial_state(self, q: Any = None, v: Any = None, u: Any = None, **named: float) -> np.ndarray:
         """The state with configurations `q` and velocities `v` by name, and zero else.
@@ -182,27 +136,14 @@ class OneStepMap(ABC):
         rates = {f"v.{name}": value for name, value in (v or {}).items()}
         return self.state({**(q or {}), **rates, **named})
 
-    @property
-    def configurations(self) -> tuple[str, ...]:
-        """The states at the front that tell the others by two samples in a row, if they do."""
-        return ()
-
     def state_from_configurations(self, q0: Any, q1: Any, u: Any = None, k: int = 0) -> np.ndarray:
-        """The state at k + 1 of a step from `configurations` q0 to q1 under the input u."""
+        """The state at k + 1 of a step from configurations q0 to q1 under the input u."""
+        if self.mechanism.behind is not None:
+            return self.mechanism.behind(q0, q1, u, k)
         raise TypeError(
             f"{type(self).__name__} has no state_from_configurations: the momentum of its state does not "
             "follow from two configurations; use a Kalman filter"
         )
-
-    def moved(self, x: np.ndarray, by: np.ndarray, fixed: Sequence[str] = ()) -> np.ndarray:
-        """The state at rest that is `by` away from `x` in `coordinates`, as near as constraints let it be.
-
-        Raises
-        ------
-        ModelError
-            If no such state keeps the constraints, with the names in `fixed` as they are.
-        """
-        return x + by
 
     def inputs(self, steps: int, signals: Mapping[str, Any] | None = None, **options: Any) -> np.ndarray:
         """U (N, nu) from numbers, arrays, functions of time and splines by name: `vioc.inputs`."""
@@ -277,10 +218,6 @@ class OneStepMap(ABC):
         are checked before.
         """
 
-    def review(self, trajectory: Trajectory) -> None:
-        """Warn of what a user should know about a rollout."""
-        return None
-
     def step(self, x: Any, u: Any = None, k: int = 0, dt: float | None = None) -> np.ndarray:
         """One step, as `rollout` takes it: x[k+1] of shape (nx,). Raises `StepError` where it has none."""
         x, u = point_of(self, x, u)
@@ -324,20 +261,12 @@ class OneStepMap(ABC):
             raise
         self._check_account(found)
         warn_cut(found, len(U))
-        self.review(found)
+        self.mechanism.review(found)
         return found
-
-    def diverged(self, run: Trajectory, ended: bool) -> tuple[int, str] | None:
-        """The first sample of a run where its energy is beyond what its forces can feed, and a text that says
-        so; None where there is none, or where the map keeps no account of energy.
-
-        Runs that were `ended` by an error are looked at closely, others where their motion grows.
-        """
-        return None
 
     def _check_account(self, run: Trajectory, error: StepError | None = None) -> None:
         """Raise `StepError` with the cause ``"diverged"`` where a run has, before the `error` at its end."""
-        found = self.diverged(run, error is not None) if len(run) > 1 else None
+        found = self.mechanism.diverged(run, error is not None) if len(run) > 1 else None
         if found is None:
             return
         k, why = found
@@ -521,10 +450,6 @@ class OneStepMap(ABC):
         Z = check_array(Z, (shape[0], self.ndx), "weights z of the next state", self.space.error_names)
         return self.derivatives.second(steps, Z, check_array(zeta, shape, "zeta", self.multiplier_names))
 
-    def resampled(self, run: Trajectory, lengths: np.ndarray) -> OneStepMap:
-        """This map with steps of other `lengths` (M,), s, on which a run of it is to be taken again."""
-        return self.with_dt(float(lengths[0])) if (lengths == lengths[0]).all() else self
-
     @property
     def residual(self) -> ca.Function | None:
         """The equations r(x, u, x_next, multipliers, t, dt, parameters) = 0 of a step, if the map has them.
@@ -572,21 +497,6 @@ class OneStepMap(ABC):
         alone are judged, since there is no motion without.
         """
         return self.with_parameters(**values)
-
-    @property
-    def additive(self) -> np.ndarray:
-        """Which multipliers (nm,) are impulses, which add up over steps; others are of a step's end."""
-        return np.ones(len(self.multiplier_names), bool)
-
-    def inputs_at(self, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(m, nu, nx) and (m, nu, nu): the input of a part of a step that ends at the fraction ``ends[i]`` is
-        the first times x_k + the second times u_k. Inputs are constant over a step.
-        """
-        return np.zeros((len(ends), self.nu, self.nx)), np.tile(np.eye(self.nu), (len(ends), 1, 1))
-
-    def substeps(self, n: int) -> OneStepMap:
-        """The map whose step is n equal steps of dt/n of this one, under one input: `Substeps`."""
-        return type(self).substepped(self, n)
 
     def with_dt(self, dt: float) -> OneStepMap:
         """The same map with another default time step, s; nothing is compiled again.

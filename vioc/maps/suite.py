@@ -169,7 +169,9 @@ def starts(case: Case) -> None:
     f = case.f
     if f.multiplier_names:
         return  # not all values of them keep constraints
-    values = dict(zip(f.coordinates, 0.1 + 0.01 * np.arange(len(f.coordinates)), strict=True))
+    values = dict(
+        zip(f.mechanism.coordinates, 0.1 + 0.01 * np.arange(len(f.mechanism.coordinates)), strict=True)
+    )
     x = f.check_state(f.initial_state(values))
     for name, value in values.items():
         s = f.symbols

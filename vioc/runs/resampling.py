@@ -47,7 +47,7 @@ def new_inputs(run: Trajectory, times: np.ndarray) -> np.ndarray:
 
 def by_map(run: Trajectory, lengths: np.ndarray, times: np.ndarray, k0: int) -> Trajectory:
     """The rollout of the run's start under its inputs, on the new steps."""
-    f = run.map.resampled(run, lengths)
+    f = _of_lengths(run, lengths)
     return f.rollout(run.x[0], new_inputs(run, times), k0=k0, dt=lengths)
 
 
@@ -56,8 +56,8 @@ def interpolated(run: Trajectory, lengths: np.ndarray, times: np.ndarray) -> tup
 
     Impulses of constraints keep their sum: each new step has its share of those of the steps that it lies in.
     """
-    f = run.map.resampled(run, lengths)
-    if any(jump is not None for jump in f.jumps):
+    f = _of_lengths(run, lengths)
+    if any(jump is not None for jump in getattr(f, "jumps", ())):
         raise ValueError(
             'by="line": states jump between these phases; take by="map", or the phases one by one'
         )
@@ -66,6 +66,14 @@ def interpolated(run: Trajectory, lengths: np.ndarray, times: np.ndarray) -> tup
     x = f.retract(run.x[k], share[:, None] * f.difference(run.x[k], run.x[k + 1]))
     total = np.concatenate([np.zeros((1, run.multipliers.shape[1])), np.cumsum(run.multipliers, axis=0)])
     return f, times, x, new_inputs(run, times), np.diff(_columns(times, run.t, total), axis=0)
+
+
+def _of_lengths(run: Trajectory, lengths: np.ndarray) -> Any:
+    """The run's map with steps of other `lengths` (M,), s; one of phases says how many each takes."""
+    f: Any = run.map
+    if hasattr(f, "resampled"):
+        return f.resampled(run, lengths)
+    return f.with_dt(float(lengths[0])) if (lengths == lengths[0]).all() else f
 
 
 def first_step(run: Trajectory, lengths: np.ndarray) -> int:

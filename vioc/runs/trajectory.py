@@ -173,7 +173,7 @@ class Trajectory:
         """
         h = self.step_lengths
         start = h[:1] if self.before is None else np.full(len(h[:1]), self.before)
-        return h + self.map.impulse_behind * (np.concatenate([start, h[:-1]]) - h)
+        return h + self.map.mechanism.impulse_behind * (np.concatenate([start, h[:-1]]) - h)
 
     @property
     def energy(self) -> np.ndarray:
@@ -190,7 +190,7 @@ class Trajectory:
             |tension| in this run if that is more.
         """
         found = []
-        owner = self.map
+        owner = self.map.mechanism
         for name in owner.strings:
             if not (self.multipliers[:, self.map.multiplier_names.index(name)] < 0).any():
                 continue

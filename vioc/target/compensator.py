@@ -63,7 +63,7 @@ def _points(f: OneStepMap, law: Any) -> Iterator[Point]:
 def _without_plant(f: OneStepMap, observer: Any, x: np.ndarray, u: np.ndarray, K: np.ndarray) -> np.ndarray:
     """State matrix of a compensator; empty without memory or with changing gains."""
     if isinstance(observer, ConfigurationObserver):  # it remembers the input, of which momenta are computed
-        q = x[: len(f.configurations)]
+        q = x[: len(f.mechanism.configurations)]
         columns = []
         for i, step in enumerate(CBRT_EPS * (1 + np.abs(u))):
             e = step * np.eye(f.nu)[i]

@@ -217,7 +217,7 @@ class Cost:
     def running_at(self, *args: Any) -> ca.SX:
         """The running cost, without its step weight, at (x, u, multipliers, parameters, dt, reference).
 
-        With the quantities ``f.implicit`` as one more argument it is written in them, see `lifts`.
+        With the quantities `Mechanism.implicit` as one more argument it is written in them, see `lifts`.
         """
         return self._running.at_values(*args)
 
@@ -231,7 +231,7 @@ class Cost:
 
     @property
     def lifts(self) -> tuple[bool, bool]:
-        """Whether the running and the terminal cost hold the quantities ``f.implicit``."""
+        """Whether the running and the terminal cost hold the quantities `Mechanism.implicit`."""
         return self._running.in_quantities is not None, self._terminal.in_quantities is not None
 
     def terminal_squares(self, *args: Any) -> Squares:

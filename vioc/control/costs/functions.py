@@ -160,7 +160,7 @@ class CostPart:
     function : casadi.Function
         The scalar by `args`.
     lifted : casadi.Function
-        value, r, W and rest of `Squares` by `args` and the quantities ``f.implicit``, if it has any of them.
+        value, r, W and rest of `Squares` by `args` and the quantities `Mechanism.implicit`, if it has any.
     """
 
     def __init__(self, name: str, f: OneStepMap, args: list[ca.SX], what: Any, *others: ca.SX):
@@ -169,22 +169,23 @@ class CostPart:
         self.function = scalar_function(name, args, s.value)
         parts = [s.value, s.r, s.W, s.rest]
         w, sizes = ca.SX(0, 1), [0, *np.cumsum([p.nnz() for p in parts]).tolist()]
-        lifted = f.implicit and f.implicit.lifted(ca.vertcat(*(p.nz[:] for p in parts)))
-        if lifted is not None and f.implicit is not None:
-            w, split = f.implicit.w, ca.vertsplit(lifted, sizes)
+        inner = f.mechanism.implicit
+        lifted = inner and inner.lifted(ca.vertcat(*(p.nz[:] for p in parts)))
+        if lifted is not None and inner is not None:
+            w, split = inner.w, ca.vertsplit(lifted, sizes)
             parts = [ca.SX(p.sparsity(), e) for p, e in zip(parts, split, strict=True)]
         self.lifted = ca.Function(name, [*args, w], parts)
 
     def at_values(self, *args: Any) -> Any:
-        """The scalar at other arguments, the quantities ``f.implicit`` given or not."""
+        """The scalar at other arguments, the quantities `Mechanism.implicit` given or not."""
         function = self.function if len(args) == len(self._args) else self.in_quantities
         assert function is not None
         return function(*args)
 
     @cached_property
     def in_quantities(self) -> ca.Function | None:
-        """The scalar by `args` and the quantities ``f.implicit``; None where it holds none of them."""
-        inner = self._map.implicit
+        """The scalar by `args` and the quantities `Mechanism.implicit`; None where it holds none of them."""
+        inner = self._map.mechanism.implicit
         value = None if inner is None else inner.lifted(self._structure.value, short=True)
         if inner is None or value is None:
             return None
@@ -287,10 +288,10 @@ class CostPart:
 
 
 def at_arguments(f: OneStepMap, lifted: ca.Function, args: Sequence[Any]) -> Squares:
-    """What `CostPart.lifted` gives; at the map's own symbols it holds the very nodes of ``f.implicit``."""
+    """What `CostPart.lifted` gives; at the map's own symbols it holds the nodes of `Mechanism.implicit`."""
     w = ca.SX(0, 1)
-    if lifted.numel_in(len(args)) and f.implicit is not None:
-        w = f.implicit.values_at(args[0], args[3])
+    if lifted.numel_in(len(args)) and f.mechanism.implicit is not None:
+        w = f.mechanism.implicit.values_at(args[0], args[3])
     return Squares(*lifted(*args, w))
 
 

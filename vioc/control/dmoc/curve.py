@@ -180,7 +180,7 @@ def unknowns(phase: Phase, c: Curve, smoothing: float) -> np.ndarray:
 
 def quantities(phase: Phase, X: np.ndarray) -> np.ndarray:
     """What solves linear equations and is an unknown, `Phase.lifts`, at states (N+1, nx)."""
-    inner = phase.map.implicit
+    inner = phase.map.mechanism.implicit
     if inner is None or not phase.quantities:
         return np.zeros((len(X), 0))
     evaluate = ca.Function("w", [inner.x, inner.parameters], [inner.values], {"cse": True})

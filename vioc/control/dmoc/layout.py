@@ -35,7 +35,7 @@ class PhaseLayout:
     W : (N, nx) int
         Of the state at the end of each step: X[1:] unless staged.
     V : (N+1, nw) int
-        Of the quantities ``map.implicit``; -1 at samples without them.
+        Of the quantities `Mechanism.implicit`; -1 at samples without them.
     H : (N+1,) int or None
         Of the step length, where it is free: one unknown unless staged.
     end : int

@@ -133,7 +133,7 @@ class Phase:
 
     @cached_property
     def lifts(self) -> tuple[bool, bool]:
-        """Whether the quantities ``map.implicit`` (velocities) are unknowns at the steps, and at the end.
+        """Whether the quantities `Mechanism.implicit` (velocities) are unknowns at the steps, and at the end.
 
         They are where cost or constraints hold them.
         """
@@ -145,13 +145,13 @@ class Phase:
         return running or bool(path), terminal or ends or later
 
     def lifted(self, c: PathConstraint) -> ca.SX | None:
-        """A constraint's expression in the symbols ``map.implicit.w``; None where it holds none of them."""
-        return self.map.implicit and self.map.implicit.lifted(c.expression, short=True)
+        """A constraint's expression in the symbols `Mechanism.implicit`; None where it holds none of them."""
+        return self.map.mechanism.implicit and self.map.mechanism.implicit.lifted(c.expression, short=True)
 
     @property
     def quantities(self) -> int:
         """Number of them, 0 where none are unknowns."""
-        return self.map.implicit.w.numel() if self.map.implicit and any(self.lifts) else 0
+        return self.map.mechanism.implicit.w.numel() if self.map.mechanism.implicit and any(self.lifts) else 0
 
     @property
     def unknowns(self) -> int:
@@ -172,8 +172,8 @@ class Phase:
 
     @cached_property
     def measures(self) -> dict[str, str]:
-        """The states that rows of steps and of ``map.implicit`` have the unit of, by the rows' names."""
-        found, inner = dict(self.equations.measures), self.map.implicit
+        """The states that rows of steps and of `Mechanism.implicit` have the unit of, by the rows' names."""
+        found, inner = dict(self.equations.measures), self.map.mechanism.implicit
         if inner is not None and self.quantities:
             names = [f"implicit.{j}" for j in range(self.quantities)]
             found |= measured(self.implicit_rows, names, self.map.state_names, 0)
@@ -181,8 +181,8 @@ class Phase:
 
     @cached_property
     def implicit_rows(self) -> ca.Function:
-        """(x, parameters, w) -> G, zero where w are the quantities ``map.implicit``."""
-        inner = self.map.implicit
+        """(x, parameters, w) -> G, zero where w are the quantities `Mechanism.implicit`."""
+        inner = self.map.mechanism.implicit
         assert inner is not None
         return ca.Function("G", [inner.x, inner.parameters, inner.w], [inner.equation()])
 

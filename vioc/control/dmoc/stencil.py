@@ -96,7 +96,7 @@ class SampleSymbols:
     u, unknowns, multipliers : (nu,), (nw,), (nm,)
         Of the step that starts here: inputs, what else is unknown, the map's multipliers.
     quantities : (nw,)
-        ``map.implicit``, where the phase lifts them.
+        `Mechanism.implicit`, where the phase lifts them.
     w : (nx,)
         The copy of the next state that a staged program has.
     t, h, theta, data, contacts

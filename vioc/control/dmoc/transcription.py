@@ -336,7 +336,7 @@ class Transcription:
 
     def _quantities(self, i: int) -> None:
         """The equations of what solves linear ones and is an unknown, `Phase.lifts`."""
-        phase, inner = self.phases[i], self.phases[i].map.implicit
+        phase, inner = self.phases[i], self.phases[i].map.mechanism.implicit
         samples = np.flatnonzero((self.layouts[i].V >= 0).any(axis=1))
         if inner is None or not len(samples):
             return
@@ -360,7 +360,7 @@ class Transcription:
             for c, offset in members:
                 reference = c.symbols()
                 lifted = None if where == "start" else phase.lifted(c)
-                inner = f.implicit.w if f.implicit and lifted is not None else ca.SX(0, 1)
+                inner = f.mechanism.implicit.w if f.mechanism.implicit and lifted is not None else ca.SX(0, 1)
                 expression = c.expression if lifted is None else lifted
                 g = ca.Function("g", [*f.symbols, reference, inner], [expression], {"allow_free": False})
                 data = node.data[offset : offset + reference.numel()]

@@ -45,13 +45,13 @@ class ConfigurationObserver:
     """
 
     def __init__(self, f: OneStepMap, covariance: Any = 1e-12):
-        if not f.configurations:
+        if not f.mechanism.configurations:
             raise TypeError(
                 f"{type(f).__name__} has no state_from_configurations: the momentum of its state does not "
                 "follow from two configurations; use a Kalman filter"
             )
         self.map = f
-        self.measurement = Measurement(f, f.configurations, covariance)
+        self.measurement = Measurement(f, f.mechanism.configurations, covariance)
 
     def state(self, q0: Any, q1: Any, u: Any = None, k: int = 1) -> np.ndarray:
         """State at sample k from configurations q0 at k - 1 and q1 at k.
@@ -59,7 +59,7 @@ class ConfigurationObserver:
         The input u acts in step k - 1. Shapes (nq,), (nq,), (nu,) -> (nx,). Angles in the map's ``wrap`` may
         jump by whole turns from q0 to q1.
         """
-        f, nq = self.map, len(self.map.configurations)
+        f, nq = self.map, len(self.map.mechanism.configurations)
         q0, q1 = (check_array(q, (nq,), "configuration", f.state_names[:nq]) for q in (q0, q1))
         rest = np.zeros(f.nx - nq)
         d = f.difference(np.concatenate([q0, rest]), np.concatenate([q1, rest]))[:nq]

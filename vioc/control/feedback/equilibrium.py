@@ -87,9 +87,9 @@ class Equilibrium:
         pairs = states_at_rest(f, self.x)
         if f.ndx != f.nx:  # poses of bodies say little: coordinates, and attitudes that have none
             turns = f.space.quaternions
-            turns = turns if 2 * (len(f.coordinates) + 3 * len(turns)) == f.ndx else ()
+            turns = turns if 2 * (len(f.mechanism.coordinates) + 3 * len(turns)) == f.ndx else ()
             run = f.rollout(self.x, self.u, steps=1, warn=False)
-            names = (*f.coordinates, *(n for i in turns for n in f.state_names[i : i + 4]))
+            names = (*f.mechanism.coordinates, *(n for i in turns for n in f.state_names[i : i + 4]))
             pairs = [(n, float(run[n][0])) for n in names]
         shown = _shown(pairs) + _shown([*zip(_inputs(f), self.u, strict=True)])
         verdict = self.verdict
@@ -162,7 +162,7 @@ def equilibrium(
     """
     tolerance = as_positive(tolerance, "tolerance")
     x, u, entries, targets = _start(f, {**(hold or {}), **named}, guess, fixed, free)
-    if f.relaxed is not None:
+    if f.mechanism.relaxed() is not None:
         x, u = _settled(f, x, u, entries, targets)
     held = {*entries, *targets}
     goals = _rows(f, [f.quantity(name) - value for name, value in targets.items()], tuple(targets))
@@ -179,7 +179,7 @@ def equilibrium(
         try:
             w = np.concatenate([start, u, np.zeros(extra)])
             units = _units(f, start, u, extra) if natural else np.ones(f.ndx + f.nu + extra)
-            if extra and f.relaxed is not None:  # laws of contact are steep: those of the step
+            if extra and f.mechanism.relaxed() is not None:  # laws of contact are steep: those of the step
                 w[-extra:] = f.rollout(start, u, steps=1, warn=False).multipliers[0]
             elif extra:  # the multipliers that fit the guess best: without them the curvature of h is missing
                 r, J = equations(w)
@@ -209,7 +209,7 @@ def _settled(
 
     Each smoothing solves for a step from a state to itself. Returns (x, u) if none converges.
     """
-    names = f.coordinates
+    names = f.mechanism.coordinates
     expressions = [f.quantity(name) for name in names]
     away = ca.vertcat(*expressions) - ca.DM(_rows(f, expressions)(x)[0])
     cost = Cost(f, ca.sumsqr(away) + EFFORT * ca.sumsqr(f.symbols.u - ca.DM(u)))
@@ -224,13 +224,13 @@ def _settled(
 
 def _around(f: OneStepMap, x: np.ndarray, entries: set[str]) -> Iterator[np.ndarray]:
     """Further starts at rest, increasingly far from a guess whose search failed."""
-    names = f.coordinates
+    names = f.mechanism.coordinates
     free = np.array([n not in entries for n in names])
     rng = np.random.default_rng(0)
     for reach in np.repeat(REACHES, STARTS) if free.any() else ():
         by = free * rng.uniform(-reach, reach, len(names))
         try:
-            yield f.moved(x, by, [n for n in names if n in entries])
+            yield f.mechanism.moved(x, by, [n for n in names if n in entries])
         except ModelError:  # loops that do not close there
             continue
 

@@ -38,7 +38,7 @@ def one_manifold(f: OneStepMap) -> bool:
         return len({frozenset(g.multiplier_names) for g in f.maps}) == 1 and all(map(one_manifold, f.maps))
     if isinstance(f, MapAround) and not one_manifold(f.inner):
         return False
-    return not f.velocity_constraints or f.ndx != f.nx or bool(_momenta(f) and _equations(f))
+    return not f.mechanism.velocity_constraints or f.ndx != f.nx or bool(_momenta(f) and _equations(f))
 
 
 def has_manifold(f: OneStepMap) -> bool:
@@ -241,11 +241,11 @@ def _absorbed(f: OneStepMap, moments: list[int]) -> list[ca.SX]:
     Read off the step's equations, in which p and the impulses are added to each other.
     """
     residual = _equations(f)
-    if not f.velocity_constraints or residual is None:
+    if not f.mechanism.velocity_constraints or residual is None:
         return []
     args = residual.sx_in()
     equations = residual(*args)
-    columns = [f.multiplier_names.index(n) for n in f.velocity_constraints]
+    columns = [f.multiplier_names.index(n) for n in f.mechanism.velocity_constraints]
     added = ca.jacobian(equations, args[0])[:, moments].T @ ca.jacobian(equations, args[3])[:, columns]
     rows = ca.SX(len(columns), f.nx)
     rows[:, moments] = added.T

@@ -82,8 +82,8 @@ def _at_zero(expression: ca.SX, e: ca.SX | None) -> ca.SX:
 
 
 def _lifted(f: OneStepMap, expression: ca.SX) -> tuple[Implicit, ca.SX] | None:
-    """`f.implicit` and the expression in its symbols; None where it has none of them."""
-    inner = f.implicit if f.ndx == f.nx else None
+    """`f.mechanism.implicit` and the expression in its symbols; None where it has none of them."""
+    inner = f.mechanism.implicit if f.ndx == f.nx else None
     lifted = None if inner is None else inner.lifted(expression)
     return None if inner is None or lifted is None else (inner, lifted)
 

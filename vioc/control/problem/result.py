@@ -441,7 +441,8 @@ class Result(AsTrajectory):
     def products(self, phase: int | None = None) -> dict[str, np.ndarray]:
         """Of each contact and limit, the gap at the end of each step times its impulse (N,), m N s."""
         run = self._motion(phase)
-        names = () if run.map.relaxed is None else run.map.relaxed.contacts
+        step = run.map.mechanism.relaxed()
+        names = () if step is None else step.contacts
         return {n: run[f"gap.{n}"][1:] * run[f"force.{n}"] * run.step_lengths for n in names}
 
     def describe(self, phase: int | None = None) -> str:

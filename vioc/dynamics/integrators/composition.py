@@ -18,12 +18,10 @@ from vioc.dynamics.integrators.composition_coefficients import coefficients_of, 
 from vioc.errors import ModelError, StepError
 from vioc.maps.derivatives import Linearization, SecondOrder, Steps
 from vioc.maps.kernel import KernelMap, KernelPrograms, StepSolver
-from vioc.maps.linear_solutions import Implicit
-from vioc.maps.made.around import MapAround, derivatives_of
+from vioc.maps.made.around import MapAround, around, derivatives_of
 from vioc.maps.made.parts import Parts
-from vioc.maps.protocol import OneStepMap
+from vioc.maps.mechanism import Mechanism
 from vioc.maps.twins import own, shared
-from vioc.runs.trajectory import Trajectory
 
 
 class Composition(MapAround, KernelMap):
@@ -77,7 +75,7 @@ class Composition(MapAround, KernelMap):
         self.base = f
         self._around(f)
         self.parameters, self.symbols, self.tolerance = dict(f.parameters), f.symbols, f.tolerance
-        self.velocity_constraints = f.velocity_constraints
+        self._as_mechanism = self._mechanical
         _check_composed(f)
         self.backend = Backend(f.backend.name, self.blueprint())
 
@@ -110,9 +108,6 @@ class Composition(MapAround, KernelMap):
         result.base = self.base.with_dt(dt)
         return result
 
-    def substeps(self, n: int) -> OneStepMap:
-        return OneStepMap.substeps(self, n)
-
     def with_system(self, system: Any) -> Composition:
         """The same composition of the same integrator, of another system."""
         return Composition(self.base.with_system(system), self.method)  # type: ignore[attr-defined]
@@ -130,12 +125,9 @@ class Composition(MapAround, KernelMap):
         """Those of the base, which is an integrator of a mechanism."""
         return self.base.frame_positions(X)  # type: ignore[attr-defined]
 
-    @property
-    def implicit(self) -> Implicit | None:  # type: ignore[override]
-        return self.base.implicit
-
-    def review(self, trajectory: Trajectory) -> None:
-        self.base.review(trajectory)
+    def _mechanical(self) -> Mechanism:
+        base = self.base.mechanism
+        return around(self, base.review, implicit=base.implicit)
 
     # -- one step ---------------------------------------------------------------------------------
 
@@ -147,7 +139,7 @@ class Composition(MapAround, KernelMap):
     @shared
     def _stage_inputs(self) -> tuple[np.ndarray, np.ndarray]:
         """(s, nu, nx) and (s, nu, nu): the input of stage i is the first times x_k + the second times u_k."""
-        return self.base.inputs_at(self._stage_starts[1:])
+        return self.base.mechanism.inputs_at(self._stage_starts[1:])
 
     def _stage_input(self, i: int, x: Any, u: Any) -> Any:
         by_x, by_u = (m[i] for m in self._stage_inputs)

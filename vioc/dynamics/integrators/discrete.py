@@ -141,7 +141,7 @@ class DiscreteLagrangianVI(MechanicalMap):
     ):
         self.discrete = discrete
         super().__init__(system, dt, wrap, tolerance, backend)
-        self.impulse_behind = 0.5
+        self._impulse_behind = 0.5
         _ = self.rule.slots  # refuses what is no discrete Lagrangian now
 
     def __repr__(self) -> str:

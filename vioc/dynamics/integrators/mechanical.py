@@ -46,6 +46,7 @@ from vioc.errors import ModelError
 from vioc.maps.derivatives import Steps
 from vioc.maps.kernel import KernelMap
 from vioc.maps.linear_solutions import Equations, Implicit
+from vioc.maps.mechanism import Mechanism, held_inputs
 from vioc.maps.named import Symbols
 from vioc.maps.orientation import AXES, rotation_vector
 from vioc.maps.quantities import Quantities, QuantityTable
@@ -91,6 +92,7 @@ class MechanicalMap(KernelMap):
     choices: ClassVar[tuple[str, ...]] = ()
     redundant: tuple[str, ...] = ()
     rule: VariationalRule | None = None
+    _impulse_behind: float = 0.0
 
     def __init__(
         self,
@@ -113,7 +115,7 @@ class MechanicalMap(KernelMap):
         self.system = system
         named = zip(system.constraint_names, system.constraints, strict=True)
         velocities = [n for n, c in named if isinstance(c, VelocityConstraint)]
-        self.velocity_constraints = tuple(n for n in velocities if n not in self.redundant)
+        self._velocity_constraints = tuple(n for n in velocities if n not in self.redundant)
         self.dt = dt
         self.dt = float(self.lengths(None, 1)[0])
         self.tolerance = as_positive(tolerance, "tolerance")
@@ -135,6 +137,7 @@ class MechanicalMap(KernelMap):
         self.parameters = dict(system.parameters)
         table = QuantityTable(self._find, self._names, self._unit, self._rotation)
         self.quantities = Quantities(self, table)
+        self._as_mechanism = self._mechanical
         self.wrap = as_names(wrap)
         self._check_wrap()
         self.symbols = Symbols.sized(self.nx, self.nu, self.nm, len(self.parameters))
@@ -154,7 +157,7 @@ class MechanicalMap(KernelMap):
         """The same integrator, with the same options and parameters, of another system."""
         return rebuilt(type(self), system, self.dt, self._options, self.parameters)
 
-    def review(self, trajectory: Trajectory) -> None:
+    def _review(self, trajectory: Trajectory) -> None:
         warn_near_singularity(trajectory, self._charts)
         warn_slack(trajectory)
 
@@ -166,11 +169,26 @@ class MechanicalMap(KernelMap):
         """`vioc.consistent_configuration` of the system at the map's parameters."""
         return consistent_configuration(self.whole, guess, fixed=fixed, **self.parameters)
 
-    @property
-    def coordinates(self) -> tuple[str, ...]:
-        return self.system.dynamic
+    def _mechanical(self) -> Mechanism:
+        return Mechanism(
+            coordinates=self.system.dynamic,
+            additive=np.ones(len(self.multiplier_names), bool),
+            inputs_at=self._inputs_at,
+            moved=self._moved,
+            strings=tuple(n for n, c in self._distances.items() if isinstance(c, StringConstraint)),
+            force_rounding=self._force_rounding,
+            velocity_constraints=self._velocity_constraints,
+            impulse_behind=self._impulse_behind,
+            configurations=() if self.rule is None else self.system.variables,
+            behind=None if self.rule is None else self._behind,
+            inertias=lambda: body_numbers(self.system, self.symbols.parameters),
+            regressor=lambda linear=(): Regressor(self.lagrangian, linear, **self.parameters),
+            implicit=self._implicit,
+            diverged=self._diverged,
+            review=self._review,
+        )
 
-    def moved(self, x: np.ndarray, by: np.ndarray, fixed: Sequence[str] = ()) -> np.ndarray:
+    def _moved(self, x: np.ndarray, by: np.ndarray, fixed: Sequence[str] = ()) -> np.ndarray:
         there = x.copy()
         there[: self.nd] += by
         if self.nm:
@@ -237,18 +255,14 @@ class MechanicalMap(KernelMap):
     def residual(self) -> ca.Function | None:
         return None if self.rule is None else self.rule.residual
 
-    @property
-    def configurations(self) -> tuple[str, ...]:
-        return () if self.rule is None else self.system.variables
-
-    def state_from_configurations(self, q0: Any, q1: Any, u: Any = None, k: int = 0) -> np.ndarray:
+    def _behind(self, q0: Any, q1: Any, u: Any, k: int) -> np.ndarray:
         """The state at k + 1 of a step from q0 to q1, p = D2 L_d(q0, q1) + F+ ([T] V-A)."""
-        if self.rule is None:
-            return super().state_from_configurations(q0, q1, u, k)
         q0 = as_configuration(self.system, q0, "q0")
         q1 = as_configuration(self.system, q1, "q1")
         forces, h = input_of(self, u)[: len(self.system.inputs)], self.dt
-        p = self.rule.momentum(q0, q1, forces, np.array([k * h]), np.array([h]), self.theta)[0][:, 0]
+        p = self._variational().momentum(q0, q1, forces, np.array([k * h]), np.array([h]), self.theta)[0][
+            :, 0
+        ]
         return np.concatenate([q1, p, (q1 - q0)[self.nd :] / h])
 
     def inverse_dynamics(self, q: Any, x0: Any = None, k: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -305,8 +319,8 @@ class MechanicalMap(KernelMap):
     def rest_input(self, x: np.ndarray) -> np.ndarray:
         return np.concatenate([np.zeros(len(self.system.inputs)), x[self.nd : self.nq]])
 
-    def inputs_at(self, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        by_x, by_u = super().inputs_at(ends)
+    def _inputs_at(self, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        by_x, by_u = held_inputs(self, ends)
         at, row = np.arange(self.nd, self.nq), np.arange(self.nu - self.nk, self.nu)
         by_x[:, row, at], by_u[:, row, row] = 1 - ends[:, None], ends[:, None]  # they move linearly
         return by_x, by_u
@@ -353,13 +367,6 @@ class MechanicalMap(KernelMap):
         R = vec.matrix(g.node_pose(self.system.frame_index(frame))[0])
         return ca.Function("rotation", [g.q_vector, g.parameters], [R])(*self._q_and_parameters)
 
-    @property
-    def inertias(self) -> dict[str, ca.SX]:
-        return body_numbers(self.system, self.symbols.parameters)
-
-    def regressor(self, linear: Sequence[str] = ()) -> Regressor:
-        return Regressor(self.lagrangian, linear, **self.parameters)
-
     def _names(self) -> list[str]:
         system = self.system
         return [
@@ -392,11 +399,7 @@ class MechanicalMap(KernelMap):
         named = zip(self.system.constraint_names, self.system.constraints, strict=True)
         return [n for n, c in named if not isinstance(c, VelocityConstraint)]
 
-    @shared
-    def strings(self) -> tuple[str, ...]:
-        return tuple(n for n, c in self._distances.items() if isinstance(c, StringConstraint))
-
-    def force_rounding(self, dt: float) -> float:
+    def _force_rounding(self, dt: float) -> float:
         """A step solves for velocities (q1 - q0)/dt, so rounding of q in metres is a force of M eps/dt^2."""
         total = sum(float(node.frame.mass.mass) for node in self.system.nodes if node.frame.mass)
         return 100 * np.finfo(float).eps * total / dt**2
@@ -481,7 +484,7 @@ class MechanicalMap(KernelMap):
         return f(q, v, vec.part(x, self.nq, self.nq + self.nd), theta)
 
     @shared
-    def implicit(self) -> Implicit | None:
+    def _implicit(self) -> Implicit | None:
         def begun() -> bool:
             return "_tangent_velocity" in self.built
 
@@ -537,7 +540,7 @@ class MechanicalMap(KernelMap):
         F = self._generalized_force(*args, (run.t[:-1] + h / 2)[:, None], self.theta)[0][..., 0]
         return (F * moved).sum(axis=1)
 
-    def diverged(self, run: Trajectory, ended: bool) -> tuple[int, str] | None:
+    def _diverged(self, run: Trajectory, ended: bool) -> tuple[int, str] | None:
         if self.conjugate != "p" or not (ended or grows(self, run)) or not closed(self):
             return None
         k = first_diverged(self, run)

@@ -98,7 +98,7 @@ class MidpointVI(MechanicalMap):
         super().__init__(system, dt, wrap, tolerance, backend, takes=("slips",))
         # Of what potentials load a constraint with; over unequal steps forces that act by another share
         # (``forcing="left"``, or alpha other than 1/2) are read as if by this one
-        self.impulse_behind = self.alpha
+        self._impulse_behind = self.alpha
         self.symmetric = alpha == 0.5 and (forcing == "symmetric" or not system.forces)
 
     def __repr__(self) -> str:

@@ -10,10 +10,12 @@ import casadi as ca
 import numpy as np
 
 from vioc.maps.derivatives import Linearization, MapDerivatives, SecondOrder, Steps
+from vioc.maps.mechanism import Mechanism
 from vioc.maps.protocol import OneStepMap
 from vioc.maps.quantities import Quantities, QuantityTable, nothing
 from vioc.maps.space import StateSpace
 from vioc.names import INPUTS
+from vioc.runs.trajectory import Trajectory
 
 TIMES = 2  # dt and t, the last of what steps have derivatives by
 
@@ -74,6 +76,24 @@ def inner_quantities(
     return QuantityTable(find, lambda: f.inner.quantities.names(), told, rotation)
 
 
+def around(f: MapAround, review: Callable[[Trajectory], None] = nothing, **more: Any) -> Mechanism:
+    """The mechanism of the map around it: what steps of that one have too, and `more`."""
+    inner = f.inner.mechanism
+
+    def inputs_at(ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        by_x, by_u = inner.inputs_at(ends)
+        own = np.zeros((*by_x.shape[:2], f.nx - f.inner.nx))
+        return np.concatenate([by_x, own], axis=2), by_u
+
+    def moved(x: np.ndarray, by: np.ndarray, fixed: Sequence[str] = ()) -> np.ndarray:
+        a, own = f.split(x)
+        return np.concatenate([inner.moved(a, by, fixed), own])
+
+    names = "strings", "force_rounding", "velocity_constraints", "impulse_behind"
+    kept = {name: getattr(inner, name) for name in names} | more
+    return Mechanism(inner.coordinates, inner.additive, inputs_at, moved, review=review, **kept)
+
+
 def unchanged(expression: ca.SX) -> ca.SX:
     """Of a map with the inner map's symbols."""
     return expression
@@ -102,9 +122,8 @@ class MapAround(OneStepMap):
         self.dt, self.parameters, self.system = inner.dt, inner.parameters, inner.system
         self.state_names = (*inner.state_names, *own)
         self.input_names, self.multiplier_names = inner.input_names, inner.multiplier_names
-        self.wrap, self.strings, self.impulse_behind = inner.wrap, inner.strings, inner.impulse_behind
-        self.velocity_constraints = inner.velocity_constraints
-        self.backend = inner.backend
+        self.wrap, self.backend = inner.wrap, inner.backend
+        self._as_mechanism = lambda: around(self)
         self.space = SpaceAround(inner.space, inner.nx, tuple(own)) if own else inner.space
         self.quantities = Quantities(self, inner_quantities(self, expression, unit))
 
@@ -113,29 +132,18 @@ class MapAround(OneStepMap):
         """The arguments behind `inner` that make this map again."""
         return ()
 
-    def _again(self: Self, inner: OneStepMap) -> Self:
+    def with_inner(self: Self, inner: OneStepMap) -> Self:
+        """The same around another map."""
         return type(self)(inner, *self._made_of)  # type: ignore[call-arg]
 
     def with_dt(self: Self, dt: float) -> Self:
-        return self._again(self.inner.with_dt(dt))
+        return self.with_inner(self.inner.with_dt(dt))
 
     def with_parameters(self: Self, **values: float) -> Self:
-        return self._again(self.inner.with_parameters(**values))
+        return self.with_inner(self.inner.with_parameters(**values))
 
     def trying(self: Self, **values: float) -> Self:
-        return self._again(self.inner.trying(**values))
-
-    def substeps(self, n: int) -> OneStepMap:
-        return self._again(self.inner.substeps(n))
-
-    @property
-    def additive(self) -> np.ndarray:
-        return self.inner.additive
-
-    def inputs_at(self, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        by_x, by_u = self.inner.inputs_at(ends)
-        own = np.zeros((*by_x.shape[:2], self.nx - self.inner.nx))
-        return np.concatenate([by_x, own], axis=2), by_u
+        return self.with_inner(self.inner.trying(**values))
 
     def __reduce__(self) -> tuple:
         return type(self), (self.inner, *self._made_of)
@@ -153,14 +161,6 @@ class MapAround(OneStepMap):
         """The inner state and what goes on behind it; (..., nx) -> (..., inner nx), (..., nx - inner nx)."""
         x = np.asarray(x, float)
         return x[..., : self.inner.nx], x[..., self.inner.nx :]
-
-    def moved(self, x: np.ndarray, by: np.ndarray, fixed: Sequence[str] = ()) -> np.ndarray:
-        inner, own = self.split(x)
-        return np.concatenate([self.inner.moved(inner, by, fixed), own])
-
-    @property
-    def coordinates(self) -> tuple[str, ...]:
-        return self.inner.coordinates
 
     def rest_input(self, x: np.ndarray) -> np.ndarray:
         return self.inner.rest_input(self.split(x)[0])
@@ -188,9 +188,6 @@ class MapAround(OneStepMap):
             lambda steps, Z, zeta: self._second(steps, Z, zeta, timed),
             lambda: self._differentiated(True),
         )
-
-    def force_rounding(self, dt: float) -> float:
-        return self.inner.force_rounding(dt)
 
 
 def derivatives_of(f: OneStepMap, timed: bool) -> MapDerivatives:

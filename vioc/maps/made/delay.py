@@ -12,8 +12,9 @@ import numpy as np
 
 from vioc.checks import as_count, check_array
 from vioc.maps.derivatives import Linearization, SecondOrder, Steps
-from vioc.maps.made.around import MapAround, derivatives_of
+from vioc.maps.made.around import MapAround, around, derivatives_of
 from vioc.maps.made.stepwise import stepwise
+from vioc.maps.mechanism import Mechanism
 from vioc.maps.named import Symbols
 from vioc.maps.protocol import OneStepMap
 from vioc.names import INPUTS
@@ -56,7 +57,11 @@ class DelayedMap(MapAround):
             self.expression,
             self._unit,
         )
+        self._as_mechanism = self._mechanical
         self.symbols = Symbols.sized(self.nx, self.nu, len(self.multiplier_names), len(self.parameters))
+
+    def _mechanical(self) -> Mechanism:
+        return around(self, lambda run: self.inner.mechanism.review(self.inner_trajectory(run)))
 
     @property
     def _made_of(self) -> tuple:
@@ -138,9 +143,6 @@ class DelayedMap(MapAround):
         check_steps(lengths, self.dt, "dt", "a delay in steps", "make the map again with f.with_dt")
         return super().track(x0, X, U, K, k0=k0, dt=lengths, t=t)
 
-    def review(self, trajectory: Trajectory) -> None:
-        self.inner.review(self.inner_trajectory(trajectory))
-
     def _outer(self, run: Trajectory, commands: np.ndarray) -> Trajectory:
         n, U = self.n, commands[self.n :]
         x = np.hstack([run.x, *(commands[j : len(U) + 1 + j] for j in range(n))])
@@ -207,7 +209,7 @@ class DelayedMap(MapAround):
     @cached_property
     def residual(self) -> ca.Function | None:
         inner = self.inner.residual
-        if inner is None or self.inner.relaxed is not None:  # rows of contacts alone tell no step
+        if inner is None or self.inner.mechanism.relaxed() is not None:  # rows of contacts alone tell no step
             return None
         x, u, lam, theta, dt = self.symbols
         x1, t, n = ca.SX.sym("x_next", self.nx), ca.SX.sym("t"), self.inner.nx

@@ -15,8 +15,9 @@ from vioc.checks import as_count
 from vioc.errors import ModelError, StepError
 from vioc.maps.derivatives import Linearization, SecondOrder, Steps
 from vioc.maps.linear_solutions import Implicit, entries
-from vioc.maps.made.around import TIMES, MapAround, derivatives_of
+from vioc.maps.made.around import TIMES, MapAround, around, derivatives_of
 from vioc.maps.made.stepwise import stepwise
+from vioc.maps.mechanism import Mechanism
 from vioc.maps.named import Symbols
 from vioc.maps.protocol import OneStepMap
 from vioc.names import INPUTS, meaning, quantity_name
@@ -99,7 +100,8 @@ class ExtendedMap(MapAround):
         self.dt = 1.0 / self.steps if self.steps else f.dt
         self.parameters = {n: v for n, v in f.parameters.items() if n not in self.freed}
         self._at_parameters: tuple[bytes, OneStepMap] | None = None
-        self.symbols, self.inner_dt, self.implicit = self._make_symbols()
+        self.symbols, self.inner_dt, self._implicit = self._make_symbols()
+        self._as_mechanism = self._mechanical
 
     def _read_disturbances(self, names: tuple[str, ...]) -> None:
         """What they push: inputs by `_to_inputs` (nu, nd), rates of states by `_to_states` (ndx, nd)."""
@@ -129,7 +131,7 @@ class ExtendedMap(MapAround):
 
         x, parameters = ca.vertcat(s.x, constants(s.parameters)), entries(s.parameters, rest)
         own = ca.SX.sym("dt") if self.steps else s.dt
-        implicit = self.inner.implicit
+        implicit = self.inner.mechanism.implicit
         found = implicit and implicit.extended(x, parameters, constants, rest)
         return Symbols(x, s.u, s.multipliers, parameters, own), T * own if self.steps else own, found
 
@@ -227,9 +229,15 @@ class ExtendedMap(MapAround):
         inner = f.run(a, pushed, k0, unit * lengths, *tracked, t=begins)
         return self.outer_trajectory(inner, c, self.times(lengths, k0, t))
 
-    def review(self, trajectory: Trajectory) -> None:
-        inner = self.inner_trajectory(trajectory)
-        inner.map.review(inner)
+    def _mechanical(self) -> Mechanism:
+        def review(trajectory: Trajectory) -> None:
+            run = self.inner_trajectory(trajectory)
+            run.map.mechanism.review(run)
+
+        def force_rounding(dt: float) -> float:
+            return self.inner.mechanism.force_rounding(dt * (self.inner.dt / self.dt))
+
+        return around(self, review, force_rounding=force_rounding, implicit=self._implicit)
 
     def outer_trajectory(self, run: Trajectory, constants: np.ndarray, t: np.ndarray) -> Trajectory:
         """A run of the inner map as one of this map, at its times t."""
@@ -358,7 +366,7 @@ class ExtendedMap(MapAround):
     @cached_property
     def residual(self) -> ca.Function | None:
         inner = self.inner.residual
-        if inner is None or self.inner.relaxed is not None:  # rows of contacts alone tell no step
+        if inner is None or self.inner.mechanism.relaxed() is not None:  # rows of contacts alone tell no step
             return None
         kind = ca.SX if inner.is_a("SXFunction") else ca.MX
         s, n, first = self.symbols, self.inner.nx, 1 if self.steps else 0
@@ -396,16 +404,13 @@ class ExtendedMap(MapAround):
             return self.inner.unit(INPUTS + of) if of in self.input_names else ""
         return "s" if name == DURATION else self.inner.unit(of)
 
-    def force_rounding(self, dt: float) -> float:
-        return self.inner.force_rounding(dt * (self.inner.dt / self.dt))
-
     def identity(self) -> dict[str, Any]:
         return {**super().identity(), "constants": list(self.constants)}
 
     def with_dt(self, dt: float) -> ExtendedMap:
         if not self.steps:
-            return self._again(self.inner.with_dt(dt))
-        twin = self._again(self.inner)
+            return self.with_inner(self.inner.with_dt(dt))
+        twin = self.with_inner(self.inner)
         twin.dt = float(dt)
         return twin
 
@@ -418,7 +423,7 @@ class ExtendedMap(MapAround):
     def _at(self, inner: Callable[..., OneStepMap], values: Mapping[str, float]) -> ExtendedMap:
         if any(n in self.freed for n in values):
             raise ModelError(f"{next(n for n in values if n in self.freed)!r} is a state of this map")
-        twin = self._again(inner(**values))
+        twin = self.with_inner(inner(**values))
         twin.dt = self.dt
         return twin
 

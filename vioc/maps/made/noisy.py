@@ -11,7 +11,7 @@ import numpy as np
 
 from vioc.errors import ModelError
 from vioc.maps.derivatives import Linearization, SecondOrder, Steps
-from vioc.maps.made.around import TIMES, MapAround, derivatives_of
+from vioc.maps.made.around import TIMES, MapAround, around, derivatives_of
 from vioc.maps.made.stepwise import stepwise
 from vioc.maps.named import Symbols
 from vioc.maps.protocol import OneStepMap
@@ -59,7 +59,7 @@ class NoisyMap(MapAround):
         self.inner, self.nu, self.k0 = f, int(size), int(k0)
         self.before = f.dt if before is None else before
         self.input_names = tuple(f"noise.{i}" for i in range(self.nu))
-        self.implicit = f.implicit
+        self._as_mechanism = lambda: around(self, implicit=f.mechanism.implicit)
         table = QuantityTable(self._find, self._names, self._unit, f.quantities.rotation)
         self.quantities = Quantities(self, table)
         s = f.symbols

@@ -16,9 +16,10 @@ import numpy as np
 from vioc.checks import few
 from vioc.compile.evaluate import Evaluator
 from vioc.maps.derivatives import Linearization, MapDerivatives, SecondOrder, Steps
-from vioc.maps.made.around import TIMES, MapAround, derivatives_of
+from vioc.maps.made.around import TIMES, MapAround, around, derivatives_of
 from vioc.maps.made.saltation import saltated
 from vioc.maps.made.stepwise import stepwise
+from vioc.maps.mechanism import Mechanism
 from vioc.maps.named import Symbols
 from vioc.maps.protocol import OneStepMap
 from vioc.maps.quantities import Quantities, QuantityTable
@@ -78,7 +79,7 @@ class SwitchedMap(MapAround):
         table = QuantityTable(self._find, self._names, lambda name: self.inner.unit(name), self._rotation)
         self.quantities = Quantities(self, table, along=self._along)
         self.multiplier_names = tuple(dict.fromkeys(n for g in self.maps for n in g.multiplier_names))
-        self.strings = tuple(dict.fromkeys(n for g in self.maps for n in g.strings))
+        self._as_mechanism = self._mechanical
         count = ca.SX.sym("multipliers", len(self.multiplier_names))
         self.symbols = Symbols(f.symbols.x, f.symbols.u, count, f.symbols.parameters, f.symbols.dt)
 
@@ -211,9 +212,23 @@ class SwitchedMap(MapAround):
     def depends_on_time(self) -> bool:
         return True  # on whose turn it is
 
-    def review(self, trajectory: Trajectory) -> None:
-        for part in self.parts_of(trajectory):
-            part.map.review(part)
+    def _mechanical(self) -> Mechanism:
+        def review(trajectory: Trajectory) -> None:
+            for part in self.parts_of(trajectory):
+                part.map.mechanism.review(part)
+
+        first, speeds = self.maps[0].mechanism, set()
+        for g in self.maps:
+            speeds |= {
+                n for n, adds in zip(g.multiplier_names, g.mechanism.additive, strict=True) if not adds
+            }
+        return replace(
+            around(self, review),
+            strings=tuple(dict.fromkeys(n for g in self.maps for n in g.mechanism.strings)),
+            additive=np.array([n not in speeds for n in self.multiplier_names], bool),
+            velocity_constraints=first.velocity_constraints,
+            impulse_behind=first.impulse_behind,
+        )
 
     # -- derivatives ----------------------------------------------------------------------------
 
@@ -337,27 +352,18 @@ class SwitchedMap(MapAround):
         own = {"steps": list(self.steps_of), "periodic": self.periodic}
         return {**OneStepMap.identity(self), "maps": [g.identity() for g in self.maps], **own}
 
-    def _with(self, maps: Sequence[OneStepMap]) -> SwitchedMap:
+    def with_maps(self, maps: Sequence[OneStepMap]) -> SwitchedMap:
+        """The same turns of other maps."""
         return SwitchedMap(maps, self.steps_of, self.jumps, periodic=self.periodic)
 
     def with_dt(self, dt: float) -> SwitchedMap:
-        return self._with([g.with_dt(dt) for g in self.maps])
-
-    def substeps(self, n: int) -> SwitchedMap:
-        return self._with([g.substeps(n) for g in self.maps])
-
-    @property
-    def additive(self) -> np.ndarray:
-        speeds: set[str] = set()
-        for g in self.maps:
-            speeds |= {n for n, adds in zip(g.multiplier_names, g.additive, strict=True) if not adds}
-        return np.array([n not in speeds for n in self.multiplier_names], bool)
+        return self.with_maps([g.with_dt(dt) for g in self.maps])
 
     def with_parameters(self, **values: float) -> SwitchedMap:
-        return self._with([g.with_parameters(**values) for g in self.maps])
+        return self.with_maps([g.with_parameters(**values) for g in self.maps])
 
     def trying(self, **values: float) -> SwitchedMap:
-        return self._with([g.trying(**values) for g in self.maps])
+        return self.with_maps([g.trying(**values) for g in self.maps])
 
     def resampled(self, run: Trajectory, lengths: np.ndarray) -> SwitchedMap:
         """With as many steps of each map as it took time in the run; ValueError where joints lie in one."""

@@ -7,6 +7,7 @@ docs/maths/contact.md.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -33,6 +34,8 @@ from vioc.dynamics.integrators.midpoint_rule import MidpointRule, as_alpha
 from vioc.dynamics.lagrangian import OPTIONS
 from vioc.maps.derivatives import MapDerivatives, Steps
 from vioc.maps.kernel import StepSolver
+from vioc.maps.mechanism import Mechanism
+from vioc.maps.quantities import nothing
 from vioc.maps.relaxed import RelaxedStep
 from vioc.maps.twins import own, shared, twin
 from vioc.runs.trajectory import Trajectory
@@ -96,12 +99,13 @@ class ContactVI(SmoothedMap, MechanicalMap):
         self.alpha, self.forcing = as_alpha(alpha, forcing), forcing
         super().__init__(system, dt, wrap, tolerance, backend, takes=("contacts",))
         check_touches(self)
-        self.impulse_behind = self.alpha
+        self._impulse_behind = self.alpha
         self.symmetric = alpha == 0.5 and (forcing == "symmetric" or not system.forces)
         self.multiplier_names = (*system.constraint_names, *self.touches.names)
         count = ca.SX.sym("multipliers", len(self.multiplier_names))
         self.symbols = self.symbols._replace(multipliers=count)
         self.quantities = self.quantities.added(self._named.table)
+        self._as_mechanism = self._with_contact
         _ = self.contact  # raises here for what it cannot do, not at the first step
 
     def __repr__(self) -> str:
@@ -262,9 +266,13 @@ class ContactVI(SmoothedMap, MechanicalMap):
     def _relaxed(self) -> Callable[[np.ndarray, float], RelaxedStep]:
         return relaxed(self)
 
-    @property
-    def relaxed(self) -> RelaxedStep | None:  # type: ignore[override]
-        return super().relaxed if self.contact.smooth else None
+    def _with_contact(self) -> Mechanism:
+        def review(trajectory: Trajectory) -> None:
+            self._review(trajectory)
+            self._warn_crossed(trajectory)
+
+        relaxed = self._relaxed_step if self.contact.smooth else nothing
+        return replace(self._mechanical(), additive=self.additive, relaxed=relaxed, review=review)
 
     @own
     def derivatives(self) -> MapDerivatives:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 
 import casadi as ca
@@ -32,6 +33,7 @@ from vioc.dynamics.lagrangian import OPTIONS, Lagrangian
 from vioc.errors import ModelError, SlackWarning
 from vioc.maps.derivatives import MapDerivatives
 from vioc.maps.kernel import StepSolver, none
+from vioc.maps.mechanism import Mechanism
 from vioc.maps.quantities import QuantityTable
 from vioc.maps.twins import own, shared
 from vioc.runs.trajectory import Trajectory
@@ -130,8 +132,8 @@ class ModeVI(MechanicalMap):
     (N s, positive where it pushes) and, where it sticks, ``NAME.t1``, ``NAME.t2``.
 
     A step knows no unilateral limit: where it has to pull, it does, and a rollout warns (`SlackWarning`).
-    `limits` says what a motion has to keep, and `vioc.control.dmoc` does keep it. A step from a momentum
-    that has not met the contact yet is an inelastic impact, whose impulse is part of the step's.
+    `Mechanism.limits` says what a motion has to keep, and `vioc.control.dmoc` does keep it. A step from a
+    momentum that has not met the contact yet is an inelastic impact, whose impulse is part of the step's.
     """
 
     choices = ("alpha", "forcing", "held", "sliding")
@@ -155,7 +157,7 @@ class ModeVI(MechanicalMap):
             raise ModelError(f"{min(both)}: held and sliding; name it in one of them")
         self.alpha, self.forcing = as_alpha(alpha, forcing), forcing
         super().__init__(system, dt, wrap, tolerance, backend, takes=("contacts", "slips"))
-        self.impulse_behind = self.alpha
+        self._impulse_behind = self.alpha
         self.symmetric = alpha == 0.5 and (forcing == "symmetric" or not system.forces)
         check_touches(self)
         if bounces(system):
@@ -168,6 +170,7 @@ class ModeVI(MechanicalMap):
         self.multiplier_names = (*system.constraint_names, *own)
         self.nm = len(self.multiplier_names)
         self.symbols = self.symbols._replace(multipliers=ca.SX.sym("multipliers", self.nm))
+        self._as_mechanism = self._in_mode
         values = QuantityTable(self._constraint_value, self._held_names)
         self.quantities = self.quantities.added(self._named.table, values)
 
@@ -212,8 +215,11 @@ class ModeVI(MechanicalMap):
 
     # -- what a motion has to keep ----------------------------------------------------------------------
 
-    def review(self, trajectory: Trajectory) -> None:
-        super().review(trajectory)
+    def _in_mode(self) -> Mechanism:
+        return replace(self._mechanical(), limits=lambda: self._limits, review=self._check_limits)
+
+    def _check_limits(self, trajectory: Trajectory) -> None:
+        self._review(trajectory)
         n, f = len(trajectory), trajectory
         rows = self._limit_rows(f.x[:n], f.u, f.multipliers, self.theta, f.step_lengths[:, None])[0][..., 0]
         below = rows < -np.where(self._of_gaps, GAP, GRIP * (GRIP + np.abs(rows).max(axis=0, initial=0.0)))
@@ -230,7 +236,7 @@ class ModeVI(MechanicalMap):
 
     @shared
     def _limit_names(self) -> list[str]:
-        return [name for name, value in self.limits.items() for _ in range(value.numel())]
+        return [name for name, value in self._limits.items() for _ in range(value.numel())]
 
     @property
     def _of_gaps(self) -> np.ndarray:
@@ -238,11 +244,11 @@ class ModeVI(MechanicalMap):
 
     @shared
     def _limit_rows(self) -> Evaluator:
-        rows = ca.densify(ca.vertcat(*self.limits.values()))
+        rows = ca.densify(ca.vertcat(*self._limits.values()))
         return Evaluator(ca.Function("limits", list(self.symbols), [rows], OPTIONS))
 
     @shared
-    def limits(self) -> Mapping[str, ca.SX]:
+    def _limits(self) -> Mapping[str, ca.SX]:
         found: dict[str, ca.SX] = {}
         for touch in self.touches.all:
             name = touch.name

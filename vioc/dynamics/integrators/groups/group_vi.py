@@ -37,6 +37,7 @@ from vioc.dynamics.terms.user import UserConstraint, UserForce, UserPotential
 from vioc.errors import ConstraintError, ModelError
 from vioc.maps.derivatives import MapDerivatives
 from vioc.maps.kernel import KernelPrograms, StepSolver
+from vioc.maps.mechanism import Mechanism, held_inputs
 from vioc.maps.named import Symbols
 from vioc.maps.quantities import Quantities, QuantityTable
 from vioc.maps.twins import own, shared
@@ -129,6 +130,7 @@ class GroupVI(GroupQuantities):
         self.backend = Backend(backend, self.blueprint())
         table = QuantityTable(self._find, self._names, self._unit, self._rotation)
         self.quantities = Quantities(self, table)
+        self._as_mechanism = self._mechanical
 
     def _space(self) -> GroupSpace:
         turns = (f"{b}phi{a}" for b in self.bases for a in BODY)
@@ -184,10 +186,6 @@ class GroupVI(GroupQuantities):
     @property
     def _rule(self) -> dict[str, Any]:
         return {"stages": self.stages, "points": self.points}
-
-    @property
-    def impulse_behind(self) -> float:  # type: ignore[override]
-        return 0.5 if self.stages == 1 else 0.0
 
     @property
     def order(self) -> int:
@@ -328,11 +326,16 @@ class GroupVI(GroupQuantities):
                     "vioc.dynamics.consistency.project_velocity"
                 )
 
-    @property
-    def coordinates(self) -> tuple[str, ...]:
-        return self.others
+    def _mechanical(self) -> Mechanism:
+        return Mechanism(
+            coordinates=self.others,
+            additive=np.ones(self.nm, bool),
+            inputs_at=lambda ends: held_inputs(self, ends),
+            moved=self._moved,
+            impulse_behind=0.5 if self.stages == 1 else 0.0,
+        )
 
-    def moved(self, x: np.ndarray, by: np.ndarray, fixed: Sequence[str] = ()) -> np.ndarray:
+    def _moved(self, x: np.ndarray, by: np.ndarray, fixed: Sequence[str] = ()) -> np.ndarray:
         there = x.copy()
         there[: len(by)] += by
         self._check_closed(there[: self.nq], np.zeros(self.nd))

@@ -110,7 +110,7 @@ class LinearTimeVI(MechanicalMap):
                 raise ModelError(f"{name}: unknown {value!r}; {near_misses(str(value), known)}")
         self.solver, self.guess = solver, guess
         super().__init__(system, dt, wrap, tolerance, backend)
-        self.impulse_behind = 0.5
+        self._impulse_behind = 0.5
         refuse_rotors(system, "LinearTimeVI")
 
     def blueprint(self) -> dict[str, Any] | None:

@@ -47,6 +47,7 @@ from vioc.dynamics.terms.joint_limits import JointLimits
 from vioc.dynamics.terms.rotors import refuse_rotors
 from vioc.maps.derivatives import MapDerivatives
 from vioc.maps.kernel import KernelPrograms, StepSolver
+from vioc.maps.mechanism import Mechanism, held_inputs
 from vioc.maps.named import Symbols
 from vioc.maps.quantities import Quantities
 from vioc.maps.relaxed import RelaxedStep
@@ -137,6 +138,7 @@ class MaximalVI(SmoothedMap):
         self.backend = Backend(backend)
         self.quantities = Quantities(self, self.named.table)
         self.space = BodySpace(self.bodies)
+        self._as_mechanism = self._mechanical
         # Known modulo a turn: targets and measurements of them are taken the short way
         self.wrap = tuple(n for n, period in self.states.periods.items() if abs(period - 2 * np.pi) < 1e-12)
 
@@ -204,11 +206,17 @@ class MaximalVI(SmoothedMap):
         """
         return self.states.minimal(self.check_state(x), near)
 
-    @property
-    def coordinates(self) -> tuple[str, ...]:
-        return self.system.dynamic
+    def _mechanical(self) -> Mechanism:
+        return Mechanism(
+            coordinates=self.system.dynamic,
+            additive=self.additive,
+            inputs_at=lambda ends: held_inputs(self, ends),
+            moved=self._moved,
+            relaxed=self._relaxed_step,
+            review=self._warn_crossed,
+        )
 
-    def moved(self, x: np.ndarray, by: np.ndarray, fixed: Any = ()) -> np.ndarray:
+    def _moved(self, x: np.ndarray, by: np.ndarray, fixed: Any = ()) -> np.ndarray:
         return self.initial_state(self.minimal(x)[0] + by)
 
     @own
