@@ -31,9 +31,7 @@ def exact(dt: float) -> float:
 
 def no_regressor(linear: Any = ()) -> Any:
     """Raise `ModelError`."""
-    raise ModelError(
-        "the map is no mechanism's in generalized coordinates: no regressor; use identify"
-    )
+    raise ModelError("the map is no mechanism's in generalized coordinates: no regressor; use identify")
 
 
 @dataclass(frozen=True)
