@@ -111,7 +111,7 @@ class ExplicitMap(KernelMap):
 
     @own
     def derivatives(self) -> MapDerivatives:
-        return MapDerivatives(self, self._first, self._second, self._with_times)
+        return MapDerivatives(self, self._first, self._second, self.with_times)
 
     def _first(self, steps: Steps) -> Linearization:
         states, multipliers = self._jacobians(*self._at(steps))

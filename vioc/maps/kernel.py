@@ -271,5 +271,6 @@ class KernelMap(OneStepMap):
     def _times(self) -> StepTimes:
         return StepTimes(self)
 
-    def _with_times(self) -> MapDerivatives:
+    def with_times(self) -> MapDerivatives:
+        """Its derivatives with those by a step's length and start, by its equations; for `MapDerivatives`."""
         return self._times.added(self.derivatives)

@@ -177,7 +177,7 @@ class DiscreteLagrangianVI(MechanicalMap):
 
     @own
     def derivatives(self) -> MapDerivatives:
-        return self._derivatives.of_map(self, self._with_times)
+        return self._derivatives.of_map(self, self.with_times)
 
 
 def _named(function: Callable) -> str:

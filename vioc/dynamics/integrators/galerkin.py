@@ -298,5 +298,5 @@ class GalerkinVI(MechanicalMap):
             self,
             lambda steps: self._derivatives.first(steps, self.theta),
             lambda steps, Z, zeta: self._derivatives.second(steps, self.theta, Z, zeta),
-            self._with_times,
+            self.with_times,
         )

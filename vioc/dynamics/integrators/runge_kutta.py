@@ -307,7 +307,7 @@ class RungeKutta(ExplicitMap, MechanicalMap):
             self,
             lambda steps: self._stages_at(steps).linearization,
             lambda steps, Z, zeta: self._derivatives.second(self._stages_at(steps), Z, zeta),
-            self._with_times,
+            self.with_times,
         )
 
 

@@ -211,7 +211,7 @@ class ModeVI(MechanicalMap):
 
     @own
     def derivatives(self) -> MapDerivatives:
-        return self._structured.of_map(self, self._with_times)
+        return self._structured.of_map(self, self.with_times)
 
     # -- what a motion has to keep ----------------------------------------------------------------------
 

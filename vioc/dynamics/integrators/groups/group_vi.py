@@ -264,7 +264,7 @@ class GroupVI(GroupQuantities):
             self,
             lambda steps: self._stepping.derivatives.first(steps, self.theta),
             lambda steps, Z, zeta: self._stepping.derivatives.second(steps, self.theta, Z, zeta),
-            self._with_times,
+            self.with_times,
         )
 
     # -- starts and quantities ----------------------------------------------------------------------------

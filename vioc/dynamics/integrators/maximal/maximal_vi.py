@@ -416,7 +416,7 @@ class MaximalVI(SmoothedMap):
             self,
             lambda steps: by.first(steps, self.theta).linearization,
             lambda steps, Z, zeta: by.second(by.first(steps, self.theta), Z, zeta),
-            self._with_times,
+            self.with_times,
         )
 
     # -- named quantities ---------------------------------------------------------------------------------
