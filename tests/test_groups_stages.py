@@ -246,11 +246,11 @@ def test_regulator_and_optimizer_run_unchanged():
 def test_stages_are_in_what_the_map_says_of_itself():
     f, g = GroupVI(body(), 0.1), GroupVI(body(), 0.1, stages=2)
     assert f.identity() != g.identity()
-    assert f.blueprint() != g.blueprint()
+    assert f.backend.identity != g.backend.identity
     assert (f.order, g.order) == (2, 4)
     other = GroupVI(body(), 0.1, stages=2, points="lobatto")
     assert other.identity() != g.identity()
-    assert other.blueprint() != g.blueprint()
+    assert other.backend.identity != g.backend.identity
     again = pickle.loads(pickle.dumps(g))
     assert again.stages == 2
     x = g.initial_state(v={"b-wx": 1.0, "b-wy": 2.0})

@@ -13,7 +13,7 @@ error is not small (or not a number) is solved by other means.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar
@@ -183,10 +183,6 @@ class KernelMap(OneStepMap):
         """What takes its steps."""
         return Driver(self)
 
-    def blueprint(self) -> dict[str, Any] | None:
-        """Plain data that determines the map's functions, where there are such; for the cache."""
-        return None
-
     def _check_wrap(self) -> None:
         for name in self.wrap:
             if name not in self.state_names:
@@ -218,15 +214,7 @@ class KernelMap(OneStepMap):
     def _run_many(self, runs: Runs, threads: int | None) -> bool:
         return self.driver.run_many(runs, threads)
 
-    def steps_at(
-        self,
-        X: Any,
-        U: Any,
-        k0: int = 0,
-        dt: float | Sequence[float] | np.ndarray | None = None,
-        *,
-        t: np.ndarray | None = None,
-    ) -> Steps:
+    def steps_at(self, X: Any, U: Any, k0: int = 0, dt: Any = None, *, t: np.ndarray | None = None) -> Steps:
         X, U = np.ascontiguousarray(X, float), np.ascontiguousarray(U, float)
         h = self.lengths(dt, len(U))
         return self.driver.steps_at(X, U, k0, h, self.times(h, k0)[:-1] if t is None else t)

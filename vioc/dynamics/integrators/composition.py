@@ -12,7 +12,6 @@ from typing import Any
 import casadi as ca
 import numpy as np
 
-from vioc.compile.backend import Backend
 from vioc.compile.evaluate import Evaluator
 from vioc.dynamics.integrators.composition_coefficients import coefficients_of, order_of
 from vioc.errors import ModelError, StepError
@@ -77,14 +76,9 @@ class Composition(MapAround, KernelMap):
         self.parameters, self.symbols, self.tolerance = dict(f.parameters), f.symbols, f.tolerance
         self._as_mechanism = self._mechanical
         _check_composed(f)
-        self.backend = Backend(f.backend.name, self.blueprint())
-
-    def blueprint(self) -> dict[str, Any] | None:
-        blueprint = self.base.blueprint()
-        if blueprint is None:
-            return None
-        gammas = list(self.coefficients)
-        return {**blueprint, "composition": gammas, "title": f"Composition, {blueprint['title']}"}
+        known = f.backend.identity
+        title = known and f"Composition, {known['title']}"
+        self.backend = f.backend.knowing(composition=list(self.coefficients), title=title)
 
     def __reduce__(self):
         return Composition, (self.base, self.method)
@@ -177,10 +171,6 @@ class Composition(MapAround, KernelMap):
     @property
     def explicit(self) -> ca.Function | None:
         return self._kernel if self.base.explicit is not None else None
-
-    @property
-    def depends_on_time(self) -> bool | None:
-        return self.base.depends_on_time
 
     @shared
     def _programs(self) -> KernelPrograms:

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 
 import casadi as ca
 
+from vioc.compile.backend import Backend
 from vioc.dynamics.algebra.vectors import part
 from vioc.dynamics.description.system import System
 from vioc.dynamics.integrators.chord import ChordParts, ChordRule, ChordSolver
@@ -141,6 +142,7 @@ class DiscreteLagrangianVI(MechanicalMap):
     ):
         self.discrete = discrete
         super().__init__(system, dt, wrap, tolerance, backend)
+        self.backend = Backend(backend)  # what the function does is not known from its name
         self._impulse_behind = 0.5
         _ = self.rule.slots  # refuses what is no discrete Lagrangian now
 
@@ -153,9 +155,6 @@ class DiscreteLagrangianVI(MechanicalMap):
 
     def identity(self) -> dict[str, Any]:
         return {**super().identity(), "discrete": _named(self.discrete)}
-
-    def blueprint(self) -> None:
-        return None  # what the function does is not known from its name
 
     @shared
     def rule(self) -> DiscreteRule:

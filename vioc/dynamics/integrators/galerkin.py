@@ -12,7 +12,7 @@ With constraints f has their impulses, h(Q_i) = 0, and p_k+1 a velocity along th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import casadi as ca
 import numpy as np
@@ -105,6 +105,7 @@ class GalerkinVI(MechanicalMap):
         self.stages, self.points = int(stages), points
         self.quadrature: Quadrature = quadrature(points, self.stages)
         super().__init__(system, dt, wrap, tolerance, backend)
+        self.backend = self.backend.knowing(tolerance=self.tolerance)  # the kernel stops by it
         if self.nm and points != "lobatto":
             raise ModelError(
                 f"{system.name}: points within a step do not keep {system.constraint_names[0]} at its ends; "
@@ -114,10 +115,6 @@ class GalerkinVI(MechanicalMap):
     @property
     def order(self) -> int:
         return self.quadrature.order
-
-    def blueprint(self) -> dict[str, Any] | None:
-        plain = super().blueprint()
-        return plain and {**plain, "tolerance": self.tolerance}  # the kernel stops by it
 
     def __repr__(self) -> str:
         return (

@@ -141,7 +141,7 @@ class MechanicalMap(KernelMap):
         self.wrap = as_names(wrap)
         self._check_wrap()
         self.symbols = Symbols.sized(self.nx, self.nu, self.nm, len(self.parameters))
-        self.backend = Backend(backend, self.blueprint())
+        self.backend = Backend(backend, generated(self))
         check_mass_matrix(system)
         _ = self.lagrangian.h, self.lagrangian.slips  # refuses what is no constraint now
 
@@ -328,10 +328,6 @@ class MechanicalMap(KernelMap):
     def identity(self) -> dict[str, Any]:
         own = {name: getattr(self, name) for name in self.choices}
         return {**super().identity(), "model": repr(self.system), **own}
-
-    def blueprint(self) -> dict[str, Any] | None:
-        """None where a user's own code has a part in them."""
-        return generated(self)
 
     def _find(self, name: str) -> ca.SX | None:
         kind, _, rest = name.partition(".")
@@ -596,7 +592,8 @@ def generated(f: KernelMap) -> dict[str, Any] | None:
     ours = all(type(t).__module__.startswith("vioc.") and not isinstance(t, USER) for t in terms)
     if not (ours and type(f).__module__.startswith("vioc.")):
         return None
-    same = {k: v for k, v in f.identity().items() if k != "dt"}  # an argument of every function
+    arguments = "dt", "smoothing"  # of every function
+    same = {k: v for k, v in f.identity().items() if k not in arguments}
     return {**same, "wrap": f.wrap, "title": f"{type(f).__name__} of {system.name}"}
 
 

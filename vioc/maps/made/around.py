@@ -107,6 +107,7 @@ class MapAround(OneStepMap):
     """
 
     inner: OneStepMap
+    _made_of: tuple = ()  # the arguments behind `inner` that make this map again
 
     def _around(
         self,
@@ -126,11 +127,6 @@ class MapAround(OneStepMap):
         self._as_mechanism = lambda: around(self)
         self.space = SpaceAround(inner.space, inner.nx, tuple(own)) if own else inner.space
         self.quantities = Quantities(self, inner_quantities(self, expression, unit))
-
-    @property
-    def _made_of(self) -> tuple:
-        """The arguments behind `inner` that make this map again."""
-        return ()
 
     def with_inner(self: Self, inner: OneStepMap) -> Self:
         """The same around another map."""

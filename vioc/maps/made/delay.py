@@ -57,15 +57,11 @@ class DelayedMap(MapAround):
             self.expression,
             self._unit,
         )
-        self._as_mechanism = self._mechanical
+        self._as_mechanism, self._made_of = self._mechanical, (self.n,)
         self.symbols = Symbols.sized(self.nx, self.nu, len(self.multiplier_names), len(self.parameters))
 
     def _mechanical(self) -> Mechanism:
         return around(self, lambda run: self.inner.mechanism.review(self.inner_trajectory(run)))
-
-    @property
-    def _made_of(self) -> tuple:
-        return (self.n,)
 
     def identity(self) -> dict[str, Any]:
         return {**super().identity(), "delay": self.n}
@@ -159,15 +155,7 @@ class DelayedMap(MapAround):
 
     # -- derivatives ----------------------------------------------------------------------------
 
-    def steps_at(
-        self,
-        X: Any,
-        U: Any,
-        k0: int = 0,
-        dt: Any = None,
-        *,
-        t: np.ndarray | None = None,
-    ) -> Steps:
+    def steps_at(self, X: Any, U: Any, k0: int = 0, dt: Any = None, *, t: np.ndarray | None = None) -> Steps:
         U = np.asarray(U, float)
         x, w = self.split(X)
         steps = self.inner.steps_at(x, np.ascontiguousarray(w[:, : self.nu]), k0, dt, t=t)

@@ -102,6 +102,7 @@ class ExtendedMap(MapAround):
         self._at_parameters: tuple[bytes, OneStepMap] | None = None
         self.symbols, self.inner_dt, self._implicit = self._make_symbols()
         self._as_mechanism = self._mechanical
+        self._made_of = self.steps, self.freed, self.kept, self.disturbances, self.biases
 
     def _read_disturbances(self, names: tuple[str, ...]) -> None:
         """What they push: inputs by `_to_inputs` (nu, nd), rates of states by `_to_states` (ndx, nd)."""
@@ -256,15 +257,7 @@ class ExtendedMap(MapAround):
 
     # -- derivatives ----------------------------------------------------------------------------
 
-    def steps_at(
-        self,
-        X: Any,
-        U: Any,
-        k0: int = 0,
-        dt: Any = None,
-        *,
-        t: np.ndarray | None = None,
-    ) -> Steps:
+    def steps_at(self, X: Any, U: Any, k0: int = 0, dt: Any = None, *, t: np.ndarray | None = None) -> Steps:
         """As the protocol says, from states that have the same duration (else ValueError)."""
         U = np.asarray(U, float)
         (x, constants), h = self.split(X), self.lengths(dt, len(U))
@@ -429,10 +422,6 @@ class ExtendedMap(MapAround):
 
     def __reduce__(self):
         return _rebuilt, (self.inner, *self._made_of, self.dt)
-
-    @property
-    def _made_of(self) -> tuple:
-        return self.steps, self.freed, self.kept, self.disturbances, self.biases
 
     def __repr__(self) -> str:
         return f"ExtendedMap({self.inner!r}, with {', '.join(self.constants)})"

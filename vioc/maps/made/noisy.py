@@ -113,15 +113,7 @@ class NoisyMap(MapAround):
     def depends_on_time(self) -> bool:
         return True  # its matrices are of steps
 
-    def steps_at(
-        self,
-        X: Any,
-        U: Any,
-        k0: int = 0,
-        dt: Any = None,
-        *,
-        t: np.ndarray | None = None,
-    ) -> Steps:
+    def steps_at(self, X: Any, U: Any, k0: int = 0, dt: Any = None, *, t: np.ndarray | None = None) -> Steps:
         X, W = np.asarray(X, float), np.asarray(U, float)
         h, k = self.lengths(dt, len(W)), k0 + np.arange(len(W))
         at, t = self._rows(k), self.times(h, k0, t)[:-1]
@@ -213,7 +205,7 @@ class NoisyMap(MapAround):
         return {**super().identity(), "size": self.nu}
 
     @property
-    def _made_of(self) -> tuple:
+    def _made_of(self) -> tuple:  # type: ignore[override]
         return self.nu, (self.U, self.G, self.S, self.taken), self.k0, self.before
 
     def __repr__(self) -> str:

@@ -46,7 +46,7 @@ class Substeps(MapAround):
         self._around(f)
         self.inner, self.n = f, int(n)
         self.symbols: Symbols = f.symbols
-        self._as_mechanism = self._mechanical
+        self._as_mechanism, self._made_of = self._mechanical, (self.n,)
 
     def _mechanical(self) -> Mechanism:
         def review(trajectory: Trajectory) -> None:
@@ -54,10 +54,6 @@ class Substeps(MapAround):
             f.mechanism.review(replace(trajectory, map=f))
 
         return around(self, review, limits=self.inner.mechanism.limits)
-
-    @property
-    def _made_of(self) -> tuple:
-        return (self.n,)
 
     def identity(self) -> dict[str, Any]:
         return {**self.inner.identity(), "substeps": self.n}

@@ -177,15 +177,7 @@ class SwitchedMap(MapAround):
             multipliers[rows, self._columns(i)] = part.multipliers
         return Trajectory(self, times, x, u, multipliers, k0=k0).on_its_step()
 
-    def steps_at(
-        self,
-        X: Any,
-        U: Any,
-        k0: int = 0,
-        dt: Any = None,
-        *,
-        t: np.ndarray | None = None,
-    ) -> Steps:
+    def steps_at(self, X: Any, U: Any, k0: int = 0, dt: Any = None, *, t: np.ndarray | None = None) -> Steps:
         X, U = np.asarray(X, float), np.asarray(U, float)
         lengths, found = self.lengths(dt, len(U)), []
         t = self.times(lengths, k0, t)[:-1]

@@ -125,10 +125,6 @@ class ContactVI(SmoothedMap, MechanicalMap):
     def identity(self) -> dict[str, Any]:
         return {**super().identity(), "smoothing": self.smoothing}
 
-    def blueprint(self) -> dict[str, Any] | None:
-        known = super().blueprint()  # the barrier is an argument of every function
-        return None if known is None else {k: v for k, v in known.items() if k != "smoothing"}
-
     def smoothed(self, smoothing: float) -> ContactVI:
         """The same map with another smoothing, m^2/s^2; nothing is built or compiled again."""
         result = twin(self)

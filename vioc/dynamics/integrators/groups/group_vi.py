@@ -127,7 +127,7 @@ class GroupVI(GroupQuantities):
         self.symbols = Symbols.sized(self.nx, self.nu, self.nm, len(self.parameters))
         self.group = GroupLagrangian(system, self.rotations, self.others, self.space)
         _ = self.group.lagrangian.h  # refuses what is no constraint now
-        self.backend = Backend(backend, self.blueprint())
+        self.backend = Backend(backend, generated(self))
         table = QuantityTable(self._find, self._names, self._unit, self._rotation)
         self.quantities = Quantities(self, table)
         self._as_mechanism = self._mechanical
@@ -190,9 +190,6 @@ class GroupVI(GroupQuantities):
     @property
     def order(self) -> int:
         return 2 * self.stages - 2 * (self.points == "lobatto")
-
-    def blueprint(self) -> dict[str, Any] | None:
-        return generated(self)
 
     # -- steps ----------------------------------------------------------------------------------------
 

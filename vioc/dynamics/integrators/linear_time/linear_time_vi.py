@@ -110,12 +110,9 @@ class LinearTimeVI(MechanicalMap):
                 raise ModelError(f"{name}: unknown {value!r}; {near_misses(str(value), known)}")
         self.solver, self.guess = solver, guess
         super().__init__(system, dt, wrap, tolerance, backend)
+        self.backend = self.backend.knowing(tolerance=self.tolerance)  # the kernel stops by it
         self._impulse_behind = 0.5
         refuse_rotors(system, "LinearTimeVI")
-
-    def blueprint(self) -> dict[str, Any] | None:
-        plain = super().blueprint()
-        return plain and {**plain, "tolerance": self.tolerance}  # the kernel stops by it
 
     def __repr__(self) -> str:
         return (
