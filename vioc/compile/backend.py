@@ -53,7 +53,7 @@ class Backend:
         self.identity = identity
 
     def knowing(self, **more: Any) -> Backend:
-        """The same of a map that more data determines, if data do."""
+        """Return the same backend for a map that more data determines."""
         return self if self.identity is None else Backend(self.name, {**self.identity, **more})
 
     def __repr__(self) -> str:

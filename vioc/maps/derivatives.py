@@ -71,7 +71,7 @@ class Steps:
 
     @staticmethod
     def of(given: Any) -> Steps:
-        """Steps, or those of a trajectory or of what has one."""
+        """Return steps, given as such or as a trajectory."""
         return given if isinstance(given, Steps) else Steps.along(trajectory_of(given))
 
     @staticmethod
@@ -217,7 +217,7 @@ def columns(ndx: int, nu: int) -> tuple[slice, slice, slice]:
 
 @dataclass(frozen=True)
 class MapDerivatives:
-    """The derivatives of a map's steps, in functions.
+    """Derivatives of a map's steps, in functions.
 
     Attributes
     ----------
@@ -244,7 +244,7 @@ class MapDerivatives:
 
     @property
     def timed(self) -> MapDerivatives:
-        """Those with the step's length dt and its start t as two more parameters, the last of all.
+        """Derivatives with the step's length dt and start t as the last two parameters.
 
         By dt the step starts when it did: where all the lengths change, what comes later starts later too,
         by as much as t says. The derivatives are those of the step whose equations the map's `residual`
@@ -258,7 +258,7 @@ class MapDerivatives:
         return self.with_times()
 
     def linearize(self, steps: Any) -> Linearization:
-        """First derivatives of steps, or of those of a trajectory; `StepError` where one has none."""
+        """Return first derivatives of steps or a trajectory; `StepError` if one has none."""
         steps = Steps.of(steps)
         found = self.first(steps)
         if finite(found.A, found.B):
@@ -274,13 +274,15 @@ class MapDerivatives:
         )
 
     def linearize_motion(self, trajectory: Trajectory, *, closed: bool = False) -> Linearization:
-        """`linearize`, where what steps do by their number is not what bodies do (`SwitchedMap`):
-        the derivatives of the motion, for feedback along it; `closed` where it goes on with its first step.
+        """Return the derivatives of a motion, for feedback along it.
+
+        They differ from `linearize` where steps are switched by their number, and bodies by contact
+        (`SwitchedMap`). `closed`: the motion goes on with its first step.
         """
         return self.linearize(trajectory) if self.moving is None else self.moving(trajectory, closed)
 
     def tensor(self, steps: Any) -> tuple[SecondOrder, SecondOrder]:
-        """The full second derivatives of steps, or of those of a trajectory, as (states, multipliers).
+        """Return all second derivatives of steps or a trajectory, (states, multipliers).
 
         ``xx[k, i, a, b]`` is the second derivative of output i of step k by errors a and b, and so on: of the
         next state's error coordinates (N, ndx, ...), and of the multipliers (N, nm, ...). That is

@@ -260,5 +260,5 @@ class KernelMap(OneStepMap):
         return StepTimes(self)
 
     def with_times(self) -> MapDerivatives:
-        """Its derivatives with those by a step's length and start, by its equations; for `MapDerivatives`."""
+        """Return derivatives with those by a step's length and start, by its equations."""
         return self._times.added(self.derivatives)

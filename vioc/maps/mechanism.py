@@ -1,4 +1,4 @@
-"""`Mechanism`: what only a map of a mechanism has."""
+"""`Mechanism`: properties that only a mechanism's map has."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 
 def added(x: np.ndarray, by: np.ndarray, fixed: Any = ()) -> np.ndarray:
-    """x + by, of coordinates without constraints."""
+    """Return x + by, for coordinates without constraints."""
     return x + by
 
 
 def exact(dt: float) -> float:
-    """0, of a map whose rounding is not known."""
+    """Return 0, for a map of unknown rounding."""
     return 0.0
 
 
@@ -36,7 +36,7 @@ def no_regressor(linear: Any = ()) -> Any:
 
 @dataclass(frozen=True)
 class Mechanism:
-    """What a map has as a mechanism's; the defaults are those of a map of another kind.
+    """Properties of a mechanism's map; the defaults are for maps of other kinds.
 
     Attributes
     ----------
@@ -102,10 +102,10 @@ class Mechanism:
 
 
 def no_mechanism(f: OneStepMap) -> Mechanism:
-    """That of a map of which no more is known."""
+    """Return the defaults, for a map of any kind."""
     return Mechanism(f.state_names, np.ones(len(f.multiplier_names), bool), lambda ends: held_inputs(f, ends))
 
 
 def held_inputs(f: OneStepMap, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """`Mechanism.inputs_at` of inputs that are constant over a step."""
+    """Return `Mechanism.inputs_at` for inputs constant over a step."""
     return np.zeros((len(ends), f.nu, f.nx)), np.tile(np.eye(f.nu), (len(ends), 1, 1))

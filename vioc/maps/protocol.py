@@ -84,7 +84,7 @@ class OneStepMap(ABC):
 
     @own
     def mechanism(self) -> Mechanism:
-        """What it has as a mechanism's map, or the defaults of another one."""
+        """Properties of a mechanism, or defaults."""
         return no_mechanism(self) if self._as_mechanism is None else self._as_mechanism()
 
     @property
@@ -96,7 +96,7 @@ class OneStepMap(ABC):
 
     @cached_property
     def quantities(self) -> Quantities:
-        """All that has a name; maps that know more than every map does set it when they are made."""
+        """Named quantities; maps that know more than every map set it when made."""
         return Quantities(self)
 
     def quantity(self, name: str) -> ca.SX:
@@ -416,7 +416,7 @@ class OneStepMap(ABC):
     @property
     @abstractmethod
     def derivatives(self) -> MapDerivatives:
-        """Those of solved steps; best an `own` property of maps that have twins."""
+        """Derivatives of solved steps; best an `own` property if the map has twins."""
 
     def linearize(self, x: Any, u: Any = None, k: int = 0, dt: float | None = None) -> Linearization:
         """Exact first derivatives of the step at (x, u)."""

@@ -1,4 +1,4 @@
-"""`Quantities`: what a map knows by name."""
+"""`Quantities`: the named quantities of a map."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class QuantityTable(NamedTuple):
 
 
 class Quantities:
-    """What a map knows by name: states, inputs, multipliers and parameters, and what tables add.
+    """Named quantities of a map: states, inputs, multipliers, parameters, and of tables.
 
     Parameters
     ----------
@@ -58,11 +58,11 @@ class Quantities:
         self._map, self._tables, self._along = f, tables, along
 
     def added(self, *tables: QuantityTable) -> Quantities:
-        """Those, and of more tables."""
+        """Return these quantities and those of more tables."""
         return Quantities(self._map, *self._tables, *tables, along=self._along)
 
     def find(self, name: str) -> ca.SX:
-        """A quantity as an expression; see `OneStepMap.quantity`."""
+        """Return a quantity as an expression; see `OneStepMap.quantity`."""
         for table in reversed(self._tables):
             found = table.find(name)
             if found is not None:
@@ -78,21 +78,21 @@ class Quantities:
         return tuple(dict.fromkeys((*own, *(n for table in self._tables for n in table.names()))))
 
     def unit(self, name: str) -> str:
-        """SI unit of a quantity, "" where it has none that is known."""
+        """Return the SI unit of a quantity, "" if unknown."""
         told = (table.unit(name) for table in reversed(self._tables))
         return next((unit for unit in told if unit is not None), "")
 
     def rotation(self, frame: str) -> ca.SX | None:
-        """Rotation matrix (3, 3) of a named frame, from its axes to the world's, in the map's symbols.
+        """Return the rotation matrix (3, 3) of a frame, in the map's symbols.
 
-        None where the map has no such frame. Its log has the names ``FRAME:rx``, ry and rz, see
-        `vioc.maps.orientation`.
+        It leads from the frame's axes to the world's; None where the map has no such frame. Its log has the
+        names ``FRAME:rx``, ry and rz, see `vioc.maps.orientation`.
         """
         told = (table.rotation(frame) for table in reversed(self._tables))
         return next((R for R in told if R is not None), None)
 
     def along(self, run: Trajectory, name: str) -> np.ndarray:
-        """A quantity along a run of the map: ``run[name]``."""
+        """Return a quantity along a run of the map, ``run[name]``."""
         return run.evaluate(self.find(name)) if self._along is None else self._along(run, name)
 
     @property

@@ -70,7 +70,7 @@ def interpolated(run: Trajectory, lengths: np.ndarray, times: np.ndarray) -> tup
 
 
 def _of_lengths(run: Trajectory, lengths: np.ndarray) -> Any:
-    """The run's map with steps of other `lengths` (M,), s; one of phases says how many each takes."""
+    """Return the run's map with steps of `lengths` (M,), s."""
     f: Any = run.map
     if hasattr(f, "resampled"):
         return f.resampled(run, lengths)

@@ -239,7 +239,7 @@ class Cost:
 
     @property
     def lifts(self) -> tuple[bool, bool]:
-        """Pair of bools: running and terminal cost use the quantities `Mechanism.implicit`."""
+        """Pair of bools: running and terminal cost use `Mechanism.implicit`."""
         return self._running.in_quantities is not None, self._terminal.in_quantities is not None
 
     def terminal_squares(self, *args: Any) -> Squares:

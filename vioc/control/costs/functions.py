@@ -194,7 +194,7 @@ class CostPart:
 
     @cached_property
     def in_quantities(self) -> ca.Function | None:
-        """Scalar as a function of `args` and `Mechanism.implicit`; None if it is free of these."""
+        """Scalar as a function of `args` and `Mechanism.implicit`; None if free of these."""
         inner = self._map.mechanism.implicit
         value = None if inner is None else inner.lifted(self._structure.value, short=True)
         if inner is None or value is None:

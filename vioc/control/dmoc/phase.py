@@ -133,7 +133,7 @@ class Phase:
 
     @cached_property
     def lifts(self) -> tuple[bool, bool]:
-        """Pair of bools: quantities `Mechanism.implicit` are unknowns at steps, at the end.
+        """Pair of bools: `Mechanism.implicit` are unknowns at steps, at the end.
 
         They (velocities) are unknowns where cost or constraints use them.
         """
@@ -181,7 +181,7 @@ class Phase:
 
     @cached_property
     def implicit_rows(self) -> ca.Function:
-        """Function (x, parameters, w) -> G, zero if w are the quantities `Mechanism.implicit`."""
+        """Function (x, parameters, w) -> G, zero if w are `Mechanism.implicit`."""
         inner = self.map.mechanism.implicit
         assert inner is not None
         return ca.Function("G", [inner.x, inner.parameters, inner.w], [inner.equation()])

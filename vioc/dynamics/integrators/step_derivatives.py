@@ -94,7 +94,7 @@ class StepDerivatives:
         self._second = Evaluator(f.backend.program(second, "second"))
 
     def of_map(self, f: MechanicalMap, with_times: Callable[[], MapDerivatives]) -> MapDerivatives:
-        """Those of a map by the rule, whatever its parameters."""
+        """Return the derivatives of a map by the rule, at its parameters."""
         return MapDerivatives(
             f,
             lambda steps: self.first(steps, f.theta).linearization,

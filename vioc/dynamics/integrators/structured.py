@@ -212,7 +212,7 @@ class StructuredLinearization:
     # -- whole trajectories -----------------------------------------------------------------------
 
     def of_map(self, f: MechanicalMap, with_times: Callable[[], MapDerivatives]) -> MapDerivatives:
-        """Those of a map by the rule, whatever its parameters."""
+        """Return the derivatives of a map by the rule, at its parameters."""
         return MapDerivatives(
             f,
             lambda steps: self.linearize(steps, f.theta),

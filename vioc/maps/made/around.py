@@ -54,8 +54,9 @@ class SpaceAround(StateSpace):
 def inner_quantities(
     f: MapAround, expression: Callable[[ca.SX], ca.SX], unit: Callable[[str], str | None]
 ) -> QuantityTable:
-    """The inner map's quantities; `expression` has one of its symbols in those of `f`, `unit` tells that of
-    the state's own entries.
+    """Return the table of the inner map's quantities.
+
+    `expression` rewrites its symbols in those of `f`, `unit` knows those of the state's own entries.
     """
 
     def find(name: str) -> ca.SX | None:
@@ -77,7 +78,7 @@ def inner_quantities(
 
 
 def around(f: MapAround, review: Callable[[Trajectory], None] = nothing, **more: Any) -> Mechanism:
-    """The mechanism of the map around it: what steps of that one have too, and `more`."""
+    """Return the mechanism of a map around another: what both have, and `more`."""
     inner = f.inner.mechanism
 
     def inputs_at(ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -95,7 +96,7 @@ def around(f: MapAround, review: Callable[[Trajectory], None] = nothing, **more:
 
 
 def unchanged(expression: ca.SX) -> ca.SX:
-    """Of a map with the inner map's symbols."""
+    """Return the expression, if both maps have the same symbols."""
     return expression
 
 
@@ -128,9 +129,9 @@ class MapAround(OneStepMap):
         self.space = SpaceAround(inner.space, inner.nx, tuple(own)) if own else inner.space
         self.quantities = Quantities(self, inner_quantities(self, expression, unit))
 
-    def with_inner(self: Self, inner: OneStepMap) -> Self:
-        """The same around another map."""
-        return type(self)(inner, *self._made_of)  # type: ignore[call-arg]
+    def with_inner(self: Self, f: OneStepMap) -> Self:
+        """Return the same map around another one."""
+        return type(self)(f, *self._made_of)  # type: ignore[call-arg]
 
     def with_dt(self: Self, dt: float) -> Self:
         return self.with_inner(self.inner.with_dt(dt))
@@ -187,5 +188,5 @@ class MapAround(OneStepMap):
 
 
 def derivatives_of(f: OneStepMap, timed: bool) -> MapDerivatives:
-    """Those of a map, or with times."""
+    """Return the derivatives of a map, if `timed` with its times."""
     return f.derivatives.timed if timed else f.derivatives

@@ -205,7 +205,7 @@ class Substeps(MapAround):
 
 
 def substeps(f: OneStepMap, n: int) -> OneStepMap:
-    """The map whose step is n equal steps of dt/n of this one, under one input: `Substeps`."""
+    """Return the map whose step is n steps of dt/n with one input, `Substeps`."""
     if isinstance(f, Substeps):
         return Substeps(f.inner, f.n * Substeps(f.inner, n).n)
     if isinstance(f, SwitchedMap):

@@ -345,7 +345,7 @@ class SwitchedMap(MapAround):
         return {**OneStepMap.identity(self), "maps": [g.identity() for g in self.maps], **own}
 
     def with_maps(self, maps: Sequence[OneStepMap]) -> SwitchedMap:
-        """The same turns of other maps."""
+        """Return the same turns of other maps."""
         return SwitchedMap(maps, self.steps_of, self.jumps, periodic=self.periodic)
 
     def with_dt(self, dt: float) -> SwitchedMap:

@@ -27,7 +27,7 @@ TOUCHES = ("gap", "force", "friction", "slip", "grip")
 
 
 class BodyQuantities:
-    """What a map knows by name beside states, inputs, multipliers and parameters.
+    """Named quantities of a map beside states, inputs, multipliers and parameters.
 
     Parameters
     ----------
