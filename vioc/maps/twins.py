@@ -82,9 +82,8 @@ def twin(f: Map) -> Map:
     _ = whole.built
     result = object.__new__(kind)
     result.__dict__.update(whole.__dict__)
-    for name, value in whole.__dict__.items():
-        if getattr(value, "__self__", None) is f:  # a method that the map holds is then the twin's
-            result.__dict__[name] = value.__func__.__get__(result)
+    if (made := whole.__dict__.get("_as_mechanism")) is not None:  # a method of the map's, then of the twin's
+        result.__dict__["_as_mechanism"] = made.__func__.__get__(result)
     for name in _own_names(kind):
         result.__dict__.pop(name, None)
     return result
