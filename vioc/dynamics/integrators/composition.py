@@ -23,7 +23,7 @@ from vioc.maps.mechanism import Mechanism
 from vioc.maps.twins import own, shared
 
 
-class Composition(MapAround, KernelMap):
+class Composition(KernelMap, MapAround):
     """A symmetric composition of a symmetric second-order map, as a one-step map.
 
     Parameters
@@ -89,16 +89,13 @@ class Composition(MapAround, KernelMap):
     def identity(self) -> dict[str, Any]:
         return {**self.base.identity(), "composition": list(self.coefficients)}
 
-    def with_parameters(self, **values: float) -> Composition:
-        return KernelMap.with_parameters(self, **values)
-
     def trying(self, **values: float) -> Composition:
-        result = KernelMap.trying(self, **values)
+        result = super().trying(**values)
         result.base = self.base.trying(**values)
         return result
 
     def with_dt(self, dt: float) -> Composition:
-        result = KernelMap.with_dt(self, dt)
+        result = super().with_dt(dt)
         result.base = self.base.with_dt(dt)
         return result
 
