@@ -35,6 +35,7 @@ class Backend:
         would take. Rollouts of generated functions are the same to the bit.
     identity : dict, optional
         Plain data that determines every function of a map; makes keys for the cache.
+        None where a user's own Python code has a part in the functions: their generated C is the key.
 
     Raises
     ------
