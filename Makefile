@@ -1,4 +1,4 @@
-# Two commands are all that is needed on a fresh machine: `make demo` and `make test`.
+# `make demo` and `make test` set up a fresh checkout.
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -8,28 +8,28 @@ PYTEST_ARGS ?= -n 2 --dist worksteal -m 'not slow and not study'
 
 RUN := $(VENV)/bin/python
 export MPLBACKEND ?= Agg
-# Hundreds of processes import vioc in the tests: half a second each where none may leave its bytecode
+# The tests start hundreds of processes that import vioc; without bytecode on disk each takes half a second more
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test kernels versions lint types bench studies docs wheel clean
+.PHONY: help demo test kernels versions lint types bench studies docs wheel release-check clean
 
-help: ## Show what can be made
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: $(VENV)/.installed ## Swing up a cart-pole; leaves plots, an animation and the trajectory in out/
+demo: $(VENV)/.installed ## Swing up a cart-pole; writes plots, an animation and the trajectory into out/
 	$(RUN) -m vioc demo --out $(OUT)
 
-test: $(VENV)/.installed ## Run the tests, but for slow ones and whole studies: PYTEST_ARGS='-n 2' runs all
+test: $(VENV)/.installed ## Run the tests, except slow ones and whole studies; PYTEST_ARGS='-n 2' runs all
 	$(RUN) -m pytest $(PYTEST_ARGS)
 
-kernels: $(VENV)/.installed ## Run the numerical tests with the sums of other processors
+kernels: $(VENV)/.installed ## Run the numerical tests with the summation order of other processors
 	$(RUN) tests/trust/kernels.py
 
-versions: ## Run a numerical selection of the tests on the oldest and the newest versions
+versions: ## Run numerical tests on the oldest and the newest versions of the dependencies
 	$(PYTHON) tests/trust/versions.py
 
-lint: $(VENV)/.installed-dev ## Check style, formatting and the layers
+lint: $(VENV)/.installed-dev ## Check style, formatting and imports between folders
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
 	$(VENV)/bin/lint-imports --no-cache
@@ -41,11 +41,11 @@ types: $(VENV)/.installed-dev ## Check the types
 bench: $(VENV)/.installed ## Run the benchmarks
 	$(RUN) -m studies.benchmarks
 
-studies: $(VENV)/.installed-studies ## Run every study on a small problem
+studies: $(VENV)/.installed-studies ## Run the quick form of every study
 	$(RUN) -m vioc study run --all --quick --jobs 2 --out $(OUT)/studies
 	@touch $(OUT)/studies/.run
 
-wheel: $(VENV)/.installed-dev ## Build wheel and sdist, and twice and the same to the bit; try the wheel in an environment of its own, then the studies beside it
+wheel: $(VENV)/.installed-dev ## Build wheel and source twice and compare the bits; test the wheels of vioc and of the studies in a new environment
 	rm -rf $(DIST) $(DIST)-studies $(VENV)-wheel
 	$(RUN) tests/build_twice.py $(DIST)
 	$(RUN) tests/build_twice.py $(DIST)-studies studies
@@ -56,7 +56,12 @@ wheel: $(VENV)/.installed-dev ## Build wheel and sdist, and twice and the same t
 	$(VENV)-wheel/bin/python -m pip install --quiet --disable-pip-version-check $(DIST)-studies/*.whl
 	cd / && env -u PYTHONPATH $(abspath $(VENV)-wheel)/bin/python $(abspath tests/installed_smoke.py) --studies
 
-docs: $(VENV)/.installed-docs $(OUT)/studies/.run ## Build the documentation site in out/docs, with the gallery and what studies left, and look whether it is whole
+release-check: $(VENV)/.installed-dev ## Check a release: version, citation, licence, links and sizes of documents; then wheel and docs
+	$(RUN) -m pytest tests/test_habits.py tests/test_docs.py -m 'not slow and not peer' -k 'not snippets_run and not commands_run'
+	$(MAKE) wheel
+	$(MAKE) docs
+
+docs: $(VENV)/.installed-docs $(OUT)/studies/.run ## Build the documentation site in out/docs, with the pictures of the studies, and check it
 	rm -rf docs/generated $(OUT)/docs
 	VIOC_STUDIES=$(abspath $(OUT)/studies) $(RUN) -m sphinx --quiet --fail-on-warning docs $(OUT)/docs
 	$(RUN) tests/whole_site.py $(OUT)/docs
@@ -69,7 +74,7 @@ clean: ## Remove the environment, outputs and caches
 	rm -rf $(VENV) $(VENV)-wheel out build docs/generated $(DIST) $(DIST)-studies *.egg-info studies/build studies/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# The stamps say for which pyproject.toml (those of vioc and of the studies) the environment was made; `venv` also mends a half-made one.
+# The stamps are newer than both files pyproject.toml for which the environment was made; `venv` also completes a partial one.
 $(VENV)/.installed: pyproject.toml studies/pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "vioc needs Python 3.10 or newer, \
 	this is " + sys.version.split()[0] + "; choose one with: make ... PYTHON=python3.12")'

@@ -1,10 +1,10 @@
-"""The form that all studies share: claims declared as data, a table, a picture, JSON and an exit code.
+"""The form of a study: claims as data, and a table, pictures, a JSON file and an exit code as its results.
 
 A study is one file::
 
     STUDY = Study(
         __file__,
-        "What it shows, in one line",
+        "The title, in one line",
         band=Claim("band of the energy", at_most(1e-3), unit="J", published="constant", source="[T] Fig. 1"),
     )
 
@@ -47,14 +47,14 @@ SKIP = "skipped: "
 
 @dataclass(frozen=True)
 class Bound:
-    """What a measured figure is held against; made by `at_most`, `at_least`, `near`.
+    """The bound of a measured figure; made by `at_most`, `at_least`, `near`.
 
     Attributes
     ----------
     kind : {"at most", "at least", "near"}
     value : float
     tolerance : float
-        Of ``"near"``, absolute.
+        The absolute tolerance of ``"near"``.
     """
 
     kind: str
@@ -62,7 +62,7 @@ class Bound:
     tolerance: float = 0.0
 
     def holds(self, measured: float) -> bool:
-        """Whether the figure keeps the bound; what is not a number never does."""
+        """Whether the figure is within the bound; a figure that is not a number never is."""
         if self.kind == "at most":
             return bool(measured <= self.value)
         if self.kind == "at least":
@@ -97,16 +97,16 @@ class Claim:
     Parameters
     ----------
     text : str
-        What is measured.
+        The measured quantity.
     bound : Bound or None
-        None for a figure that is only set beside the published one.
+        None for a figure that is only reported.
     unit : str
     published : float, str or None
-        The figure of the paper or reference solution.
+        The published figure.
     source : str
-        Where it is published.
+        The publication, with its figure, table or section.
     full_only : bool
-        Too long for the quick form; there it is reported as not measured.
+        Whether only the full form measures it, because it takes long.
     """
 
     text: str
@@ -119,17 +119,17 @@ class Claim:
 
 @dataclass
 class Report:
-    """What a run of a study has measured so far.
+    """The measured figures of a run of a study.
 
     Attributes
     ----------
     study : Study
     quick : bool
-        Whether the reduced form is asked for.
+        Whether the run has the quick form.
     out : Path
         Folder of the pictures and the JSON file.
     skipped : dict
-        How to install what is absent, with the keys of the claims that wait for it.
+        Keys of the claims that need an absent package, by the command that installs it.
     """
 
     study: Study
@@ -142,7 +142,7 @@ class Report:
     progress: Progress = field(default_factory=lambda: Progress(""), repr=False)
 
     def measure(self, **figures: Any) -> None:
-        """Figures by the keys of their claims. Raises KeyError for a key that is not declared."""
+        """Record figures by the keys of their claims; raise KeyError for a key that is not declared."""
         for key, value in figures.items():
             if key not in self.study.claims:
                 raise KeyError(f"{self.study.name} declares no claim {key!r}")
@@ -150,9 +150,9 @@ class Report:
         self.progress.to(len(self.measured))
 
     def skip(self, install: str, *keys: str) -> None:
-        """The claims of these keys need what is not installed; `install` says how to get it.
+        """Skip the claims of these keys, which need a package that `install` installs.
 
-        That is no failure, but for a claim that has a bound: whoever asks for it must be able to measure it.
+        A skipped claim with a bound counts as a failure; one without does not.
         """
         self.skipped[install] = keys
         with paused():
@@ -171,7 +171,7 @@ class Report:
     def frame(
         self, run: Any, at: Any = None, *, suffix: str = "frame", title: str = "", **options: Any
     ) -> Path:
-        """Write a mechanism at some times as NAME_frame.png; the arguments are those of `frames.poses`."""
+        """Draw a mechanism at some times into NAME_frame.png; `frames.poses` has the arguments."""
         from studies.frames import poses
 
         axes = poses(run, at, **options)
@@ -180,7 +180,7 @@ class Report:
         return self.save(axes.figure, suffix)
 
     def verdict(self, key: str) -> str:
-        """``"holds"``, ``"fails"``, ``"reported"`` (no bound), or why there is no figure."""
+        """``"holds"``, ``"fails"``, ``"reported"`` (no bound), or the reason why the figure is absent."""
         claim = self.study.claims[key]
         if key not in self.measured:
             if self.quick and claim.full_only:
@@ -193,11 +193,11 @@ class Report:
 
     @property
     def all_hold(self) -> bool:
-        """Whether every claim that this form makes was measured, or skipped without a bound, and holds."""
+        """Whether no claim fails and none is missing, except skipped ones and those of the full form."""
         return all(self.verdict(key) not in ("fails", "not measured") for key in self.study.claims)
 
     def as_dict(self) -> dict[str, Any]:
-        """The content of the JSON file; a figure that is not finite is written as text."""
+        """The content of the JSON file, in which a figure that is not finite is text."""
         return {
             "study": self.study.name,
             "title": self.study.title,
@@ -222,7 +222,7 @@ class Report:
         }
 
     def table(self) -> str:
-        """The claims as aligned text, and a last line with the verdict on all of them."""
+        """The claims as an aligned table, with the verdict on all of them in the last line."""
         rows: list[tuple[str, ...]] = [("claim", "published", "measured", "bound", "verdict", "source")]
         for key, claim in self.study.claims.items():
             value = self.measured.get(key)
@@ -248,7 +248,7 @@ class Report:
 
 
 class Study:
-    """A study: a name, a title, claims, and the function that measures them.
+    """A study: its name, title and claims, and the function that measures them.
 
     Parameters
     ----------
@@ -265,12 +265,12 @@ class Study:
         self._body: Callable[[Report], None] | None = None
 
     def body(self, function: Callable[[Report], None]) -> Callable[[Report], None]:
-        """Decorator: the function that measures."""
+        """Register the function that measures; a decorator."""
         self._body = function
         return function
 
     def execute(self, *, quick: bool = False, out: str | Path = OUT) -> Report:
-        """Run, print the table, and write NAME.json; a file of an earlier run is removed first."""
+        """Run the study, print its table, and write NAME.json; an earlier NAME.json is removed first."""
         if self._body is None:
             raise TypeError(f"study {self.name} has no body")
         matplotlib.use("Agg")
@@ -290,7 +290,7 @@ class Study:
         return report
 
     def main(self, argv: Sequence[str] | None = None) -> None:
-        """The command line of a study; exits 0 only if every claim holds."""
+        """Run the study from the command line; the exit code is 0 only if `all_hold`."""
         parser = argparse.ArgumentParser(prog=f"python -m studies.{self.name}", description=self.title)
         add_options(parser)
         args = parser.parse_args(argv)
@@ -298,13 +298,13 @@ class Study:
 
     @property
     def papers(self) -> tuple[str, ...]:
-        """Letters of the papers that its claims cite (``"T"`` of ``[T] Fig. 7``), most cited first."""
+        """Letters of the papers that the claims cite (``"T"`` of ``[T] Fig. 7``), most cited first."""
         texts = [self.title, *(f"{claim.source} {claim.published}" for claim in self.claims.values())]
         cited = Counter(re.findall(r"\[([A-Z])\]", " ".join(texts)))
         return tuple(tag for tag, _ in cited.most_common())
 
     def listing(self) -> str:
-        """Name, title and claims as text."""
+        """The name, the title and the claims as text."""
         lines = [f"{self.name}: {self.title}"]
         for claim in self.claims.values():
             unit = f" {claim.unit}" * bool(claim.unit)
@@ -316,20 +316,20 @@ class Study:
 
 
 def count_ticks(axes: Any, counts: Iterable[int]) -> None:
-    """Ticks of a logarithmic x axis at these counts, in plain digits."""
+    """Set the ticks of a logarithmic x axis at these counts, in plain digits."""
     shown = sorted(counts)
     axes.set_xticks(shown, [str(n) for n in shown])
     axes.set_xticks([], minor=True)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """The options that all studies take."""
-    parser.add_argument("--quick", action="store_true", help="a reduced form of a few seconds")
+    """Add the options that all studies take."""
+    parser.add_argument("--quick", action="store_true", help="the quick form: a smaller problem, in seconds")
     parser.add_argument("--out", type=Path, default=OUT, help="folder for results (default: %(default)s)")
 
 
 def studies() -> Iterator[Study]:
-    """Every study of this folder, by name."""
+    """All studies of this folder, sorted by name."""
     package = importlib.import_module("studies")
     for module in sorted(m.name for m in pkgutil.iter_modules(package.__path__)):
         if module != "__main__":
@@ -343,7 +343,7 @@ def _plain(value: float | None) -> float | str | None:
 
 
 def tally(verdicts: Iterable[str]) -> str:
-    """How many of each verdict, the worst first: ``"1 fails, 3 holds, 2 reported"``."""
+    """The number of each verdict, the worst first: ``"1 fails, 3 holds, 2 reported"``."""
     counts = Counter(verdicts)
     skipped = sorted(v for v in counts if v.startswith(SKIP))
     order = ("not measured", "fails", "holds", "reported", QUICK_SKIP, *skipped)
@@ -351,7 +351,7 @@ def tally(verdicts: Iterable[str]) -> str:
 
 
 def figure_text(value: float | str | None) -> str:
-    """A figure as the tables show it."""
+    """A figure as the tables show it, with six digits."""
     if value is None:
         return "-"
     return value if isinstance(value, str) else f"{value:.6g}"

@@ -1,4 +1,8 @@
-"""The page of all studies, from the JSON files that their runs leave: paper, claim, what was measured."""
+"""The page of all studies and the results that it shows: paper, claim, published and measured figures.
+
+A published result is a file ``results/NAME.json`` beside the studies. It holds what their code does not:
+form, seconds and version of the run, the measured figure of each claim, and claims that were skipped.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from studies.harness import Bound, Study, figure_text, tally
+from studies.harness import SKIP, Bound, Report, Study, figure_text, tally
 
+RESULTS = Path(__file__).parent / "results"
 PAPERS = {
     "T": "Tree-structured variational integrators",
     "L": "Linear-time variational integrator",
@@ -18,19 +23,24 @@ PAPERS = {
     "": "Beyond the papers",
 }
 HEAD = """\
-# Studies
+# Results of the studies
 
-The figures and tables of the papers, and of other published problems: what was claimed, and what vioc
-measures. They are a distribution of their own beside vioc (`pip install ./studies` in a checkout).
-`vioc study list` names them, `vioc study run NAME` runs one and leaves its picture, its numbers and a
-verdict; `vioc study page` writes this page from the numbers.
+Each study measures the figures of a paper or of another published problem. A table sets the published figure
+beside the measured one; `vioc study run NAME` measures it again.
 
-*holds*, *fails*: the measured figure keeps its bound, or does not. *reported*: there is no bound, the figure
-is set beside the published one. Times are of the machine that ran the study.
+| verdict | meaning |
+| --- | --- |
+| holds | the measured figure is within its bound |
+| fails | the measured figure is outside of its bound |
+| reported | the figure has no bound |
+| not measured | the claim is newer than the published run |
+| skipped | the figure needs a package that was not installed |
+
+Times are of the computer that ran the study.
 """
 
 
-def page(studies: Iterable[Study], folder: Path) -> str:
+def page(studies: Iterable[Study], folder: Path = RESULTS) -> str:
     """The page as Markdown; a study without a JSON file in `folder` is listed as not run."""
     groups: dict[str, list[Study]] = {tag: [] for tag in PAPERS}
     for study in studies:
@@ -44,10 +54,62 @@ def page(studies: Iterable[Study], folder: Path) -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
-def read(study: Study, folder: Path) -> dict[str, Any] | None:
-    """What the last run of a study left in `folder`, or None."""
+def read(study: Study, folder: Path = RESULTS) -> dict[str, Any] | None:
+    """The result of a study in `folder`, of a run or published, in the form of a run's file; or None.
+
+    Raises ValueError where a published result has a key that is no claim of the study.
+    """
     path = folder / f"{study.name}.json"
-    return json.loads(path.read_text()) if path.exists() else None
+    if not path.exists():
+        return None
+    stored: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return stored if "claims" in stored else _expanded(study, stored, path)
+
+
+def publish(study: Study, source: Path, target: Path) -> Path:
+    """Write the result of a run in `source` as a published result into `target`; returns its file.
+
+    Raises ValueError where there is no run, where the claims of the study have changed since, and where a
+    quick form would replace a full one.
+    """
+    path = source / f"{study.name}.json"
+    if not path.exists():
+        raise ValueError(
+            f"no result of {study.name} in {str(source)!r}; `vioc study run {study.name}` makes it"
+        )
+    run = json.loads(path.read_text(encoding="utf-8"))
+    if [claim["key"] for claim in run["claims"]] != list(study.claims):
+        raise ValueError(f"{path}: the claims of {study.name} have changed since this run; run it again")
+    old = read(study, target)
+    if old and old["form"] == "full" and run["form"] != "full":
+        raise ValueError(
+            f"{path}: the quick form does not replace a published full form; run it without --quick"
+        )
+    target.mkdir(exist_ok=True)
+    into = target / path.name
+    into.write_text(json.dumps(_compact(run), indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    return into
+
+
+def _compact(run: Mapping[str, Any]) -> dict[str, Any]:
+    """The part of a run's file that the study's code does not hold."""
+    skipped: dict[str, list[str]] = {}
+    for claim in run["claims"]:
+        if claim["verdict"].startswith(SKIP):
+            skipped.setdefault(claim["verdict"].removeprefix(SKIP), []).append(claim["key"])
+    result: dict[str, Any] = {key: run[key] for key in ("form", "vioc", "seconds")}
+    result["measured"] = {c["key"]: c["measured"] for c in run["claims"] if c["measured"] is not None}
+    return result | ({"skipped": skipped} if skipped else {})
+
+
+def _expanded(study: Study, result: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    skipped = {install: tuple(keys) for install, keys in result.get("skipped", {}).items()}
+    keys = {*result["measured"], *(key for keys in skipped.values() for key in keys)}
+    if unknown := sorted(keys - set(study.claims)):
+        raise ValueError(f"{path}: {study.name} has no claim {', '.join(unknown)}")
+    report = Report(study, result["form"] == "quick", path.parent, skipped=skipped, seconds=result["seconds"])
+    report.measured = {key: float(value) for key, value in result["measured"].items()}
+    return report.as_dict() | {"vioc": result["vioc"]}
 
 
 def _summary(groups: Mapping[str, list[Study]], folder: Path) -> Iterator[str]:

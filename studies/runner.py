@@ -1,4 +1,4 @@
-"""Choosing, listing and running studies: what ``vioc study`` and ``python -m studies`` do."""
+"""Choosing, listing and running studies, for ``vioc study`` and ``python -m studies``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from vioc.progress import Progress, paused
 
 
 def choose(names: Sequence[str] = ()) -> list[Study]:
-    """The studies of these names in their order, or all; ValueError for a name that there is not."""
+    """The studies of these names in their order, or all; raise ValueError for an unknown name."""
     known = {study.name: study for study in studies()}
     for name in names:
         if name not in known:
@@ -27,17 +27,17 @@ def choose(names: Sequence[str] = ()) -> list[Study]:
 
 
 def listing(chosen: Iterable[Study]) -> str:
-    """A line for each study: its name, the papers that it holds figures against, and its title."""
+    """A line for each study: its name, the papers that it cites, and its title."""
     rows = [(study.name, "".join(f"[{tag}]" for tag in study.papers) or "-", study.title) for study in chosen]
     widths = [max(len(row[i]) for row in rows) for i in range(2)]
     return "\n".join(f"{name:{widths[0]}}  {tags:{widths[1]}}  {title}" for name, tags, title in rows)
 
 
 def run(chosen: Sequence[Study], *, quick: bool = False, out: str | Path, jobs: int = 1) -> int:
-    """Run them, `jobs` at a time; the exit code is 0 if every claim holds, else 1.
+    """Run studies, `jobs` at a time; the exit code is 0 if every claim holds, else 1.
 
-    A study that breaks is reported with its traceback, and the others go on. What fails beside others is run
-    again alone, for claims of times.
+    A study that raises an error is reported with its traceback, and the others go on. A study that fails
+    while others run is run again alone, because its claims may concern times.
     """
     skipped: dict[str, list[str]] = {}
     with Progress("studies", len(chosen)) as progress:
@@ -74,7 +74,7 @@ def run(chosen: Sequence[Study], *, quick: bool = False, out: str | Path, jobs: 
 
 
 class Verdict(NamedTuple):
-    """What came of a study: whether its claims hold, what it skipped, what it printed."""
+    """The outcome of a study: whether its claims hold, what it skipped, what it printed."""
 
     holds: bool
     skipped: tuple[str, ...] = ()
@@ -92,7 +92,7 @@ def _run(study: Study, quick: bool, out: str | Path) -> Verdict:
 
 
 def _run_quietly(name: str, quick: bool, out: str | Path) -> Verdict:
-    """In a process of its own."""
+    """Run a study in a worker process and keep what it prints."""
     with contextlib.redirect_stdout(io.StringIO()) as printed, contextlib.redirect_stderr(io.StringIO()):
         verdict = _run(choose([name])[0], quick, out)
     return verdict._replace(text=printed.getvalue())

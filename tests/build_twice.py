@@ -1,7 +1,8 @@
 """Wheel and source of this checkout, built twice and the same to the bit: `build_twice.py DIST [studies]`.
 
 They are those of vioc, or of the studies, which are a distribution of their own. A wheel has its package and
-nothing else. Times within them are SOURCE_DATE_EPOCH: as given, or of the last commit.
+nothing else; wheel and source of vioc have the licence. Times within them are SOURCE_DATE_EPOCH: as given, or
+of the last commit.
 """
 
 from __future__ import annotations
@@ -65,6 +66,17 @@ def amiss(wheel: Path, package: Path) -> list[str]:
     return [f"lacks {n}" for n in sorted(wanted - got)] + [f"has {n}" for n in sorted(got - wanted)]
 
 
+def licensed(archive: Path) -> bool:
+    """Whether a wheel or source archive has the text of the licence."""
+    if archive.suffix == ".whl":
+        with zipfile.ZipFile(archive) as wheel:
+            names = wheel.namelist()
+    else:
+        with tarfile.open(archive) as source:
+            names = source.getnames()
+    return any(name.endswith("/LICENSE") for name in names)
+
+
 def main(into: Path, package: str = "vioc") -> None:
     when, project = epoch(), ROOT if package == "vioc" else ROOT / package
     with tempfile.TemporaryDirectory() as again:
@@ -76,6 +88,8 @@ def main(into: Path, package: str = "vioc") -> None:
     for wheel in into.glob("*.whl"):
         if wrong := amiss(wheel, ROOT / package):
             sys.exit(f"{wheel.name} " + ", ".join(wrong))
+    if package == "vioc" and not all(licensed(path) for path in into.iterdir()):
+        sys.exit("wheel or source without the licence")
 
 
 if __name__ == "__main__":

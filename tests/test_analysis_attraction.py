@@ -170,7 +170,7 @@ def test_regions_of_loops_with_bounds_rates_and_filters_in_closed_form():
     )
     assert slow.fraction <= caught.fraction
     ends = StateLaw(f, np.zeros((100, 1)), np.zeros((100, 1)), np.full((100, 1, 1), 1.25))
-    with pytest.raises(ValueError, match="tells no state that it holds; give it, target="):
+    with pytest.raises(ValueError, match="has no state to which it regulates; give it, target="):
         region_of_attraction(ClosedLoop(f, ends), {"a": 1.0})
     assert region_of_attraction(ClosedLoop(f, ends), {"a": 1.0}, target=[0.0], **box).fraction == 1.0
     late = DelayedMap(f)
@@ -192,7 +192,7 @@ def test_refusals():
         region_of_attraction(loop, {"a": 1.0}, goal={"c": 1.0})
     with pytest.raises(ValueError, match="goal: expected errors > 0"):
         region_of_attraction(loop, {"a": 1.0}, goal=0.0)
-    with pytest.raises(OptimizationError, match="weigh every state"):
+    with pytest.raises(OptimizationError, match="penalize every state"):
         lyapunov_level(
             SteadyRegulator(loop.map, loop.x, loop.u, loop.K, np.diag([1.0, 0]), loop.Q, loop.R, loop.poles)
         )

@@ -293,7 +293,7 @@ def test_equilibrium_refuses():
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # the error says it all: numbers that overflow on the way do not
         for g in (f, vioc.MidpointVI(vioc.models.load("cart_pole"), 0.02)):
-            with pytest.raises(OptimizationError, match="weigh in Q"):
+            with pytest.raises(OptimizationError, match="penalize in Q"):
                 dlqr(g, ([0, 0, 0, 0], None), {"theta": 1}, 1)
     with pytest.raises(ValueError, match="Qf"):
         dlqr(f, ([0, 0, 0, 0], None), 1, 1, Qf=1)

@@ -146,7 +146,7 @@ def test_a_guess_without_trajectory_is_replaced_on_request():
     assert "began with zero inputs" in found.message
     assert found.cost == pytest.approx(optimize(f, cost, x0=[1.0], steps=10).cost, rel=1e-9)
     again = optimize(f, cost, x0=[1.0], guess=np.full((10, 1), 2.0))
-    assert again.converged and "began with the start held" in again.message
+    assert again.converged and "began with the initial state at all samples" in again.message
 
 
 def test_a_projection_that_leads_far_away_is_named():

@@ -115,7 +115,7 @@ def test_where_nothing_descends_to_first_order_it_is_said_to_be_perhaps_no_minim
     f, cost = wavy(0.0)
     best = optimize(f, cost, x0=[0.0], steps=1)
     assert best.converged and best.iterations == 0
-    assert "perhaps no minimum" in best.message
+    assert "possibly not a minimum" in best.message
 
 
 @pytest.mark.parametrize("method", ["projection", "auto", "multiple shooting"])

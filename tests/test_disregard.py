@@ -199,7 +199,7 @@ def test_what_is_not_weighed_is_named():
     f, rest = linear(A, B, ("a", "b")), (np.zeros(2), np.zeros(1))
     for weights in ({"b": 1.0}, {"b": 1e-9}):
         with pytest.raises(
-            OptimizationError, match=r"Q does not weigh the eigenvalues 1 \(of a\) .*; weigh in Q"
+            OptimizationError, match=r"Q does not penalize the eigenvalues 1 \(of a\) .*; penalize in Q"
         ):
             dlqr(f, rest, weights, 1.0)
     grows = linear(np.diag([1.5, 0.5]), B, ("a", "b"))  # needs no weight

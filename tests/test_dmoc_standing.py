@@ -36,7 +36,7 @@ def table(room, kind=ContactVI, final=None, start=1e-8, **options):
 def test_feet_that_would_throw_off_what_they_carry_are_named(kind, final, where):
     best = table(1e-6, kind, final)
     assert not best.converged
-    said = rf"gaps of front, back are told to be at most 1e-06 m at {where}, .* push with 2 times the weight"
+    said = rf"gaps of front, back are limited to at most 1e-06 m at {where}, .* push with 2 times the weight"
     assert re.search(said, best.message), best.message
 
 

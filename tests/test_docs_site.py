@@ -69,6 +69,8 @@ def test_a_study_that_was_not_run_says_so(gallery, study, tmp_path):
 
 def test_every_study_has_a_page_and_a_notebook(gallery, tmp_path):
     names = gallery.write(tmp_path / "studies", tmp_path / "nothing")
+    results = (tmp_path / "results.md").read_text()
+    assert all(f"| [{name}](#{name}) |" in results for name in names)
     assert "pendulum_energy" in names and len(names) > 20
     index = (tmp_path / "studies" / "index.md").read_text()
     for name in names:
@@ -116,6 +118,21 @@ def test_what_is_sought_is_a_title(sought):
     assert sum(title.startswith("# ") and sought in title for title in titles) == 1
     assert re.search(rf"^.*{sought}.* <", (docs / "index.md").read_text().lower(), re.MULTILINE)
     assert re.search(rf"\[[^\]]*{sought}[^\]]*\]\(", (docs / "README.md").read_text().lower())
+
+
+@pytest.mark.parametrize(
+    ("words", "page"),
+    [
+        ("how do i", "README.md"),
+        ("multi-start", "sweeps.md"),
+        ("resampling", "data.md"),
+        ("via-point", "trajectories.md"),
+        ("waypoint", "trajectories.md"),
+    ],
+)
+def test_what_is_sought_stands_on_the_page_that_answers_it(words, page):
+    text = " ".join((ROOT / "docs" / page).read_text().lower().split())
+    assert words in text
 
 
 @pytest.mark.slow

@@ -91,7 +91,7 @@ def test_only_what_is_free_changes():
 
 def test_no_equilibrium_says_what_moves():
     f = MidpointVI(models.load("cart_pole"), 0.01)
-    with pytest.raises(OptimizationError, match="with theta held: the best found moves .*p.theta by"):
+    with pytest.raises(OptimizationError, match="with theta fixed: the best found moves .*p.theta by"):
         equilibrium(f, theta=0.5)
     with pytest.raises(ModelError, match="hold: unknown name 'thta'; did you mean 'theta'"):
         equilibrium(f, thta=0.5)

@@ -111,7 +111,7 @@ def test_what_is_held_is_any_quantity(linkage):
         assert one[name] == pytest.approx(value, abs=1e-10) == other[name]
     again = equilibrium(f, guess=(maximal.x, [0.0]), fixed="crank")
     assert again["crank"] == pytest.approx(-1.7, abs=1e-12) and again.u == pytest.approx(maximal.u, abs=1e-9)
-    with pytest.raises(OptimizationError, match="with crank, u.torque held: .*moves d"):
+    with pytest.raises(OptimizationError, match="with crank, u.torque fixed: .*moves d"):
         equilibrium(f, {"crank": -1.7, "torque": 0.0}, guess=maximal.x)
 
 

@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
+from release import COPIES, SOURCE, version
 
 import vioc
 
@@ -13,15 +14,31 @@ MADE = {"data", "generated", "build", "vioc_studies.egg-info"}
 ROOMS = ("docs", "examples", "recipe", "studies", "tests", "vioc")
 
 
+def test_copies_of_the_version_agree():
+    assert {version(*place) for place in (SOURCE, *COPIES)} == {vioc.__version__}
+    changes = (ROOT / "CHANGELOG.md").read_text()
+    assert re.search(rf"^## {re.escape(vioc.__version__)}\b", changes, re.MULTILINE)
+
+
+def test_the_licence_is_the_same_wherever_it_is_stated():
+    stated = {
+        re.search(r'^ *license(?: =|:) "?([\w.-]+)"?$', (ROOT / file).read_text(), re.MULTILINE)[1]
+        for file in ("pyproject.toml", "studies/pyproject.toml", "CITATION.cff", "recipe/recipe.yaml")
+    }
+    assert stated == {"BSD-3-Clause"}
+    assert (ROOT / "LICENSE").read_text().startswith("BSD 3-Clause License")
+
+
+def test_the_citation_has_what_its_format_requires():
+    citation = (ROOT / "CITATION.cff").read_text()
+    keys = set(re.findall(r"^([a-z-]+):", citation, re.MULTILINE))
+    assert {"cff-version", "message", "title", "authors", "type", "license", "version"} <= keys
+
+
 def test_what_is_declared_twice_agrees():
     project = (ROOT / "pyproject.toml").read_text()
     recipe = (ROOT / "recipe" / "recipe.yaml").read_text()
-    for line in ((ROOT / "CITATION.cff").read_text(), recipe):
-        assert re.search(r'^ *version: "?([\d.]+)', line, re.MULTILINE)[1] == vioc.__version__
     declared = re.search(r"^dependencies = \[(.*)\]$", project, re.MULTILINE)[1]
-    studies = (ROOT / "studies" / "pyproject.toml").read_text()
-    for pattern in (r'^version = "([\d.]+)"$', r'"vioc==([\d.]+)"'):
-        assert re.search(pattern, studies, re.MULTILINE)[1] == vioc.__version__
     for name, least in re.findall(r'"(\w+)>=([\d.]+)"', declared):
         assert re.search(rf"^ +- {name}(-base)? >={re.escape(least)}$", recipe, re.MULTILINE), name
     hooks = (ROOT / ".pre-commit-config.yaml").read_text()

@@ -169,7 +169,7 @@ def test_horizons_change_and_ends_are_kept():
     law = NonlinearMPC(Problem(f, goal, 20, **limits), horizon=lengths, native=False)
     run = ClosedLoop(f, law).simulate([1.0, 0.0], 60)
     assert run.memory.counts == {"converged": 60} and np.abs(run.trajectory.x[-1]).max() < 1e-2
-    with pytest.warns(RuntimeWarning, match="sample 0: the first plan is none, and there is no fallback law"):
+    with pytest.warns(RuntimeWarning, match="sample 0: there is no first plan, and there is no fallback law"):
         far = ClosedLoop(f, law).simulate([40.0, 0.0], 3)  # from where no horizon reaches the set
     assert not far.u.any() and "infeasible: 3" in repr(
         far

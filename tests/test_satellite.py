@@ -81,5 +81,5 @@ def test_equilibria_of_attitudes_begin_at_none_and_are_refused_by_name():
     pendulum = vioc.spherical("s")[vioc.tz(-0.3, mass=vioc.Mass(1.0, (0.01,) * 3))[hinge]]
     g = GroupVI(vioc.System(pendulum, vioc.Gravity(0, 0, -9.81)), 0.01)
     np.testing.assert_allclose(equilibrium(g).x, [0, 1, 0, 0, 0, 0, 0, 0, 0], atol=1e-9)
-    with pytest.raises(OptimizationError, match="no equilibrium near the guess with a held"):
+    with pytest.raises(OptimizationError, match="no equilibrium near the guess with a fixed"):
         equilibrium(g, a=1.0)

@@ -187,7 +187,7 @@ def test_what_is_stated_of_another_problem_is_refused(bounded):
     with pytest.raises(TypeError, match="multipliers: expected a dict by name"):
         problem.solve(np.zeros(2), multipliers=5)
     bounded_problem = Problem(f, bounded[1], N, bounds=bounded[2])
-    with pytest.raises(ValueError, match="multipliers: 'w' is no limit of this problem; "):
+    with pytest.raises(ValueError, match="multipliers: 'w' is not a limit of this problem; "):
         bounded_problem.solve(np.zeros(2), multipliers={"w": np.zeros(N)})
     assert f"{N} steps" in repr(problem)
 
@@ -379,7 +379,10 @@ def test_guesses_without_steps():
     f, cost = logarithm()
     nowhere = np.full((11, 1), -1.0), None
     best = optimize(f, cost, nowhere, x0=[1.0], method="shooting")
-    assert "the guess has no steps: step 1" in best.message and "began with the start held" in best.message
+    assert (
+        "the guess has no steps: step 1" in best.message
+        and "began with the initial state at all samples" in best.message
+    )
     held = optimize(f, cost, x0=[1.0], steps=10, method="shooting")
     assert best.cost == pytest.approx(held.cost, rel=1e-8) and held.message.startswith("converged")
     lost = optimize(f, cost, np.full((10, 1), -30.0), x0=[1.0], method="shooting")  # no rollout either

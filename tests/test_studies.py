@@ -250,6 +250,62 @@ def test_the_page_has_what_was_run_and_what_was_not(tmp_path):
     assert "Quick form" in text and "Full form" not in text
 
 
+def test_a_published_result_is_that_of_its_run(tmp_path):
+    """Only what the study's code does not hold is written; the page is the same."""
+    study = make(long=3.0)
+    study.claims["peer"] = Claim("an error of a peer")
+    measure = study._body
+    study.body(lambda report: (report.skip("pip install peer", "peer"), measure(report)))
+    study.execute(out=tmp_path)
+    published = page.publish(study, tmp_path, tmp_path / "results")
+    stored = json.loads(published.read_text())
+    assert stored["measured"] == {"error": 0.5, "count": 7.0, "long": 3.0}
+    assert stored["skipped"] == {"pip install peer": ["peer"]}
+    assert set(stored) == {"form", "vioc", "seconds", "measured", "skipped"}
+    assert page.page([study], published.parent) == page.page([study], tmp_path)
+    published.write_text(json.dumps(stored | {"measured": {"other": 1.0}}))
+    with pytest.raises(ValueError, match="small has no claim other"):
+        page.read(study, published.parent)
+
+
+def test_a_result_that_should_not_be_published_is_refused(tmp_path):
+    study, results = make(long=3.0), tmp_path / "results"
+    with pytest.raises(ValueError, match="`vioc study run small` makes it"):
+        page.publish(study, tmp_path, results)
+    make().execute(quick=True, out=tmp_path)
+    page.publish(study, tmp_path, results)
+    study.execute(out=tmp_path)
+    page.publish(study, tmp_path, results)
+    make().execute(quick=True, out=tmp_path)
+    with pytest.raises(ValueError, match="does not replace a published full form"):
+        page.publish(study, tmp_path, results)
+    study.claims["new"] = Claim("a new claim")
+    with pytest.raises(ValueError, match="claims of small have changed"):
+        page.publish(study, tmp_path, results)
+
+
+def test_published_results_are_of_studies_and_claims_that_exist():
+    known = {study.name: study for study in harness.studies()}
+    files = sorted(page.RESULTS.glob("*.json"))
+    assert len(files) > 70
+    for path in files:
+        stored = page.read(known[path.stem])
+        assert stored["form"] in ("quick", "full") and stored["seconds"] > 0
+
+
+def test_the_command_publishes_into_a_checkout(tmp_path, monkeypatch, capsys):
+    make().execute(quick=True, out=tmp_path)
+    monkeypatch.setattr(runner, "studies", lambda: iter([make()]))
+    monkeypatch.setattr(page, "RESULTS", tmp_path / "studies" / "results")
+    page.RESULTS.parent.mkdir()
+    command_line = ["study", "publish", "small", "--results", str(tmp_path)]
+    assert main(command_line) == 2
+    assert "in a checkout of vioc" in capsys.readouterr().err
+    (page.RESULTS.parent / "pyproject.toml").touch()
+    assert main(command_line) == 0
+    assert (page.RESULTS / "small.json").exists()
+
+
 def test_the_studies_are_those_that_a_distribution_registers(tmp_path, monkeypatch, capsys):
     def runner(code: str) -> None:
         monkeypatch.delitem(sys.modules, "mine.runner", raising=False)

@@ -1,5 +1,7 @@
 """Random trees and loops from two starts: tasks as they are said to be, judges that see what is wrong."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -8,6 +10,8 @@ from studies import two_starts
 from studies.two_starts import STUDY, promise, search
 from studies.two_starts_family import JOINTS, REACH, task
 from vioc.control import optimize, quadratic
+
+DATA = Path(__file__).parent / "data"
 
 
 @pytest.mark.parametrize("index", [3, 4, pytest.param(7, marks=pytest.mark.slow)])
@@ -58,3 +62,23 @@ def test_quick_form(tmp_path):
     report = STUDY.execute(quick=True, out=tmp_path)
     assert report.all_hold and report.measured["searches"] == 8
     assert report.measured["tree_zero"] > 0 and report.measured["loop_line"] > 0
+
+
+def test_a_search_stays_at_an_optimum_whose_steps_are_below_the_rounding_of_its_cost():
+    """Rounding in a sensitive motion is 1e-13 of its cost, and the last steps promise 1e-17 of it.
+
+    A search that asks the cost to fall then takes no whole step any more, and ends without a verdict.
+    """
+    sensitive = task(11)
+    curve = np.loadtxt(DATA / "sensitive_optimum.csv", delimiter=",")
+    n = sensitive.map.nx
+    best = optimize(
+        sensitive.map,
+        sensitive.cost,
+        (curve[:, :n], curve[:-1, n:]),
+        x0=sensitive.x0,
+        method="shooting",
+        max_iterations=20,  # so few are not divided among several searches
+        raise_on_failure=False,
+    )
+    assert best.status in ("converged", "acceptable"), best.message

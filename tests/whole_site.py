@@ -1,7 +1,7 @@
-"""What a built documentation site must have: `whole_site.py out/docs`, the end of `make docs`.
+"""Check a built documentation site: `whole_site.py out/docs`, the last step of `make docs`.
 
-Every page is found by the site's search when the words of its title are typed, and every study and example
-has a picture of its own.
+The site's search must find every page by the words of its title, and every study and example must have a
+picture of its own.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def read_index(site: Path) -> dict[str, Any]:
 
 
 def not_found(index: dict[str, Any], stem: Callable[[str], str], stopwords: frozenset[str]) -> list[str]:
-    """Pages that a search for all words of their title does not lead to, as PAGE: WORDS."""
+    """Pages that a search for all words of their title does not find, as PAGE: WORDS."""
     missing = []
     for number, (page, title) in enumerate(zip(index["docnames"], index["titles"], strict=True)):
         words = re.findall(r"\w+", re.sub(r"<[^>]*>", "", title).lower())
@@ -43,7 +43,7 @@ def _pages(index: dict[str, Any], term: str) -> set[int]:
 
 
 def without_picture(site: Path, examples: list[str]) -> list[str]:
-    """Pages of studies and examples that show none of their own."""
+    """Pages of studies and examples without a picture of their own."""
     generated = site / "generated"
     pages = {p: p.stem for p in sorted((generated / "studies").glob("*.html")) if p.stem != "index"}
     pages |= {generated / "gallery" / f"{name}.html": f"sphx_glr_{name}_" for name in examples}

@@ -1,7 +1,7 @@
 """Pages of the studies: picture, claims with verdicts, source, and a notebook to download.
 
-The figures are those of the last run that left its files in out/studies (or in ``$VIOC_STUDIES``).
-A study without a run or a picture there is a warning, with which `make docs` fails.
+Each study's page shows the last run in out/studies (or in ``$VIOC_STUDIES``), ``generated/results.md`` the
+published results. A study without a run or a picture causes a warning, with which `make docs` fails.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def number(value: Any) -> str:
 
 
 def claims(study: Any, result: dict[str, Any]) -> str:
-    """The table of a study's claims, the paper's figure beside ours."""
+    """The table of a study's claims, with published and measured figures."""
     measured = {row["key"]: row for row in result.get("claims", ())}
     rows = ["| claim | published | measured | wanted | verdict |", "| --- | --- | --- | --- | --- |"]
     for key, claim in study.claims.items():
@@ -55,7 +55,7 @@ def claims(study: Any, result: dict[str, Any]) -> str:
 
 
 def _plain(text: str) -> str:
-    """Text for a cell of a Markdown table: nothing in it is markup."""
+    """Escape text for a cell of a Markdown table."""
     for mark in "\\|*_[]<$`":
         text = text.replace(mark, "\\" + mark)
     return text.replace("\n", " ")
@@ -113,7 +113,7 @@ def page(study: Any, module: Any, result: dict[str, Any]) -> str:
 
 
 def verdict(study: Any, result: dict[str, Any]) -> str:
-    """In a few words, how the study's claims fared."""
+    """The number of each verdict, and the form of the run."""
     if not result:
         return "not run here"
     kinds = [row["verdict"] for row in result["claims"]]
@@ -122,10 +122,11 @@ def verdict(study: Any, result: dict[str, Any]) -> str:
 
 
 def write(target: Path, source: Path) -> list[str]:
-    """Write the pages of all studies; returns their names."""
+    """Write the pages of all studies, and that of their results beside them; returns the studies' names."""
     sys.path.insert(0, str(ROOT))
     try:
         from studies.harness import studies
+        from studies.page import page as results_page
 
         known = list(studies())
     finally:
@@ -145,13 +146,14 @@ def write(target: Path, source: Path) -> list[str]:
         lines.append(f"- [{_plain(title(study))}]({study.name}.md): {verdict(study, result)}")
     entries = [f"{short(study)} <{study.name}>" for study in known]
     intro = (
-        "# Gallery of studies\n\nThe figures and tables of the papers, made again. Every page has the claims "
-        "with what was published and what is measured, the source, and a notebook to download. "
-        "One table of all is [here](../../studies.md).\n"
+        "# Gallery of studies\n\nThe figures and tables of the papers, computed again. Each page has the "
+        "pictures and figures of the last run on this computer, the source, and a notebook to download. "
+        "The published runs of all studies are in the [results](../results.md).\n"
     )
     toctree = "\n".join(["```{toctree}", ":hidden:", "", *entries, "```"])
     tiled = '<div class="tiles">\n\n' + "\n\n".join(tiles) + "\n\n</div>\n"
     (target / "index.md").write_text("\n".join([intro, tiled, *lines, "", toctree, ""]))
+    (target.parent / "results.md").write_text(results_page(known))
     return [study.name for study in known]
 
 

@@ -1,7 +1,8 @@
-"""Cables: chains of segments with the stiffness of a beam, on the same tree as any mechanism.
+"""Cables as chains of segments with the bending stiffness of a beam.
 
-`section` says what a cable is made of, `cable` builds the chain, `catenaries` gives curves and their
-configurations, `statics` equilibria, `oscillations` natural frequencies. Maths: docs/maths/cables.md.
+A cable is part of the same tree of frames as any mechanism. `section` defines cross-sections, `cable` builds
+the chain, `catenaries` gives curves and their configurations, `statics` equilibria, `oscillations` natural
+frequencies. Maths: docs/maths/cables.md.
 """
 
 from vioc.cables.cable import Cable, cable

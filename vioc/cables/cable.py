@@ -1,4 +1,4 @@
-"""`cable`: a chain of segments as frames, springs and dampers of a description."""
+"""Cables of a description: chains of segments as frames, springs and dampers."""
 
 from __future__ import annotations
 
@@ -22,10 +22,12 @@ STIFFNESS = ("beam", "paper")
 
 
 class Cable(tuple):
-    """The first frame of a cable and its springs and dampers, as (frame, *terms); made by `cable`.
+    """First frame of a cable and its springs and dampers, as (frame, *terms).
 
-    A `System` takes it as it is, and then it starts at the world's origin. Elsewhere its `frame` goes into
-    the tree and its `terms` into the system; square brackets put children on its far end::
+    Made by `cable`. A `System` accepts it directly; the cable then starts at the world's origin. Elsewhere,
+    put its `frame` into the tree and its `terms` into the system; square brackets add children to its far
+    end::
+
 
         rope = cable("rope", 20, 1.5, Section(0.1))[tz(0, name="load", mass=5.0)]
         System(Gravity(0, 0, -9.81), tx(K("trolley"))[rope.frame], rope.terms)
@@ -40,7 +42,7 @@ class Cable(tuple):
     hinges : tuple of tuple of str
         Variables of each segment's hinge, in the order of the option `hinges`.
     extensions : tuple of str
-        Variables of the segments' elongations; empty where the cable is inextensible.
+        Variables of the segments' elongations; empty if the cable is inextensible.
     """
 
     _options: dict[str, Any]
@@ -71,11 +73,11 @@ class Cable(tuple):
 
     @property
     def nodes(self) -> tuple[str, ...]:
-        """Names of the frames at the ends of segments, from start (NAME-0) to far end."""
+        """Names of the frames at ends of segments, from the start (NAME-0) to the far end."""
         return tuple(f"{self.name}-{i}" for i in range(self.segments + 1))
 
     def __getitem__(self, children: Any) -> Cable:
-        """The cable with children on its far end."""
+        """Return the cable with children on its far end."""
         items = children if isinstance(children, tuple) else (children,)
         return cable(**{**self._options, "end": (*self._options["end"], *items)})
 
@@ -96,28 +98,28 @@ class Cable(tuple):
         axes_of: str = "world",
         name: str | None = None,
     ) -> tuple[Component, ...]:
-        """Constraints that hold a node at a frame's origin, for the system.
+        """Return constraints for the system that hold a node at a frame's origin.
 
         Parameters
         ----------
         to : str
             A frame, or ``"world"``.
         node : int, optional
-            Which one; by default the far end.
+            Index of the node; by default the far end.
         clamped : bool
-            Whether the far end keeps the direction of the frame, whose axes are those of a straight
-            cable's segments; by a stiffness of 2 E I / l, as at a clamped start.
+            Whether the far end keeps the direction of the frame, whose axes are those of a straight cable's
+            segments. The hinge there has the stiffness 2 E I / l, as at a clamped start.
         axes : str, optional
-            Directions that are held, by default those in which the cable moves.
+            Held directions; by default those in which the cable moves.
         axes_of : str
-            The frame whose axes these are.
+            Frame in whose axes `axes` are given.
         name : str, optional
-            Of the constraints, NAME-x ...; by default CABLE-NODE.
+            Name of the constraints, NAME-x and so on; by default CABLE-NODE-at-TO.
 
         Raises
         ------
         ModelError
-            For a node that there is not, or an inner one clamped.
+            If the node does not exist, or a node other than the far end is clamped.
         """
         index = self.segments if node is None else node
         if not 0 <= index <= self.segments:
@@ -138,23 +140,23 @@ class Cable(tuple):
         return (*held, BendingSpring(to, frame, tuple(stiffness)))
 
     def _moves(self) -> str:
-        """Axes in which the nodes of the cable move."""
+        """Axes along which the nodes of the cable move."""
         turned = self._options["hinges"].replace(self._options["along"][-1], "")
         return "xyz".replace(turned, "") if len(turned) == 1 else "xyz"
 
     def configuration(self, points: Any) -> dict[str, float]:
-        """Variables, by name, with the nodes at given points: a start, or a guess of one.
+        """Return variables by name with the nodes at given points, as a start or a guess.
 
         Parameters
         ----------
         points : (segments + 1, 3)
-            In the axes of the frame that the cable starts on, m. An inextensible cable takes only their
-            directions; a torsional variable stays zero.
+            Positions in the axes of the frame where the cable starts, m. An inextensible cable uses only
+            their directions; torsional variables stay zero.
 
         Raises
         ------
         ModelError
-            For points that leave the plane of a planar cable.
+            If points leave the plane of a planar cable.
         """
         points = check_array(points, (self.segments + 1, 3), f"cable {self.name!r}: points")
         along = self._options["along"]
@@ -163,7 +165,7 @@ class Cable(tuple):
         result: dict[str, float] = {}
         if self._options["start"] == "free":
             result.update((f"{self.name}-{a}", float(points[0]["xyz".index(a)])) for a in self._moves())
-        from scipy.spatial.transform import Rotation  # here, because importing it takes a while
+        from scipy.spatial.transform import Rotation  # here, as the import is slow
 
         R = np.eye(3)
         for k, step in enumerate(np.diff(points, axis=0)):
@@ -212,37 +214,37 @@ def cable(
     stiffness: str = "beam",
     end: Any = (),
 ) -> Cable:
-    """A cable of equal segments.
+    """Return a cable of equal segments.
 
     Parameters
     ----------
     name : str
-        Nodes are frames NAME-0 ... NAME-n, variables NAME-i (one hinge axis), NAME-i-x (several) and NAME-i-e
-        (elongation).
+        Name of the cable. Nodes are frames NAME-0 ... NAME-n, variables NAME-i (one hinge axis), NAME-i-x
+        (several axes) and NAME-i-e (elongation).
     segments : int
     length : float
         Rest length, m.
     section : Section
-        What it is made of; `round_section`, `rectangular_section`.
+        Cross-section, as of `round_section` or `rectangular_section`.
     along : {"x", "y", "z", "-x", "-y", "-z"}
-        Where the straight cable runs, in the frame that it starts on.
+        Direction of the straight cable, in the frame where it starts.
     hinges : str
-        Axes about which segments turn against each other, in order: one across `along` for a planar
-        cable, two for one in space; the axis of `along` among them is torsion. Two axes are taken in the
-        other order at every second hinge, so that the cable does not twist.
+        Axes about which segments turn relative to each other, in order: one across `along` for a planar
+        cable, two for motion in space; the axis of `along` among them is torsion. Two axes are swapped at
+        every second hinge, so that the cable does not twist.
     start : {"pinned", "clamped", "free"}
-        Free puts translations before the first hinge (NAME-x, ...).
+        ``"free"`` adds translations before the first hinge (NAME-x, ...).
     extensible : bool
-        Whether segments have an elongation, by the section's E A.
+        Whether segments have an elongation, with the section's E A.
     damping : 2 numbers
-        Rayleigh's alpha (1/s) and beta (s): C = alpha M + beta K. Where the section's stiffness is a declared
-        parameter, beta is none.
+        Rayleigh's alpha (1/s) and beta (s): C = alpha M + beta K. If the section's stiffness is a declared
+        parameter, beta is a number.
     drag : 2 numbers
-        Linear drag per length along and across the segments, N s/m^2; for masses as rods.
+        Linear drag per length along and across the segments, N s/m^2; needs masses as rods.
     masses : {"rods", "nodes"}
         Segments as uniform rods, or masses at the nodes (trapezoidal rule).
     stiffness : {"beam", "paper"}
-        Hinges of E I / l that converge to the beam, or [C]'s reduction 4 E I / l, which does not.
+        Hinges of E I / l, which converge to the beam, or the reduction 4 E I / l of [C], which does not.
     end : Frame or frames
         Children of the far end.
 
@@ -253,7 +255,7 @@ def cable(
     Raises
     ------
     ModelError
-        For options that are wrong or do not fit together.
+        If an option is wrong, or options do not fit together.
     """
     options: dict[str, Any] = dict(locals())
     _check(options)

@@ -1,4 +1,4 @@
-"""Curves that cables hang in."""
+"""Curves of hanging cables."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from vioc.errors import ModelError
 
 
 def catenary(start: Any, end: Any, length: float, segments: int, *, up: Any = (0.0, 0.0, 1.0)) -> np.ndarray:
-    """Points at equal arc lengths on the inextensible cable that hangs between two points.
+    """Return points at equal arc lengths on an inextensible hanging cable.
 
     Parameters
     ----------
     start, end : (3,)
-        m, not above one another.
+        Ends of the cable, m; they must not be above one another.
     length : float
-        m, more than their distance.
+        Length of the cable, m; more than the distance of the ends.
     segments : int
-        Their number; the points are one more.
+        Number of segments; there is one more point.
     up : (3,)
 
     Returns
@@ -37,7 +37,7 @@ def catenary(start: Any, end: Any, length: float, segments: int, *, up: Any = (0
     y = a cosh(x / a) with sqrt(L^2 - v^2) = 2 a sinh(h / (2 a)), h and v the ends' horizontal and vertical
     distances; s = a sinh(x / a) is the arc length from the lowest point.
     """
-    from scipy.optimize import brentq  # when it is used: it takes as long to import as vioc
+    from scipy.optimize import brentq  # here, as its import takes as long as vioc's
 
     a, b = check_array(start, (3,), "start"), check_array(end, (3,), "end")
     vertical = check_array(up, (3,), "up")

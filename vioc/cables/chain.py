@@ -1,4 +1,4 @@
-"""What a cable's options amount to: its variables, frames, springs and dampers.
+"""Variables, frames, springs and dampers that follow from a cable's options.
 
 The options are those of `vioc.cables.cable.cable`, checked there, as a dict.
 """
@@ -24,7 +24,10 @@ def direction(along: str) -> np.ndarray:
 
 
 def hinge_stiffness(options: dict[str, Any], ends: int) -> dict[str, Number]:
-    """Spring of each hinge axis; `ends` is 1 at a clamp, which stands for half a segment."""
+    """Return the stiffness by hinge axis; `ends` is 1 at a clamp.
+
+    A clamp represents half a segment.
+    """
     section, along = options["section"], options["along"][-1]
     share = options["segments"] / options["length"] * (1 + ends)
     supply = iter(section.bending)
@@ -37,7 +40,7 @@ def hinge_stiffness(options: dict[str, Any], ends: int) -> dict[str, Number]:
 
 
 def variables(o: dict[str, Any]) -> tuple[tuple[tuple[str, ...], ...], tuple[str, ...]]:
-    """Variables of the hinges, and of the extensions."""
+    """Return the variables of the hinges, and of the extensions."""
     numbers = range(1, o["segments"] + 1)
     several = len(o["hinges"]) > 1
     hinges = tuple(tuple(f"{o['name']}-{i}" + f"-{a}" * several for a in o["hinges"]) for i in numbers)
@@ -45,16 +48,20 @@ def variables(o: dict[str, Any]) -> tuple[tuple[tuple[str, ...], ...], tuple[str
 
 
 def turns(o: dict[str, Any], i: int) -> str:
-    """Axes of hinge i in the order of its frames.
+    """Return the axes of hinge i in the order of its frames.
 
-    Two turns leave a twist of half their product, of one sign: with every second pair in the other order they
-    cancel along the cable, and the twist is of second order in a segment's length instead of first.
+    Two successive turns leave a twist of half their product, always of the same sign. With the order swapped
+    at every second hinge these cancel along the cable, and the twist is of second order in a segment's length
+    instead of first.
     """
     return o["hinges"][::-1] if len(o["hinges"]) == 2 and i % 2 else o["hinges"]
 
 
 def frames(o: dict[str, Any], hinges, extensions) -> Frame:
-    """The tree from the first frame, NAME-0 or a free start's translation, to the far end."""
+    """Return the tree from the first frame to the far end.
+
+    The first frame is NAME-0, or a free start's translation.
+    """
     name, n, axis = o["name"], o["segments"], o["along"][-1]
     sign, rest = (-1.0 if o["along"].startswith("-") else 1.0), o["length"] / o["segments"]
     slide = f"T{axis.upper()}"
@@ -74,7 +81,7 @@ def frames(o: dict[str, Any], hinges, extensions) -> Frame:
         turned = [Frame(Transform(f"R{a.upper()}", Variable(of[a]))) for a in turns(o, i)]
         node = f"{name}-{i + 1}"
         rods = o["masses"] == "rods"
-        at_node = None if rods else _body(o, 1.0 if i < n - 1 else 0.5, 0.0, 1.0)  # a segment turns whole
+        at_node = None if rods else _body(o, 1.0 if i < n - 1 else 0.5, 0.0, 1.0)  # inertia of a segment
         if not extensions:
             if rods:
                 turned[-1] = Frame(turned[-1].transform, None, _body(o, 1.0, rest))
@@ -97,7 +104,7 @@ def frames(o: dict[str, Any], hinges, extensions) -> Frame:
 
 
 def _stretch(slide: str, sign: float, variable: Variable) -> Transform:
-    """The translation by an elongation; along a negative axis it needs a twist of its own."""
+    """Return the translation by an elongation; along a negative axis it is a twist."""
     if sign > 0:
         return Transform(slide, variable)
     backward = tuple(-float(a == slide[1]) for a in "XYZ")
@@ -105,13 +112,13 @@ def _stretch(slide: str, sign: float, variable: Variable) -> Transform:
 
 
 def _body(o: dict[str, Any], share: float, length: float, turning: float | None = None) -> Mass:
-    """A share of a segment's mass: a uniform rod of `length` that starts at the frame, or a point.
+    """Return a share of a segment's mass: a rod that starts at the frame, or a point.
 
-    `turning` is the share of the inertia about its axis, where it is another.
+    `turning` is the share of the inertia about the segment's axis, if it differs.
     """
     section, rest = o["section"], o["length"] / o["segments"]
     m = section.density * (share * rest)
-    # a body's principal moments satisfy the triangle inequality: a rod that spins has the width for it
+    # principal moments of a body satisfy the triangle inequality, so a rod with spin has a matching width
     turning = share if turning is None else turning
     spin = section.polar * (turning * rest) if o["along"][-1] in o["hinges"] else 0.0
     inertia = [_sum(m * (length**2 / 12) if length else 0.0, spin / 2, o["name"])] * 3
@@ -120,7 +127,7 @@ def _body(o: dict[str, Any], share: float, length: float, turning: float | None 
 
 
 def _sum(a: Number, b: Number, name: str) -> Number:
-    """a + b, of numbers or multiples of one parameter."""
+    """Return a + b, of numbers or multiples of one parameter."""
     if not isinstance(a, Parameter) and not isinstance(b, Parameter):
         return a + b
     if isinstance(a, Parameter) and isinstance(b, Parameter) and a.name == b.name:
@@ -134,12 +141,12 @@ def _sum(a: Number, b: Number, name: str) -> Number:
 
 
 def _present(coefficient: Number) -> bool:
-    """Whether there is such a term: a parameter may leave the zero that it has by default."""
+    """Return whether a coefficient gives a term; a parameter's default may be zero."""
     return isinstance(coefficient, Parameter) or coefficient > 0
 
 
 def terms(o: dict[str, Any], hinges, extensions) -> list[Component]:
-    """Springs with their dampers, drag and mass damping."""
+    """Return springs with their dampers, drag and mass damping."""
     alpha, beta = o["damping"]
     springs: list[tuple[str, Number]] = []
     coupled: list[tuple[tuple[str, ...], tuple[Number, Number, Number]]] = []

@@ -1,4 +1,4 @@
-"""Natural frequencies and shapes about a static equilibrium (docs/maths/cables.md)."""
+"""Natural frequencies and mode shapes at an equilibrium (docs/maths/cables.md)."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class NormalModes:
     Attributes
     ----------
     omega : (count,)
-        rad/s; the square root of a negative eigenvalue, a direction that falls away, is given as negative.
+        Frequencies, rad/s; the root of a negative eigenvalue, an unstable direction, is given as negative.
     shapes : (count, nd)
         Rows of displacements of the dynamic variables with shape' M shape = 1.
     names : tuple of str
-        The dynamic variables.
+        Dynamic variables.
     """
 
     omega: np.ndarray
@@ -31,11 +31,11 @@ class NormalModes:
 
     @property
     def frequency(self) -> np.ndarray:
-        """Hz (count,)."""
+        """Frequencies (count,), Hz."""
         return self.omega / (2 * np.pi)
 
     def shape(self, mode: int) -> dict[str, float]:
-        """Displacements of one mode by name."""
+        """Return the displacements of one mode by name."""
         return dict(zip(self.names, map(float, self.shapes[mode]), strict=True))
 
     def __len__(self) -> int:
@@ -43,21 +43,21 @@ class NormalModes:
 
 
 def normal_modes(equilibrium: StaticEquilibrium, count: int | None = None) -> NormalModes:
-    """Frequencies and shapes of small free motions on the constraints.
+    """Return frequencies and shapes of small free motions on the constraints.
 
     Parameters
     ----------
     equilibrium : StaticEquilibrium
-        Of `static_equilibrium`, with its parameters; what it held does not move.
+        Equilibrium of `static_equilibrium`, with its parameters; variables that it held do not move.
     count : int, optional
-        How many, slowest first; by default all.
+        Number of modes, slowest first; by default all.
 
     Raises
     ------
     ModelError
         If it is not a `StaticEquilibrium`.
     """
-    from scipy.linalg import eigh  # when it is used: SciPy doubles the time that vioc takes to import
+    from scipy.linalg import eigh  # here, as SciPy doubles vioc's import time
 
     statics, Z, M = _about(equilibrium)
     system = statics.lagrangian.system
@@ -71,16 +71,16 @@ def normal_modes(equilibrium: StaticEquilibrium, count: int | None = None) -> No
 
 
 def longest_step(equilibrium: StaticEquilibrium) -> float:
-    """The step up to which `MidpointVI` is stable about an equilibrium, s; inf without pulling constraints.
+    """Return the step up to which `MidpointVI` is stable about an equilibrium, s.
 
-    The forces of constraints act at the start of a step, so that what stiffness they give to a taut cable
-    is explicit: dt < 2/omega, omega^2 the largest eigenvalue of sum_i lambda_i h_i,qq on the constraints
-    against M. A motion needs a shorter one.
+    Constraint forces act at the start of a step, so the stiffness that they give to a taut cable is explicit:
+    dt < 2/omega, with omega^2 the largest eigenvalue of sum_i lambda_i h_i,qq on the constraints relative to
+    M. The result is inf if no constraint pulls. A motion needs a shorter step.
 
     Parameters
     ----------
     equilibrium : StaticEquilibrium
-        With its parameters; what it held does not move.
+        Equilibrium with its parameters; variables that it held do not move.
     """
     from scipy.linalg import eigh
 
@@ -92,7 +92,7 @@ def longest_step(equilibrium: StaticEquilibrium) -> float:
 
 
 def _about(equilibrium: StaticEquilibrium) -> tuple[Statics, Any, Any]:
-    """Statics, a basis Z of the motions that the constraints leave, and Z' M Z."""
+    """Return statics, a basis Z of the motions that constraints allow, and Z' M Z."""
     if not isinstance(equilibrium, StaticEquilibrium):
         raise ModelError(f"expected the result of static_equilibrium, got {type(equilibrium).__name__}")
     free = [i for i, n in enumerate(equilibrium.system.dynamic) if n not in equilibrium.held]

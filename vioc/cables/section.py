@@ -32,7 +32,7 @@ def _check_float(name: str, value: object, *, positive: bool = False) -> float:
 
 @dataclass(frozen=True)
 class Section:
-    """What a cable is made of, the same along its length.
+    """Uniform cross-section of a cable, with mass and stiffness.
 
     Parameters
     ----------
@@ -45,17 +45,18 @@ class Section:
     torsion : number
         G J, N m^2; needed by cables with a torsional hinge.
     polar : number
-        Polar moment of inertia of mass per length, rho (I1 + I2), kg m; needed likewise.
+        Polar moment of inertia of mass per length, rho (I1 + I2), kg m; needed by cables with a torsional
+        hinge.
 
     Raises
     ------
     ModelError
-        For numbers that are negative or not finite.
+        If a number is negative or not finite.
 
     Notes
     -----
-    A number may be a declared parameter, ``P("EI", 0.1)``; then maps take it as an input and have derivatives
-    by it.
+    A number may be a declared parameter, ``P("EI", 0.1)``. Maps then have it as an input, and derivatives by
+    it.
     """
 
     density: Number
@@ -84,14 +85,14 @@ def _section(area: float, moments: tuple[float, float], J: float, density, young
 def round_section(
     diameter: float, *, density: Number, young: Number = 0.0, shear: Number = 0.0, inner: float = 0.0
 ) -> Section:
-    """A solid round, or a tube.
+    """Return the section of a solid round or a tube.
 
     Parameters
     ----------
     diameter, inner : float
         Outer and inner diameter, m.
     density : number
-        Of the material, kg/m^3.
+        Density of the material, kg/m^3.
     young, shear : number
         Moduli E and G, Pa.
     """
@@ -106,21 +107,24 @@ def round_section(
 def rectangular_section(
     width: float, height: float, *, density: Number, young: Number = 0.0, shear: Number = 0.0
 ) -> Section:
-    """A rectangle, `width` along the first hinge's axis and `height` across it (m).
+    """Return the section of a rectangle.
 
-    So the first hinge bends with I = width height^3 / 12. The torsion constant is Saint-Venant's
-    series for the rectangle. Other parameters as for `round_section`.
+    Its `width` is along the first hinge's axis and its `height` across it (m), so that the first hinge bends
+    with I = width height^3 / 12. The torsion constant is Saint-Venant's series for the rectangle. Other
+    parameters are as in `round_section`.
     """
     b, h = _check_float("width", width, positive=True), _check_float("height", height, positive=True)
     long, thin = max(b, h), min(b, h)
-    odd = np.arange(1, 40, 2)  # terms fall as n^-5; tanh is 1 from the second on
+    odd = np.arange(1, 40, 2)  # terms decrease as n^-5; tanh is 1 from the second on
     tail = float(np.sum(np.tanh(odd * np.pi * long / (2 * thin)) / odd**5.0))
     J = long * thin**3 / 3 * (1 - 192 / np.pi**5 * thin / long * tail)
     return _section(b * h, (b * h**3 / 12, h * b**3 / 12), J, density, young, shear)
 
 
 def beam_stiffness(length: float, axial: float, bending: float) -> np.ndarray:
-    """K (6, 6) of a planar beam element in (dx0, dy0, dtheta0, dx1, dy1, dtheta1) ([C] (16), corrected).
+    """Return K (6, 6) of a planar beam element.
+
+    Its coordinates are (dx0, dy0, dtheta0, dx1, dy1, dtheta1) ([C] (16), corrected).
 
     Parameters
     ----------

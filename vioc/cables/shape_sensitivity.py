@@ -1,4 +1,7 @@
-"""How a static equilibrium moves with what is prescribed: shape control, co-design (docs/maths/cables.md)."""
+"""Sensitivity of a static equilibrium to prescribed values (docs/maths/cables.md).
+
+Used for shape control and co-design.
+"""
 
 from __future__ import annotations
 
@@ -13,30 +16,30 @@ from vioc.compile.evaluate import Evaluator
 from vioc.dynamics.lagrangian import OPTIONS, Lagrangian
 from vioc.errors import ModelError
 
-SINGULAR = 1e-12  # reciprocal condition number of the equations, by rows, below which they have no answer
+SINGULAR = 1e-12  # reciprocal condition number of the equations, scaled by rows, if they are singular
 
 
 def static_sensitivity(equilibrium: StaticEquilibrium, by: str | Iterable[str]) -> dict[str, np.ndarray]:
-    """Derivatives dq/dr of an equilibrium by prescribed variables and declared parameters.
+    """Return derivatives dq/dr of an equilibrium by given variables and parameters.
 
     Parameters
     ----------
     equilibrium : StaticEquilibrium
-        Of `static_equilibrium`, with its parameters.
+        Equilibrium of `static_equilibrium`, with its parameters.
     by : name or names
-        Variables that the equilibrium's search held (kinematic ones, and those in its `fixed`), and
-        parameters. Dynamic variables among them, and those that it held, are taken as held, all others as
-        free.
+        Variables that the search for the equilibrium held (kinematic ones, and those in its `fixed`), and
+        declared parameters. Dynamic variables named here, and those held by the search, count as held, all
+        others as free.
 
     Returns
     -------
     dict of (nq,)
-        By name, in the order of ``system.variables``; the entry of the variable itself is 1.
+        Derivatives by name, in the order of ``system.variables``; the entry of the variable itself is 1.
 
     Raises
     ------
     ModelError
-        For names that are neither, or an equilibrium that is not isolated.
+        If a name is neither, or the equilibrium is not isolated.
     """
     if not isinstance(equilibrium, StaticEquilibrium):
         raise ModelError(f"expected the result of static_equilibrium, got {type(equilibrium).__name__}")
@@ -53,7 +56,7 @@ def static_sensitivity(equilibrium: StaticEquilibrium, by: str | Iterable[str]) 
         return {name: np.array([float(v == name) for v in system.variables]) for name in names}
     rows = ca.vertcat(balance(lag, lam)[free], lag.h)
     along = ca.jtimes(rows, g.q_vector, d[:nq]) + ca.jtimes(rows, g.parameters, d[nq:])
-    # one directional derivative, evaluated along each variable, as in `Statics`
+    # one directional derivative, evaluated for each variable, as in `Statics`
     args = [g.q_vector, g.v_vector, g.parameters, lam, d]
     slopes = Evaluator(ca.Function("along", args, [ca.densify(along), lag.Dh[:, free]], OPTIONS))
     directions = np.eye(d.numel())[[*free, *(known.index(name) for name in names)]]

@@ -1,4 +1,4 @@
-"""Static equilibrium: a minimum of potential energy and loads under constraints (docs/maths/cables.md)."""
+"""Static equilibrium under constraints: minimal energy (docs/maths/cables.md)."""
 
 from __future__ import annotations
 
@@ -17,37 +17,37 @@ from vioc.dynamics.kinematics import as_configuration
 from vioc.dynamics.lagrangian import OPTIONS, Lagrangian
 from vioc.errors import ConstraintError, ModelError
 
-LONGEST = 1.0  # rad or m that one variable may move in a step
+LONGEST = 1.0  # largest change of a variable in one step, rad or m
 TINY = 1e-200
 TRIALS = 40  # halvings of a step
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(8)  # for the work of loads along a step
-SETTLED = 1e-7  # relative step below which Newton's method has at least halved digits: it ends when it stalls
+SETTLED = 1e-7  # relative step below which Newton's method ends as soon as its steps no longer halve
 
 
 @dataclass(frozen=True)
 class StaticEquilibrium:
-    """A configuration at rest.
+    """Configuration of a system at rest.
 
     Attributes
     ----------
     system : System
     q : (nq,)
-        In the order of ``system.variables``; ``f.initial_state(equilibrium)`` takes it.
+        Configuration in the order of ``system.variables``; ``f.initial_state(equilibrium)`` accepts it.
     multipliers : (m,)
-        lambda in V_q - F + Dh' lambda = 0; over a step of length dt the impulse dt lambda of [S] (28a).
+        lambda in V_q - F + Dh' lambda = 0; over a step of length dt the impulse is dt lambda of [S] (28a).
     energy : float
-        V of the potentials, J; the work of loads is none of it.
+        V of the potentials, J, without the work of loads.
     stiffness : float
-        Least eigenvalue on the constraints of the second derivative of V less the work of the loads.
+        Smallest eigenvalue, on the constraints, of the second derivative of V minus the work of the loads.
     residual : float
-        Largest entry of V_q - F + Dh' lambda by the dynamic variables that may move, N or N m.
+        Largest entry of V_q - F + Dh' lambda for the free dynamic variables, N or N m.
     violation : float
         Largest |h|.
     iterations : int
     parameters : dict of str to float
-        Values of the declared parameters that it is of.
+        Values of the declared parameters.
     held : tuple of str
-        Dynamic variables that the search held, `fixed`: what is made of it holds them, too.
+        Dynamic variables that the search held (`fixed`); results made from the equilibrium hold them, too.
     """
 
     system: System = field(repr=False)
@@ -63,11 +63,11 @@ class StaticEquilibrium:
 
     @property
     def stable(self) -> bool:
-        """Whether it is a strict minimum."""
+        """True if the equilibrium is a strict minimum."""
         return self.stiffness > 0
 
     def __getitem__(self, name: str) -> float:
-        """A configuration variable, or a constraint's multiplier by the constraint's name."""
+        """Return a variable, or the multiplier of a constraint, by name."""
         if name in self.system.constraint_names:
             return float(self.multipliers[self.system.constraint_names.index(name)])
         return float(self.q[self.system.variable_index(name)])
@@ -81,13 +81,13 @@ class StaticEquilibrium:
 
 
 class Statics:
-    """Energy, constraints and their derivatives by q of the dynamic variables that may move.
+    """Energy, constraints and their derivatives by the free dynamic variables.
 
     Parameters
     ----------
     system : System or Lagrangian
     free : array of int
-        Indices of those variables, all dynamic ones by default.
+        Indices of the free variables, by default all dynamic ones.
     **parameters : float
     """
 
@@ -106,7 +106,7 @@ class Statics:
         slope, loads = balance(lag, lam), loads_at_rest(lag)
         first = [lag.V, slope - ca.jtimes(lag.h, g.q_vector, lam, True), lag.h, lag.Dh]
         self._first = Evaluator(ca.Function("statics", [*args, lam], first, OPTIONS))
-        # one directional derivative, evaluated along each variable: the whole matrix as one graph is O(n^2)
+        # one directional derivative, evaluated for each variable, as the matrix in one graph is O(n^2)
         along = [ca.densify(ca.jtimes(e, g.q_vector, d)) for e in (slope, loads)]
         self._along = Evaluator(ca.Function("stiffness", [*args, lam, d], along, OPTIONS))
         self._loads = None
@@ -116,12 +116,12 @@ class Statics:
         self._still = np.zeros(lag.nq)
 
     def first(self, q: np.ndarray) -> tuple[float, np.ndarray, np.ndarray, np.ndarray]:
-        """V, V_q - F (nf,), h (m,), Dh (m, nf)."""
+        """Return V, V_q - F (nf,), h (m,), Dh (m, nf)."""
         V, slope, h, Dh = self._first(q, self._still, self._theta, self._no_impulse)
         return float(V[0, 0]), slope[self.free, 0], h[:, 0], Dh[:, self.free]
 
     def work(self, q: np.ndarray, to: np.ndarray) -> float:
-        """Of the loads along the straight line between two configurations, J."""
+        """Return the work of loads along the line between two configurations, J."""
         if self._loads is None:
             return 0.0
         d = to - q
@@ -129,12 +129,12 @@ class Statics:
         return float(WEIGHTS @ (forces @ d)) / 2
 
     def hessian(self, q: np.ndarray, multipliers: np.ndarray) -> np.ndarray:
-        """V_qq - F_q + sum_i lambda_i h_i,qq (nf, nf).
+        """Return V_qq - F_q + sum_i lambda_i h_i,qq (nf, nf).
 
         Raises
         ------
         ModelError
-            If F_q is not symmetric: the work of a load depends on the path, and there is no energy.
+            If F_q is not symmetric: the work of a load then depends on the path, and there is no energy.
         """
         directions = np.eye(self.lagrangian.nq)[self.free]
         found = self._along(q, self._still, self._theta, multipliers, directions)
@@ -144,7 +144,7 @@ class Statics:
         return (rows + rows.T) / 2
 
     def _refuse(self, q: np.ndarray) -> None:
-        """Name the load whose slope at q is not symmetric."""
+        """Raise a ModelError that names the load with an asymmetric slope at q."""
         system, free = self.lagrangian.system, self.free
         for force in system.forces:
             lag = Lagrangian(System(*system.frames, force, name=system.name))
@@ -167,12 +167,12 @@ def _symmetric(slope: np.ndarray) -> bool:
 
 
 def loads_at_rest(lag: Lagrangian) -> ca.SX:
-    """F (nq,) at zero velocities and inputs, without exact zeros.
+    """Return F (nq,) at zero velocities and inputs, without exact zeros.
 
     Raises
     ------
     ModelError
-        If a load depends on time; it is named.
+        If a load depends on time; the message names it.
     """
     g = lag.graph
     args = [g.q_vector, ca.SX.zeros(lag.nq), ca.SX.zeros(g.u_vector.numel()), g.t, g.parameters]
@@ -188,13 +188,13 @@ def loads_at_rest(lag: Lagrangian) -> ca.SX:
 
 
 def balance(lag: Lagrangian, multipliers: ca.SX) -> ca.SX:
-    """V_q - F + Dh' lambda (nq,) at rest: zero at an equilibrium for the variables that may move."""
+    """Return V_q - F + Dh' lambda (nq,) at rest; zero for free variables in balance."""
     g = lag.graph
     return ca.jtimes(lag.h, g.q_vector, multipliers, True) - lag.L_q - loads_at_rest(lag)
 
 
 def _check_gaps(lag: Lagrangian, q: np.ndarray, parameters: dict[str, float]) -> None:
-    """Refuse a configuration that needs the force of a contact or a limit."""
+    """Raise a ModelError if a configuration needs the force of a contact or a limit."""
     system, g = lag.system, lag.graph
     for name, item in zip(system.inequality_names, system.inequalities, strict=True):
         gaps = item.gaps(g)
@@ -210,7 +210,10 @@ def _check_gaps(lag: Lagrangian, q: np.ndarray, parameters: dict[str, float]) ->
 
 
 def kernel(J: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """An orthonormal basis of ker J, and the pseudo-inverse of J; dependent rows are left out."""
+    """Return an orthonormal basis of ker J, and the pseudo-inverse of J.
+
+    Dependent rows are left out.
+    """
     if not len(J):
         return np.eye(J.shape[1]), np.zeros((J.shape[1], 0))
     U, s, Vt = np.linalg.svd(J)
@@ -227,36 +230,37 @@ def static_equilibrium(
     max_iterations: int = 300,
     **parameters: float,
 ) -> StaticEquilibrium:
-    """A local minimum with h(q) = 0 of the potential energy less the work of loads, downhill from a guess.
+    """Return a local minimum of potential energy minus work of loads, on h(q) = 0.
 
-    Loads are the forces at rest, with inputs at zero. Kinematic variables and those named in `fixed` keep
-    the guess's values.
+    The search descends from a guess. Loads are the forces at rest, with zero inputs. Kinematic variables and
+    those named in `fixed` keep the values of the guess.
 
     Parameters
     ----------
     system : System or Lagrangian
     guess : array (nq,) or dict by name
-        `Cable.configuration` makes one of a curve. It need not satisfy the constraints.
+        Initial configuration, as `Cable.configuration` makes of a curve; it may violate the constraints.
     fixed : name or names of variables
     tolerance : float
         Largest |h| accepted, and the last step's length relative to 1 + |q|.
     max_iterations : int
-        At most so many.
+        Largest number of iterations.
     **parameters : float
         Values of declared parameters.
 
     Returns
     -------
     StaticEquilibrium
-        Where the energy has no minimum (a mechanism without weight or springs) a stationary point.
+        If the energy has no minimum (a mechanism without weight or springs), a stationary point.
 
     Raises
     ------
     ConstraintError
-        If the constraints cannot be met from the guess.
+        If the constraints cannot be satisfied from the guess.
     ModelError
-        If the search does not converge; it says what is left. For a load without a potential (one that
-        turns with its frame), one that depends on time, and where a contact or a limit would have to hold.
+        If the search does not converge; the message names the remaining error. Also for a load without a
+        potential (one that turns with its frame), a load that depends on time, and if a contact or a limit
+        would have to hold.
     """
     lag = system if isinstance(system, Lagrangian) else Lagrangian(system)
     q = as_configuration(lag.system, guess, "guess").copy()
@@ -272,7 +276,7 @@ def static_equilibrium(
         normal = -pseudo @ h
         values, vectors = np.linalg.eigh(reduced)
         slope = vectors.T @ (Z.T @ (g + W @ normal))
-        # flat directions are taken as far as a step may go
+        # flat directions are followed as far as a step may go
         floor = 1e-12 * max(np.abs(values).max(initial=0.0), np.abs(slope).max(initial=0.0), TINY)
         step = normal - Z @ (vectors @ (slope / np.maximum(np.abs(values), floor)))
         size = np.abs(step).max(initial=0.0)

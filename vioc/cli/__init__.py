@@ -1,6 +1,6 @@
 """The command line: one file for each command.
 
-A command is a module of this package that is named in `COMMANDS` and has ::
+A command is a module of this package that is named in `COMMANDS` and defines ::
 
     def add(commands: Commands) -> None:
         parser = commands.add(
@@ -11,14 +11,14 @@ A command is a module of this package that is named in `COMMANDS` and has ::
     def run(args: argparse.Namespace) -> int | None:
         f, start = ...
 
-`add` declares the command: name, function, help in one line, examples, and groups of options that
-several commands share (`options`). A command with commands of its own (``vioc study run``) calls
-`Commands.group` in place of `Commands.add`. `run` prints results to stdout and returns the exit code,
-None for 0; what a user can mend it raises (`EXPECTED`), and `main` prints it in a line and returns 2.
+`add` declares the command: name, function, help in one line, examples, and groups of options that several
+commands share (`options`). A command with subcommands (``vioc study run``) calls `Commands.group` instead of
+`Commands.add`. `run` prints results to stdout and returns the exit code, None for 0. It raises errors that a
+user can correct (`EXPECTED`); `main` prints these in one line and returns 2.
 
-Modules of commands are all imported to make the parser: what is slow to import (plots, SciPy, the
-control tools) is imported in the function that needs it. `models` reads models by name or path,
-`printing` has what several commands print.
+The parser needs all modules of commands, so slow imports (plots, SciPy, the control tools) belong into the
+function that uses them. `models` reads models by name or path, `printing` has output that several commands
+share.
 """
 
 from __future__ import annotations
@@ -51,26 +51,26 @@ EXPECTED = (
     CompileError,
     StepError,
     OptimizationError,
-)  # what a user can cause, and mend
+)  # errors that a user can cause and correct
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit code (2 for what the user can mend)."""
+    """Run the command line; return the exit code, 2 for errors a user can correct."""
     args = parser().parse_args(argv)
-    if args.run is None:  # no command, or a group's name without one of its own
+    if args.run is None:  # no command, or a group's name without a subcommand
         args.asked.print_help()
         return 2
     try:
         code = args.run(args)
         sys.stdout.flush()
-    except BrokenPipeError:  # the reader (`| head`) has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else it is tried again at exit
+    except BrokenPipeError:  # the reader (`| head`) has closed the pipe
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python flushes again at exit
         return 1
     except KeyboardInterrupt:
         if args.debug:
             raise
         print("vioc: interrupted", file=sys.stderr)
-        return 130  # what a shell reports of a program that SIGINT ended
+        return 130  # exit code of a program that SIGINT ended
     except MemoryError as error:
         if args.debug:
             raise
@@ -86,7 +86,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def parser() -> Parser:
-    """The parser of all commands."""
+    """Return the parser of all commands."""
     made = Parser(
         prog="vioc",
         description="Mechanisms on variational integrators: simulate, linearize, control.",

@@ -1,4 +1,4 @@
-"""`python -m vioc.cli` is the command `vioc`."""
+"""Entry point: ``python -m vioc.cli`` runs the command ``vioc``."""
 
 from vioc.cli import main
 

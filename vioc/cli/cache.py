@@ -1,4 +1,4 @@
-"""``vioc cache``: the compiled libraries that are kept."""
+"""The command ``vioc cache``: list or clear the cache of compiled libraries."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import time
 from vioc.cli.options import Commands
 from vioc.compile import Cache, find_compiler
 
-NEWEST = 10  # libraries that are listed
+NEWEST = 10  # number of listed libraries
 
 
 def add(commands: Commands) -> None:

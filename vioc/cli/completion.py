@@ -1,4 +1,7 @@
-"""``vioc completion SHELL``: a script that completes commands, options, models and studies."""
+"""The command ``vioc completion SHELL``: print a script for tab completion.
+
+It completes commands, options, models and studies.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 class Option(NamedTuple):
-    """An option: how it is written, its help, and what follows: None, words, or a file's name."""
+    """An option: its flags, help, and value (None, words, or a file name)."""
 
     flags: tuple[str, ...]
     help: str
@@ -53,7 +56,7 @@ class Option(NamedTuple):
 
 
 class Command(NamedTuple):
-    """A command: the words that lead to it, its commands with their help, options, and arguments."""
+    """A command: its path of words, subcommands with help, options, and arguments."""
 
     path: tuple[str, ...]
     commands: dict[str, str]
@@ -67,7 +70,7 @@ class Command(NamedTuple):
 
 
 def commands_of(parser: Parser, path: tuple[str, ...] = ()) -> Iterator[Command]:
-    """The parser's commands, itself first and every command before its own."""
+    """Yield a parser's commands, itself first, each before its subcommands."""
     options: list[Option] = []
     words: tuple[str, ...] = ()
     file = False
@@ -86,7 +89,7 @@ def commands_of(parser: Parser, path: tuple[str, ...] = ()) -> Iterator[Command]
 
 
 def _values(action: argparse.Action) -> tuple[tuple[str, ...], bool]:
-    """What an option or argument may be: words, and whether a file."""
+    """Return the words that an argument accepts, and whether it accepts a file."""
     if action.choices:
         return tuple(map(str, action.choices)), False
     if action.metavar == "MODEL":
@@ -102,7 +105,7 @@ def _values(action: argparse.Action) -> tuple[tuple[str, ...], bool]:
 
 
 def _first(help: str | None) -> str:
-    """The first part of a help text, for a list."""
+    """Return the first part of a help text, for a list."""
     return (help or "").replace("%%", "%").split(" (default")[0].split(";")[0].split(": ")[0]
 
 
@@ -162,7 +165,7 @@ def zsh(commands: list[Command]) -> str:
             )
             continue
         words = f"({' '.join(c.words)})"
-        if c.words and c.file:  # a space before an action: it is called as it is
+        if c.words and c.file:  # with a leading space zsh calls an action without adding arguments
             specs.append(_quoted(f"*:argument: _alternative 'names:name:{words}' files:file:_files"))
         elif c.words or c.file:
             specs.append(_quoted(f"*:argument:{words if c.words else '_files'}"))

@@ -1,4 +1,4 @@
-"""``vioc demo``: a swing-up from model to feedback."""
+"""The command ``vioc demo``: a swing-up from model to feedback."""
 
 from __future__ import annotations
 

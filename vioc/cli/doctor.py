@@ -1,4 +1,4 @@
-"""``vioc doctor``: what vioc finds on this machine, and whether it works."""
+"""The command ``vioc doctor``: list and test versions and tools of this machine."""
 
 from __future__ import annotations
 
@@ -73,11 +73,11 @@ def run(args: argparse.Namespace) -> int:
     return 0 if sound else 1
 
 
-# -- what is found ------------------------------------------------------------------------------
+# -- installed software -------------------------------------------------------------------------
 
 
 def installation() -> Iterator[Row]:
-    """Versions, and where vioc comes from."""
+    """Yield versions, and the folder of vioc."""
     folder = Path(vioc.__file__).parent
     checkout = (folder.parent / "pyproject.toml").is_file()
     yield "vioc", f"{vioc.__version__}, {'checkout' if checkout else 'installed'} in {folder}"
@@ -89,7 +89,7 @@ def installation() -> Iterator[Row]:
 
 
 def compiling() -> Iterator[Row]:
-    """The compiler, and the cache of what it made."""
+    """Yield the compiler, and the state of its cache."""
     from vioc.compile import Cache, find_compiler
 
     with warnings.catch_warnings(record=True) as remarks:
@@ -144,7 +144,7 @@ def _cores() -> str:
 
 
 def _blas_threads() -> str:
-    """What the BLAS that NumPy has loaded says, where it can be asked, else what the environment does."""
+    """Return the thread count that NumPy's BLAS reports, or the environment's setting."""
     loaded = []
     if sys.platform == "linux":
         with open("/proc/self/maps") as maps:
@@ -159,7 +159,7 @@ def _blas_threads() -> str:
 
 
 def _writable(folder: Path) -> str:
-    """Whether files can be made in a folder, or where it would be made."""
+    """Return whether files can be created in a folder, or in its first parent."""
     while not folder.exists():
         folder = folder.parent
     try:
@@ -169,11 +169,11 @@ def _writable(folder: Path) -> str:
         return f"no: {error.strerror}; set VIOC_CACHE to a folder that is"
 
 
-# -- whether it works ---------------------------------------------------------------------------
+# -- checks -------------------------------------------------------------------------------------
 
 
 def check_virtual() -> str:
-    """A rollout keeps its energy in a band, and A, B agree with differences of steps."""
+    """Check the energy error of a rollout, and A, B against finite differences."""
     f = vioc.MidpointVI(vioc.models.load("cart_pole"), 0.01)
     run = f.rollout(f.initial_state({"theta": 0.5}), steps=500)
     band = float(np.ptp(run.energy))
@@ -190,7 +190,7 @@ def check_virtual() -> str:
 
 
 def check_compiled() -> str:
-    """The compiled backend gives the same bits as the virtual machine."""
+    """Check that the compiled backend gives the same bits as the virtual machine."""
     from vioc.compile import find_compiler
 
     if find_compiler() is None:
@@ -208,7 +208,7 @@ def check_compiled() -> str:
 
 
 def check_optimizer() -> str:
-    """A small swing-up by DMOC converges."""
+    """Check that DMOC converges for a small swing-up."""
     import casadi as ca
 
     if not ca.has_nlpsol("ipopt"):

@@ -1,4 +1,4 @@
-"""``vioc info MODEL``: what a model is made of."""
+"""The command ``vioc info MODEL``: print the contents of a model."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def add(commands: Commands) -> None:
 
 
 def print_totals(f: vioc.MidpointVI, x: np.ndarray) -> None:
-    """What shows a slip of units or of a sign: the mass of all bodies, the size, where gravity pulls."""
+    """Print total mass, size and gravity, which show mistakes in units or signs."""
     system = f.system
     masses = [float(node.frame.mass.mass) for node in system.nodes if node.frame.mass]
     places = np.vstack([f.frame_positions(x)[0], np.zeros(3)])
@@ -41,7 +41,7 @@ def print_totals(f: vioc.MidpointVI, x: np.ndarray) -> None:
 
 
 def _direction(g: np.ndarray) -> str:
-    """An acceleration as its size and direction."""
+    """Return an acceleration as text: size and direction."""
     size = float(np.linalg.norm(g))
     if not size:
         return "0 m/s^2"

@@ -1,4 +1,4 @@
-"""``vioc linearize MODEL``: A, B, eigenvalues and controllability of a step."""
+"""The command ``vioc linearize MODEL``: A, B, eigenvalues and controllability."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def run(args: argparse.Namespace) -> None:
     f = (vioc.ContactVI if system.inequalities else vioc.MidpointVI)(system, args.dt)
     x, u, found = start(f, args.set, args.guess)
     q, resting = x[: f.nq], not any(name.startswith("v.") and value for name, value in args.set)
-    if found and resting:  # p = 0 is half a constraint impulse away from the fixed point of the map
+    if found and resting:  # the fixed point of the map has a p of half a constraint impulse, not p = 0
         x = f.state_from_configurations(q, q, u)
     A, B = f.linearize(x, u)
     eigenvalues = np.linalg.eigvals(A)
@@ -79,9 +79,10 @@ def run(args: argparse.Namespace) -> None:
 
 
 def tangent(f: MechanicalMap, q: np.ndarray) -> np.ndarray:
-    """T (ndx, r): of the motions that the constraints leave at q; T' A T acts on them at an equilibrium.
+    """Return T (ndx, r), a basis of the motions that the constraints allow at q.
 
-    Configurations in ker Dh; momenta modulo span Dh', which a step absorbs (docs/maths/linearization.md).
+    At an equilibrium T' A T acts on these motions: configurations in ker Dh, and momenta modulo span Dh',
+    which a step absorbs (docs/maths/linearization.md).
     """
     from scipy.linalg import block_diag, null_space
 

@@ -14,9 +14,10 @@ if TYPE_CHECKING:
 
 
 def load(name: str) -> System:
-    """A model by its file's path, else by a built-in name (``scissor_lift:5`` has an argument).
+    """Return a model by its file's path, else by a built-in name.
 
-    A robot from a URDF file stands on a fixed base and has an input at every joint.
+    A name may have an argument (``scissor_lift:5``). A robot from a URDF file has a fixed base and an input
+    at every joint.
     """
     from vioc import models
     from vioc.dynamics.formats.reading import read
@@ -36,7 +37,7 @@ def load(name: str) -> System:
 
 
 def without_contacts(system: System) -> System:
-    """The same model without contacts and limits of joints, for maps in generalized coordinates."""
+    """Return a model without contacts and limits, for generalized coordinates."""
     from vioc import System
 
     if not system.inequalities:

@@ -1,4 +1,4 @@
-"""How commands are declared, and the options that several of them share."""
+"""Declaration of commands, and options that several commands share."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ LAST_PORT = 65535
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that says what was perhaps meant by a word that is no choice.
+    """Parser that suggests similar words for an invalid choice.
 
     Attributes
     ----------
     commands : dict of str to (str, Parser)
-        Its commands' help and parsers by name, see `Commands`.
+        Help and parsers of its commands by name, see `Commands`.
     """
 
     def __init__(self, *args: Any, **options: Any):
@@ -45,7 +45,7 @@ class Parser(argparse.ArgumentParser):
 
     @property
     def arguments(self) -> list[argparse.Action]:
-        """Its options and arguments, those of its parents too, and not its commands."""
+        """Options and arguments, including those of parents but not the commands."""
         return [action for action in self._actions if action.nargs != argparse.PARSER]
 
     def _check_value(self, action: argparse.Action, value: object) -> None:
@@ -58,7 +58,7 @@ Run = Callable[[argparse.Namespace], "int | None"]
 
 
 class Commands:
-    """The commands of a parser, to which more are added.
+    """Commands of a parser, to which more can be added.
 
     Parameters
     ----------
@@ -67,24 +67,24 @@ class Commands:
 
     def __init__(self, parser: Parser):
         self._owner, self._made = parser, parser.add_subparsers(title="commands", metavar="COMMAND")
-        parser.set_defaults(run=None, asked=parser)  # without a command it prints its help
+        parser.set_defaults(run=None, asked=parser)  # without a command the parser prints its help
 
     def add(
         self, name: str, run: Run, help: str, examples: str, *shared: argparse.ArgumentParser
     ) -> argparse.ArgumentParser:
-        """Declare a command; returns its parser, for options of its own.
+        """Declare a command, and return its parser for the command's own options.
 
         Parameters
         ----------
         name : str
         run : callable
-            Takes the parsed arguments; returns the exit code, None for 0.
+            Function of the parsed arguments that returns the exit code, None for 0.
         help : str
-            One line, in small letters and without a full stop.
+            One line, in lower case and without a full stop.
         examples : str
             Lines of ``"  vioc NAME ..."``.
         *shared : argparse.ArgumentParser
-            Options that other commands have too: `model_options`, `start_options`.
+            Options shared with other commands: `model_options`, `start_options`.
         """
         about = "\n\n" + model_help() if shared else ""
         parser = self._parser(name, help, f"examples:\n{examples}{about}", *shared, debug())
@@ -92,7 +92,7 @@ class Commands:
         return parser
 
     def group(self, name: str, help: str, examples: str) -> Commands:
-        """Declare a command that has commands of its own; returns these, to add to."""
+        """Declare a command with subcommands, and return these."""
         return Commands(self._parser(name, help, f"examples:\n{examples}"))
 
     def _parser(self, name: str, help: str, epilog: str, *parents: Any) -> Parser:
@@ -109,7 +109,7 @@ class Commands:
 
 
 def model_help() -> str:
-    """What MODEL may be, with the names of the built-in models."""
+    """Return the help for MODEL, with the names of the built-in models."""
     from vioc import models
 
     return MODEL_HELP.format(names=", ".join(models.names()))
@@ -117,7 +117,7 @@ def model_help() -> str:
 
 @functools.cache
 def debug() -> argparse.ArgumentParser:
-    """``--debug``, which every command has."""
+    """Return the option ``--debug``, which every command has."""
     made = argparse.ArgumentParser(add_help=False)
     made.add_argument("--debug", action="store_true", help="show where an error came from")
     return made
@@ -125,7 +125,7 @@ def debug() -> argparse.ArgumentParser:
 
 @functools.cache
 def model_options() -> argparse.ArgumentParser:
-    """``MODEL``."""
+    """Return the argument ``MODEL``."""
     made = argparse.ArgumentParser(add_help=False)
     made.add_argument("model", metavar="MODEL", help="path or built-in name, see below")
     return made
@@ -133,7 +133,7 @@ def model_options() -> argparse.ArgumentParser:
 
 @functools.cache
 def start_options() -> argparse.ArgumentParser:
-    """``MODEL --set --guess --dt``: a model, where it starts, and the time step."""
+    """Return the options ``MODEL --set --guess --dt``: model, start, and time step."""
     made = argparse.ArgumentParser(add_help=False, parents=[model_options()])
     for option, help in (("--set", SET_HELP), ("--guess", GUESS_HELP)):
         made.add_argument(
@@ -144,7 +144,7 @@ def start_options() -> argparse.ArgumentParser:
 
 
 def setting(text: str) -> tuple[str, float]:
-    """``NAME=NUMBER``, as an argument's type."""
+    """Convert ``NAME=NUMBER``, as an argument's type."""
     name, equals, value = text.partition("=")
     try:
         return name, float(value if equals else "")
@@ -153,14 +153,14 @@ def setting(text: str) -> tuple[str, float]:
 
 
 def port(text: str) -> int:
-    """The number of a port, as an argument's type."""
+    """Convert a port number, as an argument's type."""
     if not (text.isdecimal() and 1 <= int(text) <= LAST_PORT):
         raise argparse.ArgumentTypeError(f"expected a port from 1 to {LAST_PORT}, got {text!r}")
     return int(text)
 
 
 def seconds(text: str) -> float:
-    """A time > 0, as an argument's type."""
+    """Convert a time > 0, as an argument's type."""
     value = float(text)
     if not 0 < value < np.inf:
         raise argparse.ArgumentTypeError(f"expected a time > 0 in seconds, got {text!r}")
@@ -168,7 +168,10 @@ def seconds(text: str) -> float:
 
 
 def check_folder(option: str, folder: Path) -> None:
-    """Raise ValueError where no folder can be made or written to: before anything is computed."""
+    """Raise ValueError if a folder cannot be made or written to.
+
+    Called before anything is computed.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -179,9 +182,9 @@ def check_folder(option: str, folder: Path) -> None:
 
 
 def check_target(option: str, target: str | None, suffixes: tuple[str, ...]) -> None:
-    """Raise ValueError where the file to write is not of these kinds, or has no folder.
+    """Raise ValueError if the output file has another suffix or no folder.
 
-    Called before anything is computed, so that a slip costs no time.
+    Called before anything is computed, so that a mistake costs no time.
     """
     if target is None:
         return

@@ -1,4 +1,4 @@
-"""What several commands print."""
+"""Output that several commands share."""
 
 from __future__ import annotations
 
@@ -15,13 +15,16 @@ if TYPE_CHECKING:
     from vioc.dynamics.integrators.maximal import MaximalVI
     from vioc.dynamics.integrators.mechanical import MechanicalMap
 
-ROUNDING = 1e-12  # of the largest of the values that are printed together
+ROUNDING = 1e-12  # relative to the largest of the values printed together
 
 
 def print_values(
     f: MechanicalMap | MaximalVI, title: str, names: Sequence[str], values: np.ndarray, prefix: str = ""
 ) -> None:
-    """A line for each name, with its value and unit; what is rounding beside the largest is 0."""
+    """Print a line for each name, with value and unit.
+
+    Values that are rounding errors relative to the largest are printed as 0.
+    """
     values = np.where(np.abs(values) > ROUNDING * np.abs(values).max(initial=0.0), values, 0.0)
     print(title if names else f"{title}  none")
     width = max(map(len, names), default=0)
@@ -31,7 +34,7 @@ def print_values(
 
 @contextmanager
 def remarks() -> Iterator[None]:
-    """What is warned of within is printed to stderr at its end, a line each."""
+    """Collect warnings within the block; print them to stderr at its end by line."""
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always")
         yield
@@ -40,13 +43,16 @@ def remarks() -> Iterator[None]:
 
 
 def print_start(found: ConstraintReport | None) -> None:
-    """How well the start keeps the constraints, where there are any."""
+    """Print how well the start satisfies the constraints, if there are any."""
     if found:
         print(f"start found  {found}")
 
 
 def table(title: str, rows: Sequence[str], columns: Sequence[str], values: np.ndarray) -> str:
-    """A matrix with the names of its rows and columns; what is rounding beside both is 0."""
+    """Return a matrix as text, with the names of its rows and columns.
+
+    Entries that are rounding errors relative to their row and column are printed as 0.
+    """
     sizes = np.abs(values)
     limit = np.minimum(sizes.max(1, initial=0.0, keepdims=True), sizes.max(0, initial=0.0, keepdims=True))
     values = np.where(sizes > ROUNDING * limit, values, 0.0)

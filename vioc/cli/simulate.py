@@ -1,4 +1,4 @@
-"""``vioc simulate MODEL``: a rollout, saved, drawn or animated."""
+"""The command ``vioc simulate MODEL``: compute, save, plot or animate a rollout."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def run(args: argparse.Namespace) -> None:
     f = _map(load(args.model), args)
     x, u, found = start(f, args.set, args.guess)
     shown, values = f.state_names, x
-    if isinstance(f, vioc.MaximalVI):  # whose states say little to a reader
+    if isinstance(f, vioc.MaximalVI):  # its states are not readable
         shown = (*f.system.variables, *(f"v.{n}" for n in f.system.variables))
         values = np.concatenate(f.minimal(x))
     if found:
@@ -72,7 +72,7 @@ def run(args: argparse.Namespace) -> None:
     failed: StepError | None = None
     try:
         run = f.rollout(x, u, steps=steps)
-    except StepError as error:  # the motion up to it is shown all the same
+    except StepError as error:  # show the motion before the failed step
         failed = error
         if error.trajectory is None or not len(error.trajectory.u):
             raise

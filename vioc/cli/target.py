@@ -1,4 +1,4 @@
-"""``vioc target FOLDER``: a controller's folder of C in a loop at a rate."""
+"""The command ``vioc target FOLDER``: run a controller's C code at a given rate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``vioc view MODEL [TRAJECTORY ...]``: a mechanism in the browser."""
+"""The command ``vioc view MODEL [TRAJECTORY ...]``: a mechanism in the browser."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _model(args: argparse.Namespace) -> Any:
-    """The system, or what a URDF file holds."""
+    """Return the system, or the contents of a URDF file."""
     if Path(args.model).suffix.lower() != ".urdf":
         if args.floating:
             raise ModelError("--floating is for URDF files")
@@ -92,7 +92,7 @@ def _model(args: argparse.Namespace) -> Any:
 
 
 def _runs(given: list[str], system: System) -> dict[str, Any]:
-    """Recorded runs by label; without one the file's name."""
+    """Return recorded runs by label, by default the file's name."""
     from vioc.viz.recorded import read_recorded
 
     found: dict[str, Any] = {}
@@ -107,7 +107,7 @@ def _runs(given: list[str], system: System) -> dict[str, Any]:
 
 
 def _pose(args: argparse.Namespace, system: System) -> Any:
-    """Where the model stands: as set, or where its constraints want it."""
+    """Return the configuration as set, consistent with the constraints."""
     import vioc
     from vioc.dynamics.starts import start
 

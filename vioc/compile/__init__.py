@@ -1,8 +1,8 @@
-"""Running CasADi functions: in its virtual machine, or as compiled C kept in an on-disk cache.
+"""Evaluation of CasADi functions, in CasADi's virtual machine or as compiled C.
 
-`programs` says what can be done with a function (call, map over rows, accumulate steps), `virtual` and
-`native` do it, `backend` chooses between them, `compiler` and `disk_cache` turn C into loaded libraries.
-See docs/maths/speed.md.
+Compiled libraries are kept in an on-disk cache. `programs` defines the operations on a function (call, map
+over rows, accumulate steps), `virtual` and `native` implement them, `backend` chooses between these,
+`compiler` and `disk_cache` make loaded libraries from C. See docs/maths/speed.md.
 """
 
 from vioc.compile.backend import BACKENDS, Backend

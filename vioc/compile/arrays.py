@@ -1,6 +1,7 @@
-"""Functions of scalars on arrays: each scalar is an array of a library with the functions of numpy.
+"""Functions of scalars on arrays of any library with numpy's functions.
 
-What `lanes.py` writes in C for one processor runs so wherever the library's arrays are, a GPU too.
+Each scalar becomes an array. What `lanes.py` writes in C for one processor thus runs wherever the library's
+arrays are, including a GPU.
 """
 
 from __future__ import annotations
@@ -59,25 +60,25 @@ OWN: dict[int, Operation] = {
 
 
 def on_arrays(function: ca.Function, np: Any) -> Callable[..., tuple[Any, ...]]:
-    """`function` of SX on arrays (entries, ...) of a library: numpy itself, `jax.numpy`.
+    """Return `function` of SX as a function on arrays (entries, ...) of a library.
 
     Parameters
     ----------
     function : casadi.Function
         Of SX, with dense arguments and results.
     np : module
-        With numpy's functions.
+        Library with numpy's functions, such as numpy or `jax.numpy`.
 
     Returns
     -------
     callable
-        Arrays whose first axis are the entries of each argument -> a tuple of those of the results; the other
-        axes are samples, broadcast.
+        Function of arrays whose first axis has the entries of each argument; returns a tuple of such arrays
+        for the results. The other axes are samples, and are broadcast.
 
     Raises
     ------
     ModelError
-        If the function is not of SX, or holds an operation that has no form here.
+        If the function is not of SX, or has an operation that is not supported here.
     """
     if not function.is_a("SXFunction"):
         raise ModelError(f"{function.name()}: expected a function of SX, got one of {function.class_name()}")
@@ -106,7 +107,10 @@ def on_arrays(function: ca.Function, np: Any) -> Callable[..., tuple[Any, ...]]:
 
 
 def _instruction(function: ca.Function, k: int, np: Any) -> tuple[Any, list[int], list[int]]:
-    """What is done (None of a result, "input", a number, or a callable), of what, and where it goes."""
+    """Return an operation, the registers of its operands, and those of its result.
+
+    The operation is None for a result, "input", a number, or a callable.
+    """
     op, of, to = function.instruction_id(k), function.instruction_input(k), function.instruction_output(k)
     if op == ca.OP_OUTPUT:
         return None, of, to

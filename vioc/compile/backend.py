@@ -1,4 +1,4 @@
-"""Which machine runs a function: one switch for everything that a map evaluates."""
+"""Choice of the machine that runs the functions of a map."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ from vioc.compile.virtual import VirtualProgram
 from vioc.errors import CompileError, ModelError
 
 BACKENDS = ("virtual", "compiled", "auto")
-WAIT = 0.1  # s in the virtual machine before compiling is thought of
-SPEED = 1e5  # characters of C that a compiler takes in a second, roughly
+WAIT = 0.1  # s in the virtual machine before compiling is considered
+SPEED = 1e5  # approximate characters of C that a compiler processes per second
 
 
 class Backend:
-    """Makes programs of functions.
+    """Factory of programs from functions, with a choice of how they run.
 
     Parameters
     ----------
     name : {"virtual", "compiled", "auto"}
-        ``"virtual"`` runs in CasADi's virtual machine, ``"compiled"`` compiles on first use,
-        ``"auto"`` takes what is compiled already, and compiles what has run for as long as compiling
-        would take. Rollouts of generated functions are the same to the bit.
+        ``"virtual"`` runs in CasADi's virtual machine, ``"compiled"`` compiles on first use, ``"auto"`` uses
+        libraries that are compiled already, and compiles functions that have run for as long as compiling
+        would take. Rollouts of generated functions are identical to the bit.
     identity : dict, optional
-        Plain data that determines every function of a map; makes keys for the cache.
-        None where a user's own Python code has a part in the functions: their generated C is the key.
+        Plain data that determines every function of a map; used for keys of the cache. Without it, as where a
+        user's own Python code has a part in the functions, their generated C is the key.
 
     Raises
     ------
     ModelError
-        For an unknown name.
+        If the name is unknown.
     CompileError
-        If ``"compiled"`` is asked for where there is no compiler.
+        If ``"compiled"`` is requested and there is no compiler.
     """
 
     def __init__(self, name: str = "virtual", identity: dict[str, Any] | None = None):
@@ -57,21 +57,22 @@ class Backend:
         return f"Backend({self.name!r})"
 
     def prepare(self, function: ca.Function) -> Program:
-        """A function of anybody's as a program."""
+        """Return a program of any function."""
         return self._program(lambda: function, function.name(), None)
 
     def program(
         self, build: Callable[[], ca.Function], name: str, written: Callable[[], str | None] = lambda: None
     ) -> Program:
-        """A function of the map whose identity this backend knows, by its name in the map.
+        """Return a program of a function of this backend's map, by its name in the map.
 
-        `written` makes C of its own for it, None where there is none (`vioc.compile.native`).
+        `written` returns C code written for it, None if there is none (`vioc.compile.native`).
         """
         return self._program(build, name, self._key(name), written)
 
     def many(self, written: Callable[[], str | None], name: str) -> ManyProgram | None:
-        """A step of the map as a program of many rollouts; None where they are not asked to be compiled, or
-        `written`, a `vioc.compile.many.source`, is None.
+        """Return a step of the map as a program of many rollouts.
+
+        None if the backend is not ``"compiled"``, or `written`, a `vioc.compile.many.source`, returns None.
         """
         if self.name != "compiled":
             return None
@@ -102,14 +103,14 @@ class Backend:
 
 
 class AutoProgram(Program):
-    """The virtual machine until compiling has paid."""
+    """Program that runs in the virtual machine until compiling pays."""
 
     def __init__(self, build: Callable[[], ca.Function], native: NativeProgram):
         self._virtual = VirtualProgram(build)
         self._native = native
         self._looked = False
         self._compiled = False
-        self._loaded: bool | None = None  # False where that failed
+        self._loaded: bool | None = None  # False if loading failed
         self._spent = 0.0
 
     @property

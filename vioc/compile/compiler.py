@@ -1,4 +1,7 @@
-"""The user's C compiler: found, identified and called. It is optional everywhere."""
+"""The user's C compiler: how it is found, identified and called.
+
+A compiler is optional everywhere.
+"""
 
 from __future__ import annotations
 
@@ -21,14 +24,14 @@ from vioc.errors import CompileError
 
 CANDIDATES = ("cc", "gcc", "clang")
 PACKAGE = "ziglang"  # a compiler that pip installs, of the extra `compiler`
-# Products and sums are not fused: the virtual machine rounds both, and results are the same to the bit. GCC's
-# vectorizer of straight-line code fuses neighbours that are added and subtracted in spite of the first flag.
+# Products and sums are not fused: the virtual machine rounds both, and results must agree to the bit.
+# GCC's vectorizer of straight-line code fuses them in spite of the first flag, so it is disabled.
 FLAGS = ("-ffp-contract=off", "-fno-tree-slp-vectorize", "-shared", "-fvisibility=hidden", "-w")
 NATIVE = "-march=native"
 ADVICE = 'Use backend="virtual", or choose another compiler with the environment variable CC'
-# Straight-line code gains little from -O2 and costs it more than linear time.
+# Straight-line code gains little from -O2, and the compile time grows faster than linearly.
 LARGE = 1_000_000  # characters of source from which -O1 is used
-# What every compiler is tried with: the headers that C code includes, and a function with a known value.
+# Every compiler is tried with the headers that C code includes, and a function with a known value.
 TRIAL = """#include <float.h>
 #include <math.h>
 #include <stdint.h>
@@ -36,20 +39,20 @@ TRIAL = """#include <float.h>
 #include <string.h>
 __attribute__((visibility("default"))) double vioc_trial(double x) { return floor(x) + sqrt(x); }
 """
-PATIENCE = 120  # s that a compiler may take for the trial
+PATIENCE = 120  # time limit of the trial, s
 _said: set[str] = set()
 
 
 @dataclass(frozen=True)
 class Compiler:
-    """A C compiler that has been tried.
+    """A C compiler that has been tested.
 
     Attributes
     ----------
     command : tuple of str
-        With the flags that always apply.
+        Command with the flags that always apply.
     identity : str
-        Version, target and processor: libraries are only as good as these.
+        Version, target and processor, for which libraries are valid.
     """
 
     command: tuple[str, ...]
@@ -57,7 +60,7 @@ class Compiler:
 
     @property
     def name(self) -> str:
-        """How it is called."""
+        """Command without flags."""
         return " ".join(word for word in self.command if not word.startswith("-"))
 
     def build(
@@ -68,10 +71,11 @@ class Compiler:
         native: bool = True,
         timeout: float | None = None,
     ) -> None:
-        """Compile C files into the shared library `target`; raises `CompileError`.
+        """Compile C files into the library `target`; raise `CompileError` on failure.
 
-        `flags` come last; without `native` it runs on other processors of this kind too. The compiler's
-        scratch files lie beside the target, and so go with its folder when a compiler is killed.
+        `flags` come last. Without `native` the library runs on other processors of this kind, too. The
+        compiler's temporary files are in the target's folder, and are removed with it if a compiler is
+        killed.
         """
         size = sum(source.stat().st_size for source in sources)
         level = "-O1" if size > LARGE else "-O2"
@@ -88,14 +92,14 @@ class Compiler:
             raise CompileError(f"{self.name} failed (exit status {done.returncode}): {text}. {ADVICE}")
 
     def load(self, library: Path) -> ctypes.CDLL:
-        """A library that it built; raises `CompileError` where the file is none."""
+        """Load a library built by this compiler; raise `CompileError` if that fails."""
         try:
             return ctypes.CDLL(str(library))
         except OSError as error:
             raise CompileError(f"{self.name} wrote what cannot be loaded: {error}. {ADVICE}") from None
 
     def try_out(self) -> None:
-        """Raise `CompileError` if it cannot compile, or what it compiles is wrong."""
+        """Raise `CompileError` if it cannot compile, or the compiled code is wrong."""
         with tempfile.TemporaryDirectory(prefix="vioc-", ignore_cleanup_errors=True) as folder:
             source, target = Path(folder, "trial.c"), Path(folder, "trial.so")
             source.write_text(TRIAL, "utf-8")
@@ -108,12 +112,14 @@ class Compiler:
 
 
 def find_compiler() -> Compiler | None:
-    """The compiler of the environment variable CC, else the first of cc, gcc, clang and pip's that works.
+    """Return the compiler of the environment variable CC, else the first that works.
+
+    The candidates are cc, gcc, clang and the one of pip. None if there is none.
 
     Warns
     -----
     RuntimeWarning
-        Once, where there is a compiler and none works.
+        Once, if there is a compiler and none works.
     """
     found, trouble = _find(os.environ.get("CC", ""), os.environ.get("PATH", ""))
     if trouble and trouble not in _said:
@@ -123,7 +129,7 @@ def find_compiler() -> Compiler | None:
 
 
 def require_compiler() -> Compiler:
-    """The compiler, or a `CompileError` that says how to get one."""
+    """Return the compiler, or raise a `CompileError` that says how to get one."""
     chosen = os.environ.get("CC", "")
     found, trouble = _find(chosen, os.environ.get("PATH", ""))
     if found is None:
@@ -137,7 +143,7 @@ def require_compiler() -> Compiler:
 
 @lru_cache(maxsize=8)
 def _find(chosen: str, _path: str) -> tuple[Compiler | None, str]:
-    """The compiler; or why the first that is there does not work, "" where there is none."""
+    """Return the compiler, and why the first one found fails ("" if none is found)."""
     own = [] if importlib.util.find_spec(PACKAGE) is None else [[sys.executable, "-m", PACKAGE, "cc"]]
     try:
         commands = [shlex.split(chosen)] if chosen else [*([name] for name in CANDIDATES), *own]
@@ -162,14 +168,14 @@ def _find(chosen: str, _path: str) -> tuple[Compiler | None, str]:
 
 
 def _run(command: Sequence[str], timeout: float | None, **options: Any) -> subprocess.CompletedProcess[str]:
-    """The outcome of a command, whose words need not be text."""
+    """Return the result of a command, whose output may contain invalid text."""
     return subprocess.run(
         command, capture_output=True, text=True, errors="replace", timeout=timeout, **{"input": "", **options}
     )
 
 
 def _identify(command: list[str]) -> str:
-    """What the compiler says of itself and of the processor that it compiles for; "" if it does not work."""
+    """Return the compiler's version and target processor; "" if it does not work."""
     try:
         version = _run([*command, "--version"], 60)
         verbose = _run([*command, "-E", "-v", "-x", "c", "-"], 60)

@@ -1,7 +1,7 @@
-"""Independent pieces of work over the machine's cores.
+"""Independent tasks distributed over the machine's cores.
 
-Threads suffice: CasADi's virtual machine, compiled functions and BLAS all release Python's lock. Results
-do not depend on how many there are.
+Threads suffice: CasADi's virtual machine, compiled functions and BLAS all release Python's lock. Results do
+not depend on the number of threads.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from itertools import pairwise
 from typing import Any
 
 VARIABLE = "VIOC_WORKERS"
-WORTH = 5e-4  # s of a thread's work, at least: two cost some 0.1 ms to set going
+WORTH = 5e-4  # shortest work of a thread, s; starting two costs about 0.1 ms
 BLAS = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS")
 
 
 def workers() -> int:
-    """How many threads to use: the environment variable ``VIOC_WORKERS``, else the cores of this process."""
+    """Return the number of threads: ``VIOC_WORKERS``, else the cores of this process."""
     chosen = os.environ.get(VARIABLE, "")
     if chosen:
         try:
@@ -32,7 +32,7 @@ def workers() -> int:
 
 
 def shares(n: int, least: int) -> list[slice]:
-    """Rows 0 ... n - 1 in equal pieces, one for each thread, or fewer that none is shorter than `least`."""
+    """Return slices of n rows: equal pieces of at least `least`, up to one per thread."""
     count = n // least
     count = min(workers(), count) if count > 1 else 1
     ends = [n * i // count for i in range(count + 1)]
@@ -40,7 +40,7 @@ def shares(n: int, least: int) -> list[slice]:
 
 
 def over_cores(work: Callable[[Any], Any], pieces: Sequence[Any], count: int | None = None) -> Iterable[Any]:
-    """``work`` of every piece, in order; the first exception is raised."""
+    """Return ``work`` of every piece, in order; the first exception is raised."""
     if len(pieces) <= 1:
         return map(work, pieces)
     count = min(workers() if count is None else count, len(pieces))
@@ -51,10 +51,10 @@ def over_cores(work: Callable[[Any], Any], pieces: Sequence[Any], count: int | N
 
 @contextmanager
 def one_thread_each() -> Iterator[None]:
-    """Processes that start within take one thread, as far as the environment does not say otherwise.
+    """Limit processes to one thread each, unless the environment says otherwise.
 
-    As many processes as cores whose BLAS has as many threads keep each other from working: those of
-    OpenBLAS turn while they wait, and small problems take several times as long.
+    With one process per core, BLAS threads of each process compete for the cores: OpenBLAS's threads wait
+    actively, and small problems take several times as long.
     """
     chosen = [name for name in (VARIABLE, *BLAS) if name not in os.environ]
     os.environ.update(dict.fromkeys(chosen, "1"))
@@ -67,5 +67,5 @@ def one_thread_each() -> Iterator[None]:
 
 @lru_cache(maxsize=4)
 def _pool(_process: int, count: int) -> ThreadPoolExecutor:
-    """Threads, kept from call to call; a forked process has none of its parent's."""
+    """Return a pool of threads, kept between calls; a forked process makes its own."""
     return ThreadPoolExecutor(count, thread_name_prefix="vioc")

@@ -1,12 +1,12 @@
-"""The on-disk cache of compiled libraries.
+"""Cache of compiled libraries on disk.
 
-An entry is a folder named by its key, with the library and a note that holds the library's checksum.
-Entries are made aside and moved into place in one step, so that a process that is killed, or several
-that compile the same at once, never leave half an entry where it is looked for. What does not match its
-checksum is thrown away and built again. Where nothing can be kept (no home, a read-only or full disk), a
-library lives in a folder of its process, which is removed at its end.
+An entry is a folder named by its key, with the library and a note that contains the library's checksum.
+Entries are made in a temporary folder and renamed in one step, so that neither a killed process nor several
+processes that compile the same leave a partial entry. An entry that does not match its checksum is removed
+and built again. If nothing can be stored (no home, a read-only or full disk), a library is in a temporary
+folder of its process, which is removed at its end.
 
-Libraries are loaded as they are: a cache is for folders that only those can write whom one trusts.
+Libraries are loaded without further checks, so only trusted users may have write access to the folder.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from vioc.errors import CompileError
 
 LIBRARY = "library.so"
 NOTE = "note.json"
-STALE = 24 * 3600  # s, after which a half-made entry is nobody's any more
+STALE = 24 * 3600  # age from which a partial entry is removed, s
 VARIABLE = "VIOC_CACHE"
 OURS = re.compile("[0-9a-f]{40}|(new|old)-.*")
-# What reading a damaged note raises
+# Errors of reading a damaged note
 _UNSOUND = (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError)
-_own: dict[str, Path] = {}  # libraries of this process alone
+_own: dict[str, Path] = {}  # libraries stored for this process only
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One library in the cache: its key, what it is, its bytes and when it was made (s since 1970)."""
+    """A library in the cache: key, title, size in bytes and time made (s since 1970)."""
 
     key: str
     title: str
@@ -67,7 +67,7 @@ class Cache:
         return f"Cache({len(entries)} libraries, {size:.1f} MB, in {self.directory})"
 
     def entries(self) -> Iterator[Entry]:
-        """What the cache holds, oldest first."""
+        """Yield the entries of the cache, oldest first."""
         found = []
         for folder in self.directory.glob("*/"):
             try:
@@ -75,11 +75,11 @@ class Cache:
                 size = (folder / LIBRARY).stat().st_size
                 found.append(Entry(folder.name, str(note["title"]), size, float(note["made"])))
             except _UNSOUND:
-                continue  # half made, damaged, or not ours
+                continue  # incomplete, damaged, or another program's
         yield from sorted(found, key=lambda e: e.made)
 
     def clear(self) -> int:
-        """Remove every entry, half-made ones too; the number of bytes set free."""
+        """Remove every entry, including partial ones; return the number of bytes freed."""
         freed = 0
         for folder in self.directory.glob("*/"):
             if OURS.fullmatch(folder.name):
@@ -89,7 +89,7 @@ class Cache:
         return freed
 
     def find(self, key: str) -> Path | None:
-        """The library of a key, if there is a sound one."""
+        """Return the library of a key, None if there is no valid one."""
         folder = self.directory / key
         try:
             note = json.loads((folder / NOTE).read_text("utf-8"))
@@ -101,23 +101,23 @@ class Cache:
         return None
 
     def get(self, key: str, title: str, build: Callable[[Path], None]) -> Path:
-        """The library of a key; ``build(path)`` makes it where it is missing or damaged.
+        """Return the library of a key; ``build(path)`` makes it if missing or damaged.
 
-        Where the cache cannot be written, the library is made in a folder of this process's own.
+        If the cache cannot be written, the library is made in a temporary folder of this process.
 
         Raises
         ------
         CompileError
-            If the compiler fails there too.
+            If the compiler fails in the temporary folder, too.
         OSError
-            If no temporary folder can be written either.
+            If no temporary folder can be written.
         """
         found = self.find(key) or _own.get(key)
         if found is not None:
             return found
         try:
             return self._made(key, title, build)
-        except (OSError, CompileError) as error:  # a compiler, too, fails where the disk is full
+        except (OSError, CompileError) as error:  # the compiler also fails if the disk is full
             folder = Path(tempfile.mkdtemp(dir=_own_folder()))
             build(folder / LIBRARY)
             reason = " ".join(str(error).split())
@@ -130,7 +130,7 @@ class Cache:
             return _own.setdefault(key, folder / LIBRARY)
 
     def _made(self, key: str, title: str, build: Callable[[Path], None]) -> Path:
-        """Build the library of a key aside, and move it into place."""
+        """Build the library of a key in a temporary folder, and move it into place."""
         self.directory.mkdir(parents=True, exist_ok=True)
         self._remove_stale()
         folder = Path(tempfile.mkdtemp(prefix="new-", dir=self.directory))
@@ -149,7 +149,7 @@ class Cache:
             shutil.rmtree(folder, ignore_errors=True)
 
     def discard(self, key: str) -> None:
-        """Remove an entry, if there is one: out of the way in one step, then for good."""
+        """Remove an entry if it exists: rename it in one step, then delete it."""
         folder = self.directory / key
         if not folder.exists():
             return
@@ -160,7 +160,7 @@ class Cache:
             shutil.rmtree(aside, ignore_errors=True)
 
     def _remove_stale(self) -> None:
-        """Remove what killed processes left half made."""
+        """Remove partial entries that killed processes left."""
         for pattern in ("new-*", "old-*"):
             for folder in self.directory.glob(pattern):
                 try:
@@ -171,7 +171,7 @@ class Cache:
 
 
 def default_directory() -> Path:
-    """Where libraries are kept unless told otherwise."""
+    """Return the folder for libraries if none is given."""
     chosen = os.environ.get(VARIABLE)
     if chosen:
         return Path(chosen)
@@ -182,16 +182,16 @@ def default_directory() -> Path:
             base = Path.home() / "Library" / "Caches"
         else:
             base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    except RuntimeError:  # no HOME, and nobody of this number among the users
+    except RuntimeError:  # no HOME, and no entry of this user id
         return _own_folder()
     return base / "vioc"
 
 
 @lru_cache(maxsize=1)
 def _own_folder() -> Path:
-    """A temporary folder that goes with this process."""
+    """Return a temporary folder that is removed at the end of this process."""
     folder = Path(tempfile.mkdtemp(prefix="vioc-"))
-    # Workers of multiprocessing end without atexit; processes that are forked leave their parent's alone.
+    # Workers of multiprocessing end without atexit; forked processes do not remove their parent's folder.
     multiprocessing.util.Finalize(None, shutil.rmtree, (folder, True), exitpriority=-100)
     return folder
 

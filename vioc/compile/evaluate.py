@@ -14,7 +14,7 @@ __all__ = ["Bound", "Evaluator", "run_buffered"]
 
 
 class Evaluator:
-    """A CasADi function, or a program, evaluated on rows of numpy arrays.
+    """CasADi function or program, evaluated on rows of numpy arrays.
 
     Parameters
     ----------
@@ -23,9 +23,9 @@ class Evaluator:
 
     Notes
     -----
-    ``evaluator(a, b)`` with ``a`` of shape ``(N, size_a)`` evaluates N times at once; an argument of
-    shape ``(size,)`` is the same for all rows. Without any two-dimensional argument the outputs have
-    no leading axis. Output i has shape ``(N, rows, columns)``, also where it is a column.
+    ``evaluator(a, b)`` with ``a`` of shape ``(N, size_a)`` evaluates N times at once; an argument of shape
+    ``(size,)`` is the same for all rows. If no argument is two-dimensional, outputs have no leading axis.
+    Output i has shape ``(N, rows, columns)``, even if it is a column.
     """
 
     def __init__(self, function: ca.Function | Callable[[], ca.Function] | Program):

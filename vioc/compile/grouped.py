@@ -1,10 +1,10 @@
-"""CasADi functions of scalars at many points: operations of one kind side by side, as numpy operations.
+"""CasADi functions of scalars at many points, by grouped numpy operations.
 
-CasADi's virtual machine takes operations one by one, and most of its time are branches to the next one that a
-processor guesses wrong: 2 ns where all are sums, 5 where kinds alternate. Here every value is a row with an
-entry for each point, and operations of one kind that wait for nothing are one call. Numbers are those of the
-virtual machine to the bit: sums, products, quotients and roots are rounded alike everywhere, and all other
-operations are CasADi's own, on arrays. Maths and figures: docs/maths/speed.md, "Without a compiler".
+CasADi's virtual machine executes operations one by one, and most of its time are mispredicted branches
+between them: 2 ns per operation if all are sums, 5 ns if kinds alternate. Here every value is a row with an
+entry for each point, and independent operations of one kind are one numpy call. Results are those of the
+virtual machine to the bit: sums, products, quotients and roots are rounded identically everywhere, and all
+other operations are CasADi's own, on arrays. Maths and figures: docs/maths/speed.md, "Without a compiler".
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from typing import Any, NamedTuple
 import casadi as ca
 import numpy as np
 
-CACHE = 1 << 19  # numbers of a workspace at most, where they are enough for some points at once:
+CACHE = 1 << 19  # largest number of entries in a workspace, unless that leaves fewer points at once than
 NARROW = 32
-WORKSPACES = 4  # kept
-CALL, GAIN = 1.2e-6, 4e-9  # of a group in numpy, of an operation by leaving the virtual machine; s, about
+WORKSPACES = 4  # number of workspaces that are kept
+CALL, GAIN = 1.2e-6, 4e-9  # approximate time of a group in numpy, and saved per operation and point, s
 
 ROUNDED = {
     ca.OP_ADD: np.add,
@@ -39,8 +39,10 @@ Rows = slice | np.ndarray  # of a workspace
 
 
 class OperationValues(NamedTuple):
-    """The values of a function in the order of the virtual machine: the operation of each, which values it
-    is of, and of inputs (argument, entry) and constants what they are.
+    """Values of a function in the order of the virtual machine.
+
+    For each value: its operation `op` and its operands `of`; for inputs (argument, entry) and for constants
+    their values, in `given`.
     """
 
     op: list[int]
@@ -49,7 +51,7 @@ class OperationValues(NamedTuple):
 
 
 class OperationGroup(NamedTuple):
-    """One operation on rows `of`, whose results are `rows`."""
+    """One operation on rows `of`, with results in `rows`."""
 
     op: int
     rows: slice
@@ -57,24 +59,24 @@ class OperationGroup(NamedTuple):
 
 
 class Workspace(NamedTuple):
-    """Rows for some points, and the calls that fill them."""
+    """Rows for a number of points, and the calls that fill them."""
 
     rows: np.ndarray
     calls: list[Callable[[], Any]]
 
 
 class GroupedFunction:
-    """A function of scalars at many points.
+    """Function of scalars, evaluated at many points at once.
 
     Parameters
     ----------
     function : casadi.Function
-        Of SX, with dense outputs; see `possible`.
+        Function of SX with dense outputs; see `possible`.
 
     Attributes
     ----------
     least : int
-        Points from which on it takes less time than the virtual machine, about.
+        Approximate number of points from which it is faster than the virtual machine.
     """
 
     def __init__(self, function: ca.Function):
@@ -87,15 +89,15 @@ class GroupedFunction:
 
     @staticmethod
     def possible(function: ca.Function) -> bool:
-        """Whether there are operations, all of scalars."""
+        """Return whether a function has operations, all of scalars."""
         if not (function.is_a("SXFunction") and function.n_instructions()):
             return False
         return all(function.instruction_id(k) not in NOT_OF_SCALARS for k in range(function.n_instructions()))
 
     def __call__(self, args: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
-        """Evaluate at rows of two-dimensional arguments; one-dimensional ones are the same for all points.
+        """Evaluate at rows of two-dimensional arguments; write `outputs` (count, size).
 
-        `outputs` (count, size) are written.
+        One-dimensional arguments are the same for all points.
         """
         count = len(outputs[0])
         pieces = -(-count // max(CACHE // self._height, NARROW))
@@ -110,7 +112,7 @@ class GroupedFunction:
     def _at_points(
         self, work: Workspace, args: Sequence[np.ndarray], outputs: Sequence[np.ndarray], here: slice
     ) -> None:
-        m = here.stop - here.start  # columns behind these hold what was there
+        m = here.stop - here.start  # later columns hold old values
         for i, rows, entries in self._inputs:
             a = args[i]
             work.rows[rows, :m] = a[here].T[entries] if a.ndim == 2 else a[entries, None]
@@ -122,7 +124,7 @@ class GroupedFunction:
     # -- rows ---------------------------------------------------------------------------------------
 
     def _lay_out(self, values: OperationValues, order: list[list[int]], kept: set[int]) -> list[int]:
-        """The row of every value; those of values that nobody waits for any more are used again."""
+        """Return the row of every value; rows are reused once no operation needs them."""
         last = [0] * len(values.op)
         for g, members in enumerate(order):
             for j in members:
@@ -160,7 +162,7 @@ class GroupedFunction:
     # -- workspaces ---------------------------------------------------------------------------------
 
     def _taken(self, points: int) -> Workspace:
-        with self._lock:  # threads have one each
+        with self._lock:  # each thread uses its own
             work = self._workspaces.pop(points, None)
         return self._workspace(points) if work is None else work
 
@@ -179,7 +181,7 @@ class GroupedFunction:
         calls: list[Callable[[], Any]] = []
         for op, rows, of in self._groups:
             apart = [some for some in of if not isinstance(some, slice)]
-            if apart:  # by one call
+            if apart:  # gathered by one call
                 found = gathered[: sum(map(len, apart))]
                 calls.append(partial(work.take, np.concatenate(apart), 0, found, "clip"))
                 parts = iter(np.split(found, len(apart)))
@@ -189,14 +191,14 @@ class GroupedFunction:
 
 
 class _Free:
-    """Rows that are not in use, as ranges in order."""
+    """Unused rows, as ordered ranges."""
 
     def __init__(self) -> None:
         self.height = 0
         self._ranges: list[tuple[int, int]] = []
 
     def take(self, count: int) -> int:
-        """The first of `count` adjacent rows."""
+        """Return the first of `count` adjacent rows."""
         for i, (first, end) in enumerate(self._ranges):
             if end - first >= count:
                 self._ranges[i : i + 1] = [(first + count, end)] if end - first > count else []
@@ -217,7 +219,7 @@ class _Free:
 
 
 def _read(f: ca.Function) -> tuple[OperationValues, list[list[int]]]:
-    """The values, and which are the entries of each output."""
+    """Return the values, and the entries of each output."""
     holds: dict[int, int] = {}
     values = OperationValues([], [], {})
     outputs = [[0] * f.nnz_out(i) for i in range(f.n_out())]
@@ -232,22 +234,23 @@ def _read(f: ca.Function) -> tuple[OperationValues, list[list[int]]]:
             of = ()
         values.op.append(op)
         values.of.append(tuple([holds[i] for i in of]))
-        holds[to[0]] = j  # perhaps where an operand was
+        holds[to[0]] = j  # may overwrite an operand
     return values, outputs
 
 
 def _in_groups(values: OperationValues) -> list[list[int]]:
-    """Values of one kind that wait for nothing; the kind comes first behind whose values the most are left.
+    """Return groups of independent values of one kind.
 
-    Of chains of values behind one another the longest is what cannot be shortened; any other order, say by
-    the number of those that are ready, makes two to four times as many groups.
+    The next group is the kind with the longest chain of values that depend on it, as the longest chain limits
+    the number of groups. Other orders, for example by the number of values that are ready, make two to four
+    times as many groups.
     """
     op, of = values.op, values.of
     waits, users = [len(set(operands)) for operands in of], [[] for _ in of]  # type: ignore[var-annotated]
     for j, operands in enumerate(of):
         for i in set(operands):
             users[i].append(j)
-    behind = [0] * len(of)  # values one behind the other
+    behind = [0] * len(of)  # length of the longest chain of values that depend on each
     for j in range(len(of) - 1, -1, -1):
         further = behind[j] + 1
         for i in of[j]:
@@ -272,7 +275,7 @@ def _in_groups(values: OperationValues) -> list[list[int]]:
 
 
 def _together(rows: Sequence[int]) -> Rows:
-    """Rows, as a slice where they are equally far from one another."""
+    """Return rows as a slice if they are equally spaced, else as an array."""
     first, step = rows[0], rows[1] - rows[0] if len(rows) > 1 else 1
     end = first + step * len(rows)
     if step and list(rows) == list(range(first, end, step)):
@@ -294,7 +297,7 @@ def _operation(op: int, operands: list[np.ndarray], out: np.ndarray) -> Callable
         buffer.set_arg(i, a.reshape(-1).data)
     buffer.set_res(0, out.reshape(-1).data)
 
-    def call(_held=(buffer, out)) -> None:  # `evaluate` holds none of them
+    def call(_held=(buffer, out)) -> None:  # keeps references, as `evaluate` has none
         for own, a in zip(operands, given, strict=True):
             own[...] = a
         evaluate()

@@ -1,4 +1,4 @@
-"""Many rollouts of one step, LANES samples side by side on each core (lanes.c, many.c)."""
+"""Many rollouts of one step, LANES samples at once on each core (lanes.c, many.c)."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from vioc.compile.libraries import address, key_of, load_keyed
 from vioc.errors import CompileError
 from vioc.progress import Progress
 
-LANES = 8  # docs/maths/speed.md: also where a processor's vectors hold four, or two
+LANES = 8  # docs/maths/speed.md: also for processors whose vectors have four or two entries
 Long = ctypes.c_longlong
 
 
 def source(functions: dict[str, ca.Function], step: str, **sizes: float) -> str | None:
-    """C of a step of LANES samples and of the loop of many.c around it, or None.
+    """Return C of a step of LANES samples with the loop of many.c around it, or None.
 
     Parameters
     ----------
     functions : dict
-        Which `step` calls by these names, as `laned` writes them; None where one of them has no such form.
+        Functions that `step` calls by these names, written by `laned`; None if one of them is not supported.
     step : str
         C of ``static void step(const lanes *x, const lanes *const *of, lanes *next, lanes *multipliers,
         lanes *error, lanes *work)`` with ``of`` u, t, dt, parameters.
     **sizes
-        Numbers by the names of C: NX, NU, NP, NM of states, inputs, parameters, multipliers; NWORK of `work`,
-        and what `step` needs.
+        Numbers by their names in C: NX, NU, NP, NM of states, inputs, parameters, multipliers; NWORK of
+        `work`, and others that `step` needs.
     """
     texts = [prelude(LANES), *(f"#define {name} {value!r}" for name, value in sizes.items())]
     for name, function in functions.items():
@@ -44,16 +44,16 @@ def source(functions: dict[str, ca.Function], step: str, **sizes: float) -> str 
 
 
 class ManyProgram:
-    """A step as a program of many rollouts; generated, compiled or found when it is first needed.
+    """Step as a program of many rollouts, compiled or loaded on first use.
 
     Parameters
     ----------
     written : callable
-        Makes the `source`; None where there is none.
+        Makes the `source`; None if there is none.
     title : str
-        What it is, for the cache's listing.
+        Title in the cache's listing.
     key : str, optional
-        As of `NativeProgram`.
+        As in `NativeProgram`.
     """
 
     def __init__(self, written: Callable[[], str | None], title: str, key: str | None = None):
@@ -61,7 +61,7 @@ class ManyProgram:
 
     @cached_property
     def source(self) -> str | None:
-        """The C code."""
+        """C code, None if there is none."""
         with Progress("building functions"):
             return self._written()
 
@@ -91,7 +91,7 @@ class ManyProgram:
 
     @property
     def available(self) -> bool:
-        """Whether there is one."""
+        """True if there is such a program."""
         return self._library is not None
 
     def accumulate(
@@ -104,27 +104,27 @@ class ManyProgram:
         X: np.ndarray,
         multipliers: np.ndarray,
     ) -> np.ndarray:
-        """Rollouts from their steps `at` on until step `end`, or one that is not solved.
+        """Continue rollouts from steps `at` until step `end`, or one that is not solved.
 
         Parameters
         ----------
         rows : (m,)
-            Which of the M rollouts they are.
+            Indices of these rollouts among all M.
         given : arrays
             Inputs (N, nu) or (M, N, nu), starts t (N,) or (M, N) and lengths of steps likewise, s, parameters
             (np,) or (m, np).
         at : (m,)
-            Written: the steps that they come to.
+            Current steps; overwritten with the steps reached.
         end : int
         tolerance : float
-            Largest error of a step that is solved.
+            Largest error of a solved step.
         X, multipliers : (M, N + 1, nx), (M, N, nm)
-            Written; rollouts go on from the rows `at` of X.
+            Overwritten; rollouts continue from the rows `at` of X.
 
         Returns
         -------
         errors : (m,)
-            Of the steps where rollouts stopped; zero where none did.
+            Errors of the steps where rollouts stopped, zero if a rollout did not.
         """
         assert self._library is not None
         U, t, h, theta = (np.ascontiguousarray(a, float) for a in given)
@@ -144,7 +144,7 @@ class ManyProgram:
 
 
 class _NoForm(CompileError):
-    """A step holds an operation that has no form in vectors."""
+    """Error: a step has an operation that is not supported in vectors."""
 
 
 def _pointers(arrays: Sequence[np.ndarray]):

@@ -1,4 +1,4 @@
-"""What can be done with a CasADi function, whoever runs it."""
+"""Programs: the operations on a CasADi function, independent of the machine."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CHUNK = 1024  # steps per piece where pieces are needed
 
 
 def dense(function: ca.Function) -> ca.Function:
-    """The same function with dense outputs (a buffer of a sparse output holds its nonzeros only)."""
+    """Return the function with dense outputs; sparse buffers hold only nonzeros."""
     if all(function.sparsity_out(i).is_dense() for i in range(function.n_out())):
         return function
     args = function.mx_in()
@@ -22,14 +22,14 @@ def dense(function: ca.Function) -> ca.Function:
 
 
 class Bound(NamedTuple):
-    """A program with arrays of its own: a call reads and writes them where they lie.
+    """Program bound to arrays, which a call reads and writes in place.
 
     Attributes
     ----------
     call : callable
-        Evaluates; returns how many evaluations went well.
+        Evaluates; returns the number of successful evaluations.
     outputs : list of (count, size) arrays
-        Written by `call`. Rows from where it stopped on are arbitrary.
+        Overwritten by `call`. Rows from the first failed evaluation on are arbitrary.
     """
 
     call: Callable[[], int]
@@ -45,7 +45,7 @@ class Program(ABC):
 
     Notes
     -----
-    Arrays go in C-contiguous and come out flat, every matrix column by column, as CasADi keeps them.
+    Arguments are C-contiguous; results are flat, every matrix column by column, as in CasADi.
     """
 
     shapes_in: tuple[tuple[int, int], ...]
@@ -61,11 +61,14 @@ class Program(ABC):
 
     @abstractmethod
     def __call__(self, args: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """One evaluation."""
+        """Evaluate once."""
 
     @abstractmethod
     def map(self, args: Sequence[np.ndarray], count: int) -> list[np.ndarray]:
-        """`count` evaluations; a two-dimensional argument has a row for each, others serve all."""
+        """Evaluate `count` times.
+
+        A two-dimensional argument has a row for each evaluation; others are used for all.
+        """
 
     @abstractmethod
     def accumulate(
@@ -77,7 +80,7 @@ class Program(ABC):
         tolerance: float,
         first: int = CHUNK,
     ) -> tuple[list[np.ndarray], int, float]:
-        """Evaluations whose first output is the first argument of the next one.
+        """Evaluate repeatedly; the first output is the next evaluation's first argument.
 
         Parameters
         ----------
@@ -86,28 +89,28 @@ class Program(ABC):
             Two-dimensional with a row for each evaluation, or one-dimensional for all.
         count : int
         keep : int
-            How many entries of each carry are returned.
+            Number of returned entries of each carry.
         tolerance : float
-            It stops where the third output, a scalar, is above this or not a number, or where what is
-            kept of the carry is not finite.
+            Evaluation stops if the third output, a scalar, is above this or not a number, or if the returned
+            part of the carry is not finite.
         first : int
-            What a program that must work in pieces, which double, should begin with: small where
-            it may well stop soon.
+            Length of the first piece for programs that work in pieces, which double in length; small if an
+            early stop is likely.
 
         Returns
         -------
         outputs : list of arrays (done, size)
-            Of the carries, the kept part.
+            Outputs; for the carries, the returned part.
         done : int
-            Evaluations before it stopped.
+            Number of evaluations before the stop.
         error : float
-            The third output where it stopped.
+            Third output at the stop.
         """
 
     def bind_map(self, args: Sequence[np.ndarray], count: int) -> Bound:
-        """`map` with arguments that are read anew at each call.
+        """Bind `map` to arguments that are read again at each call.
 
-        Any float64 arrays whose rows are contiguous will do, also views in steps or in reversed order.
+        Arguments are any float64 arrays with contiguous rows, including strided or reversed views.
         """
         outputs = [np.empty((count, size)) for size in self.sizes_out]
 
@@ -121,7 +124,7 @@ class Program(ABC):
     def bind_accumulate(
         self, carry: np.ndarray, rows: Sequence[np.ndarray], count: int, keep: int, tolerance: float
     ) -> Bound:
-        """`accumulate` with arguments that are read anew at each call; see `bind_map`."""
+        """Bind `accumulate` to arguments that are read again at each call; see `bind_map`."""
         outputs = [np.empty((count, size)) for size in [keep, *self.sizes_out[1:]]]
 
         def call() -> int:

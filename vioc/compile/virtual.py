@@ -1,4 +1,4 @@
-"""Programs in CasADi's virtual machine: they start at once and need no compiler."""
+"""Programs in CasADi's virtual machine, which start at once and need no compiler."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from vioc.compile.grouped import GroupedFunction
 from vioc.compile.programs import CHUNK, Bound, Program, dense
 from vioc.progress import Progress, progress_of
 
-FEW = 8  # points for which nothing else than the virtual machine is thought of
-REGROUPED = 1200  # points at which a function has taken the time that grouping its operations takes
-KEPT = 24  # functions mapped or strung to a certain length
+FEW = 8  # points up to which only the virtual machine is considered
+REGROUPED = 1200  # points at which a function has taken as much time as grouping its operations takes
+KEPT = 24  # number of kept functions that are mapped or accumulated to some length
 UNROLLED = (
     16,
     2500,
-)  # evaluations written out as one function: most, and most operations (longer ones run slower)
+)  # evaluations unrolled into one function: most evaluations, and most operations (more run slower)
 
 
 def run_buffered(
     function: ca.Function, args: Sequence[np.ndarray], sizes: Sequence[int] | None = None
 ) -> list[np.ndarray]:
-    """Call `function` on C-contiguous float64 arrays; outputs come back flat, column-major.
+    """Call `function` on C-contiguous float64 arrays; outputs are flat, column-major.
 
-    `Function.buffer()` reads and writes numpy memory directly; a call that goes through CasADi's DM
-    costs ten times more. `sizes` are those of the outputs, for callers that know them.
+    `Function.buffer()` reads and writes numpy memory directly; a call with CasADi's DM takes ten times as
+    long. `sizes` are those of the outputs, for callers that know them.
     """
     buffer, evaluate = function.buffer()
     if sizes is None:
@@ -46,7 +46,7 @@ def run_buffered(
 
 
 class VirtualProgram(Program):
-    """A CasADi function as a program; it is built when it is first needed."""
+    """CasADi function as a program in the virtual machine, built on first use."""
 
     def __init__(self, build: Callable[[], ca.Function]):
         self._build = build
@@ -90,7 +90,7 @@ class VirtualProgram(Program):
         return run_buffered(self._strung("map", count, shared), args, sizes)
 
     def _by_groups(self, count: int) -> GroupedFunction | None:
-        """The function for so many points by numpy, once that pays: which way is taken changes no number."""
+        """Return the function in numpy if that pays for `count` points; results are equal."""
         if count < FEW:
             return None
         grouped = self._grouped
@@ -148,7 +148,7 @@ class VirtualProgram(Program):
 
         def call() -> int:
             evaluate()
-            # false for what is not a number
+            # comparisons with NaN are false
             if errors.max() <= tolerance and (not keep or np.isfinite(carries).all()):
                 return count
             good = (errors <= tolerance) & np.isfinite(carries).all(axis=1)
@@ -157,9 +157,9 @@ class VirtualProgram(Program):
         return Bound(call, [carries, *outputs[1:]])
 
     def _strung(self, how: str, n: int, shared: tuple[int, ...] = ()) -> ca.Function:
-        """The function mapped, with `shared` arguments the same for all, or accumulated n times."""
+        """Return the function mapped (except `shared` arguments) or accumulated n times."""
         key, f = (how, n, shared), self.function
-        with self._lock:  # rollouts of a batch share this
+        with self._lock:  # shared by the rollouts of a batch
             if key in self._long:
                 self._long.move_to_end(key)
                 return self._long[key]
@@ -173,7 +173,10 @@ class VirtualProgram(Program):
 
 
 def _accumulated(f: ca.Function, n: int) -> ca.Function:
-    """f strung n times; several evaluations of a small f in one, as a call costs some 100 operations."""
+    """Return f accumulated n times; a small f has several evaluations per function.
+
+    A call costs as much as about 100 operations.
+    """
     most, operations = UNROLLED
     m = min(most, operations // max(f.n_instructions(), 1), n)
     name = f"{f.name()}_{n}"
@@ -192,7 +195,10 @@ def _accumulated(f: ca.Function, n: int) -> ca.Function:
 
 
 def _written_out(f: ca.Function, m: int) -> ca.Function:
-    """(carry, rows) -> (last carry, all carries, other outputs), a column for each of m evaluations."""
+    """Return (carry, rows) -> (last carry, all carries, other outputs).
+
+    Rows and outputs have a column for each of m evaluations.
+    """
     start = now = ca.SX.sym("start", f.numel_in(0))
     rows = [ca.SX.sym("rows", f.numel_in(i), m) for i in range(1, f.n_in())]
     found = []
@@ -213,9 +219,9 @@ def _tiled(a: np.ndarray, count: int) -> np.ndarray:
 
 
 def _inputs(args: Sequence[np.ndarray], count: int = 0) -> list[tuple[np.ndarray, np.ndarray | None]]:
-    """Arrays that a buffer can read, each with what must be copied to it before, if it is another.
+    """Return arrays that a buffer can read, each with its source if it must be copied.
 
-    With a count, a one-dimensional argument is repeated that often.
+    With a count, a one-dimensional argument is repeated `count` times.
     """
     found: list[tuple[np.ndarray, np.ndarray | None]] = []
     for a in args:
@@ -232,7 +238,7 @@ def _bound(
     args: Sequence[tuple[np.ndarray, np.ndarray | None]],
     outputs: Sequence[np.ndarray],
 ) -> Callable[[], None]:
-    """Evaluates the function on these arrays; `args` as of `_inputs`."""
+    """Return a function that evaluates on these arrays; `args` as from `_inputs`."""
     buffer, evaluate = function.buffer()
     copies = [(own, source) for own, source in args if source is not None and own.size]
     for i, (a, _) in enumerate(args):
@@ -242,7 +248,7 @@ def _bound(
         if o.size:
             buffer.set_res(i, o.reshape(-1).data)
 
-    def call(_held=(buffer, args, outputs)) -> None:  # `evaluate` holds none of them
+    def call(_held=(buffer, args, outputs)) -> None:  # keeps references, as `evaluate` has none
         for own, source in copies:
             own[...] = source
         evaluate()

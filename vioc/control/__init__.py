@@ -1,8 +1,8 @@
 """Optimal control of any one-step map.
 
-Costs, regulators and trajectory optimization are here; `dmoc` transcribes whole problems with constraints,
-`feedback` has equilibria, observers, closed loops and receding horizons, `analysis` what can be controlled
-and seen.
+This package has costs, regulators and trajectory optimization. `dmoc` transcribes problems with constraints,
+`feedback` has equilibria, observers, closed loops and receding horizons, `analysis` has controllability,
+observability, modes and regions of attraction.
 """
 
 from vioc.control import analysis, dmoc, feedback

@@ -1,4 +1,7 @@
-"""Exact derivatives against finite differences: maps, costs, constraints, a user's own functions."""
+"""Comparison of exact derivatives with finite differences.
+
+Checks maps, costs, constraints and a user's own functions.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ STEPS = 10.0 ** -np.arange(1.0, 6.25, 0.25)
 
 
 class DerivativeCheck(NamedTuple):
-    """One derivative along a random direction.
+    """Comparison of one derivative along a random direction.
 
     Attributes
     ----------
@@ -31,8 +34,8 @@ class DerivativeCheck(NamedTuple):
     error : float
         |approximate - exact| / max(1, |exact|).
     slope : float
-        Of log error over log step before rounding sets in: 2 if the derivative is right, 0 if it is
-        wrong; nan where the difference is exact at every step (a polynomial of low degree).
+        Slope of log error over log step, above the level of rounding: 2 if the derivative is right, 0 if it
+        is wrong; nan if the difference is exact at every step (a polynomial of low degree).
     """
 
     name: str
@@ -51,7 +54,9 @@ class DerivativeCheck(NamedTuple):
 def check_derivatives(
     target: OneStepMap | Cost | ca.SX | ca.Function, x: Any, u: Any = None, *, k: int = 0, seed: int = 0
 ) -> list[DerivativeCheck]:
-    """First and second derivatives of a map, a cost, a constraint or any CasADi function.
+    """Check derivatives of a map, cost, constraint or CasADi function.
+
+    Both first and second derivatives are compared with central differences.
 
     Parameters
     ----------
@@ -61,8 +66,8 @@ def check_derivatives(
         checked one by one.
     x : (nx,), Trajectory, or sequence of arrays
         A map's state; the trajectory along which a cost or an expression is checked; a function's inputs. A
-        cost is a function of x_0 and the inputs by way of its trajectory's own map, so that map's
-        derivatives count too; an expression is checked at the sample where it fares worst.
+        cost is checked as a function of x_0 and the inputs through its trajectory's map, so that map's
+        derivatives count too; an expression is checked at the sample with the largest error.
     u : (nu,), optional
         A map's input.
     k : int
@@ -73,16 +78,16 @@ def check_derivatives(
     Returns
     -------
     list of DerivativeCheck
-        The first and the second derivative; of a map also those of its multipliers. Print its items. A kink
-        (an absolute value, a minimum, a condition) shows as a slope near 0 where it is within the steps
+        The first and the second derivative; for a map also those of its multipliers. Print its items. A kink
+        (an absolute value, a minimum, a condition) shows as a slope near 0 if it is within the steps
         tried, 1e-1 to 1e-6.
 
     Raises
     ------
     TypeError
-        If `x` is not what the target needs.
+        If `x` is not of the type that the target needs.
     ValueError
-        Shapes; an expression with other symbols than the map's.
+        Wrong shapes; an expression with other symbols than the map's.
     """
     rng = np.random.default_rng(seed)
     if isinstance(target, ca.Function):
@@ -100,7 +105,7 @@ def check_derivatives(
 
 
 def _check_function(function: ca.Function, inputs: Any, rng: np.random.Generator) -> list[DerivativeCheck]:
-    """Every output entry of a function by all its inputs, along one random direction."""
+    """Check every output entry of a function by all its inputs, along one direction."""
     given = list(inputs) if isinstance(inputs, (list, tuple)) else [inputs]
     if len(given) != function.n_in():
         raise ValueError(f"{function.name()} takes {function.n_in()} inputs, got {len(given)}")
@@ -122,7 +127,7 @@ def _check_function(function: ca.Function, inputs: Any, rng: np.random.Generator
 
 
 def _check_expression(expression: ca.SX, run: Trajectory, rng: np.random.Generator) -> list[DerivativeCheck]:
-    """Every entry of an expression by state, input, multipliers and parameters."""
+    """Check every entry of an expression by state, input, multipliers and parameters."""
     s, n = run.map.symbols, len(run)
     if free := foreign_symbols(expression, ca.vertcat(*s)):
         raise ValueError(
@@ -133,7 +138,7 @@ def _check_expression(expression: ca.SX, run: Trajectory, rng: np.random.Generat
     lengths = (run.impulse_lengths if forces else run.step_lengths)[:, None]
     points = np.hstack([run.x[:n], run.u, run.multipliers, theta, lengths])
     by_step = ca.depends_on(expression, ca.vertcat(s.u, s.multipliers, s.dt))
-    if not by_step:  # of states alone: the last one counts too
+    if not by_step:  # an expression of states alone is checked at the last one too
         points = np.vstack([points, np.concatenate([run.x[n], points[-1, run.map.nx :]])])
     names = _entry_names("expression", expression.shape)
     return _along(names, ca.vec(ca.densify(expression)), ca.vertcat(*s), points, rng)
@@ -142,13 +147,16 @@ def _check_expression(expression: ca.SX, run: Trajectory, rng: np.random.Generat
 def _along(
     names: list[str], entries: Any, y: Any, points: np.ndarray, rng: np.random.Generator
 ) -> list[DerivativeCheck]:
-    """Entries (m,) of symbols y along a random direction, each at the point where it fares worst."""
+    """Check entries (m,) of symbols y along a random direction.
+
+    Each is reported at the point with its largest error.
+    """
     d = type(y).sym("d", y.numel())
     first = ca.jtimes(entries, y, d)
     function = Evaluator(ca.Function("along", [y, d], [entries, first, ca.jtimes(first, y, d)]))
     direction = rng.standard_normal(y.numel())
     steps = np.concatenate([[0.0], STEPS, -STEPS])
-    size = 1 + np.abs(points)  # steps in proportion: a thousand newtons and a milliradian alike
+    size = 1 + np.abs(points)  # steps in proportion to the entries, whatever their units
     moved = points[:, None] + steps[:, None] * (size * direction)[:, None]
     values = function(moved.reshape(-1, y.numel()), np.repeat(size * direction, len(steps), axis=0))
     value, slope, curvature = (v[..., 0].reshape(len(points), len(steps), len(names)) for v in values)
@@ -211,7 +219,7 @@ def _check_cost(cost: Cost, run: Trajectory, rng: np.random.Generator) -> list[D
     lin = f.linearize_trajectory(run)
     for k in range(len(run)):
         dx[k + 1] = lin.A[k] @ dx[k] + lin.B[k] @ du[k]
-    scale = max(1.0, float(np.abs(dx).max()))  # unstable motions: keep the last state near
+    scale = max(1.0, float(np.abs(dx).max()))  # keeps the last state of unstable motions near
     dx, du = dx / scale, du / scale
 
     def value(s: float) -> float:
@@ -237,7 +245,7 @@ def _compare(name: str, phi: Callable[[float], float], first: float, second: flo
 
 
 def _compare_samples(name: str, values: np.ndarray, first: float, second: float) -> list[DerivativeCheck]:
-    """Derivatives against values at 0, STEPS and -STEPS."""
+    """Compare derivatives with differences of values at 0, STEPS and -STEPS."""
     center, (ahead, behind) = values[0], np.split(values[1:], 2)
     return [
         _check(f"{name}, first", first, (ahead - behind) / (2 * STEPS)),

@@ -1,4 +1,4 @@
-"""A problem of optimal control, stated once and solved often: the order of searches for its optimum.
+"""Optimal control problem, stated once and solved often by successive searches.
 
 See docs/maths/shooting.md for the search, and docs/maths/optimal_control.md for the map's own equations.
 """
@@ -27,11 +27,11 @@ from vioc.errors import ModelError, OptimizationError, StepError, trying
 from vioc.maps.protocol import OneStepMap
 from vioc.runs.steps import same_steps
 
-FEW = 60  # iterations that are not divided among several searches
+FEW = 60  # fewer iterations are not divided among several searches
 
 
 class Problem(ShootingProblem):
-    """A cost, a map and limits over N steps.
+    """Cost, map and limits over N steps: an optimal control problem.
 
     Parameters
     ----------
@@ -68,25 +68,26 @@ class Problem(ShootingProblem):
         monitor: bool | Callable[[Iteration], Any] | None = None,
         raise_on_failure: bool = True,
     ) -> Result:
-        """The trajectory from x_0 that (locally) minimizes the cost within the limits.
+        """Minimize the cost (locally) over trajectories from x_0 within the limits.
 
         Parameters
         ----------
         x0, guess, multipliers, monitor, raise_on_failure
             As in `vioc.control.optimize`.
         tolerance : float
-            Of the conditions of optimality, of a cost whose gradient is scaled to 100 at most; equations and
+            Largest KKT residual, for a cost scaled so that its gradient is at most 100; equations and
             limits in units of their scale.
         max_iterations : int
-            Of all searches. One that ends nowhere is begun again, with half of what is left: from the rollout
-            of the guess's inputs; without a guess, of a line between the ends, where the last state is
-            given; where IPOPT ends on the map's own equations (`dmoc.solve`), if start, duration and
-            parameters are given and steps are equal, of maps with contact first; with other
-            regularizations of gaps and rows. Of fewer than 60 iterations there is but one search.
+            Of all searches. A search that fails is followed by others, each with half of the remaining
+            iterations: from the rollout of the guess's inputs; without a guess, from a line between the ends,
+            if the last state is given; from IPOPT's solution of the map's own equations (`dmoc.solve`), if
+            start, duration and parameters are given and steps are equal, for maps with contact first; with
+            other regularizations of constraints and defects. With fewer than 60 iterations there is only one
+            search.
         softness : float, optional
-            delta of (IP 3): how far gaps and rows give way at first, of a search that is then the only one.
-            Motions that fall far, such as poles swung up over seconds, want 1e-8 and a guess near them, or
-            1e-2 and more iterations.
+            delta of (IP 3), the first regularization of constraints and defects, of a search that is then the
+            only one. Strongly unstable motions, such as poles swung up over seconds, may need 1e-8 and a good
+            guess, or 1e-2 and more iterations.
 
         Returns
         -------
@@ -95,7 +96,7 @@ class Problem(ShootingProblem):
         Raises
         ------
         ValueError, OptimizationError, KeyboardInterrupt
-            As `vioc.control.optimize`; a softness that is not above 0.
+            As `vioc.control.optimize`; ValueError also for a softness <= 0.
         """
         if softness is not None and not 0 < (softness := as_value(softness, "softness")) < np.inf:
             raise ValueError(f"softness: expected a finite number > 0, got {softness}")
@@ -112,12 +113,12 @@ class Problem(ShootingProblem):
         return self._searched(x0, guess, order, self._hint, **how)
 
     def _order(self, stages: Stages, X, U, duals, iterations: int) -> Iterator[SearchStart]:
-        """The points at which searches begin, one after the other."""
+        """Yield the starts of successive searches."""
         last = SOFTNESS[-1]
         few = iterations < FEW
         contact = self.map.relaxed is not None and duals is None
         usual = SOFTNESS[0]
-        if contact:  # first: open contacts are not felt by the other searches
+        if contact:  # first: open contacts have no gradient in the other searches
             yield from self._from_equations(stages, X, U, iterations)
         yield SearchStart(usual, X, U, duals, "", few)
         if few:
@@ -125,7 +126,7 @@ class Problem(ShootingProblem):
         rolled = X
         with contextlib.suppress(StepError), trying():
             rolled = stages.map.rollout(X[0], U, k0=self.k0, dt=stages.lengths, warn=False).x
-        if not np.array_equal(rolled, X):  # outside of the block: the search is no trial of this one
+        if not np.array_equal(rolled, X):  # outside of `trying`, so that the search may warn
             yield SearchStart(usual, rolled, U, None, "begun from the rollout of its inputs", False)
         if self._held(X, U) and (end := self._end()) is not None:
             line = self.unknowns.joined(
@@ -138,11 +139,11 @@ class Problem(ShootingProblem):
             yield SearchStart(soft, X, U, duals, "", soft == last)
 
     def _held(self, X: np.ndarray, U: np.ndarray) -> bool:
-        """True if the guess is the start, held without inputs."""
+        """Return True if the guess repeats the start without inputs."""
         return bool((X[0] == X).all()) and not U.any()
 
     def _end(self) -> np.ndarray | None:
-        """The last state, where all of it is given."""
+        """Return the last state if all of it is given, else None."""
         f, final = self.map, self._limits["final"]
         if final is None:
             return None
@@ -153,7 +154,7 @@ class Problem(ShootingProblem):
         return np.array([float(self.final[n]) for n in f.state_names])
 
     def _hint(self, status: Status) -> str:
-        """Advice on what may lead to an optimum, where a search has ended without one."""
+        """Return advice after a search without an optimum."""
         if status in (Status.CONVERGED, Status.ACCEPTABLE, Status.INTERRUPTED):
             return ""
         hints = []
@@ -168,7 +169,10 @@ class Problem(ShootingProblem):
     def _from_equations(
         self, stages: Stages, X: np.ndarray, U: np.ndarray, iterations: int
     ) -> Iterator[SearchStart]:
-        """The start where IPOPT ends, if it does: of steps of the map's length, from a given state."""
+        """Yield the start at IPOPT's solution, for map steps from a given state.
+
+        Yields nothing if IPOPT fails.
+        """
         u = self.unknowns
         if u.map is not self.map or u.free_start or (self.lengths != self.map.dt).any():
             return
@@ -183,9 +187,9 @@ class Problem(ShootingProblem):
             )
 
     def refine(self, result: Result, factor: int, **options: Any) -> Result:
-        """`Result.refine`: with `factor` times as many steps in the same time, from a result of this problem.
+        """Return `Result.refine`: the solution with `factor` times as many steps.
 
-        Data over time are interpolated.
+        The duration is the same; data over time are interpolated. `result` is of this problem.
         """
         factor, n = as_count(factor, "factor"), self.steps
         limits, cost, run = self._limits, self.cost, result.trajectory
@@ -206,13 +210,13 @@ class Problem(ShootingProblem):
         return again.solve(None, guess, **options)
 
     def sensitivity(self, result: Result) -> Sensitivity:
-        """`Result.sensitivity` of a result of this problem, by DMOC's solution of it from there."""
+        """Return `Result.sensitivity` of a result of this problem, by DMOC from there."""
         own = {name: value for name, value in self._open.items() if value is not None}
         lengths, run = self.lengths, result.trajectory
         if own.pop("parameters", None):
-            raise ValueError("sensitivity: it is not known where parameters are free; give them values")
+            raise ValueError("sensitivity: not available with free parameters; give them values")
         if not same_steps(lengths, float(lengths[0])):
-            raise ValueError("sensitivity: it is DMOC's, whose steps are equal; give one dt")
+            raise ValueError("sensitivity: DMOC computes it, whose steps are equal; give one dt")
         if own.pop("dt", None) is not None and "duration" not in own:
             own["duration"] = float(lengths.sum())
         if not self.unknowns.free_start:
@@ -225,12 +229,12 @@ class Problem(ShootingProblem):
 
 
 def by_equations(f: OneStepMap, cost: Cost, guess: Any, **stated: Any) -> Result | None:
-    """The solution by IPOPT of the map's equations (`dmoc.solve`); None where IPOPT ends nowhere.
+    """Return IPOPT's solution of the map's equations (`dmoc.solve`), or None.
 
-    The equations hold at the end of the search alone, so that states without a step do not stop it.
+    The equations hold only at the end of that search, so states without a step do not stop it.
     """
     try:
         found = solve(f, cost, guess, raise_on_failure=False, **stated)
     except (ValueError, ModelError, OptimizationError, StepError):
-        return None  # a map that tells none, or what they cannot state
+        return None  # a map without equations, or a problem that they cannot state
     return found if found.status in (Status.CONVERGED, Status.ACCEPTABLE) else None

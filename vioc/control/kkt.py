@@ -1,4 +1,4 @@
-"""Whether a trajectory and its multipliers meet the conditions of a local optimum, apart from all optimizers.
+"""KKT residual of a trajectory and its multipliers, independent of all optimizers.
 
 ::
 
@@ -12,10 +12,10 @@ limits, and x_0 given, an optimum has
     0 = g_u,k + B_k' p_k+1 + c_u' nu_k,    lower <= c <= upper,
     nu_k >= 0 where c is at its upper limit, <= 0 at its lower one, 0 between.
 
-Each step is taken from its own state. Where x_0 is free the second line holds for k = 0 with p_0 = 0; where
-the duration or a parameter s is, so does 0 = g_s + sum over k of f_s' p_k+1 + c_s' nu_k. Steps and A, B are
-the map's, the gradient is the cost's (and is itself held against differences of the cost); limits are read
-here once more, and the costates p come from their recursion.
+Each step is taken from its own state. If x_0 is free, the equation of p_k also holds for k = 0 with p_0 = 0;
+if the duration or a parameter s is free, so does 0 = g_s + sum over k of f_s' p_k+1 + c_s' nu_k. Steps and A,
+B are the map's; the gradient is the cost's, and is also compared with differences of the cost. Limits are
+read here independently, and the costates p come from their recursion.
 """
 
 from __future__ import annotations
@@ -34,34 +34,34 @@ from vioc.maps.derivatives import Linearization
 from vioc.maps.protocol import OneStepMap
 from vioc.runs.trajectory import Trajectory
 
-EQUAL = 1e-12  # relative: limits nearer than this are an equation
+EQUAL = 1e-12  # relative difference of limits below which they are an equation
 LIMITS = "feasibility", "complementarity", "sign"
-CERTAIN, REFINED = 1e-10, 4  # slopes below which costates are not looked for again, and how often
-MOVE = 1e-6  # relative: of the difference that the cost's gradient is held against
+CERTAIN, REFINED = 1e-10, 4  # slope below which recursive costates are kept; refinements otherwise
+MOVE = 1e-6  # relative step of the difference that checks the cost's gradient
 
 
 @dataclass(frozen=True)
 class Kkt:
-    """How far a point is from the conditions; all 0 at an optimum.
+    """Residuals of the conditions of optimality; all 0 at an optimum.
 
     Attributes
     ----------
     gap : float
-        |x_k+1 - f(x_k, u_k)| over 1 + |x|; like all others infinite where such a step does not exist.
+        Defect |x_k+1 - f(x_k, u_k)| over 1 + |x|. Like all others infinite if a step does not exist.
     stationarity : float
-        Derivative of the Lagrangian by an input over 1 + the absolute sum of what it is made of.
+        Derivative of the Lagrangian by an input or a state, over 1 + the sum of the magnitudes of its terms.
     feasibility : float
-        What is outside of a limit over 1 + |limit|.
+        Violation of a limit over 1 + |limit|.
     complementarity : float
         |nu| times the distance from its limit over 1 + |nu|.
     sign : float
-        |nu| over 1 + the largest |nu|, where there is no limit on its side.
+        |nu| over 1 + the largest |nu|, for nu on a side without a limit.
     relative : float
-        As `stationarity`, over the largest such sum of that input along the trajectory and without the 1:
-        it does not change with the cost's unit. No part of `residual`.
+        As `stationarity` for inputs, over the largest sum of that input along the trajectory and without the
+        1: independent of the cost's unit. Not part of `residual`.
     gradient : float
-        The cost's gradient against a central difference of the cost, relative; a few 1e-9 where both are
-        right. No part of `residual`.
+        Relative difference of the cost's gradient and a central difference of the cost; a few 1e-9 if both
+        are right. Not part of `residual`.
     where : dict of str to str
         Quantity and sample of the largest of each.
     """
@@ -77,7 +77,7 @@ class Kkt:
 
     @property
     def residual(self) -> float:
-        """The largest of the five that are scaled; not a number where one is not."""
+        """Largest of the first five residuals; nan if one of them is."""
         parts = self.gap, self.stationarity, self.feasibility, self.complementarity, self.sign
         return float(np.max(parts))
 
@@ -90,7 +90,7 @@ class Kkt:
 
 
 class Row(NamedTuple):
-    """A scalar with limits at samples `at` (S,): values, limits, multipliers and derivatives there."""
+    """Scalar with limits at samples `at` (S,): values, multipliers and derivatives."""
 
     name: str
     at: np.ndarray
@@ -104,15 +104,15 @@ class Row(NamedTuple):
 
 
 class Constants(NamedTuple):
-    """The duration and the parameters that are free: names, and what depends on them at every step.
+    """Free duration and parameters: names, and derivatives of every step by them.
 
     Attributes
     ----------
     names : tuple of str
     x, multipliers : (N, ndx, ns), (N, nm, ns)
-        Where steps end, and their impulses.
+        Ends of the steps, and their impulses.
     h : (N, ns)
-        Their lengths.
+        Step lengths.
     theta : (np, ns)
         Parameters.
     """
@@ -138,19 +138,19 @@ def kkt(
     parameters: Mapping[str, Any] | None = None,
     periodic: Mapping[str, float] | None = None,
 ) -> Kkt:
-    """The residuals at a trajectory, or at any curve in the form of one.
+    """Return the KKT residuals at a trajectory, or at any curve in that form.
 
     Parameters
     ----------
     f, cost, bounds, constraints, final, initial, duration, parameters, periodic
-        The problem, as `vioc.control.optimize` is told it; bounds by full names, `periodic` with shifts.
+        The problem, as in `vioc.control.optimize`; bounds by full names, `periodic` with shifts.
     run : Trajectory
-        x (N+1, nx), u (N, nu) and the impulses of the constraints; x_0 is given but for what `initial`, by
-        name, leaves free. Its map has the parameters that were found.
+        x (N+1, nx), u (N, nu) and the impulses of the constraints; x_0 is given except for what `initial`, by
+        name, leaves free. Its map has the optimized parameters.
     multipliers : dict, optional
-        By name over the samples of what has a limit, 0 where there is none: of a bound and of a constraint
-        under its name, of a condition at the end under ``"final NAME"``, at the start under
-        ``"initial NAME"``; ``"duration"``, ``"param.NAME"``, ``"periodic.NAME"``.
+        By name, over the samples at which the quantity has a limit; default 0. Bounds and constraints are
+        named as such, conditions at the end ``"final NAME"``, at the start ``"initial NAME"``; further
+        ``"duration"``, ``"param.NAME"``, ``"periodic.NAME"``.
     """
     n, given = len(run), dict(multipliers or {})
     f = run.map if parameters else f
@@ -171,7 +171,7 @@ def kkt(
     rows += _of_constants(f, run, duration, parameters or {}, given, held)
     if periodic:
         rows += _closing(f, run, periodic, given, held)
-    # the derivatives of cost and limits by x_k and by u_k alone, and the sizes of what they are made of
+    # derivatives of cost and limits by x_k and u_k alone, and the sums of the magnitudes of their terms
     gx, gu, sx, su = lx.copy(), lu.copy(), np.abs(lx), np.abs(lu)
     for r in rows:
         along = r.at < n
@@ -221,15 +221,16 @@ def kkt(
 def _slopes(
     lin: Linearization, gx: np.ndarray, gu: np.ndarray, sx: np.ndarray, su: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Derivatives of the Lagrangian by x_1 .. x_N and by u_0 .. u_N-1, sizes of their parts, and costates.
+    """Return derivatives of the Lagrangian, magnitudes of their terms, and costates.
 
-    With costates from their recursion those by x are 0. Where the motion is unstable it takes rounding, and
-    what is left of the multipliers' errors, times the growth of the motion over the horizon; then the
-    costates are those that leave the least squares: any that leave little prove the optimum.
+    Derivatives are by x_1 .. x_N and by u_0 .. u_N-1. Costates from their recursion make those by x zero. For
+    an unstable motion the recursion amplifies rounding and errors of the multipliers by the growth of the
+    motion over the horizon; then the costates minimize the sum of squares: any costates with small residuals
+    prove the optimum.
     """
 
     def at(p: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Costates p of x_1 .. x_N."""
+        """Return derivatives and magnitudes for costates p of x_1 .. x_N."""
         moved, turned = np.einsum("kij,ki->kj", lin.A[1:], p[1:]), np.einsum("kij,ki->kj", lin.B, p)
         by_x = gx[1:] - p
         by_x[:-1] += moved
@@ -265,9 +266,10 @@ def _slopes(
 def _least_squares(
     lin: Linearization, rx: np.ndarray, ru: np.ndarray, wx: np.ndarray, wu: np.ndarray
 ) -> np.ndarray:
-    """dp (N, ndx) that makes |wx (rx_k + A_k' dp_k+1 - dp_k)|^2 + |wu (ru + B' dp)|^2 least.
+    """Return dp (N, ndx) that minimizes the weighted squares of the residuals.
 
-    Its normal equations are a band of blocks.
+    The objective is |wx (rx_k + A_k' dp_k+1 - dp_k)|^2 + |wu (ru + B' dp)|^2. Its normal equations are
+    block-tridiagonal.
     """
     n, wx, wu = len(rx), wx**2, wu**2
     D = np.einsum("kij,kj,klj->kil", lin.B, wu, lin.B)
@@ -287,7 +289,7 @@ def _least_squares(
 
 
 class _Worst:
-    """The largest of what it sees, and where; not a number once it has seen one that is none."""
+    """Largest amount seen, and its place; nan once an amount is nan."""
 
     def __init__(self) -> None:
         self.value, self.place = 0.0, ""
@@ -303,7 +305,7 @@ class _Worst:
 def _against_difference(
     f: OneStepMap, cost: Cost, run: Trajectory, lin: Linearization, lx: np.ndarray, lu: np.ndarray
 ) -> float:
-    """The derivative of the cost along one random direction against a central difference."""
+    """Compare the cost's derivative in a random direction with a central difference."""
     rng = np.random.default_rng(0)
     dx, du = rng.standard_normal(lx.shape), rng.standard_normal(lu.shape)
     impulses = np.einsum("kij,kj->ki", lin.C, dx[:-1]) + np.einsum("kij,kj->ki", lin.D, du)
@@ -320,7 +322,7 @@ def _against_difference(
 
 
 class Limited(NamedTuple):
-    """Expressions with their names, limits over their samples and symbols of time-varying data."""
+    """Expressions with names, limits over samples, and symbols of time-varying data."""
 
     names: tuple[str, ...]
     expression: ca.SX
@@ -360,7 +362,10 @@ def _limited(
 
 
 def _samples(f: OneStepMap, expression: ca.SX, n: int) -> np.ndarray:
-    """States 1 to N (the first is given), or steps where inputs or impulses matter."""
+    """Return the samples of an expression: all states, or steps.
+
+    It belongs to steps if it uses inputs or impulses.
+    """
     s = f.symbols
     steps = ca.depends_on(expression, ca.vertcat(s.u, s.multipliers, s.dt))
     return np.arange(n) if steps else np.arange(n + 1)
@@ -385,7 +390,10 @@ def _rows(
     held: Constants,
     free: np.ndarray,
 ) -> list[Row]:
-    """Values and derivatives by the error of the state, the input and constants, impulses chained."""
+    """Return values and derivatives by the error of the state, input and constants.
+
+    Impulses are chained.
+    """
     n, (x, u, lam, theta, dt), e = len(run), f.symbols, ca.SX.sym("e", f.ndx)
     moved = c.expression
     if f.ndx == f.nx:
@@ -412,7 +420,7 @@ def _rows(
     value = np.array(values).reshape(len(c.at), m)
     rows = []
     moves = free.any() or bool(held.names)
-    counts = (c.at > 0) | (len(c.at) == n) | moves  # nothing can change a first state that is given
+    counts = (c.at > 0) | (len(c.at) == n) | moves  # a given first state cannot change
     for i, name in enumerate(c.names):
         nu = np.broadcast_to(np.asarray(given.get(name, 0.0), float), (len(c.at),))
         rows.append(
@@ -435,7 +443,7 @@ def _rows(
 
 
 def _open(f: OneStepMap, initial: Any) -> np.ndarray:
-    """Which errors of the first state are free."""
+    """Return a mask of the free errors of the first state."""
     if not isinstance(initial, Mapping):
         return np.zeros(f.ndx, bool)
     if f.ndx != f.nx:
@@ -451,7 +459,10 @@ def _at_start(
     given: dict[str, Any],
     periodic: Mapping[str, float],
 ) -> list[Limited]:
-    """Conditions on what is free of the first state; of a mechanism with constraints those too, by name."""
+    """Return conditions on the free part of the first state, by name.
+
+    Those of a mechanism's constraints are included if they have multipliers.
+    """
     none, found = (ca.SX(0, 1), np.empty((n + 1, 0))), []
     for name, value in initial.items():
         if f.ndx == f.nx and name in f.state_names and not free[f.state_names.index(name)]:
@@ -503,7 +514,7 @@ def _of_constants(
     given: dict[str, Any],
     held: Constants,
 ) -> list[Row]:
-    """Their limits."""
+    """Return the limits of the free duration and parameters."""
     limits = {"duration": duration, **{f"param.{n}": pair for n, pair in parameters.items()}}
     found = []
     for i, name in enumerate(held.names):
@@ -519,7 +530,10 @@ def _of_constants(
 def _closing(
     f: OneStepMap, run: Trajectory, periodic: Mapping[str, float], given: dict[str, Any], held: Constants
 ) -> list[Row]:
-    """Rows x_N - x_0 = shift, each as one of the end with the value, and one of the start without limits."""
+    """Return x_N - x_0 = shift as rows, two for each state.
+
+    The row at the end has the value, the row at the start has no limits.
+    """
     found = []
     for name, shift in periodic.items():
         j = f.state_names.index(name)
@@ -535,7 +549,7 @@ def _closing(
 def _by_constants(
     f: OneStepMap, cost: Cost, run: Trajectory, rows: list[Row], p: np.ndarray, held: Constants
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Derivatives of the Lagrangian by constants, and the sizes of their parts."""
+    """Return derivatives of the Lagrangian by constants, and sizes of their terms."""
     n, s, ns = len(run), f.symbols, len(held.names)
     if not ns:
         return np.zeros(0), np.zeros(0)

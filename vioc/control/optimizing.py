@@ -1,4 +1,4 @@
-"""One front for trajectory optimization: the methods, and which of them a problem is for.
+"""Common interface of the trajectory optimizers, and the choice among them.
 
 See docs/choosing.md, "Which optimizer".
 """
@@ -36,8 +36,8 @@ from vioc.runs.steps import check_clock
 from vioc.runs.trajectory import Trajectory
 
 LIMITS = {"bounds", "constraints", "final"}
-FREE = {"initial", "duration", "periodic"}  # with `parameters`, what may be open beside the motion
-TAKES = {  # what a method knows beside the map, the cost, a guess, x0, steps and how to end
+FREE = {"initial", "duration", "periodic"}  # with `parameters`, the possible unknowns besides the motion
+TAKES = {  # arguments of each method besides map, cost, guess, x0, steps and termination
     "shooting": {*LIMITS, *FREE, "parameters", "dt", "multipliers"},
     "projection": {"dt", "direction", "warmup", "projection", "armijo"},
     "dmoc": {
@@ -75,80 +75,76 @@ def optimize(
     raise_on_failure: bool = True,
     **options: Any,
 ) -> Result:
-    """The trajectory from x_0 that (locally) minimizes a cost, within limits.
+    """Minimize a cost (locally) over trajectories from x_0 within limits.
 
     Parameters
     ----------
     f : OneStepMap
     cost : Cost
     guess : Trajectory, result, (X, U), U or None
-        A trajectory, of other steps interpolated and stretched to fill those of the problem; a curve of
+        A trajectory (with other steps it is stretched and interpolated to those of the problem); a curve of
         states (N+1, nx) and inputs (N, nu) that need not be a trajectory (U may be None); inputs (N, nu)
-        alone, which are rolled out from `x0`; or None. Shooting and DMOC then hold the first state over
-        `steps` steps, the methods that go along trajectories roll it out without inputs.
+        alone, which are rolled out from `x0`; or None. Without a guess, shooting and DMOC repeat the first
+        state over `steps` steps; projection rolls it out without inputs.
     x0 : (nx,), optional
-        Start; default that of the guess. With `initial` by name, where the search begins.
+        Start; default that of the guess. With `initial` by name, the first state of the guess.
     steps : int, optional
-        N, where the guess does not tell.
+        N, if the guess does not determine it.
     bounds : dict, optional
-        Limits by name of any quantity, states, inputs (``u.force``, or ``force`` where nothing else has that
-        name) and multipliers (``lambda.string``) included: a pair (lower, upper) of numbers, arrays over time
-        or None, or b for [-b, b].
+        Limits by name of any quantity, including states, inputs (``u.force``, or ``force`` if the name is
+        unique) and multipliers (``lambda.string``): a pair (lower, upper) of numbers, arrays over time or
+        None, or b for [-b, b].
     constraints : PathConstraint or sequence of PathConstraint, optional
         lower <= expression <= upper along the path, or at the end; equal limits make an equation.
     final : (nx,) or dict, optional
-        Of the last state: a value or (lower, upper) by name.
+        The last state: a value or (lower, upper) by name.
     initial : (nx,) or dict, optional
-        Of the first state, where it is not all given by `x0`: a value or (lower, upper) by name of any
-        quantity of the state; what is not named is free.
+        The first state, if `x0` does not give all of it: a value or (lower, upper) by name of any
+        quantity of the state; states not named are free.
     duration : float or (lower, upper), optional
         Of all steps, s; a pair makes it free, and steps keep their proportions. A cost may be the duration:
-        `dmoc.minimum_time`, or a constant per second. It begins with that of a guess that is a trajectory,
-        else with the sum of `dt` where that is given, else in the middle of its limits.
+        `dmoc.minimum_time`, or a constant per second. The first value is that of a guess that is a
+        trajectory, else the sum of `dt` if given, else the middle of its limits.
     parameters : dict of str to (lower, upper), optional
-        Declared parameters of the map that are free, within limits or None for none; `Result.map` has what
-        was found. They begin with those of the guess's map, else of the map.
+        Declared parameters of the map that are free, within limits or None for none; `Result.map` has the
+        optimized values. The first values are those of the guess's map, else of the map.
     periodic : bool, names, or dict of name to shift, optional
         States whose last value is the first plus the shift (0 by default); True means all.
     method : {"auto", "shooting", "projection", "dmoc"}
-        What a method does not take is refused by name.
-
-        ``"shooting"`` moves the states and inputs of all steps at once, limits by an interior point, by exact
-        curvature as far as it leaves a minimum: of any size, from any guess.
-        ``"projection"`` steps from trajectory to trajectory and never raises the cost; no limits.
-        ``"dmoc"`` gives the map's own equations to IPOPT, FATROP or an SQP method (`dmoc.solve`).
-        ``"auto"`` is the one that takes what is given, shooting first; of small maps with implicit equations
-        (`OneStepMap.residual`) without limits projection, with shooting where it ends without an optimum. Its
-        projection begins from a curve of states by multiple shooting in symbols, whose end is projected,
-        unless a `direction` is given.
+        Arguments that a method does not support raise ValueError. ``"shooting"``: multiple shooting on states
+        and inputs of all steps, with an interior point for limits and the exact Hessian, regularized where it
+        is indefinite. For problems of any size and any guess. ``"projection"``: descent over trajectories
+        that never increases the cost; no limits. ``"dmoc"``: solves the map's own equations by IPOPT, FATROP
+        or an SQP method (`dmoc.solve`). ``"auto"``: the first of shooting, projection and dmoc that supports
+        the arguments. For small maps with implicit equations (`OneStepMap.residual`) without limits it is
+        projection, followed by shooting if projection finds no optimum; projection then starts from a curve
+        of states by symbolic multiple shooting, unless a `direction` is given.
     tolerance : float, optional
-        Of shooting and DMOC: what the conditions of optimality may leave, scaled; default 1e-9 and 1e-8. Of
-        the others: stop at -Dg(xi).zeta <= tolerance, in the power of 1000 that leaves 30 to 30000 of the
-        cost; default 1e-6.
+        For shooting and DMOC: largest scaled KKT residual; default 1e-9 and 1e-8. For projection: stop at
+        -Dg(xi).zeta <= tolerance, in units of the power of 1000 in which the cost is between 30 and 30000;
+        default 1e-6.
     max_iterations : int
     multipliers : dict, optional
-        Of shooting: estimates of the limits' by name, from `Result.multipliers`; default those of a guess
-        that is a result.
+        For shooting: multiplier estimates of the limits by name, from `Result.multipliers`; default those of
+        a guess that is a result.
     dt : float or (N,), optional
-        Step lengths, s, as in `OneStepMap.rollout`: they need not be equal, but for DMOC. Default: those of a
-        guess that is a trajectory of unequal steps; else the map's.
+        Step lengths, s, as in `OneStepMap.rollout`: they need not be equal, except for DMOC. Default: those
+        of a guess that is a trajectory of unequal steps; else the map's.
     monitor : bool or callable, optional
         True prints one line per iteration and a verdict; a callable gets each `Iteration`.
     raise_on_failure : bool
-        False returns the best iterate with its status instead of raising; a guess that leads to no
-        trajectory is then replaced by the rollout of its inputs, or else of none, from its start, which the
+        False returns the best iterate with its status instead of raising. A guess that leads to no
+        trajectory is then replaced by the rollout of its inputs from its start, or of zero inputs, as the
         result's `message` says.
     **options
-        Of projection: ``direction``, ``"newton"`` (default), ``"gauss-newton"`` (the quasi-Newton method of
-        this problem) or ``"steepest"``. Newton shifts its Hessian where the subproblem has no minimum, or its
-        step finds no lower cost, and falls back to Gauss-Newton and to steepest descent where no shift helps.
-        ``warmup``, first iterations of Newton that use the Gauss-Newton direction;
-        ``projection``, weights (Q, R) of the regulator about each iterate that projects, as in `dlqr`,
-        default the convex part of the cost, so that stiff terminal weights are in the gains too; ``armijo``,
-        an `Armijo`.
-
-        Of DMOC: ``rate``, ``quadrature`` as in `dmoc.Phase`; ``solver``, ``form``, ``options`` and, of maps
-        with contact, ``smoothing`` as in `dmoc.Problem.solve`.
+        Of projection: ``direction``, ``"newton"`` (default), ``"gauss-newton"`` (quasi-Newton for this
+        problem) or ``"steepest"``. Newton shifts its Hessian if the subproblem has no minimum or its step
+        does not reduce the cost, and falls back to Gauss-Newton and to steepest descent if no shift helps.
+        ``warmup``, number of first iterations of Newton that use the Gauss-Newton direction; ``projection``,
+        weights (Q, R) of the projecting regulator about each iterate, as in `dlqr`, default the convex part
+        of the cost, so that the gains include stiff terminal weights; ``armijo``, an `Armijo`. Of DMOC:
+        ``rate``, ``quadrature`` as in `dmoc.Phase`; ``solver``, ``form``, ``options`` and, for maps with
+        contact, ``smoothing`` as in `dmoc.Problem.solve`.
 
     Returns
     -------
@@ -157,13 +153,14 @@ def optimize(
     Raises
     ------
     TypeError
-        An option that there is not.
+        Unknown options.
     ValueError
-        Shapes and options; limits, options and maps that the method does not take; a start outside a limit.
+        Wrong shapes or options; limits, options and maps that the method does not support; a start outside a
+        limit.
     NotImplementedError
-        A free duration of a map that tells no equations of its steps (`OneStepMap.first_with_times`).
+        A free duration of a map without equations of its steps (`OneStepMap.first_with_times`).
     OptimizationError
-        Not converged (``result`` holds the best iterate); a guess that cannot be projected; also if not
+        Not converged (``result`` holds the best iterate); a guess that cannot be projected. Without
         `raise_on_failure`: no trajectory to begin with at all, or a cost that is not finite on it.
     KeyboardInterrupt
         Ctrl-C, with the best iterate as its ``result``; returned instead if not `raise_on_failure`.
@@ -179,7 +176,7 @@ def optimize(
     asked = dict(bounds=bounds, constraints=constraints, final=final, multipliers=multipliers, dt=dt)
     asked |= dict(duration=duration, parameters=parameters, periodic=periodic)
     given = {name: value for name, value in (asked | options).items() if _says(value)}
-    given |= {} if initial is None else {"initial": initial}  # all of it is free where none is named
+    given |= {} if initial is None else {"initial": initial}  # an empty dict frees the whole state
     chosen = _chosen(f, cost, method, given)
     guess = guess if "duration" in given else on_steps(f, guess, steps, dt)
     how: dict[str, Any] = dict(max_iterations=max_iterations, monitor=monitor)
@@ -205,7 +202,7 @@ def optimize(
         return shoot(raise_on_failure)
     if chosen == "dmoc":
         found = _by_dmoc(problem({*LIMITS, "initial"}), x0, guess, given | how)
-        if "parameters" in given:  # DMOC's own problem is that of a map with constants as states
+        if "parameters" in given:  # DMOC solved the problem of a map with constants as states
             found = replace(found, stated=problem if "rate" not in given else _not_shooting)
         return finished(found, None, None, raise_on_failure)
     if method == "projection":
@@ -222,7 +219,10 @@ def optimize(
 def _projected(
     project: Callable[[bool], Result], shoot: Callable[[bool], Result] | None, raise_on_failure: bool
 ) -> Result:
-    """The optimum by projection, or by shooting where that ends without one; each takes whether to raise."""
+    """Return the optimum by projection, or by shooting if projection finds none.
+
+    Both functions take `raise_on_failure`.
+    """
     try:
         return project(raise_on_failure or shoot is not None)
     except KeyboardInterrupt as stop:
@@ -242,9 +242,9 @@ def _projected(
 
 
 def _by_dmoc(stated: Problem, x0: Any, guess: Any, options: dict[str, Any]) -> Result:
-    """`dmoc.solve` of a stated problem, and its solution followed by the map."""
+    """Solve a stated problem by `dmoc.solve` and roll out its solution under feedback."""
     h, run = stated.lengths, trajectory_of(guess)
-    timed = "duration" in options and isinstance(run, Trajectory)  # whose own duration is the guess
+    timed = "duration" in options and isinstance(run, Trajectory)  # the guess gives the duration
     samples = run if timed else stated.curve(x0, guess)
     first = x0 if x0 is not None else run.x[0] if timed else samples[0][0]
     if (h != h[0]).any():
@@ -279,18 +279,18 @@ def _by_dmoc(stated: Problem, x0: Any, guess: Any, options: dict[str, Any]) -> R
     result = stated.result(found.status, found.history, end, duals, said=(wrong,), **more)
     (part,), plan = result.phases, found.only()
     part = replace(part, phase=None if extended else plan.phase, defect=plan.defect)
-    kept = ("stats", "stages") if extended else ("stated", "raw", "stats", "stages")  # of the map given
+    kept = ("stats", "stages") if extended else ("stated", "raw", "stats", "stages")  # for the user's map
     return replace(result, phases=(part,), **{name: getattr(found, name) for name in kept})
 
 
 def _not_shooting() -> Problem:
-    raise ValueError("problem: shooting has no limits of rates; ask for what follows by `optimize` again")
+    raise ValueError("problem: shooting has no limits on rates; call `optimize` again instead")
 
 
 def _with_parameters(
     stated: Problem, first: np.ndarray, samples: Any, options: dict[str, Any]
 ) -> tuple[ExtendedMap, Cost, Any, dict[str, Any]]:
-    """The map, cost, guess and options of a stated problem whose free parameters are states."""
+    """Return map, cost, guess and options with the free parameters as states."""
     f, n, options = stated.map, stated.steps, dict(options)
     u = Unknowns(f, n, None, None, options.pop("parameters"), None, None)
     assert isinstance(u.map, ExtendedMap)
@@ -313,7 +313,7 @@ def _with_parameters(
 
 
 def _chosen(f: OneStepMap, cost: Cost, method: str, given: dict[str, Any]) -> str:
-    """The method. ValueError where it does not take what is given."""
+    """Return the method; raise ValueError if it does not take what is given."""
     chosen = method
     if method == "auto":
         chosen = next((m for m, takes in TAKES.items() if given.keys() <= takes), "shooting")
@@ -333,12 +333,12 @@ def _chosen(f: OneStepMap, cost: Cost, method: str, given: dict[str, Any]) -> st
 
 
 def _says(value: Any) -> bool:
-    """Whether an argument is more than a default: not None, empty or 0."""
+    """Return True for an argument that is not None, empty or 0."""
     return bool(np.size(value) if isinstance(value, np.ndarray) else value)
 
 
 def _steps(guess: Any) -> int | None:
-    """How many steps a guess has, if it tells."""
+    """Return the number of steps of a guess, or None if it has none."""
     if guess is None:
         return None
     if isinstance(guess, tuple):

@@ -1,6 +1,7 @@
-"""Identification of parameters by shooting, or by a mechanism's linear regressor.
+"""Parameter identification from measured motions.
 
-Maths: docs/maths/identification.md, equations (ID).
+By shooting (`identify`), and by the linear regressor of a mechanism (`base_parameters`).
+Maths: docs/maths/identification.md, whose equations are numbered (ID).
 """
 
 from vioc.identification.design import design

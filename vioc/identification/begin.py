@@ -1,4 +1,4 @@
-"""Initial guesses: states at the starts of segments, and the noise of sensors."""
+"""Initial iterates of a search: states at starts of segments, and sensor noise."""
 
 from __future__ import annotations
 
@@ -12,14 +12,17 @@ from vioc.identification.records import Record, SimulationGrid
 from vioc.identification.segments import Segments, Trial
 from vioc.maps.protocol import OneStepMap
 
-DEGREE = 3  # of the polynomials that are laid through samples
-WIDTHS = 4, 8, 16, 32, 64  # samples to either side
-EXACT = 1e-9  # of the largest value: no noise is taken for smaller
-FITS = 1.5  # times the noise: residuals of a polynomial that is no longer the motion
+DEGREE = 3  # of the polynomials fitted to samples
+WIDTHS = 4, 8, 16, 32, 64  # samples on either side
+EXACT = 1e-9  # smallest assumed noise, over the largest value
+FITS = 1.5  # largest residual of a polynomial that represents the motion, over the noise
 
 
 def noise_of(records: Sequence[Record], name: str) -> float:
-    """Standard deviation of measurements from third differences, small in smooth motions."""
+    """Return the standard deviation of a measurement from third differences.
+
+    A smooth motion contributes little to them.
+    """
     found = []
     for record in records:
         y = record.measured.get(name, np.zeros(0))
@@ -37,10 +40,10 @@ def noise_of(records: Sequence[Record], name: str) -> float:
 
 
 def beginning(segments: Segments) -> Trial:
-    """Initial trial: unknown inputs zero, the map's parameters, starts from measurements.
+    """Return the initial trial: zero unknown inputs, the map's parameters, and starts.
 
-    If all configurations are measured or follow from constraints, each segment starts at the state of
-    polynomials through them; else on a rollout from the record's start.
+    If all configurations are measured, or follow from constraints, each segment starts at the state of
+    polynomials fitted to them; otherwise on a rollout from the record's start.
     """
     z, c = segments.unknowns.start, np.zeros(segments.nc)
     trial = Trial(z, c, np.zeros((len(segments.pieces), segments.map.nx)))
@@ -110,7 +113,7 @@ def _from_rollout(
 
 
 class Smooth:
-    """Local polynomials through samples of a record, with a width chosen by its noise."""
+    """Local polynomials fitted to a record's samples, as wide as its noise allows."""
 
     def __init__(self, record: Record, name: str, wrapped: bool):
         y = record.measured[name]
@@ -120,7 +123,7 @@ class Smooth:
         self.noise = float(np.sqrt(np.mean(d**2) / 20))
 
     def near(self, t: float) -> np.ndarray:
-        """Coefficients of the polynomial in time since t, highest first."""
+        """Return coefficients, highest first, of a polynomial in the time since t."""
         middle, found = int(np.searchsorted(self.t, t)), np.zeros(DEGREE + 1)
         for m in WIDTHS:
             some = slice(max(middle - m, 0), middle + m + 1)

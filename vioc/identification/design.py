@@ -1,6 +1,6 @@
-"""Design of experiments: motions within limits that determine parameters best.
+"""Experiment design: the motion within limits most informative of parameters.
 
-Maths: docs/maths/identification.md, "Motions that tell most", equations (ID).
+Maths: docs/maths/identification.md, "Motions that tell most", whose equations are numbered (ID).
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ from vioc.runs.given import trajectory_of
 from vioc.runs.trajectory import Trajectory
 
 POWERS = {"D": 0, "A": 1, "E": 8}  # p of (ID-17)
-REACH = 0.2  # of ranges: root mean square of the first shift
-GROWS, SHRINKS, LEAST = 2.0, 0.25, 1e-6  # shifts after a step that was taken, after one that was not; the end
-SHARE = 1e-3  # of what the slope promises, that a step has to gain
-FREE = 1e-12  # of the information of an entry of the start: what rounding holds of it
+REACH = 0.2  # root mean square of the first shift, in units of ranges
+GROWS, SHRINKS, LEAST = 2.0, 0.25, 1e-6  # shift after an accepted and a rejected step; smallest shift
+SHARE = 1e-3  # least gain of a step over the gain predicted by the slope
+FREE = 1e-12  # information added to each entry of the start, relative, against rounding
 
 
 @dataclass(frozen=True)
 class Judged:
-    """Information of a motion and its criterion, (ID-16), (ID-17).
+    """Information of a motion, (ID-16), (ID-17).
 
     Attributes
     ----------
     value : float
         Value of the criterion: half of it is the logarithm of a mean relative deviation.
     information : (n, n)
-        Information matrix of the parameters in their units, without prior.
+        Of the parameters, in their units, without prior knowledge.
     x, u : (N+1, ndx), (N, nu), or None
         Derivatives of the criterion by states and inputs, along trajectories.
     """
@@ -58,18 +58,18 @@ class Judged:
 
 
 class Criterion:
-    """Criterion of a trajectory with its exact gradient, (ID-16) to (ID-20).
+    """Design criterion of a trajectory, and its exact gradient: (ID-16) to (ID-20).
 
     Parameters
     ----------
     f : OneStepMap
-        Map with the presumed parameters.
+        With the assumed parameter values.
     unknowns : ParameterCoordinates
     sensors : Measurement
     power : int
         Exponent p of (ID-17).
     known : bool
-        Whether the start is known, or estimated with the parameters.
+        True if the start is known, and not estimated with the parameters.
     """
 
     def __init__(
@@ -89,7 +89,10 @@ class Criterion:
         self.sensors = sensors
 
     def _weights(self, run: Trajectory) -> np.ndarray:
-        """Weights (N+1, ny, ny): V^-1 of the quantities measured at each sample, else 0."""
+        """Return V^-1 of the scheduled measurements at each sample, (N+1, ny, ny).
+
+        Entries without a measurement are 0.
+        """
         V, found = self.sensors.V, np.zeros((len(run) + 1, *self.sensors.V.shape))
         for k in range(len(found)):
             seen = np.flatnonzero(self.sensors.present(run.k0 + k))
@@ -97,7 +100,7 @@ class Criterion:
         return found
 
     def __call__(self, run: Trajectory, slope: bool = True) -> Judged:
-        """Evaluate the criterion of a trajectory of the map."""
+        """Evaluate a trajectory of the map."""
         f, E, ndx = self.map, self.E, self.map.ndx
         steps = Steps.along(run)
         lin = f.linearize_steps(steps)
@@ -119,7 +122,7 @@ class Criterion:
         K = np.eye(r + n)[r:]
         if r:
             size = np.sqrt(H[:r, :r].diagonal())
-            size[size == 0] = 1.0  # each entry by itself: momenta have small units, or large ones
+            size[size == 0] = 1.0  # scaled entry by entry, as momenta may have small or large units
             start = H[:r, :r] / np.outer(size, size) + FREE * np.eye(r)
             K[:, :r] = -np.linalg.solve(start, H[:r, r:] / size[:, None]).T / size
         relative = K @ H @ K.T
@@ -153,16 +156,16 @@ class Criterion:
 
 @dataclass(frozen=True, repr=False)
 class Design:
-    """Result of `design`: a motion and the information in its record.
+    """Result of `design`.
 
     Attributes
     ----------
     trajectory : Trajectory
         Motion whose start and inputs are the experiment.
     values : dict of str to float
-        Presumed parameters of the design.
+        Assumed values of the parameters.
     information, before : (n, n)
-        Information matrices of the parameters (with unknown starts estimated) for this motion and the guess.
+        Of the parameters (starts are estimated too, unless known), by this motion and by the guess.
     costs : list of float
         Values of the criterion, step by step.
     converged : bool
@@ -190,12 +193,12 @@ class Design:
 
     @property
     def unidentifiable(self) -> list[UnidentifiableDirection]:
-        """Combinations of parameters that the motion does not determine."""
+        """Combinations that are not identifiable by the motion."""
         return told(self.information, list(self.values), self.scale).directions
 
     @property
     def condition(self) -> tuple[float, float]:
-        """Condition numbers of the relative information: of the guess, of the motion."""
+        """Condition of the information in relative errors: of the guess, of the motion."""
         S = np.outer(self.scale, self.scale)
         return float(np.linalg.cond(self.before * S)), float(np.linalg.cond(self.information * S))
 
@@ -225,33 +228,33 @@ def design(
     tolerance: float = 1e-2,
     **options: Any,
 ) -> Design:
-    """Find the motion near a guess, within limits, that is best for `identify`.
+    """Optimize a motion near a guess, within limits, for identification by `identify`.
 
-    Each step moves along the exact gradient of the criterion and solves for the nearest motion within the
-    limits (docs/maths/identification.md, (ID-21)). The search ends at a local optimum.
+    Each step moves the guess along the criterion's exact gradient, and solves for the nearest motion within
+    the limits (docs/maths/identification.md, (ID-21)). It ends at a local optimum.
 
     Parameters
     ----------
     f : OneStepMap
-        Map with the presumed parameters.
+        With the assumed parameter values.
     parameters : names
         Parameters of the map.
     guess : Trajectory or result
-        Motion of the map whose start is kept, unless `initial` is given. It must move, because the gradient
-        is zero at rest.
+        A motion of the map; its start is fixed, unless `initial` says otherwise. A guess at rest has no
+        gradient: let it move.
     noise : dict of str to float, or Measurement
-        Variances by name of quantities measured at every sample; a `Measurement` has its rates (`every`).
+        Variances of measurements at every sample, by name; a `Measurement` has its rates (`every`).
     criterion : {"D", "A", "E"}
-        Determinant, trace, or largest eigenvalue (smoothed, p = 8) of the covariance of errors relative to
-        the parameters' sizes, which are also their prior deviations.
+        The determinant, the trace, the largest eigenvalue (smoothed, p = 8) of the covariance of errors
+        relative to the parameters' magnitudes, which are their prior deviations.
     bounds : dict, optional
         Bounds of states, velocities, inputs and other quantities, as in `vioc.control.optimize`.
     known : bool
-        Whether the start is exact, or estimated with the parameters.
+        True if the start is exact; else it is estimated with the parameters.
     max_iterations : int
-        Maximum number of steps; 0 evaluates the guess.
+        0 evaluates only the guess.
     tolerance : float
-        The search ends when two successive steps gain less than this share of the mean relative variance.
+        Ends when two successive steps each reduce the mean relative variance by less than this fraction.
     **options
         ``constraints``, ``final``, ``initial``, ``periodic`` as in `vioc.control.optimize`.
 
@@ -262,7 +265,7 @@ def design(
     Raises
     ------
     ModelError
-        Unknown names; delays and biases, because motions of a map do not depend on them.
+        Unknown names; delays and biases, which are not parameters of the map.
     NotImplementedError
         For a map whose errors are not its states.
     """
@@ -313,7 +316,7 @@ def design(
                             break
                     shift *= SHRINKS
                 else:
-                    converged, verdict = True, "no shift along the slope gains anything"
+                    converged, verdict = True, "no shift along the gradient improves the criterion"
                     break
                 run, now, shift = there, judge(there), GROWS * shift
                 costs.append(now.value)
@@ -328,7 +331,10 @@ def design(
 def _nearness(
     f: OneStepMap, run: Trajectory, bounds: Mapping[str, Any]
 ) -> tuple[Cost, np.ndarray, np.ndarray]:
-    """Squared distances from states and inputs relative to their ranges, and the ranges."""
+    """Return the squared distance from states and inputs as a cost, and the units.
+
+    Units are ranges of states and inputs.
+    """
     limits = {quantity_name(f, n, "bounds"): b for n, b in bounds.items()}
 
     def ranges(names: Sequence[str], values: np.ndarray, prefix: str = "") -> np.ndarray:
@@ -350,7 +356,7 @@ def _nearness(
 
 
 def _nearest(problem: Problem, run: Trajectory, X: np.ndarray, U: np.ndarray) -> Trajectory | None:
-    """Motion within the limits that is nearest to given states and inputs, or None."""
+    """Return the motion within the limits nearest to a curve; None if none is found."""
     try:
         found = problem.with_cost(problem.cost.with_references(X, U)).solve(
             run.x[0], run, raise_on_failure=False, max_iterations=59

@@ -1,4 +1,4 @@
-"""Damped Gauss-Newton method on residuals and defects of segments (ID-5)."""
+"""Damped Gauss-Newton method on residuals and defects: (ID-5)."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from vioc.identification.segments import Prediction, Segments, Trial
 from vioc.progress import Progress
 
 FIRST, LEAST, MOST = 1e-3, 1e-12, 1e8  # damping
-TINY = 1e-14  # of the largest diagonal entry: what none falls below
-SHARES = 1.0, 0.5, 0.25, 0.1  # of a step, that are tried: no damping shortens what closes gaps
-REFUSED = 8  # steps in a row after which there is no descent
-REACH = 2.0  # of a step: e-folds of a positive number, or times the size of another
-SETTLED = 1e-9  # damping of a last step: what nothing is told of does not run away
-NEAR = 1e-2  # of the merit, or of what noise makes of it: what a step must still promise with loose gaps
-TIGHTER, LEVELS = 100.0, 6  # of variances of gaps, where closing them at once fails; how often
-NOTHING, STILL = 1e-6, 4  # of the cost: what chaos makes of rounding; steps in a row that gain no more
-ROUNDED = "converged to what rounding lets be told"
-ROUNDING = 1e-11  # of the cost: what no step can be told to gain
+TINY = 1e-14  # smallest diagonal entry over the largest one
+SHARES = 1.0, 0.5, 0.25, 0.1  # step lengths tried, as damping does not shorten steps that close defects
+REFUSED = 8  # consecutive rejected steps after which there is no descent
+REACH = 2.0  # largest step: e-folds of a positive number, or multiples of another's size
+SETTLED = 1e-9  # damping of the last step, which limits directions that are not identifiable
+NEAR = 1e-2  # predicted reduction with loose defects over the merit (or its noise) that closes them
+TIGHTER, LEVELS = 100.0, 6  # factor of the defects' variances if closing them at once fails; most reductions
+NOTHING, STILL = 1e-6, 4  # relative reduction that chaos makes of rounding; consecutive steps below it
+ROUNDED = "converged to the limit of rounding"
+ROUNDING = 1e-11  # relative reduction of the cost that is rounding
 
 
 @dataclass
@@ -32,7 +32,7 @@ class Fit:
     Attributes
     ----------
     trial, prediction
-        Best trial, and its prediction with derivatives.
+        The best trial, and its prediction with derivatives.
     iterations : int
     costs : list of float
     converged : bool
@@ -50,9 +50,9 @@ class Fit:
 def fit(segments: Segments, trial: Trial, max_iterations: int, tolerance: float) -> Fit:
     """Minimize half the sum of squares subject to zero defects between segments.
 
-    At first defects are treated as errors with variances of their initial size (ID-5a), so that parameters
-    fit all segments before these are joined. The search has converged when the predicted reduction is below
-    `tolerance`, in units of one observation's variance, and relative defects are below its square root.
+    At first defects are treated as measurement errors of their initial size (ID-5a), so that parameters fit
+    all segments before these are joined. A search has converged if the predicted reduction is below
+    `tolerance`, in units of one observation's variance, and defects are below its square root in theirs.
 
     Raises
     ------
@@ -69,7 +69,7 @@ def fit(segments: Segments, trial: Trial, max_iterations: int, tolerance: float)
             refused = 0
             while True:
                 way = _Way(segments, trial, now, damping, loose)
-                if loose is not None and way.most < 1.0 and damping < MOST:  # shorten what runs, not all
+                if loose is not None and way.most < 1.0 and damping < MOST:  # shorten long directions
                     damping = max(10.0 * damping, 1e-6)
                     continue
                 if loose is not None and (
@@ -116,15 +116,15 @@ def fit(segments: Segments, trial: Trial, max_iterations: int, tolerance: float)
 
 
 class _Way:
-    """Damped step from a trial (ID-5); with variances `loose` of defects (ID-5a).
+    """Damped step from a trial, (ID-5); with `loose`, variances of defects, (ID-5a).
 
     Attributes
     ----------
     step : (n,)
     gain, apart, promised : float
-        Predicted reductions of the cost, of the merit by closed defects, and of both.
+        Predicted reductions of the cost, of the defects' terms of the merit, and of both.
     most : float
-        Largest fraction of the step that moves no parameter beyond the validity of the model.
+        Largest step length that moves no parameter farther than `REACH`.
     """
 
     def __init__(
@@ -142,7 +142,7 @@ class _Way:
         diagonal[:nz] = np.maximum(diagonal[:nz], size**-2.0)
         least, self._apart = segments.sizes(now.bases, diagonal)
         diagonal = np.maximum(diagonal, np.maximum(TINY * least, 1e-300))
-        self._unit = np.concatenate([1 / np.sqrt(diagonal), 1 / self._apart])  # in which units drop out
+        self._unit = np.concatenate([1 / np.sqrt(diagonal), 1 / self._apart])  # makes the system unit-free
         n = len(diagonal)
         C, R = sparse.diags(self._unit[:n]), sparse.diags(self._unit[n:])
         scaled = C @ H @ C + (damping + TINY) * sparse.identity(n)
@@ -162,7 +162,7 @@ class _Way:
         return found.cost + self._of_gaps(found.gaps)
 
     def corrected(self, there: Prediction) -> np.ndarray:
-        """Step plus the shortest correction of its remaining defects (second order)."""
+        """Return the step with a second-order correction of the remaining defects."""
         n = len(self.step)
         return self.step + self._solved(np.concatenate([np.zeros(n), -there.gaps]))[:n]
 
@@ -176,7 +176,7 @@ class _Way:
 
 
 def _taken(segments: Segments, trial: Trial, now: Prediction, way: _Way) -> tuple[float, float, Trial]:
-    """Accepted fraction of a step (0 if none), reduction of the merit, and new trial."""
+    """Return step length, reduction of the merit and new trial; length 0 if none."""
     before = way.merit(now)
 
     def tried(step: np.ndarray) -> tuple[float, Trial, Prediction | None]:
@@ -199,24 +199,27 @@ def _taken(segments: Segments, trial: Trial, now: Prediction, way: _Way) -> tupl
 
 
 def half_step(segments: Segments, trial: Trial) -> np.ndarray:
-    """First-order change (n,) of the parameters when all steps are halved."""
+    """Return the change (n,) of the parameters by halving the steps, to first order.
+
+    It is one more Gauss-Newton step with records in half the steps.
+    """
     segments.plainly = True
     found = segments.predict(trial)
     return _Way(segments, trial, found, SETTLED).step[: segments.nz]
 
 
 def saddle(H: sparse.spmatrix, E: sparse.spmatrix, loose: np.ndarray | None = None):
-    """Factorize [[H, E'], [E, -diag(loose)]], by default with loose = 0."""
+    """Return factors of [[H, E'], [E, -diag(loose)]], by default with 0."""
     if not E.shape[0]:
         return splu(sparse.csc_matrix(H))
     return splu(sparse.bmat([[H, E.T], [E, None if loose is None else -sparse.diags(loose)]], format="csc"))
 
 
 def information(segments: Segments, trial: Trial) -> tuple[np.ndarray, np.ndarray]:
-    """Information of the parameters (n, n), and of each one alone (n,): (ID-10).
+    """Information of the parameters (n, n), and of each alone (n,): (ID-10).
 
-    Other unknowns are free in the first, known in the second. Defects stay zero. Only rounding fixes other
-    unknowns that the data do not determine.
+    All other unknowns are free in the first, and defects are zero. Other unknowns that are not identifiable
+    are limited only by rounding.
     """
     segments.plainly = True
     now, count = segments.predict(trial), segments.nz
@@ -232,5 +235,5 @@ def information(segments: Segments, trial: Trial) -> tuple[np.ndarray, np.ndarra
     right = np.concatenate([H[count:, :count].toarray(), E[:, :count].toarray()])
     solved = saddle(rest, E[:, count:]).solve(right) if n - count + m else right
     found = H[:count, :count].toarray() - right.T @ solved
-    alone = H.diagonal()[:count] + np.abs(right * solved).sum(axis=0)  # what has been taken off, too
+    alone = H.diagonal()[:count] + np.abs(right * solved).sum(axis=0)  # magnitudes of subtracted terms
     return (found + found.T) / 2, alone

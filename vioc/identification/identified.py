@@ -1,4 +1,4 @@
-"""Results of `identify`: values, uncertainty, and parameters that are not identifiable."""
+"""Identification result: estimates, uncertainty, and what is not identifiable."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from vioc.identification.segments import Segments
 from vioc.identification.verdict import UnidentifiableDirection, told
 from vioc.maps.protocol import OneStepMap
 
-SEGMENTS = 20  # that a record kept aside is cut into
-FELT = 0.5  # deviations that half the step may change a value by
-ROUNDING = 1e-8  # of what was measured: no sensor is as good, and what is left is rounding
-CORRELATED = 0.2  # of residuals one sample apart: from there on noise is not white, and intervals too short
+SEGMENTS = 20  # of a validation record
+FELT = 0.5  # change of a value by halving the step, in deviations, that is reported
+ROUNDING = 1e-8  # noise over the measured values that is rounding: no sensor is so precise
+CORRELATED = 0.2  # correlation of successive residuals above which intervals are too short
 
 
 @dataclass(frozen=True, repr=False)
 class Fitted:
-    """Measurements of one record and their predictions.
+    """Comparison of a record with its prediction.
 
     Attributes
     ----------
@@ -73,7 +73,7 @@ class Fitted:
 
     @property
     def whiteness(self) -> dict[str, float]:
-        """Correlation of errors one sample apart by name; near 0 for white noise."""
+        """Correlation of successive errors by name; near 0 for white noise."""
         found = {}
         for n, e in zip(self.names, self.errors.T, strict=True):
             pairs = np.stack([e[:-1], e[1:]])[:, np.isfinite(e[:-1]) & np.isfinite(e[1:])]
@@ -83,7 +83,7 @@ class Fitted:
 
     @property
     def share(self) -> dict[str, float]:
-        """Explained share of the measured variance by name; 1 is all."""
+        """Explained fraction of the measured variance by name; 1 is all."""
         spread = np.nanvar(self.measured, axis=0)
         errors = np.nanmean(self.errors**2, axis=0)
         return {
@@ -92,7 +92,7 @@ class Fitted:
         }
 
     def plot(self, ax: Any = None) -> Any:
-        """Plot measurements, predictions and their difference over time; returns the axes."""
+        """Plot measured, predicted and their difference over time; returns the axes."""
         return plots().plot_fitted(self, ax=ax)
 
 
@@ -103,27 +103,27 @@ class Identification:
     Attributes
     ----------
     map : OneStepMap
-        Map with the identified parameters.
+        With the estimated parameters.
     values : dict of str to float
         Identified parameters, delays (``delay.INPUT``, s) and biases (``bias.QUANTITY``).
     covariance : (n, n)
-        Covariance in the order of `values`; infinite variances of unidentifiable parameters.
+        In the order of `values`; infinite variances for parameters that are not identifiable.
     halving : dict of str to float
-        First-order change of each value when the step is halved; the integration error of a second-order map
-        is 4/3 of it. Intervals do not include it.
+        Change of each value by halving the step, to first order: the discretization error is 4/3 of that for
+        second order. It is not included in intervals.
     unidentifiable : list of UnidentifiableDirection
-        Combinations that the data do not determine, by name.
+        Combinations that are not identifiable, by name.
     given : tuple of str
-        Parameters which, if known, would make the others identifiable.
+        Parameters which, if known, make the others identifiable.
     inputs : list of dict of str to (k,)
         Knots of unknown inputs, for each record.
     fits : list of Fitted
     noise : dict of str to float
         Standard deviations that weighted the residuals.
     told : bool
-        Whether these were given, or found from the residuals.
+        True if these were given, not estimated from the residuals.
     freedom : int
-        Number of observations minus number of unknowns.
+        Observations minus unknowns.
     costs : list of float
         Half the sum of squares, iteration by iteration.
     converged : bool
@@ -134,7 +134,7 @@ class Identification:
     dt : float
         Longest step, s.
     whole : dict of str to tuple of str
-        Parameters of bodies whose ten inertial parameters are all estimated.
+        The parameters of bodies with ten estimated inertial parameters.
     """
 
     map: OneStepMap
@@ -168,7 +168,7 @@ class Identification:
         method: str,
         seconds: float,
     ) -> Identification:
-        """Make the result of a search that has ended."""
+        """Return the result of a search."""
         unknowns, trial, prediction = segments.unknowns, found.trial, found.prediction
         theta = unknowns.at(trial.z)[0]
         knows = told(information[0], unknowns.names, _scales(unknowns, theta), information[1])
@@ -222,7 +222,7 @@ class Identification:
 
     @property
     def bodies(self) -> dict[str, bool]:
-        """Physical consistency of the inertial parameters of each body by name."""
+        """Physical consistency of each body's ten inertial parameters, as estimated."""
         return {n: consistent(numbers) for n, numbers in self._inertias().items()}
 
     def _inertias(self) -> dict[str, np.ndarray]:
@@ -235,7 +235,7 @@ class Identification:
 
     @property
     def doubts(self) -> list[str]:
-        """Reasons why intervals may be too short or values wrong; empty if there are none."""
+        """Reasons why intervals may be too short, or values wrong; empty if none."""
         found = [] if self.converged else [f"the search has not converged: {self.verdict}"]
         if self._exact:
             found.append(
@@ -268,14 +268,14 @@ class Identification:
 
     @property
     def _exact(self) -> bool:
-        """True if the noise was estimated and is zero."""
+        """True if noise was estimated and is zero to rounding."""
         if self.told:
             return False
         largest = np.max([np.nanmax(np.abs(f.measured), axis=0) for f in self.fits], axis=0)
         return bool(np.all(list(self.noise.values()) <= ROUNDING * np.maximum(largest, 1.0)))
 
     def _strange(self) -> list[str]:
-        """Bodies with inconsistent or degenerate inertia."""
+        """Return texts about bodies that are flat or not physical."""
         found = []
         for n, numbers in self._inertias().items():
             if flat(numbers) and any(np.isfinite(self.std[p]) for p in self.whole.get(n, ())):
@@ -283,7 +283,9 @@ class Identification:
         return found + [f"the inertia of {n} is not physical" for n, fine in self.bodies.items() if not fine]
 
     def validate(self, records: Record | Sequence[Any] | Any) -> list[Fitted]:
-        """Predict records or runs that were not fitted, with only their starts estimated.
+        """Return predictions for records or runs not used in the fit.
+
+        Only their starts are fitted.
 
         Raises
         ------
@@ -304,7 +306,7 @@ class Identification:
         return _fits(segments, found.prediction)
 
     def plot(self, ax: Any = None) -> Any:
-        """Plot measurements, predictions and residuals of the first record; returns the axes."""
+        """Plot the first record, its prediction and the residuals; returns the axes."""
         return self.fits[0].plot(ax=ax)
 
     def __str__(self) -> str:
@@ -314,13 +316,13 @@ class Identification:
             shown = (
                 f"{s:12.2g}{100 * s / abs(v) if v else np.inf:9.2g}%"
                 if np.isfinite(s)
-                else f"{'undetermined':>12}"
+                else f"{'infinite':>12}"
             )
             lines.append(f"{n:24}{v:14.7g}{shown}")
         for d in self.unidentifiable:
-            lines.append(f"undetermined: {d}")
+            lines.append(f"not identifiable: {d}")
         if self.given:
-            lines.append(f"determined if known: {', '.join(self.given)}")
+            lines.append(f"identifiable if known: {', '.join(self.given)}")
         noise = ", ".join(f"{n} {s:.2g}" for n, s in self.noise.items())
         lines.append(f"noise {'given' if self.told else 'found'}: {noise}")
         lines += [f"doubt: {d}" for d in self.doubts]
@@ -333,7 +335,7 @@ class Identification:
 
 
 def _scales(unknowns: ParameterCoordinates, theta: np.ndarray) -> np.ndarray:
-    """Scales of relative errors: nonzero values of single parameters, else defaults."""
+    """Return the scales of relative errors: estimated values with a size of their own."""
     whole = {n for numbers in unknowns.bodies.values() for n in numbers}
     own = np.array(
         [

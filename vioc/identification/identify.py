@@ -1,4 +1,4 @@
-"""Identification of a map's parameters from records of motions."""
+"""Identification of a map's parameters from records of its motions."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from vioc.runs.given import AsTrajectory
 from vioc.runs.trajectory import Trajectory
 
 Method = Literal["multiple", "shooting"]
-AGAIN, SETTLED = 4, 0.01  # searches with noise found from residuals; its relative change that ends them
-SEGMENTS = 20  # of the longest record, by default
+AGAIN, SETTLED = 4, 0.01  # searches with noise estimated from residuals; its relative change that ends them
+SEGMENTS = 20  # default number for the longest record
 
 
 def identify(
@@ -42,42 +42,42 @@ def identify(
     max_iterations: int = 300,
     tolerance: float = 1e-3,
 ) -> Identification:
-    """Estimate parameters of a map from measured motions by least squares.
+    """Estimate the parameters with which the map's motions fit measurements best.
 
-    Minimizes half the sum of squares of (predicted - measured) / standard deviation over parameters, starts
-    of records and unknown inputs, with exact derivatives of the map (docs/maths/identification.md).
+    It minimizes half the sum of squares of (predicted - measured) / standard deviation over parameters, the
+    starts of records and unknown inputs, with exact derivatives of the map (docs/maths/identification.md).
 
     Parameters
     ----------
     f : OneStepMap
-        Map whose parameters are the initial guess.
+        With the initial guess of the parameters.
     records : Record, or several
-        Records that are fitted together. `Record.of` converts trajectories, results, runs of loops and
-        batches, with the quantities that `noise` names.
+        Fitted together. Trajectories, results, runs of loops and batches are converted by `Record.of`; their
+        measurements are the quantities in `noise`.
     parameters : names
-        Parameters of the map, ``delay.INPUT`` (delay of the input behind its signal, s) and ``bias.QUANTITY``
-        (constant error of a sensor). Masses and inertias stay physically consistent.
+        Of the map's; also ``delay.INPUT`` (s, of the input behind its signal) and ``bias.QUANTITY`` (a
+        sensor's constant error). Masses and inertias stay physical.
     noise : dict of str to float, or Measurement, optional
-        Variances by name, whose inverses are the weights; other quantities are not used. A `Measurement` adds
-        encoder counts and angles modulo a turn. Default: estimated from the residuals, in repeated searches.
+        Variances by name, the inverse weights; a quantity that is not named is not used. A `Measurement` adds
+        encoder counts and wrapped angles. Default: estimated from the residuals by repeated searches.
     method : {"multiple", "shooting"}
-        Multiple shooting in segments whose ends meet, or one segment per record. Both have the same minimum;
-        multiple shooting converges from farther away and for unstable motions.
+        Multiple shooting in segments whose ends meet, or one segment for each record. Both have the same
+        minimum; multiple shooting finds it from farther away, and for unstable motions.
     segment : float, optional
         Length of segments, s; default a twentieth of the longest record.
     dt : float, optional
         Longest step, s; default the map's. Steps end at samples.
     bounds : dict of str to (lower, upper), optional
-        Bounds of parameters, as in `vioc.control.optimize`, constant.
+        Bounds of parameters: as in `vioc.control.optimize`, with numbers.
     values : dict of str to float, optional
-        Initial guess instead of the map's parameters.
+        Another initial guess.
     unknown_inputs : dict of str to int, optional
-        Unrecorded inputs with their numbers of knots, equally spaced over each record and joined by straight
-        lines.
+        Inputs that are not recorded, and the number of knots, equally spaced over each record, of their
+        piecewise linear approximations.
     max_iterations : int
-        Maximum number of iterations of one search.
+        Largest number, per search.
     tolerance : float
-        Predicted reduction of the cost at convergence, in variances of one observation.
+        Largest predicted reduction of the cost at convergence, in variances of one observation.
 
     Returns
     -------
@@ -86,7 +86,7 @@ def identify(
     Raises
     ------
     ModelError
-        Unknown names; an initial guess outside of a bound.
+        Unknown names; a first value that is not inside of its bounds.
     ValueError
         Records that do not fit the map; fewer observations than unknowns.
     StepError
@@ -143,18 +143,18 @@ def identify(
 
 
 def _noisy(noise: Any) -> tuple[str, ...]:
-    """Names of the measured quantities that the noise specifies."""
+    """Return the measured quantities named by the noise."""
     return noise.names if isinstance(noise, Measurement) else tuple(noise or ())
 
 
 def _named(f: OneStepMap, record: Record) -> Record:
-    """Copy a record with full names of quantities."""
+    """Return a record with full names of quantities."""
     measured = {quantity_name(f, n, f"{record.name}: measured"): v for n, v in record.measured.items()}
     return Record(record.t, measured, record.inputs, record.start, record.known, record.name)
 
 
 def _sensors(f: OneStepMap, records: Sequence[Record], noise: Any) -> tuple[Measurement, bool]:
-    """Measured quantities with their noise, and whether the noise was given."""
+    """Return the measurement, and True if its noise was given."""
     names = tuple(dict.fromkeys(n for r in records for n in r.measured))
     if noise is None:
         return Measurement(f, {n: noise_of(records, n) ** 2 for n in names}), False
@@ -170,7 +170,7 @@ def _wrapped(sensors: Measurement) -> list[str]:
 
 
 def _variances(segments: Segments, prediction: Any) -> dict[str, float]:
-    """Mean squared residuals by quantity, in its unit."""
+    """Return mean squared residuals by quantity, in its unit."""
     present = np.concatenate([np.isfinite(y) for y in segments.y])
     which = np.broadcast_to(np.arange(present.shape[1]), present.shape)[present]
     found = {}
@@ -182,7 +182,7 @@ def _variances(segments: Segments, prediction: Any) -> dict[str, float]:
 
 
 def _free(segments: Segments, prediction: Any) -> int:
-    """Number of unknowns that zero defects do not determine."""
+    """Return the number of unknowns not determined by zero defects."""
     return prediction.J.shape[1] - prediction.E.shape[0]
 
 

@@ -1,9 +1,9 @@
-"""Physically consistent inertias by Cholesky factors of second moments.
+"""Physical inertias of rigid bodies, by Cholesky factors of their second moments.
 
-The ten inertial parameters of a body are mass m, centre of mass c (3), and inertia about it Ixx, Iyy, Izz,
-Ixy, Ixz, Iyz. The second moments S = tr(I)/2 1 - I are positive definite exactly if I is positive definite
-and satisfies the triangle inequality (ID-8). Logarithms of the factors' diagonals would put bodies without
-extent at infinity, where derivatives vanish and a search stops; so the diagonals themselves are coordinates.
+The ten inertial parameters of a body are its mass m, centre of mass c (3), and inertia about it Ixx, Iyy,
+Izz, Ixy, Ixz, Iyz. Its second moments S = tr(I)/2 1 - I are positive definite exactly if I is and satisfies
+the triangle inequality (ID-8). The diagonals are not logarithms: these would place bodies without extent at
+infinity, where derivatives vanish.
 """
 
 from __future__ import annotations
@@ -13,14 +13,17 @@ from typing import Any
 import casadi as ca
 import numpy as np
 
-LEAST = 1e-9  # of the largest second moment: what a start's smallest ones are taken to be at least
-POINT = 1e-6  # of a mechanism's length: the radius of gyration of a point mass
-FLAT = 1e-6  # of the largest second moment: a thousandth of the body's length
+LEAST = 1e-9  # smallest second moment at the start, over the largest one
+POINT = 1e-6  # radius of gyration of a point mass, over the mechanism's length
+FLAT = 1e-6  # second moment over the largest one, below which a body is flat: a thousandth of its length
 PAIRS = ((0, 1), (0, 2), (1, 2))
 
 
 def moments(numbers: np.ndarray) -> np.ndarray:
-    """Second moments S (3, 3) about the centre of mass from ten parameters, kg m^2."""
+    """Return second moments S (3, 3), kg m^2, about the centre of mass.
+
+    They are functions of the ten inertial parameters (10,).
+    """
     inertia = np.diag(np.asarray(numbers[4:7], float))
     for (i, j), value in zip(PAIRS, numbers[7:10], strict=True):
         inertia[i, j] = inertia[j, i] = value
@@ -28,16 +31,20 @@ def moments(numbers: np.ndarray) -> np.ndarray:
 
 
 def consistent(numbers: np.ndarray, slack: float = 1e-9) -> bool:
-    """Check physical consistency: m >= 0 and S >= 0, to `slack` of the largest moment.
+    """Return True if ten inertial parameters are physical: m >= 0, S >= 0.
 
-    Points, lines, planes and rotors without mass are consistent.
+    The test allows `slack` of the largest moment. Bodies without extent (point masses), in a plane or on a
+    line are physical; so is a rotor without mass.
     """
     sizes = np.linalg.eigvalsh(moments(numbers))
     return bool(numbers[0] >= 0 and sizes[0] >= -slack * np.abs(sizes).max())
 
 
 def body_numbers(z: ca.SX) -> ca.SX:
-    """Ten parameters from coordinates (log m, c, L11, L22, L33, L21, L31, L32): (ID-9)."""
+    """Return ten inertial parameters (10,) from coordinates: (ID-9).
+
+    The coordinates are (log m, c, L11, L22, L33, L21, L31, L32).
+    """
     m = ca.exp(z[0])
     L = ca.SX(3, 3)
     for i in range(3):
@@ -51,13 +58,16 @@ def body_numbers(z: ca.SX) -> ca.SX:
 
 
 def extent(numbers: np.ndarray) -> float:
-    """Root mean square distance of a body's mass from its frame's origin, m."""
+    """Return the RMS distance of a body's mass from its frame's origin, m."""
     c = numbers[1:4]
     return float(np.sqrt(np.trace(moments(numbers)) / numbers[0] + c @ c)) if numbers[0] > 0 else 0.0
 
 
 def body_coordinates(numbers: Any, length: float) -> np.ndarray:
-    """Inverse of `body_numbers`; a point mass gets a small extent relative to `length`."""
+    """Return the inverse of `body_numbers` (10,).
+
+    A point mass gets a small extent, relative to the mechanism's `length`.
+    """
     numbers = np.asarray(numbers, float)
     if numbers[0] <= 0:
         raise ValueError(
@@ -72,15 +82,16 @@ def body_coordinates(numbers: Any, length: float) -> np.ndarray:
 
 
 def flat(numbers: np.ndarray) -> bool:
-    """True if a body has extent in fewer than three directions."""
+    """Return True if a body has extent in fewer than three directions."""
     sizes = np.linalg.eigvalsh(moments(numbers))
     return bool(sizes[0] <= FLAT * sizes[-1])
 
 
 def size_of(numbers: np.ndarray, length: float) -> np.ndarray:
-    """Scales (10,) of relative errors: mass, radius of gyration, largest moment.
+    """Return scales of errors of the ten inertial parameters (10,).
 
-    The radius of a point mass is a small part of the mechanism's length.
+    They are mass, radius of gyration and largest moment. A point mass has a small fraction of the mechanism's
+    length as its radius.
     """
     S = moments(numbers)
     largest = max(np.trace(S), numbers[0] * (POINT * length) ** 2)

@@ -1,4 +1,4 @@
-"""Delayed signals over the steps of a record, with derivatives by the delay."""
+"""Delayed signals: values over the steps of a record, and derivatives by delay."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ import numpy as np
 from vioc.runs.signals import first_knot, sample
 
 NODES, WEIGHTS = np.array([-1.0, -(0.2**0.5), 0.2**0.5, 1.0]), np.array([1.0, 5.0, 5.0, 1.0]) / 6  # Lobatto's
-CLOSE, HALVINGS = 1e-9, 40  # of the largest value: what a function's mean may be off; a jump takes 30
-BACK = 1e-4  # of a step: a function's slope is a difference over
+CLOSE, HALVINGS = 1e-9, 40  # error of a function's mean, over the largest value; a jump takes 30 halvings
+BACK = 1e-4  # step of a function's difference quotient, over the step length
 
 
 class Late:
-    """Delayed signal (ID-6).
+    """Signal evaluated at times before a step's own, (ID-6).
 
     Parameters
     ----------
     value : float, (K-1,), (K,) or function of time
-        Signal as in `Record`. Before the first sample or knot, values and splines are constant and functions
-        are evaluated.
+        As in `Record`. Numbers, and splines, keep their first value before the first sample, or knot;
+        a function is evaluated.
     t : (K,)
         Times of the samples, s.
     what : str
-        Name in messages.
+        Its name in messages.
     """
 
     def __init__(self, value: Any, t: np.ndarray, what: str):
@@ -41,7 +41,10 @@ class Late:
         self._areas = np.concatenate([[0.0], np.cumsum(areas)])
 
     def means(self, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Means (N,) over steps that end at times (N+1,), and derivatives by the delay (N,)."""
+        """Return means over steps (N,), and their derivatives by the delay (N,).
+
+        Steps end at times (N+1,).
+        """
         lengths = np.diff(ends)
         if self.function is not None:
             return self._quadrature(ends[:-1], ends[1:]) / lengths, -np.diff(self._asked(ends)) / lengths
@@ -51,7 +54,7 @@ class Late:
         return np.diff(area) / lengths, -np.diff(value) / lengths
 
     def values(self, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Values (N,) at the ends of steps, and derivatives by the delay (N,)."""
+        """Values at the ends of steps (N,), and their derivatives by the delay (N,)."""
         if self.function is not None:
             now, back = self._asked(ends[1:]), BACK * np.diff(ends)
             return now, (self._asked(ends[1:] - back) - now) / back
@@ -60,24 +63,30 @@ class Late:
         return value, -self._slopes[i] * within
 
     def _at(self, times: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Samples before given times (or the first), elapsed times, and values."""
+        """Return indices of the samples before times, times since them, and the values.
+
+        Before the first sample, the first one is used.
+        """
         near = np.clip(times, *self.t[[0, -1]])
         i = np.clip(np.searchsorted(self.t, near, side="right") - 1, 0, len(self._starts) - 1)
         past = near - self.t[i]
         return i, past, self._starts[i] + self._slopes[i] * past
 
     def _asked(self, times: np.ndarray) -> np.ndarray:
-        """Values of the function."""
+        """Return values of the function."""
         return sample(self.function, np.maximum(times, self._first).ravel(), self.what).reshape(times.shape)
 
     def _lobatto(self, a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, float]:
-        """Integrals from a to b (n,) by points that detect jumps, and the largest value."""
+        """Return integrals from a to b (n,) by Lobatto quadrature, and the largest value.
+
+        The nodes include the ends, so a jump between them is detected.
+        """
         half = (b - a) / 2
         u = self._asked((a + half)[:, None] + half[:, None] * NODES)
         return half * (u @ WEIGHTS), float(np.abs(u).max(initial=0.0))
 
     def _quadrature(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        """Integrals from a to b (n,) by repeated bisection of intervals."""
+        """Return integrals from a to b (n,) by adaptive bisection of the intervals."""
         total, step, which = np.zeros(len(a)), b - a, np.arange(len(a))
         whole, largest = self._lobatto(a, b)
         for _ in range(HALVINGS):

@@ -1,4 +1,4 @@
-"""Physically consistent inertias with given combinations (ID-15), and length scales."""
+"""Physical inertias with given combinations: (ID-15), and unit-free scales."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from scipy.optimize import least_squares
 from vioc.compile.evaluate import Evaluator
 from vioc.identification.inertias import body_coordinates, body_numbers, extent
 
-NEAR = 1e4, 1e3, 1e2, 1e1, 1.0  # weights of the start, in standard deviations, one search after the other
-TEN = np.array([0, 1, 1, 1, 2, 2, 2, 2, 2, 2])  # powers of length in the ten numbers of a body
-ROUNDING = 1e-8  # of lengths that rows of the equations tell, those that are rounding
+NEAR = 1e4, 1e3, 1e2, 1e1, 1.0  # weights of the start, in standard deviations, of successive searches
+TEN = np.array([0, 1, 1, 1, 2, 2, 2, 2, 2, 2])  # powers of length in the ten inertial parameters of a body
+ROUNDING = 1e-8  # relative length shown by a row of the equations that is rounding
 
 
 def length_of(numbers: np.ndarray, Y: np.ndarray) -> float:
-    """Length scale of a mechanism: largest extent of its bodies about their frames.
+    """Return a length of a mechanism: the largest extent of its bodies (n, 10).
 
-    If all bodies are points at the origins of their frames, it is the shortest arm in the equations
-    Y (N, nq, n): in each row the columns of masses over those of first moments. It is 1 if no row has either,
-    because nothing depends on it then.
+    Extents are about the origins of their frames. If all bodies are points there, it is the shortest arm in
+    the equations Y (N, nq, n): on each row the columns of masses over those of first moments. 1 if no row has
+    either, as then nothing depends on it.
     """
     columns = Y[..., : 10 * len(numbers)].reshape(*Y.shape[:2], -1, 10)
     mass, first = (np.sqrt((columns[..., i == TEN] ** 2).sum(axis=(0, 2, 3))) for i in (0, 1))
@@ -34,10 +34,11 @@ def length_of(numbers: np.ndarray, Y: np.ndarray) -> float:
 def physical_set(
     regressor: Any, base: np.ndarray, values: np.ndarray, R: np.ndarray, length: float, reach: np.ndarray
 ) -> tuple[np.ndarray, dict[str, np.ndarray], float]:
-    """Consistent parameters with given combinations, and their distance (ID-15).
+    """Return physical inertial parameters with given combinations: (ID-15).
 
-    They are near the start. Distances are relative to the start's masses, to `length`, and to the larger of
-    parameters of forces and `reach` (n,), the value that alone explains all measurements: a friction may
+    Outputs are all parameters, those of each body, and the root mean square deviation of their combinations.
+    The set is near the start, relative to the start's masses, to `length`, and for parameters of forces to
+    the larger of the start and `reach` (n,), the value that explains all measurements alone: a friction may
     start at 0.
     """
     count, own = len(regressor.bodies), len(regressor.linear)
@@ -71,7 +72,7 @@ def physical_set(
         return R @ (base @ unpacked(x)[0] - values)
 
     x = start
-    for near in NEAR:  # the way along which the start is forgotten is curved: not all at once
+    for near in NEAR:  # gradually, as the path on which the start loses its weight is curved
         found = least_squares(
             lambda x, near: np.concatenate([gaps(x), near * (x - start) / scale]),
             x,

@@ -1,4 +1,4 @@
-"""Records of measured motions and their inputs."""
+"""Records of motions: measurements and inputs."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from vioc.runs.given import start_of, trajectory_of
 from vioc.runs.signals import PRESCRIBED, sample
 from vioc.runs.trajectory import Trajectory
 
-FITS = 1e-9  # of a step: what a sample may be off the end of one by
+FITS = 1e-9  # largest distance of a sample from the end of a step, over the step
 
 
 @dataclass(frozen=True)
 class Record:
-    """Measured samples of a motion, its inputs, and its start.
+    """Record of a motion: samples, inputs, and its start.
 
     Parameters
     ----------
@@ -34,20 +34,21 @@ class Record:
     measured : dict of str to (K,)
         Quantities of the state by name; NaN was not measured.
     inputs : dict of str to number, (K-1,), (K,) or function of time, optional
-        K-1 values are held from sample to sample, K values are joined by straight lines, and a function is
-        evaluated in the middle of a step. With an estimated delay, inputs are means over earlier intervals:
-        before t[0] values are constant and functions are evaluated. Prescribed configurations (``rho.NAME``)
-        are those at samples, K values or a function. Inputs without a signal are zero.
+        K-1 values are constant between samples, K are interpolated linearly; a function is evaluated in the
+        middle of a step. If a delay is estimated, all are means over earlier intervals: numbers keep their
+        first value before t[0], a function is evaluated there. Prescribed configurations (``rho.NAME``) are
+        given at samples, as K values or a function. Inputs without a signal are zero.
     start : dict of str to float, or (nx,), optional
-        State at t[0]: the initial guess, or the exact start if `known`. Default: from measurements.
+        The state at t[0]: an initial guess, or exact if `known`. Default from the
+        measurements.
     known : bool
-        Whether the start is exact and not estimated.
+        True if the start is exact and not estimated.
     name : str
 
     Raises
     ------
     ValueError
-        Times that do not increase, shapes, infinite values, nothing measured.
+        Times that do not rise, wrong shapes, infinite numbers, nothing measured.
     """
 
     t: np.ndarray
@@ -76,11 +77,11 @@ class Record:
 
     @staticmethod
     def of(run: Any, names: Sequence[str] = (), name: str = "record") -> Record:
-        """Make a record of a run, with its applied inputs.
+        """Return the record of a run, or of any object with a trajectory.
 
-        A `LoopRun` with an observer gives its sensor readings. Other runs give the exact quantities in
-        `names`, by default the configurations, or the states of a map without configurations. The search
-        begins at the run's first state, or at the observer's estimate of it.
+        Inputs are the applied ones. Measurements are those of the observer's sensors for a `LoopRun` that has
+        one; else the exact quantities of `names`, by default configurations, or states of a map without
+        configurations. The start is the run's first state, or the observer's estimate of it.
         """
         found = trajectory_of(run)
         if not isinstance(found, Trajectory):
@@ -90,7 +91,7 @@ class Record:
         inputs |= {n: found[n.removeprefix(PRESCRIBED)] for n in inputs if n.startswith(PRESCRIBED)}
         start, measured = found.x[0], {}
         if isinstance(run, LoopRun) and run.measured:
-            none = np.full((1, len(run.measured)), np.nan)  # nobody looked at the last state
+            none = np.full((1, len(run.measured)), np.nan)  # the last state is not measured
             rows = np.concatenate([run.measurements, none])
             measured = dict(zip(run.measured, rows.T, strict=True))
             start = run.estimates[0, : f.nx]
@@ -99,7 +100,7 @@ class Record:
         return Record(found.t, measured, inputs, start, name=name)
 
     def __len__(self) -> int:
-        """Number of samples K."""
+        """Return the number of samples K."""
         return len(self.t)
 
     def __repr__(self) -> str:
@@ -108,7 +109,10 @@ class Record:
         return f"Record({self.name!r}: {len(self)} samples, {span}, measured {measured}; inputs {inputs})"
 
     def part(self, first: float, last: float) -> Record:
-        """Part of the record from `first` to `last`, s; a later start is not known."""
+        """Return the samples from `first` to `last`, s.
+
+        A start other than the first sample's is not known.
+        """
         keep = np.flatnonzero((self.t >= first) & (self.t <= last))
         if len(keep) < 2:
             raise ValueError(f"{self.name}: fewer than 2 samples from {first:g} to {last:g} s")
@@ -127,7 +131,7 @@ class Record:
 
 
 def as_records(given: Any, names: Sequence[str] = ()) -> list[Record]:
-    """Convert records and runs (`Record.of`) to a list of records; a batch is several."""
+    """Return records of one or several records and runs (`Record.of`), or of a batch."""
     if isinstance(given, Record):
         return [given]
     if not isinstance(given, Batch) and isinstance(trajectory_of(given), Trajectory):
@@ -141,9 +145,9 @@ def as_records(given: Any, names: Sequence[str] = ()) -> list[Record]:
 
 
 class SimulationGrid:
-    """Steps of a record's simulation, equal between two samples and at most `dt` long.
+    """Steps of the simulation of a record.
 
-    Each step is divided into `parts`.
+    They are equal between two samples, not longer than `dt`, and each is divided into `parts`.
 
     Attributes
     ----------
@@ -152,7 +156,7 @@ class SimulationGrid:
     ends : (N+1,)
         Times of the states from t[0], s.
     at : (K,)
-        Indices of the states at samples.
+        Indices of the samples' states.
     """
 
     def __init__(self, record: Record, f: OneStepMap, dt: float, delayed: Sequence[str], parts: int = 1):
@@ -176,7 +180,7 @@ class SimulationGrid:
                 self._fixed[:, f.input_names.index(n)] = self._held(n)
 
     def _signal(self, name: str) -> tuple[Any, np.ndarray, str]:
-        """Check a given input; returns it with the samples and its name in messages."""
+        """Return an input as given and checked, its samples, and its name in messages."""
         if name not in self.signals:
             raise ValueError(f"{self.record.name}: the delay of {name!r} needs its signal")
         value, t, what = self.signals[name], self.record.t, f"{self.record.name}: input {name!r}"
@@ -190,7 +194,7 @@ class SimulationGrid:
         return sample(values, t[-len(values) :], what), t, what
 
     def _held(self, name: str) -> np.ndarray:
-        """Input (N,) of each step."""
+        """Return the values of an input at every step (N,)."""
         value, t, what = self._signal(name)
         ends = name.startswith(PRESCRIBED)
         times = self.ends[1:] if ends else (self.ends[1:] + self.ends[:-1]) / 2
@@ -199,7 +203,7 @@ class SimulationGrid:
         return np.interp(times, t, value) if len(value) == len(t) else np.repeat(value, np.diff(self.at))
 
     def inputs(self, delays: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Inputs U (N, nu) and derivatives by the delays (N, nu, number of delays) (ID-6)."""
+        """Return U (N, nu) and its derivative by the delays (N, nu, number): (ID-6)."""
         U, D = self._fixed.copy(), np.zeros((*self._fixed.shape, len(self.delayed)))
         for j, name in enumerate(self.delayed):
             i, late = self.map.input_names.index(name), self._late[name]
@@ -208,9 +212,9 @@ class SimulationGrid:
         return U, D
 
     def run(self, f: OneStepMap, start: np.ndarray, U: np.ndarray, first: int = 0) -> Trajectory:
-        """Simulate from state `first` under inputs (N, nu) at the record's times.
+        """Simulate from state `first` on, under inputs (N, nu), at the record's own times.
 
-        Forces that depend on time act at these times, whatever the map's own step.
+        Forces that depend on time act at their recorded times, independent of the map's own step.
         """
         start, U = start_of(f, start, U, None)
         some = slice(first, first + len(U))
@@ -219,7 +223,7 @@ class SimulationGrid:
             return f.run(start, U, k0, self.lengths[some], t=self.ends[:-1][some])
 
     def hats(self, knots: int) -> np.ndarray:
-        """Linear interpolation (N, knots) from equally spaced knots to middles of steps."""
+        """Return hat functions (N, knots) of equally spaced knots, in the middle of steps."""
         middle = (self.ends[1:] + self.ends[:-1]) / 2
         places = np.linspace(self.ends[0], self.ends[-1], knots) if knots > 1 else self.ends[:1]
         return np.stack([np.interp(middle, places, e) for e in np.eye(knots)], axis=1)

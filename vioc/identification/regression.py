@@ -1,4 +1,4 @@
-"""Base parameters of a mechanism by linear regression, (ID-12) to (ID-15)."""
+"""Base parameters of a mechanism, from linear equations: (ID-12) to (ID-15)."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from vioc.maps.protocol import OneStepMap
 from vioc.names import INPUTS, by_name
 from vioc.runs.signals import sample
 
-DEGREE = 5  # of splines: accelerations are smooth
-RANK = 1e-8  # singular values below this, of columns of length one, count as zero; of a mechanism's own
-RANK_LOOPS = 1e-5  # the same of samples whose loops are closed up to noise
-DRAWN = 400  # random states at which a tree's rank is found
+DEGREE = 5  # of splines, so that accelerations are smooth
+RANK = 1e-8  # singular values of columns of norm one below this count as zero, for trees
+RANK_LOOPS = 1e-5  # the same for samples whose loops are closed up to noise
+DRAWN = 400  # random states for the rank of a tree
 REWEIGHTED = 3
 FAR = 3.0  # deviations
-TIE = 1e-7  # of columns of one length the first counts as longer: rounding is not to choose
-SMALL = 1e-6  # of a column, relative to the one that it is combined with: what is not named
+TIE = 1e-7  # preference for the first of columns of equal norm, so that rounding does not decide
+SMALL = 1e-6  # relative coefficient of a column that is not named
 
 
 @dataclass(frozen=True)
 class SmoothMotion:
-    """Smooth motion of a record: q, v, a (N, nq) and forces' inputs (N, nu) at t (N,).
+    """Smooth motion fitted to a record, without its ends.
 
-    Times near the ends of the record are left out. Prescribed motions are in q, v, a.
+    q, v, a (N, nq), inputs of forces u (N, nu) and times t (N,). Prescribed motions are included in q, v, a.
     """
 
     t: np.ndarray
@@ -44,7 +44,10 @@ class SmoothMotion:
 
 
 def motion(f: OneStepMap, record: Record, knots: float) -> SmoothMotion:
-    """Fit quintic splines with knots every `knots` s; omit two spans at either end."""
+    """Return quintic least-squares splines with knots every `knots` s.
+
+    Two such spans at either end are left out.
+    """
     variables = f.system.variables
     lacking = [n for n in variables if n not in record.measured]
     if lacking:
@@ -76,7 +79,10 @@ def motion(f: OneStepMap, record: Record, knots: float) -> SmoothMotion:
 
 
 def _at_samples(value: Any, t: np.ndarray, what: str) -> np.ndarray:
-    """Mean of both sides at samples of an input that is held between them."""
+    """Return a signal at samples; where it jumps, the mean of both sides.
+
+    Signals that are constant between samples jump at them.
+    """
     if not callable(value) and np.shape(value) == (len(t) - 1,):
         held = sample(value, t[1:], what)
         return np.concatenate([held[:1], (held[1:] + held[:-1]) / 2, held[-1:]])
@@ -85,7 +91,7 @@ def _at_samples(value: Any, t: np.ndarray, what: str) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Torques:
-    """Generalized forces of a record's inputs and their predictions, (N, nd) at `t`."""
+    """Generalized forces by a record's inputs, and predicted ones, (N, nd) at `t`."""
 
     t: np.ndarray
     names: tuple[str, ...]
@@ -94,7 +100,7 @@ class Torques:
 
     @property
     def relative(self) -> dict[str, float]:
-        """Relative root mean square of the prediction's error by variable."""
+        """Relative rms of the prediction error by variable."""
         size = np.sqrt(np.mean(self.measured**2, axis=0))
         error = np.sqrt(np.mean((self.predicted - self.measured) ** 2, axis=0))
         return {n: float(e / s) for n, e, s in zip(self.names, error, size, strict=True) if s > 0}
@@ -107,29 +113,29 @@ class BaseParameters:
     Attributes
     ----------
     names : tuple of str
-        Identifiable combinations, such as ``"link2.mx + 0.2 link3.m"``.
+        The identifiable combinations, such as ``"link2.mx + 0.2 link3.m"``.
     values, std : (nb,)
     covariance : (nb, nb)
     numbers : dict of str to (10,)
-        Mass, centre of mass and inertia about it of each body: a physically consistent set with these
-        combinations to within their deviations, otherwise near the start.
+        Mass, centre of mass and inertia about it of each body: a physical set with these combinations
+        to within their deviations, near the start where they are not determined.
     linear : dict of str to float
         Parameters of forces.
     base : (nb, n)
         Combinations of the regressor's n parameters: ``values = base @ parameters``.
     physical : (n,)
-        Physically consistent set in the regressor's parameters.
+        The physical set in the order of the regressor.
     apart : float
-        Distance of its combinations from `values`, root mean square in deviations. Above about one, no bodies
-        have these combinations: the model or the splines are wrong.
+        Distance of its combinations from `values`, root mean square in deviations. Above about one: no
+        bodies have these combinations, and the model or the splines are wrong.
     deviations : dict of str to float
-        Standard deviations of the forces' residuals by variable, N m or N; for loops by direction, forces
-        times `arms`.
+        Of the forces' residuals by variable, N m or N; for loops by direction, forces times `arms`.
     arms : (nd,)
-        Length scale of the mechanism for variables in metres, 1 for angles, to compare forces and torques.
+        A length of the mechanism for variables in metres and 1 for angles, which makes forces and torques
+        comparable.
     biased : tuple of str
-        Variables that only an input of unknown gain drives. Its noise makes the gain and other parameters
-        there too small, by more than `std`.
+        Variables driven only by an input of unknown gain: its noise makes the gain, and with it all estimates
+        there, too small, by more than `std`.
     """
 
     map: OneStepMap
@@ -153,21 +159,21 @@ class BaseParameters:
         return np.sqrt(np.diag(self.covariance))
 
     def interval(self, level: float = 0.95) -> dict[str, tuple[float, float]]:
-        """Confidence intervals by name, for white residuals."""
+        """Return confidence intervals by name, for white residuals."""
         k = float(ndtri(0.5 + level / 2))
         rows = zip(self.names, self.values, k * self.std, strict=True)
         return {n: (float(v - s), float(v + s)) for n, v, s in rows}
 
     @property
     def bodies(self) -> dict[str, bool]:
-        """Physical consistency of the inertial parameters of each body by name."""
+        """Physical consistency of each body's ten inertial parameters."""
         return {n: consistent(v) for n, v in self.numbers.items()}
 
     def validate(self, record: Any, physical: bool = True) -> Torques:
-        """Compare measured and predicted forces of a record that was not fitted.
+        """Return the forces of a record not used in the fit, and their prediction.
 
-        Predictions use the physically consistent set, or the base parameters. In loops, only the part of
-        forces that moves them is compared. Estimated gains apply to the inputs.
+        The prediction is from its motion, by the physical set, or by the base parameters. For loops it is the
+        part of forces that moves them. If gains were estimated, the forces of inputs use the estimated gains.
         """
         one, *others = as_records(record)
         if others:
@@ -184,7 +190,7 @@ class BaseParameters:
         return Torques(m.t, tuple(self.map.system.dynamic), *both)
 
     def __str__(self) -> str:
-        lines = [f"{len(self.names)} identifiable combinations of {self.base.shape[1]} parameters"]
+        lines = [f"{len(self.names)} identifiable combinations of {self.base.shape[1]} numbers"]
         for n, v, s in zip(self.names, self.values, self.std, strict=True):
             lines.append(f"{v:14.6g} +- {s:8.2g}  {n}")
         if self.apart > FAR:
@@ -195,7 +201,7 @@ class BaseParameters:
         if self.biased:
             lines.append(
                 f"doubt: an input of unknown gain alone drives {', '.join(self.biased)}: its noise makes "
-                "the values there too small; give the gain, or filter the input"
+                "the estimates there too small; give the gain, or filter the input"
             )
         lines += [f"the inertia of {n} is not physical" for n, fine in self.bodies.items() if not fine]
         return "\n".join(lines)
@@ -206,22 +212,23 @@ class BaseParameters:
 def base_parameters(
     f: OneStepMap, records: Any, linear: str | Sequence[str] = (), *, knots: float = 0.1
 ) -> BaseParameters:
-    """Identify base parameters and linear force parameters by least squares.
+    """Estimate identifiable combinations of a mechanism's inertias by least squares.
 
-    The unknowns are the ten inertial parameters of every body, declared or not; lengths and axes are the
-    model's. In mechanisms with loops the equations are projected onto the motions that the loops allow.
+    Parameters in which forces are linear may be included. Ten inertial parameters of every body are
+    considered, whether declared or not; other numbers (lengths, axes) are the model's. For trees, and for
+    loops, whose equations are projected on the motions that the loops allow.
 
     Parameters
     ----------
     f : OneStepMap
-        Integrator of a mechanism; the consistent set of inertias is near its inertias.
+        An integrator of a mechanism; the physical set is near its inertias.
     records : Record or run (`Record.of`), or several
         Records with every configuration and the inputs.
     linear : names
-        Estimated parameters in which forces are linear: friction, stiffness, gains of motors.
+        Parameters of forces to be estimated too: friction, stiffness, gains of motors.
     knots : float
-        Knot spacing of the splines through the motion, s: shorter than its fastest part, longer than several
-        samples.
+        Spacing of the knots of the splines of the motion, s: shorter than the fastest part of the
+        motion, longer than several samples.
 
     Returns
     -------
@@ -232,8 +239,7 @@ def base_parameters(
     ModelError
         If there is no mechanism, or forces are not linear in a parameter.
     ValueError
-        If a record lacks a configuration or is too short; if there is no force of known size, also on one
-        axis only.
+        A record without some configuration, or too short; no force of known size, even on a single axis.
     """
     records = as_records(records)
     linear = (linear,) if isinstance(linear, str) else tuple(linear)
@@ -302,9 +308,10 @@ def base_parameters(
 def _projected(
     Y: np.ndarray, rest: np.ndarray, Dh: np.ndarray, arms: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Project equations onto the motions that the constraints allow, at each sample.
+    """Return equations without constraint forces, projected on the free directions.
 
-    The basis is orthonormal in variables over `arms`, so units cancel.
+    The basis of these directions, sample by sample, is orthonormal in variables over `arms`, so it is free of
+    units.
     """
     nd = len(arms)
     Y, rest = Y[:, :nd], rest[:, :nd]
@@ -313,20 +320,26 @@ def _projected(
 
 
 def _weights(regressor: Any, length: float) -> np.ndarray:
-    """Scales (n,) of the regressor's parameters that make its columns comparable."""
+    """Return scales (n,) of the regressor's numbers that make its columns comparable."""
     ten = max(regressor.numbers[:, 0], default=1.0) * length**TEN
     sizes = np.abs(regressor.start[len(regressor.names) - len(regressor.linear) :])
     return np.concatenate([np.tile(ten, len(regressor.bodies)), sizes])
 
 
 def _reach(W: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Value (n,) of each parameter that alone explains all measurements, or 0."""
+    """Return the value (n,) at which each number alone explains all measurements.
+
+    It is 0 for a number without effect.
+    """
     sizes = np.linalg.norm(W, axis=(0, 1))
     return np.divide(np.linalg.norm(y), sizes, out=np.zeros_like(sizes), where=sizes > 0)
 
 
 def _left(Dh: np.ndarray) -> np.ndarray | None:
-    """Orthonormal bases (N, r, nd) of motions that constraints allow, or None."""
+    """Orthonormal rows (N, r, nd) of the free directions; None if unconstrained.
+
+    They are computed sample by sample.
+    """
     if not Dh.shape[1]:
         return None
     _, sizes, V = np.linalg.svd(Dh)
@@ -334,10 +347,10 @@ def _left(Dh: np.ndarray) -> np.ndarray | None:
 
 
 def _drawn(f: OneStepMap, regressor: Any, parts: Sequence[SmoothMotion], arms: np.ndarray) -> np.ndarray:
-    """Equations of a tree at random states, to find all identifiable combinations.
+    """Return equations of a tree at random states, whose rank is the structural one.
 
-    States are as large as those of the records, with metres relative to `arms` (nq,). Inputs, prescribed
-    motions and times lie between those of the records and are constant if these are.
+    States are as large as those of the records; metres are scaled by `arms` (nq,). Inputs, prescribed motions
+    and times are within the records' ranges: constants stay constant.
     """
     rng = np.random.default_rng(0)
     sizes = [max(np.abs(getattr(m, n) / arms).max() for m in parts) for n in ("v", "a")]
@@ -356,10 +369,11 @@ def _drawn(f: OneStepMap, regressor: Any, parts: Sequence[SmoothMotion], arms: n
 def _independent(
     W: np.ndarray, weights: np.ndarray, least: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Independent columns (r,), and combinations K (r, others) for the others (ID-13).
+    """Return independent columns (r,) and the combinations K (r, others): (ID-13).
 
-    `weights` (n,) make columns comparable; a column of weight 0 counts unless it is exactly 0. The last
-    result (r, n) is K for columns of length one, with 0 for the independent columns.
+    All other columns are combinations of them. `weights` (n,) make columns comparable; a column of weight 0
+    counts unless it is exactly 0. The last output (r, n) is K for columns of norm one, 0 for the independent
+    ones.
     """
     W = W.reshape(-1, W.shape[-1])
     lengths = np.linalg.norm(W, axis=0)

@@ -1,4 +1,4 @@
-"""Predictions of records: residuals, defects between segments, and derivatives."""
+"""Predictions of records by trial unknowns: residuals, defects and derivatives."""
 
 from __future__ import annotations
 
@@ -52,16 +52,16 @@ class Trial:
 
 @dataclass
 class Prediction:
-    """Prediction of a trial.
+    """Prediction by a trial.
 
     Attributes
     ----------
     residuals : (m,)
-        Residuals (predicted - measured) / standard deviation of measured values (ID-2).
+        (predicted - measured) / standard deviation, of all measurements: (ID-2).
     gaps : (g,)
-        Defects: ends of segments minus starts of the next ones, in the coordinates of bases (ID-4).
+        Defects: ends of segments minus the next ones' starts, in the coordinates of bases: (ID-4).
     J, E : sparse (m, n), (g, n)
-        Derivatives of both by (z, c, starts in the coordinates of `bases`).
+        Derivatives by (z, c, starts in the coordinates of `bases`).
     bases : list of (ndx, r)
     outputs : list of (K, ny)
         Predicted measurements of each record.
@@ -86,7 +86,7 @@ class Prediction:
 
 
 class Segments:
-    """Records in segments, for the evaluation of trials.
+    """Records in segments, with the evaluation of trials.
 
     Parameters
     ----------
@@ -102,8 +102,8 @@ class Segments:
     Attributes
     ----------
     plainly : bool
-        Whether derivatives are by the parameters, not by their coordinates, whose derivatives may vanish at a
-        degenerate body.
+        True to take derivatives by the parameters instead of their coordinates, whose derivatives may vanish
+        at the end of a search (a flat body).
     """
 
     plainly = False
@@ -151,9 +151,9 @@ class Segments:
         return int(sum(np.isfinite(y).sum() for y in self.y))
 
     def map_at(self, z: np.ndarray) -> OneStepMap:
-        """Map at the parameters of z.
+        """Return the map at the parameters of z.
 
-        Raises `StepError` if a parameter diverged or a body is not physical.
+        `StepError` if a parameter is not finite or a body is not physical.
         """
         values = self.unknowns.at(z)[0]
         if not np.isfinite(values).all():
@@ -165,11 +165,11 @@ class Segments:
             raise StepError(message, 0, float("nan"), "not finite") from None
 
     def slopes(self, z: np.ndarray) -> np.ndarray:
-        """Derivatives (n, nz) of the parameters by coordinates, or identity if `plainly`."""
+        """Return derivatives of the parameters by the variables of derivatives (n, nz)."""
         return np.eye(len(self.unknowns)) if self.plainly else self.unknowns.at(z)[1]
 
     def inputs(self, trial: Trial, record: int) -> tuple[np.ndarray, np.ndarray]:
-        """Inputs U (N, nu) of a record, and derivatives by (z, c) (N, nu, nz + nc)."""
+        """Return U (N, nu) of a record, and its derivative by (z, c) (N, nu, nz + nc)."""
         grid = self.grids[record]
         theta, J = self.unknowns.at(trial.z)[0], self.slopes(trial.z)
         U, by_delays = grid.inputs(theta[self._delays])
@@ -185,7 +185,7 @@ class Segments:
         return U, D
 
     def moved(self, trial: Trial, step: np.ndarray, bases: Sequence[np.ndarray]) -> Trial:
-        """Trial after a step (n,), with starts that satisfy the constraints."""
+        """Return the trial after a step (n,); starts satisfy a mechanism's constraints."""
         z, c = trial.z + step[: self.nz], trial.c + step[self.nz : self.nz + self.nc]
         nodes, at, f = trial.nodes.copy(), self.nz + self.nc, self.map_at(z)
         for j, T in enumerate(bases):
@@ -196,7 +196,7 @@ class Segments:
         return Trial(z, c, nodes)
 
     def predict(self, trial: Trial, derivatives: bool = True) -> Prediction:
-        """Predict the records. Raises `StepError` if a segment has no motion."""
+        """Return the prediction of a trial; `StepError` if a segment has no motion."""
         f = self.map_at(trial.z)
         drives = [self.inputs(trial, r) for r in range(len(self.grids))]
         runs = []
@@ -230,7 +230,7 @@ class Segments:
         return found
 
     def _bases(self, f: OneStepMap, trial: Trial) -> list[np.ndarray]:
-        """Bases of directions in which starts may move; empty for known starts."""
+        """Return directions in which starts are free, none for a known start."""
         found = []
         for (r, a, _), x in zip(self.pieces, trial.nodes, strict=True):
             fixed = a == 0 and self.grids[r].record.known
@@ -239,7 +239,7 @@ class Segments:
         return found
 
     def _joints(self) -> list[int]:
-        """Segments that continue the previous one."""
+        """Return segments that continue the one before."""
         return [j for j in range(1, len(self.pieces)) if self.pieces[j].first > 0]
 
     def _gaps(
@@ -249,10 +249,10 @@ class Segments:
         return np.concatenate(found) if found else np.zeros(0)
 
     def seamless(self, trial: Trial, found: Prediction) -> Trial:
-        """Set components of starts that do not affect the motion to the ends of segments.
+        """Return a trial with the same motions whose starts agree with the previous ends.
 
-        Momenta in constraint directions are such components. Bases rotate with starts and would turn them
-        into defects.
+        Directions without effect on the motion (momenta across constraints) are adapted: bases rotate with
+        starts, and would turn differences in these directions into defects.
         """
         if not has_manifold(self.map):
             return trial
@@ -261,12 +261,12 @@ class Segments:
             d, T = f.difference(nodes[j], found.ends[j - 1]), found.bases[j]
             try:
                 nodes[j] = f.moved(f.retract(nodes[j], d - T @ (T.T @ d)), np.zeros(len(f.coordinates)))
-            except ConstraintError:  # far apart: the step after the next will be nearer
+            except ConstraintError:  # too far apart; a later trial will be closer
                 continue
         return Trial(trial.z, trial.c, nodes)
 
     def spread(self, found: Prediction) -> np.ndarray | None:
-        """Variances (g,) of the size of a prediction's defects, or None without defects."""
+        """Return variances (g,) of the size of a prediction's defects; None without any."""
         joints = self._joints()
         if not joints or not found.gaps.any():
             return None
@@ -277,9 +277,10 @@ class Segments:
         return np.concatenate([(found.bases[j] ** 2).T @ square for j in joints])
 
     def sizes(self, bases: Sequence[np.ndarray], diagonal: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Lower bounds (n,) of the information's diagonal, and deviations (g,) of defects.
+        """Return lower bounds (n,) of the information's diagonal, and deviations (g,).
 
-        Each kind of state has its own scale, because units of momenta and angles differ.
+        The deviations are those of defects. Quantities of different kinds are scaled separately: the unit of
+        a momentum is not relevant to an angle.
         """
         w, told = self.nz + self.nc, np.zeros(self.map.ndx)
         columns = w + np.concatenate([[0], np.cumsum([T.shape[1] for T in bases])])
@@ -294,7 +295,10 @@ class Segments:
         return np.concatenate(least), np.sqrt(np.concatenate(gaps)) if gaps else np.zeros(0)
 
     def _sensitivities(self, lin, drives: Sequence[np.ndarray], J: np.ndarray, bases: Sequence[np.ndarray]):
-        """Derivatives of each segment's states by (start, z, c), (steps + 1, ndx, ...) (ID-3)."""
+        """Return state derivatives of every segment, (steps + 1, ndx, ...): (ID-3).
+
+        They are by (its start's coordinates, z, c).
+        """
         w, ndx = self.nz + self.nc, self.map.ndx
         lengths = [p.last - p.first for p in self.pieces]
         begins = np.concatenate([[0], np.cumsum(lengths)])
@@ -354,7 +358,7 @@ class Segments:
 
 
 def _placed(left: sparse.csr_matrix, own: sparse.csr_matrix, at: int, w: int, n: int) -> sparse.csr_matrix:
-    """Sparse rows with columns [0, w) and those of one segment's start."""
+    """Return rows with columns [0, w) and those of one segment's start."""
     m, size = own.shape
     blank, after = sparse.csr_matrix((m, at - w)), sparse.csr_matrix((m, n - at - size))
     return sparse.hstack([left, blank, own, after], format="csr")

@@ -1,4 +1,4 @@
-"""Covariance and unidentifiable directions of parameters from their information."""
+"""Covariance from information, and names of directions not identifiable."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import qr
 
-SEEN = 1.0  # relative standard deviation above which a direction counts as not told
-NULL = 1e-12  # of the largest eigenvalue of relative information: what rounding leaves of none
-DOUBTED = 1e-10  # of a parameter's information alone: what eliminating the other unknowns leaves of none
-SMALL = 1e-3  # of a direction's largest entry: what is not named
+SEEN = 1.0  # relative standard deviation above which a direction is not identifiable
+NULL = 1e-12  # eigenvalue over the largest one of relative information that is rounding
+DOUBTED = 1e-10  # remaining information of a parameter, over its own alone, that is rounding
+SMALL = 1e-3  # entry over a direction's largest one that is not named
 
 
 @dataclass(frozen=True)
 class UnidentifiableDirection:
-    """Combination of parameter changes that the data do not determine.
+    """Direction of parameters that is not identifiable.
 
     Attributes
     ----------
     parts : dict of str to float
         Changes by name, in the parameters' own units; the largest relative change is 1.
     deviation : float
-        Relative standard deviation along the direction; infinite without any information.
+        Relative standard deviation along it; infinite without any information.
     """
 
     parts: dict[str, float]
@@ -36,16 +36,16 @@ class UnidentifiableDirection:
 
 @dataclass(frozen=True)
 class Told:
-    """Covariance, unidentifiable directions, and parameters to measure otherwise.
+    """Identifiability from relative information.
 
     Attributes
     ----------
     covariance : (n, n)
-        Covariance in the parameters' units; infinite variances of unidentifiable parameters.
+        In the parameters' units; infinite variances if not identifiable.
     directions : list of UnidentifiableDirection
-        Unidentifiable directions, the least information first.
+        Those not identifiable, the least informed first.
     given : tuple of str
-        Parameters which, if known, would make the others identifiable.
+        Parameters that must be known for the others to be identifiable.
     """
 
     covariance: np.ndarray
@@ -56,9 +56,10 @@ class Told:
 def told(
     information: np.ndarray, names: Sequence[str], scale: np.ndarray, alone: np.ndarray | None = None
 ) -> Told:
-    """Evaluate the information in the parameters' units, relative to `scale` (ID-11).
+    """Return identifiability from information and scales of errors: (ID-11).
 
-    `alone` (n,) is the information of each parameter if all other unknowns were known; it counts if larger.
+    The information is in the parameters' units. `alone` (n,) is the information of each parameter if all
+    other unknowns were known, if that is more.
     """
     n = len(names)
     if not n:
@@ -81,10 +82,10 @@ def told(
 
 
 def _of_all(relative: np.ndarray, alone: np.ndarray) -> np.ndarray | None:
-    """Relative covariance (n, n) if every direction is clearly identifiable, else None.
+    """Relative covariance (n, n) if every direction is identifiable, or None.
 
-    Each parameter is scaled by its own information: one known to 1e-9 must not reduce the information of one
-    known to 10 % to rounding.
+    None also if this is in doubt. Each parameter is scaled by its own information: the information of a
+    parameter known to 1e-9 must not hide that of another known to 10 %.
     """
     own = relative.diagonal()
     if not (own > DOUBTED * alone).all():
@@ -99,7 +100,7 @@ def _of_all(relative: np.ndarray, alone: np.ndarray) -> np.ndarray | None:
 
 
 def _pivots(N: np.ndarray, names: Sequence[str]) -> tuple[str, ...]:
-    """Parameters that fix every direction of N (n, k)."""
+    """Return parameters that determine every direction of N (n, k) if known."""
     if not N.shape[1]:
         return ()
     pivots = qr(N.T, mode="r", pivoting=True)[1]
@@ -109,7 +110,10 @@ def _pivots(N: np.ndarray, names: Sequence[str]) -> tuple[str, ...]:
 def _directions(
     N: np.ndarray, names: Sequence[str], scale: np.ndarray, information: np.ndarray
 ) -> list[UnidentifiableDirection]:
-    """Sparse basis of N: each pivot changes in one direction only."""
+    """Return a basis of N in which few parameters change at once.
+
+    Each pivot changes in one direction only.
+    """
     k = N.shape[1]
     if not k:
         return []

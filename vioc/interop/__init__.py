@@ -1,6 +1,6 @@
-"""Conversion to and from python-control, Crocoddyl, Drake, ROS 2 and plain CasADi (docs/coming_from).
+"""Interfaces to python-control, Crocoddyl, Drake, ROS 2 and plain CasADi.
 
-`python_control`, `crocoddyl` and `drake` need those packages; import them by name.
+See docs/neighbours.md. `python_control`, `crocoddyl` and `drake` need those packages; import them by name.
 """
 
 from vioc.interop.export import (

@@ -1,15 +1,15 @@
-"""Any map, cost and limits of vioc as Crocoddyl action models, so that its solvers run on them.
+"""Maps, costs and limits as Crocoddyl action models.
 
     problem = shooting_problem(f, cost, x0, steps)
     solver = crocoddyl.SolverFDDP(problem)
     solver.solve(xs, us)
 
 Limits are the models' constraints, lower <= g <= upper and h = 0. Of Crocoddyl's own solvers the Box ones
-keep bounds of inputs and SolverIntro equations of steps; mim_solvers' SolverCSQP keeps all g, equations as
-ranges without width (``equations="g"``).
+support bounds of inputs and SolverIntro equations of steps; mim_solvers' SolverCSQP supports all g, with
+equations as ranges of zero width (``equations="g"``).
 
-Needs the package ``crocoddyl`` with the Pinocchio that it was built for. Its 3.2 wheels want pin 4.0.0: with
-pin 4.1.0 they load and their numbers are wrong, so `shooting_problem` compares a sum of costs first.
+Needs the package ``crocoddyl`` with the Pinocchio that it was built for. Its 3.2 wheels need pin 4.0.0: with
+pin 4.1.0 they load but compute wrong numbers, so `shooting_problem` compares a sum of costs first.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from vioc.runs.trajectory import Trajectory
 
 
 class ActionModel(crocoddyl.ActionModelAbstract):
-    """One step of a map with its running cost, or the last state with its terminal cost.
+    """Action model of one step with its running cost, or of the terminal cost.
 
     Parameters
     ----------
@@ -48,15 +48,15 @@ class ActionModel(crocoddyl.ActionModelAbstract):
     k : int
         0 .. N - 1 a running model, N the terminal one.
     constraints : list of PathConstraint
-        On `f`; those that this sample has become g and h, in their order.
+        On `f`; those of this sample become g and h, in their order.
     equations : {"h", "g"}
-        Where lower = upper: h = 0, or g in a range without width.
+        If lower = upper: h = 0, or g in a range of zero width.
 
     Notes
     -----
     Derivatives are exact: first ones of the step and of limits, also through multipliers; second ones of the
-    cost. The curvature of step and limits is not Crocoddyl's business. A step without a solution gives
-    numbers that are not finite, from which its line search turns back.
+    cost. Crocoddyl does not use second derivatives of step and limits. A step without a solution gives
+    values that are not finite, so that its line search shortens the step.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class ActionModel(crocoddyl.ActionModelAbstract):
         self._weight = 1.0 if self.is_terminal or not cost.per_time else f.dt
 
     def calc(self, data: Any, x: np.ndarray, u: np.ndarray | None = None) -> None:
-        """Next state and cost."""
+        """Compute next state and cost."""
         x = np.array(x, float)
         if self.is_terminal or u is None:
             data.xnext, data.cost = (
@@ -105,7 +105,7 @@ class ActionModel(crocoddyl.ActionModelAbstract):
         data.g, data.h = self.limits.values(*args[:-1])
 
     def calcDiff(self, data: Any, x: np.ndarray, u: np.ndarray | None = None) -> None:
-        """Derivatives of both, at the point of the last `calc`."""
+        """Compute derivatives of next state and cost, at the point of the last `calc`."""
         x = np.array(x, float)
         if self.is_terminal or u is None:
             data.Fx = np.eye(self.map.nx)
@@ -156,14 +156,14 @@ class ActionModel(crocoddyl.ActionModelAbstract):
 
 
 class SampleLimits:
-    """The limits of one sample as g in [lower, upper] and h = 0.
+    """Limits of one sample as g in [lower, upper] and h = 0.
 
     Attributes
     ----------
     ng, nh : int
     lower, upper : (ng,)
     inputs : pair of (nu,)
-        What of them bounds single inputs; infinite where nothing does.
+        Bounds of single inputs; infinite without a bound.
     """
 
     def __init__(
@@ -198,12 +198,12 @@ class SampleLimits:
         self.lower, self.upper = np.array(sides).reshape(-1, 2).T.copy()
 
     def values(self, *args: Any) -> tuple[np.ndarray, np.ndarray]:
-        """g and h at (x, u, multipliers, parameters, dt)."""
+        """Return g and h at (x, u, multipliers, parameters, dt)."""
         g, h = self._values(*args)
         return g.full()[:, 0], h.full()[:, 0]
 
     def jacobians(self, *args: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Theirs by (x, u, multipliers)."""
+        """Return Jacobians of g and h by (x, u, multipliers)."""
         G, H = self._first(*args)
         return G.full(), H.full()
 
@@ -219,7 +219,7 @@ def shooting_problem(
     final: Any = None,
     equations: str = "h",
 ) -> Any:
-    """The problem of `vioc.control.optimize` as a ``crocoddyl.ShootingProblem``.
+    """Return a problem of `vioc.control.optimize` as ``crocoddyl.ShootingProblem``.
 
     Parameters
     ----------
@@ -229,20 +229,20 @@ def shooting_problem(
     x0 : (nx,)
     steps : int
     bounds, constraints, final
-        As of `vioc.control.optimize`.
+        As in `vioc.control.optimize`.
     equations : {"h", "g"}
-        Where a lower limit is the upper one: h = 0, or g in a range without width, which mim_solvers take.
+        For equal lower and upper limits: h = 0, or g in a range of zero width, for mim_solvers.
 
     Raises
     ------
     ValueError
-        Shapes; a cost of another map; limits that `optimize` would refuse.
+        Wrong shapes; a cost of another map; limits that `optimize` would refuse.
     RuntimeError
         If Crocoddyl's own arithmetic fails its check, as with a Pinocchio that it was not built for.
 
     Notes
     -----
-    Crocoddyl holds models weakly through Python: keep the problem, which keeps them.
+    Crocoddyl has only weak references to Python models: keep the problem, which keeps them.
     """
     cost.check_map(f)
     x0 = f.check_state(x0, "x0")
@@ -254,7 +254,7 @@ def shooting_problem(
 
 
 def trajectory(f: OneStepMap, solver: Any) -> Trajectory:
-    """The rollout of a solver's inputs on the map itself."""
+    """Return the rollout of a solver's inputs on the map itself."""
     return f.rollout(np.array(solver.problem.x0), np.array([np.array(u) for u in solver.us]))
 
 

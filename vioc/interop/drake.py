@@ -1,4 +1,4 @@
-"""Any map as a discrete system of Drake: `MapSystem`. Needs the package ``drake`` (pydrake)."""
+"""Maps as discrete systems of Drake: `MapSystem`. Needs the package ``drake``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from vioc.maps.protocol import OneStepMap
 
 
 class MapSystem(LeafSystem):
-    """A map with the ports ``input`` (nu,) and ``state`` (nx,), updated every dt.
+    """Map with the ports ``input`` (nu,) and ``state`` (nx,), updated every dt.
 
     Parameters
     ----------
@@ -26,13 +26,13 @@ class MapSystem(LeafSystem):
     Raises
     ------
     ValueError
-        The shape of `start`.
+        A wrong shape of `start`.
 
     Notes
     -----
-    The step from time t is that of sample k = round(t / dt); its input is the port's at t, held. After
-    ``Simulator.AdvanceTo(N dt)`` N steps are done. Only of floating-point numbers: gradients are the map's
-    (`linearize`), not those of Drake's AutoDiff.
+    The step from time t is that of sample k = round(t / dt); its input is the port's at t, constant over the
+    step. After ``Simulator.AdvanceTo(N dt)`` N steps are done. Only for floating-point numbers: gradients are
+    the map's (`linearize`), not those of Drake's AutoDiff.
     """
 
     def __init__(self, f: OneStepMap, start: Any = None):

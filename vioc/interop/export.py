@@ -1,13 +1,13 @@
-"""A map and its derivatives for use elsewhere: CasADi functions in a file. C: `vioc.target`.
+"""Export of a map and its derivatives as CasADi functions in a file.
 
     step         (x, u, t, dt, parameters) -> x_next, multipliers, residual
     linearize    (x, u, t, dt, parameters) -> A, B, C, D
     second       (x, u, t, dt, parameters, z, zeta) -> Hxx, Hxu, Huu
 
-with the shapes of the protocol, C and D the multipliers' derivatives, z and zeta the weights of
-`OneStepMap.second_order`. `residual` is the norm of the step's equations where they were solved: check it,
-a function cannot raise. The parameters have no defaults: give ``list(header["parameters"].values())``;
-CasADi takes an empty list as zeros.
+Shapes are those of `OneStepMap`, C and D the multipliers' derivatives, z and zeta the weights of
+`OneStepMap.second_order`. `residual` is the norm of the step's equations after the solution: check it,
+because a function cannot raise. The parameters have no defaults: give
+``list(header["parameters"].values())``; CasADi takes an empty list as zeros. For C see `vioc.target`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ARGUMENTS = ("x", "u", "t", "dt", "parameters")
 
 
 class Exported(NamedTuple):
-    """Functions of a map read back from a file.
+    """Functions of a map read from a file.
 
     Attributes
     ----------
@@ -43,19 +43,19 @@ class Exported(NamedTuple):
 
 
 def step_functions(f: OneStepMap, *, second_order: bool = False) -> dict[str, ca.Function]:
-    """The step and its derivatives as CasADi functions without anything of vioc in them.
+    """Return the step and its derivatives as CasADi functions independent of vioc.
 
     Parameters
     ----------
     f : OneStepMap
         With a `residual`, or an explicit CasADi `function` (x, u[, t, dt, parameters]) as `CasadiMap` has.
     second_order : bool
-        Also ``second``; its source is large for large mechanisms.
+        Also return ``second``; its source is large for large mechanisms.
 
     Returns
     -------
     dict of str to casadi.Function
-        See the module's text.
+        See the module docstring.
 
     Raises
     ------
@@ -64,8 +64,8 @@ def step_functions(f: OneStepMap, *, second_order: bool = False) -> dict[str, ca
 
     Notes
     -----
-    An implicit step is solved by Newton's method from x_next = x, one step's motion away: where vioc's own
-    integrators fall back to globalized solvers, this only reports its residual.
+    An implicit step is solved by Newton's method from x_next = x, one step's motion away. vioc's own
+    integrators have globalized solvers as a fallback; this function only reports its residual.
     """
     if f.ndx != f.nx:
         raise ValueError(f"export: errors must be differences of states, got ndx = {f.ndx}, nx = {f.nx}")
@@ -111,9 +111,10 @@ def step_functions(f: OneStepMap, *, second_order: bool = False) -> dict[str, ca
 
 
 def save_functions(f: OneStepMap, path: str | os.PathLike[str], *, second_order: bool = False) -> Path:
-    """Write `step_functions` and the names to one JSON file that `load_functions`, or CasADi alone, reads.
+    """Write `step_functions` and the names to one JSON file.
 
-    ``casadi.Function.deserialize(json.load(open(path))["functions"]["step"])`` in Python, and alike in
+    It is read by `load_functions`, or by CasADi alone:
+    ``casadi.Function.deserialize(json.load(open(path))["functions"]["step"])`` in Python, and similarly in
     C++, MATLAB and Julia, with CasADi of the same or a later version.
     """
     path = Path(path)
@@ -124,7 +125,7 @@ def save_functions(f: OneStepMap, path: str | os.PathLike[str], *, second_order:
 
 
 def load_functions(path: str | os.PathLike[str]) -> Exported:
-    """Read what `save_functions` wrote. Raises FileFormatError where it is something else, or damaged."""
+    """Read a file of `save_functions`; FileFormatError if it is not one, or damaged."""
     try:
         content = json.loads(Path(path).read_text())
         if content["format"] != FORMAT:

@@ -1,6 +1,6 @@
-"""State-space models and gains to and from python-control (extra ``vioc[interop]``).
+"""State-space models and gains for python-control (extra ``vioc[interop]``).
 
-Names travel with the numbers: signals are matched by name, never by index.
+Signals are matched by name, never by index.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ from vioc.maps.protocol import OneStepMap
 
 
 def state_space(f: OneStepMap, about: Any, outputs: Sequence[str] | None = None) -> Any:
-    """A map's linearization about an equilibrium as a discrete ``control.StateSpace``.
+    """Return a map's linearization about an equilibrium as a ``control.StateSpace``.
+
+    It is a discrete system.
 
     Parameters
     ----------
@@ -56,20 +58,20 @@ def state_space(f: OneStepMap, about: Any, outputs: Sequence[str] | None = None)
 
 
 def nonlinear_system(f: OneStepMap, outputs: Sequence[str] | None = None) -> Any:
-    """A map as a discrete ``control.NonlinearIOSystem``: its own step, not a linearization.
+    """Return a map as a discrete ``control.NonlinearIOSystem``, without linearization.
 
     Parameters
     ----------
     f : OneStepMap
-        Also one with a law inside.
+        May contain a law.
     outputs : names of quantities of the state, optional
         Default: all states.
 
     Returns
     -------
     control.NonlinearIOSystem
-        With dt and the map's names. Its parameters are those of `f`. Inputs are held over a step; the step
-        from time t is that of sample k = round(t / dt).
+        With dt and the map's names. Its parameters are those of `f`. Inputs are constant over a step; the
+        step from time t is that of sample k = round(t / dt).
 
     Raises
     ------
@@ -98,8 +100,9 @@ def nonlinear_system(f: OneStepMap, outputs: Sequence[str] | None = None) -> Any
 
 
 def gain_system(loop: Any) -> Any:
-    """The feedback v = -K dx of a regulator as a static ``control.StateSpace`` from states to inputs.
+    """Return a regulator's feedback v = -K dx as a static ``control.StateSpace``.
 
+    Inputs are states, outputs are inputs of the map.
     ``control.interconnect([state_space(f, eq), gain_system(loop)], ...)`` closes the loop by names.
     """
     control = _control()
@@ -117,7 +120,9 @@ def regulator(
     states: Sequence[str] | None = None,
     inputs: Sequence[str] | None = None,
 ) -> SteadyRegulator:
-    """A gain found elsewhere (``control.dlqr``, ``control.place``) as feedback of the nonlinear map.
+    """Return feedback of the nonlinear map by a gain from another program.
+
+    For example from ``control.dlqr`` or ``control.place``.
 
     Parameters
     ----------
@@ -126,7 +131,7 @@ def regulator(
     K : (nu, ndx)
         u = u_d - K dx.
     states, inputs : names, optional
-        What columns and rows of K are, where the order is not the map's (``system.state_labels``).
+        Names of columns and rows of K, if the order is not the map's (``system.state_labels``).
 
     Returns
     -------
@@ -136,7 +141,7 @@ def regulator(
     Raises
     ------
     ValueError
-        Names, shapes.
+        Wrong names or shapes.
     OptimizationError
         If the gain does not stabilize the linearization; gives the largest pole.
     """
@@ -158,7 +163,7 @@ def regulator(
 
 
 def map_arguments(system: Any) -> dict[str, Any]:
-    """A discrete ``control.StateSpace`` as arguments of `vioc.CasadiMap`.
+    """Return a discrete ``control.StateSpace`` as arguments of `vioc.CasadiMap`.
 
     Returns
     -------
@@ -185,7 +190,7 @@ def map_arguments(system: Any) -> dict[str, Any]:
 
 
 def _order(given: Sequence[str] | None, names: tuple[str, ...], what: str) -> np.ndarray:
-    """Positions in `given` of each of `names`."""
+    """Return the position in `given` of each of `names`."""
     if given is None:
         return np.arange(len(names))
     labels = list(_labels(names))
@@ -202,7 +207,7 @@ def _labels(names: Sequence[str]) -> list[str]:
 
 
 def _label(name: str) -> str:
-    """python-control takes a dot for the border between a system's and a signal's name."""
+    """Label for python-control, where a dot separates system and signal names."""
     return name.replace(".", "_")
 
 

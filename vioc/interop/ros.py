@@ -1,8 +1,9 @@
-"""A trajectory as ROS 2's ``trajectory_msgs/msg/JointTrajectory``, without ROS: plain data, and CSV.
+"""Trajectories as ROS 2 ``trajectory_msgs/msg/JointTrajectory`` data, without ROS.
 
     message = joint_trajectory(run, ["shoulder", "elbow"], efforts={"shoulder": "u0", "elbow": "u1"})
 
 A node fills the message from it with ``rosidl_runtime_py.set_message_fields(JointTrajectory(), message)``.
+It can also be saved as CSV.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ def joint_trajectory(
     efforts: Mapping[str, str] | None = None,
     frame: str = "",
 ) -> dict[str, Any]:
-    """The joints' motion as the fields of a message.
+    """Return the joints' motion as the fields of a message.
 
     Parameters
     ----------
@@ -83,10 +84,10 @@ def joint_trajectory(
 
 
 def save_joint_trajectory(message: Mapping[str, Any], path: str | os.PathLike[str]) -> Path:
-    """Write a message of `joint_trajectory` as CSV, a row for each point.
+    """Write a message of `joint_trajectory` as CSV, with a row for each point.
 
-    Columns are ``time`` (whole nanoseconds, as bags have them) and, flattened as ROS' tools do,
-    ``positions/NAME``, ``velocities/NAME`` and, where given, ``effort/NAME``. Numbers keep
+    Columns are ``time`` (integer nanoseconds, as in bags) and, flattened as by ROS tools,
+    ``positions/NAME``, ``velocities/NAME`` and, if given, ``effort/NAME``. Numbers keep
     all their bits.
     """
     path = Path(path)

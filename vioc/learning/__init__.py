@@ -1,4 +1,4 @@
-"""Maps as operators of learning frameworks, and as environments to learn in. See docs/learning.md.
+"""Maps as operators of learning frameworks, and as learning environments.
 
-`jax`, `torch` and `gymnasium` need the packages of these names: import them by name.
+See docs/learning.md. `jax`, `torch` and `gymnasium` need the packages of these names: import them by name.
 """

@@ -1,7 +1,8 @@
-"""Steps on a manifold as functions of all entries of the state, which is what frameworks differentiate by.
+"""Steps on a manifold as functions of all entries of the state.
 
-A unit quaternion q of the state may be any q != 0 here: the step is that from q/|q|. Around a state x with
-quaternions q and the step's x1, errors are those of the map, q/|q| = qb * exp(phi), and to second order
+Frameworks differentiate by these entries. A unit quaternion q of the state may be any q != 0 here: the step
+is that from q/|q|. Around a state x with quaternions q and the step's x1, errors are those of the map, q/|q|
+= qb * exp(phi), and to second order
 
     phi = 2 v / s  with (s, v) = qb^-1 * q,            q1 = q1b * (1 - phi1.phi1 / 8, phi1 / 2).          (2)
 """
@@ -14,7 +15,7 @@ from vioc.maps.protocol import OneStepMap
 
 
 def normalized(f: OneStepMap, x: np.ndarray) -> np.ndarray:
-    """States (N, nx) with unit quaternions. ValueError of one that is zero, which has no direction."""
+    """Return states (N, nx) with unit quaternions; ValueError for a zero quaternion."""
     if not f.space.quaternions:
         return x
     x = x.copy()
@@ -27,12 +28,12 @@ def normalized(f: OneStepMap, x: np.ndarray) -> np.ndarray:
 
 
 def errors(f: OneStepMap) -> list[int]:
-    """Where the turns phi of the quaternions begin in the error."""
+    """Return the indices of the rotation errors phi of the quaternions."""
     return [i - n for n, i in enumerate(f.space.quaternions)]
 
 
 def inward(f: OneStepMap, x: np.ndarray) -> np.ndarray:
-    """Derivative (N, ndx, nx) of the error by the state, at x (N, nx)."""
+    """Return the derivative (N, ndx, nx) of the error by the state, at x (N, nx)."""
     D = np.zeros((len(x), f.ndx, f.nx))
     _copy(f, D)
     for i, e in zip(f.space.quaternions, errors(f), strict=True):
@@ -41,7 +42,10 @@ def inward(f: OneStepMap, x: np.ndarray) -> np.ndarray:
 
 
 def inward_curvature(f: OneStepMap, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Second derivative (N, nx, nx) of y . error by the state, with weights y (N, ndx)."""
+    """Return the second derivative (N, nx, nx) of y . error by the state.
+
+    The weights are y (N, ndx).
+    """
     H = np.zeros((len(x), f.nx, f.nx))
     for i, e in zip(f.space.quaternions, errors(f), strict=True):
         q = x[:, i : i + 4]
@@ -62,7 +66,10 @@ def outward(f: OneStepMap, x1: np.ndarray) -> np.ndarray:
 
 
 def outward_curvature(f: OneStepMap, x1: np.ndarray, w: np.ndarray) -> np.ndarray:
-    """Second derivative (N, ndx, ndx) of w . state by the error, with weights w (N, nx)."""
+    """Return the second derivative (N, ndx, ndx) of w . state by the error.
+
+    The weights are w (N, nx).
+    """
     H = np.zeros((len(x1), f.ndx, f.ndx))
     for i, e in zip(f.space.quaternions, errors(f), strict=True):
         along = np.einsum("ni,ni->n", w[:, i : i + 4], x1[:, i : i + 4])
@@ -71,7 +78,7 @@ def outward_curvature(f: OneStepMap, x1: np.ndarray, w: np.ndarray) -> np.ndarra
 
 
 def _copy(f: OneStepMap, D: np.ndarray) -> None:
-    """Ones where entries of the error are those of the state."""
+    """Set ones where entries of the error are entries of the state."""
     turned = {i + j for i in f.space.quaternions for j in range(4)}
     rows = {e + j for e in errors(f) for j in range(3)}
     D[:, [e for e in range(f.ndx) if e not in rows], [i for i in range(f.nx) if i not in turned]] = 1.0
@@ -83,7 +90,7 @@ def _square(q: np.ndarray) -> np.ndarray:
 
 
 def _left(q: np.ndarray, sign: int) -> np.ndarray:
-    """Matrices (N, 4, 4) of p -> q * p, or with sign -1 of p -> conjugate(q) * p."""
+    """Return matrices (N, 4, 4) of p -> q * p, with sign -1 of p -> conjugate(q) * p."""
     s, (a, b, c) = q[:, 0], sign * q[:, 1:].T
     rows = [[s, -a, -b, -c], [a, s, -c, b], [b, c, s, -a], [c, -b, a, s]]
     return np.stack([np.stack(row, axis=1) for row in rows], axis=1)

@@ -1,6 +1,5 @@
-"""Maps as environments of Gymnasium, controllers as policies, optima as data.
+"""Maps as Gymnasium environments, controllers as policies, and optima as data.
 
-import vioc.learning.gymnasium                       # registers vioc/Pendulum-v0 and the others of MODELS
 env = gymnasium.make("vioc/CartPole-v0")
 envs = gymnasium.make_vec("vioc/CartPole-v0", num_envs=8)
 """
@@ -32,7 +31,7 @@ from vioc.runs.trajectory import Trajectory
 
 
 class Environment(gymnasium.Env):
-    """A map under a cost, from a start that is drawn.
+    """Gymnasium environment of a map with a cost and random starts.
 
     Parameters
     ----------
@@ -40,23 +39,24 @@ class Environment(gymnasium.Env):
     cost : Cost
         On `f`.
     start : (nx,)
-        The state to start from; in ``reset(options={"state": x})`` another.
+        The initial state; ``reset(options={"state": x})`` sets another.
     steps : int
-        N, at which an episode is truncated.
+        N, after which an episode is truncated.
     bounds : float, (nu,), or dict by name
-        Largest size of inputs, in their units; inputs beyond are clipped, and ``info["clipped"]`` says so.
+        Largest magnitude of inputs, in their units; larger inputs are clipped, as ``info["clipped"]``
+        reports.
     spread : dict by name, optional
-        Half-widths of the box around `start` that states are drawn from, uniformly; others are as in `start`.
+        Half-widths of the box around `start` from which states are drawn uniformly; others are as in `start`.
     failure : float
-        What a step without a solution costs; the episode ends there, ``info["error"]`` says why.
+        Cost of a step without a solution; the episode ends there, ``info["error"]`` has the reason.
     render_mode : None
         Draw runs with ``Environment.trajectory().plot()``, or animate them.
 
     Notes
     -----
-    Observations are states (nx,), float64, without bounds: a map has none. A step's reward is its running
-    cost, times -dt where that is per second; the last one's has the terminal cost, too. So the undiscounted
-    return of a whole episode is ``-cost.value`` of the trajectory.
+    Observations are states (nx,), float64, without bounds: a map has none. A step's reward is minus its
+    running cost, times dt if that is per second; the last reward includes the terminal cost. Thus the
+    undiscounted return of a whole episode is ``-cost.value`` of the trajectory.
     """
 
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 - Gymnasium's
@@ -94,7 +94,7 @@ class Environment(gymnasium.Env):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
-        """A state drawn around the start, or ``options["state"]``."""
+        """Return a state drawn around the start, or ``options["state"]``."""
         super().reset(seed=seed)
         if options and "state" in options:
             self._begin(self.map.check_state(options["state"], "state"))
@@ -104,7 +104,10 @@ class Environment(gymnasium.Env):
         return self._x[-1].copy(), {}
 
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        """Next state, reward, whether a step had no solution, whether the time is up, information."""
+        """Return next state, reward, terminated, truncated, and information.
+
+        An episode is terminated by a step without a solution, and truncated after N steps.
+        """
         f, k, x = self.map, len(self._u), self._x[-1]
         if k >= self.steps:
             raise RuntimeError(f"the episode of {self.steps} steps is over: call reset()")
@@ -129,7 +132,7 @@ class Environment(gymnasium.Env):
         return run.x[1].copy(), float(reward), False, last, info
 
     def trajectory(self) -> Trajectory:
-        """The episode so far, which plots, is saved and linearized like any run."""
+        """Return the episode so far, which plots, is saved and linearized like any run."""
         f, n = self.map, len(self._u)
         u, multipliers = np.array(self._u).reshape(n, f.nu), np.array(self._multipliers).reshape(n, -1)
         return Trajectory(f, f.dt * np.arange(n + 1), np.array(self._x), u, multipliers)
@@ -141,12 +144,12 @@ class Environment(gymnasium.Env):
 
 
 def policy(regulator: Any, bounds: Any = np.inf) -> Callable[..., np.ndarray]:
-    """A regulator or a law without memory as a function (observation, k=0) -> action.
+    """Return a regulator or memoryless law as a function (observation, k=0) -> action.
 
     Parameters
     ----------
     regulator
-        What `vioc.control.dlqr` and the like make.
+        Result of `vioc.control.dlqr` or similar.
     bounds : float or (nu,)
         Of the environment: actions are clipped to them.
     """
@@ -162,7 +165,7 @@ def policy(regulator: Any, bounds: Any = np.inf) -> Callable[..., np.ndarray]:
 
 @dataclass(frozen=True)
 class Transitions:
-    """What an expert did, as rows for imitation.
+    """Transitions of an expert, as rows for imitation learning.
 
     Attributes
     ----------
@@ -181,7 +184,7 @@ class Transitions:
 
 
 def expert(env: Any, optimum: Any) -> Transitions:
-    """An optimum, or any run, played in an environment.
+    """Return the transitions of an optimum, or any run, in an environment.
 
     Parameters
     ----------
@@ -193,7 +196,7 @@ def expert(env: Any, optimum: Any) -> Transitions:
     Raises
     ------
     ValueError
-        If the environment clips an input, or a state is not the optimum's: its map is another.
+        If the environment clips an input, or a state differs from the optimum's: its map is another.
     """
     own: Environment = env.unwrapped
     run = trajectory_of(optimum)
@@ -215,7 +218,10 @@ def expert(env: Any, optimum: Any) -> Transitions:
 
 
 def pendulum(**options: Any) -> Environment:
-    """Swing the pendulum of [S] VIII-A up: theta = pi is upright; 4 s, 6 N m."""
+    """Return the swing-up of the pendulum of [S] VIII-A: 4 s, 6 N m.
+
+    theta = pi is upright.
+    """
     f = MidpointVI(models.load("pendulum"), 0.02)
     cost = quadratic(
         f, Q={"theta": 1.0, "v.theta": 0.1}, R=0.01, Qf={"theta": 50.0, "v.theta": 5.0}, goal={"theta": np.pi}
@@ -226,7 +232,10 @@ def pendulum(**options: Any) -> Environment:
 
 
 def cart_pole(**options: Any) -> Environment:
-    """Balance the pole upright, theta = 0, over the middle of the rail; 4 s, 12 N."""
+    """Return the task to balance a pole upright, theta = 0, over the rail's middle.
+
+    4 s, 12 N.
+    """
     f = MidpointVI(models.load("cart_pole"), 0.02)
     weights = {"x": 1.0, "theta": 10.0, "v.x": 0.1, "v.theta": 0.1}
     cost = quadratic(f, Q=weights, R=0.01, Qf=weights)
@@ -235,7 +244,10 @@ def cart_pole(**options: Any) -> Environment:
 
 
 def acrobot(**options: Any) -> Environment:
-    """Swing the acrobot up from hanging, q1 = pi, to upright, q1 = q2 = 0; 6 s, 25 N m at the elbow."""
+    """Return the swing-up of the acrobot from q1 = pi to q1 = q2 = 0.
+
+    It hangs at first, and is upright at the end; 6 s, 25 N m at the elbow.
+    """
     f = MidpointVI(models.load("acrobot"), 0.02)
     last = {"q1": 100.0, "q2": 100.0, "v.q1": 10.0, "v.q2": 10.0}
     cost = quadratic(f, Q={"q1": 1.0, "q2": 1.0, "v.q1": 0.1, "v.q2": 0.1}, R=0.01, Qf=last)

@@ -1,8 +1,7 @@
-"""Any map as a function of JAX, differentiable forwards and backwards to second order.
+"""Maps as functions of JAX, with forward and reverse derivatives to second order.
 
     step = vioc.learning.jax.step(f)
     x_next = step(x, u)                      # (nx,), under jit, vmap, grad, jacfwd, hessian, lax.scan
-
     many = vioc.learning.jax.rollouts(f)     # motions of many samples as operations of JAX, on a GPU too
 
 Double precision: ``jax.config.update("jax_enable_x64", True)`` first.
@@ -34,34 +33,34 @@ from vioc.maps.protocol import OneStepMap
 
 
 def step(f: OneStepMap, *, multipliers: bool = False) -> Callable[..., Any]:
-    """The step of a map as a function of JAX.
+    """Return the step of a map as a function of JAX.
 
     Parameters
     ----------
     f : OneStepMap
-        Contact included. Quaternions of states may have any size: the step is that from the unit one.
+        Contact included. Quaternions of states may have any norm: they are normalized.
     multipliers : bool
-        Whether they are returned, too.
+        True to return multipliers, too.
 
     Returns
     -------
     callable
         (x, u, theta=None, k=0) -> x_next (nx,), or (x_next, multipliers (nm,)). `x` (nx,), `u` (nu,) and the
         values `theta` (np,) of the declared parameters, by default the map's own, in double precision; `k` is
-        the number of the step, by which nothing is differentiated. Many at once: ``jax.vmap``.
+        the index of the step, without derivatives. Many at once: ``jax.vmap``.
 
     Raises
     ------
     RuntimeError
         Without JAX's double precision.
     ValueError
-        Of shapes.
+        Wrong shapes.
 
     Notes
     -----
     Derivatives are the map's exact ones, (1) of `vioc.learning.solved`. Second ones are the whole tensor,
-    which is ndx + nm contracted ones of `OneStepMap.second_order`; third ones are an error. A step that does
-    not exist raises in JAX what the map raises, with its text.
+    ndx + nm contracted ones of `OneStepMap.second_order`; third ones are an error. A step that does
+    not exist raises in JAX the map's error with its text.
     """
     check_framework_map(f)
     _check_precision()
@@ -87,31 +86,31 @@ def step(f: OneStepMap, *, multipliers: bool = False) -> Callable[..., Any]:
 
 
 def rollouts(f: MidpointVI | DiscreteLagrangianVI) -> Callable[..., Any]:
-    """Rollouts of many samples as a program of JAX's own operations, from the graph of the map's step.
+    """Return rollouts of many samples as a program of JAX's own operations.
 
-    Nothing calls back: it runs where JAX's arrays are, a GPU too, and under ``jax.jit``. To differentiate,
-    take `step`.
+    It is built from the graph of the map's step, without callbacks: it runs on the device of JAX's arrays, a
+    GPU too, and under ``jax.jit``. For derivatives use `step`.
 
     Parameters
     ----------
     f : MidpointVI or DiscreteLagrangianVI
-        Built once: XLA takes seconds to a minute for ten links.
+        Compiled once: XLA takes seconds to a minute for ten links.
 
     Returns
     -------
     callable
         (x0 (B, nx), U (B, N, nu), theta=None (np,) or (B, np), k0=0) -> X (B, N + 1, nx), compiled. Steps are
-        those of the map's own `rollouts` to its `tolerance`; from a step on whose root the iteration does not
-        certify, which they would solve by other means or refuse, a sample is NaN.
+        those of the map's own `rollouts` to its `tolerance`. If the iteration cannot certify the root of a
+        step, which `rollouts` would solve otherwise or refuse, the sample is NaN from that step on.
 
     Raises
     ------
     RuntimeError
         Without JAX's double precision.
     ValueError
-        Of maps that have no such functions, and of shapes.
+        Maps without such functions, and wrong shapes.
     ModelError
-        Where a force or potential holds an operation that has no form on arrays.
+        If a force or potential has an operation without an array form.
     """
     _check_precision()
     if not isinstance(f, MidpointVI | DiscreteLagrangianVI):
@@ -127,7 +126,7 @@ def rollouts(f: MidpointVI | DiscreteLagrangianVI) -> Callable[..., Any]:
         guess, away = predict(x, *at)
         context = x, guess, *at
         y, w, suspect = factorize(*context, x[: len(guess)])
-        z = jnp.concatenate([y, jnp.zeros_like(y[:1])])  # with the memory of corrections
+        z = jnp.concatenate([y, jnp.zeros_like(y[:1])])  # the last entry is the memory of corrections
         none = jnp.zeros_like(z), x, jnp.full_like(suspect, jnp.inf)
 
         def goes(state: Any) -> Any:
@@ -143,7 +142,7 @@ def rollouts(f: MidpointVI | DiscreteLagrangianVI) -> Callable[..., Any]:
         begun = 0, z, jnp.ones(z.shape[1:], bool), none
         *_, (_, x_next, error) = jax.lax.while_loop(goes, again, begun)
         error = (error + suspect + away + check(x, x_next[: f.nq], theta)[0])[0]
-        x_next = jnp.where(error <= f.tolerance, x_next, jnp.nan)  # false of what is not a number
+        x_next = jnp.where(error <= f.tolerance, x_next, jnp.nan)  # NaN errors compare false
         return x_next, x_next
 
     def rolled(x0: Any, U: Any, theta: Any, k0: Any) -> Any:
@@ -177,7 +176,10 @@ def _check_precision() -> None:
 
 @dataclass(frozen=True, eq=False)
 class _Host:
-    """What a primitive calls: steps of a map at (s (..., ns), k (...)), s = (x, u, theta)."""
+    """Host callback of a primitive: steps of a map at (s (..., ns), k (...)).
+
+    s = (x, u, theta).
+    """
 
     map: OneStepMap
     timeless: bool
@@ -187,7 +189,7 @@ class _Host:
         lead, f = s.shape[:-1], self.map
         x, u, theta = np.split(s.reshape(-1, s.shape[-1]), [f.nx, f.nx + f.nu], axis=1)
         solved = solve(f, x, u, theta, k.reshape(-1), self.timeless)
-        wanted = [("values",), ("values", "jacobians"), ("tensors",)][order]  # each is computed when read
+        wanted = [("values",), ("values", "jacobians"), ("tensors",)][order]  # computed on access
         return tuple(a.reshape(*lead, *a.shape[1:]) for a in (getattr(solved, name) for name in wanted))
 
     def results(self, order: int, s: Any) -> list[jax.ShapeDtypeStruct]:
@@ -198,9 +200,9 @@ class _Host:
 
 @cache
 def _primitive(order: int) -> Primitive:
-    """(s, k) -> [y], [y, J] or [y''].
+    """Return the primitive (s, k) -> [y], [y, J] or [y''].
 
-    Primitives, as JAX drops a custom rule of derivatives where it splits the body of a ``scan``.
+    Primitives are used since JAX drops custom derivative rules when it splits the body of a ``scan``.
     """
 
     def call(s: Any, k: Any, *, host: _Host) -> Any:

@@ -1,9 +1,11 @@
-"""Steps from many states at once, with what frameworks differentiate them by: see docs/learning.md.
+"""Steps from many states at once, with derivatives for learning frameworks.
 
 A step is y = (x', multipliers) of s = (x, u, parameters). With J = dy/ds of `Linearization` and the Hessian
 of w . y of `SecondOrder`,
 
     dy = J ds,    s_bar = J' w,    d(J' w) = (w . y'') ds + J' dw.                                 (1)
+
+See docs/learning.md.
 """
 
 from __future__ import annotations
@@ -20,7 +22,10 @@ from vioc.maps.protocol import OneStepMap
 
 
 def check_framework_map(f: OneStepMap) -> None:
-    """ValueError of a map whose errors are neither differences of states nor turns of quaternions."""
+    """Raise ValueError for a map with unsupported errors.
+
+    Errors must be differences of states or rotations of quaternions.
+    """
     if f.nx - f.ndx != len(f.space.quaternions):
         raise ValueError(
             f"{type(f).__name__}: its errors ({f.ndx}) are neither differences of states ({f.nx}) nor turns "
@@ -29,8 +34,8 @@ def check_framework_map(f: OneStepMap) -> None:
 
 
 def autonomous(f: OneStepMap) -> bool:
-    """Whether steps are known not to depend on when they start."""
-    relaxed = None if f.relaxed is None else f.relaxed.function  # contacts have no equations without it
+    """Return True if steps are known not to depend on time."""
+    relaxed = None if f.relaxed is None else f.relaxed.function  # the only equations of contacts
     for function, at in ((relaxed, 4), (f.residual, 4), (f.explicit, 2)):
         if function is not None:
             return all(function.jac_sparsity(i, at).nnz() == 0 for i in range(function.n_out()))
@@ -39,12 +44,12 @@ def autonomous(f: OneStepMap) -> bool:
 
 @dataclass(frozen=True)
 class Solved:
-    """N solved steps, in parts that share parameters and, where it matters, their number.
+    """Solved steps, in parts with common parameters and, if relevant, step index.
 
     Attributes
     ----------
     parts : list of (rows, map, Steps, x)
-        With the states x (rows, nx) as they were given: quaternions of any size.
+        With the states x (rows, nx) as given: quaternions of any norm.
     sizes : (nx, nm, nu, np)
     count : int
         N.
@@ -56,7 +61,7 @@ class Solved:
 
     @property
     def values(self) -> np.ndarray:
-        """y (N, nx + nm)."""
+        """Values y (N, nx + nm)."""
         nx, nm, *_ = self.sizes
         y = np.empty((self.count, nx + nm))
         for rows, _, steps, _ in self.parts:
@@ -65,7 +70,7 @@ class Solved:
 
     @property
     def jacobians(self) -> np.ndarray:
-        """J (N, nx + nm, nx + nu + np)."""
+        """Jacobians J (N, nx + nm, nx + nu + np)."""
         nx, nm, nu, np_ = self.sizes
         J = np.empty((self.count, nx + nm, nx + nu + np_))
         for rows, f, steps, x in self.parts:
@@ -75,7 +80,7 @@ class Solved:
         return self._finite(J, "first")
 
     def hessians(self, W: np.ndarray) -> np.ndarray:
-        """w . y'' (N, ns, ns) with a row of weights W (N, nx + nm) for each step."""
+        """Return w . y'' (N, ns, ns) with a row of weights W (N, nx + nm) for each step."""
         nx, _, nu, np_ = self.sizes
         ns = nx + nu + np_
         H = np.empty((self.count, ns, ns))
@@ -92,7 +97,7 @@ class Solved:
 
     @property
     def tensors(self) -> np.ndarray:
-        """y'' (N, nx + nm, ns, ns)."""
+        """Second derivatives y'' (N, nx + nm, ns, ns)."""
         nx, nm, nu, np_ = self.sizes
         ns = nx + nu + np_
         T = np.empty((self.count, nx + nm, ns, ns))
@@ -120,7 +125,10 @@ class Solved:
 
 
 class _Errors:
-    """Derivatives by errors and in errors, as those by states and in states (`vioc.learning.ambient`)."""
+    """Conversion of derivatives by errors to derivatives by states.
+
+    See `vioc.learning.ambient`.
+    """
 
     def __init__(self, f: OneStepMap, steps: Steps, x: np.ndarray):
         self.map, self.steps, self.x = f, steps, x
@@ -129,7 +137,7 @@ class _Errors:
         self.own = lin.matrix
 
     def weights(self, w: np.ndarray) -> np.ndarray:
-        """Those of (error at the end, multipliers) for those of (state, multipliers)."""
+        """Return weights of (error at the end, multipliers) from those of (state, ...)."""
         nx = self.map.nx
         return np.concatenate([np.einsum("nij,ni->nj", self.out, w[:, :nx]), w[:, nx:]], axis=1)
 
@@ -139,7 +147,10 @@ class _Errors:
         return np.concatenate([J[:, :, :ndx] @ self.into, J[:, :, ndx:]], axis=2)
 
     def second(self, H: np.ndarray, w: np.ndarray) -> np.ndarray:
-        """Of w . y, from that of `weights(w)` times (error at the end, multipliers) by (error, u, ...)."""
+        """Return the second derivative of w . y by states.
+
+        H is that of `weights(w)` times (error at the end, multipliers) by (error, u, ...).
+        """
         f, ndx, nx, ends = self.map, self.map.ndx, self.map.nx, self.own[:, : self.map.ndx]
         H = H + ends.transpose(0, 2, 1) @ ambient.outward_curvature(f, self.steps.x1, w[:, :nx]) @ ends
         slope = np.einsum("ni,nij->nj", self.weights(w), self.own[:, :, :ndx])
@@ -151,23 +162,23 @@ class _Errors:
 
 
 def solve(f: OneStepMap, x: Any, u: Any, theta: Any, k: Any, timeless: bool) -> Solved:
-    """Steps from rows of states, inputs, parameters and step numbers.
+    """Return steps from rows of states, inputs, parameters and step indices.
 
     Parameters
     ----------
     f : OneStepMap
     x, u, theta : (N, nx), (N, nu), (N, np)
     k : (N,) int
-        Matters to maps that know the time.
+        Relevant to maps that depend on time.
     timeless : bool
-        `autonomous` of the map; the steps of others are solved a row at a time, over the cores.
+        `autonomous` of the map; the steps of others are solved row by row, over the cores.
 
     Raises
     ------
     ValueError
-        Numbers that are not finite; quaternions of zeros.
+        Values that are not finite; quaternions of zeros.
     StepError
-        Of the first row that has no step.
+        For the first row that has no step.
     """
     x, u, theta = (np.ascontiguousarray(a, float) for a in (x, u, theta))
     k = np.asarray(k, int)

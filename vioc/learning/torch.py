@@ -1,4 +1,4 @@
-"""Any map as a function of PyTorch, differentiable forwards and backwards, and backwards twice.
+"""PyTorch functions of maps, with forward, reverse and double reverse derivatives.
 
 step = vioc.learning.torch.step(f)
 x_next = step(x, u)                      # (..., nx), double precision
@@ -21,36 +21,36 @@ from vioc.maps.protocol import OneStepMap
 
 
 def step(f: OneStepMap, *, multipliers: bool = False) -> Callable[..., Any]:
-    """The step of a map as a function of PyTorch.
+    """Return the step of a map as a function of PyTorch.
 
     Parameters
     ----------
     f : OneStepMap
-        Contact included. Quaternions of states may have any size: the step is that from the unit one.
+        Contact included. Quaternions of states may have any norm: they are normalized.
     multipliers : bool
-        Whether they are returned, too.
+        True to return multipliers, too.
 
     Returns
     -------
     callable
         (x, u, theta=None, k=0) -> x_next (..., nx), or (x_next, multipliers (..., nm)). `x` (..., nx), `u`
         (..., nu) and the values `theta` (..., np) of the declared parameters, by default the map's own, are
-        tensors of float64 on the CPU whose leading axes are broadcast; `k` is the number of the steps, an int
-        or integers like them, by which nothing is differentiated.
+        tensors of float64 on the CPU whose leading axes are broadcast; `k` is the index of the steps, an int
+        or integers of that shape, without derivatives.
 
     Raises
     ------
     TypeError
-        Of tensors that are not float64.
+        Tensors that are not float64.
     ValueError
-        Of shapes and numbers.
+        Wrong shapes or values.
     StepError
-        Where a step has no solution.
+        If a step has no solution.
 
     Notes
     -----
-    Derivatives are the map's exact ones, (1) of `vioc.learning.solved`: backwards twice costs one contracted
-    second derivative a step, never the tensor. A third derivative is an error.
+    Derivatives are the map's exact ones, (1) of `vioc.learning.solved`: double reverse mode costs one
+    contracted second derivative per step, never the tensor. A third derivative is an error.
     """
     check_framework_map(f)
     timeless = autonomous(f)
@@ -75,7 +75,7 @@ def step(f: OneStepMap, *, multipliers: bool = False) -> Callable[..., Any]:
 
 
 class _Step(torch.autograd.Function):
-    """Rows s -> y."""
+    """Autograd function of rows s -> y."""
 
     @staticmethod
     def forward(ctx: Any, s: Any, f: OneStepMap, k: np.ndarray, timeless: bool) -> Any:
@@ -97,7 +97,7 @@ class _Step(torch.autograd.Function):
 
 
 class _Pushforward(torch.autograd.Function):
-    """Rows (s, ds) -> J(s) ds."""
+    """Autograd function of rows (s, ds) -> J(s) ds."""
 
     @staticmethod
     def forward(ctx: Any, s: Any, ds: Any, solved: Any) -> Any:
@@ -115,7 +115,7 @@ class _Pushforward(torch.autograd.Function):
 
 
 class _Pullback(torch.autograd.Function):
-    """Rows (s, w) -> J(s)' w."""
+    """Autograd function of rows (s, w) -> J(s)' w."""
 
     @staticmethod
     def forward(ctx: Any, s: Any, w: Any, solved: Any) -> Any:
@@ -145,9 +145,9 @@ class _Pullback(torch.autograd.Function):
 
 
 class _Last(torch.autograd.Function):
-    """What is not differentiated again: without it autograd would take H for a constant.
+    """Identity that refuses derivatives; autograd would take H as constant.
 
-    Backwards it is an error; forwards, where tangents are taken of all that is computed, not a number.
+    Reverse mode raises an error; forward mode, in which tangents of everything are computed, returns NaN.
     """
 
     @staticmethod

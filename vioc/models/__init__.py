@@ -1,7 +1,9 @@
-"""Mechanisms that come with vioc: model files, and builders of families of mechanisms.
+"""Mechanisms that come with vioc: model files, and builders of families.
 
-system = vioc.models.load("cart_pole")
-lift = vioc.models.load("scissor_lift:5")        # a family: how many segments
+Load them by name::
+
+    system = vioc.models.load("cart_pole")
+    lift = vioc.models.load("scissor_lift:5")        # a family: number of segments
 """
 
 from __future__ import annotations
@@ -41,26 +43,26 @@ _FOLDER = Path(__file__).parent
 
 
 def names() -> tuple[str, ...]:
-    """The names of the model files, sorted."""
+    """Return the names of the model files, sorted."""
     return tuple(sorted(file.stem for file in _FOLDER.glob("*.sexp")))
 
 
 def path(name: str) -> Path:
-    """The file of a model. Raises `ModelError` for an unknown name, with near misses."""
+    """Return the file of a model; raise `ModelError` for an unknown name."""
     if name not in names():
         raise _unknown(name, names())
     return _FOLDER / f"{name}.sexp"
 
 
 def load(name: str, n: int | None = None) -> System:
-    """A model by name.
+    """Return a model by name.
 
     Parameters
     ----------
     name : str
         One of `names`, or a family: ``n_link_pendulum``, ``scissor_lift``.
     n : int, optional
-        The number of links or segments of a family; ``load("scissor_lift:5")`` says the same.
+        Number of links or segments of a family; ``load("scissor_lift:5")`` is equivalent.
 
     Raises
     ------
@@ -84,13 +86,13 @@ def load(name: str, n: int | None = None) -> System:
 
 
 def n_link_pendulum(n: int) -> System:
-    """An N-link pendulum as in [T] VI-A: `n` massless rods of 1 m with a point mass of 1 kg at each end.
+    """Return the N-link pendulum of [T] VI-A: `n` massless rods with point masses.
 
-    [T]'s masses have rotational inertia too; it prints neither that nor masses and lengths, and here it is 0.
-    g = 9.8 m/s^2.
+    Rods are 1 m long, with a mass of 1 kg at each end; g = 9.8 m/s^2. In [T] the masses also have rotational
+    inertia; [T] prints neither that nor masses and lengths, and here the inertia is 0.
 
-    The variable ``link-i`` (i = 0 ... n-1) is the angle of rod i about x relative to the one above;
-    all zero hangs straight down. Rod i ends in the frame ``tip-i``.
+    The variable ``link-i`` (i = 0 ... n-1) is the angle of rod i about x relative to the one above; all zero
+    hangs straight down. Rod i ends in the frame ``tip-i``.
     """
     _check_count(n)
     below: tuple[Frame, ...] = ()
@@ -109,37 +111,37 @@ def scissor_lift(
     inertia: float = 1e-3,
     g: float = 9.81,
 ) -> System:
-    """The hanging scissor lift of [T] VI-C, with `n` segments, in the x-z plane.
+    """Return the hanging scissor lift of [T] VI-C with `n` segments, in the x-z plane.
 
-    A segment is two links of one length that cross at their centres. The left link of the first
-    hangs on a pin at the origin, the right one on a slider along x. The links of each further
-    segment hang on the lower ends of the one above, where the sides have changed over.
+    A segment is two links of equal length that cross at their centres. The first segment's left link hangs on
+    a pin at the origin, its right link on a slider along x. The links of each further segment hang on the
+    lower ends of the segment above, where the sides are swapped.
 
     Parameters
     ----------
     n : int
         Number of segments.
     length : float
-        L, m, of each link.
+        Length L of each link, m.
     link_mass : float
-        m_L, kg, at the centre of each link.
+        Mass m_L at the centre of each link, kg.
     slider_mass : float
-        m_S, kg.
+        Mass m_S of the slider, kg.
     inertia : float
-        I, kg m^2, of each link about its centre, across its axis; the link is a thin rod.
+        Inertia I of each link about its centre, across its axis, kg m^2; links are thin rods.
     g : float
-        m/s^2, along -z.
+        Acceleration of gravity along -z, m/s^2.
 
     Returns
     -------
     System
-        2 n + 1 variables (``slider``; ``left-i`` and ``right-i``, i = 1 ... n, each angle relative
-        to the link above) and 2 n point constraints ``pin-i-x``, ``pin-i-z`` that join the centres:
-        one degree of freedom, the angle theta of the links from the horizontal.
+        A system of 2 n + 1 variables (``slider``; ``left-i`` and ``right-i``, i = 1 ... n, each angle
+        relative to the link above) with 2 n point constraints ``pin-i-x``, ``pin-i-z`` that join the centres.
+        It has one degree of freedom, the angle theta of the links from the horizontal.
 
     Notes
     -----
-    On the constraints its Lagrangian is that of [T] VI-C as it should read::
+    On the constraints its Lagrangian is that of [T] VI-C, with misprints corrected::
 
         L = sum_{i=1}^n {m_L L^2 [(i - 1/2)^2 cos^2 th + 1/4 sin^2 th] + I} dth^2
             + 1/2 m_S L^2 sin^2 th dth^2 + 2 m_L g L sin th sum_{i=1}^n (i - 1/2)
@@ -164,25 +166,29 @@ def scissor_lift(
 
 
 def _link(name: str, reach: float, mass: Mass, below: tuple[Frame, ...]) -> Frame:
-    """A link along x with its mass at its centre, and what hangs on its end."""
+    """Return a link along x with its mass at its centre, and frames below its end."""
     centre = tx(0.5 * reach, name=f"{name}-centre", mass=mass)
     return ry(name, name=name)[centre, tx(reach, name=f"{name}-end")[below]]
 
 
 def scissor_lift_configuration(n: int, theta: float, *, length: float = 1.0) -> dict[str, float]:
-    """The configuration of `scissor_lift` whose links are at `theta` (rad) from the horizontal."""
+    """Return the configuration of `scissor_lift` with links at `theta` (rad).
+
+    `theta` is the angle from the horizontal.
+    """
     _check_count(n)
     q = {"slider": length * math.cos(theta)}
     for i in range(1, n + 1):
-        turn = theta if i == 1 else 2 * theta  # the link above slopes the other way
+        turn = theta if i == 1 else 2 * theta  # the link above has the opposite slope
         q[f"left-{i}"], q[f"right-{i}"] = turn, -turn
     return q
 
 
 def marionette_configuration() -> dict[str, float]:
-    """The start of the model ``marionette`` ([S] VIII-B): seated in the air, forearms raised.
+    """Return the start of the model ``marionette`` ([S] VIII-B).
 
-    Each string is taut and vertical: its control is above its hook. Joints not named are at zero.
+    It sits in the air with raised forearms. Each string is taut and vertical: its control is above its hook.
+    Joints not named are at zero.
     """
     system = load("marionette")
     q = {"torso_rx": -0.05}

@@ -1,4 +1,4 @@
-"""An arm of seven joints, with the numbers that it is made of."""
+"""Robot arm of seven joints, with its dimensions and masses."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from vioc.dynamics.terms.forces import JointForce
 from vioc.dynamics.terms.potentials import Gravity
 
 AXES = "zyzyzyz"
-OFFSETS = (0.15, 0.2, 0.2, 0.2, 0.2, 0.15, 0.1)  # m, from each joint to the one before
+OFFSETS = (0.15, 0.2, 0.2, 0.2, 0.2, 0.15, 0.1)  # m, of each joint from the previous one
 MASSES = (4.0, 4.0, 3.0, 3.0, 2.0, 1.0, 1.0)  # kg
 INERTIAS = (0.03, 0.03, 0.02, 0.02, 0.01, 0.004, 0.002)  # kg m^2, about each axis
-CENTRE = (0.0, 0.0, 0.08)  # m, of each link's mass
-TOOL = 0.12  # m, ahead of the last joint
+CENTRE = (0.0, 0.0, 0.08)  # m, centre of mass of each link
+TOOL = 0.12  # m, from the last joint
 
 
 def seven_joint_arm(masses: Sequence[Number] = MASSES) -> System:
-    """An arm with seven joints about z y z y z y z, and a torque at each.
+    """Return an arm with seven joints about z y z y z y z, and a torque at each.
 
     Parameters
     ----------
     masses : sequence of 7
-        Of the links, kg; `vioc.P` makes one a parameter.
+        Masses of the links, kg; `vioc.P` makes one a parameter.
 
     Returns
     -------
     System
-        Variables ``q1`` to ``q7``, inputs ``u1`` to ``u7``; all zero stands upright. The last frame is
-        ``tool``.
+        A system with variables ``q1`` to ``q7`` and inputs ``u1`` to ``u7``; all zero is upright. The last
+        frame is ``tool``.
     """
     below: tuple[Frame, ...] = (tz(TOOL, name="tool"),)
     for i in reversed(range(7)):

@@ -1,17 +1,17 @@
-"""Random mechanisms, each the same wherever and in whatever order it is made: seeded trees and loops.
+"""Random mechanisms from seeds: trees and loops that do not depend on each other.
 
-For trying what shall hold of any mechanism, an integrator of one's own for example::
+They serve to test statements about any mechanism, for example an integrator of your own::
 
     for name, system, q0, v0 in mechanisms(300):
         f = vioc.MidpointVI(system, 0.01)
         run = f.rollout(f.initial_state(q0, v0), steps=100)
 
-A mechanism has 2 to 12 joints, revolute, prismatic, helical, universal and spherical ones mixed, at random
-poses on a random tree, between a bush and a chain. Every joint carries a solid body that is not centred on
-its axis, so that no mass matrix is singular but at a spherical joint's chart. Gravity pulls; slides have
-springs, and some other joints have, and dampers and inputs too. Two in five have loops: a point of a body
-that is held at a place, or at a point of another body, or at a distance from one. The start is random and
-consistent, and the constraints are independent there.
+A mechanism has 2 to 12 joints, with revolute, prismatic, helical, universal and spherical ones mixed, at
+random poses on a random tree, between a bush and a chain. Every joint carries a solid body that is not
+centred on its axis, so that mass matrices are singular only at singularities of a spherical joint's
+coordinates. There is gravity; slides and some other joints have springs, and some joints dampers and inputs.
+Two in five mechanisms have loops: a point of a body is held at a place, at a point of another body, or at a
+distance from one. The start is random and consistent, and the constraints are independent there.
 """
 
 from __future__ import annotations
@@ -38,20 +38,20 @@ SEED = 14
 JOINTS = (2, 12)
 LOOPS = 0.4  # share of mechanisms with constraints
 KINDS = {"revolute": 0.5, "prismatic": 0.15, "helical": 0.1, "universal": 0.15, "spherical": 0.1}
-INDEPENDENT = 0.1  # least singular value of Dh at a start, with rows of length 1
-SPEED = 1.0  # standard deviation of the rates at the start, rad/s and m/s, before they are made consistent
+INDEPENDENT = 0.1  # smallest singular value of Dh at a start, with rows of length 1
+SPEED = 1.0  # standard deviation of the initial rates, rad/s and m/s, before they are made consistent
 
 
 class RandomMechanism(NamedTuple):
-    """A mechanism and its start.
+    """Random mechanism with a start.
 
     Attributes
     ----------
     name : str
-        ``"tree 17"`` or ``"loop 18"``: its kind and its number.
+        Kind and index, such as ``"tree 17"`` or ``"loop 18"``.
     system : System
     q, v : (nq,)
-        A consistent configuration and velocity; rad and m, and per second.
+        Consistent configuration and velocity; rad and m, and per second.
     """
 
     name: str
@@ -68,7 +68,10 @@ def mechanisms(
     joints: tuple[int, int] = JOINTS,
     strings: float = 0.0,
 ) -> Iterator[RandomMechanism]:
-    """The mechanisms `first` to ``first + count - 1`` of the family that `seed` names; see `mechanism`."""
+    """Return mechanisms `first` to ``first + count - 1`` of a family; see `mechanism`.
+
+    `seed` selects the family.
+    """
     indices = range(first, first + count)
     return (mechanism(index, seed=seed, joints=joints, strings=strings) for index in indices)
 
@@ -76,9 +79,10 @@ def mechanisms(
 def mechanism(
     index: int, *, seed: int = SEED, joints: tuple[int, int] = JOINTS, strings: float = 0.0
 ) -> RandomMechanism:
-    """One mechanism of the family; it does not depend on those before it.
+    """Return one mechanism of a family, independent of the others.
 
-    `joints` are the least and the greatest number, `strings` the share of strings among the rods of loops.
+    `joints` are the smallest and the largest number of joints, `strings` is the share of strings among the
+    rods of loops.
     """
     rng = np.random.default_rng([seed, index])
     loop = bool(rng.random() < LOOPS)
@@ -92,17 +96,20 @@ def mechanism(
             return RandomMechanism(name, system, q, v)
         lag = _closed(rng, tree, system, q, strings)
         if lag is not None:
-            q = consistent_configuration(lag, q).q  # it is one already, but for rounding
+            q = consistent_configuration(lag, q).q  # changes only rounding errors
             J = lag.constraint_jacobian(q)
             return RandomMechanism(name, lag.system, q, v - np.linalg.pinv(J) @ (J @ v))
 
 
 class _Tree:
-    """Joints of a random tree: body i with a point ``tip i``, on body ``parents[i]`` or the world (-1)."""
+    """Joints of a random tree.
+
+    Body i has a point ``tip i``, and is attached to body ``parents[i]``, or the world (-1).
+    """
 
     def __init__(self, rng: np.random.Generator, joints: tuple[int, int]):
         count = int(rng.integers(joints[0], joints[1] + 1))
-        chained = rng.random()  # how often a body of this tree hangs from the one before
+        chained = rng.random()  # probability that a body is attached to the previous one
         self.parents = [-1]
         for i in range(1, count):
             self.parents.append(i - 1 if rng.random() < chained else int(rng.integers(-1, i)))
@@ -114,7 +121,7 @@ class _Tree:
         self.tips = [_offset(rng) for _ in range(count)]
 
     def frames(self, anchors: dict[int, dict[str, Any]]) -> list[Frame]:
-        """The roots, with points by name at positions on bodies, or on the world (-1)."""
+        """Return the roots, with named points on bodies, or on the world (-1)."""
 
         def points(i: int) -> list[Frame]:
             return [se3(position, name=name) for name, position in anchors.get(i, {}).items()]
@@ -140,15 +147,15 @@ def _joint(rng: np.random.Generator, kind: str, i: int) -> Any:
 
 
 def _body(rng: np.random.Generator) -> Mass:
-    """A solid ellipsoid of random size, shape and place."""
+    """Return a solid ellipsoid of random size, shape and place."""
     mass, axes, R = rng.uniform(0.3, 3.0), rng.uniform(0.08, 0.3, size=3), _rotation(rng)
-    second = R @ np.diag(axes**2 / 5) @ R.T  # of a unit of mass
+    second = R @ np.diag(axes**2 / 5) @ R.T  # per unit of mass
     inertia = mass * (np.trace(second) * np.eye(3) - second)
     return Mass(float(mass), inertia, _offset(rng))
 
 
 def _offset(rng: np.random.Generator) -> tuple[float, ...]:
-    """A point 0.2 to 0.6 m away."""
+    """Return a random point at a distance of 0.2 to 0.6 m."""
     direction = rng.standard_normal(3)
     return tuple((rng.uniform(0.2, 0.6) * direction / np.linalg.norm(direction)).tolist())
 
@@ -161,7 +168,7 @@ def _rotation(rng: np.random.Generator) -> np.ndarray:
 
 
 def _terms(rng: np.random.Generator, tree: _Tree) -> list[Any]:
-    """Gravity; a spring on every slide; springs, dampers and inputs on some of the rest."""
+    """Return gravity, springs on slides, and springs, dampers, inputs on some joints."""
     terms: list[Any] = [Gravity(0, 0, -9.81)]
     variables = System(*tree.frames({})).variables
     for name in variables:
@@ -179,7 +186,10 @@ def _terms(rng: np.random.Generator, tree: _Tree) -> list[Any]:
 def _closed(
     rng: np.random.Generator, tree: _Tree, system: System, q: np.ndarray, strings: float
 ) -> Lagrangian | None:
-    """Of the system with one or two loops that are closed at q; None if they do not leave it free to move."""
+    """Return the Lagrangian with one or two loops that are closed at q.
+
+    Returns None if the loops leave no freedom to move.
+    """
     kinematics = Kinematics(system)
     anchors: dict[int, dict[str, Any]] = {}
     constraints: list[Any] = []

@@ -1,8 +1,8 @@
-"""Runs of maps: what goes into a rollout and what comes out of it.
+"""Inputs and results of rollouts.
 
 `trajectory` is one run and `batch` many, `signals` their inputs, `tables` and `files` their forms for other
-tools and for keeping. `given` is whatever is taken where a run or a state is. No map is known here but by its
-type.
+tools and for storage. `given` converts arguments that may be a run or a state. No concrete map is imported
+here.
 """
 
 from vioc.runs.batch import Batch

@@ -1,4 +1,4 @@
-"""`Batch`: many rollouts of one map, in stacked arrays."""
+"""Batches: many rollouts of one map, in stacked arrays."""
 
 from __future__ import annotations
 
@@ -22,10 +22,13 @@ if TYPE_CHECKING:
 def of_each(
     f: OneStepMap, parameters: Mapping[str, Any], starts: int, inputs: int | None
 ) -> tuple[dict[str, np.ndarray], int]:
-    """The values (M,) of parameters in M rollouts, and M; one value or start serves all."""
+    """Return the values (M,) of parameters in M rollouts, and M.
+
+    A single value or start is used for all rollouts.
+    """
     if not isinstance(parameters, Mapping):
         raise ModelError(f"parameters: expected a dict by name, got {parameters!r}")
-    f.with_parameters(**{n: f.parameters.get(n, 0.0) for n in parameters})  # raises where there is none
+    f.with_parameters(**{n: f.parameters.get(n, 0.0) for n in parameters})  # raises for an unknown name
     own = {}
     for name, values in parameters.items():
         values = [values] if np.ndim(values) == 0 else values
@@ -44,19 +47,19 @@ def of_each(
 
 @dataclass
 class Runs:
-    """Rollouts under way, M of N steps each.
+    """Rollouts in progress, M of N steps each.
 
     Attributes
     ----------
     X, U, multipliers : (M, N+1, nx), (M, N, nu), (M, N, nm)
-        X begins with the starts; the rest of it and the multipliers are written.
+        X begins with the initial states; the rest of it and the multipliers are written.
     k0 : int
     lengths : (N,)
-        Of the steps, s.
+        Lengths of the steps, s.
     parameters : dict of str to (M,)
-        Values that differ from run to run.
+        Values that differ between runs.
     errors, t, map
-        As of `Batch`; written.
+        As in `Batch`; written.
     """
 
     X: np.ndarray
@@ -73,29 +76,28 @@ class Runs:
         self.t = np.zeros(len(self.lengths) + 1)
 
     def parameters_of(self, i: int) -> dict[str, float]:
-        """Of one run."""
+        """Return the parameters of one run."""
         return {name: float(values[i]) for name, values in self.parameters.items()}
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Rollouts over the same times.
+    """Rollouts of one map over the same times.
 
-    ``batch[i]`` is the trajectory i, ``batch["theta"]`` a named quantity of all of them, (M, N+1) or
-    (M, N).
+    ``batch[i]`` is the trajectory i, ``batch["theta"]`` a named quantity of all of them, (M, N+1) or (M, N).
 
     Attributes
     ----------
     map : OneStepMap
     t : (N+1,)
     x : (M, N+1, nx)
-        NaN where a rollout failed.
+        States; NaN after a failed step.
     u, multipliers : (M, N, nu), (M, N, nm)
     errors : dict of int to StepError
-        The rollouts that failed, and where; each has its motion until then, ``errors[i].trajectory``.
+        Errors of failed rollouts by index, each with its motion before the failure, ``errors[i].trajectory``.
     k0 : int
     parameters : dict of str to (M,)
-        Values of parameters that differ from rollout to rollout.
+        Values of parameters that differ between rollouts.
     """
 
     map: OneStepMap
@@ -120,14 +122,14 @@ class Batch:
             arrays = self.x[key], self.u[key], self.multipliers[key]
             parameters = {name: values[key] for name, values in self.parameters.items()}
             return Batch(self.map, self.t, *arrays, errors, self.k0, parameters)
-        i = range(len(self))[key]  # as a sequence does: negative ones, IndexError
+        i = range(len(self))[key]  # negative indices and IndexError as in a sequence
         if i in self.errors:
             raise self.errors[i]
         return self._trajectory(i)
 
     @property
     def trajectory(self) -> Trajectory:
-        """The rollout of a batch of one; ValueError where there are more: take one, ``batch[i]``."""
+        """The rollout of a batch of one; ValueError if there are more."""
         if len(self) != 1:
             raise ValueError(f"expected one trajectory, got a batch of {len(self)}; take one, batch[i]")
         return self[0]
@@ -136,9 +138,9 @@ class Batch:
         return (self[i] for i in range(len(self)))
 
     def table(self, *names: str) -> Table:
-        """`Trajectory.table` of all rollouts, one under the other, told apart by a column ``run``.
+        """Return tables of all rollouts (`Trajectory.table`) as one with a column ``run``.
 
-        A rollout that failed has no numbers where it had not come.
+        A failed rollout has NaN from the failure on.
         """
         tables = [self._trajectory(i).table(*names) for i in range(len(self))]
         if not tables:
@@ -151,7 +153,10 @@ class Batch:
         return Table(every, tables[0].units, (RUN, *tables[0].index), "batch")
 
     def plot(self, *names: str, ax: Any = None) -> Any:
-        """Plot named quantities of all rollouts over time (all states without names); returns the axes."""
+        """Plot named quantities of all rollouts over time, and return the axes.
+
+        Without names all states are plotted.
+        """
         return plots().plot_batch(self, *names, ax=ax)
 
     def _repr_html_(self) -> str:

@@ -1,4 +1,4 @@
-"""Which columns of a table are which quantities of a map, and in which units."""
+"""Columns of a table that are quantities of a map, and their units."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ from vioc.runs.tables import TIME, Table
 
 STEP, RUN = "k", "run"
 BEFORE = "step before"  # length of the step that ends in a row, s
-SHOWN = 16  # quantities in a notebook
-OWN = (TIME, STEP, RUN, BEFORE)  # columns that are no quantities
+SHOWN = 16  # number of quantities shown in a notebook
+OWN = (TIME, STEP, RUN, BEFORE)  # columns other than quantities
 
 
 def quantities_table(run: Any, names: Sequence[str]) -> Table:
-    """Quantities of a trajectory by their full names, with ``t`` and the step's number ``k``.
+    """Return a table of a trajectory's quantities, with ``t`` and step numbers ``k``.
 
-    A quantity of steps stands in the row of the step's start; the last row has none. A part of a run of
-    unequal steps has the length of the step before each row, too, which forces there depend on.
+    Columns have the full names of quantities. A quantity of steps is in the row of the step's start; the last
+    row has none. A part of a run of unequal steps also has the length of the step before each row, on which
+    forces depend.
     """
     f, n = run.map, len(run)
     columns: dict[str, np.ndarray] = {TIME: run.t, STEP: run.k0 + np.arange(n + 1)}
@@ -44,7 +45,7 @@ def quantities_table(run: Any, names: Sequence[str]) -> Table:
 
 
 def quantities_html(run: Any, title: str) -> str:
-    """What a notebook shows of a trajectory: where states and inputs begin and end, and how far they go."""
+    """Return HTML for a notebook: first, last, smallest and largest states and inputs."""
     f, shown = run.map, (*run.map.state_names, *(f"u.{n}" for n in run.map.input_names))
     columns: list[tuple[str, ...]] = []
     for name in shown[:SHOWN]:
@@ -58,12 +59,14 @@ def quantities_html(run: Any, title: str) -> str:
 
 
 def trajectory_columns(table: Table, f: Any) -> dict[str, Any]:
-    """What makes a trajectory of a map `f`: t, x, u, multipliers, k0, before, by the names in a table.
+    """Return the data of a trajectory of a map `f` from the columns of a table.
+
+    The data are t, x, u, multipliers, k0 and before.
 
     Raises
     ------
     FileFormatError
-        If a column is missing, unknown, of another unit, or lacks a number.
+        If a column is missing, unknown, in another unit, or lacks a number.
     """
     names = known_columns(table, f)
     check_units(table, f, names)
@@ -117,7 +120,10 @@ def trajectory_columns(table: Table, f: Any) -> dict[str, Any]:
 
 
 def known_columns(table: Table, f: Any) -> dict[str, str]:
-    """Columns by the full name of the quantity of `f` that each is; FileFormatError for unknown ones."""
+    """Return columns by the full name of their quantity of `f`.
+
+    Raises FileFormatError for unknown ones.
+    """
     found: dict[str, str] = {}
     for column in table:
         if column in OWN:
@@ -137,7 +143,7 @@ def known_columns(table: Table, f: Any) -> dict[str, str]:
 
 
 def check_units(table: Table, f: Any, names: Mapping[str, str]) -> None:
-    """FileFormatError unless units, where both sides have one, are the map's (SI)."""
+    """Raise FileFormatError if a unit differs from the map's (SI)."""
     own = {n: (n, "s") for n in (TIME, BEFORE)} | {
         full: (column, f.unit(full)) for full, column in names.items()
     }

@@ -1,4 +1,4 @@
-"""The file of a trajectory: arrays with their names, whole or refused."""
+"""File of a trajectory: arrays and names, complete or refused."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ FORMAT = "vioc-trajectory-1"
 
 
 def whole_file(path: str | os.PathLike, suffix: str = ".npz") -> Path:
-    """The path with `suffix` where it has none; FileNotFoundError where its folder does not exist."""
+    """Return the path, with `suffix` if it has none.
+
+    Raises FileNotFoundError if the folder does not exist.
+    """
     path = Path(path)
     path = path if path.suffix else path.with_suffix(suffix)
     if not path.parent.is_dir():
@@ -32,12 +35,12 @@ def whole_file(path: str | os.PathLike, suffix: str = ".npz") -> Path:
 
 
 def replace_file(path: Path, write: Callable[[Any], None]) -> Path:
-    """Let `write` fill a stream of bytes that takes the place of `path` once it is whole."""
+    """Replace the file `path` by what `write` writes to a stream, once it is complete."""
     handle, scratch = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
     try:
         mask = os.umask(0)
         os.umask(mask)
-        os.chmod(scratch, 0o666 & ~mask)  # mkstemp's own mode keeps everybody else out
+        os.chmod(scratch, 0o666 & ~mask)  # mkstemp's own mode gives no access to others
         with os.fdopen(handle, "wb") as stream:
             write(stream)
             stream.flush()
@@ -51,7 +54,7 @@ def replace_file(path: Path, write: Callable[[Any], None]) -> Path:
 
 
 def write_file(path: Path, arrays: dict[str, np.ndarray], header: dict[str, Any]) -> Path:
-    """An npz of `arrays`, those of `read_file`, with a header."""
+    """Write an npz of `arrays` (see `read_file`) with a header."""
     text = np.array(json.dumps({"format": FORMAT, **header}))
     return replace_file(path, lambda stream: np.savez_compressed(stream, **arrays, header=text))  # type: ignore[arg-type]
 
@@ -60,7 +63,7 @@ _AXES = {"t": 1, "x": 2, "u": 2, "multipliers": 2, "state_names": 1, "input_name
 
 
 def read_file(path: str | os.PathLike) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """Arrays and header of a saved trajectory of any map, checked for kind, shape and finiteness.
+    """Return checked arrays and header of a saved trajectory of any map.
 
     Returns
     -------
@@ -68,7 +71,7 @@ def read_file(path: str | os.PathLike) -> tuple[dict[str, np.ndarray], dict[str,
         ``t``, ``x``, ``u``, ``multipliers``, and the names ``state_names``, ``input_names``,
         ``multiplier_names``.
     dict
-        ``identity`` of the map, ``parameters``, ``k0``, ``before`` if it is known.
+        ``identity`` of the map, ``parameters``, ``k0``, and ``before`` if known.
 
     Raises
     ------
@@ -95,7 +98,7 @@ def read_file(path: str | os.PathLike) -> tuple[dict[str, np.ndarray], dict[str,
 
 
 def _stored(path: Path, keys: tuple[str, ...]) -> tuple[dict[str, Any], Any]:
-    """Entries of the archive as far as it has them, names as text, and its header."""
+    """Return the existing entries of the archive, with names as text, and its header."""
     with open(path, "rb") as stream:
         archive = stream.read(2) == b"PK"
         stream.seek(0)
@@ -111,13 +114,13 @@ def _stored(path: Path, keys: tuple[str, ...]) -> tuple[dict[str, Any], Any]:
                 if key.endswith("_names"):
                     data[key] = np.array([str(n) for n in value.ravel()], dtype=str).reshape(value.shape)
             return data, json.loads(str(data["header"])) if "header" in data else None
-        except Exception as error:  # damage inside an archive raises whatever its readers trip over
+        except Exception as error:  # damaged archives raise various errors
             reason = "it holds pickled objects" if "pickle" in str(error) else " ".join(str(error).split())
             raise FileFormatError(f"{path}: not a readable trajectory file ({reason})") from None
 
 
 def _check_header(path: Path, header: dict[str, Any]) -> None:
-    """Raise `FileFormatError` where the header lacks something or holds what is no number."""
+    """Raise `FileFormatError` if the header lacks entries or has invalid numbers."""
     for key, kind in (("k0", int), ("parameters", dict), ("identity", dict)):
         if not isinstance(header.get(key), kind):
             raise FileFormatError(f"{path}: the header lacks {key}")
@@ -128,7 +131,7 @@ def _check_header(path: Path, header: dict[str, Any]) -> None:
 
 
 def _check_arrays(path: Path, data: dict[str, np.ndarray]) -> None:
-    """Raise `FileFormatError` where arrays do not fit each other, or are no finite numbers."""
+    """Raise `FileFormatError` if arrays are inconsistent or not finite numbers."""
     for key, axes in _AXES.items():
         if data[key].ndim != axes:
             raise FileFormatError(
@@ -154,7 +157,10 @@ def _check_arrays(path: Path, data: dict[str, np.ndarray]) -> None:
 
 
 def read_columns(path: str | os.PathLike, map: OneStepMap) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """`read_file` of a trajectory of `map`, columns in its order; FileFormatError of another map's."""
+    """Return `read_file` of a trajectory of `map`, with columns in its order.
+
+    Raises FileFormatError if it is of another map.
+    """
     data, header = read_file(path)
     for key, kind, names in (
         ("x", "state", map.state_names),
@@ -181,7 +187,7 @@ def read_columns(path: str | os.PathLike, map: OneStepMap) -> tuple[dict[str, np
 
 
 def _same(key: str, ours: Any, theirs: Any) -> bool:
-    """Whether an entry of two identities is the same; one that only one of them has is not."""
+    """Return whether an entry of two identities is equal; a missing one is not."""
     if key == "dt" and isinstance(ours, float) and isinstance(theirs, (int, float)):
         return same_steps(theirs, ours)
     return ours == theirs

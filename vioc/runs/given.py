@@ -1,6 +1,6 @@
-"""What is taken where a trajectory, a state, inputs or step lengths are; numbers are checked here.
+"""Conversion and checks of arguments: trajectories, states, inputs, step lengths.
 
-For a trajectory stand results and runs of loops, for a state reports of equilibria.
+Results and runs of loops are accepted as trajectories, reports of equilibria as states.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 
 class AsTrajectory:
-    """Reads like its `trajectory`, and is taken where one is: ``best["theta"]``, ``best.plot()``."""
+    """Result that can be used as its `trajectory`: ``best["theta"]``, ``best.plot()``."""
 
     trajectory: Trajectory
 
     @property
     def map(self) -> OneStepMap:
-        """The trajectory's map."""
+        """Map of the trajectory."""
         return self.trajectory.map
 
     @property
@@ -61,12 +61,12 @@ class AsTrajectory:
 
     @property
     def duration(self) -> float:
-        """s."""
+        """Duration, s."""
         return self.trajectory.duration
 
     @property
     def energy(self) -> np.ndarray:
-        """Total energy at each sample, J (N+1,), where the map has one."""
+        """Total energy at each sample (N+1,), J, if the map has one."""
         return self.trajectory.energy
 
     def __len__(self) -> int:
@@ -89,45 +89,45 @@ class AsTrajectory:
         return quantities_html(self.trajectory, repr(self))
 
     def evaluate(self, expression: ca.SX) -> np.ndarray:
-        """`Trajectory.evaluate`."""
+        """Evaluate an expression; see `Trajectory.evaluate`."""
         return self.trajectory.evaluate(expression)
 
     def slack(self, tolerance: float | None = None) -> list[Slack]:
-        """`Trajectory.slack`."""
+        """Return where strings push; see `Trajectory.slack`."""
         return self.trajectory.slack(tolerance)
 
     def resample(self, dt: Any, *, by: str) -> Trajectory:
-        """`Trajectory.resample`."""
+        """Return the run on other steps; see `Trajectory.resample`."""
         return self.trajectory.resample(dt, by=by)
 
     def table(self, *names: str) -> Table:
-        """`Trajectory.table`."""
+        """Return a table of quantities; see `Trajectory.table`."""
         return self.trajectory.table(*names)
 
     def save(self, path: str | os.PathLike) -> Path:
-        """`Trajectory.save`."""
+        """Write the trajectory; see `Trajectory.save`."""
         return self.trajectory.save(path)
 
     def plot(self, *names: str, **options: Any) -> Any:
-        """Plot named quantities over time (all states without names), as `Trajectory.plot`."""
+        """Plot named quantities over time, by default all states; see `Trajectory.plot`."""
         return self.trajectory.plot(*names, **options)
 
     def animate(self, path: str | os.PathLike | None = None, **options: Any) -> Any:
-        """As `Trajectory.animate`, with the obstacles that an optimization was given."""
+        """Animate with the obstacles of an optimization; see `Trajectory.animate`."""
         return viz().animate(self, path, **options)
 
     def view(self, **options: Any) -> Any:
-        """As `Trajectory.view`, with the obstacles that an optimization was given."""
+        """View with the obstacles of an optimization; see `Trajectory.view`."""
         return viz().view(self, **options)
 
 
 def trajectory_of(value: Any) -> Any:
-    """The trajectory of what is one or has one; anything else as it is.
+    """Return the trajectory of a value that is or has one; other values unchanged.
 
     Raises
     ------
     ValueError
-        For what has several: a batch, a solution of several phases.
+        If the value has several, as a batch or a solution of several phases.
     """
     if isinstance(value, Trajectory):
         return value
@@ -136,12 +136,12 @@ def trajectory_of(value: Any) -> Any:
 
 
 def state_of(value: Any, what: str = "state") -> Any:
-    """The state of what is at one, such as a report of an equilibrium; anything else as it is.
+    """Return the state of a value such as an equilibrium's report; others unchanged.
 
     Raises
     ------
     ValueError
-        For a trajectory, which has many.
+        If the value is a trajectory, which has many states.
     """
     x = getattr(value, "x", None)
     if x is None:
@@ -155,20 +155,23 @@ def state_of(value: Any, what: str = "state") -> Any:
 
 
 def point_of(f: OneStepMap, x: Any, u: Any = None) -> tuple[np.ndarray, np.ndarray]:
-    """State and input, checked; an equilibrium brings its own input where none is given."""
+    """Return state and input, checked; by default with the input of an equilibrium."""
     state = f.check_state(x)
     return state, input_of(f, getattr(x, "u", None) if u is None else u, state)
 
 
 def start_of(f: OneStepMap, x0: Any, U: Any, steps: int | None) -> tuple[np.ndarray, np.ndarray]:
-    """Initial state and inputs (N, nu) of a rollout; an equilibrium's input is held if none are given."""
+    """Return the initial state and inputs (N, nu) of a rollout.
+
+    The input of an equilibrium is held if none are given.
+    """
     state = f.check_state(x0, "initial state")
     U = getattr(x0, "u", None) if U is None and steps is not None else U
     return state, inputs_of(f, U, steps, state)
 
 
 def input_of(f: OneStepMap, u: Any, x: np.ndarray | None = None, what: str = "input") -> np.ndarray:
-    """`u` as a finite float array of shape (nu,); None is `rest_input` at x."""
+    """Return `u` as a finite float array of shape (nu,); None is `rest_input` at x."""
     if u is None:
         return np.zeros(f.nu) if x is None else f.rest_input(x)
     if isinstance(u, Mapping):
@@ -180,7 +183,10 @@ def input_of(f: OneStepMap, u: Any, x: np.ndarray | None = None, what: str = "in
 
 
 def inputs_of(f: OneStepMap, U: Any, steps: int | None, x0: np.ndarray) -> np.ndarray:
-    """`U` as (N, nu): given so, or one input, or None (see `rest_input`), for `steps` steps."""
+    """Return inputs (N, nu) for `steps` steps.
+
+    `U` is such an array, one input, or None (see `rest_input`).
+    """
     if isinstance(U, Mapping):
         input_of(f, U, what="inputs")
     sequence = np.ndim(U) == 1 and steps is None and f.nu == 1
@@ -199,9 +205,9 @@ def inputs_of(f: OneStepMap, U: Any, steps: int | None, x0: np.ndarray) -> np.nd
 
 
 def lengths_given(value: Any, steps: int) -> np.ndarray:
-    """The lengths (N,) of steps: given so, or one for all."""
+    """Return the lengths (N,) of steps from an array, or one length for all."""
     if isinstance(value, float) and value > 0 < value * value < math.inf:
-        return np.full(steps, value)  # what most calls give
+        return np.full(steps, value)  # fast path of the common case
     if isinstance(value, (str, bytes, bool)):
         raise ValueError(f"dt: expected step lengths > 0, got {value!r}")
     value = real(value, "dt")
@@ -210,7 +216,7 @@ def lengths_given(value: Any, steps: int) -> np.ndarray:
     except ValueError:
         raise ValueError(f"dt: expected one step length or {steps}, got {value!r}") from None
     with np.errstate(over="ignore", under="ignore"):
-        squares = lengths * lengths  # which steps divide by
+        squares = lengths * lengths  # steps divide by these
     if not (lengths > 0).all():
         raise ValueError(f"dt: expected step lengths > 0, got {value!r}")
     if not ((squares > 0).all() and np.isfinite(squares).all()):

@@ -1,7 +1,7 @@
-"""A run on other steps: rolled out again by its map, or interpolated between its samples.
+"""Resampling of runs: a new rollout of the map, or interpolation between samples.
 
-Inputs that are held keep their integral: a new step has the mean of what was held over it. Prescribed
-variables (``rho.NAME``) are linear between samples, as the map takes them.
+Held inputs keep their integral: a new step has the mean of the inputs over its time. Prescribed variables
+(``rho.NAME``) are linear between samples, as in the map.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def new_lengths(run: Trajectory, dt: Any) -> np.ndarray:
-    """Lengths (M,), s, of the steps `dt` that fill a run; ValueError where they do not."""
+    """Return lengths (M,), s, of steps `dt`; ValueError if they do not fill the run."""
     lengths, whole = np.asarray(dt, float), run.duration
     if not len(run):
         raise ValueError("resample: the run has no step")
@@ -34,7 +34,7 @@ def new_lengths(run: Trajectory, dt: Any) -> np.ndarray:
 
 
 def new_inputs(run: Trajectory, times: np.ndarray) -> np.ndarray:
-    """Inputs (M, nu) on the steps between `times` (M+1,)."""
+    """Return inputs (M, nu) on the steps between `times` (M+1,)."""
     f, h = run.map, run.step_lengths
     grown = np.concatenate([np.zeros((1, f.nu)), np.cumsum(run.u * h[:, None], axis=0)])
     held = np.diff(_columns(times, run.t, grown), axis=0) / np.diff(times)[:, None]
@@ -46,15 +46,16 @@ def new_inputs(run: Trajectory, times: np.ndarray) -> np.ndarray:
 
 
 def by_map(run: Trajectory, lengths: np.ndarray, times: np.ndarray, k0: int) -> Trajectory:
-    """The rollout of the run's start under its inputs, on the new steps."""
+    """Return the rollout of the run's start with its inputs, on the new steps."""
     f = run.map.resampled(run, lengths)
     return f.rollout(run.x[0], new_inputs(run, times), k0=k0, dt=lengths)
 
 
 def interpolated(run: Trajectory, lengths: np.ndarray, times: np.ndarray) -> tuple[Any, ...]:
-    """Map, times, states, inputs and multipliers on the new steps; states along the map's own differences.
+    """Return map, times, states, inputs and multipliers on the new steps.
 
-    Impulses of constraints keep their sum: each new step has its share of those of the steps that it lies in.
+    States are interpolated along the map's own differences. Impulses of constraints keep their sum: each new
+    step has its share of the impulses of the old steps that it overlaps.
     """
     f = run.map.resampled(run, lengths)
     if any(jump is not None for jump in f.jumps):
@@ -69,7 +70,7 @@ def interpolated(run: Trajectory, lengths: np.ndarray, times: np.ndarray) -> tup
 
 
 def first_step(run: Trajectory, lengths: np.ndarray) -> int:
-    """Number of the first new step; ValueError where the run does not begin at one."""
+    """Return the index of the first new step; ValueError if no step starts there."""
     own = float(lengths[0]) if (lengths == lengths[0]).all() else run.map.dt
     k0 = float(run.t[0]) / own
     if abs(k0 - round(k0)) > 1e-6:
@@ -81,7 +82,7 @@ def first_step(run: Trajectory, lengths: np.ndarray) -> int:
 
 
 def sample_times(run: Trajectory, lengths: np.ndarray, k0: int) -> np.ndarray:
-    """Times (M+1,), s, that end where the run does."""
+    """Return times (M+1,), s, that end with the run."""
     times = run.map.times(lengths, k0)
     times = times + (run.t[0] - times[0])
     times[-1] = run.t[-1]

@@ -1,7 +1,7 @@
-"""Input signals: numbers, arrays, functions of time and scipy's splines, as a map's inputs U.
+"""Input signals: inputs U from numbers, arrays, functions of time and splines.
 
-A force is held over a step, so a function of time is sampled in the middle of it; a kinematic variable's
-input is its next value, so it is sampled at the step's end.
+A force is held over a step, so a function of time is sampled in the middle of the step. The input of a
+kinematic variable is its next value, so it is sampled at the step's end.
 """
 
 from __future__ import annotations
@@ -32,38 +32,38 @@ def inputs(
     dt: float | Sequence[float] | np.ndarray | None = None,
     **named: Any,
 ) -> np.ndarray:
-    """U (N, nu) of a map from signals by name.
+    """Return inputs U (N, nu) of a map from signals by name.
 
     Parameters
     ----------
     f : OneStepMap
     steps : int
-        N >= 1.
+        Number of steps N >= 1.
     signals : dict by input name (``NAME`` or ``u.NAME``), or a record
         Each is a number (held), an array, or a function of time in s: any callable of a float, or one of
         scipy's (`CubicSpline`, `PPoly`, `BSpline`, `interp1d`, ...).
         A record is a CSV file, a `Table`, DataFrame or Dataset with a column ``t``: forces (``NAME`` or
         ``u.NAME``) hold their sample until the next, kinematic variables (``NAME``) are linear between
-        samples; names and units are checked. ``Table.read(path).signal(name, "line")`` reads otherwise.
+        samples; names and units are checked. ``Table.read(path).signal(name, "line")`` chooses otherwise.
     k0, dt
-        Index of the first step, and step lengths, as for ``f.rollout``.
+        Index of the first step, and step lengths, as in ``f.rollout``.
     **named
-        The same by keyword; ``rho_trolley=`` is the input ``rho.trolley``.
+        Signals by keyword; ``rho_trolley=`` is the input ``rho.trolley``.
 
     Returns
     -------
     (N, nu)
-        An array of N values is taken as it is. Functions are sampled at the middle t_k + dt/2 of each
-        step, and at its end t_k + dt for ``rho.NAME``, where an array may also have N+1 values, those of
-        every sample. Forces without a signal are zero.
+        Inputs. An array of N values is used unchanged. Functions are sampled at the middle t_k + dt/2 of each
+        step, and at its end t_k + dt for ``rho.NAME``, where an array may also have the N+1 values of all
+        samples. Forces without a signal are zero.
 
     Raises
     ------
     ModelError
         If a name is unknown or given twice.
     ValueError
-        If a kinematic variable has no signal, a shape does not fit, a value is not
-        finite, or a spline is asked for times outside its knots. The message names the input.
+        If a kinematic variable has no signal, a shape is wrong, a value is not finite, or a spline is
+        evaluated outside its knots. The message names the input.
 
     Examples
     --------
@@ -92,7 +92,10 @@ def inputs(
 
 
 def sample(value: Any, t: np.ndarray, what: str = "signal", *, with_start: bool = False) -> np.ndarray:
-    """A signal at times `t` (N,): see `inputs`. `with_start` allows arrays of N+1, whose first is dropped."""
+    """Return a signal at times `t` (N,), see `inputs`.
+
+    `with_start` allows arrays of N+1 values, whose first is dropped.
+    """
     t = np.asarray(t, float)
     if callable(value):
         values = _call(value, t, what)
@@ -118,7 +121,7 @@ def sample(value: Any, t: np.ndarray, what: str = "signal", *, with_start: bool 
 
 
 def _recorded(f: OneStepMap, table: Table) -> dict[str, Any]:
-    """Signals of the inputs that a record has columns of; FileFormatError where it has none."""
+    """Return signals of the inputs that a record has; FileFormatError if it has none."""
     names = known_columns(table, f)
     check_units(table, f, names)
     found: dict[str, Any] = {}
@@ -154,11 +157,14 @@ def _collect(f: OneStepMap, signals: Mapping[str, Any], named: Mapping[str, Any]
 
 
 def _call(value: Any, t: np.ndarray, what: str) -> np.ndarray:
-    """A function at every time: scipy's all at once within their knots, others one by one."""
+    """Return values of a function at every time.
+
+    Functions of scipy are evaluated at once, within their knots, others one by one.
+    """
     knots = _knots(value)
     if knots is not None:
         low, high = knots
-        slack = 1e-9 * (high - low)  # the last sample k dt may round beyond the last knot
+        slack = 1e-9 * (high - low)  # the last sample k dt may exceed the last knot by rounding
         outside = t[(t < low - slack) | (t > high + slack)]
         if len(outside):
             raise ValueError(
@@ -177,13 +183,13 @@ def _call(value: Any, t: np.ndarray, what: str) -> np.ndarray:
 
 
 def first_knot(value: Any) -> float | None:
-    """Where a scipy spline begins; None where it has values at all times, or is none."""
+    """Return the first knot of a scipy spline; None if defined everywhere."""
     knots = _knots(value)
     return None if knots is None else knots[0]
 
 
 def _knots(value: Any) -> tuple[float, float] | None:
-    """Where a scipy spline is defined; None if everywhere (periodic) or unknown."""
+    """Return the interval of a scipy spline; None if everywhere (periodic) or unknown."""
     if not type(value).__module__.startswith("scipy.") or getattr(value, "extrapolate", None) == "periodic":
         return None
     if hasattr(value, "t") and hasattr(value, "k"):  # BSpline: the base interval

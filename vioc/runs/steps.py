@@ -1,4 +1,4 @@
-"""Step lengths: when two are the same, and one refusal for everything that joins what was made for others."""
+"""Step lengths: comparison, and errors for combining runs with different ones."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-SAME = 1e-9  # relative: step lengths nearer than this are one
+SAME = 1e-9  # relative difference up to which step lengths are equal
 
 
 def lengths_of(t: np.ndarray, own: float) -> np.ndarray:
-    """Lengths (N,) of the steps between times t (N+1,), s: `own` to the bit where they are equal to it.
+    """Return lengths (N,) of the steps between times t (N+1,), s.
 
-    Times far from zero have rounding that says nothing of the steps.
+    They are `own` to the bit if they equal it, as times far from zero have rounding errors.
     """
     h = np.diff(t)
     if not len(h):
@@ -25,8 +25,9 @@ def lengths_of(t: np.ndarray, own: float) -> np.ndarray:
 
 
 def times_of(lengths: np.ndarray, k0: int, own: float, begins: np.ndarray | None = None) -> np.ndarray:
-    """Sample times (N+1,), s, of steps of lengths (N,) from step k0 on, which starts at k0 equal lengths; or
-    of steps that begin at the times `begins` (N,).
+    """Return sample times (N+1,), s, of steps with lengths (N,) from step k0 on.
+
+    Step k0 starts after k0 equal lengths; or steps start at the times `begins` (N,).
     """
     if begins is not None and len(begins):
         return np.append(begins, begins[-1] + lengths[-1])
@@ -36,7 +37,7 @@ def times_of(lengths: np.ndarray, k0: int, own: float, begins: np.ndarray | None
 
 
 def same_steps(got: Any, expected: Any) -> bool:
-    """Whether two step lengths, or sequences of them, are the same ones."""
+    """Return whether two step lengths, or sequences of them, are equal."""
     a, b = np.asarray(got, float), np.asarray(expected, float)
     if a.ndim and b.ndim and a.shape != b.shape:
         return False
@@ -44,16 +45,16 @@ def same_steps(got: Any, expected: Any) -> bool:
 
 
 def check_steps(got: Any, expected: Any, what: str, owner: str = "the map", instead: str = "") -> None:
-    """Raise ValueError unless `what`, made for steps of length `got`, fits the steps `expected` of `owner`.
+    """Raise ValueError if `what`, made for steps `got`, does not fit those of `owner`.
 
     Parameters
     ----------
     got, expected : float or (N,)
-        Step lengths, s.
+        Step lengths of `what` and of `owner`, s.
     what, owner : str
-        What messages call the two.
+        Names of the two in messages.
     instead : str
-        What to try, where that is not the same step for both.
+        Advice, if it is not to use the same step for both.
     """
     if same_steps(got, expected):
         return
@@ -67,8 +68,10 @@ def check_steps(got: Any, expected: Any, what: str, owner: str = "the map", inst
 
 
 def check_clock(run: Any, what: str) -> None:
-    """Raise ValueError unless a run's steps begin when their numbers and lengths say, where that matters: a
-    piece of a run of unequal steps begins at another time.
+    """Raise ValueError if a run's times do not follow from its steps.
+
+    Steps start where their numbers and lengths say; a piece of a run of unequal steps starts at another time.
+    Maps that do not depend on time accept it.
     """
     own = run.map.times(run.step_lengths, run.k0)
     if not len(run) or np.abs(own - run.t).max() <= SAME * np.abs(own).max():
@@ -82,8 +85,9 @@ def check_clock(run: Any, what: str) -> None:
 
 
 def steps_within(got: float, step: float, what: str, owner: str, hold: bool) -> int:
-    """How many steps of `owner`, of length `step`, are one of `what`; ValueError unless that is 1, or a whole
-    number where it is to `hold` between its samples.
+    """Return the number of steps of `owner`, of length `step`, per step of `what`.
+
+    Raises ValueError unless it is 1, or an integer if `what` is to `hold` between its samples.
     """
     n = max(1, round(got / step))
     whole = same_steps(got, n * step)

@@ -1,7 +1,7 @@
-"""`Table`: named columns with units, the form in which data goes to other tools and comes from them.
+"""Tables: named columns with units, for exchange of data with other tools.
 
-Trajectories, batches, and sweeps make tables; a CSV file, a DataFrame of pandas, and a Dataset of xarray are
-read as one. Column heads are ``name [unit]``, in SI; ``t`` is the time.
+Trajectories, batches, and sweeps make tables; a CSV file, a DataFrame of pandas, and a Dataset of xarray can
+be read as one. Column heads are ``name [unit]``, in SI; ``t`` is the time.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ BETWEEN = ("hold", "line")
 
 @dataclass(frozen=True)
 class Table(Mapping):
-    """Columns of one length by name, in order; ``table["theta"]`` is one.
+    """Named columns of equal length, in order; ``table["theta"]`` is one.
 
     Attributes
     ----------
     columns : dict of str to (n,) array
-        Numbers, nan where there is none, or text.
+        Numbers, NaN if missing, or text.
     units : dict of str to str
-        Of those columns that have one.
+        Units of columns that have one.
     index : tuple of str
-        Columns that tell one row from another: ``("t",)``.
+        Columns that identify rows: ``("t",)``.
     source : str
-        What messages call it.
+        Name of the table in messages.
     """
 
     columns: Mapping[str, np.ndarray]
@@ -71,7 +71,7 @@ class Table(Mapping):
         return iter(self.columns)
 
     def __len__(self) -> int:
-        """Number of columns; ``table.rows`` is that of rows."""
+        """Number of columns; ``table.rows`` is the number of rows."""
         return len(self.columns)
 
     @property
@@ -79,18 +79,18 @@ class Table(Mapping):
         """Number of rows."""
         return len(next(iter(self.columns.values()), ()))
 
-    # -- parts of it --------------------------------------------------------------------------------
+    # -- parts --------------------------------------------------------------------------------------
 
     def only(self, *names: str) -> Table:
-        """Some columns; those of the index stay."""
+        """Return some columns, including those of the index."""
         kept = dict.fromkeys((*self.index, *names))
         units = {n: u for n, u in self.units.items() if n in kept}
         return Table({n: self[n] for n in kept}, units, self.index, self.source)
 
     def renamed(self, names: Mapping[str, str]) -> Table:
-        """With other names, ``{"F": "force"}``; units stay."""
+        """Return the table with other names, ``{"F": "force"}``, and the same units."""
         for name in names:
-            self[name]  # which knows what to say of one that is not there
+            self[name]  # raises for an unknown name
         new = [names.get(n, n) for n in self]
         if len(set(new)) < len(new):
             raise ModelError(f"{self.source}: {few(new)} has a name twice")
@@ -99,14 +99,14 @@ class Table(Mapping):
         return Table(columns, units, tuple(names.get(n, n) for n in self.index), self.source)
 
     def complete(self) -> Table:
-        """The rows in which every column has a number."""
+        """Return the rows in which every column has a number."""
         every = [np.isfinite(v) for v in self.columns.values() if v.dtype.kind in "fiu"]
         kept = np.logical_and.reduce(every) if every else slice(None)
         columns = {n: v[kept] for n, v in self.columns.items()}
         return Table(columns, self.units, self.index, self.source)
 
     def numbers(self, name: str) -> np.ndarray:
-        """A column as floats; FileFormatError where it has text."""
+        """Return a column as floats; FileFormatError if it has text."""
         values = self[name]
         if values.dtype.kind not in "fiub":
             text = next((str(v) for v in values if not is_number(str(v))), "")
@@ -114,19 +114,19 @@ class Table(Mapping):
         return values.astype(float)
 
     def signal(self, name: str, between: str = "hold") -> Signal:
-        """A column as a function of time, for `vioc.inputs`.
+        """Return a column as a function of time, for `vioc.inputs`.
 
         Parameters
         ----------
         name : str
         between : {"hold", "line"}
-            Between two samples: the value of the earlier one, as a digital output does, or the straight line.
+            Value between two samples: that of the earlier one, as in a digital output, or a straight line.
 
         Raises
         ------
         ValueError
-            Without a rising column ``t``, or where a sample within the record is missing: ``complete()``
-            leaves such rows out.
+            If there is no rising column ``t``, or a sample within the record is missing; ``complete()``
+            removes such rows.
         """
         if between not in BETWEEN:
             raise ValueError(f"between: expected one of {', '.join(BETWEEN)}, got {between!r}")
@@ -146,9 +146,9 @@ class Table(Mapping):
     # -- other tools --------------------------------------------------------------------------------
 
     def write(self, path: str | os.PathLike) -> Path:
-        """Write a CSV file: heads ``name [unit]``, numbers that read back to the bit, no number as nothing.
+        """Write a CSV file with heads ``name [unit]``; numbers read back to the bit.
 
-        The file appears whole or not at all.
+        Missing numbers are empty. The file is written completely or not at all.
         """
         path, text = whole_file(path, ".csv"), io.StringIO(newline="")
         lines = csv.writer(text, lineterminator="\n")
@@ -157,14 +157,14 @@ class Table(Mapping):
         return replace_file(path, lambda stream: stream.write(text.getvalue().encode()))
 
     def to_pandas(self) -> Any:
-        """A ``pandas.DataFrame`` over `index`; units are in ``frame.attrs["units"]``."""
+        """Return a ``pandas.DataFrame`` over `index`, with ``frame.attrs["units"]``."""
         frame = _package("pandas").DataFrame(dict(self.columns))
         frame = frame.set_index(list(self.index)) if self.index else frame
         frame.attrs["units"] = dict(self.units)
         return frame
 
     def to_xarray(self) -> Any:
-        """An ``xarray.Dataset`` with `index` as dimensions; each variable has its unit in ``attrs``."""
+        """Return an ``xarray.Dataset`` with `index` as dimensions, and units in ``attrs``."""
         _package("xarray")
         dataset = self.to_pandas().to_xarray()
         for name, unit in self.units.items():
@@ -173,25 +173,26 @@ class Table(Mapping):
 
     @staticmethod
     def read(source: Any) -> Table:
-        """A table of a CSV file, a DataFrame, a Dataset of one dimension, or a dict of columns.
+        """Return a table of a CSV file, a DataFrame, a Dataset, or a dict of columns.
 
         Parameters
         ----------
         source : path, pandas.DataFrame, xarray.Dataset, dict of str to array, or Table
-            Heads of columns may have units, ``"force [N]"``; so may ``frame.attrs["units"]``. Columns of a
-            file are apart by commas, or semicolons or tabs, where numbers may have decimal commas.
+            Data. A Dataset must have one dimension. Heads of columns may have units, ``"force [N]"``, as may
+            ``frame.attrs["units"]``. Columns of a file are separated by commas, or by semicolons or tabs,
+            with which numbers may have decimal commas.
 
         Raises
         ------
         FileFormatError
-            If a file is no table: rows of other lengths, a name twice, no head.
+            If a file is not a table: rows of different lengths, a duplicate name, no head.
         """
         if isinstance(source, Table):
             return source
         if isinstance(source, (str, os.PathLike)):
             return _read_csv(Path(source))
         what, units = type(source).__name__, {}
-        if hasattr(source, "data_vars"):  # a Dataset; its own units are beside each variable
+        if hasattr(source, "data_vars"):  # a Dataset, which has units per variable
             units = {str(n): v.attrs["units"] for n, v in source.variables.items() if "units" in v.attrs}
             source = source.to_dataframe()
         index: tuple[str, ...] = ()
@@ -208,7 +209,7 @@ class Table(Mapping):
         return f"Table({self.rows} rows of {few(self, what='columns')})"
 
     def to_html(self) -> str:
-        """The first and last rows, as a notebook shows them."""
+        """Return HTML of the first and last rows, for a notebook."""
         heads = (f"{n} [{self.units[n]}]" if self.units.get(n) else n for n in self)
         shown = [0, 1, 2, 3, 4] if self.rows <= 10 else [0, 1, 2, -2, -1]
         body = "".join(
@@ -227,13 +228,13 @@ class Table(Mapping):
 
 
 class Signal:
-    """A recorded column as a function of time t (s)."""
+    """Recorded column as a function of time t (s)."""
 
     def __init__(self, t: np.ndarray, values: np.ndarray, between: str, end: float, what: str):
         self.t, self.values, self.between, self.end, self.what = t, values, between, end, what
 
     def __call__(self, t: float) -> float:
-        """The value at a time; ValueError outside of the record."""
+        """Return the value at a time; ValueError outside the record."""
         rounding = 1e-9 * (self.end - self.t[0])
         if not self.t[0] - rounding <= t <= self.end + rounding:
             raise ValueError(
@@ -293,7 +294,7 @@ def _read_csv(path: Path) -> Table:
 
 
 def _plain_numbers(text: str) -> tuple[list[str], list[np.ndarray]] | None:
-    """Heads and columns of a text with a line of names and numbers apart by commas; None of others."""
+    """Return heads and columns of a text of names and numbers with commas, else None."""
     first, _, rest = text.partition("\n")
     if '"' in text or not first.strip() or not rest.strip():
         return None
@@ -307,7 +308,7 @@ def _plain_numbers(text: str) -> tuple[list[str], list[np.ndarray]] | None:
 
 
 def _delimiter(text: str) -> str:
-    """Of a CSV file: of the heads' line, a comma where there is one outside of quotes."""
+    """Return the separator in a CSV file's heads: a comma if one is outside quotes."""
     heads = re.sub(r'"[^"]*"', "", text.lstrip("\r\n").partition("\n")[0].partition("\r")[0])
     return next((c for c in ",;\t" if c in heads), ",")
 
@@ -335,12 +336,12 @@ def _headed(
 
 
 def _values(column: Any) -> np.ndarray:
-    """Floats, nan for empty cells; integers and text as they are."""
+    """Return floats, NaN for empty cells; integers and text unchanged."""
     if isinstance(column, tuple):  # the cells of a file
         try:
             return np.array(list(map(float, column)))
         except ValueError:
-            pass  # some are empty, or text
+            pass  # with empty cells or text
     array = np.asarray(filled(column))
     if array.dtype.kind in "fiub":
         return array

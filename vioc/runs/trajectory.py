@@ -1,4 +1,4 @@
-"""`Trajectory`: what a rollout returns, with access by name, and its file."""
+"""Trajectories: results of rollouts, with access by name, and their files."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Slack(NamedTuple):
-    """A stretch of a trajectory over which a string pushes.
+    """Interval of a trajectory in which a string pushes.
 
     Attributes
     ----------
@@ -36,7 +36,7 @@ class Slack(NamedTuple):
     start, end : float
         Times of the first step's start and of the last step's end, s.
     tension : float
-        The lowest, N (negative).
+        Lowest tension, N (negative).
     """
 
     string: str
@@ -47,14 +47,14 @@ class Slack(NamedTuple):
 
 @dataclass(frozen=True)
 class Trajectory:
-    """A discrete trajectory of a one-step map, time first.
+    """Discrete trajectory of a one-step map, with time as the first axis.
 
     Attributes
     ----------
     map : OneStepMap
-        Its `dt` is the length of the steps, where they are equal.
+        Map of the run; its `dt` is the length of the steps if they are equal.
     t : (N+1,)
-        s.
+        Times, s.
     x : (N+1, nx)
     u : (N, nu)
     multipliers : (N, nm)
@@ -62,12 +62,12 @@ class Trajectory:
     k0 : int
         Index of the first step (for maps that depend on time).
     before : float or None
-        Of a part of a run, the length of the step before, s: the first impulse stands in part for that.
+        For a part of a run the length of the step before it, s, on which the first force depends.
 
     Notes
     -----
-    ``run["theta"]`` is any quantity that the map names (``run.map.quantity``), over N+1 samples where
-    it depends on the state alone and over N steps where it depends on inputs or multipliers.
+    ``run["theta"]`` is any quantity that the map names (``run.map.quantity``), at N+1 samples if it depends
+    only on the state, and over N steps if it depends on inputs or multipliers.
     """
 
     map: OneStepMap
@@ -90,7 +90,10 @@ class Trajectory:
         k0: int = 0,
         t: np.ndarray | None = None,
     ) -> Trajectory:
-        """That of steps of `lengths` (N,), s, whose times `t` need not be looked through for them."""
+        """Return the trajectory of steps with known `lengths` (N,), s.
+
+        The lengths are not computed from the times `t`.
+        """
         t = f.times(lengths, k0) if t is None else t
         run = cls(f, t, x, u, multipliers, k0=k0)
         if (lengths == f.dt).all():
@@ -126,18 +129,18 @@ class Trajectory:
 
     @cached_property
     def step_lengths(self) -> np.ndarray:
-        """Length of each step (N,), s; exact where they are equal, which differences of t are not."""
+        """Length of each step (N,), s; exact if all are equal, unlike differences of t."""
         return lengths_of(self.t, self.map.dt)
 
     @property
     def duration(self) -> float:
-        """s."""
+        """Duration, s."""
         return float(self.t[-1] - self.t[0])
 
     def on_its_step(self) -> Trajectory:
-        """This trajectory on the map whose `dt` is the length of its steps, where they are equal.
+        """Return the trajectory on the map with its step length as `dt`, if all are equal.
 
-        So that whatever is made of it (a regulator, a file, a quantity) is for these steps.
+        Results made from it (a regulator, a file, a quantity) then have these steps.
         """
         h, f = self.step_lengths, self.map
         if not len(h) or h[0] == f.dt or not (h == h[0]).all():
@@ -145,11 +148,11 @@ class Trajectory:
         return replace(self, map=f.with_dt(float(h[0])))
 
     def evaluate(self, expression: ca.SX) -> np.ndarray:
-        """Values of a CasADi expression of ``map.symbols`` along the trajectory.
+        """Return values of a CasADi expression of ``map.symbols`` along the trajectory.
 
         Returns
         -------
-        (N+1,) or (N+1, size) where only the state matters, else N rows.
+        (N+1,) or (N+1, size) if it depends only on the state, else N rows.
         """
         s = self.map.symbols
         f = Evaluator(ca.Function("quantity", list(s), [ca.densify(ca.vec(expression))]))
@@ -167,9 +170,9 @@ class Trajectory:
 
     @cached_property
     def impulse_lengths(self) -> np.ndarray:
-        """The time for which each step's impulses stand (N,), s: an impulse over it is a force.
+        """Time over which each step's impulses act (N,), s; impulse over time is force.
 
-        That at the start of a step belongs in part to the one before, whose length may be another.
+        An impulse at the start of a step belongs in part to the step before, which may have another length.
         """
         h = self.step_lengths
         start = h[:1] if self.before is None else np.full(len(h[:1]), self.before)
@@ -177,16 +180,16 @@ class Trajectory:
 
     @property
     def energy(self) -> np.ndarray:
-        """Total energy at each sample, J (N+1,), where the map has one."""
+        """Total energy at each sample (N+1,), J, if the map has one."""
         return self["energy"]
 
     def slack(self, tolerance: float | None = None) -> list[Slack]:
-        """Where strings (`StringConstraint`) push, in the order of time; empty where none does.
+        """Return where strings (`StringConstraint`) push, in order of time.
 
         Parameters
         ----------
         tolerance : float, optional
-            The push that counts, N; by default what is above rounding, or 1e-6 of the string's greatest
+            Smallest push that counts, N; by default the rounding error, or 1e-6 of the string's largest
             |tension| in this run if that is more.
         """
         found = []
@@ -205,14 +208,14 @@ class Trajectory:
         return sorted(found, key=lambda s: s.start)
 
     def plot(self, *names: str, **options: Any) -> Any:
-        """Plot named quantities over time (all states without names): `vioc.viz.plot_trajectory`.
+        """Plot named quantities over time, by default states: `vioc.viz.plot_trajectory`.
 
-        Returns an array of matplotlib Axes, one per unit, also where there is only one.
+        Returns an array of matplotlib Axes, one per unit, even if there is only one.
         """
         return viz().plot_trajectory(self, *names, **options)
 
     def animate(self, path: str | os.PathLike | None = None, **options: Any) -> Any:
-        """Animate the mechanism, to the screen or a file: `vioc.viz.animate`."""
+        """Animate the mechanism, on the screen or in a file: `vioc.viz.animate`."""
         return viz().animate(self, path, **options)
 
     def view(self, **options: Any) -> Any:
@@ -230,7 +233,10 @@ class Trajectory:
         return quantities_html(self, repr(self))
 
     def part(self, start: int, end: int) -> Trajectory:
-        """The steps from `start` to before `end`; ``run[start:end]`` counts from the end, too."""
+        """Return the steps from `start` to before `end`.
+
+        Both are non-negative; ``run[start:end]`` also counts from the end.
+        """
         arrays = self.t[start : end + 1], self.x[start : end + 1], self.u[start:end]
         multipliers = self.multipliers[start:end]
         before = self.before
@@ -239,21 +245,22 @@ class Trajectory:
         return Trajectory(self.map, *arrays, multipliers, k0=self.k0 + start, before=before).on_its_step()
 
     def resample(self, dt: Any, *, by: str) -> Trajectory:
-        """This run on other steps.
+        """Return this run on other steps.
 
         Parameters
         ----------
         dt : float or (M,)
-            s; they fill the run's duration, and hit the joints of phases.
+            Step lengths, s; they must fill the run's duration, and meet the joints of phases.
         by : {"map", "line"}
-            ``"map"``: the rollout of x_0 under the same inputs, a motion of the map with the new step.
-            ``"line"``: straight lines between the samples, along the map's own differences; through its
-            samples, but no motion of the map: momenta and constraints are kept to second order only.
+            ``"map"``: the rollout of x_0 with the same inputs, a motion of the map with the new step.
+            ``"line"``: straight lines between the samples, along the map's own differences. These pass
+            through the samples, but are not a motion of the map: momenta and constraints are accurate to
+            second order.
 
         Returns
         -------
         Trajectory
-            Inputs keep their integral: a step that spans several has the mean of what they held.
+            Inputs keep their integral: a step that covers several old steps has the mean of their inputs.
 
         Raises
         ------
@@ -272,10 +279,10 @@ class Trajectory:
         raise ValueError(f'by: expected "map" or "line", got {by!r}')
 
     def table(self, *names: str) -> Table:
-        """Quantities by name as columns, with units, for CSV, pandas and xarray: see `Table`.
+        """Return named quantities as a `Table` with units, for CSV, pandas and xarray.
 
-        Without names all states, inputs and multipliers, of which `load` makes the trajectory again. What
-        belongs to a step stands in the row of its start.
+        Without names the table has all states, inputs and multipliers, from which `load` restores the
+        trajectory. Quantities of a step are in the row of its start.
         """
         f = self.map
         every = (
@@ -288,17 +295,17 @@ class Trajectory:
     # -- file -----------------------------------------------------------------------------------
 
     def save(self, path: str | os.PathLike) -> Path:
-        """Write the trajectory with its names as npz, or as CSV (``table().write``) to a path ``NAME.csv``.
+        """Write the trajectory with its names to an npz file, or to a CSV file.
 
-        The file appears whole or not at all: an interrupted save leaves what was there before. A path
-        without a suffix gets ``.npz``.
+        A path ``NAME.csv`` gives CSV (``table().write``), a path without a suffix gets ``.npz``. The file is
+        written completely or not at all: an interrupted save leaves the old file.
 
         Raises
         ------
         FileNotFoundError
             If the path's folder does not exist.
         ValueError
-            Of another suffix.
+            If the path has another suffix.
         """
         path = whole_file(path)
         if path.suffix == ".csv":
@@ -316,19 +323,19 @@ class Trajectory:
 
     @staticmethod
     def load(path: Any, f: OneStepMap) -> Trajectory:
-        """Read a trajectory of the map `f`; columns are matched by name, whatever their order in the file.
+        """Read a trajectory of the map `f`, with columns matched by name in any order.
 
         Parameters
         ----------
         path : path, Table, pandas.DataFrame or xarray.Dataset
-            An npz file knows its map. Tables (``.csv`` among paths) know names and units only: whether they
-            hold a motion of this very map, step and parameters, ``f.rollout(run.x[0], run.u)`` tells.
+            Data. An npz file identifies its map. Tables (``.csv`` among paths) contain only names and units;
+            ``f.rollout(run.x[0], run.u)`` shows whether they have a motion of this map, step and parameters.
         f : OneStepMap
 
         Raises
         ------
         FileFormatError
-            If the file is not a trajectory, is damaged, or is of another map: other names, another
+            If the file is not a trajectory, is damaged, or belongs to another map: other names, another
             model, time step or integrator.
         """
         if not isinstance(path, (str, os.PathLike)) or Path(path).suffix == ".csv":
@@ -342,7 +349,7 @@ class Trajectory:
 
 
 def warn_slack(trajectory: Trajectory) -> None:
-    """Warn (`SlackWarning`) if a string pushes in a rollout: which one first, when, and how hard."""
+    """Warn (`SlackWarning`) if a string pushes in a rollout: which, when, how hard."""
     found = trajectory.slack()
     if not found:
         return

@@ -1,4 +1,4 @@
-"""Parameter sweeps, multi-start and Monte Carlo over any `concurrent.futures` executor."""
+"""Sweeps, multi-start and Monte Carlo with `concurrent.futures` executors."""
 
 from vioc.sweeps.points import grid, zipped
 from vioc.sweeps.run import Outcome, Sweep, SweepProgress, sweep

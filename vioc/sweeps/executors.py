@@ -1,4 +1,4 @@
-"""Tasks through an executor, or through process pools of our own that outlive the death of a worker."""
+"""Execution of tasks by an executor, or by pools that survive lost workers."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from typing import Any
 
 from vioc.compile.cores import one_thread_each
 
-AHEAD = 2  # tasks per worker that wait in the queue: enough to keep them busy, few to lose
+AHEAD = 2  # queued tasks per worker: enough to keep them busy, few to lose
 LOST = (
     "WorkerLost: the process died while it ran this task (out of memory, or a crash; or a script that calls "
-    "sweep without `if __name__ == '__main__':` around it, for every worker imports the script)"
+    "sweep without `if __name__ == '__main__':` around it, as every worker imports the script)"
 )
 
 
 def results(
     call: Callable, tasks: dict[int, tuple], executor: Executor | None, workers: int | None
 ) -> Iterator[tuple[int, dict[str, Any]]]:
-    """(index, result) as they come."""
+    """Yield (index, result) in the order of completion."""
     if executor is not None:
         width = AHEAD * max(8, os.cpu_count() or 1, _width(executor))
         yield from _through(executor, call, tasks, width, [])
@@ -40,7 +40,7 @@ def results(
         count = min(workers or _cores(), len(tasks))
         suspects: list[int] = []
         yield from _own_pool(call, tasks, count, suspects)
-        for i in suspects:  # each alone: a pool that breaks now convicts it
+        for i in suspects:  # run alone: a pool that breaks now identifies the task
             again: list[int] = []
             yield from _own_pool(call, {i: tasks[i]}, 1, again)
             if again:
@@ -49,7 +49,10 @@ def results(
 
 
 def _own_pool(call: Callable, tasks: dict[int, tuple], count: int, suspects: list[int]) -> Iterator:
-    """Run in process pools, a new one after each break; what was in flight goes to `suspects`."""
+    """Run tasks in process pools, with a new pool after each break.
+
+    Tasks that were running at a break go to `suspects`.
+    """
     left = dict(tasks)
     while left:
         lost: list[int] = []
@@ -70,7 +73,7 @@ def _own_pool(call: Callable, tasks: dict[int, tuple], count: int, suspects: lis
 
 
 def _end_with_parent() -> None:
-    """In a worker: end when the process that started it is gone; a killed one does not say goodbye."""
+    """End this worker process when its parent process has ended, even if killed."""
     parent = parent_process()
 
     def wait_for_it() -> None:
@@ -84,7 +87,10 @@ def _end_with_parent() -> None:
 def _through(
     executor: Executor, call: Callable, tasks: dict[int, tuple], width: int, lost: list[int]
 ) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Results through an executor, `width` tasks at a time; where it breaks, `lost` gets those in it."""
+    """Yield results of an executor, with `width` tasks at a time.
+
+    If the executor breaks, its running tasks go to `lost`.
+    """
     queue = iter(list(tasks.items()))
     pending: dict[Future, int] = {}
     try:
@@ -107,7 +113,7 @@ def _through(
                     lost += pending.values()
                     pending.clear()
                     return
-                except Exception as error:  # not of the function: it could not be sent, or came back broken
+                except Exception as error:  # not from the function: the task could not be sent or returned
                     text = f"{type(error).__name__}: {error}"
                     result = {"value": None, "error": text, "traceback": "", "seconds": 0.0}
                 del pending[future]

@@ -1,4 +1,4 @@
-"""The points of a sweep: dicts of arguments."""
+"""Points of a sweep: dicts of arguments."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def grid(**axes: Iterable[Any]) -> list[dict[str, Any]]:
-    """Every combination of the values of each argument; the last argument varies fastest.
+    """Return every combination of the arguments' values; the last varies fastest.
 
     Examples
     --------
@@ -19,7 +19,7 @@ def grid(**axes: Iterable[Any]) -> list[dict[str, Any]]:
 
 
 def zipped(**axes: Iterable[Any]) -> list[dict[str, Any]]:
-    """The values of each argument side by side; ValueError if there are not equally many."""
+    """Return the arguments' values side by side; ValueError for unequal numbers."""
     columns = {name: list(values) for name, values in axes.items()}
     if len({len(column) for column in columns.values()}) > 1:
         sizes = ", ".join(f"{len(column)} of {name}" for name, column in columns.items())

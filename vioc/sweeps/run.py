@@ -1,4 +1,7 @@
-"""`sweep`: the same function at many points, in parallel, resumable, the same to the bit however it runs."""
+"""Parallel evaluation of a function at many points, resumable and reproducible.
+
+Results are the same to the bit for any executor.
+"""
 
 from __future__ import annotations
 
@@ -32,14 +35,14 @@ ENDS = "error", "seconds"  # the last columns of a table
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one task.
+    """Outcome of one task.
 
     Attributes
     ----------
     index : int
     point : object
     value : object
-        What the function returned; None if it failed.
+        Return value of the function; None if it failed.
     error : str or None
         ``"StepError: step 3 ..."``, or None.
     traceback : str
@@ -61,7 +64,7 @@ class Outcome:
 
 
 class Sweep(Sequence):
-    """Outcomes in the order of the points, however they finished."""
+    """Outcomes of a sweep in the order of the points."""
 
     def __init__(self, outcomes: Sequence[Outcome]):
         self.outcomes = tuple(outcomes)
@@ -78,7 +81,7 @@ class Sweep(Sequence):
 
     @property
     def values(self) -> list[Any]:
-        """What the function returned at every point.
+        """Return values of the function at all points.
 
         Raises
         ------
@@ -98,7 +101,7 @@ class Sweep(Sequence):
         return [o for o in self.outcomes if o.ok]
 
     def column(self, name: str) -> np.ndarray:
-        """Entry `name` of points or values that are dicts, nan where a task failed."""
+        """Return entry `name` of points or values that are dicts; nan for failed tasks."""
         column = []
         for o in self.outcomes:
             source = next((d for d in (o.point, o.value) if isinstance(d, Mapping) and name in d), None)
@@ -112,10 +115,10 @@ class Sweep(Sequence):
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """A dict for each task: ``task``, the names of its point and of its value, ``error``, ``seconds``.
+        """Rows as dicts: ``task``, entries of point and value, ``error``, ``seconds``.
 
-        A point or value that is no dict is ``point`` or ``value``; a name that both have is ``value.NAME``
-        of the value. Arrays are a column for each entry, ``x[0]``.
+        A point or value that is not a dict is ``point`` or ``value``; a name in both is ``value.NAME``
+        for the value. Arrays have a column for each entry, ``x[0]``.
         """
         rows = []
         for o in self.outcomes:
@@ -130,7 +133,10 @@ class Sweep(Sequence):
         return rows
 
     def table(self) -> Table:
-        """`rows` as a `Table` for CSV, pandas and xarray; nan (of text "") where a task has no such entry."""
+        """Return `rows` as a `Table` for CSV, pandas and xarray.
+
+        Missing entries are nan, or "" in a column of text.
+        """
         rows = self.rows
         names = dict.fromkeys(n for row in rows for n in row if n not in ENDS)
         columns = {}
@@ -144,12 +150,12 @@ class Sweep(Sequence):
 
     @staticmethod
     def read(path: str | os.PathLike) -> Sweep:
-        """What a store has: the outcomes that are there, of a sweep that may still be running.
+        """Return the outcomes in a store, whose sweep may still be running.
 
         Raises
         ------
         FileFormatError
-            If it is no store, or damaged.
+            If it is not a store, or damaged.
         """
         header, records = read_store(path)
         found = {i: Outcome(i, point, **result) for i, point, result in outcomes(records, header, path)}
@@ -159,7 +165,10 @@ class Sweep(Sequence):
         return self.table().to_html()
 
     def best(self, key: Callable[[Any], float]) -> Outcome:
-        """The outcome whose value has the least `key`; RuntimeError if every task failed."""
+        """Return the outcome with the least `key` of its value.
+
+        RuntimeError if every task failed.
+        """
         good = [o for o in self.outcomes if o.ok and not np.isnan(key(o.value))]
         if not good:
             first = self.failures[0].error if self.failures else "no number"
@@ -167,7 +176,7 @@ class Sweep(Sequence):
         return min(good, key=lambda o: key(o.value))
 
     def plot(self, first: str, second: str | None = None, *, value: str, ax: Any = None, **more: Any) -> Any:
-        """Plot a result over one argument, or two as a heat map; see `vioc.viz.plot_sweep`."""
+        """Plot a result over one or two arguments; see `vioc.viz.plot_sweep`."""
         return plots().plot_sweep(self, first, second, value=value, ax=ax, **more)
 
     def __repr__(self) -> str:
@@ -176,7 +185,7 @@ class Sweep(Sequence):
 
 
 def _flat(name: str, value: Any) -> dict[str, Any]:
-    """A value by the name of its column, entries of arrays, lists and dicts by theirs."""
+    """Return a value by column name; arrays, lists and dicts entry by entry."""
     if isinstance(value, Mapping):
         return {k: v for key, item in value.items() for k, v in _flat(f"{name}.{key}", item).items()}
     if isinstance(value, (list, tuple)) or (isinstance(value, np.ndarray) and value.ndim):
@@ -187,7 +196,10 @@ def _flat(name: str, value: Any) -> dict[str, Any]:
 
 
 class SweepProgress(NamedTuple):
-    """After each task: counts (`resumed` came from the store), seconds since the start, the outcome."""
+    """Progress after a task: counts, seconds since the start, and the outcome.
+
+    `resumed` counts tasks from the store.
+    """
 
     done: int
     total: int
@@ -219,52 +231,53 @@ def sweep(
     Parameters
     ----------
     function : callable
-        Called with a point's entries by keyword where the point is a dict, else with the point. For other
-        processes it must be importable (defined in a module, not in a console). What does not change from
-        point to point is bound by `functools.partial`; a map pickles.
+        Called with a point's entries as keywords if the point is a dict, else with the point. For other
+        processes it must be importable (defined in a module, not in a console). Constant arguments
+        are bound by `functools.partial`; a map pickles.
     points : sequence
         See `grid` and `zipped`; ``range(n)`` for n repetitions.
     seed : int, optional
         The function then gets ``rng``, a Generator of its own: child i of ``SeedSequence(seed)`` at point
-        i, whatever runs it and in which order.
+        i, for any executor and order.
     executor : concurrent.futures.Executor, optional
-        Where the tasks run: a thread or process pool, ``dask.distributed.Client().get_executor()``,
+        Executor of the tasks: a thread or process pool, ``dask.distributed.Client().get_executor()``,
         ``mpi4py.futures.MPIPoolExecutor()``. It is not shut down. Default: a process pool of this call.
     workers : int, optional
-        Processes of that pool; default one per core that this process may use. 0 runs here, in order.
+        Processes of that pool; default one per core that this process may use. 0 runs in this process, in
+        order.
     store : path, optional
-        File that every result is appended to as it comes. A sweep that was interrupted goes on where it
-        stopped when it is called again with the same store, and the same bound to the function; points
+        File to which every result is appended on completion. An interrupted sweep continues
+        when it is called again with the same store, and the same bound arguments; points
         and results must be plain data.
     name : str, optional
-        What the store calls the sweep; default the function's name. Change it when the function changes.
+        Name of the sweep in the store; default the function's name. Change it when the function changes.
     retry_failures : bool
         Run tasks again whose failure is in the store.
     progress : bool or callable, optional
-        By default a line on a terminal's stderr while it takes long (`vioc.progress`); True prints one
-        wherever that leads, False none; a callable gets a `SweepProgress` after each task.
+        By default a line on a terminal's stderr for long sweeps (`vioc.progress`); True always prints one,
+        False none; a callable gets a `SweepProgress` after each task.
 
     Returns
     -------
     Sweep
-        A failed task is an `Outcome` with its error; the others are not disturbed.
+        A failed task is an `Outcome` with its error; the others continue.
 
     Raises
     ------
     FileFormatError
         If the store is another sweep's.
     TypeError
-        If a result cannot be kept in the store.
+        If a result cannot be stored.
     KeyboardInterrupt
-        Ctrl-C, with the tasks that are finished as a `Sweep`, its ``result``; with a store, the same call
-        goes on from there.
+        Ctrl-C, with the finished tasks as a `Sweep`, its ``result``; with a store, the same call
+        continues from there.
 
     Notes
     -----
-    A task whose worker dies runs again: a pool of this call's own is built anew, and tasks that were in it
-    are tried once more one at a time, so that the one that kills is found (its outcome is the error);
+    A task whose worker dies runs again: a pool of this call is rebuilt, and tasks that were running
+    are repeated one at a time, so that the failing one is identified (its outcome is the error);
     Dask moves tasks of a lost worker by itself. The results are the same to the bit as long as the
-    function's are: libraries that sum in another order on another number of threads do not count.
+    function's are: libraries that sum in another order on another number of threads are an exception.
     """
     points = list(points)
     if workers is not None and (workers != int(workers) or workers < 0):
@@ -304,7 +317,7 @@ def sweep(
 
 
 def _call(function: Callable[..., Any], point: Any, child: np.random.SeedSequence | None) -> dict[str, Any]:
-    """One task, in the worker; never raises for what the function does."""
+    """Run one task in the worker; exceptions of the function are caught."""
     before = time.perf_counter()
     more = {} if child is None else {"rng": np.random.default_rng(child)}
     result: dict[str, Any] = {"value": None, "error": None, "traceback": ""}
@@ -318,7 +331,7 @@ def _call(function: Callable[..., Any], point: Any, child: np.random.SeedSequenc
 
 
 def _packed(function: Callable[..., Any]) -> tuple[str, bytes]:
-    """The function pickled once, with its digest: a worker unpacks it at the first task only."""
+    """Return the pickled function and its digest; a worker unpacks it only once."""
     try:
         data = pickle.dumps(function)
     except Exception as error:
@@ -346,13 +359,13 @@ def _header(function: Callable, points: list, seed: int | None, name: str | None
     bare, bound = _unbound(function)
     given = f"{getattr(bare, '__module__', '')}.{getattr(bare, '__qualname__', type(bare).__name__)}"
     header = {"name": given if name is None else name, "tasks": len(points), "points": digest, "seed": seed}
-    if bound:  # results of another step, model, law or number are another sweep's
+    if bound:  # results with another step, model, law or number belong to another sweep
         header["bound"] = hashlib.sha256(dumps(_told(bound, ())).encode()).hexdigest()
     return header
 
 
 def _unbound(function: Callable) -> tuple[Callable, list[Any]]:
-    """What `functools.partial` binds arguments of, and these."""
+    """Return the function inside of `functools.partial`, and the bound arguments."""
     bound: list[Any] = []
     while isinstance(function, functools.partial):
         bound.append([list(function.args), dict(sorted(function.keywords.items()))])
@@ -361,9 +374,10 @@ def _unbound(function: Callable) -> tuple[Callable, list[Any]]:
 
 
 def _told(value: Any, within: tuple[int, ...]) -> Any:
-    """A bound value as plain data that tell it from others: of objects what `__reduce__` says, or their
-    public attributes, but for those that are computed when they are asked for; of functions their names and
-    what they were made with.
+    """Return a bound value as plain data that identify it.
+
+    Objects are identified by `__reduce__`, or by their public attributes except cached properties; functions
+    by their names, defaults and closures.
     """
     if isinstance(value, OneStepMap):
         return {**value.identity(), "parameters": value.parameters}
@@ -401,7 +415,7 @@ def _told(value: Any, within: tuple[int, ...]) -> Any:
 
 
 class _Teller:
-    """Progress to a terminal or to a callable."""
+    """Progress output to a terminal or to a callable."""
 
     def __init__(self, progress: Any, total: int, done: int, failed: int):
         self.progress, self.total, self.resumed, self.failed = progress, total, done, failed

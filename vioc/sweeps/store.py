@@ -1,7 +1,7 @@
-"""A file of results that only grows: one JSON line per finished task, safe against crashes.
+"""Append-only file of results: one JSON line per task, safe against crashes.
 
-The first line says what sweep it is. A line counts when its newline is on the disk; what a crash leaves
-behind the last newline is cut off when the file is opened again.
+The first line identifies the sweep. A line counts when its newline is on the disk; an incomplete last line
+after a crash is cut off when the file is opened again.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import numpy as np
 
 from vioc.errors import FileFormatError
 
-FORMAT = "vioc-sweep-2"  # 1 had no points and arrays in base64
+FORMAT = "vioc-sweep-2"  # version 1 had no points, and arrays in base64
 ARRAY = "__array__"
-KINDS = (  # of arrays that are kept: numbers that JSON holds to the bit
+KINDS = (  # supported dtypes of arrays, which JSON stores to the bit
     *("bool", "float16", "float32", "float64", "complex64", "complex128"),
     *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)),
 )
@@ -30,9 +30,9 @@ class Store:
     Parameters
     ----------
     path : path
-        Made where it does not exist.
+        Created if it does not exist.
     header : dict
-        What tells this sweep from others; plain data.
+        Identity of this sweep; plain data.
 
     Raises
     ------
@@ -44,7 +44,7 @@ class Store:
     Attributes
     ----------
     records : list of dict
-        What was there when it was opened.
+        Records in the file when it was opened.
     """
 
     def __init__(self, path: str | os.PathLike, header: Mapping[str, Any]):
@@ -60,7 +60,7 @@ class Store:
             if lines:
                 found, *self.records = _parse(lines, self.path)
                 _compare(found, ours, self.path)
-                if len(complete) < len(whole):  # a line that a crash tore
+                if len(complete) < len(whole):  # an incomplete line after a crash
                     self._file.truncate(len(complete))
             else:
                 if whole and not dumps(ours).encode().startswith(whole):
@@ -73,12 +73,12 @@ class Store:
             raise
 
     def results(self, count: int) -> list[tuple[int, dict[str, Any]]]:
-        """The records as (index, result) of a sweep of `count` tasks.
+        """Return the records as (index, result) of a sweep of `count` tasks.
 
         Raises
         ------
         FileFormatError
-            If a record is something else; the file is closed then.
+            If a record has another form; the file is then closed.
         """
         try:
             return [(i, result) for i, _, result in outcomes(self.records, {"tasks": count}, self.path)]
@@ -92,7 +92,7 @@ class Store:
         Raises
         ------
         TypeError
-            If it holds something else than None, bool, numbers, str, lists, tuples, dicts with str keys
+            If it contains anything but None, bool, numbers, str, lists, tuples, dicts with str keys
             and numpy arrays.
         """
         self._write(record)
@@ -113,7 +113,10 @@ class Store:
 
 
 def read_store(path: str | os.PathLike) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Header and records of a store, without opening it for writing (it may be growing)."""
+    """Return header and records of a store, without opening it for writing.
+
+    The store may be growing.
+    """
     whole = Path(path).read_bytes()
     lines = whole[: whole.rfind(b"\n") + 1].decode("utf-8", "replace").splitlines()
     if not lines:
@@ -125,7 +128,7 @@ def read_store(path: str | os.PathLike) -> tuple[dict[str, Any], list[dict[str, 
 def outcomes(
     records: list[dict[str, Any]], header: Mapping[str, Any], path: str | os.PathLike
 ) -> list[tuple[int, Any, dict[str, Any]]]:
-    """Records as (index, point, result); FileFormatError if one is something else."""
+    """Return records as (index, point, result); FileFormatError for other forms."""
     count = header.get("tasks")
     for line, record in enumerate(records, 2):
         if type(count) is not int or not _is_result(record, count):
@@ -134,7 +137,7 @@ def outcomes(
 
 
 def dumps(value: Any) -> str:
-    """One line of JSON; floats and arrays come back to the bit."""
+    """Return a value as one line of JSON; floats and arrays are stored to the bit."""
     return json.dumps(_plain(value, "value"), separators=(",", ":"))
 
 
@@ -192,7 +195,7 @@ def _parse(lines: list[str], path: Path) -> list[dict[str, Any]]:
 
 
 def _is_result(record: dict[str, Any], count: int) -> bool:
-    """Whether a record is what a sweep of `count` tasks writes."""
+    """Return True if a record has the form of a sweep of `count` tasks."""
     index, result = record.get("index"), record.get("outcome")
     if type(index) is not int or not 0 <= index < count or not isinstance(result, dict):
         return False

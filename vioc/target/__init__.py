@@ -1,4 +1,7 @@
-"""Export of controllers and maps to C99 and FMUs. How to: docs/target.md."""
+"""Generated controllers and maps: C99 folders, FMUs, and loops at a fixed rate.
+
+How to: docs/target.md.
+"""
 
 from vioc.target.emit import Operations
 from vioc.target.fmu import write_fmu

@@ -1,4 +1,4 @@
-"""Poles of compensators (law and observer) without their plant."""
+"""Poles of a compensator from measurements to inputs, without its plant."""
 
 from __future__ import annotations
 
@@ -17,18 +17,19 @@ from vioc.maps.protocol import OneStepMap
 
 Point = tuple[np.ndarray, np.ndarray, np.ndarray]  # x, u, K
 CBRT_EPS = float(np.cbrt(np.finfo(float).eps))
-UNSTABLE = 1 + 1e-7  # magnitudes of poles: double ones of integrators are 1 to the root of rounding
+UNSTABLE = 1 + 1e-7  # magnitude of unstable poles: double ones of integrators are 1 to the root of rounding
 
 
 def unstable_poles(f: OneStepMap, law: Any, observer: Any) -> np.ndarray:
-    """Unstable poles of a compensator about the law's setpoints, largest first.
+    """Return poles of a compensator outside of the unit circle, the largest first.
 
-    With the gains K of the law and L of the observer, the estimate before a measurement follows
+    It is linearized about the points to which its law regulates. With the gains K of the law and L of the
+    observer, the estimate before a measurement follows
 
         x^[k+1] = (A - B K) (I - L C) x^[k] + (A - B K) L y[k],
 
-    which may be unstable although the closed loop is stable. The result is empty for gains that change: a law
-    along a trajectory, a receding horizon, a filter that is not steady.
+    which may be unstable although the closed loop is stable. Empty if gains change: for a
+    law along a trajectory, a receding horizon, a filter that is not steady.
     """
     found = [np.zeros(0, complex)]
     for x, u, K in _points(f, law):
@@ -40,7 +41,7 @@ def unstable_poles(f: OneStepMap, law: Any, observer: Any) -> np.ndarray:
 
 
 def _points(f: OneStepMap, law: Any) -> Iterator[Point]:
-    """Setpoints of a law, with its gains by the states of the observer's map."""
+    """Yield points to which a law regulates, with gains by the observer's states."""
     law = law.law if isinstance(law, LimitedLaw) else law
     offsets = np.zeros((f.nu, 0))
     if isinstance(law, OffsetFree):
@@ -61,8 +62,11 @@ def _points(f: OneStepMap, law: Any) -> Iterator[Point]:
 
 
 def _without_plant(f: OneStepMap, observer: Any, x: np.ndarray, u: np.ndarray, K: np.ndarray) -> np.ndarray:
-    """State matrix of a compensator; empty without memory or with changing gains."""
-    if isinstance(observer, ConfigurationObserver):  # it remembers the input, of which momenta are computed
+    """Return the matrix of a compensator's own motion.
+
+    It has no rows for a compensator without memory, or with changing gains.
+    """
+    if isinstance(observer, ConfigurationObserver):  # its memory is the input, from which momenta follow
         q = x[: len(f.configurations)]
         columns = []
         for i, step in enumerate(CBRT_EPS * (1 + np.abs(u))):
@@ -74,7 +78,7 @@ def _without_plant(f: OneStepMap, observer: Any, x: np.ndarray, u: np.ndarray, K
         try:
             observer = kalman(f, (x, u), observer.measurement, observer.W, W_u=observer.W_u)
         except (OptimizationError, ValueError):
-            return np.zeros((0, 0))  # no steady filter here
+            return np.zeros((0, 0))  # no steady filter at this point
     if not isinstance(observer, KalmanFilter) or not observer.steady:
         return np.zeros((0, 0))
     A, B = f.linearize(x, u)

@@ -1,6 +1,7 @@
 """Parts of a controller in C: the map's step, the observer and the law.
 
-A `ControllerPart` is C99 text with its sizes, state members and operations. An observer's part defines ::
+A part is C99 text with its requirements (`ControllerPart`); `controller` joins them. An observer's part
+defines ::
 
     static int correct(target_state *s, const real *y);   the estimate s->x of sample s->k, from y
     static int predict(target_state *s, const real *u);   prediction for sample s->k + 1, under the applied u
@@ -33,17 +34,17 @@ from vioc.target.emit import Emitted, Operations, emit, number
 from vioc.target.split_steps import SOLVED, SplitStep
 
 NONE = Operations()
-LARGEST = {"double": 1.7e308, "single": 3.4e38}  # in the place of no bound
+LARGEST = {"double": 1.7e308, "single": 3.4e38}  # replaces an infinite bound
 
 
 @dataclass(frozen=True)
 class ControllerPart:
-    """Part of a controller in C.
+    """Part of a controller.
 
     Attributes
     ----------
     source : str
-        Definitions, with ``target_`` and ``TARGET_`` in the place of the folder's name.
+        Definitions, with ``target_`` and ``TARGET_`` for the folder's name.
     sizes : dict of str to int
         Constants that the source uses.
     needs : tuple of str
@@ -53,7 +54,7 @@ class ControllerPart:
     begin : str
         Statements that initialize these members.
     operations : dict of str to Operations
-        Largest operation counts of its functions.
+        Worst-case operation counts of its functions.
     headers : dict of str to str
         Files by name that the folder's header includes.
     """
@@ -69,40 +70,40 @@ class ControllerPart:
 
 @cache
 def template(name: str) -> str:
-    """Read a template of the folder vioc/target/c."""
+    """Return the text of a file in the folder ``c``."""
     return (Path(__file__).parent / "c" / name).read_text()
 
 
 def piece(name: str) -> str:
-    """Read a template and append a blank line."""
+    """Return a template as a piece of a source, with a blank line after it."""
     return template(name) + "\n"
 
 
 @cache
 def helpers() -> dict[str, str]:
-    """Functions of ``matrices.c`` by name."""
+    """Return the functions of ``matrices.c`` by name."""
     blocks = re.split(r"\n\n(?=/\*)", template("matrices.c").rstrip())
     return {re.search(r"static \w+ (\w+)\(", b)[1]: b.rstrip() + "\n\n" for b in blocks}  # type: ignore[index]
 
 
 def factored(n: int) -> Operations:
-    """Operation count of ``factor``."""
+    """Return the operation count of ``factor``."""
     inner = sum((n - k - 1) ** 2 for k in range(n))
     return Operations(inner, inner, n * (n - 1) // 2, tests=n * (n - 1) // 2 + n)
 
 
 def solved(n: int) -> Operations:
-    """Operation count of ``solve``."""
+    """Return the operation count of ``solve``."""
     return Operations(n * (n - 1), n * (n - 1), n)
 
 
 def product(n: int, m: int, p: int) -> Operations:
-    """Operation count of ``multiply`` and ``add_product``."""
+    """Return the operation count of ``multiply`` and ``add_product``."""
     return Operations(n * m * p, n * m * p)
 
 
 def table(name: str, rows: Any, precision: str) -> str:
-    """Constant table (N, m) in C."""
+    """Return a constant table (N, m) in C."""
     rows = np.atleast_2d(rows)
     size = f"[{rows.shape[0]}][{rows.shape[1]}]"
     inner = ",\n    ".join("{" + _numbers(row, precision) + "}" for row in rows)
@@ -110,7 +111,7 @@ def table(name: str, rows: Any, precision: str) -> str:
 
 
 def vector(name: str, values: Any, precision: str) -> str:
-    """Constant array in C with at least one entry."""
+    """Return a constant array of at least one number in C."""
     values = np.ravel(values)
     return f"static const real {name}[{max(len(values), 1)}] = {{{_numbers(values, precision) or '0'}}};\n"
 
@@ -120,7 +121,7 @@ def _numbers(values: np.ndarray, precision: str) -> str:
 
 
 def step_part(step: SplitStep, iterations: int, linearize: bool, precision: str) -> ControllerPart:
-    """Part with the map's step and its derivatives."""
+    """Return the part of the map's step and its derivatives."""
     f, n, nx, nu = step.map, step.n, step.map.nx, step.map.nu
     sizes = {"NM": len(f.multiplier_names)}
     found = [emit(step.result, "result", precision, "x_next and the multipliers, by the core's unknowns")]
@@ -160,7 +161,7 @@ def _expression(name: str, comment: str, precision: str, outputs: dict, **symbol
 
 
 def _sensed(f: OneStepMap, measurement: Measurement | None, precision: str) -> tuple[ca.SX, ca.SX, str]:
-    """Symbols x, g(x) and the function `sensed`; g(x) = x without a measurement."""
+    """Return x, g(x) and the function `sensed`; without a measurement g is the state."""
     s, x = f.symbols, ca.SX.sym("x", f.nx)
     g = x
     if measurement is not None:
@@ -191,7 +192,7 @@ def observer_part(
     precision: str,
     P: Any,
 ) -> ControllerPart:
-    """Part of the observer; `P` is the first covariance of an extended filter."""
+    """Return the part of the observer; `P` is an extended filter's first covariance."""
     nx, nu = f.nx, f.nu
     x, g, text = _sensed(f, getattr(observer, "measurement", None), precision)
     ny = g.numel()
@@ -256,7 +257,7 @@ def observer_part(
 
 
 def _recovered(step: SplitStep, nq: int, precision: str) -> tuple[Emitted, Emitted]:
-    """Functions (q0, q1, u, t) -> other states, and (q0, q1) -> q1 the short way from q0."""
+    """Maps (q0, q1, u, t) -> other states, and (q0, q1) -> q1 the short way from q0."""
     f = step.map
     q0, q1 = ca.SX.sym("q0", nq), ca.SX.sym("q1", nq)
     solved = {j: i for i, j in enumerate(step.states)}
@@ -278,14 +279,14 @@ def _recovered(step: SplitStep, nq: int, precision: str) -> tuple[Emitted, Emitt
 
 
 def difference_of(f: OneStepMap, precision: str) -> Emitted:
-    """C function `difference` of states."""
+    """Return the function `difference` of states."""
     x0, x1 = ca.SX.sym("x0", f.nx), ca.SX.sym("x1", f.nx)
     dx, text = f.space.difference_expression(x0, x1), "x1 - x0, angles the short way"
     return _expression("difference", text, precision, {"dx": ca.densify(dx)}, x0=x0, x1=x1)
 
 
 def law_part(law: Any, lower: np.ndarray, upper: np.ndarray, precision: str) -> ControllerPart:
-    """Part of the law, with bounds on the input."""
+    """Return the part of the law, with its input within bounds."""
     limited = law if isinstance(law, LimitedLaw) else None
     text, bounded, offset = "", [lower, upper], law if isinstance(law, OffsetFree) else None
     if limited is not None:
@@ -345,5 +346,8 @@ def law_part(law: Any, lower: np.ndarray, upper: np.ndarray, precision: str) -> 
 
 
 def listed(names: Iterable[str]) -> str:
-    """Join names by commas for a C comment; unsafe characters become ``_``."""
+    """Return names separated by commas, for a C comment.
+
+    Characters that C could read as more than a comment are replaced by ``_``.
+    """
     return ", ".join(re.sub(r"[^\w.:+= -]", "_", name) for name in names)

@@ -1,4 +1,4 @@
-"""C99 functions from CasADi functions of SX, with operation counts.
+"""C99 code of CasADi SX functions, with operation counts.
 
 Every instruction becomes one operation of C, in CasADi's order; values that are used once are written where
 they are used. A `real` is double or float. The code allocates nothing and has no static data.
@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields
 
 import casadi as ca
 
-WIDTH = 96  # characters of an expression from which it gets a name
+WIDTH = 96  # characters of an expression above which it becomes a variable
 SUFFIX = {"double": "", "single": "f"}
 
 BINARY = {ca.OP_ADD: "+", ca.OP_SUB: "-", ca.OP_MUL: "*", ca.OP_DIV: "/"}
@@ -54,7 +54,7 @@ CHEAP = {
 
 @dataclass(frozen=True)
 class Operations:
-    """Largest operation count of a function.
+    """Worst-case operation count of a function.
 
     Attributes
     ----------
@@ -91,7 +91,7 @@ class Operations:
 
 @dataclass(frozen=True)
 class Emitted:
-    """Function in C with its operation count.
+    """Function in C.
 
     Attributes
     ----------
@@ -104,24 +104,24 @@ class Emitted:
 
 
 def number(value: float, precision: str = "double") -> str:
-    """Literal that reads back as the same double, or as the nearest single."""
+    """Return a literal that reads back to the same double, or to the nearest single."""
     if not math.isfinite(value):
         raise ValueError(f"a number in C is finite, got {value}")
     return repr(float(value)) + SUFFIX[precision]
 
 
 def emit(function: ca.Function, name: str, precision: str = "double", comment: str = "") -> Emitted:
-    """Write a CasADi function as ``static void name(const real *x, ..., real *y, ...)``.
+    """Return C ``static void name(const real *x, ..., real *y, ...)`` of a function.
 
     Parameters
     ----------
     function : casadi.Function
-        Function of SX, whose argument names are those in C. Scalars are pointers too. A sparse output is
-        written as a dense one, row by row.
+        Of SX; the names of its arguments are those in C. Scalars are pointers as well. A sparse output is
+        written in full, row by row, with its zeros.
     name : str
     precision : "double" or "single"
     comment : str
-        Comment before the function.
+        Precedes the function.
 
     Returns
     -------
@@ -149,7 +149,7 @@ def emit(function: ca.Function, name: str, precision: str = "double", comment: s
 
 
 class _Value:
-    """Node of the expression graph: operation, number of uses, and text in C."""
+    """Value of the graph: its operation, number of uses, and text in C."""
 
     __slots__ = ("op", "operands", "test", "text", "uses")
 
@@ -162,7 +162,7 @@ class _Value:
 
 
 class _Graph:
-    """Lines of a function's body without its outputs."""
+    """Lines of a function's body, without its outputs."""
 
     def __init__(self, function: ca.Function, precision: str):
         if not function.is_a("SXFunction"):
@@ -265,7 +265,10 @@ class _Graph:
         )
 
     def _named(self, value: _Value) -> str:
-        """Name of a value; an expression becomes a variable, since it is used twice."""
+        """Return the text of a value, first made a variable if it is an expression.
+
+        Used for values that are written twice.
+        """
         if value.operands and value.text.endswith(")"):
             name = f"a{self._names}"
             self._names += 1
@@ -277,7 +280,7 @@ class _Graph:
         self.operations += Operations(**operations)
 
     def written(self, i: int, name: str) -> list[str]:
-        """Write the assignments of an output, row by row."""
+        """Return assignments of an output, row by row."""
         pattern = self.function.sparsity_out(i)
         rows, columns = pattern.size1(), pattern.size2()
         at = [r * columns + c for r, c in zip(*pattern.get_triplet(), strict=True)]
@@ -295,7 +298,7 @@ def _number(value: _Value) -> str:
 
 
 def _bare(text: str) -> str:
-    """Remove an outer pair of brackets."""
+    """Return the text without its outer pair of brackets, if they match."""
     if not (text.startswith("(") and text.endswith(")")):
         return text
     depth = 0

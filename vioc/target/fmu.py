@@ -1,4 +1,7 @@
-"""Export of maps and closed loops as FMUs for co-simulation, FMI 2.0 and 3.0."""
+"""FMUs for co-simulation of maps and closed loops, FMI 2.0 and 3.0.
+
+They contain the same C as a folder.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ from vioc.target.pages import filled
 
 Version = Literal["2.0", "3.0"]
 SUFFIX = {"linux": ".so", "darwin": ".dylib", "win32": ".dll"}
-OLD = {"linux": "linux", "darwin": "darwin", "win32": "win"}  # FMI 2.0 puts the word length behind
+OLD = {"linux": "linux", "darwin": "darwin", "win32": "win"}  # FMI 2.0 appends the word length
 NEW = {"linux": "linux", "darwin": "darwin", "win32": "windows"}
 MACHINE = {"AMD64": "x86_64", "arm64": "aarch64"}
 
@@ -55,15 +58,15 @@ def write_fmu(
     path : path
         File ``NAME.fmu``; NAME, in small letters, is the name of the model.
     what : OneStepMap or ClosedLoop
-        The FMU of a map has its inputs, and outputs its states and multipliers. That of a closed loop,
-        without noise, has no inputs, and outputs the plant's states, the applied inputs and the multipliers.
+        A map has its inputs as inputs and its states and multipliers as outputs. A closed loop, without
+        its noise, has no inputs; its outputs are the plant's states, the applied input, and the multipliers.
     start : (nx,)
-        Initial state, which a simulator may change, and first estimate of the observer.
+        Initial state; a simulator may set another one. It is the observer's first estimate.
     version : "2.0" or "3.0"
     binary : bool
-        Whether to include a binary for this machine; the sources are always included.
+        Also compile for this machine; the sources are included in any case.
     steps : int, optional
-        Number of steps of the run that determines the iterations of a step, as in `write_target`.
+        Of the run that determines the iterations of a step, as in `write_target`.
 
     Returns
     -------
@@ -74,12 +77,12 @@ def write_fmu(
     ValueError, TypeError, StepError
         As `write_target`.
     CompileError
-        If a binary is wanted and no compiler is found.
+        If `binary` is requested, and no compiler is found.
 
     Notes
     -----
-    A communication step must be a whole number of the map's steps; others are refused, as are steps without
-    a solution. Inputs are constant over a communication step.
+    A communication step must be an integer multiple of the map's step; others are refused, as is a step that
+    has no solution. Inputs are constant over a communication step.
     """
     path = Path(path)
     name = path.stem
@@ -144,7 +147,7 @@ def _variables(f: OneStepMap, x: np.ndarray, closed: bool) -> list[FmuVariable]:
 
 
 def _rows(variables: list[FmuVariable], row: str) -> str:
-    """Lines of variables by `row`, with attributes and start values."""
+    """Return a line for each variable: `row` with its attributes and its start."""
     found = []
     for i, v in enumerate(variables):
         initial = {"output": ' initial="exact"' if v.start is not None else ' initial="calculated"'}
@@ -158,7 +161,7 @@ def _rows(variables: list[FmuVariable], row: str) -> str:
 
 
 def _outputs(variables: list[FmuVariable], output: str, unknown: str, first: int) -> tuple[str, str]:
-    """Indices from `first` of the outputs, and of those without a start value."""
+    """Return outputs, and those without a start, by their numbers from `first` on."""
     numbered = [(i, v) for i, v in enumerate(variables, first) if v.causality == "output"]
     unset = (unknown.format(i) for i, v in numbered if v.start is None)
     return "".join(output.format(i) for i, _ in numbered), "".join(unset)

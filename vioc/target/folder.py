@@ -1,4 +1,4 @@
-"""Export of closed loops and maps to folders of C99 (docs/target.md)."""
+"""Generation of a C99 folder from a closed loop or a map (docs/target.md)."""
 
 from __future__ import annotations
 
@@ -43,27 +43,28 @@ NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 @dataclass(frozen=True)
 class Target:
-    """Folder of C code and its contents.
+    """Generated C99 folder.
 
     Attributes
     ----------
     folder : Path
     name : str
-        Prefix of functions and files.
+        Prefix of its functions and files.
     map : OneStepMap
-        Map of the step.
+        The map of its step.
     functions : tuple of str
         ``"step"``, ``"linearize"``, ``"law"``, ``"start"``, ``"output"``, ``"advance"``, ``"measure"``,
-        ``"memory"``, those that the folder has.
+        ``"memory"``, as far as present.
     precision : str
     operations : dict of str to Operations
-        Largest operation counts of functions; without ``"output"`` if that solves a quadratic program.
+        Worst-case operation counts; without ``"output"`` if that solves a program.
     iterations : int
         Newton iterations of a step; 0 for a formula, or without a step.
     records : Records
-        Samples that the test program replays.
+        Data of the test program.
     unstable_poles : tuple of complex
-        Unstable poles of the controller without its plant, about the law's setpoints, the largest first.
+        Poles outside of the unit circle, the largest first, from measurements to inputs about the points to
+        which the law regulates: the controller by itself, without its plant, is unstable.
     """
 
     folder: Path
@@ -77,7 +78,7 @@ class Target:
     unstable_poles: tuple[complex, ...] = ()
 
     def text(self, source: str) -> str:
-        """Replace ``target_`` and ``TARGET_`` in C code by this folder's name."""
+        """Return C code with this folder's name in place of ``target_`` and ``TARGET_``."""
         source = re.sub(r"\bTARGET_(?=[A-Z])", f"{self.name.upper()}_", source)
         return re.sub(r"\btarget(?=[_.])", self.name, source)
 
@@ -103,17 +104,17 @@ def write_target(
     max_iterations: int | None = None,
     precision: Precision = "double",
 ) -> Target:
-    """Write a map, a law or a controller as C99 without allocation, with a test.
+    """Write a map, a law or a controller as C99 that allocates nothing, with a test.
 
     Parameters
     ----------
     folder : path
-        Folder to create; existing files of the same names are replaced.
+        Created if missing; its files of these names are replaced.
     what : OneStepMap, ClosedLoop, or a law or regulator
-        A closed loop provides observer, law and bounds; its plant serves the recorded run only. A law alone
+        A closed loop gives observer, law and bounds; its plant only produces the records. A law alone
         measures the state and has no bounds.
     start : (nx,)
-        Initial state of the recorded run that the test program replays.
+        Start of the run that the test program replays.
     name : str
         Prefix of files and functions, in small letters; default: the folder's name.
     inputs : (N, nu), optional
@@ -123,14 +124,14 @@ def write_target(
     noise : int or None
         Seed of the loop's noise in the run, None for none.
     estimate : (nx,), optional
-        Estimate before the first measurement; default `start`.
+        The observer's estimate before the first measurement; default `start`.
     step : bool
-        Whether to write the step of the observer's (or else the plant's) map if the controller does not need
+        Also write the step of the observer's map (the plant's without one) if the controller does not need
         it.
     linearize : bool
-        Whether to write its derivatives A and B.
+        Also write its derivatives A and B.
     max_iterations : int, optional
-        Fixed number of Newton iterations of a step; default: one more than the run needs.
+        Fixed number of Newton iterations in a step; default one more than the run's steps need.
     precision : "double" or "single"
 
     Returns
@@ -140,7 +141,7 @@ def write_target(
     Raises
     ------
     TypeError, ValueError
-        For objects that cannot be written in C; the message names an alternative.
+        Objects that cannot be written in C, with alternatives.
     StepError
         If Newton's method from its start does not solve a step of the run, or finds another root than the
         map's step.
@@ -216,7 +217,7 @@ def write_target(
 
 
 def _loop(what: Any) -> ClosedLoop:
-    """Closed loop of a law that can be written; a law alone gets its own map."""
+    """Return a closed loop whose law can be written; a law alone about its own map."""
     law = as_law(what.law if isinstance(what, ClosedLoop) else what)
     inner = law.law if isinstance(law, LimitedLaw) else law
     known = (StateLaw, ScheduledLaw)
@@ -270,6 +271,6 @@ def _source(target: Target, sizes: Mapping[str, int], pieces: list[ControllerPar
 
 
 def _repeats(target: Target, sizes: Mapping[str, int]) -> int:
-    """Period of a controller in samples; 0 if it is not periodic."""
+    """Return the number of samples after which a controller repeats; 0 if never."""
     again = sizes.get("LAW_AFTER") == 2 and sizes.get("FILTER_ROWS", 1) == 1
     return sizes["LAW_ROWS"] if again and not split(target.map).timed else 0

@@ -1,4 +1,4 @@
-"""Header, README, CMake and JSON files of a folder."""
+"""Descriptions in a folder: its header, README, CMake and JSON files."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from vioc.target.controller_parts import ControllerPart, listed, template
 if TYPE_CHECKING:
     from vioc.target.folder import Target
 
-STATUS = {  # bits of the returned status
-    "UNSOLVED": "the step is not solved to its tolerance; the last iterate is returned",
-    "SINGULAR": "a matrix of the step or filter has no inverse; nothing is written",
-    "OUTSIDE": "the tables have no entry for this sample; nothing is written",
-    "NOT_FINITE": "a measurement or input is not a number; the prediction is used, or nothing is written",
-    "NO_PLAN": "the program of a receding horizon is not solved; the last plan continues",
+STATUS = {  # bits of the functions' return values
+    "UNSOLVED": "the step's equations are not solved to their tolerance; the last iterate is given",
+    "SINGULAR": "a matrix of the step or of the filter has no inverse; nothing is written",
+    "OUTSIDE": "the tables have no row for this sample; nothing is written",
+    "NOT_FINITE": "a measurement or an input is no number; the prediction stays, or nothing is written",
+    "NO_PLAN": "the program of a receding horizon has no answer; the last plan goes on",
 }
 TOLERANCE = {"double": 1e-10, "single": 2e-3}  # of the test program, relative to the largest of each quantity
-PLANNED_SINGLE = 0.1  # likewise, of programs that an interior point solves in single precision
+PLANNED_SINGLE = 0.1  # the same for programs solved by an interior point in single precision
 
 PROTOTYPES = {
     "step": (
@@ -110,7 +110,7 @@ def header(target: Target, sizes: Mapping[str, int], pieces: list[ControllerPart
 
 
 def tolerance(target: Target) -> float:
-    """Tolerance of the test program."""
+    """Return the tolerance of the test program."""
     planned = "output" in target.functions and "law" not in target.functions
     return PLANNED_SINGLE if planned and target.precision == "single" else TOLERANCE[target.precision]
 
@@ -129,7 +129,7 @@ def layout(target: Target, observer: Any) -> dict[str, tuple[str, ...]]:
 
 
 def described(target: Target, sizes: Mapping[str, int], observer: Any) -> dict[str, Any]:
-    """Content of NAME.json."""
+    """Return the content of NAME.json."""
     samples = target.records.samples
     return {
         "name": target.name,
@@ -147,7 +147,7 @@ def described(target: Target, sizes: Mapping[str, int], observer: Any) -> dict[s
 
 
 def readme(target: Target, observer: Any) -> str:
-    """Content of README.md."""
+    """Return the content of README.md."""
     rows = [f"| {n} | {listed(v)} |" for n, v in layout(target, observer).items() if v]
     costs = [f"| `target_{n}` | {o} |" for n, o in target.operations.items()]
     if "output" in set(target.functions) - set(target.operations):
@@ -167,7 +167,7 @@ def readme(target: Target, observer: Any) -> str:
 
 
 def unstable(target: Target) -> list[str]:
-    """Lines on a compensator that is unstable without its plant, else none."""
+    """Return lines about a compensator that is unstable by itself, else none."""
     if not target.unstable_poles:
         return []
     poles = ", ".join(
@@ -180,7 +180,7 @@ def unstable(target: Target) -> list[str]:
 
 
 def filled(name: str, tokens: Mapping[str, str]) -> str:
-    """Read a template of the folder vioc/target/c and replace its ``@TOKENS@``."""
+    """Return a file of the folder ``c`` with its ``@TOKENS@`` replaced."""
     text = template(name)
     for token, value in tokens.items():
         text = text.replace(f"@{token}@", value)

@@ -1,7 +1,6 @@
-"""Real-time iteration of a receding horizon as a controller part in C.
+"""Real-time iteration in C: plan, stages and QP of a receding horizon.
 
-The quadratic program is solved by the C of `vioc.control.receding`; stages are written from the problem's
-cost and limits.
+The program's C is that of `vioc.control.receding`; stages are generated from the problem's cost and limits.
 """
 
 from __future__ import annotations
@@ -31,13 +30,13 @@ from vioc.target.controller_parts import (
 )
 from vioc.target.emit import SUFFIX, Emitted, emit
 
-NOWHERE = 1e30  # a limit that the program takes for none
-ITERATIONS, TOLERANCE = 30, 1e-5  # of a program in single precision: at most, at least
+NOWHERE = 1e30  # a limit that the program treats as infinite
+ITERATIONS, TOLERANCE = 30, 1e-5  # largest and smallest ones of a program in single precision
 END_OF_TYPES = "} QP_(state);\n"
 
 
 def check_plan(law: NonlinearMPC, f: OneStepMap) -> None:
-    """Raise ValueError for options of a receding horizon that C does not support."""
+    """Raise ValueError for features that the C of a receding horizon does not have."""
     problem = law.problem
     given = {
         "delay": law.delay != 0,
@@ -63,7 +62,7 @@ def check_plan(law: NonlinearMPC, f: OneStepMap) -> None:
 
 
 def plan_part(law: NonlinearMPC, plan: Plan, bounds: Any, precision: str, cost: Any) -> ControllerPart:
-    """Part of the law, with `plan` as the first plan."""
+    """Return the part of a receding horizon, with first plan `plan`."""
     f, problem, layout = law.map, law.problem, law.program.layout
     source = layout.source("target_qp", single=precision == "single", api="static")
     if source.count(END_OF_TYPES) != 1:
@@ -128,7 +127,10 @@ def plan_part(law: NonlinearMPC, plan: Plan, bounds: Any, precision: str, cost: 
 
 
 class _PlanRows:
-    """Constraints of a step in the program's order, entries of (x, u) first, with limits."""
+    """Rows of a step in the program's order, with limits by step.
+
+    Rows that are entries of (x, u) come first.
+    """
 
     def __init__(self, rows: ConstraintRows, order: Order):
         f = rows.map
@@ -136,7 +138,7 @@ class _PlanRows:
         places = [p for p in rows.places if p.at_steps is not None]
         h = ca.vertcat(ca.SX(0, 1), *(ca.SX(p.constraint.expression) / p.scale for p in places))
         simple, general = order.simple.tolist(), order.general.tolist()
-        # of one entry alone none are (1, 0)
+        # an empty selection of a scalar would be (1, 0)
         plain, curved = (h[which] if which else ca.SX(0, 1) for which in (simple, general))
         self.h = ca.densify(ca.vertcat(plain / ca.DM(order.factor), curved))
         self.J = ca.simplify(ca.jacobian(curved, z))
@@ -174,7 +176,7 @@ def _arguments(f: OneStepMap, reference: ca.SX) -> tuple[ca.SX, ...]:
 
 
 def _gauss_newton(squares: Squares, z: ca.SX, what: str) -> ca.SX:
-    """Gauss-Newton Hessian J'WJ, plus the constant Hessian of other terms."""
+    """Return J'WJ plus the Hessian of the remainder, which must be constant."""
     J = ca.jacobian(squares.r, z)
     rest = ca.simplify(ca.hessian(squares.rest, z)[0])
     if ca.symvar(rest):

@@ -1,4 +1,4 @@
-"""Timing of a controller's folder that runs at a given rate on this machine."""
+"""Execution of a controller's folder at a given rate, with timing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from vioc.compile.compiler import find_compiler
 from vioc.drawing import plots
 from vioc.errors import CompileError, FileFormatError
 
-SPUN = 2e-4  # s before a sample from which the clock is watched: sleep wakes up late
+SPUN = 2e-4  # time before a sample, s, in which the clock is polled, as sleep ends late
 
 
 @dataclass(frozen=True)
@@ -28,11 +28,11 @@ class LoopTimes:
     period : float
         Sampling period, s.
     late : (N,)
-        Delay of the beginning of each sample, s.
+        Delay of the start of each sample, s.
     output, advance : (N,)
-        Durations of both calls, s, with the overhead of calling from Python.
+        Duration of the two calls, s, including the overhead of Python.
     overruns : int
-        Samples that were skipped because the previous one was late.
+        Number of samples that were skipped because an earlier one ended late.
     status : int
         All status bits that the calls returned.
     """
@@ -46,12 +46,12 @@ class LoopTimes:
 
     @property
     def table(self) -> dict[str, tuple[float, float, float]]:
-        """Median, 99.9 % quantile and maximum, in microseconds."""
+        """Median, 99.9 % quantile and worst, in microseconds."""
         rows = {"late": self.late, "output": self.output, "advance": self.advance}
         return {n: (*(1e6 * np.quantile(v, (0.5, 0.999))), 1e6 * v.max()) for n, v in rows.items()}
 
     def plot(self, ax: Any = None) -> Any:
-        """Plot histograms of lateness and of durations of calls."""
+        """Plot a histogram of delays of samples and durations of the calls."""
         return plots().plot_loop_times(self, ax=ax)
 
     def __str__(self) -> str:
@@ -63,16 +63,16 @@ class LoopTimes:
 
 
 def run_at(folder: str | Path, frequency: float | None = None, seconds: float = 5.0) -> LoopTimes:
-    """Build a controller's folder and call it at a rate on its recorded samples.
+    """Build a controller's folder and run it at a rate, repeatedly on its records.
 
     Parameters
     ----------
     folder : path
-        Folder with a controller by `write_target`. Its samples repeat.
+        Made by `write_target`, with a controller.
     frequency : float, optional
         Sampling frequency, Hz; default: the controller's.
     seconds : float
-        Duration, s.
+        Duration.
 
     Returns
     -------
@@ -81,7 +81,7 @@ def run_at(folder: str | Path, frequency: float | None = None, seconds: float = 
     Raises
     ------
     ValueError
-        If frequency or duration is not positive.
+        For a frequency or a duration that is not positive.
     FileFormatError
         If the folder does not exist or has no controller.
     CompileError

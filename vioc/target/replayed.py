@@ -1,4 +1,4 @@
-"""Recorded steps and closed-loop samples that a test program replays."""
+"""Records for a test program: steps of the map and samples of the closed loop."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from vioc.control.regulators.law import StateLaw, as_law
 from vioc.maps.derivatives import Linearization, Steps
 from vioc.maps.protocol import OneStepMap
 
-USUAL = 100  # samples, where nothing tells how many
+USUAL = 100  # default number of samples
 LINEARIZED = 10  # steps whose derivatives are compared
-FLOOR = 1e-3  # of the largest quantity of a vector: smaller ones are measured by that
+FLOOR = 1e-3  # smallest scale of a quantity, over the largest one of its vector
 
 
 @dataclass(frozen=True)
 class RecordedLoop:
-    """Recorded samples of a closed loop.
+    """Record of a closed loop, sample by sample.
 
     Attributes
     ----------
@@ -29,7 +29,7 @@ class RecordedLoop:
     start : (nx,)
         Estimate before the first measurement.
     covariance : (ndx, ndx) or None
-        Covariance of its error, if the observer has one.
+        Of its error, if the observer has one.
     y, estimates, u : (N, ny), (N, nx), (N, nu)
         Measurements, estimates and applied inputs.
     """
@@ -44,12 +44,12 @@ class RecordedLoop:
 
 @dataclass(frozen=True)
 class Records:
-    """Records of a test program.
+    """Data of the test program.
 
     Attributes
     ----------
     steps : Steps
-        Single steps of the map.
+        Independent steps of the map.
     derivatives : Linearization or None
         Derivatives of the first of them.
     samples : RecordedLoop or None
@@ -61,7 +61,7 @@ class Records:
 
 
 def of_map(f: OneStepMap, start: Any, inputs: Any, steps: int | None, derivatives: bool) -> Records:
-    """Record a rollout of a map."""
+    """Return records of a rollout of a map."""
     steps = USUAL if inputs is None and steps is None else steps
     return Records(*_linearized(f, Steps.along(f.rollout(start, inputs, steps, warn=False)), derivatives))
 
@@ -76,7 +76,10 @@ def of_loop(
     derivatives: bool,
     with_steps: bool,
 ) -> Records:
-    """Record a simulation of a loop, with steps of the observer's map from estimates."""
+    """Return records of a simulated closed loop, with steps of the observer's map `f`.
+
+    The steps start at its estimates.
+    """
     law = as_law(loop.law)
     table = law.law if isinstance(law, LimitedLaw) else law
     k0, count = 0, steps or USUAL
@@ -100,13 +103,13 @@ def of_loop(
 
 
 def _linearized(f: OneStepMap, steps: Steps, derivatives: bool) -> tuple[Steps, Linearization | None]:
-    """Steps, with derivatives of the first ones if wanted."""
+    """Return steps, and the derivatives of the first of them if wanted."""
     few = steps.piece(slice(0, LINEARIZED))
     return steps, f.linearize_steps(few) if derivatives and len(few) else None
 
 
 def samples_text(records: Records) -> str:
-    """Tables of the test program as a C header."""
+    """Return the tables of the test program as a C header."""
     steps, d, samples = records.steps, records.derivatives, records.samples
     lines = ["/* What the test program replays, from Python. SCALE: the largest of each quantity. */"]
     lines += [f"#define STEPS {len(steps)}", f"#define SLOPES {0 if d is None else len(d.A)}"]
@@ -128,7 +131,7 @@ def samples_text(records: Records) -> str:
 
 
 def _scaled(name: str, rows: np.ndarray, whole: bool = False) -> dict[str, np.ndarray]:
-    """Table with the scale of each column; matrices have one scale."""
+    """Return a table and the scale of each of its columns; one scale for a matrix."""
     size = np.abs(rows).max(axis=0, initial=0.0)
     largest = size.max(initial=0.0)
     scale = np.full_like(size, largest) if whole else np.maximum(size, FLOOR * largest)

@@ -1,8 +1,8 @@
-"""Split of a map's step into formulas and implicit equations (docs/target.md, TG 1-4).
+"""Splitting of a map's step into explicit and implicit equations (docs/target.md).
 
-Of the equations r(x, u, x+, lambda) = 0, unknowns that a single equation determines come first, unknowns that
-no other equation needs come last. The rest is the core G(d; x, u, t) = 0 in the changes d of states, and the
-multipliers, which a fixed number of Newton iterations solves.
+The equations r(x, u, x+, lambda) = 0 of a step are ordered once, (TG 1-5): unknowns given explicitly by one
+equation come first, those that no other equation needs come last, and the rest is the core, G(d; x, u, t) = 0
+in the change d of the states and the multipliers. A fixed number of Newton iterations on G gives the step.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from vioc.maps.made.extended import ExtendedMap
 from vioc.maps.protocol import OneStepMap
 
 OPTIONS = {"cse": True}
-MOST = 12  # Newton's method that takes longer is not near its solution
-SAME = 1e-6  # relative: ends of steps further off are other solutions
+MOST = 12  # largest number of Newton iterations; more mean that the start is not near the solution
+SAME = 1e-6  # relative distance of ends of steps above which they are different solutions
 SOLVED = {"double": 1e-11, "single": 1e-4}  # largest last correction of a state, relative to 1 + |x|
 
 
 @dataclass(frozen=True)
 class SplitStep:
-    """Split step with the map's own length and parameters.
+    """Split step at the map's own step length and parameters.
 
     Attributes
     ----------
@@ -33,7 +33,7 @@ class SplitStep:
     d : SX (n,)
         Unknowns of the core: changes of states, then multipliers.
     states : tuple of int
-        Indices of these states.
+        Indices of the states in d.
     x, u, t : SX
     G : SX (n,)
         Equations of the core.
@@ -60,30 +60,30 @@ class SplitStep:
         return bool(ca.depends_on(ca.vertcat(self.G, self.after), self.t))
 
     def function(self, name: str, outputs: dict[str, ca.SX]) -> ca.Function:
-        """CasADi function of d, x, u, t."""
+        """Return a function of d, x, u, t."""
         inputs = {"d": self.d, "x": self.x, "u": self.u, "t": self.t}
         return ca.Function(name, [*inputs.values()], [*outputs.values()], [*inputs], [*outputs], OPTIONS)
 
     @cached_property
     def equations(self) -> ca.Function:
-        """Function G of the core's equations."""
+        """Function with output G."""
         return self.function("equations", {"G": self.G})
 
     @cached_property
     def newton(self) -> ca.Function:
-        """Function of G and its derivative J by d."""
+        """Function with outputs G and its derivative J by d."""
         return self.function("newton", {"G": self.G, "J": ca.jacobian(self.G, self.d)})
 
     @cached_property
     def result(self) -> ca.Function:
-        """Function of x_next and the multipliers."""
+        """Function with outputs x_next and the multipliers."""
         nx = self.map.nx
         outputs = {"x_next": ca.densify(self.after[:nx]), "multipliers": ca.densify(self.after[nx:])}
         return self.function("result", outputs)
 
     @cached_property
     def derivatives(self) -> ca.Function:
-        """Function of the derivatives of G and x_next by d, x, u."""
+        """Function with derivatives of G and of x_next by d, x, u."""
         ahead, by = self.after[: self.map.nx], {"d": self.d, "x": self.x, "u": self.u}
         outputs = {f"G_{n}": ca.jacobian(self.G, s) for n, s in by.items()}
         outputs |= {f"E_{n}": ca.jacobian(ahead, s) for n, s in by.items()}
@@ -98,9 +98,10 @@ class SplitStep:
         given: int | None = None,
         ends: np.ndarray | None = None,
     ) -> int:
-        """Number of Newton iterations that steps k from X under U need, plus one.
+        """Return the number of Newton iterations: one more than given steps need.
 
-        `given` replaces this number. The first steps are known to end at `ends`.
+        The steps have indices k, states X and inputs U; the first of them are known to end at `ends`. A
+        number `given` is checked and returned.
 
         Raises
         ------
@@ -152,7 +153,7 @@ class SplitStep:
 
 
 def split(f: OneStepMap) -> SplitStep:
-    """Split the step of a map that has equations or a formula.
+    """Return the split step of a map that has equations or a formula.
 
     Raises
     ------
@@ -198,7 +199,7 @@ def split(f: OneStepMap) -> SplitStep:
 
 
 def _extended(f: ExtendedMap) -> SplitStep:
-    """Split step of an `ExtendedMap`: the inner step with disturbances, constants kept."""
+    """Return the inner map's step with input disturbances as constant states."""
     if not f.matched:
         raise ValueError(
             f"{f!r}: in C constants are disturbances of inputs, and biases; leave out the others"
@@ -215,7 +216,7 @@ Pairs = list[tuple[int, int]]  # (equation, unknown) that it gives
 
 
 def _order(rows: ca.SX, y: ca.SX) -> tuple[Pairs, Pairs, list[int], list[int]]:
-    """Unknowns with their equations that come first and last; core unknowns and equations."""
+    """Return pairs to solve first and last, and the core's unknowns and equations."""
     J = ca.jacobian(rows, y)
     places = set(zip(*J.sparsity().get_triplet(), strict=True))
     plain = {(i, j) for i, j in places if J[i, j].is_constant()}
@@ -242,7 +243,7 @@ def _order(rows: ca.SX, y: ca.SX) -> tuple[Pairs, Pairs, list[int], list[int]]:
 
 
 def _solved(rows: ca.SX, y: ca.SX, pairs: Pairs, given: dict[int, ca.SX]) -> dict[int, ca.SX]:
-    """Substitute the solutions of the equations of `pairs`, linear in their unknowns."""
+    """Return `given` with the unknowns of `pairs`, in which equations are linear."""
     given = dict(given)
     for i, j in pairs:
         slope = ca.jacobian(rows[i], y[j])

@@ -1,4 +1,7 @@
-"""What a map can and cannot do: reach, see, oscillate, return. Maths: docs/maths/analysis.md."""
+"""Analysis of maps: controllability, observability, modes, regions of attraction.
+
+Maths: docs/maths/analysis.md.
+"""
 
 from vioc.control.analysis.accessibility import Accessibility, accessibility
 from vioc.control.analysis.attraction import Attraction, region_of_attraction

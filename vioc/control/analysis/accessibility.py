@@ -1,7 +1,7 @@
-"""Accessibility and small-time local controllability by Lie brackets (Sussmann 1987).
+"""Accessibility and small-time local controllability by Lie brackets.
 
-Maths: docs/maths/analysis.md. For a mechanism, ``Continuous(system).rates`` or any CasADi function
-(x, u) -> dx/dt gives the vector fields.
+Method of Sussmann (1987); maths: docs/maths/analysis.md. For a mechanism, ``Continuous(system).rates`` or any
+CasADi function (x, u) -> dx/dt gives the vector fields.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ import numpy as np
 from vioc.checks import as_count, check_array
 
 Tree = Any  # an index of a field (0 the drift), or a pair of trees
-NEAR, APART = 3, 0.1  # points about the one that is asked for, and how far away: generic ones
-HELD, ITERATIONS = 1e-9, 50  # what constraints may leave, and how they are found from nearby
-MOST_PERMUTATIONS = 6  # inputs: 720 terms of a symmetrized bracket
+NEAR, APART = 3, 0.1  # number of generic points near the given one, and their relative distance
+HELD, ITERATIONS = 1e-9, 50  # largest residual of constraints, and iterations to reduce it
+MOST_PERMUTATIONS = 6  # largest number of inputs: 720 terms of a symmetrized bracket
 
 
 @dataclass(frozen=True)
 class Bracket:
-    """A bracket of a Philip Hall basis at a point.
+    """Bracket of a Philip Hall basis at a point.
 
     Attributes
     ----------
     name : str
         ``[f0,[f0,g1]]``; f0 is the drift.
     degrees : tuple of int
-        How often f0, g1, g2, ... are in it.
+        Multiplicities of f0, g1, g2, ...
     value : (n,)
     symmetrized : (n,)
-        Of a bad bracket: the sum over the permutations of the inputs; else `value`.
+        For a bad bracket: the sum over the permutations of the inputs; else `value`.
     """
 
     name: str
@@ -47,13 +47,13 @@ class Bracket:
 
     @property
     def bad(self) -> bool:
-        """An odd number of f0 and an even one of every input."""
+        """True for an odd number of f0 and an even number of every input."""
         return self.degrees[0] % 2 == 1 and not any(d % 2 for d in self.degrees[1:])
 
 
 @dataclass(frozen=True)
 class Accessibility:
-    """What the brackets up to `degree` tell at a point.
+    """Accessibility at a point by brackets up to `degree`.
 
     Attributes
     ----------
@@ -65,16 +65,17 @@ class Accessibility:
     strong_rank : int
         Of all brackets but f0 itself.
     equilibrium : bool
-        f0 vanishes there.
+        f0 vanishes at the point.
     obstructions : tuple of str
-        Bad brackets that nothing of lower degree neutralizes (for the best theta that was tried).
+        Bad brackets that are not neutralized by those of lower degree (for the best theta tried).
     theta : float
-        The weight, 1/theta for f0, that was best.
+        The best weight, 1/theta for f0.
     brackets : tuple of Bracket
     closed : bool
-        The longest brackets add nothing, here and at `NEAR` points about: no higher degree does (Frobenius).
+        The longest brackets add nothing, here and at `NEAR` points nearby, so no higher degree does
+        (Frobenius).
     held : int
-        Directions of the state that constraints allow no motion in.
+        Number of directions of the state without motion because of constraints.
     """
 
     n: int
@@ -90,12 +91,15 @@ class Accessibility:
 
     @property
     def size(self) -> int:
-        """Of what constraints leave of the state: all of it without."""
+        """Dimension of the constraint manifold, n without constraints."""
         return self.n - self.held
 
     @property
     def accessible(self) -> bool:
-        """The reachable set has an interior; False says: not by brackets up to `degree` (see `closed`)."""
+        """True if the reachable set has an interior.
+
+        False only concerns brackets up to `degree` (see `closed`).
+        """
         return self.ranks[-1] == self.size
 
     @property
@@ -104,7 +108,10 @@ class Accessibility:
 
     @property
     def locally_controllable(self) -> bool | None:
-        """Small-time locally controllable: True, or None where Sussmann's condition does not decide."""
+        """True if small-time locally controllable, None if undecided.
+
+        Sussmann's condition is sufficient only.
+        """
         return True if self.equilibrium and self.strongly_accessible and not self.obstructions else None
 
     def __str__(self) -> str:
@@ -143,21 +150,23 @@ def accessibility(
     tolerance: float = 1e-9,
     theta: tuple[float, ...] = (1.0, 1e3),
 ) -> Accessibility:
-    """Accessibility and small-time local controllability of dx/dt = f0(x) + sum of g_i(x) u_i at a point.
+    """Test accessibility and small-time local controllability at a point.
+
+    The system is dx/dt = f0(x) + sum of g_i(x) u_i.
 
     Parameters
     ----------
     rates : casadi.Function or `vioc.Continuous`
-        (x, u) -> dx/dt, affine in u; further inputs (parameters) are not taken. Or an object with such
-        `rates` and the functions of x that are 0 and stay so, `held`: a mechanism, whose constraints are.
+        (x, u) -> dx/dt, affine in u; further inputs (parameters) are not supported. Or an object with such
+        `rates` and functions of x that stay 0, `held`: a mechanism with its constraints.
     x : (n,)
-        Of a mechanism [q, v], which keep the constraints.
+        For a mechanism [q, v] that satisfies the constraints.
     degree : int
         Of the longest brackets. Their number grows like (m + 1)^degree / degree.
     tolerance : float
-        Relative singular values and projections that count as zero, of brackets of length one.
+        Relative singular values and projections that count as zero, of brackets of norm one.
     theta : numbers >= 1
-        Weights of Sussmann's degree that are tried.
+        Weights of Sussmann's degree to try.
 
     Returns
     -------
@@ -167,14 +176,14 @@ def accessibility(
     Raises
     ------
     ValueError
-        Shapes, not affine in u, degree < 1, a point off the constraints.
+        Wrong shapes, not affine in u, degree < 1, a point that violates the constraints.
 
     Notes
     -----
-    The brackets are exact expressions; ranks are decided at the point given. Where the longest brackets add
-    nothing, and the rank is the same at points about, the brackets are closed (Frobenius): motions stay on a
-    leaf of that dimension, so that conserved quantities are told from a degree that is too low. Constraints
-    are conserved, too, but nobody asks to leave them: with `held` all is of the manifold where it is 0.
+    The brackets are exact expressions; ranks are decided at the given point. If the longest brackets add
+    nothing, and the rank is the same at nearby points, the brackets are closed (Frobenius): motions stay on a
+    leaf of that dimension. This distinguishes conserved quantities from a degree that is too low. Constraints
+    are conserved quantities, too; with `held`, all results are relative to the manifold where it is 0.
     """
     held = getattr(rates, "held", None)
     n, fields = _fields(getattr(rates, "rates", rates))
@@ -205,7 +214,10 @@ def accessibility(
 
 
 def _on_manifold(held: ca.Function | None, x: np.ndarray) -> tuple[np.ndarray, int]:
-    """The point near x where `held` is 0, and how many directions that takes of n; -1 where none is found."""
+    """Return the point near x where `held` is 0, and the rank of `held` there.
+
+    The rank is -1 if no point is found.
+    """
     if held is None:
         return x, 0
     slope = held.factory("slope", held.name_in(), [f"jac:{held.name_out(0)}:{held.name_in(0)}"])
@@ -218,14 +230,14 @@ def _on_manifold(held: ca.Function | None, x: np.ndarray) -> tuple[np.ndarray, i
 
 
 def _growth(brackets: list[Bracket], n: int, degree: int, tolerance: float) -> tuple[tuple[int, ...], float]:
-    """Ranks of the brackets up to each degree, and the longest bracket's length."""
+    """Return ranks of the brackets up to each degree, and the largest bracket's norm."""
     size = max((float(np.linalg.norm(b.value)) for b in brackets), default=0.0) or 1.0
     up_to = ([b for b in brackets if b.degree <= d] for d in range(1, degree + 1))
     return tuple(_span(some, n, tolerance, size).shape[1] for some in up_to), size
 
 
 def _fields(rates: ca.Function) -> tuple[int, list[ca.Function]]:
-    """n, and f0, g1, ..., gm as functions of x."""
+    """Return n, and f0, g1, ..., gm as functions of x."""
     if not isinstance(rates, ca.Function) or rates.n_in() != 2 or rates.n_out() != 1:
         raise ValueError(
             "rates: expected a casadi.Function (x, u) -> dx/dt with two inputs and one output, got "
@@ -244,7 +256,10 @@ def _fields(rates: ca.Function) -> tuple[int, list[ca.Function]]:
 
 
 def hall_basis(count: int, degree: int) -> list[Tree]:
-    """A Philip Hall basis of the free Lie algebra on `count` generators, by degree."""
+    """Return a Philip Hall basis of the free Lie algebra on `count` generators.
+
+    It is ordered by degree.
+    """
     basis: list[Tree] = list(range(count))
     degrees = [1] * count
     place: dict[Tree, int] = {t: i for i, t in enumerate(basis)}
@@ -264,7 +279,7 @@ def hall_basis(count: int, degree: int) -> list[Tree]:
 
 
 def _evaluate(fields: list[ca.Function], n: int, X: np.ndarray, degree: int) -> list[list[Bracket]]:
-    """The brackets at each of X (p, n)."""
+    """Return the brackets at each point of X (p, n)."""
     m = len(fields) - 1
     trees = hall_basis(len(fields), degree)
     z = ca.SX.sym("x", n)
@@ -308,8 +323,10 @@ def _evaluate(fields: list[ca.Function], n: int, X: np.ndarray, degree: int) -> 
 def _obstructions(
     brackets: list[Bracket], n: int, theta: float, tolerance: float, size: float, rank: int
 ) -> tuple[str, ...]:
-    """Bad brackets whose symmetrized values are not in the span of those of a lower degree, and all that are
-    longer than `brackets`, unless those of a degree below theirs have the whole rank.
+    """Return bad brackets that are not neutralized.
+
+    Their symmetrized values are not in the span of the brackets of lower weighted degree. Longer bad brackets
+    than `brackets` are included, unless brackets of lower weighted degree have full rank.
     """
 
     def weighted(b: Bracket) -> float:
@@ -325,7 +342,7 @@ def _obstructions(
         if np.linalg.norm(rest) > tolerance * max(size, float(np.linalg.norm(b.symmetrized))):
             found.append(b.name)
     longest = max(sum(b.degrees) for b in brackets)
-    drifts = longest - 1 + longest % 2  # odd, beside two of one input: the bad bracket of least degree beyond
+    drifts = longest - 1 + longest % 2  # odd, with two of one input: the next bad bracket of least degree
     lower = [c for c in brackets if weighted(c) < 2 + drifts / theta - 1e-12]
     if _span(lower, n, tolerance, size).shape[1] < rank:
         found.append(f"bad ones of more than {longest} fields")
@@ -333,7 +350,7 @@ def _obstructions(
 
 
 def _span(brackets: list[Bracket], n: int, tolerance: float, size: float) -> np.ndarray:
-    """Orthonormal basis (n, r) of the values."""
+    """Return an orthonormal basis (n, r) of the brackets' values."""
     vectors = [
         b.value / np.linalg.norm(b.value) for b in brackets if np.linalg.norm(b.value) > tolerance * size
     ]

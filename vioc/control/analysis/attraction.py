@@ -1,4 +1,7 @@
-"""Regions of attraction of closed loops by seeded Monte Carlo. Maths: docs/maths/analysis.md."""
+"""Regions of attraction of closed loops by seeded Monte Carlo simulation.
+
+Maths: docs/maths/analysis.md.
+"""
 
 from __future__ import annotations
 
@@ -17,22 +20,22 @@ from vioc.errors import StepError, trying
 from vioc.names import by_name, in_order, meaning
 from vioc.sweeps import sweep
 
-CONFIDENCE = 1.959964  # of a 95 % interval, in standard deviations
+CONFIDENCE = 1.959964  # standard deviations of a 95 % interval
 
 
 @dataclass(frozen=True)
 class Attraction:
-    """Which starts a closed loop catches.
+    """Starts from which a closed loop returns to its equilibrium.
 
     Attributes
     ----------
     starts : (n, nx)
     caught : (n,), bool
     distances : (n,)
-        Largest error at the end, in units of `goal`; inf where a step had no solution.
+        Largest error at the end, in units of `goal`; inf if a step had no solution.
     names : tuple of nx str
     units : dict of str to str
-        Of the states, where they are known.
+        Of the states, if known.
     center : (nx,) or None
         The equilibrium.
     """
@@ -50,20 +53,20 @@ class Attraction:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """95 % interval of the fraction of the sampled region (Wilson)."""
+        """95 % confidence interval of the fraction of the sampled region (Wilson)."""
         n, p, z = len(self.caught), self.fraction, CONFIDENCE
         center = (p + z * z / (2 * n)) / (1 + z * z / n)
         half = z / (1 + z * z / n) * np.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
         return float(max(0.0, center - half)), float(min(1.0, center + half))
 
     def __getitem__(self, name: str) -> np.ndarray:
-        """Starts of one state (n,)."""
+        """Return the starts of one state (n,)."""
         return self.starts[:, self.names.index(meaning(name, self.names, "starts"))]
 
     def plot(
         self, first: str | None = None, second: str | None = None, *, ax: Any = None, **more: Any
     ) -> Any:
-        """Plot the starts in the plane of two states, caught or lost; see `vioc.viz.plot_attraction`."""
+        """Plot the starts in the plane of two states; see `vioc.viz.plot_attraction`."""
         return plots().plot_attraction(self, first, second, ax=ax, **more)
 
     def __repr__(self) -> str:
@@ -90,7 +93,7 @@ def region_of_attraction(
     store: str | os.PathLike | None = None,
     progress: Any = None,
 ) -> Attraction:
-    """Monte Carlo: which of random starts a closed loop brings to its equilibrium.
+    """Estimate by Monte Carlo from which starts a closed loop reaches its equilibrium.
 
     Parameters
     ----------
@@ -99,20 +102,20 @@ def region_of_attraction(
         and runs without noise.
     region : dict of str to (low, high) or to float, or callable
         Intervals of starts by state name, a number h is +-h about the target, other states start there;
-        or a function of a Generator that returns a start (nx,), as constraints demand.
+        or a function of a Generator that returns a start (nx,), e.g. one that satisfies constraints.
     samples, steps : int
     goal : float, (ndx,) or dict of str to float
         Largest errors after `steps` that count as caught (inf where not named in a dict), by the names of
-        states, or the map's ``error_names`` where it has fewer errors than states.
+        states, or the map's ``error_names`` if it has fewer errors than states.
     target : (nx,), optional
     estimate : (nx,), optional
-        What the observer of a `ClosedLoop` believes first; default each start itself.
+        First estimate of the observer of a `ClosedLoop`; default each start itself.
     seed : int
         Start i is the same for any number of samples > i with the same batch.
     batch : int
-        Starts per task of the `sweep` underneath.
+        Starts per task of the underlying `sweep`.
     executor, workers, store, progress
-        As in `sweep`; by default it runs here.
+        As in `sweep`; by default it runs in this process.
 
     Returns
     -------
@@ -121,9 +124,9 @@ def region_of_attraction(
     Raises
     ------
     TypeError
-        What is no loop.
+        An object that is not a loop.
     ValueError
-        Names, shapes, numbers; a target that nothing tells.
+        Wrong names, shapes, values; a missing target.
     """
     if not (hasattr(loop, "map") and hasattr(loop, "rollout")):
         raise TypeError(
@@ -133,7 +136,7 @@ def region_of_attraction(
     f: Any = loop.map
     held = getattr(loop, "x", None) if target is None else target
     if held is None:
-        raise ValueError(f"target: {loop!r} tells no state that it holds; give it, target=(nx,)")
+        raise ValueError(f"target: {loop!r} has no state to which it regulates; give it, target=(nx,)")
     center = f.check_state(held, "target")
     how = {} if estimate is None else {"estimate": estimate}
     goal = in_order(goal, f.error_names, "goal", np.inf)
@@ -163,7 +166,7 @@ def region_of_attraction(
 
 @dataclass(frozen=True)
 class StartBox:
-    """Starts uniform between `low` and `high` (nx,)."""
+    """Starts uniformly distributed between `low` and `high` (nx,)."""
 
     low: np.ndarray
     high: np.ndarray

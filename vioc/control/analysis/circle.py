@@ -1,4 +1,4 @@
-"""On which side of the unit circle eigenvalues lie, as far as a matrix that is known to rounding tells.
+"""Location of eigenvalues inside or outside the unit circle, despite rounding.
 
 Maths: docs/maths/analysis.md#stability.
 """
@@ -8,34 +8,34 @@ from __future__ import annotations
 import numpy as np
 from scipy.linalg import matrix_balance
 
-FAR = 0.3  # from the circle: rounding spreads no eigenvalue so far, be it of multiplicity 20
-RADII = 0.4, 0.8  # of discs about an eigenvalue, relative to its distance from the circle
-POINTS = 16  # on half of such a disc's edge
-SWEEPS, WEAK = 3, 1e-10  # of natural units; relative to the largest, couplings that tell nothing of them
-KNOWN = 1e-10  # relative: what steps and equilibria are solved to, and what terms of size M/dt leave of A
+FAR = 0.3  # distance from the circle that rounding cannot bridge, even for multiplicity 20
+RADII = 0.4, 0.8  # of discs about an eigenvalue, over its distance from the circle
+POINTS = 16  # on half of such a disc's boundary
+SWEEPS, WEAK = 3, 1e-10  # passes for natural units; relative coupling below which it is not used
+KNOWN = 1e-10  # relative error of A: tolerance of steps and equilibria, cancellation of terms of size M/dt
 
 
 def sides(A: np.ndarray, values: np.ndarray, known: float = KNOWN) -> np.ndarray:
-    """Which side of the unit circle each eigenvalue lies on.
+    """Return on which side of the unit circle each eigenvalue lies.
 
     Parameters
     ----------
     A : (n, n)
     values : (n,), complex
-        Its eigenvalues, as computed.
+        Its computed eigenvalues.
     known : float
-        What A is uncertain by, relative to its norm in units in which it is balanced.
+        Uncertainty of A, relative to its norm in units in which it is balanced.
 
     Returns
     -------
     (n,) of int
-        1 outside, -1 inside, of every matrix that A may be; 0 where that is not certain: on the circle, or
+        1 outside, -1 inside, for every matrix within the uncertainty; 0 if not certain: on the circle, or
         spread about it by rounding, as a multiple eigenvalue is.
 
     Notes
     -----
-    A disc about an eigenvalue that does not touch the circle, on whose edge sigma_min(z I - A) exceeds the
-    error, holds as many eigenvalues of every A + E with |E| below it.
+    A disc about an eigenvalue that does not touch the circle, on whose boundary sigma_min(z I - A) exceeds
+    the error, contains as many eigenvalues of every A + E with |E| below it.
     """
     n = len(A)
     if not n:
@@ -46,7 +46,7 @@ def sides(A: np.ndarray, values: np.ndarray, known: float = KNOWN) -> np.ndarray
     side = np.where(np.abs(gap) > FAR, np.sign(gap), 0).astype(int)
     turns = np.exp(1j * np.pi * (np.arange(POINTS) + 0.5) / POINTS)
     for i in np.flatnonzero((side == 0) & (np.abs(gap) > doubt)):
-        real = abs(values[i].imag) <= np.finfo(float).eps  # the other half mirrors it
+        real = abs(values[i].imag) <= np.finfo(float).eps  # the other half is its mirror image
         around = turns if real else np.concatenate([turns, turns.conj()])
         for radius in RADII:
             z = values[i] + radius * abs(gap[i]) * around
@@ -57,11 +57,11 @@ def sides(A: np.ndarray, values: np.ndarray, known: float = KNOWN) -> np.ndarray
 
 
 def natural_units(A: np.ndarray) -> np.ndarray:
-    """Sizes d (n,) of states in which what couples them is as near to 1 as can be, whatever units A comes in.
+    """Return sizes d (n,) of states with which couplings are as near to 1 as possible.
 
-    The least squares of log(|A_ij| d_j / d_i) over couplings that are not 0, and again over those that are
-    not small then. Other than of balanced rows and columns, it is also told of states that only drive
-    others, or are only driven, as a free body's momentum and place.
+    The result does not depend on the units of A. It is the least-squares fit of log(|A_ij| d_j / d_i) over
+    nonzero couplings, repeated over those that are then not small. Unlike balancing of rows and columns, it
+    also determines states that only drive others, or are only driven, as a free body's momentum and position.
     """
     size = np.abs(A) * (1.0 - np.eye(len(A)))
     d, there = np.ones(len(A)), size > 0
@@ -76,7 +76,7 @@ def natural_units(A: np.ndarray) -> np.ndarray:
 
 
 def verdict(side: np.ndarray) -> str:
-    """Of a fixed point, by the `sides` of its linearization's eigenvalues."""
+    """Return the stability of a fixed point from the `sides` of its eigenvalues."""
     if (side > 0).any():
         return "unstable"
     return "asymptotically stable" if (side < 0).all() else "marginal"

@@ -1,4 +1,7 @@
-"""Ellipsoids of Gramians in the plane of two errors. Maths: docs/pictures.md#what-is-drawn."""
+"""Ellipsoids of Gramians in the plane of two errors.
+
+Maths: docs/pictures.md#what-is-drawn.
+"""
 
 from __future__ import annotations
 
@@ -12,18 +15,20 @@ from vioc.names import meaning
 if TYPE_CHECKING:
     from vioc.control.analysis.structure import Structure
 
-SEEN = 1e-8  # what of a direction that never shows may lie in the plane: rounding
+SEEN = 1e-8  # component in the plane of an unobservable direction that is rounding
 
 
 def semi_axes(structure: Structure, first: str, second: str, section: bool = False) -> np.ndarray:
-    """Semi-axes (2, 2), as columns, of a report's ellipsoid in the plane of two errors.
+    """Return semi-axes (2, 2), as columns, of a report's ellipsoid in a plane.
+
+    The plane is that of two errors.
 
     Raises
     ------
     ModelError
         If a name is unknown.
     ValueError
-        If the two are the same, or the ellipse is not bounded since a part of them never shows.
+        If the two are the same, or the ellipse is unbounded because a part of them is unobservable.
     """
     s = structure
     first, second = (meaning(name, s.names, "ellipse") for name in (first, second))
@@ -31,7 +36,7 @@ def semi_axes(structure: Structure, first: str, second: str, section: bool = Fal
         raise ValueError(f"ellipse: expected two different errors, got {first!r} twice")
     pair = [s.names.index(first), s.names.index(second)]
     if s.what == "controllable":
-        M = s.basis @ s.factor  # states that inputs of unit energy reach are M w with |w| <= 1
+        M = s.basis @ s.factor  # states reached by inputs of unit energy are M w with |w| <= 1
     else:
         M = sight_factor(s.basis, s.factor, s.subspace.basis)
         lost = np.linalg.norm((s.basis @ s.subspace.complement)[pair], axis=1)
@@ -42,9 +47,9 @@ def semi_axes(structure: Structure, first: str, second: str, section: bool = Fal
 
 
 def sight_factor(basis: np.ndarray, factor: np.ndarray, seen: np.ndarray) -> np.ndarray:
-    """M (ndx, rank): the errors that show with at most unit output energy are M w, |w| <= 1.
+    """Return M (ndx, rank): errors M w, |w| <= 1, have at most unit output energy.
 
-    Up to those that never show; M M' is the covariance of the best estimate.
+    Unobservable errors may be added. M M' is the covariance of the best estimate.
 
     Parameters
     ----------
@@ -52,18 +57,24 @@ def sight_factor(basis: np.ndarray, factor: np.ndarray, seen: np.ndarray) -> np.
     factor : (r, c)
         The Gramian's.
     seen : (r, rank)
-        Orthonormal basis of the directions that show.
+        Orthonormal basis of the observable directions.
     """
     return basis @ seen @ np.linalg.pinv(seen.T @ factor, rcond=1e-15).T
 
 
 def project(M: np.ndarray, pair: list[int]) -> np.ndarray:
-    """Semi-axes (2, 2), as columns, of {M w: |w| <= 1} seen along all but two coordinates."""
+    """Return semi-axes (2, 2) of {M w: |w| <= 1} projected to two coordinates.
+
+    Semi-axes are columns.
+    """
     return _axes(M[pair])
 
 
 def intersect(M: np.ndarray, pair: list[int]) -> np.ndarray:
-    """Semi-axes (2, 2), as columns, of {M w: |w| <= 1} where all but two coordinates are 0."""
+    """Return semi-axes (2, 2) of the section of {M w: |w| <= 1} with two coordinates.
+
+    All others are 0. Semi-axes are columns.
+    """
     rest = np.delete(M, pair, axis=0)
     if not len(rest):
         return _axes(M)
@@ -80,6 +91,6 @@ def _axes(rows: np.ndarray) -> np.ndarray:
 
 
 def boundary(axes: np.ndarray, points: int) -> np.ndarray:
-    """Points (points, 2) of the ellipse with these semi-axes."""
+    """Return points (points, 2) of the ellipse with these semi-axes."""
     angle = np.linspace(0, 2 * np.pi, points)
     return np.stack([np.cos(angle), np.sin(angle)], axis=1) @ axes.T

@@ -1,4 +1,4 @@
-"""Frequency responses of a map about an equilibrium, up to the frequency of Nyquist.
+"""Frequency responses of a map about an equilibrium, up to the Nyquist frequency.
 
 Maths: docs/pictures.md#what-is-drawn.
 """
@@ -17,25 +17,25 @@ from vioc.drawing import plots
 from vioc.maps.protocol import OneStepMap
 from vioc.names import INPUTS, by_name, meaning
 
-DECADES, POINTS = 4, 400  # of the grid below Nyquist
-NEAR = np.concatenate([-(10.0 ** -np.arange(1, 5)), 10.0 ** -np.arange(4.0, 0, -1)])  # beside a resonance
+DECADES, POINTS = 4, 400  # of the grid below the Nyquist frequency
+NEAR = np.concatenate([-(10.0 ** -np.arange(1, 5)), 10.0 ** -np.arange(4.0, 0, -1)])  # near a resonance
 
 
 @dataclass(frozen=True)
 class FrequencyResponse:
-    """G(exp(2 pi i f dt)) over frequencies.
+    """Frequency response G(exp(2 pi i f dt)).
 
     Attributes
     ----------
     frequencies : (n,)
         Hz, rising, up to 1/(2 dt).
     values : (n, p, m), complex
-        SI units; infinite where a pole is met exactly.
+        SI units; infinite exactly at a pole.
     outputs, inputs : tuple of p str, tuple of m str
     dt : float
         s.
     units : dict of str to str
-        Of outputs and inputs, where they are known.
+        Of outputs and inputs, if known.
     """
 
     frequencies: np.ndarray = field(repr=False)
@@ -47,12 +47,14 @@ class FrequencyResponse:
 
     @staticmethod
     def from_matrices(A: Any, B: Any, C: Any, dt: float, *, frequencies: Any = None) -> FrequencyResponse:
-        """Of z+ = A z + B v, y = C z with step `dt`; the rest as in `frequency_response`.
+        """Return the response of z+ = A z + B v, y = C z with step `dt`.
+
+        Other arguments as in `frequency_response`.
 
         Raises
         ------
         ValueError
-            Shapes, a step that is not positive, frequencies.
+            Wrong shapes or frequencies, a step that is not positive.
         """
         A, B, C = (np.atleast_2d(np.asarray(M, float)) for M in (A, B, C))
         n = len(A)
@@ -65,16 +67,22 @@ class FrequencyResponse:
         return FrequencyResponse(grid, transfer(A, B, C, grid * dt), outputs, inputs, dt, {})
 
     def of(self, output: str | None = None, input: str | None = None) -> np.ndarray:
-        """From one input to one output (n,), complex; names may be left out where there is one."""
+        """Return the response (n,) of one output to one input, complex.
+
+        A name may be left out if there is only one.
+        """
         output, input = self.pair(output, input)
         return self.values[:, self.outputs.index(output), self.inputs.index(input)]
 
     def pair(self, output: str | None = None, input: str | None = None) -> tuple[str, str]:
-        """The full names of an output and an input, which may be left out where there is one."""
+        """Return the full names of an output and an input.
+
+        A name may be left out if there is only one.
+        """
         return _one(output, self.outputs, "output"), _one(input, self.inputs, "input", INPUTS)
 
     def singular_values(self, scales: Any = 1.0, input_scales: Any = 1.0) -> np.ndarray:
-        """Singular values (n, min(p, m)), the largest first.
+        """Return singular values (n, min(p, m)), the largest first.
 
         Parameters
         ----------
@@ -92,7 +100,7 @@ class FrequencyResponse:
     def plot(
         self, output: str | None = None, input: str | None = None, *, ax: Any = None, **scales: Any
     ) -> Any:
-        """Magnitude and phase of one output and input, or singular values; returns the axes."""
+        """Plot magnitude and phase of one pair, or singular values; returns the axes."""
         return plots().plot_frequency_response(self, output, input, ax=ax, **scales)
 
     def __repr__(self) -> str:
@@ -111,7 +119,9 @@ def frequency_response(
     manifold: bool | None = None,
     gain: Any = None,
 ) -> FrequencyResponse:
-    """The response C (zI - A)^-1 B of a map about an equilibrium to inputs that are held over a step.
+    """Return the response C (zI - A)^-1 B of a map about an equilibrium.
+
+    Inputs are constant over a step.
 
     Parameters
     ----------
@@ -122,12 +132,12 @@ def frequency_response(
     inputs : names, optional
         Default all.
     frequencies : (n,), optional
-        Hz, positive, up to 1/(2 dt); default: 400 over four decades up to there, and more about each
+        Hz, positive, up to 1/(2 dt); default: 400 over four decades below that, and more near each
         resonance.
     manifold : bool, optional
         As in `modes`.
     gain : SteadyRegulator, or (nu, ndx), optional
-        Of a feedback u = u_d - K dx: the response of the closed loop to what is added to its inputs.
+        Of a feedback u = u_d - K dx: the response of the closed loop to additional inputs.
 
     Returns
     -------
@@ -136,7 +146,7 @@ def frequency_response(
     Raises
     ------
     ValueError
-        Not an equilibrium, names, shapes, frequencies.
+        Not an equilibrium, wrong names, shapes, frequencies.
     """
     if f.nu == 0:
         raise ValueError("frequency_response: the map has no inputs")
@@ -159,7 +169,7 @@ def frequency_response(
 
 
 def transfer(A: np.ndarray, B: np.ndarray, C: np.ndarray, turns: np.ndarray) -> np.ndarray:
-    """C (zI - A)^-1 B at z = exp(2 pi i turns), (n, p, m); infinite where z is an eigenvalue."""
+    """Return C (zI - A)^-1 B at z = exp(2 pi i turns), (n, p, m); inf at a pole."""
     result = np.empty((len(turns), len(C), B.shape[1]), complex)
     for k, z in enumerate(np.exp(2j * np.pi * turns)):
         try:
@@ -170,7 +180,7 @@ def transfer(A: np.ndarray, B: np.ndarray, C: np.ndarray, turns: np.ndarray) -> 
 
 
 def _grid(A: np.ndarray, dt: float) -> np.ndarray:
-    """Frequencies over four decades up to Nyquist, with more beside the poles of oscillations."""
+    """Return frequencies over four decades below Nyquist, with more near resonances."""
     top = 0.5 / dt
     poles = np.linalg.eigvals(A)
     peaks = np.abs(np.angle(poles[np.abs(poles) > 1e-6])) / (2 * np.pi * dt)

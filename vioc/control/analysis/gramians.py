@@ -1,6 +1,6 @@
-"""Gramians as square-root factors, over finite and infinite horizons and along trajectories.
+"""Gramians as square-root factors, over finite and infinite horizons.
 
-Maths: docs/maths/analysis.md.
+Also along trajectories. Maths: docs/maths/analysis.md.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from vioc.control.analysis.rank import compressed, input_pair, output_pair
 from vioc.errors import OptimizationError
 
 Matrices = Sequence[np.ndarray] | np.ndarray
-REACHABLE = 1e-9  # what of a target may lie outside the range, relative to it
+REACHABLE = 1e-9  # component of a target outside of the range, relative, that counts as zero
 
 
 def controllability_gramian(A: Any, B: Any, steps: int | None = None) -> np.ndarray:
-    """W = sum over k < N of Phi_{N,k+1} B_k B_k' Phi_{N,k+1}'.
+    """Return W = sum over k < N of Phi_{N,k+1} B_k B_k' Phi_{N,k+1}'.
 
     Parameters
     ----------
     A, B : (n, n), (n, m); or (N, n, n), (N, n, m) along a trajectory
     steps : int, optional
-        N of a constant pair; None is without end, which needs a stable A.
+        N of a constant pair; None is an infinite horizon, which needs a stable A.
 
     Returns
     -------
@@ -34,9 +34,9 @@ def controllability_gramian(A: Any, B: Any, steps: int | None = None) -> np.ndar
     Raises
     ------
     ValueError
-        Shapes.
+        Wrong shapes.
     OptimizationError
-        Without end, if A has an eigenvalue on or outside the unit circle.
+        On an infinite horizon, if A has an eigenvalue on or outside the unit circle.
     """
     A, B = np.asarray(A, float), np.asarray(B, float)
     if A.ndim == 3:
@@ -51,13 +51,13 @@ def controllability_gramian(A: Any, B: Any, steps: int | None = None) -> np.ndar
 
 
 def observability_gramian(A: Any, C: Any, steps: int | None = None) -> np.ndarray:
-    """W = sum over k of Phi_{k,0}' C_k' C_k Phi_{k,0}, of the state at the start.
+    """Return W = sum over k of Phi_{k,0}' C_k' C_k Phi_{k,0}, of the initial state.
 
     Parameters
     ----------
     A, C : (n, n), (p, n); or (N, n, n) with (N+1, p, n) along a trajectory of N steps
     steps : int, optional
-        Samples of a constant pair, k < steps; None is without end, which needs a stable A.
+        Samples of a constant pair, k < steps; None is an infinite horizon, which needs a stable A.
 
     Returns
     -------
@@ -79,7 +79,7 @@ def observability_gramian(A: Any, C: Any, steps: int | None = None) -> np.ndarra
 
 
 def gramian_factor(A: Matrices, B: Matrices) -> np.ndarray:
-    """L with W = L L' along N steps, by QR decompositions: W itself is never formed.
+    """Return L with W = L L' along N steps, by QR decompositions without forming W.
 
     Parameters
     ----------
@@ -97,16 +97,19 @@ def gramian_factor(A: Matrices, B: Matrices) -> np.ndarray:
 
 
 def reversed_pair(A: Matrices, C: Matrices) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """The pair whose Gramian at its end is the observability Gramian at the start.
+    """Return a pair whose final Gramian is the observability Gramian of (A, C).
 
-    N matrices A and N + 1 matrices C give N + 1 steps, the first of which starts from nothing.
+    N matrices A and N + 1 matrices C give N + 1 steps, the first of which has no predecessor.
     """
     first = np.zeros((C[-1].shape[1], C[-1].shape[1]))
     return [first, *(a.T for a in reversed(list(A)))], [c.T for c in reversed(list(C))]
 
 
 class Steering(NamedTuple):
-    """Least-energy inputs: `energy` = sum of u'Ru, `u` (N, m), and `missed` (n,), what stays out of reach."""
+    """Inputs `u` (N, m) of least `energy`, the sum of u'Ru, that reach a target.
+
+    `missed` (n,) is the unreachable component of the target.
+    """
 
     energy: float
     u: np.ndarray
@@ -121,20 +124,21 @@ class Steering(NamedTuple):
 
 
 def steer(A: Matrices, B: Matrices, target: Any, tolerance: float = REACHABLE) -> Steering:
-    """The least sum of u_k'u_k with z_N = target, from z_0 = 0, z_{k+1} = A_k z_k + B_k u_k.
+    """Minimize the sum of u_k'u_k with z_N = target, from z_0 = 0.
+
+    The system is z_{k+1} = A_k z_k + B_k u_k.
 
     Parameters
     ----------
     A, B : sequences of N matrices
     target : (n,)
     tolerance : float
-        Of the factor's singular values, relative to the largest, that count as zero; and of what of the
-        target may be missed.
+        Relative singular values of the factor that count as zero; largest relative distance from the target.
 
     Returns
     -------
     Steering
-        If the target is out of reach, `energy` is inf and `u` leads to the nearest state.
+        If the target is unreachable, `energy` is inf and `u` leads to the nearest state.
     """
     L = gramian_factor(A, B)
     target = check_array(target, (len(L),), "target")
@@ -154,7 +158,7 @@ def steer(A: Matrices, B: Matrices, target: Any, tolerance: float = REACHABLE) -
 
 
 def _smith(A: np.ndarray, B: np.ndarray) -> np.ndarray:
-    """W = A W A' + B B' by doubling: after j passes the sum of the first 2^j terms."""
+    """Return W = A W A' + B B' by doubling: 2^j terms after j passes."""
     radius = np.abs(np.linalg.eigvals(A)).max(initial=0.0)
     if not radius < 1:
         raise OptimizationError(

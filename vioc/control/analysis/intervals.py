@@ -1,4 +1,4 @@
-"""Enclosures of a CasADi function over boxes: interval arithmetic, rounded outwards.
+"""Interval enclosures of a CasADi function over boxes, rounded outwards.
 
 Maths: docs/maths/robust.md#verified-tubes.
 """
@@ -12,24 +12,24 @@ import casadi as ca
 import numpy as np
 
 UNIT = np.finfo(float).eps
-LIBM = 4  # sines and cosines of the platform are off by less than so many units in the last place
+LIBM = 4  # bound on errors of the platform's sine and cosine, in units in the last place
 
 
 class Interval(NamedTuple):
-    """low <= value <= high, arrays of one shape."""
+    """Interval low <= value <= high, arrays of one shape."""
 
     low: np.ndarray
     high: np.ndarray
 
     @property
     def ball(self) -> tuple[np.ndarray, np.ndarray]:
-        """Middle and radius that hold it, rounding included."""
+        """Midpoint and radius of a ball that contains the interval, rounding included."""
         middle = 0.5 * (self.low + self.high)
         return middle, _up(np.maximum(self.high - middle, middle - self.low))
 
 
 def enclose(function: ca.Function, *boxes: Interval) -> list[Interval]:
-    """What a function takes its values in, over boxes.
+    """Return enclosures of a function's values over boxes.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ def enclose(function: ca.Function, *boxes: Interval) -> list[Interval]:
     Returns
     -------
     list of Interval of (c, rows, columns)
-        Infinite where a division is by an interval that holds zero, or a root of one below zero.
+        Infinite for a division by an interval that contains zero, or a root of a negative one.
 
     Raises
     ------
@@ -79,7 +79,7 @@ def enclose(function: ca.Function, *boxes: Interval) -> list[Interval]:
 
 
 def _whole(a: Interval) -> Interval:
-    """The whole line where a bound is not a number."""
+    """Return the interval with infinite bounds in place of NaN."""
     return Interval(np.where(np.isnan(a.low), -np.inf, a.low), np.where(np.isnan(a.high), np.inf, a.high))
 
 
@@ -134,13 +134,16 @@ def _fabs(a: Interval) -> Interval:
 
 
 def _wave(function: Callable, peak: float) -> Callable[[Interval], Interval]:
-    """Sine or cosine, 1 at `peak` and every turn from there, -1 half a turn later."""
+    """Return the rule of sine or cosine, which is 1 at `peak` plus whole turns.
+
+    It is -1 half a turn later.
+    """
 
     def rule(a: Interval) -> Interval:
         ends = np.stack([function(a.low), function(a.high)])
         slack = LIBM * UNIT
         low, high = ends.min(axis=0) - slack, ends.max(axis=0) + slack
-        # whether a peak lies within, a little generously
+        # test if a peak lies within, with a margin
         around = 1e-9 * (1 + np.abs(a.low) + np.abs(a.high))
         turn = 2 * np.pi
 

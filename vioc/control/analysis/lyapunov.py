@@ -1,6 +1,6 @@
 """Levels of V = z'Pz on which a closed loop decreases V at every step.
 
-Maths, and what "verified by sampling" means: docs/maths/analysis.md.
+Maths, and the meaning of "verified by sampling": docs/maths/analysis.md.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from vioc.errors import OptimizationError, StepError, trying
 from vioc.names import meaning
 
 RISK = 0.05
-NEAR = 1e-6  # root of a level this small is arbitrarily near to the equilibrium
+NEAR = 1e-6  # square root of a level that counts as 0
 
 
 @dataclass(frozen=True)
 class LyapunovLevel:
-    """The largest c found with V(F(z)) < V(z) on 0 < z'Pz <= c.
+    """Largest level c found with V(F(z)) < V(z) on 0 < z'Pz <= c.
 
     Attributes
     ----------
     level : float
         c, verified by sampling: not a proof. See `violating_volume`.
     upper : float
-        No level above it will do: V does not decrease at `violation`. inf if nothing was found up to the
+        Upper bound: V does not decrease at `violation`. inf if nothing was found up to the
         largest level that was searched.
     violation : (ndx,) or None
         The error z there.
@@ -38,7 +38,7 @@ class LyapunovLevel:
     P : (ndx, ndx)
     names : tuple of ndx str
     units : dict of str to str
-        Of the errors, where they are known.
+        Of the errors, if known.
     """
 
     level: float
@@ -53,23 +53,26 @@ class LyapunovLevel:
 
     @property
     def violating_volume(self) -> float:
-        """Bound on the part of {V <= level} where V does not decrease, at 95 % confidence."""
+        """Bound at 95 % confidence on the part of {V <= level} where V does not decrease."""
         return float(-np.log(RISK) / self.samples)
 
     @property
     def reach(self) -> dict[str, float]:
-        """How far each error can be off with all others at their best: (c (P^-1)_ii)^(1/2)."""
+        """Largest size of each error in the level set: (c (P^-1)_ii)^(1/2)."""
         span = np.sqrt(self.level * np.diag(np.linalg.inv(self.P)))
         return {n: float(s) for n, s in zip(self.names, span, strict=True)}
 
     def draw_error(self, rng: np.random.Generator) -> np.ndarray:
-        """An error z (ndx,) uniform in {V <= level}."""
+        """Return an error z (ndx,) drawn uniformly from {V <= level}."""
         w = rng.standard_normal(len(self.P))
         w *= np.sqrt(self.level) * rng.uniform() ** (1 / len(w)) / np.linalg.norm(w)
         return np.linalg.solve(np.linalg.cholesky(self.P).T, w)
 
     def ellipse(self, first: str, second: str, points: int = 200) -> np.ndarray:
-        """The boundary of {V <= level} in the plane of two errors, others 0: (points, 2)."""
+        """Return the boundary of {V <= level} in the plane of two errors: (points, 2).
+
+        All other errors are 0.
+        """
         i = [self.names.index(meaning(name, self.names, "ellipse")) for name in (first, second)]
         L = np.linalg.cholesky(self.P[np.ix_(i, i)])
         angle = np.linspace(0, 2 * np.pi, points)
@@ -96,22 +99,22 @@ def lyapunov_level(
     seed: int = 0,
     margin: float = 0.99,
 ) -> LyapunovLevel:
-    """The largest sublevel set of V = z'Pz on which the closed loop decreases V at every step.
+    """Find the largest sublevel set of V = z'Pz on which the loop decreases V.
 
     Parameters
     ----------
     loop : SteadyRegulator
         Or any object with `map`, `x`, `u`, `K` and `P`.
     largest : float, optional
-        Level up to which is searched; default: 1e6 times that at which an error of 1 SI unit of the most
-        weighted state is reached.
+        Largest level of the search; default: 1e6 times the level of an error of 1 SI unit of the state with
+        the largest weight.
     directions : int
         Random starts of the search for a violation.
     samples : int
-        Points of the verification; a level holds when none violates.
+        Points of the verification; a level is accepted if none violates.
     seed : int
     margin : float
-        The level that is verified is this times the least violation found.
+        The verified level is this times the smallest violation found.
 
     Returns
     -------
@@ -121,9 +124,9 @@ def lyapunov_level(
     ------
     ValueError
         A map that depends on time, or with constraints: states off the manifold have no meaning
-        (`region_of_attraction` takes a sampler); shapes.
+        (`region_of_attraction` accepts a sampler); wrong shapes.
     OptimizationError
-        If P is not positive definite, or V grows arbitrarily near to the equilibrium.
+        If P is not positive definite, or V increases arbitrarily near to the equilibrium.
     """
     f = loop.map
     if f.multiplier_names:
@@ -152,7 +155,7 @@ def lyapunov_level(
 
 
 class _Decrease:
-    """V(F(z)) - V(z) in coordinates w with V = |w|^2."""
+    """Change V(F(z)) - V(z) in coordinates w with V = |w|^2."""
 
     def __init__(self, loop: Any):
         self.map, self.x, self.u = loop.map, loop.x, loop.u
@@ -162,11 +165,11 @@ class _Decrease:
         try:
             self.L = np.linalg.cholesky(0.5 * (self.P + self.P.T))
         except np.linalg.LinAlgError:
-            raise OptimizationError("P is not positive definite: weigh every state in Q") from None
+            raise OptimizationError("P is not positive definite: penalize every state in Q") from None
         self.inverse = np.linalg.inv(self.L.T)
 
     def increases(self, w: np.ndarray) -> bool:
-        """Whether V fails to decrease at z = L^-T w; a step without a solution fails too."""
+        """Return True if V fails to decrease at z = L^-T w, or if the step fails."""
         z = self.inverse @ w
         try:
             with trying(), np.errstate(over="ignore", invalid="ignore"):
@@ -178,16 +181,17 @@ class _Decrease:
         return not bool(value @ value < w @ w)
 
     def radius(self, direction: np.ndarray, far: float) -> float:
-        """The first radius (to 1e-4) along a unit direction at which V fails to decrease; inf beyond `far`.
+        """Return the first radius (to 1e-4) in a direction at which V does not decrease.
 
-        On a geometric ladder, then bisection: a violation thinner than a rung can be missed.
+        inf beyond `far`. Radii are a geometric sequence, then bisected: a violation between two of them can
+        be missed.
         """
         low, high = far * 1e-4, far * 1e-4
         while not self.increases(high * direction):
             low, high = high, high * 1.1
             if low >= far:
                 return np.inf
-        if high == low:  # at the first rung
+        if high == low:  # at the first radius
             low = 0.0
         while high - low > 1e-4 * high and high > NEAR:
             middle = 0.5 * (low + high)
@@ -197,13 +201,13 @@ class _Decrease:
     def least_violation(
         self, rng: np.random.Generator, count: int, largest: float
     ) -> tuple[np.ndarray | None, float]:
-        """A z with V(F(z)) >= V(z) and V(z) as small as a multi-start search finds it."""
+        """Return a z with V(F(z)) >= V(z) and the smallest V(z) of a multi-start search."""
         far = np.sqrt(largest)
         found: list[tuple[float, np.ndarray]] = []
         for _ in range(count):
             direction = rng.standard_normal(self.map.ndx)
             direction /= np.linalg.norm(direction)
-            # no need to look farther than the tenth best so far
+            # only radii below the tenth smallest matter
             limit = sorted(r for r, _ in found)[9] if len(found) > 9 else far
             radius = self.radius(direction, limit)
             if np.isfinite(radius):
@@ -230,7 +234,10 @@ class _Decrease:
     def _descend(
         self, rng: np.random.Generator, radius: float, direction: np.ndarray
     ) -> tuple[float, np.ndarray]:
-        """Shorten a violation: random turns of the direction, smaller and smaller ((1+1) search)."""
+        """Reduce the radius of a violation by random rotations of its direction.
+
+        (1+1) search with decreasing steps.
+        """
         size, failures = 0.3, 0
         while size > 1e-4 and radius > NEAR:
             trial = direction + size * rng.standard_normal(len(direction))
@@ -250,7 +257,10 @@ class _Decrease:
         return radius, direction
 
     def sample(self, rng: np.random.Generator, level: float, count: int) -> np.ndarray | None:
-        """The first of `count` points uniform in {V <= level} that violates, or None."""
+        """Return the first violation among `count` uniform points in {V <= level}.
+
+        None if there is none.
+        """
         n = self.map.ndx
         for _ in range(count):
             w = rng.standard_normal(n)

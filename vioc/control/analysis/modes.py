@@ -1,6 +1,6 @@
-"""Modes of equilibria and Floquet multipliers of periodic trajectories, with named shapes.
+"""Modes of equilibria and Floquet multipliers of periodic trajectories.
 
-Maths: docs/maths/analysis.md.
+Shapes have names. Maths: docs/maths/analysis.md.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from vioc.maps.protocol import OneStepMap
 from vioc.runs.given import trajectory_of
 from vioc.runs.trajectory import Trajectory
 
-STILL = 1e-9  # of the largest singular value of A - 1 in natural units: directions that a step leaves alone
-CLEAR = 1e4  # between the least of these sizes that counts and the largest that does not
-DEADBEAT = 1e-7  # eigenvalues below it act within a step or two: rates of prescribed motions, artefacts
+STILL = 1e-9  # singular values of A - 1 in natural units, relative, of directions that a step does not change
+CLEAR = 1e4  # sufficient ratio of the smallest such singular value that counts to the largest that does not
+DEADBEAT = 1e-7  # eigenvalues below act within a step or two: rates of prescribed motions, artefacts
 
 
 class Mode(NamedTuple):
-    """One real eigenvalue or a conjugate pair of a linearized map.
+    """Mode: one real eigenvalue or a conjugate pair of a linearized map.
 
     Attributes
     ----------
@@ -40,8 +40,8 @@ class Mode(NamedTuple):
     shape : dict of str to complex
         Right eigenvector by state, SI units; the largest entry is 1.
     stability : str
-        ``"decays"``, ``"grows"`` or ``"marginal"``: not to be told from the unit circle, as far as the
-        linearization is known.
+        ``"decays"``, ``"grows"`` or ``"marginal"``: not distinguishable from the unit circle within the
+        error of the linearization.
     """
 
     eigenvalue: complex
@@ -52,7 +52,7 @@ class Mode(NamedTuple):
     stability: str
 
     def largest(self, count: int = 3) -> dict[str, complex]:
-        """The entries of the shape that are largest."""
+        """Return the largest entries of the shape."""
         ordered = sorted(self.shape.items(), key=lambda item: -abs(item[1]))
         return {name: value for name, value in ordered[:count] if abs(value) > 1e-6}
 
@@ -67,25 +67,25 @@ class Mode(NamedTuple):
 
 @dataclass(frozen=True)
 class Modes:
-    """Modes in the order of growing decay: the least stable first.
+    """Modes of a linearized map, the least stable first.
 
     Attributes
     ----------
     modes : tuple of Mode
-        Deadbeat ones (|s| <= 1e-7) are left out.
+        Without deadbeat ones (|s| <= 1e-7).
     deadbeat : int
-        How many eigenvalues those are.
+        Number of deadbeat eigenvalues.
     eigenvalues : (r,), complex
         All of them.
     period : float
         s: of the trajectory, or the time step.
     stability : str
         ``"unstable"``, ``"asymptotically stable"``, or ``"marginal"``: eigenvalues on the unit circle, or so
-        near that rounding hides the side, as it does of multiple ones; the linearization does not decide.
+        near that rounding hides the side, as for multiple ones; the linearization does not decide.
     stays : tuple of str
-        Errors that remain what they are, one for each direction with A dx = dx: nothing pulls there.
+        Errors that remain constant, one for each direction with A dx = dx: no force restores them.
     drifts : int
-        Steady rates that make such errors grow in proportion to time: with these they are double
+        Number of constant rates with which such errors grow in proportion to time: together they are double
         eigenvalues 1, of free bodies and joints.
     """
 
@@ -119,7 +119,7 @@ class Modes:
         last = f"{self.stability}: largest eigenvalue {self.spectral_radius:.9g}"
         rows = [m for m in self.modes if not self._still(m)]
         if self.stays:
-            last += f"; {len(self.stays) + self.drifts} eigenvalues 1 are not listed: nothing pulls "
+            last += f"; {len(self.stays) + self.drifts} eigenvalues 1 are not listed: no force restores "
             last += ", ".join(self.stays)
             last += f", {self.drifts} of which drift at steady rates" if self.drifts else ""
         if self.deadbeat:
@@ -132,26 +132,28 @@ class Modes:
 
 
 def modes(f: OneStepMap, about: Any, *, manifold: bool | None = None, gain: Any = None) -> Modes:
-    """Frequencies, damping and shapes of the motions about an equilibrium, of the map as it is.
+    """Return frequencies, damping and shapes of the motions about an equilibrium.
+
+    They are those of the map, not of the continuous mechanism.
 
     Parameters
     ----------
     f : OneStepMap
     about : equilibrium (x, u), or an object with `x` (nx,) and `u` (nu,)
     manifold : bool, optional
-        On the constraint manifold, or in the full state; default: on it where there are constraints.
+        On the constraint manifold, or in the full state; default: on it if there are constraints.
     gain : SteadyRegulator, or (nu, ndx), optional
         Of a feedback u = u_d - K dx (a regulator's own is its ``K``): modes of the closed loop.
 
     Returns
     -------
     Modes
-        Print it. A frequency above 1/(2 dt) shows below it.
+        Print it. A frequency above 1/(2 dt) is aliased.
 
     Raises
     ------
     ValueError
-        Not an equilibrium, shapes.
+        Not an equilibrium, wrong shapes.
     """
     if isinstance(trajectory_of(about), Trajectory):
         raise ValueError("modes belong to an equilibrium (x, u); of a periodic trajectory use `floquet`")
@@ -166,7 +168,9 @@ def modes(f: OneStepMap, about: Any, *, manifold: bool | None = None, gain: Any 
 
 
 def floquet(f: OneStepMap, trajectory: Trajectory, *, manifold: bool | None = None) -> Modes:
-    """Floquet multipliers of a periodic trajectory: eigenvalues of the product of its A_k.
+    """Return Floquet multipliers of a periodic trajectory.
+
+    They are eigenvalues of the product of its A_k.
 
     Parameters
     ----------
@@ -185,7 +189,7 @@ def floquet(f: OneStepMap, trajectory: Trajectory, *, manifold: bool | None = No
     Raises
     ------
     ValueError
-        If the trajectory does not close; names the state that is off.
+        If the trajectory does not close; names the state with the error.
     """
     trajectory = trajectory_of(trajectory)
     moved = check_closed(f, trajectory)
@@ -193,7 +197,7 @@ def floquet(f: OneStepMap, trajectory: Trajectory, *, manifold: bool | None = No
     product = np.eye(system.A.shape[-1])
     for A in system.A:
         product = A @ product
-    product = system.T[0].T @ system.T[-1] @ product  # back to the first basis: the same space, turned
+    product = system.T[0].T @ system.T[-1] @ product  # back to the first basis of the same space
     return _modes(product, system, float(trajectory.t[-1] - trajectory.t[0]), moved)
 
 
@@ -226,7 +230,7 @@ def _modes(A: np.ndarray, system: LinearSystem, period: float, moved: float) -> 
 
 
 def _stays(A: np.ndarray, system: LinearSystem) -> tuple[tuple[str, ...], int]:
-    """Names of the directions that A leaves alone, and how many rates make these drift."""
+    """Return names of the directions that A keeps, and the number of drift rates."""
     if not len(A):
         return (), 0
     balanced = matrix_balance(A, permute=False, separate=True)[1][0]
@@ -237,7 +241,7 @@ def _stays(A: np.ndarray, system: LinearSystem) -> tuple[tuple[str, ...], int]:
     if not left.any():
         return (), 0
     U, kernel = U[:, left], rows[left].T
-    # one that A - 1 arrives at, which is across all that its transpose leaves alone, has a rate
+    # a vector of the kernel orthogonal to the left kernel is in the range of A - 1, so it has a rate
     drifts = int((np.linalg.svd(U.T @ kernel)[1] <= STILL).sum())
     kernel = qr(units[:, None] * kernel, mode="economic")[0]
     pivots = qr((system.T[0] @ kernel).T, mode="r", pivoting=True)[1][: kernel.shape[1]]
@@ -245,7 +249,10 @@ def _stays(A: np.ndarray, system: LinearSystem) -> tuple[tuple[str, ...], int]:
 
 
 def _clarity(sizes: np.ndarray) -> float:
-    """How wide the gap is between what counts and what is still, up to what does not leave a doubt."""
+    """Return the ratio of the smallest size that counts to the largest that does not.
+
+    It is limited to the value that leaves no doubt.
+    """
     top = max(sizes[0], 1e-300)
     kept = sizes > STILL * top
     least, rest = sizes[kept].min(initial=top), sizes[~kept].max(initial=np.finfo(float).eps * top)

@@ -1,4 +1,4 @@
-"""What inputs reach and outputs see: Kalman's matrices, the staircase, the test of Hautus.
+"""Controllability and observability tests: Kalman's matrices, staircase, Hautus.
 
 Maths: docs/maths/analysis.md.
 """
@@ -15,15 +15,15 @@ from scipy.linalg import qr, schur
 
 from vioc.control.analysis.circle import natural_units
 
-TOLERANCE = 1e-9  # singular values below it, relative to the matrices, count as zero
-LONGEST = 10  # doublings of the step that the staircase tries: up to 1024 steps
-ROUNDING = 1e-13  # rows of a factor below it, relative to the largest, are noise
-UNSETTLED = 1e-6  # modes nearer to the unit circle than this do not settle by themselves
-GROWTH = 1e6  # |A^p|/|A| beyond which longer steps hide what does not grow
+TOLERANCE = 1e-9  # relative singular values below it count as zero
+LONGEST = 10  # doublings of the step in the staircase: up to 1024 steps
+ROUNDING = 1e-13  # relative size of a factor's rows that are noise
+UNSETTLED = 1e-6  # modes closer to the unit circle than this do not settle by themselves
+GROWTH = 1e6  # |A^p|/|A| above which longer steps hide modes that do not grow
 
 
 def controllability_matrix(A: np.ndarray, B: np.ndarray) -> np.ndarray:
-    """[B, A B, ..., A^(n-1) B].
+    """Return [B, A B, ..., A^(n-1) B].
 
     Parameters
     ----------
@@ -47,33 +47,36 @@ def controllability_matrix(A: np.ndarray, B: np.ndarray) -> np.ndarray:
 
 
 def observability_matrix(A: np.ndarray, C: np.ndarray) -> np.ndarray:
-    """[C; C A; ...; C A^(n-1)], shapes (n, n), (p, n) -> (n p, n)."""
+    """Return [C; C A; ...; C A^(n-1)], shapes (n, n), (p, n) -> (n p, n)."""
     A, C = output_pair(A, C)
     return controllability_matrix(A.T, C.T).T
 
 
 def controllability_rank(A: np.ndarray, B: np.ndarray, tolerance: float = TOLERANCE) -> int:
-    """Dimension of the subspace that inputs reach, by the staircase algorithm.
+    """Return the dimension of the controllable subspace, by the staircase algorithm.
 
     Parameters
     ----------
     A : (n, n)
     B : (n, m)
     tolerance : float
-        See `staircase`, which also returns the subspace and how clear the decision was.
+        See `staircase`, which also returns the subspace and the clarity of the decision.
     """
     return staircase(A, B, tolerance).rank
 
 
 def observability_rank(A: np.ndarray, C: np.ndarray, tolerance: float = TOLERANCE) -> int:
-    """Dimension of what outputs C (p, n) see of the state; see `controllability_rank`."""
+    """Return the rank of observability by outputs C (p, n).
+
+    See `controllability_rank`.
+    """
     A, C = output_pair(A, C)
     return staircase(A.T, C.T, tolerance).rank
 
 
 @dataclass(frozen=True)
 class Subspace:
-    """A subspace found by rank decisions, and how clear they were.
+    """Subspace found by rank decisions, with their clarity.
 
     Attributes
     ----------
@@ -82,8 +85,8 @@ class Subspace:
     complement : (n, n - rank)
         Orthonormal, orthogonal to it.
     accepted, rejected : float
-        The least relative singular value that counted, and the largest that did not: a rank is as
-        credible as the gap between them is wide. inf and 0 where there was none.
+        Smallest relative singular value that counted, and the largest that did not: the wider the interval
+        between them, the more credible the rank. inf and 0 if there was none.
     """
 
     basis: np.ndarray
@@ -96,7 +99,7 @@ class Subspace:
         return self.basis.shape[1]
 
     def eigenvalues_left(self, A: np.ndarray) -> np.ndarray:
-        """Those of A (n, n) outside the subspace, which it maps to itself; largest first, complex."""
+        """Return eigenvalues of A (n, n) outside of the invariant subspace, largest first."""
         N = self.complement
         values = np.linalg.eigvals(N.T @ A @ N).astype(complex)
         return values[np.argsort(-np.abs(values), kind="stable")]
@@ -107,26 +110,26 @@ class Subspace:
 
 
 def staircase(A: np.ndarray, B: np.ndarray, tolerance: float = TOLERANCE) -> Subspace:
-    """The smallest A-invariant subspace that holds the columns of B.
+    """Return the smallest A-invariant subspace that contains the columns of B.
 
     Parameters
     ----------
     A : (n, n)
     B : (n, m)
     tolerance : float
-        A direction counts where its relative singular value is above this.
+        A direction counts if its relative singular value is above this.
 
     Returns
     -------
     Subspace
-        Of the step length (1, 2, 4, ... steps) whose decisions were clearest.
+        Of the step length (1, 2, 4, ... steps) with the clearest decisions.
 
     Notes
     -----
     Paige's staircase, by orthogonal transformations, on (A^p, [B, A B, ..., A^(p-1) B]), which has the same
-    subspace for every p: short steps of a slow mechanism move it so little that couplings drown in
+    subspace for every p: short steps of a slow mechanism move it so little that couplings are lost in
     rounding, long steps of a chain of integrators hide its length. Units of states and inputs do not
-    matter: each state is measured by how far inputs move it.
+    matter: each state is scaled by its motion under the inputs.
     """
     A, B = input_pair(A, B)
     n = len(A)
@@ -142,7 +145,7 @@ def staircase(A: np.ndarray, B: np.ndarray, tolerance: float = TOLERANCE) -> Sub
             break
         powers.append(power)
         factors.append(factor)
-    scale, moved = _row_sizes(factors[-1])  # what inputs reach of each state: units drop out
+    scale, moved = _row_sizes(factors[-1])  # the reach of the inputs in each state: units cancel
     balanced = (
         (M * (scale * moved) / scale[:, None], L / scale[:, None])
         for M, L in zip(powers, factors, strict=True)
@@ -152,13 +155,13 @@ def staircase(A: np.ndarray, B: np.ndarray, tolerance: float = TOLERANCE) -> Sub
 
 
 def _stairs(A: np.ndarray, B: np.ndarray, tolerance: float) -> Subspace:
-    """The staircase of one pair; the complement is left out."""
+    """Return the staircase of one pair, without the complement."""
     size, spread = np.linalg.norm(A, 2) or 1.0, np.linalg.norm(B, 2) or 1.0
     last, accepted, rejected = _range(B / spread, tolerance)
     basis = last
     while last.shape[1] and basis.shape[1] < len(A):
         fresh = A @ last / size
-        for _ in range(2):  # twice: orthogonal to rounding
+        for _ in range(2):  # twice, for orthogonality to rounding
             fresh = fresh - basis @ (basis.T @ fresh)
         last, kept, left = _range(fresh, tolerance)
         basis = np.hstack([basis, last])
@@ -169,7 +172,9 @@ def _stairs(A: np.ndarray, B: np.ndarray, tolerance: float) -> Subspace:
 def reached(
     A: Sequence[np.ndarray] | np.ndarray, B: Sequence[np.ndarray] | np.ndarray, tolerance: float = TOLERANCE
 ) -> Subspace:
-    """What inputs reach along a trajectory: R_{k+1} = A_k R_k + im B_k, R_0 = 0.
+    """Return the reachable subspace along a trajectory.
+
+    R_{k+1} = A_k R_k + im B_k, R_0 = 0.
 
     Parameters
     ----------
@@ -180,9 +185,9 @@ def reached(
     Returns
     -------
     Subspace
-        Of the last state; of the number of stretches (1, 2, 4, 8) whose decisions were clearest. Each
-        stretch is one product of its A_k and one Gramian factor; where the motion is very unstable a
-        single one hides what does not grow.
+        At the last state; for the number of sections (1, 2, 4, 8) with the clearest decisions. Each
+        section is one product of its A_k and one Gramian factor; for a very unstable motion a
+        single one hides directions that do not grow.
     """
     N = len(A)
     if N == 0 or len(B) != N:
@@ -214,14 +219,14 @@ def _stretches(A: Any, B: Any, cuts: np.ndarray, tolerance: float) -> Subspace:
 
 
 def compressed(L: np.ndarray) -> np.ndarray:
-    """A factor with at most as many columns as rows and the same L L'."""
+    """Return a factor with the same L L' and at most as many columns as rows."""
     return np.asarray(np.linalg.qr(L.T, mode="r")).T if L.shape[1] > L.shape[0] else L
 
 
 def _row_sizes(M: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Norms of rows, 1 for those that are rounding, and which are not.
+    """Return norms of rows, 1 for rows that are rounding, and a mask of the others.
 
-    A basis is to have no part in what is rounding: beside what is moved little, it would be as large.
+    A basis must not include rounding: after scaling it would be as large as a small motion.
     """
     rows = np.linalg.norm(M, axis=1)
     there = rows > ROUNDING * rows.max(initial=0.0)
@@ -229,9 +234,9 @@ def _row_sizes(M: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _clarity(space: Subspace) -> float:
-    """How wide the gap between what counted and what did not is.
+    """Return the smallest accepted over the largest rejected singular value.
 
-    A direction that counted with a singular value s is known to eps/s only, and so is what follows from it.
+    A direction accepted with a singular value s is known only to eps/s, and so are all that follow from it.
     """
     least = min(space.accepted, 1.0)
     return least / max(space.rejected, np.finfo(float).eps / least)
@@ -249,14 +254,16 @@ def _orthonormal(basis: np.ndarray) -> np.ndarray:
 
 
 def hautus_margins(A: np.ndarray, B: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """How far each eigenvalue of A is from being out of the inputs' reach (Popov, Belevitch, Hautus).
+    """Return margins of controllability of each eigenvalue of A.
+
+    Test of Popov, Belevitch and Hautus.
 
     Returns
     -------
     eigenvalues : (n,), complex
     margins : (n,)
-        Smallest over largest singular value of [s I - A, B], with columns of B of length one; 0 where no
-        input moves the mode. In the units given or in `natural_units`, whichever is larger: momenta of a
+        Smallest over largest singular value of [s I - A, B], with columns of B of norm one; 0 if no
+        input moves the mode. In the given units or in `natural_units`, whichever is larger: momenta of a
         machine of 100 t or of 1 mg make it small in kg and m.
     """
     A, B = input_pair(A, B)
@@ -272,14 +279,14 @@ def hautus_margins(A: np.ndarray, B: np.ndarray) -> tuple[np.ndarray, np.ndarray
 
 
 def unstabilizable_modes(A: np.ndarray, B: np.ndarray, tolerance: float = TOLERANCE) -> np.ndarray:
-    """Eigenvalues |s| >= 1 of A that no feedback moves.
+    """Return eigenvalues |s| >= 1 of A that no feedback moves.
 
     Parameters
     ----------
     A : (n, n)
     B : (n, m)
     tolerance : float
-        A mode is out of reach where its margin (`hautus_margins`) is at most this.
+        A mode is uncontrollable if its margin (`hautus_margins`) is at most this.
 
     Returns
     -------
@@ -290,19 +297,19 @@ def unstabilizable_modes(A: np.ndarray, B: np.ndarray, tolerance: float = TOLERA
 
 
 def unreached_modes(A: np.ndarray, B: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """What inputs cannot move and does not settle by itself: W'z with W'A = F W', W'B = 0.
+    """Return uncontrollable modes that do not settle: W'z with W'A = F W', W'B = 0.
 
     Returns
     -------
     F : (m, m)
-        With all eigenvalues |s| >= 1 - 1e-6 of the part of A that the `staircase` does not reach.
+        With all eigenvalues |s| >= 1 - 1e-6 of the uncontrollable part of A by the `staircase`.
     W : (n, m)
         Orthonormal.
     """
     N = staircase(A, B).complement
     if not N.shape[1]:
         return np.zeros((0, 0)), N
-    # sorted: outside of the circle of radius 1 - UNSETTLED first
+    # sorted: eigenvalues outside of the circle of radius 1 - UNSETTLED first
     upper, Z, m = schur((N.T @ A @ N).T / (1 - UNSETTLED), sort="ouc")
     return (1 - UNSETTLED) * upper[:m, :m].T, N @ Z[:, :m]
 
@@ -310,7 +317,7 @@ def unreached_modes(A: np.ndarray, B: np.ndarray) -> tuple[np.ndarray, np.ndarra
 def stuck_modes(
     A: np.ndarray, B: np.ndarray, names: Sequence[str], T: np.ndarray | None = None, *, circle: bool = False
 ) -> str:
-    """Eigenvalues |s| >= 1 that no feedback moves, each with the states that it is a combination of.
+    """Return a text of eigenvalues |s| >= 1 that no feedback moves, with their states.
 
     Parameters
     ----------
@@ -319,12 +326,12 @@ def stuck_modes(
     T : (ndx, n), optional
         z = T' dx; by default the identity.
     circle : bool
-        Those on the unit circle only.
+        Only eigenvalues on the unit circle.
 
     Returns
     -------
     str
-        Of the w'z that inputs do not reach; several with one eigenvalue are told apart by elimination.
+        States of the uncontrollable w'z; several with one eigenvalue are separated by elimination.
     """
     F, W = unreached_modes(A, B)
     W = W if T is None else T @ W
@@ -345,20 +352,26 @@ def stuck_modes(
 
 
 def eliminated(rows: np.ndarray) -> np.ndarray:
-    """Rows (m, n) of the same span with as many zeros as elimination makes; a leading 1 each."""
+    """Return rows (m, n) of the same span after elimination, each with a leading 1."""
     upper, order = qr(rows, mode="r", pivoting=True)
     m = len(rows)
     return np.asarray(np.linalg.solve(upper[:m, :m], upper[:m])[:, np.argsort(order)])
 
 
 def undetectable_modes(A: np.ndarray, C: np.ndarray, tolerance: float = TOLERANCE) -> np.ndarray:
-    """Eigenvalues |s| >= 1 of A that outputs C (p, n) do not see; see `unstabilizable_modes`."""
+    """Return eigenvalues |s| >= 1 of A that outputs C (p, n) do not show.
+
+    See `unstabilizable_modes`.
+    """
     A, C = output_pair(A, C)
     return unstabilizable_modes(A.T, C.T, tolerance)
 
 
 def _range(M: np.ndarray, tolerance: float) -> tuple[np.ndarray, float, float]:
-    """Orthonormal basis of the columns, the least singular value kept, the largest dropped."""
+    """Return an orthonormal basis of the columns, and two singular values.
+
+    These are the smallest kept and the largest dropped.
+    """
     if not M.size:
         return np.zeros((len(M), 0)), np.inf, 0.0
     U, singular, _ = np.linalg.svd(M, full_matrices=False)
@@ -372,7 +385,7 @@ def _unit_columns(B: np.ndarray) -> np.ndarray:
 
 
 def input_pair(A: np.ndarray, B: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """A (n, n) and B (n, m) as checked arrays."""
+    """Return A (n, n) and B (n, m) as checked arrays."""
     A, B = np.asarray(A, float), np.asarray(B, float)
     if A.ndim != 2 or A.shape[0] != A.shape[1] or B.ndim != 2 or len(B) != len(A):
         raise ValueError(f"expected A (n, n) and B (n, m), got {A.shape} and {B.shape}")
@@ -384,7 +397,7 @@ def input_pair(A: np.ndarray, B: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def output_pair(A: np.ndarray, C: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """A (n, n) and C (p, n) as checked arrays."""
+    """Return A (n, n) and C (p, n) as checked arrays."""
     A, C = np.asarray(A, float), np.asarray(C, float)
     if A.ndim != 2 or A.shape[0] != A.shape[1] or C.ndim != 2 or C.shape[1] != len(A):
         raise ValueError(f"expected A (n, n) and C (p, n), got {A.shape} and {C.shape}")

@@ -1,4 +1,4 @@
-"""Which motions inputs reach and outputs see, by name: ranks, Gramians and directions of a map.
+"""Controllability and observability of a map by name: ranks, Gramians, directions.
 
 Maths: docs/maths/analysis.md; how to read a report: docs/analysis.md.
 """
@@ -24,18 +24,18 @@ from vioc.maps.protocol import OneStepMap
 from vioc.names import INPUTS, by_name, in_order
 
 SHOWN = 6  # names in a line of a report
-ROUNDING = 1e-11  # of the largest gain: what rounding in A, B and products of many can make
-SMALL = 1e-6  # shares and weights below it are rounding
+ROUNDING = 1e-11  # relative gain that rounding in A, B and their products can cause
+SMALL = 1e-6  # fractions and weights below it are rounding
 
 
 class Direction(NamedTuple):
-    """A direction of the state's error.
+    """Direction of the state's error.
 
     Attributes
     ----------
     gain : float
-        How far (in `scales`) one unit of input energy moves the last state along it; of an observability
-        report, the root of the output energy of a unit step along it at the start.
+        Motion of the last state along it (in `scales`) by one unit of input energy; for observability,
+        the root of the output energy of a unit initial error along it.
     weights : dict of str to float
         Its entries, in units of `scales`; the sum of squares is 1.
     """
@@ -49,7 +49,7 @@ class Direction(NamedTuple):
 
 @dataclass(frozen=True)
 class Structure:
-    """What `controllability` and `observability` found.
+    """Report of `controllability` or `observability`.
 
     Attributes
     ----------
@@ -58,18 +58,19 @@ class Structure:
     scales : (ndx,)
         Size of each error that counts as 1.
     subspace : Subspace
-        In the coordinates of `basis`: the directions reached; or all but the ones never seen.
+        In the coordinates of `basis`: the controllable directions; or the complement of the unobservable
+        ones.
     basis : (ndx, r)
         Of the tangent space: at the end of the horizon (controllability), or at its start.
     factor : (r, c)
         W = basis factor factor' basis' is the Gramian.
     lost : (size - rank,), complex, or None
-        About an equilibrium: the eigenvalues of A that inputs cannot move, or outputs cannot see.
+        About an equilibrium: the uncontrollable, or unobservable, eigenvalues of A.
     steps : int
         Of the Gramian's horizon.
     manifold : bool
     units : dict of str to str
-        Of the states, where they are known.
+        Of the states, if known.
     """
 
     what: str
@@ -82,7 +83,7 @@ class Structure:
     steps: int
     manifold: bool
     _pair: tuple[Any, Any] = field(repr=False)
-    _root: np.ndarray = field(repr=False)  # (nu, m), R^(-1/2): from weighted inputs to inputs
+    _root: np.ndarray = field(repr=False)  # (nu, m), R^(-1/2): from scaled inputs to inputs
     units: dict[str, str] = field(default_factory=dict, repr=False)
 
     @property
@@ -96,28 +97,29 @@ class Structure:
 
     @property
     def complete(self) -> bool:
-        """Whether everything is reached, or seen."""
+        """True if all directions are controllable, or observable."""
         return self.rank == self.size
 
     @property
     def felt(self) -> int:
-        """How many directions the Gramian over its steps tells from rounding, `ROUNDING` of the largest gain.
+        """Number of directions with a gain above rounding, `ROUNDING` of the largest.
 
-        Fewer than `rank` where steps are few for slow motions, and where rounding has been counted as motion:
-        that of A and B is taken out (`without_rounding`), that of the states they are taken at is not.
+        It is below `rank` if the horizon is short for slow motions, or if rounding has been counted as
+        motion: rounding of A and B is removed (`without_rounding`), that of the states of the linearization
+        is not.
         """
         gains = np.array([d.gain for d in self._directions])
         return int(np.count_nonzero(gains > ROUNDING * gains.max(initial=0.0)))
 
     @property
     def gramian(self) -> np.ndarray:
-        """W (ndx, ndx), SI units."""
+        """Gramian W (ndx, ndx), SI units."""
         L = self.basis @ self.factor
         return L @ L.T
 
     @property
     def shares(self) -> dict[str, float]:
-        """How much of each state is out of reach (or sight): 0 nothing, 1 all of it."""
+        """Uncontrollable (or unobservable) fraction of each state, from 0 to 1."""
         Q, N = self._scaled
         whole = np.linalg.norm(Q, axis=1) ** 2
         lost = np.linalg.norm(Q @ N, axis=1) ** 2
@@ -125,30 +127,30 @@ class Structure:
         return {n: float(s) for n, s in zip(self.names, shares, strict=True)}
 
     def combinations(self) -> list[dict[str, float]]:
-        """Independent combinations of errors (in `scales`) out of reach, with few names each, largest 1.
+        """Return independent uncontrollable (or unobservable) combinations of errors.
 
-        Of a controllability report sums that no input changes, of an observability report directions that
-        never show.
+        They are in units of `scales`, with few names each, largest entry 1. For controllability they are sums
+        that no input changes, for observability directions that outputs do not show.
         """
         Q, N = self._scaled
         if not N.shape[1]:
             return []
         found = []
         for row in eliminated((Q @ N).T):
-            size = np.abs(row / np.abs(row).max()).round(6)  # equal ones in the order of names
+            size = np.abs(row / np.abs(row).max()).round(6)  # equal sizes stay in the order of names
             row = row / row[np.argmax(size)]
             weights = {n: float(v) for n, v in zip(self.names, row, strict=True) if abs(v) > SMALL}
             found.append(dict(sorted(weights.items(), key=lambda item: -round(abs(item[1]), 6))))
         return sorted(found, key=lambda weights: self.names.index(next(iter(weights))))
 
     def directions(self) -> list[Direction]:
-        """All directions of the tangent space, in the order of falling gain."""
+        """Return all directions of the tangent space, in the order of falling gain."""
         return list(self._directions)
 
     @cached_property
     def _directions(self) -> list[Direction]:
         Q, _ = self._scaled
-        # covectors scale the other way: W_o measures dx, W_c is made of it
+        # covectors scale inversely: W_o acts on dx, W_c consists of dx
         units = self.scales if self.what == "observable" else 1 / self.scales
         L = Q.T @ (units[:, None] * (self.basis @ self.factor))
         U, singular, _ = np.linalg.svd(L, full_matrices=True)
@@ -162,15 +164,17 @@ class Structure:
         ]
 
     def most(self, count: int = 3) -> list[Direction]:
-        """The directions that inputs move (or outputs see) most."""
+        """Return the directions of largest gain."""
         return self._directions[:count]
 
     def least(self, count: int = 3) -> list[Direction]:
-        """The directions that inputs move (or outputs see) least, the least first."""
+        """Return the directions of smallest gain, the smallest first."""
         return self._directions[::-1][:count]
 
     def steer(self, target: Mapping[str, float] | Any) -> Steering:
-        """Least-energy inputs that add `target` to the last state (controllability only).
+        """Return inputs of least energy that add `target` to the last state.
+
+        Controllability only.
 
         Parameters
         ----------
@@ -180,7 +184,7 @@ class Structure:
         Returns
         -------
         Steering
-            ``energy`` = sum of u'Ru over the horizon, inf if the target is out of reach; ``u`` (N, nu) is
+            ``energy`` = sum of u'Ru over the horizon, inf if the target is unreachable; ``u`` (N, nu) is
             added to the inputs of the trajectory or equilibrium.
         """
         if self.what != "controllable":
@@ -191,16 +195,17 @@ class Structure:
         return Steering(energy, u @ self._root.T, self.basis @ missed)
 
     def energy(self, target: Mapping[str, float] | Any) -> float:
-        """Least sum of u'Ru that adds `target` to the last state; see `steer`."""
+        """Return the least sum of u'Ru that adds `target` to the last state; see `steer`."""
         return self.steer(target).energy
 
     def ellipse(
         self, first: str, second: str, *, level: float = 1.0, section: bool = False, points: int = 200
     ) -> np.ndarray:
-        """Boundary (points, 2), SI units, of the Gramian's ellipsoid in the plane of two errors.
+        """Return the boundary of the Gramian's ellipsoid in a plane: (points, 2), SI.
 
-        Controllability: what inputs of energy `level` reach. Observability: what shows with at most that
-        output energy; ValueError if a part of the two never shows. Others are free, or in a `section` 0.
+        The plane is that of two errors. Controllability: states reached with energy `level`. Observability:
+        errors with at most that output energy; ValueError if a part of the two is unobservable. Other errors
+        are free, or 0 in a `section`.
         """
         return boundary(semi_axes(self, first, second, section) * np.sqrt(level), points)
 
@@ -210,7 +215,10 @@ class Structure:
 
     @property
     def _scaled(self) -> tuple[np.ndarray, np.ndarray]:
-        """Orthonormal Q (ndx, r) of the tangent space in units of `scales`; N (r, lost) of what is lost."""
+        """Orthonormal Q (ndx, r) of the tangent space, and N (r, lost), in `scales`.
+
+        N are the uncontrollable or unobservable directions.
+        """
         Q = orth(self.basis / self.scales[:, None], rcond=1e-13)
         if self.what == "controllable":
             inside = Q.T @ (self.basis @ self.subspace.basis / self.scales[:, None])
@@ -264,7 +272,7 @@ def controllability(
     steps: int = 100,
     tolerance: float = TOLERANCE,
 ) -> Structure:
-    """What inputs reach about an equilibrium or along a trajectory, and at what energy.
+    """Return controllability about an equilibrium or along a trajectory.
 
     Parameters
     ----------
@@ -273,12 +281,12 @@ def controllability(
     inputs : names, optional
         The inputs that may be used; default all.
     manifold : bool, optional
-        On the constraint manifold, or in the full state; default: on it where there are constraints.
+        On the constraint manifold, or in the full state; default: on it if there are constraints.
     scales : float, (ndx,) or dict of str to float
-        Size of each state's error that counts as 1 in directions and shares; 1 SI unit where not named.
+        Size of each state's error that counts as 1 in directions and fractions; 1 SI unit where not named.
         The rank does not depend on it.
     R : float, (m,), (m, m) or dict of str to float
-        Energy is the sum over the steps of u'Ru; of the inputs used.
+        Energy is the sum over the steps of u'Ru, for the inputs used.
     steps : int
         Horizon of the Gramian about an equilibrium; a trajectory has its own.
     tolerance : float
@@ -292,7 +300,7 @@ def controllability(
     Raises
     ------
     ValueError
-        Not an equilibrium, shapes, names; a map without inputs.
+        Not an equilibrium, wrong shapes or names; a map without inputs.
     """
     if f.nu == 0:
         raise ValueError("controllability: the map has no inputs")
@@ -333,7 +341,7 @@ def observability(
     steps: int = 100,
     tolerance: float = TOLERANCE,
 ) -> Structure:
-    """What outputs tell of the state at the start.
+    """Return observability of the initial state by outputs.
 
     Parameters
     ----------
@@ -389,12 +397,12 @@ def _repeat(M: np.ndarray, N: int, system: LinearSystem) -> np.ndarray:
 
 
 def _subspace(system: LinearSystem, A: Any, B: Any, tolerance: float) -> Subspace:
-    # the last pair: of an observability analysis the first is its start from nothing
+    # the last pair: the first one of an observability analysis only starts the recursion
     return staircase(A[-1], B[-1], tolerance) if system.steady else reached(A, B, tolerance)
 
 
 def _combination(weights: Mapping[str, float]) -> str:
-    """The largest entries as a sum."""
+    """Return the largest entries as a sum."""
     ordered = sorted(((n, w) for n, w in weights.items() if abs(w) > 1e-3), key=lambda item: -abs(item[1]))
     text = " ".join(f"{w:+.3g} {n}" for n, w in ordered[:SHOWN])
     return text + (f" ... ({len(ordered)} terms)" if len(ordered) > SHOWN else "")

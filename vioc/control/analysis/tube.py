@@ -1,6 +1,6 @@
-"""Tubes about trajectories, and levels about equilibria, that are proven: bounds of second derivatives.
+"""Verified tubes about trajectories and levels about equilibria.
 
-Maths: docs/maths/robust.md#verified-tubes.
+Proofs by bounds of second derivatives. Maths: docs/maths/robust.md#verified-tubes.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from vioc.errors import OptimizationError
 from vioc.maps.protocol import OneStepMap
 from vioc.names import in_order
 
-NORM = 1e-12  # relative margin of LAPACK's norms
-TRIED, ZOOMS = 13, 4  # radii of a level that are tried at once, and how often
-ROUNDS, WIDER = 12, 1.05  # of a tube's radii that are assumed, and by how much they are widened
-LARGEST = 1e12  # radius, and bound of second derivatives, beyond which a tube has no end
+NORM = 1e-12  # relative error bound of LAPACK's norms
+TRIED, ZOOMS = 13, 4  # radii per refinement of a level, and number of refinements
+ROUNDS, WIDER = 12, 1.05  # iterations of a tube's assumed radii, and their growth factor
+LARGEST = 1e12  # radius, and bound of second derivatives, above which a tube diverges
 
 
 @dataclass(frozen=True)
 class Tube:
-    """Ellipsoids z'P_k z <= level_k that a closed loop does not leave, for z = difference(x_d, x).
+    """Invariant ellipsoids z'P_k z <= level_k of a loop, z = difference(x_d, x).
 
     Attributes
     ----------
@@ -47,17 +47,17 @@ class Tube:
     certificate = "interval arithmetic"
 
     def reach(self, name: str) -> np.ndarray:
-        """How far an error, by name, is off at most at every sample (N+1,)."""
+        """Return the largest size of an error, by name, at every sample (N+1,)."""
         i = self.map.error_names.index(name)
         return np.sqrt(self.level * np.linalg.inv(self.P)[:, i, i])
 
     def value(self, k: int, x: np.ndarray) -> np.ndarray:
-        """z'P_k z over the level at states x (..., nx): at most 1 within."""
+        """Return z'P_k z over the level at states x (..., nx): at most 1 inside."""
         z = self.map.difference(np.broadcast_to(self.x[k], np.shape(x)), x)
         return np.einsum("...i,ij,...j->...", z, self.P[k], z) / self.level[k]
 
     def draw(self, count: int, rng: np.random.Generator, k: int = 0) -> np.ndarray:
-        """States (count, nx) on the boundary at sample k."""
+        """Return random states (count, nx) on the boundary at sample k."""
         w = rng.standard_normal((count, len(self.P[k])))
         w *= np.sqrt(self.level[k]) / np.linalg.norm(w, axis=1, keepdims=True)
         z = np.linalg.solve(np.linalg.cholesky(self.P[k]).T, w.T).T
@@ -72,7 +72,7 @@ class Tube:
 
 
 def verified_tube(regulator: Any, level: float, *, disturbance: Any = 0.0, cells: int = 1) -> Tube:
-    """A tube about a trajectory that no start in its first ellipsoid leaves: a proof, not a sample.
+    """Return a proven tube about a trajectory for all starts in its first ellipsoid.
 
     Parameters
     ----------
@@ -82,9 +82,9 @@ def verified_tube(regulator: Any, level: float, *, disturbance: Any = 0.0, cells
     level : float
         Starts with z'P_0 z <= level.
     disturbance : float, (ndx,) or dict of str to float
-        Bounds on each error that is added at every step, whatever its sign.
+        Bounds on the magnitude of each error that is added at every step.
     cells : int
-        Pieces of each error, in which second derivatives are bounded: cells^ndx boxes, a tighter tube.
+        Pieces of each error for bounds of second derivatives: cells^ndx boxes, a tighter tube.
 
     Returns
     -------
@@ -93,9 +93,9 @@ def verified_tube(regulator: Any, level: float, *, disturbance: Any = 0.0, cells
     Raises
     ------
     ValueError
-        Maps that are not such; numbers.
+        Unsupported maps; wrong values.
     OptimizationError
-        Where the bound has no end; names the sample.
+        If the bound diverges; names the sample.
     NotImplementedError
         A map with an operation that has no enclosure.
     """
@@ -118,21 +118,21 @@ def verified_tube(regulator: Any, level: float, *, disturbance: Any = 0.0, cells
             return Tube(f, run.x, regulator.P, (found * off) ** 2 * (1 + NORM))
         if not (assumed < LARGEST).all():
             break
-        # where it outgrew what was assumed, assume more
+        # assume larger radii where the result exceeded the assumption
         grown = np.minimum(found[:-1], 10 * assumed)
         assumed = np.where(found[:-1] <= assumed, assumed, WIDER * grown)
     k = int(np.argmax(np.append(~(found[:-1] <= assumed), True)))
     raise OptimizationError(
         f"no tube from level {level:g}: the bound grows past what it was made for, first at k = {k}, level "
-        f"{found[k] ** 2:.4g}; begin lower, add cells, or weigh Q so that the gains contract"
+        f"{found[k] ** 2:.4g}; begin lower, add cells, or choose Q so that the gains contract"
     )
 
 
 def verified_level(loop: Any, *, disturbance: Any = 0.0, cells: int = 1, share: float = 0.4) -> Tube:
-    """The largest ellipsoid z'Pz <= level that is proven invariant, and attracted where nothing disturbs.
+    """Return the largest ellipsoid z'Pz <= level that is proven invariant.
 
-    P solves (F/g)'P(F/g) + Q + K'RK = P: it contracts by g or less a step, and is not the cost to go, which
-    hardly falls in its slowest direction.
+    Without a disturbance it is also attracted to the equilibrium. P solves (F/g)'P(F/g) + Q + K'RK = P: it
+    contracts by at least g per step. P is not the cost to go, which hardly falls in its slowest direction.
 
     Parameters
     ----------
@@ -141,12 +141,12 @@ def verified_level(loop: Any, *, disturbance: Any = 0.0, cells: int = 1, share: 
     disturbance, cells
         As in `verified_tube`.
     share : float
-        g is this part of the way from the largest pole to 1.
+        g is this fraction of the way from the largest pole to 1.
 
     Returns
     -------
     Tube
-        Of one sample. Without a disturbance z'Pz falls by a constant factor a step anywhere within, down
+        Of one sample. Without a disturbance z'Pz falls by a constant factor per step anywhere inside, down
         to rounding.
 
     Raises
@@ -154,7 +154,7 @@ def verified_level(loop: Any, *, disturbance: Any = 0.0, cells: int = 1, share: 
     ValueError, NotImplementedError
         As `verified_tube`.
     OptimizationError
-        If no level is proven: the disturbance is too large, say.
+        If no level is proven, for example because the disturbance is too large.
     """
     f, K = loop.map, np.asarray(loop.K, float)
     check_timeless(f, "verified_level", "verified_tube")
@@ -176,7 +176,7 @@ def verified_level(loop: Any, *, disturbance: Any = 0.0, cells: int = 1, share: 
         if not kept.any():
             raise OptimizationError(
                 "no level is proven: the bound of a step is larger than the step's start at every level; "
-                "weigh every state in Q, let disturbances be smaller, or add cells"
+                "penalize every state in Q, let disturbances be smaller, or add cells"
             )
         last = int(np.flatnonzero(kept)[-1])
         best = radii[last]
@@ -185,16 +185,19 @@ def verified_level(loop: Any, *, disturbance: Any = 0.0, cells: int = 1, share: 
 
 
 def _roots(P: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """T (N+1, n, n) with z = T w, z'Pz = |w|^2, but for factors (N+1,) near 1."""
+    """Return T (N+1, n, n) with z = T w, z'Pz = |w|^2, up to factors (N+1,) near 1.
+
+    The factors are returned too.
+    """
     try:
         T = np.linalg.inv(np.swapaxes(np.linalg.cholesky(P), -1, -2))
     except np.linalg.LinAlgError:
-        raise OptimizationError("P is not positive definite: weigh every state in Q") from None
+        raise OptimizationError("P is not positive definite: penalize every state in Q") from None
     return T, np.array([_nearly_one(t.T @ p, t) for t, p in zip(T, P, strict=True)])
 
 
 def _nearly_one(A: np.ndarray, B: np.ndarray) -> float:
-    """At least 1 / (1 - |1 - A B|), the norm of the inverse of A B."""
+    """Return a bound 1 / (1 - |1 - A B|) on the norm of the inverse of A B."""
     n = len(A)
     off = np.abs(np.eye(n) - A @ B) + 8 * n * UNIT * (np.abs(A) @ np.abs(B))
     norm = float(np.linalg.norm(off))
@@ -202,12 +205,12 @@ def _nearly_one(A: np.ndarray, B: np.ndarray) -> float:
 
 
 class _Steps:
-    """Bounds of closed-loop steps z -> z+ at c points: z = T w, z+ = T+ w+, |w| <= radius.
+    """Bounds of steps z -> z+ at c points: z = T w, z+ = T+ w+, |w| <= radius.
 
     Parameters
     ----------
     x, u, K, T, goal, t, h : (c, nx), (c, nu), (c, nu, nx), (c+1, nx, nx), (c, nx), (>= c,), (c,)
-        z is from x, z+ from `goal`.
+        z is relative to x, z+ relative to `goal`.
     """
 
     def __init__(self, f: OneStepMap, disturbance: Any, cells: int, x, u, K, T, goal, t, h):
@@ -230,7 +233,7 @@ class _Steps:
         hessians = [ca.densify(ca.hessian(y[i], by)[0]) for i in range(n)]
         self.second = ca.Function("second", args, hessians, {"cse": True})
         self.at, self.K, self.T, self.cells = np.hstack([x, u]), K, T[:-1], cells
-        middle = t[:c] + 0.5 * h  # the time of a step, with its rounding
+        middle = t[:c] + 0.5 * h  # the time of a step, with its rounding error
         rest = np.hstack([middle[:, None], h[:, None], np.broadcast_to(f.theta, (c, len(f.theta)))])
         self.rest = Interval(rest.copy(), rest.copy())
         self.rest.low[:, 0] -= 8 * UNIT * (1 + np.abs(middle))
@@ -246,13 +249,16 @@ class _Steps:
         self.inverse = np.array([_nearly_one(a, b) for a, b in zip(self.S, T[1:], strict=True)])
 
     def after(self, k: int, r: float, curved: float) -> float:
-        """|w+| at most, for |w| <= r; inf where that has no end."""
+        """Return a bound on |w+| for |w| <= r, inf if there is none."""
         if not (r < LARGEST and curved < LARGEST):
             return np.inf
         return float(self.inverse[k] * ((self.sigma[k] + 0.5 * curved * r) * r + self.drift[k]) * (1 + NORM))
 
     def curvature(self, radii: np.ndarray) -> np.ndarray:
-        """Norms (c,) at most of w -> D2(w+)[w, w] over |w| <= radii (c,); inf where there is no enclosure."""
+        """Return bounds (c,) on the norms of w -> D2(w+)[w, w] over |w| <= radii (c,).
+
+        inf if there is no enclosure.
+        """
         with np.errstate(over="ignore", invalid="ignore"):
             return self._curvature(radii)
 
@@ -289,7 +295,7 @@ class _Steps:
         finite = finite[:, :, 0, 0, 0]
         norms = np.where(finite, np.linalg.norm(parts, axis=2) * (1 + NORM), np.inf)
         norms = np.where(norms < LARGEST, norms, np.inf)
-        # a piece whose inputs do not meet the ball's is none of it
+        # a piece whose inputs are disjoint from the ball's is outside
         return np.where((ulow <= uhigh).all(axis=2), norms, 0.0).max(axis=1)
 
 
@@ -301,7 +307,7 @@ def _exact(M: np.ndarray) -> Ball:
 
 
 def _times(a: Ball, b: Ball) -> Ball:
-    """Products of matrices that are known up to a radius of each entry, with rounding in the radius."""
+    """Return products of matrices with entrywise radii, including rounding."""
     (A, ra), (B, rb) = a, b
     n = A.shape[-1]
     size, sb = np.abs(A), np.abs(B)
@@ -310,5 +316,5 @@ def _times(a: Ball, b: Ball) -> Ball:
 
 
 def _norm(a: Ball) -> Any:
-    """Spectral norms of (..., n, n), at most."""
+    """Return bounds on the spectral norms of (..., n, n)."""
     return (np.linalg.norm(a[0], 2, axis=(-2, -1)) + np.linalg.norm(a[1], axis=(-2, -1))) * (1 + NORM)

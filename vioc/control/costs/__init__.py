@@ -1,1 +1,1 @@
-"""Costs of trajectories: running and terminal, in the symbols of a map."""
+"""Running and terminal costs of trajectories, in the symbols of a map."""

@@ -43,21 +43,21 @@ Bending = tuple[Slopes | None, Slopes | None]
 
 @dataclass(frozen=True)
 class Expansion:
-    """A cost to second order about a trajectory, the step weights w_k included.
+    """Second-order expansion of a cost about a trajectory, with step weights w_k.
 
     Attributes
     ----------
     first, second : (N, q), (N, q, q)
-        Gradients and Hessians of the steps by z = (error of x, u), q = |z|, with the first derivatives of the
-        multipliers chained; their own curvature is that of ``second_order_trajectory(zeta=zeta)``.
+        Gradients and Hessians of the steps by z = (error of x, u), q = |z|. First derivatives of the
+        multipliers are chained; their second derivatives are those of ``second_order_trajectory(zeta=zeta)``.
     end, end_second : (ndx,), (ndx, ndx)
-        Of the terminal cost.
+        Gradient and Hessian of the terminal cost.
     zeta : (N, nm) or None
-        Derivative by the multipliers; None where the cost does not use them.
+        Derivative by the multipliers; None if the cost does not use them.
     weights : (N,)
         w_k.
     slopes : pair of Slopes or None
-        Residuals of the running and of the terminal cost that are not linear, without w_k.
+        Nonlinear residuals of the running and of the terminal cost, without w_k.
     """
 
     first: np.ndarray
@@ -70,69 +70,73 @@ class Expansion:
 
     @cached_property
     def lx(self) -> np.ndarray:
-        """(N+1, ndx)"""
+        """Gradient by the error of x, (N+1, ndx)."""
         return np.concatenate([self.first[:, : len(self.end)], self.end[None]])
 
     @cached_property
     def lu(self) -> np.ndarray:
-        """(N, nu)"""
+        """Gradient by u, (N, nu)."""
         return np.ascontiguousarray(self.first[:, len(self.end) :])
 
     @cached_property
     def lxx(self) -> np.ndarray:
-        """(N+1, ndx, ndx)"""
+        """Hessian by the error of x, (N+1, ndx, ndx)."""
         n = len(self.end)
         return np.concatenate([self.second[:, :n, :n], self.end_second[None]])
 
     @cached_property
     def lxu(self) -> np.ndarray:
-        """(N, ndx, nu)"""
+        """Mixed second derivatives by the error of x and u, (N, ndx, nu)."""
         n = len(self.end)
         return np.ascontiguousarray(self.second[:, :n, n:])
 
     @cached_property
     def luu(self) -> np.ndarray:
-        """(N, nu, nu)"""
+        """Hessian by u, (N, nu, nu)."""
         n = len(self.end)
         return np.ascontiguousarray(self.second[:, n:, n:])
 
 
 class Family:
-    """What costs that differ by their references only have in common: what is built of one serves all."""
+    """Identity shared by costs that differ only in their references.
+
+    Functions built for one cost of a family are reused by the others.
+    """
 
 
 class Cost:
-    """A running and a terminal cost, written in the symbols of a map.
+    """Running and terminal cost, written in the symbols of a map.
 
     Parameters
     ----------
     f : OneStepMap
     running, terminal : casadi.SX, float or Squares
-        Scalars in ``f.symbols`` and the symbols of `references`; `running` may use x, u, multipliers
-        and parameters, `terminal` x and parameters. ``f.quantity(name)`` gives named expressions. Weighted
-        sums of squares in them are found (`Squares.of`) and give Gauss-Newton its J'WJ; `Squares` says
-        of another convex function of residuals what it is.
+        Scalars in ``f.symbols`` and the symbols of `references`; `running` may use x, u, multipliers and
+        parameters, `terminal` x and parameters. ``f.quantity(name)`` gives named expressions. Weighted sums
+        of squares in them are detected (`Squares.of`) and give Gauss-Newton its J'WJ. Pass `Squares` for
+        another convex function of residuals.
     references : sequence of (symbol, values), optional
         Time-varying data: an SX column of s symbols with values of shape (N+1, s), or (N+1,) for one
-        symbol; N rows suffice for what `terminal` does not use. Row k belongs to sample k of the
+        symbol; N rows suffice if `terminal` does not use them. Row k belongs to sample k of the
         trajectory.
     per_time : bool
-        Weigh step k by its length dt_k (s), so that the sum approximates an integral; else by 1.
+        Weight step k by its length dt_k (s), so that the sum approximates an integral; else by 1.
 
     Raises
     ------
     ValueError
-        Not scalar, unknown symbols, or reference values of the wrong shape or not finite; a map whose errors
-        are not its states and that has no `retract_expression`.
+        If a cost is not scalar or has unknown symbols, if reference values have the wrong shape or are not
+        finite, or for a map whose errors are not its states and that has no `retract_expression`.
 
     Attributes
     ----------
     running, terminal : Evaluator
-        By (x, u, multipliers, parameters, dt, reference), numbers or rows; without step weights.
+        Functions of (x, u, multipliers, parameters, dt, reference), for one point or rows of points; without
+        step weights.
     running_derivatives, terminal_derivatives : Evaluator
         Gradient and Hessian by (error of x, u, multipliers), and by the error of x.
     uses_multipliers : bool
-        Whether the running cost depends on the multipliers.
+        True if the running cost depends on the multipliers.
 
     Examples
     --------
@@ -174,7 +178,7 @@ class Cost:
         return _rebuild, (self.map, *functions, self._references, self.per_time)
 
     def check_map(self, f: OneStepMap) -> None:
-        """Raise ValueError unless this is a cost of a map with these states, inputs and this step."""
+        """Raise ValueError unless `f` has the states, inputs and step of this cost's map."""
         if self.map.state_names != f.state_names or self.map.input_names != f.input_names:
             raise ValueError("cost: it was built on a map with other states or inputs")
         if self.map.multiplier_names != f.multiplier_names or [*self.map.parameters] != [*f.parameters]:
@@ -185,7 +189,7 @@ class Cost:
 
     @property
     def references(self) -> tuple[np.ndarray, ...]:
-        """Values of the references, rows over the samples."""
+        """Values of the references, with one row per sample."""
         return tuple(self._references)
 
     @property
@@ -195,7 +199,7 @@ class Cost:
 
     @property
     def operations(self) -> int:
-        """Instructions of the running cost."""
+        """Number of instructions of the running cost."""
         return self._running.function.n_instructions()
 
     @property
@@ -215,32 +219,36 @@ class Cost:
         return self._terminal.exact
 
     def running_at(self, *args: Any) -> ca.SX:
-        """The running cost, without its step weight, at (x, u, multipliers, parameters, dt, reference).
+        """Return the running cost at other symbols, without its step weight.
 
-        With the quantities ``f.implicit`` as one more argument it is written in them, see `lifts`.
+        Arguments are (x, u, multipliers, parameters, dt, reference). With the quantities ``f.implicit`` as
+        one more argument the cost is written in them, see `lifts`.
         """
         return self._running.at_values(*args)
 
     def running_squares(self, *args: Any) -> Squares:
-        """Its residuals and what is left over, at the same arguments."""
+        """Return residuals and remainder of the running cost, at the same arguments."""
         return self._running.at(*args)
 
     def terminal_at(self, *args: Any) -> ca.SX:
-        """The terminal cost at the same arguments, of which x, parameters and reference matter."""
+        """Return the terminal cost at the same arguments.
+
+        Only x, parameters and reference matter.
+        """
         return self._terminal.at_values(*args)
 
     @property
     def lifts(self) -> tuple[bool, bool]:
-        """Whether the running and the terminal cost hold the quantities ``f.implicit``."""
+        """Pair of bools: running and terminal cost use the quantities ``f.implicit``."""
         return self._running.in_quantities is not None, self._terminal.in_quantities is not None
 
     def terminal_squares(self, *args: Any) -> Squares:
-        """Its residuals and what is left over, at the same arguments."""
+        """Return residuals and remainder of the terminal cost, at the same arguments."""
         return self._terminal.at(*args)
 
     @cached_property
     def only_time(self) -> bool:
-        """Whether it is a constant per second, as that of `vioc.control.dmoc.minimum_time`."""
+        """True if the cost is a constant per second, as `vioc.control.dmoc.minimum_time`."""
         s = self.map.symbols
         args = (*s, ca.SX.sym("reference", self.reference_size))
         running, terminal = self.running_at(*args), self.terminal_at(*args)
@@ -249,10 +257,13 @@ class Cost:
         return constant and not running.is_zero()
 
     def with_references(self, *rows: np.ndarray) -> Cost:
-        """The same cost with other reference values, in the order of `references`; nothing is built again."""
+        """Return this cost with other reference values, in the order of `references`.
+
+        No function is built again.
+        """
         if len(rows) != len(self._references):
             raise ValueError(f"references: expected {len(self._references)}, got {len(rows)}")
-        again = object.__new__(type(self))  # `copy` would go through pickling, which builds functions
+        again = object.__new__(type(self))  # `copy` would pickle, which builds functions again
         references = [
             check_array(new, (len(new), old.shape[1]), "reference")
             for new, old in zip(rows, self._references, strict=True)
@@ -262,7 +273,7 @@ class Cost:
 
     @cached_property
     def constant_hessian(self) -> np.ndarray | None:
-        """The Hessian of the running cost by (error of x, u) where it is the same everywhere, else None."""
+        """Hessian of the running cost by (error of x, u) if it is constant, else None."""
         if self.uses_multipliers:
             return None
         f = self.map
@@ -273,7 +284,10 @@ class Cost:
         return ca.DM(H).full()
 
     def end(self, x: np.ndarray, parameters: np.ndarray, reference: np.ndarray):
-        """The terminal cost at a state: value, gradient (ndx,), Hessian and Gauss-Newton's (ndx, ndx)."""
+        """Return the terminal cost at a state and its derivatives.
+
+        These are value, gradient (ndx,), Hessian and Gauss-Newton Hessian (ndx, ndx).
+        """
         m, gradient, hessian, squares, rest = self._end(x, parameters, reference)
         if rest.any() and np.isfinite(rest).all():
             squares = squares + absolute(rest)
@@ -281,22 +295,22 @@ class Cost:
 
     @property
     def end_program(self) -> Program:
-        """`end` as a program on the arrays (x, parameters, reference); outputs flat."""
+        """Program of `end` for arrays (x, parameters, reference), with flat outputs."""
         return self._end.program
 
     # -- along a trajectory ---------------------------------------------------------------------
 
     def step_weights(self, trajectory: Trajectory) -> np.ndarray:
-        """w_k of shape (N,): step lengths in s, or ones."""
+        """Return w_k (N,): step lengths in s, or ones."""
         return trajectory.step_lengths if self.per_time else np.ones(len(trajectory))
 
     def value(self, trajectory: Trajectory) -> float:
-        """The cost g of a trajectory.
+        """Return the cost g of a trajectory.
 
         Raises
         ------
         OptimizationError
-            Where it is not finite; names the first time index.
+            If the cost is not finite; names the first time index.
         """
         trajectory = trajectory_of(trajectory)
         running, terminal = self._arguments(trajectory)
@@ -322,26 +336,27 @@ class Cost:
         exact: bool = True,
         foreseen: Foreseen = (None, None),
     ) -> Expansion:
-        """Gradient and Hessian in one call; `lin` is the map's linearization along the trajectory.
+        """Return gradient and Hessian along a trajectory with linearization `lin`.
 
-        By errors of the state. With lambda = lambda(x, u), C = D_x lambda and D = D_u lambda, the gradient is
-        l_x + C' l_lambda, l_u + D' l_lambda and the Hessian is T' l'' T with T the derivative of
-        (x, u, lambda) by (x, u). The trajectory's states need not fit its inputs.
+        Derivatives are taken by errors of the state. With lambda = lambda(x, u), C = D_x lambda and D = D_u
+        lambda, the gradient is l_x + C' l_lambda, l_u + D' l_lambda and the Hessian is T' l'' T with T the
+        derivative of (x, u, lambda) by (x, u). The trajectory's states need not be consistent with its
+        inputs.
 
         Parameters
         ----------
         exact : bool
-            False for Gauss-Newton, positive semi-definite everywhere: J'WJ of the squares of residuals in
-            the place of their second derivatives, and the Hessian of whatever else is in the cost with the
-            signs of its eigenvalues dropped.
+            False for Gauss-Newton, which is positive semi-definite everywhere: J'WJ for the squares of
+            residuals, and the Hessian of the rest of the cost with its eigenvalues replaced by their
+            magnitudes.
         foreseen : pair of arrays
-            `foreseen` of a step that led here: rho of the residuals that are not linear, whose multipliers
-            W rho stand in the place of W r in the exact Hessian.
+            `foreseen` of the step that led here: the predicted values rho of the nonlinear residuals. Their
+            multipliers W rho replace W r in the exact Hessian.
 
         Raises
         ------
         OptimizationError
-            Where a derivative is not finite; names the first time index.
+            If a derivative is not finite; names the first time index.
         """
         trajectory = trajectory_of(trajectory)
         running, terminal = self._arguments(trajectory)
@@ -385,9 +400,11 @@ class Cost:
         before: Foreseen = (None, None),
         length: float = 1.0,
     ) -> Foreseen:
-        """What the residuals that are not linear are foreseen to be, r + J dz, a part `length` of a step on
-        from where `expand` gave `slopes` and `before` was foreseen (without that, behind the whole step): of
-        the running cost (N, n) and of the terminal one (n,); None where there are none.
+        """Predict the nonlinear residuals after a fraction `length` of a step.
+
+        The prediction of a full step is r + J dz, with `slopes` from `expand`. With `before`, the prediction
+        for the iterate, it is interpolated linearly by `length`. Returns residuals (N, n) of the running cost
+        and (n,) of the terminal cost, None if there are none.
         """
         along, end = slopes
         path = None if along is None else along.foreseen(_with_multipliers(lin, dx, du)[0])
@@ -396,8 +413,10 @@ class Cost:
         return path, last
 
     def unforeseen(self, slopes: Bending, foreseen: Foreseen, trajectory: Trajectory) -> float:
-        """Sum of w 1/2 (r - rho)'W (r - rho), what the residuals that are not linear cost because they are
-        not what was foreseen, rho; `slopes` are for W, which no state moves.
+        """Return the cost of mispredicted residuals, sum of w 1/2 (r - rho)'W (r - rho).
+
+        rho are predictions of the nonlinear residuals; `slopes` supplies W, which does not depend on the
+        state.
         """
         of_path, of_end = self._arguments(trajectory)
         total, parts = 0.0, (self._running, self._terminal)
@@ -410,9 +429,10 @@ class Cost:
     def beyond(
         self, slopes: Bending, lin: Linearization, new: Trajectory, dx: np.ndarray, du: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray] | None:
-        """J'W (r1 - r - J dz): what a linear model did not foresee of the residuals that are not linear, of a
-        step (dx, du) to a trajectory, by stage (N, ndx + nu) and at the end (ndx,); None where all are
-        linear.
+        """Return the gradient J'W (r1 - r - J dz) of the prediction error of residuals.
+
+        r1 are the nonlinear residuals along the trajectory `new` after a step (dx, du). Shapes are (N, ndx +
+        nu) by stage and (ndx,) at the end; None if all residuals are linear.
         """
         (a, b), (along, end) = slopes, (self._running.bent, self._terminal.bent)
         if a is None and b is None:
@@ -429,7 +449,7 @@ class Cost:
         return g, g_end
 
     def _arguments(self, trajectory: Trajectory) -> tuple[list[np.ndarray], list[np.ndarray]]:
-        """Arguments of the running (rows) and of the terminal function."""
+        """Return the arguments of the running function (rows) and of the terminal one."""
         n, f = len(trajectory), self.map
         if trajectory.x.shape[1] != f.nx or trajectory.u.shape[1] != f.nu:
             raise ValueError(
@@ -445,7 +465,7 @@ class Cost:
         return running, [x[n], *zeros, theta, np.zeros(1), reference[n]]
 
     def reference_rows(self, n: int) -> np.ndarray:
-        """All references side by side, (N+1, total), for a trajectory of n steps."""
+        """Return all references side by side, (N+1, total), for a trajectory of n steps."""
         if self._stacked is None or len(self._stacked) != n + 1:
             columns = []
             for values, ends in zip(self._references, self._ends, strict=True):
@@ -471,7 +491,7 @@ class Cost:
 
 
 def checked(f: OneStepMap, cost: Any) -> Cost:
-    """`cost` if it is one of this map; TypeError or ValueError says what is wrong."""
+    """Return `cost` if it is a cost of this map; else raise TypeError or ValueError."""
     if not isinstance(cost, Cost):
         raise TypeError(f"cost: expected a Cost (see vioc.control.quadratic), got {cost!r}")
     cost.check_map(f)
@@ -479,7 +499,7 @@ def checked(f: OneStepMap, cost: Any) -> Cost:
 
 
 def _with_multipliers(lin: Linearization, dx: np.ndarray, du: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Changes of (error of x, u, multipliers) of every step, and the derivative [C D] of the last."""
+    """Return changes of (error of x, u, multipliers) of every step, and [C D]."""
     T = np.concatenate([lin.C, lin.D], axis=2)
     dz = np.concatenate([dx[:-1], du], axis=1)
     return np.concatenate([dz, np.einsum("kij,kj->ki", T, dz)], axis=1), T

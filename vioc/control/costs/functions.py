@@ -1,4 +1,4 @@
-"""The CasADi functions that a `Cost` is made of, checked when they are built."""
+"""CasADi functions of a `Cost`, checked when they are built."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from vioc.control.linear.tangent import error_curvature, error_expansion, error_
 from vioc.control.linear.weights import absolute
 from vioc.maps.protocol import OneStepMap
 
-LONG = 150_000  # operations times directions (colours) beyond which a Hessian is a loop over its columns
-COMPILED = 40_000  # operations beyond which a compiler takes longer than the virtual machine ever will
+LONG = 150_000  # operations times directions (colours) above which a Hessian is a loop over its columns
+COMPILED = 40_000  # operations above which compiling takes longer than the virtual machine ever will
 
 
 def described(expression: ca.SX) -> str:
-    """A short expression as it is, of a long one what it depends on."""
+    """Return a short expression as text, of a long one the names of its symbols."""
     text = str(expression)
     if len(text) <= 60 and "@" not in text:  # @1 is CasADi's name of a shared part
         return text
@@ -30,7 +30,7 @@ def described(expression: ca.SX) -> str:
 
 
 def reference_rows(symbol: ca.SX, values: Any) -> np.ndarray:
-    """`values` as rows (samples, size of the symbol)."""
+    """Return `values` as rows (samples, size of the symbol)."""
     array = np.asarray(values, float)
     if array.ndim == 1 and symbol.numel() == 1:
         array = array[:, None]
@@ -40,7 +40,10 @@ def reference_rows(symbol: ca.SX, values: Any) -> np.ndarray:
 
 
 def scalar_function(name: str, args: list[ca.SX], expression: Any) -> ca.Function:
-    """A cost as a function of `args`; ValueError where it is no scalar, or has other symbols."""
+    """Return a cost as a function of `args`.
+
+    Raises ValueError if it is not scalar or has other symbols.
+    """
     expression = ca.SX(expression)
     if not expression.is_scalar():
         raise ValueError(f"{name} cost: expected a scalar, got shape {expression.shape}")
@@ -50,7 +53,10 @@ def scalar_function(name: str, args: list[ca.SX], expression: Any) -> ca.Functio
 
 
 def derivatives(name: str, f: OneStepMap, args: list[ca.SX], scalar: ca.SX, *others: ca.SX) -> ca.Function:
-    """Gradient (column) and Hessian of a scalar of `args` by the state's error and some of them."""
+    """Return gradient (column) and Hessian of a scalar as a function of `args`.
+
+    Derivatives are taken by the state's error and `others`.
+    """
     operations = ca.Function("scalar", args, [scalar]).n_instructions()
     if operations * (f.ndx + sum(o.numel() for o in others)) > LONG:
         used = [o for o in others if ca.depends_on(scalar, o)]
@@ -71,12 +77,15 @@ def _by_columns(
     d: ca.SX,
     along: ca.SX,
 ) -> ca.Function:
-    """Gradient and Hessian as a loop: `along` is the Hessian by (error, used) times d."""
+    """Return gradient and Hessian by a loop over the Hessian's columns.
+
+    `along` is the Hessian by (error, used) times d.
+    """
     first = ca.Function("first", args, [ca.densify(gradient)], {"cse": True})
     column = ca.Function("column", [*args, d], [ca.densify(along)], {"cse": True})
     columns = column.map("columns", "serial", d.numel(), list(range(len(args))), [])
     given = [ca.MX.sym("a", a.numel()) for a in args]
-    rows = [ca.DM.eye(f.ndx)]  # of what is used among all
+    rows = [ca.DM.eye(f.ndx)]  # selects the used variables among all
     rows += [ca.DM.eye(o.numel()) if any(o is u for u in used) else ca.DM(o.numel(), 0) for o in others]
     E = ca.diagcat(*rows)
     H = columns(*given, ca.DM.eye(d.numel()))
@@ -84,7 +93,7 @@ def _by_columns(
 
 
 class Slopes(NamedTuple):
-    """Residuals that are not linear, at the samples of a curve or at its end.
+    """Nonlinear residuals and their derivatives, along a curve or at its end.
 
     Attributes
     ----------
@@ -92,7 +101,7 @@ class Slopes(NamedTuple):
     J : (..., n, q)
         Derivative by (error of the state, others).
     W : (..., n, n)
-        Second derivative of the cost by them.
+        Second derivative of the cost by the residuals.
     """
 
     r: np.ndarray
@@ -100,32 +109,33 @@ class Slopes(NamedTuple):
     W: np.ndarray
 
     def foreseen(self, dz: np.ndarray) -> np.ndarray:
-        """r + J dz (..., n) behind a step dz (..., q)."""
+        """Return the predicted residuals r + J dz (..., n) after a step dz (..., q)."""
         rho: np.ndarray = self.r + self.J @ dz[..., None]
         return rho[..., 0]
 
     def unforeseen(self, rho: np.ndarray, r: np.ndarray) -> np.ndarray:
-        """1/2 (r - rho)'W (r - rho) (...) of values r (..., n, 1)."""
+        """Return 1/2 (r - rho)'W (r - rho) (...) for values r (..., n, 1)."""
         off = r[..., 0] - rho
         cost: np.ndarray = 0.5 * np.einsum("...i,...ij,...j->...", off, self.W, off)
         return cost
 
     def beyond(self, dz: np.ndarray, r: np.ndarray) -> np.ndarray:
-        """J'W (r1 - r - J dz) (..., q): what this model did not foresee of values r1 (..., n, 1)."""
+        """Return J'W (r1 - r - J dz) (..., q), for values r1 (..., n, 1) after a step."""
         off = r - self.r - self.J @ dz[..., None]
         g: np.ndarray = np.swapaxes(self.J, -1, -2) @ (self.W @ off)
         return g[..., 0]
 
 
 class Bent(NamedTuple):
-    """Residuals r that are not linear, which may have multipliers y = W rho of their own, rho what a step
-    foresaw of them; rho = r in the end.
+    """Functions of nonlinear residuals r with their own multipliers y = W rho.
+
+    rho is the prediction of r for the step that led to the iterate; at convergence rho = r.
 
     Attributes
     ----------
     second : Evaluator
-        By a cost's arguments and rho (n,): gradient (q, 1), the exact Hessian (q, q) with W rho in the place
-        of W r, and r, J, W of `Slopes`.
+        Of a cost's arguments and rho (n,): gradient (q, 1), the exact Hessian (q, q) with W rho instead of W
+        r, and r, J, W of `Slopes`.
     slopes : Evaluator
         r, J, W.
     values : Evaluator
@@ -138,7 +148,7 @@ class Bent(NamedTuple):
 
 
 class CostPart:
-    """The running or the terminal cost: its functions, built at their first use on the map's backend.
+    """Running or terminal cost: functions built on first use on the map's backend.
 
     Parameters
     ----------
@@ -148,7 +158,7 @@ class CostPart:
         ``*f.symbols, reference``.
     what : SX, float or Squares
     others : SX
-        What it may depend on beside the state and has derivatives by: inputs, multipliers.
+        Further variables of derivatives besides the state: inputs, multipliers.
 
     Raises
     ------
@@ -158,9 +168,9 @@ class CostPart:
     Attributes
     ----------
     function : casadi.Function
-        The scalar by `args`.
+        The scalar as a function of `args`.
     lifted : casadi.Function
-        value, r, W and rest of `Squares` by `args` and the quantities ``f.implicit``, if it has any of them.
+        value, r, W and rest of `Squares` as functions of `args` and, if used, the quantities ``f.implicit``.
     """
 
     def __init__(self, name: str, f: OneStepMap, args: list[ca.SX], what: Any, *others: ca.SX):
@@ -176,14 +186,14 @@ class CostPart:
         self.lifted = ca.Function(name, [*args, w], parts)
 
     def at_values(self, *args: Any) -> Any:
-        """The scalar at other arguments, the quantities ``f.implicit`` given or not."""
+        """Return the scalar at other arguments, with or without ``f.implicit``."""
         function = self.function if len(args) == len(self._args) else self.in_quantities
         assert function is not None
         return function(*args)
 
     @cached_property
     def in_quantities(self) -> ca.Function | None:
-        """The scalar by `args` and the quantities ``f.implicit``; None where it holds none of them."""
+        """Scalar as a function of `args` and ``f.implicit``; None if it is free of these."""
         inner = self._map.implicit
         value = None if inner is None else inner.lifted(self._structure.value, short=True)
         if inner is None or value is None:
@@ -191,7 +201,7 @@ class CostPart:
         return ca.Function(self._name, [*self._args, inner.w], [value])
 
     def at(self, *args: Any) -> Squares:
-        """The structure at other arguments."""
+        """Return the `Squares` at other arguments."""
         return at_arguments(self._map, self.lifted, args)
 
     def _evaluator(self, function: ca.Function) -> Evaluator:
@@ -200,18 +210,19 @@ class CostPart:
 
     @cached_property
     def value(self) -> Evaluator:
-        """The scalar, (1, 1)."""
+        """Evaluator of the scalar, (1, 1)."""
         return self._evaluator(self.function)
 
     @cached_property
     def exact(self) -> Evaluator:
-        """Gradient (n, 1) and Hessian (n, n) by (error of the state, others)."""
+        """Evaluator of gradient (n, 1) and Hessian (n, n) by (error of the state, others)."""
         value = self._structure.value
         return self._evaluator(derivatives("exact", self._map, self._args, value, *self._others))
 
     def gauss_newton(self, *args: np.ndarray) -> tuple[np.ndarray, np.ndarray, Slopes | None]:
-        """Gradient (..., n, 1) and J'WJ (..., n, n), with what is left over made positive semi-definite; and
-        the residuals of `bent`.
+        """Return gradient (..., n, 1), Gauss-Newton Hessian (..., n, n) and `Slopes`.
+
+        The Hessian is J'WJ plus the Hessian of the remainder, made positive semi-definite.
         """
         evaluate, at = self._gauss_newton
         gradient, H, rest, *slopes = evaluate(*args)
@@ -223,8 +234,9 @@ class CostPart:
     def second(
         self, rho: np.ndarray | None, *args: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, Slopes | None]:
-        """Gradient (..., n, 1), exact Hessian (..., n, n), with multipliers W rho of the residuals of `bent`
-        in the place of W r where rho is given; and these residuals.
+        """Return gradient (..., n, 1), exact Hessian (..., n, n) and `Slopes`.
+
+        With rho, the nonlinear residuals have multipliers W rho instead of W r.
         """
         if self.bent is None or rho is None:
             gradient, H = self.exact(*args)
@@ -238,22 +250,25 @@ class CostPart:
 
     @cached_property
     def _curved(self) -> tuple[list[int], list[ca.SX]]:
-        """Which residuals are not linear in (error of the state, others), and r, J, W of these, dense."""
+        """Indices of the nonlinear residuals, and their dense r, J, W.
+
+        Residuals are nonlinear in (error of the state, others).
+        """
         s, inner = self._structure, self._inner
         J = error_jacobian(self._map, s.r, *self._others)
         rows = [i for i in range(s.r.numel()) if ca.depends_on(J[i, :], inner)]
-        rows = [i for i in rows if not ca.depends_on(s.W[i, :], inner)]  # of others phi' is not known
+        rows = [i for i in rows if not ca.depends_on(s.W[i, :], inner)]  # otherwise phi' is not known
         return rows, [ca.densify(e) for e in (s.r[rows], J[rows, :], s.W[rows, rows])] if rows else []
 
     @cached_property
     def bent(self) -> Bent | None:
-        """Its residuals that are not linear in (error of the state, others); None where all are."""
+        """Functions of the residuals nonlinear in (error of the state, others), or None."""
         f, s, (rows, slopes) = self._map, self._structure, self._curved
         if not rows:
             return None
         r, _, W = slopes
         rho, m = (ca.SX.sym(name, r.numel()) for name in ("rho", "m"))
-        if ca.depends_on(s.W, self._inner):  # nor is what other residuals have of second derivatives
+        if ca.depends_on(s.W, self._inner):  # second derivatives of the other residuals are not known either
             gradient, H = error_expansion(f, s.value, *self._others)
             H += error_expansion(f, ca.dot(m, r), *self._others)[1]
             H = ca.substitute(H, m, W @ (rho - r))
@@ -274,12 +289,15 @@ class CostPart:
 
     @cached_property
     def _gauss_newton(self) -> tuple[Evaluator, np.ndarray]:
-        """Gradient, J'WJ and the Hessian of what is left over, of the variables that it depends on."""
+        """Gradient, J'WJ and the Hessian of the remainder by its variables.
+
+        The second item holds the indices of these variables.
+        """
         f, others, structure = self._map, self._others, self._structure
         gradient = error_jacobian(f, structure.value, *others).T
         squares = squares_hessian(f, structure, *others)
         hessian = ca.simplify(error_expansion(f, structure.rest, *others)[1])
-        if not ca.symvar(hessian):  # the same everywhere
+        if not ca.symvar(hessian):  # constant
             squares, hessian = squares + absolute(ca.DM(hessian).full()), ca.SX(*hessian.shape)
         at = np.unique(hessian.sparsity().get_triplet()[0]).astype(int)
         left = hessian[at.tolist(), at.tolist()]
@@ -287,7 +305,10 @@ class CostPart:
 
 
 def at_arguments(f: OneStepMap, lifted: ca.Function, args: Sequence[Any]) -> Squares:
-    """What `CostPart.lifted` gives; at the map's own symbols it holds the very nodes of ``f.implicit``."""
+    """Return the `Squares` of `CostPart.lifted` at other arguments.
+
+    At the map's own symbols they contain the very nodes of ``f.implicit``.
+    """
     w = ca.SX(0, 1)
     if lifted.numel_in(len(args)) and f.implicit is not None:
         w = f.implicit.values_at(args[0], args[3])
@@ -295,7 +316,7 @@ def at_arguments(f: OneStepMap, lifted: ca.Function, args: Sequence[Any]) -> Squ
 
 
 def squares_hessian(f: OneStepMap, structure: Squares, *others: ca.SX) -> ca.SX:
-    """J'WJ of a structure in the map's symbols, by (error of the state, others)."""
+    """Return J'WJ of `Squares` in the map's symbols, by (error of the state, others)."""
     n = f.ndx + sum(o.numel() for o in others)
     if not structure.r.numel():
         return ca.SX(n, n)
@@ -304,7 +325,10 @@ def squares_hessian(f: OneStepMap, structure: Squares, *others: ca.SX) -> ca.SX:
 
 
 def end_function(f: OneStepMap, part: CostPart) -> ca.Function:
-    """By (x, parameters, reference): terminal cost, gradient, Hessian, J'WJ, Hessian of the rest."""
+    """Return the terminal cost and its derivatives by (x, parameters, reference).
+
+    Outputs: value, gradient, Hessian, J'WJ, Hessian of the remainder.
+    """
     x, u, lam, theta, _ = f.symbols
     args = [*f.symbols, ca.SX.sym("reference", part.function.numel_in(5))]
     structure = part.at(*args)

@@ -33,7 +33,9 @@ def quadratic(
     per_time: bool = True,
     wrap: str | Iterable[str] = (),
 ) -> Cost:
-    """sum of w_k (1/2 e'Qe + 1/2 v'Rv) + 1/2 e_N'Qf e_N, e and v the errors of state and input.
+    """Return a quadratic cost of errors of named quantities from their targets.
+
+    It is the sum of w_k (1/2 e'Qe + 1/2 v'Rv) + 1/2 e_N'Qf e_N, e and v the errors of state and input.
 
     Parameters
     ----------
@@ -42,28 +44,28 @@ def quadratic(
         Running and terminal weights >= 0: by the name of any quantity of the map (states, velocities,
         frame positions, multipliers), or an array on the state's error ``difference(x_d, x)``. Errors of
         angles that the map wraps are taken the short way round. The error of ``FRAME:rx``, ``FRAME:ry``,
-        ``FRAME:rz`` is the turn from the orientation with that rotation vector, log(R_d' R), in its axes.
+        ``FRAME:rz`` is the rotation from the orientation with that rotation vector, log(R_d' R), in its axes.
     R : dict of str to float, or float, (nu,), (nu, nu)
         Weight > 0 of every input, by the input's name (``NAME`` or ``u.NAME``) or as an array.
     goal : dict of str to float, optional
-        Constant values to reach, by quantity; 0 where not named.
+        Constant targets by quantity; default 0.
     reference : (N+1, nx), (nx,), a trajectory, an equilibrium, or dict of str to float or (N+1,), optional
-        Values to follow, of the states (and of quantities of them) or by quantity. An array of weights needs
-        one where errors are not differences of states (ndx != nx).
+        Targets over time: states (and the quantities that depend on them), or values by quantity. Required
+        with an array of weights if errors are not differences of states (ndx != nx).
     u_reference : (N, nu), (nu,), a trajectory, an equilibrium, or dict of str to float or (N,), optional
-        Inputs to follow, by the input's name as in R; default 0.
+        Targets of the inputs, by the input's name as in R; default 0.
     per_time : bool
         w_k = dt_k, else 1.
     wrap : names, optional
-        Quantities that are angles known modulo 2 pi, such as joint angles in maximal coordinates, beside
-        those that the map wraps itself.
+        Quantities that are angles known modulo 2 pi, such as joint angles in maximal coordinates, in addition
+        to those that the map wraps.
 
     Raises
     ------
     ModelError
         Unknown names.
     ValueError
-        Shapes, numbers that are not finite, Q or Qf not symmetric positive semi-definite, R not
+        Wrong shapes or values that are not finite, Q or Qf not symmetric positive semi-definite, R not
         positive definite, a goal or reference of a quantity that has no weight, a `wrap` without one.
     """
     if Q is None and R is None and Qf is None:
@@ -83,7 +85,7 @@ def quadratic(
 
 
 def _check_known(values: np.ndarray, what: str) -> None:
-    """ValueError of samples that are not finite, which says what to fill them with."""
+    """Raise ValueError for samples that are not finite, with advice to fill them."""
     gaps = np.flatnonzero(~np.isfinite(values))
     if len(gaps) and values.ndim:
         more = f" and at {len(gaps) - 1} more" * (len(gaps) > 1)
@@ -95,7 +97,7 @@ def _check_known(values: np.ndarray, what: str) -> None:
 
 
 class _Targets:
-    """Errors of named quantities from what they should be; collects the references that vary."""
+    """Errors of named quantities from their targets, with time-varying references."""
 
     def __init__(self, f: OneStepMap, goal: Any, reference: Any, u_reference: Any, wrap: tuple[str, ...]):
         self.f = f
@@ -104,10 +106,10 @@ class _Targets:
         self._to_wrap = set(wrap)  # each must have a weight
         self.references: list[tuple[ca.SX, np.ndarray]] = []
         self._values: dict[str, Any] = {}
-        self._named: list[str] = []  # by the user, one by one: each must have a weight
+        self._named: list[str] = []  # targets given one by one: each must have a weight
         self._symbols: dict[str, ca.SX] = {}
         self._rotations: dict[str, ca.SX] = {}
-        self._states: np.ndarray | None = None  # the reference, where it is of whole states
+        self._states: np.ndarray | None = None  # the reference, if it consists of whole states
         self._add({} if goal is None else goal, "goal", f.state_names)
         self._add(reference, "reference", f.state_names)
         self._add(u_reference, "u_reference", f.input_names, prefix=INPUTS)
@@ -118,7 +120,7 @@ class _Targets:
         if what != "goal" and not isinstance(given, Mapping):
             given = trajectory_of(given)
             h = given.step_lengths if isinstance(given, Trajectory) else np.zeros(0)
-            if h.size and (h == h[0]).all():  # unequal ones are for whoever optimizes over them
+            if h.size and (h == h[0]).all():  # unequal ones are checked by the optimizer
                 check_steps(h[0], self.f.dt, what)
             given = getattr(given, "x" if what == "reference" else "u", given)
         if what == "goal" and not isinstance(given, Mapping):
@@ -155,7 +157,7 @@ class _Targets:
             self._values[name] = check_array(values, values.shape or (1,), f"{what} of {name!r}")
 
     def target(self, name: str) -> Any:
-        """What a quantity should be: a number, or the symbol of a reference."""
+        """Return the target of a quantity: a number, or the symbol of a reference."""
         if name not in self._values and self._states is not None:
             self._values[name] = self._on_reference(name)
         values = self._values.get(name, np.zeros(1))
@@ -167,7 +169,7 @@ class _Targets:
         return self._symbols[name]
 
     def _on_reference(self, name: str) -> np.ndarray:
-        """A quantity along the reference states; zero for one of steps."""
+        """Return a quantity along the reference states, or zero if it belongs to steps."""
         f, quantity = self.f, self.f.quantity(name)
         if ca.depends_on(quantity, ca.vertcat(f.symbols.u, f.symbols.multipliers, f.symbols.dt)):
             return np.zeros(1)
@@ -180,7 +182,7 @@ class _Targets:
         return evaluate(self._states, self.f.theta)[0]
 
     def error(self, name: str) -> ca.SX:
-        """The quantity minus its target; of orientations the turn from the target's, log(R_d' R)."""
+        """Return the quantity minus its target, for orientations log(R_d' R)."""
         turned = component(name)
         R = None if turned is None else self.f.rotation(turned[0])
         if turned is not None and R is not None:
@@ -194,11 +196,11 @@ class _Targets:
         return e
 
     def _rotation(self, frame: str) -> ca.SX:
-        """R_d of a frame: of the rotation vector to reach or to follow, or along the reference states."""
-        from scipy.spatial.transform import Rotation  # here, because importing it takes a while
+        """Return R_d of a frame, from its target or along the reference states."""
+        from scipy.spatial.transform import Rotation  # imported here because it is slow to import
 
         names = [f"{frame}:{axis}" for axis in AXES]
-        self._to_wrap -= set(names)  # the short way round it is
+        self._to_wrap -= set(names)  # a rotation vector always is the short way round
         self._named = [name for name in self._named if name not in names]
         if frame not in self._rotations:
             if self._states is not None and not any(name in self._values for name in names):
@@ -215,7 +217,7 @@ class _Targets:
         return self._rotations[frame]
 
     def state_errors(self, what: str) -> list[ca.SX]:
-        """difference(x_d, x), entry by entry."""
+        """Return difference(x_d, x), entry by entry."""
         f = self.f
         if f.ndx == f.nx:
             return [self.error(name) for name in f.state_names]
@@ -230,7 +232,7 @@ class _Targets:
         return ca.vertsplit(f.space.difference_expression(x_d, f.symbols.x))
 
     def form(self, weights: Any, what: str) -> Squares:
-        """1/2 e' W e."""
+        """Return 1/2 e' W e."""
         f = self.f
         by_name = isinstance(weights, Mapping)
         weights = by_quantity(f, weights, what) if by_name else weights

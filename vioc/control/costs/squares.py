@@ -1,9 +1,9 @@
-"""What of a cost is squares of residuals: the structure that Gauss-Newton needs.
+"""Squares of residuals in a cost: the structure that Gauss-Newton needs.
 
     l = phi(r) + rest,   phi convex,   second derivatives  J' W J + (those of rest),  W = phi''
 
-Of 1/2 r' W r this is the Gauss-Newton matrix; its own curvature, sum of (W r)_i r_i'', has either sign and
-says nothing far from the goal. See docs/maths/optimal_control.md, "Gauss-Newton".
+For 1/2 r' W r this is the Gauss-Newton matrix. The neglected term, sum of (W r)_i r_i'', may have either sign
+and is not informative far from the goal. See docs/maths/optimal_control.md, "Gauss-Newton".
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import Any
 import casadi as ca
 import numpy as np
 
-SAME = 4  # operations down to which two expressions are compared
-ROUNDING = 1e-12  # of the eigenvalues of a form
-VISITS = 100_000  # terms of a sum that are looked at; what is left over is taken as it is
+SAME = 4  # depth to which two expressions are compared
+ROUNDING = 1e-12  # relative to the largest eigenvalue of a form
+VISITS = 100_000  # terms of a sum that are examined; the others go to `rest` unchanged
 
 
 @dataclass(frozen=True)
 class Squares:
-    """A scalar expression with the convex functions of residuals that are in it.
+    """Scalar expression with the convex functions of residuals in it.
 
     Attributes
     ----------
@@ -31,9 +31,9 @@ class Squares:
     r : SX (n,)
         Residuals.
     W : SX (n, n)
-        Second derivative of phi by them, symmetric, of positive semi-definite values.
+        Second derivative of phi by the residuals, symmetric, positive semi-definite.
     rest : SX
-        value - phi(r), as far as it has second derivatives.
+        value - phi(r), without terms that have no second derivatives.
     """
 
     value: ca.SX
@@ -47,16 +47,20 @@ class Squares:
 
     @staticmethod
     def convex(value: ca.SX, r: ca.SX, W: Any) -> Squares:
-        """A convex function of residuals by its value and second derivative; W >= 0 is the caller's word."""
+        """Return a convex function of residuals from its value and second derivative W.
+
+        The caller is responsible for W >= 0.
+        """
         return Squares(ca.SX(value), ca.vec(r), ca.sparsify(ca.SX(W)), ca.SX(0))
 
     @staticmethod
     def of(expression: Any, by: ca.SX) -> Squares:
-        """The squares in a scalar expression of the symbols `by` and others, found in its graph.
+        """Return the squares in a scalar expression, found in its graph.
 
-        Through sums, differences and multiples by what does not depend on `by`: c sq(r), c r r and
-        c r^2 / d, of sums of them too, and e' W e with numbers W that is positive semi-definite. The sign of
-        a factor that is no number is not known: where it is negative, its residual is left out.
+        `by` are the variables. The search passes sums, differences and multiples by factors independent of
+        `by`. It finds c sq(r), c r r and c r^2 / d, also of sums, and e' W e with constant W that is positive
+        semi-definite. The sign of a factor that is not constant is unknown: the residual has weight 0 where
+        the factor is negative.
         """
         if isinstance(expression, Squares):
             return expression
@@ -75,7 +79,7 @@ class Squares:
 
     @staticmethod
     def without(expression: ca.SX, by: ca.SX) -> ca.SX:
-        """The terms of a scalar sum that do not depend on the symbols `by`."""
+        """Return the terms of a scalar sum that do not depend on the symbols `by`."""
         found = _Walk(by)
         found.through(expression)
         return sum(found.free, ca.SX(0))
@@ -90,19 +94,19 @@ class Squares:
 
 
 class _Walk:
-    """Collects terms c sq(r) of a sum, and what is left over."""
+    """Traversal of a sum that collects terms c sq(r) and the remainder."""
 
     def __init__(self, by: ca.SX):
         self._by = by
         self.residuals: list[ca.SX] = []
         self.weights: list[ca.SX] = []  # of 1/2 r^2
         self.rest: list[ca.SX] = []
-        self.free: list[ca.SX] = []  # of the symbols
+        self.free: list[ca.SX] = []  # terms independent of `by`
         self._known: dict[int, int] = {}
         self._products: list[tuple[float, ca.SX, ca.SX]] = []
 
     def through(self, value: ca.SX) -> None:
-        """Every term of `value`, a sum of sums perhaps."""
+        """Visit every term of `value`, through nested sums."""
         pending, visits = [(value, ca.SX(1))], 0
         while pending:
             e, c = pending.pop()
@@ -125,7 +129,10 @@ class _Walk:
                 self.free.append(c * e)
 
     def _multiple(self, e: ca.SX, c: Any) -> tuple[ca.SX, Any] | None:
-        """c e as a multiple of what it negates, doubles or divides by what is free of `by`, if it does."""
+        """Return operand and factor if `e` is a negation, doubling or division.
+
+        The divisor must not depend on `by`. Returns None otherwise.
+        """
         if e.is_op(ca.OP_NEG):
             return e.dep(0), -c
         if e.is_op(ca.OP_TWICE):
@@ -135,7 +142,7 @@ class _Walk:
         return None
 
     def _product(self, e: ca.SX, c: ca.SX, pending: list) -> None:
-        """A product of several factors: those that are free of `by` weigh the others."""
+        """Add a product of several factors; factors independent of `by` are its weight."""
         factors, varying = [e], []
         while factors:
             a = factors.pop()
@@ -161,7 +168,7 @@ class _Walk:
             (self.rest if varying else self.free).append(total)
 
     def _square(self, r: ca.SX, c: ca.SX, square: ca.SX, pending: list) -> None:
-        if r.is_op(ca.OP_SQRT) and _sum_of_squares(r.dep(0)):  # |e|^2 as its root's square
+        if r.is_op(ca.OP_SQRT) and _sum_of_squares(r.dep(0)):  # |e|^2 written as the square of a root
             pending.append((r.dep(0), c))
         elif not self._depends(r):
             self.free.append(c * square)
@@ -184,9 +191,9 @@ class _Walk:
     # -- sums of products of linear combinations ---------------------------------------------------
 
     def forms(self) -> list[tuple[ca.SX, np.ndarray]]:
-        """z and C of the forms 1/2 z' C z >= 0 that products make, with squares of the same z.
+        """Return z and C of the forms 1/2 z' C z >= 0 that the products make.
 
-        What makes none is left over.
+        Squares of the same z are included. Products without such a form go to `rest`.
         """
         atoms: dict[int, ca.SX] = {}
         products = [(c, self._linear(a, atoms), self._linear(b, atoms)) for c, a, b in self._products]
@@ -218,7 +225,7 @@ class _Walk:
         return found
 
     def _linear(self, e: ca.SX, atoms: dict[int, ca.SX]) -> dict[int, float]:
-        """Coefficients of `e` by what it is a linear combination of, constants left out."""
+        """Return the coefficients of `e` as a linear combination, without constants."""
         total: dict[int, float] = {}
         pending = [(e, 1.0)]
         while pending:
@@ -248,7 +255,7 @@ class _Walk:
 
 
 def _joined(sets: list[set[int]]) -> list[set[int]]:
-    """Unions of those that have something in common."""
+    """Return the unions of sets that have common elements."""
     found: list[set[int]] = []
     for s in sets:
         apart = [g for g in found if not g & s]

@@ -1,1 +1,1 @@
-"""The projection-operator Newton method: descent on the manifold of trajectories, and multiple shooting."""
+"""Projection-operator Newton method on trajectories, and multiple shooting."""

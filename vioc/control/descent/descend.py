@@ -1,9 +1,9 @@
-"""Trajectory optimization by the projection-operator Newton method (Hauser 2002; Hauser, Saccon 2006).
+"""Trajectory optimization by the projection-operator Newton method.
 
-Minimize g(P(xi)) over curves xi, P the projection operator: each iteration descends along a tangent
-trajectory zeta = argmin Dg(xi).zeta + 1/2 <zeta, H zeta>, an LQ problem, and projects the step back.
-A guess that is no trajectory goes through multiple shooting first (`shooting`).
-See docs/maths/optimal_control.md.
+Method of Hauser (2002) and of Hauser and Saccon (2006): minimize g(P(xi)) over curves xi, with the projection
+operator P. Each iteration descends along a tangent trajectory zeta = argmin Dg(xi).zeta + 1/2 <zeta, H zeta>,
+the solution of a linear-quadratic problem, and projects the step. A guess that is not a trajectory is first
+improved by multiple shooting (`shooting`). See docs/maths/optimal_control.md.
 """
 
 from __future__ import annotations
@@ -45,17 +45,18 @@ def descend(
     raise_on_failure: bool = True,
     stated: Callable[[], Any] | None = None,
 ) -> Result:
-    """`vioc.control.optimize` without limits, along a `direction` of `DIRECTIONS`; by None along Newton's,
-    behind multiple shooting where the guess is a curve of states and the map allows that. `stated` makes
-    `Result.problem`.
+    """Optimize without limits along a `direction` of `DIRECTIONS`.
+
+    Arguments as in `vioc.control.optimize`. With direction None it is Newton's, after multiple shooting if
+    the guess is a curve of states and the map allows that. `stated` makes `Result.problem`.
     """
     check_ending(tolerance, max_iterations)
     if warmup < 0:
         raise ValueError(f"warmup: expected a number >= 0, got {warmup}")
-    if type(armijo) is not Armijo:  # a rule of another type would be taken for its numbers alone
+    if type(armijo) is not Armijo:  # only the three values of a rule are used, so a subclass would be ignored
         raise ValueError(
             f"armijo: expected a vioc.control.Armijo(alpha, beta, trials), got {type(armijo).__name__}; "
-            "a rule of your own is not taken"
+            "custom rules are not supported"
         )
     if not (0 < armijo.alpha < 0.5 and 0 < armijo.beta < 1 and armijo.trials >= 1):
         raise ValueError(f"armijo: expected 0 < alpha < 1/2, 0 < beta < 1 and trials >= 1, got {armijo}")
@@ -72,7 +73,7 @@ def descend(
     own: dict[str, Any] = dict(armijo=armijo, method=direction or "newton", warmup=warmup, stated=stated)
     search = interrupt = None
     begun = ""
-    quiet = np.errstate(over="ignore", invalid="ignore", divide="ignore")  # trials are judged by their value
+    quiet = np.errstate(over="ignore", invalid="ignore", divide="ignore")  # trials are checked by their cost
     with quiet, log.shown():
         try:
             run = None
@@ -86,7 +87,7 @@ def descend(
                 search.iterate(max_iterations)
         except KeyboardInterrupt as stop:
             interrupt = stop
-            if search is None:  # stopped between curves: what they lead to
+            if search is None:  # interrupted during multiple shooting: use its trajectory
                 run = None if shooting is None else shooting.trajectory(f)
                 if run is None:
                     run, begun = begin(f, guess, x0, steps, weights, dt, strict=raise_on_failure)
@@ -96,14 +97,17 @@ def descend(
         if search.status in (Status.LINE_SEARCH, Status.NO_DESCENT, Status.MAX_ITERATIONS):
             search.far = far_away(f, guess, search.run)
         result = search.result(begun)
-    except KeyboardInterrupt as stop:  # what was found is kept
+    except KeyboardInterrupt as stop:  # keep the result found so far
         interrupt, search.status, search.note = stop, Status.INTERRUPTED, ""
         result = search.result(begun)
     return finished(result, interrupt, monitor, raise_on_failure)
 
 
 def _shooting(f: OneStepMap, cost: Cost, guess: Any, x0: Any, dt: Any) -> Shooting | None:
-    """The guess as the first curve of multiple shooting, where it is one and the map allows that."""
+    """Return multiple shooting from the guess, or None if the guess is not a curve.
+
+    None also if the map does not allow it.
+    """
     programs = StagePrograms.of(f, cost, dt=dt) if isinstance(guess, tuple) else None
     if programs is None:
         return None

@@ -1,4 +1,4 @@
-"""Where an optimization begins: a guess as a trajectory, and what is said where it is none."""
+"""Conversion of a guess to the first trajectory of an optimization."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from vioc.runs.given import inputs_of, trajectory_of
 from vioc.runs.steps import same_steps
 from vioc.runs.trajectory import Trajectory
 
-FAR = 10.0  # relative to 1 + |x| in units of sizes: a trajectory this far from its guess does not follow it
+FAR = 10.0  # distance from a guess, over 1 + |x| in units of sizes, above which it does not follow the guess
 
 
 def on_steps(f: OneStepMap, guess: Any, steps: int | None, dt: Any) -> Any:
-    """The guess with a trajectory of other steps interpolated, and stretched to fill those of the problem.
+    """Return the guess, resampled if it is a trajectory of other steps.
 
-    Between its samples it is linear (`Trajectory.resample`), as DMOC takes it. Where `dt` is not given
-    unequal steps are the problem's own.
+    It is stretched to the problem's duration and interpolated linearly (`Trajectory.resample`), as by DMOC.
+    If `dt` is not given, unequal steps of the guess are taken as the problem's.
     """
     run = trajectory_of(guess)
     if not isinstance(run, Trajectory) or not len(run) or (run.x.shape[1], run.u.shape[1]) != (f.nx, f.nu):
@@ -43,9 +43,9 @@ def on_steps(f: OneStepMap, guess: Any, steps: int | None, dt: Any) -> Any:
 
 
 def guess_lengths(guess: Any, dt: Any) -> Any:
-    """Step lengths to optimize over: `dt`, or those of a guess that are not equal, or None, the map's own.
+    """Return step lengths to optimize over, or None for the map's own.
 
-    `guess` is of these steps, as `on_steps` leaves it.
+    They are `dt`, or those of a guess with unequal steps. `guess` has the problem's steps, see `on_steps`.
     """
     if not isinstance(guess, Trajectory):
         return dt
@@ -63,7 +63,10 @@ def begin(
     *,
     strict: bool,
 ) -> tuple[Trajectory, str]:
-    """Where the search begins, and what to say where that is not the guess; `dt` from `guess_lengths`."""
+    """Return the first trajectory, and a text if it is not the guess.
+
+    `dt` is from `guess_lengths`.
+    """
     try:
         return guess_trajectory(f, guess, x0, steps, weights, dt), ""
     except OptimizationError:
@@ -87,7 +90,7 @@ def begin(
 
 
 def far_away(f: OneStepMap, guess: Any, run: Trajectory) -> str:
-    """What to say of a search that ends where the projection of a curve has led, far from the curve."""
+    """Return a text if the search ended far from the curve it was to follow."""
     if not isinstance(guess, tuple):
         return ""
     X = guess_curve(f, guess)[0]
@@ -104,7 +107,7 @@ def far_away(f: OneStepMap, guess: Any, run: Trajectory) -> str:
 
 
 def guess_curve(f: OneStepMap, guess: tuple) -> tuple[np.ndarray, np.ndarray]:
-    """A guess of states and inputs, checked; k = 0 at its start."""
+    """Return checked states and inputs of a guess that begins at k = 0."""
     X, U = guess
     X = check_rows(X, "guess of states", f.state_names)
     return np.ascontiguousarray(X), np.ascontiguousarray(inputs_of(f, U, len(X) - 1, X[0]))
@@ -113,7 +116,7 @@ def guess_curve(f: OneStepMap, guess: tuple) -> tuple[np.ndarray, np.ndarray]:
 def guess_trajectory(
     f: OneStepMap, guess: Any, x0: Any, steps: int | None, weights: Weights | None, dt: Any = None
 ) -> Trajectory:
-    """The guess as a trajectory of f, with steps `dt` from `guess_lengths`."""
+    """Return the guess as a trajectory of f, with steps `dt` from `guess_lengths`."""
     k0 = 0
     if isinstance(guess, Trajectory):
         if guess.map is f and (x0 is None or np.array_equal(x0, guess.x[0])):
@@ -132,14 +135,14 @@ def guess_trajectory(
 def _projected(
     f: OneStepMap, X: np.ndarray, U: np.ndarray, x0: Any, weights: Weights | None, k0: int, dt: Any
 ) -> Trajectory:
-    with leads_nowhere(), trying():  # what it passes through is no result
+    with leads_nowhere(), trying():  # intermediate steps are not a result: no warnings
         K = projection_gains(f, X, U, *(weights or (1.0, 1.0)), k0=k0, dt=dt)
         return project(f, X, U, K, x0, k0=k0, dt=dt)
 
 
 @contextmanager
 def leads_nowhere() -> Iterator[None]:
-    """What fails within as an error of the guess."""
+    """Raise failures inside the block as errors of the guess."""
     try:
         yield
     except (StepError, OptimizationError) as error:

@@ -1,4 +1,4 @@
-"""The loop of a descent from trajectory to trajectory: directions, a line search, a verdict."""
+"""Descent over trajectories: directions, line search and verdict."""
 
 from __future__ import annotations
 
@@ -22,16 +22,19 @@ DIRECTIONS = {
     "gauss-newton": ("gauss-newton", "steepest"),
     "steepest": ("steepest",),
 }
-# of the Newton Hessian, in units of the inputs' weight: least, factor, most. Where a tiny one is enough (the
-# marionette: 1e-6) a step with 1e-3 creeps along valleys that are nearly flat.
+# Of the Newton Hessian, in units of the inputs' weight: smallest, factor, largest. If a tiny shift is enough
+# (the marionette: 1e-6), steps with 1e-3 are too short along valleys that are nearly flat.
 SHIFT = 1e-3 / 4**5, 4.0, 1e6
-ROUNDING = 1e-12  # of the cost: a promise below this cannot be seen in it
-FLOOR = 1e-4  # of the cost at the guess, which a cost counts as at least where promises are short of it
-NOISE = 1e-20  # of what states and inputs cost by their whole size: a cost below is one of rounding
+ROUNDING = 1e-12  # predicted reduction over the cost, below which it is rounding
+FLOOR = 1e-4  # least cost assumed by the convergence test, over the cost at the guess
+NOISE = 1e-20  # smallest significant cost, over that of states and inputs by their full magnitude
 
 
 class Armijo(NamedTuple):
-    """Backtracking: the first gamma = beta^j, j < trials, with g(gamma) <= g + alpha gamma Dg.zeta."""
+    """Backtracking rule: the first gamma with g(gamma) <= g + alpha gamma Dg.zeta.
+
+    gamma = beta^j, j < trials.
+    """
 
     alpha: float = 1e-5
     beta: float = 0.7
@@ -43,7 +46,7 @@ ARMIJO = Armijo()
 
 @dataclass
 class Descent:
-    """Newton's method with its fallbacks, by Armijo's rule; at any moment `run` is the best iterate."""
+    """Newton's method with fallbacks and Armijo's rule; `run` is the best iterate."""
 
     map: OneStepMap
     tolerance: float
@@ -62,15 +65,15 @@ class Descent:
     far: str = ""
     shift: float = 0.0
     slope: float = np.nan  # along the first direction without a shift
-    unsolved: Exception | None = None  # why the last trial that was no trajectory was none
-    begun: float = 0.0  # the largest cost, and promise at the guess
+    unsolved: Exception | None = None  # error of the last trial that was not a trajectory
+    begun: float = 0.0  # the larger of cost and predicted reduction at the guess
     noise: float = 0.0
 
     def iterate(self, max_iterations: int) -> None:
         for i in range(min(self.log.steps, max_iterations), max_iterations + 1):
             try:
                 model = self._model(i)
-            except (StepError, OptimizationError) as error:  # no derivatives here; keep the iterate
+            except (StepError, OptimizationError) as error:  # no derivatives at the iterate; keep it
                 self.status, self.note = Status.NO_DESCENT, str(error)
                 return
             self._advance(model, last=i == max_iterations)
@@ -78,7 +81,7 @@ class Descent:
                 return
 
     def _model(self, i: int) -> LocalModel:
-        """Cost and map about the iterate, for iteration i."""
+        """Return the local model of cost and map at the iterate of iteration i."""
         assert self.models is not None
         model = self.models.about(self.run, self.shift)
         self.gains = model.gains
@@ -88,7 +91,7 @@ class Descent:
         return model
 
     def _directions(self, model: LocalModel) -> Iterator[DescentDirection]:
-        """Directions to try, the next one where a step along the one before found nothing."""
+        """Yield directions to try, each after the previous one gave no step."""
         for name in self.chain:
             if name == "newton":
                 yield from self._shifted(model)
@@ -97,25 +100,29 @@ class Descent:
                 yield direction
 
     def _shifted(self, model: LocalModel) -> Iterator[DescentDirection]:
-        """Newton's directions with more and more shift.
+        """Yield Newton directions with increasing shift.
 
-        A shift makes any direction short, so short ones with a shift say nothing and are left out.
+        A shift shortens any direction, so a small predicted reduction with a shift does not mean convergence;
+        such directions are left out.
         """
         again = self.shift > 0
         while self.shift <= SHIFT[2]:
             aim = model.direction("newton", self.shift)
             if aim is not None and self.shift > 0 and self._short(aim):
-                if not again:  # those of larger shifts are shorter still
+                if not again:  # larger shifts give shorter directions
                     return
                 self.shift = 0.0
-                again = False  # that was not the least shift, perhaps
+                again = False  # the shift may have been larger than needed
                 continue
             if aim is not None:
                 yield aim
             self.shift = max(SHIFT[1] * self.shift, SHIFT[0])
 
     def _attempt(self, model: LocalModel, aim: DescentDirection):
-        """A line search: (trajectory, lower cost) or None, step length, number of trials."""
+        """Search along a direction; return (trajectory, lower cost), gamma, trials.
+
+        The first is None if no trial was accepted.
+        """
         gamma, alpha = 1.0, self.armijo.alpha
         for trial in range(1, self.armijo.trials + 1):
             found = model.trial(aim, gamma, self.value + alpha * gamma * aim.slope)
@@ -126,22 +133,22 @@ class Descent:
         return None, 0.0, self.armijo.trials
 
     def _doubt(self, model: LocalModel, aim: DescentDirection) -> str:
-        """What to say of a stationary point that is perhaps no minimum."""
+        """Return a text for a stationary point that may not be a minimum."""
         if self.chain[0] == "newton" and aim.method != "newton" and not model.has_minimum():
-            return "stationary, but perhaps no minimum: the Newton Hessian is indefinite there"
+            return "stationary, but possibly not a minimum: the Newton Hessian is indefinite"
         return ""
 
     @property
     def _least(self) -> float:
-        """The promise below which a point is stationary: the tolerance in the cost's own unit.
+        """Predicted reduction below which a point is stationary.
 
-        The unit is the power of 1000 that leaves 30 to 30000 of the cost.
+        It is the tolerance in units of the cost: the power of 1000 in which the cost is between 30 and 30000.
         """
         size = max(abs(self.value), FLOOR * self.begun)
         return max(self.tolerance * power(size / 1000), self.noise)
 
     def _measure(self, model: LocalModel, slope: float) -> None:
-        """What the problem's costs are like, by the first model and what its first direction promises."""
+        """Set the scales of the cost from the first model and predicted reduction."""
         e, run = model.expansion, self.run
         x, u = np.abs(run.x).max(axis=0), np.abs(run.u).max(axis=0, initial=0.0)
         x = x if len(x) == self.map.ndx else np.full(self.map.ndx, x.max(initial=0.0))
@@ -150,13 +157,13 @@ class Descent:
         self.begun = max(abs(self.value), -slope)
 
     def _short(self, aim: DescentDirection) -> bool:
-        """Whether nothing is left to gain along it, or nothing that the cost's digits would show."""
+        """Return True if the predicted reduction is below tolerance or rounding."""
         return -aim.slope <= max(self._least, ROUNDING * abs(self.value))
 
     def _advance(self, model: LocalModel, last: bool) -> None:
-        """One step along the first direction that gives one, or a status.
+        """Take one step along the first direction that gives one, or set `status`.
 
-        What is stationary is told by the first direction without a shift.
+        The first direction without a shift decides if the iterate is stationary.
         """
         self.status, self.slope, self.unsolved = Status.NO_DESCENT, np.nan, None
         for aim in self._directions(model):
@@ -182,7 +189,7 @@ class Descent:
             self._record(aim, before, gamma, trials)
             if judge and self._short(aim) and not self.value < before:
                 self.status = Status.CONVERGED
-                self.note = f"to rounding: a slope of {aim.slope:.2g} cannot be seen in the cost"
+                self.note = f"to rounding: the slope {aim.slope:.2g} is below the cost's precision"
                 return
             if found is not None:
                 self.status, self.slope = None, np.nan

@@ -1,4 +1,4 @@
-"""The cost on the trajectory manifold to second order about an iterate, and directions of descent on it.
+"""Second-order model of the cost on the trajectory manifold, and its directions.
 
 See docs/maths/optimal_control.md, "The projection operator" and "Descent".
 """
@@ -20,13 +20,16 @@ from vioc.errors import OptimizationError, StepError, trying
 from vioc.maps.protocol import OneStepMap
 from vioc.runs.trajectory import Trajectory
 
-Hessian = tuple[np.ndarray, np.ndarray]  # of the steps (N, q, q), and of the end (ndx, ndx)
+Hessian = tuple[np.ndarray, np.ndarray]  # of the steps (N, q, q) and of the end (ndx, ndx)
 Weights = tuple[np.ndarray, np.ndarray]
 
 
 @dataclass(frozen=True)
 class DescentDirection:
-    """A tangent trajectory dx (N+1, ndx), du (N, nu), slope = Dg.zeta, and the shift of its Hessian."""
+    """Tangent trajectory dx (N+1, ndx), du (N, nu) with slope = Dg.zeta.
+
+    `shift` is the regularization of its Hessian.
+    """
 
     method: str
     shift: float
@@ -36,7 +39,7 @@ class DescentDirection:
 
 
 class LocalModel:
-    """The cost on the trajectory manifold to second order about an iterate.
+    """Second-order model of the cost on the trajectory manifold at an iterate.
 
     Parameters
     ----------
@@ -44,12 +47,12 @@ class LocalModel:
     cost : Cost
     run : Trajectory
     weights : (ndx, ndx), (nu, nu), or None
-        Q, R of the projection's gains, Qf = Q; None takes the convex part of the cost itself.
+        Q, R of the projection's gains, Qf = Q; None takes the convex part of the cost.
 
     Attributes
     ----------
     trouble : Exception or None
-        Why the last trial was no trajectory with a cost.
+        Error of the last trial that was not a trajectory with a finite cost.
     """
 
     trouble: Exception | None = None
@@ -67,15 +70,15 @@ class LocalModel:
             found = self._factored(convex_part(self.expansion.second, self.expansion.end_second))
             if found is not None:
                 return found[0].gains
-            weights = np.eye(self.map.ndx), np.eye(self.map.nu)  # an input without a weight
+            weights = np.eye(self.map.ndx), np.eye(self.map.nu)  # an input has no weight in the cost
         Q, R = weights
         return riccati(A, B, Q, R, Q)[0]
 
     def hessian(self, method: str) -> Hessian:
-        """H of the steps by z = (x, u), (N, q, q), and of the end, (ndx, ndx).
+        """Return H of the steps by z = (x, u), (N, q, q), and of the end, (ndx, ndx).
 
         For ``"newton"``, zeta' H zeta is the second derivative of g(P(xi + gamma zeta)) by gamma;
-        ``"gauss-newton"`` leaves out the curvature of the map, ``"steepest"`` is the identity with
+        ``"gauss-newton"`` omits the second derivatives of the map, ``"steepest"`` is the identity with
         the cost's step weights, in the problem's own units.
         """
         e = self.expansion
@@ -90,7 +93,7 @@ class LocalModel:
         return self._newton
 
     def _diagonal(self, of_x: np.ndarray, of_u: np.ndarray) -> Hessian:
-        """A Hessian by step weights."""
+        """Return a diagonal Hessian times the step weights."""
         w = self.expansion.weights[:, None, None]
         return w * np.diag(np.concatenate([of_x, of_u])), np.diag(of_x)
 
@@ -101,10 +104,11 @@ class LocalModel:
         return e.second + joined(second.xx, second.xu, second.uu), e.end_second
 
     def direction(self, method: str, shift: float = 0.0) -> DescentDirection | None:
-        """argmin of Dg.zeta + 1/2 <zeta, H zeta>; None where H has no minimum or nothing descends.
+        """Return argmin of Dg.zeta + 1/2 <zeta, H zeta>, or None.
 
-        `shift` adds that multiple of the identity (by step weights) in units of the problem's sizes and of
-        the inputs' mean weight. ``"gauss-newton"`` makes a cost that is not convex so.
+        None if H has no minimum or the minimizer is not a descent direction. `shift` adds that multiple of
+        the identity (by step weights) in units of the problem's sizes and of the inputs' mean weight.
+        ``"gauss-newton"`` replaces a nonconvex cost by its convex part.
         """
         H, end = self.hessian(method)
         if shift > 0:
@@ -117,8 +121,10 @@ class LocalModel:
 
     @property
     def _units(self) -> tuple[np.ndarray, np.ndarray]:
-        """Of shifts (ndx,), (nu,): the mean weight of inputs per unit step weight, or that of the last state
-        where they have none, in units of sizes.
+        """Units of shifts (ndx,), (nu,), in units of sizes.
+
+        They are the mean weight of inputs per unit step weight, or that of the last state if inputs have
+        none.
         """
         e, sizes = self.expansion, Sizes.along(self.run)
         of_x, of_u = sizes.states, sizes.inputs
@@ -127,7 +133,7 @@ class LocalModel:
         return price / of_x**2, price / of_u**2
 
     def _factored(self, H: Hessian) -> tuple[Recursion, LinearQuadratic] | None:
-        """The problem of a direction, where it has a minimum."""
+        """Return the linear-quadratic problem of a direction, if it has a minimum."""
         e, (A, B) = self.expansion, self.lin
         N, n, m = B.shape
         stages = LinearQuadratic(np.concatenate([A, B], axis=2), *H, e.first, e.end, np.zeros((N, n)))
@@ -135,7 +141,7 @@ class LocalModel:
         return (lq, stages) if lq.factor(stages) else None
 
     def _minimizer(self, H: Hessian) -> tuple[np.ndarray, np.ndarray, float] | None:
-        """dx, du and the slope along them; None where there is no minimum."""
+        """Return dx, du and the slope along them; None if there is no minimum."""
         found, e = self._factored(H), self.expansion
         if found is None:
             return None
@@ -144,16 +150,16 @@ class LocalModel:
         return dx, du, float(np.vdot(e.lx, dx) + np.vdot(e.lu, du))
 
     def has_minimum(self) -> bool:
-        """Whether Newton's Hessian is positive definite on tangent trajectories."""
+        """Return True if Newton's Hessian is positive definite on tangent trajectories."""
         return self._factored(self.hessian("newton")) is not None
 
     def trial(
         self, direction: DescentDirection, gamma: float, limit: float
     ) -> tuple[Trajectory, float] | None:
-        """The projection of the iterate plus gamma times a direction, and its cost; None if above `limit`.
+        """Return the projected step gamma along a direction, and its cost.
 
-        None too where it leads to no trajectory, or one without a cost: `trouble` says why, and a shorter
-        step may do.
+        None if the cost is above `limit`, or if the step leads to no trajectory or to no finite cost;
+        `trouble` then holds the error, and a shorter step may succeed.
         """
         f, run = self.map, self.run
         self.trouble = None
@@ -171,10 +177,10 @@ class LocalModel:
 
 
 def descending(model: LocalModel, aim: DescentDirection) -> DescentDirection | None:
-    """A minimizer along which the cost falls; None where it does not.
+    """Return the minimizer if the cost falls along it, else None.
 
-    Where there is a minimum the slope is <= 0 but for rounding: it is a sum whose terms cancel, near an
-    optimum all of them. What rounding may leave of them counts as 0.
+    At a minimum the slope is <= 0 up to rounding: its terms cancel near an optimum. A positive slope within
+    the rounding error of these terms counts as 0.
     """
     if aim.slope <= 0:
         return aim
@@ -185,5 +191,8 @@ def descending(model: LocalModel, aim: DescentDirection) -> DescentDirection | N
 
 
 def convex_part(H: np.ndarray, end: np.ndarray) -> Hessian:
-    """The Hessian with the signs of its eigenvalues dropped: steps stay short where curvature is negative."""
+    """Return the Hessian with its eigenvalues replaced by their magnitudes.
+
+    Steps stay short along directions of negative curvature.
+    """
     return absolute(H), absolute(end)

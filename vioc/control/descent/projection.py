@@ -1,4 +1,4 @@
-"""The projection operator: curves to trajectories by feedback, and its adjoint.
+"""Projection operator from curves to trajectories by feedback, and its adjoint.
 
 P maps a curve (X, U) to the trajectory x+ = f(x, u), u = U - K difference(X, x) from x_0.
 See docs/maths/optimal_control.md.
@@ -30,7 +30,7 @@ def project(
     k0: int = 0,
     dt: Any = None,
 ) -> Trajectory:
-    """The trajectory that follows a curve under feedback.
+    """Return the trajectory that follows a curve under feedback.
 
     Parameters
     ----------
@@ -44,12 +44,12 @@ def project(
     Returns
     -------
     Trajectory
-        With ``u`` as applied. A trajectory is its own projection.
+        ``u`` are the applied inputs. A trajectory is its own projection.
 
     Raises
     ------
     StepError
-        Where the map has no next state.
+        If a step does not exist.
     """
     start = np.asarray(X, float)[0] if x0 is None else x0
     return f.track(start, X, U, K, k0=k0, dt=dt)
@@ -58,7 +58,7 @@ def project(
 def projection_gains(
     f: OneStepMap, X: Any, U: Any, Q: Any = 1.0, R: Any = 1.0, *, k0: int = 0, dt: Any = None
 ) -> np.ndarray:
-    """Gains of the regulator about a curve, which need not be a trajectory.
+    """Return gains of the regulator about a curve, which need not be a trajectory.
 
     The map is linearized at the curve's own points (X[k], U[k]).
 
@@ -85,9 +85,9 @@ def projection_gains(
 
 
 def adjoint(lin: Linearization, K: np.ndarray, lx: np.ndarray, lu: np.ndarray) -> np.ndarray:
-    """z_N = lx_N,  z_k = lx_k - K' lu_k + (A - B K)' z_{k+1}.
+    """Return the adjoint z_N = lx_N,  z_k = lx_k - K' lu_k + (A - B K)' z_{k+1}.
 
-    z_{k+1} weighs the second derivative of step k in the second derivative of g(P(xi)); at a
+    z_{k+1} is the weight of the second derivative of step k in the second derivative of g(P(xi)); at a
     stationary trajectory it is the costate.
 
     Parameters
@@ -104,7 +104,7 @@ def adjoint(lin: Linearization, K: np.ndarray, lx: np.ndarray, lu: np.ndarray) -
 
 
 def straight_line(x0: Any, xf: Any, steps: int, f: OneStepMap | None = None) -> np.ndarray:
-    """States on the line from x0 to xf, a guess that is no trajectory.
+    """Return states on the line from x0 to xf, a guess that is not a trajectory.
 
     Parameters
     ----------
@@ -112,8 +112,9 @@ def straight_line(x0: Any, xf: Any, steps: int, f: OneStepMap | None = None) -> 
     steps : int
         N.
     f : OneStepMap, optional
-        The line is then straight in its errors, retract(x0, s difference(x0, xf)): the shorter way round for
-        angles that it wraps, a turn about one axis for quaternions. Without it entries are interpolated.
+        If given, the line is straight in the map's errors, retract(x0, s difference(x0, xf)): the short way
+        round for wrapped angles, a rotation about one axis for quaternions. Without it entries are
+        interpolated.
 
     Returns
     -------

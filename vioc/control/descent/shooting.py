@@ -1,7 +1,7 @@
-"""Multiple shooting: Newton's method on states, inputs and multipliers at once, from a curve with gaps.
+"""Multiple shooting: Newton's method on states, inputs and multipliers at once.
 
-The iterate need not be a trajectory. Each step linearizes the implicit equations of all steps where the
-iterate stands, without solving any, and one Riccati recursion solves the subproblem exactly. See
+The iterate is a curve with defects. Each iteration linearizes the implicit equations of all steps at the
+iterate, without solving any of them, and one Riccati recursion solves the subproblem exactly. See
 docs/maths/optimal_control.md, "Multiple shooting".
 """
 
@@ -23,19 +23,19 @@ from vioc.errors import OptimizationError, StepError, trying
 from vioc.maps.protocol import OneStepMap
 from vioc.runs.trajectory import Trajectory
 
-CLOSE = 1e-4  # a full step of the states this short, by `Sizes.apart`, ends the shooting
-KEEP = 0.5, 2.0, 0.1  # curvature kept: factor down, factor up in the next iteration, least before none
-SHIFT = 1e-3, 4.0, 1e8  # where even the convex part has no minimum, of the cost's unit: least, factor, most
-SUFFICIENT = 1e-4  # share of the promised decrease of the merit that a step must reach
-PROMISE = 0.7  # share of the gap's decrease that may be paid for by a higher cost
-MEMORY = 8  # iterates, the guess not among them, whose largest merit a trial is compared with
-SHORTEST = 1e-6  # step length
+CLOSE = 1e-4  # `Sizes.apart` of a full step of the states below which shooting ends
+KEEP = 0.5, 2.0, 0.1  # fraction of exact curvature: factor down, factor up per iteration, least before 0
+SHIFT = 1e-3, 4.0, 1e8  # if the convex part has no minimum, in the cost's unit: smallest, factor, largest
+SUFFICIENT = 1e-4  # fraction of the predicted reduction of the merit that a step must reach
+PROMISE = 0.7  # fraction of the decrease of the residual norm that may be offset by a higher cost
+MEMORY = 8  # past iterates, without the guess, whose largest merit a trial is compared with
+SHORTEST = 1e-6  # shortest step
 FAILURES = 3  # line searches that may fail
 
 
 @dataclass
 class Shooting:
-    """The state of a multiple-shooting search: a curve and the multipliers of its steps.
+    """Multiple-shooting search: a curve and the multipliers of its steps.
 
     Parameters
     ----------
@@ -43,14 +43,14 @@ class Shooting:
     cost : Cost
     programs : StagePrograms
     X, U : (N+1, nx), (N, nu)
-        The guess; X[0] stays.
+        The guess; X[0] is fixed.
     dt : float, (N,) or None
-        Step lengths, s; None is the map's own.
+        Step lengths, s; None for the map's own.
 
     Attributes
     ----------
     gains : (N, nu, nx) or None
-        Of the last subproblem's feedback.
+        Feedback of the last subproblem.
     status : str
         ``"close"``, ``"line_search"``, ``"no_descent"``, ``"max_iterations"``; empty while it runs.
     """
@@ -81,10 +81,10 @@ class Shooting:
         self._sizes = Sizes(self.f, self.X, self.U, float(self.grid.dt.sum()), {})
         of_x, of_u = self._sizes.states, self._sizes.inputs
         bend, of_z = float(np.abs(self._end[3] * np.outer(of_x, of_x)).max()), np.concatenate([of_x, of_u])
-        self._shifts = power((abs(self.value) or bend) / 30) / of_z**2  # of the cost's unit
+        self._shifts = power((abs(self.value) or bend) / 30) / of_z**2  # in units of the cost
 
     def iterate(self, max_iterations: int, record: Callable[[Iteration], None]) -> None:
-        """Steps until the iterate is nearly stationary, or nothing helps; see `status`."""
+        """Iterate until the iterate is nearly stationary or no step helps; set `status`."""
         for i in range(max_iterations):
             if self.status:
                 return
@@ -92,7 +92,7 @@ class Shooting:
         self.status = self.status or Status.MAX_ITERATIONS
 
     def trajectory(self, f: OneStepMap) -> Trajectory | None:
-        """The trajectory that follows the curve under the subproblem's feedback; None where there is none."""
+        """Return the trajectory that follows the curve under feedback, or None."""
         if self.gains is None:
             return None
         try:
@@ -104,7 +104,7 @@ class Shooting:
         return run
 
     def _evaluate(self, X: np.ndarray, U: np.ndarray, lam: np.ndarray):
-        """Cost, |r| and the terminal cost's expansion of a curve."""
+        """Return cost, |r| and the expansion of the terminal cost at a curve."""
         running, gap = self.programs.value(X, U, lam, self.grid)
         end = self.cost.end(X[-1], self.grid.parameters, self._last_reference)
         return running + end[0], gap**0.5, end
@@ -117,25 +117,25 @@ class Shooting:
         (dX, dU, dlam, duals), self.gains, slope, shift = found
         slope += float(self._end[1] @ dX[-1])
         short = self._sizes.apart(self.X, self.X + dX) <= CLOSE
-        if slope > 0 and self.gap > 0:  # the least penalty with which the step descends
+        if slope > 0 and self.gap > 0:  # the smallest penalty with which the step descends
             self.penalty = max(self.penalty, slope / (PROMISE * self.gap))
         promise = slope - self.penalty * self.gap
         merit = self.value + self.penalty * self.gap
         bound = merit
-        if self.penalty > 0:  # what a penalty hinders is full steps along curved constraints
+        if self.penalty > 0:  # a strict penalty would reject full steps along curved constraints
             bound = max([merit, *(v + self.penalty * g for v, g in self.history[-MEMORY:])])
         before, step, trials, gap, scale = self.value, 1.0, 0, self.gap, abs(self.value)
         while step > SHORTEST:
             trials += 1
             X, U, lam = self.X + step * dX, self.U + step * dU, self.multipliers + step * dlam
             value, new_gap, end = self._evaluate(X, U, lam)
-            if trials == 1 and np.isfinite(value):  # what the cost of a trajectory may be like
+            if trials == 1 and np.isfinite(value):  # the magnitude that the cost of a trajectory may have
                 scale = max(scale, abs(value))
             lower = value + self.penalty * new_gap <= bound + SUFFICIENT * step * min(promise, 0.0)
             if (short or lower) and np.isfinite([value, new_gap]).all():
                 break
             step /= 2
-        else:  # cost and gap cannot both be had at this penalty: pay more for the gap
+        else:  # at this penalty cost and residual do not fall together: raise the penalty
             step, self.failures = 0.0, self.failures + 1
             if self.failures > FAILURES or not self.gap > 0:
                 self.status = Status.LINE_SEARCH
@@ -153,7 +153,10 @@ class Shooting:
         self.keep = max(self.keep, KEEP[2])
 
     def _direction(self):
-        """The step with as much of the exact curvature as leaves a minimum: (steps, gains, slope, shift)."""
+        """Return (steps, gains, slope, shift), with as much exact curvature as possible.
+
+        The exact part of the Hessian is reduced until the subproblem has a minimum.
+        """
         point = [self.X, self.U, self.multipliers, self.duals]
         _, gradient, hessian, convex = self._end
         down, up, least = KEEP

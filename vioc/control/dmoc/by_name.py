@@ -1,4 +1,4 @@
-"""What the vectors of a program mean: multipliers by name, and what is violated where."""
+"""Names for a program's vectors: multipliers by name and violated limits."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Raw(NamedTuple):
-    """The vectors that a result comes from; see `Transcription`."""
+    """Vectors of a program at its solution; see `Transcription`."""
 
     transcription: Transcription
     w: np.ndarray
@@ -29,7 +29,10 @@ class Raw(NamedTuple):
 
 
 def duals(raw: Raw, i: int, gone: np.ndarray) -> Multipliers:
-    """Multipliers of phase i over their samples, by name; `gone` are those of what is eliminated."""
+    """Return the multipliers of phase i over its samples, by name.
+
+    `gone` holds the multipliers of the eliminated equations.
+    """
     t = raw.transcription
     phase, at = t.phases[i], t.layouts[i]
     f, n = phase.map, phase.steps
@@ -47,11 +50,11 @@ def duals(raw: Raw, i: int, gone: np.ndarray) -> Multipliers:
             limited = is_unknown & (np.isfinite(raw.lower[column]) | np.isfinite(raw.upper[column]))
             if limited.any() or states.get(name):
                 named[name] = np.where(is_unknown, raw.nu[column], 0.0)
-    for name, found in states.items():  # limits of what is eliminated are rows
+    for name, found in states.items():  # limits of eliminated states are rows
         for samples, mu in found:
             named[name][samples] = mu
     bounds = phase.state_bounds
-    for what, k, j, low, high in phase.state_ends:  # one unknown has both limits: the tighter is felt
+    for what, k, j, low, high in phase.state_ends:  # one unknown has both limits: the tighter one is active
         own, both = f.state_names[j], named.get(f.state_names[j], np.zeros(n + 1))
         felt = high <= bounds[1][k, j] if both[k] > 0 else low >= bounds[0][k, j]
         named[f"{what} {own}"] = np.array([both[k] if felt else 0.0])
@@ -64,7 +67,7 @@ def duals(raw: Raw, i: int, gone: np.ndarray) -> Multipliers:
 
 
 def defect(t: Transcription, i: int, g: np.ndarray) -> float:
-    """Largest residual of the steps of phase i."""
+    """Return the largest residual of the steps of phase i."""
     worst = 0.0
     for b, block in enumerate(t.program.blocks):
         if block.phase == i and block.names == t.step_names[i]:
@@ -74,7 +77,10 @@ def defect(t: Transcription, i: int, g: np.ndarray) -> float:
 
 
 def limited(raw: Raw, g: np.ndarray) -> Iterator[tuple]:
-    """What has limits: names, phase, samples, and sizes, values, lower and upper limits (samples, names)."""
+    """Yield all limited quantities of a program.
+
+    Each item holds names, phase, samples, and the sizes, values, lower and upper limits (samples, names).
+    """
     t, w = raw.transcription, raw.w
     for b, block in enumerate(t.program.blocks):
         if block.rows:
@@ -98,7 +104,10 @@ def limited(raw: Raw, g: np.ndarray) -> Iterator[tuple]:
 
 
 def margin(raw: Raw, g: np.ndarray) -> float:
-    """Least distance from a limit over inequalities, in units of the limits' scales; negative outside."""
+    """Return the smallest distance of inequalities to a limit, negative outside.
+
+    It is in units of the limits' scales.
+    """
     least = np.inf
     for _, _, _, _, *columns in limited(raw, g):
         for values, low, high in zip(*(c.T for c in columns), strict=True):
@@ -111,8 +120,9 @@ def margin(raw: Raw, g: np.ndarray) -> float:
 
 
 def violations(raw: Raw, g: np.ndarray, times: list[np.ndarray], tolerance: float = 1e-6) -> list[Violation]:
-    """Everything outside of its limits, the worst first: by more than `tolerance` of 1 + |limit|, in units of
-    its size.
+    """Return all violated limits, the worst first.
+
+    A limit is violated by more than `tolerance` of 1 + |limit|, in units of its size.
     """
     found, amounts = list[Violation](), list[float]()
     for names, phase, samples, sizes, values, lower, upper in limited(raw, g):

@@ -1,4 +1,4 @@
-"""Guesses of the unknowns: trivial, from curves and trajectories, from solutions on other meshes."""
+"""Guesses of a program's unknowns, from curves, trajectories and other solutions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Curve(NamedTuple):
     ----------
     x, u, multipliers : (N+1, nx), (N, nu), (N, nm)
     length : float
-        Of a step, s.
+        Step length, s.
     """
 
     x: np.ndarray
@@ -34,10 +34,10 @@ class Curve(NamedTuple):
 
 
 def trivial(phase: Phase) -> Curve:
-    """The straight line between what is known of the ends, no force, no multipliers.
+    """Return the straight line between the known ends, without forces and multipliers.
 
-    An end that is a range counts with its middle (or its finite side); a state known at one end only is
-    held, one that is known at neither is 0. Loops are closed by the states that are not known at both ends.
+    An end given as a range counts with its middle (or its finite side); a state known at one end only is
+    constant, one known at neither is 0. Loops are closed by the states that are not known at both ends.
     """
     n, f = phase.steps, phase.map
     low, high = phase.state_limits
@@ -53,9 +53,10 @@ def trivial(phase: Phase) -> Curve:
 
 
 def _closed(phase: Phase, X: np.ndarray, length: float, iterations: int = 20) -> np.ndarray:
-    """The states with their loops closed: h = 0 by the least change, by sizes, each from the one before.
+    """Return the states with closed loops, h = 0.
 
-    Steps last `length`. Where that does not succeed a state stays as near as it came.
+    Each state is changed as little as possible, in units of sizes, starting from the one before. Steps last
+    `length`. If Newton's iteration does not converge, a state keeps its last iterate.
     """
     f = phase.map
     h, _ = constraint_values(f) if phase.unknowns else ([], [])
@@ -82,7 +83,7 @@ def _closed(phase: Phase, X: np.ndarray, length: float, iterations: int = 20) ->
 
 
 def _inside(low: np.ndarray, high: np.ndarray) -> np.ndarray:
-    """The middle of each range, its finite side, or NaN."""
+    """Return the middle of each range, its finite side, or NaN."""
     with np.errstate(invalid="ignore"):
         middle = 0.5 * (low + high)
     return np.where(
@@ -93,10 +94,11 @@ def _inside(low: np.ndarray, high: np.ndarray) -> np.ndarray:
 
 
 def resample(run: Trajectory, phase: Phase) -> Curve:
-    """A trajectory on the phase's mesh, stretched to its duration if that is given.
+    """Return a trajectory on the phase's mesh, stretched to its duration if given.
 
-    States are interpolated linearly in the fraction of time that has passed, inputs are held; multipliers
-    are impulses and scale with the step. Samples of as many equal steps are the phase's.
+    States are interpolated linearly in the fraction of elapsed time, inputs are constant over steps;
+    multipliers are impulses and scale with the step. A trajectory with equally many equal steps keeps its
+    samples.
     """
     f, n = phase.map, phase.steps
     if run.x.shape[1] != f.nx or run.u.shape[1] != f.nu:
@@ -117,18 +119,18 @@ def resample(run: Trajectory, phase: Phase) -> Curve:
     u = run.u[rows].copy()
     for j, name in enumerate(f.input_names):
         state = name.removeprefix("rho.")
-        if state != name and state in f.state_names:  # a prescribed configuration moves, it is not held
+        if state != name and state in f.state_names:  # an input that prescribes a configuration follows it
             u[:, j] = x[1:, f.state_names.index(state)]
     return Curve(x, u, multipliers[rows], length)
 
 
 def first_step(guess: Any, phase: Phase) -> int:
-    """k0 of a phase that begins when a guess does: 0 of what is no motion.
+    """Return k0 of a phase that begins at the time of its guess; 0 without a motion.
 
     Raises
     ------
     ValueError
-        Where that is within a step, and steps depend on time.
+        If that time is within a step and the map depends on time.
     """
     run, f = trajectory_of(guess), phase.map
     if not isinstance(run, Trajectory) or not len(run):
@@ -145,10 +147,10 @@ def first_step(guess: Any, phase: Phase) -> int:
 
 
 def curve(guess: Any, phase: Phase) -> Curve:
-    """A guess of a user's as a curve.
+    """Return a user's guess as a curve.
 
-    None is the trivial one; a Trajectory of any mesh; (X, U) with U None for none; or inputs U (N, nu)
-    alone, which are rolled out from the initial state.
+    It is None for the trivial one; a Trajectory on any mesh; (X, U) with U None for no input; or inputs U (N,
+    nu) alone, which are rolled out from the initial state.
     """
     base, guess = trivial(phase), trajectory_of(guess)
     if guess is None:
@@ -170,7 +172,10 @@ def curve(guess: Any, phase: Phase) -> Curve:
 
 
 def unknowns(phase: Phase, c: Curve, smoothing: float) -> np.ndarray:
-    """What else is unknown of the steps along a curve (N, nw): multipliers, or variables of contacts."""
+    """Return further unknowns of the steps along a curve (N, nw).
+
+    These are multipliers, or the variables of contacts.
+    """
     relaxed, k = phase.equations.relaxed, np.arange(phase.steps)
     if relaxed is None:
         return c.multipliers
@@ -179,7 +184,10 @@ def unknowns(phase: Phase, c: Curve, smoothing: float) -> np.ndarray:
 
 
 def quantities(phase: Phase, X: np.ndarray) -> np.ndarray:
-    """What solves linear equations and is an unknown, `Phase.lifts`, at states (N+1, nx)."""
+    """Return the quantities of `Phase.lifts` at states (N+1, nx).
+
+    They are unknowns that solve linear equations.
+    """
     inner = phase.map.implicit
     if inner is None or not phase.quantities:
         return np.zeros((len(X), 0))

@@ -1,4 +1,4 @@
-"""Constraints that depend on each other where a solver has stopped, by name."""
+"""Detection of linearly dependent active constraints, by name."""
 
 from __future__ import annotations
 
@@ -8,20 +8,19 @@ from scipy.sparse.linalg import splu
 
 from vioc.control.dmoc.by_name import Raw
 
-ACTIVE = 1e-6  # of 1 + |limit| in units of sizes: how near to its limit what counts as met is
-DEPENDENT = (
-    1e-6  # length of a combination of gradients by such units, each of length 1, below which it counts as 0
-)
-SHARE = 0.1  # of the largest coefficient of the combination that is named
+ACTIVE = 1e-6  # distance to a limit, over 1 + |limit| in units of sizes, below which it is active
+# norm of a combination of gradients, each of norm 1 in units of sizes, below which it counts as 0
+DEPENDENT = 1e-6
+SHARE = 0.1  # coefficients of the combination that are named, over its largest one
 SHIFT, ITERATIONS = 1e-14, 6  # of the inverse iteration
 
 
 def dependent(raw: Raw, g: np.ndarray) -> list[str]:
-    """Names and samples of limits that are met and whose gradients have a combination that vanishes.
+    """Return names and samples of active limits with linearly dependent gradients.
 
-    The one whose sum of squares is least is looked at, by inverse iteration on J J', J the gradients of the
-    rows that are met by the unknowns that are not at a limit. Largest coefficient first; empty where they
-    are independent.
+    The combination with the smallest norm is found by inverse iteration on J J'; J holds the gradients of the
+    active rows by the unknowns that are not at a limit. Largest coefficient first; empty if the gradients are
+    independent.
     """
     t, (of_w, of_g, _) = raw.transcription, raw.scales
     J = (t.program.jac_g(raw.w, raw.p)[1].sparse() @ sp.diags(of_w)).tocsr()
@@ -58,7 +57,7 @@ def dependent(raw: Raw, g: np.ndarray) -> list[str]:
 
 
 def _met(value: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
-    """Whether each is at one of its limits."""
+    """Return a mask of the values at one of their limits."""
     sides = [(value - low, low), (high - value, high)]
     return np.logical_or(
         *(np.isfinite(s) & (gap <= ACTIVE * (1 + np.abs(np.where(np.isfinite(s), s, 0)))) for gap, s in sides)

@@ -1,4 +1,4 @@
-"""What is eliminated of the states of a program, in numbers: values, changes, multipliers.
+"""Values, derivatives and multipliers of the eliminated states of a program.
 
 docs/maths/dmoc.md, "Positions only, boundary momenta".
 """
@@ -14,7 +14,7 @@ from vioc.control.dmoc.transcription import Transcription
 
 
 def states(t: Transcription, i: int, w: np.ndarray, p: np.ndarray) -> np.ndarray:
-    """The states (N+1, nx) of phase i."""
+    """Return the states (N+1, nx) of phase i."""
     at = t.layouts[i]
     x = np.where(at.unknown, w[at.X], 0.0)
     if at.eliminated:
@@ -25,7 +25,10 @@ def states(t: Transcription, i: int, w: np.ndarray, p: np.ndarray) -> np.ndarray
 def state_changes(
     t: Transcription, i: int, w: np.ndarray, p: np.ndarray, dw: np.ndarray, dp: np.ndarray
 ) -> np.ndarray:
-    """Of the states of phase i, (N+1, nx, m), where w and p change by dw (size, m) and dp (given, m)."""
+    """Return changes of the states of phase i, (N+1, nx, m).
+
+    w and p change by dw (size, m) and dp (given, m).
+    """
     at = t.layouts[i]
     dx = np.where(at.unknown[..., None], dw[at.X], 0.0)
     if at.eliminated:
@@ -36,7 +39,7 @@ def state_changes(
 
 
 def multipliers(t: Transcription, w: np.ndarray, p: np.ndarray, mu: np.ndarray) -> list[np.ndarray]:
-    """Multipliers of the equations that gave what is eliminated, (N, number of them) for each phase."""
+    """Return multipliers (N, number) of the eliminating equations, for each phase."""
     total = np.zeros(t.given.size)
     if any(at.eliminated for at in t.layouts):
         for b, block in enumerate(t.program.blocks):
@@ -45,7 +48,7 @@ def multipliers(t: Transcription, w: np.ndarray, p: np.ndarray, mu: np.ndarray) 
 
 
 def _block(t: Transcription, i: int) -> FunctionBlock:
-    """What is eliminated of the states 1 ... N, as rows of a block."""
+    """Return the eliminated entries of the states 1 ... N as rows of a block."""
     if i not in t.next_blocks:
         t.next_blocks[i] = _make_block(t, i)
     return t.next_blocks[i]

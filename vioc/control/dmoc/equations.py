@@ -1,4 +1,4 @@
-"""The equations of one step of any map, as rows that a program sets to zero."""
+"""Equations of one step of a map, as rows that a program sets to zero."""
 
 from __future__ import annotations
 
@@ -14,33 +14,34 @@ from vioc.maps.protocol import OneStepMap
 
 
 class StepRows:
-    """r(x, u, x_next, w, t, dt, parameters) = 0 of a map, w what else is unknown of a step.
+    """Equations r(x, u, x_next, w, t, dt, parameters) = 0 of a map's step.
 
-    Its `residual` where it has one, with its multipliers as w; with contact its `relaxed` equations, at a
-    smoothing; else x_next - f(x, u) with the explicit step.
+    w are further unknowns of the step. The equations are the map's `residual` if it has one, with its
+    multipliers as w; with contact its `relaxed` equations, at a smoothing; else x_next - f(x, u) with the
+    explicit step.
 
     Attributes
     ----------
     function : casadi.Function
-        (x, u, x_next, w, t, dt, parameters) -> (nx + nw,); of a map with contact, of (smoothing, give), too.
+        (x, u, x_next, w, t, dt, parameters) -> (nx + nw,); for a map with contact (smoothing, give) follow.
     names : tuple of str
-        Of the rows: ``dynamics.STATE``, ``h.CONSTRAINT``, or those of `relaxed`.
+        Names of the rows: ``dynamics.STATE``, ``h.CONSTRAINT``, or those of `relaxed`.
     unknowns : tuple of str
-        Of w: ``lambda.CONSTRAINT``, or those of `relaxed`.
+        Names of w: ``lambda.CONSTRAINT``, or those of `relaxed`.
     lower, upper : (nw,)
         Bounds of w.
     multipliers : casadi.Function
-        (w, dt, parameters) -> the map's multipliers (nm,), 0 where they are no unknowns.
+        (w, dt, parameters) -> the map's multipliers (nm,), 0 if they are not unknowns.
     relaxed : RelaxedStep or None
     uses_time : bool
-        Whether t matters.
+        True if the equations depend on t.
     implicit : bool
-        Whether a step's own equations are used, with its multipliers as unknowns.
+        True if a step's own equations are used, with its multipliers as unknowns.
     eliminated : tuple of int
-        Entries e of the next state that a row each gives, x_next[e] = g(...) with g free of the entries e of
-        both states: of a mechanism the momenta, by the discrete Legendre transform.
+        Entries e of the next state that are given by one row each, x_next[e] = g(...) with g free of the
+        entries e of both states: the momenta of a mechanism, by the discrete Legendre transform.
     solved_rows : tuple of int
-        Those rows.
+        Indices of these rows.
     """
 
     def __init__(self, f: OneStepMap):
@@ -74,21 +75,24 @@ class StepRows:
 
     @cached_property
     def measures(self) -> dict[str, str]:
-        """The states that rows have the unit of, by the rows' names."""
+        """States with the units of the rows, by the rows' names."""
         return measured(self.function, self.names, self._states, 0, 2)
 
     def at(self, *args: Any) -> Any:
-        """`function` at (x, u, x_next, w, t, dt, parameters) and the numbers of contacts."""
+        """Return `function` at (x, u, x_next, w, t, dt, parameters, contacts).
+
+        The last argument holds smoothing and give.
+        """
         more = ca.vertsplit(args[-1]) if self.relaxed is not None else ()
         return self.function(*args[:-1], *more)
 
     def given_next(self, *args: Any) -> Any:
-        """g at the arguments of `at`; the entries e of x_next are to be 0."""
+        """Return g at the arguments of `at`, in which the entries e of x_next must be 0."""
         return -self.at(*args)[list(self.solved_rows)]
 
 
 def _explicit(f: OneStepMap) -> ca.Function:
-    """x_next - f(x, u) from the kernel of a map without a residual."""
+    """Return x_next - f(x, u) from the kernel of a map without a residual."""
     step = f.explicit
     if step is None:
         raise ValueError(
@@ -96,7 +100,7 @@ def _explicit(f: OneStepMap) -> ca.Function:
             '`explicit`, got neither; use method="shooting", or in a map of your own define the property '
             "`residual`, (x, u, x_next, multipliers, t, dt, parameters) -> rows, zero on a step"
         )
-    with contextlib.suppress(RuntimeError):  # one that solves an equation does not expand
+    with contextlib.suppress(RuntimeError):  # a function that solves an equation does not expand
         step = step.expand()
     kind = ca.SX if step.is_a("SXFunction") else ca.MX
     sizes = (f.nx, f.nu, f.nx, 0, 1, 1, len(f.parameters))
@@ -106,7 +110,10 @@ def _explicit(f: OneStepMap) -> ca.Function:
 
 
 def _solved(function: ca.Function, slopes: np.ndarray) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Entries of x_next that rows give explicitly, and those rows; see `StepRows`."""
+    """Return entries of x_next that rows give explicitly, and those rows.
+
+    See `StepRows`.
+    """
     if not function.is_a("SXFunction"):
         return (), ()
     found = {int(j): int(np.argmax(slopes[:, j])) for j in np.flatnonzero(slopes.sum(axis=0) == 1)}
@@ -125,23 +132,26 @@ def _solved(function: ca.Function, slopes: np.ndarray) -> tuple[tuple[int, ...],
 
 
 def _row_names(function: ca.Function, f: OneStepMap, slopes: np.ndarray) -> tuple[str, ...]:
-    """Rows by what they determine: a constraint of configurations alone, or a next state.
+    """Return names of rows: a constraint of configurations, or a next state.
 
-    A row in which the next state x_next[j] stands alone, with factor 1, is the one of state j; what is
-    left (the balances of momenta) is given to the states that are left, in order.
+    A row that contains the next state x_next[j] with factor 1 is named after state j. The remaining rows
+    (balances of momenta) get the remaining states, in order.
     """
     rows, nm = function.numel_out(0), function.numel_out(0) - f.nx
     depends = [_pattern(function, i) for i in range(5)]
     moving = np.array([n.startswith(("p.", "v.")) for n in f.state_names])
 
     def only(r: int, *allowed: np.ndarray) -> bool:
-        """Whether a row depends on the next state, and on no more than what is allowed of (x, x_next)."""
+        """Return True if a row depends on the next state and on nothing not allowed.
+
+        `allowed` are masks of x and x_next.
+        """
         here, after = (depends[i][r] & ~mask for i, mask in zip((0, 2), allowed, strict=True))
         rest = any(depends[i][r].any() for i in (1, 3, 4))
         return depends[2][r].any() and not (here.any() or after.any() or rest)
 
     alone = [r for r in range(rows) if only(r, np.zeros(f.nx, bool), np.ones(f.nx, bool))]
-    if len(alone) != nm:  # some hold between two configurations: a contact that sticks where it is
+    if len(alone) != nm:  # some constraints involve two configurations: a contact that sticks
         alone = [r for r in range(rows) if only(r, ~moving, ~moving)]
     names: list[str | None] = [None] * rows
     if len(alone) == nm:
@@ -158,16 +168,16 @@ def _row_names(function: ca.Function, f: OneStepMap, slopes: np.ndarray) -> tupl
 
 
 def _pattern(function: ca.Function, i: int) -> np.ndarray:
-    """Which rows depend on which entries of input i."""
+    """Return a mask of the entries of input i on which each row depends."""
     if not function.numel_in(i):
         return np.zeros((function.numel_out(0), 0), bool)
     return np.array(ca.DM(function.jac_sparsity(0, i), 1).full(), bool)
 
 
 def unit_slopes(function: ca.Function, i: int) -> np.ndarray:
-    """Derivatives of rows (first axis) by entries of input i where they are 1 or -1, 0 where they are not.
+    """Return derivatives of rows by input i that are constant 1 or -1, else 0.
 
-    That they are constant is told by two points without special values.
+    Rows are the first axis. Constancy is checked at two random points.
     """
     random = np.random.default_rng(0)
     args = function.mx_in()
@@ -180,9 +190,10 @@ def unit_slopes(function: ca.Function, i: int) -> np.ndarray:
 def measured(
     function: ca.Function, names: Sequence[str], states: Sequence[str], *inputs: int
 ) -> dict[str, str]:
-    """The states that rows have the unit of, by the rows' names.
+    """Return the states with the units of the rows, by the rows' names.
 
-    They are those that `inputs`, numbers of inputs that are states, hold with the factor 1 or -1.
+    These are the states that occur with factor 1 or -1; `inputs` are the indices of the inputs that are
+    states.
     """
     alone = np.any([unit_slopes(function, i) for i in inputs], axis=0)
     return {name: states[int(np.argmax(row))] for name, row in zip(names, alone, strict=True) if row.any()}

@@ -1,6 +1,6 @@
-"""Contact from afar to the map's own: a program solved at falling smoothings, each from the one before.
+"""Homotopy in the smoothing of contact, from wide to the map's own.
 
-docs/maths/contact_implicit.md.
+Each program starts from the solution before. docs/maths/contact_implicit.md.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ import numpy as np
 from vioc.control.dmoc.solvers import SolverOutcome
 from vioc.control.problem.status import Status
 
-WIDE = 1.0  # m^2/s^2, where a search begins: a body of weight m g hovers by WIDE/g
-FALL, STEEPEST, FLATTEST = 0.3, 1e-3, 0.9  # of the smoothing from one solve to the next
-EASY = 10  # iterations of a solve after which the next may fall further
-FIRST, NARROWER, PATIENCE = 4, 0.1, 200  # first solves at most, from one to the next, iterations of each
-BUDGET = 150  # of a solve behind them
-LOOSE = 1e-6  # tolerance of solves that are not the last
+WIDE = 1.0  # first smoothing, m^2/s^2: a body of weight m g hovers at the height WIDE/g
+FALL, STEEPEST, FLATTEST = 0.3, 1e-3, 0.9  # factor of the smoothing per solve: first, smallest, largest
+EASY = 10  # iterations up to which a solve makes the factor smaller
+FIRST, NARROWER, PATIENCE = 4, 0.1, 200  # first solves: most trials, factor between them, iterations of each
+BUDGET = 150  # iterations of later solves
+LOOSE = 1e-6  # tolerance of all solves but the last
 
 
 class Stage(NamedTuple):
-    """One solve.
+    """Solve at one smoothing.
 
     Attributes
     ----------
@@ -46,21 +46,20 @@ Solve = Callable[[float, "tuple[SolverOutcome, float] | None", bool], tuple[Solv
 def follow(
     solve: Solve, own: float, wide: float, max_iterations: int
 ) -> tuple[SolverOutcome, float, list[Stage]]:
-    """The last solution, its smoothing, and the solves on the way.
+    """Return the last solution, its smoothing, and all solves.
 
     Parameters
     ----------
     solve : callable
-        (smoothing, the solution before and its smoothing or None, whether it is the last) -> what was
-        found, its cost.
+        (smoothing, previous solution and its smoothing or None, True for the last solve) -> outcome, cost.
     own, wide : float
-        Smoothing to end and to begin at.
+        Last and first smoothing.
 
     Notes
     -----
-    Where the widest has no solution, narrower ones are tried: what is near is then not felt from all sides.
-    A fall that does not succeed is tried again from the last solution with the root of its factor. Where no
-    fall of `FLATTEST` does, the last solution is returned with the status of the one that failed.
+    If the widest smoothing has no solution, narrower ones are tried, at which fewer contacts act at a
+    distance. A solve that fails is repeated from the last solution with the square root of its factor. If no
+    factor up to `FLATTEST` succeeds, the last solution is returned with the status of the failed solve.
     """
     stages: list[Stage] = []
     level, fall, seconds = max(wide, own), FALL, 0.0
@@ -94,7 +93,7 @@ def follow(
             continue
         least = reached(stages)
         if stopped or fall > FLATTEST:
-            # the last may have succeeded, short of the map's own
+            # the last solve may have converged, at a smoothing above the map's own
             status = Status.MAX_ITERATIONS if found.status is Status.CONVERGED else found.status
             return replace(best, status=status, iterations=count, seconds=seconds), least, stages
         level = max(own, least * fall)
@@ -102,5 +101,5 @@ def follow(
 
 
 def reached(stages: list[Stage]) -> float:
-    """The least smoothing with a solution; infinite where there is none."""
+    """Return the smallest smoothing with a solution, inf if there is none."""
     return min((s.smoothing for s in stages if s.status is Status.CONVERGED), default=float("inf"))

@@ -1,4 +1,4 @@
-"""Where the unknowns and the parameters of a phase lie in the vectors of the program."""
+"""Indices of a phase's unknowns and parameters in the vectors of the program."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ class PhaseLayout:
     ----------
     phase : Phase
     start : int
-        First entry that is free.
+        First free index.
     staged : bool
-        For solvers that want x[k+1] = F(x[k], c[k]): each sample also holds the step length, and each step
-        a copy W of the state that follows.
+        For solvers that need x[k+1] = F(x[k], c[k]): each sample also holds the step length, and each step
+        a copy W of the next state.
     eliminated : sequence of int
         Entries of the state that are unknowns at the first sample only.
 
     Attributes
     ----------
     X, U, L : (N+1, nx), (N, nu), (N, nw) int
-        X is -1 where the state is no unknown; L of what else is unknown of a step, multipliers mostly.
+        X is -1 where the state is not an unknown; L are the further unknowns of a step, mostly multipliers.
     kept, eliminated : lists of int
         Entries of the state that are unknowns at every sample, and the others.
     unknown : (N+1, nx) bool
-        Where X is an index.
+        True where X is an index.
     W : (N, nx) int
-        Of the state at the end of each step: X[1:] unless staged.
+        State at the end of each step: X[1:] unless staged.
     V : (N+1, nw) int
-        Of the quantities ``map.implicit``; -1 at samples without them.
+        Quantities ``map.implicit``; -1 at samples without them.
     H : (N+1,) int or None
-        Of the step length, where it is free: one unknown unless staged.
+        Step length, if it is free: one unknown unless staged.
     end : int
-        One past the last entry.
+        One past the last index.
     """
 
     def __init__(self, phase: Phase, start: int, staged: bool, eliminated: Sequence[int] = ()):
@@ -73,14 +73,14 @@ class PhaseLayout:
 
 
 class Given:
-    """The parameter vector of a program: named sections, filled with numbers at each solve."""
+    """Parameter vector of a program: named sections, filled at each solve."""
 
     def __init__(self) -> None:
         self.size = 0
         self._sections: dict[tuple[int, str], np.ndarray] = {}
 
     def add(self, phase: int, name: str, shape: tuple[int, ...]) -> np.ndarray:
-        """Indices, of `shape`, of a new section."""
+        """Return the indices, of `shape`, of a new section."""
         count = int(np.prod(shape))
         index = self.size + np.arange(count).reshape(shape)
         self._sections[phase, name] = index

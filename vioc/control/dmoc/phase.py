@@ -1,4 +1,4 @@
-"""`Phase`: a stretch of motion of one map, with its cost, limits and ends."""
+"""Phase of a problem: a motion of one map with its cost, limits and ends."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ QUADRATURES = ("left", "midpoint", "trapezoid")
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Phase:
-    """N steps of a map with a cost, limits and conditions at the ends.
+    """Phase of N steps of a map with a cost, limits and conditions at the ends.
 
     Parameters
     ----------
@@ -44,11 +44,11 @@ class Phase:
     steps : int
         N.
     cost : Cost, optional
-        Of this map; default none.
+        A cost of this map; default none.
     initial, final : (nx,) array or dict, optional
-        Of the first and last state: all of it, or by name. A name is any quantity of the state
-        (``theta``, ``v.theta``, ``tip:x``), its value a number or a pair (lower, upper); what is not named
-        is free.
+        The first and last state: an array, or values by name. A name is any quantity of the state
+        (``theta``, ``v.theta``, ``tip:x``), its value a number or a pair (lower, upper); states not named
+        are free.
     bounds, constraints
         As in `vioc.control.optimize`.
     rate : dict, optional
@@ -58,18 +58,18 @@ class Phase:
     duration : float or (lower, upper), optional
         s; a pair makes it free. Default ``steps * map.dt``.
     quadrature : {"left", "midpoint", "trapezoid"}
-        How the running cost is summed; "left" is the sum that `Cost` itself takes.
+        Quadrature of the running cost; "left" is the sum of `Cost` itself.
     k0 : int
-        Index of the first step, for maps that depend on time; of the first phase.
+        Index of the first step, for maps that depend on time; only for the first phase.
     name : str
-        Of the phase, in reports.
+        Name of the phase in reports.
 
     Raises
     ------
     ModelError
-        Names that do not exist (a ValueError).
+        Unknown names (a ValueError).
     ValueError
-        Wrong shapes and limits, lower > upper; a cost of time alone where the duration is given; a free
+        Wrong shapes and limits, lower > upper; a cost of time alone with a given duration; a free
         duration of an `ExtendedMap` that has it as a state; a map without equations of its steps.
     TypeError
         Not a Cost, not a Constraint.
@@ -106,7 +106,7 @@ class Phase:
             raise ValueError(
                 "duration: it is a state of the map already; limit it there, by initial or bounds"
             )
-        # what is computed when asked for is computed now, so that mistakes show here
+        # evaluate cached properties now, so that errors are raised here
         _ = self.state_limits, self.input_limits, self.unknown_limits, self.rows, self.rate_limits
         _ = self.shifts, self.length_limits, self.data
         if self.cost is not None and self.cost.only_time and not self.free_duration:
@@ -123,7 +123,7 @@ class Phase:
 
     @cached_property
     def costs_eliminated(self) -> bool:
-        """Whether the cost depends on entries of the state that could be eliminated, see `StepRows`."""
+        """True if the cost depends on states that could be eliminated, see `StepRows`."""
         c, gone = self.cost, list(self.equations.eliminated)
         if c is None or not gone:
             return False
@@ -133,34 +133,34 @@ class Phase:
 
     @cached_property
     def lifts(self) -> tuple[bool, bool]:
-        """Whether the quantities ``map.implicit`` (velocities) are unknowns at the steps, and at the end.
+        """Pair of bools: quantities ``map.implicit`` are unknowns at steps, at the end.
 
-        They are where cost or constraints hold them.
+        They (velocities) are unknowns where cost or constraints use them.
         """
         running, terminal = (False, False) if self.cost is None else self.cost.lifts
-        running &= self.quadrature != "midpoint"  # whose states are none of the samples
+        running &= self.quadrature != "midpoint"  # it evaluates states between the samples
         path = [c.by_step(self.map) for c in self.rows if c.where == "path" and self.lifted(c) is not None]
         ends = any(c.where == "end" and self.lifted(c) is not None for c in self.rows)
         later = not all(path) or (running and self.quadrature == "trapezoid")
         return running or bool(path), terminal or ends or later
 
     def lifted(self, c: PathConstraint) -> ca.SX | None:
-        """A constraint's expression in the symbols ``map.implicit.w``; None where it holds none of them."""
+        """Return a constraint's expression in ``map.implicit.w``, None if it uses none."""
         return self.map.implicit and self.map.implicit.lifted(c.expression, short=True)
 
     @property
     def quantities(self) -> int:
-        """Number of them, 0 where none are unknowns."""
+        """Number of quantities ``map.implicit``, 0 if they are not unknowns."""
         return self.map.implicit.w.numel() if self.map.implicit and any(self.lifts) else 0
 
     @property
     def unknowns(self) -> int:
-        """Number of unknowns of a step beside its inputs: multipliers, variables of contacts."""
+        """Number of unknowns of a step besides inputs: multipliers, contact variables."""
         return len(self.equations.unknowns)
 
     @cached_property
     def length_limits(self) -> tuple[float, float]:
-        """Least and greatest length of a step, s."""
+        """Smallest and largest step length, s."""
         if self.duration is None:
             return self.map.dt, self.map.dt
         low, high = duration_limits(self.duration)
@@ -172,7 +172,7 @@ class Phase:
 
     @cached_property
     def measures(self) -> dict[str, str]:
-        """The states that rows of steps and of ``map.implicit`` have the unit of, by the rows' names."""
+        """States with the units of the rows of steps and of ``map.implicit``, by name."""
         found, inner = dict(self.equations.measures), self.map.implicit
         if inner is not None and self.quantities:
             names = [f"implicit.{j}" for j in range(self.quantities)]
@@ -181,7 +181,7 @@ class Phase:
 
     @cached_property
     def implicit_rows(self) -> ca.Function:
-        """(x, parameters, w) -> G, zero where w are the quantities ``map.implicit``."""
+        """Function (x, parameters, w) -> G, zero if w are the quantities ``map.implicit``."""
         inner = self.map.implicit
         assert inner is not None
         return ca.Function("G", [inner.x, inner.parameters, inner.w], [inner.equation()])
@@ -190,7 +190,10 @@ class Phase:
 
     @cached_property
     def state_ends(self) -> list[tuple[str, int, int, float, float]]:
-        """Conditions on single states at the ends: initial or final, sample, entry, lower, upper limit."""
+        """Conditions on single states at the ends.
+
+        Each is ("initial" or "final", sample, entry, lower, upper limit).
+        """
         found = []
         for what, k, end in (("initial", 0, self._ends[0]), ("final", -1, self._ends[1])):
             for name, value in end.items():
@@ -201,12 +204,12 @@ class Phase:
 
     @cached_property
     def state_bounds(self) -> tuple[np.ndarray, np.ndarray]:
-        """(N+1, nx) each."""
+        """Lower and upper bounds of the states, (N+1, nx) each."""
         return bound_arrays(self.bounds, self.map.state_names, self.steps + 1)
 
     @cached_property
     def state_limits(self) -> tuple[np.ndarray, np.ndarray]:
-        """(N+1, nx) each, the conditions at the ends included."""
+        """Lower and upper limits of the states with end conditions, (N+1, nx) each."""
         low, high = (side.copy() for side in self.state_bounds)
         for what, k, i, a, b in self.state_ends:
             if a > high[k, i] or b < low[k, i]:
@@ -219,12 +222,12 @@ class Phase:
 
     @cached_property
     def input_limits(self) -> tuple[np.ndarray, np.ndarray]:
-        """(N, nu) each."""
+        """Lower and upper limits of the inputs, (N, nu) each."""
         return bound_arrays(self.bounds, [INPUTS + n for n in self.map.input_names], self.steps)
 
     @cached_property
     def unknown_limits(self) -> tuple[np.ndarray, np.ndarray]:
-        """(N, nw) each, of what is unknown of steps beside inputs."""
+        """Limits of the further unknowns of steps, (N, nw) each."""
         own = {f"lambda.{n}" for n in self.map.multiplier_names}
         if not self.equations.implicit and not own.isdisjoint(self.bounds or {}):
             raise ValueError(f"bounds: {type(self.map).__name__} has no residual with multipliers to bound")
@@ -233,7 +236,7 @@ class Phase:
 
     @property
     def fixed_start(self) -> np.ndarray:
-        """Which entries of the first state are given (nx,)."""
+        """Mask (nx,) of the given entries of the first state."""
         return self.state_limits[0][0] == self.state_limits[1][0]
 
     @property
@@ -249,7 +252,7 @@ class Phase:
 
     @cached_property
     def rows(self) -> tuple[PathConstraint, ...]:
-        """All constraints that are not limits of single unknowns."""
+        """Constraints that are not limits of single unknowns."""
         f = self.map
         unknowns = {*f.state_names, *(f"u.{n}" for n in f.input_names)}
         unknowns |= {*self.equations.unknowns}
@@ -263,14 +266,14 @@ class Phase:
         return tuple(rows)
 
     def row_limits(self, c: PathConstraint) -> tuple[np.ndarray, np.ndarray]:
-        """Limits (samples, m) of a constraint's rows."""
+        """Return limits (samples, m) of a constraint's rows."""
         pair = c.limits(self.map, self.steps)
         low, high = (np.repeat(side[:, None], c.expression.numel(), axis=1) for side in pair)
         return low, high
 
     @cached_property
     def rate_limits(self) -> dict[int, tuple[float, float]]:
-        """Limits of an input's rate, per second, by its index."""
+        """Limits of the inputs' rates, per second, by input index."""
         result = {}
         names = self.map.input_names
         for name, value in by_name(self.rate or {}, names, "rate", prefix=INPUTS).items():
@@ -280,7 +283,7 @@ class Phase:
 
     @cached_property
     def shifts(self) -> dict[int, float]:
-        """last - first of the states that are periodic, by index."""
+        """Shift, last minus first, of the periodic states, by index."""
         return shifts(self.map, self.periodic)
 
     # -- data over time -------------------------------------------------------------------------
@@ -296,7 +299,7 @@ class Phase:
         return np.concatenate(columns, axis=1)
 
     def refined(self, factor: int) -> Phase:
-        """The same phase with `factor` times as many steps; data over time are interpolated."""
+        """Return this phase with `factor` times as many steps; data are interpolated."""
         n, cost = self.steps, self.cost
         duration = self.steps * self.map.dt if self.duration is None else self.duration
         return replace(
@@ -316,7 +319,10 @@ class Phase:
 
 
 def leap(f: OneStepMap, jump: Mapping[str, Any] | None) -> ca.Function | None:
-    """(x, parameters) -> x+ of a jump by name, in the symbols of the map before it, if there is one."""
+    """Return the function (x, parameters) -> x+ of a jump by name, or None.
+
+    The values of `jump` are expressions in the symbols of the map before it.
+    """
     if not jump:
         return None
     x = ca.SX(f.symbols.x)

@@ -1,4 +1,4 @@
-"""`Problem`: phases and how they are joined; `solve`: one phase in one call."""
+"""Problems of several phases (`Problem`), and one phase in one call (`solve`)."""
 
 from __future__ import annotations
 
@@ -49,29 +49,29 @@ WARM = {
     "ipopt.warm_start_mult_bound_push": 1e-9,
     "ipopt.mu_init": 1e-6,
 }
-NEAR = {"ipopt.mu_init": 1e-3, "ipopt.bound_push": 1e-8, "ipopt.bound_frac": 1e-8}  # equations keep cones
+NEAR = {"ipopt.mu_init": 1e-3, "ipopt.bound_push": 1e-8, "ipopt.bound_frac": 1e-8}  # the equations keep cones
 BETWEEN = {"ipopt.mu_init": 1e-4}
 OF_FATROP = ("mu_init", "bound_push", "bound_frac")
 ENDED = Status.CONVERGED, Status.ACCEPTABLE
-CENTERED = 1e-4  # of the smoothing, what equations of contacts may leave
+CENTERED = 1e-4  # largest residual of contact equations over the smoothing
 
 
 class Problem:
-    """An optimal-control problem of one or several phases, see docs/maths/dmoc.md.
+    """Optimal control problem of one or several phases, see docs/maths/dmoc.md.
 
     Parameters
     ----------
     phases : Phase or sequence of Phase
         In the order of time.
     jumps : sequence of (dict or None), optional
-        One for each joint: first states of the later phase, by name, that are not those of the same
-        name at the end of the earlier one, as expressions in the earlier map's symbols of the state; None
+        One for each joint: first states of the later phase, by name, that differ from the same state
+        at the end of the earlier one, as expressions in the earlier map's symbols of the state; None
         for a name sets it free. One more, from the last phase to the first, makes the motion periodic.
 
     Notes
     -----
-    What a map's `limits` say is kept at every sample, but for gaps where a neighbouring phase holds them
-    closed: touch-down and lift-off need no rows of their own (docs/phases.md).
+    A map's `limits` hold at every sample, except for gaps at an end shared with a phase in which that contact
+    is closed: touch-down and lift-off need no further constraints (docs/phases.md).
 
     Examples
     --------
@@ -105,7 +105,7 @@ class Problem:
         self._solvers: dict[Any, Solver] = {}
 
     def transcription(self, form: str = "auto") -> Transcription:
-        """The nonlinear program in a form, see `solve`; "staged" is FATROP's."""
+        """Return the nonlinear program in a form, see `solve`; "staged" is FATROP's."""
         if form not in FORMS:
             raise ValueError(f"form: expected one of {', '.join(FORMS)}, got {form!r}")
         if form not in self._transcriptions:
@@ -127,33 +127,33 @@ class Problem:
         raise_on_failure: bool = True,
         smoothing: float | None = None,
     ) -> Result:
-        """The trajectory that (locally) minimizes the cost.
+        """Minimize the cost (locally).
 
         Parameters
         ----------
         guess : optional
-            Of a phase, which alone says what steps are taken and when: a Trajectory of any steps, sampled
-            in time and stretched to the duration that is given; (X, U) of shapes (N+1, nx), (N, nu), U None
-            for no force; inputs U (N, nu), which are rolled out; None for the straight line between the
-            ends. A list has one for each phase. A Result of the same problem also gives its multipliers;
-            one of another mesh its trajectories.
+            Guess of a phase, whose steps and times are fixed by the phase alone: a Trajectory of any steps,
+            sampled in time and stretched to the given duration; (X, U) of shapes (N+1, nx), (N, nu), U None
+            for no force; inputs U (N, nu), which are rolled out; None for the straight line between the ends.
+            A list has one for each phase. A Result of the same problem also supplies its multipliers; one on
+            another mesh only its trajectories.
         initial : (nx,) array or dict by name, optional
-            Other values for what the first phase's `initial` gives of the state; nothing is built again, as a
-            receding horizon wants it.
+            Other values for the given initial state of the first phase; nothing is built again, as required
+            by a receding horizon.
         solver : {"ipopt", "fatrop", "sqp"}
         form : {"auto", "positions", "states"}
-            Whether the momenta (all that a step's equations give explicitly) are eliminated, so that three
-            configurations meet in a row, or are unknowns. "auto" eliminates them in phases whose cost
-            depends neither on them nor on velocities; FATROP takes states.
+            "positions" eliminates the momenta (all states that a step's equations give explicitly), so that
+            an equation involves three configurations; "states" keeps them as unknowns. "auto" eliminates them
+            in phases whose cost depends neither on them nor on velocities; FATROP requires states.
         tolerance : float
             Of the optimality conditions, as the solver scales them.
         options : dict, optional
             For CasADi's `nlpsol` with that solver, e.g. ``{"ipopt.linear_solver": "mumps"}``.
         max_iterations, monitor, raise_on_failure
-            As in `vioc.control.optimize`; FATROP does not tell its iterates.
+            As in `vioc.control.optimize`; FATROP does not report its iterates.
         smoothing : float, optional
-            Of maps with contact, m^2/s^2: where the search begins, felt from afar, before it falls to the
-            maps' own. Default 1, or their own where the guess is a solution of the same program.
+            For maps with contact, m^2/s^2: first smoothing of the homotopy to the maps' own. Default 1, or
+            the maps' own if the guess is a solution of the same program.
 
         Returns
         -------
@@ -162,8 +162,8 @@ class Problem:
         Raises
         ------
         ValueError, OptimizationError, KeyboardInterrupt
-            As `vioc.control.optimize`; OptimizationError too where the guess does not give numbers.
-            FATROP ends with its last iterate, and with nothing at Ctrl-C.
+            As `vioc.control.optimize`; OptimizationError also if the program is not finite at the guess.
+            FATROP ends with its last iterate, and with none at Ctrl-C.
         """
         if solver not in SOLVERS:
             raise ValueError(f"solver: unknown {solver!r}; {near_misses(solver, SOLVERS)}")
@@ -195,7 +195,7 @@ class Problem:
             return self._solvers[key](w, p, limits, mu, nu, log, sizes.priced(t, w, p))
 
         def search(guess: Any, w: np.ndarray, known: Any) -> tuple[SolverOutcome, float, list[Stage]]:
-            """Contact from afar to the map's own, from a guess."""
+            """Solve the homotopy in the smoothing of contact from a guess."""
 
             def stage(
                 level: float, before: tuple[SolverOutcome, float] | None, last: bool
@@ -225,7 +225,7 @@ class Problem:
                 outcome = one(p, outcome.w, duals, tolerance, left, {}, larger).behind(outcome)
         else:
             outcome, reached, stages = search(guess, w, known)
-            for again in (True, False):  # from where it ended, then from the guess that needs none
+            for again in (True, False):  # from its end, then from the trivial guess
                 if outcome.status in (Status.CONVERGED, Status.INTERRUPTED):
                     break
                 other = None
@@ -245,31 +245,31 @@ class Problem:
 
     @staticmethod
     def _bounds_duals(t: Transcription, found: SolverOutcome, p: np.ndarray) -> np.ndarray:
-        """Multipliers of the bounds that the others leave."""
+        """Return the bound multipliers that make the Lagrangian stationary."""
         gradient = np.asarray(t.program.grad_f(found.w, p)[1]).ravel()
         return -(gradient + t.program.jac_g(found.w, p)[1].sparse().T @ found.mu)
 
     def refined(self, factor: int) -> Problem:
-        """The same problem with `factor` times as many steps in the same time."""
+        """Return this problem with `factor` times as many steps in the same time."""
         factor = as_count(factor, "factor")
         return Problem([phase.refined(factor) for phase in self.phases], self.jumps)
 
     @property
     def costs(self) -> list[Cost | None]:
-        """Of the phases."""
+        """Costs of the phases."""
         return [phase.cost for phase in self.phases]
 
     def refine(self, result: Result, factor: int, **options: Any) -> Result:
-        """`Result.refine`: the finer problem solved from a result of this one."""
+        """Return `Result.refine`: the finer problem solved from a result of this one."""
         return self.refined(factor).solve(result, **options)
 
     def sensitivity(self, result: Result) -> Sensitivity:
-        """`Result.sensitivity` of a result of this problem."""
+        """Return `Result.sensitivity` of a result of this problem."""
         r = result.raw
         return sensitivity(r.transcription, r.w, r.mu, r.nu, r.p, (r.lower, r.upper), r.scales)
 
     def with_parameters(self, **values: float) -> Problem:
-        """The same problem with other values of declared parameters of its maps."""
+        """Return this problem with other values of declared parameters of its maps."""
         known = {n for phase in self.phases for n in phase.map.parameters}
         for name in values:
             if name not in known:
@@ -281,7 +281,7 @@ class Problem:
         return Problem(phases, self.jumps)
 
     def _limited(self, i: int, phase: Phase) -> Phase:
-        """Phase i with what its map's motions have to keep."""
+        """Return phase i with the limits of its map as constraints."""
         periodic = len(self.jumps) == len(self.phases)
         before, after = (
             self.maps[j % len(self.maps)].multiplier_names if 0 <= j < len(self.maps) or periodic else ()
@@ -301,7 +301,7 @@ class Problem:
     # -- starts ---------------------------------------------------------------------------------
 
     def _duals(self, guess: Any, t: Transcription) -> tuple[np.ndarray, np.ndarray] | None:
-        """Multipliers of a guess that is a solution of the same program."""
+        """Return the multipliers of a guess that is a solution of the same program."""
         raw = guess.raw if isinstance(guess, Result) else None
         if raw is None or len(guess.phases) != len(self.phases):
             return None
@@ -309,7 +309,7 @@ class Problem:
         return (raw.mu.copy(), raw.nu.copy()) if len({*sizes}) == 1 else None
 
     def _start(self, guess: Any, t: Transcription, smoothing: float = 0.0) -> np.ndarray:
-        """The guess as unknowns."""
+        """Return the guess as unknowns."""
         if isinstance(guess, Result):
             if self._duals(guess, t) is not None:
                 return guess.raw.w.copy()
@@ -334,7 +334,7 @@ class Problem:
         return w
 
     def _limits(self, t: Transcription, initial: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Bounds of the unknowns, with another initial state."""
+        """Return bounds of the unknowns, with another initial state if given."""
         low, high = t.lower.copy(), t.upper.copy()
         if initial is not None:
             phase, at = self.phases[0], t.layouts[0]
@@ -375,7 +375,7 @@ class Problem:
                 raise ValueError(f"solver: FATROP takes one chain of steps, no {what}; use 'ipopt'")
 
     def _check_finite(self, t: Transcription, w: np.ndarray, p: np.ndarray) -> None:
-        """OptimizationError where the program is not a number at the guess: what, and where."""
+        """Raise OptimizationError if the program is not finite at the guess."""
         values = np.concatenate([np.asarray(v).ravel() for v in t.program.values(w, p)])
         if np.isfinite(values).all():
             return
@@ -401,7 +401,7 @@ def _first_bad(block: FunctionBlock, w: np.ndarray, p: np.ndarray) -> tuple[str,
 
 
 def translated(settings: Mapping[str, Any], solver: str) -> dict[str, Any]:
-    """IPOPT's options for a solver: FATROP has those of its start, the SQP none."""
+    """Return IPOPT's options for a solver: FATROP has a few of them, the SQP none."""
     names = [n for n in settings if solver == "ipopt" or n.partition(".")[2] in OF_FATROP]
     return {f"{solver}.{n.partition('.')[2]}": settings[n] for n in names} if solver != "sqp" else {}
 
@@ -415,14 +415,14 @@ def solve(f: OneStepMap, cost: Cost | None, guess: Any = None, *, steps: int, **
     cost : Cost or None
         None asks for any motion within the limits.
     steps, initial, final, bounds, constraints, rate, periodic, duration, quadrature, k0, name
-        The problem, see `Phase`; k0 by default where a guess that is a motion begins, in time.
+        The problem, see `Phase`; k0 defaults to the first step of a guess that is a motion, by its time.
     guess, solver, form, tolerance, max_iterations, options, monitor, raise_on_failure, smoothing
         See `Problem.solve`.
 
     Raises
     ------
     TypeError
-        An option that there is not.
+        Unknown options.
     ValueError, OptimizationError, KeyboardInterrupt
         As `Phase` and `Problem.solve`.
 
@@ -443,7 +443,9 @@ def solve(f: OneStepMap, cost: Cost | None, guess: Any = None, *, steps: int, **
 
 
 def minimum_time(f: OneStepMap, weight: float = 1.0) -> Cost:
-    """The duration of a phase, s, times a weight; the phase needs ``duration=(low, high)``.
+    """Return a cost: the duration of a phase, s, times a weight.
+
+    The phase needs ``duration=(low, high)``.
 
     Examples
     --------

@@ -1,7 +1,8 @@
-"""A program in units of its own: what a solver sees does not depend on those of the user.
+"""Scaling of a program, which makes a solve independent of the user's units.
 
-Unknowns are in units of their typical sizes, rows in units of what they are equations or limits of, and the
-cost in the power of 1000 that leaves 1 to 1000 of its gradient at the guess. docs/maths/dmoc.md, "Units".
+Unknowns are in units of their typical sizes, rows in units of the quantities in their equations or limits,
+and the cost in the power of 1000 in which its gradient at the guess is between 1 and 1000.
+docs/maths/dmoc.md, "Units".
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from vioc.control.dmoc.transcription import Transcription
 from vioc.control.problem.sizes import Sizes, power
 from vioc.names import INPUTS
 
-OF_QUANTITIES = "final ", "initial ", "periodic.", "joint.", "gap."  # before the name of what a row is of
+OF_QUANTITIES = "final ", "initial ", "periodic.", "joint.", "gap."  # prefixes of a quantity's name in rows
 RATE, STEP = "rate.", "gap.step"
-GROWN = 1000.0  # of a size: an unknown so large where a search ends was not of that size
+GROWN = 1000.0  # ratio of an unknown at the end of a search to its size above which the size is raised
 
 
 class Scales(NamedTuple):
@@ -37,11 +38,14 @@ class Scales(NamedTuple):
         return cls(np.ones(t.program.size), np.ones(t.program.rows), 1.0)
 
     def back(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Unknowns and multipliers of rows of the scaled program as those of the program."""
+        """Return unknowns and multipliers of the scaled program as those of the program."""
         return x * self.unknowns, y * self.cost / self.rows
 
     def grown(self, t: Transcription, w: np.ndarray) -> Scales | None:
-        """With larger sizes of what an end w is `GROWN` times as large as; None where nothing is."""
+        """Return scales with larger sizes of unknowns that grew by `GROWN`, or None.
+
+        `w` are the unknowns at the end of a search; None if no unknown grew.
+        """
         of_w = self.unknowns.copy()
         for at in t.layouts:
             for index in (*at.X.T, *at.U.T, *at.L.T, *at.V.T):
@@ -51,14 +55,14 @@ class Scales(NamedTuple):
         return self._replace(unknowns=of_w) if (of_w != self.unknowns).any() else None
 
     def priced(self, t: Transcription, w: np.ndarray, p: np.ndarray) -> Scales:
-        """With the size of the cost by its gradient at a guess."""
+        """Return scales with the size of the cost from its gradient at a guess."""
         return self._replace(cost=_price(t.program, w, p, self.unknowns))
 
 
 class Scaled:
-    """The functions of a `SeparableProgram` in units: unknowns w/s, rows g/r, the cost f/c.
+    """Scaled functions of a `SeparableProgram`: unknowns w/s, rows g/r, cost f/c.
 
-    Its parameter vector is the program's, then s, r and c.
+    The parameter vector holds the program's parameters, then s, r and c.
     """
 
     def __init__(self, program: SeparableProgram):
@@ -71,13 +75,13 @@ class Scaled:
 
     @staticmethod
     def values(p: np.ndarray, scales: Scales) -> np.ndarray:
-        """The parameter vector."""
+        """Return the parameter vector."""
         return np.concatenate([p, *scales[:2], [scales.cost]])
 
     @property
     def nlp(self) -> dict[str, ca.MX]:
-        """x, p, f, g for `casadi.nlpsol`."""
-        f, g = self.program.values.call(self._at, True, False)  # in line: either alone is evaluated alone
+        """Expressions x, p, f, g for `casadi.nlpsol`."""
+        f, g = self.program.values.call(self._at, True, False)  # inlined: f and g can be evaluated separately
         return {"x": self.x, "p": self.q, "f": f / self._of_f, "g": g / self._of_g}
 
     @cached_property
@@ -102,7 +106,7 @@ class Scaled:
 
 
 def _weighed(matrix: ca.MX, of_columns: ca.MX, of_rows: ca.MX) -> ca.MX:
-    """A sparse matrix with columns and rows times numbers."""
+    """Return a sparse matrix with scaled columns and rows."""
     pattern = matrix.sparsity()
     if not pattern.nnz():
         return matrix
@@ -110,14 +114,14 @@ def _weighed(matrix: ca.MX, of_columns: ca.MX, of_rows: ca.MX) -> ca.MX:
     return ca.MX(pattern, ca.vec(matrix.nz[:]) * of_columns[columns] * of_rows[rows])
 
 
-# -- what the sizes are -------------------------------------------------------------------------------
+# -- sizes ---------------------------------------------------------------------------------------------
 
 
 def scales(t: Transcription, w: np.ndarray, p: np.ndarray) -> Scales:
-    """The sizes of a program, by the sizes of its mechanisms and motions (`Sizes`) at a guess.
+    """Return the scales of a program from the sizes of its motions at a guess.
 
-    What has no known unit is sized by what it changes by, or changes, where what is known changes by its
-    size. Programs with contact stay as they are: their smoothing is in m^2/s^2.
+    An unknown or row without a known unit is scaled by its change when the other quantities change by their
+    sizes. Programs with contact are not scaled: their smoothing is in m^2/s^2.
     """
     of_w, of_g = np.ones(t.program.size), np.ones(t.program.rows)
     if all(phase.equations.relaxed is None for phase in t.phases):
@@ -129,7 +133,7 @@ def scales(t: Transcription, w: np.ndarray, p: np.ndarray) -> Scales:
 
 
 def _sizes(t: Transcription, w: np.ndarray, p: np.ndarray) -> list[Sizes]:
-    """Of each phase, over the time of all."""
+    """Return the `Sizes` of each phase, over the duration of all."""
     lengths = [
         float(w[at.H[0]]) if at.H is not None else phase.length_limits[0]
         for phase, at in zip(t.phases, t.layouts, strict=True)
@@ -142,7 +146,7 @@ def _sizes(t: Transcription, w: np.ndarray, p: np.ndarray) -> list[Sizes]:
 
 
 def _told(phase: Phase) -> dict[str, np.ndarray]:
-    """Limits of a phase by the name of what they limit."""
+    """Return the limits of a phase by the name of the limited quantity."""
     f, found = phase.map, dict[str, list[np.ndarray]]()
     inputs = [INPUTS + n for n in f.input_names]
     for names, sides in ((f.state_names, phase.state_limits), (inputs, phase.input_limits)):
@@ -154,14 +158,14 @@ def _told(phase: Phase) -> dict[str, np.ndarray]:
 
 
 def _quantity(name: str) -> str:
-    """What a row is of, by its name."""
+    """Return the name of a row's quantity."""
     for prefix in OF_QUANTITIES:
         name = name.removeprefix(prefix)
     return name
 
 
 def _of_unknowns(t: Transcription, i: int, sizes: Sizes, of_w: np.ndarray) -> None:
-    """Sizes of the states, inputs and step lengths of phase i."""
+    """Set the sizes of the states, inputs and step lengths of phase i."""
     at = t.layouts[i]
     for index, own in ((at.X, sizes.of_states), (at.W, sizes.of_states), (at.U, sizes.inputs)):
         of_w[index[index >= 0]] = np.broadcast_to(own, index.shape)[index >= 0]
@@ -172,9 +176,10 @@ def _of_unknowns(t: Transcription, i: int, sizes: Sizes, of_w: np.ndarray) -> No
 def _of_rows(
     t: Transcription, i: int, sizes: Sizes, J: sp.csr_matrix, of_w: np.ndarray, of_g: np.ndarray
 ) -> None:
-    """Sizes of the rows of phase i, and of its unknowns that no unit is known of: multipliers and the like.
+    """Set the sizes of rows and of unknowns without a known unit, of phase i.
 
-    J is the program's, without signs. Of those unknowns each changes a row of a known unit by its size.
+    J is the program's Jacobian in magnitudes. The size of such an unknown (a multiplier, for example) is the
+    one that changes a row of a known unit by its size.
     """
     at, sized = t.layouts[i], list[tuple[np.ndarray, float | None]]()
     for b, block in enumerate(t.program.blocks):
@@ -197,7 +202,7 @@ def _of_rows(
 
 
 def _size(phase: Phase, sizes: Sizes, name: str) -> float | None:
-    """Of a row by its name, None where it has no known unit."""
+    """Return the size of a row by its name, None if it has no known unit."""
     if name == STEP:
         return sizes.time
     if name.startswith(RATE):
@@ -207,8 +212,10 @@ def _size(phase: Phase, sizes: Sizes, name: str) -> float | None:
 
 
 def _price(program: SeparableProgram, w: np.ndarray, p: np.ndarray, of_w: np.ndarray) -> float:
-    """The unit of the cost: the power of 1000 that leaves 1 to 1000 of its gradient at the guess, or of what
-    unknowns of their size cost where that vanishes.
+    """Return the unit of the cost.
+
+    It is the power of 1000 in which its gradient at the guess is between 1 and 1000; if the gradient
+    vanishes, the cost of unknowns of their sizes is used.
     """
     cost, slope = (np.asarray(part).ravel() for part in program.grad_f(w, p))
     size = max(float(np.abs(cost).max()), float(np.abs(of_w * slope).max(initial=0.0)))

@@ -1,6 +1,6 @@
-"""Derivatives of an optimum by parameters: the implicit function theorem on the KKT conditions.
+"""Derivatives of an optimum by parameters, from the KKT conditions.
 
-docs/maths/dmoc.md, "Sensitivity by parameters".
+Implicit function theorem; docs/maths/dmoc.md, "Sensitivity by parameters".
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from vioc.control.dmoc.scaling import Scales
     from vioc.control.dmoc.transcription import Transcription
 
-ACTIVE = 1e-6  # of 1 + |limit| in units of sizes: how near to it an unknown or a row is at its limit
+ACTIVE = 1e-6  # distance to a limit, over 1 + |limit| in units of sizes, below which it is active
 
 
 @dataclass(frozen=True, repr=False)
@@ -29,15 +29,15 @@ class Sensitivity:
     Attributes
     ----------
     names : tuple of str
-        By what: ``param.NAME``, and ``initial.STATE`` of the first phase where that is given.
+        Variables of the derivatives: ``param.NAME``, and ``initial.STATE`` of the first phase if given.
     cost : (len(names),)
-        Of the optimal cost.
+        Derivatives of the optimal cost.
     x, u, multipliers : tuple of (N+1, nx, len(names)), ...
-        Of the trajectories, one array for each phase.
+        Derivatives of the trajectories, one array for each phase.
     length : tuple of (len(names),)
-        Of the step length, zero where it is given.
+        Derivatives of the step length, zero if it is given.
     weakly_active : tuple of str
-        Limits that are met without a multiplier: there the derivatives hold to one side only.
+        Active limits without a multiplier: there the derivatives are one-sided.
     """
 
     names: tuple[str, ...]
@@ -116,10 +116,10 @@ def sensitivity(
 
 
 def _active(value: np.ndarray, low: np.ndarray, high: np.ndarray, dual: np.ndarray):
-    """Which entries are at a limit, and which of those without a multiplier.
+    """Return masks of the entries at a limit with and without a multiplier.
 
-    At a solution either the distance to a limit or the multiplier is zero, up to the solver's tolerance:
-    what is larger decides.
+    At a solution either the distance to a limit or the multiplier is zero, up to the solver's tolerance; the
+    larger of the two decides.
     """
     slack, limit = value - low, np.abs(low)
     upper = (dual > 0) | ~np.isfinite(low)
@@ -131,7 +131,10 @@ def _active(value: np.ndarray, low: np.ndarray, high: np.ndarray, dual: np.ndarr
 
 
 def _parameters(t: Transcription) -> tuple[tuple[str, ...], sp.csr_matrix]:
-    """Names of the declared parameters, and the derivative of the program's parameter vector by them."""
+    """Return names of the declared parameters, and the Jacobian of p by them.
+
+    p is the program's parameter vector.
+    """
     names = list(dict.fromkeys(n for phase in t.phases for n in phase.map.parameters))
     D = sp.lil_matrix((t.given.size, len(names)))
     for i, phase in enumerate(t.phases):
@@ -141,7 +144,7 @@ def _parameters(t: Transcription) -> tuple[tuple[str, ...], sp.csr_matrix]:
 
 
 def _by_given(t: Transcription, w: np.ndarray, p: np.ndarray, mu: np.ndarray):
-    """Derivatives of L, of its gradient and of g by the program's parameter vector."""
+    """Return derivatives of L, of its gradient and of g by the parameter vector."""
     program = t.program
     L_p = np.zeros(t.given.size)
     shape = (program.size, t.given.size), (program.rows, t.given.size)

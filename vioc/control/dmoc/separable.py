@@ -1,9 +1,9 @@
-"""Partially separable programs: one small function at many places. docs/maths/dmoc.md.
+"""Partially separable programs: small functions evaluated at many places.
 
     f = sum over blocks, j of l(w[I_j], p[K_j]),     g = stack over blocks, j of c(w[I_j], p[K_j])
 
 The derivatives of a block are generated once and mapped over its places, so the time to build them does
-not grow with their number, and their sparsity is exact.
+not grow with their number, and their sparsity is exact. docs/maths/dmoc.md.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ OPTIONS = {"cse": True}
 
 @dataclass(frozen=True)
 class FunctionBlock:
-    """A function of few unknowns and the places where it is evaluated.
+    """Function of few unknowns, and the places where it is evaluated.
 
     Attributes
     ----------
@@ -32,7 +32,7 @@ class FunctionBlock:
     given : (n, np) int
         Entries of the program's parameter vector of each place.
     names : tuple of m str
-        Of the rows.
+        Names of the rows.
     samples : (n,) int
         Time index of each place.
     lower, upper : (n, m)
@@ -40,7 +40,7 @@ class FunctionBlock:
     phase : int
     has_cost : bool
     stage : int
-        Order among the rows of one sample (structured programs): 0 for the gap, 1 for the rest.
+        Order among the rows of one sample (staged programs): 0 for the defect, 1 for the rest.
     """
 
     function: ca.Function
@@ -75,26 +75,26 @@ class FunctionBlock:
 
     @cached_property
     def cost(self) -> ca.Function:
-        """(v, p) -> cost alone."""
+        """Function (v, p) -> cost alone."""
         v, p = self._symbols
         return ca.Function("cost", [v, p], [self.function(v, p)[0]], OPTIONS)
 
     @cached_property
     def equations(self) -> ca.Function:
-        """(v, p) -> rows alone."""
+        """Function (v, p) -> rows alone."""
         v, p = self._symbols
         return ca.Function("rows", [v, p], [self.function(v, p)[1]], OPTIONS)
 
     @cached_property
     def gradient(self) -> ca.Function:
-        """(v, p) -> cost, its gradient (nv,)."""
+        """Function (v, p) -> cost, its gradient (nv,)."""
         v, p = self._symbols
         cost = self.function(v, p)[0]
         return ca.Function("gradient", [v, p], [cost, ca.gradient(cost, v)], OPTIONS)
 
     @cached_property
     def jacobian(self) -> ca.Function:
-        """(v, p) -> rows, their derivative (m, nv)."""
+        """Function (v, p) -> rows, their derivative (m, nv)."""
         v, p = self._symbols
         rows = self.function(v, p)[1]
         return ca.Function("jacobian", [v, p], [rows, ca.jacobian(rows, v)], OPTIONS)
@@ -107,28 +107,31 @@ class FunctionBlock:
 
     @cached_property
     def hessian(self) -> ca.Function:
-        """(v, p, sigma, mu) -> upper triangle of the Hessian of sigma l + mu'c."""
+        """Function (v, p, sigma, mu) -> upper triangle of the Hessian of sigma l + mu'c."""
         args, value = self._lagrangian()
         return ca.Function("hessian", args, [ca.triu(ca.hessian(value, args[0])[0])], OPTIONS)
 
     @cached_property
     def by_given(self) -> ca.Function:
-        """(v, p, sigma, mu) -> derivatives by p of: sigma l + mu'c (1, np), its gradient, the rows."""
+        """Function (v, p, sigma, mu) -> derivatives by p.
+
+        They are those of sigma l + mu'c (1, np), of its gradient, and of the rows.
+        """
         args, value = self._lagrangian()
         v, p = args[:2]
         rows = self.function(v, p)[1]
         outputs = [ca.jacobian(value, p), ca.jacobian(ca.gradient(value, v), p), ca.jacobian(rows, p)]
         return ca.Function("by_given", args, outputs, OPTIONS)
 
-    # -- in numbers -----------------------------------------------------------------------------
+    # -- numerical values -----------------------------------------------------------------------
 
     def values(self, w: np.ndarray, p: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Costs (n,) and rows (n, m) at every place."""
+        """Return costs (n,) and rows (n, m) at every place."""
         cost, rows = self.function.map(len(self))(w[self.index].T, p[self.given].T)
         return np.asarray(cost).ravel(), np.asarray(rows).T
 
     def slopes(self, w: np.ndarray, p: np.ndarray, size: int, given: int) -> tuple[Any, Any]:
-        """Derivatives of the stacked rows by w (n m, size) and by p (n m, given), sparse."""
+        """Return sparse derivatives of the stacked rows by w (n m, size), p (n m, given)."""
         v, g = self._symbols
         rows = self.function(v, g)[1]
         found = []
@@ -142,7 +145,7 @@ class FunctionBlock:
 
     @cached_property
     def _given_slope(self) -> ca.Function:
-        """(v, p, mu) -> gradient by p of cost + mu'c (np,)."""
+        """Function (v, p, mu) -> gradient by p of cost + mu'c (np,)."""
         v, p = self._symbols
         mu = type(v).sym("mu", self.rows)
         cost, rows = self.function(v, p)
@@ -150,7 +153,10 @@ class FunctionBlock:
         return ca.Function("given_slope", [v, p, mu], [ca.densify(ca.gradient(value, p))], OPTIONS)
 
     def slope_by_given(self, w: np.ndarray, p: np.ndarray, mu: np.ndarray, size: int) -> np.ndarray:
-        """Derivative (size,) of the costs and of mu'rows, mu (n, m), by the program's parameters."""
+        """Return the derivative (size,) of costs and mu'rows by the program's parameters.
+
+        mu is (n, m).
+        """
         total = np.zeros(size)
         if self.given.size:
             slope = self._given_slope.map(len(self))(w[self.index].T, p[self.given].T, mu.T)
@@ -159,7 +165,7 @@ class FunctionBlock:
 
 
 class SeparableProgram:
-    """The functions of a nonlinear program made of blocks.
+    """Functions of a nonlinear program made of blocks.
 
     Parameters
     ----------
@@ -184,7 +190,7 @@ class SeparableProgram:
         return self.w.numel()
 
     def rows_of(self, i: int) -> np.ndarray:
-        """Places (n, m) of the rows of block i in g."""
+        """Return the places (n, m) of the rows of block i in g."""
         return self._place[self._starts[i] : self._starts[i + 1]].reshape(len(self.blocks[i]), -1)
 
     def _gather(self, block: FunctionBlock) -> list[ca.MX]:
@@ -211,18 +217,18 @@ class SeparableProgram:
 
     @property
     def nlp(self) -> dict[str, ca.MX]:
-        """x, p, f, g for `casadi.nlpsol`."""
+        """Expressions x, p, f, g for `casadi.nlpsol`."""
         f, g = self._values
         return {"x": self.w, "p": self.p, "f": f, "g": g}
 
     @cached_property
     def values(self) -> ca.Function:
-        """(w, p) -> f, g."""
+        """Function (w, p) -> f, g."""
         return ca.Function("values", [self.w, self.p], list(self._values))
 
     @cached_property
     def grad_f(self) -> ca.Function:
-        """(w, p) -> f, gradient of f."""
+        """Function (w, p) -> f, gradient of f."""
         f, parts, targets = ca.MX(0), [], []
         for block in self.blocks:
             if block.has_cost:
@@ -236,7 +242,7 @@ class SeparableProgram:
 
     @cached_property
     def jac_g(self) -> ca.Function:
-        """(w, p) -> g, Jacobian of g."""
+        """Function (w, p) -> g, Jacobian of g."""
         parts, rows, columns, values = [], [], [], []
         for i, block in enumerate(self.blocks):
             g, J = block.jacobian.map(len(block))(*self._gather(block))
@@ -256,7 +262,7 @@ class SeparableProgram:
 
     @cached_property
     def hess_lag(self) -> ca.Function:
-        """(w, p, sigma, mu) -> upper triangle of the Hessian of sigma f + mu'g."""
+        """Function (w, p, sigma, mu) -> upper triangle of the Hessian of sigma f + mu'g."""
         sigma, mu = ca.MX.sym("sigma"), ca.MX.sym("mu", self.rows)
         parts, targets = [], []
         for i, block in enumerate(self.blocks):
@@ -289,7 +295,7 @@ def _joined(arrays: list[np.ndarray]) -> np.ndarray:
 
 
 def _scatter_add(parts: list[ca.MX], targets: list[np.ndarray], size: int) -> ca.MX:
-    """The vector (size,) with entry t the sum of what is aimed at t."""
+    """Return the vector (size,) whose entry t is the sum of the parts with target t."""
     target = _joined(targets)
     if not len(target):
         return ca.MX.zeros(size)

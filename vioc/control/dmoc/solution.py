@@ -1,4 +1,4 @@
-"""What a solve came to, as a `Result`: trajectories, multipliers by name, and what is violated where."""
+"""Results of a solve: trajectories, multipliers by name, and violated limits."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from vioc.control.dmoc.solvers import SolverOutcome
 
 
-MEET = 1e-6  # `Sizes.apart`: phases that end and begin nearer than this are one motion
-SAME = 1e-7  # `Sizes.apart`: steps that end so near each other are one root, to IPOPT's tolerance
+MEET = 1e-6  # `Sizes.apart` below which consecutive phases are one motion
+SAME = 1e-7  # `Sizes.apart` of the ends of steps that are one root, to IPOPT's tolerance
 
 
 def solution(
     problem: Problem, raw: Raw, outcome: SolverOutcome, history: History, stages: Sequence[Stage] = ()
 ) -> Result:
-    """Name everything that the vectors hold."""
+    """Return the `Result` of a solver's outcome."""
     status, iterations = outcome.status, outcome.iterations
     t = raw.transcription
     cost, g = (np.asarray(v).ravel() for v in t.program.values(raw.w, raw.p))
@@ -44,7 +44,7 @@ def solution(
     for i, (phase, at) in enumerate(zip(t.phases, t.layouts, strict=True)):
         h = raw.w[at.H[0]] if at.H is not None else phase.length_limits[0]
         start = times[-1][-1] if times else phase.k0 * h
-        k0 = round(start / h)  # whole where the map depends on time
+        k0 = round(start / h)  # an integer multiple if the map depends on time
         time = start + h * np.arange(phase.steps + 1)
         times.append(time)
         x, u = eliminated.states(t, i, raw.w, raw.p), raw.w[at.U]
@@ -97,7 +97,10 @@ def solution(
 
 
 def joined(jumps: Sequence[Any], runs: list[Trajectory]) -> tuple[Trajectory | None, str]:
-    """The phases as one trajectory, None where there is one or they are none; and why they are none."""
+    """Return the phases as one trajectory, or None and the reason.
+
+    None with an empty reason if there is only one phase.
+    """
     if len(runs) == 1:
         return None, ""
     ask = "so they are no one trajectory; ask one of them: result.phases[0]"
@@ -117,7 +120,7 @@ def joined(jumps: Sequence[Any], runs: list[Trajectory]) -> tuple[Trajectory | N
         whole.append(replace(run, x=np.vstack([after, run.x[1:]])))
     try:
         return join(*whole, jumps=leaps), ""
-    except ValueError as error:  # their steps are counted otherwise, and a map depends on them
+    except ValueError as error:  # their step indices differ, and a map depends on them
         return None, f"{error}, {ask}"
 
 

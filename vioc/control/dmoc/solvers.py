@@ -1,4 +1,4 @@
-"""The solvers of nonlinear programs, behind one interface with verdicts and interruption."""
+"""Common interface of nonlinear programming solvers, with statuses and Ctrl-C."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from vioc.control.problem.status import Status
 SOLVERS = ("ipopt", "fatrop", "sqp")
 PLUGINS = {"ipopt": "ipopt", "fatrop": "fatrop", "sqp": "sqpmethod"}
 
-STATUS = {  # of IPOPT's and CasADi's
+STATUS = {  # return statuses of IPOPT and CasADi
     "Solve_Succeeded": Status.CONVERGED,
     "Solved_To_Acceptable_Level": Status.ACCEPTABLE,
     "Feasible_Point_Found": Status.CONVERGED,
@@ -45,19 +45,19 @@ STATUS = {  # of IPOPT's and CasADi's
 
 @dataclass
 class SolverOutcome:
-    """What a solver ended with.
+    """Outcome of a solver.
 
     Attributes
     ----------
     w : (size,)
         The solution, or the best iterate.
     mu : (rows,)
-        Multipliers of the rows there.
+        Multipliers of the rows.
     status : Status
     iterations : int
     seconds : float
     stats : dict
-        The solver's own.
+        Statistics of the solver.
     """
 
     w: np.ndarray
@@ -68,14 +68,17 @@ class SolverOutcome:
     stats: dict[str, Any] = field(repr=False)
 
     def behind(self, first: SolverOutcome) -> SolverOutcome:
-        """This end of a solve begun where a `first` one ended, or that one's where this has none."""
+        """Return the outcome of a continued solve, or the `first` one if it failed.
+
+        Iterations and seconds are summed.
+        """
         best = self if self.status is Status.CONVERGED else first
         own = self.iterations + first.iterations, self.seconds + first.seconds
         return replace(best, iterations=own[0], seconds=own[1])
 
 
 class Watch(ca.Callback):
-    """Sees every iterate: keeps the best, tells of it, stops on Ctrl-C."""
+    """Callback on every iterate: keeps the best, logs it, stops on Ctrl-C."""
 
     def __init__(self, t: Transcription, program: Scaled, tolerance: float, name: str):
         ca.Callback.__init__(self)
@@ -117,14 +120,14 @@ class Watch(ca.Callback):
         try:
             known = len(self.log.records)
             self.log(Iteration(known, self.name, 0.0, cost, np.nan, 1.0 * (known > 0), 1, amount))
-        except BaseException as error:  # which the solver would make another one of
+        except BaseException as error:  # the solver would replace it by another exception
             self.stop, self.error = True, error
         return [int(self.stop)]
 
 
 @contextlib.contextmanager
 def _interruptible(watch: Watch) -> Iterator[None]:
-    """Ctrl-C ends the solve after the iteration; a second one raises at once."""
+    """End the solve after the iteration at Ctrl-C; a second one raises at once."""
     before = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or before is signal.SIG_IGN:
         yield
@@ -143,7 +146,7 @@ def _interruptible(watch: Watch) -> Iterator[None]:
 
 
 class Solver:
-    """One solver of one transcription; solves again with other numbers and guesses."""
+    """Solver of one transcription, for repeated solves with other data and guesses."""
 
     def __init__(
         self, t: Transcription, name: str, tolerance: float, max_iterations: int, options: Mapping[str, Any]
@@ -154,7 +157,7 @@ class Solver:
         self.watch = Watch(t, program, max(tolerance, 1e-8), name)
         build: Callable[..., dict[str, Any]] = {"ipopt": _ipopt, "fatrop": _fatrop, "sqp": _sqp}[name]
         settings = build(t, program, tolerance, max_iterations)
-        settings["inputs_check"] = False  # limits are checked where they are given; it writes to stderr
+        settings["inputs_check"] = False  # limits are checked elsewhere; this check writes to stderr
         if name != "fatrop":
             settings["iteration_callback"] = self.watch
         settings.update(options)
@@ -174,9 +177,10 @@ class Solver:
         log: Log,
         scales: Scales,
     ) -> SolverOutcome:
-        """The outcome from guess w within limits, with multipliers (mu, nu) for a warm start.
+        """Return the outcome from guess w within limits.
 
-        All are in the units of the program; the solver has them in those of `scales`.
+        Multipliers (mu, nu) make a warm start. All arguments are in the units of the program; the solver uses
+        those of `scales`.
         """
         t, watch = self.transcription, self.watch
         watch.reset(log, scales)
@@ -220,7 +224,7 @@ def _ipopt(t: Transcription, program: Scaled, tolerance: float, max_iterations: 
         "ipopt.sb": "yes",
         "ipopt.tol": tolerance,
         "ipopt.max_iter": max_iterations,
-        "ipopt.bound_relax_factor": 0.0,  # limits are kept, not kept up to 1e-8
+        "ipopt.bound_relax_factor": 0.0,  # limits hold exactly, not up to 1e-8
         "grad_f": program.grad_f,
         "jac_g": program.jac_g,
         "hess_lag": program.hess_lag,

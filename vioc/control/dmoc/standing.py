@@ -1,6 +1,6 @@
-"""Contacts told to stand so close that they would have to throw off what stands on them.
+"""Detection of gaps that are limited too tightly for a smoothing of contact.
 
-docs/maths/contact_implicit.md, (7).
+Such contacts would repel the bodies that rest on them. docs/maths/contact_implicit.md, (7).
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ import numpy as np
 from vioc.control.dmoc.phase import Phase
 from vioc.control.dmoc.transcription import PULL, Transcription
 
-MOST = 1.5  # times the weight, beyond which all that is told to touch pushes more than may rest on it
-SHARE = 0.1  # of the weight, from which a contact is named
-TRIALS, SAME = 3, 1e-9  # states at which a row and a gap differ by the same, m
-ENTERS = 1e-6  # m, that no room helps
+MOST = 1.5  # total force of the limited contacts, over the weight, above which nothing can rest on them
+SHARE = 0.1  # force of a contact, over the weight, above which it is named
+TRIALS, SAME = 3, 1e-9  # random states at which a row and a gap must differ by a constant; tolerance, m
+ENTERS = 1e-6  # m; where limits force more penetration, room does not help
 
 
 def too_close(t: Transcription, smoothing: float) -> str:
-    """What is told to be closer to its ground than contacts of a smoothing let it be; empty where nothing is.
+    """Return a text about gaps limited more tightly than a smoothing allows, or "".
 
     A gap of at most rho has an impulse of at least smoothing m h/(rho + give).
     """
@@ -30,8 +30,8 @@ def too_close(t: Transcription, smoothing: float) -> str:
         if not names:
             continue
         rooms = _rooms(phase, names)
-        rooms[0] = np.inf  # the gaps of a start are those of the step before
-        with np.errstate(divide="ignore"):  # no room at all, and nothing gives
+        rooms[0] = np.inf  # gaps of the first sample belong to the step before it
+        with np.errstate(divide="ignore"):  # no room and no give
             push = smoothing / (rooms + t.contacts(i, smoothing)[1]) / PULL
         k = int(push.sum(axis=1).argmax())
         if not push[k].sum() > MOST:
@@ -41,16 +41,19 @@ def too_close(t: Transcription, smoothing: float) -> str:
         where = f" of {phase.name or f'phase {i}'}" * (len(t.phases) > 1)
         needed = (len(near) - 1) * smoothing / PULL
         return (
-            f"gaps of {', '.join(names[j] for j in near[:5])}{more} are told to be at most "
-            f"{rooms[k, near].max():.2g} m at sample {k}{where}, where contacts of a smoothing of "
-            f"{smoothing:.2g} m^2/s^2 push with {push[k].sum():.2g} times the weight, and nothing rests: "
+            f"gaps of {', '.join(names[j] for j in near[:5])}{more} are limited to at most "
+            f"{rooms[k, near].max():.2g} m at sample {k}{where}, where contacts with a smoothing of "
+            f"{smoothing:.2g} m^2/s^2 push with {push[k].sum():.2g} times the weight, so nothing can rest: "
             f"give them {needed:.2g} m of room, or begin at a narrower smoothing="
         )
     return ""
 
 
 def _rooms(phase: Phase, names: list[str]) -> np.ndarray:
-    """The most that gaps may be, m (N+1, n), by limits of states and rows that are gaps but for constants."""
+    """Return the largest gaps (N+1, n), m, that limits allow.
+
+    Limits of states count, and rows that equal a gap up to a constant.
+    """
     f = phase.map
     gaps = ca.vertcat(*(f.quantity(f"gap.{n}") for n in names))
     x, theta = f.symbols.x, f.symbols.parameters

@@ -1,4 +1,4 @@
-"""The few unknowns that a block of a program is written in, made as they are asked for."""
+"""Symbols of a block of a program, created on request."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 
 class Stencil:
-    """The symbols of a block and where their values come from.
+    """Symbols of a block and the sources of their values.
 
     Parameters
     ----------
     owner : Transcription
     kind : casadi.SX or casadi.MX
     at : int or None
-        The only sample that the block is for; None for a block whose places are counted from theirs.
+        The only sample of the block; None for a block whose samples are relative to its places.
     """
 
     def __init__(self, owner: Transcription, kind: Any = ca.SX, at: int | None = None):
@@ -31,23 +31,26 @@ class Stencil:
         self._given: dict[Any, _Entry] = {}
 
     def node(self, phase: int, ahead: int = 0) -> SampleSymbols:
-        """What there is at the sample `ahead` of the place."""
+        """Return the symbols of the sample `ahead` of the place."""
         return self.node_at(phase, ahead, False) if self._at is None else self.fixed(phase, self._at + ahead)
 
     def fixed(self, phase: int, sample: int) -> SampleSymbols:
-        """What there is at a sample, whatever the place."""
+        """Return the symbols of a sample, independent of the place."""
         return self.node_at(phase, sample, True)
 
     def node_at(self, phase: int, k: int, fixed: bool) -> SampleSymbols:
-        """That of a sample counted from the block's own, or `fixed` from the start."""
+        """Return the symbols of sample k, relative to the place or `fixed`."""
         return self._nodes.setdefault((phase, k, fixed), SampleSymbols(self, phase, k, fixed))
 
     def unknown(self, node: SampleSymbols, name: str, table: np.ndarray) -> Any:
-        """The unknowns in a row of `table` (samples, size); a table with one row serves all samples."""
+        """Return the unknowns in a row of `table` (samples, size).
+
+        A table with one row is used for all samples.
+        """
         return self._symbol(self._unknowns, node, name, table)
 
     def given(self, node: SampleSymbols, name: str, table: np.ndarray) -> Any:
-        """Likewise entries of the program's parameter vector."""
+        """Return entries of the program's parameter vector in a row of `table`."""
         return self._symbol(self._given, node, name, table)
 
     def _symbol(self, entries: dict[Any, _Entry], node: SampleSymbols, name: str, table: np.ndarray) -> Any:
@@ -58,7 +61,10 @@ class Stencil:
         return entries[key].symbol
 
     def function(self, cost: Any, rows: Any) -> ca.Function:
-        """(v, p) -> cost, rows; of what they depend on, which is what is kept here."""
+        """Return the function (v, p) -> cost, rows.
+
+        Symbols on which cost and rows do not depend are dropped.
+        """
         self._unknowns = _used(self._unknowns, cost, rows, least=1)
         self._given = _used(self._given, cost, rows)
         parts = [[e.symbol for e in group.values()] for group in (self._unknowns, self._given)]
@@ -73,32 +79,32 @@ class Stencil:
 
     @property
     def reach(self) -> int:
-        """How far behind its place the block looks, <= 0."""
+        """Smallest offset, <= 0, of the samples in the block."""
         entries = [*self._unknowns.values(), *self._given.values()]
         return min((e.k for e in entries if not e.fixed), default=0)
 
     def index(self, samples: np.ndarray) -> np.ndarray:
-        """Unknowns (samples, numel) of each place."""
+        """Return the unknowns (samples, numel) of each place."""
         return _rows_at(self._unknowns, samples)
 
     def given_index(self, samples: np.ndarray) -> np.ndarray:
-        """Parameters (samples, numel) of each place."""
+        """Return the parameters (samples, numel) of each place."""
         return _rows_at(self._given, samples)
 
 
 class SampleSymbols:
-    """The symbols that belong to one sample of a phase.
+    """Symbols of one sample of a phase.
 
     Attributes
     ----------
     x : (nx,)
-        The state. What is eliminated of it (see `StepRows`) is written out in the sample before.
+        The state. Its eliminated entries (see `StepRows`) are expressions of the sample before.
     u, unknowns, multipliers : (nu,), (nw,), (nm,)
-        Of the step that starts here: inputs, what else is unknown, the map's multipliers.
+        Of the step that starts here: inputs, further unknowns, the map's multipliers.
     quantities : (nw,)
-        ``map.implicit``, where the phase lifts them.
+        ``map.implicit``, if the phase has them as unknowns.
     w : (nx,)
-        The copy of the next state that a staged program has.
+        Copy of the next state in a staged program.
     t, h, theta, data, contacts
         Time, step length, the map's parameters, references; smoothing and give of contacts.
     """
@@ -112,7 +118,7 @@ class SampleSymbols:
         return self.stencil.unknown(self, name, table)
 
     def section(self, name: str) -> Any:
-        """A given number or row of this node, see `Given`."""
+        """Return a section of the parameters for this sample, see `Given`."""
         table = self.stencil.owner.given.index(self.phase, name)
         return self.stencil.given(self, name, table[None] if table.ndim == 1 else table)
 
@@ -134,7 +140,7 @@ class SampleSymbols:
         return self._unknown("q", self._layout.X[:, self._layout.kept])
 
     def given_next(self, kept: Any) -> Any:
-        """The eliminated entries of the next state, whose other ones are `kept`."""
+        """Return the eliminated entries of the next state from its other entries `kept`."""
         at, f = self._layout, self._of.map
         x, x1 = (_placed(f.nx, (at.kept, values)) for values in (self._kept, kept))
         more = self.unknowns, self.t, self.h, self.theta, self.contacts
@@ -187,14 +193,14 @@ class SampleSymbols:
 
 
 class _Entry:
-    """A symbol, its table, and the row: of a sample, or ahead of the place."""
+    """Symbol, its table, and its row: a sample, or an offset from the place."""
 
     def __init__(self, symbol: Any, table: np.ndarray, k: int, fixed: bool):
         self.symbol, self.table, self.k, self.fixed = symbol, table, k, fixed
 
 
 def _placed(size: int, *parts: tuple[list[int], Any]) -> Any:
-    """The column with values at some entries, 0 elsewhere."""
+    """Return a column with values at some entries, 0 elsewhere."""
     column = ca.SX.zeros(size)
     for entries, values in parts:
         column[entries] = values
@@ -202,7 +208,7 @@ def _placed(size: int, *parts: tuple[list[int], Any]) -> Any:
 
 
 def _used(entries: dict[Any, _Entry], cost: Any, rows: Any, least: int = 0) -> dict[Any, _Entry]:
-    """Those that an expression depends on; `least` 1 keeps one of them in any case."""
+    """Return the entries on which an expression depends, at least `least` of them."""
     expression = ca.vertcat(cost, rows)
     used = {key: e for key, e in entries.items() if ca.depends_on(expression, e.symbol)}
     return used or dict(list(entries.items())[:least])
@@ -214,7 +220,7 @@ def _split(whole: Any, parts: list[Any]) -> list[Any]:
 
 
 def _rows_at(entries: dict[Any, _Entry], samples: np.ndarray) -> np.ndarray:
-    """The tables' rows of each sample, side by side (samples, total)."""
+    """Return the tables' rows of each sample, side by side (samples, total)."""
     columns = [np.empty((len(samples), 0), int)]
     for e in entries.values():
         columns.append(e.table[np.full(len(samples), e.k) if e.fixed else samples + e.k])

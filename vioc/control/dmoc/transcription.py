@@ -1,4 +1,4 @@
-"""From phases to a partially separable program. docs/maths/dmoc.md."""
+"""Transcription of phases to a partially separable program. docs/maths/dmoc.md."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ PULL = 10.0  # m/s^2
 
 
 class Transcription:
-    """The program of some phases.
+    """Partially separable program of phases.
 
     Parameters
     ----------
     phases : sequence of Phase
     jumps : sequence of (dict or None)
-        See `Problem`; of as many as phases the last one is from the last phase to the first.
+        See `Problem`; with as many jumps as phases, the last one is from the last phase to the first.
     form : {"auto", "positions", "states", "staged"}
-        Whether what the equations give of a state is eliminated; "auto" where the phase's cost has no use
-        for it, "staged" is the form of FATROP.
+        "positions" eliminates states that the equations give, "states" does not; "auto" eliminates them if
+        the phase's cost does not use them, "staged" is the form of FATROP.
 
     Attributes
     ----------
@@ -65,9 +65,9 @@ class Transcription:
             tuple(p.equations.names[r] for r in rows) for p, rows in zip(phases, self._step_rows, strict=True)
         ]
         self.blocks: list[FunctionBlock] = []
-        self.next_blocks: dict[int, FunctionBlock] = {}  # of `eliminated`
+        self.next_blocks: dict[int, FunctionBlock] = {}  # used by the module `eliminated`
         for i in range(len(phases)):
-            # the first phase is linked where there is a jump into it, from the last one
+            # a periodic problem also links the first phase to the last one
             linked = self._link(i, jumps[i - 1]) if i or len(jumps) == len(phases) else frozenset()
             self._phase(i, linked)
         order = self._staged_order() if form == "staged" else None
@@ -79,10 +79,10 @@ class Transcription:
             rows = self.program.rows_of(i)
             self.row_lower[rows], self.row_upper[rows] = block.lower, block.upper
 
-    # -- numbers --------------------------------------------------------------------------------
+    # -- numerical values -----------------------------------------------------------------------
 
     def start_time(self, i: int) -> float:
-        """t of the first sample of phase i, s, where the durations before it are given.
+        """Return the time of the first sample of phase i, s, for given durations before.
 
         A step k of a map starts at k h (`OneStepMap.dt`), so the first phase starts at k0 h.
         """
@@ -91,7 +91,10 @@ class Transcription:
         return self.phases[0].k0 * lengths[0] + sum(before)
 
     def given_values(self, smoothing: float = 0.0) -> np.ndarray:
-        """The parameter vector p of the program; contacts at a smoothing, but not below their maps' own."""
+        """Return the parameter vector p of the program.
+
+        Contacts have the given smoothing, but at least their maps' own.
+        """
         numbers: dict[tuple[int, str], Any] = {}
         for i, phase in enumerate(self.phases):
             numbers[i, "theta"] = phase.map.theta
@@ -104,9 +107,10 @@ class Transcription:
         return self.given.values(numbers)
 
     def contacts(self, i: int, least: float = 0.0) -> np.ndarray:
-        """Smoothing and give of phase i's contacts (2,), (0,) without.
+        """Return smoothing and give of phase i's contacts (2,), (0,) without contacts.
 
-        The map's own and none, or `least` where that is more, and what then hovers under `PULL`.
+        The smoothing is the larger of the map's own and `least`. The give is 0 for the map's own; otherwise
+        it is the height at which bodies hover under `PULL`.
         """
         step = self.phases[i].equations.relaxed
         if step is None:
@@ -116,12 +120,15 @@ class Transcription:
 
     @property
     def own_smoothing(self) -> float | None:
-        """The least of the maps' own; None without contact."""
+        """Smallest smoothing of the maps; None without contact."""
         own = [s for i in range(len(self.phases)) for s in self.contacts(i)[:1]]
         return min(own, default=None)
 
     def unknowns_of(self, i: int) -> list[tuple[tuple[str, ...], np.ndarray, np.ndarray]]:
-        """Names, indices, and which are unknowns, by samples of phase i: states, inputs, and the rest."""
+        """Return names, indices and masks of the unknowns of phase i, by samples.
+
+        The three items are states, inputs, and further unknowns.
+        """
         phase, at = self.phases[i], self.layouts[i]
         f = phase.map
         inputs, others = np.ones(at.U.shape, bool), np.ones(at.L.shape, bool)
@@ -132,7 +139,7 @@ class Transcription:
         ]
 
     def names(self) -> tuple[list[str], list[str]]:
-        """Of the unknowns and of the rows, each with its sample."""
+        """Return names of the unknowns and of the rows, each with its sample."""
         unknowns, rows = [""] * self.program.size, [""] * self.program.rows
         for p, (phase, at) in enumerate(zip(self.phases, self.layouts, strict=True)):
             inner = tuple(f"implicit.{j}" for j in range(phase.quantities))
@@ -158,7 +165,7 @@ class Transcription:
             ("k", (phase.steps + 1, 1)),
             ("data", phase.data.shape),
             ("contacts", self.contacts(i).shape),
-            ("delta", (phase.steps, len(self.layouts[i].eliminated))),  # 0, for what it would change
+            ("delta", (phase.steps, len(self.layouts[i].eliminated))),  # 0; used for derivatives
         ):
             self.given.add(i, name, shape)
 
@@ -173,7 +180,7 @@ class Transcription:
         return low, high
 
     def _staged_order(self) -> np.ndarray:
-        """Rows by sample, the gap first."""
+        """Return the order of rows by sample, with defects first."""
         keys = [
             np.stack(np.broadcast_arrays(b.samples[:, None], b.stage, np.arange(b.rows)), -1).reshape(-1, 3)
             for b in self.blocks
@@ -194,9 +201,10 @@ class Transcription:
         stage: int = REST,
         kind: Any = ca.SX,
     ) -> None:
-        """A cost and rows, by the stencil and the node of the place, at some samples.
+        """Add a block with a cost and rows at some samples.
 
-        Where they need a state in which something is eliminated the first sample is a block of its own.
+        `build` gets the stencil and the node of the place. If it needs a state with eliminated entries, the
+        first sample is a separate block.
         """
         samples = np.asarray(samples)
         lower, upper = (np.broadcast_to(side, (len(samples), len(names))) for side in (lower, upper))
@@ -251,8 +259,10 @@ class Transcription:
             self._periodic(i)
 
     def _periodic(self, i: int) -> None:
-        """Last states as the first ones; of a whole state with attitudes q and -q are one, so that its error
-        vanishes, and quaternions begin with the norm 1, which steps keep.
+        """Add the equations of periodic states.
+
+        For whole states with quaternions, q and -q are the same attitude: the error of the state vanishes,
+        and first quaternions have norm 1, which steps preserve.
         """
         phase, n = self.phases[i], self.phases[i].steps
         f, states, shift = phase.map, list(phase.shifts), np.array(list(phase.shifts.values()))
@@ -274,7 +284,10 @@ class Transcription:
         self._add(i, rows, [0], names, shift, shift)
 
     def _steps(self, i: int) -> None:
-        """The equations of each step, and the running cost beside them: each has less to differentiate."""
+        """Add the equations of the steps, and the running cost as separate blocks.
+
+        Separate blocks have fewer derivatives.
+        """
         phase, at = self.phases[i], self.layouts[i]
         eq, n = phase.equations, phase.steps
         which, names = self._step_rows[i], self.step_names[i]
@@ -292,7 +305,7 @@ class Transcription:
 
         lower = np.zeros((n, len(names)))
         upper = lower.copy()
-        loose = self._given_end_rows(i)  # constraints at an end that is given: satisfied or not
+        loose = self._given_end_rows(i)  # constraints on a given end: satisfied or not, no freedom is left
         lower[-1, loose], upper[-1, loose] = -np.inf, np.inf
         kind = ca.SX if eq.function.is_a("SXFunction") else ca.MX
         self._add(i, rows, np.arange(n), names, lower, upper, kind=kind)
@@ -321,7 +334,7 @@ class Transcription:
         return weight * (at(x, now, node) + at(x1, later, after)) / 2
 
     def _gaps(self, i: int) -> None:
-        """x[k+1] = w[k], and equal step lengths, of a staged program."""
+        """Add the defects x[k+1] = w[k], and equal step lengths, of a staged program."""
         phase, at = self.phases[i], self.layouts[i]
         if not at.staged:
             return
@@ -335,7 +348,7 @@ class Transcription:
         self._add(i, rows, np.arange(phase.steps), names, stage=GAP)
 
     def _quantities(self, i: int) -> None:
-        """The equations of what solves linear ones and is an unknown, `Phase.lifts`."""
+        """Add the linear equations of the quantities in `Phase.lifts`."""
         phase, inner = self.phases[i], self.phases[i].map.implicit
         samples = np.flatnonzero((self.layouts[i].V >= 0).any(axis=1))
         if inner is None or not len(samples):
@@ -347,7 +360,7 @@ class Transcription:
         self._add(i, rows, samples, [f"implicit.{j}" for j in range(phase.quantities)])
 
     def _rows(self, i: int, where: str, by_step: bool, members: list[tuple[PathConstraint, int]]) -> None:
-        """Constraints with the same samples."""
+        """Add constraints with the same samples."""
         phase = self.phases[i]
         f, n = phase.map, phase.steps
         samples = {"start": np.array([0]), "end": np.array([n]), "path": np.arange(n + (not by_step))}[where]
@@ -373,7 +386,7 @@ class Transcription:
         self._add(i, rows, samples, [name for c, _ in members for name in c.row_names], lower, upper)
 
     def _state_limits(self, i: int) -> None:
-        """Bounds and given ends of what is eliminated."""
+        """Add bounds and given ends of eliminated states."""
         phase, at = self.phases[i], self.layouts[i]
         low, high = phase.state_limits
         groups: dict[tuple[int, ...], list[int]] = {}
@@ -402,7 +415,7 @@ class Transcription:
         self._add(i, cost, [phase.steps])
 
     def _rates(self, i: int) -> None:
-        """lower h <= u[k+1] - u[k] <= upper h."""
+        """Add lower h <= u[k+1] - u[k] <= upper h."""
         phase = self.phases[i]
         names, n = phase.map.input_names, phase.steps
         which = list(phase.rate_limits)
@@ -416,7 +429,7 @@ class Transcription:
     # -- ends of constrained mechanisms ---------------------------------------------------------
 
     def _given_end_rows(self, i: int) -> list[int]:
-        """Rows h(x_N) = 0 that only depend on what is given at the end."""
+        """Return the rows h(x_N) = 0 that depend only on given end states."""
         phase = self.phases[i]
         _, depends = constraint_values(phase.map) if phase.unknowns else ([], [])
         given = {n for n, fixed in zip(phase.map.state_names, phase.fixed_end, strict=True) if fixed}
@@ -425,7 +438,7 @@ class Transcription:
         return [names.index(f"h.{c}") for c in settled if f"h.{c}" in names]
 
     def _consistent_start(self, i: int, linked: frozenset[str]) -> None:
-        """h(q_0) = 0 and Dh(q_0) p_0 = 0 where a free start leaves them open."""
+        """Add h(q_0) = 0 and Dh(q_0) p_0 = 0 where a free start leaves them open."""
         phase = self.phases[i]
         f = phase.map
         given = {n for n, fixed in zip(f.state_names, phase.fixed_start, strict=True) if fixed}
@@ -439,7 +452,10 @@ class Transcription:
     # -- joints between phases ------------------------------------------------------------------
 
     def _link(self, i: int, jump: Mapping[str, Any] | None) -> frozenset[str]:
-        """x_0 of phase i from the last state of the one before (cyclically); the names that it determines."""
+        """Add x_0 of phase i from the last state of the phase before (cyclically).
+
+        Returns the names of the determined states.
+        """
         before, after = self.phases[i - 1].map, self.phases[i].map
         jump = dict(jump or {})
         values = {n: before.symbols.x[before.state_names.index(n)] for n in before.state_names}
@@ -459,5 +475,5 @@ class Transcription:
 
 
 def _entries(columns: list[int], stencil: Stencil, node: SampleSymbols) -> tuple[Any, Any]:
-    """Entries of a state as rows."""
+    """Return entries of a state as rows."""
     return ca.SX(0), node.x[columns]

@@ -1,4 +1,4 @@
-"""Feedback on one-step maps: equilibria, laws, observers, loops, receding horizons.
+"""Feedback on one-step maps: equilibria, regulators, observers, loops, horizons.
 
 Maths: docs/maths/feedback.md; how to: docs/feedback.md.
 """

@@ -1,4 +1,7 @@
-"""Observer of momenta from configurations by the discrete Legendre transform ([S] II)."""
+"""Feedback from measured configurations alone, [S] II.
+
+The momentum follows from the discrete Legendre transform.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from vioc.maps.protocol import OneStepMap
 
 
 class ConfigurationEstimate(NamedTuple):
-    """State of an observer with its last configuration and input."""
+    """Estimated state, with the last configuration and input for the next estimate."""
 
     x: np.ndarray
     P: None = None
@@ -21,17 +24,19 @@ class ConfigurationEstimate(NamedTuple):
 
 
 class ConfigurationObserver:
-    """Exact state from two measured configurations and the input between them.
+    """Observer of the state from two configurations and the input between them.
 
         p_k = D2 L_d(q_{k-1}, q_k) + F+(q_{k-1}, q_k, u_{k-1})
+
+    It is exact without noise.
 
     Parameters
     ----------
     f : OneStepMap
-        Map with ``state_from_configurations(q0, q1, u, k)``, whose states begin with the nq configurations.
+        A map with ``state_from_configurations(q0, q1, u, k)``; its states begin with the nq configurations.
     covariance : float, (nq,), (nq, nq) or dict of str to float
-        Covariance of the measured configurations, for simulations with noise only. The observer amplifies
-        noise by M / dt.
+        Of the measured configurations; only for a simulation with noise, which the observer amplifies by M /
+        dt.
 
     Attributes
     ----------
@@ -41,7 +46,7 @@ class ConfigurationObserver:
     Raises
     ------
     TypeError
-        If the map has no ``state_from_configurations``.
+        If the map has no `state_from_configurations`.
     """
 
     def __init__(self, f: OneStepMap, covariance: Any = 1e-12):
@@ -54,10 +59,10 @@ class ConfigurationObserver:
         self.measurement = Measurement(f, f.configurations, covariance)
 
     def state(self, q0: Any, q1: Any, u: Any = None, k: int = 1) -> np.ndarray:
-        """State at sample k from configurations q0 at k - 1 and q1 at k.
+        """Return the state at sample k from two configurations and an input.
 
-        The input u acts in step k - 1. Shapes (nq,), (nq,), (nu,) -> (nx,). Angles in the map's ``wrap`` may
-        jump by whole turns from q0 to q1.
+        q0 is at k - 1, q1 at k, and u is the input of step k - 1. Shapes (nq,), (nq,), (nu,) -> (nx,). Angles
+        in the map's ``wrap`` may jump by turns from q0 to q1.
         """
         f, nq = self.map, len(self.map.configurations)
         q0, q1 = (check_array(q, (nq,), "configuration", f.state_names[:nq]) for q in (q0, q1))
@@ -67,13 +72,16 @@ class ConfigurationObserver:
         return np.concatenate([q1, x[nq:]])
 
     def start(self, x: np.ndarray, P: Any = None) -> ConfigurationEstimate:
-        """Estimate before the first measurement; its momentum is used at the first sample."""
+        """Return the estimate before the first measurement.
+
+        The first sample has the momentum of x.
+        """
         return ConfigurationEstimate(self.map.check_state(x, "estimate"))
 
     def correct(self, k: int, estimate: ConfigurationEstimate, y: np.ndarray) -> ConfigurationEstimate:
-        """Estimate at sample k from its configurations y (nq,) and the previous ones.
+        """Return the state at sample k from its configurations y (nq,) and those before.
 
-        If one of them is missing (NaN), the map's step predicts all.
+        If a configuration is missing (NaN), the map's step is used instead.
         """
         if np.isnan(y).any():
             x = estimate.x if estimate.q is None else self.map.step(estimate.x, estimate.u, k - 1)
@@ -85,7 +93,7 @@ class ConfigurationObserver:
         return ConfigurationEstimate(x, None, y)
 
     def predict(self, k: int, estimate: ConfigurationEstimate, u: np.ndarray) -> ConfigurationEstimate:
-        """Store the input of step k; the next measurement determines the state."""
+        """Store the input of step k; the state is estimated at the next measurement."""
         return estimate._replace(u=u)
 
     def __repr__(self) -> str:

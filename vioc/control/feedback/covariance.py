@@ -1,4 +1,7 @@
-"""Covariance of the state along a trajectory: open loop, with feedback, with a filter."""
+"""Covariance of the state along a trajectory.
+
+Open loop, with feedback, and with feedback through a filter.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ from vioc.runs.trajectory import Trajectory
 
 @dataclass(frozen=True)
 class Covariance:
-    """First-order covariance of the state's error along a trajectory.
+    """Covariance of the state's error along a trajectory, to first order.
 
     Attributes
     ----------
@@ -38,7 +41,7 @@ class Covariance:
     estimate: np.ndarray | None = field(default=None, repr=False)
 
     def std(self, name: str) -> np.ndarray:
-        """Standard deviation (N+1,) of a quantity of the state, or an entry of its error.
+        """Return the standard deviation (N+1,) of a quantity of the state or an error.
 
         Raises ValueError for a quantity that belongs to a step.
         """
@@ -113,7 +116,7 @@ def covariance(
     check_steps(observer.map.dt, trajectory.step_lengths, "observer", "the trajectory")
     if other := unlike(f, observer.map):
         raise ValueError(f"observer: its model is not the trajectory's map: {other} (trajectory, observer)")
-    # dx and the estimate's error e after the correction, together: u = u_d - K (dx - e)
+    # joint propagation of dx and the estimate's error e after the correction: u = u_d - K (dx - e)
     C, V, I = observer.measurement.jacobian(trajectory.x), observer.measurement.V, np.eye(n)
     L = observer.L[[observer.row(trajectory.k0 + k) for k in range(N + 1)]]
     keep = I - L @ C
@@ -132,7 +135,7 @@ def covariance(
 
 
 def _propagate(F: np.ndarray, G: np.ndarray, P: np.ndarray) -> np.ndarray:
-    """P, F P F' + G, ..."""
+    """Return P, F P F' + G, ... over all steps."""
     result = [P]
     for Fk, Gk in zip(F, G, strict=True):
         P = Fk @ P @ Fk.T + Gk

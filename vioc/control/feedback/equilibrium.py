@@ -1,4 +1,4 @@
-"""Equilibria f(x, u) = x with steady inputs, and their stability by linearization."""
+"""Equilibria f(x, u) = x, their inputs, and their stability by linearization."""
 
 from __future__ import annotations
 
@@ -27,29 +27,29 @@ from vioc.names import INPUTS, by_quantity, meaning, quantity_name
 from vioc.runs.given import input_of, point_of
 
 RANK = 1e-10  # relative singular values below this are directions that the equations leave free
-REACHES, STARTS = (0.3, 0.7, 1.5, 3.0), 6  # rad or m around the guess, and how many starts within each
+REACHES, STARTS = (0.3, 0.7, 1.5, 3.0), 6  # distances from the guess, rad or m, and starts within each
 SHOWN = 12  # states, and inputs, of a printed equilibrium
-EFFORT = 1e-6  # per N or N m squared, against metres and radians squared
-DAMPING = 1e-6  # where it begins, relative to the largest singular value squared; grows by 10, shrinks by 100
+EFFORT = 1e-6  # weight of squared inputs (N or N m) relative to squared metres and radians
+DAMPING = 1e-6  # first damping over the largest squared singular value; factors 10 up, 100 down
 
 Equations = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 
 
 @dataclass(frozen=True)
 class Equilibrium:
-    """State and input with f(x, u) = x, an argument of `dlqr`.
+    """State and input with f(x, u) = x; an argument of `dlqr`.
 
     Attributes
     ----------
     map : OneStepMap
     x, u : (nx,), (nu,)
     multipliers : (nm,)
-        Constraint impulses of the step from x to x.
+        Constraint impulses of the step.
     moved : float
         Largest |difference(x, f(x, u))|.
     iterations : int
     start : int
-        0 if the search from the guess converged; else the number of the start about the guess that did.
+        0 if the search from the guess succeeded; else the number of the successful start near the guess.
     """
 
     map: OneStepMap = field(repr=False)
@@ -64,28 +64,28 @@ class Equilibrium:
     def modes(self) -> Modes:
         """Modes of the linearization, on the constraint manifold if there are constraints.
 
-        Raises ValueError for a map that depends on time.
+        Print them. ValueError for a map that depends on time.
         """
         return modes(self.map, (self.x, self.u))
 
     @property
     def verdict(self) -> str:
-        """Stability by the linearization: asymptotically stable, unstable or marginal.
+        """Stability: asymptotically stable, unstable, or marginal (undecided).
 
-        Marginal means undecided, and maps that depend on time are undecided.
+        It is undecided, too, for maps that depend on time.
         """
         if self.map.depends_on_time:
             return "undecided, as the map depends on time"
         return self.modes.stability
 
     def __getitem__(self, name: str) -> float:
-        """Quantity of the map at the equilibrium, or in the step from x to x."""
+        """Return a named quantity of the map at the equilibrium or in its step."""
         return float(self.map.rollout(self.x, self.u, steps=1, warn=False)[name][0])
 
     def __repr__(self) -> str:
         f = self.map
         pairs = states_at_rest(f, self.x)
-        if f.ndx != f.nx:  # poses of bodies say little: coordinates, and attitudes that have none
+        if f.ndx != f.nx:  # print coordinates, and attitudes without coordinates, rather than poses of bodies
             turns = f.space.quaternions
             turns = turns if 2 * (len(f.coordinates) + 3 * len(turns)) == f.ndx else ()
             run = f.rollout(self.x, self.u, steps=1, warn=False)
@@ -99,7 +99,7 @@ class Equilibrium:
 
 
 def _shown(pairs: list[tuple[str, float]]) -> list[str]:
-    """First `SHOWN` values by name, and the number of the others."""
+    """Return the first `SHOWN` values by name, and the number of the others."""
     plain = zip((n for n, _ in pairs), without_noise([v for _, v in pairs]), strict=True)
     more = [f"{len(pairs) - SHOWN} more"] if len(pairs) > SHOWN else []
     return [f"{n} = {v:.6g}" for n, v in [*plain][:SHOWN]] + more
@@ -116,28 +116,28 @@ def equilibrium(
     max_iterations: int = 300,
     **named: float,
 ) -> Equilibrium:
-    """Find an equilibrium f(x, u) = x near a guess, with named quantities fixed.
+    """Find an equilibrium f(x, u) = x near a guess, with fixed quantities.
 
     Parameters
     ----------
     f : OneStepMap
     hold : dict of str to float, and **named
-        Fixed values of states, inputs and quantities of the state by name: ``equilibrium(f, theta=0.0)``,
-        ``equilibrium(f, {"hand:z": 0.4})``. If an input has the name of its joint, ``shoulder`` is the joint
-        and ``u.shoulder`` its torque.
-    guess : (nx,), (x, u), an equilibrium or dict of str to float, optional
-        Initial guess, default zero (inputs: `OneStepMap.rest_input`). A dict has inputs and arguments of
-        ``f.state``; for maps that need consistent states it must satisfy the constraints.
+        Fixed values of states, inputs and quantities of the state by name:
+        ``equilibrium(f, theta=0.0)``, ``equilibrium(f, {"hand:z": 0.4})``. The input of a joint that has
+        its name is ``u.NAME``: ``shoulder`` is the joint, ``u.shoulder`` its torque.
+    guess : (nx,), (x, u), a report of an equilibrium or dict of str to float, optional
+        First iterate; zero where not given (inputs: `OneStepMap.rest_input`). A dict has arguments of
+        ``f.state``, and inputs; with constraints it must satisfy them if the map requires so.
     fixed : names
         States, inputs and quantities that keep the guess's value.
     free : names, optional
-        The only states and inputs that may change, by default all that are not fixed; the others keep the
-        guess's value exactly. ``free=["u.shoulder", "u.elbow"]`` finds the torques that hold a pose. If
-        errors are not differences of states (ndx != nx), only inputs can be named.
+        The only states and inputs that may change; by default all that are not fixed. If errors are
+        not differences of states (ndx != nx), this concerns only inputs. States and inputs not named keep the
+        guess's value exactly: ``free=["u.shoulder", "u.elbow"]`` asks for the torques that hold a pose.
     tolerance : float
-        Largest change of the result by a step, relative to 1 + |x|.
+        Largest change of the equilibrium by a step, relative to 1 + |x|.
     max_iterations : int
-        Maximum number of iterations.
+        Largest number of iterations.
 
     Returns
     -------
@@ -148,17 +148,16 @@ def equilibrium(
     ModelError
         Unknown names.
     OptimizationError
-        If no equilibrium is found; names the states that a step still changes at the end of the search
-        from the guess.
+        If none is found; reports the change by a step at the result of the search from the guess.
 
     Notes
     -----
-    Ranks are decided in SI units; if the search fails, in natural units of errors, inputs and multipliers.
-    If the search from the guess fails, it restarts from a fixed sequence of other starts, increasingly
-    far from the guess (`Equilibrium.start`): the result may then be far away.
-    If several equilibria exist (a cart may stand anywhere), each Gauss-Newton step is the shortest one.
-    With contact the guess need not touch anything: the search begins with contact forces that act over a
-    distance (`_settled`) and stays as near to the guess's `coordinates` as possible.
+    Ranks are decided in SI units, and if these fail in natural ones (for very small or large mechanisms). If
+    the search from the guess fails, it starts from others at increasing distance, always the same ones
+    (`Equilibrium.start`): the equilibrium found may then be far from the guess. If several equilibria remain
+    (a cart may stand anywhere), each Gauss-Newton step is the shortest one. For a map with contact the guess
+    need not touch anything: contact forces fade with the gap, so a step at rest is first sought with wide
+    smoothing of contact (`_settled`), with `coordinates` as near the guess as possible.
     """
     tolerance = as_positive(tolerance, "tolerance")
     x, u, entries, targets = _start(f, {**(hold or {}), **named}, guess, fixed, free)
@@ -179,9 +178,9 @@ def equilibrium(
         try:
             w = np.concatenate([start, u, np.zeros(extra)])
             units = _units(f, start, u, extra) if natural else np.ones(f.ndx + f.nu + extra)
-            if extra and f.relaxed is not None:  # laws of contact are steep: those of the step
+            if extra and f.relaxed is not None:  # contact laws are steep: take the multipliers of the step
                 w[-extra:] = f.rollout(start, u, steps=1, warn=False).multipliers[0]
-            elif extra:  # the multipliers that fit the guess best: without them the curvature of h is missing
+            elif extra:  # multipliers with the least residual: they give h its second derivatives
                 r, J = equations(w)
                 w[-extra:] = -np.linalg.lstsq(J[:, -extra:], r, rcond=None)[0]
             w, count = _solve(equations, move, w, change, units, max_iterations)
@@ -205,9 +204,9 @@ def equilibrium(
 def _settled(
     f: OneStepMap, x: np.ndarray, u: np.ndarray, entries: set[str], targets: Mapping[str, float]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Equilibrium of a map with contact near (x, u), by decreasing smoothings.
+    """Return a state of rest with contact near (x, u), or (x, u) if none is found.
 
-    Each smoothing solves for a step from a state to itself. Returns (x, u) if none converges.
+    It is one periodic step, found at falling smoothings.
     """
     names = f.coordinates
     expressions = [f.quantity(name) for name in names]
@@ -223,7 +222,7 @@ def _settled(
 
 
 def _around(f: OneStepMap, x: np.ndarray, entries: set[str]) -> Iterator[np.ndarray]:
-    """Further starts at rest, increasingly far from a guess whose search failed."""
+    """Yield other states of rest as starts, at increasing distance from x."""
     names = f.coordinates
     free = np.array([n not in entries for n in names])
     rng = np.random.default_rng(0)
@@ -231,13 +230,13 @@ def _around(f: OneStepMap, x: np.ndarray, entries: set[str]) -> Iterator[np.ndar
         by = free * rng.uniform(-reach, reach, len(names))
         try:
             yield f.moved(x, by, [n for n in names if n in entries])
-        except ModelError:  # loops that do not close there
+        except ModelError:  # loops cannot be closed there
             continue
 
 
 def _start(f, hold, guess, fixed, free) -> tuple[np.ndarray, np.ndarray, set[str], dict[str, float]]:
-    """Initial x and u, their fixed entries, and values of fixed quantities."""
-    # where errors are not differences of states, a state's entry is a quantity like any other
+    """Return first x and u, the names of fixed entries, and targets of quantities."""
+    # if errors are not differences of states, a state's entry is treated as a quantity
     states = f.state_names if f.ndx == f.nx else ()
     names = (*states, *_inputs(f))
     hold = by_quantity(f, hold, "hold")
@@ -253,7 +252,7 @@ def _start(f, hold, guess, fixed, free) -> tuple[np.ndarray, np.ndarray, set[str
         raise ValueError(f"expected finite values, got {values}")
     x = x.copy()
     for i in f.space.quaternions:
-        if not x[i : i + 4].any():  # nothing is said of an attitude
+        if not x[i : i + 4].any():  # the attitude is not given
             x[i] = 1.0
     for i, name in enumerate(states):
         x[i] = values.get(name, x[i])
@@ -278,16 +277,19 @@ def _inputs(f: OneStepMap) -> tuple[str, ...]:
 
 
 def _state(f: OneStepMap, guess: Mapping[str, float], hold: Mapping[str, float]) -> np.ndarray:
-    """State of a guess, with fixed values by name if such a state exists."""
+    """Return the state of a guess, with the fixed values in it if that state exists."""
     guess, hold = ({n: v for n, v in d.items() if n not in _inputs(f)} for d in (guess, hold))
     try:
         return f.state({**guess, **hold})
-    except ValueError:  # held are quantities, or the guess would no longer keep the constraints
+    except ValueError:  # fixed are quantities, or the guess would violate the constraints
         return f.state(guess)
 
 
 def _rows(f: OneStepMap, expressions: list[ca.SX], names: tuple[str, ...] = ()) -> Equations:
-    """Values at x and their Jacobian by errors; named angles in `wrap` the short way round."""
+    """Return a function of x for values and their Jacobian by errors.
+
+    With names, angles in `wrap` are taken the short way round.
+    """
     y = ca.densify(ca.vertcat(ca.SX(0, 1), *expressions))
     turns = np.array([n in f.wrap for n in names] or [False] * y.numel(), float)
     jacobian = ca.densify(error_jacobian(f, y)) if expressions else ca.SX(0, f.ndx)
@@ -304,7 +306,10 @@ def _rows(f: OneStepMap, expressions: list[ca.SX], names: tuple[str, ...] = ()) 
 
 
 def _equations(f: OneStepMap, targets: Equations) -> tuple[Equations, int]:
-    """Equations of w = (x, u[, multipliers]) with Jacobian, and the number of multipliers."""
+    """Return equations of w = (x, u[, multipliers]) and the number of multipliers.
+
+    The equations return their values and Jacobian by the error of w.
+    """
     nx = f.nx
     theta = f.theta
     residual = f.residual
@@ -339,7 +344,10 @@ def _equations(f: OneStepMap, targets: Equations) -> tuple[Equations, int]:
 
 
 def _units(f: OneStepMap, x: np.ndarray, u: np.ndarray, extra: int) -> np.ndarray:
-    """Natural sizes of errors, inputs and multipliers at a guess."""
+    """Return natural sizes of errors, inputs and multipliers at a guess.
+
+    They serve for momenta far from 1 in SI units.
+    """
     lin = f.linearize(x, u)
     errors = natural_units(lin.A)
     inputs = 1 / _lengths(lin.B / errors[:, None], 0)
@@ -347,7 +355,7 @@ def _units(f: OneStepMap, x: np.ndarray, u: np.ndarray, extra: int) -> np.ndarra
 
 
 def _lengths(M: np.ndarray, axis: int) -> np.ndarray:
-    """Norms of rows (axis 1) or columns, 1 for zero ones."""
+    """Return norms of rows (axis 1) or columns, 1 for zero ones."""
     found = np.linalg.norm(M, axis=axis)
     return np.where(found > 0, found, 1.0)
 
@@ -360,9 +368,9 @@ def _solve(
     units: np.ndarray,
     limit: int,
 ) -> tuple[np.ndarray, int]:
-    """Solve by Levenberg-Marquardt; returns w and the number of iterations.
+    """Solve equations by Levenberg-Marquardt; return w and the number of iterations.
 
-    The undamped step is the shortest Gauss-Newton step, measured in `units` of w.
+    The undamped step is the shortest Gauss-Newton step, with norms in `units` of w.
     """
     r, J = equations(w)
     units = units[change]
@@ -381,10 +389,10 @@ def _solve(
             step[change] = short - free @ (free.T @ short)
             try:
                 new, slope = equations(move(w, step))
-            except (StepError, ConstraintError):  # no step, or bodies within each other
+            except (StepError, ConstraintError):  # no step, or bodies penetrate each other
                 new, slope = np.full_like(r, np.nan), J
             small = np.abs(step).max() <= 1e-14 * (1 + np.abs(w).max())
-            lower = np.linalg.norm(new / rows) < np.linalg.norm(r / rows)  # false where it is not a number
+            lower = np.linalg.norm(new / rows) < np.linalg.norm(r / rows)  # false for NaN
             if lower or small or damping > 1e12:
                 break
             damping = max(10 * damping, DAMPING)
@@ -402,7 +410,7 @@ def _refusal(
     order = np.argsort(-moved)[:3]
     labels = f.error_names
     worst = ", ".join(f"{labels[i]} by {moved[i]:.3g}" for i in order if moved[i] > 0)
-    kept = f" with {', '.join(sorted(held))} held" if held else ""
+    kept = f" with {', '.join(sorted(held))} fixed" if held else ""
     off = f"; constraints are off by {away:.3g}" if away > 1e-8 else ""
     off += "".join(f"; {n} is off by {y:.3g}" for n, y in missed.items() if y > 1e-8)
     return (

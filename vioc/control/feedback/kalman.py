@@ -24,7 +24,7 @@ from vioc.runs.trajectory import Trajectory
 
 
 def check_sensors(measurement: Measurement, f: OneStepMap) -> None:
-    """Raise ValueError for a measurement with another step or other parameters than f."""
+    """Raise ValueError unless a measurement has the step and parameters of map `f`."""
     check_steps(measurement.map.dt, f.dt, "measurement", "the filter's map")
     for name, value in measurement.map.parameters.items():
         if (own := f.parameters.get(name, value)) != value:
@@ -35,14 +35,14 @@ def check_sensors(measurement: Measurement, f: OneStepMap) -> None:
 
 
 def correction(P: np.ndarray, C: np.ndarray, V: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Gain L and covariance after a measurement, by Joseph's form.
+    """Return gain L and the covariance after a measurement, by Joseph's form.
 
     Shapes (n, n), (ny, n), (ny, ny) -> (n, ny), (n, n).
     """
     PC, S = P @ C.T, C @ P @ C.T + V
     if (np.diag(V) > 0).all():
         L = np.linalg.solve(S, PC.T).T
-    else:  # exact sensors may tell nothing new
+    else:  # exact sensors may add no information
         size = np.sqrt(np.diag(S))
         size[size == 0] = 1.0
         L = PC / size @ np.linalg.pinv(S / np.outer(size, size), hermitian=True) / size
@@ -51,9 +51,9 @@ def correction(P: np.ndarray, C: np.ndarray, V: np.ndarray) -> tuple[np.ndarray,
 
 
 def corrected(P: np.ndarray, C: np.ndarray, V: np.ndarray, d: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Correction dx (n,) for an innovation d (ny,), and the covariance after it.
+    """Return the correction dx (n,) and the covariance after an innovation d (ny,).
 
-    NaN entries of d were not measured.
+    NaN entries of d are missing measurements.
     """
     seen = ~np.isnan(d)
     if not seen.all():
@@ -64,9 +64,10 @@ def corrected(P: np.ndarray, C: np.ndarray, V: np.ndarray, d: np.ndarray) -> tup
 
 @dataclass(frozen=True)
 class KalmanFilter:
-    """Kalman filter with precomputed gains; the map predicts the estimate.
+    """Kalman filter with precomputed gains; estimates are propagated by the map.
 
-    After a missing measurement, covariance and gains are computed until they agree with the table again.
+    After a missing measurement, the covariance and gains are computed online until the covariance agrees with
+    the table again.
 
     Attributes
     ----------
@@ -78,14 +79,14 @@ class KalmanFilter:
         Covariances of the error before and after the measurement.
     steady : bool
     poles : (r,), complex, or None
-        Eigenvalues of A (I - L C) if steady; without disregarded modes.
+        Eigenvalues of A (I - L C) if steady; without those of disregarded modes.
     k0 : int
         Sample of the first gain.
     A, noise, C : (N, ndx, ndx), (N, ndx, ndx), (N+1, ny, ndx), or one of each
-        Jacobians of the steps, their process noise, and Jacobians of the measurements.
+        Linear model: A and process noise of the steps, and C of the measurements.
     disregarded : tuple of str
-        Quantities whose estimate may drift: `before` and `after` include their errors only as far as other
-        states determine them.
+        Quantities whose estimate may drift: `before` and `after` contain only the part of their errors that
+        is correlated with the others.
     """
 
     map: OneStepMap = field(repr=False)
@@ -102,11 +103,11 @@ class KalmanFilter:
     disregarded: tuple[str, ...] = ()
 
     def start(self, x: np.ndarray, P: Any = None) -> Estimate:
-        """Estimate before the first measurement, with the filter's own P."""
+        """Return the estimate before the first measurement; P is the filter's own."""
         return Estimate(self.map.check_state(x, "estimate"), self.before[0])
 
     def correct(self, k: int, estimate: Estimate, y: np.ndarray) -> Estimate:
-        """Estimate at sample k after its measurement (ny,)."""
+        """Return the estimate at sample k after its measurement (ny,)."""
         i = self.row(k)
         d = self.measurement.innovation(estimate.x, y)
         if _same(estimate.P, self.before[i]):
@@ -119,7 +120,10 @@ class KalmanFilter:
         return Estimate(self.map.retract(estimate.x, dx), P)
 
     def predict(self, k: int, estimate: Estimate, u: np.ndarray) -> Estimate:
-        """Estimate at sample k + 1 before its measurement, under the input of step k."""
+        """Return the estimate at sample k + 1 before its measurement.
+
+        u is the input of step k.
+        """
         x, i, after = self.map.step(estimate.x, u, k), self.row(k), self.row(k + 1, last=True)
         if _same(estimate.P, self.after[i]) or i >= len(self.A):
             return Estimate(x, self.before[after])
@@ -128,7 +132,7 @@ class KalmanFilter:
         return Estimate(x, self.before[after] if _same(P, self.before[after]) else P)
 
     def formula(self) -> ObserverFormula | None:
-        """Symbolic filter with tabulated gains; None if sensors have rates of their own."""
+        """Return the symbolic filter, or None if a quantity is not always measured."""
         ny = self.L.shape[2]
         if not self.measurement.always:
             return None
@@ -154,9 +158,9 @@ class KalmanFilter:
         )
 
     def row(self, k: int, last: bool = False) -> int:
-        """Index of the gains at sample k; beyond the end that of the last with `last`.
+        """Return the row of the gains at sample k; ValueError if there is none.
 
-        Raises ValueError elsewhere.
+        With `last`, later samples have the last row.
         """
         if self.steady:
             return 0
@@ -173,8 +177,11 @@ class KalmanFilter:
 
 
 def _same(P: np.ndarray | None, table: np.ndarray) -> bool:
-    """True if a covariance equals the table's to rounding, relative to its variances."""
-    size = np.sqrt(np.abs(np.diag(table)))  # they may be of sizes far apart, rad^2 beside kg^2 m^2/s^2
+    """Return True if a covariance equals that of the table to rounding.
+
+    Each entry is compared relative to the standard deviations of its two errors.
+    """
+    size = np.sqrt(np.abs(np.diag(table)))  # variances may differ by orders, rad^2 beside kg^2 m^2/s^2
     return P is None or bool((np.abs(P - table) <= 1e-12 * np.outer(size, size)).all())
 
 
@@ -189,15 +196,15 @@ def kalman(
     manifold: bool = False,
     disregard: str | Iterable[str] = (),
 ) -> KalmanFilter:
-    """Kalman filter about an equilibrium (steady) or along a trajectory.
+    """Return a Kalman filter about an equilibrium (steady) or along a trajectory.
 
     Parameters
     ----------
     f : OneStepMap
     about : as in `dlqr`
-        The filter has the trajectory's step.
+        The filter has the step of a trajectory.
     measurement : Measurement
-        Measurement of this map with its step; V is the covariance of y, 0 for exact sensors.
+        Of this map, with its step; its V is the covariance of y, 0 for exact sensors.
     W : float, (ndx,), (ndx, ndx) or dict of str to float
         Covariance of the process noise, an error added to x[k+1]; by state name in a dict.
     W_u : float, (nu,), (nu, nu) or dict of str to float
@@ -205,12 +212,12 @@ def kalman(
     P0 : like W, optional
         Covariance of the first estimate, for a trajectory; default W.
     manifold : bool
-        Restrict errors and corrections to the tangent space of the constraints (`tangent_bases`), with the
-        idle directions, which may be observable.
+        Keep errors and corrections on the tangent space of the constraints (`tangent_bases`), with the
+        idle directions, which a measurement may depend on.
     disregard : names, optional
-        About an equilibrium: errors or quantities of the state whose estimates may drift, because they are
-        neither observable nor stable, such as the position of a robot whose speed alone is measured (without
-        `disregard` the error names them). Other estimates are not affected.
+        About an equilibrium: errors or quantities of the state whose estimates may drift, since no sensor
+        measures them and they do not settle, such as the position of a robot whose speed alone is measured
+        (the error without this argument names them). Other estimates are not affected.
 
     Returns
     -------
@@ -219,10 +226,10 @@ def kalman(
     Raises
     ------
     ValueError
-        Shapes, names, covariances.
+        Wrong shapes, names, covariances.
     OptimizationError
-        If there is no steady filter; names the modes that do not decay and are (almost) not observable or
-        not excited.
+        If there is no steady filter; names the modes that do not decay and are not measured, not excited by
+        noise, or hardly so.
     """
     about = about_of(f, about)
     if isinstance(about, Trajectory):
@@ -290,7 +297,7 @@ def _steady(system: LinearSystem, measurement: Measurement, W, W_u, disregard) -
     if X is None:
         before = P
     else:
-        # errors z = E y + X e: of e is known what those of y tell of it, D = cov(e, y) (maths/feedback.md)
+        # errors z = E y + X e: e is estimated from y by D = cov(e, y) (maths/feedback.md)
         n, m = E.shape[1], X.shape[1]
         F, kept = X.T @ A @ X, a @ (np.eye(n) - L @ c)
         made = X.T @ A @ E @ after @ a.T + X.T @ W @ E
@@ -307,14 +314,14 @@ def _steady(system: LinearSystem, measurement: Measurement, W, W_u, disregard) -
 
 @dataclass(frozen=True)
 class ExtendedKalmanFilter:
-    """Kalman filter that is linearized at its own estimate at every step.
+    """Extended Kalman filter: linearized at its own estimate at every step.
 
     Attributes
     ----------
     map : OneStepMap
     measurement : Measurement
     W, W_u, P0
-        Covariances as for `kalman`, stored as matrices.
+        Covariances, as for `kalman`; matrices after construction.
     manifold : bool
     """
 
@@ -336,19 +343,22 @@ class ExtendedKalmanFilter:
             object.__setattr__(self, key, weight(f, value, key))
 
     def start(self, x: np.ndarray, P: np.ndarray | None = None) -> Estimate:
-        """Estimate before the first measurement."""
+        """Return the estimate before the first measurement."""
         x = self.map.check_state(x, "estimate")
         return Estimate(x, self._restricted(x, self.P0 if P is None else P))
 
     def correct(self, k: int, estimate: Estimate, y: np.ndarray) -> Estimate:
-        """Estimate at sample k after its measurement (ny,)."""
+        """Return the estimate at sample k after its measurement (ny,)."""
         d, C = self.measurement.linearized(estimate.x, y)
         assert estimate.P is not None
         dx, P = corrected(estimate.P, C, self.measurement.V, d)
         return Estimate(self.map.retract(estimate.x, dx), P)
 
     def predict(self, k: int, estimate: Estimate, u: np.ndarray) -> Estimate:
-        """Estimate at sample k + 1 before its measurement, under the input of step k."""
+        """Return the estimate at sample k + 1 before its measurement.
+
+        u is the input of step k.
+        """
         x, u = point_of(self.map, estimate.x, u)
         steps = self.map.steps_at(x[None], u[None], k)
         lin = self.map.linearize_steps(steps)
@@ -359,7 +369,10 @@ class ExtendedKalmanFilter:
         return Estimate(steps.x1[0], self._restricted(steps.x1[0], 0.5 * (P + P.T)))
 
     def formula(self) -> ObserverFormula | None:
-        """Symbolic filter; None on the manifold or if sensors have rates of their own."""
+        """Return the symbolic filter, or None on the constraint manifold.
+
+        None also if a quantity is not always measured.
+        """
         n, ny, nu = self.map.ndx, len(self.measurement.names), self.map.nu
         if self.manifold or not self.measurement.always:
             return None

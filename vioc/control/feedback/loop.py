@@ -1,4 +1,4 @@
-"""Simulation of plant, law, observer and actuator bounds with seeded noise."""
+"""Closed loop: plant, law, observer and actuator bounds with seeded noise."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ class LoopRun(AsTrajectory):
     Attributes
     ----------
     trajectory : Trajectory
-        Motion of the plant with the applied inputs `u`. With process noise it is not a rollout.
+        Motion of the plant; its `u` is the applied input. With process noise it is not a rollout.
     estimates : (N, nx), or more columns of an observer whose map has more states
-        Estimates at each sample; NaN between the observer's samples.
+        Estimates of the observer at each sample; NaN between its samples.
     covariances : (N, ndx, ndx) or None
-        Covariances of the estimates' errors by the observer.
+        Of the estimates' errors, by the observer.
     measurements : (N, ny)
-        Measurements, NaN where none was made; without an observer there are no columns.
+        Without columns if there is no observer; NaN where none was made.
     commands : (N, nu)
-        Inputs that the law commanded.
+        Outputs of the law.
     saturated : (N, nu), bool
-        Whether a command was beyond a bound.
+        True where a command was beyond a bound.
     belief, memory : object
         Final states of observer and law: counts of their failures, the verdicts of `NonlinearMPC`.
     measured : tuple of str
@@ -57,7 +57,7 @@ class LoopRun(AsTrajectory):
 
     @property
     def errors(self) -> np.ndarray:
-        """Errors difference(truth, estimate) (N, ndx) of the plant's states."""
+        """Estimation errors difference(truth, estimate) (N, ndx), of the plant's states."""
         f = self.trajectory.map
         return f.difference(self.trajectory.x[:-1], self.estimates[:, : f.nx])
 
@@ -70,35 +70,36 @@ class LoopRun(AsTrajectory):
 
 @dataclass(frozen=True)
 class ClosedLoop:
-    """Plant, law, observer and actuator bounds as one closed loop.
+    """Closed loop of plant, law, observer and actuator bounds.
 
     At sample k: measure y_k = g(x_k) + v_k, correct the estimate, evaluate the law for u_k, clip it, predict
-    the estimate under the applied input. The plant steps under u_k + noise and is disturbed.
+    the estimate with the clipped input; the plant steps under u_k + noise and is disturbed.
 
     Attributes
     ----------
     plant : OneStepMap
-        Map that is simulated. Law and observer may be designed on another map with the same states and step:
+        The simulated map. Law and observer may be designed on another map with the same states and step:
         other parameters, another integrator. A `DelayedMap` is a plant whose input acts late; a law
-        designed without the delay receives the mechanism's states only. An observer may have further
-        states, such as disturbances (`ExtendedMap`); a law receives as many of them as its own map has.
+        designed without the delay then gets the mechanism's states only. An observer may have more
+        states, such as disturbances (`ExtendedMap`), of which a law gets as many as its own map has.
     law : Law, Regulator, SteadyRegulator
     observer : KalmanFilter, ExtendedKalmanFilter, MovingHorizon, ConfigurationObserver, or None
         With None the law receives the true state.
     bounds : dict of str to (lower, upper), or None
-        Actuator bounds by input, as in `vioc.control.optimize`, constant.
+        Limits of the actuators, by input: as in `vioc.control.optimize`, with numbers.
     W : float, (ndx,), (ndx, ndx) or dict of str to float
         Covariance of the disturbance that is added to x[k+1] as an error.
     W_u : float, (nu,), (nu, nu) or dict of str to float
         Covariance of the noise of the applied input.
     hold : bool
-        Allow law and observer longer steps. The observer's is a multiple of the plant's, the law's a multiple
-        of the observer's; inputs are held between samples of the law.
+        Let law and observer have their own steps, integer multiples of the plant's, with the law's a multiple
+        of the observer's: each runs at its samples, and commands are constant between.
 
     Raises
     ------
     TypeError, ValueError
-        Invalid laws, observers, bounds, covariances and names; another mechanism or step.
+        A law or an observer of another mechanism or for another step, or an object that is neither; bounds,
+        covariances, names.
     """
 
     plant: OneStepMap = field(repr=False)
@@ -138,7 +139,7 @@ class ClosedLoop:
         self._noise()
 
     def _rates(self) -> tuple[int, int]:
-        """Numbers of plant steps in a step of the law and of the observer."""
+        """Return the steps of the law and of the observer, in steps of the plant."""
         f, law, observer = self.plant, as_law(self.law), self.observer
         of_law = steps_within(getattr(law, "map", f).dt, f.dt, "law", "the plant", self.hold)
         if observer is None:
@@ -158,7 +159,7 @@ class ClosedLoop:
         return input_bounds(self.plant, self.bounds)
 
     def _noise(self) -> tuple[np.ndarray, np.ndarray]:
-        """Square roots of the covariances of disturbance and input noise."""
+        """Return roots of the covariances of disturbance and input noise."""
         f = self.plant
         return root(state_weight(f, self.W, "W")), root(input_weight(f, self.W_u, "W_u"))
 
@@ -177,10 +178,10 @@ class ClosedLoop:
         Parameters
         ----------
         estimate : (nx,), optional
-            Estimate before the first measurement; default x0. Further states of the observer have the values
-            of its map (``ExtendedMap.join``) unless given.
+            Estimate before the first measurement; default x0. Additional states of the observer
+            have the values of its map (``ExtendedMap.join``) unless they are given.
         covariance : (ndx, ndx), optional
-            Covariance of the estimate's error, for an extended filter; default its P0.
+            Of the estimate's error, for an extended filter; default its P0.
         noise : seed, Generator or None
             None simulates without noise. The same seed gives the same run to the bit.
         k0 : int
@@ -193,7 +194,7 @@ class ClosedLoop:
         Raises
         ------
         ValueError
-            Wrong sizes; a command that is not finite.
+            Wrong sizes; a law that returns values that are not finite.
         StepError
             If a step of the plant does not exist; its `trajectory` is the plant's until then.
         """
@@ -224,7 +225,7 @@ class ClosedLoop:
         )
 
     def rollout(self, x0: Any, steps: int, *, estimate: Any = None, k0: int = 0) -> Trajectory:
-        """Trajectory of the plant from `simulate` without noise."""
+        """Return the plant's trajectory in `simulate`, without noise."""
         return self.simulate(x0, steps, estimate=estimate, k0=k0).trajectory
 
     @property
@@ -234,7 +235,7 @@ class ClosedLoop:
 
     @property
     def x(self) -> np.ndarray | None:
-        """Final setpoint of the law as a state of the plant (nx,), if it has one."""
+        """State (nx,) of the plant to which the law finally regulates, or None."""
         x, f = getattr(as_law(self.law), "x", None), self.plant
         return x if x is None or len(x) == f.nx else f.join(x) if len(x) < f.nx else x[: f.nx]  # type: ignore[attr-defined]
 
@@ -245,7 +246,7 @@ class ClosedLoop:
         return measurement and measurement.on(self.plant)
 
     def _drawn(self, noise: Any, steps: int, k0: int, every: int) -> Noise | None:
-        """Draw noise sample by sample: of measurements if made, of inputs, of states."""
+        """Return the noise by sample: of measurements (if made), of inputs, of states."""
         if noise is None:
             return None
         f, rng, ny = self.plant, np.random.default_rng(noise), 0

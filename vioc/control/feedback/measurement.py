@@ -1,4 +1,4 @@
-"""Sensors: measured quantities, sampling, resolution, covariance and derivatives."""
+"""Measurements of named quantities: sampling, resolution and covariance."""
 
 from __future__ import annotations
 
@@ -19,18 +19,20 @@ from vioc.runs.given import state_of
 
 
 class Measurement:
-    """Measured quantities y = g(x) + noise, with encoder counts and sampling rates.
+    """Measurement y = g(x) + noise of named quantities of the state.
 
-    A NaN entry was not measured, by plan (`every`) or by chance; filters ignore it.
+    Values are rounded to encoder counts and may have their own sampling rates. A NaN entry was not measured,
+    by plan (`every`) or by chance: filters skip it.
 
     Parameters
     ----------
     f : OneStepMap
     quantities : names, or dict of str to float
-        Quantities of the state that are measured (``"theta"``, ``"hand:x"``), or their variances.
+        Measured quantities of the state (``"theta"``, ``"hand:x"``), or their variances.
     covariance : float, (ny,), (ny, ny) or dict of str to float, optional
-        Covariance V of the noise in squared units (rad^2, m^2, ...), 0 for exact sensors; a number, a
-        diagonal, a matrix or by name. The default 1 suits no sensor: give variances.
+        V of the noise, in squares of the quantities' units (rad^2, m^2, ...), 0 for exact sensors; a number,
+        a diagonal, a matrix or by name. Default 1 for each quantity, which is realistic for no sensor: give
+        variances for serious use of a filter or noise.
     wrap : names
         Measured angles known modulo 2 pi; states in the map's own ``wrap`` are included.
     counts : dict of str to int, optional
@@ -46,21 +48,21 @@ class Measurement:
     V : (ny, ny)
         Covariance of noise and rounding.
     wrapped : (ny,), bool
-        Whether quantities are known modulo 2 pi.
+        Mask of the quantities known modulo 2 pi.
     expression : casadi.SX (ny,)
         Expression of g in the map's symbols.
 
     Notes
     -----
-    On a map with a state ``bias.NAME`` (`ExtendedMap`) the sensor of NAME has that bias.
+    For a map with a state ``bias.NAME`` (`ExtendedMap`), the measured NAME includes that bias.
 
     Raises
     ------
     ModelError
         If the map has no such quantity.
     ValueError
-        If a quantity depends on inputs or multipliers; if the covariance of the sensors that are not exact
-        is not positive definite; if counts, resolution or rates are not > 0.
+        If a quantity depends on inputs or multipliers, the covariance of the sensors that are not exact is
+        not positive definite, or counts, resolution or rates are not > 0.
     """
 
     def __init__(
@@ -109,7 +111,7 @@ class Measurement:
         return _rebuild, (self.map, self.names, self._noise, wrapped, self.resolution, self._every)
 
     def check_noisy(self, what: str) -> None:
-        """Raise ValueError for exact sensors, whose residuals cannot be weighted."""
+        """Raise ValueError for exact sensors, if residuals are divided by deviations."""
         exact = [n for n, v in zip(self.names, np.diag(self.V), strict=True) if not v > 0]
         if exact:
             raise ValueError(
@@ -118,7 +120,7 @@ class Measurement:
             )
 
     def on(self, f: OneStepMap) -> Measurement:
-        """Copy these sensors for another map, such as the plant of an observer's model."""
+        """Return the same sensors on another map, e.g. the plant of an observer's model."""
         rebuild, (_, *what) = self.__reduce__()
         return self if f is self.map else rebuild(f, *what)
 
@@ -139,7 +141,7 @@ class Measurement:
         return found
 
     def _rates(self, every: Mapping[str, int | tuple[int, int]]) -> np.ndarray:
-        """Array (ny, 2) of n and the first sample."""
+        """Return n and the first sample of each quantity, (ny, 2)."""
         pairs = np.tile([1, 0], (len(self.names), 1))
         for name, value in by_name(every, self.names, "every").items():
             n, first = value if isinstance(value, tuple) else (value, 0)
@@ -150,22 +152,22 @@ class Measurement:
 
     @property
     def always(self) -> bool:
-        """True if every quantity is measured at every sample."""
+        """True if everything is measured at every sample."""
         return bool((self._every == [1, 0]).all())
 
     def present(self, k: int) -> np.ndarray:
-        """Mask (ny,) of the quantities that are measured at sample k by plan."""
+        """Return a mask (ny,) of the quantities measured at sample k by plan."""
         n, first = self._every.T
         return (k >= first) & ((k - first) % n == 0)
 
     @property
     def key(self) -> tuple:
-        """Key that identifies sensors on the same map, without the covariance."""
+        """Identity of these sensors among others on the same map, without the covariance."""
         return self.names, *self.wrapped.tolist(), *self.resolution.tolist()
 
     @property
     def formula(self) -> ca.Function:
-        """CasADi function (x, parameters) -> g, D_x g."""
+        """Function (x, parameters) -> g, D_x g."""
         s, g = self.map.symbols, ca.densify(self.expression)
         return ca.Function("g", [s.x, s.parameters], [g, ca.densify(ca.jacobian(g, s.x))])
 
@@ -173,7 +175,7 @@ class Measurement:
         return self._values(x, self.map.theta)
 
     def __call__(self, x: Any) -> np.ndarray:
-        """Evaluate g(x): (nx,) -> (ny,), or (N, nx) -> (N, ny)."""
+        """Return g(x); (nx,) -> (ny,), or (N, nx) -> (N, ny)."""
         return self._evaluate(self._states(x))[0][..., 0]
 
     def _states(self, x: Any) -> np.ndarray:
@@ -184,7 +186,7 @@ class Measurement:
         return x
 
     def reading(self, y: Any) -> np.ndarray:
-        """Convert readings to an array (ny,) or (N, ny), with NaN for missing ones."""
+        """Return a measurement as an array (ny,), or (N, ny), with NaN for missing values."""
         if isinstance(y, Mapping):
             raise ValueError(
                 f"measurement: expected an array in the order {', '.join(self.names)}, got a dict of "
@@ -196,7 +198,7 @@ class Measurement:
         return y
 
     def jacobian(self, x: Any) -> np.ndarray:
-        """Jacobian C of g by errors of x: (nx,) -> (ny, ndx), or with a leading axis N."""
+        """Return C = D_x g by the errors of x; (nx,) -> (ny, ndx), or with a leading N."""
         x = self._states(x)
         C = self._evaluate(x)[1]
         if self.map.ndx == self.map.nx:
@@ -206,11 +208,11 @@ class Measurement:
         return C @ retract_jacobian(self.map, x)
 
     def innovation(self, x: np.ndarray, y: Any) -> np.ndarray:
-        """Innovation y - g(x), with angles in [-pi, pi] and NaN where y is NaN."""
+        """Return y - g(x), angles in [-pi, pi]; NaN where y is NaN."""
         return self._apart(self.reading(y), self(x))
 
     def linearized(self, x: np.ndarray, y: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Innovation (ny,) and Jacobian (ny, ndx) in one evaluation."""
+        """Return `innovation` (ny,) and `jacobian` (ny, ndx) from one evaluation."""
         g, C = self._evaluate(x)
         d = self._apart(self.reading(y), g[:, 0])
         return d, C if self.map.ndx == self.map.nx else C @ retract_jacobian(self.map, x)
@@ -220,15 +222,18 @@ class Measurement:
         return np.where(self.wrapped, short_way(d), d)
 
     def sample(self, x: np.ndarray, rng: np.random.Generator | None, k: int = 0) -> np.ndarray:
-        """Reading at sample k: g(x), with noise if there is a generator, in whole counts."""
+        """Return a measurement at sample k, with noise if there is a generator.
+
+        It is rounded to whole counts.
+        """
         return self.sampled(x, None if rng is None else self.noise(rng.standard_normal(len(self.names))), k)
 
     def noise(self, normals: np.ndarray) -> np.ndarray:
-        """Noise of measurements from independent normal numbers (..., ny)."""
+        """Return measurement noise from independent standard normal numbers (..., ny)."""
         return normals @ self._root.T
 
     def sampled(self, x: np.ndarray, noise: np.ndarray | None, k: int = 0) -> np.ndarray:
-        """Reading at sample k: g(x) plus this noise (ny,), in whole counts."""
+        """Return the measurement at sample k, g(x) plus noise (ny,), in whole counts."""
         y, q = self(x) if noise is None else self(x) + noise, self.resolution
         y = np.where(q > 0, q * np.round(y / np.where(q > 0, q, 1.0)), y)
         return np.where(self.present(k), y, np.nan)
@@ -241,16 +246,19 @@ class Measurement:
 
 
 def root(covariance: np.ndarray) -> np.ndarray:
-    """Square root G of a covariance G G' that may be singular.
+    """Return G with G G' a covariance that may be singular.
 
-    G times independent normal numbers is a sample with this covariance.
+    G times independent standard normal numbers is a sample.
     """
     values, vectors = np.linalg.eigh(covariance)
     return vectors * np.sqrt(np.maximum(values, 0.0))
 
 
 def retract_jacobian(f: OneStepMap, x: np.ndarray) -> np.ndarray:
-    """Derivative (nx, ndx) of retract(x, dx) by dx at 0, by differences of order 4."""
+    """Return the derivative of retract(x, dx) by dx at 0, (nx, ndx).
+
+    By central differences of order 4.
+    """
     columns = []
     for e in np.eye(f.ndx):
         near, far = ((f.retract(x, s * e) - f.retract(x, -s * e)) / (2 * s) for s in (1e-3, 2e-3))

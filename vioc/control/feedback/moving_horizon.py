@@ -1,7 +1,7 @@
-"""Moving-horizon estimation: states of a window from its measurements, with bounds.
+"""Moving-horizon estimation: states of a window from measurements, with bounds.
 
-Each estimate solves an optimal control problem by `vioc.control.shooting`, whose inputs are the noise. Maths:
-docs/maths/feedback.md, "Moving horizon", equations (MH).
+The estimate is an optimal control problem on `vioc.control.shooting` whose inputs are the noise. Maths:
+docs/maths/feedback.md, "Moving horizon", whose equations are numbered (MH).
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from vioc.maps.derivatives import Linearization
 from vioc.maps.made.noisy import NoisyMap
 from vioc.maps.protocol import OneStepMap
 
-SOFT = 1e-10  # regularization of gaps and rows: momenta and impulses of a sample are small
-SOFTER = 1e-6  # of the least variance: the same where momenta have small units
-SHARP = 1e-3  # standard deviation, in SI units, of sensors from which on down tolerances fall with them
-FINISHED = 1e-4  # error of a search that is said to be on its way
-FREE, LIMITED = 3, 15  # iterations of a sample, without limits and with them
-CLOSED = 1e-2  # relative to 1 + |x|: gaps and rows that an estimate may leave where iterations ran out
+SOFT = 1e-10  # regularization of defects and constraints: momenta and impulses of a sample are small
+SOFTER = 1e-6  # largest regularization over the least variance, for momenta with small units
+SHARP = 1e-3  # standard deviation of sensors, SI units, below which the tolerance falls in proportion
+FINISHED = 1e-4  # KKT residual above which a search counts as unfinished
+FREE, LIMITED = 3, 15  # iterations per sample without limits, with limits
+CLOSED = 1e-2  # largest residual of an unfinished estimate, over 1 + |x|
 
 
 @dataclass(frozen=True)
@@ -46,20 +46,20 @@ class Window:
     Attributes
     ----------
     x, P : (nx,), (nx, nx)
-        Estimate and covariance of its error (without active bounds).
+        The estimate, and the covariance of its error if no bound is active.
     prior : pair of arrays
         State and covariance before the window's first measurement.
     Y, U : (c, ny), (c, nu) or one row less before `predict`
         Measurements and inputs of the window, the oldest first.
     X, W : (M+1, nx), (M, m)
-        States and noise found, from which the next search begins.
+        Estimated states and noise, the guess of the next search.
     y : (rows,)
         Multipliers of bounds.
     iterations, failures, unfinished : int
-        Iterations of the last sample; numbers of samples so far that the extended filter estimated, and whose
-        search reached `max_iterations` with a KKT residual above 1e-4.
+        Iterations of the last sample; number of samples so far estimated by the extended filter, and of those
+        whose search ran out of iterations with a KKT residual above 1e-4.
     verdict : str
-        End of the last sample's search.
+        Verdict of the last sample's search.
     """
 
     x: np.ndarray
@@ -78,16 +78,16 @@ class Window:
 
 @dataclass(frozen=True)
 class MovingHorizon:
-    """Observer that estimates the states of a moving window, with bounds.
+    """Moving-horizon estimator: the most likely states of the last `horizon` samples.
 
-    The states of the last `horizon` samples minimize the weighted residuals of measurements, noise and prior.
-    `ExtendedMap` adds parameters, disturbances and biases as states. If a search fails, the extended filter
-    gives the estimate, and the sample is counted.
+    It weights measurements, noise and prior by their covariances. It is an observer for `ClosedLoop`;
+    `ExtendedMap` gives it parameters, disturbances and biases as states. If its search fails, the extended
+    filter estimates the sample, and the failure is counted.
 
     Parameters
     ----------
     map : OneStepMap
-        Map whose errors are its states.
+        A map whose errors are its states.
     measurement : Measurement
     horizon : int
         Number M of samples of the window.
@@ -96,8 +96,8 @@ class MovingHorizon:
     bounds, constraints
         Limits on quantities of the state, as in `vioc.control.optimize`: ``{"param.friction": (0, None)}``.
     max_iterations : int, optional
-        Maximum number of iterations per sample, ten times as many for the first one. Default 3; 15 with
-        bounds or constraints, because the barrier takes more.
+        Per sample; ten times as many for the first one. Default 3, and 15 with bounds or constraints, whose
+        barrier needs more.
     tolerance : float
         KKT residual at which a search ends earlier.
     manifold : bool
@@ -108,7 +108,7 @@ class MovingHorizon:
     ModelError
         For a map whose errors are not its states.
     ValueError
-        Shapes, names, covariances, limits, another step length of the measurement.
+        Wrong shapes, names, covariances, limits, another step length of the measurement.
     """
 
     map: OneStepMap = field(repr=False)
@@ -132,14 +132,14 @@ class MovingHorizon:
         object.__setattr__(self, "tolerance", as_positive(self.tolerance, "tolerance"))
         for name in ("W", "W_u", "P0"):
             object.__setattr__(self, name, getattr(self._filter, name))
-        _ = self._rows  # checks limits
+        _ = self._rows  # check the limits
 
     def __reduce__(self):
         return type(self), tuple(getattr(self, f.name) for f in fields(self))
 
     @cached_property
     def _filter(self) -> ExtendedKalmanFilter:
-        """Extended filter that gives the estimate if a search fails."""
+        """Extended filter with the same covariances, used if a search fails."""
         own = self.W, self.W_u, self.P0
         return ExtendedKalmanFilter(self.map, self.measurement, *own, self.manifold)
 
@@ -159,7 +159,10 @@ class MovingHorizon:
 
     @cached_property
     def _cost(self) -> Cost:
-        """Cost (MH 1): 1/2 |w|^2 + 1/2 |R (y - g(x))|^2, with R'R = V^-1 of the readings."""
+        """Cost (MH 1): 1/2 |w|^2 + 1/2 |R (y - g(x))|^2 with references y and R.
+
+        R is a root of V^-1 of the available measurements.
+        """
         f, measure, ny = self._noisy, self.measurement, len(self.measurement.names)
         y, R = ca.SX.sym("y", ny), ca.SX.sym("R", ny, ny)
         misfit = 0.5 * ca.sumsqr(R @ (y - measure.expression))
@@ -169,20 +172,20 @@ class MovingHorizon:
     # -- what a loop calls ----------------------------------------------------------------------
 
     def start(self, x: np.ndarray, P: np.ndarray | None = None) -> Window:
-        """Estimate before the first measurement."""
+        """Return the estimate before the first measurement."""
         begun: Any = self._filter.start(x, P)
         none = np.zeros((0, len(self.measurement.names))), np.zeros((0, self.map.nu))
         return Window(begun.x, begun.P, (begun.x, begun.P), *none)
 
     def correct(self, k: int, belief: Window, y: np.ndarray) -> Window:
-        """Estimate at sample k after its measurement (ny,)."""
+        """Return the estimate at sample k after its measurement (ny,)."""
         Y = np.vstack([belief.Y, self.measurement.reading(y)])
         X, W = self._guess(belief, len(Y))
         g = self._noisy.with_known(self._known(belief, X), k + 1 - len(Y))
         cost = self._cost.with_references(*self._data(X, Y))
         stages = Stages(g, cost, self._rows, 0, g.lengths(None, self.horizon))
         stages.follows = False
-        # the cost is scaled by its largest slope, which an exact sensor makes: what others tell is small then
+        # the cost is scaled by its largest gradient, that of an exact sensor: other terms are then small
         exact = min(1.0, float(np.sqrt(np.diag(self.measurement.V).min())) / SHARP)
         log, full = Log("estimate", HEADER, None), len(Y) == self.horizon > 1
         try:
@@ -190,7 +193,7 @@ class MovingHorizon:
                 search = Interior(
                     first_level(stages, self.tolerance * exact, self._soft(belief)), X, W, belief.y
                 )
-                search.pause = 10**9  # residuals are small: Gauss-Newton's steps serve
+                search.pause = 10**9  # always Gauss-Newton: residuals are small
                 assert self.max_iterations is not None
                 search.iterate(self.max_iterations * (1 if belief.X is not None else 10), log)
             failed = _failure(search)
@@ -213,7 +216,10 @@ class MovingHorizon:
         return replace(belief, prior=prior, Y=Y, iterations=log.steps, verdict=said, **own)
 
     def predict(self, k: int, belief: Window, u: np.ndarray) -> Window:
-        """Estimate at sample k + 1 before its measurement, under the input of step k."""
+        """Return the estimate at sample k + 1 before its measurement.
+
+        u is the input of step k.
+        """
         begun: Any = self._filter.predict(k, Estimate(belief.x, belief.P), u)
         full = len(belief.Y) == self.horizon
         Y, U = belief.Y[int(full) :], np.vstack([belief.U, u])[int(full) :]
@@ -228,7 +234,10 @@ class MovingHorizon:
     # -- the problem of a sample ----------------------------------------------------------------
 
     def _known(self, belief: Window, X: np.ndarray) -> tuple[np.ndarray, ...]:
-        """Dynamics (MH 2): arrival in step 0, map in the last c - 1 steps, else identity."""
+        """Return the step data of (MH 2).
+
+        Step 0 is the arrival, the last c - 1 steps are the map's, those between keep the state.
+        """
         M, f, m, c = self.horizon, self.map, self._noisy.nu, len(belief.Y) + 1
         U, G, S = np.zeros((M, f.nu)), np.zeros((M, f.nu, m)), np.zeros((M, f.nx, m))
         taken = np.arange(M) > M - c
@@ -243,12 +252,15 @@ class MovingHorizon:
         return U, G, S, taken
 
     def _soft(self, belief: Window) -> float:
-        """Regularization of defects and constraints, small beside the least noise."""
+        """Return the regularization, which must be small beside the least variance."""
         variances = np.concatenate([np.diag(self.W), np.diag(belief.prior[1])])
         return min(SOFT, SOFTER * float(variances[variances > 0].min(initial=np.inf)))
 
     def _guess(self, belief: Window, c: int) -> tuple[np.ndarray, np.ndarray]:
-        """Previous states shifted by one sample; the arrival leads to the first of them."""
+        """Return the previous solution shifted by one sample, as the next guess.
+
+        The arrival's noise leads from the prior to its first state.
+        """
         M, m, (x, P) = self.horizon, self._noisy.nu, belief.prior
         if belief.X is None or belief.W is None:
             return np.tile(x, (M + 1, 1)), np.zeros((M, m))
@@ -261,7 +273,10 @@ class MovingHorizon:
         return X, W
 
     def _data(self, X: np.ndarray, Y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """References of the cost: unwrapped measurements, and square roots of V^-1."""
+        """Return the references of the cost: measurements, and the roots of V^-1.
+
+        Measured angles are on the same turn as the guess.
+        """
         ny, M, c, V = Y.shape[1], self.horizon, len(Y), self.measurement.V
         y, R = np.zeros((M + 1, ny)), np.zeros((M + 1, ny, ny))
         for i, (row, x) in enumerate(zip(Y, X[M + 1 - c :], strict=True), M + 1 - c):
@@ -270,16 +285,16 @@ class MovingHorizon:
             y[i, seen] = (self.measurement(x) + d)[seen]
             whole = np.ix_(seen, seen)
             R[i][whole] = np.linalg.inv(np.linalg.cholesky(V[whole]))
-        return y, np.swapaxes(R, 1, 2).reshape(M + 1, ny * ny)  # a matrix column by column
+        return y, np.swapaxes(R, 1, 2).reshape(M + 1, ny * ny)  # matrices in column order
 
     def _shifted(self, y: np.ndarray) -> np.ndarray:
-        """Multipliers of constraints, shifted by one sample."""
+        """Return multipliers of rows shifted by one sample."""
         n = self.horizon * self._rows.m
         path = y[:n].reshape(self.horizon, self._rows.m)
         return np.concatenate([path[1:].ravel(), path[-1], y[n:]])
 
     def _covariances(self, X: np.ndarray, Y: np.ndarray, lin: Linearization) -> np.ndarray:
-        """Covariances of the last state (MH 4)."""
+        """Return the covariance of the last state (MH 4)."""
         M, c, A, B = self.horizon, len(Y), lin.A, lin.B
         C = self.measurement.jacobian(X)
         P = B[0] @ B[0].T
@@ -293,7 +308,10 @@ class MovingHorizon:
         return P
 
     def _next_prior(self, belief: Window, Y: np.ndarray, search: Interior) -> tuple[np.ndarray, np.ndarray]:
-        """Next prior (MH 3): first measurement and one step, linearized at the states found."""
+        """Return the prior after the first measurement and step (MH 3).
+
+        It is linearized at the solution.
+        """
         f, (x, P), it, lin = self.map, belief.prior, search.now, search.lin
         first, ends, w = it.point.curve.x[1], it.point.steps.x1[1], it.point.curve.u[1]
         apart = f.difference(first, x)
@@ -305,7 +323,7 @@ class MovingHorizon:
         return x, 0.5 * (P + P.T)
 
     def _prior_by_filter(self, k: int, belief: Window, Y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Next prior by the extended filter, linearized at the prior."""
+        """Return the next prior by the extended filter, linearized at the prior."""
         first = k + 1 - len(Y)
         begun: Any = self._filter.correct(first, Estimate(*belief.prior), Y[0])
         begun = self._filter.predict(first, begun, belief.U[0])
@@ -313,14 +331,14 @@ class MovingHorizon:
 
 
 def slim_root(covariance: np.ndarray) -> np.ndarray:
-    """Square root G (n, r) of a covariance G G' of rank r."""
+    """Return G (n, r) with G G' a covariance of rank r."""
     G = root(covariance)
     size = np.abs(G).max(axis=0, initial=0.0)
     return G[:, size > 1e-12 * size.max(initial=0.0)]
 
 
 def _failure(search: Interior) -> str:
-    """Reason why a search gives no estimate; empty if it gives one."""
+    """Return the reason why a search's result is not an estimate, or ""."""
     point, level = search.now.point, search.level
     if search.status in (Status.CONVERGED, Status.ACCEPTABLE):
         return ""

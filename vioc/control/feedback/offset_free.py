@@ -1,6 +1,7 @@
-"""Offset-free tracking: no steady-state error under constant disturbances.
+"""Offset-free tracking: feedback about a target without steady-state error.
 
-Maths: docs/maths/feedback.md, "Offset-free tracking", equations (OF).
+The target depends on reference and estimated disturbances. Maths: docs/maths/feedback.md, "Offset-free
+tracking", whose equations are numbered (OF).
 """
 
 from __future__ import annotations
@@ -21,7 +22,10 @@ from vioc.runs.steps import check_steps
 
 
 class SteadyTarget(NamedTuple):
-    """Target state (nx,), input (nu,), and largest residual of equilibrium and reference."""
+    """Target state (nx,) and input (nu,) of a law.
+
+    `left` is the largest residual of the equilibrium and the fixed quantities.
+    """
 
     x: np.ndarray
     u: np.ndarray
@@ -29,28 +33,28 @@ class SteadyTarget(NamedTuple):
 
 
 class OffsetFree(Law):
-    """Law u = u_t - K difference(x_t, x^) without steady-state error.
+    """Law u = u_t - K difference(x_t, x^) about a target that depends on disturbances.
 
-    The target (x_t, u_t) is the equilibrium under the estimated disturbances.
+    (x_t, u_t) is an equilibrium under the estimated disturbances.
 
     Parameters
     ----------
     regulator : SteadyRegulator, Regulator or law with gains
         Regulator of the mechanism without disturbances.
     f : ExtendedMap
-        Map of the observer: the regulator's, with disturbances, parameters or biases as states.
+        The observer's map: that of the regulator, with disturbances, parameters, biases as states.
     hold : names, optional
-        Quantities of the state that keep their reference values, for a law with one setpoint. The target
-        is solved for by one Newton step per sample (OF 2). Required for estimated parameters and
-        disturbances of states. Default: disturbances of inputs are subtracted from the input (OF 1), which is
-        exact along any trajectory.
+        Quantities of the state that must equal their reference, for a law about one point: the target
+        is found by one Newton step per sample from the last one (OF 2). Required if parameters
+        or disturbances of states are estimated. Default: disturbances of inputs are subtracted from
+        the input (OF 1), which is exact along any trajectory.
 
     Raises
     ------
     TypeError
-        If the law has no gains, or f is not an `ExtendedMap`.
+        A law without gains, or another kind of map.
     ValueError
-        If the maps disagree; if `hold` is missing; if `hold` is given for a law along a trajectory.
+        Maps that do not belong together; missing `hold`; `hold` with a law along a trajectory.
     """
 
     def __init__(self, regulator: Any, f: ExtendedMap, hold: str | Iterable[str] | None = None):
@@ -81,11 +85,11 @@ class OffsetFree(Law):
             named_jacobians(inner, self.names, law.X[:1], "hold", "hold quantities of the state")
 
     def start(self) -> SteadyTarget:
-        """Setpoint of the regulator."""
+        """Return the regulator's equilibrium."""
         return SteadyTarget(self.law.X[0], self.law.U[0])
 
     def apply(self, k: int, x: np.ndarray, memory: SteadyTarget) -> tuple[np.ndarray, SteadyTarget]:
-        """Input at sample k for an estimate of the extended state."""
+        """Return the input at sample k for an estimate of the extended state."""
         i, (state, constants) = self.law.row(k), self.map.split(x)
         if self.names:
             target = self._next(memory, constants)
@@ -100,7 +104,10 @@ class OffsetFree(Law):
         return self.apply(k, np.asarray(x, float), self.start())[0]
 
     def _next(self, at: SteadyTarget, constants: np.ndarray) -> SteadyTarget:
-        """Next target: shortest Gauss-Newton step to equilibrium and fixed values (OF 2)."""
+        """Return the target after the shortest Gauss-Newton step (OF 2).
+
+        At the target a step keeps the state, and the named quantities equal their reference.
+        """
         f, n = self.map.inner, self.map.inner.ndx
         steps = self.map.steps_at(np.concatenate([at.x, constants])[None], at.u[None])
         lin = self.map.linearize_steps(steps)

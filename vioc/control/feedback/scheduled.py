@@ -1,4 +1,4 @@
-"""Gain scheduling between operating points, and limits on rates of inputs."""
+"""Gain scheduling between operating points, and laws with rate limits."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from vioc.runs.steps import check_steps
 class ScheduledLaw(Law):
     """Gain-scheduled law u = U(s) - K(s) difference(X(s), x).
 
-    X, U and K are linear in s between operating points and constant beyond them.
+    It is linear in s between operating points and constant beyond them.
 
     Attributes
     ----------
     map : OneStepMap
     by : str
-        Scheduling quantity s of the state.
+        The scheduling quantity s of the state.
     points : (n,)
         Values of s at the operating points, increasing, n >= 2.
     X, U, K : (n, nx), (n, nu), (n, nu, ndx)
@@ -37,7 +37,7 @@ class ScheduledLaw(Law):
     Raises
     ------
     ValueError
-        Shapes, points that do not increase, or a quantity that does not depend on the state alone.
+        Wrong shapes, points that do not increase, or a quantity that is not of the state alone.
     """
 
     map: OneStepMap = field(repr=False)
@@ -61,7 +61,7 @@ class ScheduledLaw(Law):
 
     @classmethod
     def of(cls, regulators: Sequence[Any], by: str) -> ScheduledLaw:
-        """Schedule steady regulators about equilibria of one map, given in any order."""
+        """Return the law of steady regulators about equilibria of one map, in any order."""
         laws: list[StateLaw] = []
         for law in map(as_law, regulators):
             if not isinstance(law, StateLaw) or len(law.U) != 1:
@@ -116,28 +116,28 @@ class ScheduledLaw(Law):
 
         tables = [a.ravel() for a in (self.points, self.X, self.U, self.K, f.theta)]
         sizes, numbers = [a.size for a in tables], np.concatenate(tables)
-        family = id(getattr(f, "built", f))  # of all maps that differ in numbers only
+        family = id(getattr(f, "built", f))  # shared by maps that differ only in parameter values
         return LawFormula(("schedule", family, self.by, n), expression, lambda k, count: numbers)
 
 
 class Applied(NamedTuple):
-    """Memory of a limited law: the law's own, and the last input (None at first)."""
+    """Memory of a limited law: the inner law's, and the last input or None."""
 
     law: Any
     u: np.ndarray | None
 
 
 class LimitedLaw(Law):
-    """Law with bounds on its input and on the rate of its input.
+    """Law with its input clipped to bounds and to a rate limit between samples.
 
     Parameters
     ----------
     law : Law, Regulator, SteadyRegulator
-        Law that is limited.
+        A law with a map.
     rate : float, (nu,), dict of str to float
-        Largest change of an input per second, > 0. The first sample is not limited.
+        Largest change of an input per second, in its units per second, > 0. The first sample is free.
     bounds : dict of str to (lower, upper), or None
-        Bounds of inputs, as in `vioc.control.optimize`, constant.
+        Of inputs: as in `vioc.control.optimize`, with numbers.
 
     Attributes
     ----------
@@ -168,7 +168,7 @@ class LimitedLaw(Law):
 
     @property
     def x(self) -> np.ndarray | None:
-        """Setpoint (nx,) of the law, if it has one."""
+        """State (nx,) to which the law finally regulates, or None."""
         return getattr(self.law, "x", None)
 
     def formula(self) -> LawFormula | None:

@@ -1,4 +1,4 @@
-"""Covariance steering along a trajectory at least expected cost.
+"""Covariance steering: feedback of least cost with limits on standard deviations.
 
 Maths: docs/maths/robust.md#covariance-steering.
 """
@@ -33,28 +33,28 @@ from vioc.names import INPUTS, by_quantity
 from vioc.runs.given import trajectory_of
 from vioc.runs.trajectory import Trajectory
 
-SHARE = 1e-2  # of a bound's proof that a limit must have to be named in it
+SHARE = 1e-2  # share of the proof of infeasibility above which a limit is named
 
 
 @dataclass(frozen=True)
 class SteeredCovariance:
-    """Feedback with limits on standard deviations (first order), and its cost.
+    """Feedback with limits on standard deviations, to first order, and its cost.
 
     Attributes
     ----------
     regulator : Regulator
-        Regulator whose P is the cost to go with the multipliers as weights.
+        Its P is the cost to go with the multipliers as weights.
     spread : Covariance
         Covariance along the trajectory under this feedback, with the filter if there is one.
     cost : float
-        Expected sum of z'Qz + v'Rv, plus z_N'Qf z_N.
+        Expected sum of z'Qz + v'Rv + z_N'Qf z_N.
     gap : float
-        Duality gap: no gains within the limits cost less than cost - gap.
+        No feasible gains cost less than cost - gap.
     prices : dict of str to float
-        Multipliers of active limits by name, summed over the samples: first-order decrease of the cost per
-        relative increase of the allowed variance.
+        Decrease of the cost, to first order, per relative increase of the allowed variance, for active
+        limits by name, summed over the samples.
     observer : KalmanFilter or None
-        Filter that estimates the state for the law, part of the design.
+        The filter of the law; part of the design.
     iterations : int
     """
 
@@ -67,11 +67,11 @@ class SteeredCovariance:
     iterations: int = 0
 
     def as_law(self) -> StateLaw:
-        """Law for a `ClosedLoop` with `observer`."""
+        """Return the law for a `ClosedLoop`, to be used with `observer`."""
         return self.regulator.as_law()
 
     def std(self, name: str) -> np.ndarray:
-        """Standard deviation (N+1,) of a quantity of the state, or an entry of its error."""
+        """Return the standard deviation (N+1,) of a quantity of the state or an error."""
         return self.spread.std(name)
 
     def plot(self, *names: str, ax: Any = None) -> Any:
@@ -101,12 +101,13 @@ def steer_covariance(
     measurement: Measurement | None = None,
     tolerance: float = 1e-6,
 ) -> SteeredCovariance:
-    """Find gains of least expected cost that steer a covariance within limits.
+    """Find gains of least expected cost that steer a covariance to its goal.
 
         minimize  E sum over k < N of z'Qz + v'Rv  +  z_N' Qf z_N     over  v_k = -K_k z_k
         subject to  P_N <= final,  |y_d - bound| >= sigmas (y'P_k y)^(1/2)
 
-    for the deviations z = difference(x_d, x), v = u - u_d of the linearization along the trajectory.
+    for the deviations z = difference(x_d, x), v = u - u_d of the linearization along the trajectory, under
+    process noise.
 
     Parameters
     ----------
@@ -120,14 +121,14 @@ def steer_covariance(
         Limits on inputs (``u.NAME``) and quantities of the state at every sample, as in `optimize`. Their
         values on the trajectory stay `sigmas` standard deviations within.
     sigmas : float
-        Number of standard deviations; 0.27 % of Gaussian deviations exceed 3.
+        0.27 % of Gaussian deviations exceed 3.
     Q, R, Qf
         Weights as in `dlqr`, Q by default 0; Qf is Q unless given.
     measurement : Measurement, optional
-        Measured quantities. The result includes the Kalman filter; limits are on the state, not on its
-        estimate.
+        Measurement of the state. The Kalman filter for it is part of the result, and limits are on the
+        state itself, not on its estimate.
     tolerance : float
-        Relative tolerance of the cost above the minimum.
+        Relative distance of the cost from the least one.
 
     Returns
     -------
@@ -138,10 +139,10 @@ def steer_covariance(
     ModelError
         Unknown names.
     ValueError
-        Shapes, names, covariances; a trajectory that is itself outside of a bound.
+        Wrong shapes, names, covariances; a trajectory that is itself outside of a bound.
     OptimizationError
-        If no gains satisfy the limits, with a proof by a lower bound, the conflicting limits and the least
-        attainable value of each; or if the search is inconclusive.
+        If no gains keep the limits, as proved by a lower bound: names the limits that exclude
+        each other and the least of each; or if this is undecided.
     """
     trajectory = trajectory_of(trajectory)
     if not isinstance(trajectory, Trajectory):
@@ -164,7 +165,7 @@ def steer_covariance(
     noise = B @ W_u @ np.swapaxes(B, 1, 2) + W
     observer, unseen, start = None, np.zeros((N + 1, n, n)), P0
     if measurement is not None:
-        # the estimate moves by the innovations, and its error adds to its own covariance
+        # the innovations drive the estimate; the covariance of its error is added
         observer = kalman(f, trajectory, measurement, W, W_u=W_u, P0=P0)
         unseen, noise = observer.after, (observer.before - observer.after)[1:]
         start = P0 - unseen[0]
@@ -190,11 +191,11 @@ def steer_covariance(
 
 
 class _VarianceRows:
-    """Limits by name as rows of unit variance, less the variance of the filter's error."""
+    """Limits by name as rows of unit variance, minus the filter's error variance."""
 
     def __init__(self, f: OneStepMap, trajectory: Trajectory, unseen: np.ndarray, P0: np.ndarray):
         self.map, self.trajectory, self.unseen, self.P0 = f, trajectory, unseen, P0
-        # name, sample, row of the state's error or the input, standard deviation allowed
+        # name, sample, row of the state's error or the input, largest standard deviation
         self.states: list[tuple[str, int, np.ndarray, float]] = []
         self.inputs: list[tuple[str, int, np.ndarray, float]] = []
         self.matrix: np.ndarray | None = None
@@ -277,7 +278,7 @@ class _VarianceRows:
         )
 
     def prices(self, found: Steered) -> dict[str, float]:
-        """Multipliers of active limits by name, summed over the samples."""
+        """Return multipliers of active limits, summed over the samples of a name."""
         names = [name for name, *_ in (*self.states, *self.inputs)]
         mu, least = found.multipliers.mu, 10 * found.gap
         prices: dict[str, float] = {}
@@ -290,7 +291,7 @@ class _VarianceRows:
         return prices
 
     def unreachable(self, problem: VarianceProblem, verdict: Unreachable) -> str:
-        """Message on conflicting limits: those in the proof, and the least value of each."""
+        """Return a text with the limits that exclude each other, and the least of each."""
         named = [*self.states, *self.inputs]
         (mu, L), total = verdict.multipliers, verdict.multipliers.total
         shares: dict[str, list[int]] = {}

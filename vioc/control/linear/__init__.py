@@ -1,1 +1,1 @@
-"""Maps to first order about points and trajectories: errors, weights by name, tangent bases, A and B."""
+"""Linearization of maps about points and trajectories, with weights and bases."""

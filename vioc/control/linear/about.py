@@ -1,4 +1,4 @@
-"""What a design is about: an equilibrium, or a trajectory that must be of the map it is made on."""
+"""Operating points of designs: equilibria, and trajectories of the design's map."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from vioc.runs.trajectory import Trajectory
 
 
 def states_at_rest(f: OneStepMap, x: np.ndarray) -> list[tuple[str, float]]:
-    """States (nx,) by name, as an equilibrium is printed.
+    """Return states (nx,) by name for printing an equilibrium.
 
-    Without momenta where there are constraints: at rest they are halves of constraint impulses.
+    Momenta are left out if there are constraints: at rest they are halves of constraint impulses.
     """
     names = f.state_names
     told = [not (f.multiplier_names and n.startswith("p.") and n[2:] in names) for n in names]
@@ -25,7 +25,7 @@ def states_at_rest(f: OneStepMap, x: np.ndarray) -> list[tuple[str, float]]:
 
 
 def about_of(f: OneStepMap, about: Any) -> Trajectory | tuple[np.ndarray, np.ndarray]:
-    """A trajectory, or state (nx,) and input (nu,) of an equilibrium.
+    """Return a trajectory, or state (nx,) and input (nu,) of an equilibrium.
 
     Parameters
     ----------
@@ -51,7 +51,9 @@ def about_of(f: OneStepMap, about: Any) -> Trajectory | tuple[np.ndarray, np.nda
 
 
 def check_trajectory(f: OneStepMap, about: Trajectory) -> OneStepMap:
-    """The map with the step length of a trajectory that must be its own, if that has one.
+    """Return the map with the step length of a trajectory, which must be its own.
+
+    If the steps are not equal, it is the map itself.
 
     Raises
     ------
@@ -76,8 +78,6 @@ def check_trajectory(f: OneStepMap, about: Trajectory) -> OneStepMap:
 
 
 def check_timeless(f: OneStepMap, what: str, instead: str) -> None:
-    """ValueError of a map whose steps depend on when they are: what holds about a point at one time need not
-    at another.
-    """
+    """Raise ValueError for a map that depends on time: results at a point may change."""
     if f.depends_on_time:
         raise ValueError(f"{what}: steps of {f!r} depend on time; use {instead}")

@@ -1,4 +1,7 @@
-"""The linear system of a design: about an equilibrium or a trajectory, on the manifold or not."""
+"""Linear system of a design about an equilibrium or a trajectory.
+
+Its coordinates are those of the full state or of the constraint manifold.
+"""
 
 from __future__ import annotations
 
@@ -17,17 +20,17 @@ from vioc.maps.protocol import OneStepMap
 from vioc.names import in_order, quantity_name
 from vioc.runs.trajectory import Trajectory
 
-FIXED_POINT = 1e-8  # how far an equilibrium may move in a step, relative to 1 + |x|
-CLOSED = 1e-8  # how far a periodic trajectory may end from its start, relative to 1 + |x|
-# Changes of the step's length at which rounding shows: some units in the last place may be the same by chance
+FIXED_POINT = 1e-8  # largest change of an equilibrium by a step, relative to 1 + |x|
+CLOSED = 1e-8  # largest distance of a periodic trajectory's end from its start, relative to 1 + |x|
+# Changes of the step length that reveal rounding; several, as some last digits may agree by chance
 NEARBY = (1e-6, -2.3e-6, 3.7e-6, -5.9e-6, 7.1e-6, -8.3e-6, 1.3e-5, -1.7e-5)
-FEW = 3  # of them along a trajectory, whose steps are as many chances
-SMOOTH = 1e-3  # relative change of a derivative that is no rounding, at most
+FEW = 3  # changes used along a trajectory, which has many steps
+SMOOTH = 1e-3  # largest relative change of a derivative that is not rounding
 
 
 @dataclass(frozen=True)
 class LinearSystem:
-    """z_{k+1} = A_k z_k + B_k v_k in the coordinates z = T_k' dx of bases T_k.
+    """Linear system z_{k+1} = A_k z_k + B_k v_k with z = T_k' dx in bases T_k.
 
     Attributes
     ----------
@@ -55,7 +58,10 @@ class LinearSystem:
         return self.map.error_names
 
     def output_matrices(self, outputs: Any) -> tuple[np.ndarray, tuple[str, ...]]:
-        """C (N+1, p, r) and names of outputs: quantities or errors of the state, or a matrix (p, ndx)."""
+        """Return C (N+1, p, r) and names of outputs.
+
+        Outputs are quantities or errors of the state, or a matrix (p, ndx).
+        """
         if isinstance(outputs, str) or (
             isinstance(outputs, Sequence) and outputs and isinstance(outputs[0], str)
         ):
@@ -72,7 +78,10 @@ class LinearSystem:
         return C @ self.T, tuple(f"output {i}" for i in range(len(C)))
 
     def _check_seen(self, C: np.ndarray, names: Sequence[str]) -> None:
-        """Refuse outputs of idle directions, which would be zero in coordinates that leave those out."""
+        """Raise ValueError for outputs that depend on idle directions.
+
+        They would be zero in coordinates without these directions.
+        """
         if not self.manifold:
             return
         idle = tangent_basis(self.map, self.x[0], idle=True)[:, self.T.shape[2] :]
@@ -95,26 +104,27 @@ def linear_system(
 ) -> LinearSystem:
     """Linearize a map about an equilibrium or along a trajectory.
 
-    About an equilibrium, what rounding alone moves is said to stand; see `without_rounding`.
+    About an equilibrium, entries that are rounding are set to those of a constant state; see
+    `without_rounding`.
 
     Parameters
     ----------
     f : OneStepMap
     about : Trajectory or a result that has one, or an equilibrium: (x, u), or an object with `x` and `u`
     manifold : bool, optional
-        Coordinates of the reduced tangent space, or of the full state; default: the former where the
+        Coordinates of the reduced tangent space, or of the full state; default: the former if the
         map has constraints, and one such space (`one_manifold`).
     idle : bool
-        On the manifold, keep what no step reads; see `tangent_basis`.
+        On the manifold, keep idle directions; see `tangent_basis`.
     ranks : bool
-        So along a trajectory too, for what ranks are decided of.
+        Remove rounding along a trajectory too, for rank decisions.
     closed : bool
-        The trajectory goes on with its first step.
+        The trajectory continues with its first step.
 
     Raises
     ------
     ValueError
-        Not an equilibrium, a state of a map that depends on time, another map's trajectory, shapes.
+        Not an equilibrium, a state of a map that depends on time, another map's trajectory, wrong shapes.
     """
     manifold = has_manifold(f) if manifold is None else manifold
     about = about_of(f, about)
@@ -139,12 +149,13 @@ def linear_system(
 
 
 def without_rounding(found: Sequence[Linearization]) -> tuple[np.ndarray, np.ndarray]:
-    """A (N, n, n) and B (N, n, m) of the first, of steps of slightly different lengths; rounding taken out.
+    """Return A (N, n, n) and B (N, n, m) without entries that are rounding.
 
-    A derivative changes in proportion with the step's length; what cancels but for rounding changes as a
-    whole. A state whose row of A - I and B is all of that, at all N steps, is conserved (a momentum that no
-    force changes); and nothing depends on one whose column of A - I is. Sizes alone cannot tell these from
-    what is weak, and rank decisions, which measure each state by what moves it, would count them.
+    `found` are linearizations for slightly different step lengths. A derivative changes in proportion to the
+    step length; rounding noise changes completely. If a state's row of A - I and B is noise at all N steps,
+    the state is conserved (a momentum that no force changes); if its column of A - I is, nothing depends on
+    it. Magnitudes alone cannot distinguish noise from weak couplings, and rank decisions, which scale each
+    state by its motion, would count it.
     """
     n = found[0].A.shape[1]
     A, *others = (lin.A - np.eye(n) for lin in found)
@@ -156,19 +167,19 @@ def without_rounding(found: Sequence[Linearization]) -> tuple[np.ndarray, np.nda
 
 
 def _is_rounding(first: np.ndarray, others: Sequence[np.ndarray]) -> np.ndarray:
-    """Which entries (n, m) of (N, n, m) are 0, or change as a whole at all N steps."""
+    """Return a mask of entries (n, m) of (N, n, m) that are 0 or noise at all N steps."""
     size = np.abs(first).max(axis=0)
     change = np.max([np.abs(other - first).max(axis=0) for other in others], axis=0)
     return np.asarray((change > SMOOTH * size) | (size == 0))
 
 
 def _stretched(run: Trajectory, by: float) -> Trajectory:
-    """With steps that are longer."""
+    """Return a trajectory with steps longer by a factor."""
     return replace(run, t=run.t[0] + (run.t - run.t[0]) * by)
 
 
 def equilibrium_point(f: OneStepMap, about: tuple[np.ndarray, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """(x, u), where that is an equilibrium, at all times."""
+    """Return (x, u) if it is an equilibrium at all times, else raise ValueError."""
     check_timeless(f, "about a state", "a trajectory, or the map whose turn it is then")
     x, u = about
     moved = np.abs(f.difference(x, f.step(x, u)))
@@ -182,7 +193,10 @@ def equilibrium_point(f: OneStepMap, about: tuple[np.ndarray, np.ndarray]) -> tu
 
 
 def check_closed(f: OneStepMap, run: Trajectory) -> float:
-    """How far a periodic trajectory ends from its start, relative to 1 + |x|. ValueError if too far."""
+    """Return the relative distance of a periodic trajectory's end from its start.
+
+    It is relative to 1 + |x|. ValueError if too large.
+    """
     gap = np.abs(f.difference(run.x[0], run.x[-1]))
     moved = gap.max() / (1 + np.abs(run.x[0]).max())
     if not moved <= CLOSED:
@@ -194,12 +208,15 @@ def check_closed(f: OneStepMap, run: Trajectory) -> float:
 
 
 def output_jacobians(f: OneStepMap, names: Sequence[str], X: np.ndarray) -> np.ndarray:
-    """Derivatives of named quantities, or errors, by the state's error (N, p, ndx) at states X (N, nx)."""
+    """Return derivatives of named quantities or errors at states X (N, nx).
+
+    They are by the state's error, (N, p, ndx).
+    """
     return named_jacobians(f, names, X, "outputs", "give the matrix C instead")
 
 
 def sizes(value: Any, names: Sequence[str], what: str, prefix: str = "") -> np.ndarray:
-    """Positive sizes (n,) given as a number, an array or by name (1 where not named)."""
+    """Return positive sizes (n,) from a number, an array or names (1 where not named)."""
     value = in_order(value, names, what, 1.0, prefix=prefix)
     array = check_array(
         np.broadcast_to(value, (len(names),)) if np.ndim(value) == 0 else value, (len(names),), what, names

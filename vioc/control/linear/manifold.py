@@ -1,11 +1,11 @@
-"""The directions in which a constrained mechanism can move: bases of the reduced tangent space.
+"""Bases of the reduced tangent space of constrained mechanisms.
 
-A state x = [q, p] of a variational integrator with constraints h(q) = 0 has directions that no motion
-takes (dq off the constraints) and directions that no future sees (dp in the range of Dh', which the next
-step's constraint impulse absorbs; rates of prescribed configurations). What is left is the tangent space
-of the reduced phase space, and the linearization maps these spaces to each other exactly. A cost or a
-measurement may see an idle direction all the same: regulators and filters keep those.
-Maths: docs/maths/feedback.md.
+A state x = [q, p] of a variational integrator with constraints h(q) = 0 has errors that no motion takes (dq
+off the constraints) and errors without effect on the future (dp in the range of Dh', which the next step's
+constraint impulse absorbs; rates of prescribed configurations). The remaining errors are the tangent space of
+the reduced phase space, and the linearization maps these spaces to each other exactly. A cost or a
+measurement may depend on an idle direction; regulators and filters therefore keep those. Maths:
+docs/maths/feedback.md.
 """
 
 from __future__ import annotations
@@ -27,12 +27,14 @@ from vioc.maps.protocol import OneStepMap
 from vioc.runs.given import trajectory_of
 from vioc.runs.trajectory import Trajectory
 
-RANK = 1e-9  # singular values below this, of conditions of length one, count as zero
+RANK = 1e-9  # singular values of conditions of norm one below this count as zero
 
 
 def one_manifold(f: OneStepMap) -> bool:
-    """Whether there is one space of motions that `tangent_basis` knows: not where phases have constraints of
-    their own, and not where those on velocities cannot be read off a step's equations.
+    """Return True if `tangent_basis` knows a single space of motions.
+
+    False if phases have different constraints, or if velocity constraints cannot be derived from the step's
+    equations.
     """
     if isinstance(f, SwitchedMap):
         return len({frozenset(g.multiplier_names) for g in f.maps}) == 1 and all(map(one_manifold, f.maps))
@@ -42,39 +44,40 @@ def one_manifold(f: OneStepMap) -> bool:
 
 
 def has_manifold(f: OneStepMap) -> bool:
-    """Whether errors are to be taken on it where nothing is said."""
+    """Return True if errors are on the constraint manifold by default."""
     return bool(f.multiplier_names) and one_manifold(f)
 
 
 def tangent_basis(f: OneStepMap, x: Any, *, idle: bool = False) -> np.ndarray:
-    """Orthonormal basis of the errors that a constrained mechanism can have and feel at a state.
+    """Return an orthonormal basis of the reduced tangent space at a state.
 
     Parameters
     ----------
     f : OneStepMap
-        Its constraints are its quantities ``h.NAME`` of the multipliers'
+        Its constraints are its quantities ``h.NAME`` with the multipliers'
         names; a state ``p.NAME`` beside a state ``NAME`` is the momentum of a dynamic configuration,
-        ``v.NAME`` its rate. Where errors are not differences of states, what the future does not see is
-        the kernel of A among the errors that keep the constraints.
+        ``v.NAME`` its rate. If errors are not differences of states, errors without effect on the future are
+        the kernel of A among the errors that satisfy the constraints.
     x : (nx,)
         With h(x) = 0.
     idle : bool
-        Also keep the directions on which nothing of a step depends, not even a multiplier: a step writes
-        them and no step reads them, as the rates of prescribed configurations, but a weight may see them.
+        Also keep idle directions, on which nothing of a step depends, not even a multiplier: a step writes
+        them and no step reads them, as the rates of prescribed configurations, but a weight may depend on
+        them.
 
     Returns
     -------
     T : (ndx, r)
-        A consistent error is dx = T z, and z = T' dx are its coordinates: T' also takes away what the
-        future does not see. Idle directions are the last columns. The identity for a map without
-        constraints and idle states.
+        A consistent error is dx = T z, and z = T' dx are its coordinates: T' also removes errors without
+        effect on the future. Idle directions are the last columns. The identity for a map without constraints
+        and idle states.
 
     Raises
     ------
     ValueError
-        If x has another shape, and of maps without `one_manifold`.
+        If x has another shape, and for maps without `one_manifold`.
     StepError
-        Where ndx != nx and the map has no step from x.
+        If ndx != nx and the map has no step from x.
 
     Notes
     -----
@@ -86,7 +89,9 @@ def tangent_basis(f: OneStepMap, x: Any, *, idle: bool = False) -> np.ndarray:
 
 
 def tangent_bases(f: OneStepMap, trajectory: Trajectory, *, idle: bool = False) -> np.ndarray:
-    """`tangent_basis` at every sample of a trajectory, turned so that they change little from k to k + 1.
+    """Return `tangent_basis` at every sample of a trajectory.
+
+    Bases are rotated so that they change little from k to k + 1.
 
     Returns
     -------
@@ -95,7 +100,7 @@ def tangent_bases(f: OneStepMap, trajectory: Trajectory, *, idle: bool = False) 
     Raises
     ------
     ValueError
-        As `tangent_basis`; or if the constraints' rank changes on the way, naming the sample.
+        As `tangent_basis`; or if the constraints' rank changes along the trajectory, naming the sample.
     """
     trajectory = trajectory_of(trajectory)
     X = check_array(trajectory.x, (len(trajectory) + 1, f.nx), "trajectory", f.state_names)
@@ -103,7 +108,7 @@ def tangent_bases(f: OneStepMap, trajectory: Trajectory, *, idle: bool = False) 
 
 
 def restrict(A: np.ndarray, B: np.ndarray, T: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """A linearization in the coordinates z = T' dx: T[k+1]' A[k] T[k] and T[k+1]' B[k].
+    """Return a linearization in z = T' dx: T[k+1]' A[k] T[k] and T[k+1]' B[k].
 
     Parameters
     ----------
@@ -155,21 +160,22 @@ def _bases(f: OneStepMap, X: np.ndarray, idle: bool) -> np.ndarray:
                     "constraints become dependent there"
                 )
             U, _, V = np.linalg.svd(T[:, :r].T @ bases[-1][:, :r])
-            T[:, :r] = T[:, :r] @ (U @ V)  # the nearest basis of the same space
+            T[:, :r] = T[:, :r] @ (U @ V)  # the basis of this space nearest to the previous one
         bases.append(T)
     return np.stack(bases)
 
 
 def _unseen(f: OneStepMap, X: np.ndarray, theta: np.ndarray) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Rows (c, ndx) at each state, by errors: the constraints' derivatives, and A's kernel on them.
+    """Return constraint rows and the kernel of A at each state, and idle directions.
 
-    And the idle part of that kernel as columns: what no multiplier absorbs, and no constraint forbids.
+    The rows (c, ndx) are derivatives of the constraints by errors, and A's kernel among errors that satisfy
+    them. Idle directions are the columns of that kernel that no multiplier absorbs and no constraint forbids.
     """
     G = _error_constraints(f)(np.ascontiguousarray(X), theta)[0]
     lin = f.linearize_points(X, np.array([f.rest_input(x) for x in X]))
     found, idle = [], []
     for g, a, c in zip(G, lin.A, lin.C, strict=True):
-        N = _null_space(g, None)  # a step may see an error off the constraints as one of the velocity
+        N = _null_space(g, None)  # a step may take an error off the constraints for one of the velocity
         _, size, V = np.linalg.svd(a @ N)
         kernel = V[size <= RANK * size[0]] @ N.T
         found.append(np.concatenate([g, kernel]))
@@ -181,25 +187,34 @@ def _unseen(f: OneStepMap, X: np.ndarray, theta: np.ndarray) -> tuple[list[np.nd
 
 @lru_cache(maxsize=4)
 def _error_constraints(f: OneStepMap) -> Evaluator:
-    """(x, parameters) -> derivatives of the constraints by the state's error (m, ndx)."""
+    """Return the function (x, parameters) -> derivatives (m, ndx) of the constraints.
+
+    They are by the state's error.
+    """
     jacobian = error_jacobian(f, ca.vertcat(ca.SX(0, 1), *constraint_expressions(f)))
     return Evaluator(ca.Function("G", [f.symbols.x, f.symbols.parameters], [ca.densify(jacobian)]))
 
 
 def constraint_expressions(f: OneStepMap) -> list[ca.SX]:
-    """The constraints of a map's multipliers; maps of velocities keep their rate only."""
+    """Return the constraints of a map's multipliers.
+
+    Maps of velocities keep only the rate of a constraint.
+    """
     return [h for name in f.multiplier_names if (h := _constraint(f, name)) is not None]
 
 
 def _constraint(f: OneStepMap, name: str) -> ca.SX | None:
-    """The constraint of a multiplier; None where it is not a constraint's."""
+    """Return the constraint of a multiplier; None if it has none."""
     full = "h." + name
     return f.quantity(full) if full in f.quantity_names() else None
 
 
 @lru_cache(maxsize=4)
 def _conditions(f: OneStepMap) -> tuple[Evaluator, ca.Sparsity]:
-    """Rows (c, nx) of (x, parameters), whose null space is the reduced tangent space, and which are not 0."""
+    """Return rows (c, nx) with the reduced tangent space as null space.
+
+    They are a function of (x, parameters), with their sparsity.
+    """
     x, names = f.symbols.x, f.state_names
     moments = _momenta(f)
     rates = {n[2:]: i for i, n in enumerate(names) if n.startswith("v.") and n[2:] in names}
@@ -210,11 +225,11 @@ def _conditions(f: OneStepMap) -> tuple[Evaluator, ca.Sparsity]:
             continue
         gradient = ca.jacobian(h, x)
         rows.append(gradient)
-        if moments:  # dp along Dh' is absorbed by the next constraint impulse
+        if moments:  # the next constraint impulse absorbs dp along Dh'
             rows.append(ca.SX(1, f.nx))
             for n, i in moments.items():
                 rows[-1][0, i] = gradient[0, names.index(n)]
-        elif rates:  # a map of velocities keeps dh/dt as well
+        elif rates:  # a map of velocities preserves dh/dt as well
             rate = sum((gradient[0, names.index(n)] * x[i] for n, i in rates.items()), ca.SX(0))
             rows.append(ca.jacobian(rate, x))
     rows += _absorbed(f, list(moments.values()))
@@ -225,20 +240,21 @@ def _conditions(f: OneStepMap) -> tuple[Evaluator, ca.Sparsity]:
 
 
 def _momenta(f: OneStepMap) -> dict[str, int]:
-    """Places of the momenta of configurations among the states."""
+    """Return the indices of the momenta of configurations among the states."""
     names = f.state_names
     return {n[2:]: i for i, n in enumerate(names) if n.startswith("p.") and n[2:] in names}
 
 
 def _equations(f: OneStepMap) -> ca.Function | None:
-    """The step's, where expressions can be read off them."""
+    """Return the step's equations if they are an SX function, else None."""
     return f.residual if f.residual is not None and f.residual.is_a("SXFunction") else None
 
 
 def _absorbed(f: OneStepMap, moments: list[int]) -> list[ca.SX]:
-    """Rows (1, nx) of the momenta that the impulses of constraints on velocities take up: A of A(q) dq = 0.
+    """Return rows (1, nx) of momenta absorbed by impulses of velocity constraints.
 
-    Read off the step's equations, in which p and the impulses are added to each other.
+    They are A of A(q) dq = 0, derived from the step's equations, in which p and the impulses are added to
+    each other.
     """
     residual = _equations(f)
     if not f.velocity_constraints or residual is None:
@@ -255,7 +271,7 @@ def _absorbed(f: OneStepMap, moments: list[int]) -> list[ca.SX]:
 
 
 def _idle(f: OneStepMap) -> list[int]:
-    """States on which a step does not depend: the rates of prescribed configurations."""
+    """Return states on which no step depends: rates of prescribed configurations."""
     residual = f.residual
     if residual is None or f.ndx != f.nx:
         return []
@@ -264,10 +280,10 @@ def _idle(f: OneStepMap) -> list[int]:
 
 
 def _groups(pattern: ca.Sparsity, n: int) -> list[tuple[np.ndarray, np.ndarray]]:
-    """(rows, states) of the conditions that have states in common, one pair per group.
+    """Return (rows, states) of conditions with common states, one pair per group.
 
-    Group by group the basis does not mix what the conditions do not mix: states without a condition
-    stay themselves, configurations and momenta stay apart.
+    Separate groups give a basis that does not mix what the conditions do not mix: states without a condition
+    remain coordinates, configurations and momenta remain separate.
     """
     i, j = pattern.get_triplet()
     m = pattern.size1()
@@ -279,7 +295,7 @@ def _groups(pattern: ca.Sparsity, n: int) -> list[tuple[np.ndarray, np.ndarray]]
 
 
 def _null_space(C: np.ndarray, groups: list[tuple[np.ndarray, np.ndarray]] | None) -> np.ndarray:
-    """Orthonormal columns that the conditions C (c, n) take to zero."""
+    """Return an orthonormal basis of the null space of conditions C (c, n)."""
     columns = []
     if groups is None:
         groups = [(np.arange(C.shape[0]), np.arange(C.shape[1]))]

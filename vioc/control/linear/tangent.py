@@ -1,6 +1,6 @@
-"""Expressions of a map's symbols by the error of its state, at error zero.
+"""Derivatives of a map's expressions by the error of its state, at error zero.
 
-Where errors are differences of states this is plain differentiation by the state. See
+If errors are differences of states, these are derivatives by the state. See
 docs/maths/optimal_control.md, "States on a manifold".
 """
 
@@ -13,13 +13,16 @@ from vioc.maps.protocol import OneStepMap
 
 
 def foreign_symbols(expression: ca.SX, known: ca.SX) -> list[str]:
-    """Names of an expression's symbols that are none of those known."""
+    """Return names of an expression's symbols that are not among those known."""
     own = {e.element_hash() for e in ca.symvar(known)}
     return [e.name() for e in ca.symvar(expression) if e.element_hash() not in own]
 
 
 def error_jacobian(f: OneStepMap, expression: ca.SX, *others: ca.SX) -> ca.SX:
-    """Derivative of an expression by (error of the state, others); (rows, ndx + ...)."""
+    """Return the derivative of an expression by (error of the state, others).
+
+    Shape (rows, ndx + ...).
+    """
     moved, by, e = _by_error(f, expression, *others)
     found = _lifted(f, moved)
     if found is None:
@@ -30,7 +33,7 @@ def error_jacobian(f: OneStepMap, expression: ca.SX, *others: ca.SX) -> ca.SX:
 
 
 def error_expansion(f: OneStepMap, scalar: ca.SX, *others: ca.SX) -> tuple[ca.SX, ca.SX]:
-    """Gradient (column) and Hessian of a scalar by (error of the state, others)."""
+    """Return gradient (column) and Hessian of a scalar by (error of state, others)."""
     moved, by, e = _by_error(f, scalar, *others)
     found = _lifted(f, moved)
     if found is None:
@@ -50,7 +53,10 @@ def error_expansion(f: OneStepMap, scalar: ca.SX, *others: ca.SX) -> tuple[ca.SX
 
 
 def error_curvature(f: OneStepMap, scalar: ca.SX, *others: ca.SX) -> tuple[ca.SX, ca.SX, ca.SX]:
-    """Gradient, a direction d (ndx + ...,) and Hessian times d: short where the Hessian is not."""
+    """Return gradient, a direction d (ndx + ...,) and Hessian times d.
+
+    The product is short even if the Hessian is not.
+    """
     moved, by, e = _by_error(f, scalar, *others)
     d = ca.SX.sym("d", by.numel())
     found = _lifted(f, moved)
@@ -70,7 +76,10 @@ def error_curvature(f: OneStepMap, scalar: ca.SX, *others: ca.SX) -> tuple[ca.SX
 
 
 def _by_error(f: OneStepMap, expression: ca.SX, *others: ca.SX) -> tuple[ca.SX, ca.SX, ca.SX | None]:
-    """The expression, what to differentiate it by, and the error in that which is to be zero."""
+    """Return expression, variables of differentiation, and the error symbol or None.
+
+    The error is to be set to zero afterwards.
+    """
     if f.ndx == f.nx:
         return expression, ca.vertcat(f.symbols.x, *others), None
     x, e = f.symbols.x, ca.SX.sym("e", f.ndx)
@@ -82,13 +91,13 @@ def _at_zero(expression: ca.SX, e: ca.SX | None) -> ca.SX:
 
 
 def _lifted(f: OneStepMap, expression: ca.SX) -> tuple[Implicit, ca.SX] | None:
-    """`f.implicit` and the expression in its symbols; None where it has none of them."""
+    """Return `f.implicit` and the expression in its symbols; None if it has none."""
     inner = f.implicit if f.ndx == f.nx else None
     lifted = None if inner is None else inner.lifted(expression)
     return None if inner is None or lifted is None else (inner, lifted)
 
 
 def _first(inner: Implicit, by: ca.SX) -> ca.SX:
-    """Derivative of the quantities by (x, others)."""
+    """Return the derivative of the quantities by (x, others)."""
     F = inner.first()
     return ca.horzcat(F, ca.SX(F.shape[0], by.numel() - F.shape[1]))

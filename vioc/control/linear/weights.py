@@ -1,4 +1,4 @@
-"""Weights given as a number, a diagonal, a matrix or by name, checked once."""
+"""Weights as a number, a diagonal, a matrix or by name, checked."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from vioc.names import INPUTS, by_quantity, in_order, quantity_name
 def weight_matrix(
     value: Any, names: Sequence[str], what: str, *, definite: bool = False, prefix: str = ""
 ) -> np.ndarray:
-    """A symmetric weight on the quantities `names`.
+    """Return a symmetric weight on the quantities `names`.
 
     Parameters
     ----------
@@ -66,10 +66,10 @@ def weight_matrix(
 
 
 def _check_definite(matrix: np.ndarray, names: Sequence[str], what: str, definite: bool) -> None:
-    if definite:  # each in the unit that makes it 1: variances of other quantities may be 1e-12 of it
+    if definite:  # scaled to a unit diagonal: variances of different quantities may differ by 1e-12
         size = np.sqrt(np.abs(np.diag(matrix)))
         size[size == 0] = np.sqrt(np.abs(matrix).max()) or 1.0
-    else:  # what is 0 may be rounding of the rest
+    else:  # zero entries may be rounding of the others
         size = np.ones(len(matrix))
     values, vectors = np.linalg.eigh(matrix / np.outer(size, size))
     rounding = 1e-12 * np.abs(values).max()
@@ -80,7 +80,7 @@ def _check_definite(matrix: np.ndarray, names: Sequence[str], what: str, definit
 
 
 def state_weight(f: OneStepMap, value: Any, what: str) -> np.ndarray:
-    """A semi-definite weight on a map's error coordinates (ndx, ndx), as `weight_matrix`."""
+    """Return a semi-definite weight (ndx, ndx) on a map's errors, as `weight_matrix`."""
     names = f.error_names
     if isinstance(value, Mapping):
         value = by_quantity(f, value, what, names)
@@ -94,12 +94,14 @@ def state_weight(f: OneStepMap, value: Any, what: str) -> np.ndarray:
 
 
 def error_weights(f: OneStepMap, value: Any, what: str, X: np.ndarray) -> np.ndarray:
-    """A semi-definite weight on errors about states X (N, nx); a dict may name any quantity of the state.
+    """Return a semi-definite weight on errors about states X (N, nx).
+
+    A dict may name any quantity of the state.
 
     Returns
     -------
-    (ndx, ndx), as `state_weight`; or (N, ndx, ndx), J'WJ with `named_jacobians` J, where a dict names
-    something that is no error.
+    (ndx, ndx), as `state_weight`; or (N, ndx, ndx), J'WJ with `named_jacobians` J, if a dict names
+    a quantity that is not an error.
 
     Raises
     ------
@@ -112,21 +114,23 @@ def error_weights(f: OneStepMap, value: Any, what: str, X: np.ndarray) -> np.nda
         value = by_quantity(f, value, what, f.error_names)
     if not isinstance(value, Mapping) or set(value) <= set(f.error_names):
         return state_weight(f, value, what)
-    J = named_jacobians(f, tuple(value), X, what, "weigh quantities of the state")
+    J = named_jacobians(f, tuple(value), X, what, "penalize quantities of the state")
     return np.swapaxes(J, 1, 2) @ weight_matrix(value, tuple(value), what) @ J
 
 
 def named_jacobians(
     f: OneStepMap, names: Sequence[str], X: np.ndarray, what: str, instead: str
 ) -> np.ndarray:
-    """Derivatives of what is named by the state's error (N, p, ndx), at states X (N, nx).
+    """Return derivatives of named quantities (N, p, ndx) at states X (N, nx).
+
+    They are by the state's error.
 
     Parameters
     ----------
     names : sequence of p str
-        Of `error_names`, or quantities of the state.
+        Names among `error_names`, or quantities of the state.
     what, instead : str
-        What messages call the names, and what they advise where a quantity is of a step.
+        The names' term in messages, and advice for a quantity that belongs to a step.
 
     Raises
     ------
@@ -156,11 +160,14 @@ def named_jacobians(
 
 
 def input_weight(f: OneStepMap, value: Any, what: str, *, definite: bool = False) -> np.ndarray:
-    """A weight on a map's inputs (nu, nu), as `weight_matrix`; names are ``NAME`` or ``u.NAME``."""
+    """Return a weight on inputs (nu, nu), as `weight_matrix`.
+
+    Names are ``NAME`` or ``u.NAME``.
+    """
     return weight_matrix(value, f.input_names, what, definite=definite, prefix=INPUTS)
 
 
 def absolute(H: np.ndarray) -> np.ndarray:
-    """Symmetric matrices (..., n, n) with the absolute values of their eigenvalues."""
+    """Return symmetric matrices (..., n, n) with absolute values of eigenvalues."""
     values, vectors = np.linalg.eigh(H)
     return (vectors * np.abs(values)[..., None, :]) @ np.swapaxes(vectors, -1, -2)

@@ -1,1 +1,1 @@
-"""What every optimizer reads and returns alike: limits by name, statuses, results."""
+"""Common inputs and outputs of all optimizers: limits by name, statuses, results."""

@@ -1,4 +1,4 @@
-"""What a free start of a mechanism with holonomic constraints has to keep."""
+"""Consistency of a free initial state with holonomic constraints."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from vioc.maps.protocol import OneStepMap
 
 
 def constraint_values(f: OneStepMap, parameters: Collection[str] = ()) -> tuple[list[ca.SX], list[set[str]]]:
-    """h of a map with holonomic constraints, and the states and those of `parameters` that each depends on;
-    empty without, and where errors are not differences of states.
+    """Return h of a map's holonomic constraints, and the variables of each.
+
+    Variables are states and free `parameters`. Empty without constraints, and if errors are not differences
+    of states.
     """
     if f.ndx != f.nx:
         return [], []
@@ -29,7 +31,10 @@ def constraint_values(f: OneStepMap, parameters: Collection[str] = ()) -> tuple[
 
 
 def across_constraints(f: OneStepMap) -> list[str]:
-    """Momenta of variables that holonomic constraints depend on: what these have across them is free."""
+    """Return the momenta of variables in holonomic constraints.
+
+    The components of these momenta across the constraints are free.
+    """
     _, depends = constraint_values(f)
     bound = {f"p.{name}" for names in depends for name in names}
     return [name for name in f.state_names if name in bound]
@@ -42,20 +47,20 @@ def loose_start(
     linked: frozenset[str] = frozenset(),
     before: frozenset[str] = frozenset(),
 ) -> dict[str, ca.SX]:
-    """h(q_0) = 0 and Dh(q_0) p_0 = 0, by name, where the states that are given leave them open, or free
-    parameters do.
+    """Return h(q_0) = 0 and Dh(q_0) p_0 = 0 unless the given states imply them.
 
-    Momenta across a constraint move nothing: the first step's impulse takes them up.
+    Free parameters leave them open, too. A momentum across a constraint moves nothing: the impulse of the
+    first step absorbs it.
 
     Parameters
     ----------
     f : OneStepMap
     given : set of str
-        States whose first value is known, or is that of another sample.
+        States whose first value is known, or equals that of another sample.
     parameters : names
-        Those that are free.
+        Free parameters.
     linked, before : set of str
-        States that go on from an earlier motion, and the constraints that held along it.
+        States that continue an earlier motion, and the constraints of that motion.
     """
     h, depends = constraint_values(f, parameters)
     x, found = f.symbols.x, {}

@@ -1,4 +1,4 @@
-"""Limits by name and constraints as expressions, as every optimizer and controller reads them."""
+"""Limits by name and constraints as expressions, for optimizers and controllers."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ Ball = tuple[np.ndarray, float, str]  # centre (d,) or (N+1, d), m, radius, m, a
 
 @dataclass(frozen=True)
 class PathConstraint:
-    """lower <= expression <= upper along a phase, or at one of its ends.
+    """Constraint lower <= expression <= upper along a phase, or at one of its ends.
 
     Parameters
     ----------
     name : str
-        What reports and multipliers call it.
+        Name in reports and of multipliers.
     expression : casadi.SX
-        In ``f.symbols`` (and `references`), a scalar or a column; of states alone at an end. What depends
-        on inputs, multipliers or the step length belongs to a step (N samples), else to a state (N+1).
+        In ``f.symbols`` (and `references`), a scalar or a column; at an end of states alone. An expression
+        with inputs, multipliers or the step length belongs to a step (N samples), else to a state (N+1).
     lower, upper : float or array over the samples
         Equal for an equation.
     where : {"path", "start", "end"}
     references : sequence of (symbol, values)
         Time-varying data, as in `Cost`: an SX column of s symbols with values (N+1, s).
     ball : (centre, radius, axes), optional
-        What `obstacle` keeps out, for pictures.
+        The ball of an `obstacle`, for pictures.
 
     Examples
     --------
@@ -68,11 +68,11 @@ class PathConstraint:
         return (self.name,) if m == 1 else tuple(f"{self.name}[{i}]" for i in range(m))
 
     def symbols(self) -> ca.SX:
-        """The reference symbols as one column."""
+        """Return the reference symbols as one column."""
         return ca.vertcat(ca.SX(0, 1), *(ca.vec(ca.SX(s)) for s, _ in self.references))
 
     def check(self, f: OneStepMap) -> None:
-        """ValueError where the expression is not of the map's symbols."""
+        """Raise ValueError if the expression has symbols that are not the map's."""
         if free := foreign_symbols(self.expression, ca.vertcat(*f.symbols, self.symbols())):
             raise ValueError(
                 f"constraint {self.name}: {free[0]!r} is neither a symbol of this map nor a reference"
@@ -84,16 +84,16 @@ class PathConstraint:
             )
 
     def by_step(self, f: OneStepMap) -> bool:
-        """Whether it belongs to a step rather than a state."""
+        """Return True if the constraint belongs to a step rather than a state."""
         s = f.symbols
         return bool(ca.depends_on(self.expression, ca.vertcat(s.u, s.multipliers, s.dt)))
 
     def samples(self, f: OneStepMap, steps: int) -> int:
-        """At how many samples it holds over N steps."""
+        """Return the number of samples of the constraint over N steps."""
         return 1 if self.where != "path" else steps + (not self.by_step(f))
 
     def limits(self, f: OneStepMap, steps: int) -> tuple[np.ndarray, np.ndarray]:
-        """Lower and upper limit at each of its samples. ValueError where there is neither."""
+        """Return lower and upper limit at each sample; ValueError if there is neither."""
         what = f"constraint {self.name}"
         low, high = limits((self.lower, self.upper), self.samples(f, steps), what, number="equal")
         if not (np.isfinite(low) | np.isfinite(high)).any():
@@ -101,7 +101,7 @@ class PathConstraint:
         return low, high
 
     def data(self, steps: int) -> np.ndarray:
-        """Its references side by side (N+1, s)."""
+        """Return the references side by side (N+1, s)."""
         columns = [np.empty((steps + 1, 0))]
         for symbol, values in self.references:
             size = ca.SX(symbol).numel()
@@ -111,15 +111,16 @@ class PathConstraint:
         return np.concatenate(columns, axis=1)
 
     def refined(self, steps: int, factor: int) -> PathConstraint:
-        """The same over `factor` times as many steps; data over time are interpolated."""
+        """Return this constraint over `factor` times as many steps; data are interpolated."""
         references = [(symbol, finer(values, steps, factor)) for symbol, values in self.references]
         sides = (finer(side, steps, factor) for side in (self.lower, self.upper))
         return replace(self, **dict(zip(("lower", "upper"), sides, strict=True)), references=references)
 
 
 def finer(values: Any, steps: int, factor: int) -> Any:
-    """Data of N steps, which are repeated, or of their N+1 samples, which are interpolated, over `factor`
-    times as many; anything else as it is.
+    """Return data over `factor` times as many steps.
+
+    Data of N steps are repeated, those of N+1 samples interpolated; anything else is returned unchanged.
     """
     array = None if values is None else np.asarray(values, float)
     if array is None or array.ndim == 0 or len(array) not in (steps, steps + 1):
@@ -132,7 +133,7 @@ def finer(values: Any, steps: int, factor: int) -> Any:
 
 
 def finer_bounds(bounds: Mapping[str, Any] | None, steps: int, factor: int) -> dict[str, Any] | None:
-    """Bounds by name, each a value or a pair of them, likewise."""
+    """Return bounds by name over `factor` times as many steps, see `finer`."""
 
     def each(value: Any) -> Any:
         pair = isinstance(value, (tuple, list))
@@ -142,7 +143,7 @@ def finer_bounds(bounds: Mapping[str, Any] | None, steps: int, factor: int) -> d
 
 
 def limit_scale(low: np.ndarray, high: np.ndarray, size: float = 1.0) -> float:
-    """Half the mean range over the samples; of a side alone max(size, |its mean|)."""
+    """Return half the mean range over the samples; one-sided max(size, |mean|)."""
     both = np.isfinite(low) & np.isfinite(high) & (low != high)
     half = float(np.mean((high - low)[both])) / 2 if both.any() else 0.0
     sizes = np.abs(np.where(np.isfinite(high), high, low))
@@ -150,7 +151,7 @@ def limit_scale(low: np.ndarray, high: np.ndarray, size: float = 1.0) -> float:
 
 
 def bound(f: OneStepMap, name: str, value: Any, steps: int) -> PathConstraint:
-    """The constraint that a bound of a quantity is along N steps."""
+    """Return a bound of a quantity along N steps as a constraint."""
     c = PathConstraint(name, f.quantity(name))
     low, high = limits(value, c.samples(f, steps), f"bounds on {name}", number="symmetric")
     return replace(c, lower=low, upper=high)
@@ -159,10 +160,10 @@ def bound(f: OneStepMap, name: str, value: Any, steps: int) -> PathConstraint:
 def end_condition(
     f: OneStepMap, name: str, value: Any, where: str, among: Mapping[str, Any]
 ) -> PathConstraint:
-    """The constraint that a value or a range of a quantity is for the first or the last state.
+    """Return a value or range of a quantity at an end as a constraint.
 
-    Of an orientation whose three numbers are all `among` the conditions it is the turn from there: it holds
-    at half a turn, too, where rotation vectors jump.
+    If all three components of an orientation are values `among` the conditions, it is the rotation from the
+    target orientation: this is smooth also at half a turn, where rotation vectors jump.
     """
     turned = turn(f, name, among)
     value, expression = (value, f.quantity(name)) if turned is None else (0.0, turned)
@@ -174,10 +175,10 @@ def end_condition(
 
 
 def end_values(f: OneStepMap, value: Any, what: str) -> dict[str, Any]:
-    """A condition on a state by the full names of quantities: a whole state (nx,), a dict, or None.
+    """Return a condition on a state, given as array, dict or None, by full names.
 
-    Of a whole state as the end, momenta of variables under constraints count by their velocities: what they
-    have across constraints moves nothing, and is what the last step's impulses leave.
+    At the end, momenta of constrained variables are replaced by their velocities: momentum across constraints
+    moves nothing and depends on the impulses of the last step.
     """
     if value is None:
         return {}
@@ -196,7 +197,7 @@ def end_values(f: OneStepMap, value: Any, what: str) -> dict[str, Any]:
 
 
 def duration_limits(value: Any) -> tuple[float, float]:
-    """Least and greatest duration, s; equal where it is given."""
+    """Return the smallest and largest duration, s; equal if it is given."""
     low, high = limits(value, 1, "duration", number="equal")
     if not (low[0] > 0 and np.isfinite(low[0])):
         raise ValueError(f"duration: expected a time > 0, or a pair of limits > 0, got {value!r}")
@@ -204,7 +205,10 @@ def duration_limits(value: Any) -> tuple[float, float]:
 
 
 def shifts(f: OneStepMap, periodic: Any) -> dict[int, float]:
-    """last - first of the states that are periodic, by index: True for all, names, or shifts by name."""
+    """Return last - first of the periodic states, by index.
+
+    `periodic` is True for all, names, or shifts by name.
+    """
     names = f.state_names
     if periodic is None or periodic is False:
         return {}
@@ -216,7 +220,10 @@ def shifts(f: OneStepMap, periodic: Any) -> dict[int, float]:
 def bound_arrays(
     bounds: Mapping[str, Any] | None, names: Sequence[str], count: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Limits (count, n) of n quantities, from bounds by full names; infinite where none is given."""
+    """Return limits (count, n) of n quantities from bounds by full names.
+
+    They are infinite where none is given.
+    """
     low, high = np.full((count, len(names)), -np.inf), np.full((count, len(names)), np.inf)
     for i, name in enumerate(names):
         if bounds and name in bounds:
@@ -226,7 +233,7 @@ def bound_arrays(
 
 
 def check_distinct(constraints: Sequence[PathConstraint]) -> None:
-    """ValueError where two have one name."""
+    """Raise ValueError if two constraints have the same name."""
     names = [c.name for c in constraints]
     doubled = next((n for n in names if names.count(n) > 1), None)
     if doubled is not None:
@@ -236,15 +243,15 @@ def check_distinct(constraints: Sequence[PathConstraint]) -> None:
 def obstacle(
     f: OneStepMap, frame: str, centre: Any, radius: float, *, axes: str = "xyz", name: str | None = None
 ) -> PathConstraint:
-    """A frame's origin stays outside of a ball, or of a cylinder along the axes that are left out.
+    """Keep a frame's origin outside of a ball, or of a cylinder along omitted axes.
 
     Parameters
     ----------
     f : OneStepMap
-        Of a mechanism: it knows ``FRAME:x``.
+        Map of a mechanism, with ``FRAME:x``.
     frame : str
     centre : (d,) or (N+1, d)
-        m, along `axes`; rows over time for an obstacle that moves.
+        m, along `axes`; rows over time for a moving obstacle.
     radius : float
         m.
     axes : str
@@ -253,7 +260,7 @@ def obstacle(
     Returns
     -------
     Constraint
-        |p - c|^2 >= radius^2, smooth at c too.
+        |p - c|^2 >= radius^2, smooth also at c.
     """
     where = ca.vertcat(*(f.quantity(f"{frame}:{axis}") for axis in axes))
     centre = np.asarray(centre, float)
@@ -271,12 +278,12 @@ def obstacle(
 
 
 def obstacles_among(constraints: Sequence[PathConstraint]) -> dict[str, Ball]:
-    """What `obstacle` made, by name."""
+    """Return the balls made by `obstacle`, by name."""
     return {c.name: c.ball for c in constraints if c.ball is not None}
 
 
 def as_constraints(value: Any) -> tuple[PathConstraint, ...]:
-    """One constraint, several or None as a tuple; TypeError says what to write instead."""
+    """Return one constraint, several or None as a tuple; else raise TypeError."""
     if value is None:
         return ()
     several = not isinstance(value, (PathConstraint, ca.SX, ca.MX, ca.DM, str, Mapping)) and np.iterable(
@@ -294,7 +301,7 @@ def as_constraints(value: Any) -> tuple[PathConstraint, ...]:
 
 
 def full_names(f: OneStepMap, bounds: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """Bounds with the full names of quantities.
+    """Return bounds with the full names of quantities.
 
     Raises
     ------
@@ -309,24 +316,26 @@ def full_names(f: OneStepMap, bounds: Mapping[str, Any] | None) -> dict[str, Any
 def constant_bounds(
     f: OneStepMap, bounds: Mapping[str, Any] | None, known: Sequence[str], kinds: str
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Lower and upper bounds (n,) of the quantities `known` at all samples; infinite where none is given.
+    """Return constant lower and upper bounds (n,) of the quantities `known`.
+
+    They are infinite where none is given.
 
     Parameters
     ----------
     f : OneStepMap
     bounds : dict of str to (lower, upper), or None
-        As in `vioc.control.optimize`, of numbers.
+        As in `vioc.control.optimize`, with numbers.
     known : n full names
-        What can be bounded here.
+        Quantities that can be bounded here.
     kinds : str
-        What messages call these: ``"inputs"``.
+        Their name in messages: ``"inputs"``.
 
     Raises
     ------
     ModelError
-        Unknown names, and quantities that are none of `known`.
+        Unknown names, and quantities that are not in `known`.
     ValueError
-        What is no number, or a lower bound above the upper one.
+        A bound that is not a number, or a lower bound above the upper one.
     """
     quantities = set(f.quantity_names()).difference(known)
     if other := next((name for name in as_bounds(bounds) if name in quantities), None):
@@ -339,14 +348,14 @@ def constant_bounds(
 
 
 def input_bounds(f: OneStepMap, bounds: Mapping[str, Any] | None) -> tuple[np.ndarray, np.ndarray]:
-    """`constant_bounds` (nu,) of a map's inputs."""
+    """Return `constant_bounds` (nu,) of a map's inputs."""
     return constant_bounds(f, bounds, [INPUTS + name for name in f.input_names], "inputs")
 
 
 def input_rates(f: OneStepMap, rate: Any) -> np.ndarray:
-    """Largest changes of inputs in a second (nu,), infinite where none is given.
+    """Return the largest changes of inputs per second (nu,), infinite without a limit.
 
-    `rate` is a number for all, (nu,), a dict by name, or None. ValueError where it is not > 0.
+    `rate` is a number for all, (nu,), a dict by name, or None. ValueError if it is not > 0.
     """
     value = in_order(rate, f.input_names, "rate", np.inf, prefix=INPUTS)
     found = np.asarray(np.inf if value is None else as_floats(value, "rate"))
@@ -356,7 +365,7 @@ def input_rates(f: OneStepMap, rate: Any) -> np.ndarray:
 
 
 def penalty(name: str, weight: Any) -> tuple[float, float]:
-    """Linear and square weight of what is beyond a soft limit, from both or one number for them."""
+    """Return linear and square weight of a soft limit, from a pair or one number."""
     pair = np.ravel(as_floats(weight, f"soft: {name}"))
     linear, square = (pair[0], pair[0]) if len(pair) == 1 else pair if len(pair) == 2 else (-1.0, -1.0)
     if not (linear >= 0 and square > 0):
@@ -365,13 +374,13 @@ def penalty(name: str, weight: Any) -> tuple[float, float]:
 
 
 class Violation(NamedTuple):
-    """A row or an unknown outside of its limits.
+    """Row or unknown outside of its limits.
 
     Attributes
     ----------
     name : str
     phase, k : int
-        Which phase, and sample of it.
+        Index of the phase, and sample in it.
     t : float
         s.
     value, lower, upper : float

@@ -1,4 +1,7 @@
-"""Poses of frames as goals, ends and constraints; of an orientation log(R_d' R) (docs/maths/arms.md)."""
+"""Poses of frames as goals, ends and constraints.
+
+The error of an orientation is log(R_d' R) (docs/maths/arms.md).
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from vioc.maps.protocol import OneStepMap
 
 
 def pose(frame: str, position: Any = None, rotation: Any = None) -> dict[str, float]:
-    """A pose by the names of quantities: for `goal=`, ``final=``, ``initial=`` and weights' names.
+    """Return a pose by names of quantities, for goals, ends and names of weights.
 
     Parameters
     ----------
@@ -27,7 +30,7 @@ def pose(frame: str, position: Any = None, rotation: Any = None) -> dict[str, fl
     Returns
     -------
     dict
-        ``{"FRAME:x": ..., "FRAME:rx": ...}`` of what is given.
+        ``{"FRAME:x": ..., "FRAME:rx": ...}`` of the given parts.
 
     Examples
     --------
@@ -38,7 +41,7 @@ def pose(frame: str, position: Any = None, rotation: Any = None) -> dict[str, fl
         {} if position is None else {f"{frame}:{a}": float(c) for a, c in zip("xyz", position, strict=True)}
     )
     if R is not None:
-        from scipy.spatial.transform import Rotation  # here, because importing it takes a while
+        from scipy.spatial.transform import Rotation  # imported here because it is slow to import
 
         vector = Rotation.from_matrix(R).as_rotvec()
         found |= {f"{frame}:{a}": float(c) for a, c in zip(AXES, vector, strict=True)}
@@ -46,10 +49,11 @@ def pose(frame: str, position: Any = None, rotation: Any = None) -> dict[str, fl
 
 
 def pose_error(f: OneStepMap, frame: str, position: Any = None, rotation: Any = None) -> ca.SX:
-    """p - p_d (m, in the world) above log(R_d' R) (rad, in the axes of R_d), in ``f.symbols``.
+    """Return the pose error of a frame in ``f.symbols``, for costs and constraints.
 
-    For costs and constraints along the path: ``PathConstraint("upright", pose_error(f, "cup",
-    rotation=R)[:2], -0.1, 0.1)``. Arguments as for `pose`; what is not given has no rows.
+    It stacks p - p_d (m, in the world) and log(R_d' R) (rad, in the axes of R_d). Example:
+    ``PathConstraint("upright", pose_error(f, "cup", rotation=R)[:2], -0.1, 0.1)``. Arguments as for `pose`; a
+    part that is not given has no rows.
     """
     position, R = _given(frame, position, rotation)
     rows = []
@@ -65,11 +69,11 @@ def pose_error(f: OneStepMap, frame: str, position: Any = None, rotation: Any = 
 
 
 def turn(f: OneStepMap, name: str, among: Mapping[str, Any]) -> ca.SX | None:
-    """How far ``FRAME:rx`` is from its goal, where all three of R_d are numbers `among` what is asked for.
+    """Return the error of ``FRAME:rx`` from its target orientation, or None.
 
-    The entry of J_r(r_d)^-1 log(R_d' R), which to first order is r - r_d, so that multipliers are the
-    derivatives by the numbers that were asked for, and is smooth where r jumps. None otherwise: then the
-    quantity itself is meant.
+    It is the entry of J_r(r_d)^-1 log(R_d' R), which to first order is r - r_d, so that multipliers are
+    derivatives by the given values; it is smooth where r jumps. None unless all three components of R_d are
+    numbers `among` the conditions: then the quantity itself is meant.
     """
     owner = component(name)
     R = None if owner is None else f.rotation(owner[0])
@@ -86,7 +90,7 @@ def turn(f: OneStepMap, name: str, among: Mapping[str, Any]) -> ca.SX | None:
 
 
 def _inverse_right_jacobian(r: np.ndarray) -> np.ndarray:
-    """J (3, 3) of log(exp(r) exp(e)) = r + J e + O(e^2), for |r| <= pi."""
+    """Return J (3, 3) of log(exp(r) exp(e)) = r + J e + O(e^2), for |r| <= pi."""
     x, y, z = r
     K, half = np.array([[0, -z, y], [z, 0, -x], [-y, x, 0]]), 0.5 * float(np.linalg.norm(r))
     share = 1 / 12 if half < 1e-4 else (1 - half / np.tan(half)) / (4 * half**2)
@@ -94,7 +98,7 @@ def _inverse_right_jacobian(r: np.ndarray) -> np.ndarray:
 
 
 def _given(frame: str, position: Any, rotation: Any) -> tuple[np.ndarray | None, np.ndarray | None]:
-    """Position (3,) and matrix (3, 3), checked."""
+    """Return checked position (3,) and matrix (3, 3), None if not given."""
     if np.shape(position) == (4, 4):
         if rotation is not None:
             raise ModelError(f"pose of {frame!r}: a (4, 4) pose has its rotation, got one beside it")

@@ -1,4 +1,4 @@
-"""What an optimization returns, and what it prints while it runs."""
+"""Results of optimizations, and their output during iterations."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from vioc.runs.columns import quantities_html
 from vioc.runs.given import AsTrajectory
 from vioc.runs.trajectory import Trajectory
 
-OPEN_LOOP = 1e-6  # relative to 1 + |x|: how far the rollout of the inputs may be from an iterate
-OWN = 1e-9  # relative to 1 + |x|: how far a step of an iterate may end from where the map's step ends
+OPEN_LOOP = 1e-6  # distance of the rollout of the inputs from an iterate, over 1 + |x|, that is accepted
+OWN = 1e-9  # distance of the end of an iterate's step from the map's step, over 1 + |x|, that is accepted
 HEADER = (
     f"{'iter':>4}  {'method':<15}  {'shift':>7}  {'cost':>14}  {'Dg.zeta':>11}  {'step':>8}  {'trials':>6}"
     f"  {'gap':>8}"
@@ -34,28 +34,28 @@ HEADER = (
 
 
 class Iteration(NamedTuple):
-    """One iteration.
+    """Record of one iteration.
 
     Attributes
     ----------
     iteration : int
     method : str
-        Whose direction was used: ``"newton"``, ``"gauss-newton"``, ``"steepest"``; with ``"ms "`` before
-        it for steps of multiple shooting in symbols; ``"blend"`` keeps a part of the curvature.
+        Method of the direction: ``"newton"``, ``"gauss-newton"``, ``"steepest"``; with prefix ``"ms "``
+        for steps of symbolic multiple shooting; ``"blend"`` uses a fraction of the exact curvature.
     shift : float
-        Of the Hessian, in units of the inputs' mean weight; 0 is Newton's own. Of shooting: the damping of
-        Gauss-Newton's inputs.
+        Shift of the Hessian, in units of the inputs' mean weight; 0 for Newton's own. For shooting the
+        damping of Gauss-Newton's inputs.
     cost : float
         Before the step.
     descent : float
         Dg(xi).zeta, negative; in multiple shooting the derivative of cost + penalty |r| along the step.
     step : float
-        Step length taken; 0 where none was.
+        Step length; 0 if no step was taken.
     trials : int
         Trajectories, or curves, tried by the line search.
     gap : float
-        How far a curve is from a trajectory, |r| in the units of the map's residual; of shooting the most
-        that gaps, equations and limits leave.
+        Distance of a curve from a trajectory: |r| in the units of the map's residual; for shooting the
+        largest residual of defects, equations and limits.
     """
 
     iteration: int
@@ -75,17 +75,17 @@ class Iteration(NamedTuple):
 
     @property
     def note(self) -> str:
-        """What progress tells of it."""
+        """Text of the iteration for the progress display."""
         return f"cost {self.cost:.6g}, Dg.zeta {self.descent:.1e}"
 
 
 class Log:
-    """The records of an optimization, shown to whoever asked for it.
+    """Records of an optimization, printed or passed to a monitor.
 
     Parameters
     ----------
     title, header : str
-        Of the progress, and of the lines that are printed.
+        Title of the progress display, header of the printed lines.
     monitor : bool, callable or None
         True prints one line per record; a callable gets each.
     """
@@ -93,13 +93,13 @@ class Log:
     def __init__(self, title: str, header: str, monitor: Any):
         self.header, self.monitor = header, monitor
         self.records: list[Any] = []
-        self.steps = 0  # taken
+        self.steps = 0  # steps taken
         self.progress = Progress(title)
         self._begun = time.perf_counter()
 
     @property
     def seconds(self) -> float:
-        """Wall-clock time since it began."""
+        """Wall-clock time since the start."""
         return time.perf_counter() - self._begun
 
     def __call__(self, record: Any) -> None:
@@ -114,19 +114,19 @@ class Log:
             self.monitor(record)
 
     def shown(self) -> contextlib.AbstractContextManager[Any]:
-        """While the work is done: its progress, where no lines are printed."""
+        """Return a context that shows progress unless lines are printed."""
         return contextlib.nullcontext() if self.monitor is True else self.progress
 
 
 def check_ending(tolerance: float, max_iterations: int) -> None:
-    """ValueError unless both can end a search."""
+    """Raise ValueError unless tolerance and max_iterations can end a search."""
     if not tolerance > 0 or max_iterations < 1:
         got = f"{tolerance} and {max_iterations}"
         raise ValueError(f"expected tolerance > 0 and max_iterations >= 1, got {got}")
 
 
 class History(NamedTuple):
-    """`Iteration`'s columns over the iterations; arrays of one length."""
+    """Columns of `Iteration` over the iterations, as arrays of equal length."""
 
     iteration: np.ndarray
     method: np.ndarray
@@ -143,18 +143,18 @@ class History(NamedTuple):
         return History(*(np.array(c) for c in columns))
 
     def plot(self, *, ax: Any = None) -> Any:
-        """Plot cost and promised decrease over the iterations; returns the axes."""
+        """Plot cost and predicted reduction over the iterations; returns the axes."""
         return plots().plot_convergence(self, ax=ax)
 
 
 class NoMultiplier(ModelError, KeyError):
-    """There is no multiplier of this name."""
+    """Error: there is no multiplier of this name."""
 
-    __str__ = Exception.__str__  # that of KeyError quotes the message
+    __str__ = Exception.__str__  # that of KeyError adds quotes
 
 
 class Multipliers(dict[str, Any]):
-    """Multipliers by name: a dict whose `NoMultiplier` says what there is."""
+    """Multipliers by name: a dict whose `NoMultiplier` lists the known names."""
 
     def __missing__(self, name: str) -> Any:
         with contextlib.suppress(ModelError):
@@ -174,11 +174,11 @@ class PhaseResult(AsTrajectory):
     multipliers : dict of str to array
         See `Result`.
     phase : dmoc.Phase or None
-        None of other methods than DMOC, and in a result that was pickled.
+        None for methods other than DMOC, and after pickling.
     defect : float
         See `Result`.
     obstacles : dict of str to (centre, radius, axes)
-        What `obstacle` made of its constraints, by name.
+        The balls of its constraints made by `obstacle`, by name.
     """
 
     trajectory: Trajectory
@@ -192,7 +192,7 @@ class PhaseResult(AsTrajectory):
 
 
 class Rollout(NamedTuple):
-    """A result as a rollout of its map.
+    """Rollout of a result by its map.
 
     Attributes
     ----------
@@ -200,9 +200,9 @@ class Rollout(NamedTuple):
     gap : float
         Largest difference of its states from the result's.
     cost : float or None
-        By the problem's `Cost`; None without one, and of a result that was pickled.
+        By the problem's `Cost`; None without one, and for a result that was pickled.
     feedback : bool
-        Whether the inputs were applied with feedback.
+        True if the inputs were applied with feedback.
     """
 
     trajectory: Trajectory
@@ -213,68 +213,70 @@ class Rollout(NamedTuple):
 
 @dataclass(frozen=True)
 class Result(AsTrajectory):
-    """The outcome of an optimization, by whatever method; reads like its trajectory, ``best["theta"]``.
+    """Result of an optimization by any method; reads like its trajectory.
+
+    For example ``best["theta"]``.
 
     Attributes
     ----------
     trajectory : Trajectory
-        The rollout of its own x_0 and inputs; see `open_loop_gap`. Of `vioc.control.dmoc` the samples as the
-        solver found them, a rollout up to `defect`, which `rollout` makes one; of several phases one behind
-        the other, on a `SwitchedMap`. ValueError where these are `apart`.
+        The rollout of its x_0 and inputs; see `open_loop_gap`. For `vioc.control.dmoc` the samples of the
+        solver, a rollout up to `defect`; `rollout` returns an exact one. Several phases are joined
+        on a `SwitchedMap`; ValueError if they are `apart`.
     phases : tuple of PhaseResult
         One, or those of a `dmoc.Problem`; each reads like its trajectory.
     cost : float
     status : Status
         ``"converged"``, or why not: see `Status`.
     message : str
-        The verdict in words, with what to try.
+        The verdict as text, with advice.
     iterations : int
         Steps taken.
     history : History
-        Empty of FATROP's.
+        Empty for FATROP.
     seconds : float
-        Wall-clock time of the search; of DMOC within the solver.
+        Wall-clock time of the search; for DMOC within the solver.
     problem : vioc.control.Problem or dmoc.Problem
-        What was solved. ValueError of a result that was pickled, which leaves it behind.
+        The solved problem. ValueError for a result that was pickled, since pickling drops it.
     multipliers : dict of str to array
-        Of limits, by the name of a constraint or a bound over its samples: >= 0 at an upper limit, <= 0 at a
-        lower one; minus the derivative of the optimal cost by the limit. Conditions at ends are
-        ``initial NAME`` and ``final NAME``. DMOC has those of a step's equations, too, ``dynamics.STATE`` and
-        ``h.CONSTRAINT``. An unknown name raises a ModelError with those known. Those of several phases are
-        the phases'; impulses of the mechanism are `trajectory.multipliers`.
+        Multipliers of limits, by the name of a constraint or a bound, over its samples: >= 0 at an upper
+        limit, <= 0 at a lower one; minus the derivative of the optimal cost by the limit. Conditions at ends
+        are ``initial NAME`` and ``final NAME``. DMOC also has those of a step's equations, ``dynamics.STATE``
+        and ``h.CONSTRAINT``. An unknown name raises a ModelError with the known ones. With several phases
+        they belong to the phases; impulses of the mechanism are `trajectory.multipliers`.
     violations : list of Violation
         Samples outside of their limits: name, k, t, value, limits; the worst first.
     margin : float
-        Least distance from a limit over inequalities and samples, in units of the limits' scales (half a
-        range, or the larger of |limit| and the typical size of its quantity where it is one-sided): > 0 where
+        Smallest distance to a limit over inequalities and samples, in units of the limits' scales (half a
+        range; one-sided the larger of |limit| and the typical size of its quantity): > 0 if
         the trajectory is within, infinite without inequalities.
     gains : (N, nu, ndx)
-        Of the projection operator at the trajectory, or of shooting's last step; of DMOC those of
+        Gains of the projection operator at the trajectory, or of shooting's last step; for DMOC those of
         ``stabilize(1, 1)``.
     open_loop_gap : float
-        Largest difference between what the search ended with and the rollout of its inputs. If it is above
+        Largest difference between the last iterate and the rollout of its inputs. If it is above
         1e-6 of 1 + |x| (a strongly unstable system over a long horizon, where rounding grows), `trajectory`
         is the closed-loop iterate, as `message` says: follow it with `stabilize`, not open loop.
     defect : float
-        Largest residual of a step's equations, in their units, that DMOC leaves; nan of the other methods,
+        Largest residual of a step's equations, in their units, after DMOC; nan for the other methods,
         whose steps are the map's.
     slope : float
-        Dg(xi).zeta there, <= 0, for the zeta of a Hessian without any shift: the method's own, or where that
-        has no minimum Gauss-Newton's. What projection judges "converged" by; nan where none was computed.
+        Dg(xi).zeta, <= 0, for the zeta of a Hessian without any shift: the method's own, or Gauss-Newton's if
+        that has no minimum. Projection tests it for convergence; nan if none was computed.
     error : float
-        What the conditions of optimality leave, scaled, by which shooting judges; nan of the other methods.
+        Scaled KKT residual, which shooting tests for convergence; nan for the other methods.
     scale : float or None
-        What shooting multiplied the cost with; a search from this result does so too.
+        Factor of the cost in shooting, reused by a search from this result.
     curve : (X, U) or None
-        States and inputs where a search ended before they were a trajectory; shooting goes on from there
-        where the result is its guess.
+        Last states and inputs of a search that ended before they were a trajectory; shooting continues from
+        them if the result is its guess.
     apart : str
-        Why several phases are no one trajectory: other states, a jump that leaves some free, or ends of an
-        unsuccessful search that do not meet within 1e-6 of the state. Empty where they are.
+        Reason why several phases are not one trajectory: other states, a jump that leaves some free, or ends
+        of an unsuccessful search that do not meet within 1e-6 of the state. Empty if they are.
     stages : list of Stage
-        Of DMOC through contact: the smoothings on the way to the maps' own.
+        For DMOC with contact: the sequence of smoothings.
     stats : dict
-        Of DMOC: the solver's own; empty after pickling.
+        For DMOC: the solver's statistics; empty after pickling.
     """
 
     phases: tuple[PhaseResult, ...]
@@ -284,7 +286,7 @@ class Result(AsTrajectory):
     iterations: int
     history: History = field(repr=False)
     seconds: float
-    stated: Callable[[], Any] | None = field(repr=False)  # the problem, when asked for
+    stated: Callable[[], Any] | None = field(repr=False)  # returns the problem
     violations: list[Violation] = field(default_factory=list, repr=False)
     margin: float = np.inf
     own_gains: np.ndarray | None = field(default=None, repr=False)
@@ -293,14 +295,14 @@ class Result(AsTrajectory):
     error: float = np.nan
     scale: float | None = None
     curve: tuple[np.ndarray, np.ndarray] | None = field(default=None, repr=False)
-    joined: Trajectory | None = field(default=None, repr=False)  # several phases
+    joined: Trajectory | None = field(default=None, repr=False)  # trajectory of several phases
     apart: str = field(default="", repr=False)
     stages: list[Any] = field(default_factory=list, repr=False)
     stats: dict[str, Any] = field(default_factory=dict, repr=False)
-    raw: Any = field(default=None, repr=False)  # the vectors of DMOC's program
+    raw: Any = field(default=None, repr=False)  # vectors of DMOC's program
 
     def only(self) -> PhaseResult:
-        """The only phase. ValueError where there are several."""
+        """Return the only phase; ValueError if there are several."""
         if len(self.phases) != 1:
             raise ValueError(f"the result has {len(self.phases)} phases; ask one of them: result.phases[0]")
         return self.phases[0]
@@ -323,9 +325,9 @@ class Result(AsTrajectory):
 
     @property
     def obstacles(self) -> dict[str, Ball]:
-        """What `obstacle` made of the constraints, by name; films and the viewer draw them.
+        """Balls of `obstacle` constraints by name, for films and the viewer.
 
-        Of several phases, as one motion: an obstacle that moves stands still in the phases before its own.
+        With several phases, a moving obstacle stands still in the phases before its own.
         """
         found: dict[str, Ball] = {}
         before = 0
@@ -347,7 +349,7 @@ class Result(AsTrajectory):
 
     @property
     def duration(self) -> float:
-        """Of all phases, s."""
+        """Duration of all phases, s."""
         return sum(p.duration for p in self.phases)
 
     @property
@@ -360,11 +362,14 @@ class Result(AsTrajectory):
 
     @property
     def feasible(self) -> bool:
-        """Whether no sample is outside of its limits (by more than the method's tolerance)."""
+        """True if no sample violates its limits by more than the method's tolerance."""
         return not self.violations
 
     def raise_for_status(self) -> Result:
-        """This result, or `OptimizationError` (with it as ``result``) unless it converged."""
+        """Return this result, or raise `OptimizationError` unless it converged.
+
+        The error has the result as ``result``.
+        """
         if not self.converged:
             raise OptimizationError(self.message, self)
         return self
@@ -373,11 +378,11 @@ class Result(AsTrajectory):
         return self.trajectory if phase is None else self.phases[phase].trajectory
 
     def stabilize(self, Q: Any, R: Any, Qf: Any = None, *, phase: int | None = None) -> Regulator:
-        """The time-varying regulator about the motion, or one phase of it; weights as in `dlqr`, Qf = Q by
-        default.
+        """Return the time-varying regulator about the motion, or about one phase.
 
-        Its map is the trajectory's, which has the step length of the result (`OneStepMap.with_dt`). Through
-        joints where contacts close it reckons with when they do (`SwitchedMap.linearize_motion`).
+        Weights as in `dlqr`, Qf = Q by default. Its map is the trajectory's, with the step length of the
+        result (`OneStepMap.with_dt`). At joints where contacts close, it accounts for the change of
+        touch-down times (`SwitchedMap.linearize_motion`).
         """
         run = self._motion(phase)
         regulator = dlqr(run.map, run, Q, R, Qf)
@@ -385,17 +390,18 @@ class Result(AsTrajectory):
         return regulator
 
     def rollout(self, phase: int | None = None) -> Rollout:
-        """The motion, or one phase, as a rollout of its map: exactly the motion that its inputs give.
+        """Return the motion, or one phase, as a rollout of its map by its inputs.
 
-        The inputs are rolled out open loop. Where an unstable motion makes the solver's tolerance grow
-        beyond 1e-6 of the state, they are applied with the feedback of `stabilize(1, 1)`; the inputs then
-        change by as little. About a plan that is no motion there may be no such feedback: then it stays open
-        loop. `vioc.control.optimize` from here makes one that is stationary for the cost, too.
+        The inputs are applied open loop. If an unstable motion amplifies the solver's tolerance above 1e-6 of
+        the state, they are applied with the feedback of `stabilize(1, 1)`, which changes the inputs as little
+        as the tolerance. If that feedback does not exist, as for a plan that is not a motion, the rollout is
+        open loop. `vioc.control.optimize` from this result gives a rollout that is also stationary for the
+        cost.
 
         Raises
         ------
         StepError
-            Where the map has no next state.
+            If a step does not exist.
         """
         run = self._motion(phase)
         again = run.map.rollout(run.x[0], run.u, k0=run.k0, dt=run.step_lengths, warn=False)
@@ -415,40 +421,43 @@ class Result(AsTrajectory):
         return Rollout(again, _gap(run, again), total, feedback)
 
     def refine(self, factor: int = 2, **options: Any) -> Result:
-        """The same problem with `factor` times as many steps in the same time, solved from this result.
+        """Solve the problem with `factor` times as many steps in the same time, from here.
 
-        `options` are those of its problem's `solve`: that of DMOC of a result of DMOC, else shooting.
+        `options` are those of its problem's `solve`: DMOC's for a result of DMOC, else shooting's.
         """
         finer: Result = self.problem.refine(self, factor, **options)
         return finer
 
     def sensitivity(self) -> Any:
-        """Derivatives of the optimum by the declared parameters and the given initial state, a
-        `dmoc.Sensitivity`.
+        """Return derivatives of the optimum by parameters and given initial state.
 
-        They are of the step's own equations: a result of another method than DMOC is first solved by it.
+        They are a `dmoc.Sensitivity` of the step's own equations: a result of another method is first solved
+        by DMOC.
 
         Raises
         ------
         OptimizationError
             If it is not an optimum, or not a regular one.
         ValueError
-            Where DMOC does not take the problem, or the result was pickled.
+            If DMOC does not support the problem, or the result was pickled.
         """
         self.raise_for_status()
         return self.problem.sensitivity(self)
 
     def products(self, phase: int | None = None) -> dict[str, np.ndarray]:
-        """Of each contact and limit, the gap at the end of each step times its impulse (N,), m N s."""
+        """Return gap times impulse (N,), m N s, of each contact and limit.
+
+        Gaps are at the end of each step.
+        """
         run = self._motion(phase)
         names = () if run.map.relaxed is None else run.map.relaxed.contacts
         return {n: run[f"gap.{n}"][1:] * run[f"force.{n}"] * run.step_lengths for n in names}
 
     def describe(self, phase: int | None = None) -> str:
-        """How it ended, and how near the plan is to what the map makes of its inputs; text.
+        """Return a text: the verdict, and the distance of the plan from its replay.
 
-        Of phases that are `apart` why they are; each can be asked for. Of contacts the largest product of gap
-        and impulse, and the smoothings on the way.
+        For phases that are `apart` the reason is given; each can be asked for. For contacts it has the
+        largest product of gap and impulse, and the smoothings.
 
         Examples
         --------
@@ -483,7 +492,7 @@ class Result(AsTrajectory):
         return f"<p>{escape(repr(self))}</p><p>{escape(self.apart)}</p>{''.join(each)}"
 
     def __getstate__(self) -> dict[str, Any]:
-        """Trajectories and multipliers travel; the problem, its program and compiled functions do not."""
+        """Return the state without the problem, its program and compiled functions."""
         return {**self.__dict__, "stated": None, "raw": None, "stats": {}}
 
     def __repr__(self) -> str:
@@ -497,7 +506,7 @@ def _gap(run: Trajectory, other: Trajectory) -> float:
 def finished(
     result: Result, interrupt: KeyboardInterrupt | None, monitor: Any, raise_on_failure: bool
 ) -> Result:
-    """The result, or the error that it is; an interrupt takes it along."""
+    """Return the result, or raise its error; an interrupt carries the result."""
     if monitor is True:
         print(result.message)
     if result.status == Status.INTERRUPTED and raise_on_failure:
@@ -508,11 +517,11 @@ def finished(
 
 
 def open_loop(run: Trajectory, sizes: Sizes | None = None) -> tuple[Trajectory, float, bool]:
-    """The rollout of an iterate's inputs where rounding does not separate the two, their gap, and whether it
-    does; by the sizes of a problem's states, by default those of the motion.
+    """Return the rollout of an iterate's inputs, its distance, and if it separates.
 
-    A step is the same to the bit whoever takes it, so the gap is usually 0; recursions that compile it once
-    more may round otherwise, which an unstable motion magnifies.
+    If rounding separates the two, the iterate itself is returned. The test uses the sizes of a problem's
+    states, by default those of the motion. Steps are reproducible to the bit, so the distance is usually 0;
+    recursions that compile the step again may round differently, which an unstable motion amplifies.
     """
     f = run.map
     try:
@@ -526,10 +535,10 @@ def open_loop(run: Trajectory, sizes: Sizes | None = None) -> tuple[Trajectory, 
 
 
 def off_branch(run: Trajectory, near: float = OWN) -> str:
-    """Which step of a motion is not the map's own step; empty where all are, to `near` relative to 1 + |x| in
-    units of the sizes of states.
+    """Return a text about the first step that is not the map's step, or "".
 
-    Equations of long steps have several roots, and only one of them is the step.
+    Steps are compared to `near` relative to 1 + |x| in units of sizes. Equations of long steps have several
+    roots, and only one of them is the step.
     """
     f = run.map
     try:
@@ -549,10 +558,9 @@ def off_branch(run: Trajectory, near: float = OWN) -> str:
 
 
 def judged(status: Status, run: Trajectory, gap: float, leaves: bool) -> tuple[Status, str]:
-    """The status of a search that ended with a run of what `open_loop` says, and what is to be said of it.
+    """Return the status of a search and a text, from the outcome of `open_loop`.
 
-    A motion that grows away from the rollout of its inputs has converged all the same, if its steps are the
-    map's.
+    A motion that departs from the rollout of its inputs is still converged if its steps are the map's.
     """
     if not leaves:
         return status, ""

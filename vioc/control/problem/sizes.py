@@ -1,9 +1,9 @@
-"""Typical sizes of a problem's states and inputs, so that a search does not depend on its units.
+"""Typical sizes of states and inputs, which make a search independent of units.
 
-Sizes are products of a mass, a length and a time of the problem itself: the mass of the mechanism, the extent
-of mechanism and motion, and the duration. Momenta of variables, and inputs that act on one, have the inertia
-that this variable moves in the place of the whole: a wrist is not driven as a shoulder is. What has no known
-unit has the size 1.
+Sizes are products of a mass, a length and a time of the problem: the mass of the mechanism, the extent of
+mechanism and motion, and the duration. For momenta of single variables, and inputs that act on one, the
+inertia of that variable replaces that of the whole mechanism: a wrist needs less torque than a shoulder.
+Quantities without a known unit have size 1.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from vioc.maps.protocol import OneStepMap
 from vioc.names import INPUTS
 from vioc.runs.trajectory import Trajectory
 
-POWERS = {  # of mass, length and time
+POWERS = {  # powers of mass, length and time
     "": (0, 0, 0),
     "1": (0, 0, 0),
     "rad": (0, 0, 0),
@@ -33,7 +33,10 @@ POWERS = {  # of mass, length and time
 
 
 def powers(unit: str) -> tuple[int, int, int] | None:
-    """Powers of mass, length and time in a unit such as ``"kg m^2/s"``; None where it has none known."""
+    """Return powers of mass, length, time in a unit such as ``"kg m^2/s"``, or None.
+
+    None if a part of the unit is not known.
+    """
     total = np.zeros(3, int)
     for sign, part in zip((1, -1), unit.partition("/")[::2], strict=True):
         for token in part.strip("() ").split():
@@ -45,9 +48,10 @@ def powers(unit: str) -> tuple[int, int, int] | None:
 
 
 def power(value: float) -> float:
-    """The power of 1000 next to a size: of g, kg and t, or mm, m and km, the unit in which it is near 1.
+    """Return the power of 1000 nearest to a value, its unit.
 
-    Sizes near 1 stay as they are to the bit, and a problem in other such units is the same one.
+    Examples are g, kg and t, or mm, m and km. Values near 1 have unit 1, so they are unchanged to the bit,
+    and scaling a problem to another such unit gives the same scaled problem.
     """
     return 1000.0 ** round(np.log10(value) / 3) if 0 < value < np.inf else 1.0
 
@@ -63,7 +67,7 @@ class Sizes:
     duration : float
         s.
     known : mapping of str to value
-        Values and limits of quantities, by name, that tell how long a length is where the mechanism does not.
+        Values and limits of quantities, by name, that determine the length if the mechanism has none.
 
     Attributes
     ----------
@@ -92,15 +96,17 @@ class Sizes:
         if not self._mass and hasattr(body, "mass_scale"):
             self._mass = float(np.max(body.mass_scale)) / (extent or 1.0) ** 2
         self._mass = self._mass or 1.0
-        # where nothing has a length: what speeds lead to, and what forces do
+        # without lengths: those implied by speeds, then by forces
         found = self._lengths(told)
         length = max(extent, found[0]) or found[1] or found[2] / 4 or 1.0  # from rest to rest
         self._mass, self._length, self.time = power(self._mass), power(length), power(self.time)
         self._shares = self._inertias(body, known)
 
     def _inertias(self, body: Any, known: Mapping[str, Any]) -> dict[str, float]:
-        """By momenta and inputs of single variables, the inertia that these move over that of the whole, as a
-        power of 1000; not of inputs whose limits tell more, nor of what they drive.
+        """Return relative inertias of single variables, by their momenta and inputs.
+
+        Each is the inertia moved over that of the whole mechanism, as a power of 1000. Inputs with known
+        limits, and the momenta that they drive, are left out.
         """
         lag, found = getattr(body, "lagrangian", None), dict[str, float]()
         if lag is None or not hasattr(lag, "mass_scale"):
@@ -122,7 +128,7 @@ class Sizes:
         return found
 
     def _lengths(self, told: Iterable[tuple[str, Any]]) -> list[float]:
-        """The largest lengths that values stand for: those of lengths, of speeds, and of forces."""
+        """Return the largest lengths implied by lengths, by speeds and by forces."""
         found = [0.0, 0.0, 0.0]
         for unit, value in told:
             of = powers(unit)
@@ -135,11 +141,14 @@ class Sizes:
         return found
 
     def of(self, name: str) -> float:
-        """Typical size of a quantity."""
+        """Return the typical size of a quantity."""
         return self.known(name) or 1.0
 
     def known(self, name: str) -> float | None:
-        """The same, None where its unit is not known; of free parameters by their values and limits."""
+        """Return the typical size of a quantity, None if its unit is not known.
+
+        Free parameters have sizes from their values and limits.
+        """
         a = powers(self.map.unit(name))
         if a is None:
             return self._own.get(name)
@@ -147,43 +156,49 @@ class Sizes:
         return float(self._mass ** a[0] * self._length ** a[1] * self.time ** a[2] * share)
 
     def apart(self, X: np.ndarray, other: np.ndarray) -> float:
-        """The largest difference of states (N, nx) in units of their sizes, relative to 1 + |x| in them."""
+        """Return the largest difference of states (N, nx), relative to 1 + |x|.
+
+        Both are in units of the states' sizes.
+        """
         return float(self.each_apart(X, other).max(initial=0.0))
 
     def each_apart(self, X: np.ndarray, other: np.ndarray) -> np.ndarray:
-        """The same of each sample (N,)."""
+        """Return the difference of states of each sample (N,), as `apart`."""
         off = np.abs(self.map.difference(X, other) / self.states).max(axis=-1, initial=0.0)
         return np.asarray(off / (1 + np.abs(X / self.of_states).max(initial=0.0)))
 
     @classmethod
     def along(cls, run: Trajectory) -> Sizes:
-        """Those of a motion."""
+        """Return the sizes of a motion."""
         return cls(run.map, run.x, run.u, run.duration, {})
 
     @property
     def states(self) -> np.ndarray:
-        """Of the errors of the state (ndx,)."""
+        """Sizes of the errors of the state (ndx,)."""
         return np.array([self.of(name) for name in self.map.error_names])
 
     @property
     def of_states(self) -> np.ndarray:
-        """Of the state itself (nx,)."""
+        """Sizes of the state (nx,)."""
         return np.array([self.of(name) for name in self.map.state_names])
 
     @property
     def inputs(self) -> np.ndarray:
-        """(nu,)"""
+        """Sizes of the inputs (nu,)."""
         return np.array([self.of(INPUTS + name) for name in self.map.input_names])
 
 
 def _largest(*values: Any) -> float:
-    """The largest size of finite numbers, 0 of none."""
-    each = [np.abs(np.asarray(value, float)) for value in values]  # None becomes no number
+    """Return the largest magnitude of finite numbers, 0 if there are none."""
+    each = [np.abs(np.asarray(value, float)) for value in values]  # None becomes NaN
     return max((float(a[np.isfinite(a)].max(initial=0.0)) for a in each), default=0.0)
 
 
 def _extent(body: Any, X: np.ndarray) -> float:
-    """Largest distance of a frame, along a curve, from where the first one begins."""
+    """Return the largest distance of a frame from the start of the first frame.
+
+    Frames move along a curve.
+    """
     if not hasattr(body, "frame_positions"):
         return 0.0
     at = body.frame_positions(X[:, : body.nx])

@@ -1,4 +1,4 @@
-"""How an optimization ended, in one word and in a sentence that says what to try."""
+"""Status of an optimization, as one word and as a sentence with advice."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from vioc.control.problem.limits import Violation
 
 
 class Status(str, Enum):
-    """How an optimization ended; a string too, ``best.status == "converged"``."""
+    """Status of an optimization; a string too, ``best.status == "converged"``."""
 
     CONVERGED = "converged"
     CLOSE = "close"
@@ -31,7 +31,7 @@ class Status(str, Enum):
 
     @property
     def advice(self) -> str:
-        """What to try; empty where there is nothing to."""
+        """Advice on what to try; empty if there is none."""
         return ADVICE[self]
 
 
@@ -68,7 +68,7 @@ ADVICE = {
 
 
 def advice_on(status: Status, unsolved: Exception | None) -> str:
-    """What to try; `unsolved` says why trials of a line search were no trajectories, if any."""
+    """Return advice; `unsolved` is the error of trials that were not trajectories."""
     if status is Status.LINE_SEARCH and unsolved is not None:
         return f"no step lowers the cost enough, and some trials lead to no trajectory: {unsolved}"
     return status.advice
@@ -82,7 +82,7 @@ def verdict(
     promise: str = "",
     found: Sequence[Violation] = (),
 ) -> str:
-    """A sentence on how it ended after some work, what to try, and the worst of what is violated."""
+    """Return a sentence on the end of a search, with advice and the worst violations."""
     text = f"{status.replace('_', ' ')} after {work} at cost {cost:.10g}{promise}"
     if what := "; ".join(t for t in advice if t):
         text += f": {what}"

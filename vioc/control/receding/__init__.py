@@ -1,1 +1,4 @@
-"""Receding horizons: one quadratic program of stages, linear and nonlinear model-predictive control on it."""
+"""Receding horizons: linear and nonlinear model-predictive control.
+
+Both solve one quadratic program of stages.
+"""

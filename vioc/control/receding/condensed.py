@@ -1,7 +1,8 @@
-"""The quadratic program of stages without its states, for an active-set method, where there is no compiler.
+"""Condensed quadratic program of stages for an active-set method.
 
-In coordinates where its cost is 1/2 |d|^2 but for a constant: u_k = -K_k x_k - f_k + L_k^-T d_k with the
-gains of its Riccati recursion, so that matrices stay small where the map is unstable.
+Used without a compiler. The states are eliminated; in the coordinates u_k = -K_k x_k - f_k + L_k^-T d_k, with
+the gains of its Riccati recursion, the cost is 1/2 |d|^2 up to a constant, so that matrices stay small where
+the map is unstable.
 """
 
 from __future__ import annotations
@@ -25,18 +26,18 @@ OPTIONS: dict[str, dict[str, Any]] = {
     },
     "qrqp": {"print_iter": False, "print_header": False, "print_info": False, "max_iter": 10000},
 }
-ROUGH = 1e-9  # the weight of inputs where rows that cannot be kept are as near to it as can be
-VIOLATED = 1e-6  # not every solver tells that it failed: rows of length one that are exceeded by more
+ROUGH = 1e-9  # weight of inputs in the least-squares violation of infeasible rows
+VIOLATED = 1e-6  # violation of rows of norm one that counts as a failure, as not every solver reports it
 
 
 class CondensedSolver:
-    """A solver by a quadratic solver of CasADi; patterns are kept.
+    """Solver by one of CasADi's quadratic solvers, with cached sparsity patterns.
 
     Parameters
     ----------
     solver : str
     options : dict, optional
-        Of that solver.
+        Options of that solver.
     """
 
     def __init__(self, solver: str, options: dict[str, Any] | None = None):
@@ -45,7 +46,10 @@ class CondensedSolver:
         self._solvers: dict[tuple, ca.Function] = {}
 
     def prepare(self, d: Any) -> bool:
-        """What does not depend on the first state, of `Data` of a program; False where it has no minimum."""
+        """Condense the `Data` of a program; return False if it has no minimum.
+
+        Nothing here depends on the first state.
+        """
         N, n, m = d.steps, d.nx, d.nu
         q, size = n + m, d.steps * d.nu
         by_d, by_start, offset = np.zeros((N, q, size)), np.zeros((N, q, n)), np.zeros((N, q))
@@ -65,7 +69,7 @@ class CondensedSolver:
         return self._rows(d)
 
     def _rows(self, d: Any) -> bool:
-        """The rows that have a limit, which are `kept`, of length one."""
+        """Set the rows with a limit, whose indices are `kept`, scaled to norm one."""
         (by_d, by_start, offset), (x_d, x_start, x) = self._motion, self._end
         J = d.rows()
         parts = [
@@ -77,9 +81,9 @@ class CondensedSolver:
         low, high, linear, square = d.limits()
         keep = np.flatnonzero(np.isfinite(low) | np.isfinite(high))
         soft = linear[keep] >= 0
-        root = np.sqrt(square[keep][soft])  # of slacks e, the variable is root e
+        root = np.sqrt(square[keep][soft])  # the variable of a slack e is root e
         length = np.linalg.norm(A[keep], axis=1)
-        length[soft] = np.hypot(length[soft], 1 / root)  # a solver's tolerance is of rows of length one
+        length[soft] = np.hypot(length[soft], 1 / root)  # the solver's tolerance assumes rows of norm one
         length = np.maximum(length, 1e-12)
         self.kept, self._length, self._start = keep, length, start[keep] / length[:, None]
         self._A = A[keep] / length[:, None]
@@ -92,7 +96,10 @@ class CondensedSolver:
         return True
 
     def solve(self, x0: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, bool]:
-        """(x_k, u_k) of the stages, the last state, multipliers of the rows `kept`, whether it is solved."""
+        """Return (x_k, u_k) of the stages, the last state, multipliers, and success.
+
+        Multipliers are those of the rows `kept`.
+        """
         (by_d, by_start, offset), (x_d, x_start, x) = self._motion, self._end
         soft, size = self._soft, by_d.shape[2]
         low, high = self._limits(x0)
@@ -105,13 +112,16 @@ class CondensedSolver:
         return z, end, self._of_rows(y) if good else self.least(x0), good
 
     def free(self, x0: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """States (N+1, nx) and inputs (N, nu) of the minimum without rows."""
+        """Return states (N+1, nx) and inputs (N, nu) of the minimum without rows."""
         (_, by_start, offset), (_, x_start, x) = self._motion, self._end
         z, n = by_start @ x0 + offset, len(x0)
         return np.vstack([z[:, :n], x_start @ x0 + x]), z[:, n:]
 
     def _limits(self, x0: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Of all rows, then of soft ones with the upper limits, which they lack before."""
+        """Return limits of all rows, then the upper limits of soft rows.
+
+        Soft rows have no upper limit in the first part.
+        """
         at, soft = self._start @ x0, self._soft
         low, high = self._low - at, self._high - at
         lower = np.concatenate([low, np.full(soft.sum(), -np.inf)])
@@ -123,8 +133,9 @@ class CondensedSolver:
         return found / self._length
 
     def least(self, x0: np.ndarray) -> np.ndarray:
-        """By how much the rows `kept` are exceeded at least, in the sense of least squares: where they cannot
-        be kept, multipliers that prove it, (RH 11).
+        """Return the least-squares violation of the rows `kept`.
+
+        For infeasible rows these are multipliers that prove infeasibility, (RH 11).
         """
         rows, size = self._matrix.shape
         H = np.concatenate([np.full(size, ROUGH), np.ones(rows)])

@@ -1,4 +1,4 @@
-"""What a regulator was designed about, sample by sample."""
+"""Reference of a regulator and its linearization, sample by sample."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from vioc.control.regulators.lqr import Regulator, SteadyRegulator
 
 
 class Takeover(NamedTuple):
-    """Where a held end takes over, at the last sample of a trajectory.
+    """Transition to a constant reference at the last sample of a trajectory.
 
     Attributes
     ----------
     sample : int
         N, counted from the reference's first.
     offset : (ndx,)
-        Error there from the state that is held, less that from the trajectory's last state.
+        Error from the constant state minus the error from the trajectory's last state.
     Qf, P : (ndx, ndx)
-        Cost to go of the trajectory's last error, and of that from what is held.
+        Cost to go of the error from the trajectory's last state, and from the constant state.
     """
 
     sample: int
@@ -30,7 +30,9 @@ class Takeover(NamedTuple):
 
 
 class Reference(NamedTuple):
-    """The reference of a regulator and its linearization by sample, the states one row longer.
+    """Reference of a regulator and its linearization by sample.
+
+    States have one row more than steps.
 
     Attributes
     ----------
@@ -39,15 +41,15 @@ class Reference(NamedTuple):
     P : (M+1, ndx, ndx)
         Cost to go.
     Q, S : (M, ndx, ndx), (M, ndx, nu)
-        Weights; on the manifold, where the regulator is, of what moves there.
+        Weights; restricted to the manifold if the regulator is.
     onto : (M, ndx, ndx)
-        Projection of errors onto what the regulator feeds back.
+        Projection of errors onto those that the regulator feeds back.
     k0 : int
         Sample of the first row.
     after : str
-        Whether it "ends", the last row of each "holds" for good, or all "repeats".
+        "ends"; "holds": the last row is repeated; "repeats": all rows are.
     takeover : Takeover or None
-        Of a trajectory whose end is held.
+        For a trajectory followed by a constant reference.
     """
 
     A: np.ndarray
@@ -63,9 +65,9 @@ class Reference(NamedTuple):
     takeover: Takeover | None = None
 
     def window(self, k: int, horizon: int) -> tuple[np.ndarray, np.ndarray]:
-        """Rows of the samples k .. k + n, and of the n steps between; n < horizon near an end.
+        """Return rows of the samples k .. k + n and of the n steps between.
 
-        Raises ValueError outside of the reference.
+        n < horizon near an end. Raises ValueError outside of the reference.
         """
         i, last = k - self.k0, len(self.U)
         if i < 0 or (i >= last and self.after == "ends"):
@@ -78,9 +80,9 @@ class Reference(NamedTuple):
 
 
 def reference(regulator: Regulator | SteadyRegulator, S: np.ndarray | None = None) -> Reference:
-    """What a regulator was designed about; an equilibrium is held for good. ValueError for unequal steps.
+    """Return the reference of a regulator; an equilibrium is constant.
 
-    `S` is taken in place of the regulator's cross weight.
+    ValueError for unequal steps. `S` replaces the regulator's cross weight.
     """
     f = regulator.map
     if isinstance(regulator, SteadyRegulator):
@@ -110,7 +112,7 @@ def reference(regulator: Regulator | SteadyRegulator, S: np.ndarray | None = Non
 def _weights(
     regulator: Regulator | SteadyRegulator, S: np.ndarray | None, onto: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Q (M, ndx, ndx) and S (M, ndx, nu) of the steps, of what projections `onto` leave."""
+    """Return Q (M, ndx, ndx) and S (M, ndx, nu) of the steps, projected by `onto`."""
     f, Q = regulator.map, regulator.Q
     S = regulator.S if S is None else S
     Q = onto @ (Q if Q.ndim == 2 else Q[: len(onto)]) @ onto

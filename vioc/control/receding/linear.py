@@ -1,4 +1,4 @@
-"""Linear model-predictive control: a regulator with bounds, one quadratic program a sample."""
+"""Linear model-predictive control: one quadratic program per sample."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ from vioc.maps.protocol import OneStepMap
 from vioc.names import INPUTS, by_name, in_order
 from vioc.runs.given import input_of
 
-BLAME = 1e5  # the weight with which bounds that cannot be kept are softened to be named
-HARD = -1.0, 1.0  # weights that say so
-VIOLATED = 1e-6  # softened bounds that are exceeded by more are named
+BLAME = 1e5  # weight of violated bounds in the soft program that finds which bounds are infeasible
+HARD = -1.0, 1.0  # weights of a hard bound
+VIOLATED = 1e-6  # violation above which a softened bound is named
 
 
 class LinearPlan(NamedTuple):
-    """The program's answer at one sample, n steps ahead.
+    """Solution of the program at one sample, n steps ahead.
 
     Attributes
     ----------
     u : (n, nu)
         Inputs; the first one is applied.
     x : (n+1, nx)
-        States that the linearization predicts, the measured one first.
+        States predicted by the linearization, the measured one first.
     slack : (n, number of bounded states)
-        How far soft bounds are exceeded.
+        Violation of soft bounds.
     cost : float
-        Of the deviations, with the cost to go at the end.
+        Cost of the deviations, with the cost to go at the end.
     """
 
     u: np.ndarray
@@ -48,13 +48,13 @@ class LinearPlan(NamedTuple):
 
 
 class LinearMPC(Law):
-    """A regulator's problem over a receding horizon, with bounds on inputs and states.
+    """Linear model-predictive controller with bounds on inputs and states.
 
         minimize  sum over j < n of z'Qz + v'Rv + 2 z'Sv  +  z_n' P z_n   (+ linear s + 1/2 square s^2)
         lower <= u_d + v <= upper,   lower - s <= x_d + z <= upper + s,   |u_j - u_{j-1}| <= dt rate
 
-    The weights, the reference and P are those of the regulator, so that where no bound is active the first
-    input is the regulator's own.
+    The weights, the reference and P are those of the regulator, so the first input is the regulator's if no
+    bound is active.
 
     Parameters
     ----------
@@ -64,36 +64,36 @@ class LinearMPC(Law):
     horizon : int
         n >= 1.
     bounds : dict of str to (lower, upper), or None
-        Of inputs, and of states at samples 1 .. n: as in `vioc.control.optimize`, of numbers.
+        Of inputs, and of states at samples 1 .. n: as in `vioc.control.optimize`, with numbers.
     rate : float, (nu,), dict of str to float, or None
-        Largest change of an input in a second, in its units per second, > 0; from `before` to the first
-        sample, too.
+        Largest change of an input per second, in its units per second, > 0; also from `before` to the first
+        sample.
     before : (nu,), dict of str to float, optional
-        Input that was applied before the first sample, 0 where not named; default: the reference's at the
-        first, such as the input that holds an equilibrium.
+        Input applied before the first sample, 0 where not named; default the reference's at the
+        first sample, such as the input of an equilibrium.
     S : (ndx, nu), optional
-        Cross weight; default: the regulator's.
+        Cross weight; default the regulator's.
     soft : dict, optional
         Bounds on states that may be exceeded, with their weights (linear, square): s beyond one costs
         linear s + 1/2 square s^2 a sample; one number is both. All others are hard.
     solver : str, optional
-        A quadratic solver of CasADi, for the program without its states; ``"daqp"`` (an active-set method,
+        A quadratic solver of CasADi, for the condensed program; ``"daqp"`` (an active-set method,
         exact and fast on programs of this size) and ``"osqp"`` are bundled with it. Default: the interior
-        point on stages in C where the map's backend compiles, else the first of these that there is.
+        point on stages in C if the map's backend compiles, else the first of these that is available.
     options : dict, optional
-        Of that solver.
+        Options of that solver.
 
     Raises
     ------
     TypeError, ValueError
-        What is given does not fit.
+        Inconsistent arguments.
 
     Notes
     -----
-    As a law it raises `OptimizationError` where the program has no solution, and names the bounds that
-    cannot be kept. Nothing is remembered between samples but the last input where `rate` is given.
-    The regulator's own plan is taken where it keeps every bound. Where `hold` takes over at sample N, the
-    cost to go of N is the regulator's Qf, plus what bounds add to the held regulator's from there on.
+    As a law it raises `OptimizationError` if the program has no solution, and names the infeasible bounds. It
+    has no memory between samples except the last input if `rate` is given. The regulator's own plan is used
+    if it satisfies every bound. Where `hold` takes over at sample N, the cost to go of N is the regulator's
+    Qf, plus the increase by bounds of the held regulator's cost from there on.
     """
 
     def __init__(
@@ -139,7 +139,10 @@ class LinearMPC(Law):
         self._programs: dict[bool, StageQP] = {}
 
     def _weights(self, soft: Mapping[str, Any] | None) -> np.ndarray | None:
-        """Linear and square weights of the bounded states (2, states), linear < 0 where a bound is hard."""
+        """Return linear and square weights of the bounded states (2, states).
+
+        linear < 0 for a hard bound.
+        """
         if soft is None:
             return None
         names = [self.map.state_names[i] for i in self._bounded]
@@ -162,26 +165,30 @@ class LinearMPC(Law):
 
     def __call__(self, k: int, x: Any) -> np.ndarray:
         if self._rated:
-            return super().__call__(k, x)  # says that it has a memory
+            return super().__call__(k, x)  # raises an error, as the law has a memory
         return self.plan(k, x).u[0]
 
     def plan(self, k: int, x: Any, last: Any = None) -> LinearPlan:
-        """The program's answer at sample k from state x (nx,), after the input `last` (nu,), or `before`.
+        """Return the plan at sample k from state x (nx,).
+
+        `last` (nu,) is the input before it, default `before`.
 
         Raises
         ------
         OptimizationError
-            Where bounds cannot be kept.
+            If bounds are infeasible.
         ValueError
-            Past the end of a trajectory that is not held.
+            Past the end of a trajectory without `hold`.
         """
         return self._solve(k, self.map.check_state(x), self.before if last is None else last, self.soft)
 
     # -- the program ----------------------------------------------------------------------------
 
     def _program(self, soft: bool) -> StageQP:
-        """In errors z of the state, with the last input behind them where rates are bounded; rows are inputs,
-        bounded states, and changes of inputs.
+        """Return the program in errors z of the state, extended by the last input.
+
+        The last input is a state only if rates are bounded. Rows are inputs, bounded states, and changes of
+        inputs.
         """
         if soft not in self._programs:
             f, nb = self.map, len(self._bounded)
@@ -219,9 +226,8 @@ class LinearMPC(Law):
         z0 = ref.onto[steps[0]] @ z0 if regulator.manifold else z0
         if self._rated:
             v = np.zeros(nu) if last is None else input_of(f, last) - U[0]
-            d.c[:n, nz:] = -np.diff(
-                U, axis=0, append=U[-1:]
-            )  # the last input is told from the next reference
+            # the last input is relative to the next reference
+            d.c[:n, nz:] = -np.diff(U, axis=0, append=U[-1:])
             change = f.dt * self.rate
             d.lower[:n, nu + nb :], d.upper[:n, nu + nb :] = -change, change
             z0 = np.concatenate([z0, v])
@@ -229,7 +235,7 @@ class LinearMPC(Law):
         found = qp.solve(z0)
         if found.status not in (Status.CONVERGED, Status.ACCEPTABLE):
             raise self._refusal(k, x, last, soft, found)
-        u = np.clip(U + found.u, self.lower, self.upper)  # the solver has a tolerance
+        u = np.clip(U + found.u, self.lower, self.upper)  # the solution has a tolerance
         ahead = f.retract(X[1:], found.x[1:, :nz])
         slack, cost = self._slack(qp, found), float(qp.cost(found)) + known
         if soft is not None:
@@ -238,9 +244,9 @@ class LinearMPC(Law):
         return LinearPlan(u, np.vstack([x, ahead]), slack, cost)
 
     def _take_over(self, d: Data, k: int, n: int) -> float:
-        """Qf in place of P at the sample where the held end takes over; the constant of the cost by that.
+        """Replace P by Qf at the sample of takeover; return the constant of the cost.
 
-        The steps behind it are worth z'Pz, z the error from what is held, where no bound is active.
+        Later steps have the cost z'Pz if no bound is active, z the error from the constant state.
         """
         nz, ref = self.map.ndx, self._reference
         d.c[:n, :nz], d.g[:n, :nz], d.g_end[:nz] = 0.0, 0.0, 0.0
@@ -255,12 +261,12 @@ class LinearMPC(Law):
         return float(over.offset @ over.Qf @ over.offset)
 
     def _beyond(self, limit: np.ndarray, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """A limit of states less their reference, at the steps but the first, and at the end."""
+        """Return limits of states minus their reference, at the inner samples and the end."""
         away = limit - X[1:, self._bounded]
         return away[:-1], away[-1]
 
     def _slack(self, qp: StageQP, found: Answer) -> np.ndarray:
-        """How far limits of states are exceeded (n, states)."""
+        """Return the violation of limits of states (n, states)."""
         d, nu, nb, n = qp.data, self.map.nu, len(self._bounded), qp.data.steps
         h = row_values(d, found.x, found.u)
         h = np.vstack([h[: n * qp.layout.rows].reshape(n, -1)[1:, nu : nu + nb], h[n * qp.layout.rows :]])
@@ -271,7 +277,10 @@ class LinearMPC(Law):
     def _refusal(
         self, k: int, x: np.ndarray, last: Any, soft: np.ndarray | None, found: Answer
     ) -> OptimizationError:
-        """Which hard bounds on states cannot be kept: those that the softened program exceeds."""
+        """Return the error that names the infeasible hard bounds on states.
+
+        These are the bounds that the softened program exceeds.
+        """
         where = f"sample {k}: the program has no solution"
         hard = np.full(len(self._bounded), True) if soft is None else soft[0] < 0
         if not hard.any():

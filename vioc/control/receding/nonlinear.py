@@ -1,7 +1,7 @@
-"""Nonlinear model-predictive control by real-time iteration: Newton steps on a problem that moves with time.
+"""Nonlinear model-predictive control by real-time iteration.
 
 At sample k the last plan is shifted and linearized (`prepare`), then the program of its deviations is solved
-for the state that is measured (`feedback`); docs/maths/receding.md.
+for the measured state (`feedback`); docs/maths/receding.md.
 """
 
 from __future__ import annotations
@@ -32,21 +32,22 @@ GOOD = Status.CONVERGED, Status.ACCEPTABLE
 
 
 class Verdict(NamedTuple):
-    """On one sample.
+    """Verdict on one sample.
 
     Attributes
     ----------
     k : int
     status : Status
-        Of its program: "converged"; "acceptable"; "late"; "infeasible" and others, whose answer is not used.
+        Of its program: "converged"; "acceptable"; "late"; "infeasible" and others, whose solution is not
+        used.
     fallback : bool
-        Whether the input was the fallback's.
+        True if the input was the fallback's.
     iterations : int
         Of the interior point.
     seconds : float
-        That the feedback phase took, by the law's clock.
+        Duration of the feedback phase, by the law's clock.
     gap : float
-        The largest that the plan's dynamics left before it: what is linear is closed.
+        Largest defect of the plan's dynamics before the program; its linear part is closed.
     note : str
     """
 
@@ -61,18 +62,18 @@ class Verdict(NamedTuple):
 
 @dataclass(frozen=True)
 class Memory:
-    """What a receding horizon remembers from sample to sample.
+    """Memory of a receding horizon between samples.
 
     Attributes
     ----------
     plan : Plan
-        Ahead of the next sample.
+        Plan from the next sample on.
     coming : Plan or None
-        What an earlier sample's program will have found, likewise.
+        Plan of an earlier sample's program that is still being computed, from the next sample on.
     pending : tuple of (nu,)
-        Inputs that were asked for and have not acted yet, where there is a delay.
+        Inputs that were computed and do not act yet, with a delay.
     busy : float
-        The sample before which that is not there.
+        Sample at which `coming` is available.
     verdicts : tuple of Verdict
     """
 
@@ -84,46 +85,50 @@ class Memory:
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many samples ended how."""
+        """Number of samples by status."""
         return dict(Counter(v.status.value for v in self.verdicts))
 
 
 class NonlinearMPC(Law):
-    """The first input of a plan that one or a few Newton steps improve at every sample.
+    """Nonlinear model-predictive controller with one or a few Newton steps per sample.
+
+    Its input is the first one of the plan.
 
     Parameters
     ----------
     problem : Problem
         Over the horizon: its cost, bounds, constraints and condition on the end. Rows of the cost's
-        references belong to samples of the run, the last one is held: they may be longer than the horizon.
+        references are indexed by samples of the run, and the last one is repeated: they may be longer than
+        the horizon.
     guess : as `Problem.solve`, optional
-        Of the first plan, the problem's solution from the first state and sample; default the state held.
+        Guess of the first plan, the problem's solution from the first state and sample; default the constant
+        state.
     soft : dict, optional
         Limits by name that may be exceeded, with their weights (linear, square): e beyond a limit costs
         linear e + 1/2 square e^2 a sample; one number is both. All others are hard.
     horizon : callable or "shrink", optional
-        ``horizon(k)`` is how many steps the plan has at sample k, at most those of the problem, whose last
-        conditions are then those of its end. "shrink" leaves those that are behind the sample away: the end
-        of the problem stays where it is in time, and the law ends there.
+        ``horizon(k)`` is the number of steps of the plan at sample k, at most those of the problem; end
+        conditions hold at the end of the plan. "shrink" drops past steps: the end of the problem is fixed in
+        time, and the law ends there.
     delay : int
-        Samples that pass before an input acts: plans begin where the inputs under way lead.
+        Samples until an input acts: plans begin at the state that the pending inputs lead to.
     newton : int
-        Newton steps a sample.
+        Newton steps per sample.
     hessian : {"gauss-newton", "exact"}
     fallback : law, optional
-        Gives the input where the program has no answer or is late; default the last plan goes on.
+        Gives the input if the program has no solution or is late; default: the last plan continues.
     deadline : float, optional
-        s, of the feedback phase: an answer that takes longer is late, and used from the sample on at which it
-        is there.
+        s, of the feedback phase: a solution that takes longer is late, and is used from the sample at which
+        it is available.
     clock : callable
-        s; what the feedback phase is measured by.
+        s; measures the feedback phase.
     max_iterations, tolerance
         Of the interior point, as in `StageQP.solve`: with a tolerance of 0 every sample takes exactly that
-        many, and the same time.
+        many iterations, and the same time.
     first : int
-        Most iterations of the first plan's solution.
+        Largest number of iterations of the first plan.
     native : bool, optional
-        Whether the programs are solved in C; default where the map's backend compiles.
+        Solve the programs in C; default if the map's backend compiles.
 
     Attributes
     ----------
@@ -134,7 +139,7 @@ class NonlinearMPC(Law):
     Raises
     ------
     ValueError, TypeError
-        What does not fit: unknown limits in `soft`, a problem with a free duration.
+        Inconsistent arguments: unknown limits in `soft`, a problem with a free duration.
 
     Examples
     --------
@@ -193,10 +198,10 @@ class NonlinearMPC(Law):
         return Memory()
 
     def apply(self, k: int, x: np.ndarray, memory: Memory) -> tuple[np.ndarray, Memory]:
-        """The input asked for at sample k, and the memory with its verdict."""
+        """Return the input of sample k, and the memory with its verdict."""
         pending = memory.pending or (self.map.rest_input(x),) * self.delay
         at, note = k + self.delay, ""
-        if pending:  # where the inputs under way lead
+        if pending:  # predict the state at which the input will act
             with trying():
                 x = self.map.rollout(x, np.array(pending), k0=k).x[-1]
         if self.horizon == "shrink" and self.fallback is not None and at >= self._end:
@@ -239,16 +244,22 @@ class NonlinearMPC(Law):
         return u, Memory(plan, coming, pending, busy, (*memory.verdicts, verdict))
 
     def shifted(self, k: int, plan: Plan) -> Plan:
-        """The plan of a sample as the guess of k, the next one: without its first step, as long."""
+        """Return a plan without its first step, extended, as the guess of sample k.
+
+        k is the sample after the plan's.
+        """
         rest = self._shifted(plan)
         return self._fitted(rest, k, rest.x[0])
 
     def _shifted(self, plan: Plan) -> Plan:
-        """Without its first step."""
+        """Return the plan without its first step."""
         return Plan(plan.x[1:], plan.u[1:], plan.p[1:], plan.y[self.problem.rows.m :])
 
     def _fitted(self, plan: Plan, k: int, x: np.ndarray) -> Plan:
-        """With as many steps as the plan of sample k has: further ones under its last input."""
+        """Return the plan with the number of steps of sample k.
+
+        Additional steps have its last input.
+        """
         n, m = self.steps(k)[1], self.problem.rows.m
         X, U, p, y = plan.x[: n + 1], plan.u[:n], plan.p[: n + 1], plan.y
         path, end = y[: len(plan.u) * m].reshape(len(plan.u), m)[:n], y[len(plan.u) * m :]
@@ -271,11 +282,14 @@ class NonlinearMPC(Law):
 
     @property
     def _end(self) -> int:
-        """The sample at which the problem ends."""
+        """Sample at which the problem ends."""
         return self.problem.k0 + self.problem.steps
 
     def steps(self, k: int) -> tuple[int, int]:
-        """The first step of the problem that the plan of sample k has, and how many."""
+        """Return first step and number of steps of the plan of sample k.
+
+        Steps are counted in the problem.
+        """
         N = self.problem.steps
         if self.horizon == "shrink":
             first = k - self.problem.k0
@@ -291,8 +305,10 @@ class NonlinearMPC(Law):
         return 0, n
 
     def begin(self, k: int, x: np.ndarray) -> tuple[Plan, str]:
-        """The problem's solution from x at sample k, or how far it came, or where that is infeasible or x
-        itself outside of a limit, the state held; with what there is to say.
+        """Return the first plan from x at sample k, and a note.
+
+        It is the problem's solution, or its best iterate; the constant state if the problem is infeasible or
+        x violates a limit.
         """
         first, n = self.steps(k)
         if first:
@@ -307,7 +323,7 @@ class NonlinearMPC(Law):
                 X, U = found.curve or (found.x, found.u)
                 y = problem.rows.from_multipliers(found.multipliers)
             elif self.fallback is None:
-                said = f"sample {k}: the first plan is none, and there is no fallback law: {note}"
+                said = f"sample {k}: there is no first plan, and there is no fallback law: {note}"
                 warnings.warn(said, RuntimeWarning, stacklevel=4)
         except StartOutside as error:
             note = str(error)
@@ -315,11 +331,11 @@ class NonlinearMPC(Law):
         return Plan(X[: n + 1], U[:n], np.zeros((n + 1, self.map.ndx)), y), note
 
     def prepare(self, k: int, plan: Plan) -> Prepared:
-        """The preparation phase: what does not need the state that will be measured at sample k."""
+        """Prepare the program of sample k as far as possible without the measured state."""
         return self.program.prepare(self.problem.stages(*self.steps(k), k), plan)
 
     def feedback(self, prepared: Prepared, x: np.ndarray) -> tuple[Plan, Any]:
-        """The feedback phase: the plan from the measured state, and the program's `Answer`."""
+        """Return the plan from the measured state, and the program's `Answer`."""
         return self.program.solve(prepared, x, max_iterations=self.max_iterations, tolerance=self.tolerance)
 
     def __repr__(self) -> str:
@@ -327,10 +343,11 @@ class NonlinearMPC(Law):
 
 
 def terminal_set(regulator: SteadyRegulator, level: float) -> PathConstraint:
-    """e'Pe <= level at the end, e the error from a regulator's equilibrium and P its cost to go.
+    """Return the constraint e'Pe <= level at the end.
 
-    Where the regulator keeps all limits from every state of it, a plan can always go on by the regulator; P
-    is then the weight `Qf` of the end (with halves as the cost's: `quadratic` halves both).
+    e is the error from a regulator's equilibrium and P its cost to go. If the regulator satisfies all limits
+    from every state of the set, a plan can always be continued by the regulator; P is then the weight `Qf` of
+    the end (with halves as the cost's: `quadratic` halves both).
     """
     if not isinstance(regulator, SteadyRegulator):
         raise TypeError(

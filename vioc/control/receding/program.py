@@ -1,4 +1,4 @@
-"""One sample of a problem as a quadratic program of stages, about a plan: (RH 1) from its linearization."""
+"""Quadratic program of one sample: a problem linearized about a plan, (RH 1)."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from vioc.control.shooting.rows import ConstraintRows
 from vioc.control.shooting.stages import StageBlocks, Stages
 from vioc.errors import OptimizationError
 
-CONVEX = 1e-8  # least eigenvalue of a stage's exact Hessian over its largest one
+CONVEX = 1e-8  # smallest over largest eigenvalue of a stage's convexified exact Hessian
 
 
 class Plan(NamedTuple):
-    """States and inputs ahead, with what a program said of them.
+    """Predicted states and inputs, with multipliers of the program.
 
     Attributes
     ----------
@@ -30,7 +30,7 @@ class Plan(NamedTuple):
     p : (n+1, ndx)
         Costates.
     y : (rows,)
-        Multipliers of the problem's rows, scaled as they are.
+        Multipliers of the problem's scaled rows.
     """
 
     x: np.ndarray
@@ -40,7 +40,7 @@ class Plan(NamedTuple):
 
 
 class Prepared(NamedTuple):
-    """A plan's program, but for the state that is measured."""
+    """Program about a plan, complete except for the measured state."""
 
     plan: Plan
     stages: Stages
@@ -49,14 +49,16 @@ class Prepared(NamedTuple):
 
 
 class Order(NamedTuple):
-    """Rows of a step as a program has them: a factor times one entry of (error of x, u) first, then others.
+    """Order of the rows of a step in a program: simple rows, then general ones.
+
+    A simple row is a factor times one entry of (error of x, u).
 
     Attributes
     ----------
     simple, general : arrays of int
-        Those, and the others, by their numbers in the problem.
+        Indices of both kinds in the problem.
     at, factor : tuple of int, array
-        Entries and factors of the former.
+        Entries and factors of the simple rows.
     """
 
     simple: np.ndarray
@@ -84,7 +86,7 @@ class Order(NamedTuple):
         return Order(simple, general, at, np.array([found[i][1] for i in simple], float))
 
     def sides(self, low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Limits (N, m) of a problem's rows as those of the program's."""
+        """Return limits (N, m) of a problem's rows as those of the program's rows."""
         flip, scaled = self.factor < 0, [side[:, self.simple] / self.factor for side in (low, high)]
         first = np.where(flip, *scaled[::-1]), np.where(flip, *scaled)
         lower, upper = (np.hstack([a, b[:, self.general]]) for a, b in zip(first, (low, high), strict=True))
@@ -92,17 +94,17 @@ class Order(NamedTuple):
 
 
 class RecedingProgram:
-    """Programs of a problem.
+    """Quadratic programs of a problem on a receding horizon.
 
     Parameters
     ----------
     problem : Problem
         From a given state, over a given duration.
     soft : dict of str to float or (float, float)
-        Weights of limits by name that may be exceeded: linear e + 1/2 square e^2 by sample, e in the unit of
-        what is limited; one number is both.
+        Weights of limits by name that may be exceeded: linear e + 1/2 square e^2 per sample, e in the unit of
+        the limited quantity; one number is both.
     exact : bool
-        Take the Lagrangian's Hessian, its eigenvalues made positive stage by stage; else Gauss-Newton's.
+        Use the Lagrangian's Hessian, its eigenvalues made positive stage by stage; else Gauss-Newton's.
     qp : arguments of `StageQP`
 
     Attributes
@@ -139,7 +141,10 @@ class RecedingProgram:
         self._filled: Prepared | None = None
 
     def clipped(self, u: np.ndarray, step: int) -> np.ndarray:
-        """An input within its hard bounds at a step of the problem: an answer has a tolerance."""
+        """Return an input clipped to its hard bounds at a step of the problem.
+
+        A solution satisfies them only to a tolerance.
+        """
         rows, d, n = self.problem.rows, self.qp.data, self.problem.map.ndx
         at = np.array(self.layout.at, int)
         of_input = np.flatnonzero((at >= n) & (d.linear[: len(at)] < 0))
@@ -151,7 +156,7 @@ class RecedingProgram:
         return u
 
     def prepare(self, stages: Stages, plan: Plan) -> Prepared:
-        """Everything but what needs the measured state; OptimizationError where the plan has no steps."""
+        """Return the program about a plan; OptimizationError if a step does not exist."""
         point = stages.at(plan.x, plan.u)
         if point is None:
             raise OptimizationError(f"the plan has no steps: {stages.trouble}")
@@ -178,7 +183,7 @@ class RecedingProgram:
         self._filled = prepared
 
     def solve(self, prepared: Prepared, x: np.ndarray, **options: Any) -> tuple[Plan, Answer]:
-        """The plan from the measured state, and the program's answer."""
+        """Return the plan from the measured state, and the program's solution."""
         if self._filled is not prepared:
             self._fill(prepared)
         plan, stages, f = prepared.plan, prepared.stages, prepared.stages.map
@@ -193,7 +198,7 @@ class RecedingProgram:
 
 
 def _prices(problem: Problem, soft: Mapping[str, Any]) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Linear and square weights of rows of a step, and of the end; -1 where they are hard."""
+    """Return linear and square weights of rows of a step and of the end; -1 if hard."""
     rows = problem.rows
     found = [(np.full(m, -1.0), np.ones(m)) for m in (rows.m, rows.m_end)]
     known = {p.constraint.name: p for p in rows.places}
@@ -208,7 +213,7 @@ def _prices(problem: Problem, soft: Mapping[str, Any]) -> list[tuple[np.ndarray,
         p = known[full]
         linear, square = penalty(name, weight)
         if (p.limits[0] == p.limits[1]).any():
-            raise ValueError(f"soft: {name} is an equation; weigh it in the cost")
+            raise ValueError(f"soft: {name} is an equation; penalize it in the cost")
         for at, (lines, squares) in zip((p.at_steps, p.at_end), found, strict=True):
             if at is not None:
                 lines[at], squares[at] = linear * p.scale, square * p.scale**2
@@ -216,7 +221,7 @@ def _prices(problem: Problem, soft: Mapping[str, Any]) -> list[tuple[np.ndarray,
 
 
 def _convex(b: StageBlocks) -> StageBlocks:
-    """With Hessians whose eigenvalues are positive: their signs are dropped."""
+    """Return blocks with Hessians whose eigenvalues are replaced by their magnitudes."""
 
     def positive(H: np.ndarray) -> np.ndarray:
         values, vectors = np.linalg.eigh(0.5 * (H + np.swapaxes(H, -1, -2)))

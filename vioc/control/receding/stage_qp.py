@@ -1,11 +1,11 @@
-"""The quadratic program of stages that receding horizons solve: its data, its C, and its answers.
+"""Quadratic program of stages of a receding horizon: data, C code and solutions.
 
     minimize  sum over k < N of 1/2 z_k'H_k z_k + g_k'z_k  +  1/2 x_N'H_end x_N + g_end'x_N
     z_k = (x_k, u_k),   x_k+1 = F_k z_k + c_k,   x_0 given,
     lower <= rows(z_k) <= upper,   lower_end <= J_end x_N <= upper_end
 
-By `qp.c` where there is a compiler, for its sizes: it stands on `qp_data.c`, `stages/riccati.c`
-and `qp_stages.c`. Condensed, by a solver of CasADi, else.
+Solved by `qp.c`, compiled for its sizes, if there is a compiler (with `qp_data.c`, `stages/riccati.c`
+and `qp_stages.c`); else condensed, by a solver of CasADi.
 See docs/maths/receding.md.
 """
 
@@ -28,25 +28,25 @@ from vioc.control.stages.recursion import stage_source
 
 SOURCES = ("qp_data.c", "qp_stages.c", "qp.c")
 TOLERANCE, ITERATIONS = 1e-11, 50
-NEAR, LOOSE = 1e-6, 1e-4  # what an answer that is called solved, or acceptable, may leave, relative
-PROOF = 1e-6  # how well multipliers prove that there is no feasible point, relative
+NEAR, LOOSE = 1e-6, 1e-4  # largest relative residual of a converged, and of an acceptable solution
+PROOF = 1e-6  # relative precision of the proof of infeasibility by multipliers
 _VERDICTS = {0: Status.CONVERGED, 1: Status.MAX_ITERATIONS, 2: Status.NO_DESCENT, 3: Status.NOT_FINITE}
 
 
 @dataclass(frozen=True)
 class StageSizes:
-    """Sizes of a program.
+    """Sizes of a quadratic program.
 
     Attributes
     ----------
     steps, nx, nu : int
-        The most steps; states and inputs.
+        Largest number of steps; states and inputs.
     at : tuple of int
         Entries of (x, u) that are rows of every stage.
     general, end : int
-        Other rows of a stage, behind these; rows of the last state.
+        Number of other rows of a stage, which follow these; rows of the last state.
     soft : bool
-        Whether rows may be soft.
+        True if rows may be soft.
     """
 
     steps: int
@@ -59,11 +59,14 @@ class StageSizes:
 
     @property
     def rows(self) -> int:
-        """Rows of a stage."""
+        """Number of rows of a stage."""
         return len(self.at) + self.general
 
     def source(self, name: str = "qp", *, single: bool = False, api: str = "") -> str:
-        """C99 that solves such programs; its names begin with `name`. `api` is put before its functions."""
+        """Return C99 code of a solver whose names begin with `name`.
+
+        `api` is put before its functions.
+        """
         sizes: dict[str, Any] = dict(
             N=self.steps, NX=self.nx, NU=self.nu, NB=len(self.at), NG=self.general, NE=self.end
         )
@@ -74,7 +77,7 @@ class StageSizes:
 
     @property
     def fields(self) -> list[tuple]:
-        """Of NAME_data, as numpy has them; arrays of no entries have one."""
+        """NumPy fields of the C struct NAME_data; empty arrays have one entry."""
         N, n, q, m = self.steps, self.nx, self.nx + self.nu, max(self.rows, 1)
         e, g = max(self.end, 1), max(self.general, 1)
         sizes: dict[str, tuple[int, ...]] = dict(H=(N, q, q), g=(N, q), F=(N, n, q), c=(N, n))
@@ -87,11 +90,11 @@ class StageSizes:
 
 
 class Data:
-    """What a program is made of, as arrays to be filled: those of the module's text, by stage.
+    """Data of a quadratic program as arrays to be filled, see the module docstring.
 
-    `lower`, `upper` (N, rows) begin with the entries `at`; `J` is of the others. Infinite where there is no
-    limit. `linear`, `square` (rows,), and those of the end, are the penalties of what is beyond a limit,
-    linear e + 1/2 square e^2; linear < 0 where a row is hard, as all are at first.
+    `lower`, `upper` (N, rows) begin with the entries `at`; `J` has the other rows. They are infinite without
+    a limit. `linear`, `square` (rows,), and those of the end, are penalties of the violation e of a limit,
+    linear e + 1/2 square e^2; linear < 0 for a hard row, the default.
     """
 
     def __init__(self, layout: StageSizes):
@@ -127,18 +130,21 @@ class Data:
 
     @property
     def stages(self) -> LinearQuadratic:
-        """Its stages, without rows."""
+        """Stages of the program, without rows."""
         N = self.steps
         return LinearQuadratic(self.F[:N], self.H[:N], self.H_end, self.g[:N], self.g_end, self.c[:N])
 
     def rows(self) -> np.ndarray:
-        """Jacobian of all rows of the stages (N, rows, nx + nu)."""
+        """Return the Jacobian of all rows of the stages (N, rows, nx + nu)."""
         N, at = self.steps, list(self.layout.at)
         entries = np.eye(self.nx + self.nu)[at]
         return np.concatenate([np.broadcast_to(entries, (N, *entries.shape)), self.J[:N]], axis=1)
 
     def limits(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Lower and upper limits and both penalties of all rows, stage by stage, then the end."""
+        """Return lower and upper limits and both penalties of all rows.
+
+        Rows are stage by stage, then those of the end.
+        """
         N = self.steps
         sides = [
             np.concatenate([a[:N].ravel(), b])
@@ -152,7 +158,7 @@ class Data:
 
 
 class Answer(NamedTuple):
-    """Of a program.
+    """Solution of a quadratic program.
 
     Attributes
     ----------
@@ -165,7 +171,7 @@ class Answer(NamedTuple):
         "infeasible" is proved by the multipliers; "max_iterations" is not.
     iterations : int
     error : float
-        What is left of the conditions of optimality, relative (`Remains`).
+        Relative residual of the conditions of optimality (`remains`).
     """
 
     x: np.ndarray
@@ -179,22 +185,22 @@ class Answer(NamedTuple):
 
 
 class StageQP:
-    """A program of a layout, solved again and again.
+    """Quadratic program of fixed sizes, for repeated solution.
 
     Parameters
     ----------
     layout : StageSizes
     native : bool
-        Use C, where there is a compiler.
+        Use C, if there is a compiler.
     solver : str
-        Of CasADi, for what is condensed.
+        Solver of CasADi for the condensed program.
     options : dict, optional
-        Of that solver.
+        Options of that solver.
 
     Attributes
     ----------
     data : Data
-        To be filled; then `prepare`, then `solve` as often as there are first states.
+        To be filled; then `prepare`, then `solve` for each first state.
     """
 
     def __init__(
@@ -214,22 +220,22 @@ class StageQP:
             self._views = _views(layout, self._state)
 
     def prepare(self) -> None:
-        """Do what does not depend on the first state."""
+        """Do the computation that does not depend on the first state."""
         self._good = self.native or self._condensed.prepare(self.data)
 
     def solve(
         self, x0: Any, max_iterations: int = ITERATIONS, tolerance: float = TOLERANCE, warm: bool = False
     ) -> Answer:
-        """The minimum from x0 (nx,).
+        """Return the minimum from x0 (nx,).
 
         Parameters
         ----------
         max_iterations : int
-            Of the interior point, at most; or exactly, where `tolerance` is 0.
+            Largest number of iterations of the interior point; exactly that many if `tolerance` is 0.
         tolerance : float
             Of the duality gap, relative to the cost's unit (RH 9), and of rows and dynamics.
         warm : bool
-            Begin with the last answer's multipliers of equations.
+            Begin with the last solution's multipliers of equations.
         """
         x0, N, d = np.ascontiguousarray(x0, float), self.data.steps, self.data
         m = self.layout.rows
@@ -253,7 +259,7 @@ class StageQP:
         return self._judged(found, float(v["size"][0]))
 
     def cost(self, a: Answer) -> float:
-        """Of an answer, without penalties."""
+        """Return the cost of a solution, without penalties."""
         d, N = self.data, self.data.steps
         z = np.hstack([a.x[:-1], a.u])
         total = 0.5 * np.einsum("ki,kij,kj->", z, d.H[:N], z) + np.vdot(d.g[:N], z)
@@ -275,7 +281,10 @@ class StageQP:
         return self._judged(found, float(terms(d, *self._condensed.free(x0)) + least(d)))
 
     def _judged(self, found: Answer, size: float) -> Answer:
-        """With what is left, and "infeasible" where the multipliers prove it; `size` as of `remains`."""
+        """Return the solution with residual and status; `size` as in `remains`.
+
+        The status is "infeasible" if the multipliers prove it.
+        """
         found = found._replace(error=remains(self.data, found, size))
         status = found.status
         if found.error <= LOOSE:
@@ -287,7 +296,10 @@ class StageQP:
         return found._replace(status=status)
 
     def _proved(self, found: Answer) -> bool:
-        """Whether the interior point's program is infeasible by the multipliers of least squares."""
+        """Return True if least-squares multipliers prove infeasibility.
+
+        Used for programs solved by the interior point.
+        """
         if not self.native or not self._condensed.prepare(self.data):
             return False
         y = self._spread(self._condensed.least(found.x[0]))
@@ -295,7 +307,7 @@ class StageQP:
         return infeasible(self.data, found._replace(y=y[: N * m].reshape(N, m), y_end=y[N * m :]))
 
     def _spread(self, kept: np.ndarray) -> np.ndarray:
-        """Of all rows, from those that have a limit."""
+        """Return multipliers of all rows from those with a limit."""
         y = np.zeros(self.data.steps * self.layout.rows + self.layout.end)
         y[self._condensed.kept] = kept
         return y
@@ -304,8 +316,9 @@ class StageQP:
 def adjoint(
     d: Data, x: np.ndarray, u: np.ndarray, y: np.ndarray, y_end: np.ndarray, cost: bool = True
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Costates (N+1, nx) for multipliers of rows, and what is left by inputs (N, nu); without the cost's part
-    if not `cost`.
+    """Return costates (N+1, nx) and the residual of stationarity by inputs (N, nu).
+
+    They belong to multipliers of rows. Without `cost`, the terms of the cost are left out.
     """
     N = d.steps
     g, end = np.einsum("kmq,km->kq", d.rows(), y), d.J_end.T @ y_end
@@ -317,14 +330,14 @@ def adjoint(
 
 
 def row_values(d: Data, x: np.ndarray, u: np.ndarray) -> np.ndarray:
-    """Of all rows, stage by stage, then the end."""
+    """Return the values of all rows, stage by stage, then the end."""
     N, z = d.steps, np.hstack([x[:-1], u])
     parts = [z[:, list(d.layout.at)], np.einsum("kmq,kq->km", d.J[:N], z)]
     return np.concatenate([np.hstack(parts).ravel(), d.J_end @ x[-1]])
 
 
 def ranges(d: Data) -> np.ndarray:
-    """Half the range of limits of inputs (N, nu), one where there are not two."""
+    """Return half the range of limits of inputs (N, nu), 1 unless both are finite."""
     N, n, found = d.steps, d.nx, np.ones((d.steps, d.nu))
     for i, entry in enumerate(d.layout.at):
         half = (d.upper[:N, i] - d.lower[:N, i]) / 2
@@ -334,13 +347,13 @@ def ranges(d: Data) -> np.ndarray:
 
 
 def least(d: Data) -> float:
-    """What an input costs at least in a step at half its range, for `size`."""
+    """Return the smallest cost of an input at half its range over a step, for `size`."""
     costs = 0.5 * np.einsum("kii->ki", d.H[: d.steps])[:, d.nx :] * ranges(d) ** 2
     return float(np.min(costs[costs > 0], initial=np.inf)) if (costs > 0).any() else 0.0
 
 
 def terms(d: Data, x: np.ndarray, u: np.ndarray) -> float:
-    """Sizes of the cost's terms, without penalties."""
+    """Return the sum of the magnitudes of the cost's terms, without penalties."""
     N, z = d.steps, np.hstack([x[:-1], u])
     of_stages = np.abs(np.matmul(d.H[:N], z[..., None])[..., 0]) / 2 + np.abs(d.g[:N])
     of_end = np.abs(d.H_end @ x[-1]) / 2 + np.abs(d.g_end)
@@ -348,9 +361,11 @@ def terms(d: Data, x: np.ndarray, u: np.ndarray) -> float:
 
 
 def remains(d: Data, a: Answer, size: float) -> float:
-    """What an answer leaves of (RH 2) to (RH 4), each in a unit of its own: the most of rows and dynamics
-    relative to their terms, of stationarity by an input relative to its forces, of soft rows relative to
-    multipliers, and of the gap relative to the cost's unit (RH 9), for its `size` without limits.
+    """Return the relative residual of the conditions (RH 2) to (RH 4).
+
+    It is the largest of: rows and dynamics relative to their terms, stationarity by an input relative to its
+    terms, soft rows relative to multipliers, and the duality gap relative to the cost's unit (RH 9), which
+    includes the `size` of the cost without limits.
     """
     N, n = d.steps, d.nx
     z, rows = np.hstack([a.x[:-1], a.u]), d.rows()[..., n:]
@@ -362,7 +377,7 @@ def remains(d: Data, a: Answer, size: float) -> float:
     forces = np.max([*map(np.abs, parts_u), np.einsum("kii->ki", d.H[:N])[:, n:] * ranges(d)], axis=0)
     by_u = np.abs(sum(parts_u)).max(axis=0, initial=0) / np.maximum(forces.max(axis=0, initial=0), 1e-300)
     beyond, soft = np.maximum(0.0, np.maximum(low - h, h - high)), linear >= 0
-    dear = np.abs(y) - linear - square * beyond  # of what is beyond, its price is the multiplier
+    dear = np.abs(y) - linear - square * beyond  # beyond a soft limit, the marginal penalty is the multiplier
     of_soft = np.where(soft, np.maximum(dear, beyond * np.abs(dear)), 0.0)
     outside = np.where(soft, 0.0, beyond)
     with np.errstate(invalid="ignore"):
@@ -380,8 +395,9 @@ def remains(d: Data, a: Answer, size: float) -> float:
 
 
 def infeasible(d: Data, a: Answer) -> bool:
-    """Whether the multipliers of hard rows prove that no motion keeps them (RH 11): their sum over rows is
-    then the same for every motion from this start, and beyond what limits allow.
+    """Return True if the multipliers of hard rows prove infeasibility (RH 11).
+
+    Their weighted sum of rows is then the same for every motion from this start, and beyond the limits.
     """
     low, high, linear, _ = d.limits()
     y = np.concatenate([a.y.ravel(), a.y_end])
@@ -392,7 +408,7 @@ def infeasible(d: Data, a: Answer) -> bool:
     y /= largest
     N, m = d.steps, d.layout.rows
     left = adjoint(d, a.x, a.u, y[: N * m].reshape(N, m), y[N * m :], cost=False)[1]
-    x = np.empty_like(a.x)  # some motion from here
+    x = np.empty_like(a.x)  # any motion from this start
     x[0] = a.x[0]
     for k in range(N):
         x[k + 1] = d.F[k] @ np.concatenate([x[k], a.u[k]]) + d.c[k]
@@ -405,7 +421,7 @@ def infeasible(d: Data, a: Answer) -> bool:
 
 
 def _views(layout: StageSizes, memory: np.ndarray) -> dict[str, np.ndarray]:
-    """The answer in NAME_state."""
+    """Return views of the solution in the C struct NAME_state."""
     N, n, m = layout.steps, layout.nx, layout.nu
     rows = max(N * layout.rows + layout.end, 1)
     shapes = dict(x=(N + 1, n), u=(N, m), p=(N + 1, n), y=(rows,), size=(), apart=(), left=())
@@ -419,7 +435,7 @@ def _views(layout: StageSizes, memory: np.ndarray) -> dict[str, np.ndarray]:
 
 @lru_cache(maxsize=64)
 def _library(layout: StageSizes) -> tuple[Any, int]:
-    """The function that solves, and the bytes of its state."""
+    """Return the C function that solves, and the size of its state in bytes."""
     api = '__attribute__((visibility("default")))'
     ask = f"\n{api} long long qp_bytes(int s) {{ return s ? sizeof(qp_state) : sizeof(qp_data); }}\n"
     library = load_library([layout.source(api=api) + ask], "quadratic program of stages")

@@ -1,1 +1,1 @@
-"""Linear-quadratic regulators, the Riccati equations behind them, and the laws that they are."""
+"""Linear-quadratic regulators, their Riccati equations, and feedback laws."""

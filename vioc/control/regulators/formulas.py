@@ -1,4 +1,4 @@
-"""Laws and observers in symbols: what `sampling` makes one function of a sample of."""
+"""Symbolic laws and observers, which `sampling` combines to one function."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ import numpy as np
 
 
 class Estimate(NamedTuple):
-    """What an observer believes: the state (nx,) and the covariance (ndx, ndx) of its error, or None."""
+    """Estimate of an observer: state (nx,) and covariance (ndx, ndx) or None."""
 
     x: np.ndarray
     P: np.ndarray | None = None
 
 
 class LawFormula(NamedTuple):
-    """A law in symbols.
+    """Symbolic law.
 
     Attributes
     ----------
     key : hashable
-        Tells its expression from those of other laws, whatever their numbers.
+        Identity of its expression among those of other laws, whatever their numbers.
     expression : (x, memory, numbers) -> (u, memory)
     rows : (k, n) -> (n, m), or (m,) for all
-        The numbers of n samples from k on. ValueError where the law has none.
+        The numbers of n samples from k on. ValueError if the law has none.
     stored, restored
-        A memory of the law as numbers, and back.
+        Conversion of a memory of the law to numbers, and back.
     """
 
     key: Hashable
@@ -38,22 +38,22 @@ class LawFormula(NamedTuple):
 
 
 class ObserverFormula(NamedTuple):
-    """An observer in symbols, whose estimate goes through its map from sample to sample.
+    """Symbolic observer, whose estimate is propagated by its map between samples.
 
     Attributes
     ----------
     key, rows
-        As of a `LawFormula`.
+        As in `LawFormula`.
     expression : (x, P, innovation, C, numbers) -> (x, P)
-        The estimate after a measurement. P has no entries where covariances are known beforehand.
+        The estimate after a measurement. P has no entries if covariances are precomputed.
     holds : (k, estimate) -> bool
-        Whether the formula is what the observer would do from sample k on.
+        True if the formula agrees with the observer from sample k on.
     covariances : (k, n) -> (n, ndx, ndx)
-        After the measurements of n samples, where they are known.
+        After the measurements of n samples, if precomputed.
     estimate : (k, x) -> Estimate
-        Before the measurement of sample k, likewise.
+        Before the measurement of sample k, if precomputed.
     ahead : (P, A, B, numbers) -> P, optional
-        From sample to sample, where covariances follow from the estimates.
+        Covariance of the next sample, if it depends on the estimates.
     """
 
     key: Hashable
@@ -66,10 +66,13 @@ class ObserverFormula(NamedTuple):
 
 
 def formula_of(part: Any) -> Any:
-    """The formula of a law or an observer; None of a class derived from theirs, which may do otherwise."""
+    """Return the formula of a law or observer; None for classes derived from it.
+
+    A derived class may act differently.
+    """
     return part.formula() if "formula" in vars(type(part)) else None
 
 
 def clipped(u: Any, low: Any, high: Any) -> Any:
-    """u between bounds, in symbols; what is no number stays none."""
+    """Return u clipped to bounds, in symbols; NaN stays NaN."""
     return ca.if_else(u < low, low, ca.if_else(u > high, high, u))

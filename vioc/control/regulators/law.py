@@ -1,4 +1,4 @@
-"""Feedback laws: what a closed loop asks for an input at every sample."""
+"""Feedback laws: inputs of a closed loop at every sample."""
 
 from __future__ import annotations
 
@@ -18,27 +18,30 @@ ONE_STEP = "a closed loop runs at one step: resample, or follow it with regulato
 
 
 class Law:
-    """u = law(k, x). A law with a memory overrides `start` and `apply`; it keeps nothing in itself."""
+    """Feedback law u = law(k, x).
+
+    A law with a memory overrides `start` and `apply`; it keeps no state in itself.
+    """
 
     def start(self) -> Any:
-        """The memory before the first sample."""
+        """Return the memory before the first sample."""
         return None
 
     def apply(self, k: int, x: np.ndarray, memory: Any) -> tuple[np.ndarray, Any]:
-        """The input at sample k, and the memory after it."""
+        """Return the input at sample k, and the memory after it."""
         return self(k, x), memory
 
     def formula(self) -> LawFormula | None:
-        """The law in symbols, where it is one: its loops are then made in one call."""
+        """Return the symbolic law, with which loops run in one call, or None."""
         return None
 
     def rollout(self, x0: Any, steps: int, *, k0: int = 0) -> Trajectory:
-        """Closed loop about the law's own map, which is to have one, from x0 (nx,) for `steps` steps.
+        """Simulate the closed loop of the law's own map from x0 (nx,) for `steps` steps.
 
         Raises
         ------
         StepError
-            Where the map has no next state.
+            If a step does not exist.
         """
         f: OneStepMap = self.map  # type: ignore[attr-defined]
         x, free = f.check_state(x0, "initial state"), np.full(f.nu, np.inf)
@@ -51,14 +54,14 @@ class Law:
 
 @dataclass(frozen=True)
 class StateLaw(Law):
-    """u = U[k] - K[k] difference(X[k], x), [S] (37).
+    """Law u = U[k] - K[k] difference(X[k], x), [S] (37).
 
     Attributes
     ----------
     map : OneStepMap
     X, U, K : (N, nx), (N, nu), (N, nu, ndx)
     after : str
-        What follows sample N - 1: the law "ends", "holds" its last row for good, or "repeats" all rows.
+        After sample N - 1: the law "ends", "holds" its last row for good, or "repeats" all rows.
     k0 : int
         Sample of the first row.
     """
@@ -76,7 +79,7 @@ class StateLaw(Law):
             object.__setattr__(self, name, check_array(getattr(self, name), shape, name))
 
     def row(self, k: int) -> int:
-        """The row used at sample k. Raises ValueError outside of the law's horizon."""
+        """Return the row used at sample k; ValueError outside of the law's horizon."""
         i = k - self.k0
         if i >= len(self.U) and self.after != "ends":
             return len(self.U) - 1 if self.after == "holds" else i % len(self.U)
@@ -93,7 +96,7 @@ class StateLaw(Law):
 
     @property
     def x(self) -> np.ndarray | None:
-        """The state (nx,) that the law holds in the end, if it does."""
+        """State (nx,) to which the law finally regulates, or None."""
         return self.X[-1] if self.after == "holds" else None
 
     def formula(self) -> LawFormula:
@@ -119,7 +122,10 @@ class StateLaw(Law):
 
 
 def as_law(regulator: Any) -> Law:
-    """A law from a regulator, or from anything with a method ``as_law``, or what is one already."""
+    """Return the law of a regulator, or of any object with ``as_law``.
+
+    A law is returned itself.
+    """
     if isinstance(regulator, Law):
         return regulator
     if hasattr(regulator, "as_law"):

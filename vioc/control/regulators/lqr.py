@@ -1,4 +1,7 @@
-"""Discrete linear-quadratic regulators about points, trajectories and periodic motions, [S] (36), (37)."""
+"""Discrete linear-quadratic regulators, [S] (36), (37).
+
+About points, trajectories and periodic motions.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ PERIODIC = "periodic"
 
 @dataclass(frozen=True)
 class SteadyRegulator:
-    """Feedback that holds an equilibrium: u = u_d - K difference(x_d, x).
+    """Regulator about an equilibrium: u = u_d - K difference(x_d, x).
 
     ``K, P, poles = regulator`` unpacks it as python-control's ``dlqr``.
 
@@ -40,9 +43,9 @@ class SteadyRegulator:
         Gain and cost-to-go.
     Q, R : (ndx, ndx), (nu, nu)
     poles : (ndx,), complex
-        Eigenvalues of A - B K, all inside the unit circle; without those of what is disregarded.
+        Eigenvalues of A - B K, all inside the unit circle; without those of disregarded modes.
     disregarded : tuple of str
-        What may end anywhere; Q, S and P do not weigh it.
+        Quantities that may end anywhere; Q, S and P do not penalize them.
     S : (ndx, nu) or None
         Cross weight; None is none.
     manifold : bool
@@ -62,19 +65,19 @@ class SteadyRegulator:
     manifold: bool = False
 
     def rollout(self, x0: Any, steps: int) -> Trajectory:
-        """Closed loop from x0 (nx,) for `steps` steps; `u` of the result is what was applied.
+        """Simulate the closed loop from x0 (nx,); `u` of the result is the applied input.
 
         Raises
         ------
         StepError
-            Where the map has no next state.
+            If a step does not exist.
         """
         steps = as_count(steps, "steps")
         X, U, K = (np.tile(a, (steps, *(1,) * a.ndim)) for a in (self.x, self.u, self.K))
         return self.map.track(x0, X, U, K)
 
     def as_law(self) -> StateLaw:
-        """The law that a `ClosedLoop` applies."""
+        """Return the law for a `ClosedLoop`."""
         return StateLaw(self.map, self.x[None], self.u[None], self.K[None], "holds")
 
     def __iter__(self) -> Iterator[np.ndarray]:
@@ -97,9 +100,9 @@ class SteadyRegulator:
 
 @dataclass(frozen=True)
 class Regulator:
-    """Feedback that follows a trajectory, [S] (37): u_k = u_d[k] - K_k difference(x_d[k], x_k).
+    """Regulator about a trajectory: u_k = u_d[k] - K_k difference(x_d[k], x_k).
 
-    ``K, P, poles = regulator`` unpacks it, as it does what `dlqr` makes about an equilibrium.
+    [S] (37). ``K, P, poles = regulator`` unpacks it, as a regulator about an equilibrium.
 
     Attributes
     ----------
@@ -109,11 +112,11 @@ class Regulator:
     K, P : (N, nu, ndx), (N+1, ndx, ndx)
         Gains and cost-to-go.
     Q, R, Qf : (ndx, ndx), (nu, nu), (ndx, ndx)
-        Q is (N+1, ndx, ndx) where it weighs quantities that are no errors by name.
+        Q is (N+1, ndx, ndx) if it penalizes quantities by name that are not errors.
     end : SteadyRegulator or None
-        What takes over after N steps; see `hold`.
+        Regulator after N steps; see `hold`.
     periodic : bool
-        Whether the reference is followed again and again: P[N] = P[0].
+        True if the reference is repeated: P[N] = P[0].
     S : (ndx, nu) or None
         Cross weight; None is none.
     manifold : bool
@@ -122,7 +125,7 @@ class Regulator:
     Raises
     ------
     ValueError
-        Of the reference's equal steps, or of `end`, that are not the map's.
+        If the equal steps of the reference, or those of `end`, are not the map's.
     """
 
     map: OneStepMap
@@ -146,15 +149,15 @@ class Regulator:
 
     @property
     def equal_steps(self) -> bool:
-        """Whether all steps of the reference are of one length, as a closed loop's are."""
+        """True if all steps of the reference have one length, as a closed loop requires."""
         h = self.reference.step_lengths
         return bool((h == h[0]).all())
 
     @property
     def poles(self) -> np.ndarray:
-        """Eigenvalues (ndx,) of the closed loop's deviations over the whole reference, complex.
+        """Eigenvalues (ndx,) of the closed loop's deviations over the whole reference.
 
-        Those of a periodic motion are its Floquet multipliers.
+        They are complex; for a periodic motion they are its Floquet multipliers.
         """
         A, B = self.map.linearize_trajectory(self.reference)
         return np.linalg.eigvals(_transition(A, B, self.K))
@@ -163,17 +166,17 @@ class Regulator:
         return iter((self.K, self.P, self.poles))
 
     def rollout(self, x0: Any, steps: int | None = None) -> Trajectory:
-        """Closed loop from x0 (nx,), over the horizon or `steps` steps.
+        """Simulate the closed loop from x0 (nx,), over the horizon or `steps` steps.
 
-        Past the horizon a periodic motion goes on; the end of any other reference is held, see `hold`, at
-        the map's own step. Steps of the reference that are not equal are taken as they are.
+        After the horizon a periodic motion is repeated; the end of any other reference is held, see `hold`,
+        with the map's own step. Unequal steps of the reference are used as they are.
 
         Raises
         ------
         ValueError
-            If `steps` goes past the horizon and the reference does not end in an equilibrium.
+            If `steps` exceeds the horizon and the reference does not end in an equilibrium.
         StepError
-            Where the map has no next state.
+            If a step does not exist.
         """
         n = len(self.reference)
         steps = n if steps is None else as_count(steps, "steps")
@@ -187,14 +190,14 @@ class Regulator:
             X, U, K = (np.concatenate(pair) for pair in zip((X, U, K), more, strict=True))
             h = np.concatenate([h, np.full(steps - n, self.map.dt)])
         own = self.map.times(h, self.reference.k0)[:-1]
-        late = self.reference.t[0] - own[:1]  # a piece of a run of unequal steps begins when it did
+        late = self.reference.t[0] - own[:1]  # a part of a run of unequal steps keeps its start time
         t = own + late if (np.abs(late) > SAME * h[:1]).any() else None
         return self.map.track(x0, X, U, K, k0=self.reference.k0, dt=h, t=t)
 
     def hold(self, x: Any = None, u: Any = None, *, disregard: str | Iterable[str] = ()) -> Regulator:
-        """The same regulator that after its horizon holds an equilibrium with a steady-state gain.
+        """Return this regulator with a steady regulator after its horizon.
 
-        That is of its own weights, on the manifold where its own gains are.
+        The steady regulator has the same weights, and is on the manifold if this one is.
 
         Parameters
         ----------
@@ -228,8 +231,10 @@ class Regulator:
         return replace(self, end=end, periodic=False)
 
     def as_law(self) -> StateLaw:
-        """The law that a `ClosedLoop` applies. ValueError for unequal steps, or a piece of a run of such of a
-        map of time: a law counts samples.
+        """Return the law for a `ClosedLoop`.
+
+        ValueError for unequal steps, since a law counts samples, or for a part of a run of unequal steps of a
+        map that depends on time.
         """
         run, end = self.reference, self.end
         check_steps(run.step_lengths, self.map.dt, "reference", "a law", ONE_STEP)
@@ -264,37 +269,37 @@ def dlqr(
     manifold: bool = False,
     disregard: str | Iterable[str] = (),
 ) -> Regulator | SteadyRegulator:
-    """The linear-quadratic regulator about an equilibrium, a trajectory, [S] (36), or a periodic motion.
+    """Return the linear-quadratic regulator about an equilibrium or a trajectory.
 
-    It minimizes the sum of z'Qz + v'Rv + 2 z'Sv, plus z_N' Qf z_N, for the deviations
-    z = difference(x_d, x), v = u - u_d under the exact linearization of the map; without end about an
-    equilibrium and a periodic motion.
+    [S] (36). The trajectory may be periodic. It minimizes the sum of z'Qz + v'Rv + 2 z'Sv, plus z_N' Qf z_N,
+    for the deviations z = difference(x_d, x), v = u - u_d under the exact linearization of the map; the
+    horizon is infinite about an equilibrium and a periodic motion.
 
     Parameters
     ----------
     f : OneStepMap
     about : Trajectory, or an equilibrium
-        A trajectory of the map or what has one; (x, u), or an object with `x` (nx,) and `u` (nu,). A
-        trajectory's steps are the regulator's: where they are equal, its map is ``f.with_dt`` of them.
+        A trajectory of the map, or an object with one; (x, u), or an object with `x` (nx,) and `u` (nu,). The
+        regulator has the trajectory's steps: if they are equal, its map is ``f.with_dt`` of them.
     Q, Qf : float, (ndx,), (ndx, ndx) or dict of str to float
         Weights >= 0 on the state's error; Qf is Q unless given. In a dict, names of the error's entries
-        (states, or the map's ``error_names`` where it has fewer errors than states) and of any quantity
-        of the state, such as ``v.NAME``, which weighs as J'QJ with J its derivative by the error.
-        Qf "periodic": the trajectory closes and is followed again and again.
+        (states, or the map's ``error_names`` if it has fewer errors than states) and of any quantity
+        of the state, such as ``v.NAME``, with the weight J'QJ, J its derivative by the error.
+        Qf "periodic": the trajectory closes and is repeated.
     R : float, (nu,), (nu, nu) or dict of str to float
         Weights > 0 on the input, by input name in a dict.
     S : (ndx, nu), optional
         Cross weight.
     manifold : bool
-        Weigh and feed back only what constraints let move, without the momentum that their next impulse
-        absorbs: gains K_red T' (`tangent_bases` with the idle directions, whose weights fall on the inputs
-        that write them: a weight on ``v.NAME`` is one on the change of ``rho.NAME``). `P` is then
-        T P_red T', and an equilibrium's `poles` are the r of the reduced loop (a 0 for each idle direction
-        is left out, unless S feeds it back).
+        Penalize and feed back only errors that the constraints allow, without the momentum that the next
+        impulse absorbs: gains K_red T' (`tangent_bases` with the idle directions, whose weights act on the
+        inputs that determine them: a weight on ``v.NAME`` is one on the change of ``rho.NAME``). `P` is then
+        T P_red T', and an equilibrium's `poles` are the r of the reduced loop (a 0 for each idle direction is
+        left out, unless S feeds it back).
     disregard : names, optional
         About an equilibrium: errors or quantities of the state that may end anywhere, since no input moves
-        them and they do not settle, such as the place of a foot that stands (the error without it names
-        them). Feedback then does not see the motion of the whole with them, nor weighs it.
+        them and they do not settle, such as the position of a standing foot (the error without this argument
+        names them). The feedback neither measures nor penalizes the motion of the mechanism with them.
 
     Returns
     -------
@@ -304,11 +309,11 @@ def dlqr(
     Raises
     ------
     ValueError
-        Shapes, names, weights that are not (semi-)definite, not an equilibrium, a motion that is not
+        Wrong shapes or names, weights that are not (semi-)definite, not an equilibrium, a motion that is not
         periodic; about a state a map whose steps depend on time.
     OptimizationError
         If an equilibrium or a periodic motion cannot be stabilized; names the modes that inputs do not move,
-        that Q does not weigh, or that hardly are.
+        that Q does not penalize, or hardly so.
     """
     about = about_of(f, about)
     motion = isinstance(about, Trajectory)
@@ -330,14 +335,14 @@ def dlqr(
 
 
 def end_weight(f: OneStepMap, Q: np.ndarray, Qf: Any, X: np.ndarray) -> np.ndarray:
-    """Qf (ndx, ndx) at the last of states X (N+1, nx); by default the last Q."""
+    """Return Qf (ndx, ndx) at the last of states X (N+1, nx); by default the last Q."""
     if Qf is None:
         return Q if Q.ndim == 2 else Q[-1]
     return error_weights(f, Qf, "Qf", X[-1:]).reshape(f.ndx, f.ndx)
 
 
 def along(Q: np.ndarray) -> np.ndarray:
-    """Q of the steps: all samples but the last, where it is given for each."""
+    """Return Q of the steps: of all samples but the last, if given by sample."""
     return Q if Q.ndim == 2 else Q[:-1]
 
 
@@ -354,7 +359,7 @@ def _along(system: LinearSystem, run: Trajectory, Q: np.ndarray, R: np.ndarray, 
     A, B = system.A, system.B
     if periodic:
         check_closed(f, run)
-        turn = Tt[0] @ T[-1]  # the last basis is of the first's space, turned
+        turn = Tt[0] @ T[-1]  # both bases span the same space
         A = np.concatenate([A[:-1], (turn @ A[-1])[None]])
         B = np.concatenate([B[:-1], (turn @ B[-1])[None]])
         last = periodic_riccati(A, B, q, R, s)
@@ -364,7 +369,7 @@ def _along(system: LinearSystem, run: Trajectory, Q: np.ndarray, R: np.ndarray, 
         if not largest < SETTLES:
             raise OptimizationError(
                 f"no stabilizing regulator of this periodic motion (a Floquet multiplier is {largest:.6g}): "
-                "weigh in Q every mode that does not settle, or add an input that acts on it; see floquet()"
+                "penalize every mode that does not settle in Q, or add an input on it; see floquet()"
             )
         T = np.concatenate([T[:-1], T[:1]])
     if system.manifold:
@@ -374,7 +379,7 @@ def _along(system: LinearSystem, run: Trajectory, Q: np.ndarray, R: np.ndarray, 
 
 
 def _transition(A: np.ndarray, B: np.ndarray, K: np.ndarray) -> np.ndarray:
-    """The product of the closed loop's steps A - B K."""
+    """Return the product of the closed loop's steps A - B K."""
     product = np.eye(A.shape[-1])
     for a, b, k in zip(A, B, K, strict=True):
         product = a @ product - b @ (k @ product)
@@ -386,7 +391,7 @@ def _steady(system: LinearSystem, Q: np.ndarray, R: np.ndarray, S: Any, disregar
     counted = slice(None)
     if system.manifold:
         r = tangent_basis(f, x).shape[1]
-        counted = slice(None) if (S.T @ T[:, r:]).any() else slice(r)  # what is idle is at 0
+        counted = slice(None) if (S.T @ T[:, r:]).any() else slice(r)  # idle directions have the pole 0
     weights = (Q, R, S) if not system.manifold else (T.T @ Q @ T, R, T.T @ S)
     found = steady_gain(
         f, x, system.u[0], system.A[0], system.B[0], *weights, T=T, disregard=disregard, counted=counted
@@ -398,7 +403,10 @@ def _steady(system: LinearSystem, Q: np.ndarray, R: np.ndarray, S: Any, disregar
 
 
 def holding_input(f: OneStepMap, x: np.ndarray, u: np.ndarray) -> np.ndarray:
-    """The input that moves the map least at x: Gauss-Newton on difference(x, f(x, u))."""
+    """Return the input that moves the map least at x.
+
+    Gauss-Newton iteration on difference(x, f(x, u)).
+    """
     for _ in range(20):
         change = np.linalg.lstsq(f.linearize(x, u).B, f.difference(x, f.step(x, u)), rcond=None)[0]
         u = u - change

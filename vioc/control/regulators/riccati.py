@@ -1,4 +1,4 @@
-"""Discrete Riccati equations, [S] (36), (37): gains and costs to go of linear-quadratic problems."""
+"""Discrete Riccati equations, [S] (36), (37), for gains and costs to go."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from vioc.control.stages.linear_quadratic import LinearQuadratic, joined
 from vioc.control.stages.recursion import NoMinimum, Recursion
 from vioc.errors import OptimizationError
 
-KLEINMAN, STAYS = 10, 1e-13  # iterations at most, and the relative change of the gain that ends them
+KLEINMAN, STAYS = 10, 1e-13  # most iterations, and the relative change of the gain that ends them
 
 
 def riccati(A: Any, B: Any, Q: Any, R: Any, Qf: Any, S: Any = None) -> tuple[np.ndarray, np.ndarray]:
-    """Gains and cost-to-go of the time-varying problem
+    """Return gains and cost-to-go of the time-varying linear-quadratic problem.
 
         minimize  sum over k < N of x'Qx + u'Ru + 2 x'Su  +  x_N' Qf x_N,   x+ = A x + B u.
 
@@ -70,16 +70,16 @@ def riccati(A: Any, B: Any, Q: Any, R: Any, Qf: Any, S: Any = None) -> tuple[np.
 
 
 def steady_riccati(A: Any, B: Any, Q: Any, R: Any, S: Any = None) -> tuple[np.ndarray, np.ndarray]:
-    """Gain and cost to go of `riccati` where one step repeats without end, and its loop settles.
+    """Return gain and cost to go of `riccati` on an infinite horizon.
 
-    The solution of the algebraic equation is from an ordered pencil (scipy), whose digits are lost where A is
-    singular or far from normal, as of maximal coordinates; so it is made again of what its gain costs, the
-    sum of (A - BK)'^j (Q + K'RK - SK - K'S') (A - BK)^j, until the gain stays (Kleinman's iteration).
+    The solution of the algebraic equation comes from an ordered pencil (SciPy), which is inaccurate if A is
+    singular or far from normal, as in maximal coordinates. It is refined by Kleinman's iteration: P is the
+    cost of the gain, the sum of (A - BK)'^j (Q + K'RK - SK - K'S') (A - BK)^j, until the gain is constant.
 
     Raises
     ------
     numpy.linalg.LinAlgError, ValueError
-        Where scipy finds none. Whether the loop settles is the caller's to look at.
+        If SciPy finds none. Stability of the loop is left to the caller.
     """
     S = np.zeros(B.shape) if S is None else S
     x, u = _sizes(A, B, R)
@@ -104,9 +104,11 @@ def steady_riccati(A: Any, B: Any, Q: Any, R: Any, S: Any = None) -> tuple[np.nd
 
 
 def _sizes(A: np.ndarray, B: np.ndarray, R: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Sizes of states (n,) and inputs (m,): these by weights, those by what such inputs reach in n steps.
+    """Return sizes of states (n,) and inputs (m,), as powers of two.
 
-    Units drop out: in SI units the pencil of a large machine cannot be ordered. Powers of two round nothing.
+    Those of inputs come from weights, those of states from the reach of such inputs in n steps. Scaling
+    removes units: in SI units the pencil of a large machine cannot be ordered. Powers of two cause no
+    rounding.
     """
     weight = np.abs(R.diagonal())
     u = 1 / np.sqrt(np.where(weight > 0, weight, 1.0))
@@ -125,15 +127,15 @@ def _gain(A: np.ndarray, B: np.ndarray, P: np.ndarray, R: np.ndarray, S: np.ndar
 
 
 def _cost_of(F: np.ndarray, M: np.ndarray) -> np.ndarray | None:
-    """The sum of F'^j M F^j, of twice as many terms each time; None where it does not end."""
+    """Return the sum of F'^j M F^j by doubling; None if it diverges."""
     P = 0.5 * (M + M.T)
-    with np.errstate(over="ignore", invalid="ignore"):  # where it grows without end
+    with np.errstate(over="ignore", invalid="ignore"):  # a divergent sum
         for _ in range(60):
             added = F.T @ P @ F
             P = P + 0.5 * (added + added.T)
             if not np.isfinite(P).all():
                 return None
-            # of each state by itself: one that is hardly weighed may settle long after the others
+            # entry by entry: a state with a small weight may settle long after the others
             if (np.abs(added.diagonal()) <= np.finfo(float).eps * np.abs(P.diagonal())).all():
                 return P
             F = F @ F
@@ -141,7 +143,7 @@ def _cost_of(F: np.ndarray, M: np.ndarray) -> np.ndarray | None:
 
 
 def periodic_riccati(A: Any, B: Any, Q: Any, R: Any, S: Any) -> np.ndarray:
-    """The cost to go P_0 = P_N of a problem whose N steps repeat without end.
+    """Return the cost to go P_0 = P_N of a problem whose N steps repeat forever.
 
     Parameters
     ----------
@@ -151,7 +153,7 @@ def periodic_riccati(A: Any, B: Any, Q: Any, R: Any, S: Any) -> np.ndarray:
     Returns
     -------
     (n, n)
-        Where the motion can be stabilized; else the last of 60 doublings.
+        If the motion can be stabilized; else the last of 60 doublings.
 
     Notes
     -----
@@ -160,8 +162,8 @@ def periodic_riccati(A: Any, B: Any, Q: Any, R: Any, S: Any) -> np.ndarray:
 
         F = F2 W F1,  G = G2 + F2 W G1 F2',  H = H1 + F1' H2 W F1,  W = (I + G1 H2)^-1,
 
-    so the period is composed of its steps and then doubled until H, which tends to P_0, stays (the doubling
-    algorithm of Anderson for the algebraic Riccati equation).
+    so the period is composed of its steps and then doubled until H, which tends to P_0, is constant (the
+    doubling algorithm of Anderson for the algebraic Riccati equation).
     """
     N, n, m = B.shape
     Q, R, S = (np.broadcast_to(a, (N, *s)) for a, s in ((Q, (n, n)), (R, (m, m)), (S, (n, m))))

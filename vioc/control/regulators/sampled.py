@@ -1,4 +1,4 @@
-"""One gain for many mechanisms: the least mean, or worst, quadratic cost over samples of parameters.
+"""Robust gain: least mean, or worst, cost over samples of parameters.
 
 Maths: docs/maths/robust.md#one-gain-for-many-mechanisms.
 """
@@ -25,11 +25,11 @@ from vioc.names import by_name
 from vioc.runs.steps import check_steps
 from vioc.runs.trajectory import Trajectory
 
-POWERS = (1, 2, 4, 8, 16, 32, 64)  # of the mean that tends to the worst
+POWERS = (1, 2, 4, 8, 16, 32, 64)  # of the power mean that tends to the worst cost
 ARMIJO = 1e-4
 DOUBLINGS = 60
-RAISE = 0.7  # of what the discount may grow by, at once
-STUCK = 1e-4  # discounts that grow by less have come to an end
+RAISE = 0.7  # increase of the discount per descent, over the largest possible one
+STUCK = 1e-4  # smallest increase of the discount; smaller ones end the search
 
 Spread = Sequence[float] | Callable[[np.random.Generator], float]
 
@@ -37,7 +37,7 @@ Spread = Sequence[float] | Callable[[np.random.Generator], float]
 def draw_parameters(
     spread: Mapping[str, Spread], count: int, *, seed: int | np.random.Generator = 0
 ) -> list[dict[str, float]]:
-    """Random values of parameters, for `robust_dlqr` and for tests of what it finds.
+    """Draw random values of parameters, for `robust_dlqr` and for tests of its result.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ def draw_parameters(
     Raises
     ------
     ValueError
-        Intervals that are none; numbers that are not finite.
+        Invalid intervals; values that are not finite.
     """
     rng = np.random.default_rng(seed)
     draws: dict[str, Callable[[np.random.Generator], float]] = {}
@@ -79,12 +79,12 @@ def _uniform(low: float, high: float, rng: np.random.Generator) -> float:
 
 
 class Assessment(NamedTuple):
-    """What a gain does on samples.
+    """Costs and stability of a gain on samples.
 
     Attributes
     ----------
     costs : (S,)
-        Expected over the starts; inf where the closed loop is not stable.
+        Expected over the starts; inf if the closed loop is not stable.
     radii : (S,)
         Largest absolute pole.
     """
@@ -105,7 +105,7 @@ class Assessment(NamedTuple):
 
 @dataclass(frozen=True)
 class RobustRegulator:
-    """One gain that holds an equilibrium of every sample: u = u_d - K y.
+    """Regulator u = u_d - K y with one gain for all samples of a mechanism.
 
     Attributes
     ----------
@@ -119,9 +119,9 @@ class RobustRegulator:
     found, nominal : Assessment
         On the samples of the design: of K, and of the nominal map's own regulator.
     worst : bool
-        Whether the worst cost was made small, not the mean.
+        True if the worst cost was minimized, not the mean.
     P0, Q, R
-        As they were given.
+        As given.
     iterations : int
     """
 
@@ -139,22 +139,22 @@ class RobustRegulator:
     iterations: int = 0
 
     def as_law(self, f: OneStepMap | None = None) -> StateLaw:
-        """The law on the nominal map, or on another, whose state may stand for something else.
+        """Return the law on the nominal map, or on another.
 
-        Of a map with other masses momenta are other velocities; outputs by name are what they say.
+        On a map with other masses, the same momenta are other velocities; outputs by name keep their meaning.
         """
         f = self.map if f is None else f
         C = named_jacobians(f, self.outputs, self.x[None], "outputs", "name quantities of the state")[0]
         return StateLaw(f, self.x[None], self.u[None], (self.K @ C)[None], "holds")
 
     def rollout(self, x0: Any, steps: int, f: OneStepMap | None = None) -> Trajectory:
-        """Closed loop from x0 (nx,) of the nominal map, or of another."""
+        """Simulate the closed loop from x0 (nx,) of the nominal map, or of another."""
         law = self.as_law(f)
         X, U, K = (np.tile(a, (steps, *(1,) * (a.ndim - 1))) for a in (law.X, law.U, law.K))
         return law.map.track(x0, X, U, K)
 
     def assess(self, samples: Iterable[Mapping[str, float] | OneStepMap], K: Any = None) -> Assessment:
-        """K, or another gain (nu, ny) on the same outputs, on other samples."""
+        """Assess K, or another gain (nu, ny) on the same outputs, on other samples."""
         loops = _Loops.of(self.map, (self.x, self.u), self.Q, self.R, self.P0, self.outputs, samples)
         return loops.assess(self.K if K is None else np.asarray(K, float))
 
@@ -179,12 +179,12 @@ def robust_dlqr(
     tolerance: float = 1e-6,
     max_iterations: int = 300,
 ) -> RobustRegulator:
-    """One gain u = u_d - K y that minimizes the mean quadratic cost over sampled mechanisms.
+    """Find one gain u = u_d - K y with the least mean cost over sampled mechanisms.
 
         minimize over K   mean of tr(X P0),   X = Q + C'K'R K C + F'X F,   F = A - B K C
 
-    the expected sum of z'Qz + v'Rv from starts of covariance P0, each sample linearized at its own
-    equilibrium: the state of `about` held by the input that this sample needs.
+    This is the expected sum of z'Qz + v'Rv from starts of covariance P0, each sample linearized at its own
+    equilibrium: the state of `about` with the input that this sample needs.
 
     Parameters
     ----------
@@ -193,21 +193,21 @@ def robust_dlqr(
     about : as in `dlqr`
         An equilibrium of it.
     Q, R : as in `dlqr`
-        By the name of a quantity, such as ``v.theta``, Q weighs the same motion in every sample.
+        By the name of a quantity, such as ``v.theta``, Q penalizes the same motion in every sample.
     samples : dicts of str to float, or maps
         Values of parameters, for ``f.with_parameters``, or maps with the same states, inputs and step.
     outputs : names, optional
-        What is fed back: quantities of the state. By default the errors of the state; a momentum then is
-        each sample's own. Names such as ``["theta", "v.theta"]`` are what sensors see of any sample.
+        The quantities of the state that are fed back. By default the errors of the state, where a momentum is
+        each sample's own. Names such as ``["theta", "v.theta"]`` are measurable in any sample.
     P0 : float, (ndx,), (ndx, ndx) or dict of str to float
         Covariance of the starts.
     worst : bool
-        Make the worst cost small instead: by means of rising powers, up to the 64th, which is within a
+        Minimize the worst cost instead: by power means of rising power, up to the 64th, which is within a
         factor S^(1/64) of the worst.
     tolerance : float
         Of the predicted descent, relative.
     max_iterations : int
-        At most so many.
+        Largest number of iterations.
 
     Returns
     -------
@@ -218,9 +218,9 @@ def robust_dlqr(
     ModelError
         Unknown names.
     ValueError
-        Shapes; a sample for which the state is no equilibrium under any input; unequal steps.
+        Wrong shapes; a sample for which the state is not an equilibrium under any input; unequal steps.
     OptimizationError
-        If no gain was found that stabilizes all samples; says which of them are left, and whether one
+        If no gain was found that stabilizes all samples; names the others, and reports if one
         cannot be stabilized even by a gain of its own.
     """
     about = about_of(f, about)
@@ -242,7 +242,10 @@ def robust_dlqr(
 
 
 def _stabilize(f: OneStepMap, loops: _Loops, K: np.ndarray, samples: list, max_iterations: int):
-    """A gain that stabilizes all samples: costs discounted ever less, from where they are finite."""
+    """Return a gain that stabilizes all samples, by costs with decreasing discount.
+
+    The first discount makes all costs finite.
+    """
     radius, discount, used = loops.assess(K).radii.max(), 0.0, 0
     while not radius < SETTLES:
         step = RAISE * (1 / radius - discount)
@@ -324,7 +327,10 @@ class _Loops:
         return Assessment(costs, radii)
 
     def value(self, K: np.ndarray, discount: float, power: int):
-        """The mean of that power of the costs, its gradient, and a metric; None where a loop is unstable."""
+        """Return the power mean of the costs, its gradient, and a metric.
+
+        None if a loop is unstable.
+        """
         B, KC = discount * self.B, K @ self.C
         F = discount * self.A - B @ KC
         if not np.abs(np.linalg.eigvals(F)).max() < SETTLES:
@@ -344,7 +350,7 @@ class _Loops:
         return value, np.einsum("s,sij->ij", weights, slopes), metric
 
     def descend(self, K: np.ndarray, discount: float, power: int, tolerance: float, max_iterations: int):
-        """BFGS from the metric of Gauss and Newton; K stays where all loops are stable."""
+        """Minimize by BFGS from the Gauss-Newton metric; all loops stay stable."""
         now = self.value(K, discount, power)
         assert now is not None
         inverse, size = _inverse(now[2])
@@ -363,7 +369,7 @@ class _Loops:
                 trial, length = None, 0.5 * length
             if trial is None:
                 if fresh:
-                    return K, step  # rounding leaves no descent
+                    return K, step  # rounding prevents further descent
                 (inverse, size), fresh = _inverse(now[2]), True
                 continue
             s, y = length * move, (trial[1] - slope).ravel()
@@ -376,9 +382,10 @@ class _Loops:
 
 
 def _inverse(metric: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The pseudo-inverse (n, n), and sizes (n,) of what it weighs, in which units drop out.
+    """Return the pseudo-inverse (n, n) and scales (n,) of a metric.
 
-    Without them gains of momenta are in no direction that counts beside those of angles, and stay.
+    Scaling removes units. Without it, gains of momenta would be neglected beside those of angles, and would
+    not change.
     """
     size = np.sqrt(metric.diagonal())
     size[~(size > 0)] = 1.0
@@ -387,7 +394,7 @@ def _inverse(metric: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def lyapunov(F: np.ndarray, Q: np.ndarray) -> np.ndarray:
-    """X = F X F' + Q of stable F (S, n, n) by doubling: terms 1, 2, 4, ... of the sum at once."""
+    """Return X = F X F' + Q for stable F (S, n, n), by doubling the number of terms."""
     X = Q
     for _ in range(DOUBLINGS):
         more = F @ X @ np.swapaxes(F, 1, 2)

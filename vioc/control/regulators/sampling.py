@@ -1,12 +1,12 @@
-"""A plant under a law and an observer, sample by sample: in one call where all of them are formulas.
+"""Simulation of a plant under a law and an observer, sample by sample.
 
-The function of a sample is
+If all parts have formulas, many samples run in one call of a function
 
-    (x, x^, memory), numbers of the sample -> the same of the next sample, and what is kept
+    (x, x^, memory), numbers of the sample -> the same of the next sample, and the records
 
-made of the kernels of the plant and of the observer's map (`OneStepMap.kernel`), what sensors see, and the
-formulas of law and observer. Its steps are compared with those of the maps; one that ends elsewhere, or is
-not solved, is made by the maps themselves.
+made of the kernels of the plant and of the observer's map (`OneStepMap.kernel`), the sensors, and the
+formulas of law and observer. Its steps are compared with those of the maps; a step that disagrees, or that is
+not solved, is computed by the maps themselves.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from vioc.maps.protocol import Kernel, OneStepMap
 from vioc.maps.space import TURN
 from vioc.runs.trajectory import Trajectory
 
-SOLVED = 0.5  # between what the function of a sample says of steps: 0 if they are solved, 1 if not
-LARGE = 100_000  # operations of derivatives written out, about: more compile too long
-AGAIN = 16  # samples that are tried together behind one that was made by itself
+SOLVED = 0.5  # threshold for the output of the function that is 0 if the steps are solved, 1 if not
+LARGE = 100_000  # approximate operations of derivatives above which compiling takes too long
+AGAIN = 16  # samples that are computed together after one that was computed by itself
 
 
 class PerfectObserver:
-    """The state as it is: what a law without an observer has."""
+    """Observer that returns the exact state, for a law without an observer."""
 
     def start(self, x: np.ndarray, P: Any = None) -> Estimate:
         return Estimate(x)
@@ -47,13 +47,13 @@ class PerfectObserver:
 
 @dataclass
 class LoopSamples:
-    """What happened, as far as `done`; the attributes of `LoopRun` say what rows mean.
+    """Records of a simulation up to `done`; rows as in `LoopRun`.
 
     Attributes
     ----------
     x : (N+1, nx)
     estimates, measurements, commands, applied, inputs, multipliers : (N, ...)
-        `applied` is within bounds, `inputs` are with noise.
+        `applied` is within bounds, `inputs` include noise.
     covariances : list of N arrays, or of None
     belief, memory : object
         Before sample `done`.
@@ -74,7 +74,7 @@ class LoopSamples:
 
 
 class Noise(NamedTuple):
-    """Of each sample: what is added to measurements, inputs and states (as an error)."""
+    """Noise of each sample, added to measurements, inputs and states (as an error)."""
 
     measured: np.ndarray
     applied: np.ndarray
@@ -83,17 +83,17 @@ class Noise(NamedTuple):
 
 @dataclass(frozen=True)
 class Sampler:
-    """A loop that has been checked.
+    """Simulator of a checked loop.
 
     Attributes
     ----------
     plant, law, observer
-        As of a `ClosedLoop`; the observer may be a `PerfectObserver`.
+        As in `ClosedLoop`; the observer may be a `PerfectObserver`.
     measure : Measurement or None
         On the plant.
     low, high : (nu,)
     every : (int, int)
-        Of how many steps of the plant one of the law, and one of the observer, is.
+        Steps of the law and of the observer, in steps of the plant.
     """
 
     plant: OneStepMap
@@ -106,15 +106,15 @@ class Sampler:
 
     @property
     def seen(self) -> OneStepMap:
-        """The observer's map."""
+        """Map of the observer."""
         return getattr(self.observer, "map", self.plant)
 
     def run(
         self, x: np.ndarray, belief: Any, steps: int, k0: int = 0, noise: Noise | None = None
     ) -> LoopSamples:
-        """Samples from the state x and a first estimate; raises what law, observer and steps raise.
+        """Simulate `steps` samples from the state x and a first estimate.
 
-        The StepError of the plant has its trajectory until then.
+        Raises the errors of law, observer and steps. A StepError of the plant has its trajectory until then.
         """
         f, ny = self.plant, 0 if self.measure is None else len(self.measure.names)
         sizes = (len(belief.x), ny, *[f.nu] * 3, len(f.multiplier_names))
@@ -133,13 +133,13 @@ class Sampler:
         return s
 
     def trajectory(self, s: LoopSamples) -> Trajectory:
-        """The plant's, as far as it came."""
+        """Return the plant's trajectory up to `done`."""
         n = s.done
         t = (s.k0 + np.arange(n + 1)) * self.plant.dt
         X, U, impulses = s.x[: n + 1], s.inputs[:n], s.multipliers[:n]
         return Trajectory(self.plant, t, X, U, impulses, k0=s.k0)
 
-    # -- one --------------------------------------------------------------------------------------
+    # -- one sample -------------------------------------------------------------------------------
 
     def _one(self, s: LoopSamples, noise: Noise | None) -> None:
         f, i, (of_law, of_observer) = self.plant, s.done, self.every
@@ -178,14 +178,14 @@ class Sampler:
 
     @property
     def _given(self) -> int:
-        """How many states of the observer's map a law takes."""
+        """Number of states of the observer's map that the law gets."""
         return getattr(self.law, "map", self.plant).nx
 
-    # -- many -------------------------------------------------------------------------------------
+    # -- many samples -----------------------------------------------------------------------------
 
     @cached_property
     def _formulas(self) -> tuple[LawFormula, ObserverFormula | None] | None:
-        """Law and observer in symbols, where the steps of their maps can be strung together with them."""
+        """Formulas of law and observer, or None if the maps or rates do not allow them."""
         law, observer = formula_of(self.law), None
         if not isinstance(self.observer, PerfectObserver):
             observer = formula_of(self.observer)
@@ -199,7 +199,10 @@ class Sampler:
         return law, observer
 
     def _together(self, s: LoopSamples, noise: Noise | None, count: int) -> None:
-        """Samples from `s.done` on by the function of a sample, until a step is not as the maps make it."""
+        """Simulate samples in one call until a step disagrees with the maps.
+
+        The first sample is `s.done`.
+        """
         assert self._formulas is not None
         (law, observer), f, g, i = self._formulas, self.plant, self.seen, s.done
         k = s.k0 + i
@@ -239,7 +242,10 @@ class Sampler:
         s.done += done
 
     def _program(self, carries: list[int], numbers: list[int]) -> Program:
-        """The function of a sample, kept with the plant for all loops of the same formulas."""
+        """Return the program of a sample, stored with the plant.
+
+        Loops of equal formulas share it.
+        """
         assert self._formulas is not None
         law, observer = self._formulas
         f, g = _kernel(self.plant).function, _kernel(self.seen).function
@@ -248,12 +254,15 @@ class Sampler:
         programs = getattr(self.plant, "built", {})
         if key not in programs:
             program = self.plant.backend.prepare(self._function(carries, numbers))
-            programs[key] = program, f, g, self.law  # whose addresses are in the key
+            programs[key] = program, f, g, self.law  # kept alive, as the key has their addresses
         return programs[key][0]
 
     def _function(self, carries: list[int], numbers: list[int]) -> ca.Function:
-        """(carry, numbers of law and observer, noise, bounds, t, dt, both maps' parameters) -> next carry,
-        multipliers, 0 if all is solved, estimate, y, command, applied, input, covariance if it is computed.
+        """Return the function of one sample.
+
+        Inputs: carry, numbers of law and observer, noise, bounds, t, dt, both maps' parameters. Outputs: next
+        carry, multipliers, 0 if all is solved, estimate, y, command, applied, input, covariance if it is
+        computed.
         """
         assert self._formulas is not None
         (law, observer), f, g = self._formulas, self.plant, self.seen
@@ -300,7 +309,10 @@ def _called(expression: Callable[..., Any], *given: ca.MX) -> list[ca.MX]:
 
 
 def _slopes(f: OneStepMap) -> ca.Function | None:
-    """(x, u, x_next, multipliers, t, dt, parameters) -> A, B, of equations or a formula, if not large."""
+    """Return the function (x, u, x_next, multipliers, t, dt, parameters) -> A, B.
+
+    It uses the map's equations or formula; None if it would be too large.
+    """
     source = f.explicit if f.residual is None else f.residual
     nm = len(f.multiplier_names)
     if source is None or source.n_instructions() * (2 * f.nx + f.nu + nm) > LARGE:

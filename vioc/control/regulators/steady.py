@@ -1,6 +1,6 @@
-"""The Riccati equation of an equilibrium, why it has no solution, and what is left out of it by name.
+"""Riccati equation of an equilibrium, with reasons why it has no solution.
 
-Maths: docs/maths/feedback.md#what-is-disregarded.
+Named modes may be disregarded. Maths: docs/maths/feedback.md#what-is-disregarded.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from vioc.control.regulators.riccati import steady_riccati
 from vioc.errors import OptimizationError
 from vioc.maps.protocol import OneStepMap
 
-GRIP = "grip."  # prefix of what friction has left
-SETTLES = 1 - 1e-7  # poles nearer to the circle are rounding of what does not settle at all
-SEEN = 1e-6  # of a named quantity that moves with a mode, relative to the sizes of both
-SHARED = 1e-10  # singular value of what says how modes move the rest, relative, below which they share it
-NOTHING = 1e-12  # eigenvalues of a weight, each entry in the unit that makes it 1, that are rounding
-COUPLED = 1e-9  # what a mode pushes on the rest with, relative to the linearization
+GRIP = "grip."  # prefix of quantities for the remaining friction
+SETTLES = 1 - 1e-7  # poles closer to the unit circle count as not settling
+SEEN = 1e-6  # smallest motion of a named quantity with a mode, relative to the sizes of both
+SHARED = 1e-10  # relative singular value below which modes and the rest share an eigenvalue
+NOTHING = 1e-12  # eigenvalues of a weight with unit diagonal that are rounding
+COUPLED = 1e-9  # largest coupling of a mode to the rest, relative to the linearization
 
 
 class Words(NamedTuple):
-    """Phrases of the messages of a design: what has no solution, and what may be missing."""
+    """Phrases of a design's messages about missing solutions and their causes."""
 
     none: str
     cannot: str
@@ -42,9 +42,9 @@ REGULATOR = Words(
     "no stabilizing regulator at this equilibrium",
     "the inputs cannot move",
     "add an input that acts on them",
-    "Q does not weigh",
-    "weigh in Q what moves with them",
-    "the inputs hardly move, or Q hardly weighs,",
+    "Q does not penalize",
+    "penalize in Q what moves with them",
+    "the inputs hardly move, or Q hardly penalizes,",
 )
 FILTER = Words(
     "no steady filter",
@@ -57,7 +57,10 @@ FILTER = Words(
 
 
 class SteadyGain(NamedTuple):
-    """Gain (nu, n), cost-to-go and weights (n, n), (n, nu), the loop's poles, and what is disregarded."""
+    """Gain (nu, n), cost-to-go (n, n), weights, poles, and disregarded names.
+
+    The weights Q and S are (n, n) and (n, nu).
+    """
 
     K: np.ndarray
     P: np.ndarray
@@ -81,10 +84,10 @@ def stabilized(
     named: bool = False,
     held: Callable[[], Sequence[str]] = tuple,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Gain, cost to go and poles of `steady_riccati`, of a loop that settles; of a filter by the transposes.
+    """Return gain, cost to go and poles of `steady_riccati` for a stable loop.
 
-    A pole beside the circle is rounding of one that does not settle, unless every mode is found to be moved
-    and weighed, and the pole inside whatever A is to rounding.
+    For a filter, pass the transposes. A pole close to the unit circle counts as one that does not settle,
+    unless every mode is moved and penalized and the pole is inside for every A within rounding.
 
     Parameters
     ----------
@@ -93,14 +96,14 @@ def stabilized(
     names : ndx names
     words : Words
     named : bool
-        Whether something is disregarded already.
+        True if something is disregarded already.
     held : function
-        Names of what friction holds there.
+        Returns the names of contacts and joints that friction holds.
 
     Raises
     ------
     OptimizationError
-        Says which modes are not moved, which are not weighed, and which hardly are.
+        Names the modes that are not moved, not penalized, or hardly so.
     """
     loop, poles, largest = A, np.linalg.eigvals(A), np.inf
     try:
@@ -111,7 +114,7 @@ def stabilized(
         if largest < SETTLES:
             return K, P, poles
         error = f"a pole is {f'1 - {1 - largest:.1e}' if largest < 1 else f'{largest:.6g}'}"
-    except (np.linalg.LinAlgError, ValueError):  # the latter of scipy where LAPACK cannot reorder
+    except (np.linalg.LinAlgError, ValueError):  # ValueError from SciPy if LAPACK cannot reorder
         error = "the Riccati equation has no finite solution"
     if stuck := stuck_modes(A, B, names, T):
         advice = f"{words.cannot} the eigenvalues {stuck}; {words.act}"
@@ -140,7 +143,7 @@ def stabilized(
 def _root(
     A: np.ndarray, B: np.ndarray, Q: np.ndarray, R: np.ndarray, S: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray] | None:
-    """A - B R^-1 S', and C with C'C = Q - S R^-1 S'; None where that is indefinite."""
+    """Return A - B R^-1 S', and C with C'C = Q - S R^-1 S'; None if indefinite."""
     if S.any():
         feed = np.linalg.solve(R, S.T)
         A, Q = A - B @ feed, Q - S @ feed
@@ -167,13 +170,15 @@ def steady_gain(
     disregard: Any = (),
     counted: slice = slice(None),
 ) -> SteadyGain:
-    """The gain that minimizes the sum of z'Qz + v'Rv + 2 z'Sv of z+ = A z + B v without end.
+    """Return the gain that minimizes the infinite sum of z'Qz + v'Rv + 2 z'Sv.
+
+    The system is z+ = A z + B v.
 
     Parameters
     ----------
     f : OneStepMap
     x, u : (nx,), (nu,)
-        Where A and B are taken.
+        Point of the linearization.
     A, B, Q, R, S : (n, n), (n, nu), (n, n), (nu, nu), (n, nu)
     T : (ndx, n), optional
         Orthonormal: z = T' dx. By default the identity.
@@ -181,12 +186,12 @@ def steady_gain(
         Errors or quantities of the state that may end anywhere: modes that inputs cannot move and that do
         not settle by themselves, see `vioc.control.dlqr`.
     counted : slice
-        The coordinates whose poles count, where nothing is disregarded.
+        The coordinates whose poles count, if nothing is disregarded.
 
     Raises
     ------
     ModelError, ValueError
-        Names that are unknown, or no part of such a mode.
+        Names that are unknown, or not part of such a mode.
     OptimizationError
         If there is no gain with poles inside the unit circle; see `stabilized`.
     """
@@ -215,10 +220,10 @@ def _left_out(
     names: Sequence[str],
     T: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """E (n, n - m) and Y (n - m, n): z = E y + X a with y = Y z, a the amplitudes of m modes that stay.
+    """Return E (n, n - m) and Y (n - m, n) of z = E y + X a with y = Y z.
 
-    X spans an invariant subspace, A X = X F: the motion of the whole with these modes, which feedback on y
-    does not see.
+    a are the amplitudes of m persistent modes. X spans an invariant subspace, A X = X F: the motion of the
+    mechanism with these modes, which feedback on y does not measure.
     """
     F, W = unreached_modes(A, B)
     n, m = W.shape
@@ -229,7 +234,7 @@ def _left_out(
         raise OptimizationError(f"disregard: what is left out grows; the inputs cannot move {what}")
     E = np.linalg.qr(W, mode="complete")[0][:, m:]
     A1, A2 = E.T @ A @ E, E.T @ A @ W
-    # A1 Z - Z F = -A2. Modes that A1 shares with F leave some of Z open: what is named carries the motion
+    # A1 Z - Z F = -A2. Eigenvalues common to A1 and F leave part of Z free: named quantities carry the motion
     rows = np.kron(np.eye(m), A1) - np.kron(F.T, np.eye(n - m))
     U, sizes, V = np.linalg.svd(rows)
     told = sizes > SHARED * sizes.max(initial=0.0)
@@ -237,7 +242,7 @@ def _left_out(
     unnamed, free = np.eye(n) - np.linalg.pinv(C, rcond=SEEN) @ C, V[~told].T
     weight, axes = np.linalg.eigh(Q)
     root = np.sqrt(np.maximum(weight, 0.0))[:, None] * axes.T
-    for G in (root @ unnamed, unnamed):  # as little as can be of what is weighed, then of the rest
+    for G in (root @ unnamed, unnamed):  # minimize the penalized motion, then the rest
         if not free.shape[1]:
             break
         by, at = np.kron(np.eye(m), G @ E) @ free, np.kron(np.eye(m), G @ E) @ z + (G @ W).ravel(order="F")
@@ -261,9 +266,10 @@ def unseen_left_out(
     names: Sequence[str],
     T: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Modes X (n, m) that outputs C (p, n) do not see and that stay, orthonormal, behind their complement E.
+    """Return E and X (n, m): persistent modes without effect on outputs C (p, n).
 
-    Their space is invariant, A X = X F and C X = 0; what is named, rows of `named`, is to move with X.
+    X is orthonormal, and E spans its complement. The space is invariant, A X = X F and C X = 0; the
+    quantities with rows `named` must move with X.
     """
     F, X = unreached_modes(A.T, C.T)
     what = stuck_modes(A.T, C.T, names, T)
@@ -284,7 +290,10 @@ def check_named(
     words: Words,
     what: str,
 ) -> None:
-    """Refuse names, of rows of C (p, n), that do not move with X (n, m), or do not tell its columns apart."""
+    """Raise an error for names that do not identify the modes X (n, m).
+
+    Names have rows of C (p, n). Each must move with X, and together they must determine its columns.
+    """
     shown = C @ X / np.linalg.norm(X, axis=0)
     shown /= np.maximum(np.linalg.norm(C, axis=1, keepdims=True), np.finfo(float).tiny)
     for name, row in zip(disregard, shown, strict=True):
@@ -301,7 +310,7 @@ def check_named(
 
 
 def gripping(f: OneStepMap, x: np.ndarray, u: np.ndarray) -> tuple[str, ...]:
-    """Names of contacts and joints that friction holds over a step from x."""
+    """Return names of contacts and joints that friction holds over a step from x."""
     grips = [n for n in f.quantity_names() if n.startswith(GRIP)]
     run = f.rollout(x, u[None]) if grips else None
     return tuple(n.removeprefix(GRIP) for n in grips if run is not None and np.min(run[n]) > 0)

@@ -1,6 +1,6 @@
-"""The least cost of linear feedback under limits on variances: the dual of a semidefinite program.
+"""Linear feedback of least cost under limits on variances.
 
-Maths: docs/maths/robust.md#covariance-steering.
+Dual of a semidefinite program. Maths: docs/maths/robust.md#covariance-steering.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ import numpy as np
 from vioc.control.regulators.riccati import riccati
 from vioc.errors import OptimizationError
 
-SHRINK = 0.1  # of the barrier's weight, from one centre to the next
-CENTRED = 1e-6  # square of Newton's decrement over the barrier's weight
+SHRINK = 0.1  # factor of the barrier parameter between centres
+CENTRED = 1e-6  # squared Newton decrement over the barrier parameter at a centre
 ARMIJO = 1e-4
-PROVEN = 1e-9  # by how much, relative, a lower bound must exceed what is allowed
-ROUNDING = 1e-9  # of the dual: less is no rise that could be seen
-COUPLED = 1e-13  # of an input with what it moves, relative: less is rounding
-NEWTON = 300  # steps in all
-DECADES = 20  # of a first multiplier
-ROUGH = 1e-2  # relative gap at which limits that were left out are looked at again
-NEAR = 0.5  # variances over their limits that take part
-ROUNDS = 30  # of limits that join
+PROVEN = 1e-9  # relative excess of a lower bound over the limits that proves infeasibility
+ROUNDING = 1e-9  # smallest significant increase of the dual, relative
+COUPLED = 1e-13  # relative coupling of an input with the state it moves, below which it is rounding
+NEWTON = 300  # total number of Newton steps
+DECADES = 20  # search range of a first multiplier
+ROUGH = 1e-2  # relative gap at which omitted limits are checked again
+NEAR = 0.5  # variance over its limit above which a limit is included
+ROUNDS = 30  # rounds of including limits
 
 
 class VarianceLimits(NamedTuple):
-    """Variances of rows that are at most 1, and with `end` a covariance that is at most the identity.
+    """Limits: variances of rows of at most 1, and an end covariance of at most I.
 
     Attributes
     ----------
@@ -46,7 +46,7 @@ class VarianceLimits(NamedTuple):
     end: np.ndarray | None = None
 
     def only(self, rows: np.ndarray, end: bool) -> VarianceLimits:
-        """Those of the rows (r + s,), bool."""
+        """Return the limits of the rows in a mask (r + s,)."""
         r = len(self.at)
         first, second = rows[:r], rows[r:]
         kept = self.C[first], self.at[first], self.D[second], self.when[second]
@@ -54,7 +54,7 @@ class VarianceLimits(NamedTuple):
 
 
 class VarianceMultipliers(NamedTuple):
-    """mu (r + s,) > 0 of the rows, and the matrix L (n, n) > 0 of the end, or (0, 0)."""
+    """Multipliers mu (r + s,) > 0 of the rows, and L (n, n) > 0 or (0, 0) of the end."""
 
     mu: np.ndarray
     L: np.ndarray
@@ -65,7 +65,7 @@ class VarianceMultipliers(NamedTuple):
 
 
 class VarianceDesign(NamedTuple):
-    """What the multipliers make: gains, cost to go, covariances, the variances, and the dual's value."""
+    """Design for given multipliers: gains, cost to go, covariances, variances, dual."""
 
     K: np.ndarray
     Pi: np.ndarray
@@ -76,7 +76,7 @@ class VarianceDesign(NamedTuple):
 
     @property
     def worst(self) -> float:
-        """The largest variance over its limit."""
+        """Largest variance over its limit."""
         return float(max(self.variances.max(initial=0.0), np.linalg.eigvalsh(self.end).max(initial=0.0)))
 
     @property
@@ -85,7 +85,7 @@ class VarianceDesign(NamedTuple):
 
 
 class Steered(NamedTuple):
-    """Gains that keep all limits, their covariances, cost and the most it can be above the least."""
+    """Feasible gains, their covariances and cost, and a bound of its suboptimality."""
 
     K: np.ndarray
     Pi: np.ndarray
@@ -98,7 +98,9 @@ class Steered(NamedTuple):
 
 @dataclass(frozen=True)
 class VarianceProblem:
-    """Minimize E sum z'Qz + v'Rv + z_N'Qf z_N over gains v = -K z of z+ = A z + B v + w, under limits.
+    """Minimize E sum z'Qz + v'Rv + z_N'Qf z_N over gains v = -K z under limits.
+
+    The system is z+ = A z + B v + w.
 
     Attributes
     ----------
@@ -119,12 +121,12 @@ class VarianceProblem:
     limits: VarianceLimits
 
     def solve(self, tolerance: float) -> Steered:
-        """The gains of least cost, to `tolerance` relative.
+        """Return the gains of least cost, to relative `tolerance`.
 
         Raises
         ------
         Unreachable
-            If a bound from below proves that no gains keep the limits.
+            If a lower bound proves that no gains keep the limits.
         OptimizationError
             If neither is found in a limited number of steps.
         """
@@ -157,7 +159,7 @@ class VarianceProblem:
                 cost = found.dual + multipliers.total
                 cost -= float(multipliers.mu @ found.variances + np.sum(multipliers.L * found.end))
                 return Steered(found.K, found.Pi, found.P, cost, cost - found.dual, whole(multipliers), steps)
-            # what is near its limit joins as well: fewer rounds
+            # limits close to active are included as well, which saves rounds
             mu, known = whole(multipliers).mu, rows
             rows, end = rows | (variances > NEAR), end or late
             part = replace(self, limits=self.limits.only(rows, end))
@@ -169,7 +171,7 @@ class VarianceProblem:
         raise OptimizationError(f"no gains were found in {ROUNDS} rounds of limits that join")
 
     def at(self, multipliers: VarianceMultipliers) -> VarianceDesign:
-        """The regulator of the cost with the multipliers for further weights, and what it attains."""
+        """Return the regulator with the multipliers as additional weights, and its values."""
         (C, at, D, when, T), N = self.limits, len(self.A)
         r = len(at)
         weighed = np.concatenate([self.Q, self.Qf[None]])
@@ -184,10 +186,11 @@ class VarianceProblem:
         return VarianceDesign(K, Pi, P, *self._variances(K, P), float(dual))
 
     def least(self, multipliers: VarianceMultipliers) -> float:
-        """No gains make the sum of the variances times their multipliers smaller than this, to rounding.
+        """Return a lower bound on the sum of multipliers times variances, over all gains.
 
-        The regulator of the multipliers' weights alone, without Q and R, where inputs may cost nothing: the
-        root Y of its cost to go, |Y z|^2, loses what inputs can take away, the range of Y B.
+        It holds to rounding. It is the cost of the regulator for the multipliers' weights alone, without Q
+        and R. Inputs may then be free: the root Y of its cost to go, |Y z|^2, loses the range of Y B, which
+        inputs can cancel.
         """
         (C, at, D, when, T), N, n = self.limits, len(self.A), self.A.shape[1]
         root = np.sqrt(multipliers.mu)
@@ -226,14 +229,14 @@ class VarianceProblem:
     def ascend(
         self, now: VarianceMultipliers, t: float, tolerance: float
     ) -> tuple[VarianceMultipliers, float, int]:
-        """Newton's method on the dual with a barrier whose weight falls from t towards zero."""
+        """Maximize the dual by Newton's method with a barrier parameter falling from t."""
         count = len(now.mu) + len(now.L)
         if count == 0:
             return now, t, 0
         found = self.at(now)
         basis = _Basis(len(now.mu), len(now.L))
         for step in range(NEWTON):
-            if not found.kept:  # every time: an ascent without end outgrows rounding in a few steps
+            if not found.kept:  # checked in every step: a divergent ascent overflows in a few steps
                 bound, total = self.least(now), now.total
                 if bound > (1 + PROVEN) * total:
                     raise Unreachable(now, bound / total)
@@ -242,7 +245,7 @@ class VarianceProblem:
             decrement = float(slope @ move)
             risen = None if decrement <= CENTRED * t else self._search(now, found, basis, t, move, decrement)
             if risen is None:
-                if not decrement <= max(CENTRED * t, ROUNDING * abs(found.dual)):  # nor not a number
+                if not decrement <= max(CENTRED * t, ROUNDING * abs(found.dual)):  # also true for NaN
                     raise OptimizationError(
                         f"no verdict: with multipliers of {now.total:.3g} rounding leaves no way on (largest "
                         f"variance {found.worst:.6g} of its limit): inputs hardly move something that is "
@@ -259,7 +262,7 @@ class VarianceProblem:
         )
 
     def scale(self, known: float) -> float:
-        """A multiplier of the problem's size: along the ray of equal ones the dual is about highest."""
+        """Return the size of a multiplier that maximizes the dual along equal multipliers."""
         if known > 0:
             return known
         (r, s), n = (len(self.limits.at), len(self.limits.when)), len(self.P0)
@@ -279,14 +282,14 @@ class VarianceProblem:
         return size
 
     def _tried(self, multipliers: VarianceMultipliers) -> VarianceDesign | None:
-        """`at`; None where multipliers are so large that rounding leaves no regulator."""
+        """Return `at`; None if multipliers are so large that rounding leaves no regulator."""
         try:
             return self.at(multipliers)
         except OptimizationError:
             return None
 
     def _search(self, now, found, basis, t: float, move: np.ndarray, decrement: float):
-        """Up along the move: the barrier's value rises by Armijo's rule; None where it does not."""
+        """Search along the step for an increase by Armijo's rule; None if there is none."""
         value, length = found.dual + t * basis.barrier(now), 1.0
         while length > 1e-12:
             trial = basis.moved(now, length * move)
@@ -294,14 +297,14 @@ class VarianceProblem:
             there = self._tried(trial) if np.isfinite(barrier) else None
             if there is not None:
                 rise = there.dual + t * barrier - value
-                # where rounding hides the rise, Newton's step itself is taken
+                # if rounding hides the increase, accept Newton's step itself
                 if rise >= ARMIJO * length * decrement - 1e-13 * abs(value):
                     return trial, there
             length *= 0.5
         return None
 
     def _derivatives(self, now: VarianceMultipliers, found: VarianceDesign, basis: _Basis, t: float):
-        """Slope and minus the curvature of the dual with the barrier, by the multipliers."""
+        """Return gradient and negative Hessian of the dual with the barrier."""
         (C, at, D, when, T), (N, n, _) = self.limits, self.B.shape
         r, s = len(at), len(when)
         count = r + s + (0 if T is None else n)
@@ -329,7 +332,10 @@ class VarianceProblem:
 
 
 class Unreachable(Exception):
-    """No gains keep the limits: the variances times these multipliers are `ratio` times what is allowed."""
+    """Exception: no gains keep the limits.
+
+    The variances times these multipliers are at least `ratio` times the limits.
+    """
 
     def __init__(self, multipliers: VarianceMultipliers, ratio: float):
         super().__init__(ratio)
@@ -337,7 +343,10 @@ class Unreachable(Exception):
 
 
 class _Basis:
-    """Multipliers as one vector: mu, then L in an orthonormal basis of symmetric matrices."""
+    """Multipliers as one vector: mu, then L in a basis of symmetric matrices.
+
+    The basis is orthonormal.
+    """
 
     def __init__(self, rows: int, n: int):
         i, j = np.triu_indices(n)
@@ -355,7 +364,7 @@ class _Basis:
         return VarianceMultipliers(now.mu + by[: self.rows], now.L + L)
 
     def barrier(self, now: VarianceMultipliers) -> float:
-        """Sum of log mu and log det L; -inf outside."""
+        """Return the sum of log mu plus log det L; -inf outside."""
         values = np.concatenate([now.mu, np.linalg.eigvalsh(now.L)])
         return float(np.log(values).sum()) if (values > 0).all() else -np.inf
 
@@ -366,7 +375,10 @@ class _Basis:
         return self.products(both, both)
 
     def products(self, S: np.ndarray, Z: np.ndarray) -> np.ndarray:
-        """tr(E_p S E_q Z) for the basis E_p of rows and of symmetric pairs; S, Z (rows + n, rows + n)."""
+        """Return tr(E_p S E_q Z) for the basis E_p of rows and of symmetric pairs.
+
+        S and Z are (rows + n, rows + n).
+        """
         r = self.rows
         H = np.zeros((self.size, self.size))
         H[:r, :r] = S[:r, :r] * Z[:r, :r]

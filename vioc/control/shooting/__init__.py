@@ -1,1 +1,1 @@
-"""The optimizer's core: states and inputs of all stages at once, limits by an interior point."""
+"""Multiple shooting with a primal-dual interior point, the core of the optimizer."""

@@ -1,13 +1,14 @@
-"""A primal-dual interior point of an augmented Lagrangian, on stages.
+"""Primal-dual interior-point method with an augmented Lagrangian, over stages.
 
-Unknowns are the states and inputs of all stages (of the first state what is free), and a slack s for every
-inequality:
+Unknowns are the states and inputs of all stages (the first state only along its free directions) and a slack
+s for every inequality:
 
     minimize  g(X, U)  subject to  x_k+1 = f(x_k, u_k),  h_E = a_E,  h_I - s = 0,  a <= s <= b.
 
-An iteration takes the Hessian that has a minimum, Newton's step on the conditions of a level (`newton_step`),
-and along it the next iterate (`search`); where a level is solved the next one begins (`level`). See
-docs/maths/shooting.md, whose equations have numbers (IP).
+An iteration regularizes the Hessian until the subproblem has a minimum, computes Newton's step on the
+conditions of optimality of a barrier subproblem (`newton_step`) and searches along it for the next iterate
+(`search`). When a barrier subproblem is solved, the next one begins (`level`). See docs/maths/shooting.md,
+whose equations are numbered (IP).
 """
 
 from __future__ import annotations
@@ -22,38 +23,39 @@ from vioc.control.shooting.search import LineSearch
 from vioc.control.shooting.stages import StageBlocks
 from vioc.errors import OptimizationError, StepError
 
-SOLVED = 10.0  # error over the level's weight at which it is solved
-SOFTNESS = 1e-4, 1e-2, 1e-6  # first regularizations of rows and gaps: the usual one, and what else to try
-SHIFT = 1e-4, 8.0, 1e12  # of Gauss-Newton's Hessian, of the cost's unit, for a minimum: first, growth, most
-CURVED = 1e-4, 4.0, 1e6  # shift of the exact Hessian, in units of the scaled cost: least, factor, most
-SLOW = 3, 0.5, 1e-10  # whole shifted steps in a row behind which a least shift is less; their error; lowest
-FALLING = 0.25  # share of the merit by which steps lower it while Gauss-Newton's are the better ones
-SHORT = 5  # trials behind which inputs are damped more, as where a trial had no steps; less after one or two
-CRAWLS = 8  # short steps in a row behind which a search ends, as it hardly moves
-DAMPING = 1.0, 10.0, 1e8  # of inputs, over their mean weight: first, factor, most
-RELAPSES, GENTLE = 3, 0.05  # needs of damping right behind its end, from which on it ends below this
-FLOOR, ROUNDED = 10.0, 1e-5  # roundings of the merit that cannot be told from none; the error then taken
-HOPELESS = 3  # last levels that leave more, and close nothing
+SOLVED = 10.0  # KKT residual over the barrier parameter at which a barrier subproblem counts as solved
+SOFTNESS = 1e-4, 1e-2, 1e-6  # first regularizations of constraints and defects: the usual one, alternatives
+SHIFT = 1e-4, 8.0, 1e12  # Gauss-Newton shift, in units of the cost: first, growth factor, largest
+CURVED = 1e-4, 4.0, 1e6  # exact-Hessian shift, in units of the scaled cost: smallest, growth factor, largest
+SLOW = 3, 0.5, 1e-10  # smallest shift falls: full shifted steps in a row, ratio of KKT residuals, lower bound
+FALLING = 0.25  # relative decrease of the merit above which Gauss-Newton steps are preferred
+SHORT = 5  # trials above which input damping grows, also after a trial without a step; it falls after 1 or 2
+CRAWLS = 8  # consecutive short steps after which the search ends
+DAMPING = 1.0, 10.0, 1e8  # of inputs, over their mean weight: first, factor, largest
+RELAPSES, GENTLE = 3, 0.05  # renewals of damping just after its end; from then on damping ends below GENTLE
+FLOOR, ROUNDED = 10.0, 1e-5  # merit changes below rounding, in units of eps; KKT residual then acceptable
+AT_ROUNDING = 8  # consecutive full steps with a predicted reduction below rounding that end a search
+HOPELESS = 3  # consecutive last subproblems without progress in feasibility that end the search
 
 
 class Interior:
-    """The search from a curve; at any moment `now` is where it stands.
+    """Interior-point search that starts from a guess; `now` is the current iterate.
 
     Parameters
     ----------
     level : Level
-        The first one. A search that ends nowhere may end well with another delta: `SOFTNESS`.
+        The first barrier subproblem. A search that fails may succeed with another delta of `SOFTNESS`.
     X, U : (N+1, nx), (N, nu)
-        The guess; X[0] stays but along the free directions of the start.
+        The guess; X[0] changes only along the free directions of the start.
     duals : (rows,), optional
-        Estimates of the rows' multipliers, from a search with the level's scale.
+        Multiplier estimates of the constraints, from a search with the cost scale of `level`.
     rolled : bool
-        Whether a guess whose gaps are rounding is a trajectory.
+        Treat a guess whose defects are rounding errors as a trajectory.
 
     Raises
     ------
     OptimizationError
-        Where the guess has no steps or no finite cost.
+        If a step of the guess does not exist or its cost is not finite.
     """
 
     def __init__(
@@ -75,19 +77,19 @@ class Interior:
         y = np.zeros(len(point.rows)) if duals is None else duals.copy()
         self.now = Iterate(point, np.zeros_like(level.costates), y, s, *level.multipliers(s))
         self.damping, self.shift, self.promise = 0.0, 0.0, np.nan
-        self.eased, self.relapses = False, 0  # whether damping has just ended; how often it was needed then
+        self.eased, self.relapses = False, 0  # damping has just ended; number of renewals just after its end
         self.least, self.slow, self.before = CURVED[0], 0, np.inf
         self.pause, self.wait = int(not self.warm), 1
         self.falling = self.exact = False
-        self.unseen = 0  # full steps in a row whose promise is below rounding
-        self.crawled = 0  # short steps in a row
+        self.unseen = 0  # consecutive full steps whose predicted reduction is below rounding
+        self.crawled = 0  # consecutive short steps
         self.status: Status | None = None
         self.note, self.error = "", np.inf
         self.gains = np.zeros_like(self.newton.gains)
-        self._free = self.stages.start.any(axis=1).astype(float)  # 1 for states free at the start
+        self._free = self.stages.start.any(axis=1).astype(float)  # 1 for states that are free at the start
 
     def iterate(self, max_iterations: int, log: Log) -> None:
-        """Steps until the conditions of optimality hold, or nothing leads on; see `status`."""
+        """Iterate until the problem is solved or the search fails; set `status`."""
         try:
             for i in range(max_iterations + 1):
                 it = self.now
@@ -101,7 +103,7 @@ class Interior:
                 self.error, of_level = self.level.errors(it, b)
                 if self.error <= self.level.tolerance and (small := self.level.scaled_up(it, b)):
                     it = self.now = small
-                    self.search.forget()  # its prices are of the other scale
+                    self.search.forget()  # the filter's entries have the former cost scale
                     self.error, of_level = self.level.errors(it, b)
                 if self.error <= self.level.tolerance:
                     self.status = Status.CONVERGED
@@ -117,8 +119,9 @@ class Interior:
             self.status, self.stages.trouble = Status.NO_DESCENT, error
 
     def _weigh(self, b: StageBlocks, error: float) -> bool:
-        """The next levels, as far as this one, with its `error`, is solved; False where last levels close
-        nothing.
+        """Advance to the next barrier subproblems while `error` counts as solved.
+
+        Returns False after `HOPELESS` last subproblems without progress in feasibility.
         """
         level = self.level
         while error <= SOLVED * level.mu:
@@ -129,7 +132,10 @@ class Interior:
         return True
 
     def _advance(self, b: StageBlocks, near: bool, log: Log) -> Status | None:
-        """One iteration, its step taken or not; a status where it was the last."""
+        """Do one iteration; return a status if it is the last one.
+
+        The iterate stays where it is if no step is accepted.
+        """
         it, level, model = self.now, self.level, self._modelled(b, near)
         if model is None:
             return Status.NO_DESCENT
@@ -138,7 +144,10 @@ class Interior:
         if level.relents(d):
             worth = level.worth(it.point, it.s)
             d = self.newton.solve(it, model, it.point.gaps, level.remains(it.point, it.s))
-        moved, length, trials = self.search.take(it, model, d, worth, self.lin if self.exact else None)
+        unseen = self.error <= ROUNDED and not seen(d.slope, worth.merit)
+        moved, length, trials = self.search.take(
+            it, model, d, worth, self.lin if self.exact else None, unseen
+        )
         kind, shift = ("newton", self.shift) if self.exact else ("gauss-newton", self.damping)
         cost, descent, left = it.point.cost, d.slope / level.scale, worth.left
         log(Iteration(len(log.records), kind, shift, cost, descent, length, trials, left))
@@ -146,7 +155,7 @@ class Interior:
         if moved is None:
             if self._below_rounding(d.slope, worth.merit):
                 return Status.ACCEPTABLE
-            if self.exact:  # Gauss-Newton's step, next
+            if self.exact:  # continue with a Gauss-Newton step
                 self.pause = self.wait
                 return None
             self.damping = max(first, factor**2 * self.damping)
@@ -160,20 +169,20 @@ class Interior:
         if length == 1 and self._below_rounding(d.slope, worth.merit):
             return Status.ACCEPTABLE
         self._less_shift(length == 1 and trials == 1)
-        if self.search.cut:  # it counts as a short step: what the map has no steps for lies ahead
+        if self.search.cut:  # counts as a short step: beyond it the map has no step
             trials = max(trials, SHORT + 1)
         self.crawled = self.crawled + 1 if trials > SHORT else 0
         if self.crawled >= CRAWLS:
-            self.note = "it crawls: longer steps of the search do not lower its merit"
+            self.note = "the search makes only short steps: longer ones do not lower the merit"
             if self.search.cut:
-                lost = "longer steps of the search reach states from which the map has no step"
-                self.note = f"it crawls: {lost}: {self.stages.trouble}"
+                lost = "longer ones reach states from which the map has no step"
+                self.note = f"the search makes only short steps: {lost}: {self.stages.trouble}"
             return Status.NO_PROGRESS
         self._damp(trials)
         return None
 
     def _damp(self, trials: int) -> None:
-        """More damping of inputs behind a step of many trials, less behind one of few."""
+        """Increase the damping of inputs after a step of many trials, reduce it after few."""
         first, factor, most = DAMPING
         if trials > SHORT:
             self.relapses += self.eased
@@ -184,7 +193,7 @@ class Interior:
             self.damping = self.damping / factor if self.damping > last else 0.0
 
     def _less_shift(self, whole: bool) -> None:
-        """Let the least shift fall where whole steps are shifted by it and the error hardly falls."""
+        """Reduce the smallest shift if full shifted steps hardly reduce the KKT residual."""
         (several, share, lowest), factor = SLOW, CURVED[1]
         slow = whole and self.exact and self.shift > 0 and self.error > share * self.before
         self.slow, self.before = self.slow + 1 if slow else 0, self.error
@@ -192,25 +201,25 @@ class Interior:
             self.least = max(self.least / factor, lowest)
 
     def _below_rounding(self, slope: float, merit: float) -> bool:
-        """Whether steps have long promised nothing that the merit's digits would show: then that is said."""
-        seen = -slope > FLOOR * np.finfo(float).eps * abs(merit)
-        self.unseen = 0 if seen else self.unseen + 1
-        if self.unseen < HOPELESS or self.error > ROUNDED:
+        """Return True, and set `note`, if predicted reductions stay below rounding."""
+        self.unseen = 0 if seen(slope, merit) else self.unseen + 1
+        if self.unseen < AT_ROUNDING or self.error > ROUNDED:
             return False
-        self.note = f"to rounding: a slope of {slope / self.level.scale:.2g} cannot be seen in the cost"
+        self.note = f"to rounding: the slope {slope / self.level.scale:.2g} is below the cost's precision"
         return True
 
     def _modelled(self, b: StageBlocks, near: bool) -> StageBlocks | None:
-        """The blocks to step with, factored; `exact` says whether exact curvature is in them.
+        """Return factored stage blocks for the next step and set `exact`.
 
-        `near`: that of the cost is in b, and that of map and rows is to be. It is where a shift leaves a
-        minimum; not in the first iteration, in a pause, and where Gauss-Newton's steps lower the merit
-        fast. None where no shift of Gauss-Newton's Hessian leaves a minimum either.
+        With `near`, `b` holds the exact Hessian of the cost; the second derivatives of map and constraints
+        are added if some shift leaves a minimum. The exact Hessian is not used in the first iteration, during
+        a pause, or while Gauss-Newton steps reduce the merit fast. Returns None if no shift of the
+        Gauss-Newton Hessian leaves a minimum either.
         """
         n, it, scale = b.F.shape[1], self.now, self.level.scale
         unit = float(np.einsum("kii->", b.H[:, n:, n:])) / max(1, b.g[:, n:].size)
         of_states, of_inputs = 1 / scale, unit if unit > 0 else self._price_of_limits(b)
-        # what is free at the start is as an input before the first
+        # a free initial state is damped like an input before the first step
         of_start = self.damping * of_inputs * self._free
         self.pause -= 1
         if near:
@@ -235,9 +244,17 @@ class Interior:
         return None
 
     def _price_of_limits(self, b: StageBlocks) -> float:
-        """What limits weigh inputs by (the median) where the cost does not, its unit where there are none."""
+        """Median input weight from the barrier, where the cost has none.
+
+        Without inequalities on inputs it is the unit of the cost.
+        """
         (N, m, _), n = b.J.shape, b.F.shape[1]
         weight = self.level.weights(self.now)[: N * m].reshape(N, m)
         each = np.einsum("km,kmu->ku", weight, b.J[:, :, n:] ** 2)
         felt = each[each > 0]
         return float(np.median(felt)) / self.level.scale if len(felt) else self.level.unit
+
+
+def seen(slope: float, merit: float) -> bool:
+    """Return whether a predicted reduction exceeds the rounding of the merit."""
+    return bool(-slope > FLOOR * np.finfo(float).eps * abs(merit))

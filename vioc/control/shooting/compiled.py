@@ -1,6 +1,7 @@
-"""The arithmetic of a level in C (level.c), where the map's backend compiles and stages are small.
+"""Arithmetic of a barrier subproblem in C (level.c).
 
-numpy's calls are half of the time of an iteration there: of the cart-pole of the benchmarks 22 of 48 ms.
+Used where the map's backend compiles and stages are small. NumPy calls take about half the time of an
+iteration there: 22 of 48 ms for the cart-pole of the benchmarks.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ Long, Pointer, Number = ctypes.c_longlong, ctypes.c_void_p, ctypes.c_double
 
 
 class _Level(ctypes.Structure):
-    """`level` of level.c."""
+    """C struct `level` of level.c."""
 
     _fields_ = (
         *((name, Long) for name in ("N", "n", "q", "e", "m", "rows", "free", "limits")),
@@ -47,14 +48,14 @@ class _Iterate(ctypes.Structure):
 
 
 def first_level(stages: Stages, tolerance: float, soft: float, scale: float | None = None) -> Level:
-    """The first `Level`, in C where that pays."""
+    """Return the first `Level`, in C if the backend compiles and stages are small."""
     f = stages.map
     native = f.backend.name != "virtual" and f.ndx + f.nu <= SMALL and find_compiler() is not None
     return (NativeLevel if native else Level)(stages, tolerance, soft, scale)
 
 
 class NativeLevel(Level):
-    """As `Level`, whose docstrings hold."""
+    """Barrier subproblem evaluated in C; methods as documented in `Level`."""
 
     def __init__(self, stages: Stages, tolerance: float, soft: float, scale: float | None = None):
         super().__init__(stages, tolerance, soft, scale)
@@ -66,19 +67,19 @@ class NativeLevel(Level):
         self._held = self.lower, self.upper, self.kind, self._hard, start, self.estimate, self.costates
         sizes = len(stages.lengths), f.ndx, f.ndx + f.nu, f.ndx - stages.rigid, rows.m, len(rows)
         self._level = _Level(*sizes, start.shape[1], self._count, *addresses(self._held))
-        self._blocks: tuple[Any, ...] = (None,)  # the last ones, what they are in C, and arrays to be kept
+        self._blocks: tuple[Any, ...] = (None,)  # the last blocks, their C struct, and the arrays in it
         self._iterate: tuple[Any, ...] = (None,)
         self._found = np.empty(3)
         self._at_found = address(self._found)
 
     def now(self) -> Any:
-        """This level as it is in C."""
+        """Return a pointer to the C struct of this subproblem."""
         v = self._level
         v.mu, v.soft, v.scale, v.share = self.mu, self.soft, self.scale, self.share
         return ctypes.byref(v)
 
     def of(self, it: Iterate) -> Any:
-        """An iterate as it is in C."""
+        """Return a pointer to the C struct of an iterate."""
         if self._iterate[0] is not it:
             point = it.point
             arrays = [
@@ -89,17 +90,17 @@ class NativeLevel(Level):
         return ctypes.byref(self._iterate[1])
 
     def blocks(self, b: StageBlocks) -> Any:
-        """Blocks as they are in C."""
+        """Return a pointer to the C struct of stage blocks."""
         if self._blocks[0] is not b:
             m, q = b.J.shape[1:]
-            one = b.J.strides[0] == 0  # rows whose derivatives are the same at all steps
+            one = b.J.strides[0] == 0  # derivatives of the constraints are the same at all steps
             arrays = b.F, b.g, b.g_end, b.J[0].copy() if one else b.J, b.J_end, b.H, b.H_end
             kept = [np.ascontiguousarray(a) for a in arrays]
             self._blocks = b, _Blocks(*addresses(kept), 0 if one else m * q), kept
         return ctypes.byref(self._blocks[1])
 
     def worth(self, point: Point, s: np.ndarray) -> Worth:
-        arrays = np.ascontiguousarray(point.gaps), point.rows, s  # they live as long as the call
+        arrays = np.ascontiguousarray(point.gaps), point.rows, s  # kept alive during the call
         gaps, h, of_s = addresses(arrays)
         _library().vioc_level_worth(self.now(), gaps, h, point.cost, of_s, self._at_found)
         return Worth(*self._found.tolist())
@@ -149,7 +150,7 @@ class NativeLevel(Level):
 
 
 class _Kept(ctypes.Structure):
-    """`kept` of level.c."""
+    """C struct `kept` of level.c."""
 
     _fields_ = tuple(
         (name, Pointer) for name in ("M", "last", "v", "g", "end", "c", "T", "P", "K", "L", "s", "d")
@@ -157,13 +158,13 @@ class _Kept(ctypes.Structure):
 
 
 def newton_of(level: Level) -> Newton:
-    """The `Newton` of a level, in C where that is."""
+    """Return the `Newton` of a subproblem, in C if the subproblem is."""
     given = not level.stages.start.shape[1]
     return NativeNewton(level) if isinstance(level, NativeLevel) and given else Newton(level)
 
 
 class NativeNewton(Newton):
-    """As `Newton`, one call each for what is the work of several; where the start is given."""
+    """Newton step in C with one call per method, for a given initial state."""
 
     level: NativeLevel
 
@@ -197,7 +198,7 @@ class NativeNewton(Newton):
 def directed(
     solved: tuple[np.ndarray, np.ndarray, np.ndarray], out: np.ndarray, found: np.ndarray
 ) -> NewtonDirection:
-    """A direction of what `vioc_level_direction` writes."""
+    """Return the direction from the outputs of `vioc_level_direction`."""
     slope, of_slacks, of_multipliers = found.tolist()
     (dx, du, p), (y, ds, low, high) = solved, out
     return NewtonDirection(dx, du, p, y, ds, low, high, slope, (of_slacks, of_multipliers))

@@ -1,9 +1,9 @@
-"""What a level minimizes, and how far from its minimum an iterate is.
+"""Barrier subproblem: its objective, merit function and KKT residual.
 
-A level is the barrier's weight mu, which holds limits, the regularization delta of rows and gaps, and
-estimates of their multipliers; where the states are a trajectory, delta of the dynamics is 0. It judges by a
-merit (IP 7) and by what an iterate leaves of the conditions of optimality (IP 4), and eliminates rows from
-Newton's step on them (IP 6); see docs/maths/shooting.md. `compiled.py` runs the same arithmetic in C.
+A barrier subproblem has a barrier parameter mu for inequalities, a regularization delta of constraints and
+defects, and multiplier estimates for both. Where the states are a trajectory, delta of the dynamics is 0. The
+class evaluates the merit (IP 7) and the KKT residual (IP 4), and eliminates constraints from Newton's step
+(IP 6); see docs/maths/shooting.md. `compiled.py` does the same arithmetic in C.
 """
 
 from __future__ import annotations
@@ -18,41 +18,41 @@ from vioc.control.problem.sizes import power
 from vioc.control.shooting.stages import Point, StageBlocks, Stages
 from vioc.control.stages.linear_quadratic import costates
 
-LARGEST = 100.0  # entry of the cost's gradient at the guess after scaling
-CHEAP = 30.0  # times what inputs cost: the cost of whole motions
-LEAST = 1e-6  # share of its unit that a cost is taken to be at least
-SMALL = 1e-2  # gradient and Hessian of a cost at the end that is scaled up, to 1
-FLAT = 1e-6  # gradient over Hessian from which on down that is what is scaled: of a cost at its minimum
-LEVEL = 0.1  # first weight of the barrier
-NEXT = 0.1, 1.7  # of the next level: least factor, power
-EARLY = 0.3  # share of a step at which a slack or a multiplier of a limit has no room left, too early
-RELENT = 0.3  # the share of what it was before it fell to which mu grows then
-STIFFER = 10.0, 1e-8  # factor by which the regularization of rows and gaps falls, and the least
-CLOSING, FAST = 0.25, 0.05  # shares of what a level left of rows and gaps: closing at all, and fast
-AHEAD = 0.01  # the least weight over what is left: nothing is gained by levels far ahead of the rows
-INTERIOR = 5e-2  # of a range, or of a limit: how far inside slacks begin
-FEASIBLE = 1e-6  # what may be left of equations where a point is called feasible
-BOUNDARY = 0.995  # share of the way to a limit that a step may take
-SIGMA = 1e10  # how far multipliers of limits may be from the barrier's
-OF_DUALS = 100.0  # mean multiplier from which on errors are counted in units of it
-NONE, EQUATION, INEQUALITY = 0, 1, 2  # kinds of rows
+LARGEST = 100.0  # largest entry of the cost's gradient at the guess after scaling
+CHEAP = 30.0  # factor from the cost of inputs to the cost of a whole motion
+LEAST = 1e-6  # smallest cost that is assumed, in units of the cost
+SMALL = 1e-2  # gradient and Hessian below which the cost at the end is scaled up to 1
+FLAT = 1e-6  # gradient over Hessian below which the Hessian is scaled instead: a cost at its minimum
+LEVEL = 0.1  # first barrier parameter
+NEXT = 0.1, 1.7  # next barrier parameter: smallest factor, power
+EARLY = 0.3  # step length below which a slack or bound multiplier meets its bound early
+RELENT = 0.3  # fraction of its previous value to which mu is raised then
+STIFFER = 10.0, 1e-8  # factor by which the regularization of constraints and defects falls; smallest one
+CLOSING, FAST = 0.25, 0.05  # ratio of infeasibilities of two subproblems: some progress, fast progress
+AHEAD = 0.01  # smallest mu over infeasibility: smaller ones gain nothing while constraints are violated
+INTERIOR = 5e-2  # first distance of slacks from their bounds, over the range or the bound's magnitude
+FEASIBLE = 1e-6  # largest residual of equations at a point that is called feasible
+BOUNDARY = 0.995  # largest fraction of the distance to a bound that a step may take
+SIGMA = 1e10  # largest ratio of a bound multiplier to the barrier's estimate of it
+OF_DUALS = 100.0  # mean multiplier above which KKT residuals are scaled by it
+NONE, EQUATION, INEQUALITY = 0, 1, 2  # kinds of constraints
 
 
 @dataclass
 class Iterate:
-    """Where the search stands: a point, slacks s of rows, multipliers.
+    """Iterate of the search: a point, slacks s of the constraints, and multipliers.
 
     Attributes
     ----------
     p : (N+1, ndx)
         Costates of the dynamics.
     y : (rows,)
-        Multipliers of the rows.
+        Multipliers of the constraints.
     s, low, high : (rows,)
-        Slacks, of an equation its target, and multipliers >= 0 of their lower and upper limits; 0 where there
-        is none.
+        Slacks (of an equation its target), and multipliers >= 0 of their lower and upper bounds; 0 without a
+        bound.
     foreseen : pair of arrays
-        What the cost's residuals were foreseen to be, `Cost.foreseen`.
+        Predicted residuals of the cost, see `Cost.foreseen`.
     """
 
     point: Point
@@ -65,8 +65,10 @@ class Iterate:
 
 
 class NewtonDirection(NamedTuple):
-    """A step: of states, inputs, slacks, multipliers of limits; p and y are those that it leads to. `slope`
-    is the merit's along it, `lengths` those at which slacks, and multipliers of limits, still are inside.
+    """Newton direction of states, inputs, slacks and bound multipliers.
+
+    `p` and `y` are the new multipliers, not changes. `slope` is the directional derivative of the merit;
+    `lengths` are the largest steps of slacks and of bound multipliers that stay within their bounds.
     """
 
     dx: np.ndarray
@@ -81,8 +83,10 @@ class NewtonDirection(NamedTuple):
 
 
 class Worth(NamedTuple):
-    """Of a point with slacks: the merit (IP 7), cost and barrier without what it has of rows and gaps, and
-    the most that rows and gaps leave.
+    """Merit (IP 7) of a point with slacks, and its parts.
+
+    `price` is the cost with the barrier but without the terms of constraints and defects; `left` is the
+    largest residual of constraints and defects.
     """
 
     merit: float
@@ -91,7 +95,7 @@ class Worth(NamedTuple):
 
 
 class Level:
-    """The first level; `next` goes on.
+    """Barrier subproblem; it begins with the largest mu, and `next` updates it.
 
     Parameters
     ----------
@@ -99,22 +103,22 @@ class Level:
     tolerance : float
         Of the scaled conditions of optimality.
     soft : float
-        delta of the first level.
+        delta of the first subproblem.
     scale : float, optional
-        c, of the cost; default from the gradient at the guess.
+        c, the scale of the cost; default from the gradient at the guess.
 
     Attributes
     ----------
     mu : float
-        Weight of the barrier.
+        Barrier parameter.
     estimate, costates : (rows,), (N+1, ndx)
-        Estimates of the multipliers of rows and dynamics.
+        Multiplier estimates of constraints and dynamics.
     kind : (rows,)
-        `NONE` where there is no limit, `EQUATION` or `INEQUALITY`.
+        `NONE` without a limit, `EQUATION` or `INEQUALITY`.
     lower, upper, has : (rows,), and a pair of these
-        Limits of slacks, and which of them are finite; of inequalities.
+        Bounds of slacks of inequalities, and which of them are finite.
     stuck : int
-        Levels at the bottom in a row that have closed nothing.
+        Consecutive subproblems with the smallest mu and delta that did not reduce the infeasibility.
     """
 
     def __init__(self, stages: Stages, tolerance: float, soft: float, scale: float | None = None):
@@ -133,14 +137,14 @@ class Level:
             np.where(self.has[0], rows.lower, -np.inf),
             np.where(self.has[1], rows.upper, np.inf),
         )
-        self.gives = np.arange(n) < n - stages.rigid  # whose gaps are elastic
+        self.gives = np.arange(n) < n - stages.rigid  # states whose defects are regularized
         self.estimate, self.costates = np.zeros(len(rows)), np.zeros((len(stages.lengths) + 1, n))
         self.left, self.stuck, self._fell_from = np.inf, 0, 0.0
 
     # -- slacks ---------------------------------------------------------------------------------
 
     def inside(self, h: np.ndarray) -> np.ndarray:
-        """The nearest slacks that are well inside of their limits."""
+        """Return the slacks nearest to `h` that are well within their bounds."""
         low, high = self.lower, self.upper
         with np.errstate(invalid="ignore"):
             room = np.where(self.has[0] & self.has[1], INTERIOR * (high - low), np.inf)
@@ -150,22 +154,25 @@ class Level:
         return np.where(self._unequal, s, self._target)
 
     def multipliers(self, s: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Of the lower and upper limits of slacks, by the barrier; 0 where there is none."""
+        """Return barrier estimates of the lower and upper bound multipliers.
+
+        They are 0 where there is no bound.
+        """
         return self.mu / (s - self.lower), self.mu / (self.upper - s)
 
     def remains(self, point: Point, s: np.ndarray) -> np.ndarray:
-        """r: what rows leave (rows,), 0 where there is no limit."""
+        """Return the constraint residuals r (rows,), 0 where there is no limit."""
         return np.where(self.kind, point.rows - s, 0.0)
 
     @property
     def keep(self) -> float:
-        """Share of the distance to a limit that a step leaves at least."""
+        """Smallest fraction of the distance to a bound that a step leaves."""
         return 1 - max(BOUNDARY, 1 - self.mu)
 
     # -- merit ----------------------------------------------------------------------------------
 
     def worth(self, point: Point, s: np.ndarray) -> Worth:
-        """What a level makes of a point and slacks."""
+        """Return the merit of a point with slacks."""
         r, gaps, half = self.remains(point, s), point.gaps, 0.5 / self.soft
         price = self.scale * point.cost
         for has, distance in zip(self.has, (s - self.lower, self.upper - s), strict=True):
@@ -175,8 +182,10 @@ class Level:
         return Worth(merit, price, _largest(gaps, r))
 
     def judged(self, it: Iterate, point: Point, s: np.ndarray) -> tuple[np.ndarray, Worth]:
-        """Slacks of a trial, and what it is worth; row by row they are as stepped, `s`, or as the rows are
-        there, whichever the merit prefers.
+        """Return slacks and merit of a trial.
+
+        The slack of each inequality is either the stepped one, `s`, or the value of the constraint at the
+        trial, whichever has the lower merit.
         """
         if self._count:
             keep, h = self.keep, point.rows
@@ -189,7 +198,7 @@ class Level:
         return s, self.worth(point, s)
 
     def _of_slacks(self, h: np.ndarray, s: np.ndarray) -> np.ndarray:
-        """What s has in the merit, row by row, where the inequalities' values are h."""
+        """Return the terms of the merit that depend on slacks, for constraint values h."""
         r = h - s
         total = self.estimate * r + 0.5 / self.soft * r**2
         for has, distance in zip(self.has, (s - self.lower, self.upper - s), strict=True):
@@ -199,28 +208,33 @@ class Level:
     # -- Newton's step --------------------------------------------------------------------------
 
     def elastic(self, it: Iterate) -> float:
-        """delta of the dynamics: none where the states are a trajectory, which steps then follow."""
+        """Return delta of the dynamics: 0 for a trajectory, whose steps stay trajectories."""
         return self.soft if it.point.open else 0.0
 
     @property
     def softness(self) -> np.ndarray:
-        """delta of each row: none of limits of constants of the motion, which slacks keep exactly."""
+        """delta of each constraint; 0 for bounds of constants, which slacks keep exactly."""
         return np.where(self.stages.rows.hard, 0.0, self.soft)
 
     def given_way(self, it: Iterate, p: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """By how much gaps, and rows, give way to multipliers; constants of the motion do not."""
+        """Return the changes of defects and constraints due to the regularization.
+
+        Constants of the motion are not regularized.
+        """
         return self.elastic(it) * self.gives * (p - self.costates)[1:], self.softness * (y - self.estimate)
 
     def weights(self, it: Iterate) -> np.ndarray:
-        """omega (rows,) of (IP 6), 0 where there is no limit."""
+        """Return omega (rows,) of (IP 6), 0 where there is no limit."""
         sigma = it.low / (it.s - self.lower) + it.high / (self.upper - it.s)
         return np.where(self._equal, 1 / self.soft, sigma / (1 + self.softness * sigma))
 
     def weighed(
         self, it: Iterate, b: StageBlocks, of_states: float, of_inputs: float, of_start: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """M (N, q, q) and that of the end: the scaled Hessian, shifted on its diagonal, of the first state by
-        `of_start` (n,) more, and what rows add to it (IP 6).
+        """Return M (N, q, q) and its last block (n, n): the Hessian of (IP 6).
+
+        It is the scaled Hessian, shifted on its diagonal by `of_states` and `of_inputs` and for the first
+        state also by `of_start` (n,), plus the terms of the constraints.
         """
         (N, m, q), n, weight = b.J.shape, b.F.shape[1], self.weights(it)
         M, last = self.scale * b.H, self.scale * b.H_end
@@ -237,7 +251,10 @@ class Level:
     def linear(
         self, it: Iterate, b: StageBlocks, gaps: np.ndarray, r: np.ndarray, bent: tuple | None
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """v of (IP 6), and the linear terms (N, q) and (ndx,) and gaps of the linear-quadratic problem."""
+        """Return the linear terms of the linear-quadratic subproblem.
+
+        These are v of (IP 6), the gradients (N, q) and (ndx,), and the defects (N, ndx).
+        """
         sigma = it.low / (it.s - self.lower) + it.high / (self.upper - it.s)
         push, soft = self._push(it), self.softness
         v = (push + sigma * (r + soft * self.estimate)) / (1 + soft * sigma)
@@ -258,7 +275,10 @@ class Level:
         v: np.ndarray,
         solved: tuple[np.ndarray, np.ndarray, np.ndarray],
     ) -> NewtonDirection:
-        """The whole step from what the linear-quadratic problem gives: dx, du and costates."""
+        """Return the full Newton direction from the solution of the subproblem.
+
+        `solved` holds dx, du and costates of the linear-quadratic subproblem.
+        """
         dx, du, p = solved
         dz = np.concatenate([dx[:-1], du], axis=1)
         dh = np.concatenate([(b.J @ dz[:, :, None]).ravel(), b.J_end @ dx[-1]])
@@ -268,7 +288,7 @@ class Level:
             self.has,
         )
         sigma = it.low / to_low + it.high / to_high
-        # of active limits ds is a small difference of large terms; by the balance of multipliers it is not
+        # for active limits this ds is a small difference of large terms; the balance of multipliers avoids it
         stiff = self.softness * sigma > 1
         ds = np.where(
             stiff,
@@ -278,7 +298,7 @@ class Level:
         ds = np.where(self._unequal, ds, 0.0)
         low = np.where(has_low, self.mu / to_low - it.low - it.low / to_low * ds, 0.0)
         high = np.where(has_high, self.mu / to_high - it.high + it.high / to_high * ds, 0.0)
-        # of the nearer limit by the balance of the slack: the other way its digits are lost in s - l
+        # the nearer bound's multiplier follows from the balance of the slack: s - l would lose its digits
         up = has_high & ((y >= 0) | ~has_low)
         high = np.where(up, y + it.low + low - it.high, high)
         low = np.where(has_low & ~up, it.high + high - y - it.low, low)
@@ -305,8 +325,9 @@ class Level:
         length: float,
         of_multipliers: float,
     ) -> Iterate:
-        """The iterate at a point with slacks s, a part `length` of a step on, of the multipliers of limits
-        `of_multipliers`.
+        """Return the iterate at a point with slacks s after a step of `length`.
+
+        Bound multipliers take a step of `of_multipliers`.
         """
         p, y = it.p + length * (d.p - it.p), it.y + length * (d.y - it.y)
         of_low, of_high = self.multipliers(s)
@@ -319,16 +340,19 @@ class Level:
             share = np.where(step < 0, -(1 - self.keep) * value / step, np.inf)
         return min(1.0, float(share.min(initial=1.0)))
 
-    # -- conditions of optimality ---------------------------------------------------------------
+    # -- KKT residual ---------------------------------------------------------------------------
 
     def errors(self, it: Iterate, b: StageBlocks) -> tuple[float, float]:
-        """Of the conditions of optimality, and of those of this level; (IP 4)."""
+        """Return the KKT residuals (IP 4) of the problem and of this subproblem."""
         stationarity = self._stationarity(it, b)
         self.weigh(it)
         return self._error(it, stationarity, 0.0), self._error(it, stationarity, self.mu)
 
     def weigh(self, it: Iterate) -> None:
-        """Take what limits may cost in the end as a share of the cost of an iterate, or of its unit."""
+        """Set `share`, the cost of the iterate over its unit, within [LEAST, 1].
+
+        It scales the complementarity of inequalities in the final KKT residual.
+        """
         cost = abs(it.point.cost) / self.unit
         self.share = min(1.0, self.scale * self.unit) * min(1.0, max(LEAST, cost))
 
@@ -346,12 +370,15 @@ class Level:
         parts = [stationarity / of_duals, _largest(balance) / of_duals, _largest(gaps, r)]
         distances = it.s - self.lower, self.upper - it.s
         for has, distance, z in zip(self.has, distances, (it.low, it.high), strict=True):
-            of_cost = 1.0 if mu else self.share  # in the end what limits cost, as a share of the cost
+            of_cost = 1.0 if mu else self.share  # of the problem itself: relative to the cost
             parts.append(_largest(z[has] * distance[has] - mu) / of_limits / of_cost)
         return max(parts)
 
     def _stationarity(self, it: Iterate, b: StageBlocks) -> float:
-        """Largest entry of the Lagrangian's gradient; of the first state along what is free."""
+        """Return the largest entry of the Lagrangian's gradient.
+
+        Of the first state only the free directions count.
+        """
         n, (by_rows, by_end) = b.F.shape[1], b.pulled(it.y)
         r = self.scale * b.g + np.einsum("kij,ki->kj", b.F, it.p[1:]) + by_rows
         start = self.stages.start.T @ r[0, :n]
@@ -360,11 +387,13 @@ class Level:
         end = self.scale * b.g_end + by_end - it.p[-1]
         return _largest(r, start, end)
 
-    # -- from level to level --------------------------------------------------------------------
+    # -- updates of the subproblem --------------------------------------------------------------
 
     def begin_scale(self, it: Iterate, b: StageBlocks) -> None:
-        """The unit of the cost, by what inputs of typical size cost and the guess up to its end, and the
-        cost's scale, unless it is given: a search from an optimum cannot tell it.
+        """Set the unit and the scale of the cost.
+
+        The unit comes from the cost of inputs of typical size and of the guess without its final cost. A
+        given scale stays: it cannot be determined at an optimum, where the gradient vanishes.
         """
         n = b.F.shape[1]
         of_inputs = 0.5 * float(np.abs(np.einsum("kii->ki", b.H[:, n:, n:])).sum())
@@ -373,13 +402,16 @@ class Level:
         last = cost.end(curve.x[-1], curve.map.theta, cost.reference_rows(len(curve))[-1])[0]
         self.unit = power(max(CHEAP * of_inputs, abs(it.point.cost - last)) or max(slope, bend))
         if self._scaled:
-            self.unit = min(self.unit, 1 / self.scale)  # as that of the search whose scale it is, at most
+            self.unit = min(self.unit, 1 / self.scale)  # at most that of the search which set the scale
             return
         largest = slope if slope > FLAT * bend else bend
         self.scale = min(1 / self.unit, LARGEST / largest) if largest > 0 else 1 / self.unit
 
     def scaled_up(self, it: Iterate, b: StageBlocks) -> Iterate | None:
-        """Where a search goes on from its end where the cost is small: any feasible curve is such an end."""
+        """Return an iterate to continue from if the cost at the end is too small.
+
+        A cost far below its scale would accept any feasible curve. Returns None otherwise.
+        """
         size = max(_largest(b.g, b.g_end), _largest(b.H, b.H_end))
         if not 0 < self.scale * size < SMALL:
             return None
@@ -387,9 +419,10 @@ class Level:
         return self.begin_near(it, b)
 
     def begin_near(self, it: Iterate, b: StageBlocks) -> Iterate:
-        """Where a search begins whose multipliers of rows are known, on the level that fits them, with
-        costates by the adjoint recursion: no more barrier than what they leave of the conditions. Slacks
-        are where the rows are, inside of a limit by mu over its multiplier at least.
+        """Return the first iterate for known constraint multipliers, and set mu.
+
+        Costates come from the adjoint recursion. mu is at most the KKT residual of these multipliers. Slacks
+        are the constraint values, at least mu over the multiplier inside of a bound.
         """
         y = it.y * self.scale
         by_rows, by_end = b.pulled(y)
@@ -403,14 +436,17 @@ class Level:
         with np.errstate(divide="ignore", invalid="ignore"):
             low, high = self.lower + self.mu / of_low, self.upper - self.mu / of_high
         low, high = np.where(self.has[0], low, -np.inf), np.where(self.has[1], high, np.inf)
-        # a range with both multipliers, or none where a limit is met: as without any knowledge
+        # a range with both multipliers, or a bound met without one, has the slack of a cold start
         s = np.clip(h, np.minimum(low, inside), np.maximum(high, inside))
         s = np.where(self._unequal, s, self._target)
         of_low, of_high = self.multipliers(s)
         return replace(there, s=s, low=of_low, high=of_high)
 
     def relents(self, d: NewtonDirection) -> bool:
-        """Whether mu takes back a part of its fall, as the first step of a level, d, meets limits early."""
+        """Raise mu again if the first step of a subproblem meets bounds early.
+
+        Returns True if mu was raised.
+        """
         most, self._fell_from = RELENT * self._fell_from, 0.0
         relents = self.mu < most and min(d.lengths) < EARLY
         self.mu = most if relents else self.mu
@@ -421,8 +457,10 @@ class Level:
         return self.tolerance * self.share / 10
 
     def next(self, it: Iterate) -> bool:
-        """Other estimates, less barrier, and stiffer rows and gaps where these do not close by the estimates
-        alone; False where the barrier is held up, by the tolerance or by what is left.
+        """Update multiplier estimates, mu and delta for the next subproblem.
+
+        delta falls if the estimates alone do not reduce the infeasibility fast. Returns False if mu can fall
+        no further, because of the tolerance or of the remaining infeasibility.
         """
         (least, power), (stiffer, softest), before, mu = NEXT, STIFFER, self.left, self.mu
         self.estimate[:], self.costates[:] = it.y, it.p

@@ -1,7 +1,7 @@
-"""Newton's step on a level's conditions of optimality: one linear-quadratic problem of the stages.
+"""Newton's step of a barrier subproblem, as one linear-quadratic subproblem.
 
-Slacks and multipliers of rows are eliminated row by row, and since the equations of rows are regularized,
-redundant ones may stand. See docs/maths/shooting.md, (IP 5) and (IP 6).
+Slacks and constraint multipliers are eliminated one by one; the equations are regularized, so redundant
+constraints are allowed. See docs/maths/shooting.md, (IP 5) and (IP 6).
 """
 
 from __future__ import annotations
@@ -15,27 +15,31 @@ from vioc.control.stages.recursion import Recursion
 
 
 class Newton:
-    """Of a level's conditions; `factor` does what depends on the Hessian, `solve` the rest."""
+    """Newton solver of a barrier subproblem: `factor` the Hessian, then `solve`."""
 
     def __init__(self, level: Level):
         self.level, stages, f = level, level.stages, level.stages.map
         native, steps = f.backend.name != "virtual", len(stages.lengths)
         self.lq = Recursion(steps, f.ndx, f.nu, stages.start, native, stages.rigid)
         self._from = np.zeros(f.ndx)
-        self.gains = self.lq.gains  # (N, nu, ndx), always those of the last factorization
+        self.gains = self.lq.gains  # (N, nu, ndx) of the last factorization
 
     def factor(
         self, it: Iterate, b: StageBlocks, of_states: float, of_inputs: float, of_start: np.ndarray
     ) -> bool:
-        """Whether the step's problem has one minimum; shifts as `Level.weighed` takes them."""
+        """Factor the shifted Hessian; return True if the subproblem has one minimum.
+
+        Shifts as in `Level.weighed`.
+        """
         M, last = self.level.weighed(it, b, of_states, of_inputs, of_start)
         return self.lq.factor(LinearQuadratic(b.F, M, last, b.g, b.g_end, b.c), self.level.elastic(it))
 
     def solve(
         self, it: Iterate, b: StageBlocks, gaps: np.ndarray, r: np.ndarray, bent: tuple | None = None
     ) -> NewtonDirection:
-        """The direction for what gaps and rows leave, by the last factors; `bent`, (N, q) and (ndx,), is
-        added to the cost's gradient.
+        """Return the direction for given defects and residuals, by the last factors.
+
+        `bent`, (N, q) and (ndx,), is added to the cost's gradient.
         """
         v, g, end, c = self.level.linear(it, b, gaps, r, bent)
         return self.level.direction(

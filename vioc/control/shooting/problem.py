@@ -1,4 +1,4 @@
-"""A problem of optimal control on stages: where a search begins, and what it comes to."""
+"""Optimal control problem over stages: first iterates of its searches and results."""
 
 from __future__ import annotations
 
@@ -44,26 +44,26 @@ from vioc.runs.given import inputs_of, trajectory_of
 from vioc.runs.steps import check_steps, same_steps
 from vioc.runs.trajectory import Trajectory
 
-VIOLATED = 1e-6  # of the scale of a limit: from here on a sample is said to be outside
-FOLLOWED = 1e-5  # `Sizes.apart`: how far a trajectory may be from the iterate that it follows
+VIOLATED = 1e-6  # violation over the scale of a constraint above which a sample is reported
+FOLLOWED = 1e-5  # largest `Sizes.apart` of a converged iterate and the trajectory of its inputs
 
 Own = TypeVar("Own", bound="ShootingProblem")
 
 
 class SearchStart(NamedTuple):
-    """The point at which a search begins.
+    """Initial guess of one search.
 
     Attributes
     ----------
     soft : float
-        delta of its first level.
+        delta of its first barrier subproblem.
     X, U : (N+1, nx), (N, nu)
     duals : (rows,) or None
-        Multipliers of rows, where they are known.
+        Multipliers of the constraints, if known.
     said : str
-        What is to be said of it; nothing of the guess itself.
+        Text about this start for the verdict; empty for the user's guess.
     whole : bool
-        Whether it has all iterations that are left, or half of them.
+        Use all remaining iterations; else half of them.
     """
 
     soft: float
@@ -75,13 +75,16 @@ class SearchStart(NamedTuple):
 
 
 class ShootingProblem(ABC):
-    """A cost, a map and limits over N steps; parameters and errors as of `vioc.control.Problem`."""
+    """Cost, map and limits over N steps.
+
+    Parameters and errors are those of `vioc.control.Problem`.
+    """
 
     @abstractmethod
     def _order(
         self, stages: Stages, X: np.ndarray, U: np.ndarray, duals: Any, iterations: int
     ) -> Iterator[SearchStart]:
-        """The points at which searches begin, one after another, until a search converges."""
+        """Yield the starts of successive searches until one converges."""
 
     def __init__(
         self,
@@ -118,7 +121,7 @@ class ShootingProblem(ABC):
         self.k0 = k0
 
     def with_cost(self: Own, cost: Cost) -> Own:
-        """The same limits with another cost of this map, such as one with other references."""
+        """Return this problem with another cost of its map, e.g. with other references."""
         cost.check_map(self.map)
         again = object.__new__(type(self))
         if cost.family is self.cost.family and self._stage_cost is not self.cost:
@@ -130,8 +133,10 @@ class ShootingProblem(ABC):
         return again
 
     def begun_at(self: Own, k0: int) -> Own:
-        """The same problem from sample k0 of a run on, to whose samples rows of the cost's references belong;
-        the last ones are held. Limits over time are of its own samples.
+        """Return this problem shifted to sample k0 of a longer run.
+
+        References of the cost are indexed by the samples of the run, and the last reference is repeated at
+        its end. Limits over time are indexed by the problem's own samples.
         """
         again = object.__new__(type(self))
         cost, stage = (_from(c, k0, self.steps) for c in (self.cost, self._stage_cost))
@@ -155,10 +160,11 @@ class ShootingProblem(ABC):
         monitor: bool | Callable[[Iteration], Any] | None,
         raise_on_failure: bool,
     ) -> Result:
-        """The result of the first search that converges; where none does, that of the least error.
+        """Return the result of the first search that converges.
 
-        ``order(stages, X, U, duals)`` gives where they begin, ``hint(status)`` what else may lead to an
-        optimum; all others as in `Problem.solve` (`vioc.control.control_problem`).
+        If none converges, it is the search with the smallest KKT residual. ``order(stages, X, U, duals,
+        left)`` yields the starts, ``hint(status)`` gives advice for a failure; other arguments as in
+        `Problem.solve` (`vioc.control.control_problem`).
         """
         check_ending(tolerance, max_iterations)
         if self.cost.only_time and not self.unknowns.span:
@@ -204,19 +210,20 @@ class ShootingProblem(ABC):
             search, begun = tried[-1] if ended else best
             try:
                 result = self._outcome(search, log, begun, hint, sizes)
-            except KeyboardInterrupt as stop:  # what was found is kept
+            except KeyboardInterrupt as stop:  # keep the result found so far
                 interrupt, search.status = stop, Status.INTERRUPTED
                 result = self._outcome(search, log, begun, hint, sizes)
         return finished(result, interrupt, monitor, raise_on_failure)
 
     @property
     def costs(self) -> list[Cost]:
-        """Of its one phase."""
+        """List with the cost of the only phase."""
         return [self.cost]
 
     def stages(self, first: int, steps: int, k0: int) -> Stages:
-        """Its steps from `first` on with its conditions on the end, begun at sample k0 of a run, to whose
-        samples rows of the cost's references belong; the last ones are held.
+        """Return `steps` stages from step `first` on, with the end conditions.
+
+        They begin at sample k0 of a run whose samples index the references; the last reference is repeated.
         """
         whole = steps == self.steps and not first
         cost = _from(self._stage_cost, k0, steps)
@@ -224,7 +231,7 @@ class ShootingProblem(ABC):
         return Stages(self.unknowns.map, cost, rows, k0, self.lengths[first : first + steps])
 
     def _sizes(self, X: np.ndarray, U: np.ndarray, constants: np.ndarray) -> Sizes:
-        """Typical sizes of what the problem moves, by the guess, its ends and its limits."""
+        """Return typical sizes of states and inputs, from guess, ends and limits."""
         u, told = self.unknowns, dict[str, Any]()
         for p in self.rows.places:
             name = p.constraint.name.removeprefix("final ").removeprefix("initial ")
@@ -233,11 +240,11 @@ class ShootingProblem(ABC):
         return Sizes(u.map, u.joined(X, constants), U, duration, told)
 
     def curve(self, x0: Any, guess: Any) -> tuple[np.ndarray, np.ndarray]:
-        """The guess as states (N+1, nx) and inputs (N, nu)."""
+        """Return the guess as states (N+1, nx) and inputs (N, nu)."""
         return self._begin(x0, guess)[:2]
 
     def _begin(self, x0: Any, guess: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The same, with constants of the motion that are free."""
+        """Return states, inputs and free constants of the guess."""
         f, n, u = self.map, self.steps, self.unknowns
         left, guess = getattr(guess, "curve", None), trajectory_of(guess)
         x0 = None if x0 is None else f.check_state(x0, "x0")
@@ -267,7 +274,7 @@ class ShootingProblem(ABC):
                     with trying():
                         X = owner.rollout(first, U, k0=self.k0, dt=lengths).x
                 except StepError:
-                    pass  # held; the steps' gaps close on the way
+                    pass  # the start is repeated; the search closes the defects
         if len(U) != n:
             raise ValueError(f"guess: expected {n} steps, got {len(U)}")
         X = np.array(X, float)
@@ -275,7 +282,7 @@ class ShootingProblem(ABC):
         return X, np.array(U, float), constants
 
     def _begun(self, level: Level, start: SearchStart) -> tuple[Interior, str]:
-        """The search, from the start held where the guess has no steps."""
+        """Return the search, from a constant state if a step of the guess does not exist."""
         _, X, U, duals, said, _ = start
         try:
             return Interior(level, X, U, duals, rolled=not said), ""
@@ -284,7 +291,7 @@ class ShootingProblem(ABC):
             if np.array_equal(held, X) and not U.any():
                 raise
             search = Interior(level, held, np.zeros_like(U), duals)
-            return search, f"{error}; the search began with the start held"
+            return search, f"{error}; the search began with the initial state at all samples"
 
     def _outcome(
         self, search: Interior, log: Log, begun: str, hint: Callable[[Status], str], sizes: Sizes
@@ -295,7 +302,7 @@ class ShootingProblem(ABC):
             followed, far = search.stages.followed(curve.x, curve.u, search.gains), np.inf
             if followed is not None:
                 far = sizes.apart(curve.x, followed.curve.x)
-            if far > FOLLOWED:  # of an end on the way, what its inputs alone do may be nearer to it
+            if far > FOLLOWED:  # the open-loop rollout of the inputs may be nearer
                 rolled = search.stages.followed(curve.x, curve.u, np.zeros_like(search.gains))
                 followed = min((p for p in (followed, rolled) if p), key=lambda p: p.cost, default=None)
             if followed is not None:
@@ -317,13 +324,16 @@ class ShootingProblem(ABC):
         )
 
     def _of_start(self, search: Interior) -> dict[str, np.ndarray]:
-        """Multipliers of the values that `initial` gives to states: minus the Lagrangian's gradient there."""
+        """Return multipliers of the states given by `initial`.
+
+        They are minus the Lagrangian's gradient by these states.
+        """
         if not self.unknowns.told:
             return {}
         it, stages = search.now, search.stages
         try:
             b = stages.blocks(it.point, stages.map.linearize_steps(it.point.steps))
-        except StepError:  # of a search that ended for that
+        except StepError:  # the search ended because of this error
             return {}
         pulled = b.F[0].T @ it.p[1] + b.pulled(it.y)[0][0]
         slope = (b.g[0] + pulled / search.level.scale) / stages.of_both
@@ -347,11 +357,10 @@ class ShootingProblem(ABC):
         rows: ConstraintRows | None = None,
         sizes: Sizes | None = None,
     ) -> Result:
-        """What a search of this problem came to.
+        """Return the `Result` of a search of this problem.
 
-        `end` is the curve that it ended with, a trajectory that follows it, how far they are apart
-        (`Sizes.apart`), and gains.
-        What is converged of an unstable motion may not be so of its rollout.
+        `end` holds the last curve, a trajectory that follows it, the distance between them (`Sizes.apart`),
+        and the gains. For an unstable motion a converged curve may have a rollout that leaves it.
         """
         curve, run, far, gains = end
         rows = rows or self.rows
@@ -359,7 +368,7 @@ class ShootingProblem(ABC):
         motion = self.unknowns.run(run)
         found = list(violations) or (rows.violations(run, VIOLATED) if len(rows) else [])
         found = [v._replace(t=float(motion.t[v.k])) for v in found]
-        note = "the trajectory of its inputs leaves the curve found" if far > FOLLOWED else ""
+        note = "the trajectory of its inputs leaves the solution" if far > FOLLOWED else ""
         note = "the rollout of its inputs does not keep all limits" if found else note
         if note and status is Status.CONVERGED:
             status, said = Status.ACCEPTABLE, (note, *said)
@@ -368,7 +377,7 @@ class ShootingProblem(ABC):
             said = leaves, *said
         cost = self.cost.value(motion) if cost is None else cost
         promise = "" if np.isnan(error) else f", error {error:.1e}"
-        if status is not Status.NO_PROGRESS:  # a search that ends so has said why, and what to try
+        if status is not Status.NO_PROGRESS:  # there the note already says why, and `hint` what to try
             said = *said, status.advice
         text = verdict(status, f"{iterations} iterations", cost, *said, promise=promise, found=found)
         balls = obstacles_among(as_constraints(self._limits["constraints"]))
@@ -393,7 +402,7 @@ class ShootingProblem(ABC):
 
 
 def _from(cost: Cost, k0: int, steps: int) -> Cost:
-    """A cost with its references from row k0 on."""
+    """Return a cost with its references from row k0 on."""
     at = k0 + np.arange(steps + 1)
     rows = [r[np.minimum(at, len(r) - 1)] for r in cost.references]
     return cost.with_references(*rows) if rows else cost

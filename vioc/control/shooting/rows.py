@@ -1,7 +1,7 @@
-"""Limits of a problem as rows lower <= h <= upper over its stages, with exact derivatives.
+"""Constraints of a problem as rows lower <= h <= upper, with exact derivatives.
 
-Every row is divided by its scale: half a range, or the limit where it is one-sided. Functions are of the rows
-as they are, so that other limits need no other code.
+Every row is divided by its scale: half the range, or the magnitude of a one-sided limit. The generated
+functions evaluate unscaled constraints, so other limits need no other code.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ def collected(
     final: Any,
     free: bool = False,
 ) -> list[PathConstraint]:
-    """Bounds, constraints and conditions on the last state as constraints, checked.
+    """Return bounds, constraints and end conditions as checked constraints.
 
     Raises
     ------
     ValueError
-        Conditions on a start that is not `free`; two of one name.
+        If there are conditions on a start that is not `free`, or two of one name.
     """
     found = [bound(f, name, value, steps) for name, value in (full_names(f, bounds) or {}).items()]
     bounded = {c.name: c for c in found}
@@ -73,23 +73,23 @@ def collected(
 
 @dataclass(frozen=True)
 class RowPlaces:
-    """Where the rows of a constraint are among those of the steps and of the last state, if they are."""
+    """Rows of one constraint among those of a step and of the last state."""
 
     constraint: PathConstraint
     limits: tuple[np.ndarray, np.ndarray]
     at_steps: slice | None
     at_end: slice | None
     scale: float
-    first: int  # sample at which it has limits
+    first: int  # first sample with limits
 
     @property
     def samples(self) -> slice:
-        """Steps, of the slots that it has at all of them."""
+        """Slice of the steps at which the constraint holds."""
         return slice(1) if self.constraint.where == "start" else slice(None)
 
 
 class ConstraintRows:
-    """All rows of a problem over N steps.
+    """Constraints of a problem over N steps, stacked in rows.
 
     Parameters
     ----------
@@ -98,19 +98,19 @@ class ConstraintRows:
         N.
     constraints : list of PathConstraint
     free : (nx,) bool, optional
-        Which entries of the first state are not given; default none.
+        Entries of the first state that are free; default none.
     rigid : int
-        How many of the last states are constants of the motion.
+        Number of trailing states that are constants of the motion.
 
     Attributes
     ----------
     m, m_end : int
-        Rows of a step, and of the last state.
+        Number of rows of a step, and of the last state.
     lower, upper : (N m + m_end,)
-        Scaled limits, the rows of the steps one after the other, then those of the end; infinite where there
-        is none, and at the start on what is given there.
+        Scaled limits: rows of all steps in turn, then those of the end. Infinite without a limit, and at the
+        start for given states.
     hard : (N m + m_end,) bool
-        Limits of constants of the motion: of what no gap moves, which a search never leaves.
+        Limits of constants of the motion, which no defect changes and which a search never violates.
     """
 
     def __init__(
@@ -133,12 +133,12 @@ class ConstraintRows:
                 at_steps, self.m = slice(self.m, self.m + size), self.m + size
             if not by_step and c.where != "start":
                 at_end, self.m_end = slice(self.m_end, self.m_end + size), self.m_end + size
-            # nothing changes what depends on a given state alone
+            # a constraint on a given state alone cannot change
             first = 0 if by_step or ca.depends_on(c.expression, unknown) else 1
             self.places.append(RowPlaces(c, limits, at_steps, at_end, limit_scale(*limits), first))
         path, end = np.full((2, steps, self.m), np.inf), np.full((2, self.m_end), np.inf)
         for p in self.places:
-            for side, sign in ((0, -1), (1, 1)):  # upper limits of -h and of h
+            for side, sign in ((0, -1), (1, 1)):  # as upper limits of -h and of h
                 values = sign * p.limits[side] / p.scale
                 if p.at_steps is not None:
                     here = slice(p.first, 1 if p.constraint.where == "start" else steps)
@@ -160,8 +160,8 @@ class ConstraintRows:
         return len(self.lower)
 
     def window(self, first: int, steps: int) -> ConstraintRows:
-        """Those of the steps from `first` on, whose start is given, and of the end."""
-        _ = self._values, self._first, self._second  # the same functions
+        """Return the rows of the end and of `steps` steps from a given start at `first`."""
+        _ = self._values, self._first, self._second  # share the compiled functions
         again = object.__new__(type(self))
         size = self.steps * self.m
 
@@ -179,13 +179,15 @@ class ConstraintRows:
         return again
 
     def sized(self, X: np.ndarray, U: np.ndarray, sizes: Sizes) -> ConstraintRows:
-        """The same with scales of one-sided limits and equations by the size of their quantity, or where it
-        has no known unit by what they change by at a curve where states and inputs change by their sizes.
+        """Return these constraints with scales from typical sizes of their quantities.
+
+        This concerns one-sided limits and equations. For a quantity without a known unit, the size is its
+        change along the curve when states and inputs change by their sizes.
         """
         if not self.places:
             return self
         f, n, again = self.map, self.steps, object.__new__(type(self))
-        _ = self._values, self._first, self._second  # the same functions
+        _ = self._values, self._first, self._second  # share the compiled functions
         t, h, none = np.zeros(n + 1), np.full(n, f.dt), np.zeros((n, len(f.multiplier_names)))
         curve = Trajectory.stepped(f, h, X, U, none, k0=0, t=t)
         path, end = self._arguments(curve)
@@ -217,7 +219,7 @@ class ConstraintRows:
 
     @cached_property
     def scales(self) -> tuple[np.ndarray, np.ndarray]:
-        """Of the rows of a step (m,), and of the end (m_end,)."""
+        """Scales of the rows of a step (m,) and of the end (m_end,)."""
         path, end = np.ones(self.m), np.ones(self.m_end)
         for p in self.places:
             if p.at_steps is not None:
@@ -230,7 +232,7 @@ class ConstraintRows:
 
     @cached_property
     def _symbols(self) -> tuple[list[ca.SX], ca.SX, ca.SX]:
-        """Arguments, rows of a step, rows of the end, all without their scales."""
+        """Arguments, rows of a step and rows of the end, all unscaled."""
         references = ca.SX.sym("reference", self._rows.shape[1])
         path, end = ca.SX(self.m, 1), ca.SX(self.m_end, 1)
         column = 0
@@ -248,7 +250,7 @@ class ConstraintRows:
 
     @cached_property
     def _forces(self) -> bool:
-        """Whether rows hold impulses, which over the time that they stand for are forces."""
+        """True if constraints use impulses; over their time these are forces."""
         return bool(ca.depends_on(self._symbols[1], self.map.symbols.multipliers))
 
     def _function(self, name: str, args: list[ca.SX], outputs: list[ca.SX]) -> Evaluator:
@@ -262,7 +264,10 @@ class ConstraintRows:
 
     @cached_property
     def _first(self) -> tuple[Any, Any]:
-        """Jacobians by (error of x, u, multipliers), and by the error of x: functions, or numbers."""
+        """Jacobians by (error of x, u, multipliers) at steps and by x at the end.
+
+        Each is a function, or an array if it is constant.
+        """
         args, path, end = self._symbols
         s = self.map.symbols
         found: list[Any] = []
@@ -273,7 +278,10 @@ class ConstraintRows:
 
     @cached_property
     def _second(self) -> tuple[Any, Any]:
-        """Hessians of y'h likewise, by arguments that end with y; None where they vanish."""
+        """Hessians of y'h at steps and at the end, or None where they vanish.
+
+        Arguments are those of `_first`, followed by y.
+        """
         args, path, end = self._symbols
         s = self.map.symbols
         found: list[Any] = []
@@ -296,14 +304,17 @@ class ConstraintRows:
         )
 
     def values(self, curve: Trajectory) -> np.ndarray:
-        """h (N m + m_end,), scaled."""
+        """Return the scaled values h (N m + m_end,)."""
         (path, end), (of_path, of_end) = self._arguments(curve), self.scales
         at_steps = (self._values[0](*path)[0][..., 0] / of_path).ravel() if self.m else np.zeros(0)
         at_end = self._values[1](*end)[0].ravel() / of_end if self.m_end else np.zeros(0)
         return np.concatenate([at_steps, at_end])
 
     def jacobians(self, curve: Trajectory, lin: Linearization) -> tuple[np.ndarray, np.ndarray]:
-        """By (error of x, u) at the steps (N, m, ndx + nu), and by the error of x at the end (m_end, ndx)."""
+        """Return Jacobians at the steps (N, m, ndx + nu) and at the end (m_end, ndx).
+
+        They are taken by (error of x, u), and by the error of x.
+        """
         f, (path, end) = self.map, self._arguments(curve)
         J_end = np.zeros((0, f.ndx))
         J = self._chained(self._whole(path), lin) if self.m else np.zeros((self.steps, 0, f.ndx + f.nu))
@@ -313,14 +324,14 @@ class ConstraintRows:
         return J, J_end
 
     def _whole(self, path: list[np.ndarray]) -> np.ndarray:
-        """By (error of x, u, multipliers) at the steps."""
+        """Return Jacobians by (error of x, u, multipliers) at the steps."""
         J, scale = self._first[0], self.scales[0][:, None]
         if isinstance(J, np.ndarray):
             return np.broadcast_to(J / scale, (self.steps, *J.shape))
         return J(*path)[0] / scale
 
     def _chained(self, J: np.ndarray, lin: Linearization) -> np.ndarray:
-        """By (x, u) where the multipliers depend on them."""
+        """Return Jacobians by (x, u), with the multipliers as functions of both."""
         q = self.map.ndx + self.map.nu
         if J.shape[2] == q or not J[:, :, q:].any():
             return J[:, :, :q]
@@ -329,8 +340,10 @@ class ConstraintRows:
     def curvature(
         self, curve: Trajectory, lin: Linearization, y: np.ndarray
     ) -> tuple[np.ndarray | None, np.ndarray | None, np.ndarray | None]:
-        """Hessians of y'h by (error of x, u) (N, q, q) and at the end (ndx, ndx), and the derivative of y'h
-        by the multipliers (N, nm), whose own curvature is the map's; None where they vanish.
+        """Return Hessians of y'h at the steps (N, q, q) and at the end (ndx, ndx).
+
+        They are taken by (error of x, u). The third output is the derivative (N, nm) of y'h by the map's
+        multipliers; the map adds their second derivatives. Each is None where it vanishes.
         """
         f, n = self.map, self.steps
         path, end = self._arguments(curve)
@@ -352,10 +365,10 @@ class ConstraintRows:
             H_end = self._second[1](*end, at_end / self.scales[1])[0]
         return H, H_end, zeta
 
-    # -- in words -------------------------------------------------------------------------------
+    # -- by name --------------------------------------------------------------------------------
 
     def each(self, values: np.ndarray) -> dict[str, np.ndarray]:
-        """Of an array over all rows, the entries of each scalar of a constraint by name, over its samples."""
+        """Split an array over all rows by constraint name, each over its samples."""
         n = self.steps
         path, end = values[: n * self.m].reshape(n, self.m), values[n * self.m :]
         found = {}
@@ -367,12 +380,18 @@ class ConstraintRows:
         return found
 
     def multipliers(self, y: np.ndarray) -> dict[str, np.ndarray]:
-        """y by name, in the units of cost over constraint: >= 0 at upper limits, <= 0 at lower ones."""
+        """Return y by name, in units of the cost over those of the constraint.
+
+        Multipliers are >= 0 at upper limits and <= 0 at lower ones.
+        """
         path, end = self.scales
         return self.each(y / np.concatenate([np.tile(path, self.steps), end]))
 
     def check_names(self, given: Mapping[str, Any]) -> None:
-        """ValueError for a name that is neither a limit here nor a quantity that a like problem may limit."""
+        """Raise ValueError for an unknown name of a multiplier.
+
+        Quantities that a similar problem may limit are accepted too.
+        """
         if not isinstance(given, Mapping):
             raise TypeError(
                 f"multipliers: expected a dict by name, such as Result.multipliers, got {given!r}"
@@ -382,11 +401,14 @@ class ConstraintRows:
             plain = name.removeprefix("final ").removeprefix("initial ").partition("[")[0]
             if name not in known and plain not in self.map.quantity_names() and "." not in plain:
                 raise ValueError(
-                    f"multipliers: {name!r} is no limit of this problem; {near_misses(name, known)}"
+                    f"multipliers: {name!r} is not a limit of this problem; {near_misses(name, known)}"
                 )
 
     def from_multipliers(self, given: Mapping[str, Any]) -> np.ndarray:
-        """`multipliers` inverted; 0 for names that are not given, and on the side where there is no limit."""
+        """Return y from multipliers by name, the inverse of `multipliers`.
+
+        Missing names have 0, as have sides without a limit.
+        """
         n = self.steps
         path, end = np.zeros((n, self.m)), np.zeros(self.m_end)
         for p in self.places:
@@ -405,7 +427,7 @@ class ConstraintRows:
         return np.clip(np.concatenate([path.ravel(), end]), -least, most)
 
     def violations(self, curve: Trajectory, tolerance: float) -> list[Violation]:
-        """Samples with more than `tolerance` of the scale, the worst (by scale) first."""
+        """Return samples violated by more than `tolerance` scales, the worst first."""
         h = self.values(curve)
         amount = np.maximum(self.lower - h, h - self.upper)
         each, size = self.each(h), self.each(np.where(np.isnan(amount), np.inf, amount))
@@ -422,13 +444,13 @@ class ConstraintRows:
         return [v for _, v in sorted(found, key=lambda pair: pair[0])]
 
     def margin(self, curve: Trajectory) -> float:
-        """Least distance from a limit over inequalities, in units of the scales; negative outside."""
+        """Return the smallest scaled distance of inequalities to a limit; < 0 outside."""
         h, unequal = self.values(curve), self.lower < self.upper
         distances = np.minimum(h - self.lower, self.upper - h)[unequal]
         return float(distances.min()) if len(distances) else np.inf
 
     def check_start(self, curve: Trajectory, tolerance: float = 1e-9) -> None:
-        """StartOutside where the given initial state is outside of a path limit: no input can help."""
+        """Raise StartOutside if the given initial state violates a path limit."""
         each = self.each(self.values(curve))
         for p in self.places:
             if not p.first or p.at_steps is None:

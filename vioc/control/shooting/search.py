@@ -1,5 +1,7 @@
-"""The next iterate along a direction: trials follow the curve as trajectories, or keep its gaps; merit and
-filter judge them. See docs/maths/shooting.md, "Merit and steps".
+"""Line search for the next iterate along a Newton direction.
+
+Trials are trajectories that follow the curve under feedback, or curves with its defects. A merit function and
+a filter judge them. See docs/maths/shooting.md, "Merit and steps".
 """
 
 from __future__ import annotations
@@ -16,42 +18,52 @@ from vioc.control.shooting.stages import Point, StageBlocks
 from vioc.maps.derivatives import Linearization
 
 TRIALS = 25
-MARGIN = 1e-5  # share of what is left by which a trial that leaves more must cost less
-WIDEST = 0.1  # as much as such a trial may leave, in units of states, and of the rows' scales
-PRICED = 0.03  # of the root of what residuals cost that are not as foreseen, where that counts as left
-FAITHFUL = 2.0  # of a step: how far a trajectory may be from the curve that it follows
-AGAIN = 4  # iterations after which a trajectory is tried again where it did not do
-SUFFICIENT = 1e-4  # share of the promised decrease that a step must reach
-CORRECTIONS, CLOSER = 4, 0.5  # of the first trial: how many, and what each may leave of its excess for a next
-LOST = Worth(np.nan, np.nan, np.nan)  # of a trial that has no steps: neither falls nor passes
+MARGIN = 1e-5  # decrease of cost that the filter asks for, over the infeasibility
+WIDEST = 0.1  # largest infeasibility of a trial of the filter, in units of states and scales of constraints
+PRICED = 0.03  # factor from the root of the cost of mispredicted residuals to the infeasibility they count as
+FAITHFUL = 2.0  # largest distance between a curve and the trajectory that follows it, over the step
+AGAIN = 4  # iterations after which trajectories are tried again after repeated rejection
+SUFFICIENT = 1e-4  # fraction of the predicted decrease that a step must reach
+CORRECTIONS, CLOSER = 4, 0.5  # corrections of the first trial: number, largest ratio of successive excesses
+HARMLESS = 1e-10  # relative increase of the merit that rounding causes along sensitive motions
+LOST = Worth(np.nan, np.nan, np.nan)  # merit of a trial without steps: rejected by both rules
 
 
 class LineSearch:
-    """By Armijo's rule on a level's merit, and by a filter beside it."""
+    """Line search by Armijo's rule on the merit, with a filter as alternative."""
 
     def __init__(self, level: Level, newton: Newton):
         self.stages, self.level, self.newton = level.stages, level, newton
         self._filter: list[tuple[float, float]] = []
-        self._strayed = 0  # iterations in a row whose step was no trajectory
-        self.cut = False  # whether a trial of the last step had no steps
+        self._strayed = 0  # consecutive iterations whose step was not a trajectory
+        self.cut = False  # True if a trial of the last step had no steps
 
     def forget(self) -> None:
-        """What the filter has of another level."""
+        """Clear the filter, whose entries belong to another barrier subproblem."""
         self._filter.clear()
 
     def take(
-        self, it: Iterate, b: StageBlocks, d: NewtonDirection, worth: Worth, lin: Linearization | None
+        self,
+        it: Iterate,
+        b: StageBlocks,
+        d: NewtonDirection,
+        worth: Worth,
+        lin: Linearization | None,
+        unseen: bool = False,
     ) -> tuple[Iterate | None, float, int]:
-        """The next iterate or None, its step's length, and trials. `worth` is the iterate's; `lin` is given
-        where the Hessian of b is exact, for what the cost's residuals are off.
+        """Return the next iterate or None, the step length, and the number of trials.
+
+        `worth` is the merit of the iterate. `lin` is given if the Hessian of b is exact; the corrections then
+        include mispredicted residuals of the cost. `unseen` says that the predicted reduction is below the
+        rounding of the merit; a trial is then refused only if it raises the merit by more than `HARMLESS`.
         """
-        rounding = 10 * np.finfo(float).eps * abs(worth.merit)
+        rounding = (HARMLESS if unseen else 10 * np.finfo(float).eps) * abs(worth.merit)
         length, of_multipliers = d.lengths
         size = float(np.abs(d.dx).max())
         follow = self._strayed < AGAIN or not self._strayed % AGAIN
         gaps = it.point.open
         self.cut = False
-        free = not (gaps or len(it.y))  # a trajectory without limits: rollouts alone, where there are any
+        free = not (gaps or len(it.y))  # a trajectory without constraints: accept any rollout
         for trial in range(TRIALS):
             X, U = self.stages.moved(it.point, d.dx, d.du, length)
             stepped = it.s + length * d.s
@@ -72,16 +84,19 @@ class LineSearch:
                     if better is not None:
                         return better, length, trial + 2
             self.cut |= point is None
-            length /= 4 if point is None else 2  # half of what has no steps mostly has none
+            length /= 4 if point is None else 2  # half of a step that does not exist mostly does not either
         return None, 0.0, TRIALS
 
     def _judged(self, it: Iterate, point: Point | None, s: np.ndarray) -> tuple[np.ndarray, Worth]:
-        """Slacks of a trial, and what it is worth: nothing where there is none."""
+        """Return slacks and merit of a trial; the merit is `LOST` if there is no point."""
         return (s, LOST) if point is None else self.level.judged(it, point, s)
 
     def _passes(self, it, b, d, length, point, here: Worth, there: Worth, lin) -> bool:
-        """Whether a trial costs less than all iterates of this level that left no more: full steps
-        along curved equations raise any merit. Where the Hessian is exact, residuals are such equations.
+        """Return True if the filter accepts a trial.
+
+        Its cost must be below that of all iterates of this subproblem with no larger infeasibility. The
+        filter is needed since full steps along curved equations increase any merit; with an exact Hessian the
+        cost's residuals are such equations.
         """
         if lin is not None and any(rho is not None for rho in it.foreseen):
             there_foreseen = self.stages.foreseen(b, lin, d.dx, d.du, it.foreseen, length)
@@ -96,13 +111,18 @@ class LineSearch:
         return True
 
     def _elastic(self, b: StageBlocks, foreseen: Foreseen, point: Point, worth: Worth) -> Worth:
-        """The same without what it costs that residuals are not as foreseen, which is left."""
+        """Return the merit with mispredicted residuals counted as infeasibility.
+
+        Their cost is taken from `price` and enters `left`.
+        """
         cost = self.level.scale * self.stages.cost.unforeseen(b.slopes, foreseen, point.curve)
         return Worth(worth.merit, worth.price - cost, max(worth.left, PRICED * (2 * cost) ** 0.5))
 
     def _corrected(self, it, b, d, length, point, s, merit, enough, lin) -> Iterate | None:
-        """The step again, for what a trial leaves beyond what its model said, and again for what that one
-        leaves while the merit comes closer; None where it refuses the last one too.
+        """Return a corrected step, or None if the merit rejects all corrections.
+
+        A second-order correction removes what constraints and defects deviate from their model. It is
+        repeated while the merit approaches acceptance.
         """
         gaps, r = it.point.gaps, self.level.remains(it.point, it.s)
         told, step = (gaps, r), length

@@ -1,4 +1,4 @@
-"""A problem where a curve of states and inputs stands: values, and blocks of derivatives by stage."""
+"""Values and derivatives of a problem by stage, along states and inputs."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from vioc.maps.derivatives import Linearization, Steps
 from vioc.maps.protocol import OneStepMap
 from vioc.runs.trajectory import Trajectory
 
-ROUNDING = 1e-12  # in units of states: by which steps of two backends differ at most
+ROUNDING = 1e-12  # largest difference of the steps of two backends, in units of states
 
 
 @dataclass(frozen=True)
 class Point:
-    """A curve, and what it is worth.
+    """Curve of states and inputs with its defects, cost and constraint values.
 
     Attributes
     ----------
     curve : Trajectory
-        States that need not follow from the inputs; the multipliers are those of steps from its states.
+        The states need not follow from the inputs; the multipliers are those of the steps from its states.
     steps : Steps
         One step from every state.
     gaps : (N, ndx)
-        Where steps end, from the next state on, in units of the sizes of states.
+        Defects: ends of the steps minus the next states, in units of the sizes of states.
     cost : float
     rows : (rows,)
-        Scaled values of the limited quantities.
+        Scaled values of the constraints.
     """
 
     curve: Trajectory
@@ -45,28 +45,33 @@ class Point:
 
     @cached_property
     def open(self) -> bool:
-        """Whether there is a gap: the curve is no trajectory."""
+        """True if there are defects: the curve is not a trajectory."""
         return bool(self.gaps.any())
 
     def closed(self) -> Point:
-        """Without gaps where they are `ROUNDING`: of what another backend, or another process, rolled out."""
+        """Return the point with defects up to `ROUNDING` set to 0.
+
+        Rollouts of another backend or process have such defects.
+        """
         small = np.abs(self.gaps).max(initial=0.0) <= ROUNDING
         return replace(self, gaps=np.zeros_like(self.gaps)) if small and self.open else self
 
 
 @dataclass(frozen=True)
 class StageBlocks(LinearQuadratic):
-    """The quadratic problem at a point, in errors of x and in u: g of the cost, H of the Lagrangian, exact or
-    Gauss-Newton's, c the gaps. States and inputs are in units of their sizes, see `Stages`.
+    """Quadratic model at a point, in errors of x and changes of u.
+
+    g is the gradient of the cost, H the Hessian of the Lagrangian, exact or Gauss-Newton, and c the defects.
+    States and inputs are in units of their sizes, see `Stages`.
 
     Attributes
     ----------
     J, J_end : (N, m, q), (m_end, ndx)
-        Of the rows.
+        Jacobians of the constraints.
     zeta : (N, nm) or None
-        Derivative of the cost by the map's multipliers; None where it does not use them.
+        Derivative of the cost by the map's multipliers; None if it does not use them.
     slopes : pair of Slopes or None
-        Of the cost's residuals that are not linear.
+        Derivatives of the nonlinear residuals of the cost.
     """
 
     J: np.ndarray
@@ -75,13 +80,13 @@ class StageBlocks(LinearQuadratic):
     slopes: Bending = (None, None)
 
     def pulled(self, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """J'y of multipliers y (rows,), by stage and at the end."""
+        """Return J'y of multipliers y (rows,), by stage and at the end."""
         N, m = self.J.shape[:2]
         return (y[: N * m].reshape(N, 1, m) @ self.J)[:, 0], self.J_end.T @ y[N * m :]
 
 
 class Stages:
-    """Cost, map and limits over N steps.
+    """Cost, map and constraints over N steps.
 
     Parameters
     ----------
@@ -89,16 +94,17 @@ class Stages:
     cost : Cost
     rows : ConstraintRows
     k0 : int
-        Of the first step.
+        Index of the first step.
     lengths : (N,)
-        Of the steps, s.
+        Step lengths, s.
     start : (ndx, s), optional
         Directions along which the first state is free; default none.
     rigid : int
-        How many of the last errors of the state are constants of the motion, which have no gaps.
+        Number of trailing errors of the state that are constants of the motion, without defects.
     sizes : (ndx,), (nu,), optional
-        Units of the errors of states, and of inputs, of all that is made here and of steps and gains that are
-        taken, but for curves; default 1. With typical sizes a search does not depend on the units of the map.
+        Units of errors of states and of inputs, for all results of this class and for the steps and gains
+        that it takes, but not for curves; default 1. With typical sizes a search does not depend on the units
+        of the map.
     """
 
     def __init__(
@@ -121,15 +127,15 @@ class Stages:
         self.of_both = np.concatenate([self.of_states, self.of_inputs])
         self.k0, self.lengths, self.t = k0, lengths, f.times(lengths, k0)
         even = len(lengths) > 0 and bool((lengths == lengths[0]).all())
-        self.dt = float(lengths[0]) if even else lengths  # of steps: a number costs less
+        self.dt = float(lengths[0]) if even else lengths  # a scalar is faster to evaluate
         self.trouble: Exception | None = None
-        self.follows = (
-            True  # whether trials are also rolled out, under feedback: slow where no kernel does it
-        )
+        # trials are also rolled out under feedback: slow without a kernel for it
+        self.follows = True
 
     def at(self, X: np.ndarray, U: np.ndarray) -> Point | None:
-        """The problem at a curve; None where a step does not exist or a value is not finite: `trouble` says
-        why.
+        """Return the point of a curve, or None if a step or value does not exist.
+
+        `trouble` then holds the error.
         """
         f = self.map
         if not finite(X, U):
@@ -151,8 +157,10 @@ class Stages:
     def blocks(
         self, point: Point, lin: Linearization, exact: bool = False, foreseen: Foreseen = (None, None)
     ) -> StageBlocks:
-        """First derivatives there, and the cost's Hessian: Gauss-Newton's, or the exact one with multipliers
-        of residuals that were `foreseen` (`Cost.expand`).
+        """Return first derivatives and the cost's Hessian at a point.
+
+        The Hessian is Gauss-Newton, or exact with the predicted residuals `foreseen` as multipliers
+        (`Cost.expand`).
         """
         e = self.cost.expand(point.curve, lin, exact, foreseen)
         J, J_end = self.rows.jacobians(point.curve, lin)
@@ -170,8 +178,10 @@ class Stages:
         p: np.ndarray,
         y: np.ndarray,
     ) -> StageBlocks:
-        """Blocks with the cost's exact Hessian, with that of the Lagrangian in its place: costates p
-        (N+1, ndx) of the dynamics, multipliers y (rows,) of the limits.
+        """Return blocks with the exact Hessian of the Lagrangian.
+
+        `b` has the exact Hessian of the cost; the terms of the dynamics with costates p (N+1, ndx) and of the
+        constraints with multipliers y (rows,) are added.
         """
         n, H, H_end = b.F.shape[1], np.zeros(b.H.shape), b.H_end
         of_x, of_z = self.of_states, self.of_both
@@ -189,16 +199,16 @@ class Stages:
         return replace(b, H=b.H + H * np.outer(of_z, of_z), H_end=H_end)
 
     def moved(self, point: Point, dx: np.ndarray, du: np.ndarray, length: float) -> Any:
-        """States and inputs a part of a step away."""
+        """Return states and inputs after a step of `length`."""
         dx, du = self.steps_of(dx, du)
         return self.map.retract(point.curve.x, length * dx), point.curve.u + length * du
 
     def steps_of(self, dx: np.ndarray, du: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """A step in the units of the map."""
+        """Return a step in the units of the map."""
         return self.of_states * dx, self.of_inputs * du
 
     def gains_of(self, gains: np.ndarray) -> np.ndarray:
-        """Gains in the units of the map."""
+        """Return gains in the units of the map."""
         return gains * (self.of_inputs[:, None] / self.of_states)
 
     def foreseen(
@@ -210,19 +220,20 @@ class Stages:
         before: Foreseen,
         length: float,
     ) -> Foreseen:
-        """`Cost.foreseen` of a step."""
+        """Return `Cost.foreseen` for a step in units of sizes."""
         return self.cost.foreseen(b.slopes, lin, *self.steps_of(dx, du), before, length)
 
     def beyond(
         self, b: StageBlocks, lin: Linearization, new: Trajectory, dx: np.ndarray, du: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray] | None:
-        """`Cost.beyond` of a step."""
+        """Return `Cost.beyond` for a step in units of sizes."""
         found = self.cost.beyond(b.slopes, lin, new, *self.steps_of(dx, du))
         return None if found is None else (found[0] * self.of_both, found[1] * self.of_states)
 
     def followed(self, X: np.ndarray, U: np.ndarray, gains: np.ndarray, near: float = np.inf) -> Point | None:
-        """The problem at the trajectory that follows a curve under feedback; None where there is none, or it
-        leaves the curve by more than `near`.
+        """Return the point of the trajectory that follows a curve under feedback.
+
+        None if there is none, or if it leaves the curve by more than `near`.
         """
         f = self.map
         if not (self.follows and finite(X, U)):

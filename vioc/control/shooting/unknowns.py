@@ -1,8 +1,9 @@
-"""What a problem leaves open besides its motion: the start, the duration, parameters.
+"""Free initial states, durations and parameters of a problem.
 
-Duration and parameters are constants of the motion, states of an `ExtendedMap` whose first values are free;
-a period compares the last state with a constant that is the first one. So all are directions of the first
-state, and their limits are rows. See docs/maths/shooting.md, "Free starts, durations and parameters".
+Duration and parameters are constants of the motion: states of an `ExtendedMap` with free initial values. A
+period compares the last state with a constant that equals the first one. All of them are thus directions of
+the first state, and their limits are constraints. See docs/maths/shooting.md, "Free starts, durations and
+parameters".
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from vioc.runs.trajectory import Trajectory
 
 
 class Unknowns:
-    """Of a problem over N steps of a map.
+    """Unknown constants and initial states of a problem over N steps of a map.
 
     Parameters
     ----------
@@ -35,8 +36,8 @@ class Unknowns:
     steps : int
         N.
     initial : (nx,), dict or None
-        Of the first state: all of it, or by name of any quantity of the state, a value or (lower, upper);
-        what is not named is free. None: it is given when the problem is solved.
+        The first state: an array, or a value or (lower, upper) by name of any quantity of the state; states
+        not named are free. None: given when the problem is solved.
     duration : float, (lower, upper) or None
         s; a pair frees it.
     parameters : dict of str to (lower, upper), optional
@@ -44,22 +45,22 @@ class Unknowns:
     periodic : bool, names, dict of name to shift, or None
         States whose last value is the first plus the shift.
     dt : float, (N,) or None
-        Step lengths, s; with a duration what they are in proportion to.
+        Step lengths, s; with a duration only their proportions count.
 
     Attributes
     ----------
     map : OneStepMap
-        `f`, or with constants of the motion as states.
+        `f`, or its extension with constants of the motion as states.
     lengths : (N,)
-        Of its steps, in its unit of time.
+        Step lengths in the unit of time of `map`.
     start : (ndx, s)
         Directions along which its first state is free.
     rigid : int
-        How many constants it has.
+        Number of constants.
     open : (nx,) bool
-        Which entries of its first state are free.
+        Entries of its first state that are free.
     told : dict of str to list of int
-        Errors of its first state that a state moves which `initial` gives a value.
+        For each state that `initial` gives a value, the errors of the first state that it changes.
     """
 
     def __init__(
@@ -89,7 +90,7 @@ class Unknowns:
         self._read_start(initial)
 
     def _read_start(self, initial: Any) -> None:
-        """What of the first state is given, and its conditions."""
+        """Set the given and free parts of the first state, and its conditions."""
         f, names = self.f, self.f.state_names
         self.free_start = isinstance(initial, Mapping)
         self.known = {} if initial is None else end_values(f, initial, "initial")
@@ -114,13 +115,16 @@ class Unknowns:
         columns = [rows[j] for j in moving.tolist()]
         columns += [rows[self._place(n)] for n in self._constants if not n.startswith("start.")]
         self.start = np.array(columns).reshape(-1, self.map.ndx).T
-        for j in self.shifts:  # what is kept moves with the state
+        for j in self.shifts:  # the constant of a period moves with the state
             self.start[self._place(f"start.{names[j]}")] = self.start[j]
             self.open[self.f.nx + self._constants.index(f"start.{names[j]}")] = not given[j]
 
     @property
     def _extended(self) -> ExtendedMap | None:
-        """The map with this problem's constants as states, if it has any; `f` may be one by itself."""
+        """Map with this problem's constants as states, or None.
+
+        `f` may itself be an `ExtendedMap`.
+        """
         return self.map if self.map is not self.f and isinstance(self.map, ExtendedMap) else None
 
     @property
@@ -128,13 +132,16 @@ class Unknowns:
         return self._extended.constants if self._extended else ()
 
     def _place(self, name: str) -> int:
-        """Of a constant among the errors of the state."""
+        """Return the index of a constant among the errors of the state."""
         return self.f.ndx + self._constants.index(name)
 
     # -- the problem on the map with constants --------------------------------------------------
 
     def rows(self, constraints: list[PathConstraint]) -> list[PathConstraint]:
-        """Constraints of the user's map, and those of what is open, on the map with constants."""
+        """Return all constraints on the map with constants.
+
+        These are the given ones and the conditions of free starts, durations, parameters and periods.
+        """
         g = self._extended
         found = [*constraints, *self._rows]
         if g is None:
@@ -153,7 +160,7 @@ class Unknowns:
         return found
 
     def cost(self, cost: Cost) -> Cost:
-        """A cost of the user's map on the map with constants; steps are weighed by their length in s."""
+        """Return a cost on the map with constants, weighted by step lengths in s."""
         g = self._extended
         if g is None:
             return cost
@@ -172,9 +179,9 @@ class Unknowns:
     # -- where the search begins ----------------------------------------------------------------
 
     def first(self, x0: np.ndarray | None, final: Any) -> np.ndarray | None:
-        """The first state (nx,) of the user's map that a search begins with, by what is known of it.
+        """Return the first state (nx,) of the guess, by what is known of it.
 
-        `x0` where it is given, else what the last state is to be; None where nothing is known.
+        It starts from `x0` if given, else from the conditions on the last state; None if nothing is known.
         """
         f, names = self.f, self.f.state_names
         if not self.free_start:
@@ -191,14 +198,17 @@ class Unknowns:
                 x[names.index(name)] = _inside(value, f"initial {name}", near, x0 is not None)
         if not f.multiplier_names or f.ndx != f.nx:
             return x
-        at = [names.index(n) for n in f.coordinates]  # loops close around what is known
+        at = [names.index(n) for n in f.coordinates]  # loops close with the known coordinates fixed
         by = x[at] - begun[at]
         if by.any():
             x[at] = f.moved(begun, by, [n for n in f.coordinates if n in self.known])[at]
         return x
 
     def constants(self, run: Trajectory | None, x0: np.ndarray) -> np.ndarray:
-        """Of a search from a trajectory, perhaps, that begins in x0; within their limits."""
+        """Return the constants of the guess, within their limits.
+
+        They come from the trajectory `run`, if there is one, and from the first state x0.
+        """
         found = []
         if self.span:
             T = self.guessed if run is None else run.duration
@@ -211,24 +221,25 @@ class Unknowns:
         return np.array([*found, *(x0[j] for j in self.shifts)])
 
     def seconds(self, constants: np.ndarray) -> tuple[OneStepMap, np.ndarray]:
-        """The user's map with the parameters among constants, and the lengths of its steps, s."""
+        """Return the user's map with given constants, and its step lengths, s."""
         g = self._extended
         if g is None:
             return self.f, self.lengths
         return g.owner(constants), g.seconds(constants) * self.lengths
 
     def joined(self, X: np.ndarray, constants: np.ndarray) -> np.ndarray:
-        """States (N+1, nx) of the user's map with constants behind."""
+        """Return states (N+1, nx) of the user's map with constants appended."""
         return np.hstack([X, np.tile(constants, (len(X), 1))])
 
     def run(self, curve: Trajectory) -> Trajectory:
-        """A curve of the map with constants as one of the user's map, in s."""
+        """Return a curve of the map with constants as one of the user's map, in s."""
         return self._extended.inner_trajectory(curve) if self._extended else curve
 
 
 def _well_within(value: float, low: float, high: float) -> float:
-    """The nearest value that is as far inside of its limits as slacks begin: of a side alone by the size of
-    value and limit.
+    """Return the nearest value at least the distance `INTERIOR` inside of its limits.
+
+    The distance is relative to the range, or for a one-sided limit to the magnitude of value or limit.
     """
     if not (np.isfinite(low) or np.isfinite(high)):
         return float(value)
@@ -239,16 +250,19 @@ def _well_within(value: float, low: float, high: float) -> float:
 
 
 def _inside(value: Any, what: str, near: float, nearest: bool = False) -> float:
-    """Of a value or a range: the middle, or what is `nearest`, as where one side is open."""
+    """Return the middle of a range, or its point next to `near`.
+
+    The latter with `nearest`, or if a side is open.
+    """
     low, high = (float(side[0]) for side in limits(value, 1, what, number="equal"))
     middle = 0.5 * (low + high)
     return middle if np.isfinite(middle) and not nearest else float(np.clip(near, low, high))
 
 
 def _weighed(s: Squares, weight: ca.SX, by: ca.SX, constants: ca.SX) -> Squares:
-    """A weight times a scalar: residuals take its root, so that Gauss-Newton sees it in them.
+    """Return a weight times squares; residuals are multiplied by its root.
 
-    Terms that are free of `by` have residuals by constants of the motion alone.
+    Terms independent of `by` have residuals of constants of the motion alone.
     """
     own = Squares.of(Squares.without(s.value, by), constants)
     whole = replace(s + own, value=s.value)

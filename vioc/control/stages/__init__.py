@@ -1,5 +1,6 @@
-"""A chain of stages, x+ = F z + c of z = (x, u) with a cost of second order, and the Riccati recursion on it.
+"""Linear-quadratic problems on a chain of stages, and their Riccati recursion.
 
-Written once for each of those who run it: `recursion` for numpy, `symbols` for CasADi, `riccati.c` for C
-without allocation. Regulators, descents, interior points and receding horizons stand on it.
+Stages have dynamics x+ = F z + c with z = (x, u) and costs of second order. The recursion exists in NumPy
+(`recursion`), in CasADi symbols (`symbols`) and in C without allocation (`riccati.c`). Regulators, descents,
+interior points and receding horizons use it.
 """

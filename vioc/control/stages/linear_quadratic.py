@@ -1,4 +1,4 @@
-"""The data of a chain of stages: how each step moves the state, and what it costs, to second order."""
+"""Data of a linear-quadratic problem on a chain of stages."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class LinearQuadratic:
-    """A linear-quadratic problem of N stages, z_k = (x_k, u_k) of q = n + m entries:
+    """Linear-quadratic problem of N stages with z_k = (x_k, u_k), q = n + m entries.
 
         minimize  sum over k < N of g_k'z_k + 1/2 z_k'H_k z_k  +  g_end'x_N + 1/2 x_N' H_end x_N
         subject to  x_k+1 = F_k z_k + c_k
@@ -31,7 +31,7 @@ class LinearQuadratic:
 
 
 def joined(xx: np.ndarray, xu: np.ndarray, uu: np.ndarray) -> np.ndarray:
-    """[[xx, xu], [xu', uu]] of stacks of blocks."""
+    """Return the blocks [[xx, xu], [xu', uu]], for stacks of matrices."""
     n, q = xx.shape[-1], xx.shape[-1] + uu.shape[-1]
     H = np.empty((*np.broadcast_shapes(xx.shape[:-2], xu.shape[:-2], uu.shape[:-2]), q, q))
     H[..., :n, :n], H[..., :n, n:], H[..., n:, n:] = xx, xu, uu
@@ -40,7 +40,9 @@ def joined(xx: np.ndarray, xu: np.ndarray, uu: np.ndarray) -> np.ndarray:
 
 
 def costates(F: Any, g: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The adjoint recursion p_N = end, p_k = g_x + F_x' p_k+1: p (N+1, n), and g + F'p (N, q) of each stage.
+    """Return costates p (N+1, n) and reduced gradients g + F'p (N, q) of each stage.
+
+    Adjoint recursion p_N = end, p_k = g_x + F_x' p_k+1.
 
     Parameters
     ----------

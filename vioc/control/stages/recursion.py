@@ -1,9 +1,9 @@
-"""The Riccati recursion on a chain of stages (`LinearQuadratic`): factored once, for many linear terms.
+"""Riccati recursion on a chain of stages (`LinearQuadratic`).
 
-Its dynamics may be elastic, x_k+1 = F_k z_k + c_k - delta p_k+1 with the costates p, but for the last states,
-which may be rigid; x_0 is given, or free along some directions. `factor` does what depends on F, H and delta,
-`solve` the rest; see docs/maths/shooting.md, "The linear-quadratic kernel".
-In C (`riccati.c`, `chain.c`) where that is asked for and blocks are small; in numpy else.
+One factorization serves many linear terms. The dynamics may be regularized, x_k+1 = F_k z_k + c_k - delta
+p_k+1 with the costates p, except for the last (rigid) states. x_0 is given, or free along some directions.
+`factor` does the part that depends on F, H and delta, `solve` the rest; see docs/maths/shooting.md, "The
+linear-quadratic kernel". C code (`riccati.c`, `chain.c`) is used on request for small blocks, else NumPy.
 """
 
 from __future__ import annotations
@@ -22,15 +22,18 @@ from vioc.compile.compiler import find_compiler
 from vioc.compile.libraries import addresses, load_library
 from vioc.control.stages.linear_quadratic import LinearQuadratic
 
-SMALL = 48  # states and inputs of a stage up to which loops in C are quicker than BLAS call by call
+SMALL = 48  # largest number of states and inputs of a stage for which C loops are faster than BLAS calls
 
-INCLUDED = '#include "riccati.c"\n'  # in chain.c, which is compiled as a text
+INCLUDED = '#include "riccati.c"\n'  # replaced in chain.c by the text of that file
 
 Long = ctypes.c_longlong
 
 
 class NoMinimum(Exception):
-    """Stage k has no minimum: its Hessian by u, `hessian` (m, m), with what follows is not positive."""
+    """Stage k has no minimum: its Hessian (m, m) by u is not positive definite.
+
+    `hessian` includes the cost to go of the later stages.
+    """
 
     def __init__(self, k: int, hessian: np.ndarray):
         super().__init__(k)
@@ -38,27 +41,27 @@ class NoMinimum(Exception):
 
     @property
     def least(self) -> float:
-        """Its smallest eigenvalue."""
+        """Smallest eigenvalue of the Hessian."""
         return float(np.linalg.eigvalsh(self.hessian)[0]) if np.isfinite(self.hessian).all() else np.nan
 
 
 class Recursion:
-    """The Riccati recursion for N stages of n states and m inputs: factors, and solutions by them.
+    """Riccati recursion for N stages of n states and m inputs.
 
     Parameters
     ----------
     N, n, m : int
     free : (n, f), optional
-        Directions along which x_0 is not given; default none.
+        Directions along which x_0 is free; default none.
     native : bool
-        Use C where blocks are small and a compiler is there.
+        Use C if blocks are small and there is a compiler.
     rigid : int
-        How many of the last states have no elastic dynamics.
+        Number of trailing states without regularized dynamics.
 
     Attributes
     ----------
     gains : (N, m, n)
-        u = -K x - d, of the last factorization.
+        K of u = -K x - d, of the last factorization.
     lower : (N, m, m)
         Cholesky factors of the Hessians by u; in C their diagonals are inverted.
     """
@@ -79,17 +82,17 @@ class Recursion:
 
     @property
     def places(self) -> list[int]:
-        """The addresses of T, P, K, L, s and d of the recursion in C."""
+        """Addresses of T, P, K, L, s and d of the recursion in C."""
         of_s, _, of_d = self._places
         return [*self._factors, of_s, of_d]
 
     @property
     def costs(self) -> np.ndarray:
-        """P (N+1, n, n): the cost to go is 1/2 x'P x + p'x + const, where delta is 0."""
+        """P (N+1, n, n) of the cost to go 1/2 x'P x + p'x + const, for delta = 0."""
         return np.concatenate([self._P[None], self._T])
 
     def factor(self, q: LinearQuadratic, soft: float = 0.0) -> bool:
-        """Factor F, H and delta (`soft`); True if the problem has one minimum."""
+        """Factor F, H and delta (`soft`); return True if the problem has one minimum."""
         if self._native:
             self._begin(q.F, soft)
             given = addresses([self._F, np.ascontiguousarray(q.H), np.ascontiguousarray(q.H_end)])
@@ -117,11 +120,11 @@ class Recursion:
         return self.N, self.n, self.n + self.m, self._elastic
 
     def backward(self, q: LinearQuadratic, soft: float = 0.0) -> None:
-        """As `factor`, by numpy, of a start that is given: raises `NoMinimum` where there is none.
+        """Factor in NumPy for a given start; raise `NoMinimum` if there is none.
 
-        By BLAS' and LAPACK's own names: numpy's calls for a stage take three times what is in them. And by
-        scipy's alone: numpy's BLAS has threads of its own, and two pools that take turns stall each other. Of
-        one input nothing is left for LAPACK, and numpy alone takes two thirds.
+        BLAS and LAPACK are called directly, since NumPy's wrappers take three times as long for a stage, and
+        through SciPy alone, since the thread pool of NumPy's own BLAS would compete with SciPy's. A single
+        input needs no LAPACK, and NumPy alone takes two thirds of the time.
         """
         self._begin(q.F, soft)
         n, m, P, F, H = self.n, self.m, q.H_end, self._F, q.H
@@ -137,7 +140,7 @@ class Recursion:
             Gxx = G[:n, :n]
             if single:
                 g, Gux = float(G[n, n]), G[n:, :n]
-                if not 0 < g < math.inf:  # nor what is no number
+                if not 0 < g < math.inf:  # also refuses NaN
                     raise NoMinimum(k, G[n:, n:])
                 lower[k], gains[k] = math.sqrt(g), (K := Gux / g)
                 Gxx = Gxx - Gux.T.dot(K)
@@ -154,31 +157,38 @@ class Recursion:
             raise NoMinimum(0, np.full((m, m), np.nan))
 
     def _softened(self, k: int, P: np.ndarray, one: np.ndarray) -> np.ndarray:
-        """T = P (1 + delta P)^-1 of the elastic states."""
+        """Return T = P (1 + delta P)^-1 over the regularized states."""
         e, soft = len(one), self._soft
         S = one + soft * P[:e, :e]
         _, T, failed = dposv(S, P[:e], lower=True)
         if failed:
             raise NoMinimum(k, S)
-        if e < self.n:  # what is rigid: P less what the elastic states give way
+        if e < self.n:  # Schur complement for the rigid states
             T = np.vstack([T, P[e:]])
             T[e:, :e] = T[:e, e:].T
             T[e:, e:] -= soft * P[e:, :e].dot(T[:e, e:])
         return T
 
     def linear(self, q: LinearQuadratic) -> tuple[np.ndarray, np.ndarray]:
-        """p (N+1, n) of the cost to go and d (N, m), by the last factors, where delta is 0."""
+        """Return the linear terms p (N+1, n) of the cost to go and d (N, m) of the law.
+
+        They use the last factors and hold for delta = 0.
+        """
         s0, s, d = self._linear(q)
         return np.concatenate([s0[None], s]), d
 
     def solve(self, q: LinearQuadratic, x0: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The minimum (x (N+1, n), u (N, m)) and the costates (N+1, n) of the dynamics, the first of the
-        start, for g, g_end and c of q and the last factors.
+        """Return the minimum for g, g_end and c of q, by the last factors.
 
         Parameters
         ----------
         x0 : (n,)
-            What is added to it along its free directions is chosen here.
+            The initial state; its free directions are optimized.
+
+        Returns
+        -------
+        x, u, p : (N+1, n), (N, m), (N+1, n)
+            States, inputs, and costates of the start and of the dynamics.
         """
         N, n, m, soft = self.N, self.n, self.m, self._soft
         x, u, p = np.empty((N + 1, n)), np.empty((N, m)), np.empty((N + 1, n))
@@ -202,7 +212,7 @@ class Recursion:
 
     @cached_property
     def _closed(self) -> tuple[np.ndarray, np.ndarray]:
-        """A - B K (N, n, n), and the same where gaps give way, (I - D T) (A - B K)."""
+        """A - B K (N, n, n), and the same with regularization, (I - D T) (A - B K)."""
         n, e = self.n, self._elastic
         free = self._F[:, :, :n] - self._F[:, :, n:] @ self.gains
         if not self._soft:
@@ -212,7 +222,10 @@ class Recursion:
         return free, along
 
     def _linear(self, q: LinearQuadratic) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """s of the first stage (n,), those of all after softening (N, n), and d (N, m)."""
+        """Return the vectors s (n,) of the first stage, s (N, n), and d (N, m).
+
+        s of all stages is after regularization.
+        """
         n, e, (free, along), pushed = self.n, self._elastic, self._closed, _times(self._T, q.c)
         given = q.g[:, :n] - _times(self.gains, q.g[:, n:], True) + _times(free, pushed, True)
         S = np.empty((self.N + 1, n))
@@ -225,7 +238,7 @@ class Recursion:
         return S[0], s, d
 
     def _forward(self, s, d, gaps, x, u, p) -> None:
-        """Write the states behind the first, inputs, and costates of the steps."""
+        """Write the states after the first, the inputs, and the costates of the steps."""
         n, e, (free, along) = self.n, self._elastic, self._closed
         moved = gaps - _times(self._F[:, :, n:], d)
         given = moved.copy()
@@ -237,17 +250,17 @@ class Recursion:
 
 
 def _times(M: np.ndarray, v: np.ndarray, transposed: bool = False) -> np.ndarray:
-    """Products M v, or M'v, stage by stage."""
+    """Return the products M v, or M'v, of each stage."""
     return (v[:, None] @ M)[:, 0] if transposed else (M @ v[:, :, None])[..., 0]
 
 
 def chain_source() -> str:
-    """The recursion in C, for programs that call it: `vioc_chain_factor`, `_backward`, `_forward`."""
+    """Return C code of the recursion: `vioc_chain_factor`, `_backward`, `_forward`."""
     return Path(__file__).with_name("chain.c").read_text("utf-8").replace(INCLUDED, stage_source())
 
 
 def stage_source() -> str:
-    """One stage of it in C, riccati.c, for programs that have their stages in another way."""
+    """Return C code of one stage (riccati.c), for programs with their own loops."""
     return Path(__file__).with_name("riccati.c").read_text("utf-8")
 
 

@@ -1,4 +1,4 @@
-"""A stage of the Riccati recursion in symbols of CasADi; docs/maths/optimal_control.md."""
+"""Stage of the Riccati recursion in CasADi symbols; docs/maths/optimal_control.md."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import casadi as ca
 
 
 class RiccatiStep(NamedTuple):
-    """What one step back gives.
+    """Result of one backward step of the Riccati recursion.
 
     Attributes
     ----------
     P, p : (n, n), (n,)
-        The cost to go from this sample, 1/2 x'P x + p'x.
+        Cost to go from this sample, 1/2 x'P x + p'x.
     K, d : (m, n), (m,)
-        u = -K x - d.
+        Law u = -K x - d.
     bad : scalar
-        0 where the Hessian by u is positive definite, else 1 (also where it is not a number).
+        0 if the Hessian by u is positive definite, else 1 (also if it is not finite).
     """
 
     P: ca.SX
@@ -28,20 +28,23 @@ class RiccatiStep(NamedTuple):
 
 
 def riccati_step(F: ca.SX, H: ca.SX, g: ca.SX, P: ca.SX, p: ca.SX) -> RiccatiStep:
-    """Minimize 1/2 z'H z + g'z + 1/2 x+'P x+ + p'x+ over u, where x+ = F z and z = (x, u)."""
+    """Minimize 1/2 z'H z + g'z + 1/2 x+'P x+ + p'x+ over u, with x+ = F z, z = (x, u)."""
     n = F.shape[0]
     H, g = H + F.T @ (P @ F), g + F.T @ p
     Hxx, Hxu, Huu = H[:n, :n], H[:n, n:], H[n:, n:]
     solution, pivots = symmetric_solve(Huu, ca.horzcat(Hxu.T, g[n:]))
     K, d = solution[:, :n], solution[:, n]
-    P = ca.tril2symm(ca.tril(Hxx - Hxu @ K))  # one triangle is computed: symmetric to the bit
+    P = ca.tril2symm(ca.tril(Hxx - Hxu @ K))  # compute one triangle: exactly symmetric
     good = 1
     for i in range(pivots.numel()):
-        good = ca.logic_and(good, pivots[i] > 0)  # false for what is not a number
+        good = ca.logic_and(good, pivots[i] > 0)  # false for NaN
     return RiccatiStep(P, g[:n] - Hxu @ d, K, d, ca.if_else(good, 0.0, 1.0))
 
 
 def symmetric_solve(G: ca.SX, b: ca.SX) -> tuple[ca.SX, ca.SX]:
-    """G^-1 b and the pivots of G = L D L', G symmetric; it is positive definite if all pivots are > 0."""
+    """Return G^-1 b and the pivots of symmetric G = L D L'.
+
+    G is positive definite if all pivots are > 0.
+    """
     D, upper, order = ca.ldl(ca.densify(G), False)
     return ca.ldl_solve(b, D, upper, order), D

@@ -1,6 +1,6 @@
-"""Newton's method on the stages of an optimal-control problem as CasADi functions, for maps of moderate size.
+"""Newton's method on the stages of a problem as CasADi functions, for small maps.
 
 `elimination` solves a step's linearized equations in a fixed order, `stage` writes a stage (map and cost) in
-symbols, `newton_stage` what a recursion does at one, `stage_programs` and `recursions` run them over a
-horizon. See docs/maths/optimal_control.md, "Stages".
+symbols, `newton_stage` has the recursions' computation at one stage, `stage_programs` and `recursions` run it
+over a horizon. See docs/maths/optimal_control.md, "Stages".
 """

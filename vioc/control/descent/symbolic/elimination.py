@@ -1,8 +1,8 @@
-"""Elimination of small systems inside CasADi graphs, in an order that is fixed when the graph is built.
+"""Elimination of small systems in CasADi graphs, in an order fixed at build time.
 
-Rows and columns are paired by a factorization with full pivoting at generic numbers; the graph then
-repeats that order on symbols and skips what is zero by structure. A pivot that vanishes at other numbers
-shows as inf or nan in the result, which callers test for.
+Rows and columns are paired by a factorization with full pivoting at generic values. The graph repeats that
+order on symbols and skips structural zeros. A pivot that vanishes at other values shows as inf or nan in the
+result, which callers test for.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 
 
 def pivot_order(matrix: np.ndarray) -> list[tuple[int, int]]:
-    """(row, column) of each pivot: the largest entry left, cheap ones (few entries in row and column) first.
+    """Return (row, column) of each pivot: large entries in sparse rows and columns.
 
     Raises
     ------
@@ -27,7 +27,7 @@ def pivot_order(matrix: np.ndarray) -> list[tuple[int, int]]:
         left = np.abs(a[np.ix_(rows, columns)])
         filled = left > 1e-12
         fill = np.outer(filled.sum(axis=1) - 1, filled.sum(axis=0) - 1)
-        good = left >= 0.1 * left.max(axis=1, keepdims=True)  # within a row: threshold pivoting
+        good = left >= 0.1 * left.max(axis=1, keepdims=True)  # threshold pivoting within a row
         candidates = np.where(good & filled, fill - 1e-3 * left, np.inf)
         at = int(np.argmin(candidates))
         if not np.isfinite(candidates.flat[at]):
@@ -42,18 +42,18 @@ def pivot_order(matrix: np.ndarray) -> list[tuple[int, int]]:
 
 
 class SymbolicLU:
-    """Factors of a square SX matrix, eliminated in a given order.
+    """LU factors of a square SX matrix, eliminated in a given order.
 
     Parameters
     ----------
     matrix : (n, n) SX
     order : list of (row, column)
-        Of `pivot_order` at a generic point.
+        From `pivot_order` at a generic point.
     """
 
     def __init__(self, matrix: ca.SX, order: list[tuple[int, int]]):
         self._rows, self._columns = (list(places) for places in zip(*order, strict=True))
-        self._lower: list[ca.SX] = []  # columns below the pivots, over them
+        self._lower: list[ca.SX] = []  # columns below the pivots, divided by them
         self._upper: list[ca.SX] = []  # rows right of the pivots
         self._pivots: list[ca.SX] = []
         a = ca.sparsify(ca.SX(matrix)[self._rows, self._columns])
@@ -65,7 +65,7 @@ class SymbolicLU:
             a = ca.sparsify(a[1:, 1:] - ca.mtimes(column, row))
 
     def solve(self, b: ca.SX) -> ca.SX:
-        """X with matrix X = b; b of n rows."""
+        """Return X with matrix X = b, for b of n rows."""
         done, left = [], ca.sparsify(ca.SX(b)[self._rows, :])
         for column in self._lower:
             done.append(left[0, :])
@@ -76,7 +76,7 @@ class SymbolicLU:
         return x[_inverse(self._columns), :]
 
     def solve_transposed(self, b: ca.SX) -> ca.SX:
-        """X with matrix' X = b."""
+        """Return X with matrix' X = b."""
         done, left = [], ca.sparsify(ca.SX(b)[self._columns, :])
         for pivot, row in zip(self._pivots, self._upper, strict=True):
             done.append(left[0, :] / pivot)

@@ -1,7 +1,7 @@
-"""One stage of each pass about a trajectory in symbols: model, direction, trial.
+"""Stage functions of the passes about a trajectory: model, direction, trial.
 
-See docs/maths/optimal_control.md, "Stages". Matrices travel row by row; the first argument and the first
-output are what is carried from stage to stage, the third output is above 1/2 where a pass must stop.
+See docs/maths/optimal_control.md, "Stages". Matrices are stored row by row. The first argument and the first
+output are the carry from stage to stage; the third output is above 1/2 where a pass must stop.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from vioc.control.stages.symbols import riccati_step
 from vioc.maps.protocol import Kernel
 
 OPTIONS = {"cse": True}
-REGULAR = 1e8  # sum of the entries of A, B beyond which the map itself is asked whether the step is singular
+REGULAR = 1e8  # sum of |entries| of A, B above which the map itself checks if the step is singular
 FINITE = 1e300
 
 
 class StageLayout(NamedTuple):
-    """Where the blocks of a stage lie in a row of `about`'s second output."""
+    """Layout of the blocks of a stage in a row of the second output of `about`."""
 
     names: tuple[str, ...]
     shapes: tuple[tuple[int, ...], ...]
@@ -36,15 +36,15 @@ class StageLayout(NamedTuple):
         return StageLayout(tuple(shapes), tuple(shapes.values()), tuple(starts))
 
     def part(self, first: str, last: str = "") -> slice:
-        """The columns of one block, or from one to another."""
+        """Return the columns of one block, or from one block to another."""
         i, j = self.names.index(first), self.names.index(last or first)
         return slice(self.starts[i], self.starts[j + 1])
 
 
 def model_stage(e: SymbolicStage) -> ca.Function:
-    """The model, backwards: projection gains, adjoint, Newton Hessian and its minimizer.
+    """Return the backward model: projection gains, adjoint, Newton Hessian, minimizer.
 
-    The carry is (count of stages whose Hessian by u is not positive definite, G, adjoint, P, p).
+    The carry is (number of stages whose Hessian by u is not positive definite, G, adjoint, P, p).
     """
     nx, ns, nz = e.nx, e.ns, e.nz
     square = nx * nx
@@ -67,7 +67,7 @@ def model_stage(e: SymbolicStage) -> ca.Function:
     moved = g + AB.T @ adjoint
     z = moved[:nx] - K.T @ moved[nx:]
     blocks = [AB[:, :nx].T, AB[:, nx:].T, g, K.T, L.T, H.T]
-    # what is not a number is not below anything
+    # comparisons with NaN are false
     regular = ca.sum1(ca.fabs(ca.vec(ca.densify(AB)))) < REGULAR
     finite = ca.sum1(ca.fabs(ca.densify(ca.vertcat(g, ca.vec(K), ca.vec(H))))) < FINITE
     sound = ca.logic_and(regulator.bad < 1, ca.logic_and(regular, finite))
@@ -82,7 +82,10 @@ def model_stage(e: SymbolicStage) -> ca.Function:
 
 
 def quadratic_stage(e: SymbolicStage) -> ca.Function:
-    """Minimizer of 1/2 (x, u)'(H + w diag(shift))(x, u) + g'(x, u) along A, B, backwards: carry (P, p)."""
+    """Return the backward stage of a linear-quadratic problem; carry (P, p).
+
+    It minimizes 1/2 (x, u)'(H + w diag(shift))(x, u) + g'(x, u) along A, B.
+    """
     nx, ns = e.nx, e.ns
     carry, row = ca.SX.sym("carry", nx * nx + nx), ca.SX.sym("row", nx * ns + ns)
     H, w, shift = ca.SX.sym("H", ns * ns), ca.SX.sym("w"), ca.SX.sym("shift", ns)
@@ -95,14 +98,17 @@ def quadratic_stage(e: SymbolicStage) -> ca.Function:
 
 
 def _affine(AB: ca.SX, K: ca.SX, d: ca.SX) -> ca.SX:
-    """(du, dx_next) = M dx + m for du = -K dx - d: M by rows, then m."""
+    """Return M by rows, then m, of (du, dx_next) = M dx + m, for du = -K dx - d."""
     nx = AB.shape[0]
     M = ca.vertcat(-K, AB @ ca.vertcat(ca.SX.eye(nx), -K))
     return ca.vertcat(ca.vec(M.T), -d, -AB[:, nx:] @ d)
 
 
 def direction_stage(e: SymbolicStage) -> ca.Function:
-    """The tangent trajectory of affine rows, forwards: carry (Dg.zeta, dx); gives du too."""
+    """Return the forward stage of a tangent trajectory; carry (Dg.zeta, dx).
+
+    The rows hold the affine maps of `_affine`; the second output is du.
+    """
     nx, nu = e.nx, e.nu
     carry, g = ca.SX.sym("carry", 1 + nx), ca.SX.sym("g", e.ns)
     row = ca.SX.sym("row", (nu + nx) * (nx + 1))
@@ -114,7 +120,10 @@ def direction_stage(e: SymbolicStage) -> ca.Function:
 
 
 def trial_stage(e: SymbolicStage, kernel: Kernel) -> ca.Function:
-    """A step of the kernel under feedback and its cost, forwards: carry (cost, x)."""
+    """Return the forward stage of a trial: a kernel step under feedback with its cost.
+
+    The carry is (cost, x).
+    """
     nx, nu = e.nx, e.nu
     x, u, _, lam, t, dt, theta, reference, w = e.arguments
     dx, du, gains = (ca.SX.sym(name, n) for name, n in (("dx", nx), ("du", nu), ("K", nu * nx)))
@@ -134,24 +143,24 @@ def trial_stage(e: SymbolicStage, kernel: Kernel) -> ca.Function:
     c, *rows = mx(carry, *curve)
     grid = mx(t, dt, theta, reference, w)
     v = feedback(c, *rows)
-    inline = True  # one level of calls less
+    inline = True  # saves one level of calls
     moved, multipliers, residual = kernel.function.call([c[1:], v, *grid[:3]], inline, False)
     outputs = [add(c, v, multipliers, moved, *grid[1:]), v, residual, multipliers]
     return ca.Function("trial", [c, *rows, *grid], [ca.densify(o) for o in outputs])
 
 
 def running_stage(e: SymbolicStage) -> ca.Function:
-    """The running cost of a step."""
+    """Return the running cost of a step."""
     x, u, _, lam, _, dt, theta, reference, w = e.arguments
     return ca.Function("running", [x, u, lam, dt, theta, reference, w], [ca.densify(e.l)], OPTIONS)
 
 
 def curvature_stage(e: SymbolicStage) -> ca.Function:
-    """The running cost's Hessian by (x, u), its multipliers chained."""
+    """Return the Hessian of the running cost by (x, u), with multipliers chained."""
     H = e.condense(e.hessian(e.l))
     return ca.Function("curvature", e.arguments, [ca.densify(H)], OPTIONS)
 
 
 def by_rows(entries: ca.SX, rows: int) -> ca.SX:
-    """A matrix from its entries row by row."""
+    """Return a matrix from its entries row by row."""
     return ca.reshape(entries, entries.numel() // rows, rows).T

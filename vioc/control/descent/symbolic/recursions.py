@@ -1,7 +1,7 @@
-"""The recursions of Newton's method about a trajectory, bound to arrays: model, direction, trial.
+"""Recursions of Newton's method on arrays: model, direction, trial.
 
-See docs/maths/optimal_control.md, "Stages". Everything here is in the order of time; backward recursions
-read and write views in reversed order.
+See docs/maths/optimal_control.md, "Stages". All arrays are in the order of time; backward recursions read and
+write reversed views.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from vioc.control.problem.sizes import Sizes
 from vioc.maps.protocol import OneStepMap
 from vioc.runs.trajectory import Trajectory
 
-STOP = 0.5  # between the 0 and 1 that say whether a stage went well
+STOP = 0.5  # threshold between 0 and 1 for the stage outputs that indicate failure
 
 
 class Recursions:
-    """Newton's recursions over a horizon, with their arrays; one optimization at a time works in them.
+    """Newton's recursions over a horizon, with their arrays, for one search at a time.
 
     Parameters
     ----------
@@ -39,16 +39,16 @@ class Recursions:
     x, u, multipliers : (N+1, nx), (N, nu), (N, nm)
         The iterate.
     lx_end, lxx_end : (nx,), (nx, nx)
-        Derivatives of the terminal cost there.
+        Derivatives of the terminal cost at the iterate.
     blocks : dict of str to (N, ...) array
         Of the last model: A, B, g the cost's gradient by (x, u), K the projection's gains, L the cost's
         Hessian and H Newton's.
     L : (N, ns, ns)
         The cost's Hessian, known before the model.
     unit : float
-        Mean weight of the inputs per step weight, or of the last state where they have none.
+        Mean weight of the inputs per step weight, or of the last state if inputs have none.
     reached : (nx,)
-        The last state of a trial whose next step the kernel left.
+        State of a trial from which the kernel did not complete a step.
     """
 
     reached: np.ndarray
@@ -91,7 +91,7 @@ class Recursions:
         self._gains = natural[:, layout.part("K")]
         self._kernel, self._start = f.kernel, np.zeros(1 + nx)
 
-        # what does not change from iterate to iterate
+        # constants of all iterates
         self._constant = cost.constant_hessian
         if self._constant is None:
             program = programs.program("curvature", lambda: newton_stage.curvature_stage(e))
@@ -107,7 +107,7 @@ class Recursions:
     # -- the iterate --------------------------------------------------------------------------------
 
     def begin(self, x0: np.ndarray, weights: Weights | None) -> None:
-        """Get ready for trajectories from x0; `weights` of the regulator that projects as `LocalModel`'s."""
+        """Prepare for trajectories from x0; projection `weights` as in `LocalModel`."""
         self._weights = weights
         self._start[1:] = x0
         if weights is not None:
@@ -134,7 +134,7 @@ class Recursions:
 
     @property
     def value(self) -> float:
-        """The cost of the iterate."""
+        """Cost of the iterate."""
         self._running.call()
         return float(self._running.outputs[0].sum() + self._end.outputs[0][0, 0])
 
@@ -144,7 +144,13 @@ class Recursions:
     # -- model and directions -----------------------------------------------------------------------
 
     def model(self, shift: float) -> tuple[bool, bool]:
-        """The model about the iterate, for the Newton Hessian shifted by `shift` units.
+        """Compute the model at the iterate for a Newton Hessian shifted by `shift` units.
+
+        Returns
+        -------
+        sound, minimum : bool
+            True if all values are finite, the steps regular and the regulator exists; true if the
+            shifted Hessian has a minimum.
 
         Returns
         -------
@@ -181,25 +187,28 @@ class Recursions:
         return True, bool(self._about.outputs[0][-1, 0] == 0)
 
     def _end_part(self) -> np.ndarray:
-        """The convex part of the terminal Hessian, computed again only where that has changed."""
+        """Return the convex part of the terminal Hessian, recomputed only after a change."""
         known = self._end_known
         if known is None or not np.array_equal(known[0], self.lxx_end):
             self._end_known = known = self.lxx_end.copy(), absolute(self.lxx_end)
         return known[1]
 
     def _shifted_end(self, carry: np.ndarray, P: np.ndarray, add: np.ndarray) -> None:
-        """(P + diag(add), p) of the last sample, into `carry`."""
+        """Write (P + diag(add), p) of the last sample into `carry`."""
         nx = len(P)
         carry[: nx * nx] = P.reshape(-1)
         carry[: nx * nx : nx + 1] += add
         carry[nx * nx :] = self.lx_end
 
     def minimize(self, shift: float) -> int | None:
-        """Newton's subproblem with another shift; see `direction`. None where there is no minimum."""
+        """Solve Newton's subproblem with another shift; see `direction`.
+
+        Returns None if there is no minimum.
+        """
         return self._minimize(0, self.lxx_end, shift * self.unit)
 
     def minimize_other(self, H: np.ndarray, P: np.ndarray) -> int | None:
-        """The subproblem of another Hessian: (N, ns, ns), and (nx, nx) at the end."""
+        """Solve the subproblem of another Hessian: (N, ns, ns), and (nx, nx) at the end."""
         self._other[:] = H.reshape(len(H), -1)
         return self._minimize(1, P, np.zeros(len(self._shift)))
 
@@ -214,7 +223,10 @@ class Recursions:
         return which + 1 if self._minimizers[which].call() == len(self.u) else None
 
     def direction(self, which: int) -> tuple[np.ndarray, np.ndarray, float]:
-        """dx (N+1, nx), du (N, nu) and Dg.zeta of the model's minimizer (0) or what `minimize` found."""
+        """Return dx (N+1, nx), du (N, nu) and Dg.zeta of a minimizer.
+
+        `which` is 0 for the model's minimizer, or the value that `minimize` returned.
+        """
         if which not in self._directions:
             e, nx = self._programs.equations, self.x.shape[1]
             program = self._programs.program("direction", lambda: newton_stage.direction_stage(e))
@@ -232,15 +244,18 @@ class Recursions:
 
     @property
     def can_try(self) -> bool:
-        """Whether the map has a kernel."""
+        """True if the map has a kernel."""
         return self._kernel is not None
 
     def aim(self, dx: np.ndarray, du: np.ndarray) -> None:
-        """The direction of the trials that follow, from the iterate along the model's gains."""
+        """Set the direction of the trials that follow."""
         self._dx[:], self._du[:] = dx[:-1], du
 
     def attempt(self, gamma: float) -> float | None:
-        """The cost of a trial; None where the kernel leaves one of its steps, the one after `reached`."""
+        """Return the cost of a trial; None if the kernel does not complete a step.
+
+        The failed step starts at `reached`.
+        """
         self._gamma[0] = gamma
         trial, end = self._trial
         done = trial.call()
@@ -252,7 +267,7 @@ class Recursions:
 
     @cached_property
     def _trial(self) -> tuple[Bound, Bound]:
-        """A rollout along the direction by the map's kernel, and the cost of where it ends."""
+        """Rollout along the direction by the map's kernel, and the terminal cost."""
         kernel, e = self._kernel, self._programs.equations
         assert kernel is not None
         program = self._programs.program("trial", lambda: newton_stage.trial_stage(e, kernel))
@@ -261,12 +276,12 @@ class Recursions:
         return bound, self._terminal(bound.outputs[0][-1, 1:])
 
     def attempted(self, run: Trajectory) -> Trajectory:
-        """The last trial; `run` is the iterate."""
+        """Return the last trial; `run` is the iterate."""
         states, u, _, multipliers = self._trial[0].outputs
         x = np.concatenate([self.x[:1], states[:, 1:]])
         return Trajectory(run.map, run.t, x, u.copy(), multipliers.copy(), k0=run.k0)
 
 
 def _back(a: np.ndarray) -> np.ndarray:
-    """Rows in reversed order; what serves all rows stays."""
+    """Return rows in reversed order; arrays common to all rows are unchanged."""
     return a[::-1] if a.ndim == 2 else a

@@ -1,10 +1,10 @@
-"""One stage of an optimal-control problem in symbols: a step's implicit equations and its running cost.
+"""Symbolic stage of a problem: implicit equations of a step and its running cost.
 
-With s = (x, u) and z = (x_next, multipliers), a step is r(s, z) = 0. About any s, z, solution or not,
+With s = (x, u) and z = (x_next, multipliers), a step is r(s, z) = 0. About any s, z, also where r != 0,
 
     dz = Y ds + z0,    Y = -r_z^-1 r_s,    z0 = -r_z^-1 r,
 
-so that the first rows of Y are A and B where r = 0, and z0 is how far z is from the step's solution.
+so that the first rows of Y are A and B where r = 0, and z0 is Newton's correction of z.
 See docs/maths/optimal_control.md, "Stages".
 """
 
@@ -21,12 +21,12 @@ from vioc.control.costs.functions import squares_hessian
 from vioc.control.descent.symbolic.elimination import SymbolicLU, pivot_order
 from vioc.maps.protocol import OneStepMap
 
-SMALL = 15_000  # operations of a stage, roughly, below which one pass in symbols beats numpy's BLAS
-LARGEST = 200_000  # beyond which the functions take too long to build
+SMALL = 15_000  # approximate operations of a stage below which one symbolic pass is faster than NumPy's BLAS
+LARGEST = 200_000  # operations above which the functions take too long to build
 
 
 class SymbolicStage:
-    """Expressions of a stage.
+    """Symbolic expressions of a stage.
 
     Parameters
     ----------
@@ -78,33 +78,36 @@ class SymbolicStage:
 
     @cached_property
     def Y(self) -> ca.SX:
-        """(nz, ns): derivative of z by s."""
+        """Derivative of z by s, (nz, ns)."""
         return self._lu.solve(-ca.jacobian(self.r, self.s))
 
     @cached_property
     def z0(self) -> ca.SX:
-        """(nz,): Newton's correction of z at the same s."""
+        """Newton's correction of z at the same s, (nz,)."""
         return self._lu.solve(-self.r)
 
     @cached_property
     def gradient(self) -> tuple[ca.SX, ca.SX]:
-        """l_s, l_z."""
+        """Gradients l_s, l_z."""
         g = ca.gradient(self.l, ca.vertcat(self.s, self.z))
         return g[: self.ns], g[self.ns :]
 
     def dual(self, weights: ca.SX) -> ca.SX:
-        """-r_z^-T weights (nz,) or (nz, any): the multipliers of r whose sum with `weights` . dz is free."""
+        """Return -r_z^-T weights (nz,) or (nz, any).
+
+        These are the multipliers of r with which `weights` . dz vanishes in the Lagrangian.
+        """
         return self._lu.solve_transposed(-weights)
 
     def hessian(self, function: ca.SX) -> tuple[ca.SX, ca.SX, ca.SX]:
-        """Blocks ss, sz, zz of a scalar's second derivatives."""
+        """Return the blocks ss, sz, zz of a scalar's second derivatives."""
         H = ca.hessian(function, ca.vertcat(self.s, self.z))[0]
         n = self.ns
         return H[:n, :n], H[:n, n:], H[n:, n:]
 
     @cached_property
     def convex(self) -> tuple[ca.SX, ca.SX, ca.SX]:
-        """Blocks ss, sz, zz of J'WJ of the squares in l; of what is no square, of all its Hessian."""
+        """Blocks ss, sz, zz of J'WJ of the squares in l, plus the Hessian of the rest."""
         squares, rest = self._convex
         nx, nu = self.nx, self.nu
         order = [*range(nx + nu), *range(2 * nx + nu, 2 * nx + nu + self.nm)]  # x, u, multipliers of (s, z)
@@ -115,19 +118,19 @@ class SymbolicStage:
         return tuple(a + b for a, b in zip(blocks, self.hessian(rest), strict=True))
 
     def condense(self, blocks: tuple[ca.SX, ca.SX, ca.SX]) -> ca.SX:
-        """The quadratic form in (s, z) along dz = Y ds, as a form in s."""
+        """Return a quadratic form in (s, z) as a form in s, along dz = Y ds."""
         ss, sz, zz = blocks
         cross = sz @ self.Y
         return ss + cross + cross.T + self.Y.T @ (zz @ self.Y)
 
 
 def operations(f: OneStepMap, cost: Cost) -> float:
-    """A rough count of a stage's operations; infinite where it cannot be written in symbols."""
+    """Return an approximate operation count of a stage; inf without symbolic form."""
     residual: Any = f.residual
     if residual is None or f.ndx != f.nx or f.nu == 0:
         return np.inf
     if type(cost).value is not Cost.value or type(cost).expand is not Cost.expand:
-        return np.inf  # a cost that computes something else than its expressions say
+        return np.inf  # a subclass that does not evaluate its expressions
     nz = f.nx + len(f.multiplier_names)
     if residual.numel_out(0) != nz:
         return np.inf

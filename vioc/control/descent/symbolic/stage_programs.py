@@ -1,6 +1,6 @@
-"""The programs of a problem, and the recursions of multiple shooting over a horizon, each one call.
+"""Programs of a problem's stages, and multiple shooting in one call per pass.
 
-Rows are samples; a backward pass takes and gives them in reversed order. Matrices travel row by row in
+Rows are samples; a backward pass takes and returns them in reversed order. Matrices are stored row by row in
 C order.
 """
 
@@ -21,7 +21,10 @@ from vioc.maps.protocol import OneStepMap
 
 
 class StageArguments(NamedTuple):
-    """What a stage depends on beside the unknowns: t, dt (N, 1), parameters, references, w (N, 1)."""
+    """Arguments of a stage besides the unknowns.
+
+    These are t, dt (N, 1), parameters, references, w (N, 1).
+    """
 
     t: np.ndarray
     dt: np.ndarray
@@ -30,13 +33,13 @@ class StageArguments(NamedTuple):
     w: np.ndarray
 
     def backward(self) -> StageArguments:
-        """In reversed order."""
+        """Return the arguments in reversed order."""
         t, dt, theta, reference, w = self
         return StageArguments(_back(t), _back(dt), theta, _back(reference), _back(w))
 
     @staticmethod
     def of(f: OneStepMap, cost: Cost, steps: int, k0: int = 0, dt: Any = None) -> StageArguments:
-        """That of a horizon; `dt` as in `OneStepMap.rollout`."""
+        """Return the arguments of a horizon; `dt` as in `OneStepMap.rollout`."""
         h = np.broadcast_to(np.asarray(f.dt if dt is None else dt, float), (steps,))
         t = f.times(h, k0)[:-1]
         dt = np.array(h[:, None])
@@ -49,7 +52,7 @@ _built: WeakKeyDictionary[Family, dict[tuple, StagePrograms | None]] = WeakKeyDi
 
 
 class StagePrograms:
-    """The functions of a problem's stages, built when first used and run on the map's backend; no data.
+    """Functions of a problem's stages, built on first use on the map's backend.
 
     Parameters
     ----------
@@ -59,14 +62,16 @@ class StagePrograms:
 
     def __init__(self, f: OneStepMap, cost: Cost):
         self.equations = SymbolicStage(f, cost)
-        # unrolled code of this size is quick to build, but would compile for minutes
+        # unrolled code of this size is fast to build, but would compile for minutes
         self._backend = f.backend if operations(f, cost) <= SMALL else type(f.backend)()
         self._programs: dict[str, Any] = {}
 
     @staticmethod
     def of(f: OneStepMap, cost: Cost, limit: float = LARGEST, dt: Any = None) -> StagePrograms | None:
-        """Those of a problem, built once for a family of costs; None for more operations than `limit`, and
-        for forces of constraints over unequal steps `dt`, for which impulses stand longer or shorter.
+        """Return the programs of a problem, built once for a family of costs.
+
+        None if the stage has more operations than `limit`, and for costs of constraint forces over unequal
+        steps `dt`, over which the same impulse is a different force.
         """
         even = dt is None or np.ndim(dt) == 0 or len(dt) == 0 or (np.asarray(dt) == dt[0]).all()
         if operations(f, cost) > limit or (cost.uses_multipliers and not even):
@@ -81,7 +86,7 @@ class StagePrograms:
         return known[key]
 
     def program(self, name: str, build: Callable[[], ca.Function]) -> Any:
-        """The function as a program on the backend, built once."""
+        """Return a function as a program on the backend, built once."""
         if name not in self._programs:
             self._programs[name] = self._backend.prepare(build())
         return self._programs[name]
@@ -91,7 +96,7 @@ class StagePrograms:
     def value(
         self, X: np.ndarray, U: np.ndarray, lam: np.ndarray, grid: StageArguments
     ) -> tuple[float, float]:
-        """Running cost and |r|^2 of a curve; not finite where it leaves a domain."""
+        """Return running cost and |r|^2 of a curve; not finite outside of a domain."""
         e = self.equations
 
         def build() -> ca.Function:
@@ -104,7 +109,9 @@ class StagePrograms:
     def newton(
         self, point: list[np.ndarray], grid: StageArguments, last: list[np.ndarray], knobs: np.ndarray
     ):
-        """The step of Newton's method on the optimality conditions of a curve; see `_newton_stage`.
+        """Return Newton's step on the optimality conditions of a curve.
+
+        See `_newton_stage`.
 
         Parameters
         ----------
@@ -114,13 +121,13 @@ class StagePrograms:
         last : (nx, nx), (nx,)
             Hessian and gradient of the terminal cost.
         knobs : (1 + nx + nu,)
-            Share of the curvature that is kept, and what is added to the Hessian's diagonal per step weight.
+            Fraction of the exact curvature, and the shift of the Hessian's diagonal per step weight.
 
         Returns
         -------
         (steps, gains, slope) or None
-            Of X, U, multipliers and new duals; (N, nu, nx); the running cost's derivative along the
-            step. None where the subproblem has no minimum.
+            Steps of X, U, multipliers, and new duals; gains (N, nu, nx); the running cost's derivative along
+            the step. None if the subproblem has no minimum.
         """
         e = self.equations
         nx, nu, nz = e.nx, e.nu, e.nz
@@ -143,7 +150,7 @@ class StagePrograms:
         return [dX, du, dlam, np.ascontiguousarray(steps[:, nu + nz :])], gains, slope
 
     def _newton_stage(self) -> ca.Function:
-        """One stage of the Newton step: (P, p) of the next sample to those of this one.
+        """Return a stage of the Newton step: (P, p) of the next sample to this one.
 
         The unknowns of the stage are eliminated: (du, dz, dual) = M dx + m, output row by row.
         """
@@ -171,13 +178,16 @@ class StagePrograms:
             ca.vertcat(ca.vec(step.P), step.p),
             ca.vertcat(ca.vec(affine[:, :nx].T), affine[:, nx]),
             step.bad,
-            ca.vertcat(l_s, l_z[nx:, :]),  # of one entry CasADi makes l_z[nx:] a row, 1 x 0
+            ca.vertcat(l_s, l_z[nx:, :]),  # CasADi makes l_z[nx:] of a single entry a row, 1 x 0
         ]
         args = [carry, x, u, x1, lam, dual, *grid, ca.vertcat(tau, shift)]
         return ca.Function("newton", args, [ca.densify(o) for o in outputs], OPTIONS)
 
     def forward(self, affine: np.ndarray, nu: int, nx: int) -> np.ndarray:
-        """y_k = M_k dx_k + m_k with dx_0 = 0 and dx_k+1 the rows nu .. nu + nx of y_k."""
+        """Return y_k = M_k dx_k + m_k with dx_0 = 0.
+
+        dx_k+1 are the rows nu .. nu + nx of y_k.
+        """
         size = affine.shape[1] // (nx + 1)
 
         def build() -> ca.Function:

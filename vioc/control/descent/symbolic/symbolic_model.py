@@ -1,4 +1,4 @@
-"""`LocalModel` by recursions over the stages in symbols; the same numbers to rounding."""
+"""`LocalModel` by symbolic recursions over the stages, equal up to rounding."""
 
 from __future__ import annotations
 
@@ -17,23 +17,21 @@ from vioc.maps.derivatives import Linearization
 from vioc.maps.protocol import OneStepMap
 from vioc.runs.trajectory import Trajectory
 
-AWAY = 1e3  # relative to 1 + |x|, in units of sizes: a trial so far from the iterate is not taken again
-
-
-_idle: WeakKeyDictionary[Cost, tuple[tuple, list[Recursions]]] = WeakKeyDictionary()  # of the last horizon
+AWAY = 1e3  # distance of a failed trial from the iterate, over 1 + |x| in sizes, above which it is abandoned
+_idle: WeakKeyDictionary[Cost, tuple[tuple, list[Recursions]]] = WeakKeyDictionary()  # for the last horizon
 
 
 class LocalModels:
-    """Models about the iterates of a search, by the faster way: recursions in symbols where the map is small.
+    """Models at the iterates of a search, by symbolic recursions if the map is small.
 
     Parameters
     ----------
     f : OneStepMap
     cost : Cost
     first : Trajectory
-        The first iterate; all have its x_0, time index and steps.
+        The first iterate; all others have its x_0, time index and steps.
     weights : (ndx, ndx), (nu, nu), or None
-        As `LocalModel`'s.
+        As in `LocalModel`.
     """
 
     def __init__(self, f: OneStepMap, cost: Cost, first: Trajectory, weights: Weights | None):
@@ -53,13 +51,13 @@ class LocalModels:
             self._recursions.begin(first.x[0], weights)
 
     def close(self) -> None:
-        """Leave the recursions to the next search of this problem, which need not build them."""
+        """Return the recursions to the pool, so that the next search need not build them."""
         if self._recursions is not None:
             self._free.append(self._recursions)
             self._recursions = None
 
     def value(self, run: Trajectory) -> float:
-        """The cost of an iterate; `Cost.value` names what is not finite."""
+        """Return the cost of an iterate; `Cost.value` raises if it is not finite."""
         if self._recursions is not None:
             self._recursions.load(run)
             value = self._recursions.value
@@ -68,7 +66,10 @@ class LocalModels:
         return self.cost.value(run)
 
     def about(self, run: Trajectory, shift: float) -> LocalModel:
-        """The model about an iterate, until the next one; `shift` is likely to be asked for."""
+        """Return the model at an iterate, valid until the next call.
+
+        `shift` is the most likely one of its Newton direction.
+        """
         if self._recursions is not None:
             model = StageModel(self.map, self.cost, run, self._recursions, shift)
             if model.sound:
@@ -77,14 +78,14 @@ class LocalModels:
 
 
 class StageModel(LocalModel):
-    """A `LocalModel` whose gains, Newton Hessian and Newton direction come from one backward pass.
+    """`LocalModel` whose gains, Hessian and direction come from one backward pass.
 
-    Its arrays are views of the recursions', which the next model writes to.
+    Its arrays are views of the recursions' arrays, which the next model overwrites.
 
     Attributes
     ----------
     sound : bool
-        Whether every number is finite and the step regular; if not, `LocalModel` says what is wrong.
+        True if every value is finite and the steps are regular; if not, `LocalModel` reports the error.
     """
 
     def __init__(self, f: OneStepMap, cost: Cost, run: Trajectory, recursions: Recursions, shift: float):
@@ -132,7 +133,7 @@ class StageModel(LocalModel):
         return None if which is None else self._recursions.direction(which)
 
     def _along(self, method: str, shift: float, which: int | None) -> DescentDirection | None:
-        """The tangent trajectory of a minimizer's feedback; None where it does not descend."""
+        """Return the tangent trajectory of a minimizer; None if it does not descend."""
         if which is None:
             return None
         dx, du, slope = self._recursions.direction(which)
@@ -148,7 +149,7 @@ class StageModel(LocalModel):
             self._aim = direction
         self.trouble = None
         value = self._recursions.attempt(gamma)
-        if value is None:  # a step that the kernel leaves to `track`, or a trial that has run away
+        if value is None:  # a step that the kernel cannot solve but `track` may, or a trial that diverges
             of_x = Sizes.along(self.run).of_states
             if not np.abs(self._recursions.reached / of_x).max() < AWAY * (
                 1 + np.abs(self.run.x / of_x).max()

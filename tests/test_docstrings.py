@@ -1,0 +1,71 @@
+"""First lines of docstrings: a noun phrase or an imperative, understood without the file around it."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[1] / "vioc"
+LENGTH = 80  # longest first line
+# Words that begin a clause without a noun: a reader needs the signature or the file to understand it
+OPENINGS = re.compile(
+    r"(Of|What|Those|That|By|Where|Whether|Which|Its|With|As|This|From|At|For|In|On|Their|So|To|It|They|When|No"
+    r"|Only|How)\b"
+)
+# Numbers of first lines that begin with these words, by package or module; they may only fall.
+LEFT = {"dynamics": 255, "maps": 52, "viz": 30, "checks": 4, "errors": 2, "names": 2, "progress": 3}
+DONE = (
+    "cables",
+    "cli",
+    "compile",
+    "control",
+    "identification",
+    "interop",
+    "learning",
+    "models",
+    "runs",
+    "sweeps",
+    "target",
+)
+
+
+def _first_lines() -> Iterator[tuple[str, str, str]]:
+    """Yield room, place and first line of every docstring."""
+    for path in sorted(SOURCE.rglob("*.py")):
+        room = path.relative_to(SOURCE).parts[0].removesuffix(".py")
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+                text = ast.get_docstring(node)
+                if text:
+                    place = f"{path.relative_to(SOURCE.parent)}:{getattr(node, 'lineno', 1)}"
+                    yield room, place, text.splitlines()[0]
+
+
+LINES = list(_first_lines())
+
+
+def test_no_more_first_lines_begin_with_a_dependent_word():
+    """No room has more of these first lines than the table says, and rooms that are not in it have none."""
+    found = Counter({room: 0 for room, _, _ in LINES})
+    places: dict[str, list[str]] = {room: [] for room in found}
+    for room, place, line in LINES:
+        if OPENINGS.match(line):
+            found[room] += 1
+            places[room].append(f"{place}: {line}")
+    more = {room: places[room] for room, count in found.items() if count > LEFT.get(room, 0)}
+    assert not more
+
+
+@pytest.mark.parametrize("room", DONE)
+def test_first_lines_are_short(room):
+    assert not [f"{place}: {line}" for own, place, line in LINES if own == room and len(line) > LENGTH]
+
+
+def test_the_table_has_rooms_of_the_source():
+    rooms = {room for room, _, _ in LINES}
+    assert rooms.issuperset(LEFT) and rooms.issuperset(DONE)
