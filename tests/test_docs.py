@@ -240,7 +240,7 @@ def test_the_reference_knows_the_errors(monkeypatch):
 
 
 def test_promises_name_tests_that_exist():
-    text = (DOCS / "envelope.md").read_text()
+    text = (DOCS / "promises.md").read_text()
     sources = "\n".join(p.read_text() for p in (ROOT / "tests").glob("**/*.py"))
     promised = re.findall(r"`(test_\w+)`", text)
     assert len(promised) > 10

@@ -68,7 +68,7 @@ def test_base_parameters_of_a_loop():
     for physical in (True, False):
         aside = found.validate(one.part(2.5, 4.0), physical)
         assert max(aside.relative.values()) < 5e-3
-    assert "combinations told" in str(found)
+    assert "identifiable combinations" in str(found)
 
 
 def test_base_parameters_of_a_pendulum_are_named():

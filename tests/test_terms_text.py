@@ -162,6 +162,7 @@ def test_wrong_forms_are_refused_at_their_place(form, message):
         (lambda: GearConstraint("q", "x", 0), "gear-constraint: ratio: expected a number other than 0"),
         (lambda: StringConstraint("a", "b", "L m"), "string-constraint: length: a name is"),
         (lambda: UserForce(drag, "push"), "expected a tuple of names, got 'push'"),
+        (lambda: UserForce(drag, ("bob", 0.02)), r"write \(\) for no inputs"),
         (lambda: UserConstraint(height, (None,)), "expected a number, got None"),
     ],
 )

@@ -1,6 +1,6 @@
-"""Components of a `System` beyond the everyday ones, which `vioc` itself has, and the parts of your own."""
+"""Less common components of a `System`, and the base classes of your own; `vioc` has the common ones."""
 
-from vioc.dynamics.description.component import Force, number, variable
+from vioc.dynamics.description.component import Constraint, Force, Potential, number, variable
 from vioc.dynamics.formats.sexpr import component_form
 from vioc.dynamics.terms.capstan import CapstanFriction, DrumRope, capstan_rope
 from vioc.dynamics.terms.drives import Motor, Propeller, TendonForce, motor
@@ -16,6 +16,7 @@ __all__ = [
     "Backlash",
     "CamConstraint",
     "CapstanFriction",
+    "Constraint",
     "DrumRope",
     "DryFriction",
     "FloorFriction",
@@ -25,6 +26,7 @@ __all__ = [
     "Motor",
     "NonholonomicConstraint",
     "PolynomialSpring",
+    "Potential",
     "Propeller",
     "Rolling",
     "RotorInertia",

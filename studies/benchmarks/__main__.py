@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import datetime
 import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import vioc
 from studies.benchmarks.batches import batches
 from studies.benchmarks.compile_times import compile_times
 from studies.benchmarks.contact import contact
@@ -45,6 +43,7 @@ PROBLEMS = dict.fromkeys(GROUPS, "studies/benchmarks/problems.py") | {
     "mpc": "studies/benchmarks/mpc.py",
     "work-precision": "studies/benchmarks/work_precision.py",
 }
+TITLES = {"ocp": "Optimal control", "ocp-scaling": "Time of an iteration", "mpc": "Predictive control"}
 ALL_CORES = ("batches",)
 OUT = Path("out") / "benchmarks"
 DOCS = Path(__file__).parents[2] / "docs"
@@ -102,44 +101,21 @@ def written(out: Path, bench: Bench, rows: dict[str, list[Row]]) -> str:
 
 
 def body(rows: dict[str, list[Row]]) -> str:
-    """The measured part of a page: where it ran, what others do faster, a table for each group."""
+    """The measured part of a page: machine and versions, number of losses, a table for each group."""
     groups = "\n\n".join(
-        f"### {name.replace('-', ' ').capitalize()}\n\n{markdown(r, PROBLEMS[name])}"
+        f"### {TITLES.get(name, name.replace('-', ' ').capitalize())}\n\n{markdown(r, PROBLEMS[name])}"
         for name, r in rows.items()
     )
-    return f"{machine()}\n\n### Losses\n\n{losses(rows)}\n\n{groups}"
+    return f"{machine()}\n\n{losses(rows)}\n\n{groups}"
 
 
 def publish(rows: dict[str, list[Row]], curves: dict[str, Any]) -> None:
-    """Renew the measured part of docs/benchmarks.md and its pictures, and add a line to the history."""
+    """Renew the measured part of docs/benchmarks.md and its pictures."""
     draw(curves, DOCS / "img")
     page = DOCS / "benchmarks.md"
     head, _, rest = page.read_text("utf-8").partition(MARKS[0])
     _, _, tail = rest.partition(MARKS[1])
     page.write_text(f"{head}{MARKS[0]}\n\n{body(rows)}\n\n{MARKS[1]}{tail}", "utf-8")
-    history = DOCS / "benchmark_history.md"
-    history.write_text(history.read_text("utf-8").rstrip() + "\n" + line(rows) + "\n", "utf-8")
-
-
-HISTORY = (  # group, work, peer whose ratio is told beside vioc's time
-    ("steps", "step, 10-link pendulum", "MuJoCo Euler"),
-    ("steps", "step, 40-link pendulum", "MuJoCo Euler"),
-    ("derivatives", "A, B, 40-link chain, 40 torques", "pinocchio"),
-    ("optimizers", "cart-pole swing-up", "IPOPT"),
-    ("ocp", "7-DOF arm to a point", "IPOPT"),
-    ("ocp", "UR5 to a pose", "IPOPT"),
-)
-
-
-def line(rows: dict[str, list[Row]]) -> str:
-    """A line of the history: version, day, and of each work the best time and another program's over it."""
-    cells = [vioc.__version__, f"{datetime.date.today()}"]
-    for group, work, peer in HISTORY:
-        row = next((r for r in rows.get(group, ()) if r.name == work), None)
-        value = row.peers.get(peer) if row else None
-        ratio = f" ({value / row.best:.2f}x)" if row and row.figures and isinstance(value, float) else ""
-        cells.append(f"{row.best:.3g}{ratio}" if row and row.figures else "")
-    return "| " + " | ".join(cells) + " |"
 
 
 if __name__ == "__main__":

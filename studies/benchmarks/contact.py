@@ -51,7 +51,7 @@ def _boxes(bench: Bench, n: int) -> Row:
             continue
         peers[name] = bench.best(lambda engine=engine: engine(steps), 1e6 / steps)  # type: ignore[misc]
         notes.append(f"{name} {depth(engine(steps)):.0e}")
-    text = "deepest in the floor at the end, m: " + ", ".join(notes)
+    text = "penetration at the end, m: " + ", ".join(notes)
     return Row(
         f"step, {n} box{'es' * (n > 1)} dropped", "us", figures, {}, peers, text, "studies/heap.py:heap"
     )
@@ -97,6 +97,6 @@ def _walking(bench: Bench, count: int = 2000, dt: float = 1e-3) -> Iterator[Row]
             figures,
             {COMPILED: 1e6 * dt / 60},
             peers,
-            f"{times:.0f} times real time; the aim is 60",
+            f"{times:.0f} times real time",
             "studies/quadruped_robot.py:Quadruped",
         )

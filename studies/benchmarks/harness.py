@@ -42,6 +42,8 @@ class Row:
         What else should be known: a figure published elsewhere, iterations.
     problem : str
         File of the problem and the name in it, "studies/heap.py:heap"; empty: the group's own.
+    remark : str or None
+        The note in fewer words, for the published page; None: the note itself.
     """
 
     name: str
@@ -51,6 +53,7 @@ class Row:
     peers: Mapping[str, float | str] = field(default_factory=dict)
     note: str = ""
     problem: str = ""
+    remark: str | None = None
 
     @property
     def best(self) -> float:
@@ -185,35 +188,42 @@ def table(rows: Sequence[Row]) -> str:
 
 
 def markdown(rows: Sequence[Row], problem: str) -> str:
-    """Rows as a Markdown table, with the file of each problem: `problem` where a row has none of its own."""
-    return _lines((*HEADER, "problem"), [(*row.cells(), f"`{row.problem or problem}`") for row in rows])
+    """A Markdown table of the rows, one column for each peer, below the files of their problems.
+
+    `problem` is the file of the rows that name none. Columns without entries, or of a peer that is not
+    installed, are left out. A unit that all rows share is in the header. Losses are bold. Targets are not
+    shown.
+    """
+    units = dict.fromkeys(row.unit for row in rows)
+    shared = f", {rows[0].unit}" if len(units) == 1 else ""
+    peers = list(dict.fromkeys(name for row in rows for name in row.peers))
+    header = [f"work{shared}", "virtual machine", COMPILED, *peers, "remarks"]
+    cells = [
+        [
+            row.name + ("" if shared else f", {row.unit}"),
+            *(_cell(row.figures.get(backend, "-")) for backend in ("virtual", COMPILED)),
+            *(_cell(row.peers.get(name, ""), name in row.losses) for name in peers),
+            row.note if row.remark is None else row.remark,
+        ]
+        for row in rows
+    ]
+    kept = [i for i in range(len(header)) if i < 3 or any(line[i] not in ("", ABSENT) for line in cells)]
+    files = dict.fromkeys(f"`{row.problem or problem}`" for row in rows)
+    text = _lines([header[i] for i in kept], [[line[i] for i in kept] for line in cells])
+    return f"Problems: {', '.join(files)}.\n\n{text}"
+
+
+def _cell(value: float | str, bold: bool = False) -> str:
+    text = value if isinstance(value, str) else _short(value)
+    return f"**{text}**" if bold else text
 
 
 def losses(rows: Mapping[str, Sequence[Row]]) -> str:
-    """What others do faster, the worst first, as Markdown, and of how many comparisons."""
-    ratios = sorted(
-        (
-            (ratio, group, row, name)
-            for group, own in rows.items()
-            for row in own
-            for name, ratio in row.losses.items()
-        ),
-        key=lambda loss: -loss[0],
-    )
-    count = sum(
-        not isinstance(v, str) and np.isfinite(v)
-        for own in rows.values()
-        for row in own
-        for v in row.peers.values()
-    )
-    text = f"Others are faster in {len(ratios)} of {count} comparisons of this run."
-    cells = [
-        (group, row.name, name, f"{_short(ratio)}x" if np.isfinite(ratio) else "no answer")
-        for ratio, group, row, name in ratios
-    ]
-    return text + (
-        "\n\n" + _lines(("group", "work", "faster", "vioc's time over it"), cells) if cells else ""
-    )
+    """One sentence: how many comparisons with peers vioc loses, of how many."""
+    every = [row for own in rows.values() for row in own]
+    lost = sum(len(row.losses) for row in every)
+    count = sum(not isinstance(v, str) and np.isfinite(v) for row in every for v in row.peers.values())
+    return f"Others are faster in {lost} of {count} comparisons."
 
 
 def _lines(header: Sequence[str], cells: Sequence[Sequence[str]]) -> str:

@@ -130,4 +130,10 @@ def in_c(name: str, qp: StageQP, data: Any, states: Any, samples: int, iteration
         f"worst {worst / middle:.1f}x the median, by processor time {own[1] / own[0]:.2f}x and "
         f"{own[2] / own[0]:.2f}x; first input {off:.1e} from the answer at most"
     )
-    return Row(f"{name}: feedback phase in C", "us", {COMPILED: middle}, {COMPILED: target}, note=note)
+    remark = (
+        f"{iterations} iterations, {len(states)} programs; 99.9 % of {samples} samples within "
+        f"{own[1] / own[0]:.2f}x the median processor time, all within {own[2] / own[0]:.2f}x; "
+        f"input error {off:.1e}"
+    )
+    figures, targets = {COMPILED: middle}, {COMPILED: target}
+    return Row(f"{name}: feedback phase in C", "us", figures, targets, note=note, remark=remark)

@@ -27,6 +27,7 @@ REPEATS, PATIENCE = 5, 5.0  # of one measurement at most: solves, s
 STARTS, START_SPREAD = 20, 0.3  # of the arm about its own: how many, and their standard deviation in rad
 ANYWHERE = 60  # starts of the arm, joints within 1 rad of 0
 SAME = 1e-6  # relative: costs of two backends that are further apart are not of one problem
+OTHER = 0.01  # relative: a peer's cost that is further from vioc's is of another optimum
 EXPANDED = 30  # states up to which FATROP is asked: it expands a program to scalars
 
 Problem = Callable[[Make], Task]
@@ -119,15 +120,19 @@ def ocp(bench: Bench) -> Iterator[Row]:
                 figures[backend] = 1e3 * median(partial(solve, task), repeats)
                 costs[backend] = found.cost
             notes.append(f"{backend}: {found}")
+        remarks = [f"{found}"]
         if not agree(costs):
             notes.append("the backends do not agree: no time of the compiled one")
+            remarks.append(notes[-1])
             figures.pop(COMPILED, None)
         peers: dict[str, float | str] = {}
         for peer, answer, seconds in beside(problem, repeats):
             peers[peer] = 1e3 * seconds if seconds else answer if isinstance(answer, str) else answer.verdict
             if not isinstance(answer, str):
                 notes.append(f"{peer}: {answer.iterations} iterations, cost {answer.cost:.8g}")
-        yield Row(name, "ms", figures, {}, peers, "; ".join(notes))
+                if abs(answer.cost - found.cost) > OTHER * abs(found.cost):
+                    remarks.append(f"{peer}: cost {answer.cost:.3g}")
+        yield Row(name, "ms", figures, {}, peers, "; ".join(notes), remark="; ".join(remarks))
         if problem is robots.arm:
             yield random_starts(bench, True)
             yield random_starts(bench, False)
@@ -174,7 +179,8 @@ def random_starts(bench: Bench, near: bool) -> Row:
             f"{np.mean(counts):.1f} iterations, at most {max(counts)}"
         )
     name = f"the arm from {len(turns)} random starts" + ("" if near else ", joints within 1 rad of 0")
-    return Row(name, "ms", figures, peers={"Crocoddyl FDDP": peer}, note="; ".join(notes))
+    remark = "; ".join(notes[len(bench.backends) - 1 :])  # of the last backend, and Crocoddyl's
+    return Row(name, "ms", figures, peers={"Crocoddyl FDDP": peer}, note="; ".join(notes), remark=remark)
 
 
 def beside(problem: Problem, repeats: int) -> Iterator[tuple[str, ocp_peers.Answer | str, float]]:

@@ -85,7 +85,7 @@ class Problem(NamedTuple):
 
 
 def pendulum_swing(backend: str = "virtual") -> Problem:
-    """[S] VIII-A with the weights of the reference: see docs/benchmarks.md."""
+    """[S] VIII-A with the weights of the reference implementation, from zero inputs."""
     f = vioc.MidpointVI(vioc.models.load("pendulum"), 0.1, forcing="left", backend=backend)
     steps = 100
     reference = np.zeros((steps + 1, 2))

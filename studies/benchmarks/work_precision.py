@@ -142,7 +142,7 @@ def work_precision(bench: Bench) -> Iterator[Row]:
             "ms",
             {} if ours is None else {pendulum.midpoint.backend.name: ours},
             peers=figures,
-            note="between measured points: " + ", ".join(f"{name} {ms:.3g}" for name, ms in mine.items()),
+            note="interpolated: " + ", ".join(f"{name} {ms:.3g}" for name, ms in mine.items()),
         )
 
 

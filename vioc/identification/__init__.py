@@ -1,6 +1,6 @@
-"""Parameters of a map from measured motions: by shooting, and by the linear regressor of a mechanism.
+"""Identification of parameters by shooting, or by a mechanism's linear regressor.
 
-Maths: docs/maths/identification.md, whose equations have numbers (ID).
+Maths: docs/maths/identification.md, equations (ID).
 """
 
 from vioc.identification.design import design

@@ -1,4 +1,4 @@
-"""Where a search begins: states at the starts of segments, and the noise of sensors."""
+"""Initial guesses: states at the starts of segments, and the noise of sensors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FITS = 1.5  # times the noise: residuals of a polynomial that is no longer the m
 
 
 def noise_of(records: Sequence[Record], name: str) -> float:
-    """Standard deviation of what is measured, from third differences, which a smooth motion hardly has."""
+    """Standard deviation of measurements from third differences, small in smooth motions."""
     found = []
     for record in records:
         y = record.measured.get(name, np.zeros(0))
@@ -37,10 +37,10 @@ def noise_of(records: Sequence[Record], name: str) -> float:
 
 
 def beginning(segments: Segments) -> Trial:
-    """Unknown inputs at zero, parameters at the map's, starts from what was measured.
+    """Initial trial: unknown inputs zero, the map's parameters, starts from measurements.
 
-    Where all configurations are measured, or follow from constraints, each segment starts at the state that
-    polynomials through them tell; else where a rollout from the record's start comes by.
+    If all configurations are measured or follow from constraints, each segment starts at the state of
+    polynomials through them; else on a rollout from the record's start.
     """
     z, c = segments.unknowns.start, np.zeros(segments.nc)
     trial = Trial(z, c, np.zeros((len(segments.pieces), segments.map.nx)))
@@ -110,7 +110,7 @@ def _from_rollout(
 
 
 class Smooth:
-    """Polynomials through the samples of a record near any time, as wide as its noise lets them be."""
+    """Local polynomials through samples of a record, with a width chosen by its noise."""
 
     def __init__(self, record: Record, name: str, wrapped: bool):
         y = record.measured[name]
@@ -120,7 +120,7 @@ class Smooth:
         self.noise = float(np.sqrt(np.mean(d**2) / 20))
 
     def near(self, t: float) -> np.ndarray:
-        """Coefficients, highest first, of time since t."""
+        """Coefficients of the polynomial in time since t, highest first."""
         middle, found = int(np.searchsorted(self.t, t)), np.zeros(DEGREE + 1)
         for m in WIDTHS:
             some = slice(max(middle - m, 0), middle + m + 1)

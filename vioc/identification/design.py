@@ -1,6 +1,6 @@
-"""`design`: the motion, within limits, that tells most of parameters.
+"""Design of experiments: motions within limits that determine parameters best.
 
-Maths: docs/maths/identification.md, "Motions that tell most", whose equations have numbers (ID).
+Maths: docs/maths/identification.md, "Motions that tell most", equations (ID).
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ FREE = 1e-12  # of the information of an entry of the start: what rounding holds
 
 @dataclass(frozen=True)
 class Judged:
-    """What a motion tells, (ID-16), (ID-17).
+    """Information of a motion and its criterion, (ID-16), (ID-17).
 
     Attributes
     ----------
     value : float
-        Of the criterion: half of it is the logarithm of a mean relative deviation.
+        Value of the criterion: half of it is the logarithm of a mean relative deviation.
     information : (n, n)
-        Of the parameters, in their units; no value that is known beforehand is in it.
+        Information matrix of the parameters in their units, without prior.
     x, u : (N+1, ndx), (N, nu), or None
-        The criterion's derivatives by the states and inputs, along trajectories.
+        Derivatives of the criterion by states and inputs, along trajectories.
     """
 
     value: float
@@ -58,18 +58,18 @@ class Judged:
 
 
 class Criterion:
-    """The criterion of a trajectory, and its exact slope: (ID-16) to (ID-20).
+    """Criterion of a trajectory with its exact gradient, (ID-16) to (ID-20).
 
     Parameters
     ----------
     f : OneStepMap
-        At the values that the parameters are believed to have.
+        Map with the presumed parameters.
     unknowns : ParameterCoordinates
     sensors : Measurement
     power : int
-        p of (ID-17).
+        Exponent p of (ID-17).
     known : bool
-        Whether the start is known, and not estimated with the parameters.
+        Whether the start is known, or estimated with the parameters.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class Criterion:
         self.sensors = sensors
 
     def _weights(self, run: Trajectory) -> np.ndarray:
-        """V^-1 of what is measured at each sample by plan, 0 elsewhere, (N+1, ny, ny)."""
+        """Weights (N+1, ny, ny): V^-1 of the quantities measured at each sample, else 0."""
         V, found = self.sensors.V, np.zeros((len(run) + 1, *self.sensors.V.shape))
         for k in range(len(found)):
             seen = np.flatnonzero(self.sensors.present(run.k0 + k))
@@ -97,7 +97,7 @@ class Criterion:
         return found
 
     def __call__(self, run: Trajectory, slope: bool = True) -> Judged:
-        """Of a trajectory of the map."""
+        """Evaluate the criterion of a trajectory of the map."""
         f, E, ndx = self.map, self.E, self.map.ndx
         steps = Steps.along(run)
         lin = f.linearize_steps(steps)
@@ -153,18 +153,18 @@ class Criterion:
 
 @dataclass(frozen=True, repr=False)
 class Design:
-    """What `design` found.
+    """Result of `design`: a motion and the information in its record.
 
     Attributes
     ----------
     trajectory : Trajectory
-        The motion; its start and inputs are the experiment.
+        Motion whose start and inputs are the experiment.
     values : dict of str to float
-        Of the parameters, at which it was made.
+        Presumed parameters of the design.
     information, before : (n, n)
-        Of the parameters (starts are estimated too, unless known), of this motion and of the guess.
+        Information matrices of the parameters (with unknown starts estimated) for this motion and the guess.
     costs : list of float
-        Of the criterion, step by step.
+        Values of the criterion, step by step.
     converged : bool
     verdict : str
     """
@@ -180,22 +180,22 @@ class Design:
 
     @property
     def std(self) -> dict[str, float]:
-        """Predicted standard deviations of estimates by name; infinite where the motion does not tell."""
+        """Predicted standard deviations by name; infinite if not identifiable."""
         return self._deviations(self.information)
 
     @property
     def std_before(self) -> dict[str, float]:
-        """Those of the guess."""
+        """Predicted standard deviations of the guess by name."""
         return self._deviations(self.before)
 
     @property
     def unidentifiable(self) -> list[UnidentifiableDirection]:
-        """Combinations that the motion does not tell."""
+        """Combinations of parameters that the motion does not determine."""
         return told(self.information, list(self.values), self.scale).directions
 
     @property
     def condition(self) -> tuple[float, float]:
-        """Of the information in relative errors: of the guess, of the motion."""
+        """Condition numbers of the relative information: of the guess, of the motion."""
         S = np.outer(self.scale, self.scale)
         return float(np.linalg.cond(self.before * S)), float(np.linalg.cond(self.information * S))
 
@@ -225,33 +225,33 @@ def design(
     tolerance: float = 1e-2,
     **options: Any,
 ) -> Design:
-    """The motion near a guess, within limits, from whose record `identify` tells parameters best.
+    """Find the motion near a guess, within limits, that is best for `identify`.
 
-    From step to step the guess is moved along the criterion's exact slope, and the motion within the limits
-    that is nearest to that is solved for (docs/maths/identification.md, (ID-21)). It ends at a local optimum.
+    Each step moves along the exact gradient of the criterion and solves for the nearest motion within the
+    limits (docs/maths/identification.md, (ID-21)). The search ends at a local optimum.
 
     Parameters
     ----------
     f : OneStepMap
-        At the values that parameters are believed to have.
+        Map with the presumed parameters.
     parameters : names
-        Of the map's.
+        Parameters of the map.
     guess : Trajectory or result
-        A motion of the map; its start stays, unless `initial` says otherwise. One at rest has no
-        slope: let it move.
+        Motion of the map whose start is kept, unless `initial` is given. It must move, because the gradient
+        is zero at rest.
     noise : dict of str to float, or Measurement
-        Variances of what is measured at every sample, by name; of a `Measurement` at its rates (`every`).
+        Variances by name of quantities measured at every sample; a `Measurement` has its rates (`every`).
     criterion : {"D", "A", "E"}
-        The determinant, the trace, the largest eigenvalue (smoothed, p = 8) of the covariance of errors
-        relative to the parameters' sizes, which they are known to beforehand.
+        Determinant, trace, or largest eigenvalue (smoothed, p = 8) of the covariance of errors relative to
+        the parameters' sizes, which are also their prior deviations.
     bounds : dict, optional
-        As in `vioc.control.optimize`: of states, velocities, inputs, and any other quantity.
+        Bounds of states, velocities, inputs and other quantities, as in `vioc.control.optimize`.
     known : bool
-        Whether the start is exact; else it is estimated with the parameters.
+        Whether the start is exact, or estimated with the parameters.
     max_iterations : int
-        0 tells of the guess alone.
+        Maximum number of steps; 0 evaluates the guess.
     tolerance : float
-        Ends where a step gains less than this share of the mean relative variance, twice in a row.
+        The search ends when two successive steps gain less than this share of the mean relative variance.
     **options
         ``constraints``, ``final``, ``initial``, ``periodic`` as in `vioc.control.optimize`.
 
@@ -262,9 +262,9 @@ def design(
     Raises
     ------
     ModelError
-        Unknown names; delays and biases, which no motion of a map depends on.
+        Unknown names; delays and biases, because motions of a map do not depend on them.
     NotImplementedError
-        Of a map whose errors are no states.
+        For a map whose errors are not its states.
     """
     if criterion not in POWERS:
         raise ValueError(f"criterion: expected one of {', '.join(POWERS)}, got {criterion!r}")
@@ -328,7 +328,7 @@ def design(
 def _nearness(
     f: OneStepMap, run: Trajectory, bounds: Mapping[str, Any]
 ) -> tuple[Cost, np.ndarray, np.ndarray]:
-    """Squares of distances from states and inputs in units of their ranges, and these."""
+    """Squared distances from states and inputs relative to their ranges, and the ranges."""
     limits = {quantity_name(f, n, "bounds"): b for n, b in bounds.items()}
 
     def ranges(names: Sequence[str], values: np.ndarray, prefix: str = "") -> np.ndarray:
@@ -350,7 +350,7 @@ def _nearness(
 
 
 def _nearest(problem: Problem, run: Trajectory, X: np.ndarray, U: np.ndarray) -> Trajectory | None:
-    """The motion within the limits that is nearest to a curve; None where none is found."""
+    """Motion within the limits that is nearest to given states and inputs, or None."""
     try:
         found = problem.with_cost(problem.cost.with_references(X, U)).solve(
             run.x[0], run, raise_on_failure=False, max_iterations=59

@@ -1,4 +1,4 @@
-"""Gauss-Newton with damping on residuals and gaps: (ID-5)."""
+"""Damped Gauss-Newton method on residuals and defects of segments (ID-5)."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ ROUNDING = 1e-11  # of the cost: what no step can be told to gain
 
 @dataclass
 class Fit:
-    """How a search ended.
+    """Result of a search.
 
     Attributes
     ----------
     trial, prediction
-        The best one, with derivatives there.
+        Best trial, and its prediction with derivatives.
     iterations : int
     costs : list of float
     converged : bool
@@ -48,17 +48,16 @@ class Fit:
 
 
 def fit(segments: Segments, trial: Trial, max_iterations: int, tolerance: float) -> Fit:
-    """Minimize half the sum of squares subject to closed gaps.
+    """Minimize half the sum of squares subject to zero defects between segments.
 
-    Gaps are at first errors like those of sensors, as large as they are at the start (ID-5a), so that
-    parameters fit all segments before these are joined. A search has converged where the model promises to
-    gain less than `tolerance`, in units of one observation's variance, and gaps are closed to the square
-    root of it in theirs.
+    At first defects are treated as errors with variances of their initial size (ID-5a), so that parameters
+    fit all segments before these are joined. The search has converged when the predicted reduction is below
+    `tolerance`, in units of one observation's variance, and relative defects are below its square root.
 
     Raises
     ------
     StepError
-        Where the first trial has no motion.
+        If the first trial has no motion.
     """
     trial = segments.seamless(trial, segments.predict(trial, derivatives=False))
     now = segments.predict(trial)
@@ -117,15 +116,15 @@ def fit(segments: Segments, trial: Trial, max_iterations: int, tolerance: float)
 
 
 class _Way:
-    """A damped step from a trial, (ID-5); with `loose`, variances of gaps, (ID-5a).
+    """Damped step from a trial (ID-5); with variances `loose` of defects (ID-5a).
 
     Attributes
     ----------
     step : (n,)
     gain, apart, promised : float
-        What the model gains of the cost, what closed gaps gain of the merit, and both.
+        Predicted reductions of the cost, of the merit by closed defects, and of both.
     most : float
-        The share of it that moves no parameter too far to be believed.
+        Largest fraction of the step that moves no parameter beyond the validity of the model.
     """
 
     def __init__(
@@ -163,7 +162,7 @@ class _Way:
         return found.cost + self._of_gaps(found.gaps)
 
     def corrected(self, there: Prediction) -> np.ndarray:
-        """The step, and the shortest one that closes what it left open: second order in its length."""
+        """Step plus the shortest correction of its remaining defects (second order)."""
         n = len(self.step)
         return self.step + self._solved(np.concatenate([np.zeros(n), -there.gaps]))[:n]
 
@@ -177,7 +176,7 @@ class _Way:
 
 
 def _taken(segments: Segments, trial: Trial, now: Prediction, way: _Way) -> tuple[float, float, Trial]:
-    """The share of a step that lowers the merit, by how much, and where it leads; share 0 where none does."""
+    """Accepted fraction of a step (0 if none), reduction of the merit, and new trial."""
     before = way.merit(now)
 
     def tried(step: np.ndarray) -> tuple[float, Trial, Prediction | None]:
@@ -200,23 +199,24 @@ def _taken(segments: Segments, trial: Trial, now: Prediction, way: _Way) -> tupl
 
 
 def half_step(segments: Segments, trial: Trial) -> np.ndarray:
-    """What one more step changes of the parameters (n,) with records in half the steps, to first order."""
+    """First-order change (n,) of the parameters when all steps are halved."""
     segments.plainly = True
     found = segments.predict(trial)
     return _Way(segments, trial, found, SETTLED).step[: segments.nz]
 
 
 def saddle(H: sparse.spmatrix, E: sparse.spmatrix, loose: np.ndarray | None = None):
-    """Factors of [[H, E'], [E, -diag(loose)]], by default with 0."""
+    """Factorize [[H, E'], [E, -diag(loose)]], by default with loose = 0."""
     if not E.shape[0]:
         return splu(sparse.csc_matrix(H))
     return splu(sparse.bmat([[H, E.T], [E, None if loose is None else -sparse.diags(loose)]], format="csc"))
 
 
 def information(segments: Segments, trial: Trial) -> tuple[np.ndarray, np.ndarray]:
-    """That of the parameters with all other unknowns free, (n, n): (ID-10); and of each alone, (n,).
+    """Information of the parameters (n, n), and of each one alone (n,): (ID-10).
 
-    Gaps stay closed. What the data do not tell of the others is held by rounding alone.
+    Other unknowns are free in the first, known in the second. Defects stay zero. Only rounding fixes other
+    unknowns that the data do not determine.
     """
     segments.plainly = True
     now, count = segments.predict(trial), segments.nz

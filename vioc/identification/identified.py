@@ -1,4 +1,4 @@
-"""`Identification`: what `identify` found, how sure it is, and what the data do not tell."""
+"""Results of `identify`: values, uncertainty, and parameters that are not identifiable."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ CORRELATED = 0.2  # of residuals one sample apart: from there on noise is not wh
 
 @dataclass(frozen=True, repr=False)
 class Fitted:
-    """One record beside what is predicted of it.
+    """Measurements of one record and their predictions.
 
     Attributes
     ----------
     record : Record
     names : tuple of str
-        What is measured.
+        Measured quantities.
     measured, predicted : (K, ny)
     states : (N+1, nx)
-        At `t`.
+        Predicted states at `t`.
     t : (N+1,)
     std : (ny,)
-        Of the noise.
+        Standard deviations of the noise.
     errors : (K, ny)
         Predicted - measured, angles the short way; NaN where nothing was measured.
     units : dict of str to str
@@ -68,7 +68,7 @@ class Fitted:
 
     @property
     def rms(self) -> dict[str, float]:
-        """Of predicted - measured by name."""
+        """Root mean square of predicted - measured by name."""
         return {n: float(np.sqrt(np.nanmean(e**2))) for n, e in zip(self.names, self.errors.T, strict=True)}
 
     @property
@@ -83,7 +83,7 @@ class Fitted:
 
     @property
     def share(self) -> dict[str, float]:
-        """How much of the measured variance is explained, by name: 1 is all."""
+        """Explained share of the measured variance by name; 1 is all."""
         spread = np.nanvar(self.measured, axis=0)
         errors = np.nanmean(self.errors**2, axis=0)
         return {
@@ -92,38 +92,38 @@ class Fitted:
         }
 
     def plot(self, ax: Any = None) -> Any:
-        """Measured and predicted over time, and their difference below; returns the axes."""
+        """Plot measurements, predictions and their difference over time; returns the axes."""
         return plots().plot_fitted(self, ax=ax)
 
 
 @dataclass(frozen=True, repr=False)
 class Identification:
-    """What `identify` found.
+    """Result of `identify`.
 
     Attributes
     ----------
     map : OneStepMap
-        With the parameters found.
+        Map with the identified parameters.
     values : dict of str to float
-        Of parameters, delays (``delay.INPUT``, s) and biases (``bias.QUANTITY``).
+        Identified parameters, delays (``delay.INPUT``, s) and biases (``bias.QUANTITY``).
     covariance : (n, n)
-        In the order of `values`; infinite variances where the data do not tell.
+        Covariance in the order of `values`; infinite variances of unidentifiable parameters.
     halving : dict of str to float
-        What half the step changes of each value, to first order: the error of the steps is 4/3 of that where
-        it is of second order. No interval knows of it.
+        First-order change of each value when the step is halved; the integration error of a second-order map
+        is 4/3 of it. Intervals do not include it.
     unidentifiable : list of UnidentifiableDirection
-        Combinations that the data do not tell, by name.
+        Combinations that the data do not determine, by name.
     given : tuple of str
-        Parameters which, if known, would leave the others told.
+        Parameters which, if known, would make the others identifiable.
     inputs : list of dict of str to (k,)
-        Knots of unknown inputs, of each record.
+        Knots of unknown inputs, for each record.
     fits : list of Fitted
     noise : dict of str to float
-        Standard deviations that residuals were weighted with.
+        Standard deviations that weighted the residuals.
     told : bool
-        Whether these were given, not found from the residuals.
+        Whether these were given, or found from the residuals.
     freedom : int
-        Observations less unknowns.
+        Number of observations minus number of unknowns.
     costs : list of float
         Half the sum of squares, iteration by iteration.
     converged : bool
@@ -134,7 +134,7 @@ class Identification:
     dt : float
         Longest step, s.
     whole : dict of str to tuple of str
-        The parameters of bodies whose ten numbers are all estimated.
+        Parameters of bodies whose ten inertial parameters are all estimated.
     """
 
     map: OneStepMap
@@ -168,7 +168,7 @@ class Identification:
         method: str,
         seconds: float,
     ) -> Identification:
-        """Of a search that has ended."""
+        """Make the result of a search that has ended."""
         unknowns, trial, prediction = segments.unknowns, found.trial, found.prediction
         theta = unknowns.at(trial.z)[0]
         knows = told(information[0], unknowns.names, _scales(unknowns, theta), information[1])
@@ -212,17 +212,17 @@ class Identification:
 
     @property
     def std(self) -> dict[str, float]:
-        """Standard deviations by name; infinite where the data do not tell."""
+        """Standard deviations by name; infinite if not identifiable."""
         return {n: float(s) for n, s in zip(self.values, np.sqrt(np.diag(self.covariance)), strict=True)}
 
     def interval(self, level: float = 0.95) -> dict[str, tuple[float, float]]:
-        """Confidence intervals by name; right where residuals are white and of the noise's size."""
+        """Confidence intervals by name, valid for white residuals of the noise's size."""
         k = float(ndtri(0.5 + level / 2))
         return {n: (v - k * self.std[n], v + k * self.std[n]) for n, v in self.values.items()}
 
     @property
     def bodies(self) -> dict[str, bool]:
-        """Whether the ten numbers of each body are those of one, at the parameters found."""
+        """Physical consistency of the inertial parameters of each body by name."""
         return {n: consistent(numbers) for n, numbers in self._inertias().items()}
 
     def _inertias(self) -> dict[str, np.ndarray]:
@@ -235,11 +235,11 @@ class Identification:
 
     @property
     def doubts(self) -> list[str]:
-        """Why intervals may be too short, or values wrong; empty where nothing speaks against them."""
+        """Reasons why intervals may be too short or values wrong; empty if there are none."""
         found = [] if self.converged else [f"the search has not converged: {self.verdict}"]
         if self._exact:
             found.append(
-                "records are exact to rounding: intervals are of rounding; give noise= for those of a sensor"
+                "records are exact to rounding, which sets the intervals; give noise= for those of a sensor"
             )
             return found + self._strange()
         if self.told and self.freedom > 0:
@@ -247,8 +247,8 @@ class Identification:
             low, high = 2 * gammaincinv(self.freedom / 2, [1e-4, 1 - 1e-4])  # of chi squared
             if not low <= chi <= high:
                 found.append(
-                    f"residuals are {np.sqrt(chi / self.freedom):.2f} times the noise that was given: the "
-                    "model lacks something, or the variances are wrong"
+                    f"residuals are {np.sqrt(chi / self.freedom):.2f} times the given noise: the model lacks "
+                    "something, or the variances are wrong"
                 )
         for fitted in self.fits:
             for n, r in fitted.whiteness.items():
@@ -268,22 +268,22 @@ class Identification:
 
     @property
     def _exact(self) -> bool:
-        """Whether noise was looked for and there is none."""
+        """True if the noise was estimated and is zero."""
         if self.told:
             return False
         largest = np.max([np.nanmax(np.abs(f.measured), axis=0) for f in self.fits], axis=0)
         return bool(np.all(list(self.noise.values()) <= ROUNDING * np.maximum(largest, 1.0)))
 
     def _strange(self) -> list[str]:
-        """Bodies that are none, or hardly one."""
+        """Bodies with inconsistent or degenerate inertia."""
         found = []
         for n, numbers in self._inertias().items():
             if flat(numbers) and any(np.isfinite(self.std[p]) for p in self.whole.get(n, ())):
-                found.append(f"{n} ended flat, at the edge of what bodies can be: its intervals do not hold")
-        return found + [f"{n} is not the inertia of a body" for n, fine in self.bodies.items() if not fine]
+                found.append(f"{n} has a degenerate inertia: its intervals are not valid")
+        return found + [f"the inertia of {n} is not physical" for n, fine in self.bodies.items() if not fine]
 
     def validate(self, records: Record | Sequence[Any] | Any) -> list[Fitted]:
-        """What the map found predicts of records or runs kept aside; only their starts are fitted.
+        """Predict records or runs that were not fitted, with only their starts estimated.
 
         Raises
         ------
@@ -304,7 +304,7 @@ class Identification:
         return _fits(segments, found.prediction)
 
     def plot(self, ax: Any = None) -> Any:
-        """The first record, measured and predicted, and the residuals; returns the axes."""
+        """Plot measurements, predictions and residuals of the first record; returns the axes."""
         return self.fits[0].plot(ax=ax)
 
     def __str__(self) -> str:
@@ -314,13 +314,13 @@ class Identification:
             shown = (
                 f"{s:12.2g}{100 * s / abs(v) if v else np.inf:9.2g}%"
                 if np.isfinite(s)
-                else f"{'not told':>12}"
+                else f"{'undetermined':>12}"
             )
             lines.append(f"{n:24}{v:14.7g}{shown}")
         for d in self.unidentifiable:
-            lines.append(f"not told: {d}")
+            lines.append(f"undetermined: {d}")
         if self.given:
-            lines.append(f"told if known: {', '.join(self.given)}")
+            lines.append(f"determined if known: {', '.join(self.given)}")
         noise = ", ".join(f"{n} {s:.2g}" for n, s in self.noise.items())
         lines.append(f"noise {'given' if self.told else 'found'}: {noise}")
         lines += [f"doubt: {d}" for d in self.doubts]
@@ -333,7 +333,7 @@ class Identification:
 
 
 def _scales(unknowns: ParameterCoordinates, theta: np.ndarray) -> np.ndarray:
-    """What errors are relative to: values found, where they have a size of their own."""
+    """Scales of relative errors: nonzero values of single parameters, else defaults."""
     whole = {n for numbers in unknowns.bodies.values() for n in numbers}
     own = np.array(
         [

@@ -1,4 +1,4 @@
-"""`identify`: parameters of a map from records of its motions."""
+"""Identification of a map's parameters from records of motions."""
 
 from __future__ import annotations
 
@@ -42,42 +42,42 @@ def identify(
     max_iterations: int = 300,
     tolerance: float = 1e-3,
 ) -> Identification:
-    """The parameters under which the map's motions are nearest to what was measured.
+    """Estimate parameters of a map from measured motions by least squares.
 
-    Minimizes half the sum of squares of (predicted - measured) / standard deviation over parameters, the
-    starts of records and unknown inputs, with exact derivatives of the map (docs/maths/identification.md).
+    Minimizes half the sum of squares of (predicted - measured) / standard deviation over parameters, starts
+    of records and unknown inputs, with exact derivatives of the map (docs/maths/identification.md).
 
     Parameters
     ----------
     f : OneStepMap
-        Its parameters are where the search begins.
+        Map whose parameters are the initial guess.
     records : Record, or several
-        Fitted at once. Trajectories, results, runs of loops and batches are taken as `Record.of` tells;
-        measured is then what `noise` names.
+        Records that are fitted together. `Record.of` converts trajectories, results, runs of loops and
+        batches, with the quantities that `noise` names.
     parameters : names
-        Of the map's; ``delay.INPUT`` (s, of the input behind its signal) and ``bias.QUANTITY`` (a sensor's
-        constant error) likewise. Masses and inertias stay those of bodies.
+        Parameters of the map, ``delay.INPUT`` (delay of the input behind its signal, s) and ``bias.QUANTITY``
+        (constant error of a sensor). Masses and inertias stay physically consistent.
     noise : dict of str to float, or Measurement, optional
-        Variances by name, the weights; a quantity that is not named is not used. A `Measurement` brings
-        encoders' counts and angles modulo a turn. Default: found from the residuals, search by search.
+        Variances by name, whose inverses are the weights; other quantities are not used. A `Measurement` adds
+        encoder counts and angles modulo a turn. Default: estimated from the residuals, in repeated searches.
     method : {"multiple", "shooting"}
-        Multiple shooting in segments whose ends meet, or one segment for each record. Both have the same
-        minimum; multiple shooting finds it from farther off, and of unstable motions.
+        Multiple shooting in segments whose ends meet, or one segment per record. Both have the same minimum;
+        multiple shooting converges from farther away and for unstable motions.
     segment : float, optional
         Length of segments, s; default a twentieth of the longest record.
     dt : float, optional
         Longest step, s; default the map's. Steps end at samples.
     bounds : dict of str to (lower, upper), optional
-        That parameters stay within: as in `vioc.control.optimize`, of numbers.
+        Bounds of parameters, as in `vioc.control.optimize`, constant.
     values : dict of str to float, optional
-        Where the search begins instead.
+        Initial guess instead of the map's parameters.
     unknown_inputs : dict of str to int, optional
-        Inputs that nobody knows, and the number of knots, equally spaced over each record, of the straight
-        lines that stand for them.
+        Unrecorded inputs with their numbers of knots, equally spaced over each record and joined by straight
+        lines.
     max_iterations : int
-        At most, of one search.
+        Maximum number of iterations of one search.
     tolerance : float
-        Of the cost, in variances of one observation: what a search that has converged could still gain.
+        Predicted reduction of the cost at convergence, in variances of one observation.
 
     Returns
     -------
@@ -86,11 +86,11 @@ def identify(
     Raises
     ------
     ModelError
-        Unknown names; a bound that the start is not inside of.
+        Unknown names; an initial guess outside of a bound.
     ValueError
         Records that do not fit the map; fewer observations than unknowns.
     StepError
-        Where the first trial has no motion.
+        If the first trial has no motion.
     """
     began = time.perf_counter()
     records = as_records(records, _noisy(noise))
@@ -143,18 +143,18 @@ def identify(
 
 
 def _noisy(noise: Any) -> tuple[str, ...]:
-    """What is measured, as far as the noise tells."""
+    """Names of the measured quantities that the noise specifies."""
     return noise.names if isinstance(noise, Measurement) else tuple(noise or ())
 
 
 def _named(f: OneStepMap, record: Record) -> Record:
-    """With full names of quantities."""
+    """Copy a record with full names of quantities."""
     measured = {quantity_name(f, n, f"{record.name}: measured"): v for n, v in record.measured.items()}
     return Record(record.t, measured, record.inputs, record.start, record.known, record.name)
 
 
 def _sensors(f: OneStepMap, records: Sequence[Record], noise: Any) -> tuple[Measurement, bool]:
-    """What is measured and how well; whether that was told."""
+    """Measured quantities with their noise, and whether the noise was given."""
     names = tuple(dict.fromkeys(n for r in records for n in r.measured))
     if noise is None:
         return Measurement(f, {n: noise_of(records, n) ** 2 for n in names}), False
@@ -170,7 +170,7 @@ def _wrapped(sensors: Measurement) -> list[str]:
 
 
 def _variances(segments: Segments, prediction: Any) -> dict[str, float]:
-    """Mean squares of residuals by quantity, in its unit."""
+    """Mean squared residuals by quantity, in its unit."""
     present = np.concatenate([np.isfinite(y) for y in segments.y])
     which = np.broadcast_to(np.arange(present.shape[1]), present.shape)[present]
     found = {}
@@ -182,7 +182,7 @@ def _variances(segments: Segments, prediction: Any) -> dict[str, float]:
 
 
 def _free(segments: Segments, prediction: Any) -> int:
-    """Unknowns that are not told by closed gaps."""
+    """Number of unknowns that zero defects do not determine."""
     return prediction.J.shape[1] - prediction.E.shape[0]
 
 

@@ -1,9 +1,9 @@
-"""Inertias of rigid bodies that are always physical: Cholesky factors of their second moments.
+"""Physically consistent inertias by Cholesky factors of second moments.
 
-Ten numbers of a body: mass m, centre of mass c (3), inertia about it Ixx, Iyy, Izz, Ixy, Ixz, Iyz. Its second
-moments S = tr(I)/2 1 - I are positive definite exactly if I is and keeps the triangle inequality (ID-8).
-Logarithms of the factors' diagonals would have bodies without extent at infinity: searches ran there, where
-no derivative leads back, and called it a minimum.
+The ten inertial parameters of a body are mass m, centre of mass c (3), and inertia about it Ixx, Iyy, Izz,
+Ixy, Ixz, Iyz. The second moments S = tr(I)/2 1 - I are positive definite exactly if I is positive definite
+and satisfies the triangle inequality (ID-8). Logarithms of the factors' diagonals would put bodies without
+extent at infinity, where derivatives vanish and a search stops; so the diagonals themselves are coordinates.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PAIRS = ((0, 1), (0, 2), (1, 2))
 
 
 def moments(numbers: np.ndarray) -> np.ndarray:
-    """Second moments S (3, 3) about the centre of mass of ten numbers (10,), kg m^2."""
+    """Second moments S (3, 3) about the centre of mass from ten parameters, kg m^2."""
     inertia = np.diag(np.asarray(numbers[4:7], float))
     for (i, j), value in zip(PAIRS, numbers[7:10], strict=True):
         inertia[i, j] = inertia[j, i] = value
@@ -28,16 +28,16 @@ def moments(numbers: np.ndarray) -> np.ndarray:
 
 
 def consistent(numbers: np.ndarray, slack: float = 1e-9) -> bool:
-    """Whether ten numbers are those of a body: m >= 0, S >= 0, to `slack` of its largest moment.
+    """Check physical consistency: m >= 0 and S >= 0, to `slack` of the largest moment.
 
-    A body without extent (a point mass), or in a plane or line, is one; so is a rotor without mass.
+    Points, lines, planes and rotors without mass are consistent.
     """
     sizes = np.linalg.eigvalsh(moments(numbers))
     return bool(numbers[0] >= 0 and sizes[0] >= -slack * np.abs(sizes).max())
 
 
 def body_numbers(z: ca.SX) -> ca.SX:
-    """Ten numbers (10,) of coordinates (log m, c, L11, L22, L33, L21, L31, L32): (ID-9)."""
+    """Ten parameters from coordinates (log m, c, L11, L22, L33, L21, L31, L32): (ID-9)."""
     m = ca.exp(z[0])
     L = ca.SX(3, 3)
     for i in range(3):
@@ -57,7 +57,7 @@ def extent(numbers: np.ndarray) -> float:
 
 
 def body_coordinates(numbers: Any, length: float) -> np.ndarray:
-    """Inverse of `body_numbers` (10,); a point of a mechanism of this length is given a little extent."""
+    """Inverse of `body_numbers`; a point mass gets a small extent relative to `length`."""
     numbers = np.asarray(numbers, float)
     if numbers[0] <= 0:
         raise ValueError(
@@ -72,15 +72,15 @@ def body_coordinates(numbers: Any, length: float) -> np.ndarray:
 
 
 def flat(numbers: np.ndarray) -> bool:
-    """Whether a body has extent in fewer than three directions."""
+    """True if a body has extent in fewer than three directions."""
     sizes = np.linalg.eigvalsh(moments(numbers))
     return bool(sizes[0] <= FLAT * sizes[-1])
 
 
 def size_of(numbers: np.ndarray, length: float) -> np.ndarray:
-    """What errors of the ten numbers are relative to (10,): mass, radius of gyration, largest moment.
+    """Scales (10,) of relative errors: mass, radius of gyration, largest moment.
 
-    A point mass has a little of the mechanism's length for a radius.
+    The radius of a point mass is a small part of the mechanism's length.
     """
     S = moments(numbers)
     largest = max(np.trace(S), numbers[0] * (POINT * length) ** 2)

@@ -1,4 +1,4 @@
-"""Which forces of `base_parameters` are of known size: what else its equations tell is ratios."""
+"""Check of `base_parameters` for forces of known size, without which it finds ratios."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from scipy.sparse.csgraph import connected_components
 
 
 def check_forces(W: np.ndarray, y: np.ndarray, rows: Sequence[str], rank: float) -> None:
-    """Raise ValueError where rows that share no unknown with others have no force of known size."""
+    """Raise ValueError if independent equations have no force of known size."""
     sizes = np.linalg.norm(W, axis=0)
     touched = sizes > rank * sizes.max(axis=0, initial=0.0)
     count, block = connected_components((touched @ touched.T).astype(float))
@@ -19,12 +19,12 @@ def check_forces(W: np.ndarray, y: np.ndarray, rows: Sequence[str], rank: float)
             names = ", ".join(n for n, its in zip(rows, mine, strict=True) if its)
             raise ValueError(
                 f"base_parameters: expected a force of known size on {names}, got none, and nothing couples "
-                "it to others, so that only ratios are told; leave a gain out of linear="
+                "it to others, so that only ratios are identifiable; leave a gain out of linear="
             )
 
 
 def by_own_gain(regressor: Any, parts: Sequence[Any], y: np.ndarray, rows: Sequence[str]) -> tuple[str, ...]:
-    """Variables whose equations have inputs in unknown columns alone, and no known force."""
+    """Variables whose equations have inputs of unknown gain only, and no known force."""
     driven = np.zeros(len(rows), bool)
     for m in parts:
         Y, idle = (regressor(m.q, m.v, m.a, u, m.t)[0] for u in (m.u, 0 * m.u))

@@ -1,4 +1,4 @@
-"""A signal that acts late: what it is over the steps of a record, and by how much the delay changes that."""
+"""Delayed signals over the steps of a record, with derivatives by the delay."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ BACK = 1e-4  # of a step: a function's slope is a difference over
 
 
 class Late:
-    """A signal at earlier times than a step's own, (ID-6).
+    """Delayed signal (ID-6).
 
     Parameters
     ----------
     value : float, (K-1,), (K,) or function of time
-        As `Record` has them. Numbers, and splines, keep their first value before the first sample, or knot;
-        a function is asked.
+        Signal as in `Record`. Before the first sample or knot, values and splines are constant and functions
+        are evaluated.
     t : (K,)
-        Samples, s.
+        Times of the samples, s.
     what : str
-        What messages call it.
+        Name in messages.
     """
 
     def __init__(self, value: Any, t: np.ndarray, what: str):
@@ -41,7 +41,7 @@ class Late:
         self._areas = np.concatenate([[0.0], np.cumsum(areas)])
 
     def means(self, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Over steps (N,), and their derivatives by the delay (N,), where steps end at times (N+1,)."""
+        """Means (N,) over steps that end at times (N+1,), and derivatives by the delay (N,)."""
         lengths = np.diff(ends)
         if self.function is not None:
             return self._quadrature(ends[:-1], ends[1:]) / lengths, -np.diff(self._asked(ends)) / lengths
@@ -51,7 +51,7 @@ class Late:
         return np.diff(area) / lengths, -np.diff(value) / lengths
 
     def values(self, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Where steps end (N,), and their derivatives by the delay (N,)."""
+        """Values (N,) at the ends of steps, and derivatives by the delay (N,)."""
         if self.function is not None:
             now, back = self._asked(ends[1:]), BACK * np.diff(ends)
             return now, (self._asked(ends[1:] - back) - now) / back
@@ -60,24 +60,24 @@ class Late:
         return value, -self._slopes[i] * within
 
     def _at(self, times: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Which samples are before times (or the first), how long ago they were, and the signal's values."""
+        """Samples before given times (or the first), elapsed times, and values."""
         near = np.clip(times, *self.t[[0, -1]])
         i = np.clip(np.searchsorted(self.t, near, side="right") - 1, 0, len(self._starts) - 1)
         past = near - self.t[i]
         return i, past, self._starts[i] + self._slopes[i] * past
 
     def _asked(self, times: np.ndarray) -> np.ndarray:
-        """The function's values."""
+        """Values of the function."""
         return sample(self.function, np.maximum(times, self._first).ravel(), self.what).reshape(times.shape)
 
     def _lobatto(self, a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, float]:
-        """The integrals from a to b (n,) by points that see a jump between, and the largest value."""
+        """Integrals from a to b (n,) by points that detect jumps, and the largest value."""
         half = (b - a) / 2
         u = self._asked((a + half)[:, None] + half[:, None] * NODES)
         return half * (u @ WEIGHTS), float(np.abs(u).max(initial=0.0))
 
     def _quadrature(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        """The integrals from a to b (n,): intervals are halved until that changes them by little."""
+        """Integrals from a to b (n,) by repeated bisection of intervals."""
         total, step, which = np.zeros(len(a)), b - a, np.arange(len(a))
         whole, largest = self._lobatto(a, b)
         for _ in range(HALVINGS):

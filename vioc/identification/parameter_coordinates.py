@@ -1,4 +1,4 @@
-"""What is estimated of a map: parameters by coordinates in which they stay physical, delays, biases."""
+"""Coordinates of estimated parameters, delays and biases that keep bodies physical."""
 
 from __future__ import annotations
 
@@ -22,31 +22,32 @@ DELAY = "delay."
 class ParameterCoordinates:
     """Coordinates z of parameters theta = theta(z), one to one, with derivatives (ID-7).
 
-    A body whose ten numbers are all estimated has Cholesky factors of its second moments as coordinates;
-    masses and moments of other bodies, and what is bounded, have logarithms; the others are themselves.
+    A body whose ten inertial parameters are all estimated has Cholesky factors of its second moments as
+    coordinates. Masses and moments of other bodies and bounded parameters have logarithms. Other parameters
+    are their own coordinates.
 
     Parameters
     ----------
     f : OneStepMap
     names : names
-        Parameters of the map; ``delay.INPUT``, s; ``bias.QUANTITY``, of what is measured.
+        Parameters of the map; ``delay.INPUT``, s; ``bias.QUANTITY`` of a measured quantity.
     bounds : dict of str to (lower, upper), or None
-        Either may be None; the start must lie between.
+        Bounds, either of which may be None; the start must lie between.
     measured : names
         Quantities that may have a bias.
     values : dict of str to float
-        Where they begin, if not at the map's values.
+        Initial values; default: the map's.
     held : bool
-        Whether they stay there, and z is empty.
+        Whether parameters are fixed at their initial values; z is then empty.
 
     Attributes
     ----------
     names : tuple of str
         Full names, in the order of theta.
     start : (n,)
-        z of the map's values; delays begin at 0, biases too.
+        Coordinates of the initial values; delays and biases begin at 0.
     scale : (n,)
-        What a relative error is of, in theta's units.
+        Scales of relative errors, in theta's units.
     """
 
     def __init__(
@@ -126,16 +127,16 @@ class ParameterCoordinates:
         self.start = start if self.held is None else np.zeros(0)
 
     def __len__(self) -> int:
-        """Of z."""
+        """Number of coordinates z."""
         return len(self.start)
 
     def size(self, z: np.ndarray) -> np.ndarray:
-        """What steps of z are relative to: (n,); one e-fold of a logarithm."""
+        """Scales (n,) of steps of z; 1 for a logarithm."""
         least = self._least[: len(self)]
         return np.where(least > 0, np.maximum(np.abs(z), least), 1.0)
 
     def at(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """theta (n,) and its derivative by z (n, n)."""
+        """Parameters theta (n,) and their derivatives by z (n, n)."""
         if self.held is not None or not len(self):
             theta = np.zeros(0) if self.held is None else self.held
             return theta, np.zeros((len(theta), 0))
@@ -143,7 +144,7 @@ class ParameterCoordinates:
         return value[:, 0], J
 
     def of(self, theta: np.ndarray, prefix: str = "") -> dict[str, float]:
-        """Values by name: of the map's parameters, or of those with a prefix, without it."""
+        """Values by name of the map's parameters, or of those with a prefix, without it."""
         if not prefix:
             return {n: float(v) for n, v in zip(self.names, theta, strict=True) if n in self.parameters}
         named = zip(self.names, theta, strict=True)
@@ -151,14 +152,14 @@ class ParameterCoordinates:
 
 
 def _sides(name: str, value: Any) -> tuple[float | None, float | None]:
-    """Lower and upper bound of a parameter, None where it has none."""
+    """Lower and upper bound of a parameter, or None."""
     sides = (float(side[0]) for side in limits(value, 1, f"bounds on {name}", number="symmetric"))
     low, high = (side if np.isfinite(side) else None for side in sides)
     return low, high
 
 
 def _between(z: ca.SX, value: float, low: float | None, high: float | None) -> tuple[Any, float]:
-    """A number as an expression of its coordinate that keeps it in bounds, and the coordinate."""
+    """Expression of a bounded parameter by its coordinate, and the coordinate."""
     if low is None and high is None:
         return z, value
     if low is not None and high is not None:
@@ -171,7 +172,7 @@ def _between(z: ca.SX, value: float, low: float | None, high: float | None) -> t
 
 
 def _entries(f: OneStepMap) -> dict[str, list[list[str]]]:
-    """Of each body the parameters that its ten numbers depend on."""
+    """Parameters that the ten inertial parameters of each body depend on."""
     theta, names = f.symbols.parameters, list(f.parameters)
     found = {}
     for body, numbers in f.inertias.items():
@@ -185,7 +186,7 @@ def _entries(f: OneStepMap) -> dict[str, list[list[str]]]:
 
 
 def _whole_bodies(f: OneStepMap, estimated: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """Bodies whose ten numbers are ten estimated parameters that nothing else in the tree of masses has."""
+    """Bodies with ten estimated inertial parameters that no other mass shares."""
     entries, names, theta = _entries(f), list(f.parameters), f.symbols.parameters
     uses: dict[str, int] = {}
     for rows in entries.values():
@@ -202,5 +203,5 @@ def _whole_bodies(f: OneStepMap, estimated: Sequence[str]) -> dict[str, tuple[st
 
 
 def _positive(f: OneStepMap) -> set[str]:
-    """Parameters that are masses or principal entries of inertias."""
+    """Parameters that are masses or diagonal entries of inertias."""
     return {n for rows in _entries(f).values() for row in (rows[0], *rows[4:7]) for n in row}

@@ -1,4 +1,4 @@
-"""Physical inertias that have given combinations: (ID-15), and the sizes that no unit is left of."""
+"""Physically consistent inertias with given combinations (ID-15), and length scales."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ ROUNDING = 1e-8  # of lengths that rows of the equations tell, those that are ro
 
 
 def length_of(numbers: np.ndarray, Y: np.ndarray) -> float:
-    """A length of a mechanism: the largest extent of its bodies (n, 10), about their frames' origins.
+    """Length scale of a mechanism: largest extent of its bodies about their frames.
 
-    Where all are points at these, the shortest arm that equations Y (N, nq, n) show: on each row the columns
-    of masses over those of first moments. 1 where no row has either, and nothing depends on it.
+    If all bodies are points at the origins of their frames, it is the shortest arm in the equations
+    Y (N, nq, n): in each row the columns of masses over those of first moments. It is 1 if no row has either,
+    because nothing depends on it then.
     """
     columns = Y[..., : 10 * len(numbers)].reshape(*Y.shape[:2], -1, 10)
     mass, first = (np.sqrt((columns[..., i == TEN] ** 2).sum(axis=(0, 2, 3))) for i in (0, 1))
@@ -33,10 +34,11 @@ def length_of(numbers: np.ndarray, Y: np.ndarray) -> float:
 def physical_set(
     regressor: Any, base: np.ndarray, values: np.ndarray, R: np.ndarray, length: float, reach: np.ndarray
 ) -> tuple[np.ndarray, dict[str, np.ndarray], float]:
-    """Numbers of bodies with these combinations, near the start, and how far off they are: (ID-15).
+    """Consistent parameters with given combinations, and their distance (ID-15).
 
-    Near is relative to the start's masses, to `length`, and to parameters of forces or what of them makes all
-    that was measured, `reach` (n,), whichever is larger: a friction may start at 0.
+    They are near the start. Distances are relative to the start's masses, to `length`, and to the larger of
+    parameters of forces and `reach` (n,), the value that alone explains all measurements: a friction may
+    start at 0.
     """
     count, own = len(regressor.bodies), len(regressor.linear)
     z = ca.SX.sym("z", 10)

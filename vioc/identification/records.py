@@ -1,4 +1,4 @@
-"""`Record`: what was measured of a motion, and what was put into it."""
+"""Records of measured motions and their inputs."""
 
 from __future__ import annotations
 
@@ -25,22 +25,21 @@ FITS = 1e-9  # of a step: what a sample may be off the end of one by
 
 @dataclass(frozen=True)
 class Record:
-    """Samples of a motion, its inputs, and what is known of its start.
+    """Measured samples of a motion, its inputs, and its start.
 
     Parameters
     ----------
     t : (K,)
-        Times of the samples, s, rising; they need not be equally spaced.
+        Increasing times of the samples, s; they need not be equally spaced.
     measured : dict of str to (K,)
-        Quantities of the state by name; a value that is not a number (NaN) was not measured.
+        Quantities of the state by name; NaN was not measured.
     inputs : dict of str to number, (K-1,), (K,) or function of time, optional
-        K-1 values are held from sample to sample, K are joined by straight lines; a function is taken in
-        the middle of a step. Where a delay is estimated, all are means over steps, earlier: numbers keep
-        their first value before t[0], a function is asked there. Prescribed configurations (``rho.NAME``) are
-        those at samples, K values or a function. Inputs without a signal are zero.
+        K-1 values are held from sample to sample, K values are joined by straight lines, and a function is
+        evaluated in the middle of a step. With an estimated delay, inputs are means over earlier intervals:
+        before t[0] values are constant and functions are evaluated. Prescribed configurations (``rho.NAME``)
+        are those at samples, K values or a function. Inputs without a signal are zero.
     start : dict of str to float, or (nx,), optional
-        The state at t[0]: where the search begins, or what it is where `known`. Default from what was
-        measured.
+        State at t[0]: the initial guess, or the exact start if `known`. Default: from measurements.
     known : bool
         Whether the start is exact and not estimated.
     name : str
@@ -48,7 +47,7 @@ class Record:
     Raises
     ------
     ValueError
-        Times that do not rise, shapes, infinite numbers, nothing measured.
+        Times that do not increase, shapes, infinite values, nothing measured.
     """
 
     t: np.ndarray
@@ -77,11 +76,11 @@ class Record:
 
     @staticmethod
     def of(run: Any, names: Sequence[str] = (), name: str = "record") -> Record:
-        """The record of a run: of what has a trajectory.
+        """Make a record of a run, with its applied inputs.
 
-        Inputs are those applied. Measured is what the observer's sensors gave, in a `LoopRun` that has one;
-        else the quantities of `names`, exactly; by default configurations, or states of a map without.
-        The search begins at the run's first state, or at the observer's estimate of it.
+        A `LoopRun` with an observer gives its sensor readings. Other runs give the exact quantities in
+        `names`, by default the configurations, or the states of a map without configurations. The search
+        begins at the run's first state, or at the observer's estimate of it.
         """
         found = trajectory_of(run)
         if not isinstance(found, Trajectory):
@@ -109,7 +108,7 @@ class Record:
         return f"Record({self.name!r}: {len(self)} samples, {span}, measured {measured}; inputs {inputs})"
 
     def part(self, first: float, last: float) -> Record:
-        """The samples from `first` to `last`, s; a start other than the first sample's is not known."""
+        """Part of the record from `first` to `last`, s; a later start is not known."""
         keep = np.flatnonzero((self.t >= first) & (self.t <= last))
         if len(keep) < 2:
             raise ValueError(f"{self.name}: fewer than 2 samples from {first:g} to {last:g} s")
@@ -128,7 +127,7 @@ class Record:
 
 
 def as_records(given: Any, names: Sequence[str] = ()) -> list[Record]:
-    """Records of one or several records and runs (`Record.of`); a batch is several."""
+    """Convert records and runs (`Record.of`) to a list of records; a batch is several."""
     if isinstance(given, Record):
         return [given]
     if not isinstance(given, Batch) and isinstance(trajectory_of(given), Trajectory):
@@ -142,17 +141,18 @@ def as_records(given: Any, names: Sequence[str] = ()) -> list[Record]:
 
 
 class SimulationGrid:
-    """The steps that a record is simulated in: equal between two samples, none longer than `dt`; each in
-    as many as `parts`.
+    """Steps of a record's simulation, equal between two samples and at most `dt` long.
+
+    Each step is divided into `parts`.
 
     Attributes
     ----------
     lengths : (N,)
-        s.
+        Lengths of the steps, s.
     ends : (N+1,)
-        Times of the states, from t[0] on, s.
+        Times of the states from t[0], s.
     at : (K,)
-        States of the samples.
+        Indices of the states at samples.
     """
 
     def __init__(self, record: Record, f: OneStepMap, dt: float, delayed: Sequence[str], parts: int = 1):
@@ -176,7 +176,7 @@ class SimulationGrid:
                 self._fixed[:, f.input_names.index(n)] = self._held(n)
 
     def _signal(self, name: str) -> tuple[Any, np.ndarray, str]:
-        """An input as it is given, the samples, and what messages call it; its numbers are checked."""
+        """Check a given input; returns it with the samples and its name in messages."""
         if name not in self.signals:
             raise ValueError(f"{self.record.name}: the delay of {name!r} needs its signal")
         value, t, what = self.signals[name], self.record.t, f"{self.record.name}: input {name!r}"
@@ -190,7 +190,7 @@ class SimulationGrid:
         return sample(values, t[-len(values) :], what), t, what
 
     def _held(self, name: str) -> np.ndarray:
-        """An input of every step (N,)."""
+        """Input (N,) of each step."""
         value, t, what = self._signal(name)
         ends = name.startswith(PRESCRIBED)
         times = self.ends[1:] if ends else (self.ends[1:] + self.ends[:-1]) / 2
@@ -199,7 +199,7 @@ class SimulationGrid:
         return np.interp(times, t, value) if len(value) == len(t) else np.repeat(value, np.diff(self.at))
 
     def inputs(self, delays: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """U (N, nu), and its derivative by the delays (N, nu, number of delays): (ID-6)."""
+        """Inputs U (N, nu) and derivatives by the delays (N, nu, number of delays) (ID-6)."""
         U, D = self._fixed.copy(), np.zeros((*self._fixed.shape, len(self.delayed)))
         for j, name in enumerate(self.delayed):
             i, late = self.map.input_names.index(name), self._late[name]
@@ -208,8 +208,9 @@ class SimulationGrid:
         return U, D
 
     def run(self, f: OneStepMap, start: np.ndarray, U: np.ndarray, first: int = 0) -> Trajectory:
-        """Steps from state `first` on, under inputs (N, nu), at the record's own times: forces of time are
-        those that acted, however long the map's own step is.
+        """Simulate from state `first` under inputs (N, nu) at the record's times.
+
+        Forces that depend on time act at these times, whatever the map's own step.
         """
         start, U = start_of(f, start, U, None)
         some = slice(first, first + len(U))
@@ -218,7 +219,7 @@ class SimulationGrid:
             return f.run(start, U, k0, self.lengths[some], t=self.ends[:-1][some])
 
     def hats(self, knots: int) -> np.ndarray:
-        """(N, knots): straight lines between equally spaced values, in the middle of each step."""
+        """Linear interpolation (N, knots) from equally spaced knots to middles of steps."""
         middle = (self.ends[1:] + self.ends[:-1]) / 2
         places = np.linspace(self.ends[0], self.ends[-1], knots) if knots > 1 else self.ends[:1]
         return np.stack([np.interp(middle, places, e) for e in np.eye(knots)], axis=1)

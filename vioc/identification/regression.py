@@ -1,4 +1,4 @@
-"""Base parameters of a mechanism from the equations that are linear in them: (ID-12) to (ID-15)."""
+"""Base parameters of a mechanism by linear regression, (ID-12) to (ID-15)."""
 
 from __future__ import annotations
 
@@ -31,8 +31,9 @@ SMALL = 1e-6  # of a column, relative to the one that it is combined with: what 
 
 @dataclass(frozen=True)
 class SmoothMotion:
-    """A record as a smooth motion: q, v, a (N, nq) and inputs of forces (N, nu) at t (N,), a time from its
-    ends. Motions that are prescribed are of q, v, a.
+    """Smooth motion of a record: q, v, a (N, nq) and forces' inputs (N, nu) at t (N,).
+
+    Times near the ends of the record are left out. Prescribed motions are in q, v, a.
     """
 
     t: np.ndarray
@@ -43,7 +44,7 @@ class SmoothMotion:
 
 
 def motion(f: OneStepMap, record: Record, knots: float) -> SmoothMotion:
-    """Quintic splines by least squares with knots every `knots` s, without two such spans at either end."""
+    """Fit quintic splines with knots every `knots` s; omit two spans at either end."""
     variables = f.system.variables
     lacking = [n for n in variables if n not in record.measured]
     if lacking:
@@ -75,7 +76,7 @@ def motion(f: OneStepMap, record: Record, knots: float) -> SmoothMotion:
 
 
 def _at_samples(value: Any, t: np.ndarray, what: str) -> np.ndarray:
-    """What is held from sample to sample jumps at them: the mean of both sides."""
+    """Mean of both sides at samples of an input that is held between them."""
     if not callable(value) and np.shape(value) == (len(t) - 1,):
         held = sample(value, t[1:], what)
         return np.concatenate([held[:1], (held[1:] + held[:-1]) / 2, held[-1:]])
@@ -84,7 +85,7 @@ def _at_samples(value: Any, t: np.ndarray, what: str) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Torques:
-    """Generalized forces that a record's inputs made, and what is predicted of them, (N, nd) at `t`."""
+    """Generalized forces of a record's inputs and their predictions, (N, nd) at `t`."""
 
     t: np.ndarray
     names: tuple[str, ...]
@@ -93,7 +94,7 @@ class Torques:
 
     @property
     def relative(self) -> dict[str, float]:
-        """rms of the difference over that of what was measured, by variable."""
+        """Relative root mean square of the prediction's error by variable."""
         size = np.sqrt(np.mean(self.measured**2, axis=0))
         error = np.sqrt(np.mean((self.predicted - self.measured) ** 2, axis=0))
         return {n: float(e / s) for n, e, s in zip(self.names, error, size, strict=True) if s > 0}
@@ -101,33 +102,34 @@ class Torques:
 
 @dataclass(frozen=True, repr=False)
 class BaseParameters:
-    """What `base_parameters` found.
+    """Result of `base_parameters`.
 
     Attributes
     ----------
     names : tuple of str
-        The combinations that the equations tell, such as ``"link2.mx + 0.2 link3.m"``.
+        Identifiable combinations, such as ``"link2.mx + 0.2 link3.m"``.
     values, std : (nb,)
     covariance : (nb, nb)
     numbers : dict of str to (10,)
-        Of each body mass, centre of mass, inertia about it: a set that is physical, has these combinations
-        to within their deviations, and is near the start where they do not tell.
+        Mass, centre of mass and inertia about it of each body: a physically consistent set with these
+        combinations to within their deviations, otherwise near the start.
     linear : dict of str to float
         Parameters of forces.
     base : (nb, n)
-        ``values = base @ numbers`` of the regressor's n.
+        Combinations of the regressor's n parameters: ``values = base @ parameters``.
     physical : (n,)
-        The physical set, as the regressor has it.
+        Physically consistent set in the regressor's parameters.
     apart : float
-        How far its combinations are from `values`, root mean square in deviations. More than about one: no
-        bodies have these combinations, the model or the splines are wrong.
+        Distance of its combinations from `values`, root mean square in deviations. Above about one, no bodies
+        have these combinations: the model or the splines are wrong.
     deviations : dict of str to float
-        Of the forces' residuals by variable, N m or N; of loops by direction, forces times `arms`.
+        Standard deviations of the forces' residuals by variable, N m or N; for loops by direction, forces
+        times `arms`.
     arms : (nd,)
-        A length of the mechanism for variables in metres and 1 for angles: forces and torques compare.
+        Length scale of the mechanism for variables in metres, 1 for angles, to compare forces and torques.
     biased : tuple of str
-        Variables that an input of unknown gain alone drives: its noise makes the gain, and with it all that
-        is told there, too small, by more than `std` says.
+        Variables that only an input of unknown gain drives. Its noise makes the gain and other parameters
+        there too small, by more than `std`.
     """
 
     map: OneStepMap
@@ -151,20 +153,21 @@ class BaseParameters:
         return np.sqrt(np.diag(self.covariance))
 
     def interval(self, level: float = 0.95) -> dict[str, tuple[float, float]]:
-        """Confidence intervals by name, of white residuals."""
+        """Confidence intervals by name, for white residuals."""
         k = float(ndtri(0.5 + level / 2))
         rows = zip(self.names, self.values, k * self.std, strict=True)
         return {n: (float(v - s), float(v + s)) for n, v, s in rows}
 
     @property
     def bodies(self) -> dict[str, bool]:
-        """Whether the numbers of each body are those of one."""
+        """Physical consistency of the inertial parameters of each body by name."""
         return {n: consistent(v) for n, v in self.numbers.items()}
 
     def validate(self, record: Any, physical: bool = True) -> Torques:
-        """Forces that a record kept aside had, and what is predicted from its motion: by the physical
-        set of numbers, or by the base parameters. Of loops the part of forces that moves them. Where gains
-        were estimated, what inputs made is by the gains found.
+        """Compare measured and predicted forces of a record that was not fitted.
+
+        Predictions use the physically consistent set, or the base parameters. In loops, only the part of
+        forces that moves them is compared. Estimated gains apply to the inputs.
         """
         one, *others = as_records(record)
         if others:
@@ -181,20 +184,20 @@ class BaseParameters:
         return Torques(m.t, tuple(self.map.system.dynamic), *both)
 
     def __str__(self) -> str:
-        lines = [f"{len(self.names)} combinations told of {self.base.shape[1]} numbers"]
+        lines = [f"{len(self.names)} identifiable combinations of {self.base.shape[1]} parameters"]
         for n, v, s in zip(self.names, self.values, self.std, strict=True):
             lines.append(f"{v:14.6g} +- {s:8.2g}  {n}")
         if self.apart > FAR:
             lines.append(
                 f"doubt: no bodies have these combinations, the nearest are {self.apart:.1f} deviations off; "
-                "look at the model and at knots="
+                "check the model and knots="
             )
         if self.biased:
             lines.append(
                 f"doubt: an input of unknown gain alone drives {', '.join(self.biased)}: its noise makes "
-                "what is told there too small; give the gain, or filter the input"
+                "the values there too small; give the gain, or filter the input"
             )
-        lines += [f"{n} is not the inertia of a body" for n, fine in self.bodies.items() if not fine]
+        lines += [f"the inertia of {n} is not physical" for n, fine in self.bodies.items() if not fine]
         return "\n".join(lines)
 
     __repr__ = __str__
@@ -203,22 +206,22 @@ class BaseParameters:
 def base_parameters(
     f: OneStepMap, records: Any, linear: str | Sequence[str] = (), *, knots: float = 0.1
 ) -> BaseParameters:
-    """Combinations of a mechanism's inertias, and of parameters that forces are linear in, by least squares.
+    """Identify base parameters and linear force parameters by least squares.
 
-    Every body's ten numbers are looked for, whether parameters or not; its other numbers (lengths, axes)
-    are the model's. Trees, and loops, whose equations are taken along the motions that the loops leave.
+    The unknowns are the ten inertial parameters of every body, declared or not; lengths and axes are the
+    model's. In mechanisms with loops the equations are projected onto the motions that the loops allow.
 
     Parameters
     ----------
     f : OneStepMap
-        An integrator of a mechanism; its inertias are where the physical set is near.
+        Integrator of a mechanism; the consistent set of inertias is near its inertias.
     records : Record or run (`Record.of`), or several
-        With every configuration and the inputs.
+        Records with every configuration and the inputs.
     linear : names
-        Parameters of forces, estimated too: friction, stiffness, gains of motors.
+        Estimated parameters in which forces are linear: friction, stiffness, gains of motors.
     knots : float
-        Spacing of the knots of the splines that stand for the motion, s: shorter than the fastest part of the
-        motion, longer than several samples.
+        Knot spacing of the splines through the motion, s: shorter than its fastest part, longer than several
+        samples.
 
     Returns
     -------
@@ -227,9 +230,10 @@ def base_parameters(
     Raises
     ------
     ModelError
-        Where there is no mechanism, or forces are not linear in a parameter.
+        If there is no mechanism, or forces are not linear in a parameter.
     ValueError
-        A record without some configuration, or too short; no force of known size, be it on one axis.
+        If a record lacks a configuration or is too short; if there is no force of known size, also on one
+        axis only.
     """
     records = as_records(records)
     linear = (linear,) if isinstance(linear, str) else tuple(linear)
@@ -244,7 +248,7 @@ def base_parameters(
     if not y.any():
         raise ValueError(
             "base_parameters: expected a force of known size in the records, got none, so that only ratios "
-            "are told; leave a gain, friction or stiffness out of linear="
+            "are identifiable; leave a gain, friction or stiffness out of linear="
         )
     drawn = _drawn(f, regressor, parts, whole) * arms[:, None] if not f.multiplier_names else W
     own, K, shares = _independent(
@@ -298,9 +302,9 @@ def base_parameters(
 def _projected(
     Y: np.ndarray, rest: np.ndarray, Dh: np.ndarray, arms: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Equations without constraint forces: times a basis of what the constraints leave, sample by sample.
+    """Project equations onto the motions that the constraints allow, at each sample.
 
-    The basis is orthonormal in variables over `arms`, whose unit drops out.
+    The basis is orthonormal in variables over `arms`, so units cancel.
     """
     nd = len(arms)
     Y, rest = Y[:, :nd], rest[:, :nd]
@@ -309,20 +313,20 @@ def _projected(
 
 
 def _weights(regressor: Any, length: float) -> np.ndarray:
-    """Sizes (n,) of the regressor's numbers beside which its columns compare: no unit is left."""
+    """Scales (n,) of the regressor's parameters that make its columns comparable."""
     ten = max(regressor.numbers[:, 0], default=1.0) * length**TEN
     sizes = np.abs(regressor.start[len(regressor.names) - len(regressor.linear) :])
     return np.concatenate([np.tile(ten, len(regressor.bodies)), sizes])
 
 
 def _reach(W: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Size (n,) at which each number alone makes all that was measured; 0 of one that makes nothing."""
+    """Value (n,) of each parameter that alone explains all measurements, or 0."""
     sizes = np.linalg.norm(W, axis=(0, 1))
     return np.divide(np.linalg.norm(y), sizes, out=np.zeros_like(sizes), where=sizes > 0)
 
 
 def _left(Dh: np.ndarray) -> np.ndarray | None:
-    """Orthonormal rows (N, r, nd) of what constraints leave, sample by sample; None without constraints."""
+    """Orthonormal bases (N, r, nd) of motions that constraints allow, or None."""
     if not Dh.shape[1]:
         return None
     _, sizes, V = np.linalg.svd(Dh)
@@ -330,10 +334,10 @@ def _left(Dh: np.ndarray) -> np.ndarray | None:
 
 
 def _drawn(f: OneStepMap, regressor: Any, parts: Sequence[SmoothMotion], arms: np.ndarray) -> np.ndarray:
-    """Equations of a tree at random states, as large as those of the records: what it tells at all.
+    """Equations of a tree at random states, to find all identifiable combinations.
 
-    Metres count by `arms` (nq,). Inputs, prescribed motions and times are between the records' own: what is
-    constant there stays so.
+    States are as large as those of the records, with metres relative to `arms` (nq,). Inputs, prescribed
+    motions and times lie between those of the records and are constant if these are.
     """
     rng = np.random.default_rng(0)
     sizes = [max(np.abs(getattr(m, n) / arms).max() for m in parts) for n in ("v", "a")]
@@ -352,10 +356,10 @@ def _drawn(f: OneStepMap, regressor: Any, parts: Sequence[SmoothMotion], arms: n
 def _independent(
     W: np.ndarray, weights: np.ndarray, least: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Columns (r,) that all others are combinations of, and these combinations K (r, others): (ID-13).
+    """Independent columns (r,), and combinations K (r, others) for the others (ID-13).
 
-    `weights` (n,) make columns compare; a column of weight 0 counts unless it is exactly 0. The last result
-    (r, n) is K of columns of length one, 0 of its own.
+    `weights` (n,) make columns comparable; a column of weight 0 counts unless it is exactly 0. The last
+    result (r, n) is K for columns of length one, with 0 for the independent columns.
     """
     W = W.reshape(-1, W.shape[-1])
     lengths = np.linalg.norm(W, axis=0)

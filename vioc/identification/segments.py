@@ -1,4 +1,4 @@
-"""What a trial of unknowns predicts of records: residuals, gaps between segments, and their derivatives."""
+"""Predictions of records: residuals, defects between segments, and derivatives."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from vioc.maps.space import short_way
 
 
 class Segment(NamedTuple):
-    """Steps [first, last) of a record, whose start is an unknown of its own."""
+    """Steps [first, last) of a record, with an unknown start."""
 
     record: int
     first: int
@@ -52,22 +52,22 @@ class Trial:
 
 @dataclass
 class Prediction:
-    """What a trial predicts.
+    """Prediction of a trial.
 
     Attributes
     ----------
     residuals : (m,)
-        (predicted - measured) / standard deviation, of what was measured: (ID-2).
+        Residuals (predicted - measured) / standard deviation of measured values (ID-2).
     gaps : (g,)
-        Ends of segments less the next ones' starts, in the coordinates of bases: (ID-4).
+        Defects: ends of segments minus starts of the next ones, in the coordinates of bases (ID-4).
     J, E : sparse (m, n), (g, n)
-        By (z, c, starts in the coordinates of `bases`).
+        Derivatives of both by (z, c, starts in the coordinates of `bases`).
     bases : list of (ndx, r)
     outputs : list of (K, ny)
-        Per record.
+        Predicted measurements of each record.
     states : list of (N+1, nx)
     ends : list of (nx,)
-        Of the segments.
+        Final states of the segments.
     """
 
     residuals: np.ndarray
@@ -81,12 +81,12 @@ class Prediction:
 
     @property
     def cost(self) -> float:
-        """Half the sum of squares."""
+        """Half the sum of squared residuals."""
         return 0.5 * float(self.residuals @ self.residuals)
 
 
 class Segments:
-    """Records in segments, of which trials are evaluated.
+    """Records in segments, for the evaluation of trials.
 
     Parameters
     ----------
@@ -95,15 +95,15 @@ class Segments:
     grids : sequence of SimulationGrid
     unknowns : ParameterCoordinates
     unknown_inputs : dict of str to int
-        Inputs that no record has, and the number of their knots.
+        Unrecorded inputs and their numbers of knots.
     steps : int or None
-        Of a segment; None is one segment for each record.
+        Number of steps of a segment; None is one segment for each record.
 
     Attributes
     ----------
     plainly : bool
-        Whether derivatives are by the parameters themselves, not by their coordinates, which may end where
-        they move nothing (a flat body).
+        Whether derivatives are by the parameters, not by their coordinates, whose derivatives may vanish at a
+        degenerate body.
     """
 
     plainly = False
@@ -147,11 +147,14 @@ class Segments:
 
     @property
     def count(self) -> int:
-        """Of residuals."""
+        """Number of residuals."""
         return int(sum(np.isfinite(y).sum() for y in self.y))
 
     def map_at(self, z: np.ndarray) -> OneStepMap:
-        """The map at the parameters of z; `StepError` where one has run off, or no body is like that."""
+        """Map at the parameters of z.
+
+        Raises `StepError` if a parameter diverged or a body is not physical.
+        """
         values = self.unknowns.at(z)[0]
         if not np.isfinite(values).all():
             raise StepError("a step is too long for the parameters", 0, float("nan"), "not finite")
@@ -162,11 +165,11 @@ class Segments:
             raise StepError(message, 0, float("nan"), "not finite") from None
 
     def slopes(self, z: np.ndarray) -> np.ndarray:
-        """Of the parameters by what derivatives are by (n, nz)."""
+        """Derivatives (n, nz) of the parameters by coordinates, or identity if `plainly`."""
         return np.eye(len(self.unknowns)) if self.plainly else self.unknowns.at(z)[1]
 
     def inputs(self, trial: Trial, record: int) -> tuple[np.ndarray, np.ndarray]:
-        """U (N, nu) of a record, and its derivative by (z, c) (N, nu, nz + nc)."""
+        """Inputs U (N, nu) of a record, and derivatives by (z, c) (N, nu, nz + nc)."""
         grid = self.grids[record]
         theta, J = self.unknowns.at(trial.z)[0], self.slopes(trial.z)
         U, by_delays = grid.inputs(theta[self._delays])
@@ -182,7 +185,7 @@ class Segments:
         return U, D
 
     def moved(self, trial: Trial, step: np.ndarray, bases: Sequence[np.ndarray]) -> Trial:
-        """The trial a step (n,) further; starts of mechanisms keep their constraints."""
+        """Trial after a step (n,), with starts that satisfy the constraints."""
         z, c = trial.z + step[: self.nz], trial.c + step[self.nz : self.nz + self.nc]
         nodes, at, f = trial.nodes.copy(), self.nz + self.nc, self.map_at(z)
         for j, T in enumerate(bases):
@@ -193,7 +196,7 @@ class Segments:
         return Trial(z, c, nodes)
 
     def predict(self, trial: Trial, derivatives: bool = True) -> Prediction:
-        """Raises `StepError` where a segment has no motion."""
+        """Predict the records. Raises `StepError` if a segment has no motion."""
         f = self.map_at(trial.z)
         drives = [self.inputs(trial, r) for r in range(len(self.grids))]
         runs = []
@@ -227,7 +230,7 @@ class Segments:
         return found
 
     def _bases(self, f: OneStepMap, trial: Trial) -> list[np.ndarray]:
-        """Directions in which starts may move: none of one that is known."""
+        """Bases of directions in which starts may move; empty for known starts."""
         found = []
         for (r, a, _), x in zip(self.pieces, trial.nodes, strict=True):
             fixed = a == 0 and self.grids[r].record.known
@@ -236,7 +239,7 @@ class Segments:
         return found
 
     def _joints(self) -> list[int]:
-        """Segments that go on where the one before ends."""
+        """Segments that continue the previous one."""
         return [j for j in range(1, len(self.pieces)) if self.pieces[j].first > 0]
 
     def _gaps(
@@ -246,9 +249,10 @@ class Segments:
         return np.concatenate(found) if found else np.zeros(0)
 
     def seamless(self, trial: Trial, found: Prediction) -> Trial:
-        """The same motions, with starts that also in what no future sees go on where segments end.
+        """Set components of starts that do not affect the motion to the ends of segments.
 
-        Momenta of constraints are such: bases turn with starts, and would turn them into gaps.
+        Momenta in constraint directions are such components. Bases rotate with starts and would turn them
+        into defects.
         """
         if not has_manifold(self.map):
             return trial
@@ -262,7 +266,7 @@ class Segments:
         return Trial(trial.z, trial.c, nodes)
 
     def spread(self, found: Prediction) -> np.ndarray | None:
-        """Variances (g,) of gaps as large as they are in a prediction; None where there are none."""
+        """Variances (g,) of the size of a prediction's defects, or None without defects."""
         joints = self._joints()
         if not joints or not found.gaps.any():
             return None
@@ -273,9 +277,9 @@ class Segments:
         return np.concatenate([(found.bases[j] ** 2).T @ square for j in joints])
 
     def sizes(self, bases: Sequence[np.ndarray], diagonal: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Of the information's diagonal (n,): what no entry falls below, and deviations (g,) of gaps.
+        """Lower bounds (n,) of the information's diagonal, and deviations (g,) of defects.
 
-        Each of its own kind: what a momentum's unit makes of it says nothing of an angle.
+        Each kind of state has its own scale, because units of momenta and angles differ.
         """
         w, told = self.nz + self.nc, np.zeros(self.map.ndx)
         columns = w + np.concatenate([[0], np.cumsum([T.shape[1] for T in bases])])
@@ -290,7 +294,7 @@ class Segments:
         return np.concatenate(least), np.sqrt(np.concatenate(gaps)) if gaps else np.zeros(0)
 
     def _sensitivities(self, lin, drives: Sequence[np.ndarray], J: np.ndarray, bases: Sequence[np.ndarray]):
-        """Of every segment, states by (its start's coordinates, z, c), (steps + 1, ndx, ...): (ID-3)."""
+        """Derivatives of each segment's states by (start, z, c), (steps + 1, ndx, ...) (ID-3)."""
         w, ndx = self.nz + self.nc, self.map.ndx
         lengths = [p.last - p.first for p in self.pieces]
         begins = np.concatenate([[0], np.cumsum(lengths)])
@@ -350,7 +354,7 @@ class Segments:
 
 
 def _placed(left: sparse.csr_matrix, own: sparse.csr_matrix, at: int, w: int, n: int) -> sparse.csr_matrix:
-    """Rows with columns [0, w) and those of one segment's start."""
+    """Sparse rows with columns [0, w) and those of one segment's start."""
     m, size = own.shape
     blank, after = sparse.csr_matrix((m, at - w)), sparse.csr_matrix((m, n - at - size))
     return sparse.hstack([left, blank, own, after], format="csr")

@@ -1,4 +1,4 @@
-"""What information tells of parameters: covariance, and the directions that it does not tell, by name."""
+"""Covariance and unidentifiable directions of parameters from their information."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ SMALL = 1e-3  # of a direction's largest entry: what is not named
 
 @dataclass(frozen=True)
 class UnidentifiableDirection:
-    """Parameters that can change together, and the data do not tell by how much.
+    """Combination of parameter changes that the data do not determine.
 
     Attributes
     ----------
     parts : dict of str to float
         Changes by name, in the parameters' own units; the largest relative change is 1.
     deviation : float
-        Relative standard deviation along it; infinite where nothing at all is told.
+        Relative standard deviation along the direction; infinite without any information.
     """
 
     parts: dict[str, float]
@@ -36,16 +36,16 @@ class UnidentifiableDirection:
 
 @dataclass(frozen=True)
 class Told:
-    """What relative information tells.
+    """Covariance, unidentifiable directions, and parameters to measure otherwise.
 
     Attributes
     ----------
     covariance : (n, n)
-        In the parameters' units; infinite variances for what is not told.
+        Covariance in the parameters' units; infinite variances of unidentifiable parameters.
     directions : list of UnidentifiableDirection
-        Not told, the least first.
+        Unidentifiable directions, the least information first.
     given : tuple of str
-        Parameters that would have to be known for the others to be told.
+        Parameters which, if known, would make the others identifiable.
     """
 
     covariance: np.ndarray
@@ -56,9 +56,9 @@ class Told:
 def told(
     information: np.ndarray, names: Sequence[str], scale: np.ndarray, alone: np.ndarray | None = None
 ) -> Told:
-    """Of the information in the parameters' units and what their errors are relative to: (ID-11).
+    """Evaluate the information in the parameters' units, relative to `scale` (ID-11).
 
-    `alone` (n,) is the information of each parameter if all other unknowns were known, where that is more.
+    `alone` (n,) is the information of each parameter if all other unknowns were known; it counts if larger.
     """
     n = len(names)
     if not n:
@@ -81,10 +81,10 @@ def told(
 
 
 def _of_all(relative: np.ndarray, alone: np.ndarray) -> np.ndarray | None:
-    """The relative covariance (n, n) where every direction is told; None where that is in doubt.
+    """Relative covariance (n, n) if every direction is clearly identifiable, else None.
 
-    Each parameter by its own information: one that is told to 1e-9 does not make rounding of what tells
-    another to 10 %.
+    Each parameter is scaled by its own information: one known to 1e-9 must not reduce the information of one
+    known to 10 % to rounding.
     """
     own = relative.diagonal()
     if not (own > DOUBTED * alone).all():
@@ -109,7 +109,7 @@ def _pivots(N: np.ndarray, names: Sequence[str]) -> tuple[str, ...]:
 def _directions(
     N: np.ndarray, names: Sequence[str], scale: np.ndarray, information: np.ndarray
 ) -> list[UnidentifiableDirection]:
-    """A basis of N in which few parameters change at once: each pivot in one of them alone."""
+    """Sparse basis of N: each pivot changes in one direction only."""
     k = N.shape[1]
     if not k:
         return []

@@ -1,4 +1,4 @@
-"""To and from other packages: python-control, Crocoddyl, Drake, ROS 2, plain CasADi: docs/neighbours.md.
+"""Conversion to and from python-control, Crocoddyl, Drake, ROS 2 and plain CasADi (docs/coming_from).
 
 `python_control`, `crocoddyl` and `drake` need those packages; import them by name.
 """

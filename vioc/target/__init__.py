@@ -1,4 +1,4 @@
-"""Controllers and maps for the machine: C99 folders, FMUs, loops at a rate. How to: docs/target.md."""
+"""Export of controllers and maps to C99 and FMUs. How to: docs/target.md."""
 
 from vioc.target.emit import Operations
 from vioc.target.fmu import write_fmu

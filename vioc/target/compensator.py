@@ -1,4 +1,4 @@
-"""Poles of what runs on a machine: the compensator from measurements to inputs, without its plant."""
+"""Poles of compensators (law and observer) without their plant."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ UNSTABLE = 1 + 1e-7  # magnitudes of poles: double ones of integrators are 1 to 
 
 
 def unstable_poles(f: OneStepMap, law: Any, observer: Any) -> np.ndarray:
-    """Poles outside of the unit circle of a compensator about the points that its law holds, largest first.
+    """Unstable poles of a compensator about the law's setpoints, largest first.
 
     With the gains K of the law and L of the observer, the estimate before a measurement follows
 
         x^[k+1] = (A - B K) (I - L C) x^[k] + (A - B K) L y[k],
 
-    which may be unstable though the loop around it is stable. Empty where gains change: of a
-    law along a trajectory, a receding horizon, a filter that is not steady.
+    which may be unstable although the closed loop is stable. The result is empty for gains that change: a law
+    along a trajectory, a receding horizon, a filter that is not steady.
     """
     found = [np.zeros(0, complex)]
     for x, u, K in _points(f, law):
@@ -40,7 +40,7 @@ def unstable_poles(f: OneStepMap, law: Any, observer: Any) -> np.ndarray:
 
 
 def _points(f: OneStepMap, law: Any) -> Iterator[Point]:
-    """Where a law holds the plant, and its gains there by the states of the observer's map."""
+    """Setpoints of a law, with its gains by the states of the observer's map."""
     law = law.law if isinstance(law, LimitedLaw) else law
     offsets = np.zeros((f.nu, 0))
     if isinstance(law, OffsetFree):
@@ -61,7 +61,7 @@ def _points(f: OneStepMap, law: Any) -> Iterator[Point]:
 
 
 def _without_plant(f: OneStepMap, observer: Any, x: np.ndarray, u: np.ndarray, K: np.ndarray) -> np.ndarray:
-    """The matrix of a compensator's own motion; without rows where it has no memory, or changing gains."""
+    """State matrix of a compensator; empty without memory or with changing gains."""
     if isinstance(observer, ConfigurationObserver):  # it remembers the input, of which momenta are computed
         q = x[: len(f.configurations)]
         columns = []

@@ -1,13 +1,12 @@
-"""The parts of a controller in C: the map's step, what observes, what commands.
+"""Parts of a controller in C: the map's step, the observer and the law.
 
-A part is C99 text with what else it needs (`ControllerPart`); `controller` joins them. An observer's part
-defines ::
+A `ControllerPart` is C99 text with its sizes, state members and operations. An observer's part defines ::
 
     static int correct(target_state *s, const real *y);   the estimate s->x of sample s->k, from y
-    static int predict(target_state *s, const real *u);   towards sample s->k + 1, under the applied u
+    static int predict(target_state *s, const real *u);   prediction for sample s->k + 1, under the applied u
 
-and a law's part ``static int command(target_state *s, real *u)``; they return a status. Members that a part
-adds to the state are set by its `begin`.
+and a law's part defines ``static int command(target_state *s, real *u)``. They return a status. The `begin`
+of a part initializes its members of the state.
 """
 
 from __future__ import annotations
@@ -39,24 +38,24 @@ LARGEST = {"double": 1.7e308, "single": 3.4e38}  # in the place of no bound
 
 @dataclass(frozen=True)
 class ControllerPart:
-    """A piece of a controller.
+    """Part of a controller in C.
 
     Attributes
     ----------
     source : str
-        Definitions, with ``target_`` and ``TARGET_`` where the folder's name comes.
+        Definitions, with ``target_`` and ``TARGET_`` in the place of the folder's name.
     sizes : dict of str to int
-        Constants that it uses.
+        Constants that the source uses.
     needs : tuple of str
-        Functions of ``matrices.c``.
+        Functions of ``matrices.c`` that the source uses.
     state : tuple of str
-        Members of the controller's memory, as ``"real P[NX * NX];"``.
+        Members of the controller's memory, such as ``"real P[NX * NX];"``.
     begin : str
-        Statements that set them at the start.
+        Statements that initialize these members.
     operations : dict of str to Operations
-        Of its functions at worst.
+        Largest operation counts of its functions.
     headers : dict of str to str
-        Files that the folder's header includes, by name.
+        Files by name that the folder's header includes.
     """
 
     source: str
@@ -70,40 +69,40 @@ class ControllerPart:
 
 @cache
 def template(name: str) -> str:
-    """A file of the room's C."""
+    """Read a template of the folder vioc/target/c."""
     return (Path(__file__).parent / "c" / name).read_text()
 
 
 def piece(name: str) -> str:
-    """The same as a piece of a source: a blank line behind it."""
+    """Read a template and append a blank line."""
     return template(name) + "\n"
 
 
 @cache
 def helpers() -> dict[str, str]:
-    """The functions of ``matrices.c`` by name."""
+    """Functions of ``matrices.c`` by name."""
     blocks = re.split(r"\n\n(?=/\*)", template("matrices.c").rstrip())
     return {re.search(r"static \w+ (\w+)\(", b)[1]: b.rstrip() + "\n\n" for b in blocks}  # type: ignore[index]
 
 
 def factored(n: int) -> Operations:
-    """Of ``factor``."""
+    """Operation count of ``factor``."""
     inner = sum((n - k - 1) ** 2 for k in range(n))
     return Operations(inner, inner, n * (n - 1) // 2, tests=n * (n - 1) // 2 + n)
 
 
 def solved(n: int) -> Operations:
-    """Of ``solve``."""
+    """Operation count of ``solve``."""
     return Operations(n * (n - 1), n * (n - 1), n)
 
 
 def product(n: int, m: int, p: int) -> Operations:
-    """Of ``multiply`` and ``add_product``."""
+    """Operation count of ``multiply`` and ``add_product``."""
     return Operations(n * m * p, n * m * p)
 
 
 def table(name: str, rows: Any, precision: str) -> str:
-    """A constant table (N, m)."""
+    """Constant table (N, m) in C."""
     rows = np.atleast_2d(rows)
     size = f"[{rows.shape[0]}][{rows.shape[1]}]"
     inner = ",\n    ".join("{" + _numbers(row, precision) + "}" for row in rows)
@@ -111,7 +110,7 @@ def table(name: str, rows: Any, precision: str) -> str:
 
 
 def vector(name: str, values: Any, precision: str) -> str:
-    """A constant array of at least one number."""
+    """Constant array in C with at least one entry."""
     values = np.ravel(values)
     return f"static const real {name}[{max(len(values), 1)}] = {{{_numbers(values, precision) or '0'}}};\n"
 
@@ -121,7 +120,7 @@ def _numbers(values: np.ndarray, precision: str) -> str:
 
 
 def step_part(step: SplitStep, iterations: int, linearize: bool, precision: str) -> ControllerPart:
-    """The map's step, and its derivatives."""
+    """Part with the map's step and its derivatives."""
     f, n, nx, nu = step.map, step.n, step.map.nx, step.map.nu
     sizes = {"NM": len(f.multiplier_names)}
     found = [emit(step.result, "result", precision, "x_next and the multipliers, by the core's unknowns")]
@@ -161,7 +160,7 @@ def _expression(name: str, comment: str, precision: str, outputs: dict, **symbol
 
 
 def _sensed(f: OneStepMap, measurement: Measurement | None, precision: str) -> tuple[ca.SX, ca.SX, str]:
-    """x, g(x) and the function `sensed`; the state itself without a measurement."""
+    """Symbols x, g(x) and the function `sensed`; g(x) = x without a measurement."""
     s, x = f.symbols, ca.SX.sym("x", f.nx)
     g = x
     if measurement is not None:
@@ -192,7 +191,7 @@ def observer_part(
     precision: str,
     P: Any,
 ) -> ControllerPart:
-    """What makes of measurements an estimate; `P` is an extended filter's first covariance."""
+    """Part of the observer; `P` is the first covariance of an extended filter."""
     nx, nu = f.nx, f.nu
     x, g, text = _sensed(f, getattr(observer, "measurement", None), precision)
     ny = g.numel()
@@ -257,7 +256,7 @@ def observer_part(
 
 
 def _recovered(step: SplitStep, nq: int, precision: str) -> tuple[Emitted, Emitted]:
-    """(q0, q1, u, t) -> the states behind the configurations, and (q0, q1) -> q1 the short way from q0."""
+    """Functions (q0, q1, u, t) -> other states, and (q0, q1) -> q1 the short way from q0."""
     f = step.map
     q0, q1 = ca.SX.sym("q0", nq), ca.SX.sym("q1", nq)
     solved = {j: i for i, j in enumerate(step.states)}
@@ -279,14 +278,14 @@ def _recovered(step: SplitStep, nq: int, precision: str) -> tuple[Emitted, Emitt
 
 
 def difference_of(f: OneStepMap, precision: str) -> Emitted:
-    """The function `difference` of states."""
+    """C function `difference` of states."""
     x0, x1 = ca.SX.sym("x0", f.nx), ca.SX.sym("x1", f.nx)
     dx, text = f.space.difference_expression(x0, x1), "x1 - x0, angles the short way"
     return _expression("difference", text, precision, {"dx": ca.densify(dx)}, x0=x0, x1=x1)
 
 
 def law_part(law: Any, lower: np.ndarray, upper: np.ndarray, precision: str) -> ControllerPart:
-    """What makes of an estimate an input within bounds."""
+    """Part of the law, with bounds on the input."""
     limited = law if isinstance(law, LimitedLaw) else None
     text, bounded, offset = "", [lower, upper], law if isinstance(law, OffsetFree) else None
     if limited is not None:
@@ -346,5 +345,5 @@ def law_part(law: Any, lower: np.ndarray, upper: np.ndarray, precision: str) -> 
 
 
 def listed(names: Iterable[str]) -> str:
-    """The names, separated by commas, with what C could read as more than a comment replaced by ``_``."""
+    """Join names by commas for a C comment; unsafe characters become ``_``."""
     return ", ".join(re.sub(r"[^\w.:+= -]", "_", name) for name in names)

@@ -1,7 +1,7 @@
-"""C99 of expressions: one function in C for a CasADi function of SX, and what it costs.
+"""C99 functions from CasADi functions of SX, with operation counts.
 
 Every instruction becomes one operation of C, in CasADi's order; values that are used once are written where
-they are used. A `real` is double or float; nothing is allocated, nothing is static.
+they are used. A `real` is double or float. The code allocates nothing and has no static data.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ CHEAP = {
 
 @dataclass(frozen=True)
 class Operations:
-    """How many operations a function does at worst.
+    """Largest operation count of a function.
 
     Attributes
     ----------
     adds, muls, divs, roots : int
-        Of numbers of the chosen precision; a difference is an addition.
+        Arithmetic operations; a difference counts as an addition.
     calls : int
-        Sines, exponentials and other functions of math.h that take long.
+        Sines, exponentials and other slow functions of math.h.
     tests : int
         Comparisons, choices, absolute values, roundings, changes of sign.
     """
@@ -91,7 +91,7 @@ class Operations:
 
 @dataclass(frozen=True)
 class Emitted:
-    """A function in C.
+    """Function in C with its operation count.
 
     Attributes
     ----------
@@ -104,24 +104,24 @@ class Emitted:
 
 
 def number(value: float, precision: str = "double") -> str:
-    """A literal that reads back to the same double; of a single, to the nearest."""
+    """Literal that reads back as the same double, or as the nearest single."""
     if not math.isfinite(value):
         raise ValueError(f"a number in C is finite, got {value}")
     return repr(float(value)) + SUFFIX[precision]
 
 
 def emit(function: ca.Function, name: str, precision: str = "double", comment: str = "") -> Emitted:
-    """``static void name(const real *x, ..., real *y, ...)`` of a CasADi function.
+    """Write a CasADi function as ``static void name(const real *x, ..., real *y, ...)``.
 
     Parameters
     ----------
     function : casadi.Function
-        Of SX; the names of its arguments are those in C. Scalars are pointers as well. A sparse output is
-        written whole, row by row, with its zeros.
+        Function of SX, whose argument names are those in C. Scalars are pointers too. A sparse output is
+        written as a dense one, row by row.
     name : str
     precision : "double" or "single"
     comment : str
-        Stands before it.
+        Comment before the function.
 
     Returns
     -------
@@ -130,11 +130,11 @@ def emit(function: ca.Function, name: str, precision: str = "double", comment: s
     Raises
     ------
     ValueError
-        For an operation that has no counterpart in C: a function within the expression.
+        For an operation without a counterpart in C, such as a function within the expression.
 
     Notes
     -----
-    Inputs and outputs must not overlap; those without entries may be NULL.
+    Inputs and outputs must not overlap; empty ones may be NULL.
     """
     graph = _Graph(function, precision)
     ins, outs = function.name_in(), function.name_out()
@@ -149,7 +149,7 @@ def emit(function: ca.Function, name: str, precision: str = "double", comment: s
 
 
 class _Value:
-    """A value of the graph: how it is computed, how often it is used, and what stands for it in C."""
+    """Node of the expression graph: operation, number of uses, and text in C."""
 
     __slots__ = ("op", "operands", "test", "text", "uses")
 
@@ -162,7 +162,7 @@ class _Value:
 
 
 class _Graph:
-    """The lines of a function's body but for its outputs."""
+    """Lines of a function's body without its outputs."""
 
     def __init__(self, function: ca.Function, precision: str):
         if not function.is_a("SXFunction"):
@@ -265,7 +265,7 @@ class _Graph:
         )
 
     def _named(self, value: _Value) -> str:
-        """Its name, given to it now where it is an expression: it is written twice."""
+        """Name of a value; an expression becomes a variable, since it is used twice."""
         if value.operands and value.text.endswith(")"):
             name = f"a{self._names}"
             self._names += 1
@@ -277,7 +277,7 @@ class _Graph:
         self.operations += Operations(**operations)
 
     def written(self, i: int, name: str) -> list[str]:
-        """Assignments of an output, row by row."""
+        """Write the assignments of an output, row by row."""
         pattern = self.function.sparsity_out(i)
         rows, columns = pattern.size1(), pattern.size2()
         at = [r * columns + c for r, c in zip(*pattern.get_triplet(), strict=True)]
@@ -295,7 +295,7 @@ def _number(value: _Value) -> str:
 
 
 def _bare(text: str) -> str:
-    """Without the outer pair of brackets, where they are one pair."""
+    """Remove an outer pair of brackets."""
     if not (text.startswith("(") and text.endswith(")")):
         return text
     depth = 0

@@ -1,4 +1,4 @@
-"""Maps and closed loops as FMUs for co-simulation, FMI 2.0 and 3.0, around the same C as a folder's."""
+"""Export of maps and closed loops as FMUs for co-simulation, FMI 2.0 and 3.0."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MACHINE = {"AMD64": "x86_64", "arm64": "aarch64"}
 
 @dataclass(frozen=True)
 class FmuVariable:
-    """A variable of an FMU; its value reference is its place among them."""
+    """Variable of an FMU; its value reference is its index."""
 
     name: str
     causality: str
@@ -53,17 +53,17 @@ def write_fmu(
     Parameters
     ----------
     path : path
-        ``NAME.fmu``; NAME, in small letters, is the model's.
+        File ``NAME.fmu``; NAME, in small letters, is the name of the model.
     what : OneStepMap or ClosedLoop
-        A map has its inputs for inputs and its states and multipliers for outputs. A closed loop, without
-        its noise, has no inputs; its outputs are the plant's states, what is applied, and the multipliers.
+        The FMU of a map has its inputs, and outputs its states and multipliers. That of a closed loop,
+        without noise, has no inputs, and outputs the plant's states, the applied inputs and the multipliers.
     start : (nx,)
-        Initial state; a simulator may set another one. The observer believes this one.
+        Initial state, which a simulator may change, and first estimate of the observer.
     version : "2.0" or "3.0"
     binary : bool
-        Also compiled for this machine; the sources are there in any case.
+        Whether to include a binary for this machine; the sources are always included.
     steps : int, optional
-        Of the run from which the iterations of a step are chosen, as in `write_target`.
+        Number of steps of the run that determines the iterations of a step, as in `write_target`.
 
     Returns
     -------
@@ -74,12 +74,12 @@ def write_fmu(
     ValueError, TypeError, StepError
         As `write_target`.
     CompileError
-        If there is to be a binary, and no compiler is found.
+        If a binary is wanted and no compiler is found.
 
     Notes
     -----
-    A communication step is a whole number of the map's steps; any other is refused, as is a step that has
-    no solution. Inputs hold over a communication step.
+    A communication step must be a whole number of the map's steps; others are refused, as are steps without
+    a solution. Inputs are constant over a communication step.
     """
     path = Path(path)
     name = path.stem
@@ -144,7 +144,7 @@ def _variables(f: OneStepMap, x: np.ndarray, closed: bool) -> list[FmuVariable]:
 
 
 def _rows(variables: list[FmuVariable], row: str) -> str:
-    """A line for each variable: `row` with its attributes and its start."""
+    """Lines of variables by `row`, with attributes and start values."""
     found = []
     for i, v in enumerate(variables):
         initial = {"output": ' initial="exact"' if v.start is not None else ' initial="calculated"'}
@@ -158,7 +158,7 @@ def _rows(variables: list[FmuVariable], row: str) -> str:
 
 
 def _outputs(variables: list[FmuVariable], output: str, unknown: str, first: int) -> tuple[str, str]:
-    """Outputs, and those without a start, by their numbers from `first` on."""
+    """Indices from `first` of the outputs, and of those without a start value."""
     numbered = [(i, v) for i, v in enumerate(variables, first) if v.causality == "output"]
     unset = (unknown.format(i) for i, v in numbered if v.start is None)
     return "".join(output.format(i) for i, _ in numbered), "".join(unset)

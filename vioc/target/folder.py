@@ -1,4 +1,4 @@
-"""One call from a closed loop, or a map, to a folder of C99 (docs/target.md)."""
+"""Export of closed loops and maps to folders of C99 (docs/target.md)."""
 
 from __future__ import annotations
 
@@ -43,28 +43,27 @@ NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 @dataclass(frozen=True)
 class Target:
-    """A folder that was written.
+    """Folder of C code and its contents.
 
     Attributes
     ----------
     folder : Path
     name : str
-        What its functions and files begin with.
+        Prefix of functions and files.
     map : OneStepMap
-        Whose step it has.
+        Map of the step.
     functions : tuple of str
         ``"step"``, ``"linearize"``, ``"law"``, ``"start"``, ``"output"``, ``"advance"``, ``"measure"``,
-        ``"memory"``, as far as it has them.
+        ``"memory"``, those that the folder has.
     precision : str
     operations : dict of str to Operations
-        Of the functions that compute, at worst; without ``"output"`` where that solves a program.
+        Largest operation counts of functions; without ``"output"`` if that solves a quadratic program.
     iterations : int
-        Of Newton's method in a step; 0 for a formula, or without a step.
+        Newton iterations of a step; 0 for a formula, or without a step.
     records : Records
-        What the test program replays.
+        Samples that the test program replays.
     unstable_poles : tuple of complex
-        Poles outside of the unit circle, the largest first, from measurements to inputs about the points that
-        the law holds: the controller by itself, without its plant, moves away.
+        Unstable poles of the controller without its plant, about the law's setpoints, the largest first.
     """
 
     folder: Path
@@ -78,12 +77,12 @@ class Target:
     unstable_poles: tuple[complex, ...] = ()
 
     def text(self, source: str) -> str:
-        """C of the room with this folder's names in the place of ``target_`` and ``TARGET_``."""
+        """Replace ``target_`` and ``TARGET_`` in C code by this folder's name."""
         source = re.sub(r"\bTARGET_(?=[A-Z])", f"{self.name.upper()}_", source)
         return re.sub(r"\btarget(?=[_.])", self.name, source)
 
     def write(self, file: str, source: str) -> Path:
-        """A file of the folder."""
+        """Write a file of the folder."""
         path = self.folder / file
         path.write_text(self.text(source))
         return path
@@ -104,33 +103,34 @@ def write_target(
     max_iterations: int | None = None,
     precision: Precision = "double",
 ) -> Target:
-    """Write a map, a law or a whole controller as C99 that allocates nothing, with a test program.
+    """Write a map, a law or a controller as C99 without allocation, with a test.
 
     Parameters
     ----------
     folder : path
-        Made if it is not there; its files of these names are replaced.
+        Folder to create; existing files of the same names are replaced.
     what : OneStepMap, ClosedLoop, or a law or regulator
-        A closed loop gives observer, law and bounds; its plant is only what the records are of. A law alone
+        A closed loop provides observer, law and bounds; its plant serves the recorded run only. A law alone
         measures the state and has no bounds.
     start : (nx,)
-        Where the run starts that the test program replays.
+        Initial state of the recorded run that the test program replays.
     name : str
-        Of files and functions, in small letters; default the folder's.
+        Prefix of files and functions, in small letters; default: the folder's name.
     inputs : (N, nu), optional
-        Of the run of a map; default none.
+        Inputs of a map's run; default none.
     steps : int, optional
-        Of the run; default as many as the inputs or the law have, else 100.
+        Number of steps of the run; default: those of the inputs or the law, else 100.
     noise : int or None
         Seed of the loop's noise in the run, None for none.
     estimate : (nx,), optional
-        What the observer believes before the first measurement; default `start`.
+        Estimate before the first measurement; default `start`.
     step : bool
-        Also the step of the observer's map (the plant's without one) where the controller can do without.
+        Whether to write the step of the observer's (or else the plant's) map if the controller does not need
+        it.
     linearize : bool
-        Also its derivatives A and B.
+        Whether to write its derivatives A and B.
     max_iterations : int, optional
-        Of Newton's method in a step, which takes them all; default one more than the run's steps need.
+        Fixed number of Newton iterations of a step; default: one more than the run needs.
     precision : "double" or "single"
 
     Returns
@@ -140,7 +140,7 @@ def write_target(
     Raises
     ------
     TypeError, ValueError
-        What cannot be written in C, and what to use instead.
+        For objects that cannot be written in C; the message names an alternative.
     StepError
         If Newton's method from its start does not solve a step of the run, or finds another root than the
         map's step.
@@ -216,7 +216,7 @@ def write_target(
 
 
 def _loop(what: Any) -> ClosedLoop:
-    """A closed loop whose law can be written; of a law alone, about its own map."""
+    """Closed loop of a law that can be written; a law alone gets its own map."""
     law = as_law(what.law if isinstance(what, ClosedLoop) else what)
     inner = law.law if isinstance(law, LimitedLaw) else law
     known = (StateLaw, ScheduledLaw)
@@ -270,6 +270,6 @@ def _source(target: Target, sizes: Mapping[str, int], pieces: list[ControllerPar
 
 
 def _repeats(target: Target, sizes: Mapping[str, int]) -> int:
-    """After how many samples a controller is as at its first one; 0 if never."""
+    """Period of a controller in samples; 0 if it is not periodic."""
     again = sizes.get("LAW_AFTER") == 2 and sizes.get("FILTER_ROWS", 1) == 1
     return sizes["LAW_ROWS"] if again and not split(target.map).timed else 0

@@ -1,4 +1,4 @@
-"""What a folder says of itself: its header, README, CMake and JSON files."""
+"""Header, README, CMake and JSON files of a folder."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from vioc.target.controller_parts import ControllerPart, listed, template
 if TYPE_CHECKING:
     from vioc.target.folder import Target
 
-STATUS = {  # bits of what the functions return
-    "UNSOLVED": "the step's equations are not solved to their tolerance; the last iterate is given",
-    "SINGULAR": "a matrix of the step or of the filter has no inverse; nothing is written",
-    "OUTSIDE": "the tables have no row for this sample; nothing is written",
-    "NOT_FINITE": "a measurement or an input is no number; the prediction stays, or nothing is written",
-    "NO_PLAN": "the program of a receding horizon has no answer; the last plan goes on",
+STATUS = {  # bits of the returned status
+    "UNSOLVED": "the step is not solved to its tolerance; the last iterate is returned",
+    "SINGULAR": "a matrix of the step or filter has no inverse; nothing is written",
+    "OUTSIDE": "the tables have no entry for this sample; nothing is written",
+    "NOT_FINITE": "a measurement or input is not a number; the prediction is used, or nothing is written",
+    "NO_PLAN": "the program of a receding horizon is not solved; the last plan continues",
 }
 TOLERANCE = {"double": 1e-10, "single": 2e-3}  # of the test program, relative to the largest of each quantity
 PLANNED_SINGLE = 0.1  # likewise, of programs that an interior point solves in single precision
@@ -35,25 +35,25 @@ PROTOTYPES = {
     ),
     "law": (
         "int target_law(int k, const target_real *x, target_real *u);",
-        "the law's input u (NU) at sample k for state x, without bounds",
+        "input u (NU) of the law at sample k for state x, without bounds",
     ),
     "start": (
         "void target_start(target_state *s, const target_real *x);",
-        "begins with the estimate x (NX), or with the recorded one where x is NULL",
+        "start with the estimate x (NX), or with the recorded one if x is NULL",
     ),
     "output": (
         "int target_output(target_state *s, const target_real *y, target_real *u);",
-        "from the measurement y (NY) the input u (NU): as soon as y is there",
+        "input u (NU) from the measurement y (NY); call it as soon as y is measured",
     ),
     "advance": (
         "int target_advance(target_state *s, const target_real *u);",
-        "on to the next sample, u being what was applied: in the time that is left",
+        "prediction for the next sample under the applied input u; call it until then",
     ),
     "measure": (
         "void target_measure(const target_real *x, target_real *y);",
-        "what sensors would see at state x, without noise: for simulations",
+        "readings y of the sensors at state x without noise, for simulations",
     ),
-    "memory": ("unsigned long target_memory(void);", "bytes of target_state"),
+    "memory": ("unsigned long target_memory(void);", "size of target_state in bytes"),
 }
 
 
@@ -66,22 +66,22 @@ def header(target: Target, sizes: Mapping[str, int], pieces: list[ControllerPart
         "",
         *(f"   {what:<12} {listed(names) or 'none'}" for what, names in rows.items()),
         "",
-        "   Operations at worst:",
+        "   Largest operation counts:",
         *(f"   {n:<12} {cost}" for n, cost in target.operations.items()),
     ]
     if "PLANNED" in sizes:
         stages, most = sizes["PLANNED"], sizes["PLAN_ITERATIONS"]
         lines.append(
-            f"   output       not counted: a program of {stages} stages, by an interior point in at most"
+            f"   output       not counted: a quadratic program of {stages} stages, by an interior point"
         )
-        lines.append(f"                {most} iterations")
+        lines.append(f"                in at most {most} iterations")
     if target.iterations:
         lines.append(f"   A step is {target.iterations} iterations of Newton's method and one correction.")
     lines += [f"   {line}" for line in unstable(target)]
     lines += [
         "",
-        "   Nothing is allocated and nothing is static but constants: functions may run at the same time,",
-        "   each on a state of its own. Results must not overlap arguments. Matrices go row by row. */",
+        "   No memory is allocated and only constants are static: functions may run concurrently, each on a",
+        "   state of its own. Results must not overlap arguments. Matrices are stored row by row. */",
         f"#ifndef {guard}",
         f"#define {guard}",
         "",
@@ -94,13 +94,13 @@ def header(target: Target, sizes: Mapping[str, int], pieces: list[ControllerPart
     ]
     lines += [f'#include "{file}"\n' for p in pieces for file in p.headers]
     lines += [f"#define TARGET_{n} {sizes[n]}" for n in ("NX", "NU", "NM", "NY") if n in sizes]
-    lines += ["", "/* What functions return: 0, or the sum of */", "enum {"]
+    lines += ["", "/* Functions return 0, or a sum of */", "enum {"]
     lines += [f"    /* {text} */\n    TARGET_{n} = {2**i}," for i, (n, text) in enumerate(STATUS.items())]
     lines[-1] = lines[-1].rstrip(",")
     lines += ["};", ""]
     if "output" in target.functions:
         members = [m for p in pieces for m in p.state]
-        lines += ["/* The memory of a controller; `x` is its estimate of the state at sample `k`. */"]
+        lines += ["/* Memory of a controller; `x` is the estimate of the state at sample `k`. */"]
         lines += ["typedef struct {", "    int k;", "    target_real x[TARGET_NX];"]
         lines += [*(f"    {m}" for m in members), "} target_state;", ""]
     for n in target.functions:
@@ -110,7 +110,7 @@ def header(target: Target, sizes: Mapping[str, int], pieces: list[ControllerPart
 
 
 def tolerance(target: Target) -> float:
-    """What the test program allows."""
+    """Tolerance of the test program."""
     planned = "output" in target.functions and "law" not in target.functions
     return PLANNED_SINGLE if planned and target.precision == "single" else TOLERANCE[target.precision]
 
@@ -129,7 +129,7 @@ def layout(target: Target, observer: Any) -> dict[str, tuple[str, ...]]:
 
 
 def described(target: Target, sizes: Mapping[str, int], observer: Any) -> dict[str, Any]:
-    """The content of NAME.json."""
+    """Content of NAME.json."""
     samples = target.records.samples
     return {
         "name": target.name,
@@ -147,13 +147,11 @@ def described(target: Target, sizes: Mapping[str, int], observer: Any) -> dict[s
 
 
 def readme(target: Target, observer: Any) -> str:
-    """README.md."""
+    """Content of README.md."""
     rows = [f"| {n} | {listed(v)} |" for n, v in layout(target, observer).items() if v]
     costs = [f"| `target_{n}` | {o} |" for n, o in target.operations.items()]
     if "output" in set(target.functions) - set(target.operations):
-        costs.append(
-            "| `target_output` | not counted: it solves a program by an interior point, see the header |"
-        )
+        costs.append("| `target_output` | not counted: it solves a quadratic program, see the header |")
     status = [f"| {2**i} | `TARGET_{n}` | {text} |" for i, (n, text) in enumerate(STATUS.items())]
     tokens = {
         "NAME": target.name,
@@ -169,7 +167,7 @@ def readme(target: Target, observer: Any) -> str:
 
 
 def unstable(target: Target) -> list[str]:
-    """Lines on a compensator that is unstable by itself; none of others."""
+    """Lines on a compensator that is unstable without its plant, else none."""
     if not target.unstable_poles:
         return []
     poles = ", ".join(
@@ -177,12 +175,12 @@ def unstable(target: Target) -> list[str]:
     )
     return [
         f"The compensator is unstable without its plant; poles outside of the unit circle: {poles}.",
-        "Advance it under what actuators apply, and start it again where it ran without the plant.",
+        "Advance it under the applied inputs, and restart it after it ran without the plant.",
     ]
 
 
 def filled(name: str, tokens: Mapping[str, str]) -> str:
-    """A file of the room's C with its ``@TOKENS@`` replaced."""
+    """Read a template of the folder vioc/target/c and replace its ``@TOKENS@``."""
     text = template(name)
     for token, value in tokens.items():
         text = text.replace(f"@{token}@", value)
@@ -193,7 +191,7 @@ LOOP = """
 ```c
 target_state s;
 target_start(&s, NULL);
-for (;;) {                              /* every sample, as soon as y is there */
+for (;;) {                              /* every sample, as soon as y is measured */
     int status = target_output(&s, y, u);
     /* apply u */
     status |= target_advance(&s, u);

@@ -1,6 +1,7 @@
-"""Real-time iteration in C: a receding horizon's plan, its stages and its quadratic program as a part.
+"""Real-time iteration of a receding horizon as a controller part in C.
 
-The program's C is that of `vioc.control.receding`; stages are emitted from the problem's cost and limits.
+The quadratic program is solved by the C of `vioc.control.receding`; stages are written from the problem's
+cost and limits.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ END_OF_TYPES = "} QP_(state);\n"
 
 
 def check_plan(law: NonlinearMPC, f: OneStepMap) -> None:
-    """Raise ValueError for what the C of a receding horizon has not."""
+    """Raise ValueError for options of a receding horizon that C does not support."""
     problem = law.problem
     given = {
         "delay": law.delay != 0,
@@ -62,7 +63,7 @@ def check_plan(law: NonlinearMPC, f: OneStepMap) -> None:
 
 
 def plan_part(law: NonlinearMPC, plan: Plan, bounds: Any, precision: str, cost: Any) -> ControllerPart:
-    """The law's part, which begins with `plan`."""
+    """Part of the law, with `plan` as the first plan."""
     f, problem, layout = law.map, law.problem, law.program.layout
     source = layout.source("target_qp", single=precision == "single", api="static")
     if source.count(END_OF_TYPES) != 1:
@@ -127,7 +128,7 @@ def plan_part(law: NonlinearMPC, plan: Plan, bounds: Any, precision: str, cost: 
 
 
 class _PlanRows:
-    """Rows of a step in the program's order, entries of (x, u) first, and their limits by step."""
+    """Constraints of a step in the program's order, entries of (x, u) first, with limits."""
 
     def __init__(self, rows: ConstraintRows, order: Order):
         f = rows.map
@@ -173,7 +174,7 @@ def _arguments(f: OneStepMap, reference: ca.SX) -> tuple[ca.SX, ...]:
 
 
 def _gauss_newton(squares: Squares, z: ca.SX, what: str) -> ca.SX:
-    """J'WJ, and the Hessian of what is left over where it is constant."""
+    """Gauss-Newton Hessian J'WJ, plus the constant Hessian of other terms."""
     J = ca.jacobian(squares.r, z)
     rest = ca.simplify(ca.hessian(squares.rest, z)[0])
     if ca.symvar(rest):

@@ -1,4 +1,4 @@
-"""A controller's folder in a loop at a given rate, and how punctual this machine is."""
+"""Timing of a controller's folder that runs at a given rate on this machine."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ SPUN = 2e-4  # s before a sample from which the clock is watched: sleep wakes up
 
 @dataclass(frozen=True)
 class LoopTimes:
-    """Times of a loop, sample by sample.
+    """Timing of a loop, sample by sample.
 
     Attributes
     ----------
     period : float
-        s.
+        Sampling period, s.
     late : (N,)
-        How long after its time each sample began, s.
+        Delay of the beginning of each sample, s.
     output, advance : (N,)
-        What the two calls took, s, with what calling them from Python costs.
+        Durations of both calls, s, with the overhead of calling from Python.
     overruns : int
-        Samples that began after the next one's time, which were not made up for.
+        Samples that were skipped because the previous one was late.
     status : int
-        All bits that the calls returned.
+        All status bits that the calls returned.
     """
 
     period: float
@@ -46,12 +46,12 @@ class LoopTimes:
 
     @property
     def table(self) -> dict[str, tuple[float, float, float]]:
-        """Median, 99.9 % and worst, in microseconds."""
+        """Median, 99.9 % quantile and maximum, in microseconds."""
         rows = {"late": self.late, "output": self.output, "advance": self.advance}
         return {n: (*(1e6 * np.quantile(v, (0.5, 0.999))), 1e6 * v.max()) for n, v in rows.items()}
 
     def plot(self, ax: Any = None) -> Any:
-        """Histogram of how late samples began and how long the calls took."""
+        """Plot histograms of lateness and of durations of calls."""
         return plots().plot_loop_times(self, ax=ax)
 
     def __str__(self) -> str:
@@ -63,16 +63,16 @@ class LoopTimes:
 
 
 def run_at(folder: str | Path, frequency: float | None = None, seconds: float = 5.0) -> LoopTimes:
-    """Build a controller's folder and call it at a rate, again and again on what it recorded.
+    """Build a controller's folder and call it at a rate on its recorded samples.
 
     Parameters
     ----------
     folder : path
-        As `write_target` made it, with a controller.
+        Folder with a controller by `write_target`. Its samples repeat.
     frequency : float, optional
-        Hz, of the samples; default the controller's own.
+        Sampling frequency, Hz; default: the controller's.
     seconds : float
-        How long.
+        Duration, s.
 
     Returns
     -------
@@ -81,11 +81,11 @@ def run_at(folder: str | Path, frequency: float | None = None, seconds: float = 
     Raises
     ------
     ValueError
-        Of a frequency or a time that is not positive.
+        If frequency or duration is not positive.
     FileFormatError
-        If there is no such folder, or it has no controller.
+        If the folder does not exist or has no controller.
     CompileError
-        Without a compiler.
+        If there is no compiler.
     """
     if not (frequency is None or frequency > 0) or not seconds > 0:
         raise ValueError(f"frequency, seconds: expected numbers > 0, got {frequency!r} Hz and {seconds!r} s")

@@ -1,4 +1,4 @@
-"""What a test program replays: steps of the map and samples of the closed loop, as Python has them."""
+"""Recorded steps and closed-loop samples that a test program replays."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ FLOOR = 1e-3  # of the largest quantity of a vector: smaller ones are measured b
 
 @dataclass(frozen=True)
 class RecordedLoop:
-    """A closed loop, sample by sample.
+    """Recorded samples of a closed loop.
 
     Attributes
     ----------
     k0 : int
     start : (nx,)
-        The estimate before the first measurement.
+        Estimate before the first measurement.
     covariance : (ndx, ndx) or None
-        Of its error, where the observer keeps one.
+        Covariance of its error, if the observer has one.
     y, estimates, u : (N, ny), (N, nx), (N, nu)
-        Measured, believed and applied.
+        Measurements, estimates and applied inputs.
     """
 
     k0: int
@@ -44,14 +44,14 @@ class RecordedLoop:
 
 @dataclass(frozen=True)
 class Records:
-    """What is replayed.
+    """Records of a test program.
 
     Attributes
     ----------
     steps : Steps
-        Of the map, each on its own.
+        Single steps of the map.
     derivatives : Linearization or None
-        Of the first of them.
+        Derivatives of the first of them.
     samples : RecordedLoop or None
     """
 
@@ -61,7 +61,7 @@ class Records:
 
 
 def of_map(f: OneStepMap, start: Any, inputs: Any, steps: int | None, derivatives: bool) -> Records:
-    """A rollout of a map."""
+    """Record a rollout of a map."""
     steps = USUAL if inputs is None and steps is None else steps
     return Records(*_linearized(f, Steps.along(f.rollout(start, inputs, steps, warn=False)), derivatives))
 
@@ -76,7 +76,7 @@ def of_loop(
     derivatives: bool,
     with_steps: bool,
 ) -> Records:
-    """A simulation of a closed loop, and steps of the observer's map `f` from its estimates."""
+    """Record a simulation of a loop, with steps of the observer's map from estimates."""
     law = as_law(loop.law)
     table = law.law if isinstance(law, LimitedLaw) else law
     k0, count = 0, steps or USUAL
@@ -100,13 +100,13 @@ def of_loop(
 
 
 def _linearized(f: OneStepMap, steps: Steps, derivatives: bool) -> tuple[Steps, Linearization | None]:
-    """Steps, and the derivatives of the first of them if wanted."""
+    """Steps, with derivatives of the first ones if wanted."""
     few = steps.piece(slice(0, LINEARIZED))
     return steps, f.linearize_steps(few) if derivatives and len(few) else None
 
 
 def samples_text(records: Records) -> str:
-    """The tables of the test program, a header in C."""
+    """Tables of the test program as a C header."""
     steps, d, samples = records.steps, records.derivatives, records.samples
     lines = ["/* What the test program replays, from Python. SCALE: the largest of each quantity. */"]
     lines += [f"#define STEPS {len(steps)}", f"#define SLOPES {0 if d is None else len(d.A)}"]
@@ -128,7 +128,7 @@ def samples_text(records: Records) -> str:
 
 
 def _scaled(name: str, rows: np.ndarray, whole: bool = False) -> dict[str, np.ndarray]:
-    """A table and the scale of each of its columns; of a matrix one for all entries."""
+    """Table with the scale of each column; matrices have one scale."""
     size = np.abs(rows).max(axis=0, initial=0.0)
     largest = size.max(initial=0.0)
     scale = np.full_like(size, largest) if whole else np.maximum(size, FLOOR * largest)

@@ -1,8 +1,8 @@
-"""A map's step split into what is a formula and what must be solved (docs/target.md, TG 1-5).
+"""Split of a map's step into formulas and implicit equations (docs/target.md, TG 1-4).
 
-The equations r(x, u, x+, lambda) = 0 of a step are looked at once: unknowns that one equation gives alone
-come first, those that no other equation needs come last, and what is left is the core, G(d; x, u, t) = 0 in
-the change d of the states and the multipliers. Newton's method on G, a fixed number of times, is the step.
+Of the equations r(x, u, x+, lambda) = 0, unknowns that a single equation determines come first, unknowns that
+no other equation needs come last. The rest is the core G(d; x, u, t) = 0 in the changes d of states, and the
+multipliers, which a fixed number of Newton iterations solves.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ SOLVED = {"double": 1e-11, "single": 1e-4}  # largest last correction of a state
 
 @dataclass(frozen=True)
 class SplitStep:
-    """A step at the map's own length and parameters.
+    """Split step with the map's own length and parameters.
 
     Attributes
     ----------
     map : OneStepMap
     d : SX (n,)
-        The core's unknowns: changes of states, then multipliers.
+        Unknowns of the core: changes of states, then multipliers.
     states : tuple of int
-        Which states the first of them are.
+        Indices of these states.
     x, u, t : SX
     G : SX (n,)
-        The core's equations.
+        Equations of the core.
     after : SX (nx + nm,)
-        x_next and the multipliers, by d, x, u, t.
+        Next state and multipliers as functions of d, x, u, t.
     """
 
     map: OneStepMap
@@ -56,34 +56,34 @@ class SplitStep:
 
     @cached_property
     def timed(self) -> bool:
-        """Whether a step depends on when it is."""
+        """True if a step depends on time."""
         return bool(ca.depends_on(ca.vertcat(self.G, self.after), self.t))
 
     def function(self, name: str, outputs: dict[str, ca.SX]) -> ca.Function:
-        """Of d, x, u, t."""
+        """CasADi function of d, x, u, t."""
         inputs = {"d": self.d, "x": self.x, "u": self.u, "t": self.t}
         return ca.Function(name, [*inputs.values()], [*outputs.values()], [*inputs], [*outputs], OPTIONS)
 
     @cached_property
     def equations(self) -> ca.Function:
-        """G."""
+        """Function G of the core's equations."""
         return self.function("equations", {"G": self.G})
 
     @cached_property
     def newton(self) -> ca.Function:
-        """G and its derivative J by d."""
+        """Function of G and its derivative J by d."""
         return self.function("newton", {"G": self.G, "J": ca.jacobian(self.G, self.d)})
 
     @cached_property
     def result(self) -> ca.Function:
-        """x_next and the multipliers."""
+        """Function of x_next and the multipliers."""
         nx = self.map.nx
         outputs = {"x_next": ca.densify(self.after[:nx]), "multipliers": ca.densify(self.after[nx:])}
         return self.function("result", outputs)
 
     @cached_property
     def derivatives(self) -> ca.Function:
-        """Derivatives of G and of x_next by d, x, u."""
+        """Function of the derivatives of G and x_next by d, x, u."""
         ahead, by = self.after[: self.map.nx], {"d": self.d, "x": self.x, "u": self.u}
         outputs = {f"G_{n}": ca.jacobian(self.G, s) for n, s in by.items()}
         outputs |= {f"E_{n}": ca.jacobian(ahead, s) for n, s in by.items()}
@@ -98,15 +98,16 @@ class SplitStep:
         given: int | None = None,
         ends: np.ndarray | None = None,
     ) -> int:
-        """How often Newton's method is applied: once more than steps k from X under U need, or as `given`;
-        the first of them are known to end at `ends`.
+        """Number of Newton iterations that steps k from X under U need, plus one.
+
+        `given` replaces this number. The first steps are known to end at `ends`.
 
         Raises
         ------
         ValueError
-            If it is given and too small.
+            If `given` is too small.
         StepError
-            Where a step is not solved after `MOST` times, or ends at another root than the map's step.
+            If a step is not solved after `MOST` iterations, or ends at another root than the map's step.
         """
         if not self.n:
             return 0
@@ -151,12 +152,12 @@ class SplitStep:
 
 
 def split(f: OneStepMap) -> SplitStep:
-    """The step of a map that has equations or a formula.
+    """Split the step of a map that has equations or a formula.
 
     Raises
     ------
     ValueError
-        If it has neither, or its errors are not its states.
+        If the map has neither, or its errors are not its states.
     """
     if f.ndx != f.nx:
         raise ValueError(
@@ -197,7 +198,7 @@ def split(f: OneStepMap) -> SplitStep:
 
 
 def _extended(f: ExtendedMap) -> SplitStep:
-    """The inner map's step under what constants push; they stay as they are."""
+    """Split step of an `ExtendedMap`: the inner step with disturbances, constants kept."""
     if not f.matched:
         raise ValueError(
             f"{f!r}: in C constants are disturbances of inputs, and biases; leave out the others"
@@ -214,7 +215,7 @@ Pairs = list[tuple[int, int]]  # (equation, unknown) that it gives
 
 
 def _order(rows: ca.SX, y: ca.SX) -> tuple[Pairs, Pairs, list[int], list[int]]:
-    """What is given first and last, by which equation; the unknowns and the equations of the core."""
+    """Unknowns with their equations that come first and last; core unknowns and equations."""
     J = ca.jacobian(rows, y)
     places = set(zip(*J.sparsity().get_triplet(), strict=True))
     plain = {(i, j) for i, j in places if J[i, j].is_constant()}
@@ -241,7 +242,7 @@ def _order(rows: ca.SX, y: ca.SX) -> tuple[Pairs, Pairs, list[int], list[int]]:
 
 
 def _solved(rows: ca.SX, y: ca.SX, pairs: Pairs, given: dict[int, ca.SX]) -> dict[int, ca.SX]:
-    """With what the equations of `pairs` give, each linear in its unknown."""
+    """Substitute the solutions of the equations of `pairs`, linear in their unknowns."""
     given = dict(given)
     for i, j in pairs:
         slope = ca.jacobian(rows[i], y[j])

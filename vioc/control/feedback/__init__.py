@@ -1,4 +1,4 @@
-"""Feedback on any one-step map: equilibria, regulators, observers, closed loops, receding horizons.
+"""Feedback on one-step maps: equilibria, laws, observers, loops, receding horizons.
 
 Maths: docs/maths/feedback.md; how to: docs/feedback.md.
 """

@@ -1,4 +1,4 @@
-"""Feedback from measured configurations alone: the momentum by the discrete Legendre transform ([S] II)."""
+"""Observer of momenta from configurations by the discrete Legendre transform ([S] II)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from vioc.maps.protocol import OneStepMap
 
 
 class ConfigurationEstimate(NamedTuple):
-    """A state with what the next one is computed from: the last configuration and input."""
+    """State of an observer with its last configuration and input."""
 
     x: np.ndarray
     P: None = None
@@ -21,26 +21,27 @@ class ConfigurationEstimate(NamedTuple):
 
 
 class ConfigurationObserver:
-    """The state from two measured configurations and the input between them; exact without noise.
+    """Exact state from two measured configurations and the input between them.
 
         p_k = D2 L_d(q_{k-1}, q_k) + F+(q_{k-1}, q_k, u_{k-1})
 
     Parameters
     ----------
     f : OneStepMap
-        That offers ``state_from_configurations(q0, q1, u, k)``; its states begin with the nq configurations.
+        Map with ``state_from_configurations(q0, q1, u, k)``, whose states begin with the nq configurations.
     covariance : float, (nq,), (nq, nq) or dict of str to float
-        Of the measured configurations; only for a simulation with noise, which it amplifies by M / dt.
+        Covariance of the measured configurations, for simulations with noise only. The observer amplifies
+        noise by M / dt.
 
     Attributes
     ----------
     measurement : Measurement
-        Of all configurations.
+        Measurement of all configurations.
 
     Raises
     ------
     TypeError
-        If the map cannot tell a state from configurations.
+        If the map has no ``state_from_configurations``.
     """
 
     def __init__(self, f: OneStepMap, covariance: Any = 1e-12):
@@ -53,9 +54,10 @@ class ConfigurationObserver:
         self.measurement = Measurement(f, f.configurations, covariance)
 
     def state(self, q0: Any, q1: Any, u: Any = None, k: int = 1) -> np.ndarray:
-        """The state at sample k from configurations q0 at k - 1 and q1 at k, and the input u of step k - 1.
+        """State at sample k from configurations q0 at k - 1 and q1 at k.
 
-        Shapes (nq,), (nq,), (nu,) -> (nx,). Angles in the map's ``wrap`` may jump by turns from q0 to q1.
+        The input u acts in step k - 1. Shapes (nq,), (nq,), (nu,) -> (nx,). Angles in the map's ``wrap`` may
+        jump by whole turns from q0 to q1.
         """
         f, nq = self.map, len(self.map.configurations)
         q0, q1 = (check_array(q, (nq,), "configuration", f.state_names[:nq]) for q in (q0, q1))
@@ -65,13 +67,13 @@ class ConfigurationObserver:
         return np.concatenate([q1, x[nq:]])
 
     def start(self, x: np.ndarray, P: Any = None) -> ConfigurationEstimate:
-        """Before the first measurement; the momentum of x is taken for the first sample."""
+        """Estimate before the first measurement; its momentum is used at the first sample."""
         return ConfigurationEstimate(self.map.check_state(x, "estimate"))
 
     def correct(self, k: int, estimate: ConfigurationEstimate, y: np.ndarray) -> ConfigurationEstimate:
-        """The state at sample k from its configurations y (nq,) and those before.
+        """Estimate at sample k from its configurations y (nq,) and the previous ones.
 
-        Where one is missing (NaN) the map's step stands for all.
+        If one of them is missing (NaN), the map's step predicts all.
         """
         if np.isnan(y).any():
             x = estimate.x if estimate.q is None else self.map.step(estimate.x, estimate.u, k - 1)
@@ -83,7 +85,7 @@ class ConfigurationObserver:
         return ConfigurationEstimate(x, None, y)
 
     def predict(self, k: int, estimate: ConfigurationEstimate, u: np.ndarray) -> ConfigurationEstimate:
-        """Remembers the input of step k; the state itself waits for the next measurement."""
+        """Store the input of step k; the next measurement determines the state."""
         return estimate._replace(u=u)
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""Covariance of the state along a trajectory: open loop, with feedback, with feedback through a filter."""
+"""Covariance of the state along a trajectory: open loop, with feedback, with a filter."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from vioc.runs.trajectory import Trajectory
 
 @dataclass(frozen=True)
 class Covariance:
-    """The covariance of the state's error along a trajectory, to first order.
+    """First-order covariance of the state's error along a trajectory.
 
     Attributes
     ----------
     trajectory : Trajectory
     P : (N+1, ndx, ndx)
-        Of difference(x_d, x).
+        Covariance of difference(x_d, x).
     input : (N, nu, nu)
-        Of the feedback's u - u_d; zero without feedback.
+        Covariance of the feedback's u - u_d; zero without feedback.
     estimate : (N+1, ndx, ndx) or None
-        Of the filter's error after each measurement.
+        Covariance of the filter's error after each measurement.
     """
 
     trajectory: Trajectory
@@ -38,9 +38,9 @@ class Covariance:
     estimate: np.ndarray | None = field(default=None, repr=False)
 
     def std(self, name: str) -> np.ndarray:
-        """Standard deviation (N+1,) of a quantity of the state or entry of its error, by name.
+        """Standard deviation (N+1,) of a quantity of the state, or an entry of its error.
 
-        Raises ValueError for a quantity of the step.
+        Raises ValueError for a quantity that belongs to a step.
         """
         run = self.trajectory
         c = named_jacobians(run.map, [name], run.x, "std", "`input` has the inputs' covariance")
@@ -48,7 +48,7 @@ class Covariance:
         return np.sqrt(np.maximum(variance, 0.0))
 
     def plot(self, *names: str, ax: Any = None) -> Any:
-        """Plot named quantities of the state with two standard deviations; returns the axes."""
+        """Plot quantities of the state with two standard deviations; returns the axes."""
         return plots().plot_covariance(self, *names, ax=ax)
 
     def __repr__(self) -> str:
@@ -75,10 +75,10 @@ def covariance(
     W_u : float, (nu,), (nu, nu) or dict of str to float
         Covariance of the inputs' noise.
     law : StateLaw, Regulator, SteadyRegulator or Tracking, optional
-        Feedback about this trajectory; open loop without.
+        Feedback about this trajectory; default: open loop.
     observer : KalmanFilter, optional
-        Through which the law sees the state: starts from the trajectory's first state, so that the
-        estimate's first error is that of the state.
+        Filter that estimates the state for the law. It starts from the trajectory's first state, so the
+        first error of the estimate is that of the state.
 
     Returns
     -------

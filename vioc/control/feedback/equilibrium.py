@@ -1,4 +1,4 @@
-"""Equilibria and steady inputs: f(x, u) = x, and what the linearization says of their stability."""
+"""Equilibria f(x, u) = x with steady inputs, and their stability by linearization."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ Equations = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 
 @dataclass(frozen=True)
 class Equilibrium:
-    """A state and input with f(x, u) = x; `dlqr` takes it as it is.
+    """State and input with f(x, u) = x, an argument of `dlqr`.
 
     Attributes
     ----------
     map : OneStepMap
     x, u : (nx,), (nu,)
     multipliers : (nm,)
-        Constraint impulses of the step that stays.
+        Constraint impulses of the step from x to x.
     moved : float
         Largest |difference(x, f(x, u))|.
     iterations : int
     start : int
-        0 if the guess led there; else the number of the other start, about the guess, that did.
+        0 if the search from the guess converged; else the number of the start about the guess that did.
     """
 
     map: OneStepMap = field(repr=False)
@@ -62,22 +62,24 @@ class Equilibrium:
 
     @cached_property
     def modes(self) -> Modes:
-        """Of the linearization, on the constraint manifold where there are constraints; print them.
-        ValueError of a map that depends on time.
+        """Modes of the linearization, on the constraint manifold if there are constraints.
+
+        Raises ValueError for a map that depends on time.
         """
         return modes(self.map, (self.x, self.u))
 
     @property
     def verdict(self) -> str:
-        """By the linearization: asymptotically stable, unstable, or marginal, which leaves it open. Of maps
-        that depend on time it says nothing.
+        """Stability by the linearization: asymptotically stable, unstable or marginal.
+
+        Marginal means undecided, and maps that depend on time are undecided.
         """
         if self.map.depends_on_time:
             return "undecided, as the map depends on time"
         return self.modes.stability
 
     def __getitem__(self, name: str) -> float:
-        """Any quantity that the map names, at the equilibrium or in the step that stays there."""
+        """Quantity of the map at the equilibrium, or in the step from x to x."""
         return float(self.map.rollout(self.x, self.u, steps=1, warn=False)[name][0])
 
     def __repr__(self) -> str:
@@ -97,7 +99,7 @@ class Equilibrium:
 
 
 def _shown(pairs: list[tuple[str, float]]) -> list[str]:
-    """The first `SHOWN` values by name, and how many more there are."""
+    """First `SHOWN` values by name, and the number of the others."""
     plain = zip((n for n, _ in pairs), without_noise([v for _, v in pairs]), strict=True)
     more = [f"{len(pairs) - SHOWN} more"] if len(pairs) > SHOWN else []
     return [f"{n} = {v:.6g}" for n, v in [*plain][:SHOWN]] + more
@@ -114,28 +116,28 @@ def equilibrium(
     max_iterations: int = 300,
     **named: float,
 ) -> Equilibrium:
-    """An equilibrium f(x, u) = x near a guess, with some states, inputs or other quantities held.
+    """Find an equilibrium f(x, u) = x near a guess, with named quantities fixed.
 
     Parameters
     ----------
     f : OneStepMap
     hold : dict of str to float, and **named
-        States, inputs and quantities of the state by name and the values that they keep:
-        ``equilibrium(f, theta=0.0)``, ``equilibrium(f, {"hand:z": 0.4})``. The input of a joint that has
-        its name is ``u.NAME``: ``shoulder`` is the joint, ``u.shoulder`` its torque.
-    guess : (nx,), (x, u), a report of an equilibrium or dict of str to float, optional
-        Where to look; zero where nothing is said (inputs: `OneStepMap.rest_input`). A dict is what
-        ``f.state`` takes, and inputs; with constraints it must keep them if the map asks so.
+        Fixed values of states, inputs and quantities of the state by name: ``equilibrium(f, theta=0.0)``,
+        ``equilibrium(f, {"hand:z": 0.4})``. If an input has the name of its joint, ``shoulder`` is the joint
+        and ``u.shoulder`` its torque.
+    guess : (nx,), (x, u), an equilibrium or dict of str to float, optional
+        Initial guess, default zero (inputs: `OneStepMap.rest_input`). A dict has inputs and arguments of
+        ``f.state``; for maps that need consistent states it must satisfy the constraints.
     fixed : names
         States, inputs and quantities that keep the guess's value.
     free : names, optional
-        The only states and inputs that may change; by default all that are not held. Where errors are
-        not differences of states (ndx != nx) only inputs are told apart so. What is not named keeps the
-        guess's value exactly: ``free=["u.shoulder", "u.elbow"]`` asks for the torques that hold a pose.
+        The only states and inputs that may change, by default all that are not fixed; the others keep the
+        guess's value exactly. ``free=["u.shoulder", "u.elbow"]`` finds the torques that hold a pose. If
+        errors are not differences of states (ndx != nx), only inputs can be named.
     tolerance : float
-        How far a step may move the answer, relative to 1 + |x|.
+        Largest change of the result by a step, relative to 1 + |x|.
     max_iterations : int
-        At most so many.
+        Maximum number of iterations.
 
     Returns
     -------
@@ -146,17 +148,17 @@ def equilibrium(
     ModelError
         Unknown names.
     OptimizationError
-        If none is found with what is held; says what a step still moves of the one that the guess leads to.
+        If no equilibrium is found; names the states that a step still changes at the end of the search
+        from the guess.
 
     Notes
     -----
-    Ranks are decided in SI units, and where these lead nowhere in natural ones (of what is small or large).
-    Where the guess leads nowhere, others are tried about it, ever farther away, always the same ones
-    (`Equilibrium.start`): an equilibrium that is found may then lie far from the guess.
-    Where several answers remain (a cart may stand anywhere) each Gauss-Newton step is the shortest one.
-    Of a map with contact the guess need not touch anything: contact forces fade with the gap, so a step
-    that stays is first looked for with contacts that are felt from afar (`_settled`), in `coordinates` as
-    near the guess as can be.
+    Ranks are decided in SI units; if the search fails, in natural units of errors, inputs and multipliers.
+    If the search from the guess fails, it restarts from a fixed sequence of other starts, increasingly
+    far from the guess (`Equilibrium.start`): the result may then be far away.
+    If several equilibria exist (a cart may stand anywhere), each Gauss-Newton step is the shortest one.
+    With contact the guess need not touch anything: the search begins with contact forces that act over a
+    distance (`_settled`) and stays as near to the guess's `coordinates` as possible.
     """
     tolerance = as_positive(tolerance, "tolerance")
     x, u, entries, targets = _start(f, {**(hold or {}), **named}, guess, fixed, free)
@@ -203,8 +205,9 @@ def equilibrium(
 def _settled(
     f: OneStepMap, x: np.ndarray, u: np.ndarray, entries: set[str], targets: Mapping[str, float]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Where a map with contact rests near (x, u), by one step that leads back, at falling smoothings; (x, u)
-    itself where that finds nothing.
+    """Equilibrium of a map with contact near (x, u), by decreasing smoothings.
+
+    Each smoothing solves for a step from a state to itself. Returns (x, u) if none converges.
     """
     names = f.coordinates
     expressions = [f.quantity(name) for name in names]
@@ -220,7 +223,7 @@ def _settled(
 
 
 def _around(f: OneStepMap, x: np.ndarray, entries: set[str]) -> Iterator[np.ndarray]:
-    """States to start from where the guess leads nowhere: others at rest, ever farther from it."""
+    """Further starts at rest, increasingly far from a guess whose search failed."""
     names = f.coordinates
     free = np.array([n not in entries for n in names])
     rng = np.random.default_rng(0)
@@ -233,7 +236,7 @@ def _around(f: OneStepMap, x: np.ndarray, entries: set[str]) -> Iterator[np.ndar
 
 
 def _start(f, hold, guess, fixed, free) -> tuple[np.ndarray, np.ndarray, set[str], dict[str, float]]:
-    """x and u to start from, the entries of them that stay, and values of quantities that are held."""
+    """Initial x and u, their fixed entries, and values of fixed quantities."""
     # where errors are not differences of states, a state's entry is a quantity like any other
     states = f.state_names if f.ndx == f.nx else ()
     names = (*states, *_inputs(f))
@@ -275,7 +278,7 @@ def _inputs(f: OneStepMap) -> tuple[str, ...]:
 
 
 def _state(f: OneStepMap, guess: Mapping[str, float], hold: Mapping[str, float]) -> np.ndarray:
-    """The state of a guess, which agrees with what is held if there is such a state by these names."""
+    """State of a guess, with fixed values by name if such a state exists."""
     guess, hold = ({n: v for n, v in d.items() if n not in _inputs(f)} for d in (guess, hold))
     try:
         return f.state({**guess, **hold})
@@ -284,7 +287,7 @@ def _state(f: OneStepMap, guess: Mapping[str, float], hold: Mapping[str, float])
 
 
 def _rows(f: OneStepMap, expressions: list[ca.SX], names: tuple[str, ...] = ()) -> Equations:
-    """Values at x and their Jacobian by errors; with names, angles in `wrap` go the short way round."""
+    """Values at x and their Jacobian by errors; named angles in `wrap` the short way round."""
     y = ca.densify(ca.vertcat(ca.SX(0, 1), *expressions))
     turns = np.array([n in f.wrap for n in names] or [False] * y.numel(), float)
     jacobian = ca.densify(error_jacobian(f, y)) if expressions else ca.SX(0, f.ndx)
@@ -301,7 +304,7 @@ def _rows(f: OneStepMap, expressions: list[ca.SX], names: tuple[str, ...] = ()) 
 
 
 def _equations(f: OneStepMap, targets: Equations) -> tuple[Equations, int]:
-    """Equations of w = (x, u[, multipliers]), their Jacobian by its error; the number of multipliers."""
+    """Equations of w = (x, u[, multipliers]) with Jacobian, and the number of multipliers."""
     nx = f.nx
     theta = f.theta
     residual = f.residual
@@ -336,7 +339,7 @@ def _equations(f: OneStepMap, targets: Equations) -> tuple[Equations, int]:
 
 
 def _units(f: OneStepMap, x: np.ndarray, u: np.ndarray, extra: int) -> np.ndarray:
-    """Natural sizes of errors, inputs and multipliers at a guess, for momenta that are numbers far from 1."""
+    """Natural sizes of errors, inputs and multipliers at a guess."""
     lin = f.linearize(x, u)
     errors = natural_units(lin.A)
     inputs = 1 / _lengths(lin.B / errors[:, None], 0)
@@ -344,7 +347,7 @@ def _units(f: OneStepMap, x: np.ndarray, u: np.ndarray, extra: int) -> np.ndarra
 
 
 def _lengths(M: np.ndarray, axis: int) -> np.ndarray:
-    """Of rows (axis 1) or columns, 1 for those that are zero."""
+    """Norms of rows (axis 1) or columns, 1 for zero ones."""
     found = np.linalg.norm(M, axis=axis)
     return np.where(found > 0, found, 1.0)
 
@@ -357,9 +360,9 @@ def _solve(
     units: np.ndarray,
     limit: int,
 ) -> tuple[np.ndarray, int]:
-    """Levenberg-Marquardt whose undamped step is the shortest Gauss-Newton step; w and iterations.
+    """Solve by Levenberg-Marquardt; returns w and the number of iterations.
 
-    What the equations leave open is decided in `units` of w.
+    The undamped step is the shortest Gauss-Newton step, measured in `units` of w.
     """
     r, J = equations(w)
     units = units[change]

@@ -1,4 +1,4 @@
-"""Discrete Kalman filters: steady, along a trajectory, and extended along what happens."""
+"""Discrete Kalman filters: steady, along a trajectory, and extended."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from vioc.runs.trajectory import Trajectory
 
 
 def check_sensors(measurement: Measurement, f: OneStepMap) -> None:
-    """ValueError of a measurement for another step, or with other parameters, than a filter's map."""
+    """Raise ValueError for a measurement with another step or other parameters than f."""
     check_steps(measurement.map.dt, f.dt, "measurement", "the filter's map")
     for name, value in measurement.map.parameters.items():
         if (own := f.parameters.get(name, value)) != value:
@@ -35,7 +35,7 @@ def check_sensors(measurement: Measurement, f: OneStepMap) -> None:
 
 
 def correction(P: np.ndarray, C: np.ndarray, V: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Gain L and the covariance after a measurement, by Joseph's form.
+    """Gain L and covariance after a measurement, by Joseph's form.
 
     Shapes (n, n), (ny, n), (ny, ny) -> (n, ny), (n, n).
     """
@@ -51,9 +51,9 @@ def correction(P: np.ndarray, C: np.ndarray, V: np.ndarray) -> tuple[np.ndarray,
 
 
 def corrected(P: np.ndarray, C: np.ndarray, V: np.ndarray, d: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The correction dx (n,) for an innovation d (ny,), and the covariance after it.
+    """Correction dx (n,) for an innovation d (ny,), and the covariance after it.
 
-    What is not a number in d was not measured.
+    NaN entries of d were not measured.
     """
     seen = ~np.isnan(d)
     if not seen.all():
@@ -64,10 +64,9 @@ def corrected(P: np.ndarray, C: np.ndarray, V: np.ndarray, d: np.ndarray) -> tup
 
 @dataclass(frozen=True)
 class KalmanFilter:
-    """A filter whose gains are known beforehand; the estimate itself goes through the map.
+    """Kalman filter with precomputed gains; the map predicts the estimate.
 
-    Where a measurement is missing the covariance is that without it, and gains are computed from it until it
-    is that of the table again.
+    After a missing measurement, covariance and gains are computed until they agree with the table again.
 
     Attributes
     ----------
@@ -79,13 +78,14 @@ class KalmanFilter:
         Covariances of the error before and after the measurement.
     steady : bool
     poles : (r,), complex, or None
-        Eigenvalues of A (I - L C) if steady; without those of what is disregarded.
+        Eigenvalues of A (I - L C) if steady; without disregarded modes.
     k0 : int
         Sample of the first gain.
     A, noise, C : (N, ndx, ndx), (N, ndx, ndx), (N+1, ny, ndx), or one of each
-        What the gains come of: of the steps, their process noise, and of the measurements.
+        Jacobians of the steps, their process noise, and Jacobians of the measurements.
     disregarded : tuple of str
-        What the estimate may drift in: `before` and `after` have its errors only as far as others tell them.
+        Quantities whose estimate may drift: `before` and `after` include their errors only as far as other
+        states determine them.
     """
 
     map: OneStepMap = field(repr=False)
@@ -102,11 +102,11 @@ class KalmanFilter:
     disregarded: tuple[str, ...] = ()
 
     def start(self, x: np.ndarray, P: Any = None) -> Estimate:
-        """The estimate before the first measurement; P is the filter's own."""
+        """Estimate before the first measurement, with the filter's own P."""
         return Estimate(self.map.check_state(x, "estimate"), self.before[0])
 
     def correct(self, k: int, estimate: Estimate, y: np.ndarray) -> Estimate:
-        """The estimate at sample k after its measurement (ny,)."""
+        """Estimate at sample k after its measurement (ny,)."""
         i = self.row(k)
         d = self.measurement.innovation(estimate.x, y)
         if _same(estimate.P, self.before[i]):
@@ -119,7 +119,7 @@ class KalmanFilter:
         return Estimate(self.map.retract(estimate.x, dx), P)
 
     def predict(self, k: int, estimate: Estimate, u: np.ndarray) -> Estimate:
-        """The estimate at sample k + 1 before its measurement, under the input of step k."""
+        """Estimate at sample k + 1 before its measurement, under the input of step k."""
         x, i, after = self.map.step(estimate.x, u, k), self.row(k), self.row(k + 1, last=True)
         if _same(estimate.P, self.after[i]) or i >= len(self.A):
             return Estimate(x, self.before[after])
@@ -128,7 +128,7 @@ class KalmanFilter:
         return Estimate(x, self.before[after] if _same(P, self.before[after]) else P)
 
     def formula(self) -> ObserverFormula | None:
-        """The filter in symbols, where its gains are those of the table at all samples."""
+        """Symbolic filter with tabulated gains; None if sensors have rates of their own."""
         ny = self.L.shape[2]
         if not self.measurement.always:
             return None
@@ -154,7 +154,10 @@ class KalmanFilter:
         )
 
     def row(self, k: int, last: bool = False) -> int:
-        """The row of the gains at sample k, with `last` the last one behind them; else ValueError there."""
+        """Index of the gains at sample k; beyond the end that of the last with `last`.
+
+        Raises ValueError elsewhere.
+        """
         if self.steady:
             return 0
         i = min(k - self.k0, len(self.L) - 1) if last else k - self.k0
@@ -170,7 +173,7 @@ class KalmanFilter:
 
 
 def _same(P: np.ndarray | None, table: np.ndarray) -> bool:
-    """Whether a covariance is that of the table, to rounding: each entry by the variances that it is of."""
+    """True if a covariance equals the table's to rounding, relative to its variances."""
     size = np.sqrt(np.abs(np.diag(table)))  # they may be of sizes far apart, rad^2 beside kg^2 m^2/s^2
     return P is None or bool((np.abs(P - table) <= 1e-12 * np.outer(size, size)).all())
 
@@ -186,28 +189,28 @@ def kalman(
     manifold: bool = False,
     disregard: str | Iterable[str] = (),
 ) -> KalmanFilter:
-    """The Kalman filter about an equilibrium (steady) or along a trajectory (time-varying).
+    """Kalman filter about an equilibrium (steady) or along a trajectory.
 
     Parameters
     ----------
     f : OneStepMap
     about : as in `dlqr`
-        A trajectory's step is the filter's.
+        The filter has the trajectory's step.
     measurement : Measurement
-        Of this map, with its step; its V is the covariance of y, 0 of exact sensors.
+        Measurement of this map with its step; V is the covariance of y, 0 for exact sensors.
     W : float, (ndx,), (ndx, ndx) or dict of str to float
         Covariance of the process noise, an error added to x[k+1]; by state name in a dict.
     W_u : float, (nu,), (nu, nu) or dict of str to float
-        Covariance of a noise that is added to the input.
+        Covariance of the noise added to the input.
     P0 : like W, optional
         Covariance of the first estimate, for a trajectory; default W.
     manifold : bool
-        Keep errors and corrections on the tangent space of the constraints (`tangent_bases`), with the
-        idle directions, which a measurement may see.
+        Restrict errors and corrections to the tangent space of the constraints (`tangent_bases`), with the
+        idle directions, which may be observable.
     disregard : names, optional
-        About an equilibrium: errors or quantities of the state whose estimates may drift, since no sensor
-        sees them and they do not settle, such as the place of a robot whose speed alone is measured (the
-        error without it names them). Other estimates are as good as ever.
+        About an equilibrium: errors or quantities of the state whose estimates may drift, because they are
+        neither observable nor stable, such as the position of a robot whose speed alone is measured (without
+        `disregard` the error names them). Other estimates are not affected.
 
     Returns
     -------
@@ -218,8 +221,8 @@ def kalman(
     ValueError
         Shapes, names, covariances.
     OptimizationError
-        If there is no steady filter; names the modes that do not decay and are not seen, not excited, or
-        hardly so.
+        If there is no steady filter; names the modes that do not decay and are (almost) not observable or
+        not excited.
     """
     about = about_of(f, about)
     if isinstance(about, Trajectory):
@@ -304,14 +307,14 @@ def _steady(system: LinearSystem, measurement: Measurement, W, W_u, disregard) -
 
 @dataclass(frozen=True)
 class ExtendedKalmanFilter:
-    """The filter that is linearized at its own estimate, step by step; takes whatever path the plant does.
+    """Kalman filter that is linearized at its own estimate at every step.
 
     Attributes
     ----------
     map : OneStepMap
     measurement : Measurement
     W, W_u, P0
-        Covariances, as for `kalman`; matrices once made.
+        Covariances as for `kalman`, stored as matrices.
     manifold : bool
     """
 
@@ -333,19 +336,19 @@ class ExtendedKalmanFilter:
             object.__setattr__(self, key, weight(f, value, key))
 
     def start(self, x: np.ndarray, P: np.ndarray | None = None) -> Estimate:
-        """The estimate before the first measurement."""
+        """Estimate before the first measurement."""
         x = self.map.check_state(x, "estimate")
         return Estimate(x, self._restricted(x, self.P0 if P is None else P))
 
     def correct(self, k: int, estimate: Estimate, y: np.ndarray) -> Estimate:
-        """The estimate at sample k after its measurement (ny,)."""
+        """Estimate at sample k after its measurement (ny,)."""
         d, C = self.measurement.linearized(estimate.x, y)
         assert estimate.P is not None
         dx, P = corrected(estimate.P, C, self.measurement.V, d)
         return Estimate(self.map.retract(estimate.x, dx), P)
 
     def predict(self, k: int, estimate: Estimate, u: np.ndarray) -> Estimate:
-        """The estimate at sample k + 1 before its measurement, under the input of step k."""
+        """Estimate at sample k + 1 before its measurement, under the input of step k."""
         x, u = point_of(self.map, estimate.x, u)
         steps = self.map.steps_at(x[None], u[None], k)
         lin = self.map.linearize_steps(steps)
@@ -356,7 +359,7 @@ class ExtendedKalmanFilter:
         return Estimate(steps.x1[0], self._restricted(steps.x1[0], 0.5 * (P + P.T)))
 
     def formula(self) -> ObserverFormula | None:
-        """The filter in symbols, but on the constraint manifold."""
+        """Symbolic filter; None on the manifold or if sensors have rates of their own."""
         n, ny, nu = self.map.ndx, len(self.measurement.names), self.map.nu
         if self.manifold or not self.measurement.always:
             return None

@@ -1,4 +1,4 @@
-"""`ClosedLoop`: plant, law, observer and actuator bounds in one simulation, with seeded noise."""
+"""Simulation of plant, law, observer and actuator bounds with seeded noise."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ from vioc.runs.trajectory import Trajectory
 
 @dataclass(frozen=True)
 class LoopRun(AsTrajectory):
-    """A simulation of a closed loop.
+    """Simulation of a closed loop.
 
     Attributes
     ----------
     trajectory : Trajectory
-        What the plant did; its `u` is what was applied. With process noise it is no rollout.
+        Motion of the plant with the applied inputs `u`. With process noise it is not a rollout.
     estimates : (N, nx), or more columns of an observer whose map has more states
-        What the observer believes at each sample; not a number between its samples.
+        Estimates at each sample; NaN between the observer's samples.
     covariances : (N, ndx, ndx) or None
-        Of the estimates' errors, as the observer believes.
+        Covariances of the estimates' errors by the observer.
     measurements : (N, ny)
-        Without columns if there is no observer; not a number where none was made.
+        Measurements, NaN where none was made; without an observer there are no columns.
     commands : (N, nu)
-        What the law asked for.
+        Inputs that the law commanded.
     saturated : (N, nu), bool
-        Where that was beyond a bound.
+        Whether a command was beyond a bound.
     belief, memory : object
-        What observer and law end with: counts of their failures, the verdicts of `NonlinearMPC`.
+        Final states of observer and law: counts of their failures, the verdicts of `NonlinearMPC`.
     measured : tuple of str
         Names of the columns of `measurements`.
     """
@@ -57,7 +57,7 @@ class LoopRun(AsTrajectory):
 
     @property
     def errors(self) -> np.ndarray:
-        """difference(truth, estimate) at each sample (N, ndx), of the plant's states."""
+        """Errors difference(truth, estimate) (N, ndx) of the plant's states."""
         f = self.trajectory.map
         return f.difference(self.trajectory.x[:-1], self.estimates[:, : f.nx])
 
@@ -70,36 +70,35 @@ class LoopRun(AsTrajectory):
 
 @dataclass(frozen=True)
 class ClosedLoop:
-    """Plant, law, observer and actuator bounds.
+    """Plant, law, observer and actuator bounds as one closed loop.
 
-    At sample k: measure y_k = g(x_k) + v_k, correct the estimate, ask the law for u_k, clip it, predict the
-    estimate under what is applied; the plant steps under u_k + noise and is disturbed.
+    At sample k: measure y_k = g(x_k) + v_k, correct the estimate, evaluate the law for u_k, clip it, predict
+    the estimate under the applied input. The plant steps under u_k + noise and is disturbed.
 
     Attributes
     ----------
     plant : OneStepMap
-        What is simulated. Law and observer may be designed on another map with the same states and step:
+        Map that is simulated. Law and observer may be designed on another map with the same states and step:
         other parameters, another integrator. A `DelayedMap` is a plant whose input acts late; a law
-        designed without the delay is then given the mechanism's states only. An observer may know more
-        states, such as disturbances (`ExtendedMap`), of which a law takes as many as its own map has.
+        designed without the delay receives the mechanism's states only. An observer may have further
+        states, such as disturbances (`ExtendedMap`); a law receives as many of them as its own map has.
     law : Law, Regulator, SteadyRegulator
     observer : KalmanFilter, ExtendedKalmanFilter, MovingHorizon, ConfigurationObserver, or None
-        None gives the law the state itself.
+        With None the law receives the true state.
     bounds : dict of str to (lower, upper), or None
-        What the actuators can do, of inputs: as in `vioc.control.optimize`, of numbers.
+        Actuator bounds by input, as in `vioc.control.optimize`, constant.
     W : float, (ndx,), (ndx, ndx) or dict of str to float
         Covariance of the disturbance that is added to x[k+1] as an error.
     W_u : float, (nu,), (nu, nu) or dict of str to float
         Covariance of the noise of the applied input.
     hold : bool
-        Let law and observer have steps of their own, whole multiples of the plant's, and those of the law of
-        the observer's: each runs at its samples, and what the law asks for is held between.
+        Allow law and observer longer steps. The observer's is a multiple of the plant's, the law's a multiple
+        of the observer's; inputs are held between samples of the law.
 
     Raises
     ------
     TypeError, ValueError
-        A law or an observer that is none, is of another mechanism or for another step, bounds, covariances,
-        names.
+        Invalid laws, observers, bounds, covariances and names; another mechanism or step.
     """
 
     plant: OneStepMap = field(repr=False)
@@ -139,7 +138,7 @@ class ClosedLoop:
         self._noise()
 
     def _rates(self) -> tuple[int, int]:
-        """Of how many steps of the plant a step of the law, and one of the observer, is."""
+        """Numbers of plant steps in a step of the law and of the observer."""
         f, law, observer = self.plant, as_law(self.law), self.observer
         of_law = steps_within(getattr(law, "map", f).dt, f.dt, "law", "the plant", self.hold)
         if observer is None:
@@ -159,7 +158,7 @@ class ClosedLoop:
         return input_bounds(self.plant, self.bounds)
 
     def _noise(self) -> tuple[np.ndarray, np.ndarray]:
-        """Roots of the covariances of disturbance and input noise."""
+        """Square roots of the covariances of disturbance and input noise."""
         f = self.plant
         return root(state_weight(f, self.W, "W")), root(input_weight(f, self.W_u, "W_u"))
 
@@ -173,17 +172,17 @@ class ClosedLoop:
         noise: int | np.random.Generator | None = None,
         k0: int = 0,
     ) -> LoopRun:
-        """Simulate `steps` steps from x0 (nx,).
+        """Simulate a number of steps from x0 (nx,).
 
         Parameters
         ----------
         estimate : (nx,), optional
-            What the observer believes before the first measurement; default x0. More states that the
-            observer knows are what its map has for them (``ExtendedMap.join``) unless they are given.
+            Estimate before the first measurement; default x0. Further states of the observer have the values
+            of its map (``ExtendedMap.join``) unless given.
         covariance : (ndx, ndx), optional
-            Of its error, for an extended filter; default its P0.
+            Covariance of the estimate's error, for an extended filter; default its P0.
         noise : seed, Generator or None
-            None simulates without any noise. The same seed gives the same run, to the bit.
+            None simulates without noise. The same seed gives the same run to the bit.
         k0 : int
             First sample.
 
@@ -194,9 +193,9 @@ class ClosedLoop:
         Raises
         ------
         ValueError
-            Sizes; a law that asks for what is not finite.
+            Wrong sizes; a command that is not finite.
         StepError
-            Where the plant has no next state; its `trajectory` is the plant's until then.
+            If a step of the plant does not exist; its `trajectory` is the plant's until then.
         """
         f, law = self.plant, as_law(self.law)
         steps = as_count(steps, "steps")
@@ -225,28 +224,28 @@ class ClosedLoop:
         )
 
     def rollout(self, x0: Any, steps: int, *, estimate: Any = None, k0: int = 0) -> Trajectory:
-        """The plant's trajectory in `simulate`, without noise."""
+        """Trajectory of the plant from `simulate` without noise."""
         return self.simulate(x0, steps, estimate=estimate, k0=k0).trajectory
 
     @property
     def map(self) -> OneStepMap:
-        """The plant."""
+        """Map of the plant."""
         return self.plant
 
     @property
     def x(self) -> np.ndarray | None:
-        """The plant's state (nx,) that the law holds in the end, if it does."""
+        """Final setpoint of the law as a state of the plant (nx,), if it has one."""
         x, f = getattr(as_law(self.law), "x", None), self.plant
         return x if x is None or len(x) == f.nx else f.join(x) if len(x) < f.nx else x[: f.nx]  # type: ignore[attr-defined]
 
     @cached_property
     def _sensors(self) -> Any:
-        """The observer's measurement, on the plant, for it is the plant that sensors see."""
+        """Measurement of the observer, evaluated on the plant."""
         measurement = self.observer and self.observer.measurement
         return measurement and measurement.on(self.plant)
 
     def _drawn(self, noise: Any, steps: int, k0: int, every: int) -> Noise | None:
-        """Sample by sample: of measurements where one is made, then of inputs, then of states."""
+        """Draw noise sample by sample: of measurements if made, of inputs, of states."""
         if noise is None:
             return None
         f, rng, ny = self.plant, np.random.default_rng(noise), 0

@@ -1,4 +1,4 @@
-"""What sensors see and when: named quantities of the state, their resolution, covariance and derivatives."""
+"""Sensors: measured quantities, sampling, resolution, covariance and derivatives."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from vioc.runs.given import state_of
 
 
 class Measurement:
-    """y = g(x) + noise, by names of quantities; rounded to what encoders count, at rates of their own.
+    """Measured quantities y = g(x) + noise, with encoder counts and sampling rates.
 
-    An entry that is not a number was not measured, by plan (`every`) or by chance: filters leave it out.
+    A NaN entry was not measured, by plan (`every`) or by chance; filters ignore it.
 
     Parameters
     ----------
@@ -29,40 +29,38 @@ class Measurement:
     quantities : names, or dict of str to float
         Quantities of the state that are measured (``"theta"``, ``"hand:x"``), or their variances.
     covariance : float, (ny,), (ny, ny) or dict of str to float, optional
-        V of the noise, in squares of the quantities' units (rad^2, m^2, ...), 0 of exact sensors; a number, a
-        diagonal, a matrix or by name. Default 1 for each quantity, which suits no sensor: give variances
-        wherever a filter or noise is to be more than tried.
+        Covariance V of the noise in squared units (rad^2, m^2, ...), 0 for exact sensors; a number, a
+        diagonal, a matrix or by name. The default 1 suits no sensor: give variances.
     wrap : names
-        Measured angles that are known modulo 2 pi; states in the map's own ``wrap`` always are.
+        Measured angles known modulo 2 pi; states in the map's own ``wrap`` are included.
     counts : dict of str to int, optional
         Counts per turn of encoders of angles.
     resolution : dict of str to float, optional
-        Units per count of other quantities. What rounds by q adds q^2 / 12 to V.
+        Units per count of other quantities. Rounding by q adds q^2 / 12 to V.
     every : dict of str to int or (int, int), optional
-        n, or (n, first): measured at the samples first, first + n, ... only. Default all.
+        n, or (n, first): measured at the samples first, first + n, ... only. Default: all samples.
 
     Attributes
     ----------
     names : tuple of ny str
     V : (ny, ny)
-        Of noise and rounding.
+        Covariance of noise and rounding.
     wrapped : (ny,), bool
-        Which are known modulo 2 pi.
+        Whether quantities are known modulo 2 pi.
     expression : casadi.SX (ny,)
-        g in the map's symbols.
+        Expression of g in the map's symbols.
 
     Notes
     -----
-    A map with a state ``bias.NAME`` (`ExtendedMap`) has sensors that see NAME with that bias.
+    On a map with a state ``bias.NAME`` (`ExtendedMap`) the sensor of NAME has that bias.
 
     Raises
     ------
     ModelError
         If the map has no such quantity.
     ValueError
-        If a quantity depends on inputs or multipliers, the covariance is not positive definite beside exact
-        sensors, or counts,
-        resolution or rates are not > 0.
+        If a quantity depends on inputs or multipliers; if the covariance of the sensors that are not exact
+        is not positive definite; if counts, resolution or rates are not > 0.
     """
 
     def __init__(
@@ -111,7 +109,7 @@ class Measurement:
         return _rebuild, (self.map, self.names, self._noise, wrapped, self.resolution, self._every)
 
     def check_noisy(self, what: str) -> None:
-        """ValueError of exact sensors, for what divides residuals by their deviations."""
+        """Raise ValueError for exact sensors, whose residuals cannot be weighted."""
         exact = [n for n, v in zip(self.names, np.diag(self.V), strict=True) if not v > 0]
         if exact:
             raise ValueError(
@@ -120,7 +118,7 @@ class Measurement:
             )
 
     def on(self, f: OneStepMap) -> Measurement:
-        """The same sensors on another map, such as the plant of which an observer has a model."""
+        """Copy these sensors for another map, such as the plant of an observer's model."""
         rebuild, (_, *what) = self.__reduce__()
         return self if f is self.map else rebuild(f, *what)
 
@@ -141,7 +139,7 @@ class Measurement:
         return found
 
     def _rates(self, every: Mapping[str, int | tuple[int, int]]) -> np.ndarray:
-        """(ny, 2): n and the first sample."""
+        """Array (ny, 2) of n and the first sample."""
         pairs = np.tile([1, 0], (len(self.names), 1))
         for name, value in by_name(every, self.names, "every").items():
             n, first = value if isinstance(value, tuple) else (value, 0)
@@ -152,22 +150,22 @@ class Measurement:
 
     @property
     def always(self) -> bool:
-        """Whether everything is measured at every sample."""
+        """True if every quantity is measured at every sample."""
         return bool((self._every == [1, 0]).all())
 
     def present(self, k: int) -> np.ndarray:
-        """Which quantities are measured at sample k by plan, (ny,) bool."""
+        """Mask (ny,) of the quantities that are measured at sample k by plan."""
         n, first = self._every.T
         return (k >= first) & ((k - first) % n == 0)
 
     @property
     def key(self) -> tuple:
-        """What tells these sensors from others on the same map, but for the covariance."""
+        """Key that identifies sensors on the same map, without the covariance."""
         return self.names, *self.wrapped.tolist(), *self.resolution.tolist()
 
     @property
     def formula(self) -> ca.Function:
-        """(x, parameters) -> g, D_x g."""
+        """CasADi function (x, parameters) -> g, D_x g."""
         s, g = self.map.symbols, ca.densify(self.expression)
         return ca.Function("g", [s.x, s.parameters], [g, ca.densify(ca.jacobian(g, s.x))])
 
@@ -175,7 +173,7 @@ class Measurement:
         return self._values(x, self.map.theta)
 
     def __call__(self, x: Any) -> np.ndarray:
-        """g(x); (nx,) -> (ny,), or (N, nx) -> (N, ny)."""
+        """Evaluate g(x): (nx,) -> (ny,), or (N, nx) -> (N, ny)."""
         return self._evaluate(self._states(x))[0][..., 0]
 
     def _states(self, x: Any) -> np.ndarray:
@@ -186,7 +184,7 @@ class Measurement:
         return x
 
     def reading(self, y: Any) -> np.ndarray:
-        """What sensors gave as an array (ny,), or (N, ny); not a number where they gave nothing."""
+        """Convert readings to an array (ny,) or (N, ny), with NaN for missing ones."""
         if isinstance(y, Mapping):
             raise ValueError(
                 f"measurement: expected an array in the order {', '.join(self.names)}, got a dict of "
@@ -198,7 +196,7 @@ class Measurement:
         return y
 
     def jacobian(self, x: Any) -> np.ndarray:
-        """C = D_x g by the errors of x; (nx,) -> (ny, ndx), or with a leading axis N."""
+        """Jacobian C of g by errors of x: (nx,) -> (ny, ndx), or with a leading axis N."""
         x = self._states(x)
         C = self._evaluate(x)[1]
         if self.map.ndx == self.map.nx:
@@ -208,11 +206,11 @@ class Measurement:
         return C @ retract_jacobian(self.map, x)
 
     def innovation(self, x: np.ndarray, y: Any) -> np.ndarray:
-        """y - g(x), angles in [-pi, pi]; not a number where y is none."""
+        """Innovation y - g(x), with angles in [-pi, pi] and NaN where y is NaN."""
         return self._apart(self.reading(y), self(x))
 
     def linearized(self, x: np.ndarray, y: Any) -> tuple[np.ndarray, np.ndarray]:
-        """`innovation` (ny,) and `jacobian` (ny, ndx) in one evaluation."""
+        """Innovation (ny,) and Jacobian (ny, ndx) in one evaluation."""
         g, C = self._evaluate(x)
         d = self._apart(self.reading(y), g[:, 0])
         return d, C if self.map.ndx == self.map.nx else C @ retract_jacobian(self.map, x)
@@ -222,15 +220,15 @@ class Measurement:
         return np.where(self.wrapped, short_way(d), d)
 
     def sample(self, x: np.ndarray, rng: np.random.Generator | None, k: int = 0) -> np.ndarray:
-        """What sensors give at sample k: g(x), with noise if there is a generator, in whole counts."""
+        """Reading at sample k: g(x), with noise if there is a generator, in whole counts."""
         return self.sampled(x, None if rng is None else self.noise(rng.standard_normal(len(self.names))), k)
 
     def noise(self, normals: np.ndarray) -> np.ndarray:
-        """What is added to measurements, of independent normal numbers (..., ny)."""
+        """Noise of measurements from independent normal numbers (..., ny)."""
         return normals @ self._root.T
 
     def sampled(self, x: np.ndarray, noise: np.ndarray | None, k: int = 0) -> np.ndarray:
-        """What sensors give at sample k: g(x) and this noise (ny,), in whole counts."""
+        """Reading at sample k: g(x) plus this noise (ny,), in whole counts."""
         y, q = self(x) if noise is None else self(x) + noise, self.resolution
         y = np.where(q > 0, q * np.round(y / np.where(q > 0, q, 1.0)), y)
         return np.where(self.present(k), y, np.nan)
@@ -243,13 +241,16 @@ class Measurement:
 
 
 def root(covariance: np.ndarray) -> np.ndarray:
-    """G with G G' a covariance that may be singular: G times independent normal numbers is a sample of it."""
+    """Square root G of a covariance G G' that may be singular.
+
+    G times independent normal numbers is a sample with this covariance.
+    """
     values, vectors = np.linalg.eigh(covariance)
     return vectors * np.sqrt(np.maximum(values, 0.0))
 
 
 def retract_jacobian(f: OneStepMap, x: np.ndarray) -> np.ndarray:
-    """Derivative of retract(x, dx) by dx at 0, (nx, ndx), by central differences of order 4."""
+    """Derivative (nx, ndx) of retract(x, dx) by dx at 0, by differences of order 4."""
     columns = []
     for e in np.eye(f.ndx):
         near, far = ((f.retract(x, s * e) - f.retract(x, -s * e)) / (2 * s) for s in (1e-3, 2e-3))

@@ -1,7 +1,7 @@
-"""Moving-horizon estimation: the states of a window from all its measurements, within bounds.
+"""Moving-horizon estimation: states of a window from its measurements, with bounds.
 
-A problem of optimal control on the core of `vioc.control.shooting`, whose inputs are the noise. Maths:
-docs/maths/feedback.md, "Moving horizon", whose equations have numbers (MH).
+Each estimate solves an optimal control problem by `vioc.control.shooting`, whose inputs are the noise. Maths:
+docs/maths/feedback.md, "Moving horizon", equations (MH).
 """
 
 from __future__ import annotations
@@ -41,25 +41,25 @@ CLOSED = 1e-2  # relative to 1 + |x|: gaps and rows that an estimate may leave w
 
 @dataclass(frozen=True)
 class Window:
-    """What a `MovingHorizon` believes, and what it remembers.
+    """Estimate and memory of a `MovingHorizon`.
 
     Attributes
     ----------
     x, P : (nx,), (nx, nx)
-        The estimate, and the covariance of its error where no bound is active.
+        Estimate and covariance of its error (without active bounds).
     prior : pair of arrays
         State and covariance before the window's first measurement.
     Y, U : (c, ny), (c, nu) or one row less before `predict`
         Measurements and inputs of the window, the oldest first.
     X, W : (M+1, nx), (M, m)
-        The curve and noise found, where the next search begins.
+        States and noise found, from which the next search begins.
     y : (rows,)
         Multipliers of bounds.
     iterations, failures, unfinished : int
-        Of the last sample; samples so far that fell back on the extended filter, and those whose search ran
-        out of iterations with an error above 1e-4.
+        Iterations of the last sample; numbers of samples so far that the extended filter estimated, and whose
+        search reached `max_iterations` with a KKT residual above 1e-4.
     verdict : str
-        How the last sample's search ended.
+        End of the last sample's search.
     """
 
     x: np.ndarray
@@ -78,34 +78,35 @@ class Window:
 
 @dataclass(frozen=True)
 class MovingHorizon:
-    """The states of the last `horizon` samples that fit measurements, noise and what was known before best.
+    """Observer that estimates the states of a moving window, with bounds.
 
-    An observer as `ClosedLoop` takes; `ExtendedMap` gives it parameters, disturbances and biases as states.
-    Where its search fails, the sample is the extended filter's, and counted.
+    The states of the last `horizon` samples minimize the weighted residuals of measurements, noise and prior.
+    `ExtendedMap` adds parameters, disturbances and biases as states. If a search fails, the extended filter
+    gives the estimate, and the sample is counted.
 
     Parameters
     ----------
     map : OneStepMap
-        Whose errors are its states.
+        Map whose errors are its states.
     measurement : Measurement
     horizon : int
-        M, samples of the window.
+        Number M of samples of the window.
     W, W_u, P0 : as for `ExtendedKalmanFilter`
         Covariances; may be singular.
     bounds, constraints
-        Of quantities of the state, as in `vioc.control.optimize`, such as ``{"param.friction": (0, None)}``.
+        Limits on quantities of the state, as in `vioc.control.optimize`: ``{"param.friction": (0, None)}``.
     max_iterations : int, optional
-        Of a sample; of the first one ten times as many. Default 3, and 15 with bounds or constraints, whose
-        barrier takes more.
+        Maximum number of iterations per sample, ten times as many for the first one. Default 3; 15 with
+        bounds or constraints, because the barrier takes more.
     tolerance : float
-        Of the conditions of optimality, at which a search ends before.
+        KKT residual at which a search ends earlier.
     manifold : bool
         As for `ExtendedKalmanFilter`.
 
     Raises
     ------
     ModelError
-        Of a map whose errors are no states.
+        For a map whose errors are not its states.
     ValueError
         Shapes, names, covariances, limits, another step length of the measurement.
     """
@@ -138,13 +139,13 @@ class MovingHorizon:
 
     @cached_property
     def _filter(self) -> ExtendedKalmanFilter:
-        """Says the same where a search fails."""
+        """Extended filter that gives the estimate if a search fails."""
         own = self.W, self.W_u, self.P0
         return ExtendedKalmanFilter(self.map, self.measurement, *own, self.manifold)
 
     @cached_property
     def _noises(self) -> tuple[np.ndarray, np.ndarray]:
-        """Roots of the covariances of the state's and the input's noise."""
+        """Square roots of the covariances of the state's and the input's noise."""
         return slim_root(self.W), slim_root(self.W_u)
 
     @cached_property
@@ -158,7 +159,7 @@ class MovingHorizon:
 
     @cached_property
     def _cost(self) -> Cost:
-        """(MH 1): 1/2 |w|^2 + 1/2 |R (y - g(x))|^2 of references y and R, a root of V^-1 of what is seen."""
+        """Cost (MH 1): 1/2 |w|^2 + 1/2 |R (y - g(x))|^2, with R'R = V^-1 of the readings."""
         f, measure, ny = self._noisy, self.measurement, len(self.measurement.names)
         y, R = ca.SX.sym("y", ny), ca.SX.sym("R", ny, ny)
         misfit = 0.5 * ca.sumsqr(R @ (y - measure.expression))
@@ -168,13 +169,13 @@ class MovingHorizon:
     # -- what a loop calls ----------------------------------------------------------------------
 
     def start(self, x: np.ndarray, P: np.ndarray | None = None) -> Window:
-        """The estimate before the first measurement."""
+        """Estimate before the first measurement."""
         begun: Any = self._filter.start(x, P)
         none = np.zeros((0, len(self.measurement.names))), np.zeros((0, self.map.nu))
         return Window(begun.x, begun.P, (begun.x, begun.P), *none)
 
     def correct(self, k: int, belief: Window, y: np.ndarray) -> Window:
-        """The estimate at sample k after its measurement (ny,)."""
+        """Estimate at sample k after its measurement (ny,)."""
         Y = np.vstack([belief.Y, self.measurement.reading(y)])
         X, W = self._guess(belief, len(Y))
         g = self._noisy.with_known(self._known(belief, X), k + 1 - len(Y))
@@ -212,7 +213,7 @@ class MovingHorizon:
         return replace(belief, prior=prior, Y=Y, iterations=log.steps, verdict=said, **own)
 
     def predict(self, k: int, belief: Window, u: np.ndarray) -> Window:
-        """The estimate at sample k + 1 before its measurement, under the input of step k."""
+        """Estimate at sample k + 1 before its measurement, under the input of step k."""
         begun: Any = self._filter.predict(k, Estimate(belief.x, belief.P), u)
         full = len(belief.Y) == self.horizon
         Y, U = belief.Y[int(full) :], np.vstack([belief.U, u])[int(full) :]
@@ -227,7 +228,7 @@ class MovingHorizon:
     # -- the problem of a sample ----------------------------------------------------------------
 
     def _known(self, belief: Window, X: np.ndarray) -> tuple[np.ndarray, ...]:
-        """(MH 2): step 0 is the arrival, the last c - 1 are the map's, those between stand still."""
+        """Dynamics (MH 2): arrival in step 0, map in the last c - 1 steps, else identity."""
         M, f, m, c = self.horizon, self.map, self._noisy.nu, len(belief.Y) + 1
         U, G, S = np.zeros((M, f.nu)), np.zeros((M, f.nu, m)), np.zeros((M, f.nx, m))
         taken = np.arange(M) > M - c
@@ -242,12 +243,12 @@ class MovingHorizon:
         return U, G, S, taken
 
     def _soft(self, belief: Window) -> float:
-        """What gaps and rows are softened by: beside that the least noise has to be large."""
+        """Regularization of defects and constraints, small beside the least noise."""
         variances = np.concatenate([np.diag(self.W), np.diag(belief.prior[1])])
         return min(SOFT, SOFTER * float(variances[variances > 0].min(initial=np.inf)))
 
     def _guess(self, belief: Window, c: int) -> tuple[np.ndarray, np.ndarray]:
-        """The curve found before, one sample on; the arrival is what leads to its first state."""
+        """Previous states shifted by one sample; the arrival leads to the first of them."""
         M, m, (x, P) = self.horizon, self._noisy.nu, belief.prior
         if belief.X is None or belief.W is None:
             return np.tile(x, (M + 1, 1)), np.zeros((M, m))
@@ -260,7 +261,7 @@ class MovingHorizon:
         return X, W
 
     def _data(self, X: np.ndarray, Y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """References of the cost: measurements on the turn of the curve's angles, and the roots of V^-1."""
+        """References of the cost: unwrapped measurements, and square roots of V^-1."""
         ny, M, c, V = Y.shape[1], self.horizon, len(Y), self.measurement.V
         y, R = np.zeros((M + 1, ny)), np.zeros((M + 1, ny, ny))
         for i, (row, x) in enumerate(zip(Y, X[M + 1 - c :], strict=True), M + 1 - c):
@@ -272,13 +273,13 @@ class MovingHorizon:
         return y, np.swapaxes(R, 1, 2).reshape(M + 1, ny * ny)  # a matrix column by column
 
     def _shifted(self, y: np.ndarray) -> np.ndarray:
-        """Multipliers of rows, one sample on."""
+        """Multipliers of constraints, shifted by one sample."""
         n = self.horizon * self._rows.m
         path = y[:n].reshape(self.horizon, self._rows.m)
         return np.concatenate([path[1:].ravel(), path[-1], y[n:]])
 
     def _covariances(self, X: np.ndarray, Y: np.ndarray, lin: Linearization) -> np.ndarray:
-        """Of the last state (MH 4)."""
+        """Covariances of the last state (MH 4)."""
         M, c, A, B = self.horizon, len(Y), lin.A, lin.B
         C = self.measurement.jacobian(X)
         P = B[0] @ B[0].T
@@ -292,7 +293,7 @@ class MovingHorizon:
         return P
 
     def _next_prior(self, belief: Window, Y: np.ndarray, search: Interior) -> tuple[np.ndarray, np.ndarray]:
-        """(MH 3): the prior with the first measurement, one step on, linearized at the curve found."""
+        """Next prior (MH 3): first measurement and one step, linearized at the states found."""
         f, (x, P), it, lin = self.map, belief.prior, search.now, search.lin
         first, ends, w = it.point.curve.x[1], it.point.steps.x1[1], it.point.curve.u[1]
         apart = f.difference(first, x)
@@ -304,7 +305,7 @@ class MovingHorizon:
         return x, 0.5 * (P + P.T)
 
     def _prior_by_filter(self, k: int, belief: Window, Y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The same by the extended filter, at the prior itself."""
+        """Next prior by the extended filter, linearized at the prior."""
         first = k + 1 - len(Y)
         begun: Any = self._filter.correct(first, Estimate(*belief.prior), Y[0])
         begun = self._filter.predict(first, begun, belief.U[0])
@@ -312,14 +313,14 @@ class MovingHorizon:
 
 
 def slim_root(covariance: np.ndarray) -> np.ndarray:
-    """G (n, r) with G G' a covariance of rank r."""
+    """Square root G (n, r) of a covariance G G' of rank r."""
     G = root(covariance)
     size = np.abs(G).max(axis=0, initial=0.0)
     return G[:, size > 1e-12 * size.max(initial=0.0)]
 
 
 def _failure(search: Interior) -> str:
-    """Why a search's end is no estimate; empty where it is one."""
+    """Reason why a search gives no estimate; empty if it gives one."""
     point, level = search.now.point, search.level
     if search.status in (Status.CONVERGED, Status.ACCEPTABLE):
         return ""

@@ -1,6 +1,6 @@
-"""`OffsetFree`: feedback about the point that reference and disturbances make, without steady error.
+"""Offset-free tracking: no steady-state error under constant disturbances.
 
-Maths: docs/maths/feedback.md, "Offset-free tracking", whose equations have numbers (OF).
+Maths: docs/maths/feedback.md, "Offset-free tracking", equations (OF).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from vioc.runs.steps import check_steps
 
 
 class SteadyTarget(NamedTuple):
-    """Where a law steers to: state (nx,), input (nu,), and the most that a step and the reference leave."""
+    """Target state (nx,), input (nu,), and largest residual of equilibrium and reference."""
 
     x: np.ndarray
     u: np.ndarray
@@ -29,26 +29,28 @@ class SteadyTarget(NamedTuple):
 
 
 class OffsetFree(Law):
-    """u = u_t - K difference(x_t, x^), where (x_t, u_t) is at rest under the disturbances that are estimated.
+    """Law u = u_t - K difference(x_t, x^) without steady-state error.
+
+    The target (x_t, u_t) is the equilibrium under the estimated disturbances.
 
     Parameters
     ----------
     regulator : SteadyRegulator, Regulator or law with gains
-        Of the mechanism, without disturbances.
+        Regulator of the mechanism without disturbances.
     f : ExtendedMap
-        The observer's: that of the regulator, with disturbances, parameters, biases as states.
+        Map of the observer: the regulator's, with disturbances, parameters or biases as states.
     hold : names, optional
-        Quantities of the state that are to be as in the reference, of a law that holds one point: the target
-        is solved for, by a Newton step a sample from the last one (OF 2). Needed where the mechanism has
-        parameters, or disturbances of states, to be estimated. Default: disturbances of inputs are taken off
-        the input (OF 1), which is exact along any trajectory.
+        Quantities of the state that keep their reference values, for a law with one setpoint. The target
+        is solved for by one Newton step per sample (OF 2). Required for estimated parameters and
+        disturbances of states. Default: disturbances of inputs are subtracted from the input (OF 1), which is
+        exact along any trajectory.
 
     Raises
     ------
     TypeError
-        Without gains, or with another map.
+        If the law has no gains, or f is not an `ExtendedMap`.
     ValueError
-        Maps that do not belong together; what needs `hold`; `hold` with a law along a trajectory.
+        If the maps disagree; if `hold` is missing; if `hold` is given for a law along a trajectory.
     """
 
     def __init__(self, regulator: Any, f: ExtendedMap, hold: str | Iterable[str] | None = None):
@@ -79,11 +81,11 @@ class OffsetFree(Law):
             named_jacobians(inner, self.names, law.X[:1], "hold", "hold quantities of the state")
 
     def start(self) -> SteadyTarget:
-        """The regulator's own point."""
+        """Setpoint of the regulator."""
         return SteadyTarget(self.law.X[0], self.law.U[0])
 
     def apply(self, k: int, x: np.ndarray, memory: SteadyTarget) -> tuple[np.ndarray, SteadyTarget]:
-        """The input at sample k for an estimate of the extended state."""
+        """Input at sample k for an estimate of the extended state."""
         i, (state, constants) = self.law.row(k), self.map.split(x)
         if self.names:
             target = self._next(memory, constants)
@@ -98,7 +100,7 @@ class OffsetFree(Law):
         return self.apply(k, np.asarray(x, float), self.start())[0]
 
     def _next(self, at: SteadyTarget, constants: np.ndarray) -> SteadyTarget:
-        """(OF 2): the shortest Gauss-Newton step to where a step goes nowhere and what is held is so."""
+        """Next target: shortest Gauss-Newton step to equilibrium and fixed values (OF 2)."""
         f, n = self.map.inner, self.map.inner.ndx
         steps = self.map.steps_at(np.concatenate([at.x, constants])[None], at.u[None])
         lin = self.map.linearize_steps(steps)

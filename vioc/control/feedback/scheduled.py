@@ -1,4 +1,4 @@
-"""Gains between operating points, and laws whose inputs may not jump."""
+"""Gain scheduling between operating points, and limits on rates of inputs."""
 
 from __future__ import annotations
 
@@ -21,21 +21,23 @@ from vioc.runs.steps import check_steps
 
 @dataclass(frozen=True)
 class ScheduledLaw(Law):
-    """u = U(s) - K(s) difference(X(s), x), linear in s between operating points and held beyond them.
+    """Gain-scheduled law u = U(s) - K(s) difference(X(s), x).
+
+    X, U and K are linear in s between operating points and constant beyond them.
 
     Attributes
     ----------
     map : OneStepMap
     by : str
-        The quantity s of the state that the gains go by.
+        Scheduling quantity s of the state.
     points : (n,)
-        Its values at the operating points, increasing, n >= 2.
+        Values of s at the operating points, increasing, n >= 2.
     X, U, K : (n, nx), (n, nu), (n, nu, ndx)
 
     Raises
     ------
     ValueError
-        Shapes, points that do not increase, or a quantity that is not of the state alone.
+        Shapes, points that do not increase, or a quantity that does not depend on the state alone.
     """
 
     map: OneStepMap = field(repr=False)
@@ -59,7 +61,7 @@ class ScheduledLaw(Law):
 
     @classmethod
     def of(cls, regulators: Sequence[Any], by: str) -> ScheduledLaw:
-        """Of steady regulators about equilibria of one map, in any order."""
+        """Schedule steady regulators about equilibria of one map, given in any order."""
         laws: list[StateLaw] = []
         for law in map(as_law, regulators):
             if not isinstance(law, StateLaw) or len(law.U) != 1:
@@ -78,7 +80,7 @@ class ScheduledLaw(Law):
 
     @property
     def quantity(self) -> ca.SX:
-        """s in the map's symbols."""
+        """Scheduling quantity s in the map's symbols."""
         return self.map.quantity(self.by)
 
     @cached_property
@@ -119,30 +121,30 @@ class ScheduledLaw(Law):
 
 
 class Applied(NamedTuple):
-    """Memory of a limited law: that of the law itself, and the input before, None at the first sample."""
+    """Memory of a limited law: the law's own, and the last input (None at first)."""
 
     law: Any
     u: np.ndarray | None
 
 
 class LimitedLaw(Law):
-    """A law whose input is clipped to bounds and changes by at most `rate` from sample to sample.
+    """Law with bounds on its input and on the rate of its input.
 
     Parameters
     ----------
     law : Law, Regulator, SteadyRegulator
-        Of a map.
+        Law that is limited.
     rate : float, (nu,), dict of str to float
-        Largest change of an input in a second, in its units per second, > 0. The first sample is free.
+        Largest change of an input per second, > 0. The first sample is not limited.
     bounds : dict of str to (lower, upper), or None
-        Of inputs: as in `vioc.control.optimize`, of numbers.
+        Bounds of inputs, as in `vioc.control.optimize`, constant.
 
     Attributes
     ----------
     law : Law
     map : OneStepMap
     lower, upper, change : (nu,)
-        `change` per sample.
+        Bounds of the input, and its largest change per sample.
     """
 
     def __init__(self, law: Any, rate: Any, *, bounds: Mapping[str, Any] | None = None):
@@ -166,7 +168,7 @@ class LimitedLaw(Law):
 
     @property
     def x(self) -> np.ndarray | None:
-        """The state (nx,) that the law holds, if it does."""
+        """Setpoint (nx,) of the law, if it has one."""
         return getattr(self.law, "x", None)
 
     def formula(self) -> LawFormula | None:

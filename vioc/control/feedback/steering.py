@@ -1,4 +1,4 @@
-"""Feedback along a trajectory that brings the state's covariance where it is asked, at least cost.
+"""Covariance steering along a trajectory at least expected cost.
 
 Maths: docs/maths/robust.md#covariance-steering.
 """
@@ -38,23 +38,23 @@ SHARE = 1e-2  # of a bound's proof that a limit must have to be named in it
 
 @dataclass(frozen=True)
 class SteeredCovariance:
-    """Feedback that keeps limits on standard deviations, to first order, and what it costs.
+    """Feedback with limits on standard deviations (first order), and its cost.
 
     Attributes
     ----------
     regulator : Regulator
-        Its P is the cost to go with the multipliers for weights.
+        Regulator whose P is the cost to go with the multipliers as weights.
     spread : Covariance
-        Along the trajectory under this feedback, through the filter if there is one.
+        Covariance along the trajectory under this feedback, with the filter if there is one.
     cost : float
-        Expected: of the sum of z'Qz + v'Rv + z_N'Qf z_N.
+        Expected sum of z'Qz + v'Rv, plus z_N'Qf z_N.
     gap : float
-        No gains that keep the limits cost less than cost - gap.
+        Duality gap: no gains within the limits cost less than cost - gap.
     prices : dict of str to float
-        What the cost falls by, to first order, per relative increase of the variance that is allowed; of
-        limits that bind, by name: summed over the samples.
+        Multipliers of active limits by name, summed over the samples: first-order decrease of the cost per
+        relative increase of the allowed variance.
     observer : KalmanFilter or None
-        That the law sees the state through; it is part of the design.
+        Filter that estimates the state for the law, part of the design.
     iterations : int
     """
 
@@ -67,15 +67,15 @@ class SteeredCovariance:
     iterations: int = 0
 
     def as_law(self) -> StateLaw:
-        """The law that a `ClosedLoop` applies, with `observer`."""
+        """Law for a `ClosedLoop` with `observer`."""
         return self.regulator.as_law()
 
     def std(self, name: str) -> np.ndarray:
-        """Standard deviation (N+1,) of a quantity of the state or entry of its error, by name."""
+        """Standard deviation (N+1,) of a quantity of the state, or an entry of its error."""
         return self.spread.std(name)
 
     def plot(self, *names: str, ax: Any = None) -> Any:
-        """Plot named quantities of the state with two standard deviations; returns the axes."""
+        """Plot quantities of the state with two standard deviations; returns the axes."""
         return self.spread.plot(*names, ax=ax)
 
     def __repr__(self) -> str:
@@ -101,7 +101,7 @@ def steer_covariance(
     measurement: Measurement | None = None,
     tolerance: float = 1e-6,
 ) -> SteeredCovariance:
-    """Gains of least expected cost that bring a covariance to its goal, under process noise.
+    """Find gains of least expected cost that steer a covariance within limits.
 
         minimize  E sum over k < N of z'Qz + v'Rv  +  z_N' Qf z_N     over  v_k = -K_k z_k
         subject to  P_N <= final,  |y_d - bound| >= sigmas (y'P_k y)^(1/2)
@@ -114,20 +114,20 @@ def steer_covariance(
     P0, W, W_u : as in `covariance`
         Covariances of the first error, of the disturbance added to x[k+1] and of the inputs' noise.
     final : dict of str to float, or (ndx, ndx)
-        The largest standard deviations at the end, of quantities of the state or entries of its error by
-        name; or a positive definite matrix that P_N does not exceed (final - P_N >= 0).
+        Largest final standard deviations of quantities of the state or entries of its error by name; or a
+        positive definite upper bound of P_N (final - P_N >= 0).
     bounds : dict of str to float or (low, high), optional
-        Limits that inputs (``u.NAME``) and quantities of the state keep with `sigmas` standard deviations
-        at every sample, about their values on the trajectory; written as in `optimize`.
+        Limits on inputs (``u.NAME``) and quantities of the state at every sample, as in `optimize`. Their
+        values on the trajectory stay `sigmas` standard deviations within.
     sigmas : float
-        Of Gaussian deviations 0.27 % go farther than 3.
+        Number of standard deviations; 0.27 % of Gaussian deviations exceed 3.
     Q, R, Qf
         Weights as in `dlqr`, Q by default 0; Qf is Q unless given.
     measurement : Measurement, optional
-        What is seen of the state. The Kalman filter for it is part of the result, and limits are on the
-        state itself, not on its estimate.
+        Measured quantities. The result includes the Kalman filter; limits are on the state, not on its
+        estimate.
     tolerance : float
-        Of the cost above the least, relative.
+        Relative tolerance of the cost above the minimum.
 
     Returns
     -------
@@ -140,8 +140,8 @@ def steer_covariance(
     ValueError
         Shapes, names, covariances; a trajectory that is itself outside of a bound.
     OptimizationError
-        If no gains keep the limits, which is proven by a bound from below: names the limits that exclude
-        each other and what can be attained of each; or if that cannot be told.
+        If no gains satisfy the limits, with a proof by a lower bound, the conflicting limits and the least
+        attainable value of each; or if the search is inconclusive.
     """
     trajectory = trajectory_of(trajectory)
     if not isinstance(trajectory, Trajectory):
@@ -190,7 +190,7 @@ def steer_covariance(
 
 
 class _VarianceRows:
-    """Limits by name as rows of unit variance, less what the filter leaves unseen."""
+    """Limits by name as rows of unit variance, less the variance of the filter's error."""
 
     def __init__(self, f: OneStepMap, trajectory: Trajectory, unseen: np.ndarray, P0: np.ndarray):
         self.map, self.trajectory, self.unseen, self.P0 = f, trajectory, unseen, P0
@@ -277,7 +277,7 @@ class _VarianceRows:
         )
 
     def prices(self, found: Steered) -> dict[str, float]:
-        """Multipliers of limits that bind, summed over the samples of a name."""
+        """Multipliers of active limits by name, summed over the samples."""
         names = [name for name, *_ in (*self.states, *self.inputs)]
         mu, least = found.multipliers.mu, 10 * found.gap
         prices: dict[str, float] = {}
@@ -290,7 +290,7 @@ class _VarianceRows:
         return prices
 
     def unreachable(self, problem: VarianceProblem, verdict: Unreachable) -> str:
-        """What excludes what: the limits that carry the proof, and the least of each alone."""
+        """Message on conflicting limits: those in the proof, and the least value of each."""
         named = [*self.states, *self.inputs]
         (mu, L), total = verdict.multipliers, verdict.multipliers.total
         shares: dict[str, list[int]] = {}

@@ -294,7 +294,13 @@ def _checked_variables(value: Any, metadata: Any, what: str) -> tuple[str, ...]:
 
 
 def _checked_inputs(value: Any, metadata: Any, what: str) -> tuple[str, ...]:
-    return tuple(check_name(v, what) for v in _tuple(value, what, "names"))
+    names = _tuple(value, what, "names")
+    if not all(isinstance(name, str) for name in names):
+        raise ModelError(
+            f"{what}: expected a tuple of names, got {value!r}; write () for no inputs, "
+            "and other arguments of the function as `args`, the next argument"
+        )
+    return tuple(check_name(name, what) for name in names)
 
 
 def _checked_choice(value: Any, metadata: Any, what: str) -> Any:

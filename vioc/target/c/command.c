@@ -1,4 +1,4 @@
-/* The law's input within its bounds, and no farther from the last one than the rate allows. */
+/* Input of the law, clipped to its bounds and its rate. */
 static int command(target_state *s, real *u)
 {
     real wanted[NU];

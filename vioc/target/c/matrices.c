@@ -1,4 +1,4 @@
-/* PA = LU of A (n, n), row by row, in place, with row exchanges; 1 where a pivot vanishes or is no number. */
+/* PA = LU of A (n, n), row by row, in place, with row exchanges; 1 if a pivot is zero or not finite. */
 static int factor(int n, real *A, int *pivots)
 {
     int i, j, k;
