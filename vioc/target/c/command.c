@@ -1,4 +1,4 @@
-/* The law's input within its bounds, and no farther from the last one than the rate allows. */
+/* Input of the law, limited by its bounds and by the rate of change from the last one. */
 static int command(target_state *s, real *u)
 {
     real wanted[NU];

@@ -1,4 +1,4 @@
-/* The FMU @NAME@: one instance, and what a sample does. Functions of FMI follow; see modelDescription.xml. */
+/* The FMU @NAME@: one instance, and the computation of a sample. Functions of FMI follow; see modelDescription.xml. */
 #include <math.h>
 #include <stddef.h>
 #include <stdlib.h>
@@ -57,7 +57,7 @@ static void begin(instance *s, double time)
     s->k = 0;
 }
 
-/* One sample; nonzero where the controller or the step says so. */
+/* Computes one sample; returns nonzero if the controller or the step fails. */
 static int sample(instance *s)
 {
     double next[NX], *x = s->values + 1, *u = x + NX, *multipliers = u + NU;
@@ -75,7 +75,7 @@ static int sample(instance *s)
     return status;
 }
 
-/* As many samples as fit into `length` from `time`: a whole number, from where the last ones ended. */
+/* Computes the samples in `length` from `time`; an integer number, starting where the last ones ended. */
 static int samples(instance *s, double time, double length)
 {
     const double count = floor(length / STEP + 0.5);

@@ -1,4 +1,4 @@
-/* FMI 2.0 for co-simulation: what is declared here is all that the FMU needs of it. */
+/* FMI 2.0 for co-simulation: declarations of the parts that the FMU needs. */
 EXPORT const char *fmi2GetTypesPlatform(void) { return "default"; }
 EXPORT const char *fmi2GetVersion(void) { return "2.0"; }
 
@@ -44,7 +44,7 @@ EXPORT int fmi2DoStep(void *c, double time, double length, int no_return)
     return samples(c, time, length);
 }
 
-/* What it has none of. */
+/* Functions that are not supported. */
 #define NO_VALUES(name) \
     EXPORT int name(void *c, const unsigned *r, size_t n, void *v) { (void)c, (void)r, (void)v; return n ? REFUSED : GOOD; }
 NO_VALUES(fmi2GetInteger)

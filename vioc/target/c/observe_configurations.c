@@ -1,4 +1,4 @@
-/* The state from this measurement, the one before and the input between them. */
+/* State from this measurement, the previous one and the input between them. */
 static int correct(target_state *s, const real *y)
 {
     const real t = (real)(s->k - 1) * DT;
@@ -6,7 +6,7 @@ static int correct(target_state *s, const real *y)
     int i;
     if (!all_finite(NY, y)) {
         s->seen = 0;
-        return TARGET_NOT_FINITE; /* the estimate stays, and the next one begins anew */
+        return TARGET_NOT_FINITE; /* the estimate is kept, and the next one starts anew */
     }
     if (s->seen) {
         unwind(s->q, y, unwound);

@@ -1,4 +1,4 @@
-/* What is measured is the state. */
+/* The measurement is the state. */
 static int correct(target_state *s, const real *y)
 {
     int i;
