@@ -1,4 +1,4 @@
-/* Replays recorded samples and compares with Python's results; 0 if every difference is within the tolerance. */
+/* Replay recorded samples and compare with Python; return 0 if all differences are within the tolerance. */
 #include <math.h>
 #include <stdio.h>
 #include "target.h"
@@ -8,7 +8,7 @@
 
 static int failed = 0;
 
-/* Largest difference of n numbers so far, relative to the scale of each; NaN stays. */
+/* Largest difference of n values so far, relative to their scales; NaN is kept. */
 static void compare(int n, const target_real *got, const double *expected, const double *scale, double *worst)
 {
     int i;
@@ -84,7 +84,7 @@ static void loop(void)
         status |= target_output(&state, y, u);
         compare(TARGET_NX, state.x, sample_x[k], sample_x_scale[0], &belief);
         compare(TARGET_NU, u, sample_u[k], sample_u_scale[0], &command);
-        copy(TARGET_NU, sample_u[k], applied); /* its own u would feed rounding errors back through the estimate */
+        copy(TARGET_NU, sample_u[k], applied); /* its own u would feed back rounding */
         status |= target_advance(&state, applied);
     }
     report("estimates", belief, SAMPLES, status);

@@ -1,4 +1,4 @@
-/* Input of the law, limited by its bounds and by the rate of change from the last one. */
+/* Input of the law, clipped to its bounds and its rate. */
 static int command(target_state *s, real *u)
 {
     real wanted[NU];

@@ -16,7 +16,7 @@ int target_output(target_state *s, const real *y, real *u)
 int target_advance(target_state *s, const real *u)
 {
     int status = predict(s, u);
-    if (s->k < INT_MAX) ++s->k; /* the counter stays at its largest value */
+    if (s->k < INT_MAX) ++s->k; /* the counter saturates */
     if (REPEATS && s->k >= FIRST_SAMPLE + REPEATS) s->k -= REPEATS;
 #ifdef PLANNED
     status |= ahead(s);

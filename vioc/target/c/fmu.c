@@ -1,4 +1,4 @@
-/* The FMU @NAME@: one instance, and the computation of a sample. Functions of FMI follow; see modelDescription.xml. */
+/* FMU @NAME@: an instance and its samples. Functions of FMI follow; see modelDescription.xml. */
 #include <math.h>
 #include <stddef.h>
 #include <stdlib.h>
@@ -57,7 +57,7 @@ static void begin(instance *s, double time)
     s->k = 0;
 }
 
-/* Computes one sample; returns nonzero if the controller or the step fails. */
+/* Run one sample; return the status of controller and step. */
 static int sample(instance *s)
 {
     double next[NX], *x = s->values + 1, *u = x + NX, *multipliers = u + NU;
@@ -75,7 +75,7 @@ static int sample(instance *s)
     return status;
 }
 
-/* Computes the samples in `length` from `time`; an integer number, starting where the last ones ended. */
+/* Run the samples of a communication step, which must be a whole number. */
 static int samples(instance *s, double time, double length)
 {
     const double count = floor(length / STEP + 0.5);

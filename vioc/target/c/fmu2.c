@@ -1,4 +1,4 @@
-/* FMI 2.0 for co-simulation: declarations of the parts that the FMU needs. */
+/* FMI 2.0 for co-simulation: the declarations that the FMU needs. */
 EXPORT const char *fmi2GetTypesPlatform(void) { return "default"; }
 EXPORT const char *fmi2GetVersion(void) { return "2.0"; }
 
@@ -44,7 +44,7 @@ EXPORT int fmi2DoStep(void *c, double time, double length, int no_return)
     return samples(c, time, length);
 }
 
-/* Functions that are not supported. */
+/* Functions that the FMU does not support. */
 #define NO_VALUES(name) \
     EXPORT int name(void *c, const unsigned *r, size_t n, void *v) { (void)c, (void)r, (void)v; return n ? REFUSED : GOOD; }
 NO_VALUES(fmi2GetInteger)

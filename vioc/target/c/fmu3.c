@@ -1,4 +1,4 @@
-/* FMI 3.0 for co-simulation: declarations of the parts that the FMU needs. */
+/* FMI 3.0 for co-simulation: the declarations that the FMU needs. */
 #include <stdbool.h>
 
 EXPORT const char *fmi3GetVersion(void) { return "3.0"; }
@@ -76,7 +76,7 @@ EXPORT int fmi3DoStep(void *c, double time, double length, bool no_return, bool 
     return status;
 }
 
-/* Functions that are not supported. */
+/* Functions that the FMU does not support. */
 #define NO_VALUES(name) \
     EXPORT int name(void *c, const unsigned *r, size_t n, void *v, size_t m) \
     { (void)c, (void)r, (void)v, (void)m; return n ? REFUSED : GOOD; }

@@ -1,4 +1,4 @@
-/* PA = LU of A (n, n), row by row, in place, with row exchanges; returns 1 if a pivot is zero or not a number. */
+/* PA = LU of A (n, n), row by row, in place, with row exchanges; 1 if a pivot is zero or not finite. */
 static int factor(int n, real *A, int *pivots)
 {
     int i, j, k;
@@ -60,7 +60,7 @@ static void add_product(int n, int m, int p, const real *A, const real *B, real 
             for (l = 0; l < m; ++l) C[i * p + j] += A[i * m + l] * B[j * m + l];
 }
 
-/* Returns whether n numbers are finite. */
+/* Whether n numbers are finite. */
 static int all_finite(int n, const real *a)
 {
     int i;

@@ -6,7 +6,7 @@ static int correct(target_state *s, const real *y)
     int i;
     if (!all_finite(NY, y)) {
         s->seen = 0;
-        return TARGET_NOT_FINITE; /* the estimate is kept, and the next one starts anew */
+        return TARGET_NOT_FINITE; /* the estimate is kept, and the next one restarts */
     }
     if (s->seen) {
         unwind(s->q, y, unwound);

@@ -5,7 +5,7 @@ static int correct(target_state *s, const real *y)
     real keep[NX * NX], half[NX * NX];
     int pivots[NY], i, j;
     innovation(s->x, y, e);
-    if (!all_finite(NY, e)) return TARGET_NOT_FINITE; /* no measurement in this sample: the prediction is kept */
+    if (!all_finite(NY, e)) return TARGET_NOT_FINITE; /* no measurement: the prediction is kept */
     sensors(s->x, C);
     add_product(NX, NX, NY, s->P, C, PC);
     multiply(NY, NX, NY, C, PC, S);

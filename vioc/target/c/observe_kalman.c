@@ -6,7 +6,7 @@ static int correct(target_state *s, const real *y)
     int i, j;
     if (row < 0 || row >= FILTER_ROWS) return TARGET_OUTSIDE;
     innovation(s->x, y, e);
-    if (!all_finite(NY, e)) return TARGET_NOT_FINITE; /* no measurement in this sample: the prediction is kept */
+    if (!all_finite(NY, e)) return TARGET_NOT_FINITE; /* no measurement: the prediction is kept */
     for (i = 0; i < NX; ++i)
         for (j = 0; j < NY; ++j) s->x[i] += filter_gain[row][i * NY + j] * e[j];
     return 0;

@@ -1,4 +1,4 @@
-/* The measurement is the state. */
+/* The state is measured. */
 static int correct(target_state *s, const real *y)
 {
     int i;

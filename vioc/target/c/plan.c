@@ -1,4 +1,4 @@
-/* Initial plan, and the constant parts of its program. */
+/* First plan, and constant data of its program. */
 static void fresh(target_state *s)
 {
     int i, k;
@@ -21,7 +21,7 @@ static void fresh(target_state *s)
     s->prepared = s->missed = 0;
 }
 
-/* Program of the plan from sample s->k on: linearized steps, second-order cost, limits. */
+/* Program about the plan of sample s->k: linearized steps, quadratic cost, limits. */
 static int prepare(target_state *s)
 {
     target_qp_data *d = &s->program;
@@ -50,14 +50,14 @@ static int prepare(target_state *s)
     return status & TARGET_SINGULAR;
 }
 
-/* Updates the plan from the estimate by one Newton step; if its program has no solution, the plan is kept. */
+/* Improve the plan by one Newton step from the estimate; keep it if the program is not solved. */
 static int planned(target_state *s, real *u)
 {
     real away[NX];
     int status = s->prepared ? 0 : prepare(s), found, k, i;
     difference(s->plan_x[0], s->x, away);
     found = target_qp_solve(&s->program, &s->work, away, PLAN_ITERATIONS, PLAN_TOLERANCE, 0);
-    if (!(PLAN_TOLERANCE > 0)) /* with a fixed number of iterations, check whether they sufficed */
+    if (!(PLAN_TOLERANCE > 0)) /* fixed number of iterations: check whether they suffice */
         found |= !(s->work.apart <= PLAN_LOOSE && s->work.left <= PLAN_LOOSE);
     if (status || found || !all_finite((PLANNED + 1) * NX, &s->work.x[0][0]) || !all_finite(PLANNED * NU, &s->work.u[0][0])) {
         status |= TARGET_NO_PLAN;
@@ -77,7 +77,7 @@ static int planned(target_state *s, real *u)
     return status;
 }
 
-/* Shifts the plan by one step, appends a step with the last input, and updates its program. */
+/* Shift the plan by one step, repeat the last input, and prepare the program. */
 static int ahead(target_state *s)
 {
     real next[NX], multipliers[NM + 1];

@@ -1,5 +1,5 @@
-/* Unknowns d (N) of the core, for the step from x with input u: ITERATIONS steps of Newton's method, and one more
-   correction with the last factors, which measures the error. */
+/* Unknowns d (N) of the core of a step from x under u by ITERATIONS of Newton's method, and one more correction
+   with the last factors, which measures the error. */
 static int unknowns(const real *x, const real *u, const real *t, real *d)
 {
     real G[N], J[N * N], error = 0;
@@ -17,7 +17,7 @@ static int unknowns(const real *x, const real *u, const real *t, real *d)
         d[i] -= G[i];
         if (i < MOVED) {
             const real size = F(fabs)(G[i]) / (1 + F(fabs)(x[moved[i]]));
-            if (!(size <= error)) error = size; /* also if NaN */
+            if (!(size <= error)) error = size; /* also if not finite */
         }
     }
     return error <= SOLVED ? 0 : TARGET_UNSOLVED;

@@ -1,4 +1,4 @@
-/* Times of single calls on this machine, for repeated recorded samples: median, 99.9 %, worst. */
+/* Times of single calls on this machine over repeated recorded samples: median, 99.9 %, worst. */
 #define _POSIX_C_SOURCE 199309L
 #include <stdio.h>
 #include <stdlib.h>
