@@ -34,7 +34,8 @@ class Backend:
         libraries that are compiled already, and compiles functions that have run for as long as compiling
         would take. Rollouts of generated functions are identical to the bit.
     identity : dict, optional
-        Plain data that determines every function of a map; used for keys of the cache.
+        Plain data that determines every function of a map; used for keys of the cache. Without it, as where a
+        user's own Python code has a part in the functions, their generated C is the key.
 
     Raises
     ------

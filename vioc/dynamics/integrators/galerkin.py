@@ -74,6 +74,8 @@ class GalerkinVI(MechanicalMap):
     Lobatto's are Störmer and Verlet's, with constraints RATTLE. Constraints and their rates hold at every
     sample; multipliers are the impulses of a whole step. Steps have no derivatives by their length, so
     durations are not free.
+    Only ``backend="compiled"`` runs the integrator's own C core; ``"auto"`` runs generated C, whose rollouts
+    have the bits of the virtual machine.
 
     Examples
     --------
