@@ -27,10 +27,10 @@ def docstrings(root: Path) -> list[str]:
     for path in sorted((root / "vioc").rglob("*.py")):
         place = path.relative_to(root)
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
-                if text := ast.get_docstring(node):
-                    first = " ".join(text.split("\n\n")[0].split())
-                    texts.append(f"{place}, {getattr(node, 'name', 'module')}: {first}")
+            documented = isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
+            if documented and (text := ast.get_docstring(node)):
+                first = " ".join(text.split("\n\n")[0].split())
+                texts.append(f"{place}, {getattr(node, 'name', 'module')}: {first}")
     return texts
 
 
