@@ -87,9 +87,8 @@ class Chart:
 def charts(system: System) -> tuple[Chart, ...]:
     """Return the free rotations of a system: three consecutive frames.
 
-    Dynamic variables rotate them. The first two carry nothing else (no mass, no other child), so that
-    only the
-    product of the three matters.
+    Dynamic variables rotate them. The first two carry nothing else (no mass, no other child), so that only
+    the product of the three matters.
     """
     children: dict[int, list[int]] = {}
     for i, node in enumerate(system.nodes):

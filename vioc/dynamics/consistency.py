@@ -75,8 +75,7 @@ def consistent_configuration(
     """Find a configuration with h(q) = 0 near a guess, by damped Gauss-Newton.
 
     Each step is the smallest that solves the linearized constraints. Kinematic variables and those in
-    `fixed` keep the
-    values of the guess.
+    `fixed` keep the values of the guess.
 
     Parameters
     ----------
@@ -206,9 +205,8 @@ def check_constraints(
     """Raise `ConstraintError` unless h(q) = 0 and Dh(q) v = 0.
 
     The tolerance is 1e-8, relative to the terms that cancel in them. A rate may in addition let h drift
-    within the time `dt` by 1e-10 of these terms, and have the rounding error of a gradient that
-    vanishes, such as the
-    gradient normal to a planar loop.
+    within the time `dt` by 1e-10 of these terms, and have the rounding error of a gradient that vanishes,
+    such as the gradient normal to a planar loop.
     """
     names = lag.constraint_names
     if not names:

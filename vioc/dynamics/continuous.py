@@ -89,8 +89,7 @@ class Continuous:
         """Residual d/dt L_v - L_q - F - Dh' lambda_c (nq,) at accelerations `a` (nq,).
 
         It is the additional force that must act. The two products with second derivatives of L are one
-        directional
-        derivative of L_v along (v, a), so that neither M nor L_vq is formed.
+        directional derivative of L_v along (v, a), so that neither M nor L_vq is formed.
         """
         lag, g = self.lagrangian, self.lagrangian.graph
         flow = ca.vertcat(g.v_vector, a)
@@ -172,11 +171,9 @@ class Continuous:
     def independence(self) -> ca.SX:
         """Independence of each constraint from the others (m,), at most about 1.
 
-        It is 0 if the constraint follows from others or if its gradient vanishes. The values are the
-        pivots of Dh M^-1 Dh'
-        divided by their values for gradients without cancellation. The rounding error of the
-        accelerations is that of q and v
-        divided by the smallest of them.
+        It is 0 if the constraint follows from others or if its gradient vanishes. The values are the pivots
+        of Dh M^-1 Dh' divided by their values for gradients without cancellation. The rounding error of the
+        accelerations is that of q and v divided by the smallest of them.
         """
         lag, S = self.lagrangian, self._saddle.S
         if S is None:

@@ -1,8 +1,7 @@
 """Poses and body velocities of frames, with all their derivatives ([T] (2)-(10)).
 
-`FrameGraph` is the recursion as a CasADi graph, in which each frame's pose and body velocity are built
-once and
-shared. `Kinematics` evaluates it numerically.
+`FrameGraph` is the recursion as a CasADi graph, in which each frame's pose and body velocity are built once
+and shared. `Kinematics` evaluates it numerically.
 """
 
 from __future__ import annotations
@@ -243,8 +242,7 @@ class Kinematics:
         """Find configurations at which frames have given poses or positions.
 
         Limits and constraints are satisfied. The method is damped Gauss-Newton from the guess, then from
-        random configurations
-        within the limits (docs/maths/arms.md).
+        random configurations within the limits (docs/maths/arms.md).
 
         Parameters
         ----------
@@ -301,9 +299,8 @@ class Kinematics:
             Initial configurations; a number of them is drawn within the limits. The first is `guess`,
             or the middle of the limits, whose values ``fixed`` variables keep.
         apart : float
-            Two configurations whose variables differ by less are one, rad and m; angles without limits
-            are compared modulo
-            a turn.
+            Two configurations whose variables differ by less are one, rad and m; angles without limits are
+            compared modulo a turn.
         **options
             ``bounds``, ``fixed``, ``tolerance``, and ``guess``, as for `inverse`.
         """

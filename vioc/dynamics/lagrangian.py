@@ -1,8 +1,7 @@
 """Lagrangian L = T - V of a system, with derivatives, forces and constraints.
 
-[T] (11), (23)-(27), IV-C to IV-E. `Lagrangian` holds the CasADi graphs of all integrators, each built
-once, and
-evaluates them numerically.
+[T] (11), (23)-(27), IV-C to IV-E. `Lagrangian` holds the CasADi graphs of all integrators, each built once,
+and evaluates them numerically.
 """
 
 from __future__ import annotations
@@ -364,13 +363,11 @@ class Lagrangian:
     def holding(self, q: Any, v: Any = None, a: Any = None, **parameters: float) -> np.ndarray:
         """Return inputs (nu,) that hold a configuration.
 
-        They compensate gravity, springs and damping. With velocities `v` and accelerations `a` they are
-        the inputs of that
-        motion: inverse dynamics in continuous time, M a + bias = F(u) - Dh' lambda (docs/maths/arms.md,
-        (5)). If several
-        inputs do, the smallest are returned if forces are affine in the inputs, else those that Newton's
-        method finds from
-        zero. If none do, a ModelError names the variable and the missing force.
+        They compensate gravity, springs and damping. With velocities `v` and accelerations `a` they are the
+        inputs of that motion: inverse dynamics in continuous time, M a + bias = F(u) - Dh' lambda
+        (docs/maths/arms.md, (5)). If several inputs do, the smallest are returned if forces are affine in
+        the inputs, else those that Newton's method finds from zero. If none do, a ModelError names the
+        variable and the missing force.
         """
         values = [self._value(n, q, v, parameters)[: self.nd] for n in ("bias", "M")]
         bias, M, Dh = *values, self._value("Dh", q, v, parameters)[:, : self.nd]
@@ -432,9 +429,8 @@ class Lagrangian:
     def manipulability(self, frame: str, q: Any, rows: str = "xyz", **parameters: float) -> float:
         """Yoshikawa's measure sqrt(det(J J')) of a frame's Jacobian.
 
-        It is 0 if the frame cannot move in one of the directions. `rows` selects x, y, z (linear, m per
-        unit of q) and a, b, c
-        (angular about them, rad).
+        It is 0 if the frame cannot move in one of the directions. `rows` selects x, y, z (linear, m per unit
+        of q) and a, b, c (angular about them, rad).
         """
         if not rows or set(rows) - set("xyzabc"):
             raise ModelError(f"manipulability: rows: expected letters of xyzabc, got {rows!r}")

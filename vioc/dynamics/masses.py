@@ -55,9 +55,9 @@ def check_mass_matrix(system: System) -> None:
 def fault_at(system: System, q: np.ndarray, parameters: Mapping[str, float], nearly: bool = False) -> str:
     """Message that M is not positive definite at q (nq,), or "".
 
-    It names the responsible bodies: only physically impossible inertias, which files may contain, cause
-    it. With `nearly`
-    the message is returned also if these take more than half of the kinetic energy of a motion.
+    It names the responsible bodies: only physically impossible inertias, which files may contain, cause it.
+    With `nearly` the message is returned also if these take more than half of the kinetic energy of a
+    motion.
     """
     if not system.negative:
         return ""
@@ -131,9 +131,8 @@ def _rotational(
 ) -> dict[int, float]:
     """Kinetic energies of rotation, J, of the nodes with negative moments of inertia.
 
-    Rotations are about the centres of mass, at rates (nd,) of the dynamic variables. Only these energies
-    can be negative,
-    because masses are not.
+    Rotations are about the centres of mass, at rates (nd,) of the dynamic variables. Only these energies can
+    be negative, because masses are not.
     """
     links, places = _numbers(system, parameters)
     w = np.zeros((len(links) + 1, 3))  # the last is the world's

@@ -12,9 +12,8 @@ from vioc.maps.orientation import component
 def quantity_unit(system: System, name: str, angles: Set[str]) -> str:
     """Return the unit of a quantity by its name, "" if it is unknown.
 
-    Quantities are variables, rates, momenta, energies, positions and inputs. `angles` names the
-    variables and rates that
-    are angular: their units have rad for m.
+    Quantities are variables, rates, momenta, energies, positions and inputs. `angles` names the variables
+    and rates that are angular: their units have rad for m.
     """
     kind, dot, rest = name.rpartition(".")
     base, angle = kind.rpartition(".")[2], rest in angles

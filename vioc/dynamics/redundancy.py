@@ -58,15 +58,12 @@ def redundant_constraints(system: System) -> tuple[str, ...]:
     """Find the constraints that follow from the others, by QR with pivots on Dh.
 
     The rows of Dh are scaled to length one. The rank of Dh is evaluated at the configuration found from
-    zero, or from
-    one of a few others, and again some distance along the motion, so that a singular position does not
-    count as
-    redundancy. Then the redundant constraints are released: from random positions that the others allow,
-    all constraints
-    are closed again, which leads to other branches of the mechanism. The highest rank among
-    configurations that can move
-    decides, so that a folded branch removes no constraint that other branches need. The result is empty if no
-    configuration is found; an integrator then reports the error where a motion starts.
+    zero, or from one of a few others, and again some distance along the motion, so that a singular position
+    does not count as redundancy. Then the redundant constraints are released: from random positions that the
+    others allow, all constraints are closed again, which leads to other branches of the mechanism. The
+    highest rank among configurations that can move decides, so that a folded branch removes no constraint
+    that other branches need. The result is empty if no configuration is found; an integrator then reports
+    the error where a motion starts.
     """
     if not system.constraints:
         return ()
@@ -147,9 +144,8 @@ def _fulfilling(lag: Lagrangian, *guesses: np.ndarray) -> np.ndarray | None:
 def least_norm(kept: ca.SX, left_out: ca.SX, impulses: ca.SX) -> tuple[ca.SX, ca.SX]:
     """Impulses of least norm of kept (r, n) and omitted (d, n) constraints.
 
-    Together they act as `impulses` (r,) of the kept ones. With J_d = T J_s they are lambda_d = (1 + T
-    T')^-1 T lambda and
-    lambda_s = lambda - T' lambda_d.
+    Together they act as `impulses` (r,) of the kept ones. With J_d = T J_s they are lambda_d = (1 + T T')^-1
+    T lambda and lambda_s = lambda - T' lambda_d.
     """
     gram = SparseLU(scalars(kept @ kept.T))
     sides = (scalars(kept @ left_out[i, :].T) for i in range(left_out.shape[0]))

@@ -33,8 +33,7 @@ class Regressor:
     """Regressor Y(q, v, a) of the unknown parameters, and the rest of the equations.
 
     The parameters of a body are its mass, first moments m c and moments of inertia J about its frame's
-    origin,
-    in the frame's axes (Jxy the entry of the matrix); parameters in which forces are linear follow.
+    origin, in the frame's axes (Jxy the entry of the matrix); parameters in which forces are linear follow.
 
     Parameters
     ----------
@@ -58,9 +57,9 @@ class Regressor:
     Raises
     ------
     ModelError
-        For parameters that are unknown, in which forces are not linear, on which no force depends, or
-        that are in the
-        kinematics; for forces, and potentials other than gravity, that depend on a body's parameters.
+        For parameters that are unknown, in which forces are not linear, on which no force depends, or that
+        are in the kinematics; for forces, and potentials other than gravity, that depend on a body's
+        parameters.
     """
 
     def __init__(self, lagrangian: Lagrangian, linear: Sequence[str] = (), **parameters: float):
@@ -148,9 +147,8 @@ class Regressor:
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return Y (N, nq, n), the rest (N, nq) and Dh (N, m, nq), at N samples.
 
-        Y pi + rest = Dh' lambda: the rest does not depend on pi and contains forces and inputs with
-        negative sign. u (N, nu)
-        are inputs of forces, t (N,) times; prescribed motions are in q, v, a (N, nq).
+        Y pi + rest = Dh' lambda: the rest does not depend on pi and contains forces and inputs with negative
+        sign. u (N, nu) are inputs of forces, t (N,) times; prescribed motions are in q, v, a (N, nq).
         """
         variables, inputs = self.system.variables, self.system.inputs
         q = check_rows(q, "regressor: q", variables)
@@ -162,7 +160,7 @@ class Regressor:
 
 
 class _Bodies(FrameGraph):
-    """Kinematics of a system with symbols, `own`, for the numbers of its bodies."""
+    """Kinematics of a system with symbols, `own`, for the inertias of its bodies."""
 
     def __init__(self, system: System):
         self.own: dict[str, ca.SX] = {}

@@ -48,10 +48,9 @@ def reaches(graph: FrameGraph) -> list[Any]:
 def constraint_sizes(graph: FrameGraph, constraints: Iterable[Constraint]) -> ca.SX:
     """Sizes of constraints in the units of h, and in those of h per metre (m, 2).
 
-    The first is sum |dh/dp| r + |dh/de| over the frames of h, where p is a frame's position, r its reach
-    and e rotates it; h has a rounding error of a few units in the last place of it. The second is sum
-    |dh/dp|. Both are 0 for
-    velocity constraints.
+    The first is sum |dh/dp| r + |dh/de| over the frames of h, where p is a frame's position, r its reach and
+    e rotates it; the rounding error of h is a few machine epsilons times this size. The second is sum
+    |dh/dp|. Both are 0 for velocity constraints.
     """
     far, rows = reaches(graph), []
     for constraint in constraints:

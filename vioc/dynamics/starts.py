@@ -35,8 +35,7 @@ def start(f: MechanicalMap | MaximalVI, settings: Settings, guesses: Settings = 
     """Return state and input by name: ``theta``, velocities ``v.theta``, ``u.force``.
 
     Kinematic variables keep their initial values. If there are constraints, they determine the variables
-    that are not
-    set, from the guesses, and velocities are projected.
+    that are not set, from the guesses, and velocities are projected.
     """
     system = f.system
     known = {"": system.variables, "v.": system.variables, INPUTS: f.input_names}

@@ -77,8 +77,7 @@ def animate(
         Whether masses with inertia are also drawn as homogeneous boxes of the same inertia.
     marks : result of `obstacle`, dict of points (3,) by label, or a sequence of these
         Obstacles, drawn as circles, and targets in the world, drawn as crosses. Obstacles among the
-        constraints of an optimization are drawn with its result
-        automatically.
+        constraints of an optimization are drawn with its result automatically.
 
     Returns
     -------

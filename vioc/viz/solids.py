@@ -62,8 +62,8 @@ class Solid:
 def contact_solids(system: System, parameters: Mapping[str, float]) -> list[Solid]:
     """Grounds, and the shapes that may touch them or each other.
 
-    Contacts of one frame with one ground are drawn as one shape: eight corners
-    as a box, two spheres of one radius as a capsule.
+    Contacts of one frame with one ground are drawn as one shape: eight corners as a box, two spheres of one
+    radius as a capsule.
     """
     found: list[Solid] = []
     grounds: dict[tuple, Solid] = {}

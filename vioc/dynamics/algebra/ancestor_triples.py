@@ -60,9 +60,8 @@ class AncestorTriples:
     def places(self) -> tuple[np.ndarray, np.ndarray]:
         """Positions of `values` in the tensor, and their sources.
 
-        Positions are (entries, 6) rows (x, end of x, y, end of y, z, end of z). A source is an index
-        into a flattened
-        (8, triples) array of one step. Every nonzero entry of the symmetric tensor occurs once.
+        Positions are (entries, 6) rows (x, end of x, y, end of y, z, end of z). A source is an index into a
+        flattened (8, triples) array of one step. Every nonzero entry of the symmetric tensor occurs once.
         """
         b, c, a, pair = self._lists
         links = self._lagrangian.first.links
@@ -80,9 +79,8 @@ class AncestorTriples:
     def values(self, q: np.ndarray, v: np.ndarray, h: np.ndarray, theta: np.ndarray) -> np.ndarray:
         """Derivatives D_e D_f D_g L_d of every triple of variables, (N, 8, triples).
 
-        Triples are (top, middle, bottom), with ends (e, f, g). Arguments are midpoints q (N, nq),
-        velocities v (N, nq), step
-        lengths h (N,).
+        Triples are (top, middle, bottom), with ends (e, f, g). Arguments are midpoints q (N, nq), velocities
+        v (N, nq), step lengths h (N,).
         """
         n, links = len(q), len(self._lagrangian.first.links)
         b, c, a, pair = self._lists

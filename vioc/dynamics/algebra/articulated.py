@@ -3,26 +3,22 @@
 K is a mass matrix or a similar matrix.
 
 Let eta_i be the motion of link i and dF_i the wrench through its joint. With transforms X from the root
-outwards
-and Y back to the root,
+outwards and Y back to the root,
 
     eta_i = Ad(X_i)^-1 eta_parent + S_i x_i
     dF_i  = M_i eta_i + sum over children of Ad(Y_c)^-T dF_c
     S_i . dF_i + c_i x_i = s b_i
 
-is a linear system K x = s b, which is eliminated from the leaves to the root. With spatial inertias for
-M_i and
-Y = X this is Featherstone's inverse of the mass matrix (docs/maths/midpoint.md), where symmetry saves half
-the work; with X at q_k+1, Y at q_k and M_i the derivative of the body's momentum, it is Newton's matrix
-of DRNEA
-(docs/maths/linear_time.md). A joint of several degrees of freedom is a chain of links of which only the last
-has M_i: eliminating them one by one is the LU factorization of its n_i x n_i block. Links whose variables are
-not among the unknowns (kinematic ones) transmit wrenches and motions as if they were rigid.
+is a linear system K x = s b, which is eliminated from the leaves to the root. With spatial inertias for M_i
+and Y = X this is Featherstone's inverse of the mass matrix (docs/maths/midpoint.md), where symmetry saves
+half the work; with X at q_k+1, Y at q_k and M_i the derivative of the body's momentum, it is Newton's matrix
+of DRNEA (docs/maths/linear_time.md). A joint of several degrees of freedom is a chain of links of which only
+the last has M_i: eliminating them one by one is the LU factorization of its n_i x n_i block. Links whose
+variables are not among the unknowns (kinematic ones) transmit wrenches and motions as if they were rigid.
 
 A symmetric K may couple an unknown with others above it on its branch by c_ia, as the springs of a hinge
 with three angles do. Eliminating x_i adds for each such x_a a wrench P_a on the link above, which is
-transmitted
-until x_a is eliminated itself:
+transmitted until x_a is eliminated itself:
 
     U = M_i S + P_i,   d = S . (U + P_i) + c_ii,   e_a = S . P_a + c_ia,
     P_a <- Ad(X_i)^-T (P_a - U e_a / d),   c_ab <- c_ab - e_a e_b / d

@@ -1,8 +1,7 @@
 """Block LDU of matrices with the pattern of a graph; docs/maths/graph_ldu.md.
 
 Each kind of node has one function. The blocks are values of any kind that knows its sparsity: CasADi's
-expressions
-(`Expressions`), or places in the array of a compiled core.
+expressions (`Expressions`), or places in the array of a compiled core.
 """
 
 from __future__ import annotations

@@ -144,7 +144,7 @@ def apart(a: Any, b: Any) -> Any:
 def check_units(s: np.ndarray, what: str, where: Sequence[str]) -> None:
     """Raise `ValueError` unless quaternions (..., n, 4) have the norm 1.
 
-    `where` (n,) says where they belong.
+    `where` (n,) has descriptions of the n quaternions for the message.
     """
     norms = np.linalg.norm(s, axis=-1)
     bad = np.abs(norms - 1) > UNIT

@@ -7,9 +7,8 @@ A pose is a rotation and a position, a twist V = (v, w) has its linear part firs
     d/dt exp(V) = dexp_V(dV/dt) exp(V)                       right-trivialized, dlog_V its inverse
 
 A spatial object is an object of SO(3) over dual numbers, w^ + eps v^: formulas for rotations give the
-spatial ones by
-differentiation along v (docs/maths/se3.md). All functions take scalars, floats or CasADi expressions, have
-no branches, and are smooth up to a rotation of pi.
+spatial ones by differentiation along v (docs/maths/se3.md). All functions take scalars, floats or CasADi
+expressions, have no branches, and are smooth up to a rotation of pi.
 """
 
 from __future__ import annotations
@@ -73,9 +72,8 @@ def _derivative(coefficients: tuple[float, ...]) -> tuple[float, ...]:
 def _turn_over_sine(cosine: Any) -> Any:
     """Ratio angle / sin(angle) as a smooth function of the cosine, angle in [0, pi).
 
-    Three square roots give the cosines of a half, a quarter and an eighth of the angle; the rest is a
-    series in
-    z = sin^2(angle/16), which is computed without the cancellation of 1 - cos.
+    Three square roots give the cosines of a half, a quarter and an eighth of the angle; the rest is a series
+    in z = sin^2(angle/16), which is computed without the cancellation of 1 - cos.
     """
     half = ca.sqrt(0.5 * (1 + cosine))
     quarter = ca.sqrt(0.5 * (1 + half))
@@ -111,9 +109,8 @@ def logarithm(R: Matrix, p: Vector) -> Twist:
 def dlog_transposed(X: Twist, P: Twist, sign: float = 1.0) -> Twist:
     """Product dlog_X^T P for a momentum P = (f, tau).
 
-    With sign -1 it is dlog_{-X}^T P = Ad_{exp X}^T dlog_X^T P. It is the dual-number form of 1 + w^/2 +
-    beta w^ w^, with the
-    derivative along v in the angular part.
+    With sign -1 it is dlog_{-X}^T P = Ad_{exp X}^T dlog_X^T P. It is the dual-number form of 1 + w^/2 + beta
+    w^ w^, with the derivative along v in the angular part.
     """
     (v, w), (f, tau) = X, P
     if all(vec.is_zero(c) for c in w):

@@ -1,9 +1,8 @@
 """Factorization of small structured matrices in CasADi graphs.
 
-LU without pivoting on SX scalars, by position in the sparsity pattern, for matrices that a
-mass matrix dominates. The elimination runs from the last row to the first: q lists parents
-before children, and this order makes no fill-in on a tree. A zero pivot gives inf or NaN
-in the result, for which callers test.
+LU without pivoting on SX scalars, by position in the sparsity pattern, for matrices that a mass matrix
+dominates. The elimination runs from the last row to the first: q lists parents before children, and this
+order makes no fill-in on a tree. A zero pivot gives inf or NaN in the result, for which callers test.
 """
 
 from __future__ import annotations

@@ -247,10 +247,9 @@ class SecondDerivatives:
 def second_derivatives(first: FirstDerivatives, n: int) -> SecondDerivatives:
     """Compute the blocks of second derivatives by walks to the ancestors.
 
-    All other pairs are zero. With F = I^c S, Sd = ad(V) S, y = I^c Sd - ad(S)^T P^c and gravity's
-    variation z of link j,
-    transformed to its ancestor i: L_vv = S_i.F_j, L_v[j]q[i] = Sd_i.F_j, L_v[i]q[j] = S_i.y_j and
-    L_qq = Sd_i.y_j + S_i.z_j.
+    All other pairs are zero. With F = I^c S, Sd = ad(V) S, y = I^c Sd - ad(S)^T P^c and gravity's variation
+    z of link j, transformed to its ancestor i: L_vv = S_i.F_j, L_v[j]q[i] = Sd_i.F_j, L_v[i]q[j] = S_i.y_j
+    and L_qq = Sd_i.y_j + S_i.z_j.
     """
     links = first.links
     qq, vq, vv = ([[0.0] * n for _ in range(n)] for _ in range(3))

@@ -1,7 +1,7 @@
 """Vectors (3) and matrices (3 x 3) of scalars (floats or CasADi SX), as tuples.
 
-A product with an exact zero is dropped before CasADi sees it, so that recursions over
-a planar mechanism, written in three dimensions, cost as much as planar recursions.
+A product with an exact zero is dropped before CasADi sees it, so that recursions over a planar mechanism,
+written in three dimensions, cost as much as planar recursions.
 """
 
 from __future__ import annotations

@@ -8,9 +8,8 @@ below, an energy, to the barrier parameter kappa:
     round cone     eta = w,  alpha = mu gamma,  (alpha, beta) o (psi, eta) = (kappa, 0, 0)
     dry friction   the same with a given alpha, and no gap
 
-docs/maths/contact.md derives them from [M] (22)-(29). The residual of an equation is summed before
-changes are
-added to it: at the solution it is rounding error, which steep slopes would amplify in another order.
+docs/maths/contact.md derives them from [M] (22)-(29). The residual of an equation is summed before changes
+are added to it: at the solution it is rounding error, which steep slopes would amplify in another order.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """Contact points of boxes and hulls, found at given poses for all pairs at once.
 
 Two polytopes do not overlap if a plane separates them: the plane of a face of one of them, or a plane
-parallel to
-an edge of each. The best of these planes at the start of a step, and the contact points on it, are fixed
-during
-the step, in which their gaps are smooth. docs/maths/contact.md, "Boxes and hulls".
+parallel to an edge of each. The best of these planes at the start of a step, and the contact points on it,
+are fixed during the step, in which their gaps are smooth. docs/maths/contact.md, "Boxes and hulls".
 """
 
 from __future__ import annotations

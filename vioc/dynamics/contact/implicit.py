@@ -1,10 +1,9 @@
 """Implicit derivatives of steps with contact, shared by the maps with contact.
 
-An active contact obeys gamma = kappa / s with a gap rate s = phi(q_k+1)/dt of some 1e-7 m/s, whose
-rounding error
-is 1e-16 m / dt. docs/maths/contact_gradients.md, "Rounding": the rounding error of q_k + dt V is
-therefore added
-to the laws through their slopes, and the slope of a law by gamma is set to kappa/gamma instead of s.
+An active contact obeys gamma = kappa / s with a gap rate s = phi(q_k+1)/dt of some 1e-7 m/s, whose rounding
+error is 1e-16 m / dt. docs/maths/contact_gradients.md, "Rounding": the rounding error of q_k + dt V is
+therefore added to the laws through their slopes, and the slope of a law by gamma is set to kappa/gamma
+instead of s.
 """
 
 from __future__ import annotations

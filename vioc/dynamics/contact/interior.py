@@ -19,7 +19,7 @@ from vioc.maps.kernel import KernelMap
 
 # constants of the C code
 ITERATIONS, PATIENCE, STUCK, JAMMED, HALVINGS = 100, 20, 2, 8, 12
-JUMP, LAND = 2, 6  # numbers of consecutive short steps between which steps are clipped
+JUMP, LAND = 2, 6  # numbers of short steps in a row, from and below which steps are clipped
 COLD, WARM = (
     (0.1, 10.0, 1e-3, 1e2, 1e3),
     0.01,
@@ -69,8 +69,8 @@ class End:
         Multipliers of the contacts; rates of their gaps. `goal` is (kappa, lag) throughout.
     work : Evaluator or None
         For a departure, the kinetic energy that impulses of constraints and contacts add, and twice the
-        kinetic
-        energy; an optional third entry is 0 if the root is certified to be the motion, else infinity.
+        kinetic energy; an optional third entry is 0 if the root is certified to be the motion, else
+        infinity.
     """
 
     rows: int
@@ -410,10 +410,8 @@ class _EndIteration:
         """Take one step for a barrier parameter, or with every variable clipped.
 
         The step is halved until the residual `left`, or the distance `off` of the products from kappa,
-        decreases.
-        Returned are the next iterate, its residual and its products; the length that cones allow, and
-        whether the step was
-        short.
+        decreases. Returned are the next iterate, its residual and its products; the length that cones allow,
+        and whether the step was short.
         """
         (V, lam, y), E = point, self._problem.end
         dV, dlam = self._direction(V, lam, y, kappa)

@@ -9,10 +9,9 @@ With the barrier parameter kappa, the gap rate a and the slip velocity v, z = (s
     round     z = (s, gamma, b1, b2, tau)                   s b + mu tau v = 0,  tau + |b|^2 = 1
     dry       z = (b1, b2, tau, psi)                 psi b + v = 0,  tau + |b|^2 = 1,  mu psi tau = kappa
 
-and s = a, s gamma = kappa, except for dry friction. In the round law mu gamma b is the impulse of
-friction: it is
-`cones.RoundCone` without the variables that are large at open contacts. A caller may scale all speeds by a
-share c. docs/maths/contact_implicit.md (2)-(5).
+and s = a, s gamma = kappa, except for dry friction. In the round law mu gamma b is the impulse of friction:
+it is `cones.RoundCone` without the variables that are large at open contacts. A caller may scale all speeds
+by a share c. docs/maths/contact_implicit.md (2)-(5).
 """
 
 from __future__ import annotations

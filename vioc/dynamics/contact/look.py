@@ -62,9 +62,8 @@ class Look:
     def deeper(self, x: np.ndarray) -> bool:
         """Return whether bodies overlap in the state x at the end, and search there again.
 
-        Pairs that overlap twice keep their previous contact points in addition to the new ones;
-        otherwise planes could
-        alternate.
+        Pairs that overlap twice keep their previous contact points in addition to the new ones; otherwise
+        planes could alternate.
         """
         found = self.end = self._see(x)
         some = np.flatnonzero(found.gaps < -self._depth - ENTERED * self._sizes)

@@ -19,9 +19,8 @@ class Rollouts(Program):
     def rollout(self, x, U, tracked, t, h, theta, tolerance) -> tuple[list[np.ndarray], float]:
         """Compute consecutive steps from the state `x` until one does not converge.
 
-        Returned are states, multipliers, errors and inputs in rows, and the error of the step that does
-        not converge.
-        `tracked` has goals and gains, or is empty.
+        Returned are states, multipliers, errors and inputs in rows, and the error of the step that does not
+        converge. `tracked` has goals and gains, or is empty.
         """
 
     @abstractmethod

@@ -1,5 +1,7 @@
 """Steps as tables of instructions on one array of doubles.
 
+Compiled functions read from the array and write to it.
+
 Compiled functions read and write in place.
 
 The size of the code is therefore independent of the mechanism, and the time of a step grows linearly with it.

@@ -60,9 +60,8 @@ def _held(transform: Transform, q: float) -> Transform:
 def without(tree: Sequence[tuple[Frame, int]], gone: set[int]) -> tuple[Tree, set[str], set[str]]:
     """Remove nodes and their descendants from `tree`.
 
-    Frames without name and mass whose children are all removed are removed, too. Returned are the tree,
-    and the
-    variables and names of the removed frames.
+    Frames without name and mass whose children are all removed are removed, too. Returned are the tree, and
+    the variables and names of the removed frames.
     """
     if -1 in gone:
         raise ModelError("without: the world cannot be taken away")

@@ -1,8 +1,7 @@
 """Frames, the nodes of the tree ([T] III), and their notation.
 
 One transform places each frame in its parent: TX, TY, TZ, RX, RY or RZ by a number or a configuration
-variable, a
-twist by a variable, or a constant pose in SE(3).
+variable, a twist by a variable, or a constant pose in SE(3).
 """
 
 from __future__ import annotations

@@ -42,9 +42,8 @@ class Mass:
     Raises
     ------
     ModelError
-        If the mass is negative, or the inertia is physically impossible: it must be positive
-        semidefinite with
-        principal moments that satisfy the triangle inequality.
+        If the mass is negative, or the inertia is physically impossible: it must be positive semidefinite
+        with principal moments that satisfy the triangle inequality.
     """
 
     mass: Number

@@ -179,8 +179,7 @@ def helical(
     """Screw motion, exp of the twist (pitch axis, axis); variable NAME, rad.
 
     `pitch` is a number, m/rad. `vioc.dynamics.terms.pairs.screw` is the same joint as frames and a
-    constraint, whose
-    multiplier is the force in the thread.
+    constraint, whose multiplier is the force in the thread.
     """
     unit = _unit(axis, f"joint {_label(name)}")
     if isinstance(pitch, bool) or not isinstance(pitch, (int, float)) or not np.isfinite(pitch):
@@ -220,9 +219,8 @@ def spherical(
 ) -> Joint:
     """Three rotations about different axes, in `order`.
 
-    Variables for the order "zyx": NAME-rz, NAME-ry, NAME-rx, rad. The chart is singular if the second
-    angle is
-    +-90 degrees.
+    Variables for the order "zyx": NAME-rz, NAME-ry, NAME-rx, rad. The chart is singular if the second angle
+    is +-90 degrees.
     """
     return _joint(_rotations(name, order, frame, mass))
 
@@ -259,11 +257,10 @@ def planar(
 ) -> Joint:
     """Two translations in a plane, then the rotation about its normal (a plane pair).
 
-    Variables for the normal "z": NAME-x, NAME-y, NAME-rz; "x": NAME-y, NAME-z, NAME-rx; "y": NAME-z,
-    NAME-x, NAME-ry, so that the three are right-handed in this order. For a normal of three numbers: NAME-1,
-    NAME-2, NAME-angle. Direction 1 lies along normal x e, where e is the coordinate axis with the
-    largest angle to the
-    normal, and direction 2 along normal x direction 1.
+    Variables for the normal "z": NAME-x, NAME-y, NAME-rz; "x": NAME-y, NAME-z, NAME-rx; "y": NAME-z, NAME-x,
+    NAME-ry, so that the three are right-handed in this order. For a normal of three numbers: NAME-1, NAME-2,
+    NAME-angle. Direction 1 lies along normal x e, where e is the coordinate axis with the largest angle to
+    the normal, and direction 2 along normal x direction 1.
     """
     unit = _unit(normal, f"planar {_label(name)}")
     if isinstance(normal, str):

@@ -21,10 +21,9 @@ def check_name(name: object, what: str) -> str:
     """Return `name`, or raise `ModelError` if it cannot name `what`.
 
     Names of variables, inputs and parameters must not contain ``.`` or ``:``, because ``p.theta`` and
-    ``pole:x`` name
-    derived quantities; white space, double quotes, round brackets and backslashes, which are syntax of
-    model text;
-    control characters or halves of surrogate pairs, which files and terminals do not preserve.
+    ``pole:x`` name derived quantities; white space, double quotes, round brackets and backslashes, which are
+    syntax of model text; control characters or halves of surrogate pairs, which files and terminals do not
+    preserve.
     """
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise ModelError(

@@ -53,9 +53,8 @@ class System:
     nodes : tuple of `Node`
         Every frame, parents before children, depth first.
     dynamic, kinematic, variables : tuples of str
-        The configuration q = (dynamic, kinematic), each in the order of the tree; variables of
-        components follow
-        those of the frames.
+        The configuration q = (dynamic, kinematic), each in the order of the tree; variables of components
+        follow those of the frames.
     inputs : tuple of str
     parameters : read-only mapping of str to float
         Declared parameters with their defaults.
@@ -183,9 +182,8 @@ class System:
         Raises
         ------
         ModelError
-            For unknown variables; a variable that moves no frame; a component that couples a locked
-            variable with
-            another one, as a gear does.
+            For unknown variables; a variable that moves no frame; a component that couples a locked variable
+            with another one, as a gear does.
         """
         for name in values:
             self.variable_index(name)
@@ -196,8 +194,7 @@ class System:
         """Return the same system without these frames and their descendants.
 
         Components that act only on removed frames are removed, as are frames without name and mass whose
-        children are all
-        removed.
+        children are all removed.
 
         Raises
         ------

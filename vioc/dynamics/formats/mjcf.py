@@ -1,8 +1,8 @@
 """Robots from MJCF files: bodies become frames, joints transforms ([T] III-A).
 
 MuJoCo's compiler reads the file (`mujoco.MjSpec`), so that defaults, includes, angles, orientations and
-inertias of
-geoms are exactly those of MuJoCo. This module maps the compiled model. docs/mjcf.md describes the mapping.
+inertias of geoms are exactly those of MuJoCo. This module maps the compiled model. docs/mjcf.md describes
+the mapping.
 """
 
 from __future__ import annotations
@@ -71,9 +71,8 @@ def read_mjcf(
     Raises
     ------
     ReadError
-        If MuJoCo cannot compile the file, with the place from its message; if the file has no body, or
-        names files
-        outside of the folder.
+        If MuJoCo cannot compile the file, with the place from its message; if the file has no body, or names
+        files outside of the folder.
     ModelError
         If an option is wrong, or the file contains something that a mechanism cannot have.
     ImportError
@@ -110,10 +109,9 @@ def read_mjcf(
 def _stay_below(path: Path, folder: Any) -> None:
     """Raise `ReadError` if a file names files outside of a folder.
 
-    Files that it names are searched as well. The texts are searched, not parsed, and each name is looked
-    up in every
-    folder in which MuJoCo might look. A file that is opened has therefore been checked, however MuJoCo
-    parses the XML.
+    Files that it names are searched as well. The texts are searched, not parsed, and each name is looked up
+    in every folder in which MuJoCo might look. A file that is opened has therefore been checked, however
+    MuJoCo parses the XML.
     """
     own = path.parent
     allowed = [own, path.resolve().parent] if folder is None else [Path(folder)]

@@ -159,7 +159,7 @@ class MjcfModel:
     def equality(self, e: int) -> str:
         return cleaned(self.compiled.equality(e).name or f"equality{e + 1}")
 
-    # -- numbers ----------------------------------------------------------------------------------
+    # -- values -----------------------------------------------------------------------------------
 
     def disabled(self, flag: str) -> bool:
         bits = self.mujoco.mjtDisableBit

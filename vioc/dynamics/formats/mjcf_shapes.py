@@ -96,9 +96,8 @@ def _shape(model: MjcfModel, g: int) -> RobotGeometry | None:
 def _drawn(model: MjcfModel, i: int) -> tuple[Pose, tuple[float, ...]] | None:
     """Pose and scale of a mesh before MuJoCo centres it, which maps v to S R'(v - p).
 
-    S is the scale, p and R are ``refpos`` and ``refquat``. The map is R'T(v - p) with T = R S R'. If T
-    is diagonal it is a
-    scale; else it is a shear, and the result is None.
+    S is the scale, p and R are ``refpos`` and ``refquat``. The map is R'T(v - p) with T = R S R'. If T is
+    diagonal it is a scale; else it is a shear, and the result is None.
     """
     m = model.compiled
     reference = model.pose(*model.references[m.mesh(i).name])

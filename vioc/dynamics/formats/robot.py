@@ -241,9 +241,8 @@ class Robot:
         Returns
         -------
         tuple of contacts
-            A link with one sphere has the contact ``FRAME``; others have ``FRAME-1``, ``FRAME-2``, ...,
-            one for each
-            corner of their shapes.
+            A link with one sphere has the contact ``FRAME``; others have ``FRAME-1``, ``FRAME-2``, ..., one
+            for each corner of their shapes.
         """
         wanted = [s.frame for s in self.collisions] if frames is None else list(frames)
         bare = sorted(set(wanted) - {s.frame for s in self.collisions})
@@ -348,9 +347,8 @@ class Robot:
         Returns
         -------
         dict of str to (lower, upper)
-            Finite limits of ``VARIABLE``, ``v.VARIABLE`` and ``u.INPUT``: rad, m, rad/s, m/s, N m, N;
-            for actuators of an MJCF
-            file the ranges of their controls.
+            Finite limits of ``VARIABLE``, ``v.VARIABLE`` and ``u.INPUT``: rad, m, rad/s, m/s, N m, N; for
+            actuators of an MJCF file the ranges of their controls.
         """
         wanted = kinds or KINDS
         if alien := next((kind for kind in wanted if kind not in KINDS), None):

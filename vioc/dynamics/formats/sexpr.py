@@ -1,8 +1,7 @@
 """Model text: the s-expression language of [T] Table II, read and written.
 
 `docs/model_text.md` describes the language. Components (gravity, springs, constraints, ...) are read and
-written by
-their fields alone, so that a new `Component` with a `keyword` has a text form.
+written by their fields alone, so that a new `Component` with a `keyword` has a text form.
 """
 
 from __future__ import annotations

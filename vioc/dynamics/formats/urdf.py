@@ -59,9 +59,8 @@ def read_urdf(
     path : path
     base : "fixed" or "floating"
         The root link is fixed at the world's origin, or moves freely with the variables ``ROOT_x``,
-        ``ROOT_y``,
-        ``ROOT_z``, ``ROOT_yaw``, ``ROOT_pitch``, ``ROOT_roll`` (translations, then rotations about the
-        moving z, y, x), singular at a pitch of 90 deg.
+        ``ROOT_y``, ``ROOT_z``, ``ROOT_yaw``, ``ROOT_pitch``, ``ROOT_roll`` (translations, then rotations
+        about the moving z, y, x), singular at a pitch of 90 deg.
     inputs : "all", names of joints, or None
         Revolute, continuous and prismatic joints that get an input, named as the joint's variable;
         "all" excludes joints that mimic another.

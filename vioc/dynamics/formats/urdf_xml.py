@@ -1,10 +1,9 @@
 """Reader of URDF's XML by the ROS project's parser (`urdfdom-py`).
 
-The parser turns each <link> and <joint> into an object with checked numbers. Elements that vioc does not
-use are removed
-before the parser runs, and listed, so that an extension of a plugin or sensor neither stops the reading
-nor disappears
-unnoticed. Shapes that cannot be read are removed and listed as well, because they do not change the dynamics.
+The parser turns each <link> and <joint> into an object with checked numbers. Elements that vioc does not use
+are removed before the parser runs, and listed, so that an extension of a plugin or sensor neither stops the
+reading nor disappears unnoticed. Shapes that cannot be read are removed and listed as well, because they do
+not change the dynamics.
 """
 
 from __future__ import annotations

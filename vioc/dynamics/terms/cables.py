@@ -21,9 +21,8 @@ from vioc.errors import ModelError
 class BendingSpring(Potential):
     """Spring against the relative rotation of two frames: V = 1/2 phi' diag(k) phi.
 
-    phi lies along the axis of the relative rotation R = R1' R2 and has the length 2 tan(angle/2), so
-    that V is smooth up
-    to half a turn. At a far end of a cable the spring is a clamp (`Cable.attach`).
+    phi lies along the axis of the relative rotation R = R1' R2 and has the length 2 tan(angle/2), so that V
+    is smooth up to half a turn. At a far end of a cable the spring is a clamp (`Cable.attach`).
 
     Parameters
     ----------
@@ -171,10 +170,9 @@ class SheaveString(StringConstraint):
     """Taut string from one point over a sheave to another: h = s(q) - L.
 
     The string runs counter-clockwise about the sheave's axis from frame1 to frame2, or straight if that line
-    does not meet the sheave; both points lie in the sheave's plane and outside it. It can only pull, as every
-    `StringConstraint`, and its ``tension.NAME`` is its multiplier divided by the step length. A length
-    given by a
-    kinematic variable is a winch.
+    does not meet the sheave; both points lie in the sheave's plane and outside it. It can only pull, as
+    every `StringConstraint`, and its ``tension.NAME`` is its multiplier divided by the step length. A length
+    given by a kinematic variable is a winch.
 
     Parameters
     ----------

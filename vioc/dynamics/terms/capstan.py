@@ -81,15 +81,13 @@ class DrumRope(_Rope, Potential):
 class CapstanFriction(_Rope, Force):
     """Friction of a `DrumRope` on its drum by Euler and Eytelwein.
 
-    Sliding begins at T_1/T_2 = exp(mu phi). The difference of tensions is then (T_1 + T_2) tanh(mu
-    phi/2), and the force
-    on s is
+    Sliding begins at T_1/T_2 = exp(mu phi). The difference of tensions is then (T_1 + T_2) tanh(mu phi/2),
+    and the force on s is
 
         F = -(T_1 + T_2) tanh(mu phi/2) tanh(ds/v_0),
 
     with the arc phi of the rope on the drum, 0 if the rope does not touch it. Below that ratio the rope
-    creeps, with
-    a speed of about v_0 times the fraction of the friction that is needed.
+    creeps, with a speed of about v_0 times the fraction of the friction that is needed.
 
     Parameters
     ----------

@@ -81,9 +81,8 @@ class DistanceConstraint(Constraint):
     ----------
     frame1, frame2 : str
     length : number, `Variable` or str
-        L > 0, m; a kinematic variable, ``K("name")``, prescribes it. The name of a frame's variable
-        makes the length
-        that variable.
+        L > 0, m; a kinematic variable, ``K("name")``, prescribes it. The name of a frame's variable makes
+        the length that variable.
     """
 
     keyword: ClassVar[str] = "DISTANCE-CONSTRAINT"
@@ -124,8 +123,8 @@ class StringConstraint(DistanceConstraint):
     """Taut string: a distance constraint that can only pull.
 
     It acts like a rod. A rollout in which it would have to push (``tension.NAME`` < 0) warns
-    (`SlackWarning`), because a
-    real string would go slack there. A kinematic variable as length pulls the string in.
+    (`SlackWarning`), because a real string would go slack there. A kinematic variable as length pulls the
+    string in.
 
     Parameters
     ----------
@@ -150,8 +149,7 @@ def coincident(
     `axes` are the world's, or those of the frame `direction_in`.
 
     In a planar mechanism name the two axes of its plane; the third would be redundant. Pin a planar loop
-    that turns in
-    space in the axes of one of its bodies; then the same constraint is redundant everywhere.
+    that turns in space in the axes of one of its bodies; then the same constraint is redundant everywhere.
     """
     unit = {"x": (1.0, 0.0, 0.0), "y": (0.0, 1.0, 0.0), "z": (0.0, 0.0, 1.0)}
     if not axes or set(axes) - set(unit) or len(set(axes)) < len(axes):

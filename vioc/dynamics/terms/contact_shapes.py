@@ -1,8 +1,7 @@
 """Shapes for contact: spheres, capsules, boxes, convex hulls, half-spaces.
 
-Each is plain data in the axes of a frame. `placed` returns the data, one row of numbers, in the axes of
-a body on
-which the frame is fixed; `at` returns the shape of that row at the body's pose for `distances.meet`.
+Each is plain data in the axes of a frame. `placed` returns the data, one row of numbers, in the axes of a
+body on which the frame is fixed; `at` returns the shape of that row at the body's pose for `distances.meet`.
 """
 
 from __future__ import annotations

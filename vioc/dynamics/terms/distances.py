@@ -2,10 +2,9 @@
 
 Arguments are numbers or expressions.
 
-docs/maths/contact.md, "Gaps". Normals point from the first shape to the second; the contact point is
-midway between
-the two surfaces, so that friction conserves angular momentum. Gaps have continuous slopes as long as shapes
-do not overlap.
+docs/maths/contact.md, "Gaps". Normals point from the first shape to the second; the contact point is midway
+between the two surfaces, so that friction conserves angular momentum. Gaps have continuous slopes as long as
+shapes do not overlap.
 """
 
 from __future__ import annotations
@@ -166,8 +165,7 @@ def _nearest(block: OrientedBox, place: Vector, e: Vector) -> Any:
     """Coordinate s in [-1, 1] of the point place + s e nearest to a box.
 
     Half the slope of the squared distance by s is monotone and piecewise linear, with kinks where the
-    segment passes
-    a face's plane: the two kinks next to its zero give the zero exactly.
+    segment passes a face's plane: the two kinks next to its zero give the zero exactly.
     """
 
     def slope(s: Any) -> Any:

@@ -131,9 +131,8 @@ def motor(
 class Propeller(RateForce):
     """Propeller driven by its speed u, with thrust c u sqrt(u^2 + w^2) along its axis.
 
-    It has the moment of its drag as well. For |u| far above w the thrust is c u |u|; its slope and
-    curvature at u = 0 are
-    finite.
+    It has the moment of its drag as well. For |u| far above w the thrust is c u |u|; its slope and curvature
+    at u = 0 are finite.
 
     Parameters
     ----------

@@ -119,9 +119,8 @@ def place_on_segment(hull: Facets, middle: Vector, half: Vector, place: int) -> 
 def one_of_three(place: int, low: Any, high: Any, nearest: Any, tilt: Any) -> Any:
     """Ends of the part of a segment over a face, or a point between them.
 
-    If no part is over a face, the ends are those of the segment. The third point is the middle of the
-    two, or, if the
-    segment is tilted by more than SOFT, its nearest point.
+    If no part is over a face, the ends are those of the segment. The third point is the middle of the two,
+    or, if the segment is tilted by more than SOFT, its nearest point.
     """
     some = low < high
     low, high = ca.if_else(some, low, -1.0), ca.if_else(some, high, 1.0)

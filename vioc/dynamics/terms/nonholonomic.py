@@ -64,11 +64,10 @@ class Skate(VelocityConstraint):
 class Rolling(VelocityConstraint):
     """Rolling without slip of a thin disc along a direction: t . (dp + w x r) = 0.
 
-    r is the vector from the disc's centre to the point of its rim that is lowest along the ground's normal n:
-    r = -R u / |u| with u = n - a (a . n), a the unit axle. It has no direction where the disc lies flat. A
-    wheel that slips in no direction has two of these, along two directions of the ground (`wheel`). They
-    do not keep it on
-    the ground.
+    r is the vector from the disc's centre to the point of its rim that is lowest along the ground's normal
+    n: r = -R u / |u| with u = n - a (a . n), a the unit axle. It has no direction where the disc lies flat.
+    A wheel that slips in no direction has two of these, along two directions of the ground (`wheel`). They
+    do not keep it on the ground.
 
     Parameters
     ----------

@@ -126,8 +126,7 @@ def screw(
     """Helical joint as a cylindrical joint and a `ScrewConstraint`.
 
     Its variables are ``NAME-angle`` and ``NAME-travel``, its constraint is ``NAME``. `helical` has one
-    transform
-    and one variable.
+    transform and one variable.
 
     Parameters
     ----------

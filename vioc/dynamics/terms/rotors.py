@@ -15,9 +15,8 @@ class RotorInertia(Kinetic):
     """Kinetic energy T = 1/2 a (dq/dt)^2 of a rotor behind a gear, a = n^2 J.
 
     The rotor turns n times as fast as its joint. Its motion with the links before its joint is neglected
-    (its mass
-    belongs to the link that carries it): terms of order n and lower of its inertia. In MJCF this is
-    ``armature``.
+    (its mass belongs to the link that carries it): terms of order n and lower of its inertia. In MJCF this
+    is ``armature``.
 
     Parameters
     ----------

@@ -69,7 +69,7 @@ class Terrain(Shape):
         return (-WIDE, WIDE), (-WIDE, WIDE)
 
     def heights(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-        """Heights h at places of any shape, m."""
+        """Heights h, m, at arrays x and y of any shape."""
         found = self.function.map(np.size(x))(np.ravel(x)[None], np.ravel(y)[None])[0]
         return np.array(found).reshape(np.shape(x))
 

@@ -67,8 +67,8 @@ def plot_phase(runs: Any, horizontal: str, vertical: str, *, ax: Any = None) -> 
     Parameters
     ----------
     runs : Trajectory, Batch, dict of str to Trajectory, or sequence of Trajectory
-        A dict has a legend; more than eight runs of a batch or a sequence have one
-        colour. Failed rollouts are omitted.
+        A dict has a legend; more than eight runs of a batch or a sequence have one colour. Failed rollouts
+        are omitted.
     horizontal, vertical : str
         Names of quantities. If one belongs to steps (inputs, multipliers), the other is taken at the
         steps' starts.

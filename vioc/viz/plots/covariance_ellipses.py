@@ -18,12 +18,10 @@ PLANE = (5.2, 4.4)  # in
 def plot_gramian(structure: Structure, first: str, second: str, *, level: float = 1.0, ax: Any = None) -> Any:
     """Plot the ellipsoid of a Gramian in the plane of two errors.
 
-    The projection is solid, the section dashed. For a controllability report they are the last states
-    that inputs of
-    energy up to `level` reach, with any other errors and with zero other errors. For an observability
-    report they are
-    the first states with an output energy up to `level` (1 is one standard deviation of the noise), with
-    unknown and with known other errors.
+    The projection is solid, the section dashed. For a controllability report they are the last states that
+    inputs of energy up to `level` reach, with any other errors and with zero other errors. For an
+    observability report they are the first states with an output energy up to `level` (1 is one standard
+    deviation of the noise), with unknown and with known other errors.
 
     Parameters
     ----------

@@ -56,9 +56,8 @@ def plot_energy(trajectory: Trajectory, *, parts: bool = False, change: bool = F
 def plot_constraints(trajectory: Trajectory, *names: str, ax: Any = None) -> Any:
     """Plot the violations |h| of constraints over time on a logarithmic axis.
 
-    Exact zeros are not drawn. Contacts and limits have gaps instead, which need not be zero: the
-    smoothing of the map
-    keeps the gap of a resting body open.
+    Exact zeros are not drawn. Contacts and limits have gaps instead, which need not be zero: the smoothing
+    of the map keeps the gap of a resting body open.
 
     Parameters
     ----------

@@ -21,9 +21,8 @@ THIN = 100  # most curves behind the median
 def plot_batch(batch: Batch, *names: str, ax: Any = None) -> Any:
     """Plot quantities of many rollouts over time, one panel per quantity.
 
-    Up to eight rollouts have a colour each; more are thin lines (at most a hundred) behind their median
-    and the band
-    between the quantiles 5 % and 95 %. Failed rollouts are omitted, and counted in the legend.
+    Up to eight rollouts have a colour each; more are thin lines (at most a hundred) behind their median and
+    the band between the quantiles 5 % and 95 %. Failed rollouts are omitted, and counted in the legend.
 
     Parameters
     ----------

@@ -31,8 +31,7 @@ def plot_trajectory(
     trajectory : Trajectory, or a result that has one
     *names : str
         Any name that ``trajectory[name]`` accepts. Quantities that are constant over a step (inputs,
-        multipliers)
-        are drawn as stairs.
+        multipliers) are drawn as stairs.
     ax : matplotlib Axes, or one per unit, optional
         Axes to draw on; a single one gets all quantities. By default there is one panel per unit.
     bounds : dict, optional

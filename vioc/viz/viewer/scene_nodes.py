@@ -44,9 +44,8 @@ class Drawing:
     root : viser.FrameHandle
         Its ``visible`` shows or hides the run.
     demanded : dict of str to list of handles
-        Objects that are hidden by default: ``frames``, ``names``, ``inertia``, and the ``skeleton`` of
-        links below the
-        shapes of a robot.
+        Objects that are hidden by default: ``frames``, ``names``, ``inertia``, and the ``skeleton`` of links
+        below the shapes of a robot.
     """
 
     def __init__(
