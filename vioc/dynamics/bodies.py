@@ -21,17 +21,17 @@ def body_numbers(system: System, theta: ca.SX) -> dict[str, ca.SX]:
     def number(value: Any) -> Any:
         return value.of(theta[names.index(value.name)]) if isinstance(value, Parameter) else value
 
-    found: dict[str, ca.SX] = {}
+    bodies: dict[str, ca.SX] = {}
     for i, node in enumerate(system.nodes):
         mass = node.frame.mass
         if mass is None:
             continue
         name = node.frame.name or _moved_by(system, i)
-        while name in found:
+        while name in bodies:
             name += "'"
         numbers = (mass.mass, *mass.com, *mass.inertia)
-        found[name] = ca.vertcat(*(ca.SX(number(n)) for n in numbers))
-    return found
+        bodies[name] = ca.vertcat(*(ca.SX(number(n)) for n in numbers))
+    return bodies
 
 
 def _moved_by(system: System, i: int) -> str:

@@ -72,5 +72,9 @@ def _values(lagrangian: Lagrangian) -> Iterator[tuple[str, ca.SX]]:
 
 
 def _name(term: Any) -> str:
-    own = getattr(term, "function", None)
-    return term.label() if own is None else f"{term.label()} {getattr(own, '__qualname__', repr(own))}"
+    function = getattr(term, "function", None)
+    return (
+        term.label()
+        if function is None
+        else f"{term.label()} {getattr(function, '__qualname__', repr(function))}"
+    )

@@ -314,10 +314,13 @@ class Kinematics:
         many = {
             name: np.broadcast_to(value, (len(seeds), *np.shape(value))) for name, value in targets.items()
         }
-        found = self.inverse(many, seeds, tries=1, **options)
-        q = found.q[found.converged]
+        solutions = self.inverse(many, seeds, tries=1, **options)
+        q = solutions.q[solutions.converged]
         endless = np.array(
-            [n in self._angles and np.isinf(b - a) for n, a, b in zip(found.names, low, high, strict=True)]
+            [
+                n in self._angles and np.isinf(b - a)
+                for n, a, b in zip(solutions.names, low, high, strict=True)
+            ]
         )
         q[:, endless] -= 2 * np.pi * np.round((q[:, endless] - seeds[0][endless]) / (2 * np.pi))
         result: list[np.ndarray] = []

@@ -318,12 +318,12 @@ class Lagrangian:
     def rotors(self, theta: np.ndarray) -> np.ndarray:
         """Inertias of single variables (nq,), `RotorInertia`."""
         values = dict(zip(self.system.parameters, theta, strict=True))
-        found = np.zeros(self.nq)
+        inertias = np.zeros(self.nq)
         for kinetic in self.system.kinetic:
             a = kinetic.inertia
             a = a.of(values[a.name]) if isinstance(a, Parameter) else a
-            found[self.system.variable_index(kinetic.variable)] += float(a)
-        return found
+            inertias[self.system.variable_index(kinetic.variable)] += float(a)
+        return inertias
 
     # -- numerical evaluation -----------------------------------------------------------------------
 
@@ -398,8 +398,8 @@ class Lagrangian:
         worst = int(np.argmax(np.abs(lost)))
         if np.abs(lost[worst]) > enough:
             name = self.system.dynamic[worst]
-            own = (node.frame.transform for node in self.system.nodes)
-            angle = any(t.variable and t.variable.name == name and t.rotational for t in own)
+            transforms = (node.frame.transform for node in self.system.nodes)
+            angle = any(t.variable and t.variable.name == name and t.rotational for t in transforms)
             unit = "N m" if angle else "N"
             raise ModelError(
                 f"{self.system.name}: no input balances this configuration: {name!r} lacks "

@@ -35,13 +35,13 @@ def check_mass_matrix(system: System) -> None:
 
     It is tested at generic configurations, so that a chart that is singular at some configurations passes.
     """
-    found = []
+    candidates = []
     for q in _generic(system):
         weakest = _weakest(system, q, system.parameters)
         if weakest.value > ROUNDING:
             return
-        found.append((weakest, q))
-    weakest, q = min(found, key=lambda one: one[0].value)
+        candidates.append((weakest, q))
+    weakest, q = min(candidates, key=lambda one: one[0].value)
     energies = _rotational(system, q, system.parameters, weakest.rates)
     if weakest.value < -ROUNDING or min(energies.values(), default=0.0) < 0:
         raise ModelError(f"{system.name}: {_why_indefinite(system, q, system.parameters, weakest)}")

@@ -42,15 +42,15 @@ def chosen(system: System, named: tuple[str, ...] | None) -> tuple[str, ...]:
             raise ModelError(f"redundant: unknown constraint {name!r}; {near_misses(name, known)}")
     if named is not None:
         return named
-    found = redundant_constraints(system)
-    if found:
+    redundant = redundant_constraints(system)
+    if redundant:
         warnings.warn(
-            f"{system.name}: not imposed again, because the other constraints imply it: {', '.join(found)}. "
-            f"Forces of all are those of least norm. redundant={found!r} says so without a warning",
+            f"{system.name}: not imposed, because the other constraints imply it: {', '.join(redundant)}. "
+            f"The forces of all have the least norm. redundant={redundant!r} suppresses this warning",
             RedundancyWarning,
             stacklevel=3,
         )
-    return found
+    return redundant
 
 
 @lru_cache(maxsize=64)
@@ -74,7 +74,7 @@ def redundant_constraints(system: System) -> tuple[str, ...]:
     for _ in range(2):
         if q is None:
             break
-        best = max(best, left_out(lag, q), key=lambda found: found[0])
+        best = max(best, left_out(lag, q), key=lambda candidate: candidate[0])
         if not best[1]:
             return ()
         free = np.linalg.svd(lag.constraint_directions(q) * units[: lag.nd])[2][best[0] :]
@@ -84,9 +84,9 @@ def redundant_constraints(system: System) -> tuple[str, ...]:
     for _ in range(BRANCHES if best[1] else 0):
         q = _fulfilling(others, units * rng.uniform(-np.pi, np.pi, lag.nq))
         q = None if q is None else _fulfilling(lag, q)
-        found = best if q is None else left_out(lag, q)
-        if best[0] < found[0] < lag.nd:
-            best = found
+        candidate = best if q is None else left_out(lag, q)
+        if best[0] < candidate[0] < lag.nd:
+            best = candidate
         if not best[1]:
             break
     return best[1]

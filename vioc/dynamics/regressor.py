@@ -79,8 +79,8 @@ class Regressor:
             "numbers", [lagrangian.graph.parameters], [ca.vertcat(*numbers.values(), ca.SX(0, 1))]
         )
         self.numbers = np.array(values(self.theta)).reshape(-1, 10)
-        own = [self.theta[known.index(n)] for n in self.linear]
-        self.start = np.concatenate([*(standard(b) for b in self.numbers), own])
+        values_of_linear = [self.theta[known.index(n)] for n in self.linear]
+        self.start = np.concatenate([*(standard(b) for b in self.numbers), values_of_linear])
         if any(lagrangian.nonholonomic):
             raise ModelError(f"{system.name}: the regressor has no constraints on velocities; use identify")
         for term in of_bodies(system):
@@ -107,23 +107,23 @@ class Regressor:
             i = self.system.variable_index(kinetic.variable)
             rest[i] += g.number(kinetic.inertia) * a[i]
         index = [list(self.system.parameters).index(n) for n in self.linear]
-        own = ca.vertcat(*(g.parameters[i] for i in index), ca.SX(0, 1))
-        more = ca.jacobian(rest, own)
+        symbols = ca.vertcat(*(g.parameters[i] for i in index), ca.SX(0, 1))
+        more = ca.jacobian(rest, symbols)
         for i, n in enumerate(self.linear):
-            if ca.depends_on(more, own[i]):
+            if ca.depends_on(more, symbols[i]):
                 raise ModelError(
                     f"forces are not linear in the parameter {n!r}; estimate it by shooting, identify"
                 )
-            if ca.depends_on(Y, own[i]) or ca.depends_on(lag.Dh, own[i]):
+            if ca.depends_on(Y, symbols[i]) or ca.depends_on(lag.Dh, symbols[i]):
                 raise ModelError(
                     f"the parameter {n!r} is in the kinematics; estimate it by shooting, identify"
                 )
-            if not ca.depends_on(rest, own[i]):
+            if not ca.depends_on(rest, symbols[i]):
                 raise ModelError(
                     f"no force depends on the parameter {n!r}; remove it from linear= (inertias of bodies "
                     "are estimated anyway)"
                 )
-        rest = ca.substitute(rest, own, ca.SX.zeros(len(index))) if index else rest
+        rest = ca.substitute(rest, symbols, ca.SX.zeros(len(index))) if index else rest
         outputs = [ca.densify(e) for e in (ca.horzcat(Y, more), rest, lag.Dh)]
         args = [g.q_vector, g.v_vector, a, g.u_vector, g.t, g.parameters]
         return ca.Function("regressor", args, outputs, OPTIONS)
@@ -200,16 +200,16 @@ def of_bodies(system: System) -> list[Component]:
 
     Inertias are mass, centre of mass and moments of inertia.
     """
-    g, found = _Bodies(system), list[Component]()
+    g, dependent = _Bodies(system), list[Component]()
     numbers = ca.vertcat(*g.own.values(), ca.SX(0, 1))
     for potential in system.potentials:
         if not isinstance(potential, (Gravity, MassGravity)):
             slope = ca.gradient(ca.SX(potential.energy(g)), g.q_vector)
-            found += [potential] * ca.depends_on(slope, numbers)
+            dependent += [potential] * ca.depends_on(slope, numbers)
     for force in system.forces:
         values = ca.vertcat(*map(ca.SX, force.generalized(g).values()), ca.SX(0, 1))
-        found += [force] * ca.depends_on(values, numbers)
-    return found
+        dependent += [force] * ca.depends_on(values, numbers)
+    return dependent
 
 
 def standard(numbers: np.ndarray) -> np.ndarray:

@@ -38,11 +38,11 @@ class _Displaced(FrameGraph):
 
 def reaches(graph: FrameGraph) -> list[Any]:
     """Lengths of the paths from the world to every frame, along its axes, m."""
-    found: list[Any] = []
+    lengths: list[Any] = []
     for i, node in enumerate(graph.system.nodes):
         way = vec.column(vec.sub(graph.node_pose(i)[1], graph.node_pose(node.parent)[1]))
-        found.append(ca.norm_1(way) + (found[node.parent] if node.parent >= 0 else 0))
-    return found
+        lengths.append(ca.norm_1(way) + (lengths[node.parent] if node.parent >= 0 else 0))
+    return lengths
 
 
 def constraint_sizes(graph: FrameGraph, constraints: Iterable[Constraint]) -> ca.SX:

@@ -50,13 +50,13 @@ def start(f: MechanicalMap | MaximalVI, settings: Settings, guesses: Settings = 
         raise ModelError(f"--guess: {both[0]!r} is fixed by --set; give one of them")
     q: Any = groups[""]
     v: Any = groups["v."]
-    found = None
+    report = None
     if system.constraints:
         lag = f.lagrangian if isinstance(f, MechanicalMap) else Lagrangian(system)
-        found = _consistent(lag, q, guess)
-        q, v = found.q, project_velocity(lag, found.q, v)
+        report = _consistent(lag, q, guess)
+        q, v = report.q, project_velocity(lag, report.q, v)
     hold = {f"rho.{n}": groups[""].get(n, 0.0) for n in system.kinematic}
-    return Start(f.initial_state(q, v), f.input({**hold, **groups[INPUTS]}), found)
+    return Start(f.initial_state(q, v), f.input({**hold, **groups[INPUTS]}), report)
 
 
 def _settings(option: str, settings: Settings, known: Sequence[str]) -> dict[str, float]:

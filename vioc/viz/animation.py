@@ -109,10 +109,10 @@ def animate(
         film.check(target)
         fps = film.pace(target, fps)
 
-    found = labelled(runs)
-    first, last = min(r.t[0] for r in found.values()), max(r.t[-1] for r in found.values())
+    trajectories = labelled(runs)
+    first, last = min(r.t[0] for r in trajectories.values()), max(r.t[-1] for r in trajectories.values())
     times = first + np.arange(int((last - first) * fps / speed + 1.5)) * speed / fps
-    scenes = {label: scene_of(run, times) for label, run in found.items()}
+    scenes = {label: scene_of(run, times) for label, run in trajectories.items()}
     scenes = marked(scenes, runs, marks)
     spatial = ax is not None and ax.name == "3d"
     view = view or ("3d" if spatial else common_plane(list(scenes.values())))
@@ -234,11 +234,15 @@ class _Pen:
         return drawn
 
     def _lines(self, kind: str, points: list[np.ndarray], zigzag: bool) -> Callable[[int], Any]:
-        own = self.color is not None and kind not in STANDS
-        style = {"solid_capstyle": "round", **STYLES[kind], "color": self.color if own else COLORS[kind]}
+        single_color = self.color is not None and kind not in STANDS
+        style = {
+            "solid_capstyle": "round",
+            **STYLES[kind],
+            "color": self.color if single_color else COLORS[kind],
+        }
         if kind == "spring" and not zigzag:
             style["ls"] = "--"
-        if own:
+        if single_color:
             style["alpha"] = 0.8
         (line,) = self.axes.plot(*np.empty((len(self.shown), 0)), **style)
         gap = np.full((1, len(self.shown)), np.nan)
@@ -348,7 +352,7 @@ def fit(axes: Any, lines: int = 1) -> None:
     corners = np.array(list(itertools.product(*bounds))).T
     line = 2.0 * lines * axes.title.get_size() / 72 * figure.dpi / figure.bbox.height
     low, high = np.full(2, MARGIN), np.array([1 - MARGIN, 1 - MARGIN - line])
-    (smallest, largest), found = ZOOMS, np.zeros(2)
+    (smallest, largest), shift = ZOOMS, np.zeros(2)
     for _ in range(6):
         zoom = 0.5 * (smallest + largest)
         axes.set_box_aspect(size, zoom=zoom)
@@ -358,11 +362,11 @@ def fit(axes: Any, lines: int = 1) -> None:
         box = Bbox.union([*parts, Bbox([walls.min(axis=0), walls.max(axis=0)])])
         first, last = np.divide(box.min, figure.bbox.size), np.divide(box.max, figure.bbox.size)
         if (last - first <= high - low).all():
-            smallest, found = zoom, np.clip(0.0, low - first, high - last)
+            smallest, shift = zoom, np.clip(0.0, low - first, high - last)
         else:
             largest = zoom
     axes.set_box_aspect(size, zoom=smallest)
-    axes.set_position((place.x0 + found[0], place.y0 + found[1], place.width, place.height))
+    axes.set_position((place.x0 + shift[0], place.y0 + shift[1], place.width, place.height))
 
 
 def _figure(width: float, height: float, to_screen: bool) -> Any:

@@ -143,10 +143,10 @@ def _write_html(path: Path, pictures: Iterable[Any], figure: Any, fps: float) ->
 def _ffmpeg(path: Path) -> str:
     import matplotlib
 
-    found = shutil.which(matplotlib.rcParams["animation.ffmpeg_path"])
-    if found is None:
+    program = shutil.which(matplotlib.rcParams["animation.ffmpeg_path"])
+    if program is None:
         raise FileNotFoundError(NO_FFMPEG.format(path=path))
-    return found
+    return program
 
 
 def _write_mp4(path: Path, frames: Iterator[np.ndarray], fps: float) -> None:

@@ -73,13 +73,13 @@ def carriages(system: System) -> list[int]:
 
 def hoisted(system: System) -> list[int]:
     """Carriages below a frame that rotates and has no mass: hoists, telescopic arms."""
-    found = []
+    nodes = []
     for i in carriages(system):
         above = system.nodes[i].parent
         frame = system.nodes[above].frame
         if above >= 0 and frame.mass is None and frame.transform.rotational and frame.transform.variable:
-            found.append(i)
-    return found
+            nodes.append(i)
+    return nodes
 
 
 def cable_nodes(system: System) -> list[list[int]]:

@@ -159,10 +159,10 @@ def trajectory_poses(run: Any, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray
             f"{type(run.map).__name__} has no frames to draw; it takes a trajectory of a mechanism's map"
         )
     names = list(run.map.state_names)
-    own = [names.index(n) for n in innermost(run.map).state_names]
-    x, t = np.ascontiguousarray(np.asarray(run.x)[rows][:, own]), np.asarray(run.t)[rows]
-    found = [_map_poses(f, t[piece], x[piece]) for piece, f in pieces(run, rows)]
-    positions, rotations = (np.concatenate(part) for part in zip(*found, strict=True))
+    columns = [names.index(n) for n in innermost(run.map).state_names]
+    x, t = np.ascontiguousarray(np.asarray(run.x)[rows][:, columns]), np.asarray(run.t)[rows]
+    poses = [_map_poses(f, t[piece], x[piece]) for piece, f in pieces(run, rows)]
+    positions, rotations = (np.concatenate(part) for part in zip(*poses, strict=True))
     return positions, rotations
 
 

@@ -254,21 +254,21 @@ def _by_label(runs: Runs) -> dict[str, Any]:
 
 def labelled(runs: Runs) -> dict[str, Any]:
     """Return trajectories by label: of one, of several, or of a dict of them."""
-    found = {label: trajectory_of(run) for label, run in _by_label(runs).items()}
-    if not found:
+    trajectories = {label: trajectory_of(run) for label, run in _by_label(runs).items()}
+    if not trajectories:
         raise ValueError("expected a trajectory, or several, got none")
-    for label, run in found.items():
+    for label, run in trajectories.items():
         if not all(hasattr(run, name) for name in ("map", "t", "x")):
             raise TypeError(f"{label}: expected a trajectory, got {type(run).__name__}")
-    return found
+    return trajectories
 
 
 def marked(scenes: Mapping[str, Scene], runs: Runs, marks: Marks) -> dict[str, Scene]:
     """Return scenes by label with marks on the first, and each run's obstacles once."""
-    found: dict[str, Scene] = {}
+    result: dict[str, Scene] = {}
     drawn: set[str] = set()
     for label, run in _by_label(runs).items():
         if label in scenes:
-            found[label] = scenes[label].with_marks(() if found else marks, run, drawn)
-            drawn |= {line.name for line in found[label].kind("obstacle")}
-    return found
+            result[label] = scenes[label].with_marks(() if result else marks, run, drawn)
+            drawn |= {line.name for line in result[label].kind("obstacle")}
+    return result

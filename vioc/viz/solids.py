@@ -65,7 +65,7 @@ def contact_solids(system: System, parameters: Mapping[str, float]) -> list[Soli
     Contacts of one frame with one ground are drawn as one shape: eight corners as a box, two spheres of one
     radius as a capsule.
     """
-    found: list[Solid] = []
+    solids: list[Solid] = []
     grounds: dict[tuple, Solid] = {}
     carried: dict[tuple, list[tuple[np.ndarray, float]]] = {}
     pairs: dict[tuple[str, Shape], None] = {}
@@ -91,13 +91,13 @@ def contact_solids(system: System, parameters: Mapping[str, float]) -> list[Soli
         )  # one key for contacts with several grounds
         if mark not in seen:
             seen.add(mark)
-            found += _carried(system.frame_index(frame), balls)
-    drawn = {(s.node, s.kind, *np.round(s.position, 12), *np.round(s.size, 12)) for s in found}
+            solids += _carried(system.frame_index(frame), balls)
+    drawn = {(s.node, s.kind, *np.round(s.position, 12), *np.round(s.size, 12)) for s in solids}
     for frame, shape in pairs:
         solid = _solid(system.frame_index(frame), shape, parameters)
         if (solid.node, solid.kind, *np.round(solid.position, 12), *np.round(solid.size, 12)) not in drawn:
-            found.append(solid)
-    return [*grounds.values(), *found]
+            solids.append(solid)
+    return [*grounds.values(), *solids]
 
 
 def _solid(node: int, shape: Shape, parameters: Mapping[str, float]) -> Solid:

@@ -73,8 +73,8 @@ class AncestorTriples:
                 columns = [(variables[i], np.full(count, slots[i])) for i in order]
                 rows.append(np.stack([entry for pair_ in columns for entry in pair_], axis=1))
                 sources.append(s * count + np.arange(count))
-        found, first = np.unique(np.concatenate(rows), axis=0, return_index=True)
-        return found, np.concatenate(sources)[first]
+        positions, first = np.unique(np.concatenate(rows), axis=0, return_index=True)
+        return positions, np.concatenate(sources)[first]
 
     def values(self, q: np.ndarray, v: np.ndarray, h: np.ndarray, theta: np.ndarray) -> np.ndarray:
         """Derivatives D_e D_f D_g L_d of every triple of variables, (N, 8, triples).

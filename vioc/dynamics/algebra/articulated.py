@@ -136,19 +136,21 @@ class ArticulatedInverse:
             if row is None:
                 along, inverse = (NOTHING,) * len(places), 0.0
                 total[up] = handed(total[i], *places, total[up])
-                left = {a: carried(X[i], P) for a, P in pending[i].items()}
+                transmitted = {a: carried(X[i], P) for a, P in pending[i].items()}
             else:
-                own = (pending[i].pop(row, NOTHING),) if symmetric else ()
-                *along, inverse, total[up] = eliminated(total[i], axis, c[row][row], *own, *places, total[up])
-                e, left = {}, {}
+                coupling = (pending[i].pop(row, NOTHING),) if symmetric else ()
+                *along, inverse, total[up] = eliminated(
+                    total[i], axis, c[row][row], *coupling, *places, total[up]
+                )
+                e, transmitted = {}, {}
                 for a in sorted({*pending[i], *c[row]} - {row}):
                     P = pending[i].get(a, NOTHING)
-                    e[a], left[a] = _tied(P, axis, c[row].get(a, 0.0), inverse, along[0], X[i])
+                    e[a], transmitted[a] = _tied(P, axis, c[row].get(a, 0.0), inverse, along[0], X[i])
                     c[a].pop(row, None)
                 for a, b in product(e, e):
                     c[a][b] = vec.minus(c[a].get(b, 0.0), vec.times(inverse, vec.times(e[a], e[b])))
                 self.tied[i], ties[i] = tuple(e), tuple(e.values())
-            for a, P in left.items():
+            for a, P in transmitted.items():
                 pending[up][a] = _both(pending[up].get(a, NOTHING), P)
             # a link on the world transmits nothing
             factors[i] = inverse, *along, *(places if up >= 0 else (STILL,) * len(places))

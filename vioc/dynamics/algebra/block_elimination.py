@@ -81,12 +81,12 @@ def later(neighbours: Sequence[Iterable[int]], order: Sequence[int]) -> tuple[tu
     A parent inherits the neighbours of its children.
     """
     place = {node: i for i, node in enumerate(order)}
-    found: list[set[int]] = [{j for j in n if place[j] > place[i]} for i, n in enumerate(neighbours)]
+    remaining: list[set[int]] = [{j for j in n if place[j] > place[i]} for i, n in enumerate(neighbours)]
     for k in order:
-        if found[k]:
-            parent = min(found[k], key=place.__getitem__)
-            found[parent] |= found[k] - {parent}
-    return tuple(tuple(sorted(s, key=place.__getitem__)) for s in found)
+        if remaining[k]:
+            parent = min(remaining[k], key=place.__getitem__)
+            remaining[parent] |= remaining[k] - {parent}
+    return tuple(tuple(sorted(s, key=place.__getitem__)) for s in remaining)
 
 
 def sparse_order(count: int, edges: Iterable[tuple[int, int]]) -> list[int]:
@@ -150,8 +150,8 @@ class Elimination:
             up = [j for j in self.later[k] if (k, j) in F]
             low = [i for i in self.later[k] if (i, k) in F]
             args = [on.sum(F[k, k]), *(on.sum(F[k, j]) for j in up), *(on.sum(F[i, k]) for i in low)]
-            columns, own, updates = self._at_node(on, len(up), [*args, on.sum(right[k])])
-            kept[k] = up, columns, own
+            columns, solved, updates = self._at_node(on, len(up), [*args, on.sum(right[k])])
+            kept[k] = up, columns, solved
             rest = iter(updates)
             for i in low:
                 for j in up:
@@ -203,10 +203,10 @@ class Elimination:
         """Function (y, `count` columns U_kj, as many x_j) -> y - sum of U_kj x_j."""
 
         def build(a: list[ca.SX]) -> list[ca.SX]:
-            own = a[0]
+            total = a[0]
             for column, x in zip(a[1 : 1 + count], a[1 + count :], strict=True):
-                own = own - column @ x
-            return [ca.densify(own)]
+                total = total - column @ x
+            return [ca.densify(total)]
 
         return self._once("back", count, patterns, build)
 

@@ -32,7 +32,7 @@ class SparseLU:
     def __init__(self, rows: list[list[Any]]):
         n = self.n = len(rows)
         over: list[ca.SX] = []
-        left: list[ca.SX] = []
+        lower: list[ca.SX] = []
         a = assembled(rows)
         self.diagonal = ca.diag(a)
         for k in reversed(
@@ -40,9 +40,9 @@ class SparseLU:
         ):  # a row at once: an operation on SX takes 40 us from Python, 0.1 us in CasADi
             column, row = ca.sparsify(a[:k, k] / a[k, k]), a[k, : k + 1]
             over.append(column)
-            left.append(row)
+            lower.append(row)
             a = ca.sparsify(a[:k, :k] - ca.mtimes(column, row[:k]))
-        self.over, self.left = over[::-1], left[::-1]
+        self.over, self.left = over[::-1], lower[::-1]
 
     @property
     def pivots(self) -> ca.SX:

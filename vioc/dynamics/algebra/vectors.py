@@ -60,9 +60,9 @@ def _constant(value: float) -> ca.SX:
 
 def leaves(tree: tuple) -> list[Any]:
     """List the leaves of nested tuples, from left to right."""
-    found: list[Any] = []
-    _flattened(tree, found)
-    return found
+    values: list[Any] = []
+    _flattened(tree, values)
+    return values
 
 
 def filled(tree: tuple, values: Iterable[Any]) -> Any:

@@ -195,18 +195,18 @@ class TapeCore:
         for tape in tapes:
             codes = {name: np.array([*code, -1], np.int64) for name, code in tape.codes.items()}
             arrays = shared | {"index": np.array([*tape.index, 0], np.int64)}
-            own = {name: tape.places[name].place for name in PLACES}
-            own |= {name: address(a) for name, a in arrays.items()}
-            own |= {f"tape_{name}": address(a) for name, a in codes.items()}
-            own |= {f"end_{name}": address(a[-1:]) for name, a in codes.items()}
+            fields = {name: tape.places[name].place for name in PLACES}
+            fields |= {name: address(a) for name, a in arrays.items()}
+            fields |= {f"tape_{name}": address(a) for name, a in codes.items()}
+            fields |= {f"end_{name}": address(a[-1:]) for name, a in codes.items()}
             extent = tape.places["extent"]
             start, work_of = tape.places["guess"], tape.places["work"]
-            own |= dict(size=tape.size, extent=extent.place, extents=extent.nnz())
-            own |= dict(guess=start.place, works=work_of.nnz())
+            fields |= dict(size=tape.size, extent=extent.place, extents=extent.nnz())
+            fields |= dict(guess=start.place, works=work_of.nnz())
             image = np.zeros(tape.size + 1)
             for place, values in tape.constants:
                 image[place : place + len(values)] = values
-            self._parts.append((tape, image, own | sizes))
+            self._parts.append((tape, image, fields | sizes))
             self._kept += [codes, arrays]
 
     def places(self, end: int) -> dict[str, int]:
@@ -215,12 +215,12 @@ class TapeCore:
 
     def models(self, theta: np.ndarray, floor: float) -> list[tuple[_TapeModel, np.ndarray]]:
         """Return structures of the ends at parameters, each with the image it points into."""
-        found = []
+        models = []
         for tape, first, fields in self._parts:
             image, at = first.copy(), tape.places["theta"].place
             image[at : at + len(theta)] = theta
-            found.append((_TapeModel(**fields, image=address(image), floor=floor), image))
-        return found
+            models.append((_TapeModel(**fields, image=address(image), floor=floor), image))
+        return models
 
     def rollout(self, theta, carry, U, t, h, tolerance, goal=None, gains=None, *, floor=0.0, models=None):
         """Compute steps until one does not converge.
@@ -228,14 +228,14 @@ class TapeCore:
         Returned are states, multipliers, inputs, errors and numbers of iterations, one row for each step. If
         `carry` has a row for every step, (N, nx), each step starts from its row, and all steps are computed.
         """
-        n, own = len(U), self.layout
-        nx, apart = own.nx, carry.ndim == 2
+        n, layout = len(U), self.layout
+        nx, apart = layout.nx, carry.ndim == 2
         models = self.models(theta, floor) if models is None else models
         second = ctypes.byref(models[1][0]) if len(models) > 1 else None
         carry = np.ascontiguousarray(carry, float)
         given = [None if a is None else np.ascontiguousarray(a, float) for a in (U, goal, gains, t, h)]
         states, multipliers = np.empty((n, nx)), np.empty((n, len(models) * self.half))
-        applied, errors, iterations = np.empty((n, own.nu)), np.empty(n), np.zeros(n, np.int64)
+        applied, errors, iterations = np.empty((n, layout.nu)), np.empty(n), np.zeros(n, np.int64)
 
         def go(first: int, count: int) -> int:
             done = _driver().vioc_tape_rollout(
@@ -251,8 +251,8 @@ class TapeCore:
                 raise MemoryError("no memory for the workspace of a rollout")
             return done
 
-        done = in_pieces(go, n, max(PIECE // (own.nv // 6 or 1), 1))
-        whole = own.whole(*np.split(multipliers[:done], len(models), axis=1))
+        done = in_pieces(go, n, max(PIECE // (layout.nv // 6 or 1), 1))
+        whole = layout.whole(*np.split(multipliers[:done], len(models), axis=1))
         return states[:done], whole, applied[:done], errors[: done + 1], iterations[: done + 1]
 
 
@@ -270,14 +270,14 @@ class TapeProgram(Rollouts):
         self._core, self._floor, self._tolerance = core, floor, tolerance
 
     def rollout(self, x, U, tracked, t, h, theta, tolerance):
-        found = self._core.rollout(theta, x, U, t, h, tolerance, *tracked, floor=self._floor)
-        states, multipliers, applied, errors, _ = found
+        outputs = self._core.rollout(theta, x, U, t, h, tolerance, *tracked, floor=self._floor)
+        states, multipliers, applied, errors, _ = outputs
         done = len(states)
         return [states, multipliers, errors[:done, None], applied], float(errors[done]) if done < len(
             U
         ) else 0.0
 
     def steps(self, X, U, t, h, theta):
-        found = self._core.rollout(theta, X, U, t, h, self._tolerance, floor=self._floor)
-        states, multipliers, _, errors, _ = found
+        outputs = self._core.rollout(theta, X, U, t, h, self._tolerance, floor=self._floor)
+        states, multipliers, _, errors, _ = outputs
         return [states, multipliers, errors]

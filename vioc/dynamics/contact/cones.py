@@ -373,18 +373,18 @@ class Variables:
 
     def __init__(self, cones: Sequence[Cone]):
         self.parts = np.concatenate([[0], np.cumsum([c.size for c in cones])]).astype(np.int64)
-        own = list(zip(self.parts.tolist(), cones, strict=False))
-        self.positive = np.array([o + i for o, c in own for i in c.positive], np.int64)
-        self.round = np.array([o + i for o, c in own for r in c.round for i in r], np.int64).reshape(-1, 3)
-        before = [[o + 1, o + c.size - 1] for o, c in own if c.friction and c.gap]
+        placed = list(zip(self.parts.tolist(), cones, strict=False))
+        self.positive = np.array([o + i for o, c in placed for i in c.positive], np.int64)
+        self.round = np.array([o + i for o, c in placed for r in c.round for i in r], np.int64).reshape(-1, 3)
+        before = [[o + 1, o + c.size - 1] for o, c in placed if c.friction and c.gap]
         self.before = np.array(before, np.int64).reshape(-1, 2)
         self.centers = np.concatenate([np.zeros(0), *(c.centers for c in cones)])
 
     def longest(self, y: np.ndarray, dy: np.ndarray) -> float:
         """Largest step length that keeps y in its cones."""
-        own, change = y[self.positive], dy[self.positive]
+        values, change = y[self.positive], dy[self.positive]
         falls = change < 0
-        length = float((-own[falls] / change[falls]).min(initial=np.inf))
+        length = float((-values[falls] / change[falls]).min(initial=np.inf))
         return min([length, *(to_cone(y[r], dy[r]) for r in self.round)])
 
     def clipped(self, y: np.ndarray, dy: np.ndarray) -> np.ndarray:

@@ -44,19 +44,19 @@ class _Stack:
     """Pairs of polytopes of equal topology, with stacked arrays."""
 
     def __init__(self, pairs: Sequence[Pair], index: list[int]):
-        own = [pairs[i] for i in index]
+        chosen = [pairs[i] for i in index]
         self.index = np.array(index)
-        self.bodies = np.array([p.bodies for p in own])
+        self.bodies = np.array([p.bodies for p in chosen])
         self.sides = []
         for which in ("first", "second"):
-            some = [getattr(p, which) for p in own]
+            some = [getattr(p, which) for p in chosen]
             self.sides.append(
                 {
                     name: np.stack([getattr(s, name) for s in some])
                     for name in ("corners", "normals", "levels", "faces", "directions", "edges", "along")
                 }
             )
-        self.size = np.array([p.first.radius + p.second.radius for p in own]) / 2
+        self.size = np.array([p.first.radius + p.second.radius for p in chosen]) / 2
 
 
 class Features:

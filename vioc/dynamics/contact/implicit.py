@@ -68,19 +68,19 @@ class Normals:
         """
         step = dt * V[:, self._moved]
         lost = (step - ((q + step) - q)) / dt
-        found = R.copy()
-        found[:, self._rows] += np.einsum("nij,nj->ni", slopes[:, self._rows][:, :, self._moved], lost)
-        return found
+        corrected = R.copy()
+        corrected[:, self._rows] += np.einsum("nij,nj->ni", slopes[:, self._rows][:, :, self._moved], lost)
+        return corrected
 
     def sharp(self, slopes: np.ndarray, unknowns: np.ndarray, kappa: float) -> np.ndarray:
         """Slopes (N, n, n) of the equations by the unknowns, with exact slopes by gamma.
 
         The slopes of the laws by gamma are those at the solution.
         """
-        found, gamma = slopes.copy(), unknowns[:, self._rows]
-        known = found[:, self._rows, self._rows]
-        found[:, self._rows, self._rows] = np.where(gamma > 0, kappa / np.where(gamma > 0, gamma, 1), known)
-        return found
+        exact, gamma = slopes.copy(), unknowns[:, self._rows]
+        known = exact[:, self._rows, self._rows]
+        exact[:, self._rows, self._rows] = np.where(gamma > 0, kappa / np.where(gamma > 0, gamma, 1), known)
+        return exact
 
 
 def solved(matrix: np.ndarray, right: np.ndarray) -> np.ndarray:

@@ -216,19 +216,19 @@ class InteriorPoint:
 
         Starts are the impulses of lasting contacts, then cold ones.
         """
-        found = self._true(problem, self._try(problem, self._last(problem) if lasting else None, 0))
-        count = found.iterations
+        solution = self._true(problem, self._try(problem, self._last(problem) if lasting else None, 0))
+        count = solution.iterations
         for start in range(0 if lasting else 1, len(COLD)):
-            if found.error <= self.tolerance:
+            if solution.error <= self.tolerance:
                 break
-            found = self._true(problem, self._try(problem, None, start))
-            count += found.iterations
+            solution = self._true(problem, self._try(problem, None, start))
+            count += solution.iterations
         for other in (self._relax, self._follow):
-            if found.error <= self.tolerance:
+            if solution.error <= self.tolerance:
                 break
-            found = self._true(problem, other(problem, found))
-            count += found.iterations
-        return found._replace(iterations=count)
+            solution = self._true(problem, other(problem, solution))
+            count += solution.iterations
+        return solution._replace(iterations=count)
 
     def _last(self, problem: EndProblem) -> EndSolution:
         """First guess: contacts keep the impulses that belong to the gaps at the start."""
@@ -238,60 +238,60 @@ class InteriorPoint:
         y = E.begin(still, lam, nothing, *problem.given, np.array([least]), goal)[0][:, 0]
         return EndSolution(problem.guess, lam, y, np.zeros(0), np.inf, 0)
 
-    def _true(self, problem: EndProblem, found: EndSolution) -> EndSolution:
+    def _true(self, problem: EndProblem, solution: EndSolution) -> EndSolution:
         """Mark a solution as unsolved if its contacts add energy.
 
         Contacts only dissipate energy, apart from the effect of their curvature.
         """
         if problem.end.work is None:
-            return found
-        work, twice, *more = problem.end.work(found.V, found.lam, found.y, *problem.given)[0][:, 0]
+            return solution
+        work, twice, *more = problem.end.work(solution.V, solution.lam, solution.y, *problem.given)[0][:, 0]
         energy = 0.5 * max(twice, self._mass * SLOW**2)
-        found = found._replace(suspect=sum(more))
-        return found if work <= GAIN * energy else found._replace(error=np.inf)
+        solution = solution._replace(suspect=sum(more))
+        return solution if work <= GAIN * energy else solution._replace(error=np.inf)
 
-    def _relax(self, problem: EndProblem, found: EndSolution) -> EndSolution:
+    def _relax(self, problem: EndProblem, solution: EndSolution) -> EndSolution:
         """Solve with friction bounded by the previous solution's normal impulses.
 
         The solution is repeated until both agree.
         """
         gamma = problem.end.variables.before[:, 0]
-        bound, last, stride, count = found.y[gamma], np.inf, 1.0, 0
+        bound, last, stride, count = solution.y[gamma], np.inf, 1.0, 0
         for _ in range(ROUNDS):
-            found = self._try(problem, None, 1, bound)
-            count += found.iterations
-            if not found.error <= self.tolerance:
-                return found._replace(iterations=count)
-            change = _largest(found.y[gamma] - bound)
-            if change <= SAME * _largest(found.y[gamma]):
+            solution = self._try(problem, None, 1, bound)
+            count += solution.iterations
+            if not solution.error <= self.tolerance:
+                return solution._replace(iterations=count)
+            change = _largest(solution.y[gamma] - bound)
+            if change <= SAME * _largest(solution.y[gamma]):
                 break
             stride = (
                 2 * stride if 0.8 * last < change < 1.25 * last else 1.0
             )  # convergence is slow near a fold
             last = change
-            bound = np.maximum(bound + stride * (found.y[gamma] - bound), CLIP * found.y[gamma])
-        found = self._try(problem, found, 1, resume=True)
-        return found._replace(iterations=count + found.iterations)
+            bound = np.maximum(bound + stride * (solution.y[gamma] - bound), CLIP * solution.y[gamma])
+        solution = self._try(problem, solution, 1, resume=True)
+        return solution._replace(iterations=count + solution.iterations)
 
-    def _follow(self, problem: EndProblem, found: EndSolution) -> EndSolution:
+    def _follow(self, problem: EndProblem, solution: EndSolution) -> EndSolution:
         """Solve at decreasing kappa, each time from the previous solution.
 
         If that fails, the start is cold.
         """
         level, count = HIGH * self._mass, 0
-        found = found._replace(error=np.inf)
+        solution = solution._replace(error=np.inf)
         while True:
             floor = max(level, self._floor)
             for start in (None, *range(len(COLD))):
                 if start is not None:
-                    found = self._try(problem, None, start, floor=floor)
-                elif found.error <= self.tolerance:
-                    found = self._try(problem, found, 1, resume=True, floor=floor)
-                count += found.iterations
-                if found.error <= self.tolerance:
+                    solution = self._try(problem, None, start, floor=floor)
+                elif solution.error <= self.tolerance:
+                    solution = self._try(problem, solution, 1, resume=True, floor=floor)
+                count += solution.iterations
+                if solution.error <= self.tolerance:
                     break
-            if not found.error <= self.tolerance or level <= self._floor:
-                return found._replace(iterations=count)
+            if not solution.error <= self.tolerance or level <= self._floor:
+                return solution._replace(iterations=count)
             level *= DOWN
 
     def _try(
@@ -361,8 +361,8 @@ class _EndIteration:
         """Norm of the residuals as speeds, and the products."""
         E, given, dt = self._problem.end, self._problem.given, self._problem.dt
         goal = np.array([self._floor, self._lag])
-        left, g, mismatch, products = (r[:, 0] for r in E.residuals(V, lam, y, *given, goal))
-        return float(np.linalg.norm(np.concatenate([left / self._scales, g / dt, mismatch]))), products
+        balance, g, mismatch, products = (r[:, 0] for r in E.residuals(V, lam, y, *given, goal))
+        return float(np.linalg.norm(np.concatenate([balance / self._scales, g / dt, mismatch]))), products
 
     def _direction(self, V, lam, y, kappa: float) -> tuple[np.ndarray, np.ndarray]:
         """Changes of the twists and of the constraints' impulses."""
@@ -443,7 +443,7 @@ class InteriorProgram(StepByStep):
 
     def rollout(self, x, U, tracked, t, h, theta, tolerance):
         solver, error = self._solver, 0.0
-        found: list[tuple] = []
+        results: list[tuple] = []
         for k, u in enumerate(U):
             u = self.applied(u, x, tracked, k)
             with np.errstate(all="ignore"):  # results are tested for overflow and NaN
@@ -452,8 +452,8 @@ class InteriorProgram(StepByStep):
                 error = step.error + step.suspect
                 break
             x = step.x
-            found.append((x, step.multipliers, [step.error], u))
-        return self.rows(found), error
+            results.append((x, step.multipliers, [step.error], u))
+        return self.rows(results), error
 
 
 def _largest(a: np.ndarray) -> float:

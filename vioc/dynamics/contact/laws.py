@@ -157,8 +157,8 @@ class DryLaw(ContactLaw):
         return ca.vertcat(self.impulse(z, mu), z[-1])
 
     def start(self, w: Any, speed: Any, kappa: Any, mu: Any, share: Any = 1) -> Any:
-        found = _slid(mu / kappa * w[self._along])
-        return ca.vertcat(found, kappa / (mu * found[-1]))
+        friction = _slid(mu / kappa * w[self._along])
+        return ca.vertcat(friction, kappa / (mu * friction[-1]))
 
 
 def _slid(v: Any) -> Any:

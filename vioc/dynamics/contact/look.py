@@ -65,12 +65,12 @@ class Look:
         Pairs that overlap twice keep their previous contact points in addition to the new ones; otherwise
         planes could alternate.
         """
-        found = self.end = self._see(x)
-        some = np.flatnonzero(found.gaps < -self._depth - ENTERED * self._sizes)
+        places = self.end = self._see(x)
+        some = np.flatnonzero(places.gaps < -self._depth - ENTERED * self._sizes)
         if len(some):
             self.rows, self.counts = self.rows.copy(), self.counts.copy()
             for i in map(int, some):
-                self.rows[i], self.counts[i] = (self._both if self._again[i] else found.of)(i)
+                self.rows[i], self.counts[i] = (self._both if self._again[i] else places.of)(i)
             self._again[some] = True
             self._let(some)
         return bool(len(some))
@@ -90,7 +90,7 @@ class Look:
     def solved(self, solve: Callable[[np.ndarray], Step], tolerance: float) -> Step:
         """Solve a step by `solve(places)`, again until its contact points hold at its end."""
         for _ in range(LOOKS):
-            found = solve(self.rows.ravel())
-            if not found.error <= tolerance or not self.deeper(found.x):
+            step = solve(self.rows.ravel())
+            if not step.error <= tolerance or not self.deeper(step.x):
                 break
-        return found
+        return step

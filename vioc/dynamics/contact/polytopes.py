@@ -48,19 +48,19 @@ class Polytope:
     def __init__(self, shape: Shape, R: np.ndarray, p: np.ndarray):
         points = np.array([[float(c) for c in ball.center] for ball in shape.corners()])
         self.corners = points @ R.T + p
-        found: list[tuple[np.ndarray, list[int]]] = []
+        faces: list[tuple[np.ndarray, list[int]]] = []
         for face in triangles(self.corners):
             a, b, c = self.corners[face]
             n = np.cross(b - a, c - a)
             n /= np.linalg.norm(n)
-            for normal, around in found:
+            for normal, around in faces:
                 if np.abs(normal - n).max() < FLAT:
                     around += face.tolist()
                     break
             else:
-                found.append((n, face.tolist()))
-        self.normals = np.array([n for n, _ in found])
-        loops = [self._around(n, sorted(set(own))) for n, own in found]
+                faces.append((n, face.tolist()))
+        self.normals = np.array([n for n, _ in faces])
+        loops = [self._around(n, sorted(set(own))) for n, own in faces]
         self.levels = np.array(
             [n @ self.corners[loop[0]] for n, loop in zip(self.normals, loops, strict=True)]
         )

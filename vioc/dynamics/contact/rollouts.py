@@ -76,7 +76,7 @@ class StepByStep(Rollouts):
         errors = np.full(n, np.nan)
         for i, x in enumerate(X):
             one = slice(i, i + 1)
-            found, errors[i] = self.rollout(x, U[one], [], t[one], h[one], theta, f.tolerance)
-            if len(found[0]):
-                states[i], impulses[i], errors[i] = found[0][0], found[1][0], found[2][0, 0]
+            outputs, errors[i] = self.rollout(x, U[one], [], t[one], h[one], theta, f.tolerance)
+            if len(outputs[0]):
+                states[i], impulses[i], errors[i] = outputs[0][0], outputs[1][0], outputs[2][0, 0]
         return [states, impulses, errors]

@@ -83,8 +83,8 @@ class SmoothedMap(KernelMap):
 
         The others are slips, speeds at the end of a step.
         """
-        own = [n != f"{t.name}.slip" for t in self.meetings for n in t.multipliers]
-        return np.array([True] * (len(self.multiplier_names) - len(own)) + own, bool)
+        impulsive = [n != f"{t.name}.slip" for t in self.meetings for n in t.multipliers]
+        return np.array([True] * (len(self.multiplier_names) - len(impulsive)) + impulsive, bool)
 
     def gaps(self, x: np.ndarray) -> np.ndarray:
         """Gaps phi of every contact and limit (..., n) in states (..., nx).
@@ -94,11 +94,11 @@ class SmoothedMap(KernelMap):
         smooth = self.smooth_gaps(x)
         if not self.features.pairs:
             return smooth
-        found = np.empty((*x.shape[:-1], len(self.meetings)))
-        own = [self.seen(s, self.dt, self.theta).gaps for s in x.reshape(-1, self.nx)]
-        found[..., ~self.placed] = smooth
-        found[..., self.placed] = np.repeat(own, PLACES, axis=1).reshape(*x.shape[:-1], -1)
-        return found
+        gaps = np.empty((*x.shape[:-1], len(self.meetings)))
+        of_polytopes = [self.seen(s, self.dt, self.theta).gaps for s in x.reshape(-1, self.nx)]
+        gaps[..., ~self.placed] = smooth
+        gaps[..., self.placed] = np.repeat(of_polytopes, PLACES, axis=1).reshape(*x.shape[:-1], -1)
+        return gaps
 
     def _warn_crossed(self, trajectory: Trajectory) -> None:
         if self.meetings:

@@ -126,8 +126,8 @@ class Mass:
         self._check()
 
     def _check(self) -> None:
-        if found := self.fault({}):
-            raise ModelError(found[1])
+        if fault := self.fault({}):
+            raise ModelError(fault[1])
 
     def fault(self, parameters: Mapping[str, Any]) -> tuple[int, str] | None:
         """Return why mass or inertia is physically impossible, or None.
@@ -216,13 +216,13 @@ def _of_matrix(rows: tuple) -> tuple[Number, ...]:
 
 def _lengths(values: object, count: int, what: str) -> list[float]:
     """Return values as floats > 0."""
-    found = [float(v) for v in as_numbers(values, count, what)]
-    if min(found) <= 0:
-        shown = found[0] if count == 1 else found
+    lengths = [float(v) for v in as_numbers(values, count, what)]
+    if min(lengths) <= 0:
+        shown = lengths[0] if count == 1 else lengths
         raise ModelError(
             f"{what}: expected {'a number' if count == 1 else f'{count} numbers'} > 0 (m), got {shown}"
         )
-    return found
+    return lengths
 
 
 def as_mass(value: object) -> Mass | None:

@@ -208,15 +208,15 @@ class System:
     @cached_property
     def negative(self) -> dict[int, str]:
         """Messages by node for negative moments of inertia, which files may contain."""
-        found = {}
+        messages = {}
         for i, node in enumerate(self.nodes):
             mass = node.frame.mass
             if mass is None or type(mass) is Mass or not (fault := mass.fault({})):
                 continue
             moments = np.linalg.eigvalsh(mass.matrix())
             if moments[0] < -ROUNDING * np.abs(moments).max():
-                found[i] = fault[1]
-        return found
+                messages[i] = fault[1]
+        return messages
 
     def check_bodies(self, values: Mapping[str, Any], changed: Iterable[str]) -> None:
         """Raise `ModelError` if parameters make a mass or inertia physically impossible.
@@ -230,12 +230,12 @@ class System:
         """
         bodies = {id(body): (where, body) for name in changed for where, body in self._bodies.get(name, ())}
         for where, body in bodies.values():
-            if found := body.fault(values):
-                i, reason = found
-                own = {v.name for v in body.numbers() if isinstance(v, Parameter)} & set(changed)
-                at = {n: np.ravel(v)[i % np.size(v)] for n, v in values.items() if n in own}
+            if fault := body.fault(values):
+                i, reason = fault
+                names = {v.name for v in body.numbers() if isinstance(v, Parameter)} & set(changed)
+                at = {n: np.ravel(v)[i % np.size(v)] for n, v in values.items() if n in names}
                 given = ", ".join(f"{name} = {value:g}" for name, value in at.items())
-                sample = f" (sample {i})" if any(np.ndim(values[name]) for name in own) else ""
+                sample = f" (sample {i})" if any(np.ndim(values[name]) for name in names) else ""
                 raise ModelError(f"{self.name}: {where}, with {given}{sample}: {reason}")
 
     def check_components(self, values: Mapping[str, Any], changed: Iterable[str]) -> None:
@@ -245,14 +245,14 @@ class System:
         """
         held = {id(c): c for name in changed for c in self._holders.get(name, ())}
         for component in held.values():
-            own = sorted({v.name for v in component.numbers() if isinstance(v, Parameter)} & set(changed))
-            samples = np.stack(np.broadcast_arrays(*(np.ravel(values[n]) for n in own)), axis=1)
+            names = sorted({v.name for v in component.numbers() if isinstance(v, Parameter)} & set(changed))
+            samples = np.stack(np.broadcast_arrays(*(np.ravel(values[n]) for n in names)), axis=1)
             for sample in np.unique(samples, axis=0).tolist():
-                given = dict(zip(own, sample, strict=True))
+                given = dict(zip(names, sample, strict=True))
                 if reason := component.fault_of(given):
                     at = ", ".join(f"{name} = {value:g}" for name, value in given.items())
                     i = int(np.argmax((samples == sample).all(axis=1)))
-                    where = f" (sample {i})" if any(np.ndim(values[n]) for n in own) else ""
+                    where = f" (sample {i})" if any(np.ndim(values[n]) for n in names) else ""
                     raise ModelError(f"{self.name}: with {at}{where}: {reason}")
 
     # -- validation -----------------------------------------------------------------------------
@@ -273,7 +273,7 @@ class System:
 
     def _collect_variables(self) -> None:
         owner: dict[str, str] = {}
-        found: list[Variable] = []
+        variables: list[Variable] = []
         for i, node in enumerate(self.nodes):
             variable = node.frame.transform.variable
             if variable is None:
@@ -286,20 +286,20 @@ class System:
                     "one: use two variables and a constraint between them"
                 )
             owner[variable.name] = where
-            found.append(variable)
+            variables.append(variable)
         for component in self.components:
             for variable in component.own_variables():
                 if variable.name not in owner:
                     owner[variable.name] = component.label()
-                    found.append(variable)
-                elif variable not in found:
+                    variables.append(variable)
+                elif variable not in variables:
                     kind = "kinematic" if variable.kinematic else "dynamic"
                     raise ModelError(
                         f"{self.name}: {component.label()} takes {variable.name!r} as a {kind} variable, "
                         f"for {owner[variable.name]} it is not"
                     )
-        self.dynamic = tuple(v.name for v in found if not v.kinematic)
-        self.kinematic = tuple(v.name for v in found if v.kinematic)
+        self.dynamic = tuple(v.name for v in variables if not v.kinematic)
+        self.kinematic = tuple(v.name for v in variables if v.kinematic)
 
     def _collect_inputs(self) -> None:
         names: dict[str, None] = {}
@@ -330,13 +330,13 @@ class System:
 
     def _bodies_by_parameter(self) -> dict[str, list[tuple[str, Any]]]:
         """Masses and inertias that depend on parameters, with their names in messages."""
-        found: dict[str, list[tuple[str, Any]]] = {}
+        bodies: dict[str, list[tuple[str, Any]]] = {}
         owners = [(f"frame {_where(self.nodes, i)}", n.frame.mass) for i, n in enumerate(self.nodes)]
         for where, body in [*owners, *((c.label(), c) for c in self.kinetic)]:
             for value in body.numbers() if body else ():
                 if isinstance(value, Parameter):
-                    found.setdefault(value.name, []).append((where, body))
-        return found
+                    bodies.setdefault(value.name, []).append((where, body))
+        return bodies
 
     def _named(self, components: tuple[Component, ...]) -> tuple[str, ...]:
         counts: dict[str, int] = {}

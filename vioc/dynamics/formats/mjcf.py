@@ -113,20 +113,20 @@ def _stay_below(path: Path, folder: Any) -> None:
     in every folder in which MuJoCo might look. A file that is opened has therefore been checked, however
     MuJoCo parses the XML.
     """
-    own = path.parent
-    allowed = [own, path.resolve().parent] if folder is None else [Path(folder)]
+    folder_of_file = path.parent
+    allowed = [folder_of_file, path.resolve().parent] if folder is None else [Path(folder)]
     roots = [f.resolve() for f in allowed]
     names: dict[str, tuple[Path, int]] = {}
-    bases, waiting, seen = {own}, [path], {path.resolve()}
+    bases, waiting, seen = {folder_of_file}, [path], {path.resolve()}
     while waiting:
         for file in waiting:
             text = file.read_bytes()
             bases.add(file.parent)
-            for found in _NAMED.finditer(text):
-                kind, a, b = found.groups()
+            for match in _NAMED.finditer(text):
+                kind, a, b = match.groups()
                 name = _unescaped(a or b or b"")
-                names.setdefault(name, (file, 1 + text.count(b"\n", 0, found.start())))
-                bases |= {base / name for base in (own, file.parent) if kind == b"dir"}
+                names.setdefault(name, (file, 1 + text.count(b"\n", 0, match.start())))
+                bases |= {base / name for base in (folder_of_file, file.parent) if kind == b"dir"}
         waiting = []
         for name, (file, line) in names.items():
             for other in {os.path.normpath(base / name) for base in bases}:

@@ -129,7 +129,7 @@ class MjcfModel:
     def _closures(self) -> dict[int, list[tuple[str, int, Pose]]]:
         """Two frames of each closure, and for a weld points 1 m along their x and y axes."""
         m, E = self.compiled, self.mujoco.mjtEq
-        found = {}
+        closures = {}
         for e in range(m.neq):
             kind, data = int(m.eq_type[e]), np.array(m.eq_data[e])
             if kind not in (E.mjEQ_CONNECT, E.mjEQ_WELD):
@@ -149,8 +149,8 @@ class MjcfModel:
                     for name, body, place in frames
                     for axis, arm in (("x", X), ("y", Y))
                 ]
-            found[e] = [(self._unused(name, self._frames), b, p) for name, b, p in frames]
-        return found
+            closures[e] = [(self._unused(name, self._frames), b, p) for name, b, p in frames]
+        return closures
 
     def turns_with(self, e: int) -> bool:
         """Return whether a weld fixes the orientation: not if its torque scale is zero."""
@@ -279,9 +279,9 @@ class MjcfModel:
         proportional.
         """
         m, T = self.compiled, self.mujoco.mjtTrn
-        found: dict[int, list[tuple[int, float | None]]] = {}
+        pushing: dict[int, list[tuple[int, float | None]]] = {}
         for j in np.flatnonzero(m.jnt_actfrclimited).tolist():
-            found[j] = []
+            pushing[j] = []
             for a in filter(self.acts, self.actuators):
                 arm: float | None = None
                 if (names := self.tendon(a)) is not None:
@@ -299,16 +299,16 @@ class MjcfModel:
                 if arm is not None:
                     linear = self.static(a) and not int(m.actuator_biastype[a])
                     arm = arm * float(m.actuator_gainprm[a, 0]) if linear else None
-                found[j].append((a, arm))
-        return found
+                pushing[j].append((a, arm))
+        return pushing
 
     def _above(self, body: int) -> set[int]:
         """Return a body and its ancestors."""
-        found = {body}
+        bodies = {body}
         while body:
             body = int(self.compiled.body_parentid[body])
-            found.add(body)
-        return found
+            bodies.add(body)
+        return bodies
 
     def clamped(self) -> Iterable[int]:
         """Joints whose ``actuatorfrcrange`` is tighter than the ranges of controls."""
@@ -331,9 +331,9 @@ class MjcfModel:
 
     def control_range(self, a: int) -> tuple[float, float]:
         """Range of a control, tightened by limits of a force that is proportional to it."""
-        m, own = self.compiled, self.compiled.actuator(a)
-        clamped = own.ctrllimited[0] and not self.disabled("CLAMPCTRL")
-        low, high = map(float, own.ctrlrange if clamped else (-math.inf, math.inf))
+        m, actuator = self.compiled, self.compiled.actuator(a)
+        clamped = actuator.ctrllimited[0] and not self.disabled("CLAMPCTRL")
+        low, high = map(float, actuator.ctrlrange if clamped else (-math.inf, math.inf))
         gain = float(m.actuator_gainprm[a, 0])
         limits = []
         if m.actuator_forcelimited[a] and not int(m.actuator_biastype[a]):

@@ -23,10 +23,10 @@ def terms(
     model: MjcfModel, gravity: Any, actuators: bool
 ) -> tuple[list[Any], dict[str, tuple[float, float]]]:
     """Components of the model, and the ranges of controls by input."""
-    found: list[Any] = [] if gravity is None else [Gravity(*gravity)]
-    found += _relieved(model, gravity) + _joint_terms(model) + _equalities(model) + _tendons(model)
+    components: list[Any] = [] if gravity is None else [Gravity(*gravity)]
+    components += _relieved(model, gravity) + _joint_terms(model) + _equalities(model) + _tendons(model)
     driven, controls = _actuators(model) if actuators else ([], {})
-    return found + driven, controls
+    return components + driven, controls
 
 
 def _relieved(model: MjcfModel, gravity: Any) -> list[Any]:
@@ -66,7 +66,7 @@ def _coefficient(model: MjcfModel, field: str, at: Any, where: str) -> float:
 
 def _joint_terms(model: MjcfModel) -> list[Any]:
     m = model.compiled
-    found: list[Any] = []
+    components: list[Any] = []
     for j in range(m.njnt):
         variable, where = model.single(j), f"joint {model.joints[j]!r}"
         dofs = slice(
@@ -92,17 +92,17 @@ def _joint_terms(model: MjcfModel) -> list[Any]:
             continue
         if stiffness:
             rest = float(m.qpos_spring[m.jnt_qposadr[j]])
-            found.append(TorsionalSpring(variable, stiffness, rest))
+            components.append(TorsionalSpring(variable, stiffness, rest))
         if damping:
-            found.append(JointDamping(variable, damping))
+            components.append(JointDamping(variable, damping))
         if armature:
-            found.append(RotorInertia(variable, armature))
-    return found
+            components.append(RotorInertia(variable, armature))
+    return components
 
 
 def _equalities(model: MjcfModel) -> list[Any]:
     m, E = model.compiled, model.mujoco.mjtEq
-    found: list[Any] = []
+    components: list[Any] = []
     for e in range(m.neq):
         kind, name = int(m.eq_type[e]), model.equality(e)
         word = E(kind).name.removeprefix("mjEQ_").lower()
@@ -110,17 +110,17 @@ def _equalities(model: MjcfModel) -> list[Any]:
         if not m.eq_active0[e] or model.disabled("EQUALITY"):
             model.leave(f"an inactive {word}", where)
         elif kind == E.mjEQ_CONNECT:
-            found += _connect(*model.closures[e], name)
+            components += _connect(*model.closures[e], name)
         elif kind == E.mjEQ_WELD:
             join = _weld if model.turns_with(e) else _connect
-            found += join(*model.closures[e], name)
+            components += join(*model.closures[e], name)
         elif kind == E.mjEQ_JOINT and _geared(model, e):
-            found.append(_geared(model, e))
+            components.append(_geared(model, e))
         else:
             model.leave(
                 f"<{word}>" + " of other than two joints in proportion" * (kind == E.mjEQ_JOINT), where
             )
-    return found
+    return components
 
 
 def _connect(first: str, second: str, name: str) -> list[Any]:
@@ -163,7 +163,7 @@ def _geared(model: MjcfModel, e: int) -> GearConstraint | None:
 def _tendons(model: MjcfModel) -> list[Any]:
     """Strings, springs and dampers of tendons that run straight between two sites."""
     m, wrap = model.compiled, model.mujoco.mjtWrap
-    found: list[Any] = []
+    components: list[Any] = []
     for t in range(m.ntendon):
         name = cleaned(m.tendon(t).name or f"tendon{t + 1}")
         where = f"tendon {name!r}"
@@ -176,19 +176,19 @@ def _tendons(model: MjcfModel) -> list[Any]:
         rest = tuple(map(float, m.tendon_lengthspring[t]))
         if m.tendon_limited[t] and not model.disabled("LIMIT"):
             if straight and high > 0:
-                found.append(StringConstraint(first, second, high, name=name))
+                components.append(StringConstraint(first, second, high, name=name))
                 if low > 0:
                     model.leave("a least length", where)
             else:
                 model.leave("limits", where)
         if stiffness:
             if straight and rest[0] == rest[1]:
-                found.append(LinearSpring(first, second, stiffness, rest[0]))
+                components.append(LinearSpring(first, second, stiffness, rest[0]))
             else:
                 model.leave("stiffness", where)
         if damping:
             if straight:
-                found.append(LinearDamper(first, second, damping))
+                components.append(LinearDamper(first, second, damping))
             else:
                 model.leave("damping", where)
         for what, field, counts in (
@@ -199,7 +199,7 @@ def _tendons(model: MjcfModel) -> list[Any]:
         ):
             if counts and model.given(f"tendon_{field}", t):
                 model.leave(what, where)
-    return found
+    return components
 
 
 def _actuators(model: MjcfModel) -> tuple[list[Any], dict[str, tuple[float, float]]]:
@@ -208,7 +208,7 @@ def _actuators(model: MjcfModel) -> tuple[list[Any], dict[str, tuple[float, floa
     F = gear (gain u + b0 + b1 gear q + b2 gear dq).
     """
     m, mj = model.compiled, model.mujoco
-    found: list[Any] = []
+    components: list[Any] = []
     controls: dict[str, tuple[float, float]] = {}
     for a in model.actuators:
         name = cleaned(m.actuator(a).name or f"actuator{a + 1}")
@@ -234,15 +234,15 @@ def _actuators(model: MjcfModel) -> tuple[list[Any], dict[str, tuple[float, floa
         if tendon:
             names, coefficients = tendon
             pull = gain * float(gear[0])
-            found.append(TendonForce(tuple(names), tuple(pull * c for c in coefficients), name))
+            components.append(TendonForce(tuple(names), tuple(pull * c for c in coefficients), name))
         elif variable is None:
             frame = model.sites[int(m.actuator_trnid[a, 0])]
             force, moment = (tuple((gain * part).tolist()) for part in (gear[:3], gear[3:]))
-            found.append(WrenchInput(frame, name, force, moment))
+            components.append(WrenchInput(frame, name, force, moment))
         else:
-            found.append(JointForce(variable, name, gain * model.gear(a)))
+            components.append(JointForce(variable, name, gain * model.gear(a)))
             if affine:
-                found += _servo(model, where, variable, model.gear(a), m.actuator_biasprm[a, :3])
+                components += _servo(model, where, variable, model.gear(a), m.actuator_biasprm[a, :3])
         if m.actuator_forcelimited[a] and affine:
             model.leave("forcerange of a servo", where)
         if model.given("actuator_delay", a):
@@ -250,19 +250,19 @@ def _actuators(model: MjcfModel) -> tuple[list[Any], dict[str, tuple[float, floa
         controls[name] = low, high
     for j in model.clamped():
         model.leave("actuatorfrcrange of a servo, or of several actuators", f"joint {model.joints[j]!r}")
-    return found, controls
+    return components, controls
 
 
 def _servo(model: MjcfModel, where: str, variable: str, gear: float, bias: Any) -> list[Any]:
     b0, b1, b2 = map(float, bias)
     stiffness, damping = -b1 * gear**2, -b2 * gear**2
-    found: list[Any] = []
+    components: list[Any] = []
     if stiffness > 0:
-        found.append(TorsionalSpring(variable, stiffness, gear * b0 / stiffness))
+        components.append(TorsionalSpring(variable, stiffness, gear * b0 / stiffness))
     elif stiffness or b0:
         model.leave("a bias that is not a spring", where)
     if damping > 0:
-        found.append(JointDamping(variable, damping))
+        components.append(JointDamping(variable, damping))
     elif damping:
         model.leave("a bias that is not a damper", where)
-    return found
+    return components

@@ -55,7 +55,7 @@ def read(path: str | os.PathLike, **options: Any) -> System:
 def _root(data: bytes) -> str | None:
     """Name of the outermost XML element; None if the file is not XML."""
     data = data.removeprefix(b"\xef\xbb\xbf")
-    while found := _BEFORE_ROOT.match(data):
-        data = data[found.end() :]
+    while match := _BEFORE_ROOT.match(data):
+        data = data[match.end() :]
     element = _ELEMENT.match(data)
     return element[1].decode(errors="replace") if element else None

@@ -189,7 +189,7 @@ class Robot:
         """
         if cylinders not in ("hull", "capsule"):
             raise ModelError(f"cylinders: expected 'hull' or 'capsule', got {cylinders!r}")
-        found: dict[str, tuple[contact.Shape, ...]] = {}
+        shapes: dict[str, tuple[contact.Shape, ...]] = {}
         for item in self.collisions:
             R, center = np.reshape(item.rotation, (3, 3)), tuple(map(float, item.position))
             if item.kind == "sphere":
@@ -213,8 +213,8 @@ class Robot:
                     assert item.file is not None
                     points = mesh_corners(mesh_file(item.file, mesh_folders(meshes)), item.size, corners)
                 shape = contact.Hull(points @ R.T + center)
-            found[item.frame] = (*found.get(item.frame, ()), shape)
-        return found
+            shapes[item.frame] = (*shapes.get(item.frame, ()), shape)
+        return shapes
 
     def contacts(
         self,
@@ -249,13 +249,13 @@ class Robot:
         if bare:
             raise ModelError(f"contacts: {bare[0]!r} has no collision geometry")
         chosen = replace(self, collisions=tuple(s for s in self.collisions if s.frame in wanted))
-        found: list[Contact | PairContact] = []
+        result: list[Contact | PairContact] = []
         for frame, shapes in chosen.shapes(corners=corners, cylinders=cylinders, meshes=meshes).items():
             balls = [ball for shape in shapes for ball in shape.corners()]
             for i, ball in enumerate(balls):
                 name = frame if len(balls) == 1 else f"{frame}-{i + 1}"
-                found.append(Contact.sphere(frame, ball.radius, ball.center, name=name, **options))
-        return tuple(found)
+                result.append(Contact.sphere(frame, ball.radius, ball.center, name=name, **options))
+        return tuple(result)
 
     # -- modified robots --------------------------------------------------------------------------
 
@@ -353,12 +353,12 @@ class Robot:
         wanted = kinds or KINDS
         if alien := next((kind for kind in wanted if kind not in KINDS), None):
             raise ModelError(f"bounds: expected any of {', '.join(map(repr, KINDS))}, got {alien!r}")
-        found: dict[str, tuple[float, float]] = {}
+        bounds: dict[str, tuple[float, float]] = {}
         for variable, limit in self.limits.items():
             if "position" in wanted:
-                found[variable] = limit.lower, limit.upper
+                bounds[variable] = limit.lower, limit.upper
             if "velocity" in wanted:
-                found[f"v.{variable}"] = -share * limit.velocity, share * limit.velocity
+                bounds[f"v.{variable}"] = -share * limit.velocity, share * limit.velocity
         for force in self.system.forces if "effort" in wanted else ():
             for name in force.input_names():
                 if name in self.controls:
@@ -368,8 +368,8 @@ class Robot:
                     low = -high
                 else:
                     continue
-                found[f"u.{name}"] = share * low, share * high
-        return {name: pair for name, pair in found.items() if np.isfinite(pair).any()}
+                bounds[f"u.{name}"] = share * low, share * high
+        return {name: pair for name, pair in bounds.items() if np.isfinite(pair).any()}
 
     def __repr__(self) -> str:
         s = self.system

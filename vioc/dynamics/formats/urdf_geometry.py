@@ -101,7 +101,7 @@ def shapes(contents: Contents, frames: dict[str, str], which: str) -> Iterable[R
                 contents.leave_out(f"a <{which[:-1]}> that cannot be read ({kind}: {error})", "link", link)
                 continue
             material = getattr(item, "material", None)  # collisions have none
-            own = material.color.rgba if material and material.color else None
-            color = tuple(own) if own else contents.colors.get(material.name) if material else None
+            rgba = material.color.rgba if material and material.color else None
+            color = tuple(rgba) if rgba else contents.colors.get(material.name) if material else None
             file = getattr(item.geometry, "filename", None)
             yield RobotGeometry(frames[link], kind, numbers, place.position, place.rotation, file, color)  # type: ignore[arg-type]

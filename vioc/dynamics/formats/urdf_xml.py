@@ -190,16 +190,16 @@ def _declared(data: bytes, contents: Contents) -> bytes:
     Other readers of URDF accept any declaration. Lines keep their numbers.
     """
     data = data.removeprefix(b"\xef\xbb\xbf")
-    found = _DECLARATION.match(data)
-    if not found:
+    declaration = _DECLARATION.match(data)
+    if not declaration:
         return data
-    blank, opening, quote, version, rest = found.groups()
+    blank, opening, quote, version, rest = declaration.groups()
     odd = ["blank lines before the XML declaration"] if blank else []
     if not version.startswith(b"1."):
         odd.append(f"XML version {version.decode(errors='replace')!r} (read as 1.0)")
     contents.unsupported += [Unsupported(what, "robot", 1) for what in odd]
     version = version if version.startswith(b"1.") else b"1.0"
-    return opening + quote + version + quote + rest + blank + data[found.end() :]
+    return opening + quote + version + quote + rest + blank + data[declaration.end() :]
 
 
 def _plain(root: Any) -> None:

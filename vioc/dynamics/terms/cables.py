@@ -66,9 +66,9 @@ class _Hinge(Component):
         They end at the first frame that is not the child of the previous one.
         """
         above = None
-        found = {node.frame.transform.variable: i for i, node in enumerate(system.nodes)}
+        drivers = {node.frame.transform.variable: i for i, node in enumerate(system.nodes)}
         for name in self.variables:
-            i = next((i for variable, i in found.items() if variable and variable.name == name), -1)
+            i = next((i for variable, i in drivers.items() if variable and variable.name == name), -1)
             kind = system.nodes[i].frame.transform.kind if i >= 0 else ""
             if kind not in ("RX", "RY", "RZ") or above not in (None, system.nodes[i].parent):
                 return

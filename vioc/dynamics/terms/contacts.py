@@ -59,14 +59,14 @@ class FrictionContact(Inequality):
         raise TypeError(f"{type(self).__name__} must define parts()")
 
     def meetings(self, k: Any) -> dict[str, Meeting]:
-        found = {}
+        meetings = {}
         for suffix, (frame1, shape1, frame2, shape2) in self.parts().items():
             sides = []
-            for name, own in ((frame1, shape1), (frame2, shape2)):
-                row = own.placed(k.number, vec.IDENTITY, vec.ZERO)
-                sides.append(own.at(row, *k.node_pose(k.system.frame_index(name))))
-            found[suffix] = Meeting(*meet(*sides), frame1, frame2)
-        return found
+            for name, part in ((frame1, shape1), (frame2, shape2)):
+                row = part.placed(k.number, vec.IDENTITY, vec.ZERO)
+                sides.append(part.at(row, *k.node_pose(k.system.frame_index(name))))
+            meetings[suffix] = Meeting(*meet(*sides), frame1, frame2)
+        return meetings
 
     def __post_init__(self) -> None:
         super().__post_init__()

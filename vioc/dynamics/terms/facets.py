@@ -57,19 +57,19 @@ def facets(points: tuple[tuple[float, float, float], ...]) -> Facets:
         n = np.cross(b - a, c - a)
         n /= np.linalg.norm(n)
         sides = list(zip(corners.tolist(), np.roll(corners, -1).tolist(), strict=True))
-        for normal, _, own in faces:
+        for normal, _, boundary in faces:
             if 1 - normal @ n < FLAT:
                 for i, j in sides:  # an edge that two triangles of a plane share is not an edge of the hull
-                    if own.pop((j, i), 0) == 0:
-                        own[i, j] = None
+                    if boundary.pop((j, i), 0) == 0:
+                        boundary[i, j] = None
                 break
         else:
             faces.append((n, float(n @ a), dict.fromkeys(sides)))
     rims = []
-    for n, _, own in faces:
-        m = np.array([np.cross(P[j] - P[i], n) / np.linalg.norm(P[j] - P[i]) for i, j in own])
-        rims.append((m, np.array([row @ P[i] for row, (i, _) in zip(m, own, strict=True)])))
-    edges = sorted({(min(e), max(e)) for _, _, own in faces for e in own})
+    for n, _, boundary in faces:
+        m = np.array([np.cross(P[j] - P[i], n) / np.linalg.norm(P[j] - P[i]) for i, j in boundary])
+        rims.append((m, np.array([row @ P[i] for row, (i, _) in zip(m, boundary, strict=True)])))
+    edges = sorted({(min(e), max(e)) for _, _, boundary in faces for e in boundary})
     starts = P[[i for i, _ in edges]]
     ways = P[[j for _, j in edges]] - starts
     size = float(np.linalg.norm(P.max(axis=0) - P.min(axis=0)))

@@ -70,8 +70,8 @@ class Terrain(Shape):
 
     def heights(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
         """Heights h, m, at arrays x and y of any shape."""
-        found = self.function.map(np.size(x))(np.ravel(x)[None], np.ravel(y)[None])[0]
-        return np.array(found).reshape(np.shape(x))
+        values = self.function.map(np.size(x))(np.ravel(x)[None], np.ravel(y)[None])[0]
+        return np.array(values).reshape(np.shape(x))
 
 
 @dataclass(frozen=True)

@@ -45,15 +45,15 @@ def plot_comparison(
     ValueError
         If there is no run.
     """
-    found = named_runs(runs)
-    if not found:
+    trajectories = named_runs(runs)
+    if not trajectories:
         raise ValueError("runs: expected at least one trajectory, got none")
-    first = next(iter(found.values()))
+    first = next(iter(trajectories.values()))
     names = full_names(first.map, names)
-    values = {n: {r: run[n] for r, run in found.items()} for n in names}
-    axes, marked = over_time(first.map, names, ax, list(found)), Marked(first, bounds, targets)
+    values = {n: {r: run[n] for r, run in trajectories.items()} for n in names}
+    axes, marked = over_time(first.map, names, ax, list(trajectories)), Marked(first, bounds, targets)
     for panel, name in zip(axes, names, strict=True):
-        for i, (r, run) in enumerate(found.items()):
+        for i, (r, run) in enumerate(trajectories.items()):
             look = {"color": f"C{(i - 1) % 10}"} if i else REFERENCE
             curve(panel, run.t, values[name][r], r, **look)
         marked.draw(panel, name, "0.3")
@@ -85,17 +85,17 @@ def plot_phase(runs: Any, horizontal: str, vertical: str, *, ax: Any = None) -> 
     ValueError
         If there is no run, or a quantity is a vector.
     """
-    found = named_runs(runs)
-    if not found:
+    trajectories = named_runs(runs)
+    if not trajectories:
         raise ValueError("runs: expected at least one trajectory, got none")
-    f = next(iter(found.values())).map
+    f = next(iter(trajectories.values())).map
     horizontal, vertical = full_names(f, (horizontal, vertical))
-    lines = {r: (run[horizontal], run[vertical]) for r, run in found.items()}
+    lines = {r: (run[horizontal], run[vertical]) for r, run in trajectories.items()}
     for a, b in lines.values():
         if a.ndim > 1 or b.ndim > 1:
             raise ValueError(f"expected scalar quantities, got shapes {a.shape[1:]} and {b.shape[1:]}")
-    (axes,) = panels(1, ax, labels=[list(found) if isinstance(runs, dict) else []])
-    apart = isinstance(runs, dict) or len(found) <= TOLD_APART
+    (axes,) = panels(1, ax, labels=[list(trajectories) if isinstance(runs, dict) else []])
+    apart = isinstance(runs, dict) or len(trajectories) <= TOLD_APART
     for i, (r, (a, b)) in enumerate(lines.items()):
         n = min(len(a), len(b))
         color = f"C{i % 10}" if apart else "C0"

@@ -179,5 +179,5 @@ def _ticks(axis: Any, values: list[Any]) -> None:
 
 
 def _sorted(column: np.ndarray) -> list[Any]:
-    found = list(dict.fromkeys(column.tolist()))
-    return found if any(isinstance(v, str) for v in found) else sorted(found)
+    values = list(dict.fromkeys(column.tolist()))
+    return values if any(isinstance(v, str) for v in values) else sorted(values)

@@ -29,7 +29,7 @@ def plot_poles(poles: Any, *, ax: Any = None) -> Any:
     Axes
     """
     named = poles if isinstance(poles, dict) else {"": poles}
-    found = {name: _values(item) for name, item in named.items()}
+    eigenvalues = {name: _values(item) for name, item in named.items()}
     (axes,) = panels(1, ax, labels=[list(named)], size=(5.2, 4.8))
     angle = np.linspace(0, np.pi, 200)
     axes.plot(np.cos(2 * angle), np.sin(2 * angle), color="0.4", lw=1)
@@ -38,9 +38,9 @@ def plot_poles(poles: Any, *, ax: Any = None) -> Any:
         z = np.exp(w * (-zeta + 1j * np.sqrt(1 - zeta**2)))
         for side in (z, z.conj()):
             axes.plot(side.real, side.imag, ":", color="0.7", lw=0.7, zorder=1)
-    for i, (name, values) in enumerate(found.items()):
+    for i, (name, values) in enumerate(eigenvalues.items()):
         axes.plot(values.real, values.imag, "x+*s"[i % 4], color=f"C{i}", ms=7, label=name or "_", zorder=3)
-    everything = np.concatenate(list(found.values()))
+    everything = np.concatenate(list(eigenvalues.values()))
     axes.set(xlabel="Re z", ylabel="Im z", aspect="equal")
     _zoom(axes, everything)
     legend(axes)

@@ -95,8 +95,8 @@ def plot_multipliers(trajectory: Trajectory, *names: str, impulses: bool = False
 
 def constraint_names(f: Any) -> list[str]:
     """Names of constraints, contacts and limits, without multipliers of friction."""
-    own = set(f.multiplier_names)
-    return [n for n in f.multiplier_names if n.rpartition(".")[0] not in own]
+    multipliers = set(f.multiplier_names)
+    return [n for n in f.multiplier_names if n.rpartition(".")[0] not in multipliers]
 
 
 def _forces(run: Any, name: str) -> list[str]:

@@ -103,8 +103,8 @@ def view(
     else:
         if q is not None:
             raise ValueError("q: expected None for a trajectory, which has configurations; q is for a system")
-        found = labelled(runs)
-        scenes = {label: _sampled(run, visuals, meshes) for label, run in found.items()}
+        trajectories = labelled(runs)
+        scenes = {label: _sampled(run, visuals, meshes) for label, run in trajectories.items()}
         viewer = Viewer(marked(scenes, runs, marks), **options)
     try:
         viewer.speed = speed

@@ -113,8 +113,8 @@ class Drawing:
         return f"{self._group(self.scene.group(node))}/{_clean(name)}"
 
     def _shade(self, kind: str) -> dict[str, Any]:
-        own = self._color if self._color and kind not in STANDS else COLORS[kind]
-        return {"color": rgb(own), "opacity": self._opacity}
+        color = self._color if self._color and kind not in STANDS else COLORS[kind]
+        return {"color": rgb(color), "opacity": self._opacity}
 
     # -- lines ----------------------------------------------------------------------------------------
 
