@@ -122,7 +122,7 @@ class Lagrangian:
 
     @cached_property
     def F(self) -> ca.SX:
-        """Generalized forces on all variables; forces on kinematic ones have no effect."""
+        """Generalized forces on all variables; those on kinematic ones affect no motion."""
         total: dict[str, Any] = {}
         for force in self.system.forces:
             for name, value in force.generalized(self.graph).items():

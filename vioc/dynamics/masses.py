@@ -20,7 +20,7 @@ HALF = 0.5  # share of a motion's kinetic energy above which a negative inertia 
 
 
 def typical_masses(system: System) -> np.ndarray:
-    """Diagonal of M (nd,), the largest of three generic configurations, or 1."""
+    """Diagonal of M (nd,), the largest of three generic configurations; 1 if it is 0."""
     links, diagonals = _numbers(system, system.parameters)[0], np.zeros(len(system.variables))
     for q in _generic(system):
         recursions.placed(links, q.tolist())

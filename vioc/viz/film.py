@@ -150,7 +150,7 @@ def _ffmpeg(path: Path) -> str:
 
 
 def _write_mp4(path: Path, frames: Iterator[np.ndarray], fps: float) -> None:
-    """Write an MP4 by ffmpeg, with its default codec and the colours of all players."""
+    """Write an MP4 by ffmpeg, in its default codec and a pixel format of all players."""
     first = next(frames)
     height, width = first.shape[:2]
     command = [_ffmpeg(path), "-y", "-loglevel", "error", "-f", "rawvideo", "-pix_fmt", "rgb24"]

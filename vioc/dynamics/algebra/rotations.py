@@ -68,7 +68,7 @@ def turn(w: Vector, dt: Any) -> Quaternion:
 
 
 def halfway(q: Quaternion) -> Quaternion:
-    """Square root of the rotation q, which is less than half a turn."""
+    """Rotation by less than half a turn whose square is q."""
     size = ca.sqrt(2 * (1 + q[0]))
     return ((1 + q[0]) / size, *(e / size for e in q[1:]))
 

@@ -19,7 +19,7 @@ from vioc.maps.kernel import KernelMap
 
 # constants of the C code
 ITERATIONS, PATIENCE, STUCK, JAMMED, HALVINGS = 100, 20, 2, 8, 12
-JUMP, LAND = 2, 6  # numbers of short steps in a row, from and below which steps are clipped
+JUMP, LAND = 2, 6  # steps are clipped after 2 to 5 consecutive short steps
 COLD, WARM = (
     (0.1, 10.0, 1e-3, 1e2, 1e3),
     0.01,

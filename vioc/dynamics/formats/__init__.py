@@ -1,1 +1,1 @@
-"""Formats of models: s-expressions, which are read and written, URDF and MJCF."""
+"""Formats of models: s-expressions, read and written; URDF and MJCF, read."""

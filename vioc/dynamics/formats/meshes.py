@@ -25,7 +25,10 @@ def mesh_folders(meshes: Any, above: Iterable[Path] = ()) -> list[Path]:
 
 
 def mesh_file(name: str, folders: Iterable[Path]) -> Path:
-    """File of a mesh; ``package://NAME/PATH`` is in a folder NAME or in its parent."""
+    """File of a mesh; ``package://NAME/PATH`` is PATH in a folder NAME.
+
+    The given folders are NAME or contain it.
+    """
     if name.startswith("file://"):
         name = name[len("file://") :]
     package, _, rest = name.removeprefix("package://").partition("/")

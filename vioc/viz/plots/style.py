@@ -35,7 +35,7 @@ def panels(
 ) -> list[Any]:
     """Return `count` axes one above the other: those given as `ax`, or new ones.
 
-    New axes get a `grid`, if wanted. `labels` of the curves in each reserve space for legends; `names` of
+    All get a grid if `grid` is true. `labels` of the curves in each reserve space for legends; `names` of
     the panels are used in messages; `size` (in) is that of a single panel.
 
     Raises
