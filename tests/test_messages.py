@@ -146,9 +146,9 @@ def test_starts(integrator):
     fast = f.initial_state({"theta": 0.3}, {"x": 1.0})
     assert np.array_equal(f.initial_state({"theta": 0.3}, {"v.x": 1.0}), fast)
     for name in ("v.x", "v_x"):
-        with pytest.raises(vioc.ModelError, match=f"'{name}' is a velocity; those are an argument of their"):
+        with pytest.raises(vioc.ModelError, match=f"'{name}' is a velocity, which is a separate argument"):
             f.initial_state({"theta": 0.3, name: 1.0})
-    with pytest.raises(vioc.ModelError, match=r"'p.x' is a momentum; f.state\({'p.x': ...}\) is by states"):
+    with pytest.raises(vioc.ModelError, match=r"'p.x' is a momentum; f.state\({'p.x': ...}\) takes states"):
         f.initial_state({"theta": 0.3}, {"p.x": 1.0})
     for dt in ("0.01", None, True, 0.0):
         with pytest.raises(ValueError, match="dt: expected step lengths > 0"):

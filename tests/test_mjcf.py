@@ -293,7 +293,7 @@ def test_what_is_disabled_or_passed_over_pushes_alike(read_arm, parts):
         ),
         (
             {"actuator": '<motor name="m" joint="q" ctrlrange="-1 1" forcerange="5 9"/>'},
-            [("an actuator whose ranges of control and force do not meet", "actuator 'm'")],
+            [("an actuator whose ranges of control and force do not overlap", "actuator 'm'")],
         ),
         pytest.param({"actuator": BRAKE + MOTOR}, [(OTHER, "actuator 'brake'")], marks=four),
         pytest.param({"actuator": MOTOR + BRAKE}, [(OTHER, "actuator 'brake'")], marks=four),

@@ -244,9 +244,12 @@ def pair(k):
         ),
         (UserPotential(lambda k: 1 / 0), "user-potential .*raised ZeroDivisionError: division by zero"),
         (UserPotential(lambda k: k.q("aa")), "user-potential .*: unknown configuration variable 'aa'"),
-        (UserConstraint(lambda k: math.sin(k.q("a"))), r"holds NaN; use casadi functions \(ca.sin\)"),
-        (UserConstraint(lambda k: k.q("a") - math.cos(k.q("a"))), "holds NaN; use casadi"),
-        (UserPotential(lambda k: math.sin(k.q("a"))), "depends on no configuration variable and holds NaN"),
+        (UserConstraint(lambda k: math.sin(k.q("a"))), r"contains NaN; use casadi functions \(ca.sin\)"),
+        (UserConstraint(lambda k: k.q("a") - math.cos(k.q("a"))), "contains NaN; use casadi"),
+        (
+            UserPotential(lambda k: math.sin(k.q("a"))),
+            "depends on no configuration variable and contains NaN",
+        ),
         (UserConstraint(lambda k, c: c - 1.0, (P("c", 2.0),)), "depends on no configuration variable; use"),
     ],
 )

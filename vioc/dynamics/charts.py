@@ -124,7 +124,7 @@ def warn_near_singularity(trajectory: Trajectory, found: tuple[Chart, ...]) -> N
             warnings.warn(
                 f"at t = {trajectory.t[k]:g} s the angle {chart.variables[1]} = {middle[k]:.3g} rad is near "
                 f"the singularity of the chart {', '.join(chart.variables)} ({chart.axes}): accuracy is "
-                "lost there and a step may fail. Change the chart on the way: "
+                "lost there and a step may fail. Change the chart during the rollout: "
                 "vioc.dynamics.charts.rollout_charts",
                 ChartWarning,
                 stacklevel=4,

@@ -277,7 +277,7 @@ class Continuous:
                 if redundant:
                     raise ConstraintError(
                         f"{where}Dh(q) has rank {rank} of {self.nm}: {', '.join(redundant)} follows from the "
-                        "other constraints there, so multipliers are not defined; remove what is redundant"
+                        "other constraints there, so multipliers are undefined; remove redundant constraints"
                     )
             named = dict(zip(self.parameters, theta, strict=True))
             if fault := fault_at(lag.system, np.atleast_2d(q)[i], named):

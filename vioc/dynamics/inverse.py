@@ -199,7 +199,7 @@ def targets_of(targets: Mapping[str, Any]) -> tuple[list[tuple[str, bool]], np.n
     N = max(counts)
     if set(counts) - {1, N}:
         raise ModelError(
-            f"targets: expected as many of every frame, got {dict(zip(arrays, counts, strict=True))}"
+            f"targets: expected equally many for every frame, got {dict(zip(arrays, counts, strict=True))}"
         )
     rows = np.concatenate([np.broadcast_to(a, (N, a.shape[1])) for a in columns], axis=1)
     single = all(np.asarray(v).ndim == 1 + t for (_, t), v in zip(frames, targets.values(), strict=True))

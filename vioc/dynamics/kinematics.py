@@ -425,8 +425,8 @@ def _variable(system: System, name: str, what: str) -> str:
         return variable
     if kind in ("v.", "v_") and what == "configuration":
         raise ModelError(
-            f"{what}: {name!r} is a velocity; those are an argument of their own, {{{variable!r}: ...}}"
+            f"{what}: {name!r} is a velocity, which is a separate argument, {{{variable!r}: ...}}"
         )
     if kind == "p.":
-        raise ModelError(f"{what}: {name!r} is a momentum; f.state({{{name!r}: ...}}) is by states")
+        raise ModelError(f"{what}: {name!r} is a momentum; f.state({{{name!r}: ...}}) takes states")
     return name

@@ -187,7 +187,7 @@ class Lagrangian:
         if float(rest(q, np.zeros(self.nq), theta)) != 0.0:
             raise ModelError(
                 f"{self.system.name}: the constraint {name} is {float(rest(q, 0 * q, theta)):.3g} at rest, "
-                "expected A(q) dq, which is 0 there; what moves by itself is a frame with a kinematic "
+                "expected A(q) dq, which is 0 there; prescribe a motion by a frame with a kinematic "
                 'variable, K("name")'
             )
         return slope @ g.v_vector
@@ -196,8 +196,8 @@ class Lagrangian:
         """Raise `ModelError` if a constraint depends on time or on a forbidden symbol."""
         if ca.depends_on(ca.SX(value), self.graph.t):
             raise ModelError(
-                f"{self.system.name}: the constraint {name} depends on time; write what is prescribed "
-                'as a kinematic variable, K("name"), and give its motion as an input, '
+                f"{self.system.name}: the constraint {name} depends on time; write a prescribed motion "
+                'as a kinematic variable, K("name"), and give it as an input, '
                 "f.inputs(rho_name=...)"
             )
         if ca.depends_on(ca.SX(value), symbol):

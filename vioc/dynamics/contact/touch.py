@@ -78,6 +78,6 @@ def refuse_polytopes(system: System, what: str) -> None:
     for name, item in zip(system.inequality_names, system.inequalities, strict=True):
         if isinstance(item, PairContact) and item.by_features:
             raise ModelError(
-                f"{system.name}: {what} boxes and hulls that meet each other ({name}), as the places are "
-                "found in every step; give one of each pair as spheres or capsules"
+                f"{system.name}: {what} boxes and hulls that meet each other ({name}), because "
+                "every step finds their contact points; give one of each pair as spheres or capsules"
             )

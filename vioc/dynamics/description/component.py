@@ -153,7 +153,7 @@ class Component:
         keyword = cls.keyword.upper()
         other = _COMPONENTS.get(keyword)
         if other is not None and (other.__module__, other.__qualname__) != (cls.__module__, cls.__qualname__):
-            raise ModelError(f"{cls.__name__}: the keyword {keyword} is that of {other.__name__}")
+            raise ModelError(f"{cls.__name__}: the keyword {keyword} belongs to {other.__name__}")
         _COMPONENTS[keyword] = cls
 
     def __new__(cls, *args: Any, **named: Any) -> Any:

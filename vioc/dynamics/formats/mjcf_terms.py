@@ -228,7 +228,7 @@ def _actuators(model: MjcfModel) -> tuple[list[Any], dict[str, tuple[float, floa
             continue
         low, high = model.control_range(a)
         if low > high:
-            model.leave("an actuator whose ranges of control and force do not meet", where)
+            model.leave("an actuator whose ranges of control and force do not overlap", where)
             continue
         gear, gain = np.array(model.gears(a)), float(m.actuator_gainprm[a, 0])
         if tendon:

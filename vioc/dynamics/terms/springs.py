@@ -76,7 +76,7 @@ class _Table(Potential):
     def __post_init__(self) -> None:
         super().__post_init__()
         if any(isinstance(v, Parameter) for v in (*self.at, *self.forces)):
-            raise ModelError(f"{self.label()}: a table holds numbers, not parameters")
+            raise ModelError(f"{self.label()}: a table contains numbers, not parameters")
         if len(self.at) != len(self.forces) or len(self.at) < 2:
             raise ModelError(
                 f"{self.label()}: expected as many forces as places, two or more, got {len(self.forces)} "

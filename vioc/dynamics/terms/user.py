@@ -94,7 +94,7 @@ def _scalar(value: Any, what: str) -> ca.SX:
     for i in range(graph.n_instructions()):
         if graph.instruction_id(i) == ca.OP_CONST and np.isnan(graph.instruction_constant(i)):
             hint = "" if ca.symvar(result) else "depends on no configuration variable and "
-            raise _numeric(what, f"the expression {hint}holds NaN")
+            raise _numeric(what, f"the expression {hint}contains NaN")
     return result
 
 
