@@ -2,7 +2,8 @@
 
 The ground is a half-space or terrain.
 
-Contacts are inelastic. Maths: docs/maths/contact.md.
+Contacts are inelastic unless they have a restitution, which `ContactVI` supports. Maths:
+docs/maths/contact.md.
 """
 
 from __future__ import annotations

@@ -21,7 +21,9 @@ def at_most_whole(item: Any) -> None:
 
 @dataclass(frozen=True, repr=False)
 class JointLimits(Inequality):
-    """Two rigid, inelastic stops of a configuration variable: lower <= q <= upper.
+    """Two rigid stops of a configuration variable: lower <= q <= upper.
+
+    They are inelastic unless they have a restitution.
 
     Parameters
     ----------
