@@ -1,6 +1,7 @@
 """Primal-dual interior point for steps with contact and limits, in dense numpy.
 
-The solver solves an *end* of a step: velocities, impulses of constraints and variables of cones that fulfil a
+The unknowns are those of an *end* of a step: velocities, impulses of constraints and variables of cones
+that fulfil a
 balance of momenta. A step has one end, or two that are solved one after the other. The C code of maps has the
 same iteration. Maths: docs/maths/contact.md.
 """

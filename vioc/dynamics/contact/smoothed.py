@@ -116,7 +116,7 @@ class SmoothedMap(KernelMap):
 
 
 def check_apart(f: SmoothedMap, X: np.ndarray, k: int) -> None:
-    """Raise an error if a start overlaps, exceeds joint limits or has mu <= 0.
+    """Raise an error if bodies overlap at a start, limits are exceeded or mu <= 0.
 
     The starts are the states X (N, nx) of the steps from k on.
     """

@@ -15,9 +15,9 @@ from vioc.errors import ModelError
 
 @dataclass(frozen=True, repr=False)
 class Backlash(Potential):
-    """Gear or coupling with backlash: a spring between two variables with a gap.
+    """Gear or coupling with backlash, as a spring between two variables.
 
-    The spring is slack in the gap.
+    The spring is slack within the backlash.
 
     With x = q1 - r q2 and the corners rounded over s the force on q1 is
 
