@@ -46,7 +46,7 @@ class Branch:
     """
 
     def __init__(self, f: MechanicalMap):
-        assert not f.nk and not f.velocity_constraints, "prescribed variables and rolling: not written"
+        assert not f.nk and not f.mechanism.velocity_constraints, "prescribed variables, rolling: not written"
         self.f, nd, nm = f, f.nd, f.nm
         x, u, dt = ca.SX.sym("x", f.nx), ca.SX.sym("u", f.nu), ca.SX.sym("dt")
         y, off = ca.SX.sym("y", nd + nm + 1), ca.SX.sym("off", nm)

@@ -33,6 +33,7 @@ from vioc import (
 from vioc.compile import find_compiler
 from vioc.dynamics.algebra.vectors import part
 from vioc.dynamics.integrators.contact.contact_derivatives import equations
+from vioc.dynamics.integrators.maximal.maximal_derivatives import MaximalDerivatives
 from vioc.errors import ChartWarning, StepError
 from vioc.maps.derivatives import Steps
 from vioc.shapes import Sphere
@@ -137,7 +138,7 @@ class Reference:
         self.f = f
         x, u, theta = f.symbols.x, f.symbols.u, f.symbols.parameters
         if isinstance(f, MaximalVI):
-            args, e, R, S, X, _ = f.derivatives.equations
+            args, e, R, S, X, _ = MaximalDerivatives(f).equations
             _, goal, _, w, m, t, dt, _, _ = args
             self.unknowns, residuals, ends = [w, m], [R, S], X
             adds = f.additive
@@ -183,7 +184,7 @@ class Errors(NamedTuple):
 
 
 def compared(f: Any, steps: Steps, rng: np.random.Generator) -> Errors:
-    lin = f.linearize_steps(steps)
+    lin = f.derivatives.linearize(steps)
     N, ns = len(steps), f.ndx + f.nu + lin.P.shape[2]
     ds = rng.standard_normal((N, ns))
     whole = np.concatenate(
@@ -297,7 +298,7 @@ def finite(f: Any, X: np.ndarray, rng: np.random.Generator) -> tuple[int, int]:
     for i in range(0, n, 500):
         piece = steps.piece(slice(i, min(i + 500, n)))
         try:
-            lin = f.first(piece)
+            lin = f.derivatives.first(piece)
             whole = np.concatenate([a.reshape(len(piece), -1) for a in lin.blocks.values()], axis=1)
             bad += int((~np.isfinite(whole).all(axis=1)).sum())
         except StepError:
@@ -404,9 +405,9 @@ def landing(report: Report) -> None:
 def speed(report: Report, f: MaximalVI) -> None:
     fast = MaximalVI(f.system, DT, backend="virtual" if find_compiler() is None else "compiled")
     steps = tumbling(fast, np.random.default_rng(3), 100)
-    fast.first(steps)
+    fast.derivatives.first(steps)
     report.measure(
-        us=timed(lambda: fast.first(steps)) / len(steps),
+        us=timed(lambda: fast.derivatives.first(steps)) / len(steps),
         us_again=timed(lambda: unknowns_of(f, steps)) / len(steps),
     )
 

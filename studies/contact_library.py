@@ -89,7 +89,7 @@ class Task:
         bounds, constraints, own = (
             {},
             [],
-            {*f.quantity_names(), *f.state_names, *(f"u.{n}" for n in f.input_names)},
+            {*f.quantities.names(), *f.state_names, *(f"u.{n}" for n in f.input_names)},
         )
         for n, (formula, low, high) in self.held.items():
             if n in own:

@@ -96,7 +96,7 @@ def velocity_violations(f: MaximalVI, X: np.ndarray, projected: bool) -> np.ndar
     )
     rate = ca.Function("rate", [terms.poses, terms.twists], [ca.jtimes(g, terms.poses, terms.pose_rates)])
     x, twists = f.symbols.x, ca.SX.sym("V", 6 * graph.n)
-    there = ca.vertcat(*f.quantities.poses)
+    there = ca.vertcat(*f.named.poses)
     evaluate = Evaluator(ca.Function("violation", [x, twists], [ca.densify(rate(there, twists))]))
     V = X[1:, -6 * graph.n :] if projected else space.between(graph.n, X[:-1], X[1:], f.dt)
     return np.abs(evaluate(X[1:], V)[0][..., 0]).max(axis=1)

@@ -242,7 +242,7 @@ class Search:
 
 def freedoms(f: MaximalVI, x: np.ndarray) -> int:
     """6 n minus the rank of the constraints' derivatives."""
-    G = np.asarray(f.quantities.variations(x, list(f.parameters.values())))
+    G = np.asarray(f.named.variations(x, list(f.parameters.values())))
     return 6 * len(f.bodies) - int(np.linalg.matrix_rank(G, tol=1e-8))
 
 

@@ -112,7 +112,7 @@ def shaken(guess: list, random: np.random.Generator) -> list:
 def physics(report: Report, best: Result) -> None:
     worst = 0.0
     for part in best.phases:
-        for name in part.phase.map.limits:
+        for name in part.phase.map.mechanism.limits():
             kept = part[name][1:-1] if name.startswith("gap") else part[name]
             worst = max(worst, -float(np.min(kept)))
     run = best.trajectory

@@ -203,7 +203,7 @@ def fly(n: int, plan: Result, trials: int) -> tuple[float, float, Any]:
     dense_U = np.repeat(U, each, axis=0)
     pieces = plant.rollouts(X[:-1], np.repeat(U[:, None], each, axis=1)).x
     dense = pieces[:, :-1].reshape(-1, plant.nx)
-    along = plant.linearize_points(dense, dense_U)
+    along = plant.derivatives.linearize(plant.steps_at(dense, dense_U))
     swing, _ = riccati(along.A, along.B, PLANT * Q, [[PLANT * R]], top.P)
     low = dlqr(plant, (hanging(plant), np.zeros(1)), PLANT * weights(n, 200.0, 80.0, 50.0, 80.0), PLANT * R)
     good, most, shown = 0, 0.0, None

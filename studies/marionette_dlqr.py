@@ -155,7 +155,7 @@ def timed(report: Report, f: vioc.MidpointVI, x0: np.ndarray) -> vioc.Trajectory
         "step_ms": lambda: f.rollout(x0, U[:steps], warn=False),
         "first_ms": lambda: f.linearize_trajectory(some),
         "second_ms": lambda: f.second_order_trajectory(some, np.ones((steps, f.ndx))),
-        "tensor_ms": lambda: f.second_order_tensor_trajectory(few),  # 5 MB a step
+        "tensor_ms": lambda: f.derivatives.tensor(few),  # 5 MB a step
     }
     few = f.rollout(x0, U[:TENSORS], warn=False)
     built += sum(seconds(calls[key]) for key in ("first_ms", "second_ms", "tensor_ms"))

@@ -192,7 +192,7 @@ def finds(index: int, horizon: bool) -> int:
     f = vioc.MidpointVI(system, FAMILY_DT)
     rng = np.random.default_rng([3, index])
     truth = f.initial_state(q, v)
-    sensors = feedback.Measurement(f, f.coordinates, READ**2)
+    sensors = feedback.Measurement(f, f.mechanism.coordinates, READ**2)
     loops = bool(f.multiplier_names)
     told = np.array(q) + WRONG[0] * rng.standard_normal(len(q))
     try:

@@ -150,7 +150,7 @@ def one_step(report: Report, f: vioc.MidpointVI) -> None:
     x, u = POINT[:2], POINT[2:]
     x1, gradient, hessian = closed_form(*POINT)
     A, B = f.linearize(x, u)
-    tensor, _ = f.second_order_tensor(x, u)
+    tensor = f.derivatives.tensor(f.steps_at([x], [u]))[0].rows(0)
     second = np.block([[tensor.xx, tensor.xu], [np.swapaxes(tensor.xu, 1, 2), tensor.uu]])
     controllability = controllability_matrix(A, B)
     report.measure(

@@ -22,7 +22,7 @@ from studies.quadruped_robot import JOINTS, LEGS, PACKAGE, description
 from vioc import Trajectory
 from vioc.control import ClosedLoop, Cost, Result, dlqr, dmoc, equilibrium
 from vioc.errors import StepError
-from vioc.maps import SwitchedMap
+from vioc.maps import MapDerivatives, SwitchedMap
 
 TURN, STRIDE = 0.2, 0.2  # s of a phase, m of both
 STEPS = 16  # of a phase
@@ -235,7 +235,7 @@ def physics(report: Report, trot: Trot) -> None:
     robot, best = trot.robot, trot.best
     worst = 0.0
     for part in best.phases:
-        for name in part.phase.map.limits:
+        for name in part.phase.map.mechanism.limits():
             kept = part[name][1:-1] if name.startswith("gap") else part[name]
             worst = max(worst, -float(np.min(kept)))
     run = best.trajectory
@@ -293,8 +293,9 @@ def by_mujoco(report: Report, trot: Trot, reference: Trajectory, loop: Any) -> n
 class Timed(SwitchedMap):
     """The same motion as if feet were put down by the clock."""
 
-    def linearize_motion(self, trajectory: Trajectory) -> Any:
-        return self.linearize_trajectory(trajectory)
+    @property
+    def derivatives(self) -> MapDerivatives:
+        return replace(super().derivatives, moving=None)
 
 
 def draw(report: Report, trot: Trot, reference: Trajectory, played: np.ndarray) -> None:

@@ -98,7 +98,7 @@ def _bounds(f: vioc.MidpointVI, run: vioc.Trajectory) -> dict[str, Any]:
         low, high = float(run[n].min()), float(run[n].max())
         room = ROOM * (1 + high - low)
         bounds[n] = (low - room, high + room)
-    for n in f.strings:
+    for n in f.mechanism.strings:
         tension = run[f"tension.{n}"]
         bounds[f"tension.{n}"] = (float(tension.min() - ROOM * (1 + np.ptp(tension))), None)
     return bounds
@@ -107,7 +107,7 @@ def _bounds(f: vioc.MidpointVI, run: vioc.Trajectory) -> dict[str, Any]:
 def _end(f: vioc.MidpointVI, run: vioc.Trajectory) -> dict[str, float]:
     """Where the tip of the last body ends, of as many coordinates as the inputs move independently."""
     A, B = f.linearize_trajectory(run)
-    tips = [n.removesuffix(":x") for n in f.quantity_names() if n.startswith("tip") and n.endswith(":x")]
+    tips = [n.removesuffix(":x") for n in f.quantities.names() if n.startswith("tip") and n.endswith(":x")]
     tip = max(tips, key=lambda n: int(n[3:]))
     size = np.abs(run.u).max(axis=0)
     by_x = ca.Function(

@@ -70,7 +70,7 @@ def test_what_is_singular_is_refused_alike():
             np.zeros(1, int),
         )
         with pytest.raises(vioc.StepError, match="M_k\\+1") as caught:
-            f.linearize_steps(steps)
+            f.derivatives.linearize(steps)
         texts.append(str(caught.value))
     assert texts[0] == texts[1]
 
@@ -80,6 +80,6 @@ def test_many_steps_over_the_cores():
     rng, steps = np.random.default_rng(1), 2000
     pair = [vioc.MidpointVI(SYSTEMS["row of forces"], 0.02, backend=b) for b in ("virtual", "compiled")]
     X, U = 0.3 * rng.standard_normal((steps, pair[0].nx)), rng.standard_normal((steps, pair[0].nu))
-    slow, fast = (f.linearize_points(X, U) for f in pair)
+    slow, fast = (f.derivatives.linearize(f.steps_at(X, U)) for f in pair)
     np.testing.assert_allclose(fast.B, slow.B, rtol=0, atol=1e-10)
     np.testing.assert_allclose(fast.A, slow.A, rtol=0, atol=1e-7 * np.abs(slow.A).max())

@@ -272,7 +272,7 @@ def test_along_a_trajectory_at_points_and_by_single_steps(full):
     U = np.tile(u, (6, 1))
     U[:, len(f.system.inputs) :] += 0.005 * np.arange(6)[:, None]
     run = f.rollout(x, U, warn=False)
-    whole, points = f.linearize_trajectory(run), f.linearize_points(run.x[:-1], U)
+    whole, points = f.linearize_trajectory(run), f.derivatives.linearize(f.steps_at(run.x[:-1], U))
     Z = np.random.default_rng(0).standard_normal((6, f.ndx))
     zeta = np.random.default_rng(1).standard_normal((6, len(f.multiplier_names)))
     second = f.second_order_trajectory(run, Z, zeta)

@@ -233,7 +233,7 @@ def test_what_polytopes_cannot_do_is_said_by_name():
     with pytest.raises(ConstraintError, match=r"the gap of on-1 is -0\.05"):
         f.rollout(f.initial_state({"c-z": 0.05}), steps=1)
     with pytest.raises(ModelError, match=r"along a trajectory of boxes and hulls .*\(on\)"):
-        _ = f.relaxed
+        _ = f.mechanism.relaxed()
     system = System(crate(), DOWN, PairContact("world", TABLE, "crate", CRATE, name="on"))
     with pytest.raises(ModelError, match=r"ModeVI has no boxes and hulls .*\(on\)"):
         vioc.ModeVI(system, 0.01, held=["on"])

@@ -35,14 +35,14 @@ def test_what_places_lose_by_rounding_is_kept():
 def test_steps_along_a_motion_are_not_solved_again(monkeypatch):
     f = MaximalVI(box(), DT)
     steps = tumbling(f, np.random.default_rng(4), 10)
-    lin = f.first(steps)
+    lin = f.derivatives.first(steps)
 
     def never(*args):
         raise AssertionError("solved again")
 
     monkeypatch.setattr(type(f.interior), "solve", never)
-    assert np.array_equal(f.first(steps).A, lin.A)
+    assert np.array_equal(f.derivatives.first(steps).A, lin.A)
     # what a state does not tell is: impulses that are not the step's
     steps.multipliers[:] *= 1.01
     with pytest.raises(AssertionError, match="solved again"):
-        f.first(steps)
+        f.derivatives.first(steps)

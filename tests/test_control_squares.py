@@ -328,7 +328,9 @@ def driven_chain():
 def test_derivatives_of_velocities_are_those_of_the_elimination(kind):
     """CasADi's own, through the elimination written out, is the other route."""
     f, scalar, v = velocity_expressions(kind)
-    assert f.implicit.lifted(scalar) is not None and f.implicit.lifted(f.symbols.x) is None
+    assert (
+        f.mechanism.implicit.lifted(scalar) is not None and f.mechanism.implicit.lifted(f.symbols.x) is None
+    )
     x, u, theta = f.symbols.x, f.symbols.u, f.symbols.parameters
     gradient, hessian = error_expansion(f, scalar, u)
     along_gradient, d, along = error_curvature(f, scalar, u)
@@ -352,10 +354,13 @@ def test_a_cost_of_velocities_knows_them_after_a_trip_through_functions():
     reference = ca.SX.sym("reference", again.reference_size)
     for c in (cost, again):
         part = c.running_squares(*c.map.symbols, reference)
-        lifted = c.map.implicit.lifted(part.r)
+        implicit = c.map.mechanism.implicit
+        lifted = implicit.lifted(part.r)
         assert lifted is not None
         assert (
-            ca.Function("r", [c.map.symbols.x, c.map.symbols.u, c.map.implicit.w], [lifted]).n_instructions()
+            ca.Function(
+                "r", [c.map.symbols.x, c.map.symbols.u, c.map.mechanism.implicit.w], [lifted]
+            ).n_instructions()
             < 60
         )
     run = f.rollout(f.initial_state(START), np.ones((3, 7)))

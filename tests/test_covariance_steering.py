@@ -216,7 +216,7 @@ def test_deviations_of_errors_that_are_no_states():
     start, final = {"body-phix": 1e-4, "p.body-wx": 1e-5}, {"body-phix": 0.012}
     steered = steer_covariance(run, start, 1e-8, final=final)
     expected = np.sqrt(
-        steered.spread.P[:, f.error_names.index("body-phix"), f.error_names.index("body-phix")]
+        steered.spread.P[:, f.space.error_names.index("body-phix"), f.space.error_names.index("body-phix")]
     )
     np.testing.assert_allclose(steered.std("body-phix"), expected, rtol=1e-14)
     assert steered.std("body-phix")[0] == 0.01 and steered.std("body-phix")[-1] <= 0.012 * (1 + 1e-9)

@@ -162,7 +162,7 @@ def test_it_has_a_model_text():
     assert read_text(write_text(system)) == system
     for f in (ContactVI(system, 0.01), MaximalVI(system, 0.01)):
         assert [f.unit(f"{n}") for n in ("force.rub", "slip.rub", "slip.floor")] == ["N m", "rad/s", "m/s"]
-        names = f.quantity_names()
+        names = f.quantities.names()
         assert "force.floor:x" in names and not {"gap.rub", "force.rub:x", "force.floor"} & set(names)
 
 

@@ -328,7 +328,7 @@ def test_a_direction_without_inertia_is_idle():
     T, whole = tangent_basis(f, x), tangent_basis(f, x, idle=True)
     np.testing.assert_allclose(whole[:, : T.shape[1]], T, atol=1e-12)
     (idle,) = whole[:, T.shape[1] :].T
-    assert abs(idle[f.error_names.index("dwz.rod")]) == pytest.approx(1.0, abs=1e-9)
+    assert abs(idle[f.space.error_names.index("dwz.rod")]) == pytest.approx(1.0, abs=1e-9)
     lin = f.linearize(x)
     assert np.abs(lin.A @ idle).max() < 1e-9 and np.abs(lin.C @ idle).max() < 1e-9
 

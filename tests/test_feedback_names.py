@@ -156,7 +156,7 @@ def test_equilibrium_of_a_late_command(pole):
     late = feedback.DelayedMap(f)
     held = equilibrium(late, {"theta": 0.0, "x": 0.2})
     np.testing.assert_allclose(f.difference(f.initial_state({"x": 0.2}), held.x[: f.nx]), 0, atol=1e-10)
-    assert late.error_names == (*f.error_names, "pending.force")
+    assert late.space.error_names == (*f.space.error_names, "pending.force")
     run = late.rollout(late.join(f.state(theta=0.1)), np.arange(1.0, 6.0)[:, None])
     np.testing.assert_array_equal(run["u.force"], run.u[:, 0])  # commands, of which the last acts later
     np.testing.assert_array_equal(run["pending.force"][1:], run.u[:, 0])
@@ -193,7 +193,7 @@ def test_weights_by_name_are_those_of_their_derivatives(linkage, which):
 
 def test_names_of_errors(linkage):
     f, held, _ = linkage[1]
-    names = f.error_names
+    names = f.space.error_names
     for name in ("phiy.tip", "dx.crank"):
         W = np.zeros(f.ndx)
         W[names.index(name)] = 2.0
@@ -248,7 +248,7 @@ def test_static_gain_is_the_slope_of_equilibria(linkage, which):
 def test_outputs_by_name(linkage):
     f, held, _ = linkage[1]
     assert observability(f, held, ["crank"]).rank == observability(f, held, ["dx.crank"]).rank == 2
-    direct = np.eye(f.ndx)[[f.error_names.index("dx.crank")]]
+    direct = np.eye(f.ndx)[[f.space.error_names.index("dx.crank")]]
     by_name, by_matrix = (
         frequency_response(f, held, c, frequencies=[1.0]).values for c in ("dx.crank", direct)
     )

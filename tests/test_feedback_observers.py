@@ -365,7 +365,7 @@ def test_delayed_map_keeps_the_protocol():
     np.testing.assert_array_equal(run["u.torque"], U[:, 0])
     lin = d.linearize_trajectory(run)
     np.testing.assert_allclose(lin.A[3], d.linearize(run.x[3], U[3]).A, atol=1e-12)
-    np.testing.assert_allclose(d.linearize_points(run.x[:-1], U).A, lin.A, atol=1e-12)
+    np.testing.assert_allclose(d.derivatives.linearize(d.steps_at(run.x[:-1], U)).A, lin.A, atol=1e-12)
     K = np.random.default_rng(1).standard_normal((6, 1, 3))
     tracked = d.track(x, run.x + 0.1, U, K)
     np.testing.assert_allclose(d.rollout(x, tracked.u).x, tracked.x, atol=1e-12)

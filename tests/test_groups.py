@@ -175,8 +175,8 @@ def test_velocities_of_frames_are_those_of_charts():
         theirs = charts.rollout(charts.initial_state(*start), steps=1)
         for f in (GroupVI(system, 0.02), GroupVI(system, 0.02, stages=2, points="lobatto")):
             ours = f.rollout(f.initial_state(*start), steps=1)
-            names = [n for n in charts.quantity_names() if n[:2] in ("v.", "w.", "vb", "wb") and ":" in n]
-            assert len(names) == 12 * len(system.frame_names) and {*names} <= {*f.quantity_names()}
+            names = [n for n in charts.quantities.names() if n[:2] in ("v.", "w.", "vb", "wb") and ":" in n]
+            assert len(names) == 12 * len(system.frame_names) and {*names} <= {*f.quantities.names()}
             for name in names:
                 assert ours[name][0] == pytest.approx(theirs[name][0], abs=1e-11), name
 
@@ -315,7 +315,7 @@ def test_angles_of_an_attitude_have_the_names_of_other_maps(order):
     )
     f, g = vioc.MidpointVI(system, 0.01), GroupVI(system, 0.01)
     names, rng = charts(system)[0].variables, np.random.default_rng(4)
-    assert set(names) | {f"v.{n}" for n in names} <= set(g.quantity_names())
+    assert set(names) | {f"v.{n}" for n in names} <= set(g.quantities.names())
     for _ in range(5):
         middle = rng.uniform(0.2, 2.9) if order[0] == order[2] else rng.uniform(-1.4, 1.4)
         angles = dict(zip(names, (rng.uniform(-3, 3), middle, rng.uniform(-3, 3)), strict=True))
@@ -360,7 +360,7 @@ def test_a_turn_is_periodic_though_quaternions_end_with_the_other_sign():
     mass = vioc.Mass(2.0, (0.5, 0.8, 1.1))
     spinner = vioc.spherical("b", frame="bus", mass=mass)
     f = GroupVI(vioc.System(spinner, vioc.WrenchInput("bus", "tz", (0, 0, 0), (0, 0, 1.0))), 0.05)
-    N, turned = 20, f.error_names.index("b-phiz")
+    N, turned = 20, f.space.error_names.index("b-phiz")
 
     def short(w):
         x = f.initial_state(v={"b-wz": w})

@@ -26,7 +26,7 @@ def test_the_regressor_is_the_equations_of_motion(number):
         rng.standard_normal((5, n)),
     )
     u = rng.standard_normal((5, nu))
-    regressor = f.regressor()
+    regressor = f.mechanism.regressor()
     Y, rest, _ = regressor(q, v, a, u, np.zeros(5))
     lag = dynamics.lagrangian
     balance = dynamics.balance(dynamics.a_vector, ca.SX.zeros(dynamics.nm))
@@ -280,12 +280,12 @@ def test_weights_of_single_bodies_are_in_their_numbers():
     one = Record(t, {"a": q}, {"u": u})
     for mass in (0.7, 0.9):
         found = base_parameters(arm(mass), one)
-        exact = found.base @ arm(0.7).regressor().start
+        exact = found.base @ arm(0.7).mechanism.regressor().start
         np.testing.assert_allclose(found.values, exact, rtol=0, atol=1e-6)
         assert found.validate(one).relative["a"] < 1e-4
     full = np.zeros((1, 1))
-    Y, rest, _ = arm(0.7).regressor()(full + 1.0, full, full, full, np.zeros(1))
-    assert Y[0] @ arm(0.7).regressor().start + rest[0] == pytest.approx(pull * np.sin(1.0))
+    Y, rest, _ = arm(0.7).mechanism.regressor()(full + 1.0, full, full, full, np.zeros(1))
+    assert Y[0] @ arm(0.7).mechanism.regressor().start + rest[0] == pytest.approx(pull * np.sin(1.0))
 
 
 @pytest.mark.parametrize(
@@ -300,7 +300,7 @@ def test_forces_of_the_numbers_of_bodies_are_refused(term):
     far = vioc.tx(3.0, name="far", mass=1.0)
     system = vioc.System(*driven_arm().frames, far, term, vioc.JointForce("a", "u"))
     with pytest.raises(ModelError, match=f"{term.label()} depends on numbers of bodies"):
-        vioc.MidpointVI(system, 0.01).regressor()
+        vioc.MidpointVI(system, 0.01).mechanism.regressor()
 
 
 def test_messages():
@@ -310,7 +310,7 @@ def test_messages():
     with pytest.raises(ValueError, match="needs every configuration"):
         base_parameters(f, Record(t, {"a": np.zeros(101)}))
     with pytest.raises(ModelError, match="unknown parameter"):
-        f.regressor(["rubb"])
+        f.mechanism.regressor(["rubb"])
     body = vioc.rx("a", mass=vioc.Mass(vioc.P("mass", 1.0), (0.1, 0.1, 0.1)))
     with pytest.raises(ModelError, match="no force depends on the parameter 'mass'"):
         base_parameters(
@@ -321,7 +321,7 @@ def test_messages():
     x, u = ca.SX.sym("x"), ca.SX.sym("u")
     free = vioc.CasadiMap(ca.Function("f", [x, u], [x + 0.1 * u]), 0.1)
     with pytest.raises(ModelError, match="no mechanism"):
-        free.regressor()
+        free.mechanism.regressor()
     motor = vioc.MidpointVI(driven_arm(MOTOR), 0.01)
     with pytest.raises(ValueError, match="force of known size"):
         base_parameters(motor, motor.rollout(motor.initial_state(), motor.inputs(200, u1=1.0)), ["c", "gain"])

@@ -611,7 +611,7 @@ def test_derivatives_written_out_and_a_direction_at_a_time_are_the_same(monkeypa
         )
         rng = np.random.default_rng(0)
         Z, zeta = rng.standard_normal((40, f.nx)), rng.standard_normal((40, f.nm))
-        found.append({**f.first(steps).blocks, **f.second(steps, Z, zeta).blocks})
+        found.append({**f.derivatives.first(steps).blocks, **f.derivatives.second(steps, Z, zeta).blocks})
     for name, block in found[0].items():
         size = np.abs(block).max(initial=1.0)  # rounding, of some thousand operations at most
         np.testing.assert_allclose(found[1][name], block, rtol=0, atol=1e-11 * size, err_msg=name)

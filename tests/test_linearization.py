@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from types import SimpleNamespace
 
 import casadi as ca
@@ -21,7 +22,6 @@ from vioc import (
     LinearSpring,
     LinearTimeVI,
     MidpointVI,
-    OneStepMap,
     System,
     models,
     rx,
@@ -105,7 +105,7 @@ def test_derivatives_agree_with_casadis_implicit_functions(system, seed, options
     assert np.abs(whole - second).max() <= 1e-8 * (1 + np.abs(second).max())
     np.testing.assert_allclose(whole, whole.T, atol=1e-10 * (1 + np.abs(whole).max()))
 
-    states, multipliers = f.second_order_tensor(x, u)
+    states, multipliers = (m.rows(0) for m in f.derivatives.tensor(f.steps_at([x], [u])))
     for name in FIELDS:
         parts = (np.tensordot(w, getattr(t, name), 1) for w, t in ((z, states), (zeta, multipliers)))
         size = 1 + max(np.abs(getattr(t, name)).max(initial=0.0) for t in (states, multipliers))
@@ -159,7 +159,7 @@ def test_pendulum_of_the_paper_to_1e_12_and_to_its_printed_digits():
     x, u = [0.2, 0.5], [0.8]
     step, first, second = closed_form(0.2, 0.5, 0.8, 0.1)
     A, B = f.linearize(x, u)
-    tensor, _ = f.second_order_tensor(x, u)
+    tensor = f.derivatives.tensor(f.steps_at([x], [u]))[0].rows(0)
     np.testing.assert_allclose(f.step(x, u), step, atol=1e-12)
     np.testing.assert_allclose(np.hstack([A, B]), first, atol=1e-12)
     whole = np.concatenate(
@@ -180,7 +180,7 @@ def test_along_a_trajectory_and_at_points_is_step_by_step():
     x = state_near(f, 3)
     U = np.tile(hold(f, x), (6, 1)) + 0.01 * np.random.default_rng(1).normal(size=(6, f.nu))
     run = f.rollout(x, U)
-    lin, points = f.linearize_trajectory(run), f.linearize_points(run.x[:-1], run.u)
+    lin, points = f.linearize_trajectory(run), f.derivatives.linearize(f.steps_at(run.x[:-1], run.u))
     Z = np.random.default_rng(2).normal(size=(6, f.nx))
     zeta = np.ones((6, f.nm))
     H = f.second_order_trajectory(run, Z, zeta)
@@ -203,7 +203,7 @@ def test_tensors_contract_to_the_second_order():
     f = MidpointVI(everything(), 0.02)
     x = state_near(f, 3)
     u = hold(f, x)
-    states, multipliers = f.second_order_tensor(x, u)
+    states, multipliers = (m.rows(0) for m in f.derivatives.tensor(f.steps_at([x], [u])))
     assert states.xu.shape == (f.nx, f.nx, f.nu) and multipliers.pp.shape == (1, 4, 4)
     z, zeta = np.arange(1.0, f.nx + 1), np.array([0.7])
     H = f.second_order(x, u, z, zeta=zeta)
@@ -254,7 +254,7 @@ def test_tensors_along_a_trajectory_are_those_of_its_steps():
     x = state_near(f, 3)
     U = np.tile(hold(f, x), (5, 1)) + 0.01 * np.random.default_rng(1).normal(size=(5, f.nu))
     run = f.rollout(x, U, dt=[0.02, 0.01, 0.02, 0.03, 0.02])
-    for tensors in (f.second_order_tensor_trajectory(run), OneStepMap.second_order_tensor_trajectory(f, run)):
+    for tensors in (f.derivatives.tensor(run), replace(f.derivatives, whole=None).tensor(run)):
         for i, (whole, rows) in enumerate(zip(tensors, (f.nx, f.nm), strict=True)):
             assert whole.xx.shape == (5, rows, f.nx, f.nx) and whole.pp.shape == (5, rows, 4, 4)
             for k in range(5):
@@ -271,7 +271,8 @@ def test_tensors_along_a_trajectory_are_those_of_its_steps():
     looped = MidpointVI(everything(), 0.02)
     assert f._structured._tensor._start_at_once is not None
     looped._structured._tensor.__dict__["_start_at_once"] = None
-    for whole, other in zip(f.second_order_tensor(x), looped.second_order_tensor(x), strict=True):
+    one = f.steps_at([x], [f.rest_input(x)])
+    for whole, other in zip(f.derivatives.tensor(one), looped.derivatives.tensor(one), strict=True):
         for name in FIELDS:
             a, b = getattr(whole, name), getattr(other, name)
             np.testing.assert_allclose(a, b, atol=1e-12 * (1 + np.abs(a).max(initial=0.0)))
@@ -340,7 +341,7 @@ def test_of_several_steps_the_singular_one_is_named(rule):
     x0, x1 = (np.stack([x, np.zeros(4), regular]) for x in (regular, f.step(regular)))
     none, h = np.zeros((3, 0)), np.full(3, f.dt)
     with pytest.raises(StepError, match=r"step 8 .* M_k\+1") as caught:
-        f.linearize_steps(Steps(x0, x1, none, none, np.zeros(3), h, np.array([7, 8, 9])))
+        f.derivatives.linearize(Steps(x0, x1, none, none, np.zeros(3), h, np.array([7, 8, 9])))
     assert caught.value.k == 8
 
 
@@ -425,13 +426,13 @@ def test_second_order_of_steps_whose_first_is_known():
     )
     steps, other = (f.steps_at(run.x[i : i + 5], run.u[:5]) for i in (0, 1))
     Z, zeta = np.random.default_rng(5).standard_normal((5, f.nx)), np.zeros((5, 0))
-    expected = f.second(f.steps_at(run.x[:5], run.u[:5]), Z, zeta)
-    lin = f.linearize_steps(steps)
+    expected = f.derivatives.second(f.steps_at(run.x[:5], run.u[:5]), Z, zeta)
+    lin = f.derivatives.linearize(steps)
     lin.A[:], lin.B[:] = np.nan, np.nan  # a caller's own
-    np.testing.assert_array_equal(f.second(steps, Z, zeta).xx, expected.xx)
-    f.linearize_steps(other)
-    np.testing.assert_array_equal(f.second(steps, Z, zeta).xx, expected.xx)
-    assert np.abs(f.second(other, Z, zeta).xx - expected.xx).max() > 1e-6
+    np.testing.assert_array_equal(f.derivatives.second(steps, Z, zeta).xx, expected.xx)
+    f.derivatives.linearize(other)
+    np.testing.assert_array_equal(f.derivatives.second(steps, Z, zeta).xx, expected.xx)
+    assert np.abs(f.derivatives.second(other, Z, zeta).xx - expected.xx).max() > 1e-6
 
 
 def test_long_chains_keep_their_digits():

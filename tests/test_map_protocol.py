@@ -32,9 +32,10 @@ from vioc.control.feedback import DelayedMap, ExtendedMap
 from vioc.errors import StepError
 
 # inside: maps of a user's own need the types of the protocol, and the suite its cases
-from vioc.maps import ExplicitMap, SwitchedMap, check_map, protocol
-from vioc.maps.derivatives import Linearization, SecondOrder
+from vioc.maps import ExplicitMap, MapDerivatives, SwitchedMap, check_map, derivatives
+from vioc.maps.derivatives import SecondOrder
 from vioc.maps.made.noisy import NoisyMap
+from vioc.maps.mechanism import no_mechanism
 from vioc.maps.named import Symbols
 from vioc.maps.space import FlatSpace, StateSpace
 from vioc.maps.suite import CHECKS, Case, tensors
@@ -112,8 +113,8 @@ class Attitude(ExplicitMap):
         return np.array([1.0, 0.0, 0.0, 0.0])
 
     @property
-    def coordinates(self):
-        return ()
+    def mechanism(self):
+        return replace(no_mechanism(self), coordinates=())
 
 
 def times(a, b):
@@ -197,9 +198,9 @@ def test_it_keeps_the_protocol(name):
 def somewhere(f):
     """A state that is not special."""
     if f.multiplier_names and f.ndx == f.nx:
-        q = f.consistent_configuration({n: 0.3 for n in f.coordinates})
+        q = f.consistent_configuration({n: 0.3 for n in f.mechanism.coordinates})
         return f.initial_state(q)
-    values = {n: 0.3 + 0.05 * i for i, n in enumerate(f.coordinates)}
+    values = {n: 0.3 + 0.05 * i for i, n in enumerate(f.mechanism.coordinates)}
     return f.initial_state(values, {n: 0.2 for n in values} if f.system else None)
 
 
@@ -230,7 +231,7 @@ def test_maps_of_ones_own():
 
 def test_tensors_of_a_few_outputs_at_a_time(monkeypatch):
     """As long runs have them, of multipliers too."""
-    monkeypatch.setattr(protocol, "TENSOR_ROWS", 1)
+    monkeypatch.setattr(derivatives, "TENSOR_ROWS", 1)
     tensors(Case(RailedMap(), np.array([0.4, 0.3]), np.array([0.2]), solved=1e-10, pickles=False))
 
 
@@ -249,40 +250,63 @@ def scaled(blocks, name, factor=1.001):
     return type(blocks)(**{**blocks.blocks, name: factor * blocks.blocks[name]})
 
 
-class WrongInput(Wrong):
-    def first(self, steps) -> Linearization:
-        return scaled(super().first(steps), "B")
+class Differently(Wrong):
+    """One with other derivatives."""
+
+    @property
+    def derivatives(self) -> MapDerivatives:
+        return self.spoilt(super().derivatives)
 
 
-class WrongParameters(Wrong):
-    def first(self, steps) -> Linearization:
-        return scaled(super().first(steps), "P")
+class WrongInput(Differently):
+    def spoilt(self, good):
+        return replace(good, first=lambda steps: scaled(good.first(steps), "B"))
 
 
-class WrongCurvature(Wrong):
-    def second(self, steps, Z, zeta) -> SecondOrder:
-        return scaled(super().second(steps, Z, zeta), "xx")
+class WrongParameters(Differently):
+    def spoilt(self, good):
+        return replace(good, first=lambda steps: scaled(good.first(steps), "P"))
 
 
-class WrongBlocks(Wrong):
-    def second(self, steps, Z, zeta) -> SecondOrder:
-        return SecondOrder.of(super().second(steps, Z, zeta).matrix, self.nu, self.ndx)
+class WrongCurvature(Differently):
+    def spoilt(self, good):
+        return replace(good, second=lambda *at: scaled(good.second(*at), "xx"))
 
 
-class WrongTensor(Wrong):
-    def tensor(self, steps):
-        states, multipliers = super().tensor(steps)
-        return scaled(states, "xp"), multipliers
+class WrongBlocks(Differently):
+    def spoilt(self, good):
+        return replace(good, second=lambda *at: SecondOrder.of(good.second(*at).matrix, self.nu, self.ndx))
 
 
-class WrongTimes(Wrong):
-    def first_with_times(self, steps) -> Linearization:
-        return scaled(super().first_with_times(steps), "P", np.array([1.0, 1.0, 1.001, 1.0]))
+class WrongTensor(Differently):
+    def spoilt(self, good):
+        def whole(steps):
+            states, multipliers = good.tensor(steps)
+            return scaled(states, "xp"), multipliers
+
+        return replace(good, whole=whole)
 
 
-class WrongStart(Wrong):
-    def second_with_times(self, steps, Z, zeta) -> SecondOrder:
-        return scaled(super().second_with_times(steps, Z, zeta), "up", np.array([1.0, 1.0, 1.0, 1.001]))
+class WrongTimes(Differently):
+    def spoilt(self, good):
+        factor = np.array([1.0, 1.0, 1.001, 1.0])
+
+        def timed():
+            own = good.timed
+            return replace(own, first=lambda steps: scaled(own.first(steps), "P", factor))
+
+        return replace(good, with_times=timed)
+
+
+class WrongStart(Differently):
+    def spoilt(self, good):
+        factor = np.array([1.0, 1.0, 1.0, 1.001])
+
+        def timed():
+            own = good.timed
+            return replace(own, second=lambda *at: scaled(own.second(*at), "up", factor))
+
+        return replace(good, with_times=timed)
 
 
 class WrongMany(Wrong):
@@ -340,7 +364,7 @@ class WrongKernel(Wrong):
 
 
 class WrongNames(Wrong):
-    error_names = ("angle",)
+    space = FlatSpace(("angle",))
 
 
 class WrongUnit(Wrong):
@@ -396,7 +420,7 @@ def test_a_step_without_derivatives_is_refused():
     x, u = ca.SX.sym("x"), ca.SX.sym("u")
     f = CasadiMap(ca.Function("root", [x, u], [x + ca.sqrt(u)]), 0.1)
     with pytest.raises(StepError, match="step 4 cannot be linearized.* not finite") as caught:
-        f.linearize_points(np.zeros((3, 1)), [[1.0], [0.0], [1.0]], k0=3)
+        f.derivatives.linearize(f.steps_at(np.zeros((3, 1)), [[1.0], [0.0], [1.0]], k0=3))
     assert caught.value.k == 4 and caught.value.cause == "not finite"
 
 

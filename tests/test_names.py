@@ -82,9 +82,9 @@ def test_the_full_name_is_the_quantity_and_a_short_one_needs_to_be_the_only_one(
     for take in (by_name, lambda v, k, w: by_quantity(slider, v, w)):
         with pytest.raises(ModelError, match="Q: 'force' and 'u.force' are the same quantity"):
             take({"force": 1, "u.force": 2}, known, "Q")
-    assert set(arm.state_names) | set(TORQUES) | {"energy", "v.elbow"} <= set(arm.quantity_names())
+    assert set(arm.state_names) | set(TORQUES) | {"energy", "v.elbow"} <= set(arm.quantities.names())
     for f in (arm, slider, vioc.Composition(slider), feedback.DelayedMap(slider)):
-        for name in f.quantity_names():
+        for name in f.quantities.names():
             assert f.quantity(name).numel() == 1, name
     late = feedback.DelayedMap(slider)
     with pytest.raises(ModelError, match="'force' is short for 'pending.force', 'u.force'"):

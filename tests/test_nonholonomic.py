@@ -213,7 +213,7 @@ def test_maps_without_them_refuse_them_by_name():
         with pytest.raises(ModelError, match="no constraints on velocities, got blade; use MidpointVI"):
             kind(system, 0.01)
     f = vioc.MidpointVI(system, 0.01)
-    assert "h.blade" not in f.quantity_names() and "force.blade" in f.quantity_names()
+    assert "h.blade" not in f.quantities.names() and "force.blade" in f.quantities.names()
     with pytest.raises(vioc.errors.ConstraintError, match="blade"):
         f.initial_state(None, {"y": 1.0})
 

@@ -532,5 +532,5 @@ def test_what_dmoc_chose_is_free_when_it_is_refined():
     assert theirs.cost == pytest.approx(ours.cost, rel=1e-7)
     assert theirs.map.parameters["load"] == pytest.approx(ours.map.parameters["load"], rel=1e-4)
     limited = optimize(f, cost, method="dmoc", rate={"u.u": 50.0}, **how)
-    with pytest.raises(ValueError, match="no limits of rates"):
+    with pytest.raises(ValueError, match="no limits on rates"):
         limited.refine(2)

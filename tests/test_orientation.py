@@ -68,8 +68,8 @@ def test_quantities_of_an_arm(kind):
         :, 0
     ]
     np.testing.assert_allclose(got, arm_rotation(q).as_rotvec(), atol=1e-13)
-    assert {f.unit(name) for name in NAMES} == {"rad"} and set(NAMES) <= set(f.quantity_names())
-    assert f.rotation("nobody") is None
+    assert {f.unit(name) for name in NAMES} == {"rad"} and set(NAMES) <= set(f.quantities.names())
+    assert f.quantities.rotation("nobody") is None
 
 
 @pytest.mark.parametrize("kind", ["midpoint", "runge-kutta", "maximal"])
@@ -94,7 +94,7 @@ def test_velocities_of_frames(kind):
     np.testing.assert_allclose(got, expected, rtol=0, atol=1e-12)
     np.testing.assert_allclose(R @ body[3:], world, rtol=0, atol=1e-13)
     assert f.unit("v.tool:x") == "m/s" and f.unit("wb.tool:z") == "rad/s"
-    assert set(wanted) <= set(f.quantity_names())
+    assert set(wanted) <= set(f.quantities.names())
 
 
 POINTING_DOWN = Rotation.from_euler("xyz", [np.pi, 0, 0.4])  # half a turn, where rotation vectors jump

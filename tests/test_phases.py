@@ -75,7 +75,7 @@ def test_modes_keep_the_protocol(stance):
     run = stance.rollout(x, np.tile([-1.1 * G, 0.3], (5, 1)))
     check_map(stance, run.x[-1], run.u[0])
     assert stance.multiplier_names == ("toe", "toe.t1")  # across the plane nothing moves
-    assert set(stance.limits) == {"force.toe", "grip.toe", "gap.leg-lower", "gap.leg-upper"}
+    assert set(stance.mechanism.limits()) == {"force.toe", "grip.toe", "gap.leg-lower", "gap.leg-upper"}
     assert stance.unit("gap.toe") == "m" and stance.unit("grip.toe") == "N"
 
 
@@ -121,7 +121,7 @@ def test_cones_as_limits():
         system = System(ty("y")[tz("z")[free]], Gravity(0, 0, -G), ball)
         f = ModeVI(system, 0.01, "c")
         assert f.multiplier_names == ("c", "c.t1", "c.t2")
-        value = ca.Function("grip", list(f.symbols), [f.limits["grip.c"]])
+        value = ca.Function("grip", list(f.symbols), [f.mechanism.limits()["grip.c"]])
         for size in (0.99, 1.01):
             along = 0.5 * size * most * np.array([np.cos(np.pi / 4), np.sin(np.pi / 4)])
             rows = value(np.zeros(f.nx), [], [1.0, *along], [], 0.01).full()
@@ -269,7 +269,7 @@ def test_every_listed_quantity_of_phases_is_known_along_the_run(hopper):
     a = held.rollout(held.initial_state({"x": 0.1}, {"x": 1.0}), steps=5)
     b = drop.rollout(a.x[-1], steps=6, k0=5)
     run = join(a, b)
-    for name in run.map.quantity_names():
+    for name in run.map.quantities.names():
         assert len(run[name]) in (11, 12)
     np.testing.assert_allclose(run["h.rail"], run["z"], atol=1e-15)
     np.testing.assert_array_equal(run["force.rail"], np.r_[a["force.rail"], np.zeros(6)])
@@ -278,7 +278,7 @@ def test_every_listed_quantity_of_phases_is_known_along_the_run(hopper):
     run = SwitchedMap([stance, stance.holding()], (2, 2)).rollout(
         stance.initial_state({"r": -0.4, "z": 0.45}), steps=4, warn=False
     )
-    assert {len(run[name]) for name in run.map.quantity_names()} == {4, 5}
+    assert {len(run[name]) for name in run.map.quantities.names()} == {4, 5}
 
 
 def test_saltation_is_the_derivative_of_a_touch_that_comes_when_it_does(hop):
@@ -301,7 +301,7 @@ def test_saltation_is_the_derivative_of_a_touch_that_comes_when_it_does(hop):
     exact = np.array(
         [(landed(run.x[k - 1] + eps * e) - landed(run.x[k - 1] - eps * e)) / (2 * eps) for e in eye]
     )
-    A = run.map.linearize_motion(run).A
+    A = run.map.derivatives.linearize_motion(run).A
     assert A[k] @ A[k - 1] == pytest.approx(exact.T, abs=1e-4 * np.abs(exact).max())
     timed = run.map.linearize_trajectory(run).A[k] @ A[k - 1]
     assert np.abs(timed - exact.T).max() > np.abs(exact).max()  # a foot pulled to the ground within a step
@@ -325,7 +325,7 @@ def test_saltation_of_feet_that_land_together():
         late = brentq(lambda t: flight.step(x, dt=h + t)[:2].sum(), -h / 2, h / 2, xtol=1e-15)
         return stance.step(flight.step(x, dt=h + late), dt=h - late)
 
-    A = f.linearize_motion(run).A
+    A = f.derivatives.linearize_motion(run).A
     timed = f.linearize_trajectory(run).A
     for direction in ([1, 0, 0, 0, 0, 0], [0, 1, 1, 0, 0, 0], [0, 0, 0, 1, 0, 0], [0, 0, 0, 0, 1, 1]):
         d = 1e-5 * np.array(direction, float)

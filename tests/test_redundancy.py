@@ -112,7 +112,7 @@ def test_two_wheels_that_forbid_one_slip():
         for what, along in (("rolls", (1, 0, 0)), ("skids", (0, 1, 0)))
     ]
     f = quiet(System(base, rows))
-    assert len(f.redundant) == 1 and f.redundant[0].endswith("skids") and f.velocity_constraints
+    assert len(f.redundant) == 1 and f.redundant[0].endswith("skids") and f.mechanism.velocity_constraints
     skates = *(r for r in rows if r.name.endswith("rolls")), Skate("base", (0, 1, 0), "base")
     g = MidpointVI(System(base, skates), 0.01)
     v = vioc.project_velocity(g.system, None, {"left": 3.0, "right": 5.0})

@@ -128,7 +128,7 @@ def test_derivatives_are_those_of_flights_impacts_and_times():
             assert found == pytest.approx(along(f, k, run.x[k], run.u[k], ds), rel=1e-6, abs=1e-8)
     k = hit[0]
     steps = Steps.along(run).piece(slice(k, k + 1))
-    by = f.first_with_times(steps).P[0][:, -2]
+    by = f.derivatives.timed.first(steps).P[0][:, -2]
     ends = [f.step(run.x[k], k=0, dt=DT + s) for s in (1e-6, -1e-6)]
     assert by == pytest.approx((ends[0] - ends[1]) / 2e-6, rel=1e-6)
     with pytest.raises(NotImplementedError, match="first derivatives only"):
@@ -278,7 +278,7 @@ def test_what_it_refuses():
             ),
             DT,
         )
-    assert ContactVI(ball(), DT).residual is None and ContactVI(ball(), DT).relaxed is None
+    assert ContactVI(ball(), DT).residual is None and ContactVI(ball(), DT).mechanism.relaxed() is None
     assert arm(0.0).inequalities[0].restitution == 0
 
 

@@ -336,7 +336,7 @@ def test_along_a_trajectory_and_at_points_as_one_by_one():
             np.testing.assert_allclose(lin.A[i], one.A, rtol=1e-11, atol=1e-13)
             two = f.second_order(run.x[i], run.u[i], Z[i], k, lengths[i])
             np.testing.assert_allclose(H.xx[i], two.xx, rtol=1e-10, atol=1e-12)
-        points = f.linearize_points(run.x[:3], run.u, k0=2)
+        points = f.derivatives.linearize(f.steps_at(run.x[:3], run.u, k0=2))
         np.testing.assert_allclose(points.B[1], f.linearize(run.x[1], run.u[1], 3).B, rtol=1e-12, atol=1e-15)
 
 

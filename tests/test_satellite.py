@@ -21,7 +21,7 @@ def f():
 
 
 def test_a_turn_and_a_rate_have_names_of_their_own(f):
-    assert f.error_names[3:6] == ("body-phix", "body-phiy", "body-phiz")
+    assert f.space.error_names[3:6] == ("body-phix", "body-phiy", "body-phiz")
     x = f.retract(f.initial_state(), 1e-7 * np.eye(12)[4])  # a turn about y
     np.testing.assert_allclose(x[3:7], [1, 0, 0.5e-7, 0], rtol=0, atol=1e-14)
     with pytest.raises(ModelError, match="body-wx"):  # neither a turn nor, without v., a rate

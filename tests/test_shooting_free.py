@@ -261,7 +261,7 @@ def test_periodic_motions(duration):
 def test_a_closed_chain_from_where_it_likes():
     """Loops and the momenta across them are kept at the start."""
     f = vioc.MidpointVI(load("closed_chain"), 0.02)
-    x0 = f.initial_state(f.consistent_configuration({n: 0.2 for n in f.coordinates}))
+    x0 = f.initial_state(f.consistent_configuration({n: 0.2 for n in f.mechanism.coordinates}))
     cost = Cost(f, 0.5 * (f.quantity("v.J") - 0.5) ** 2 + (f.quantity("J") - 0.1) ** 2)
     task = dict(initial={"J": (-0.3, 0.3)})
     best = optimize(f, cost, x0=x0, steps=40, **task)
@@ -411,7 +411,7 @@ def test_what_cannot_be_done_is_refused_by_name():
     with pytest.raises(NotImplementedError, match="Silent tells no equations.*lengths"):
         silent = object.__new__(Silent)
         silent.__dict__.update(f.__dict__)
-        silent.first_with_times(f.steps_at(np.zeros((1, 2)), np.zeros((1, 1))))
+        silent.derivatives.timed.first(f.steps_at(np.zeros((1, 2)), np.zeros((1, 1))))
 
 
 def test_the_front_says_the_same_to_dmoc(swing):

@@ -34,7 +34,7 @@ class Setting:
         self.stages = Stages(f, cost, self.rows, 0, np.full(N, f.dt))
         self.point = self.stages.at(X, U)
         self.curve = self.point.curve
-        self.lin = self.stages.map.linearize_steps(self.point.steps)
+        self.lin = self.stages.map.derivatives.linearize(self.point.steps)
 
     def along(self, dx, du, step):
         """Rows at the points of a stencil, (5, rows)."""
@@ -126,7 +126,7 @@ def test_curvature_is_that_of_the_values(setting):
     q, n = f.ndx + f.nu, f.ndx
     whole = np.zeros((N, q, q)) if H is None else H.copy()
     if zeta is not None:
-        second = f.second(setting.point.steps, np.zeros((N, n)), zeta)
+        second = f.derivatives.second(setting.point.steps, np.zeros((N, n)), zeta)
         whole[:, :n, :n] += second.xx
         whole[:, :n, n:] += second.xu
         whole[:, n:, :n] += np.swapaxes(second.xu, 1, 2)

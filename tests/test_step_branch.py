@@ -256,7 +256,7 @@ def test_slips_of_substeps_are_those_at_their_end():
     f = vioc.ContactVI(System(puck, vioc.Gravity(0, 0, -9.81), touch), 0.03)
     g, x0 = f.substeps(3), f.initial_state({"z": 0.1001}, {"x": 1.0})
     run, fine = g.rollout(x0, steps=8), f.with_dt(0.01).rollout(x0, steps=24)
-    assert not g.additive.all() and g.kernel is None
+    assert not g.mechanism.additive.all() and g.kernel is None
     for name in ("lambda.floor", "lambda.floor.slip"):
         parts = fine[name].reshape(8, 3)
         expected = parts[:, -1] if name.endswith("slip") else parts.sum(axis=1)
@@ -266,7 +266,7 @@ def test_slips_of_substeps_are_those_at_their_end():
     found, through = g.linearize(run.x[3]), np.eye(f.nx)
     slopes = np.zeros_like(found.C)
     for part in along:
-        slopes = np.where(f.additive[:, None], slopes, 0.0) + part.C @ through
+        slopes = np.where(f.mechanism.additive[:, None], slopes, 0.0) + part.C @ through
         through = part.A @ through
     np.testing.assert_allclose(found.C, slopes, rtol=1e-9, atol=1e-9 * np.abs(slopes).max())
     np.testing.assert_allclose(found.A, through, rtol=0, atol=1e-9 * np.abs(through).max())
@@ -425,19 +425,19 @@ def test_noise_of_what_rests_far_away_is_no_energy_from_nowhere(dt, stiffness, f
     off = np.r_[0.0, np.ones(10)]
     for by, k in zip(([least, 0.0], [0.0, least / dt]), found, strict=True):
         near, far = (replace(run, x=run.x + size * np.outer(off, by)) for size in (0.3, 100.0))
-        assert f.diverged(near, True) is None
-        assert (f.diverged(far, True) or [None])[0] == k  # None: the other allows more
+        assert f.mechanism.diverged(near, True) is None
+        assert (f.mechanism.diverged(far, True) or [None])[0] == k  # None: the other allows more
 
 
 def test_work_of_forces_explains_energy_and_what_is_prescribed_is_not_judged():
     f = MidpointVI(System(tx("x", mass=1.0), vioc.JointForce("x", "force")), 0.1)
     run = f.rollout(f.initial_state(), f.inputs(40, force=100.0))
-    assert run.energy[-1] > 1e4 and f.diverged(run, True) is None
+    assert run.energy[-1] > 1e4 and f.mechanism.diverged(run, True) is None
     still = replace(run, u=0 * run.u)
-    assert f.diverged(still, True)[0] == 1
+    assert f.mechanism.diverged(still, True)[0] == 1
     g = MidpointVI(System(tx(vioc.K("s"), mass=1.0)[tx("x", mass=1.0)]), 0.1)
     carried = g.rollout(g.initial_state(), np.arange(40.0)[:, None] ** 2)
-    assert np.ptp(carried.energy) > 100 and g.diverged(carried, True) is None
+    assert np.ptp(carried.energy) > 100 and g.mechanism.diverged(carried, True) is None
 
 
 def test_only_motions_that_grow_are_looked_at_where_nothing_failed():
@@ -447,7 +447,7 @@ def test_only_motions_that_grow_are_looked_at_where_nothing_failed():
         v = np.where(np.arange(9) < since, 1.0, grown)  # 3 times the kinetic energy of the first half
         moved = np.concatenate([[0.0], np.cumsum(0.1 * v[1:])])
         faster = replace(run, x=np.column_stack([moved, v]))
-        found = f.diverged(faster, False)
+        found = f.mechanism.diverged(faster, False)
         assert (found and found[0]) == expected
 
 

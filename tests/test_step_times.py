@@ -59,7 +59,10 @@ def free_body():
 
 def moving(f):
     rng = np.random.default_rng(0)
-    q, v = ({n: 0.3 * e for n, e in zip(f.coordinates, rng.standard_normal(20), strict=False)} for _ in "qv")
+    q, v = (
+        {n: 0.3 * e for n, e in zip(f.mechanism.coordinates, rng.standard_normal(20), strict=False)}
+        for _ in "qv"
+    )
     return f.initial_state(q, v)
 
 
@@ -119,13 +122,14 @@ def test_by_length_and_start_of_a_formula():
     f = vioc.CasadiMap(ca.Function("f", [x, u, t, dt], [x + dt * ca.sin(t + dt) * u]), 0.1)
     steps = f.steps_at([[0.3], [0.4]], [[2.0], [1.0]], 5, [0.1, 0.2])
     h, s, c, w = steps.h, np.sin(steps.t + steps.h), np.cos(steps.t + steps.h), steps.u[:, 0]
-    lin, H = f.first_with_times(steps), f.second_with_times(steps, np.full((2, 1), 3.0), np.zeros((2, 0)))
+    timed = f.derivatives.timed
+    lin, H = timed.first(steps), timed.second(steps, np.full((2, 1), 3.0), np.zeros((2, 0)))
     np.testing.assert_allclose(lin.P[:, 0], np.stack([(s + h * c) * w, h * c * w], axis=1), rtol=1e-14)
     np.testing.assert_allclose(H.up[:, 0], 3 * np.stack([s + h * c, h * c], axis=1), rtol=1e-14)
     pp = np.array([[2 * c - h * s, c - h * s], [c - h * s, -h * s]]) * w
     np.testing.assert_allclose(H.pp, 3 * np.moveaxis(pp, 2, 0), rtol=1e-13)
     still = vioc.CasadiMap(ca.Function("f", [x, u], [x + u]), 0.1)
-    assert not still.first_with_times(still.steps_at([[0.3]], [[2.0]])).P.any()
+    assert not still.derivatives.timed.first(still.steps_at([[0.3]], [[2.0]])).P.any()
 
 
 KINDS = (
@@ -223,7 +227,7 @@ def test_a_map_that_tells_no_equations_says_so():
     f = MaximalVI(vioc.System(box, vioc.Gravity(0, 0, -9.8), ground), DT)
     steps = f.steps_at(f.initial_state({"b-z": 1.0})[None], np.zeros((1, 0)))
     with pytest.raises(NotImplementedError, match="MaximalVI tells no equations .* `explicit` or `residual`"):
-        f.first_with_times(steps)
+        f.derivatives.timed.first(steps)
 
 
 def test_equations_without_those_of_the_multipliers_determine_no_step():
@@ -240,9 +244,9 @@ def test_equations_without_those_of_the_multipliers_determine_no_step():
     whole, half = (kind(system, DT) for kind in (vioc.MidpointVI, Half))
     x0 = whole.initial_state({"x": 0.6, "z": -0.8})
     steps = whole.steps_at(x0[None], np.zeros((1, 0)))
-    assert whole.first_with_times(steps).P.shape[-1] == 2
+    assert whole.derivatives.timed.first(steps).P.shape[-1] == 2
     with pytest.raises(NotImplementedError, match="Half tells no equations that determine its steps"):
-        half.first_with_times(steps)
+        half.derivatives.timed.first(steps)
 
 
 @pytest.mark.parametrize("around", [lambda f: f, DelayedMap])

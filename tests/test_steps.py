@@ -299,7 +299,8 @@ class TestUnequalSteps:
         g = vioc.CasadiMap(ca.Function("g", [x, u, t, dt], [x + dt * (u + x * ca.sin(3 * t))]), dt=0.05)
         h = swing[1]
         run = g.rollout([1.0], np.ones((len(h), 1)), dt=h)
-        along, points = g.linearize_trajectory(run), g.linearize_points(run.x[:-1], run.u, dt=h)
+        along = g.linearize_trajectory(run)
+        points = g.derivatives.linearize(g.steps_at(run.x[:-1], run.u, dt=h))
         np.testing.assert_allclose(points.A, along.A, rtol=1e-12)
         cost = Cost(g, g.symbols.u**2, 5 * g.symbols.x**2)
         best = optimize(g, cost, run, tolerance=1e-13)  # linear-quadratic: one step, to rounding
@@ -319,10 +320,10 @@ class TestUnequalSteps:
         ids=["midpoint", "linear-time", "maximal", "runge-kutta", "composition"],
     )
     def test_points_and_tracks_of_every_map(self, f, kind):
-        """`linearize_points` and `track` with lengths are `linearize` and `rollout` of those steps."""
+        """`steps_at` and `track` with lengths are `linearize` and `rollout` of those steps."""
         g, h = kind(f.system, 0.05), np.array([0.02, 0.05, 0.03])
         run = g.rollout(g.initial_state({"theta": 0.4}), [[0.1], [0.2], [0.3]], dt=h)
-        points = g.linearize_points(run.x[:-1], run.u, dt=h)
+        points = g.derivatives.linearize(g.steps_at(run.x[:-1], run.u, dt=h))
         for k in range(3):
             one = g.linearize(run.x[k], run.u[k], dt=h[k])
             np.testing.assert_allclose(points.A[k], one.A, rtol=1e-9, atol=1e-12)
@@ -361,9 +362,9 @@ class TestTwins:
     def test_what_depends_on_the_step_is_shared_by_those_that_have_it(self, f):
         g = vioc.MaximalVI(f.system, 0.05)
         heavy, light, fine = g.with_parameters(m=3.0), g.with_parameters(m=0.5), g.with_dt(0.01)
-        assert heavy.quantities is light.quantities is g.quantities
-        assert fine.quantities is not g.quantities
-        assert fine.with_parameters(m=2.0).quantities is fine.quantities
+        assert heavy.named is light.named is g.named
+        assert fine.named is not g.named
+        assert fine.with_parameters(m=2.0).named is fine.named
         x = {"theta": 0.3}, {"theta": 1.0}
         alone = vioc.MaximalVI(f.system, 0.01)
         np.testing.assert_array_equal(

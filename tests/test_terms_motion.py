@@ -137,7 +137,7 @@ def test_strings_without_load_do_not_warn_of_rounding():
     system = System(tx("x")[ty("y")[tz("z", name="load", mass=1.0)]], StringConstraint("world", "load", 0.7))
     f = MidpointVI(system, 0.01)
     run = f.rollout(f.initial_state({"x": 0.2, "y": 0.3, "z": 0.6}), steps=100)
-    assert np.abs(run["tension.string-constraint-1"]).max() < f.force_rounding(0.01)
+    assert np.abs(run["tension.string-constraint-1"]).max() < f.mechanism.force_rounding(0.01)
 
 
 def test_several_strings_give_one_warning():

@@ -69,7 +69,7 @@ def _slopes(bench: Bench, n: int, count: int) -> Row:
 
     def both(backend: str) -> Callable[[], Any]:
         f, x0 = problems.pendulum(n, backend)
-        return lambda: f.linearize_steps(f.steps_at(x0 + spread, np.zeros((count, f.nu)), 0))
+        return lambda: f.derivatives.linearize(f.steps_at(x0 + spread, np.zeros((count, f.nu)), 0))
 
     peers: dict[str, float | str] = {"MJX Euler, single precision": ABSENT}
     if simulators.mjx() is not None:

@@ -113,7 +113,7 @@ def _tensor(bench: Bench, motion: Motion) -> dict[str, float]:
     def make(backend: str) -> Callable[[], Any]:
         run = motion(backend)
         few = run.map.rollout(run.x[0], run.u[:TENSORS], warn=False)
-        return lambda: run.map.second_order_tensor_trajectory(few)
+        return lambda: run.map.derivatives.tensor(few)
 
     return bench.each(make, 1e6 / TENSORS)
 

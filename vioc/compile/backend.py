@@ -34,7 +34,8 @@ class Backend:
         libraries that are compiled already, and compiles functions that have run for as long as compiling
         would take. Rollouts of generated functions are identical to the bit.
     identity : dict, optional
-        Plain data that determines every function of a map; used for keys of the cache.
+        Plain data that determines every function of a map; used for keys of the cache. Without it, as where a
+        user's own Python code has a part in the functions, their generated C is the key.
 
     Raises
     ------
@@ -50,7 +51,11 @@ class Backend:
         if name == "compiled":
             require_compiler()
         self.name = name
-        self._identity = identity
+        self.identity = identity
+
+    def knowing(self, **more: Any) -> Backend:
+        """Return the same backend for a map that more data determines."""
+        return self if self.identity is None else Backend(self.name, {**self.identity, **more})
 
     def __repr__(self) -> str:
         return f"Backend({self.name!r})"
@@ -79,12 +84,12 @@ class Backend:
         return program if program.available else None
 
     def _key(self, name: str) -> str | None:
-        if self._identity is None or self.name == "virtual":
+        if self.identity is None or self.name == "virtual":
             return None
-        return json.dumps([self._identity, name, sources_digest()], sort_keys=True)
+        return json.dumps([self.identity, name, sources_digest()], sort_keys=True)
 
     def _title(self, name: str) -> str:
-        return f"{self._identity['title']}: {name}" if self._identity else name
+        return f"{self.identity['title']}: {name}" if self.identity else name
 
     def _program(
         self,

@@ -1,5 +1,4 @@
-/* Numbers of several evaluations side by side, LANES of them, which code of `lanes.py` works on.
-   What that gains is said in many.c. */
+/* Vectors of LANES evaluations side by side, for code that `lanes.py` generates. Their gain is given in many.c. */
 
 #include <math.h>
 
@@ -8,12 +7,12 @@ typedef unsigned long long marks __attribute__((vector_size(LANES * sizeof(doubl
 
 #define ALL(x) ((lanes){0} + (x))
 
-/* The C library's own, so that a sample has the same bits beside others as by itself; both at once cost as one. */
+/* Sine and cosine of the C library: results of a sample do not depend on other lanes, and both cost as much as one. */
 static inline void turned(const lanes *x, lanes *sine, lanes *cosine) {
   for (int i = 0; i < LANES; i++) (*sine)[i] = sin((*x)[i]), (*cosine)[i] = cos((*x)[i]);
 }
 
-/* Of the rest one lane after the other. */
+/* Other functions are called lane by lane. */
 #define EACH(result, value)                            \
   lanes result;                                        \
   for (int i = 0; i < LANES; i++) (result)[i] = (value);

@@ -1,16 +1,16 @@
-/* Many rollouts by the step of LANES samples that stands before this, with NX, NU, NP, NM and NWORK:
-   step (x, (u, t, dt, parameters), x_next, multipliers, error, work). A lane whose rollout has ended, or come to
-   a step that was not solved, takes the next.
+/* Many rollouts with the step of LANES samples defined before this text, with NX, NU, NP, NM and NWORK:
+   step (x, (u, t, dt, parameters), x_next, multipliers, error, work). A lane whose rollout has ended, or stopped
+   at a step that was not solved, continues with the next rollout.
 
-   Written by hand, as chord.c and lanes.c that it works with: 64 rollouts one after the other by loops.c take
-   3.5, 2.3, 2.5 and 2.9 times the time for 1, 3, 10 and 40 links (eight lanes, one core). */
+   Written by hand, like chord.c and lanes.c, which it uses, because 64 rollouts one after the other in loops.c take
+   3.5, 2.3, 2.5 and 2.9 times as long for 1, 3, 10 and 40 links (eight lanes, one core). */
 
 #include <stdlib.h>
 
 #define ALIGNED(p) ((lanes *)(((unsigned long long)(p) + sizeof(lanes) - 1) / sizeof(lanes) * sizeof(lanes)))
 
-/* `count` rollouts, at the places `rows` of in and out, from their steps `at` to step `end`; of each are written
-   the step that it came to, and the error where it stopped before the end. in: u, t, dt, at places too, and
+/* Continues `count` rollouts, with indices `rows` in `in` and `out`, from their steps `at` to step `end`; for each it
+   writes the step reached, and the error if it stopped before the end. in: u, t, dt, at places too, and
    parameters of these; stride: of each from rollout to rollout and from step to step. out: X (rollout, steps + 1),
    whose rows `at` are starts, multipliers (rollout, steps). */
 __attribute__((visibility("default"))) int many(long long count, const long long *rows, long long end, long long steps,
@@ -47,7 +47,7 @@ __attribute__((visibility("default"))) int many(long long count, const long long
       busy = i;
     }
     if (busy < 0) break;
-    for (int i = 0; i < LANES; i++) { /* one without a rollout does what another does, and takes no longer */
+    for (int i = 0; i < LANES; i++) { /* a lane without a rollout repeats another's */
       if (place[i] >= 0) continue;
       for (int a = 0; a < NX; a++) now[a][i] = now[a][busy];
       for (int a = 0; a < NU + 2 + NP; a++) given[a][i] = given[a][busy];
@@ -58,7 +58,7 @@ __attribute__((visibility("default"))) int many(long long count, const long long
       if (p < 0) continue;
       double *x = out[0] + (rows[p] * (steps + 1) + at[p] + 1) * NX, *m = out[1] + (rows[p] * steps + at[p]) * NM;
       double sum = 0;
-      for (int a = 0; a < NX; a++) sum += 0 * (x[a] = next[a][i]); /* 0, or NaN where one is not finite */
+      for (int a = 0; a < NX; a++) sum += 0 * (x[a] = next[a][i]); /* 0, or NaN if one is not finite */
       for (int a = 0; a < NM; a++) m[a] = mu[a][i];
       const int good = (*off)[i] <= tolerance && sum == 0;
       at[p] += good;

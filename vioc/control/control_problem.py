@@ -116,7 +116,7 @@ class Problem(ShootingProblem):
         """Yield the starts of successive searches."""
         last = SOFTNESS[-1]
         few = iterations < FEW
-        contact = self.map.relaxed is not None and duals is None
+        contact = self.map.mechanism.relaxed() is not None and duals is None
         usual = SOFTNESS[0]
         if contact:  # first: open contacts have no gradient in the other searches
             yield from self._from_equations(stages, X, U, iterations)

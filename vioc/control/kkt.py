@@ -159,7 +159,7 @@ def kkt(
     except StepError as error:
         off = np.inf
         return Kkt(off, off, off, off, off, off, off, {"gap": str(error)})
-    ends, lin = steps.x1, f.linearize_steps(steps)
+    ends, lin = steps.x1, f.derivatives.linearize(steps)
     e = cost.expand(run, lin)
     lx, lu = e.lx, e.lu
     free = _open(f, initial)
@@ -184,12 +184,12 @@ def kkt(
 
     found = {name: _Worst() for name in ("gap", "stationarity", *LIMITS, "relative")}
     gaps = np.abs(f.difference(ends, run.x[1:])) / (1 + np.abs(run.x).max())
-    for name, column in zip(f.error_names, gaps.T, strict=True):
+    for name, column in zip(f.space.error_names, gaps.T, strict=True):
         found["gap"].see(name, np.arange(1, n + 1), column)
-    for name, slope, size in zip(f.error_names, np.abs(by_x).T, sx.T, strict=True):
+    for name, slope, size in zip(f.space.error_names, np.abs(by_x).T, sx.T, strict=True):
         found["stationarity"].see(name, np.arange(1, n + 1), slope / (1 + size))
     start = gx[0] + lin.A[0].T @ p[0], sx[0] + np.abs(lin.A[0].T) @ np.abs(p[0])
-    for name, slope, size, is_free in zip(f.error_names, *start, free, strict=True):
+    for name, slope, size, is_free in zip(f.space.error_names, *start, free, strict=True):
         found["stationarity"].see(name, np.zeros(1, int), np.abs([slope]) / (1 + size) * is_free)
     for name, slope, size in zip(held.names, *_by_constants(f, cost, run, rows, p, held), strict=True):
         found["stationarity"].see(name, np.zeros(1, int), np.abs([slope]) / (1 + size))
@@ -491,7 +491,7 @@ def _constants(
     names = tuple(f"param.{n}" for n in parameters)
     at = [list(f.parameters).index(n) for n in parameters]
     timed = isinstance(duration, (tuple, list)) and duration[0] != duration[1]
-    lin = f.first_with_times(steps) if timed else f.first(steps)
+    lin = (f.derivatives.timed if timed else f.derivatives).first(steps)
     x, multipliers = lin.P[:, :, at], lin.E[:, :, at]
     h, theta = np.zeros((len(run), len(at))), np.eye(len(f.parameters))[:, at]
     if timed:

@@ -158,7 +158,7 @@ def optimize(
         Wrong shapes or options; limits, options and maps that the method does not support; a start outside a
         limit.
     NotImplementedError
-        A free duration of a map without equations of its steps (`OneStepMap.first_with_times`).
+        A free duration of a map without equations of its steps (`MapDerivatives.timed`).
     OptimizationError
         Not converged (``result`` holds the best iterate); a guess that cannot be projected. Without
         `raise_on_failure`: no trajectory to begin with at all, or a cost that is not finite on it.

@@ -73,7 +73,7 @@ def _start(f: OneStepMap, record: Record) -> np.ndarray | None:
 
 
 def _from_configurations(f: OneStepMap, grid: SimulationGrid, U: np.ndarray, begins: Sequence[int]) -> Any:
-    record, names = grid.record, f.configurations
+    record, names = grid.record, f.mechanism.configurations
     seen = [n for n in names if np.isfinite(record.measured.get(n, np.nan)).sum() > 2 * WIDTHS[0]]
     if not names or (len(seen) < len(names) and not f.multiplier_names) or not seen:
         return None
@@ -83,7 +83,7 @@ def _from_configurations(f: OneStepMap, grid: SimulationGrid, U: np.ndarray, beg
         x = f.state(values)
         if f.multiplier_names:
             fixed = seen if len(seen) < len(names) else ()
-            x = f.moved(x, np.zeros(len(f.coordinates)), fixed=fixed)
+            x = f.mechanism.moved(x, np.zeros(len(f.mechanism.coordinates)), fixed=fixed)
         return x[: len(names)]
 
     found = []

@@ -103,7 +103,7 @@ class Criterion:
         """Evaluate a trajectory of the map."""
         f, E, ndx = self.map, self.E, self.map.ndx
         steps = Steps.along(run)
-        lin = f.linearize_steps(steps)
+        lin = f.derivatives.linearize(steps)
         T = tangent_basis(f, run.x[0]) if has_manifold(f) else np.eye(ndx)
         T = T[:, :0] if self.known else T
         r, n, N = T.shape[1], E.shape[1], len(run)
@@ -147,7 +147,7 @@ class Criterion:
         toward = np.zeros((N, ndx, ndx + f.nu + len(E)))
         toward[:, :, :ndx] = adjoint[1:] @ np.swapaxes(S[:-1], 1, 2)
         toward[:, :, ndx + f.nu :] = adjoint[1:, :, r:] @ E.T
-        second = f.tensor(steps)[0].matrix
+        second = f.derivatives.tensor(steps)[0].matrix
         steep = np.einsum("kiab,kib->ka", second, toward)
         x = x.copy()
         x[:-1] += steep[:, :ndx]

@@ -227,11 +227,11 @@ class Identification:
 
     def _inertias(self) -> dict[str, np.ndarray]:
         f = self.map
-        if not f.inertias:
+        if not f.mechanism.inertias():
             return {}
-        every = ca.Function("bodies", [f.symbols.parameters], list(f.inertias.values()))(f.theta)
+        every = ca.Function("bodies", [f.symbols.parameters], list(f.mechanism.inertias().values()))(f.theta)
         every = every if isinstance(every, (tuple, list)) else (every,)
-        return {n: np.array(v).ravel() for n, v in zip(f.inertias, every, strict=True)}
+        return {n: np.array(v).ravel() for n, v in zip(f.mechanism.inertias(), every, strict=True)}
 
     @property
     def doubts(self) -> list[str]:

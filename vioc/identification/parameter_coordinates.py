@@ -178,7 +178,7 @@ def _entries(f: OneStepMap) -> dict[str, list[list[str]]]:
     """Return the parameters on which each body's ten inertial parameters depend."""
     theta, names = f.symbols.parameters, list(f.parameters)
     found = {}
-    for body, numbers in f.inertias.items():
+    for body, numbers in f.mechanism.inertias().items():
         depends = ca.jacobian_sparsity(numbers, theta) if names else None
         rows: list[list[str]] = [[] for _ in range(10)]
         if depends is not None:
@@ -203,7 +203,7 @@ def _whole_bodies(f: OneStepMap, estimated: Sequence[str]) -> dict[str, tuple[st
         if all(len(row) == 1 and row[0] in estimated and uses[row[0]] == 1 for row in rows):
             own = tuple(row[0] for row in rows)
             plain = ca.vertcat(*(theta[names.index(n)] for n in own))
-            if ca.is_equal(f.inertias[body], plain, 1):
+            if ca.is_equal(f.mechanism.inertias()[body], plain, 1):
                 found[body] = own
     return found
 

@@ -243,7 +243,7 @@ def base_parameters(
     """
     records = as_records(records)
     linear = (linear,) if isinstance(linear, str) else tuple(linear)
-    regressor = f.regressor(linear)
+    regressor = f.mechanism.regressor(linear)
     parts = [motion(f, r, knots) for r in records]
     equations = [regressor(m.q, m.v, m.a, m.u, m.t) for m in parts]
     length = length_of(regressor.numbers, np.concatenate([e[0] for e in equations]))

@@ -191,7 +191,7 @@ class Segments:
         for j, T in enumerate(bases):
             nodes[j] = f.retract(nodes[j], T @ step[at : at + T.shape[1]])
             if T.shape[1] and f.multiplier_names:
-                nodes[j] = f.moved(nodes[j], np.zeros(len(f.coordinates)))
+                nodes[j] = f.mechanism.moved(nodes[j], np.zeros(len(f.mechanism.coordinates)))
             at += T.shape[1]
         return Trial(z, c, nodes)
 
@@ -225,7 +225,7 @@ class Segments:
         gaps = self._gaps(f, trial, ends, bases)
         found = Prediction(residuals, gaps, outputs, states, ends, bases=bases)
         if derivatives:
-            lin = f.linearize_steps(Steps.joined([Steps.along(run) for run in runs]))
+            lin = f.derivatives.linearize(Steps.joined([Steps.along(run) for run in runs]))
             found.J, found.E = self._jacobians(trial, lin, [d for _, d in drives], slopes, bases)
         return found
 
@@ -260,7 +260,8 @@ class Segments:
         for j in self._joints():
             d, T = f.difference(nodes[j], found.ends[j - 1]), found.bases[j]
             try:
-                nodes[j] = f.moved(f.retract(nodes[j], d - T @ (T.T @ d)), np.zeros(len(f.coordinates)))
+                there = f.retract(nodes[j], d - T @ (T.T @ d))
+                nodes[j] = f.mechanism.moved(there, np.zeros(len(f.mechanism.coordinates)))
             except ConstraintError:  # too far apart; a later trial will be closer
                 continue
         return Trial(trial.z, trial.c, nodes)

@@ -49,7 +49,7 @@ def state_space(f: OneStepMap, about: Any, outputs: Sequence[str] | None = None)
         raise ValueError(
             "state_space: expected an equilibrium (x, u), got a trajectory: python-control has no LTV"
         )
-    names = f.error_names
+    names = f.space.error_names
     outputs = names if outputs is None else tuple(outputs)
     C = output_jacobians(f, outputs, system.x[:1])[0]
     D = np.zeros((len(C), f.nu))
@@ -109,7 +109,9 @@ def gain_system(loop: Any) -> Any:
     f, K = loop.map, np.asarray(loop.K, float)
     if K.ndim != 2:
         raise ValueError("gain_system: the gains vary with time; python-control has no LTV systems")
-    return control.ss([], [], [], -K, f.dt, inputs=_labels(f.error_names), outputs=_labels(f.input_names))
+    return control.ss(
+        [], [], [], -K, f.dt, inputs=_labels(f.space.error_names), outputs=_labels(f.input_names)
+    )
 
 
 def regulator(
@@ -149,7 +151,7 @@ def regulator(
     if not system.steady:
         raise ValueError("regulator: expected an equilibrium (x, u), got a trajectory")
     K = check_array(K, (f.nu, f.ndx), "K")
-    K = K[_order(inputs, f.input_names, "inputs")][:, _order(states, f.error_names, "states")]
+    K = K[_order(inputs, f.input_names, "inputs")][:, _order(states, f.space.error_names, "states")]
     closed = system.A[0] - system.B[0] @ K
     poles = np.linalg.eigvals(closed)
     if not np.abs(poles).max() < 1:

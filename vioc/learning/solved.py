@@ -35,7 +35,8 @@ def check_framework_map(f: OneStepMap) -> None:
 
 def autonomous(f: OneStepMap) -> bool:
     """Return True if steps are known not to depend on time."""
-    relaxed = None if f.relaxed is None else f.relaxed.function  # the only equations of contacts
+    step = f.mechanism.relaxed()
+    relaxed = None if step is None else step.function  # the only equations of contacts
     for function, at in ((relaxed, 4), (f.residual, 4), (f.explicit, 2)):
         if function is not None:
             return all(function.jac_sparsity(i, at).nnz() == 0 for i in range(function.n_out()))
@@ -74,7 +75,7 @@ class Solved:
         nx, nm, nu, np_ = self.sizes
         J = np.empty((self.count, nx + nm, nx + nu + np_))
         for rows, f, steps, x in self.parts:
-            lin = f.linearize_steps(steps)
+            lin = f.derivatives.linearize(steps)
             own = lin.matrix
             J[rows] = _Errors(f, steps, x).first(own) if f.space.quaternions else own
         return self._finite(J, "first")
@@ -89,7 +90,7 @@ class Solved:
             chart = _Errors(f, steps, x) if f.space.quaternions else None
             inner = w if chart is None else chart.weights(w)
             ndx = inner.shape[1] - len(f.multiplier_names)
-            second = f.second(
+            second = f.derivatives.second(
                 steps, np.ascontiguousarray(inner[:, :ndx]), np.ascontiguousarray(inner[:, ndx:])
             )
             H[rows] = second.matrix if chart is None else chart.second(second.matrix, w)
@@ -102,7 +103,7 @@ class Solved:
         ns = nx + nu + np_
         T = np.empty((self.count, nx + nm, ns, ns))
         for rows, f, steps, x in self.parts:
-            states, multipliers = f.tensor(steps)
+            states, multipliers = f.derivatives.tensor(steps)
             own = np.concatenate([states.matrix, multipliers.matrix], axis=1)
             if f.space.quaternions:
                 chart = _Errors(f, steps, x)
@@ -133,7 +134,7 @@ class _Errors:
     def __init__(self, f: OneStepMap, steps: Steps, x: np.ndarray):
         self.map, self.steps, self.x = f, steps, x
         self.into, self.out = ambient.inward(f, x), ambient.outward(f, steps.x1)
-        lin = f.linearize_steps(steps)
+        lin = f.derivatives.linearize(steps)
         self.own = lin.matrix
 
     def weights(self, w: np.ndarray) -> np.ndarray:

@@ -7,6 +7,7 @@ what is built; `explicit` has derivatives too where the step is a formula, `casa
 `made` has maps that are made of others.
 """
 
+from vioc.maps.derivatives import MapDerivatives
 from vioc.maps.explicit import ExplicitMap
 from vioc.maps.kernel import KernelMap, KernelPrograms, StepSolver
 from vioc.maps.made.switched import SwitchedMap
@@ -18,6 +19,7 @@ __all__ = [
     "ExplicitMap",
     "KernelMap",
     "KernelPrograms",
+    "MapDerivatives",
     "StateSpace",
     "StepSolver",
     "SwitchedMap",

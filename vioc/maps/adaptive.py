@@ -49,7 +49,7 @@ def cut_rollout(f: OneStepMap, x0: np.ndarray, U: np.ndarray, k0: int, lengths: 
     def taken(k: int, x: np.ndarray, start: float, size: float) -> np.ndarray:
         """The part of step k from the fraction `start` on, of the fraction `size`, from its state x."""
         nonlocal cuts
-        by_x, by_u = (m[0] for m in f.inputs_at(np.array([start + size])))
+        by_x, by_u = (m[0] for m in f.mechanism.inputs_at(np.array([start + size])))
         u, h, t = by_x @ whole + by_u @ U[k], size * lengths[k], begins[k] + start * lengths[k]
         try:
             run = f.run(x, u[None], k0 + k, np.array([h]), t=np.array([t]))

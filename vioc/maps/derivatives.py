@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from vioc.checks import finite
+from vioc.errors import StepError
+from vioc.runs.given import trajectory_of
+
 if TYPE_CHECKING:
+    from vioc.maps.protocol import OneStepMap
     from vioc.runs.trajectory import Trajectory
 
 PRINTED = 64  # entries of A up to which a linearization prints its numbers
+TENSOR_ROWS = 1000  # steps whose second derivatives are taken at once, for a tensor
 
 Self = TypeVar("Self", bound="StepArrays")
 
@@ -62,6 +68,11 @@ class Steps:
 
     def __len__(self) -> int:
         return len(self.u)
+
+    @staticmethod
+    def of(given: Any) -> Steps:
+        """Return steps, given as such or as a trajectory."""
+        return given if isinstance(given, Steps) else Steps.along(trajectory_of(given))
 
     @staticmethod
     def along(run: Trajectory) -> Steps:
@@ -202,3 +213,93 @@ def solved(S: np.ndarray, right: np.ndarray | None = None) -> np.ndarray:
 def columns(ndx: int, nu: int) -> tuple[slice, slice, slice]:
     """Of errors of the state, inputs and parameters among what a step depends on."""
     return slice(ndx), slice(ndx, ndx + nu), slice(ndx + nu, None)
+
+
+@dataclass(frozen=True)
+class MapDerivatives:
+    """Derivatives of a map's steps, in functions.
+
+    Attributes
+    ----------
+    map : OneStepMap
+    first : steps -> Linearization
+        First derivatives of solved steps, with a leading axis; not finite where there are none, or
+        `StepError` that says why.
+    second : steps, Z (N, ndx), zeta (N, nm) -> SecondOrder
+        Second derivatives, contracted with these weights.
+    with_times : () -> MapDerivatives
+        `timed`, or the NotImplementedError that says why there are none.
+    whole : steps -> (SecondOrder, SecondOrder), optional
+        `tensor` in a way of the map's own.
+    moving : trajectory, closed -> Linearization, optional
+        `linearize_motion`, where that is not `linearize`.
+    """
+
+    map: OneStepMap
+    first: Callable[[Steps], Linearization]
+    second: Callable[[Steps, np.ndarray, np.ndarray], SecondOrder]
+    with_times: Callable[[], MapDerivatives]
+    whole: Callable[[Steps], tuple[SecondOrder, SecondOrder]] | None = None
+    moving: Callable[[Trajectory, bool], Linearization] | None = None
+
+    @property
+    def timed(self) -> MapDerivatives:
+        """Derivatives with the step's length dt and start t as the last two parameters.
+
+        By dt the step starts when it did: where all the lengths change, what comes later starts later too,
+        by as much as t says. The derivatives are those of the step whose equations the map's `residual`
+        tells, or that `explicit` makes.
+
+        Raises
+        ------
+        NotImplementedError
+            Of a map that has neither.
+        """
+        return self.with_times()
+
+    def linearize(self, steps: Any) -> Linearization:
+        """Return first derivatives of steps or a trajectory; `StepError` if one has none."""
+        steps = Steps.of(steps)
+        found = self.first(steps)
+        if finite(found.A, found.B):
+            return found
+        bad = np.flatnonzero(~(np.isfinite(found.A).all(axis=(1, 2)) & np.isfinite(found.B).all(axis=(1, 2))))
+        k = int(steps.k[bad[0]])
+        raise StepError(
+            f"step {k} cannot be linearized: its derivatives are not finite; the map is not differentiable "
+            "there (ca.sqrt(x) at 0 is not)",
+            k,
+            float("nan"),
+            "not finite",
+        )
+
+    def linearize_motion(self, trajectory: Trajectory, *, closed: bool = False) -> Linearization:
+        """Return the derivatives of a motion, for feedback along it.
+
+        They differ from `linearize` where steps are switched by their number, and bodies by contact
+        (`SwitchedMap`). `closed`: the motion goes on with its first step.
+        """
+        return self.linearize(trajectory) if self.moving is None else self.moving(trajectory, closed)
+
+    def tensor(self, steps: Any) -> tuple[SecondOrder, SecondOrder]:
+        """Return all second derivatives of steps or a trajectory, (states, multipliers).
+
+        ``xx[k, i, a, b]`` is the second derivative of output i of step k by errors a and b, and so on: of the
+        next state's error coordinates (N, ndx, ...), and of the multipliers (N, nm, ...). That is
+        (ndx + nm) (ndx + nu)^2 numbers for each step, 5 MB for the marionette of [S].
+        """
+        steps = Steps.of(steps)
+        if self.whole is not None:
+            return self.whole(steps)
+        n, ndx, nm = len(steps), self.map.ndx, steps.multipliers.shape[1]
+        weights, at_once, found = np.eye(ndx + nm), max(1, TENSOR_ROWS // max(n, 1)), []
+        for i in range(0, ndx + nm, at_once):
+            some = weights[i : i + at_once]
+            w = np.repeat(some, n, axis=0)
+            found.append(self.second(steps.tiled(len(some)), w[:, :ndx].copy(), w[:, ndx:].copy()))
+        each = SecondOrder.joined(found).blocks
+        whole = {k: m.reshape(ndx + nm, n, *m.shape[1:]).swapaxes(0, 1) for k, m in each.items()}
+        states, multipliers = (
+            {k: m[:, of] for k, m in whole.items()} for of in (slice(ndx), slice(ndx, None))
+        )
+        return SecondOrder(**states), SecondOrder(**multipliers)

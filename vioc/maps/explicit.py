@@ -11,7 +11,7 @@ import numpy as np
 from vioc.compile.evaluate import Evaluator
 from vioc.compile.many import source
 from vioc.errors import StepError
-from vioc.maps.derivatives import Linearization, SecondOrder, Steps
+from vioc.maps.derivatives import Linearization, MapDerivatives, SecondOrder, Steps
 from vioc.maps.kernel import KernelMap, KernelPrograms, StepSolver
 from vioc.maps.twins import own, shared
 
@@ -109,9 +109,13 @@ class ExplicitMap(KernelMap):
     def _at(self, steps: Steps) -> list[np.ndarray]:
         return [steps.x0, steps.x1, steps.u, steps.t[:, None], steps.h[:, None], self.theta]
 
-    def first(self, steps: Steps) -> Linearization:
+    @own
+    def derivatives(self) -> MapDerivatives:
+        return MapDerivatives(self, self._first, self._second, self.with_times)
+
+    def _first(self, steps: Steps) -> Linearization:
         states, multipliers = self._jacobians(*self._at(steps))
         return Linearization.of(states, multipliers, self.nu)
 
-    def second(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
+    def _second(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
         return SecondOrder.of(self._hessian(*self._at(steps), Z, zeta)[0], self.ndx, self.nu)

@@ -13,7 +13,7 @@ error is not small (or not a number) is solved by other means.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar
@@ -25,7 +25,7 @@ from vioc.checks import as_value, check_array, near_misses
 from vioc.compile.many import ManyProgram
 from vioc.compile.programs import Program
 from vioc.errors import ModelError
-from vioc.maps.derivatives import Steps
+from vioc.maps.derivatives import MapDerivatives, Steps
 from vioc.maps.driver import Driver
 from vioc.maps.protocol import Kernel, OneStepMap
 from vioc.maps.times import StepTimes
@@ -154,8 +154,8 @@ class KernelPrograms:
 class KernelMap(OneStepMap):
     """A one-step map on a kernel; see the module's text.
 
-    Subclasses set the attributes of `OneStepMap`, and `tolerance`; they define `step_solver`, and the
-    derivatives.
+    Subclasses set the attributes of `OneStepMap`, and `tolerance`; they define `step_solver` and
+    `derivatives`.
 
     Attributes
     ----------
@@ -182,10 +182,6 @@ class KernelMap(OneStepMap):
     def driver(self) -> Driver:
         """What takes its steps."""
         return Driver(self)
-
-    def blueprint(self) -> dict[str, Any] | None:
-        """Plain data that determines the map's functions, where there are such; for the cache."""
-        return None
 
     def _check_wrap(self) -> None:
         for name in self.wrap:
@@ -218,15 +214,7 @@ class KernelMap(OneStepMap):
     def _run_many(self, runs: Runs, threads: int | None) -> bool:
         return self.driver.run_many(runs, threads)
 
-    def steps_at(
-        self,
-        X: Any,
-        U: Any,
-        k0: int = 0,
-        dt: float | Sequence[float] | np.ndarray | None = None,
-        *,
-        t: np.ndarray | None = None,
-    ) -> Steps:
+    def steps_at(self, X: Any, U: Any, k0: int = 0, dt: Any = None, *, t: np.ndarray | None = None) -> Steps:
         X, U = np.ascontiguousarray(X, float), np.ascontiguousarray(U, float)
         h = self.lengths(dt, len(U))
         return self.driver.steps_at(X, U, k0, h, self.times(h, k0)[:-1] if t is None else t)
@@ -270,3 +258,7 @@ class KernelMap(OneStepMap):
     @shared
     def _times(self) -> StepTimes:
         return StepTimes(self)
+
+    def with_times(self) -> MapDerivatives:
+        """Return derivatives with those by a step's length and start, by its equations."""
+        return self._times.added(self.derivatives)

@@ -9,34 +9,28 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import casadi as ca
 import numpy as np
 
-from vioc.checks import check_array, few, finite, real
+from vioc.checks import check_array, few, real
 from vioc.compile.backend import Backend
 from vioc.compile.cores import over_cores
-from vioc.errors import ModelError, StepError, trying
+from vioc.errors import StepError, trying
 from vioc.maps.adaptive import cut_rollout, warn_cut
-from vioc.maps.derivatives import Linearization, SecondOrder, Steps
-from vioc.maps.linear_solutions import Implicit
+from vioc.maps.derivatives import Linearization, MapDerivatives, SecondOrder, Steps
+from vioc.maps.mechanism import Mechanism, no_mechanism
 from vioc.maps.named import Symbols, vector
+from vioc.maps.quantities import Quantities
 from vioc.maps.space import FlatSpace, StateSpace
-from vioc.maps.times import StepTimes
-from vioc.names import meaning
+from vioc.maps.twins import own
 from vioc.progress import Progress
 from vioc.runs.batch import Batch, Runs, of_each
 from vioc.runs.given import inputs_of, lengths_given, point_of, start_of, state_of, trajectory_of
 from vioc.runs.signals import inputs
 from vioc.runs.steps import times_of
 from vioc.runs.trajectory import Trajectory
-
-if TYPE_CHECKING:
-    from vioc.maps.relaxed import RelaxedStep
-
-TENSOR_ROWS = 1000  # steps whose second derivatives are taken at once, for a tensor
 
 
 class Kernel(NamedTuple):
@@ -68,24 +62,9 @@ class OneStepMap(ABC):
         Values of the declared parameters; `with_parameters` makes a map with others.
     system : System or None
         The mechanism, where the map is an integrator of one.
-    strings : tuple of str
-        Constraints that can only pull; their ``tension.NAME`` is a quantity.
-    velocity_constraints : tuple of str
-        Multipliers of constraints on velocities: what their impulses take off a momentum no future sees.
-    impulse_behind : float
-        What share of a step's impulses makes up for the step before.
     symbols : Symbols
-    implicit : Implicit or None
-        What of the quantities solves linear equations, such as velocities of momenta; None if nothing.
     backend : Backend
         What evaluates the map's functions: ``backend.prepare(function)`` does so for any other.
-    relaxed : RelaxedStep or None
-        Of a step with contact, its equations at any smoothing.
-    jumps : tuple of (casadi.Function or None)
-        Of a motion of phases, what each later one starts from.
-    limits : dict of str to SX
-        What is >= 0 in every motion that the mechanism can make, by name, and that the map does not see to:
-        scalars or columns in `symbols`. Those of states are ``gap.CONSTRAINT``, after what holds it at 0.
     """
 
     nx: int
@@ -98,51 +77,27 @@ class OneStepMap(ABC):
     parameters: dict[str, float]
     symbols: Symbols
     system: Any = None
-    strings: tuple[str, ...] = ()
-    implicit: Implicit | None = None
     dt: float
     backend: Backend = Backend()
-    velocity_constraints: tuple[str, ...] = ()
-    impulse_behind: float = 0.0
-    relaxed: RelaxedStep | None = None
-    jumps: tuple[ca.Function | None, ...] = ()
-    limits: Mapping[str, ca.SX] = MappingProxyType({})
-    substepped: ClassVar[Callable[[OneStepMap, int], OneStepMap]]  # set by vioc.maps.made.substeps, above
+    _as_mechanism: Callable[[], Mechanism] | None = None
+    substeps: ClassVar[Callable[[OneStepMap, int], OneStepMap]]  # set by vioc.maps.made.substeps, above
 
-    @property
-    def inertias(self) -> Mapping[str, ca.SX]:
-        """Of a mechanism, the ten numbers of each rigid body in `symbols.parameters`, by its frame's name.
-
-        Mass, centre of mass (3) and inertia about it, Ixx, Iyy, Izz, Ixy, Ixz, Iyz, in the frame's axes.
-        """
-        return {}
-
-    def regressor(self, linear: Sequence[str] = ()) -> Any:
-        """Of a mechanism, its equations as a linear function of inertias, and of parameters `linear`.
-
-        Raises
-        ------
-        ModelError
-            Of a map that is no mechanism's.
-        """
-        raise ModelError(f"{type(self).__name__} is no mechanism's map, it has no regressor; use identify")
+    @own
+    def mechanism(self) -> Mechanism:
+        """Properties of a mechanism, or defaults."""
+        return no_mechanism(self) if self._as_mechanism is None else self._as_mechanism()
 
     @property
     def theta(self) -> np.ndarray:
         """Values of the parameters (np,), as functions of `symbols` take them."""
         return np.array(list(self.parameters.values()), float).T  # a row for each of many samples
 
-    @property
-    def error_names(self) -> tuple[str, ...]:
-        """Names of the state's error, (ndx,): the states', where errors are differences of states."""
-        return self.space.error_names
-
-    @property
-    def wrapped(self) -> np.ndarray:
-        """1 for states in `wrap`, else 0: (nx,)."""
-        return np.array([n in self.wrap for n in self.state_names], float)
-
     # -- named quantities -----------------------------------------------------------------------
+
+    @cached_property
+    def quantities(self) -> Quantities:
+        """Named quantities; maps that know more than every map set it when made."""
+        return Quantities(self)
 
     def quantity(self, name: str) -> ca.SX:
         """A named quantity as an expression of `symbols`.
@@ -156,48 +111,13 @@ class OneStepMap(ABC):
         ModelError
             If there is no such quantity, or a short name has several meanings.
         """
-        for (prefix, names), symbol in zip(self._groups, self.symbols, strict=False):
-            if name.startswith(prefix) and name[len(prefix) :] in names:
-                return symbol[names.index(name[len(prefix) :])]
-        return self.quantity(meaning(name, [n for n in self.quantity_names() if n != name]))
-
-    def rotation(self, frame: str) -> ca.SX | None:
-        """Rotation matrix (3, 3) of a named frame, from its axes to the world's, in `symbols`.
-
-        None where the map has no such frame. Its log has the names ``FRAME:rx``, ry and rz, see
-        `vioc.maps.orientation`.
-        """
-        return None
-
-    def quantity_names(self) -> tuple[str, ...]:
-        """Full names of all quantities."""
-        own = (prefix + n for prefix, names in self._groups for n in names)
-        return tuple(dict.fromkeys((*own, *self._more_quantities())))
-
-    @property
-    def _groups(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
-        """Prefix and names of what every map has: states, inputs, multipliers, parameters."""
-        every = self.state_names, self.input_names, self.multiplier_names, tuple(self.parameters)
-        return tuple(zip(("", "u.", "lambda.", "param."), every, strict=True))
-
-    def _more_quantities(self) -> list[str]:
-        """Full names of what a subclass's `quantity` adds."""
-        return []
+        return self.quantities.find(name)
 
     def unit(self, name: str) -> str:
         """SI unit of a named quantity, "" where it has none that is known."""
-        return ""
-
-    def force_rounding(self, dt: float) -> float:
-        """Forces that a step of length `dt` cannot tell from zero, N."""
-        return 0.0
+        return self.quantities.unit(name)
 
     # -- states and inputs by name --------------------------------------------------------------
-
-    @property
-    def coordinates(self) -> tuple[str, ...]:
-        """What may be chosen of a state at rest: of a mechanism its dynamic variables."""
-        return self.state_names
 
     def initial_state(self, q: Any = None, v: Any = None, u: Any = None, **named: float) -> np.ndarray:
         """The state with configurations `q` and velocities `v` by name, and zero else.
@@ -216,27 +136,14 @@ class OneStepMap(ABC):
         rates = {f"v.{name}": value for name, value in (v or {}).items()}
         return self.state({**(q or {}), **rates, **named})
 
-    @property
-    def configurations(self) -> tuple[str, ...]:
-        """The states at the front that tell the others by two samples in a row, if they do."""
-        return ()
-
     def state_from_configurations(self, q0: Any, q1: Any, u: Any = None, k: int = 0) -> np.ndarray:
-        """The state at k + 1 of a step from `configurations` q0 to q1 under the input u."""
+        """The state at k + 1 of a step from configurations q0 to q1 under the input u."""
+        if self.mechanism.behind is not None:
+            return self.mechanism.behind(q0, q1, u, k)
         raise TypeError(
             f"{type(self).__name__} has no state_from_configurations: the momentum of its state does not "
             "follow from two configurations; use a Kalman filter"
         )
-
-    def moved(self, x: np.ndarray, by: np.ndarray, fixed: Sequence[str] = ()) -> np.ndarray:
-        """The state at rest that is `by` away from `x` in `coordinates`, as near as constraints let it be.
-
-        Raises
-        ------
-        ModelError
-            If no such state keeps the constraints, with the names in `fixed` as they are.
-        """
-        return x + by
 
     def inputs(self, steps: int, signals: Mapping[str, Any] | None = None, **options: Any) -> np.ndarray:
         """U (N, nu) from numbers, arrays, functions of time and splines by name: `vioc.inputs`."""
@@ -311,10 +218,6 @@ class OneStepMap(ABC):
         are checked before.
         """
 
-    def review(self, trajectory: Trajectory) -> None:
-        """Warn of what a user should know about a rollout."""
-        return None
-
     def step(self, x: Any, u: Any = None, k: int = 0, dt: float | None = None) -> np.ndarray:
         """One step, as `rollout` takes it: x[k+1] of shape (nx,). Raises `StepError` where it has none."""
         x, u = point_of(self, x, u)
@@ -358,20 +261,12 @@ class OneStepMap(ABC):
             raise
         self._check_account(found)
         warn_cut(found, len(U))
-        self.review(found)
+        self.mechanism.review(found)
         return found
-
-    def diverged(self, run: Trajectory, ended: bool) -> tuple[int, str] | None:
-        """The first sample of a run where its energy is beyond what its forces can feed, and a text that says
-        so; None where there is none, or where the map keeps no account of energy.
-
-        Runs that were `ended` by an error are looked at closely, others where their motion grows.
-        """
-        return None
 
     def _check_account(self, run: Trajectory, error: StepError | None = None) -> None:
         """Raise `StepError` with the cause ``"diverged"`` where a run has, before the `error` at its end."""
-        found = self.diverged(run, error is not None) if len(run) > 1 else None
+        found = self.mechanism.diverged(run, error is not None) if len(run) > 1 else None
         if found is None:
             return
         k, why = found
@@ -518,84 +413,25 @@ class OneStepMap(ABC):
         raises its `StepError`, whose `k` says which. They begin at the times `t` (N,), s, if given.
         """
 
+    @property
     @abstractmethod
-    def first(self, steps: Steps) -> Linearization:
-        """First derivatives of solved steps, with a leading axis; not finite where there are none, or
-        `StepError` that says why.
-        """
-
-    @abstractmethod
-    def second(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
-        """Second derivatives of solved steps, contracted with Z (N, ndx) and zeta (N, nm)."""
-
-    def first_with_times(self, steps: Steps) -> Linearization:
-        """`first`, with the step's length dt and its start t as two more parameters, the last of P and E.
-
-        By dt the step starts when it did: where all the lengths change, what comes later starts later too,
-        by as much as t says. The derivatives are those of the step whose equations `residual` tells, or
-        that `explicit` makes.
-
-        Raises
-        ------
-        NotImplementedError
-            Of a map that has neither.
-        """
-        return self._times.first(steps, self.theta, self.first(steps))
-
-    def second_with_times(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
-        """`second`, with dt and t as two more parameters, the last of all, as `first_with_times` has them."""
-        lin, H = self.first(steps), self.second(steps, Z, zeta)
-        return self._times.second(steps, self.theta, lin, H, Z, zeta)
-
-    def check_times(self) -> None:
-        """Raise the `NotImplementedError` of `first_with_times`, if there is one, without a step."""
-        _ = self._times
-
-    @cached_property
-    def _times(self) -> StepTimes:
-        return StepTimes(self)
-
-    def tensor(self, steps: Steps) -> tuple[SecondOrder, SecondOrder]:
-        """Those of every output: of the next state (N, ndx, ...) and of the multipliers (N, nm, ...)."""
-        n, ndx, nm = len(steps), self.ndx, len(self.multiplier_names)
-        weights, at_once, found = np.eye(ndx + nm), max(1, TENSOR_ROWS // max(n, 1)), []
-        for i in range(0, ndx + nm, at_once):
-            some = weights[i : i + at_once]
-            w = np.repeat(some, n, axis=0)
-            found.append(self.second(steps.tiled(len(some)), w[:, :ndx].copy(), w[:, ndx:].copy()))
-        each = SecondOrder.joined(found).blocks
-        whole = {k: m.reshape(ndx + nm, n, *m.shape[1:]).swapaxes(0, 1) for k, m in each.items()}
-        states, multipliers = (
-            {k: m[:, of] for k, m in whole.items()} for of in (slice(ndx), slice(ndx, None))
-        )
-        return SecondOrder(**states), SecondOrder(**multipliers)
+    def derivatives(self) -> MapDerivatives:
+        """Derivatives of solved steps; best an `own` property if the map has twins."""
 
     def linearize(self, x: Any, u: Any = None, k: int = 0, dt: float | None = None) -> Linearization:
         """Exact first derivatives of the step at (x, u)."""
-        return self.linearize_steps(self._step_at(x, u, k, dt)).rows(0)
-
-    def linearize_points(
-        self, X: Any, U: Any, *, k0: int = 0, dt: float | Sequence[float] | np.ndarray | None = None
-    ) -> Linearization:
-        """`linearize` at N states X (N, nx) and inputs U (N, nu), step k0 + i at row i; `dt` as `rollout`."""
-        return self.linearize_steps(self.steps_at(X, U, k0, dt))
+        return self.derivatives.linearize(self._step_at(x, u, k, dt)).rows(0)
 
     def linearize_trajectory(self, trajectory: Trajectory) -> Linearization:
         """`linearize` along a rollout of this map; its steps are not solved again."""
-        return self.linearize_steps(Steps.along(trajectory_of(trajectory)))
-
-    def linearize_motion(self, trajectory: Trajectory, *, closed: bool = False) -> Linearization:
-        """`linearize_trajectory`, where what steps do by their number is not what bodies do (`SwitchedMap`):
-        the derivatives of the motion, for feedback along it; `closed` where it goes on with its first step.
-        """
-        return self.linearize_trajectory(trajectory)
+        return self.derivatives.linearize(trajectory)
 
     def second_order(
         self, x: Any, u: Any, z: Any, k: int = 0, dt: float | None = None, *, zeta: Any = None
     ) -> SecondOrder:
         """Exact Hessian of z . f(x, u) (+ zeta . multipliers)."""
         steps = self._step_at(x, u, k, dt)
-        z = check_array(z, (self.ndx,), "weights z of the next state", self.error_names)
+        z = check_array(z, (self.ndx,), "weights z of the next state", self.space.error_names)
         return self._contracted(steps, z[None], None if zeta is None else [zeta]).rows(0)
 
     def second_order_trajectory(
@@ -604,27 +440,6 @@ class OneStepMap(ABC):
         """`second_order` along a rollout of this map, with weights Z (N, ndx), zeta (N, nm)."""
         return self._contracted(Steps.along(trajectory_of(trajectory)), Z, zeta)
 
-    def second_order_tensor(
-        self, x: Any, u: Any = None, k: int = 0, dt: float | None = None
-    ) -> tuple[SecondOrder, SecondOrder]:
-        """The full second derivatives, output axis first, as (states, multipliers).
-
-        Returns
-        -------
-        SecondOrder, SecondOrder
-            ``xx[i, a, b]`` is the second derivative of output i by errors a and b, and so on: of the
-            next state's error coordinates, and of the multipliers.
-        """
-        states, multipliers = self.tensor(self._step_at(x, u, k, dt))
-        return states.rows(0), multipliers.rows(0)
-
-    def second_order_tensor_trajectory(self, trajectory: Trajectory) -> tuple[SecondOrder, SecondOrder]:
-        """`second_order_tensor` along a rollout of this map, with a leading axis of N steps.
-
-        That is (ndx + nm) (ndx + nu)^2 numbers for each step, 5 MB for the marionette of [S].
-        """
-        return self.tensor(Steps.along(trajectory_of(trajectory)))
-
     def _step_at(self, x: Any, u: Any, k: int, dt: float | None) -> Steps:
         x, u = point_of(self, x, u)
         return self.steps_at(x[None], u[None], k, dt)
@@ -632,31 +447,8 @@ class OneStepMap(ABC):
     def _contracted(self, steps: Steps, Z: Any, zeta: Any) -> SecondOrder:
         shape = steps.multipliers.shape
         zeta = np.zeros(shape) if zeta is None else zeta
-        Z = check_array(Z, (shape[0], self.ndx), "weights z of the next state", self.error_names)
-        return self.second(steps, Z, check_array(zeta, shape, "zeta", self.multiplier_names))
-
-    def linearize_steps(self, steps: Steps) -> Linearization:
-        """First derivatives of solved steps, or `StepError` where one has none."""
-        found = self.first(steps)
-        if finite(found.A, found.B):
-            return found
-        bad = np.flatnonzero(~(np.isfinite(found.A).all(axis=(1, 2)) & np.isfinite(found.B).all(axis=(1, 2))))
-        k = int(steps.k[bad[0]])
-        raise StepError(
-            f"step {k} cannot be linearized: its derivatives are not finite; the map is not differentiable "
-            "there (ca.sqrt(x) at 0 is not)",
-            k,
-            float("nan"),
-            "not finite",
-        )
-
-    def resampled(self, run: Trajectory, lengths: np.ndarray) -> OneStepMap:
-        """This map with steps of other `lengths` (M,), s, on which a run of it is to be taken again."""
-        return self.with_dt(float(lengths[0])) if (lengths == lengths[0]).all() else self
-
-    def along(self, run: Trajectory, name: str) -> np.ndarray:
-        """A named quantity along a run of this map: ``run[name]``."""
-        return run.evaluate(self.quantity(name))
+        Z = check_array(Z, (shape[0], self.ndx), "weights z of the next state", self.space.error_names)
+        return self.derivatives.second(steps, Z, check_array(zeta, shape, "zeta", self.multiplier_names))
 
     @property
     def residual(self) -> ca.Function | None:
@@ -705,21 +497,6 @@ class OneStepMap(ABC):
         alone are judged, since there is no motion without.
         """
         return self.with_parameters(**values)
-
-    @property
-    def additive(self) -> np.ndarray:
-        """Which multipliers (nm,) are impulses, which add up over steps; others are of a step's end."""
-        return np.ones(len(self.multiplier_names), bool)
-
-    def inputs_at(self, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(m, nu, nx) and (m, nu, nu): the input of a part of a step that ends at the fraction ``ends[i]`` is
-        the first times x_k + the second times u_k. Inputs are constant over a step.
-        """
-        return np.zeros((len(ends), self.nu, self.nx)), np.tile(np.eye(self.nu), (len(ends), 1, 1))
-
-    def substeps(self, n: int) -> OneStepMap:
-        """The map whose step is n equal steps of dt/n of this one, under one input: `Substeps`."""
-        return type(self).substepped(self, n)
 
     def with_dt(self, dt: float) -> OneStepMap:
         """The same map with another default time step, s; nothing is compiled again.

@@ -135,15 +135,15 @@ def names(case: Case) -> None:
     for symbol, size, what in zip(f.symbols, sizes, f.symbols._fields, strict=True):
         assert symbol.numel() == size, f"symbols.{what}: got {symbol.numel()} entries, expected {size}"
     groups = (
-        *((f.state_names, f.nx, "state"), (f.error_names, f.ndx, "error")),
+        *((f.state_names, f.nx, "state"), (f.space.error_names, f.ndx, "error")),
         *((f.input_names, f.nu, "input"), (tuple(f.parameters), len(f.theta), "parameter")),
     )
     for group, size, what in groups:
         assert len(group) == size, f"{what}_names: got {len(group)}, expected {size}"
         assert len(set(group)) == size, f"{what}_names: {group} has one twice"
-    assert set(f.wrap) <= set(f.quantity_names()), f"wrap: {f.wrap} are not all quantities"
+    assert set(f.wrap) <= set(f.quantities.names()), f"wrap: {f.wrap} are not all quantities"
     assert list(f.parameters.values()) == list(f.theta), f"theta: got {f.theta} for {f.parameters}"
-    for name in f.quantity_names():
+    for name in f.quantities.names():
         assert f.quantity(name).numel() == 1, f"quantity {name!r}: expected one number"
         assert isinstance(f.unit(name), str), f"unit {name!r}: expected text, got {f.unit(name)!r}"
     assert f.rest_input(case.x).shape == (f.nu,), f"rest_input: got shape {f.rest_input(case.x).shape}"
@@ -169,7 +169,9 @@ def starts(case: Case) -> None:
     f = case.f
     if f.multiplier_names:
         return  # not all values of them keep constraints
-    values = dict(zip(f.coordinates, 0.1 + 0.01 * np.arange(len(f.coordinates)), strict=True))
+    values = dict(
+        zip(f.mechanism.coordinates, 0.1 + 0.01 * np.arange(len(f.mechanism.coordinates)), strict=True)
+    )
     x = f.check_state(f.initial_state(values))
     for name, value in values.items():
         s = f.symbols
@@ -209,8 +211,9 @@ def unequal_steps(case: Case) -> None:
     f, k = case.f, case.k
     run = f.rollout(case.x, case.inputs, k0=k, dt=case.lengths, warn=False)
     case.same(run.step_lengths, case.lengths, "step_lengths", 100 * EPS * (k + 5) * f.dt)
-    found, points = f.linearize_trajectory(run), f.linearize_points(run.x[:-1], run.u, k0=k, dt=case.lengths)
-    _same_blocks(case, points, found, "linearize_points and linearize_trajectory, steps of several lengths")
+    found = f.linearize_trajectory(run)
+    points = f.derivatives.linearize(f.steps_at(run.x[:-1], run.u, k0=k, dt=case.lengths))
+    _same_blocks(case, points, found, "derivatives of points and along a run, steps of several lengths")
     first = f.rollout(case.x, case.inputs[:1], k0=k, dt=case.lengths[:1], warn=False)
     case.same(first.x[1], run.x[1], "the first of steps of several lengths")
     _same_steps(case, f.steps_at(run.x[:-1], run.u, k, case.lengths), Steps.along(run))
@@ -298,23 +301,23 @@ def derivatives_by_times(case: Case) -> None:
     step = f.steps_at(case.x[None], case.u[None], case.k)
     z, zeta = case.numbers(3, 1, f.ndx), case.numbers(4, 1, len(f.multiplier_names))
     try:
-        lin = f.first_with_times(step).rows(0)
+        lin = f.derivatives.timed.first(step).rows(0)
     except NotImplementedError:
         return
     _same_blocks(
         case,
         Linearization(lin.A, lin.B, lin.P[:, :-2], lin.C, lin.D, lin.E[:, :-2]),
-        f.first(step).rows(0),
-        "first_with_times",
+        f.derivatives.first(step).rows(0),
+        "timed.first",
     )
-    H = f.second_with_times(step, z, zeta).rows(0).matrix
+    H = f.derivatives.timed.second(step, z, zeta).rows(0).matrix
     case.same(
         H[:n, :n],
-        f.second(step, z, zeta).rows(0).matrix,
-        "second_with_times, but for times",
+        f.derivatives.second(step, z, zeta).rows(0).matrix,
+        "timed.second, but for times",
         1e-11 * (1 + np.abs(H).max()),
     )
-    case.same(H, H.T, "symmetry of second_with_times", 1e-10 * (1 + np.abs(H).max()))
+    case.same(H, H.T, "symmetry of timed.second", 1e-10 * (1 + np.abs(H).max()))
     weights = np.concatenate([z[0], zeta[0]])
 
     def moved(s: np.ndarray) -> tuple[OneStepMap, Steps]:
@@ -331,7 +334,7 @@ def derivatives_by_times(case: Case) -> None:
 
     def gradient(s: np.ndarray) -> np.ndarray:
         g, one = moved(s)
-        m = g.first_with_times(one).rows(0)
+        m = g.derivatives.timed.first(one).rows(0)
         return weights @ m.matrix
 
     for i, what in enumerate(("length", "start")):
@@ -356,15 +359,15 @@ def tensors(case: Case) -> None:
     f, run, n = case.f, case.run, len(case.run)
     Z, zeta = case.numbers(8, n, f.ndx), case.numbers(9, n, len(f.multiplier_names))
     many = f.second_order_trajectory(run, Z, zeta)
-    states, multipliers = f.second_order_tensor_trajectory(run)
+    states, multipliers = f.derivatives.tensor(run)
     for name, block in many.blocks.items():
         a, b = states.blocks[name], multipliers.blocks[name]
         summed = np.einsum("ni,ni...->n...", Z, a) + np.einsum("ni,ni...->n...", zeta, b)
         size = 1 + sum(np.abs(m).max(initial=0.0) * m.shape[1] for m in (a, b))
         case.same(block, summed, f"{name} of second_order_trajectory and of tensors", 1e-11 * size)
-    point = f.second_order_tensor(run.x[1], run.u[1], case.k + 1)
+    point = f.derivatives.tensor(f.steps_at(run.x[1:2], run.u[1:2], case.k + 1))
     for got, expected in zip(point, (states, multipliers), strict=True):
-        _same_blocks(case, got, expected.rows(1), "second_order_tensor at a point and along a trajectory")
+        _same_blocks(case, got, expected.rows([1]), "tensor at a point and along a trajectory")
 
 
 def along_trajectories(case: Case) -> None:
@@ -383,8 +386,8 @@ def along_trajectories(case: Case) -> None:
         _same_blocks(case, f.linearize(x, u, k), lin.rows(i), f"linearize at step {k}")
         at = f.second_order(x, u, Z[i], k, zeta=zeta[i])
         _same_blocks(case, at, H.rows(i), f"second_order at step {k}")
-    points = f.linearize_points(run.x[:-1], run.u, k0=case.k)
-    _same_blocks(case, points, lin, "linearize_points")
+    points = f.derivatives.linearize(f.steps_at(run.x[:-1], run.u, k0=case.k))
+    _same_blocks(case, points, lin, "linearize of points")
 
 
 def equations(case: Case) -> None:

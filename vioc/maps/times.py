@@ -18,7 +18,7 @@ import casadi as ca
 import numpy as np
 
 from vioc.compile.evaluate import Evaluator
-from vioc.maps.derivatives import Linearization, SecondOrder, Steps, solved
+from vioc.maps.derivatives import Linearization, MapDerivatives, SecondOrder, Steps, solved
 
 if TYPE_CHECKING:
     from vioc.maps.protocol import OneStepMap
@@ -112,6 +112,17 @@ class StepTimes:
         if transposed:
             return -Q @ solved(np.swapaxes(R, 1, 2), columns)
         return -solved(R, np.swapaxes(Q, 1, 2) @ columns)
+
+    def added(self, to: MapDerivatives) -> MapDerivatives:
+        """Derivatives of the map, or of a twin of it, with these."""
+        f = to.map
+
+        def second(steps: Steps, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
+            return self.second(steps, f.theta, to.first(steps), to.second(steps, Z, zeta), Z, zeta)
+
+        return MapDerivatives(
+            f, lambda steps: self.first(steps, f.theta, to.first(steps)), second, lambda: self.added(to)
+        )
 
     def first(self, steps: Steps, theta: np.ndarray, lin: Linearization) -> Linearization:
         """`lin` of these steps with the columns of dt and t behind those of the parameters."""

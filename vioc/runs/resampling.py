@@ -47,7 +47,7 @@ def new_inputs(run: Trajectory, times: np.ndarray) -> np.ndarray:
 
 def by_map(run: Trajectory, lengths: np.ndarray, times: np.ndarray, k0: int) -> Trajectory:
     """Return the rollout of the run's start with its inputs, on the new steps."""
-    f = run.map.resampled(run, lengths)
+    f = _of_lengths(run, lengths)
     return f.rollout(run.x[0], new_inputs(run, times), k0=k0, dt=lengths)
 
 
@@ -57,8 +57,8 @@ def interpolated(run: Trajectory, lengths: np.ndarray, times: np.ndarray) -> tup
     States are interpolated along the map's own differences. Impulses of constraints keep their sum: each new
     step has its share of the impulses of the old steps that it overlaps.
     """
-    f = run.map.resampled(run, lengths)
-    if any(jump is not None for jump in f.jumps):
+    f = _of_lengths(run, lengths)
+    if any(jump is not None for jump in getattr(f, "jumps", ())):
         raise ValueError(
             'by="line": states jump between these phases; take by="map", or the phases one by one'
         )
@@ -67,6 +67,14 @@ def interpolated(run: Trajectory, lengths: np.ndarray, times: np.ndarray) -> tup
     x = f.retract(run.x[k], share[:, None] * f.difference(run.x[k], run.x[k + 1]))
     total = np.concatenate([np.zeros((1, run.multipliers.shape[1])), np.cumsum(run.multipliers, axis=0)])
     return f, times, x, new_inputs(run, times), np.diff(_columns(times, run.t, total), axis=0)
+
+
+def _of_lengths(run: Trajectory, lengths: np.ndarray) -> Any:
+    """Return the run's map with steps of `lengths` (M,), s."""
+    f: Any = run.map
+    if hasattr(f, "resampled"):
+        return f.resampled(run, lengths)
+    return f.with_dt(float(lengths[0])) if (lengths == lengths[0]).all() else f
 
 
 def first_step(run: Trajectory, lengths: np.ndarray) -> int:

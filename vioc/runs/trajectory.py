@@ -125,7 +125,7 @@ class Trajectory:
             raise TypeError(
                 f"a trajectory is indexed by the name of a quantity, got {name!r}; steps are a slice, a:b"
             )
-        return self.map.along(self, name)
+        return self.map.quantities.along(self, name)
 
     @cached_property
     def step_lengths(self) -> np.ndarray:
@@ -176,7 +176,7 @@ class Trajectory:
         """
         h = self.step_lengths
         start = h[:1] if self.before is None else np.full(len(h[:1]), self.before)
-        return h + self.map.impulse_behind * (np.concatenate([start, h[:-1]]) - h)
+        return h + self.map.mechanism.impulse_behind * (np.concatenate([start, h[:-1]]) - h)
 
     @property
     def energy(self) -> np.ndarray:
@@ -193,7 +193,7 @@ class Trajectory:
             |tension| in this run if that is more.
         """
         found = []
-        owner = self.map
+        owner = self.map.mechanism
         for name in owner.strings:
             if not (self.multipliers[:, self.map.multiplier_names.index(name)] < 0).any():
                 continue

@@ -67,7 +67,7 @@ def _without_plant(f: OneStepMap, observer: Any, x: np.ndarray, u: np.ndarray, K
     It has no rows for a compensator without memory, or with changing gains.
     """
     if isinstance(observer, ConfigurationObserver):  # its memory is the input, from which momenta follow
-        q = x[: len(f.configurations)]
+        q = x[: len(f.mechanism.configurations)]
         columns = []
         for i, step in enumerate(CBRT_EPS * (1 + np.abs(u))):
             e = step * np.eye(f.nu)[i]

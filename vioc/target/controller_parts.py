@@ -245,7 +245,7 @@ def observer_part(
         )
     if isinstance(observer, ConfigurationObserver):
         assert step is not None
-        found, unwind = _recovered(step, len(f.configurations), precision)
+        found, unwind = _recovered(step, len(f.mechanism.configurations), precision)
         text += "\n".join([unwind.source, found.source, piece("observe_configurations.c")])
         state = ("target_real q[TARGET_NY];", "target_real u[TARGET_NU + 1];", "int seen;")
         begin, spent = "s->seen = 0;", {"observe": unwind.operations + found.operations}

@@ -105,7 +105,7 @@ def of_loop(
 def _linearized(f: OneStepMap, steps: Steps, derivatives: bool) -> tuple[Steps, Linearization | None]:
     """Return steps, and the derivatives of the first of them if wanted."""
     few = steps.piece(slice(0, LINEARIZED))
-    return steps, f.linearize_steps(few) if derivatives and len(few) else None
+    return steps, f.derivatives.linearize(few) if derivatives and len(few) else None
 
 
 def samples_text(records: Records) -> str:

@@ -174,7 +174,7 @@ def split(f: OneStepMap) -> SplitStep:
         ahead, multipliers, _ = f.explicit(x, u, t, dt, theta)
         after = ca.vertcat(ca.densify(ahead), ca.densify(multipliers))
         return SplitStep(f, ca.SX(0, 1), (), x, u, t, ca.SX(0, 1), after)
-    if f.relaxed is not None:
+    if f.mechanism.relaxed() is not None:
         raise ValueError(
             f"{type(f).__name__}: a step with contacts, limits of joints or dry friction is found by an "
             "interior-point method, which is not written in C; write the map of the mechanism without them "

@@ -106,7 +106,7 @@ def region_of_attraction(
     samples, steps : int
     goal : float, (ndx,) or dict of str to float
         Largest errors after `steps` that count as caught (inf where not named in a dict), by the names of
-        states, or the map's ``error_names`` if it has fewer errors than states.
+        states, or the map's ``space.error_names`` if it has fewer errors than states.
     target : (nx,), optional
     estimate : (nx,), optional
         First estimate of the observer of a `ClosedLoop`; default each start itself.
@@ -139,7 +139,7 @@ def region_of_attraction(
         raise ValueError(f"target: {loop!r} has no state to which it regulates; give it, target=(nx,)")
     center = f.check_state(held, "target")
     how = {} if estimate is None else {"estimate": estimate}
-    goal = in_order(goal, f.error_names, "goal", np.inf)
+    goal = in_order(goal, f.space.error_names, "goal", np.inf)
     limits = np.asarray(goal, float)
     limits = np.full(f.ndx, float(limits)) if limits.ndim == 0 else limits
     if limits.shape != (f.ndx,) or not (limits > 0).all():

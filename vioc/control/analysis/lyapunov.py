@@ -148,8 +148,8 @@ def lyapunov_level(
     while True:
         worst = search.sample(rng, level, samples)
         if worst is None:
-            units = {n: f.unit(n) for n in f.error_names}
-            return LyapunovLevel(level, upper, z, samples, search.P, f.error_names, units)
+            units = {n: f.unit(n) for n in f.space.error_names}
+            return LyapunovLevel(level, upper, z, samples, search.P, f.space.error_names, units)
         z, upper = search.refine(rng, worst)
         level = margin * upper
 

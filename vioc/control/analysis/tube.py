@@ -48,7 +48,7 @@ class Tube:
 
     def reach(self, name: str) -> np.ndarray:
         """Return the largest size of an error, by name, at every sample (N+1,)."""
-        i = self.map.error_names.index(name)
+        i = self.map.space.error_names.index(name)
         return np.sqrt(self.level * np.linalg.inv(self.P)[:, i, i])
 
     def value(self, k: int, x: np.ndarray) -> np.ndarray:
@@ -222,7 +222,7 @@ class _Steps:
         if not cells >= 1:
             raise ValueError(f"cells: expected at least 1, got {cells!r}")
         n, c = f.nx, len(u)
-        d = np.asarray(in_order(disturbance, f.error_names, "disturbance"), float)
+        d = np.asarray(in_order(disturbance, f.space.error_names, "disturbance"), float)
         d = check_array(np.broadcast_to(d, (n,)) if d.ndim == 0 else d, (n,), "disturbance")
         if (d < 0).any():
             raise ValueError(f"disturbance: expected bounds >= 0, got {disturbance!r}")

@@ -221,8 +221,8 @@ class Cost:
     def running_at(self, *args: Any) -> ca.SX:
         """Return the running cost at other symbols, without its step weight.
 
-        Arguments are (x, u, multipliers, parameters, dt, reference). With the quantities ``f.implicit`` as
-        one more argument the cost is written in them, see `lifts`.
+        Arguments are (x, u, multipliers, parameters, dt, reference). With the quantities `Mechanism.implicit`
+        as one more argument the cost is written in them, see `lifts`.
         """
         return self._running.at_values(*args)
 
@@ -239,7 +239,7 @@ class Cost:
 
     @property
     def lifts(self) -> tuple[bool, bool]:
-        """Pair of bools: running and terminal cost use the quantities ``f.implicit``."""
+        """Pair of bools: running and terminal cost use `Mechanism.implicit`."""
         return self._running.in_quantities is not None, self._terminal.in_quantities is not None
 
     def terminal_squares(self, *args: Any) -> Squares:

@@ -170,7 +170,7 @@ class CostPart:
     function : casadi.Function
         The scalar as a function of `args`.
     lifted : casadi.Function
-        value, r, W and rest of `Squares` as functions of `args` and, if used, the quantities ``f.implicit``.
+        value, r, W and rest of `Squares` as functions of `args` and, if used, `Mechanism.implicit`.
     """
 
     def __init__(self, name: str, f: OneStepMap, args: list[ca.SX], what: Any, *others: ca.SX):
@@ -179,22 +179,23 @@ class CostPart:
         self.function = scalar_function(name, args, s.value)
         parts = [s.value, s.r, s.W, s.rest]
         w, sizes = ca.SX(0, 1), [0, *np.cumsum([p.nnz() for p in parts]).tolist()]
-        lifted = f.implicit and f.implicit.lifted(ca.vertcat(*(p.nz[:] for p in parts)))
-        if lifted is not None and f.implicit is not None:
-            w, split = f.implicit.w, ca.vertsplit(lifted, sizes)
+        inner = f.mechanism.implicit
+        lifted = inner and inner.lifted(ca.vertcat(*(p.nz[:] for p in parts)))
+        if lifted is not None and inner is not None:
+            w, split = inner.w, ca.vertsplit(lifted, sizes)
             parts = [ca.SX(p.sparsity(), e) for p, e in zip(parts, split, strict=True)]
         self.lifted = ca.Function(name, [*args, w], parts)
 
     def at_values(self, *args: Any) -> Any:
-        """Return the scalar at other arguments, with or without ``f.implicit``."""
+        """Return the scalar at other arguments, with or without `Mechanism.implicit`."""
         function = self.function if len(args) == len(self._args) else self.in_quantities
         assert function is not None
         return function(*args)
 
     @cached_property
     def in_quantities(self) -> ca.Function | None:
-        """Scalar as a function of `args` and ``f.implicit``; None if it is free of these."""
-        inner = self._map.implicit
+        """Scalar as a function of `args` and `Mechanism.implicit`; None if free of these."""
+        inner = self._map.mechanism.implicit
         value = None if inner is None else inner.lifted(self._structure.value, short=True)
         if inner is None or value is None:
             return None
@@ -307,11 +308,11 @@ class CostPart:
 def at_arguments(f: OneStepMap, lifted: ca.Function, args: Sequence[Any]) -> Squares:
     """Return the `Squares` of `CostPart.lifted` at other arguments.
 
-    At the map's own symbols they contain the very nodes of ``f.implicit``.
+    At the map's own symbols they contain the very nodes of `Mechanism.implicit`.
     """
     w = ca.SX(0, 1)
-    if lifted.numel_in(len(args)) and f.implicit is not None:
-        w = f.implicit.values_at(args[0], args[3])
+    if lifted.numel_in(len(args)) and f.mechanism.implicit is not None:
+        w = f.mechanism.implicit.values_at(args[0], args[3])
     return Squares(*lifted(*args, w))
 
 

@@ -184,7 +184,7 @@ class _Targets:
     def error(self, name: str) -> ca.SX:
         """Return the quantity minus its target, for orientations log(R_d' R)."""
         turned = component(name)
-        R = None if turned is None else self.f.rotation(turned[0])
+        R = None if turned is None else self.f.quantities.rotation(turned[0])
         if turned is not None and R is not None:
             return rotation_vector(self._rotation(turned[0]).T @ R)[turned[1]]
         e = self.f.quantity(name) - self.target(name)
@@ -204,7 +204,7 @@ class _Targets:
         self._named = [name for name in self._named if name not in names]
         if frame not in self._rotations:
             if self._states is not None and not any(name in self._values for name in names):
-                R = self._along_reference(self.f.rotation(frame))
+                R = self._along_reference(self.f.quantities.rotation(frame))
             else:
                 values = [self._values.get(name, np.zeros(1)) for name in names]
                 R = Rotation.from_rotvec(np.stack(np.broadcast_arrays(*values), axis=-1)).as_matrix()
@@ -236,7 +236,7 @@ class _Targets:
         f = self.f
         by_name = isinstance(weights, Mapping)
         weights = by_quantity(f, weights, what) if by_name else weights
-        names = tuple(weights) if by_name else f.error_names
+        names = tuple(weights) if by_name else f.space.error_names
         if weights is None or not names:
             return Squares.nothing()
         errors = [self.error(name) for name in names] if by_name else self.state_errors(what)

@@ -98,7 +98,7 @@ def far_away(f: OneStepMap, guess: Any, run: Trajectory) -> str:
     worst = int(np.argmax(away / sizes.states))
     if sizes.apart(X, run.x) <= FAR:
         return ""
-    state = f.error_names[worst]
+    state = f.space.error_names[worst]
     return (
         f"the trajectory that follows the guess is far from it ({state} by {away[worst]:.3g}); "
         "try no guess (x0=..., steps=...), a running Q in the cost, weights in `projection`, or "

@@ -78,9 +78,9 @@ def projection_gains(
     U = check_rows(U, "inputs", f.input_names)
     X = check_rows(X, "states", f.state_names)[: len(U)]
     X = check_array(X, (len(U), f.nx), "states", f.state_names)
-    Q = weight_matrix(Q, f.error_names, "projection Q")
+    Q = weight_matrix(Q, f.space.error_names, "projection Q")
     R = weight_matrix(R, f.input_names, "projection R", definite=True)
-    A, B = f.linearize_points(X, U, k0=k0, dt=dt)
+    A, B = f.derivatives.linearize(f.steps_at(X, U, k0=k0, dt=dt))
     return riccati(A, B, Q, R, Q)[0]
 
 

@@ -188,7 +188,7 @@ def quantities(phase: Phase, X: np.ndarray) -> np.ndarray:
 
     They are unknowns that solve linear equations.
     """
-    inner = phase.map.implicit
+    inner = phase.map.mechanism.implicit
     if inner is None or not phase.quantities:
         return np.zeros((len(X), 0))
     evaluate = ca.Function("w", [inner.x, inner.parameters], [inner.values], {"cse": True})

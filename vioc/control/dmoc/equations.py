@@ -47,7 +47,7 @@ class StepRows:
     def __init__(self, f: OneStepMap):
         residual = f.residual
         self._states = f.state_names
-        self.relaxed = f.relaxed
+        self.relaxed = f.mechanism.relaxed()
         self.implicit = residual is not None or self.relaxed is not None
         nm = len(f.multiplier_names)
         if self.relaxed is not None:

@@ -35,7 +35,7 @@ class PhaseLayout:
     W : (N, nx) int
         State at the end of each step: X[1:] unless staged.
     V : (N+1, nw) int
-        Quantities ``map.implicit``; -1 at samples without them.
+        Quantities `Mechanism.implicit`; -1 at samples without them.
     H : (N+1,) int or None
         Step length, if it is free: one unknown unless staged.
     end : int

@@ -133,7 +133,7 @@ class Phase:
 
     @cached_property
     def lifts(self) -> tuple[bool, bool]:
-        """Pair of bools: quantities ``map.implicit`` are unknowns at steps, at the end.
+        """Pair of bools: `Mechanism.implicit` are unknowns at steps, at the end.
 
         They (velocities) are unknowns where cost or constraints use them.
         """
@@ -145,13 +145,13 @@ class Phase:
         return running or bool(path), terminal or ends or later
 
     def lifted(self, c: PathConstraint) -> ca.SX | None:
-        """Return a constraint's expression in ``map.implicit.w``, None if it uses none."""
-        return self.map.implicit and self.map.implicit.lifted(c.expression, short=True)
+        """Return a constraint's expression in `Mechanism.implicit`, None if it uses none."""
+        return self.map.mechanism.implicit and self.map.mechanism.implicit.lifted(c.expression, short=True)
 
     @property
     def quantities(self) -> int:
-        """Number of quantities ``map.implicit``, 0 if they are not unknowns."""
-        return self.map.implicit.w.numel() if self.map.implicit and any(self.lifts) else 0
+        """Number of quantities `Mechanism.implicit`, 0 if they are not unknowns."""
+        return self.map.mechanism.implicit.w.numel() if self.map.mechanism.implicit and any(self.lifts) else 0
 
     @property
     def unknowns(self) -> int:
@@ -172,8 +172,8 @@ class Phase:
 
     @cached_property
     def measures(self) -> dict[str, str]:
-        """States with the units of the rows of steps and of ``map.implicit``, by name."""
-        found, inner = dict(self.equations.measures), self.map.implicit
+        """States with the units of the rows of steps and of `Mechanism.implicit`, by name."""
+        found, inner = dict(self.equations.measures), self.map.mechanism.implicit
         if inner is not None and self.quantities:
             names = [f"implicit.{j}" for j in range(self.quantities)]
             found |= measured(self.implicit_rows, names, self.map.state_names, 0)
@@ -181,8 +181,8 @@ class Phase:
 
     @cached_property
     def implicit_rows(self) -> ca.Function:
-        """Function (x, parameters, w) -> G, zero if w are the quantities ``map.implicit``."""
-        inner = self.map.implicit
+        """Function (x, parameters, w) -> G, zero if w are `Mechanism.implicit`."""
+        inner = self.map.mechanism.implicit
         assert inner is not None
         return ca.Function("G", [inner.x, inner.parameters, inner.w], [inner.equation()])
 

@@ -288,7 +288,7 @@ class Problem:
             for j in (i - 1, i + 1)
         )
         found = []
-        for name, expression in phase.map.limits.items():
+        for name, expression in phase.map.mechanism.limits().items():
             row = PathConstraint(f"{name} >= 0" if name in (phase.bounds or {}) else name, expression, 0.0)
             held = name.partition(".")[2]
             if not row.by_step(phase.map):

@@ -115,7 +115,7 @@ def joined(jumps: Sequence[Any], runs: list[Trajectory]) -> tuple[Trajectory | N
         after = end if leaps[-1] is None else np.asarray(leaps[-1](end, f.theta)).ravel()
         off, sizes = np.abs(f.difference(after, run.x[0])), Sizes.along(whole[-1])
         if not sizes.apart(after[None], run.x[:1]) <= MEET:
-            name = f.error_names[int(off.argmax())]
+            name = f.space.error_names[int(off.argmax())]
             return None, f"phase {i} begins {off.max():.2g} off where phase {i - 1} ends, in {name}, {ask}"
         whole.append(replace(run, x=np.vstack([after, run.x[1:]])))
     try:

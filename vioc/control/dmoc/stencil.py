@@ -102,7 +102,7 @@ class SampleSymbols:
     u, unknowns, multipliers : (nu,), (nw,), (nm,)
         Of the step that starts here: inputs, further unknowns, the map's multipliers.
     quantities : (nw,)
-        ``map.implicit``, if the phase has them as unknowns.
+        `Mechanism.implicit`, if the phase has them as unknowns.
     w : (nx,)
         Copy of the next state in a staged program.
     t, h, theta, data, contacts

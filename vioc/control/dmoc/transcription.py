@@ -270,7 +270,7 @@ class Transcription:
         errors = bool(f.space.quaternions) and len(states) == f.nx and not shift.any()
         if errors:
             units = [j for j in f.space.quaternions if not phase.fixed_start[j : j + 4].all()]
-            names = [f"periodic.{name}" for name in f.error_names]
+            names = [f"periodic.{name}" for name in f.space.error_names]
             names += [f"unit.{f.state_names[j]}" for j in units]
             shift = np.zeros(len(names))
 
@@ -349,7 +349,7 @@ class Transcription:
 
     def _quantities(self, i: int) -> None:
         """Add the linear equations of the quantities in `Phase.lifts`."""
-        phase, inner = self.phases[i], self.phases[i].map.implicit
+        phase, inner = self.phases[i], self.phases[i].map.mechanism.implicit
         samples = np.flatnonzero((self.layouts[i].V >= 0).any(axis=1))
         if inner is None or not len(samples):
             return
@@ -373,7 +373,7 @@ class Transcription:
             for c, offset in members:
                 reference = c.symbols()
                 lifted = None if where == "start" else phase.lifted(c)
-                inner = f.implicit.w if f.implicit and lifted is not None else ca.SX(0, 1)
+                inner = f.mechanism.implicit.w if f.mechanism.implicit and lifted is not None else ca.SX(0, 1)
                 expression = c.expression if lifted is None else lifted
                 g = ca.Function("g", [*f.symbols, reference, inner], [expression], {"allow_free": False})
                 data = node.data[offset : offset + reference.numel()]

@@ -50,13 +50,13 @@ class ConfigurationObserver:
     """
 
     def __init__(self, f: OneStepMap, covariance: Any = 1e-12):
-        if not f.configurations:
+        if not f.mechanism.configurations:
             raise TypeError(
                 f"{type(f).__name__} has no state_from_configurations: the momentum of its state does not "
                 "follow from two configurations; use a Kalman filter"
             )
         self.map = f
-        self.measurement = Measurement(f, f.configurations, covariance)
+        self.measurement = Measurement(f, f.mechanism.configurations, covariance)
 
     def state(self, q0: Any, q1: Any, u: Any = None, k: int = 1) -> np.ndarray:
         """Return the state at sample k from two configurations and an input.
@@ -64,7 +64,7 @@ class ConfigurationObserver:
         q0 is at k - 1, q1 at k, and u is the input of step k - 1. Shapes (nq,), (nq,), (nu,) -> (nx,). Angles
         in the map's ``wrap`` may jump by turns from q0 to q1.
         """
-        f, nq = self.map, len(self.map.configurations)
+        f, nq = self.map, len(self.map.mechanism.configurations)
         q0, q1 = (check_array(q, (nq,), "configuration", f.state_names[:nq]) for q in (q0, q1))
         rest = np.zeros(f.nx - nq)
         d = f.difference(np.concatenate([q0, rest]), np.concatenate([q1, rest]))[:nq]

@@ -87,9 +87,9 @@ class Equilibrium:
         pairs = states_at_rest(f, self.x)
         if f.ndx != f.nx:  # print coordinates, and attitudes without coordinates, rather than poses of bodies
             turns = f.space.quaternions
-            turns = turns if 2 * (len(f.coordinates) + 3 * len(turns)) == f.ndx else ()
+            turns = turns if 2 * (len(f.mechanism.coordinates) + 3 * len(turns)) == f.ndx else ()
             run = f.rollout(self.x, self.u, steps=1, warn=False)
-            names = (*f.coordinates, *(n for i in turns for n in f.state_names[i : i + 4]))
+            names = (*f.mechanism.coordinates, *(n for i in turns for n in f.state_names[i : i + 4]))
             pairs = [(n, float(run[n][0])) for n in names]
         shown = _shown(pairs) + _shown([*zip(_inputs(f), self.u, strict=True)])
         verdict = self.verdict
@@ -161,12 +161,12 @@ def equilibrium(
     """
     tolerance = as_positive(tolerance, "tolerance")
     x, u, entries, targets = _start(f, {**(hold or {}), **named}, guess, fixed, free)
-    if f.relaxed is not None:
+    if f.mechanism.relaxed() is not None:
         x, u = _settled(f, x, u, entries, targets)
     held = {*entries, *targets}
     goals = _rows(f, [f.quantity(name) - value for name, value in targets.items()], tuple(targets))
     equations, extra = _equations(f, goals)
-    names = (*f.error_names, *_inputs(f))
+    names = (*f.space.error_names, *_inputs(f))
     change = [i for i in range(f.ndx + f.nu + extra) if i >= len(names) or names[i] not in entries]
 
     def move(w: np.ndarray, step: np.ndarray) -> np.ndarray:
@@ -178,7 +178,7 @@ def equilibrium(
         try:
             w = np.concatenate([start, u, np.zeros(extra)])
             units = _units(f, start, u, extra) if natural else np.ones(f.ndx + f.nu + extra)
-            if extra and f.relaxed is not None:  # contact laws are steep: take the multipliers of the step
+            if extra and f.mechanism.relaxed() is not None:  # contact laws are steep: those of the step
                 w[-extra:] = f.rollout(start, u, steps=1, warn=False).multipliers[0]
             elif extra:  # multipliers with the least residual: they give h its second derivatives
                 r, J = equations(w)
@@ -208,7 +208,7 @@ def _settled(
 
     It is one periodic step, found at falling smoothings.
     """
-    names = f.coordinates
+    names = f.mechanism.coordinates
     expressions = [f.quantity(name) for name in names]
     away = ca.vertcat(*expressions) - ca.DM(_rows(f, expressions)(x)[0])
     cost = Cost(f, ca.sumsqr(away) + EFFORT * ca.sumsqr(f.symbols.u - ca.DM(u)))
@@ -223,13 +223,13 @@ def _settled(
 
 def _around(f: OneStepMap, x: np.ndarray, entries: set[str]) -> Iterator[np.ndarray]:
     """Yield other states of rest as starts, at increasing distance from x."""
-    names = f.coordinates
+    names = f.mechanism.coordinates
     free = np.array([n not in entries for n in names])
     rng = np.random.default_rng(0)
     for reach in np.repeat(REACHES, STARTS) if free.any() else ():
         by = free * rng.uniform(-reach, reach, len(names))
         try:
-            yield f.moved(x, by, [n for n in names if n in entries])
+            yield f.mechanism.moved(x, by, [n for n in names if n in entries])
         except ModelError:  # loops cannot be closed there
             continue
 
@@ -408,7 +408,7 @@ def _refusal(
     f: OneStepMap, moved: np.ndarray, away: float, missed: Mapping[str, float], held: set[str]
 ) -> str:
     order = np.argsort(-moved)[:3]
-    labels = f.error_names
+    labels = f.space.error_names
     worst = ", ".join(f"{labels[i]} by {moved[i]:.3g}" for i in order if moved[i] > 0)
     kept = f" with {', '.join(sorted(held))} fixed" if held else ""
     off = f"; constraints are off by {away:.3g}" if away > 1e-8 else ""

@@ -289,9 +289,9 @@ def _steady(system: LinearSystem, measurement: Measurement, W, W_u, disregard) -
     W = T.T @ W @ T + B @ W_u @ B.T
     if disregard:
         named = named_jacobians(f, disregard, x[None], "disregard", "name errors or quantities of the state")
-        E, X = unseen_left_out(A, C, named[0] @ T, disregard, f.error_names, T)
+        E, X = unseen_left_out(A, C, named[0] @ T, disregard, f.space.error_names, T)
     a, c, w, V = E.T @ A @ E, C @ E, E.T @ W @ E, measurement.V
-    args = a.T, c.T, w, V, np.zeros(c.T.shape), f.error_names, T @ E, FILTER
+    args = a.T, c.T, w, V, np.zeros(c.T.shape), f.space.error_names, T @ E, FILTER
     _, P, poles = stabilized(*args, named=bool(disregard))
     L, after = correction(P, c, V)
     if X is None:
@@ -361,7 +361,7 @@ class ExtendedKalmanFilter:
         """
         x, u = point_of(self.map, estimate.x, u)
         steps = self.map.steps_at(x[None], u[None], k)
-        lin = self.map.linearize_steps(steps)
+        lin = self.map.derivatives.linearize(steps)
         A, B = lin.A[0], lin.B[0]
         P = A @ estimate.P @ A.T + self.W
         if self.W_u.any():

@@ -110,7 +110,7 @@ class OffsetFree(Law):
         """
         f, n = self.map.inner, self.map.inner.ndx
         steps = self.map.steps_at(np.concatenate([at.x, constants])[None], at.u[None])
-        lin = self.map.linearize_steps(steps)
+        lin = self.map.derivatives.linearize(steps)
         A, B = lin.A[0, :n, :n], lin.B[0, :n]
         J = named_jacobians(f, self.names, at.x[None], "hold", "hold quantities of the state")[0]
         theta = self.map.owner(constants).theta

@@ -202,7 +202,7 @@ class _VarianceRows:
 
     def end(self, final: Mapping[str, float]) -> None:
         f, N = self.map, len(self.trajectory)
-        named = by_quantity(f, final, "final", f.error_names)
+        named = by_quantity(f, final, "final", f.space.error_names)
         J = named_jacobians(f, tuple(named), self.trajectory.x[-1:], "final", "give its bound instead")[0]
         for (name, value), row in zip(named.items(), J, strict=True):
             std = as_value(value, f"final: standard deviation of {name}")
@@ -214,7 +214,7 @@ class _VarianceRows:
         left = final - self.unseen[-1]
         values, vectors = np.linalg.eigh(left)
         if not values[0] > 0:
-            at = self.map.error_names[int(np.argmax(np.abs(vectors[:, 0])))]
+            at = self.map.space.error_names[int(np.argmax(np.abs(vectors[:, 0])))]
             if self.unseen.any():
                 raise OptimizationError(
                     "final: after the last measurement the filter's own error exceeds it, along "

@@ -55,7 +55,7 @@ class LinearSystem:
 
     @property
     def names(self) -> tuple[str, ...]:
-        return self.map.error_names
+        return self.map.space.error_names
 
     def output_matrices(self, outputs: Any) -> tuple[np.ndarray, tuple[str, ...]]:
         """Return C (N+1, p, r) and names of outputs.
@@ -130,16 +130,17 @@ def linear_system(
     about = about_of(f, about)
     if isinstance(about, Trajectory):
         f = check_trajectory(f, about)
-        found = [f.linearize_motion(about, closed=closed)]
+        by = f.derivatives
+        found = [by.linearize_motion(about, closed=closed)]
         if ranks:
-            found += [f.linearize_motion(_stretched(about, 1 + change)) for change in NEARBY[:FEW]]
+            found += [by.linearize_motion(_stretched(about, 1 + change)) for change in NEARBY[:FEW]]
         whole = np.broadcast_to(np.eye(f.ndx), (len(about) + 1, f.ndx, f.ndx))
         T = tangent_bases(f, about, idle=idle) if manifold else whole
         x, u, steady = about.x, about.u, False
     else:
         state, held = equilibrium_point(f, about)
         lengths = f.dt * (1 + np.array([0.0, *NEARBY]))
-        found = [f.linearize_steps(f.steps_at(state[None], held[None], dt=float(h))) for h in lengths]
+        found = [f.derivatives.linearize(f.steps_at(state[None], held[None], dt=float(h))) for h in lengths]
         basis = tangent_basis(f, state, idle=idle) if manifold else np.eye(f.ndx)
         T, x, u, steady = np.stack([basis, basis]), np.stack([state, state]), held[None], True
     A, B = without_rounding(found) if len(found) > 1 else found[0]
@@ -186,8 +187,9 @@ def equilibrium_point(f: OneStepMap, about: tuple[np.ndarray, np.ndarray]) -> tu
     if not moved.max() <= FIXED_POINT * (1 + np.abs(x).max()):
         worst = int(np.argmax(moved))
         raise ValueError(
-            f"(x, u) is not an equilibrium: one step moves {f.error_names[worst]} by {moved[worst]:.3g}; "
-            "give a trajectory, f.rollout(x, u, steps=...), or solve for an equilibrium first"
+            f"(x, u) is not an equilibrium: one step moves {f.space.error_names[worst]} by "
+            f"{moved[worst]:.3g}; give a trajectory, f.rollout(x, u, steps=...), or solve for an equilibrium "
+            "first"
         )
     return x, u
 
@@ -202,7 +204,8 @@ def check_closed(f: OneStepMap, run: Trajectory) -> float:
     if not moved <= CLOSED:
         worst = int(np.argmax(gap))
         raise ValueError(
-            f"the trajectory is not periodic: {f.error_names[worst]} ends {gap[worst]:.3g} from its start"
+            f"the trajectory is not periodic: {f.space.error_names[worst]} ends {gap[worst]:.3g} from its "
+            "start"
         )
     return float(moved)
 

@@ -40,7 +40,7 @@ def one_manifold(f: OneStepMap) -> bool:
         return len({frozenset(g.multiplier_names) for g in f.maps}) == 1 and all(map(one_manifold, f.maps))
     if isinstance(f, MapAround) and not one_manifold(f.inner):
         return False
-    return not f.velocity_constraints or f.ndx != f.nx or bool(_momenta(f) and _equations(f))
+    return not f.mechanism.velocity_constraints or f.ndx != f.nx or bool(_momenta(f) and _equations(f))
 
 
 def has_manifold(f: OneStepMap) -> bool:
@@ -172,7 +172,7 @@ def _unseen(f: OneStepMap, X: np.ndarray, theta: np.ndarray) -> tuple[list[np.nd
     them. Idle directions are the columns of that kernel that no multiplier absorbs and no constraint forbids.
     """
     G = _error_constraints(f)(np.ascontiguousarray(X), theta)[0]
-    lin = f.linearize_points(X, np.array([f.rest_input(x) for x in X]))
+    lin = f.derivatives.linearize(f.steps_at(X, np.array([f.rest_input(x) for x in X])))
     found, idle = [], []
     for g, a, c in zip(G, lin.A, lin.C, strict=True):
         N = _null_space(g, None)  # a step may take an error off the constraints for one of the velocity
@@ -206,7 +206,7 @@ def constraint_expressions(f: OneStepMap) -> list[ca.SX]:
 def _constraint(f: OneStepMap, name: str) -> ca.SX | None:
     """Return the constraint of a multiplier; None if it has none."""
     full = "h." + name
-    return f.quantity(full) if full in f.quantity_names() else None
+    return f.quantity(full) if full in f.quantities.names() else None
 
 
 @lru_cache(maxsize=4)
@@ -257,11 +257,11 @@ def _absorbed(f: OneStepMap, moments: list[int]) -> list[ca.SX]:
     each other.
     """
     residual = _equations(f)
-    if not f.velocity_constraints or residual is None:
+    if not f.mechanism.velocity_constraints or residual is None:
         return []
     args = residual.sx_in()
     equations = residual(*args)
-    columns = [f.multiplier_names.index(n) for n in f.velocity_constraints]
+    columns = [f.multiplier_names.index(n) for n in f.mechanism.velocity_constraints]
     added = ca.jacobian(equations, args[0])[:, moments].T @ ca.jacobian(equations, args[3])[:, columns]
     rows = ca.SX(len(columns), f.nx)
     rows[:, moments] = added.T

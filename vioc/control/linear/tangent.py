@@ -91,8 +91,8 @@ def _at_zero(expression: ca.SX, e: ca.SX | None) -> ca.SX:
 
 
 def _lifted(f: OneStepMap, expression: ca.SX) -> tuple[Implicit, ca.SX] | None:
-    """Return `f.implicit` and the expression in its symbols; None if it has none."""
-    inner = f.implicit if f.ndx == f.nx else None
+    """Return `Mechanism.implicit` and the expression in its symbols, or None."""
+    inner = f.mechanism.implicit if f.ndx == f.nx else None
     lifted = None if inner is None else inner.lifted(expression)
     return None if inner is None or lifted is None else (inner, lifted)
 

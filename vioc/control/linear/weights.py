@@ -81,7 +81,7 @@ def _check_definite(matrix: np.ndarray, names: Sequence[str], what: str, definit
 
 def state_weight(f: OneStepMap, value: Any, what: str) -> np.ndarray:
     """Return a semi-definite weight (ndx, ndx) on a map's errors, as `weight_matrix`."""
-    names = f.error_names
+    names = f.space.error_names
     if isinstance(value, Mapping):
         value = by_quantity(f, value, what, names)
     for name in value if isinstance(value, Mapping) else ():
@@ -111,8 +111,8 @@ def error_weights(f: OneStepMap, value: Any, what: str, X: np.ndarray) -> np.nda
         As `weight_matrix`; a quantity of a step.
     """
     if isinstance(value, Mapping):
-        value = by_quantity(f, value, what, f.error_names)
-    if not isinstance(value, Mapping) or set(value) <= set(f.error_names):
+        value = by_quantity(f, value, what, f.space.error_names)
+    if not isinstance(value, Mapping) or set(value) <= set(f.space.error_names):
         return state_weight(f, value, what)
     J = named_jacobians(f, tuple(value), X, what, "penalize quantities of the state")
     return np.swapaxes(J, 1, 2) @ weight_matrix(value, tuple(value), what) @ J
@@ -139,7 +139,7 @@ def named_jacobians(
     ValueError
         A quantity that depends on the input, the multipliers or the step.
     """
-    errors, s, rows = f.error_names, f.symbols, []
+    errors, s, rows = f.space.error_names, f.symbols, []
     names = [quantity_name(f, name, what, errors) for name in names]
     J = np.zeros((len(X), len(names), f.ndx))
     for i, name in enumerate(names):

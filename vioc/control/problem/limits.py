@@ -337,7 +337,7 @@ def constant_bounds(
     ValueError
         A bound that is not a number, or a lower bound above the upper one.
     """
-    quantities = set(f.quantity_names()).difference(known)
+    quantities = set(f.quantities.names()).difference(known)
     if other := next((name for name in as_bounds(bounds) if name in quantities), None):
         input = INPUTS + other
         advice = f"; the input is {input!r}" if input in known else f": {few(known)}"

@@ -61,7 +61,7 @@ def pose_error(f: OneStepMap, frame: str, position: Any = None, rotation: Any = 
         there = ca.vertcat(*(f.quantity(f"{frame}:{axis}") for axis in "xyz"))
         rows.append(there - ca.DM(position))
     if R is not None:
-        now = f.rotation(frame)
+        now = f.quantities.rotation(frame)
         if now is None:
             raise ModelError(f"{type(f).__name__} has no orientation of {frame!r}")
         rows.append(rotation_vector(ca.DM(R).T @ now))
@@ -76,7 +76,7 @@ def turn(f: OneStepMap, name: str, among: Mapping[str, Any]) -> ca.SX | None:
     numbers `among` the conditions: then the quantity itself is meant.
     """
     owner = component(name)
-    R = None if owner is None else f.rotation(owner[0])
+    R = None if owner is None else f.quantities.rotation(owner[0])
     if owner is None or R is None:
         return None
     values = [among.get(f"{owner[0]}:{axis}") for axis in AXES]

@@ -382,7 +382,7 @@ class Result(AsTrajectory):
 
         Weights as in `dlqr`, Qf = Q by default. Its map is the trajectory's, with the step length of the
         result (`OneStepMap.with_dt`). At joints where contacts close, it accounts for the change of
-        touch-down times (`SwitchedMap.linearize_motion`).
+        touch-down times (`derivatives.linearize_motion`).
         """
         run = self._motion(phase)
         regulator = dlqr(run.map, run, Q, R, Qf)
@@ -450,7 +450,8 @@ class Result(AsTrajectory):
         Gaps are at the end of each step.
         """
         run = self._motion(phase)
-        names = () if run.map.relaxed is None else run.map.relaxed.contacts
+        step = run.map.mechanism.relaxed()
+        names = () if step is None else step.contacts
         return {n: run[f"gap.{n}"][1:] * run[f"force.{n}"] * run.step_lengths for n in names}
 
     def describe(self, phase: int | None = None) -> str:
@@ -474,7 +475,7 @@ class Result(AsTrajectory):
         else:
             off = np.abs(run.map.difference(run.x, again.trajectory.x)).max(axis=0)
             how = "with feedback, open loop is unstable" if again.feedback else "of the inputs, open loop"
-            worst = f", most in {run.map.error_names[int(off.argmax())]}" if off.max() > 0 else ""
+            worst = f", most in {run.map.space.error_names[int(off.argmax())]}" if off.max() > 0 else ""
             lines.append(f"replay by the map, {how}: {off.max():.1e} from the plan{worst}")
         if products := self.products(phase):
             name = max(products, key=lambda n: np.abs(products[n]).max())

@@ -175,7 +175,7 @@ class Sizes:
     @property
     def states(self) -> np.ndarray:
         """Sizes of the errors of the state (ndx,)."""
-        return np.array([self.of(name) for name in self.map.error_names])
+        return np.array([self.of(name) for name in self.map.space.error_names])
 
     @property
     def of_states(self) -> np.ndarray:

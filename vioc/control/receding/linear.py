@@ -291,7 +291,7 @@ class LinearMPC(Law):
             plan = self._solve(k, x, last, blame)
         except OptimizationError:
             return OptimizationError(f"{where}, not even with soft bounds on states")
-        names = [self.map.error_names[i] for i in self._bounded]
+        names = [self.map.space.error_names[i] for i in self._bounded]
         worst = [
             f"{names[b]} by {plan.slack[:, b].max():.3g} at sample {k + 1 + int(plan.slack[:, b].argmax())}"
             for b in range(len(names))

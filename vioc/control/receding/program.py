@@ -160,7 +160,7 @@ class RecedingProgram:
         point = stages.at(plan.x, plan.u)
         if point is None:
             raise OptimizationError(f"the plan has no steps: {stages.trouble}")
-        lin = stages.map.linearize_steps(point.steps)
+        lin = stages.map.derivatives.linearize(point.steps)
         b = stages.blocks(point, lin, self.exact)
         if self.exact:
             b = _convex(stages.curved(point, lin, b, plan.p, plan.y))

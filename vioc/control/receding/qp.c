@@ -1,10 +1,10 @@
-/* The interior point of a program of stages, behind qp_stages.c; qp_data.c says why it is written by hand. */
+/* Interior-point method for a program of stages; follows qp_stages.c. qp_data.c says why it is written by hand. */
 
 /* -- rows ------------------------------------------------------------------------------------------------------ */
 
 #if QP_NM + QP_NE > 0
 
-/* Limits of all rows -> s->row; how many inequalities there are. */
+/* Writes limits of all rows to s->row; returns the number of inequalities. */
 static int QP_(read)(const QP_(data) *d, QP_(state) *s) {
   const int rows = d->steps * QP_NM + QP_NE;
   int r, inequalities = 0;
@@ -34,7 +34,7 @@ static int QP_(read)(const QP_(data) *d, QP_(state) *s) {
   return inequalities;
 }
 
-/* What stays the same of a side in an iteration. */
+/* Quantities of a side that are constant during an iteration. */
 static void QP_(elastic)(const QP_(row) *w, QP_(side) *o) {
   o->beta = 0;
 #if QP_SOFT
@@ -49,7 +49,7 @@ static void QP_(elastic)(const QP_(row) *w, QP_(side) *o) {
   o->give = 1 / (o->t + o->l * o->beta);
 }
 
-/* alpha of (RH 6): how far e moves by itself. */
+/* alpha of (RH 6): the change of e alone. */
 static QP_REAL QP_(aside)(const QP_(row) *w, const QP_(side) *o, QP_REAL aim, int second) {
 #if QP_SOFT
   if (w->linear >= 0) return (aim - second * o->de * o->dv - o->e * (o->v + o->left)) * o->under;
@@ -59,8 +59,8 @@ static QP_REAL QP_(aside)(const QP_(row) *w, const QP_(side) *o, QP_REAL aim, in
   return 0;
 }
 
-/* (RH 6): weights of rows and their linear terms, for complementarity `aim` and the second order of the last
-   direction where `second` is 1. */
+/* (RH 6): weights of rows and their linear terms, for complementarity `aim`, with the second-order term of the last
+   direction if `second` is 1. */
 static void QP_(condense)(const QP_(data) *d, QP_(state) *s, QP_REAL aim, int second) {
   const int rows = d->steps * QP_NM + QP_NE;
   int r, b;
@@ -86,7 +86,7 @@ static void QP_(condense)(const QP_(data) *d, QP_(state) *s, QP_REAL aim, int se
   }
 }
 
-/* Directions of all sides for a step of the rows: the most by which one shrinks, relative to it. */
+/* Directions of all sides for a step of the rows; returns the largest relative decrease. */
 static QP_REAL QP_(directions)(const QP_(data) *d, QP_(state) *s, QP_REAL aim, int second) {
   const int rows = d->steps * QP_NM + QP_NE;
   QP_REAL most = 0;
@@ -115,7 +115,7 @@ static QP_REAL QP_(directions)(const QP_(data) *d, QP_(state) *s, QP_REAL aim, i
   return most;
 }
 
-/* Mean complementarity a step along the directions. */
+/* Mean complementarity after a step along the directions. */
 static QP_REAL QP_(complementarity)(const QP_(data) *d, QP_(state) *s, QP_REAL step) {
   const int rows = d->steps * QP_NM + QP_NE;
   QP_REAL sum = 0;
@@ -139,7 +139,7 @@ static QP_REAL QP_(complementarity)(const QP_(data) *d, QP_(state) *s, QP_REAL s
 }
 #endif
 
-/* The largest entry of gradients and of Hessians' diagonals: what equations are weighed by. */
+/* Largest entry of gradients and of Hessians' diagonals, the weight of equations. */
 static QP_REAL QP_(steepest)(const QP_(data) *d) {
   QP_REAL most = 0;
   int i, k;
@@ -159,7 +159,7 @@ static QP_REAL QP_(steepest)(const QP_(data) *d) {
 
 #if QP_NM + QP_NE > 0
 
-/* Sizes of the cost's terms at s->x, s->u, whose gradient is s->bent, and of penalties. */
+/* Magnitude of the cost's terms at s->x, s->u, with gradient s->bent, and of penalties. */
 static QP_REAL QP_(terms)(const QP_(data) *d, const QP_(state) *s) {
   QP_REAL sum = 0;
   int i, k;
@@ -181,7 +181,8 @@ static QP_REAL QP_(terms)(const QP_(data) *d, const QP_(state) *s) {
   return sum;
 }
 
-/* The least that an input costs in a step at half the range of its limits, or at one: what is nothing to it. */
+/* Smallest cost of an input in one step, at half the range of its limits, or at 1: the unit below which costs are
+   negligible. */
 static QP_REAL QP_(least)(const QP_(data) *d) {
   QP_REAL least = QP_MOST;
   int i, k;
@@ -202,7 +203,7 @@ static QP_REAL QP_(least)(const QP_(data) *d) {
   return least < QP_MOST ? least : 0;
 }
 
-/* Whether the gap and what rows leave are within the tolerance. */
+/* Whether the gap and the residuals of rows are within the tolerance. */
 static int QP_(near)(const QP_(data) *d, QP_(state) *s, QP_REAL tolerance) {
   const QP_REAL apart = s->mu * (QP_REAL)s->sides;
   s->unit = s->size + QP_(terms)(d, s);
@@ -210,7 +211,7 @@ static int QP_(near)(const QP_(data) *d, QP_(state) *s, QP_REAL tolerance) {
   return s->apart <= tolerance && s->left <= tolerance;
 }
 
-/* A part of the step. */
+/* Takes a part of the step. */
 static void QP_(move)(const QP_(data) *d, QP_(state) *s, QP_REAL step) {
   const int rows = d->steps * QP_NM + QP_NE;
   int r, b;
@@ -234,7 +235,8 @@ static void QP_(move)(const QP_(data) *d, QP_(state) *s, QP_REAL step) {
   s->left *= 1 - step;
 }
 
-/* The program without its inequalities, equations by a few steps on their multipliers: whether it is the answer. */
+/* Solves the program without inequalities, with a few multiplier steps for equations; returns whether that is the
+   solution. */
 static int QP_(unlimited)(const QP_(data) *d, QP_(state) *s, const QP_REAL *x0, QP_REAL tolerance, int warm) {
   const int rows = d->steps * QP_NM + QP_NE;
   int r, pass, equations = 0, kept;
@@ -251,13 +253,13 @@ static int QP_(unlimited)(const QP_(data) *d, QP_(state) *s, const QP_REAL *x0, 
     if (pass) QP_(bend)(d, s);
     QP_(direction)(d, s, x0);
     QP_(move)(d, s, 1);
-    memset(s->pushed, 0, sizeof s->pushed); /* the dynamics are kept now */
+    memset(s->pushed, 0, sizeof s->pushed); /* the dynamics are satisfied now */
   }
   s->size = QP_(least)(d);
   if (kept) {
     QP_(bend)(d, s);
     s->start = s->size += QP_(terms)(d, s);
-  } else { /* limits are needed for a minimum */
+  } else { /* there is no minimum without the limits */
     int i, j;
     memcpy(s->x[0], x0, sizeof s->x[0]);
     for (i = 0; i < QP_NX; ++i)
@@ -272,7 +274,8 @@ static int QP_(unlimited)(const QP_(data) *d, QP_(state) *s, const QP_REAL *x0, 
   return kept;
 }
 
-/* Distances and multipliers of a first iterate, well inside; by derivatives where limits are needed for a minimum. */
+/* Slacks and multipliers of the first iterate, well inside the limits; from derivatives if there is no minimum without
+   limits. */
 static void QP_(begin)(const QP_(data) *d, QP_(state) *s, int inequalities) {
   const int rows = d->steps * QP_NM + QP_NE;
   const QP_REAL count = (QP_REAL)(inequalities ? inequalities : 1);
@@ -288,7 +291,7 @@ static void QP_(begin)(const QP_(data) *d, QP_(state) *s, int inequalities) {
         memset(o, 0, sizeof *o);
         o->t = inside > room ? inside : room;
         o->l = product / o->t;
-        if (QP_SOFT && s->row[r].linear >= 0) { /* e v = t l, and v the price of e less l: no residual of it */
+        if (QP_SOFT && s->row[r].linear >= 0) { /* e v = t l, with v the price of e minus l: no residual */
           const QP_REAL half = (s->row[r].linear - o->l) / 2;
           const QP_REAL root = QP_SQRT(half * half + s->row[r].square * product);
           o->e = half > 0 ? product / (half + root) : (root - half) / s->row[r].square;
@@ -298,8 +301,8 @@ static void QP_(begin)(const QP_(data) *d, QP_(state) *s, int inequalities) {
       }
 }
 
-/* One predictor and corrector towards a gap of at least `lowest` units; behind a short step one to the centre.
-   0 where there is no minimum. */
+/* One predictor and corrector step towards a gap of at least `lowest` units; after a short step, one step to the
+   centre. Returns 0 if there is no minimum. */
 static int QP_(iterate)(const QP_(data) *d, QP_(state) *s, const QP_REAL *x0, int inequalities,
                         QP_REAL lowest) {
   const int second = !(s->step < QP_SHORT);
@@ -330,7 +333,7 @@ QP_API int QP_(solve)(const QP_(data) *d, QP_(state) *s, const QP_REAL *x0, int 
   int code = 0;
 #if QP_NM + QP_NE > 0
   const int rows = d->steps * QP_NM + QP_NE;
-  const QP_REAL lowest = tolerance / 10 > QP_FLOOR ? tolerance / 10 : QP_FLOOR; /* weights no larger than needed */
+  const QP_REAL lowest = tolerance / 10 > QP_FLOOR ? tolerance / 10 : QP_FLOOR; /* keeps weights small */
   int r, inequalities;
 #endif
   s->steep = QP_(steepest)(d);

@@ -1,31 +1,31 @@
-/* A quadratic program of stages, by an interior point with a Riccati recursion; docs/maths/receding.md.
+/* Quadratic program of stages: interior-point method with a Riccati recursion; docs/maths/receding.md.
 
      minimize  sum over k < N of 1/2 z_k'H_k z_k + g_k'z_k  +  1/2 x_N'H_end x_N + g_end'x_N,   z_k = (x_k, u_k),
      x_k+1 = F_k z_k + c_k,   x_0 given,   lower_k <= rows_k(z_k) <= upper_k,   lower_end <= J_end x_N <= upper_end.
 
-   The rows of a stage are QP_NB entries of z, `at`, then QP_NG general ones, J z. A limit is there where its size is
-   below QP_NONE; equal limits make an equation. A row r with linear[r] >= 0 is soft: by e beyond a limit it costs
+   The rows of a stage are QP_NB entries of z, `at`, then QP_NG general ones, J z. A limit exists if its size is below
+   QP_NONE; equal limits make an equation. A row r with linear[r] >= 0 is soft: an exceedance e of a limit costs
    linear[r] e + 1/2 square[r] e^2, square[r] > 0.
 
-   Written by hand, also for the machine of a controller: the program without its states, by an active-set method
-   (condensed.py), takes 11 times the time for 40 steps of a cart-pole, 8 times for 30 of an arm with seven joints.
+   Written by hand, also for a controller's hardware: the program without its states, solved by an active-set method
+   (condensed.py), takes 11 times as long for 40 steps of a cart-pole, 8 times for 30 of an arm with seven joints.
 
-   Before this text, macros say what it is compiled for:
+   Macros defined before this text select what it is compiled for:
      QP_NAME    prefix of all names           QP_N           most steps; `data.steps` of them are solved
      QP_NX, QP_NU  states, inputs             QP_NB, QP_NG, QP_NE  bounds and general rows of a stage, rows at the end
      QP_SOFT    1 where rows may be soft      QP_FLOAT       1 for single precision
      QP_API     storage class of functions, such as `static`; nothing by default
 
-   NAME_data is given, NAME_state is kept by the caller; both may be static and zero at first. Nothing is allocated.
+   The caller provides NAME_data and keeps NAME_state; both may be static and zero at first. Nothing is allocated.
      int NAME_solve(const NAME_data *d, NAME_state *s, const real *x0, int iterations, real tolerance, int warm)
-   Where tolerance is 0, exactly `iterations` are done. `warm` begins from what `s` has. It returns
-     0  solved to the tolerance, or all iterations done where that is 0
-     1  not to the tolerance within the iterations
-     2  no minimum: a stage's Hessian by u is not positive definite on the way
+   With tolerance 0, exactly `iterations` are done. `warm` starts from the iterate in `s`. It returns
+     0  solved to the tolerance, or all iterations done if that is 0
+     1  tolerance not reached within the iterations
+     2  no minimum: a stage's Hessian by u is not positive definite in the recursion
      3  not finite
-   s->x, s->u are the answer, s->y (stages, then end) the multipliers of rows, >= 0 at upper limits, s->p costates,
-   s->done the iterations, s->apart the gap over the cost's unit (RH 9), s->left the share of what the first iterate
-   left of rows. */
+   s->x, s->u are the solution, s->y (stages, then end) the multipliers of rows, >= 0 at upper limits, s->p costates,
+   s->done the iterations, s->apart the gap over the cost's unit (RH 9), s->left the residual of rows relative to the
+   first iterate's. */
 
 #include <float.h>
 #include <math.h>
@@ -66,12 +66,12 @@ typedef double QP_REAL;
 #define QP_ABS fabs
 #endif
 #define QP_NONE ((QP_REAL)1e20)
-#define QP_ROOM ((QP_REAL)1)         /* least slack of a first iterate, in half ranges of limits */
-#define QP_BEGIN ((QP_REAL)10)       /* its gap over the cost's size */
-#define QP_GIVE (QP_FLOAT ? (QP_REAL)1e-3 : (QP_REAL)1e-4) /* by what equations give way, over it */
-#define QP_FLOOR (QP_FLOAT ? (QP_REAL)1e-6 : (QP_REAL)1e-14) /* least gap that is aimed at, over the cost's unit */
-#define QP_SHORT ((QP_REAL)0.1)      /* a step that is followed by one to the centre */
-#define QP_FRACTION ((QP_REAL)0.999) /* of the way to the nearest limit that a step may go */
+#define QP_ROOM ((QP_REAL)1)         /* smallest slack of the first iterate, in half ranges of limits */
+#define QP_BEGIN ((QP_REAL)10)       /* gap of the first iterate over the cost's size */
+#define QP_GIVE (QP_FLOAT ? (QP_REAL)1e-3 : (QP_REAL)1e-4) /* softening of equations, over s->steep */
+#define QP_FLOOR (QP_FLOAT ? (QP_REAL)1e-6 : (QP_REAL)1e-14) /* smallest target of the gap, over the cost's unit */
+#define QP_SHORT ((QP_REAL)0.1)      /* length below which a step to the centre follows */
+#define QP_FRACTION ((QP_REAL)0.999) /* largest part of the way to the nearest limit in a step */
 #define QP_JOIN_(a, b) a##_##b
 #define QP_JOIN(a, b) QP_JOIN_(a, b)
 #define QP_(name) QP_JOIN(QP_NAME, name)
@@ -98,14 +98,14 @@ typedef struct {
   int at[QP_SOME(QP_NB)], steps;
 } QP_(data);
 
-/* A row: its limits, penalty, and which sides it has (1 lower, 2 upper), or 4 for an equation. */
+/* A row: limits, penalty, and existing sides (1 lower, 2 upper), or 4 for an equation. */
 typedef struct {
   QP_REAL limit[2], linear, square;
   int has;
 } QP_(row);
 
 /* One side of a row: slack t >= 0 with multiplier l, exceedance e >= 0 with multiplier v; r is the distance from the
-   limit, plus e, less t; give = 1 / (t + l beta), under and beta as in (RH 6), left of the multiplier's price. */
+   limit plus e minus t; give = 1 / (t + l beta), under and beta are as in (RH 6), left is the residual of the price. */
 typedef struct {
   QP_REAL t, l, e, v, r, dt, dl, de, dv, give, under, beta, left;
 } QP_(side);
@@ -114,7 +114,7 @@ typedef struct {
   QP_REAL x[QP_N + 1][QP_NX], u[QP_N][QP_NU], p[QP_N + 1][QP_NX], y[QP_SOME(QP_ROWS)];
   QP_REAL size, apart, left; /* the cost's without inequalities; the others as above */
   int done;
-  /* the rest is work */
+  /* the rest is workspace */
   QP_REAL K[QP_N][QP_NU][QP_NX], L[QP_N][QP_NU][QP_NU], pushed[QP_N][QP_NX], d[QP_N][QP_NU];
   QP_REAL dx[QP_N + 1][QP_NX], du[QP_N][QP_NU], bent[QP_N][QP_NZ], bent_end[QP_NX], gap[QP_N][QP_NX];
   QP_REAL weight[QP_SOME(QP_ROWS)], slope[QP_SOME(QP_ROWS)], h[QP_SOME(QP_ROWS)], dh[QP_SOME(QP_ROWS)];

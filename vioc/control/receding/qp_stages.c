@@ -1,8 +1,8 @@
-/* The linear-quadratic problem of a program of stages, behind qp_data.c and ../stages/riccati.c. */
+/* Linear-quadratic problem of a program of stages; follows qp_data.c and ../stages/riccati.c. */
 
 #if QP_NM + QP_NE > 0
 
-/* What rows are of x, u -> h. */
+/* Values of rows at x, u -> h. */
 static void QP_(values)(const QP_(data) *d, QP_REAL x[][QP_NX], QP_REAL u[][QP_NU], QP_REAL *h) {
   int k, i, j;
   (void)u;
@@ -32,7 +32,7 @@ static void QP_(values)(const QP_(data) *d, QP_REAL x[][QP_NX], QP_REAL u[][QP_N
 
 /* -- the linear-quadratic problem ------------------------------------------------------------------------------- */
 
-/* (RH 7) backwards: gains and Cholesky factors. 0 where there is no minimum. */
+/* (RH 7) backwards: gains and Cholesky factors. Returns 0 if there is no minimum. */
 static int QP_(factor)(const QP_(data) *d, QP_(state) *s) {
   QP_REAL P[QP_NX][QP_PZ], W[QP_NX][QP_PZ], H[QP_NZ][QP_PZ], F[QP_NX][QP_PZ], G[QP_NU][QP_PZ];
   int i, j, l, stage;
@@ -72,7 +72,7 @@ static int QP_(factor)(const QP_(data) *d, QP_(state) *s) {
   return 1;
 }
 
-/* The cost's gradient at s->x, s->u -> s->bent. */
+/* Gradient of the cost at s->x, s->u -> s->bent. */
 static void QP_(bend)(const QP_(data) *d, QP_(state) *s) {
   int i, j, stage;
   for (stage = 0; stage < d->steps; ++stage)
@@ -119,9 +119,9 @@ static void QP_(direction)(const QP_(data) *d, QP_(state) *s, const QP_REAL *x0)
 #endif
 }
 
-/* -- the answer ------------------------------------------------------------------------------------------------ */
+/* -- the solution ---------------------------------------------------------------------------------------------- */
 
-/* Costates by the adjoint recursion for the multipliers s->y; the largest entry that stationarity by u leaves. */
+/* Costates from the adjoint recursion for the multipliers s->y; returns the largest residual of stationarity by u. */
 static QP_REAL QP_(adjoint)(const QP_(data) *d, QP_(state) *s) {
   QP_REAL left = 0, r[QP_NZ];
   int i, j, stage;
@@ -148,7 +148,7 @@ static QP_REAL QP_(adjoint)(const QP_(data) *d, QP_(state) *s) {
   return left;
 }
 
-/* A part of the step of states and inputs. */
+/* Takes a part of the step of states and inputs. */
 static void QP_(advance)(const QP_(data) *d, QP_(state) *s, QP_REAL step) {
   int i, k;
   for (k = 0; k <= d->steps; ++k)

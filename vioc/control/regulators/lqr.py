@@ -283,7 +283,7 @@ def dlqr(
         regulator has the trajectory's steps: if they are equal, its map is ``f.with_dt`` of them.
     Q, Qf : float, (ndx,), (ndx, ndx) or dict of str to float
         Weights >= 0 on the state's error; Qf is Q unless given. In a dict, names of the error's entries
-        (states, or the map's ``error_names`` if it has fewer errors than states) and of any quantity
+        (states, or the map's ``space.error_names`` if it has fewer errors than states) and of any quantity
         of the state, such as ``v.NAME``, with the weight J'QJ, J its derivative by the error.
         Qf "periodic": the trajectory closes and is repeated.
     R : float, (nu,), (nu, nu) or dict of str to float

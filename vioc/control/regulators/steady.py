@@ -195,7 +195,7 @@ def steady_gain(
     OptimizationError
         If there is no gain with poles inside the unit circle; see `stabilized`.
     """
-    names, disregard = f.error_names, as_names(disregard)
+    names, disregard = f.space.error_names, as_names(disregard)
     T = np.eye(f.ndx) if T is None else T
     E = Y = None
     if disregard:
@@ -311,6 +311,6 @@ def check_named(
 
 def gripping(f: OneStepMap, x: np.ndarray, u: np.ndarray) -> tuple[str, ...]:
     """Return names of contacts and joints that friction holds over a step from x."""
-    grips = [n for n in f.quantity_names() if n.startswith(GRIP)]
+    grips = [n for n in f.quantities.names() if n.startswith(GRIP)]
     run = f.rollout(x, u[None]) if grips else None
     return tuple(n.removeprefix(GRIP) for n in grips if run is not None and np.min(run[n]) > 0)

@@ -126,9 +126,9 @@ def track_curve(
     R = input_weight(f, R, "R", definite=True)
     S = _rows(S, (n, m), N, "S")
     q, r = _rows(q, (n,), N, "q"), _rows(r, (m,), N, "r")
-    qf = np.zeros(n) if qf is None else check_array(qf, (n,), "qf", f.error_names)
+    qf = np.zeros(n) if qf is None else check_array(qf, (n,), "qf", f.space.error_names)
 
-    A, B = f.linearize_points(X[:-1], U, k0=k0)
+    A, B = f.derivatives.linearize(f.steps_at(X[:-1], U, k0=k0))
     ends = np.array([f.step(x, u, k0 + k) for k, (x, u) in enumerate(zip(X, U, strict=False))])
     defects = f.difference(X[1:], ends)
     # augmented state (z, 1): linear terms and defects are entries of larger matrices

@@ -93,7 +93,7 @@ class Interior:
         try:
             for i in range(max_iterations + 1):
                 it = self.now
-                self.lin = self.stages.map.linearize_steps(it.point.steps)
+                self.lin = self.stages.map.derivatives.linearize(it.point.steps)
                 near = self.pause <= 0 and not self.falling
                 b = self.stages.blocks(it.point, self.lin, near, it.foreseen)
                 if i == 0:

@@ -1,12 +1,11 @@
-/* The arithmetic of `level.py` in loops, for problems so small that numpy's calls would be most of the time: the
-   same formulas, named as there; matrices row by row. What that is worth, and what
-   is before this text: stages/chain.c. */
+/* Arithmetic of `level.py` in loops, for problems so small that numpy's calls would take most of the time. Formulas and
+   names are those of `level.py`; matrices are row by row. stages/chain.c precedes this text, and gives the gain. */
 
 enum { NONE, EQUATION, INEQUALITY };
 
 typedef struct {
   Long N, n, q, e, m, rows, free, limits; /* e: elastic states; free: directions of the start; inequalities */
-  const double *lower, *upper;            /* (rows,), infinite where there is none */
+  const double *lower, *upper;            /* (rows,), infinite if there is none */
   const signed char *kind, *hard;
   const double *start;              /* (n, free) */
   const double *estimate, *costates; /* (rows,), (N+1, n) */
@@ -15,7 +14,7 @@ typedef struct {
 
 typedef struct {
   const double *F, *g, *g_end, *J, *J_end, *H, *H_end;
-  Long of_J; /* from the J of a stage to the next: 0 where they are one */
+  Long of_J; /* distance between the J of stages: 0 if all are equal */
 } blocks;
 
 typedef struct {
@@ -25,7 +24,7 @@ typedef struct {
 
 static double largest(double most, double value) {
   value = fabs(value);
-  return value <= most || most != most ? most : value; /* what is no number stays */
+  return value <= most || most != most ? most : value; /* NaN stays */
 }
 
 static double remains(const level *v, const double *h, const double *s, Long i) {
@@ -58,7 +57,7 @@ static void pull(Long m, Long q, const double *J, const double *y, double *restr
       for (j = 0; j < q; ++j) out[j] += J[i * q + j] * y[i];
 }
 
-/* The largest entry of the Lagrangian's gradient. */
+/* Largest entry of the Lagrangian's gradient. */
 static double stationarity(const level *v, const blocks *b, const iterate *it) {
   const Long N = v->N, n = v->n, q = v->q, m = v->m, end = N * m;
   double r[WIDEST], most = 0;
@@ -115,14 +114,14 @@ static double error(const level *v, const iterate *it, double most, double mu, d
   return largest(largest(most / of_duals, left), slack / of_limits / of_cost);
 }
 
-/* Of the conditions of optimality, and of those of a level with `mu`. */
+/* Residuals of the conditions of optimality, and of those of a level with `mu`. */
 PUBLIC void vioc_level_errors(const level *v, const blocks *b, const iterate *it, double mu, double ones, double *found) {
   const double most = stationarity(v, b, it);
   found[0] = error(v, it, most, 0, ones);
   found[1] = error(v, it, most, mu, ones);
 }
 
-/* M (N, q, q), of which the lower half is written, and last (n, n). */
+/* M (N, q, q), with only the lower half written, and last (n, n). */
 PUBLIC void vioc_level_weighed(const level *v, const blocks *b, const iterate *it, double of_states,
                                double of_inputs, const double *of_start, double *M, double *last) {
   const Long N = v->N, n = v->n, q = v->q, m = v->m, end = N * m;
@@ -153,7 +152,7 @@ PUBLIC void vioc_level_weighed(const level *v, const blocks *b, const iterate *i
   }
 }
 
-/* `more`, (N, q) and (n,) behind it, is added to the cost's gradient unless it is NULL. */
+/* `more`, (N, q) followed by (n,), is added to the cost's gradient unless it is NULL. */
 PUBLIC void vioc_level_linear(const level *v, const blocks *b, const iterate *it, const double *gaps,
                               const double *r, const double *more, double *out_v, double *g, double *end,
                               double *c) {
@@ -232,7 +231,7 @@ PUBLIC void vioc_level_direction(const level *v, const blocks *b, const iterate 
   found[2] = of_duals;
 }
 
-/* found: merit, price, what is left, of a point with slacks s. */
+/* found: merit, price and residual of a point with slacks s. */
 PUBLIC void vioc_level_worth(const level *v, const double *gaps, const double *h, double cost, const double *s,
                              double *found) {
   double price = v->scale * cost, rest = 0, left = 0;
@@ -262,7 +261,7 @@ static double of_slack(const level *v, Long i, double h, double s) {
   return total;
 }
 
-/* Slacks of a trial in the place of those as stepped, s; it: where the step begins. */
+/* Replaces the stepped slacks s by those of a trial; it: iterate at the start of the step. */
 PUBLIC void vioc_level_judged(const level *v, const iterate *it, double keep, const double *gaps, const double *h,
                               double cost, double *s, double *found) {
   Long i;
@@ -276,20 +275,20 @@ PUBLIC void vioc_level_judged(const level *v, const iterate *it, double keep, co
   vioc_level_worth(v, gaps, h, cost, s, found);
 }
 
-/* What Newton's method keeps between its two calls; m = q - n. */
+/* Data of Newton's method kept between its two calls; m = q - n. */
 typedef struct {
-  double *M, *last, *v, *g, *end, *c; /* what the linear-quadratic problem is made of: vioc_level_weighed, _linear */
-  double *T, *P, *K, *L, *s, *d;      /* its factors, and what `backward` leaves for `forward` */
+  double *M, *last, *v, *g, *end, *c; /* the linear-quadratic problem: vioc_level_weighed, _linear */
+  double *T, *P, *K, *L, *s, *d;      /* its factors, and results of `backward` for `forward` */
 } kept;
 
-/* `Newton.factor` where the start is given; as vioc_chain_factor. */
+/* `Newton.factor` for a given start; as vioc_chain_factor. */
 PUBLIC Long vioc_newton_factor(const level *v, const blocks *b, const iterate *it, const kept *k, double of_states,
                                double of_inputs, const double *of_start) {
   vioc_level_weighed(v, b, it, of_states, of_inputs, of_start, k->M, k->last);
   return vioc_chain_factor(v->N, v->n, v->q, v->e, it->elastic, b->F, k->M, k->last, k->T, k->P, k->K, k->L);
 }
 
-/* `Newton.solve` by these factors, made with `soft`: x (N+1, n), whose first row is 0, u (N, m), p (N+1, n); `more` as
+/* `Newton.solve` with these factors, made with `soft`: x (N+1, n), whose first row is 0, u (N, m), p (N+1, n); `more` as
    vioc_level_linear, out and found as vioc_level_direction. */
 PUBLIC void vioc_newton_solve(const level *v, const blocks *b, const iterate *it, const kept *k, double soft,
                               double tau, const double *gaps, const double *r, const double *more, double *x,
@@ -297,15 +296,15 @@ PUBLIC void vioc_newton_solve(const level *v, const blocks *b, const iterate *it
   const Long N = v->N, n = v->n, q = v->q, e = v->e;
   vioc_level_linear(v, b, it, gaps, r, more, k->v, k->g, k->end, k->c);
   vioc_chain_backward(N, n, q, e, soft, b->F, k->T, k->K, k->L, k->g, k->end, k->c, k->s, p, k->d);
-  memset(x, 0, n * sizeof *x); /* the start stays, and p of it is what `backward` ends with */
+  memset(x, 0, n * sizeof *x); /* the start is fixed, and its p is the last result of `backward` */
   vioc_chain_forward(N, n, q, e, soft, b->F, k->T, k->K, k->s, k->d, k->c, x, u, p + n);
   vioc_level_direction(v, b, it, tau, r, k->v, x, u, out, found);
 }
 
 static double between(double low, double value, double high) { return value < low ? low : value > high ? high : value; }
 
-/* p and y a part `length` of a step on, out: (N + 1, n) and (rows,); multipliers of limits a part `of_duals` of one on,
-   low and high (rows,), no farther from those of the barrier at slacks s than by `sigma`. */
+/* p and y after a part `length` of a step: (N + 1, n) and (rows,). Multipliers of limits after a part `of_duals` of a
+   step: low and high (rows,), within a factor `sigma` of those of the barrier at slacks s. */
 PUBLIC void vioc_level_moved(const level *v, const iterate *it, double length, double of_duals, double sigma,
                              const double *to_p, const double *to_y, const double *of_low, const double *of_high,
                              const double *s, double *p, double *y, double *low, double *high) {

@@ -332,7 +332,7 @@ class ShootingProblem(ABC):
             return {}
         it, stages = search.now, search.stages
         try:
-            b = stages.blocks(it.point, stages.map.linearize_steps(it.point.steps))
+            b = stages.blocks(it.point, stages.map.derivatives.linearize(it.point.steps))
         except StepError:  # the search ended because of this error
             return {}
         pulled = b.F[0].T @ it.p[1] + b.pulled(it.y)[0][0]

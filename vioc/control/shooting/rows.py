@@ -399,7 +399,7 @@ class ConstraintRows:
         known = [name for p in self.places for name in p.constraint.row_names]
         for name in given:
             plain = name.removeprefix("final ").removeprefix("initial ").partition("[")[0]
-            if name not in known and plain not in self.map.quantity_names() and "." not in plain:
+            if name not in known and plain not in self.map.quantities.names() and "." not in plain:
                 raise ValueError(
                     f"multipliers: {name!r} is not a limit of this problem; {near_misses(name, known)}"
                 )

@@ -191,7 +191,8 @@ class Stages:
             H += 0.0 if own is None else own
             H_end = H_end if own_end is None else H_end + own_end * np.outer(of_x, of_x)
             zeta = zeta if by_multipliers is None else zeta + by_multipliers
-        second = self.map.second(point.steps, np.ascontiguousarray(p[1:] / of_x), np.ascontiguousarray(zeta))
+        weights = np.ascontiguousarray(p[1:] / of_x), np.ascontiguousarray(zeta)
+        second = self.map.derivatives.second(point.steps, *weights)
         H[:, :n, :n] += second.xx
         H[:, :n, n:] += second.xu
         H[:, n:, :n] += second.xu.swapaxes(1, 2)

@@ -198,10 +198,10 @@ class Unknowns:
                 x[names.index(name)] = _inside(value, f"initial {name}", near, x0 is not None)
         if not f.multiplier_names or f.ndx != f.nx:
             return x
-        at = [names.index(n) for n in f.coordinates]  # loops close with the known coordinates fixed
+        at = [names.index(n) for n in f.mechanism.coordinates]  # loops close with the known coordinates fixed
         by = x[at] - begun[at]
         if by.any():
-            x[at] = f.moved(begun, by, [n for n in f.coordinates if n in self.known])[at]
+            x[at] = f.mechanism.moved(begun, by, [n for n in f.mechanism.coordinates if n in self.known])[at]
         return x
 
     def constants(self, run: Trajectory | None, x0: np.ndarray) -> np.ndarray:

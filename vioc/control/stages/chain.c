@@ -1,9 +1,8 @@
-/* The recursion of riccati.c along a chain of stages with elastic dynamics, as `recursion.py` writes it; matrices row by
-   row.
+/* Recursion of riccati.c along a chain of stages with elastic dynamics, as in `recursion.py`; matrices row by row.
 
    factor: T, K and the Cholesky factors of every stage, backwards; backward, forward: a step for given linear terms. The
-   first e states are elastic where soft > 0. In C, as level.c: a search that has numpy and LAPACK for both takes 3.4 times
-   as long for the cart-pole of the benchmarks, 1.7 times for the 7-DOF arm. */
+   first e states are elastic if soft > 0. In C, like level.c, because a search with numpy and LAPACK for both takes 3.4
+   times as long for the cart-pole of the benchmarks, 1.7 times for the 7-DOF arm. */
 
 #include <float.h>
 #include <math.h>
@@ -24,8 +23,8 @@ enum { WIDEST = 48 }; /* states and inputs of a stage: SMALL of recursion.py */
 
 #include "riccati.c"
 
-/* T = P (I + D P)^-1, D = soft for the first e states and 0 for the others: by the Cholesky factor, in A, of
-   I + soft P of the former; P padded. 0 where that is not positive definite. */
+/* T = P (I + D P)^-1, with D = soft for the first e states and 0 for the others, from the Cholesky factor, in A, of
+   I + soft P of the elastic states; P padded. Returns 0 if that is not positive definite. */
 static int soften(int n, int e, int wide, double soft, const double *restrict P, double *restrict T, double *restrict A) {
   int i, j, k;
   for (i = 0; i < e; ++i)
@@ -51,7 +50,7 @@ static int soften(int n, int e, int wide, double soft, const double *restrict P,
     }
     for (j = 0; j < n; ++j) T[i * n + j] /= A[i * n + i];
   }
-  for (i = e; i < n; ++i) /* what is rigid: P less what the elastic states give way */
+  for (i = e; i < n; ++i) /* rigid states: P minus the compliance of the elastic states */
     for (j = 0; j < n; ++j) {
       double s = 0;
       if (j < e) T[i * n + j] = T[j * n + i];
@@ -63,8 +62,8 @@ static int soften(int n, int e, int wide, double soft, const double *restrict P,
   return 1;
 }
 
-/* F (N, n, q), M (N, q, q), last (n, n) -> T (N, n, n), P of the first stage (n, n), K (N, m, n), L (N, m, m). The stage
-   at which there is no minimum, or -1. */
+/* F (N, n, q), M (N, q, q), last (n, n) -> T (N, n, n), P of the first stage (n, n), K (N, m, n), L (N, m, m). Returns the
+   stage without a minimum, or -1. */
 PUBLIC Long vioc_chain_factor(Long N, Long n, Long q, Long e, double soft, const double *F, const double *M,
                               const double *last, double *T, double *p, double *K, double *L) {
   double P[WIDEST * WIDEST], S[WIDEST * WIDEST], f[WIDEST * WIDEST], H[WIDEST * WIDEST];

@@ -1,6 +1,6 @@
-/* A stage of the Riccati recursion, x+ = F z + c of z = (x, u), for whoever has stages in C: chain.c here, and the
-   quadratic programs of receding horizons. Nothing is allocated; sizes that are constants of the caller are constants
-   here. Before this text, macros say what it is compiled for:
+/* A stage of the Riccati recursion, x+ = F z + c of z = (x, u), for chain.c and the quadratic programs of receding
+   horizons. Nothing is allocated; sizes that are constants of the caller are constants here. Macros defined before this
+   text select what it is compiled for:
 
      STAGE_(name)  the names of all functions        STAGE_REAL, STAGE_SQRT, STAGE_MOST  numbers, their root, the largest
 
@@ -12,8 +12,8 @@
 #define STAGE_INLINE static inline
 #endif
 
-/* C (rows x cols) +-= A'B, all padded: blocks of 4 x 8 stay in registers. Of a symmetric C, `lower`, blocks above the
-   diagonal are left out. */
+/* C (rows x cols) +-= A'B, all padded, in blocks of 4 x 8 that stay in registers. If C is symmetric (`lower`), blocks
+   above the diagonal are left out. */
 #define STAGE_BLOCK(R, W)                                                                               \
   {                                                                                                     \
     STAGE_REAL sum[R][W];                                                                               \
@@ -40,7 +40,8 @@ STAGE_INLINE void STAGE_(product)(STAGE_REAL *C, const STAGE_REAL *A, const STAG
 
 /* Back over a stage: T (n) of the cost to go behind it, 1/2 x'T x, and F (n) and H (n + m, its lower half), padded, ->
    P (n) of the one before it, padded, and of u = -K x - d: K (m x n), and L (m x m) of the Hessian by u, L L', whose
-   diagonal is inverted. W (n) and G (m) are work, padded, and H is used up; P may be T. 0 where there is no minimum. */
+   diagonal is inverted. W (n) and G (m) are workspace, padded, and H is overwritten; P may be T. Returns 0
+   if there is no minimum. */
 STAGE_INLINE int STAGE_(back)(const int n, const int m, const int wide, const STAGE_REAL *T, const STAGE_REAL *F,
                               STAGE_REAL *H, STAGE_REAL *W, STAGE_REAL *G, STAGE_REAL *P, STAGE_REAL *K,
                               STAGE_REAL *L) {
@@ -79,8 +80,8 @@ STAGE_INLINE int STAGE_(back)(const int n, const int m, const int wide, const ST
   return 1;
 }
 
-/* The same for linear terms: w (n) of the cost to go of F z, h (n + m) of the stage's -> p (n) of the one before it, and
-   d (m); h is used up. */
+/* Same for linear terms: w (n) of the cost to go of F z, h (n + m) of the stage's cost -> p (n) of the stage before it,
+   and d (m); h is overwritten. */
 STAGE_INLINE void STAGE_(linear)(const int n, const int m, const STAGE_REAL *F, const STAGE_REAL *K,
                                  const STAGE_REAL *L, const STAGE_REAL *w, STAGE_REAL *h, STAGE_REAL *p,
                                  STAGE_REAL *d) {

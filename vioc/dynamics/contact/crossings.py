@@ -133,7 +133,7 @@ def crossed_shapes(f: SmoothedMap, run: Trajectory) -> Iterator[Crossing]:
 
     def turns(frame: str, k: int) -> Slerp:
         if frame not in rotations:
-            R = f.rotation(frame)
+            R = f.quantities.rotation(frame)
             args = [f.symbols.x, f.symbols.parameters]
             rotations[frame] = None if R is None else Evaluator(ca.Function("R", args, [ca.densify(R)]))
         evaluate = rotations[frame]

@@ -94,8 +94,7 @@ class SmoothedMap(KernelMap):
         found[..., self.placed] = np.repeat(own, PLACES, axis=1).reshape(*x.shape[:-1], -1)
         return found
 
-    def review(self, trajectory: Trajectory) -> None:
-        super().review(trajectory)
+    def _warn_crossed(self, trajectory: Trajectory) -> None:
         if self.meetings:
             warn_crossed(trajectory, self._crossings(trajectory))
 
@@ -105,8 +104,7 @@ class SmoothedMap(KernelMap):
         yield from crossed_spheres(self, run, dict(gaps))
         yield from crossed_shapes(self, run)
 
-    @property
-    def relaxed(self) -> RelaxedStep | None:  # type: ignore[override]
+    def _relaxed_step(self) -> RelaxedStep | None:
         refuse_polytopes(self.system, "there are no equations along a trajectory of")
         return self._relaxed(self.theta, self.smoothing) if self.meetings else None
 

@@ -12,21 +12,18 @@ from typing import Any
 import casadi as ca
 import numpy as np
 
-from vioc.compile.backend import Backend
 from vioc.compile.evaluate import Evaluator
 from vioc.dynamics.integrators.composition_coefficients import coefficients_of, order_of
 from vioc.errors import ModelError, StepError
 from vioc.maps.derivatives import Linearization, SecondOrder, Steps
 from vioc.maps.kernel import KernelMap, KernelPrograms, StepSolver
-from vioc.maps.linear_solutions import Implicit
-from vioc.maps.made.around import MapAround, derivatives_of
+from vioc.maps.made.around import MapAround, around, derivatives_of
 from vioc.maps.made.parts import Parts
-from vioc.maps.protocol import OneStepMap
+from vioc.maps.mechanism import Mechanism
 from vioc.maps.twins import own, shared
-from vioc.runs.trajectory import Trajectory
 
 
-class Composition(MapAround, KernelMap):
+class Composition(KernelMap, MapAround):
     """A symmetric composition of a symmetric second-order map, as a one-step map.
 
     Parameters
@@ -77,16 +74,11 @@ class Composition(MapAround, KernelMap):
         self.base = f
         self._around(f)
         self.parameters, self.symbols, self.tolerance = dict(f.parameters), f.symbols, f.tolerance
-        self.velocity_constraints = f.velocity_constraints
+        self._as_mechanism = self._mechanical
         _check_composed(f)
-        self.backend = Backend(f.backend.name, self.blueprint())
-
-    def blueprint(self) -> dict[str, Any] | None:
-        blueprint = self.base.blueprint()
-        if blueprint is None:
-            return None
-        gammas = list(self.coefficients)
-        return {**blueprint, "composition": gammas, "title": f"Composition, {blueprint['title']}"}
+        known = f.backend.identity
+        title = known and f"Composition, {known['title']}"
+        self.backend = f.backend.knowing(composition=list(self.coefficients), title=title)
 
     def __reduce__(self):
         return Composition, (self.base, self.method)
@@ -97,21 +89,15 @@ class Composition(MapAround, KernelMap):
     def identity(self) -> dict[str, Any]:
         return {**self.base.identity(), "composition": list(self.coefficients)}
 
-    def with_parameters(self, **values: float) -> Composition:
-        return KernelMap.with_parameters(self, **values)
-
     def trying(self, **values: float) -> Composition:
-        result = KernelMap.trying(self, **values)
+        result = super().trying(**values)
         result.base = self.base.trying(**values)
         return result
 
     def with_dt(self, dt: float) -> Composition:
-        result = KernelMap.with_dt(self, dt)
+        result = super().with_dt(dt)
         result.base = self.base.with_dt(dt)
         return result
-
-    def substeps(self, n: int) -> OneStepMap:
-        return OneStepMap.substeps(self, n)
 
     def with_system(self, system: Any) -> Composition:
         """The same composition of the same integrator, of another system."""
@@ -130,15 +116,9 @@ class Composition(MapAround, KernelMap):
         """Those of the base, which is an integrator of a mechanism."""
         return self.base.frame_positions(X)  # type: ignore[attr-defined]
 
-    def quantity(self, name: str) -> ca.SX:
-        return self.base.quantity(name)
-
-    @property
-    def implicit(self) -> Implicit | None:  # type: ignore[override]
-        return self.base.implicit
-
-    def review(self, trajectory: Trajectory) -> None:
-        self.base.review(trajectory)
+    def _mechanical(self) -> Mechanism:
+        base = self.base.mechanism
+        return around(self, base.review, implicit=base.implicit)
 
     # -- one step ---------------------------------------------------------------------------------
 
@@ -150,7 +130,7 @@ class Composition(MapAround, KernelMap):
     @shared
     def _stage_inputs(self) -> tuple[np.ndarray, np.ndarray]:
         """(s, nu, nx) and (s, nu, nu): the input of stage i is the first times x_k + the second times u_k."""
-        return self.base.inputs_at(self._stage_starts[1:])
+        return self.base.mechanism.inputs_at(self._stage_starts[1:])
 
     def _stage_input(self, i: int, x: Any, u: Any) -> Any:
         by_x, by_u = (m[i] for m in self._stage_inputs)
@@ -188,10 +168,6 @@ class Composition(MapAround, KernelMap):
     @property
     def explicit(self) -> ca.Function | None:
         return self._kernel if self.base.explicit is not None else None
-
-    @property
-    def depends_on_time(self) -> bool | None:
-        return self.base.depends_on_time
 
     @shared
     def _programs(self) -> KernelPrograms:
@@ -236,7 +212,7 @@ class Composition(MapAround, KernelMap):
     def _second(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray, timed: bool) -> SecondOrder:
         stages = replace(self._stages_of(steps), timed=timed)
         lin = self._linearize_stages(stages, steps)
-        second = derivatives_of(self.base, timed)[1]
+        second = derivatives_of(self.base, timed).second
         return stages.second(lin, second(stages.steps, *stages.weights(lin, Z, zeta)))
 
     def _stages_of(self, steps: Steps) -> Parts:
@@ -264,7 +240,7 @@ class Composition(MapAround, KernelMap):
 
     def _linearize_stages(self, stages: Parts, steps: Steps) -> Linearization:
         try:
-            return derivatives_of(self.base, stages.timed)[0](stages.steps)
+            return derivatives_of(self.base, stages.timed).first(stages.steps)
         except StepError as error:
             k, i = divmod(error.k, len(self.coefficients))
             raise self._of_stage(error, int(steps.k[k]), i) from None

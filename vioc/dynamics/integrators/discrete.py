@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 
 import casadi as ca
 
+from vioc.compile.backend import Backend
 from vioc.dynamics.algebra.vectors import part
 from vioc.dynamics.description.system import System
 from vioc.dynamics.integrators.chord import ChordParts, ChordRule, ChordSolver
@@ -22,7 +23,7 @@ from vioc.dynamics.integrators.mechanical import MechanicalMap
 from vioc.dynamics.integrators.step_derivatives import StepDerivatives
 from vioc.dynamics.lagrangian import OPTIONS
 from vioc.errors import ModelError
-from vioc.maps.derivatives import Linearization, SecondOrder, Steps
+from vioc.maps.derivatives import MapDerivatives
 from vioc.maps.kernel import StepSolver
 from vioc.maps.twins import own, shared
 
@@ -141,7 +142,8 @@ class DiscreteLagrangianVI(MechanicalMap):
     ):
         self.discrete = discrete
         super().__init__(system, dt, wrap, tolerance, backend)
-        self.impulse_behind = 0.5
+        self.backend = Backend(backend)  # what the function does is not known from its name
+        self._impulse_behind = 0.5
         _ = self.rule.slots  # refuses what is no discrete Lagrangian now
 
     def __repr__(self) -> str:
@@ -153,9 +155,6 @@ class DiscreteLagrangianVI(MechanicalMap):
 
     def identity(self) -> dict[str, Any]:
         return {**super().identity(), "discrete": _named(self.discrete)}
-
-    def blueprint(self) -> None:
-        return None  # what the function does is not known from its name
 
     @shared
     def rule(self) -> DiscreteRule:
@@ -175,11 +174,9 @@ class DiscreteLagrangianVI(MechanicalMap):
     def _derivatives(self) -> StepDerivatives:
         return StepDerivatives(self.rule)
 
-    def first(self, steps: Steps) -> Linearization:
-        return self._derivatives.first(steps, self.theta).linearization
-
-    def second(self, steps: Steps, Z: Any, zeta: Any) -> SecondOrder:
-        return self._derivatives.second(self._derivatives.first(steps, self.theta), Z, zeta)
+    @own
+    def derivatives(self) -> MapDerivatives:
+        return self._derivatives.of_map(self, self.with_times)
 
 
 def _named(function: Callable) -> str:

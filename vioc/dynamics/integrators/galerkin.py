@@ -12,7 +12,7 @@ With constraints f has their impulses, h(Q_i) = 0, and p_k+1 a velocity along th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import casadi as ca
 import numpy as np
@@ -30,7 +30,7 @@ from vioc.dynamics.integrators.predictor import FAR, far, motion
 from vioc.dynamics.integrators.quadrature import POINTS, Quadrature, quadrature
 from vioc.dynamics.lagrangian import OPTIONS
 from vioc.errors import ModelError
-from vioc.maps.derivatives import Linearization, SecondOrder, Steps
+from vioc.maps.derivatives import MapDerivatives
 from vioc.maps.kernel import KernelPrograms, StepSolver
 from vioc.maps.twins import own, shared
 
@@ -74,6 +74,8 @@ class GalerkinVI(MechanicalMap):
     Lobatto's are Störmer and Verlet's, with constraints RATTLE. Constraints and their rates hold at every
     sample; multipliers are the impulses of a whole step. Steps have no derivatives by their length, so
     durations are not free.
+    Only ``backend="compiled"`` runs the integrator's own C core; ``"auto"`` runs generated C, whose rollouts
+    have the bits of the virtual machine.
 
     Examples
     --------
@@ -105,6 +107,7 @@ class GalerkinVI(MechanicalMap):
         self.stages, self.points = int(stages), points
         self.quadrature: Quadrature = quadrature(points, self.stages)
         super().__init__(system, dt, wrap, tolerance, backend)
+        self.backend = self.backend.knowing(tolerance=self.tolerance)  # the kernel stops by it
         if self.nm and points != "lobatto":
             raise ModelError(
                 f"{system.name}: points within a step do not keep {system.constraint_names[0]} at its ends; "
@@ -114,10 +117,6 @@ class GalerkinVI(MechanicalMap):
     @property
     def order(self) -> int:
         return self.quadrature.order
-
-    def blueprint(self) -> dict[str, Any] | None:
-        plain = super().blueprint()
-        return plain and {**plain, "tolerance": self.tolerance}  # the kernel stops by it
 
     def __repr__(self) -> str:
         return (
@@ -292,8 +291,11 @@ class GalerkinVI(MechanicalMap):
     def _derivatives(self) -> GalerkinDerivatives:
         return GalerkinDerivatives(self)
 
-    def first(self, steps: Steps) -> Linearization:
-        return self._derivatives.first(steps, self.theta)
-
-    def second(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
-        return self._derivatives.second(steps, self.theta, Z, zeta)
+    @own
+    def derivatives(self) -> MapDerivatives:
+        return MapDerivatives(
+            self,
+            lambda steps: self._derivatives.first(steps, self.theta),
+            lambda steps, Z, zeta: self._derivatives.second(steps, self.theta, Z, zeta),
+            self.with_times,
+        )

@@ -68,7 +68,8 @@ def source(
         f.nx + f.nu + 2 + 2 * nd + 2 * f.nq + nf + parameters + 2 + width + (6 + 2 * numbers["MOST"]) * nd
     )
     ones, given = np.ones(s), [f.nu, f.nx, f.nu * f.nx] if feedback else [f.nu]
-    wrapped, turning = (", ".join(str(int(w)) for w in each) for each in (f.wrapped, f.turning))
+    angles = [n in f.wrap for n in f.state_names]
+    wrapped, turning = (", ".join(str(int(w)) for w in each) for each in (angles, f.turning))
     return "\n".join(
         [
             FUSED,

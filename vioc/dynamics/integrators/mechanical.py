@@ -46,8 +46,10 @@ from vioc.errors import ModelError
 from vioc.maps.derivatives import Steps
 from vioc.maps.kernel import KernelMap
 from vioc.maps.linear_solutions import Equations, Implicit
+from vioc.maps.mechanism import Mechanism, held_inputs
 from vioc.maps.named import Symbols
 from vioc.maps.orientation import AXES, rotation_vector
+from vioc.maps.quantities import Quantities, QuantityTable
 from vioc.maps.twins import shared
 from vioc.runs.given import input_of, trajectory_of
 from vioc.runs.trajectory import Trajectory, warn_slack
@@ -90,6 +92,7 @@ class MechanicalMap(KernelMap):
     choices: ClassVar[tuple[str, ...]] = ()
     redundant: tuple[str, ...] = ()
     rule: VariationalRule | None = None
+    _impulse_behind: float = 0.0
 
     def __init__(
         self,
@@ -112,7 +115,7 @@ class MechanicalMap(KernelMap):
         self.system = system
         named = zip(system.constraint_names, system.constraints, strict=True)
         velocities = [n for n, c in named if isinstance(c, VelocityConstraint)]
-        self.velocity_constraints = tuple(n for n in velocities if n not in self.redundant)
+        self._velocity_constraints = tuple(n for n in velocities if n not in self.redundant)
         self.dt = dt
         self.dt = float(self.lengths(None, 1)[0])
         self.tolerance = as_positive(tolerance, "tolerance")
@@ -132,10 +135,13 @@ class MechanicalMap(KernelMap):
         self.nx = self.ndx = len(self.state_names)
         self.nu = len(self.input_names)
         self.parameters = dict(system.parameters)
+        table = QuantityTable(self._find, self._names, self._unit, self._rotation)
+        self.quantities = Quantities(self, table)
+        self._as_mechanism = self._mechanical
         self.wrap = as_names(wrap)
         self._check_wrap()
         self.symbols = Symbols.sized(self.nx, self.nu, self.nm, len(self.parameters))
-        self.backend = Backend(backend, self.blueprint())
+        self.backend = Backend(backend, generated(self))
         check_mass_matrix(system)
         _ = self.lagrangian.h, self.lagrangian.slips  # refuses what is no constraint now
 
@@ -151,7 +157,7 @@ class MechanicalMap(KernelMap):
         """The same integrator, with the same options and parameters, of another system."""
         return rebuilt(type(self), system, self.dt, self._options, self.parameters)
 
-    def review(self, trajectory: Trajectory) -> None:
+    def _review(self, trajectory: Trajectory) -> None:
         warn_near_singularity(trajectory, self._charts)
         warn_slack(trajectory)
 
@@ -163,11 +169,26 @@ class MechanicalMap(KernelMap):
         """`vioc.consistent_configuration` of the system at the map's parameters."""
         return consistent_configuration(self.whole, guess, fixed=fixed, **self.parameters)
 
-    @property
-    def coordinates(self) -> tuple[str, ...]:
-        return self.system.dynamic
+    def _mechanical(self) -> Mechanism:
+        return Mechanism(
+            coordinates=self.system.dynamic,
+            additive=np.ones(len(self.multiplier_names), bool),
+            inputs_at=self._inputs_at,
+            moved=self._moved,
+            strings=tuple(n for n, c in self._distances.items() if isinstance(c, StringConstraint)),
+            force_rounding=self._force_rounding,
+            velocity_constraints=self._velocity_constraints,
+            impulse_behind=self._impulse_behind,
+            configurations=() if self.rule is None else self.system.variables,
+            behind=None if self.rule is None else self._behind,
+            inertias=lambda: body_numbers(self.system, self.symbols.parameters),
+            regressor=lambda linear=(): Regressor(self.lagrangian, linear, **self.parameters),
+            implicit=self._implicit,
+            diverged=self._diverged,
+            review=self._review,
+        )
 
-    def moved(self, x: np.ndarray, by: np.ndarray, fixed: Sequence[str] = ()) -> np.ndarray:
+    def _moved(self, x: np.ndarray, by: np.ndarray, fixed: Sequence[str] = ()) -> np.ndarray:
         there = x.copy()
         there[: self.nd] += by
         if self.nm:
@@ -222,6 +243,8 @@ class MechanicalMap(KernelMap):
         return np.concatenate([q, self._start_momentum(q, v, u), v[self.nd :]])
 
     def _start_momentum(self, q: np.ndarray, v: np.ndarray, u: Any) -> np.ndarray:
+        if self.conjugate == "v":
+            return v[: self.nd]
         p = self._legendre(q, v, self.theta)[0][:, 0]
         if self.rule is not None and self.rule.lacking:
             forces, at = input_of(self, u)[: len(self.system.inputs)], (np.zeros(1), self.theta)
@@ -232,18 +255,14 @@ class MechanicalMap(KernelMap):
     def residual(self) -> ca.Function | None:
         return None if self.rule is None else self.rule.residual
 
-    @property
-    def configurations(self) -> tuple[str, ...]:
-        return () if self.rule is None else self.system.variables
-
-    def state_from_configurations(self, q0: Any, q1: Any, u: Any = None, k: int = 0) -> np.ndarray:
+    def _behind(self, q0: Any, q1: Any, u: Any, k: int) -> np.ndarray:
         """The state at k + 1 of a step from q0 to q1, p = D2 L_d(q0, q1) + F+ ([T] V-A)."""
-        if self.rule is None:
-            return super().state_from_configurations(q0, q1, u, k)
         q0 = as_configuration(self.system, q0, "q0")
         q1 = as_configuration(self.system, q1, "q1")
         forces, h = input_of(self, u)[: len(self.system.inputs)], self.dt
-        p = self.rule.momentum(q0, q1, forces, np.array([k * h]), np.array([h]), self.theta)[0][:, 0]
+        p = self._variational().momentum(q0, q1, forces, np.array([k * h]), np.array([h]), self.theta)[0][
+            :, 0
+        ]
         return np.concatenate([q1, p, (q1 - q0)[self.nd :] / h])
 
     def inverse_dynamics(self, q: Any, x0: Any = None, k: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -300,8 +319,8 @@ class MechanicalMap(KernelMap):
     def rest_input(self, x: np.ndarray) -> np.ndarray:
         return np.concatenate([np.zeros(len(self.system.inputs)), x[self.nd : self.nq]])
 
-    def inputs_at(self, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        by_x, by_u = super().inputs_at(ends)
+    def _inputs_at(self, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        by_x, by_u = held_inputs(self, ends)
         at, row = np.arange(self.nd, self.nq), np.arange(self.nu - self.nk, self.nu)
         by_x[:, row, at], by_u[:, row, row] = 1 - ends[:, None], ends[:, None]  # they move linearly
         return by_x, by_u
@@ -310,15 +329,13 @@ class MechanicalMap(KernelMap):
         own = {name: getattr(self, name) for name in self.choices}
         return {**super().identity(), "model": repr(self.system), **own}
 
-    def blueprint(self) -> dict[str, Any] | None:
-        """None where a user's own code has a part in them."""
-        return generated(self)
-
-    def quantity(self, name: str) -> ca.SX:
+    def _find(self, name: str) -> ca.SX | None:
         kind, _, rest = name.partition(".")
         system = self.system
         if kind == "v" and rest in system.dynamic:
             return self._velocity_expression[system.dynamic.index(rest)]
+        if kind == "p" and rest in system.dynamic and self.conjugate == "v":
+            return self._at_rates(self.lagrangian.L_v)[system.dynamic.index(rest)]
         if kind == "h" and rest in self._holonomic:
             return self._all_constraints(*self._q_and_parameters)[0][system.constraint_names.index(rest)]
         if kind == "force" and rest in system.constraint_names:
@@ -336,27 +353,20 @@ class MechanicalMap(KernelMap):
             g = self.lagrangian.graph
             position = ca.Function("position", [g.q_vector, g.parameters], [g.position(frame)])
             return position(q, theta)["xyz".index(axis)]
-        R = self.rotation(frame) if axis in AXES else None
-        return super().quantity(name) if R is None else rotation_vector(R)[AXES.index(axis)]
+        R = self._rotation(frame) if axis in AXES else None
+        return None if R is None else rotation_vector(R)[AXES.index(axis)]
 
-    def rotation(self, frame: str) -> ca.SX | None:
+    def _rotation(self, frame: str) -> ca.SX | None:
         if frame not in self.system.frame_names:
             return None
         g = self.lagrangian.graph
         R = vec.matrix(g.node_pose(self.system.frame_index(frame))[0])
         return ca.Function("rotation", [g.q_vector, g.parameters], [R])(*self._q_and_parameters)
 
-    @property
-    def inertias(self) -> dict[str, ca.SX]:
-        return body_numbers(self.system, self.symbols.parameters)
-
-    def regressor(self, linear: Sequence[str] = ()) -> Regressor:
-        return Regressor(self.lagrangian, linear, **self.parameters)
-
-    def _more_quantities(self) -> list[str]:
+    def _names(self) -> list[str]:
         system = self.system
         return [
-            *(f"v.{n}" for n in system.dynamic),
+            *(f"{kind}.{n}" for kind in ("p" * (self.conjugate == "v"), "v") if kind for n in system.dynamic),
             "kinetic",
             "potential",
             "energy",
@@ -367,7 +377,7 @@ class MechanicalMap(KernelMap):
             *(f"tension.{n}" for n in self._distances),
         ]
 
-    def unit(self, name: str) -> str:
+    def _unit(self, name: str) -> str:
         return quantity_unit(self.system, name, self._angles)
 
     @shared
@@ -385,11 +395,7 @@ class MechanicalMap(KernelMap):
         named = zip(self.system.constraint_names, self.system.constraints, strict=True)
         return [n for n, c in named if not isinstance(c, VelocityConstraint)]
 
-    @shared
-    def strings(self) -> tuple[str, ...]:
-        return tuple(n for n, c in self._distances.items() if isinstance(c, StringConstraint))
-
-    def force_rounding(self, dt: float) -> float:
+    def _force_rounding(self, dt: float) -> float:
         """A step solves for velocities (q1 - q0)/dt, so rounding of q in metres is a force of M eps/dt^2."""
         total = sum(float(node.frame.mass.mass) for node in self.system.nodes if node.frame.mass)
         return 100 * np.finfo(float).eps * total / dt**2
@@ -456,7 +462,9 @@ class MechanicalMap(KernelMap):
 
     @property
     def _velocity_expression(self) -> ca.SX:
-        """Dynamic velocities of a state by the Legendre transform, tangent to the constraints."""
+        """Dynamic velocities of a state, by the Legendre transform tangent to the constraints."""
+        if self.conjugate == "v":
+            return vec.part(self.symbols.x, self.nq, self.nq + self.nd)
         return vec.part(self._tangent_velocity, 0, self.nd)
 
     @shared
@@ -472,10 +480,12 @@ class MechanicalMap(KernelMap):
         return f(q, v, vec.part(x, self.nq, self.nq + self.nd), theta)
 
     @shared
-    def implicit(self) -> Implicit | None:
+    def _implicit(self) -> Implicit | None:
         def begun() -> bool:
             return "_tangent_velocity" in self.built
 
+        if self.conjugate == "v":
+            return None
         symbols = self.symbols.x, self.symbols.parameters
         return Implicit(*symbols, lambda: self._tangent_velocity, begun, self._legendre_equations)
 
@@ -526,7 +536,7 @@ class MechanicalMap(KernelMap):
         F = self._generalized_force(*args, (run.t[:-1] + h / 2)[:, None], self.theta)[0][..., 0]
         return (F * moved).sum(axis=1)
 
-    def diverged(self, run: Trajectory, ended: bool) -> tuple[int, str] | None:
+    def _diverged(self, run: Trajectory, ended: bool) -> tuple[int, str] | None:
         if self.conjugate != "p" or not (ended or grows(self, run)) or not closed(self):
             return None
         k = first_diverged(self, run)
@@ -582,7 +592,8 @@ def generated(f: KernelMap) -> dict[str, Any] | None:
     ours = all(type(t).__module__.startswith("vioc.") and not isinstance(t, USER) for t in terms)
     if not (ours and type(f).__module__.startswith("vioc.")):
         return None
-    same = {k: v for k, v in f.identity().items() if k != "dt"}  # an argument of every function
+    arguments = "dt", "smoothing"  # of every function
+    same = {k: v for k, v in f.identity().items() if k not in arguments}
     return {**same, "wrap": f.wrap, "title": f"{type(f).__name__} of {system.name}"}
 
 

@@ -28,7 +28,7 @@ from vioc.dynamics.integrators.structured import StructuredLinearization
 from vioc.dynamics.lagrangian import LONG
 from vioc.dynamics.redundancy import chosen, left_out
 from vioc.errors import StepError
-from vioc.maps.derivatives import Linearization, SecondOrder, Steps
+from vioc.maps.derivatives import MapDerivatives
 from vioc.maps.kernel import StepSolver
 from vioc.maps.twins import own, shared
 
@@ -98,7 +98,7 @@ class MidpointVI(MechanicalMap):
         super().__init__(system, dt, wrap, tolerance, backend, takes=("slips",))
         # Of what potentials load a constraint with; over unequal steps forces that act by another share
         # (``forcing="left"``, or alpha other than 1/2) are read as if by this one
-        self.impulse_behind = self.alpha
+        self._impulse_behind = self.alpha
         self.symmetric = alpha == 0.5 and (forcing == "symmetric" or not system.forces)
 
     def __repr__(self) -> str:
@@ -201,11 +201,6 @@ class MidpointVI(MechanicalMap):
     def _structured(self) -> StructuredLinearization:
         return StructuredLinearization(self.rule)
 
-    def first(self, steps: Steps) -> Linearization:
-        return self._structured.linearize(steps, self.theta)
-
-    def second(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
-        return self._structured.contract(steps, self.theta, Z, zeta)
-
-    def tensor(self, steps: Steps) -> tuple[SecondOrder, SecondOrder]:
-        return self._structured.tensor(steps, self.theta)
+    @own
+    def derivatives(self) -> MapDerivatives:
+        return self._structured.of_map(self, self.with_times)

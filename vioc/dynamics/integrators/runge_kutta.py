@@ -21,9 +21,9 @@ from vioc.dynamics.integrators.stage_derivatives import StageDerivatives, StageF
 from vioc.dynamics.integrators.tableau import METHODS, Tableau
 from vioc.dynamics.lagrangian import OPTIONS
 from vioc.errors import ConstraintError, ModelError, StepError
-from vioc.maps.derivatives import Linearization, SecondOrder, Steps
+from vioc.maps.derivatives import MapDerivatives, Steps
 from vioc.maps.explicit import ExplicitMap
-from vioc.maps.twins import shared
+from vioc.maps.twins import own, shared
 
 # `Continuous.independence` below which accelerations may be rounding's by more than one part in 64
 DETERMINED = 64 * np.finfo(float).eps
@@ -100,26 +100,6 @@ class RungeKutta(ExplicitMap, MechanicalMap):
     def symmetric(self) -> bool:  # type: ignore[override]
         A, b = np.array(self.tableau.A, float), np.array(self.tableau.b, float)
         return bool(np.allclose(A + A[::-1, ::-1], b, rtol=0, atol=1e-14))
-
-    # -- names ------------------------------------------------------------------------------------
-
-    implicit = None  # velocities are states
-
-    @property
-    def _velocity_expression(self) -> ca.SX:
-        return part(self.symbols.x, self.nq, self.nq + self.nd)
-
-    def quantity(self, name: str) -> ca.SX:
-        kind, _, rest = name.partition(".")
-        if kind == "p" and rest in self.system.dynamic:
-            lag, g = self.lagrangian, self.lagrangian.graph
-            p = ca.Function("p", [g.q_vector, g.v_vector, g.parameters], [lag.L_v], OPTIONS)
-            q, theta = self._q_and_parameters
-            return p(q, part(self.symbols.x, self.nq), theta)[self.system.dynamic.index(rest)]
-        return super().quantity(name)
-
-    def _more_quantities(self) -> list[str]:
-        return [*(f"p.{n}" for n in self.system.dynamic), *super()._more_quantities()]
 
     # -- one step ---------------------------------------------------------------------------------
 
@@ -306,16 +286,13 @@ class RungeKutta(ExplicitMap, MechanicalMap):
     def _full_step_numbers(self) -> Evaluator:
         return Evaluator(self.full_step)
 
-    def _start_momentum(self, q: np.ndarray, v: np.ndarray, u: Any) -> np.ndarray:
-        return v[: self.nd]
-
     # -- derivatives ------------------------------------------------------------------------------
 
     @shared
     def _derivatives(self) -> StageDerivatives:
         return StageDerivatives(self)
 
-    def _first(self, steps: Steps) -> StageFirstOrder:
+    def _stages_at(self, steps: Steps) -> StageFirstOrder:
         t, h, theta = steps.t[:, None], steps.h[:, None], self.theta
         x_next, _, error, jump, stages = self._full_step_numbers(steps.x0, steps.u, t, h, theta)
         good = (error[:, 0, 0] <= self.tolerance) & np.isfinite(x_next).all(axis=(1, 2))
@@ -324,11 +301,14 @@ class RungeKutta(ExplicitMap, MechanicalMap):
             self._refused(steps.x0[i], steps.u[i], int(steps.k[i]), float(t[i, 0]), float(h[i, 0]))
         return self._derivatives.first(steps, theta, jump[..., 0], np.moveaxis(stages, 2, 0))
 
-    def first(self, steps: Steps) -> Linearization:
-        return self._first(steps).linearization
-
-    def second(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
-        return self._derivatives.second(self._first(steps), Z, zeta)
+    @own
+    def derivatives(self) -> MapDerivatives:
+        return MapDerivatives(
+            self,
+            lambda steps: self._stages_at(steps).linearization,
+            lambda steps, Z, zeta: self._derivatives.second(self._stages_at(steps), Z, zeta),
+            self.with_times,
+        )
 
 
 def _norm(rows: ca.SX) -> ca.SX:

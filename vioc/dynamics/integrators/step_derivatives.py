@@ -12,6 +12,7 @@ docs/maths/linear_time.md.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -23,9 +24,10 @@ from vioc.compile.cores import over_cores, workers
 from vioc.compile.evaluate import Evaluator
 from vioc.dynamics.algebra import vectors as vec
 from vioc.dynamics.integrators.conditions import check_regular
-from vioc.maps.derivatives import Linearization, SecondOrder, Steps, solved
+from vioc.maps.derivatives import Linearization, MapDerivatives, SecondOrder, Steps, solved
 
 if TYPE_CHECKING:
+    from vioc.dynamics.integrators.mechanical import MechanicalMap
     from vioc.dynamics.integrators.variational import VariationalRule
 
 # Operations of all directions up to which a Jacobian is written out whole instead: a quarter of them, as it
@@ -90,6 +92,15 @@ class StepDerivatives:
 
         self._first = Evaluator(f.backend.program(first, "first"))
         self._second = Evaluator(f.backend.program(second, "second"))
+
+    def of_map(self, f: MechanicalMap, with_times: Callable[[], MapDerivatives]) -> MapDerivatives:
+        """Return the derivatives of a map by the rule, at its parameters."""
+        return MapDerivatives(
+            f,
+            lambda steps: self.first(steps, f.theta).linearization,
+            lambda steps, Z, zeta: self.second(self.first(steps, f.theta), Z, zeta),
+            with_times,
+        )
 
     def _columns(self, evaluate: Evaluator, args: list[np.ndarray]) -> np.ndarray:
         """Derivatives along every unit vector of y as columns: (N, rows, ny). All are NaN for a step

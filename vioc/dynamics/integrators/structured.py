@@ -27,9 +27,10 @@ from vioc.dynamics.integrators.at_once import AtOnce
 from vioc.dynamics.integrators.conditions import check_regular
 from vioc.dynamics.integrators.tensor import Tensor
 from vioc.dynamics.lagrangian import OPTIONS
-from vioc.maps.derivatives import Linearization, SecondOrder, Steps, solved
+from vioc.maps.derivatives import Linearization, MapDerivatives, SecondOrder, Steps, solved
 
 if TYPE_CHECKING:
+    from vioc.dynamics.integrators.mechanical import MechanicalMap
     from vioc.dynamics.integrators.midpoint_rule import MidpointRule
 
 
@@ -209,6 +210,16 @@ class StructuredLinearization:
         return T.T @ H @ T
 
     # -- whole trajectories -----------------------------------------------------------------------
+
+    def of_map(self, f: MechanicalMap, with_times: Callable[[], MapDerivatives]) -> MapDerivatives:
+        """Return the derivatives of a map by the rule, at its parameters."""
+        return MapDerivatives(
+            f,
+            lambda steps: self.linearize(steps, f.theta),
+            lambda steps, Z, zeta: self.contract(steps, f.theta, Z, zeta),
+            with_times,
+            lambda steps: self.tensor(steps, f.theta),
+        )
 
     def linearize(self, steps: Steps, theta: np.ndarray) -> Linearization:
         """First derivatives of every step."""

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
-from functools import cached_property
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import casadi as ca
 import numpy as np
 
-from vioc.maps.derivatives import Linearization, SecondOrder, Steps
+from vioc.maps.derivatives import Linearization, MapDerivatives, SecondOrder, Steps
+from vioc.maps.mechanism import Mechanism
 from vioc.maps.protocol import OneStepMap
+from vioc.maps.quantities import Quantities, QuantityTable, nothing
 from vioc.maps.space import StateSpace
-from vioc.names import INPUTS, meaning
+from vioc.names import INPUTS
+from vioc.runs.trajectory import Trajectory
 
 TIMES = 2  # dt and t, the last of what steps have derivatives by
 
@@ -49,6 +51,55 @@ class SpaceAround(StateSpace):
         self._inner.check(x[: self._n], what)
 
 
+def inner_quantities(
+    f: MapAround, expression: Callable[[ca.SX], ca.SX], unit: Callable[[str], str | None]
+) -> QuantityTable:
+    """Return the table of the inner map's quantities.
+
+    `expression` rewrites its symbols in those of `f`, `unit` knows those of the state's own entries.
+    """
+
+    def find(name: str) -> ca.SX | None:
+        # An input of the map's is the command, not what acts
+        own = name in f.state_names or name.removeprefix(INPUTS) in f.input_names
+        if own or ("." not in name and name not in f.quantities.names()):
+            return None
+        return expression(f.inner.quantity(name))
+
+    def told(name: str) -> str:
+        own = unit(name)
+        return f.inner.unit(name) if own is None else own
+
+    def rotation(frame: str) -> ca.SX | None:
+        R = f.inner.quantities.rotation(frame)
+        return None if R is None else expression(R)
+
+    return QuantityTable(find, lambda: f.inner.quantities.names(), told, rotation)
+
+
+def around(f: MapAround, review: Callable[[Trajectory], None] = nothing, **more: Any) -> Mechanism:
+    """Return the mechanism of a map around another: what both have, and `more`."""
+    inner = f.inner.mechanism
+
+    def inputs_at(ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        by_x, by_u = inner.inputs_at(ends)
+        own = np.zeros((*by_x.shape[:2], f.nx - f.inner.nx))
+        return np.concatenate([by_x, own], axis=2), by_u
+
+    def moved(x: np.ndarray, by: np.ndarray, fixed: Sequence[str] = ()) -> np.ndarray:
+        a, own = f.split(x)
+        return np.concatenate([inner.moved(a, by, fixed), own])
+
+    names = "strings", "force_rounding", "velocity_constraints", "impulse_behind"
+    kept = {name: getattr(inner, name) for name in names} | more
+    return Mechanism(inner.coordinates, inner.additive, inputs_at, moved, review=review, **kept)
+
+
+def unchanged(expression: ca.SX) -> ca.SX:
+    """Return the expression, if both maps have the same symbols."""
+    return expression
+
+
 class MapAround(OneStepMap):
     """A map whose state is that of an `inner` one, and may go on with entries of its own, kept as they are.
 
@@ -57,45 +108,39 @@ class MapAround(OneStepMap):
     """
 
     inner: OneStepMap
+    _made_of: tuple = ()  # the arguments behind `inner` that make this map again
 
-    def _around(self, inner: OneStepMap, own: Sequence[str] = ()) -> None:
-        """Sizes, names and numbers of the inner map, whose state goes on with entries of the names `own`."""
+    def _around(
+        self,
+        inner: OneStepMap,
+        own: Sequence[str] = (),
+        expression: Callable[[ca.SX], ca.SX] = unchanged,
+        unit: Callable[[str], str | None] = nothing,
+    ) -> None:
+        """Sizes, names and numbers of the inner map, whose state goes on with entries of the names `own`; see
+        `inner_quantities`.
+        """
         self.nx, self.ndx, self.nu = inner.nx + len(own), inner.ndx + len(own), inner.nu
         self.dt, self.parameters, self.system = inner.dt, inner.parameters, inner.system
         self.state_names = (*inner.state_names, *own)
         self.input_names, self.multiplier_names = inner.input_names, inner.multiplier_names
-        self.wrap, self.strings, self.impulse_behind = inner.wrap, inner.strings, inner.impulse_behind
-        self.velocity_constraints = inner.velocity_constraints
-        self.backend = inner.backend
+        self.wrap, self.backend = inner.wrap, inner.backend
+        self._as_mechanism = lambda: around(self)
+        self.space = SpaceAround(inner.space, inner.nx, tuple(own)) if own else inner.space
+        self.quantities = Quantities(self, inner_quantities(self, expression, unit))
 
-    @property
-    def _made_of(self) -> tuple:
-        """The arguments behind `inner` that make this map again."""
-        return ()
-
-    def _again(self: Self, inner: OneStepMap) -> Self:
-        return type(self)(inner, *self._made_of)  # type: ignore[call-arg]
+    def with_inner(self: Self, f: OneStepMap) -> Self:
+        """Return the same map around another one."""
+        return type(self)(f, *self._made_of)  # type: ignore[call-arg]
 
     def with_dt(self: Self, dt: float) -> Self:
-        return self._again(self.inner.with_dt(dt))
+        return self.with_inner(self.inner.with_dt(dt))
 
     def with_parameters(self: Self, **values: float) -> Self:
-        return self._again(self.inner.with_parameters(**values))
+        return self.with_inner(self.inner.with_parameters(**values))
 
     def trying(self: Self, **values: float) -> Self:
-        return self._again(self.inner.trying(**values))
-
-    def substeps(self, n: int) -> OneStepMap:
-        return self._again(self.inner.substeps(n))
-
-    @property
-    def additive(self) -> np.ndarray:
-        return self.inner.additive
-
-    def inputs_at(self, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        by_x, by_u = self.inner.inputs_at(ends)
-        own = np.zeros((*by_x.shape[:2], self.nx - self.inner.nx))
-        return np.concatenate([by_x, own], axis=2), by_u
+        return self.with_inner(self.inner.trying(**values))
 
     def __reduce__(self) -> tuple:
         return type(self), (self.inner, *self._made_of)
@@ -114,19 +159,6 @@ class MapAround(OneStepMap):
         x = np.asarray(x, float)
         return x[..., : self.inner.nx], x[..., self.inner.nx :]
 
-    @cached_property
-    def space(self) -> StateSpace:
-        """The inner one, and the state's own entries."""
-        return SpaceAround(self.inner.space, self.inner.nx, self.state_names[self.inner.nx :])
-
-    def moved(self, x: np.ndarray, by: np.ndarray, fixed: Sequence[str] = ()) -> np.ndarray:
-        inner, own = self.split(x)
-        return np.concatenate([self.inner.moved(inner, by, fixed), own])
-
-    @property
-    def coordinates(self) -> tuple[str, ...]:
-        return self.inner.coordinates
-
     def rest_input(self, x: np.ndarray) -> np.ndarray:
         return self.inner.rest_input(self.split(x)[0])
 
@@ -134,59 +166,27 @@ class MapAround(OneStepMap):
 
     @abstractmethod
     def _first(self, steps: Steps, timed: bool) -> Linearization:
-        """`first`, and where `timed`, `first_with_times`."""
+        """`MapDerivatives.first`, and where `timed`, with times."""
 
     @abstractmethod
     def _second(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray, timed: bool) -> SecondOrder:
-        """`second`, and where `timed`, `second_with_times`."""
+        """`MapDerivatives.second`, and where `timed`, with times."""
 
-    def first(self, steps: Steps) -> Linearization:
-        return self._first(steps, False)
+    @property
+    def derivatives(self) -> MapDerivatives:
+        return self._differentiated(False)
 
-    def first_with_times(self, steps: Steps) -> Linearization:
-        return self._first(steps, True)
-
-    def check_times(self) -> None:
-        self.inner.check_times()
-
-    def second(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
-        return self._second(steps, Z, zeta, False)
-
-    def second_with_times(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
-        return self._second(steps, Z, zeta, True)
-
-    # -- names ----------------------------------------------------------------------------------
-
-    def expression(self, of_inner: ca.SX) -> ca.SX:
-        """An expression of the inner map's symbols in those of this one."""
-        return of_inner
-
-    def quantity(self, name: str) -> ca.SX:
-        """Quantities of the inner map, and the state's own entries."""
-        known = self.quantity_names()
-        if name not in known and "." not in name:
-            name = meaning(name, known)
-        return super().quantity(name) if name in self.state_names else self._of_inner(name)
-
-    def _of_inner(self, name: str) -> ca.SX:
-        if name.removeprefix(INPUTS) in self.input_names:  # the command, not what acts
-            return super().quantity(name)
-        return self.expression(self.inner.quantity(name))
-
-    def rotation(self, frame: str) -> ca.SX | None:
-        R = self.inner.rotation(frame)
-        return None if R is None else self.expression(R)
-
-    def unit(self, name: str) -> str:
-        return self.inner.unit(name)
-
-    def force_rounding(self, dt: float) -> float:
-        return self.inner.force_rounding(dt)
-
-    def _more_quantities(self) -> list[str]:
-        return list(self.inner.quantity_names())
+    def _differentiated(self, timed: bool) -> MapDerivatives:
+        if timed:
+            _ = self.inner.derivatives.timed  # raises where there are none
+        return MapDerivatives(
+            self,
+            lambda steps: self._first(steps, timed),
+            lambda steps, Z, zeta: self._second(steps, Z, zeta, timed),
+            lambda: self._differentiated(True),
+        )
 
 
-def derivatives_of(f: OneStepMap, timed: bool) -> tuple[Any, Any]:
-    """`first` and `second` of a map, or with times."""
-    return (f.first_with_times, f.second_with_times) if timed else (f.first, f.second)
+def derivatives_of(f: OneStepMap, timed: bool) -> MapDerivatives:
+    """Return the derivatives of a map, if `timed` with its times."""
+    return f.derivatives.timed if timed else f.derivatives

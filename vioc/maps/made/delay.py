@@ -12,8 +12,9 @@ import numpy as np
 
 from vioc.checks import as_count, check_array
 from vioc.maps.derivatives import Linearization, SecondOrder, Steps
-from vioc.maps.made.around import MapAround, derivatives_of
+from vioc.maps.made.around import MapAround, around, derivatives_of
 from vioc.maps.made.stepwise import stepwise
+from vioc.maps.mechanism import Mechanism
 from vioc.maps.named import Symbols
 from vioc.maps.protocol import OneStepMap
 from vioc.names import INPUTS
@@ -50,12 +51,17 @@ class DelayedMap(MapAround):
         while any(least + name in f.state_names for name in f.input_names):
             least += PENDING  # behind what the map itself delays
         self._prefixes = tuple(least + j * PENDING for j in range(self.n))
-        self._around(f, tuple(prefix + name for prefix in self._prefixes for name in f.input_names))
+        self._around(
+            f,
+            tuple(prefix + name for prefix in self._prefixes for name in f.input_names),
+            self.expression,
+            self._unit,
+        )
+        self._as_mechanism, self._made_of = self._mechanical, (self.n,)
         self.symbols = Symbols.sized(self.nx, self.nu, len(self.multiplier_names), len(self.parameters))
 
-    @property
-    def _made_of(self) -> tuple:
-        return (self.n,)
+    def _mechanical(self) -> Mechanism:
+        return around(self, lambda run: self.inner.mechanism.review(self.inner_trajectory(run)))
 
     def identity(self) -> dict[str, Any]:
         return {**super().identity(), "delay": self.n}
@@ -133,9 +139,6 @@ class DelayedMap(MapAround):
         check_steps(lengths, self.dt, "dt", "a delay in steps", "make the map again with f.with_dt")
         return super().track(x0, X, U, K, k0=k0, dt=lengths, t=t)
 
-    def review(self, trajectory: Trajectory) -> None:
-        self.inner.review(self.inner_trajectory(trajectory))
-
     def _outer(self, run: Trajectory, commands: np.ndarray) -> Trajectory:
         n, U = self.n, commands[self.n :]
         x = np.hstack([run.x, *(commands[j : len(U) + 1 + j] for j in range(n))])
@@ -152,15 +155,7 @@ class DelayedMap(MapAround):
 
     # -- derivatives ----------------------------------------------------------------------------
 
-    def steps_at(
-        self,
-        X: Any,
-        U: Any,
-        k0: int = 0,
-        dt: Any = None,
-        *,
-        t: np.ndarray | None = None,
-    ) -> Steps:
+    def steps_at(self, X: Any, U: Any, k0: int = 0, dt: Any = None, *, t: np.ndarray | None = None) -> Steps:
         U = np.asarray(U, float)
         x, w = self.split(X)
         steps = self.inner.steps_at(x, np.ascontiguousarray(w[:, : self.nu]), k0, dt, t=t)
@@ -172,7 +167,7 @@ class DelayedMap(MapAround):
         return replace(steps, x0=x0, x1=x1, u=w[:, : self.nu])
 
     def _first(self, steps: Steps, timed: bool) -> Linearization:
-        return self._outer_first(derivatives_of(self.inner, timed)[0](self._inner(steps)))
+        return self._outer_first(derivatives_of(self.inner, timed).first(self._inner(steps)))
 
     def _outer_first(self, lin: Linearization) -> Linearization:
         count, nm, _ = lin.C.shape
@@ -187,7 +182,7 @@ class DelayedMap(MapAround):
 
     def _second(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray, timed: bool) -> SecondOrder:
         Z = np.ascontiguousarray(Z[:, : self.inner.ndx])
-        return self._outer_second(derivatives_of(self.inner, timed)[1](self._inner(steps), Z, zeta))
+        return self._outer_second(derivatives_of(self.inner, timed).second(self._inner(steps), Z, zeta))
 
     def _outer_second(self, H: SecondOrder) -> SecondOrder:
         """The inner input is a state here, and the input enters linearly."""
@@ -202,7 +197,7 @@ class DelayedMap(MapAround):
     @cached_property
     def residual(self) -> ca.Function | None:
         inner = self.inner.residual
-        if inner is None or self.inner.relaxed is not None:  # rows of contacts alone tell no step
+        if inner is None or self.inner.mechanism.relaxed() is not None:  # rows of contacts alone tell no step
             return None
         x, u, lam, theta, dt = self.symbols
         x1, t, n = ca.SX.sym("x_next", self.nx), ca.SX.sym("t"), self.inner.nx
@@ -219,9 +214,9 @@ class DelayedMap(MapAround):
         f = ca.Function("quantity", list(self.inner.symbols), [of_inner])
         return f(x[:n], x[n : n + self.nu], lam, theta, dt)
 
-    def unit(self, name: str) -> str:
+    def _unit(self, name: str) -> str | None:
         own = self.state_names[self.inner.nx :]
-        return self.inner.unit(INPUTS + self.input_names[own.index(name) % self.nu] if name in own else name)
+        return self.inner.unit(INPUTS + self.input_names[own.index(name) % self.nu]) if name in own else None
 
     def __repr__(self) -> str:
         return f"DelayedMap({self.inner!r}, {self.n})"

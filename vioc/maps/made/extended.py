@@ -15,8 +15,9 @@ from vioc.checks import as_count
 from vioc.errors import ModelError, StepError
 from vioc.maps.derivatives import Linearization, SecondOrder, Steps
 from vioc.maps.linear_solutions import Implicit, entries
-from vioc.maps.made.around import TIMES, MapAround, derivatives_of
+from vioc.maps.made.around import TIMES, MapAround, around, derivatives_of
 from vioc.maps.made.stepwise import stepwise
+from vioc.maps.mechanism import Mechanism
 from vioc.maps.named import Symbols
 from vioc.maps.protocol import OneStepMap
 from vioc.names import INPUTS, meaning, quantity_name
@@ -64,7 +65,7 @@ class ExtendedMap(MapAround):
 
         f(x, u; T h, T t, theta)  by  (x, c):   f_T = h f_dt + t f_t,   f_TT = (h, t) f'' (h, t)',
 
-    with those of `first_with_times` and `second_with_times`.
+    with those of `MapDerivatives.timed`.
     """
 
     def __init__(
@@ -94,12 +95,14 @@ class ExtendedMap(MapAround):
                 else f"{taken[0]!r} is a state already"
             )
         if self.steps:
-            f.check_times()
-        self._around(f, self.constants)
+            _ = f.derivatives.timed  # raises where there are none
+        self._around(f, self.constants, self.expression, self._unit)
         self.dt = 1.0 / self.steps if self.steps else f.dt
         self.parameters = {n: v for n, v in f.parameters.items() if n not in self.freed}
         self._at_parameters: tuple[bytes, OneStepMap] | None = None
-        self.symbols, self.inner_dt, self.implicit = self._make_symbols()
+        self.symbols, self.inner_dt, self._implicit = self._make_symbols()
+        self._as_mechanism = self._mechanical
+        self._made_of = self.steps, self.freed, self.kept, self.disturbances, self.biases
 
     def _read_disturbances(self, names: tuple[str, ...]) -> None:
         """What they push: inputs by `_to_inputs` (nu, nd), rates of states by `_to_states` (ndx, nd)."""
@@ -129,7 +132,7 @@ class ExtendedMap(MapAround):
 
         x, parameters = ca.vertcat(s.x, constants(s.parameters)), entries(s.parameters, rest)
         own = ca.SX.sym("dt") if self.steps else s.dt
-        implicit = self.inner.implicit
+        implicit = self.inner.mechanism.implicit
         found = implicit and implicit.extended(x, parameters, constants, rest)
         return Symbols(x, s.u, s.multipliers, parameters, own), T * own if self.steps else own, found
 
@@ -227,9 +230,15 @@ class ExtendedMap(MapAround):
         inner = f.run(a, pushed, k0, unit * lengths, *tracked, t=begins)
         return self.outer_trajectory(inner, c, self.times(lengths, k0, t))
 
-    def review(self, trajectory: Trajectory) -> None:
-        inner = self.inner_trajectory(trajectory)
-        inner.map.review(inner)
+    def _mechanical(self) -> Mechanism:
+        def review(trajectory: Trajectory) -> None:
+            run = self.inner_trajectory(trajectory)
+            run.map.mechanism.review(run)
+
+        def force_rounding(dt: float) -> float:
+            return self.inner.mechanism.force_rounding(dt * (self.inner.dt / self.dt))
+
+        return around(self, review, force_rounding=force_rounding, implicit=self._implicit)
 
     def outer_trajectory(self, run: Trajectory, constants: np.ndarray, t: np.ndarray) -> Trajectory:
         """A run of the inner map as one of this map, at its times t."""
@@ -248,15 +257,7 @@ class ExtendedMap(MapAround):
 
     # -- derivatives ----------------------------------------------------------------------------
 
-    def steps_at(
-        self,
-        X: Any,
-        U: Any,
-        k0: int = 0,
-        dt: Any = None,
-        *,
-        t: np.ndarray | None = None,
-    ) -> Steps:
+    def steps_at(self, X: Any, U: Any, k0: int = 0, dt: Any = None, *, t: np.ndarray | None = None) -> Steps:
         """As the protocol says, from states that have the same duration (else ValueError)."""
         U = np.asarray(U, float)
         (x, constants), h = self.split(X), self.lengths(dt, len(U))
@@ -299,7 +300,7 @@ class ExtendedMap(MapAround):
             return Linearization.joined([self._first(steps.piece(r), timed) for r in pieces])
         f, inner, unit = self._inner(steps)
         by_times = timed or bool(self.steps)
-        lin = derivatives_of(f, by_times)[0](inner)
+        lin = derivatives_of(f, by_times).first(inner)
         J = self._chain(steps, unit, by_times, timed)
         n, extra = f.ndx, len(self.constants)
         states, multipliers = np.split(lin.matrix @ J, [n], axis=1)
@@ -321,11 +322,11 @@ class ExtendedMap(MapAround):
         f, inner, unit = self._inner(steps)
         by_times = timed or bool(self.steps)
         Z = np.ascontiguousarray(Z[:, : f.ndx])
-        H = derivatives_of(f, by_times)[1](inner, Z, zeta)
+        H = derivatives_of(f, by_times).second(inner, Z, zeta)
         J = self._chain(steps, unit, by_times, timed)
         whole = np.swapaxes(J, 1, 2) @ H.matrix @ J
         if timed and self.steps:  # T h and T t
-            lin = f.first_with_times(inner)
+            lin = f.derivatives.timed.first(inner)
             slopes = (Z[:, None] @ lin.P[:, :, -TIMES:] + zeta[:, None] @ lin.E[:, :, -TIMES:])[:, 0]
             whole[:, f.ndx, -TIMES:] += slopes
             whole[:, -TIMES:, f.ndx] += slopes
@@ -358,7 +359,7 @@ class ExtendedMap(MapAround):
     @cached_property
     def residual(self) -> ca.Function | None:
         inner = self.inner.residual
-        if inner is None or self.inner.relaxed is not None:  # rows of contacts alone tell no step
+        if inner is None or self.inner.mechanism.relaxed() is not None:  # rows of contacts alone tell no step
             return None
         kind = ca.SX if inner.is_a("SXFunction") else ca.MX
         s, n, first = self.symbols, self.inner.nx, 1 if self.steps else 0
@@ -388,24 +389,21 @@ class ExtendedMap(MapAround):
             e = ca.substitute(e, u, u + ca.DM(self._to_inputs) @ d)
         return ca.substitute(e, dt, self.inner_dt) if self.steps and ca.depends_on(e, dt) else e
 
-    def unit(self, name: str) -> str:
-        if name in self.constants:
-            of = name.removeprefix("start.").removeprefix(BIAS).removeprefix(DISTURBANCE)
-            if name.startswith(DISTURBANCE):
-                return self.inner.unit(INPUTS + of) if of in self.input_names else ""
-            return "s" if name == DURATION else self.inner.unit(of)
-        return self.inner.unit(name)
-
-    def force_rounding(self, dt: float) -> float:
-        return self.inner.force_rounding(dt * (self.inner.dt / self.dt))
+    def _unit(self, name: str) -> str | None:
+        if name not in self.constants:
+            return None
+        of = name.removeprefix("start.").removeprefix(BIAS).removeprefix(DISTURBANCE)
+        if name.startswith(DISTURBANCE):
+            return self.inner.unit(INPUTS + of) if of in self.input_names else ""
+        return "s" if name == DURATION else self.inner.unit(of)
 
     def identity(self) -> dict[str, Any]:
         return {**super().identity(), "constants": list(self.constants)}
 
     def with_dt(self, dt: float) -> ExtendedMap:
         if not self.steps:
-            return self._again(self.inner.with_dt(dt))
-        twin = self._again(self.inner)
+            return self.with_inner(self.inner.with_dt(dt))
+        twin = self.with_inner(self.inner)
         twin.dt = float(dt)
         return twin
 
@@ -418,16 +416,12 @@ class ExtendedMap(MapAround):
     def _at(self, inner: Callable[..., OneStepMap], values: Mapping[str, float]) -> ExtendedMap:
         if any(n in self.freed for n in values):
             raise ModelError(f"{next(n for n in values if n in self.freed)!r} is a state of this map")
-        twin = self._again(inner(**values))
+        twin = self.with_inner(inner(**values))
         twin.dt = self.dt
         return twin
 
     def __reduce__(self):
         return _rebuilt, (self.inner, *self._made_of, self.dt)
-
-    @property
-    def _made_of(self) -> tuple:
-        return self.steps, self.freed, self.kept, self.disturbances, self.biases
 
     def __repr__(self) -> str:
         return f"ExtendedMap({self.inner!r}, with {', '.join(self.constants)})"

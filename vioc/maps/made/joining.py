@@ -83,7 +83,7 @@ def _check_joints(found: Sequence[Trajectory], joints: Sequence[Any]) -> None:
             raise ValueError(f"join: runs {i} and {i + 1} have other states")
         off = np.abs(a.map.difference(a.x[-1], b.x[0]))
         if jump is None and not off.max(initial=0.0) <= GAP * (1 + np.abs(a.x[-1]).max(initial=0.0)):
-            worst = a.map.error_names[int(np.argmax(off))]
+            worst = a.map.space.error_names[int(np.argmax(off))]
             raise ValueError(
                 f"join: run {i + 1} does not begin where run {i} ends: {worst} is off by {off.max():.3g}; "
                 "roll it out from there, f.rollout(run.x[-1], U)"

@@ -11,10 +11,11 @@ import numpy as np
 
 from vioc.errors import ModelError
 from vioc.maps.derivatives import Linearization, SecondOrder, Steps
-from vioc.maps.made.around import TIMES, MapAround, derivatives_of
+from vioc.maps.made.around import TIMES, MapAround, around, derivatives_of
 from vioc.maps.made.stepwise import stepwise
 from vioc.maps.named import Symbols
 from vioc.maps.protocol import OneStepMap
+from vioc.maps.quantities import Quantities, QuantityTable
 from vioc.names import INPUTS
 from vioc.runs.trajectory import Trajectory
 
@@ -58,7 +59,9 @@ class NoisyMap(MapAround):
         self.inner, self.nu, self.k0 = f, int(size), int(k0)
         self.before = f.dt if before is None else before
         self.input_names = tuple(f"noise.{i}" for i in range(self.nu))
-        self.implicit = f.implicit
+        self._as_mechanism = lambda: around(self, implicit=f.mechanism.implicit)
+        table = QuantityTable(self._find, self._names, self._unit, f.quantities.rotation)
+        self.quantities = Quantities(self, table)
         s = f.symbols
         self.symbols = Symbols(s.x, ca.SX.sym("w", self.nu), s.multipliers, s.parameters, s.dt)
         self.U: np.ndarray
@@ -110,15 +113,7 @@ class NoisyMap(MapAround):
     def depends_on_time(self) -> bool:
         return True  # its matrices are of steps
 
-    def steps_at(
-        self,
-        X: Any,
-        U: Any,
-        k0: int = 0,
-        dt: Any = None,
-        *,
-        t: np.ndarray | None = None,
-    ) -> Steps:
+    def steps_at(self, X: Any, U: Any, k0: int = 0, dt: Any = None, *, t: np.ndarray | None = None) -> Steps:
         X, W = np.asarray(X, float), np.asarray(U, float)
         h, k = self.lengths(dt, len(W)), k0 + np.arange(len(W))
         at, t = self._rows(k), self.times(h, k0, t)[:-1]
@@ -160,7 +155,7 @@ class NoisyMap(MapAround):
 
     def _first(self, steps: Steps, timed: bool) -> Linearization:
         some, inner = self._inner(steps)
-        lin = derivatives_of(self.inner, timed)[0](inner)
+        lin = derivatives_of(self.inner, timed).first(inner)
         n, m, more, nm = self.nx, self.nu, lin.P.shape[2], len(self.multiplier_names)
         found = np.zeros((len(steps), n + nm, n + m + more))
         found[:, :n, :n] = np.eye(n)
@@ -173,7 +168,7 @@ class NoisyMap(MapAround):
         if not len(inner):
             size = self.nx + self.nu + len(self.parameters) + TIMES * timed
             return SecondOrder.of(np.zeros((len(steps), size, size)), self.nx, self.nu)
-        second = derivatives_of(self.inner, timed)[1]
+        second = derivatives_of(self.inner, timed).second
         H = second(inner, np.ascontiguousarray(Z[some]), np.ascontiguousarray(zeta[some]))
         more = H.pp.shape[2]
         size = self.nx + self.nu + more
@@ -190,27 +185,27 @@ class NoisyMap(MapAround):
     def state(self, values: Mapping[str, float] | None = None, **named: float) -> np.ndarray:
         return self.inner.state(values, **named)
 
-    def quantity(self, name: str) -> ca.SX:
-        """Noise, and quantities of the inner map's state."""
+    def _find(self, name: str) -> ca.SX | None:
+        """Quantities of the inner map's state."""
         if name in self.state_names or name.removeprefix("u.") in self.input_names:
-            return OneStepMap.quantity(self, name)
+            return None
         found = self.inner.quantity(name)
         if ca.depends_on(found, self.inner.symbols.u):
             raise ModelError(f"{name}: it depends on the input, which is known here; name the state's")
         return found
 
-    def unit(self, name: str) -> str:
+    def _unit(self, name: str) -> str:
         return "" if name.removeprefix("u.") in self.input_names else self.inner.unit(name)
 
-    def _more_quantities(self) -> list[str]:
+    def _names(self) -> list[str]:
         own = {INPUTS + n for n in self.inner.input_names}
-        return [n for n in self.inner.quantity_names() if n not in own]
+        return [n for n in self.inner.quantities.names() if n not in own]
 
     def identity(self) -> dict[str, Any]:
         return {**super().identity(), "size": self.nu}
 
     @property
-    def _made_of(self) -> tuple:
+    def _made_of(self) -> tuple:  # type: ignore[override]
         return self.nu, (self.U, self.G, self.S, self.taken), self.k0, self.before
 
     def __repr__(self) -> str:

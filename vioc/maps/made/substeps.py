@@ -12,9 +12,12 @@ import numpy as np
 
 from vioc.errors import StepError
 from vioc.maps.derivatives import Linearization, SecondOrder, Steps
-from vioc.maps.made.around import MapAround, derivatives_of
+from vioc.maps.kernel import KernelMap
+from vioc.maps.made.around import MapAround, around, derivatives_of
 from vioc.maps.made.parts import Parts
 from vioc.maps.made.stepwise import stepwise
+from vioc.maps.made.switched import SwitchedMap
+from vioc.maps.mechanism import Mechanism
 from vioc.maps.named import Symbols
 from vioc.maps.protocol import Kernel, OneStepMap
 from vioc.runs.trajectory import Trajectory
@@ -43,14 +46,14 @@ class Substeps(MapAround):
         self._around(f)
         self.inner, self.n = f, int(n)
         self.symbols: Symbols = f.symbols
-        self.limits = f.limits
+        self._as_mechanism, self._made_of = self._mechanical, (self.n,)
 
-    @property
-    def _made_of(self) -> tuple:
-        return (self.n,)
+    def _mechanical(self) -> Mechanism:
+        def review(trajectory: Trajectory) -> None:
+            f = self.inner.with_dt(trajectory.map.dt)
+            f.mechanism.review(replace(trajectory, map=f))
 
-    def substeps(self, n: int) -> OneStepMap:
-        return Substeps(self.inner, self.n * Substeps(self.inner, n).n)
+        return around(self, review, limits=self.inner.mechanism.limits)
 
     def identity(self) -> dict[str, Any]:
         return {**self.inner.identity(), "substeps": self.n}
@@ -67,7 +70,7 @@ class Substeps(MapAround):
 
     def _inputs(self, X: np.ndarray, U: np.ndarray) -> np.ndarray:
         """Inputs (N, n, nu) of the substeps of steps from X (N, nx) under U (N, nu)."""
-        by_x, by_u = self.inner.inputs_at(self._ends)
+        by_x, by_u = self.inner.mechanism.inputs_at(self._ends)
         held = np.einsum("iab,nb->nia", by_u, U)
         return held + np.einsum("iab,nb->nia", by_x, X) if by_x.any() else held
 
@@ -77,7 +80,7 @@ class Substeps(MapAround):
 
     def _total(self, multipliers: np.ndarray) -> np.ndarray:
         """Multipliers (N, nm) of steps from those of their substeps (N, n, nm)."""
-        return np.where(self.inner.additive, multipliers.sum(axis=1), multipliers[:, -1])
+        return np.where(self.inner.mechanism.additive, multipliers.sum(axis=1), multipliers[:, -1])
 
     def run(
         self,
@@ -90,7 +93,7 @@ class Substeps(MapAround):
         *,
         t: np.ndarray | None = None,
     ) -> Trajectory:
-        by_x, _ = self.inner.inputs_at(self._ends)
+        by_x, _ = self.inner.mechanism.inputs_at(self._ends)
         if X is not None or by_x.any():
             return stepwise(self, x0, U, k0, lengths, X, K, t).on_its_step()
         times, n = self.times(lengths, k0, t), self.n
@@ -145,10 +148,12 @@ class Substeps(MapAround):
     @cached_property
     def kernel(self) -> Kernel | None:
         inner = self.inner.kernel
-        if inner is None or not self.inner.additive.all():  # of speeds, the last substep's counts alone
+        if (
+            inner is None or not self.inner.mechanism.additive.all()
+        ):  # of speeds, the last substep's counts alone
             return None
         args = x, u, t, dt, theta = [ca.MX.sym("a", inner.function.numel_in(i)) for i in range(5)]
-        by_x, by_u = self.inner.inputs_at(self._ends)
+        by_x, by_u = self.inner.mechanism.inputs_at(self._ends)
         multipliers, errors, h = [], [], dt / self.n
         for i in range(self.n):
             held = ca.DM(by_u[i]) @ u + ca.DM(by_x[i]) @ args[0] if by_x.any() else u
@@ -161,9 +166,6 @@ class Substeps(MapAround):
     def times(self, lengths: np.ndarray, k0: int, begins: np.ndarray | None = None) -> np.ndarray:
         return self.inner.times(lengths, k0, begins)
 
-    def review(self, trajectory: Trajectory) -> None:
-        self.inner.review(replace(trajectory, map=self.inner.with_dt(trajectory.map.dt)))
-
     # -- derivatives ----------------------------------------------------------------------------
 
     def _parts(self, steps: Steps, timed: bool) -> Parts:
@@ -174,20 +176,20 @@ class Substeps(MapAround):
         arrays = [np.stack([getattr(p, name) for p in each], axis=1) for name in names]
         flat = [np.ascontiguousarray(a.reshape(N * n, *a.shape[2:])) for a in arrays]
         shares = np.ones((n, len(self.multiplier_names)))
-        shares[:-1, ~self.inner.additive] = 0.0
+        shares[:-1, ~self.inner.mechanism.additive] = 0.0
         x0, x1, u, multipliers, t, h = flat
         owned = Steps(x0, x1, u, multipliers, t, h, np.repeat(steps.k, n))
-        inputs = self.inner.inputs_at(self._ends)
+        inputs = self.inner.mechanism.inputs_at(self._ends)
         return Parts(owned, *inputs, shares, np.arange(n) / n, np.full(n, 1 / n), timed)
 
     def _first(self, steps: Steps, timed: bool) -> Linearization:
         parts = self._parts(steps, timed)
-        return parts.first(derivatives_of(self.inner, timed)[0](parts.steps))
+        return parts.first(derivatives_of(self.inner, timed).first(parts.steps))
 
     def _second(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray, timed: bool) -> SecondOrder:
-        parts, (first, second) = self._parts(steps, timed), derivatives_of(self.inner, timed)
-        lin = first(parts.steps)
-        return parts.second(lin, second(parts.steps, *parts.weights(lin, Z, zeta)))
+        parts, by = self._parts(steps, timed), derivatives_of(self.inner, timed)
+        lin = by.first(parts.steps)
+        return parts.second(lin, by.second(parts.steps, *parts.weights(lin, Z, zeta)))
 
     # -- names ----------------------------------------------------------------------------------
 
@@ -201,8 +203,16 @@ class Substeps(MapAround):
         """World positions of every frame's origin, as those of the inner map."""
         return self.inner.frame_positions(X)  # type: ignore[attr-defined]
 
-    def quantity(self, name: str) -> ca.SX:
-        return self.inner.quantity(name)
+
+def substeps(f: OneStepMap, n: int) -> OneStepMap:
+    """Return the map whose step is n steps of dt/n with one input, `Substeps`."""
+    if isinstance(f, Substeps):
+        return Substeps(f.inner, f.n * Substeps(f.inner, n).n)
+    if isinstance(f, SwitchedMap):
+        return f.with_maps([g.substeps(n) for g in f.maps])
+    if isinstance(f, MapAround) and not isinstance(f, KernelMap):
+        return f.with_inner(f.inner.substeps(n))
+    return Substeps(f, n)
 
 
-OneStepMap.substepped = Substeps
+OneStepMap.substeps = substeps

@@ -15,12 +15,14 @@ import numpy as np
 
 from vioc.checks import few
 from vioc.compile.evaluate import Evaluator
-from vioc.maps.derivatives import Linearization, SecondOrder, Steps
-from vioc.maps.made.around import TIMES, MapAround, derivatives_of
+from vioc.maps.derivatives import Linearization, MapDerivatives, SecondOrder, Steps
+from vioc.maps.made.around import TIMES, MapAround, around, derivatives_of
 from vioc.maps.made.saltation import saltated
 from vioc.maps.made.stepwise import stepwise
+from vioc.maps.mechanism import Mechanism
 from vioc.maps.named import Symbols
 from vioc.maps.protocol import OneStepMap
+from vioc.maps.quantities import Quantities, QuantityTable
 from vioc.runs.given import trajectory_of
 from vioc.runs.steps import times_of
 from vioc.runs.trajectory import Trajectory
@@ -46,8 +48,8 @@ class SwitchedMap(MapAround):
     ``run["NAME"]`` is in a mode (velocities: a foot that has met the ground has stopped) is what its map
     says; `quantity`, and so a weight, takes that of the map with the fewest multipliers.
 
-    Steps are switched by their number. `linearize_motion` is for what really happens: contacts close when
-    their gap does, docs/maths/phases.md.
+    Steps are switched by their number. `derivatives.linearize_motion` is for what really happens: contacts
+    close when their gap does, docs/maths/phases.md.
     """
 
     def __init__(
@@ -74,8 +76,10 @@ class SwitchedMap(MapAround):
                 if ours != theirs:
                     raise ValueError(f"maps: {what} differ: {_shown(ours)} and {_shown(theirs)}")
         self._around(f)
+        table = QuantityTable(self._find, self._names, lambda name: self.inner.unit(name), self._rotation)
+        self.quantities = Quantities(self, table, along=self._along)
         self.multiplier_names = tuple(dict.fromkeys(n for g in self.maps for n in g.multiplier_names))
-        self.strings = tuple(dict.fromkeys(n for g in self.maps for n in g.strings))
+        self._as_mechanism = self._mechanical
         count = ca.SX.sym("multipliers", len(self.multiplier_names))
         self.symbols = Symbols(f.symbols.x, f.symbols.u, count, f.symbols.parameters, f.symbols.dt)
 
@@ -173,15 +177,7 @@ class SwitchedMap(MapAround):
             multipliers[rows, self._columns(i)] = part.multipliers
         return Trajectory(self, times, x, u, multipliers, k0=k0).on_its_step()
 
-    def steps_at(
-        self,
-        X: Any,
-        U: Any,
-        k0: int = 0,
-        dt: Any = None,
-        *,
-        t: np.ndarray | None = None,
-    ) -> Steps:
+    def steps_at(self, X: Any, U: Any, k0: int = 0, dt: Any = None, *, t: np.ndarray | None = None) -> Steps:
         X, U = np.asarray(X, float), np.asarray(U, float)
         lengths, found = self.lengths(dt, len(U)), []
         t = self.times(lengths, k0, t)[:-1]
@@ -208,9 +204,23 @@ class SwitchedMap(MapAround):
     def depends_on_time(self) -> bool:
         return True  # on whose turn it is
 
-    def review(self, trajectory: Trajectory) -> None:
-        for part in self.parts_of(trajectory):
-            part.map.review(part)
+    def _mechanical(self) -> Mechanism:
+        def review(trajectory: Trajectory) -> None:
+            for part in self.parts_of(trajectory):
+                part.map.mechanism.review(part)
+
+        first, speeds = self.maps[0].mechanism, set()
+        for g in self.maps:
+            speeds |= {
+                n for n, adds in zip(g.multiplier_names, g.mechanism.additive, strict=True) if not adds
+            }
+        return replace(
+            around(self, review),
+            strings=tuple(dict.fromkeys(n for g in self.maps for n in g.mechanism.strings)),
+            additive=np.array([n not in speeds for n in self.multiplier_names], bool),
+            velocity_constraints=first.velocity_constraints,
+            impulse_behind=first.impulse_behind,
+        )
 
     # -- derivatives ----------------------------------------------------------------------------
 
@@ -231,7 +241,7 @@ class SwitchedMap(MapAround):
         columns = self.ndx, self.nu, len(self.parameters) + TIMES * timed
         whole = Linearization(*(np.zeros((n, rows, c)) for rows in (self.ndx, nm) for c in columns))
         for rows, i, first, own in self._by_map(steps):
-            lin = derivatives_of(self.maps[i], timed)[0](own)
+            lin = derivatives_of(self.maps[i], timed).first(own)
             A, C = lin.A, lin.C
             if first and i in self._leaps:
                 J = np.stack([self._leaps[i](x, self.theta)[1] for x in steps.x0[rows]])
@@ -247,20 +257,24 @@ class SwitchedMap(MapAround):
             if first and i in self._leaps:
                 raise NotImplementedError("a step behind a jump: its second derivatives are not known")
             weights = np.ascontiguousarray(zeta[rows][:, self._columns(i)])
-            H = derivatives_of(self.maps[i], timed)[1](own, Z[rows], weights)
+            H = derivatives_of(self.maps[i], timed).second(own, Z[rows], weights)
             for name, block in H.blocks.items():
                 found.setdefault(name, np.zeros((len(steps), *block.shape[1:])))[rows] = block
         return SecondOrder(**found)
 
-    def linearize_motion(self, trajectory: Trajectory, *, closed: bool = False) -> Linearization:
-        """`linearize_trajectory` with contacts that close when their gap does: (saltation).
+    @property
+    def derivatives(self) -> MapDerivatives:
+        return replace(super().derivatives, moving=self._linearized)
+
+    def _linearized(self, trajectory: Trajectory, closed: bool) -> Linearization:
+        """`MapDerivatives.linearize_motion`, with contacts that close when their gap does: (saltation).
 
         The first step of a turn that closes contacts has the derivatives of one whose start, and the end
         of the step before it, come earlier or later by as much as makes the gap zero there.
         """
         run = trajectory_of(trajectory)
         steps = Steps.along(run)
-        lin = self.linearize_steps(steps)
+        lin = self.derivatives.linearize(steps)
         for k in range(0 if closed else 1, len(run)):
             i, at = self.turn(run.k0 + k)
             last = (k - 1) % len(run)
@@ -268,21 +282,21 @@ class SwitchedMap(MapAround):
                 continue
             before = self.maps[self.turn(run.k0 + last)[0]]
             shut = [n for n in self.maps[i].multiplier_names if n not in before.multiplier_names]
-            gaps = [f"gap.{n}" for n in shut if f"gap.{n}" in before.quantity_names()]
+            gaps = [f"gap.{n}" for n in shut if f"gap.{n}" in before.quantities.names()]
             if gaps and self.ndx == self.nx:
                 about = Steps.joined([steps.piece(slice(j, j + 1)) for j in (last, k)])
-                drift = self.first_with_times(about).P[:, :, -2]  # of each step's end, by its length
+                drift = self.derivatives.timed.first(about).P[:, :, -2]  # of each step's end, by its length
                 lin.A[k] = saltated(self.inner, about.x1[0], lin.A[[last, k]], drift, gaps)
         return lin
 
     # -- names ----------------------------------------------------------------------------------
 
-    def quantity(self, name: str) -> ca.SX:
+    def _find(self, name: str) -> ca.SX | None:
         if name.startswith("lambda.") or name in self.state_names:
-            return OneStepMap.quantity(self, name)
-        known = [g for g in sorted(self.maps, key=_constraints) if name in g.quantity_names()]
+            return None
+        known = [g for g in sorted(self.maps, key=_constraints) if name in g.quantities.names()]
         if not known:
-            return OneStepMap.quantity(self, name)
+            return None
         found = [(g, g.quantity(name)) for g in known]
         forces = [pair for pair in found if ca.depends_on(ca.vec(pair[1]), pair[0].symbols.multipliers)]
         return self._of(*(forces or found)[-1 if forces else 0])
@@ -292,17 +306,17 @@ class SwitchedMap(MapAround):
         own = lam[[self.multiplier_names.index(n) for n in g.multiplier_names]]
         return ca.Function("quantity", list(g.symbols), [expression])(x, u, own, theta, dt)
 
-    def along(self, run: Trajectory, name: str) -> np.ndarray:
+    def _along(self, run: Trajectory, name: str) -> np.ndarray:
         """A quantity along a run of this map, by the map whose turn it is; at a joint by the later one.
 
         One that this map has not, of a constraint of others, is theirs without impulses: the force is 0.
         """
         if name in self.state_names or name.startswith("u."):
             return run.evaluate(self.quantity(name))
-        known = [g for g in sorted(self.maps, key=_constraints) if name in g.quantity_names()]
+        known = [g for g in sorted(self.maps, key=_constraints) if name in g.quantities.names()]
         parts, values = self.parts_of(run), []
         for part in parts:
-            if known and name not in part.map.quantity_names():
+            if known and name not in part.map.quantities.names():
                 none = np.zeros((len(part), len(known[0].multiplier_names)))
                 part = replace(part, map=known[0], multipliers=none)
             values.append(part[name])
@@ -319,38 +333,29 @@ class SwitchedMap(MapAround):
             found.append(replace(part, map=self.maps[i], multipliers=own))
         return found
 
-    def rotation(self, frame: str) -> ca.SX | None:
-        R = self.inner.rotation(frame)
+    def _rotation(self, frame: str) -> ca.SX | None:
+        R = self.inner.quantities.rotation(frame)
         return None if R is None else self._of(self.inner, R)
 
-    def _more_quantities(self) -> list[str]:
-        return [n for g in self.maps for n in g.quantity_names()]
+    def _names(self) -> list[str]:
+        return [n for g in self.maps for n in g.quantities.names()]
 
     def identity(self) -> dict[str, Any]:
         own = {"steps": list(self.steps_of), "periodic": self.periodic}
         return {**OneStepMap.identity(self), "maps": [g.identity() for g in self.maps], **own}
 
-    def _with(self, maps: Sequence[OneStepMap]) -> SwitchedMap:
+    def with_maps(self, maps: Sequence[OneStepMap]) -> SwitchedMap:
+        """Return the same turns of other maps."""
         return SwitchedMap(maps, self.steps_of, self.jumps, periodic=self.periodic)
 
     def with_dt(self, dt: float) -> SwitchedMap:
-        return self._with([g.with_dt(dt) for g in self.maps])
-
-    def substeps(self, n: int) -> SwitchedMap:
-        return self._with([g.substeps(n) for g in self.maps])
-
-    @property
-    def additive(self) -> np.ndarray:
-        speeds: set[str] = set()
-        for g in self.maps:
-            speeds |= {n for n, adds in zip(g.multiplier_names, g.additive, strict=True) if not adds}
-        return np.array([n not in speeds for n in self.multiplier_names], bool)
+        return self.with_maps([g.with_dt(dt) for g in self.maps])
 
     def with_parameters(self, **values: float) -> SwitchedMap:
-        return self._with([g.with_parameters(**values) for g in self.maps])
+        return self.with_maps([g.with_parameters(**values) for g in self.maps])
 
     def trying(self, **values: float) -> SwitchedMap:
-        return self._with([g.trying(**values) for g in self.maps])
+        return self.with_maps([g.trying(**values) for g in self.maps])
 
     def resampled(self, run: Trajectory, lengths: np.ndarray) -> SwitchedMap:
         """With as many steps of each map as it took time in the run; ValueError where joints lie in one."""

@@ -39,7 +39,7 @@ def plot_gains(regulator: Regulator, *names: str, ax: Any = None) -> Any:
     f, K = regulator.map, regulator.K
     if K.ndim != 3:
         raise ValueError(f"expected gains over time (N, nu, ndx), got K of shape {K.shape}: it is constant")
-    known = f.error_names
+    known = f.space.error_names
     names = tuple(by_name(dict.fromkeys(names), known, "gains")) or known
     labels = {
         driver: [label(n, per(f.unit(f"u.{driver}"), f.unit(n))) for n in names] for driver in f.input_names

@@ -28,7 +28,7 @@ from vioc.dynamics.integrators.contact.touching import NOWHERE
 from vioc.dynamics.integrators.midpoint import MidpointVI
 from vioc.dynamics.lagrangian import OPTIONS
 from vioc.errors import ModelError, StepError
-from vioc.maps.derivatives import Linearization, SecondOrder, Steps
+from vioc.maps.derivatives import Linearization, MapDerivatives, SecondOrder, Steps
 
 if TYPE_CHECKING:
     from vioc.dynamics.integrators.contact.contact_vi import ContactVI
@@ -315,20 +315,17 @@ class Bounces(ContactSteps):
     def residual(self, f: ContactVI) -> None:
         return None
 
-    def first(self, f: ContactVI, steps: Steps) -> Linearization:
-        return self._first(f, steps, 2)
+    def derivatives(self, f: ContactVI) -> MapDerivatives:
+        def second(steps: Steps, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
+            raise NotImplementedError(
+                f"{f.system.name}: steps with restitution have first derivatives only; use methods of "
+                'first order, such as optimize(direction="gauss-newton"), or restitution=0'
+            )
 
-    def first_with_times(self, f: ContactVI, steps: Steps) -> Linearization:
-        return self._first(f, steps, 0)
+        def timed() -> MapDerivatives:
+            return MapDerivatives(f, lambda steps: self._first(f, steps, 0), second, timed)
 
-    def check_times(self) -> None:
-        return None
-
-    def second(self, f: ContactVI, steps: Steps, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
-        raise NotImplementedError(
-            f"{f.system.name}: steps with restitution have first derivatives only; use methods of "
-            'first order, such as optimize(direction="gauss-newton"), or restitution=0'
-        )
+        return MapDerivatives(f, lambda steps: self._first(f, steps, 2), second, timed)
 
     def _first(self, f: ContactVI, steps: Steps, without: int) -> Linearization:
         """Derivatives of steps, by all but the last two or none of (x, u, parameters, dt, t)."""
@@ -355,7 +352,7 @@ class Bounces(ContactSteps):
                 D = np.vstack([D[: f.nq], J[: f.nd]])
                 total += np.where(adds, J[f.nd :], 0.0)
                 continue
-            lin = record.map.first_with_times(record.steps).rows(0)
+            lin = record.map.derivatives.timed.first(record.steps).rows(0)
             own = [names.index(n) for n in record.map.parameters]
             # by the length first without, then with what the event makes of it
             fixed = [

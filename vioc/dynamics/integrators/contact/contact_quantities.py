@@ -11,6 +11,7 @@ from vioc.dynamics.contact.touch import unit_of
 from vioc.dynamics.integrators.contact.touching import Touches, Touching
 from vioc.dynamics.lagrangian import OPTIONS
 from vioc.errors import ModelError
+from vioc.maps.quantities import QuantityTable
 
 if TYPE_CHECKING:
     from vioc.dynamics.integrators.mechanical import MechanicalMap
@@ -41,6 +42,7 @@ class TouchQuantities:
         more: Mapping[str, Callable[[Touching], ca.SX | None]] | None = None,
     ):
         self._f, self._touches, self._impulse, self._more = f, touches, impulse, more or {}
+        self.table = QuantityTable(self._find, self._names, self._unit)
 
     def _named(self, name: str) -> tuple[str, str, Touching | None]:
         """Kind, axis and touch of a quantity."""
@@ -49,8 +51,7 @@ class TouchQuantities:
         known = self._touches.all if kind in (*KINDS, *self._more) else []
         return kind, axis, next((t for t in known if t.name == touch), None)
 
-    def find(self, name: str) -> ca.SX | None:
-        """A quantity in the map's symbols; None if it is none of these."""
+    def _find(self, name: str) -> ca.SX | None:
         kind, axis, touch = self._named(name)
         if touch is None:
             return None
@@ -82,8 +83,7 @@ class TouchQuantities:
         q, theta = f.symbols.x[: f.nq], f.symbols.parameters
         return ca.Function("at", [g.q_vector, g.parameters], [expression], OPTIONS)(q, theta)
 
-    def names(self) -> list[str]:
-        """Of all."""
+    def _names(self) -> list[str]:
         touches = self._touches.all
         return [
             *(f"{k}.{t.name}" for t in touches for k in t.kinds),
@@ -91,8 +91,7 @@ class TouchQuantities:
             *(f"{k}.{t.name}" for k, make in self._more.items() for t in touches if make(t) is not None),
         ]
 
-    def unit(self, name: str) -> str | None:
-        """Of a quantity; None if it is none of these."""
+    def _unit(self, name: str) -> str | None:
         kind, _, touch = self._named(name)
         return None if touch is None else unit_of(self._f.system, kind, touch.name, self._f.system.angles)
 

@@ -7,6 +7,7 @@ docs/maths/contact.md.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -31,8 +32,10 @@ from vioc.dynamics.integrators.contact.touching import Touches, Touching
 from vioc.dynamics.integrators.mechanical import MechanicalMap
 from vioc.dynamics.integrators.midpoint_rule import MidpointRule, as_alpha
 from vioc.dynamics.lagrangian import OPTIONS
-from vioc.maps.derivatives import Linearization, SecondOrder, Steps
+from vioc.maps.derivatives import MapDerivatives, Steps
 from vioc.maps.kernel import StepSolver
+from vioc.maps.mechanism import Mechanism
+from vioc.maps.quantities import nothing
 from vioc.maps.relaxed import RelaxedStep
 from vioc.maps.twins import own, shared, twin
 from vioc.runs.trajectory import Trajectory
@@ -96,11 +99,13 @@ class ContactVI(SmoothedMap, MechanicalMap):
         self.alpha, self.forcing = as_alpha(alpha, forcing), forcing
         super().__init__(system, dt, wrap, tolerance, backend, takes=("contacts",))
         check_touches(self)
-        self.impulse_behind = self.alpha
+        self._impulse_behind = self.alpha
         self.symmetric = alpha == 0.5 and (forcing == "symmetric" or not system.forces)
         self.multiplier_names = (*system.constraint_names, *self.touches.names)
         count = ca.SX.sym("multipliers", len(self.multiplier_names))
         self.symbols = self.symbols._replace(multipliers=count)
+        self.quantities = self.quantities.added(self._named.table)
+        self._as_mechanism = self._with_contact
         _ = self.contact  # raises here for what it cannot do, not at the first step
 
     def __repr__(self) -> str:
@@ -119,10 +124,6 @@ class ContactVI(SmoothedMap, MechanicalMap):
 
     def identity(self) -> dict[str, Any]:
         return {**super().identity(), "smoothing": self.smoothing}
-
-    def blueprint(self) -> dict[str, Any] | None:
-        known = super().blueprint()  # the barrier is an argument of every function
-        return None if known is None else {k: v for k, v in known.items() if k != "smoothing"}
 
     def smoothed(self, smoothing: float) -> ContactVI:
         """The same map with another smoothing, m^2/s^2; nothing is built or compiled again."""
@@ -203,7 +204,7 @@ class ContactVI(SmoothedMap, MechanicalMap):
             scales=self.lagrangian.mass_scale,
             mass=self.mass,
             stop=self.tolerance,
-            wrap=self.wrapped,
+            wrap=np.array([n in self.wrap for n in self.state_names], float),
         )
         return TapeCore([FlatTape(self)], self.pieces.variables, layout, f"ContactVI of {self.system.name}")
 
@@ -261,21 +262,17 @@ class ContactVI(SmoothedMap, MechanicalMap):
     def _relaxed(self) -> Callable[[np.ndarray, float], RelaxedStep]:
         return relaxed(self)
 
-    @property
-    def relaxed(self) -> RelaxedStep | None:  # type: ignore[override]
-        return super().relaxed if self.contact.smooth else None
+    def _with_contact(self) -> Mechanism:
+        def review(trajectory: Trajectory) -> None:
+            self._review(trajectory)
+            self._warn_crossed(trajectory)
 
-    def first(self, steps: Steps) -> Linearization:
-        return self.contact.first(self, steps)
+        relaxed = self._relaxed_step if self.contact.smooth else nothing
+        return replace(self._mechanical(), additive=self.additive, relaxed=relaxed, review=review)
 
-    def first_with_times(self, steps: Steps) -> Linearization:
-        return self.contact.first_with_times(self, steps)
-
-    def check_times(self) -> None:
-        self.contact.check_times()
-
-    def second(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
-        return self.contact.second(self, steps, Z, zeta)
+    @own
+    def derivatives(self) -> MapDerivatives:
+        return self.contact.derivatives(self)
 
     # -- named quantities -----------------------------------------------------------------------------
 
@@ -296,14 +293,3 @@ class ContactVI(SmoothedMap, MechanicalMap):
         (impulse, _), at = self._impulse(touch), self.multiplier_names.index(f"{touch.name}.slip")
         size = ca.sqrt(ca.sumsqr(impulse[touch.lead :]))
         return self.symbols.multipliers[at] * size / self._named.most(touch, impulse)
-
-    def quantity(self, name: str) -> ca.SX:
-        found = self._named.find(name)
-        return super().quantity(name) if found is None else found
-
-    def _more_quantities(self) -> list[str]:
-        return [*super()._more_quantities(), *self._named.names()]
-
-    def unit(self, name: str) -> str:
-        found = self._named.unit(name)
-        return super().unit(name) if found is None else found

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 
 import casadi as ca
@@ -30,8 +31,10 @@ from vioc.dynamics.integrators.midpoint_rule import MidpointRule, as_alpha
 from vioc.dynamics.integrators.structured import StructuredLinearization
 from vioc.dynamics.lagrangian import OPTIONS, Lagrangian
 from vioc.errors import ModelError, SlackWarning
-from vioc.maps.derivatives import Linearization, SecondOrder, Steps
+from vioc.maps.derivatives import MapDerivatives
 from vioc.maps.kernel import StepSolver, none
+from vioc.maps.mechanism import Mechanism
+from vioc.maps.quantities import QuantityTable
 from vioc.maps.twins import own, shared
 from vioc.runs.trajectory import Trajectory
 
@@ -129,8 +132,8 @@ class ModeVI(MechanicalMap):
     (N s, positive where it pushes) and, where it sticks, ``NAME.t1``, ``NAME.t2``.
 
     A step knows no unilateral limit: where it has to pull, it does, and a rollout warns (`SlackWarning`).
-    `limits` says what a motion has to keep, and `vioc.control.dmoc` does keep it. A step from a momentum
-    that has not met the contact yet is an inelastic impact, whose impulse is part of the step's.
+    `Mechanism.limits` says what a motion has to keep, and `vioc.control.dmoc` does keep it. A step from a
+    momentum that has not met the contact yet is an inelastic impact, whose impulse is part of the step's.
     """
 
     choices = ("alpha", "forcing", "held", "sliding")
@@ -154,7 +157,7 @@ class ModeVI(MechanicalMap):
             raise ModelError(f"{min(both)}: held and sliding; name it in one of them")
         self.alpha, self.forcing = as_alpha(alpha, forcing), forcing
         super().__init__(system, dt, wrap, tolerance, backend, takes=("contacts", "slips"))
-        self.impulse_behind = self.alpha
+        self._impulse_behind = self.alpha
         self.symmetric = alpha == 0.5 and (forcing == "symmetric" or not system.forces)
         check_touches(self)
         if bounces(system):
@@ -167,6 +170,9 @@ class ModeVI(MechanicalMap):
         self.multiplier_names = (*system.constraint_names, *own)
         self.nm = len(self.multiplier_names)
         self.symbols = self.symbols._replace(multipliers=ca.SX.sym("multipliers", self.nm))
+        self._as_mechanism = self._in_mode
+        values = QuantityTable(self._constraint_value, self._held_names)
+        self.quantities = self.quantities.added(self._named.table, values)
 
     def __repr__(self) -> str:
         names = ", ".join((*self.held, *(f"{n} sliding" for n in self.sliding)))
@@ -200,22 +206,20 @@ class ModeVI(MechanicalMap):
         return after
 
     @shared
-    def _derivatives(self) -> StructuredLinearization:
+    def _structured(self) -> StructuredLinearization:
         return StructuredLinearization(self.rule)
 
-    def first(self, steps: Steps) -> Linearization:
-        return self._derivatives.linearize(steps, self.theta)
-
-    def second(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
-        return self._derivatives.contract(steps, self.theta, Z, zeta)
-
-    def tensor(self, steps: Steps) -> tuple[SecondOrder, SecondOrder]:
-        return self._derivatives.tensor(steps, self.theta)
+    @own
+    def derivatives(self) -> MapDerivatives:
+        return self._structured.of_map(self, self.with_times)
 
     # -- what a motion has to keep ----------------------------------------------------------------------
 
-    def review(self, trajectory: Trajectory) -> None:
-        super().review(trajectory)
+    def _in_mode(self) -> Mechanism:
+        return replace(self._mechanical(), limits=lambda: self._limits, review=self._check_limits)
+
+    def _check_limits(self, trajectory: Trajectory) -> None:
+        self._review(trajectory)
         n, f = len(trajectory), trajectory
         rows = self._limit_rows(f.x[:n], f.u, f.multipliers, self.theta, f.step_lengths[:, None])[0][..., 0]
         below = rows < -np.where(self._of_gaps, GAP, GRIP * (GRIP + np.abs(rows).max(axis=0, initial=0.0)))
@@ -232,7 +236,7 @@ class ModeVI(MechanicalMap):
 
     @shared
     def _limit_names(self) -> list[str]:
-        return [name for name, value in self.limits.items() for _ in range(value.numel())]
+        return [name for name, value in self._limits.items() for _ in range(value.numel())]
 
     @property
     def _of_gaps(self) -> np.ndarray:
@@ -240,11 +244,11 @@ class ModeVI(MechanicalMap):
 
     @shared
     def _limit_rows(self) -> Evaluator:
-        rows = ca.densify(ca.vertcat(*self.limits.values()))
+        rows = ca.densify(ca.vertcat(*self._limits.values()))
         return Evaluator(ca.Function("limits", list(self.symbols), [rows], OPTIONS))
 
     @shared
-    def limits(self) -> Mapping[str, ca.SX]:
+    def _limits(self) -> Mapping[str, ca.SX]:
         found: dict[str, ca.SX] = {}
         for touch in self.touches.all:
             name = touch.name
@@ -279,21 +283,15 @@ class ModeVI(MechanicalMap):
         at, along = [m + len(self.system.constraints) for m, _ in own], [i for _, i in own]
         return (self.symbols.multipliers[at], along) if own else (ca.SX.zeros(1), [0])
 
-    def quantity(self, name: str) -> ca.SX:
+    def _constraint_value(self, name: str) -> ca.SX | None:
         kind, _, rest = name.partition(".")
-        if kind == "h" and rest in self.multiplier_names:
-            return self.constraint(*self._q_and_parameters)[0][self.multiplier_names.index(rest)]
-        found = self._named.find(name)
-        return super().quantity(name) if found is None else found
+        if kind != "h" or rest not in self.multiplier_names:
+            return None
+        return self.constraint(*self._q_and_parameters)[0][self.multiplier_names.index(rest)]
 
     @shared
     def _named(self) -> TouchQuantities:
         return TouchQuantities(self, self.touches, self._impulse)
 
-    def _more_quantities(self) -> list[str]:
-        own = self.multiplier_names[len(self.system.constraints) :]
-        return [*super()._more_quantities(), *self._named.names(), *(f"h.{n}" for n in own)]
-
-    def unit(self, name: str) -> str:
-        found = self._named.unit(name)
-        return super().unit(name) if found is None else found
+    def _held_names(self) -> list[str]:
+        return [f"h.{n}" for n in self.multiplier_names[len(self.system.constraints) :]]

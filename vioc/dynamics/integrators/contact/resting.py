@@ -22,7 +22,7 @@ from vioc.dynamics.integrators.contact.placed import PlacedProgram
 from vioc.dynamics.integrators.newton import NEAR, dependent_constraints
 from vioc.dynamics.lagrangian import OPTIONS
 from vioc.errors import StepError
-from vioc.maps.derivatives import Linearization, SecondOrder, Steps
+from vioc.maps.derivatives import MapDerivatives
 from vioc.maps.times import StepTimes
 
 if TYPE_CHECKING:
@@ -61,20 +61,8 @@ class ContactSteps(ABC):
         """`OneStepMap.residual`."""
 
     @abstractmethod
-    def first(self, f: ContactVI, steps: Steps) -> Linearization:
-        """`OneStepMap.first`."""
-
-    @abstractmethod
-    def first_with_times(self, f: ContactVI, steps: Steps) -> Linearization:
-        """`OneStepMap.first_with_times`."""
-
-    @abstractmethod
-    def check_times(self) -> None:
-        """`OneStepMap.check_times`."""
-
-    @abstractmethod
-    def second(self, f: ContactVI, steps: Steps, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
-        """`OneStepMap.second`."""
+    def derivatives(self, f: ContactVI) -> MapDerivatives:
+        """`OneStepMap.derivatives`."""
 
 
 class Resting(ContactSteps):
@@ -153,17 +141,14 @@ class Resting(ContactSteps):
         rows = ca.vertcat(R, x1[f.nd :] - X[f.nd :])
         return ca.Function("residual", [x, u, x1, p, t, dt, theta], [rows], OPTIONS)
 
-    def first(self, f: ContactVI, steps: Steps) -> Linearization:
-        return self._derivatives.first(steps, f.theta, f.barrier).linearization
-
-    def first_with_times(self, f: ContactVI, steps: Steps) -> Linearization:
-        return self._times.first(steps, f.theta, self.first(f, steps))
-
-    def check_times(self) -> None:
-        _ = self._times
-
-    def second(self, f: ContactVI, steps: Steps, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
-        return self._derivatives.second(self._derivatives.first(steps, f.theta, f.barrier), Z, zeta)
+    def derivatives(self, f: ContactVI) -> MapDerivatives:
+        by = self._derivatives
+        return MapDerivatives(
+            f,
+            lambda steps: by.first(steps, f.theta, f.barrier).linearization,
+            lambda steps, Z, zeta: by.second(by.first(steps, f.theta, f.barrier), Z, zeta),
+            lambda: self._times.added(f.derivatives),
+        )
 
 
 def _held_shut(f: ContactVI, x: np.ndarray) -> list[str]:

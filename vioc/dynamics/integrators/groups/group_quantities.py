@@ -89,13 +89,13 @@ class GroupQuantities(KernelMap):
         """Positions and rotations of the nodes, in the symbols of the map."""
         return self.group.places(self.symbols.x[: self.nq], self.symbols.parameters)
 
-    def rotation(self, frame: str) -> ca.SX | None:
+    def _rotation(self, frame: str) -> ca.SX | None:
         if frame not in self.system.frame_names:
             return None
         i = self.system.frame_index(frame)
         return self._places[1][:, 3 * i : 3 * i + 3]
 
-    def quantity(self, name: str) -> ca.SX:
+    def _find(self, name: str) -> ca.SX | None:
         if name in ("kinetic", "potential", "energy"):
             T, V = self._energies
             return {"kinetic": T, "potential": V, "energy": T + V}[name]
@@ -114,7 +114,7 @@ class GroupQuantities(KernelMap):
         frame, _, axis = name.rpartition(":")
         if frame in self.system.frame_names and axis in BODY:
             return self._places[0][BODY.index(axis), self.system.frame_index(frame)]
-        R = self.rotation(frame) if axis in AXES else None
+        R = self._rotation(frame) if axis in AXES else None
         for i, (chart, base) in enumerate(zip(self.rotations, self.bases, strict=True)):
             if name in chart.variables:
                 return self._angles[i][chart.variables.index(name)]
@@ -126,7 +126,7 @@ class GroupQuantities(KernelMap):
                     f"{base}qw, {base}qx, {base}qy, {base}qz; its momenta are p.{base}wx, wy, wz "
                     "about the body's axes"
                 )
-        return super().quantity(name) if R is None else rotation_vector(R)[AXES.index(axis)]
+        return None if R is None else rotation_vector(R)[AXES.index(axis)]
 
     @shared
     def _angles(self) -> list[ca.SX]:
@@ -145,14 +145,14 @@ class GroupQuantities(KernelMap):
             found.append(ca.jacobian(self._angles[i], x)[:, at : at + 4] @ moved)
         return found
 
-    def unit(self, name: str) -> str:
+    def _unit(self, name: str) -> str:
         return quantity_unit(self.system, name, {*self.system.angles, *self.rates[self.space.nr :]})
 
     @property
     def _chart_variables(self) -> tuple[str, ...]:
         return tuple(v for chart in self.rotations for v in chart.variables)
 
-    def _more_quantities(self) -> list[str]:
+    def _names(self) -> list[str]:
         frames = [f"{n}:{a}" for n in self.system.frame_names for a in (*BODY, *AXES)]
         closed = (f"{kind}.{n}" for kind in ("h", "force") for n in self.multiplier_names)
         moving = velocity_names(self.system.frame_names)

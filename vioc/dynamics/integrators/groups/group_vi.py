@@ -35,9 +35,11 @@ from vioc.dynamics.kinematics import as_configuration
 from vioc.dynamics.masses import check_mass_matrix, fault_at
 from vioc.dynamics.terms.user import UserConstraint, UserForce, UserPotential
 from vioc.errors import ConstraintError, ModelError
-from vioc.maps.derivatives import Linearization, SecondOrder, Steps
+from vioc.maps.derivatives import MapDerivatives
 from vioc.maps.kernel import KernelPrograms, StepSolver
+from vioc.maps.mechanism import Mechanism, held_inputs
 from vioc.maps.named import Symbols
+from vioc.maps.quantities import Quantities, QuantityTable
 from vioc.maps.twins import own, shared
 
 MOST = 8  # stages
@@ -125,7 +127,10 @@ class GroupVI(GroupQuantities):
         self.symbols = Symbols.sized(self.nx, self.nu, self.nm, len(self.parameters))
         self.group = GroupLagrangian(system, self.rotations, self.others, self.space)
         _ = self.group.lagrangian.h  # refuses what is no constraint now
-        self.backend = Backend(backend, self.blueprint())
+        self.backend = Backend(backend, generated(self))
+        table = QuantityTable(self._find, self._names, self._unit, self._rotation)
+        self.quantities = Quantities(self, table)
+        self._as_mechanism = self._mechanical
 
     def _space(self) -> GroupSpace:
         turns = (f"{b}phi{a}" for b in self.bases for a in BODY)
@@ -183,15 +188,8 @@ class GroupVI(GroupQuantities):
         return {"stages": self.stages, "points": self.points}
 
     @property
-    def impulse_behind(self) -> float:  # type: ignore[override]
-        return 0.5 if self.stages == 1 else 0.0
-
-    @property
     def order(self) -> int:
         return 2 * self.stages - 2 * (self.points == "lobatto")
-
-    def blueprint(self) -> dict[str, Any] | None:
-        return generated(self)
 
     # -- steps ----------------------------------------------------------------------------------------
 
@@ -257,11 +255,14 @@ class GroupVI(GroupQuantities):
 
     # -- derivatives ------------------------------------------------------------------------------------
 
-    def first(self, steps: Steps) -> Linearization:
-        return self._stepping.derivatives.first(steps, self.theta)
-
-    def second(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
-        return self._stepping.derivatives.second(steps, self.theta, Z, zeta)
+    @own
+    def derivatives(self) -> MapDerivatives:
+        return MapDerivatives(
+            self,
+            lambda steps: self._stepping.derivatives.first(steps, self.theta),
+            lambda steps, Z, zeta: self._stepping.derivatives.second(steps, self.theta, Z, zeta),
+            self.with_times,
+        )
 
     # -- starts and quantities ----------------------------------------------------------------------------
 
@@ -322,11 +323,16 @@ class GroupVI(GroupQuantities):
                     "vioc.dynamics.consistency.project_velocity"
                 )
 
-    @property
-    def coordinates(self) -> tuple[str, ...]:
-        return self.others
+    def _mechanical(self) -> Mechanism:
+        return Mechanism(
+            coordinates=self.others,
+            additive=np.ones(self.nm, bool),
+            inputs_at=lambda ends: held_inputs(self, ends),
+            moved=self._moved,
+            impulse_behind=0.5 if self.stages == 1 else 0.0,
+        )
 
-    def moved(self, x: np.ndarray, by: np.ndarray, fixed: Sequence[str] = ()) -> np.ndarray:
+    def _moved(self, x: np.ndarray, by: np.ndarray, fixed: Sequence[str] = ()) -> np.ndarray:
         there = x.copy()
         there[: len(by)] += by
         self._check_closed(there[: self.nq], np.zeros(self.nd))

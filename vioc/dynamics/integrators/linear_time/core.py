@@ -217,7 +217,7 @@ class LinearTimeCore:
         f, n, apart = self.f, len(U), x.ndim == 2
         x, U = (np.ascontiguousarray(a, float) for a in (x, U))
         feedback = [None if a is None else np.ascontiguousarray(a, float) for a in (reference, gains)]
-        wrap = np.where(f.wrapped, 2 * np.pi, 0.0)
+        wrap = np.where([n in f.wrap for n in f.state_names], 2 * np.pi, 0.0)
         times = [np.ascontiguousarray(np.ravel(a), float) for a in (t, h)]
         states, applied = np.empty((n, f.nx)), np.empty((n, f.nu))
         errors, evaluations = np.empty(n), np.empty(n, np.int64)

@@ -29,7 +29,7 @@ from vioc.dynamics.integrators.variational import StepParts, VariationalRule, re
 from vioc.dynamics.lagrangian import OPTIONS
 from vioc.dynamics.terms.rotors import refuse_rotors
 from vioc.errors import ModelError
-from vioc.maps.derivatives import Linearization, SecondOrder, Steps
+from vioc.maps.derivatives import MapDerivatives
 from vioc.maps.kernel import KernelPrograms, StepSolver
 from vioc.maps.twins import own, shared
 
@@ -110,12 +110,9 @@ class LinearTimeVI(MechanicalMap):
                 raise ModelError(f"{name}: unknown {value!r}; {near_misses(str(value), known)}")
         self.solver, self.guess = solver, guess
         super().__init__(system, dt, wrap, tolerance, backend)
-        self.impulse_behind = 0.5
+        self.backend = self.backend.knowing(tolerance=self.tolerance)  # the kernel stops by it
+        self._impulse_behind = 0.5
         refuse_rotors(system, "LinearTimeVI")
-
-    def blueprint(self) -> dict[str, Any] | None:
-        plain = super().blueprint()
-        return plain and {**plain, "tolerance": self.tolerance}  # the kernel stops by it
 
     def __repr__(self) -> str:
         return (
@@ -209,8 +206,6 @@ class LinearTimeVI(MechanicalMap):
     def _derivatives(self) -> StepDerivatives:
         return StepDerivatives(self.rule)
 
-    def first(self, steps: Steps) -> Linearization:
-        return self._derivatives.first(steps, self.theta).linearization
-
-    def second(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
-        return self._derivatives.second(self._derivatives.first(steps, self.theta), Z, zeta)
+    @own
+    def derivatives(self) -> MapDerivatives:
+        return self._derivatives.of_map(self, self.with_times)

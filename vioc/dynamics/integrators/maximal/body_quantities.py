@@ -16,6 +16,7 @@ from vioc.dynamics.lagrangian import OPTIONS
 from vioc.dynamics.quantity_units import quantity_unit
 from vioc.dynamics.velocities import velocity, velocity_names
 from vioc.maps.orientation import AXES, rotation_vector
+from vioc.maps.quantities import QuantityTable
 
 if TYPE_CHECKING:
     from vioc.dynamics.integrators.maximal.maximal_vi import MaximalVI
@@ -25,8 +26,8 @@ TOTALS = ("momentum", "angular")
 TOUCHES = ("gap", "force", "friction", "slip", "grip")
 
 
-class Quantities:
-    """What a map's `quantity` knows beside states, inputs, multipliers and parameters.
+class BodyQuantities:
+    """Named quantities of a map beside states, inputs, multipliers and parameters.
 
     Parameters
     ----------
@@ -36,9 +37,9 @@ class Quantities:
     def __init__(self, f: MaximalVI):
         self.f, self.terms = f, f.graph.terms
         self.touches = {t.name: t for t in f.graph.touches}
+        self.table = QuantityTable(self._find, self._names, self._unit, self._rotation)
 
-    def find(self, name: str) -> Any:
-        """The expression, or None."""
+    def _find(self, name: str) -> Any:
         f, terms = self.f, self.terms
         kind, _, rest = name.partition(".")
         if name in f.system.variables:
@@ -65,17 +66,16 @@ class Quantities:
             return self._totals[3 * TOTALS.index(owner) + "xyz".index(axis)]
         if axis in ("x", "y", "z") and owner in f.system.frame_names:
             return self._at(terms.position(owner)["xyz".index(axis)])
-        R = self.rotation(owner) if axis in AXES else None
+        R = self._rotation(owner) if axis in AXES else None
         return None if R is None else rotation_vector(R)[AXES.index(axis)]
 
-    def rotation(self, frame: str) -> ca.SX | None:
-        """The rotation matrix of a named frame, or None."""
+    def _rotation(self, frame: str) -> ca.SX | None:
         system = self.f.system
         if frame not in system.frame_names:
             return None
         return self._at(vec.matrix(self.terms.node_pose(system.frame_index(frame))[0]))
 
-    def names(self) -> list[str]:
+    def _names(self) -> list[str]:
         f = self.f
         return [
             *f.system.variables,
@@ -93,7 +93,7 @@ class Quantities:
         """Whether its force has a direction in the world that a state tells."""
         return not touch.placed and (touch.cone.gap or not touch.single)
 
-    def unit(self, name: str) -> str:
+    def _unit(self, name: str) -> str:
         kind, dot, rest = name.partition(".")
         if name.startswith("momentum:"):
             return "kg m/s"

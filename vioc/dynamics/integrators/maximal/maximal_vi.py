@@ -9,7 +9,6 @@ with the state x_k = (Z_k, nu_k) and the input u_k of the interval. The maths is
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import cached_property
 from typing import Any
 
 import casadi as ca
@@ -28,7 +27,7 @@ from vioc.dynamics.contact.features import Features, MeetingPlaces
 from vioc.dynamics.contact.interior import InteriorPoint, InteriorProgram
 from vioc.dynamics.contact.smoothed import SmoothedMap, as_smoothing, check_apart, value_of
 from vioc.dynamics.description.system import System, as_system
-from vioc.dynamics.integrators.maximal.body_quantities import Quantities
+from vioc.dynamics.integrators.maximal.body_quantities import BodyQuantities
 from vioc.dynamics.integrators.maximal.body_space import POSE_NAMES, STATE, TWIST, TWIST_NAMES, BodySpace
 from vioc.dynamics.integrators.maximal.body_tape import BodyTape
 from vioc.dynamics.integrators.maximal.dense import DenseStep
@@ -46,9 +45,11 @@ from vioc.dynamics.kinematics import as_configuration
 from vioc.dynamics.masses import fault_at
 from vioc.dynamics.terms.joint_limits import JointLimits
 from vioc.dynamics.terms.rotors import refuse_rotors
-from vioc.maps.derivatives import Linearization, SecondOrder, Steps
+from vioc.maps.derivatives import MapDerivatives
 from vioc.maps.kernel import KernelPrograms, StepSolver
+from vioc.maps.mechanism import Mechanism, held_inputs
 from vioc.maps.named import Symbols
+from vioc.maps.quantities import Quantities
 from vioc.maps.relaxed import RelaxedStep
 from vioc.maps.twins import own, shared, shared_by_step
 from vioc.runs.trajectory import Trajectory
@@ -135,6 +136,9 @@ class MaximalVI(SmoothedMap):
         own = Symbols.sized(self.nx, self.nu, len(self.multiplier_names))
         self.symbols = own._replace(parameters=self.graph.terms.parameters)
         self.backend = Backend(backend)
+        self.quantities = Quantities(self, self.named.table)
+        self.space = BodySpace(self.bodies)
+        self._as_mechanism = self._mechanical
         # Known modulo a turn: targets and measurements of them are taken the short way
         self.wrap = tuple(n for n, period in self.states.periods.items() if abs(period - 2 * np.pi) < 1e-12)
 
@@ -160,11 +164,6 @@ class MaximalVI(SmoothedMap):
         return rebuilt(type(self), self.system, self.dt, options, self.parameters)
 
     # -- the state space ------------------------------------------------------------------------------
-
-    @cached_property
-    def space(self) -> BodySpace:
-        """What states are points of."""
-        return BodySpace(self.bodies)
 
     def state(self, values: Any = None, **named: float) -> np.ndarray:
         """The state at rest at minimal coordinates by name, zero elsewhere; see `initial_state`."""
@@ -207,11 +206,17 @@ class MaximalVI(SmoothedMap):
         """
         return self.states.minimal(self.check_state(x), near)
 
-    @property
-    def coordinates(self) -> tuple[str, ...]:
-        return self.system.dynamic
+    def _mechanical(self) -> Mechanism:
+        return Mechanism(
+            coordinates=self.system.dynamic,
+            additive=self.additive,
+            inputs_at=lambda ends: held_inputs(self, ends),
+            moved=self._moved,
+            relaxed=self._relaxed_step,
+            review=self._warn_crossed,
+        )
 
-    def moved(self, x: np.ndarray, by: np.ndarray, fixed: Any = ()) -> np.ndarray:
+    def _moved(self, x: np.ndarray, by: np.ndarray, fixed: Any = ()) -> np.ndarray:
         return self.initial_state(self.minimal(x)[0] + by)
 
     @own
@@ -335,7 +340,7 @@ class MaximalVI(SmoothedMap):
 
     @shared_by_step
     def _gaps(self) -> Evaluator:
-        gaps = (self.quantities.gap(t) for t in self.meetings if not t.placed)
+        gaps = (self.named.gap(t) for t in self.meetings if not t.placed)
         args = [self.symbols.x, self.symbols.parameters]
         return Evaluator(ca.Function("gaps", args, [ca.densify(ca.vertcat(ca.SX(0, 1), *gaps))]))
 
@@ -344,7 +349,7 @@ class MaximalVI(SmoothedMap):
 
     @own
     def frictions(self) -> np.ndarray:
-        mu = ca.vertcat(*map(self.quantities.friction, self.meetings))
+        mu = ca.vertcat(*map(self.named.friction, self.meetings))
         return np.ravel(ca.Function("frictions", [self.symbols.parameters], [mu])(self.theta))
 
     @property
@@ -359,7 +364,7 @@ class MaximalVI(SmoothedMap):
 
     @shared_by_step
     def _variations(self) -> Evaluator:
-        return Evaluator(self.quantities.variations)
+        return Evaluator(self.named.variations)
 
     def variations(self, x: np.ndarray) -> np.ndarray:
         """G (..., rows, 6 n) in states: the variations of the constraints by (dx, phi) of every body."""
@@ -392,44 +397,34 @@ class MaximalVI(SmoothedMap):
     # -- derivatives ------------------------------------------------------------------------------------
 
     @shared
-    def derivatives(self) -> MaximalDerivatives:
+    def _derivatives(self) -> MaximalDerivatives:
         return MaximalDerivatives(self)
 
     @property
     def residual(self) -> ca.Function | None:
         """Of maps without contact; a quaternion's norm is kept by its own four equations."""
-        return None if self.graph.touches else self.derivatives.residual
+        return None if self.graph.touches else self._derivatives.residual
 
     @shared
     def _relaxed(self) -> Callable[[np.ndarray, float], RelaxedStep]:
         return relaxed(self)
 
-    def first(self, steps: Steps) -> Linearization:
-        return self.derivatives.first(steps, self.theta).linearization
-
-    def second(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
-        return self.derivatives.second(self.derivatives.first(steps, self.theta), Z, zeta)
+    @own
+    def derivatives(self) -> MapDerivatives:
+        by = self._derivatives
+        return MapDerivatives(
+            self,
+            lambda steps: by.first(steps, self.theta).linearization,
+            lambda steps, Z, zeta: by.second(by.first(steps, self.theta), Z, zeta),
+            self.with_times,
+        )
 
     # -- named quantities ---------------------------------------------------------------------------------
 
     @shared_by_step
-    def quantities(self) -> Quantities:
+    def named(self) -> BodyQuantities:
         """Expressions of the named quantities."""
-        return Quantities(self)
-
-    def quantity(self, name: str) -> ca.SX:
-        found = self.quantities.find(name)
-        return super().quantity(name) if found is None else found
-
-    def rotation(self, frame: str) -> ca.SX | None:
-        return self.quantities.rotation(frame)
-
-    def _more_quantities(self) -> list[str]:
-        return self.quantities.names()
-
-    def unit(self, name: str) -> str:
-        """SI unit of a named quantity, "" where it has none that is known."""
-        return self.quantities.unit(name)
+        return BodyQuantities(self)
 
     def frame_positions(self, X: Any) -> np.ndarray:
         """World positions of every frame's origin (N, nodes, 3), m; of frames inside a joint, the joint's."""
@@ -439,4 +434,4 @@ class MaximalVI(SmoothedMap):
 
     @shared_by_step
     def _frame_positions(self) -> Evaluator:
-        return Evaluator(self.quantities.frame_positions)
+        return Evaluator(self.named.frame_positions)
