@@ -15,7 +15,7 @@ _trying: ContextVar[bool] = ContextVar("trying", default=False)
 
 @contextmanager
 def trying() -> Iterator[None]:
-    """What is done within is tried, perhaps thrown away, and so warns of nothing: trials of line searches."""
+    """Suppress warnings within the block, for trial steps of line searches."""
     token = _trying.set(True)
     try:
         yield
@@ -24,12 +24,12 @@ def trying() -> Iterator[None]:
 
 
 def is_tried() -> bool:
-    """Whether this is within `trying`."""
+    """Return True within a block of `trying`."""
     return _trying.get()
 
 
 class ModelError(ValueError):
-    """A description of a mechanism is wrong; the message names the frame or component."""
+    """A mechanism's description is wrong; the message names the frame or component."""
 
 
 class ReadError(ModelError):
@@ -40,7 +40,7 @@ class ReadError(ModelError):
     source : str
         File name, or ``"<text>"``.
     line, column : int
-        Where, counted from 1.
+        Position of the error, counted from 1.
     """
 
     def __init__(self, message: str, line: int, column: int, source: str = "<text>"):
@@ -55,7 +55,7 @@ class ReadError(ModelError):
 
 
 class ConstraintError(ModelError):
-    """Constraints contradict each other, or cannot be met from the configuration given."""
+    """Constraints contradict each other or cannot be met from the given configuration."""
 
 
 class FileFormatError(ValueError):
@@ -71,7 +71,10 @@ class ChartWarning(UserWarning):
 
 
 class RedundancyWarning(UserWarning):
-    """Constraints follow from the others and are not imposed again; forces of all are of least norm."""
+    """Redundant constraints are omitted.
+
+    The forces of all constraints together have the least norm.
+    """
 
 
 class SlackWarning(UserWarning):
@@ -125,7 +128,7 @@ class StepError(RuntimeError):
         self.length = length
 
     def saying(self, message: str, k: int | None = None) -> StepError:
-        """The same error with another message, and perhaps of another step."""
+        """Return a copy with another message and, if `k` is given, another step index."""
         k = self.k if k is None else k
         return StepError(message, k, self.residual, self.cause, self.trajectory, self.length)
 
@@ -139,7 +142,7 @@ class OptimizationError(RuntimeError):
     Attributes
     ----------
     result : object or None
-        The best iterate with its status, where there is one.
+        The best iterate with its status, if there is one.
     """
 
     def __init__(self, message: str, result: object | None = None):

@@ -1,7 +1,7 @@
-"""Which quantity a name means: the one rule, wherever a name is taken (docs/conventions.md#names).
+"""Names of quantities, full or short, by one rule (docs/conventions.md#names).
 
-The full name of a quantity (``theta``, ``v.theta``, ``u.force``) is that quantity. What follows the prefix,
-``force``, is a short form of it where exactly one of the quantities that are asked for has it.
+A full name (``theta``, ``v.theta``, ``u.force``) is that quantity. The part after the prefix (``force``) is a
+short form if exactly one of the possible quantities has it.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ INPUTS = "u."  # prefix of inputs among a map's quantities
 
 
 def meaning(name: str, known: Sequence[str], what: str = "", *, prefix: str = "") -> str:
-    """The full name that a name stands for.
+    """Return the full name that a name stands for.
 
     Parameters
     ----------
     name : str
     known : sequence of str
-        Full names of all that may be meant, without `prefix`.
+        Full names of all possible quantities, without `prefix`.
     what : str
-        What messages begin with: ``"bounds"``.
+        Beginning of the messages, such as ``"bounds"``.
     prefix : str
-        What all of `known` begin with and is left out there.
+        Common prefix of all names of `known`, omitted there.
 
     Returns
     -------
@@ -39,7 +39,7 @@ def meaning(name: str, known: Sequence[str], what: str = "", *, prefix: str = ""
     Raises
     ------
     ModelError
-        Unknown, or short for several, which it lists.
+        If the name is unknown, or short for several names, which the message lists.
     """
     begin = f"{what}: unknown name" if what else "unknown quantity"
     if not isinstance(name, str):
@@ -60,16 +60,17 @@ def meaning(name: str, known: Sequence[str], what: str = "", *, prefix: str = ""
 def by_name(
     values: Mapping[str, Any], known: Sequence[str], what: str, *, prefix: str = ""
 ) -> dict[str, Any]:
-    """`values` with full names of `known` for keys, see `meaning`; ModelError where two mean the same, or
-    where there are no names.
+    """Return `values` with full names of `known` as keys (see `meaning`).
+
+    Raises ModelError if two keys mean the same quantity, or if `values` is not a dict.
     """
     return _once(values, what, lambda name: meaning(name, known, what, prefix=prefix))
 
 
 def in_order(value: Any, names: Sequence[str], what: str, other: float = 0.0, *, prefix: str = "") -> Any:
-    """What a dict gives by name (see `meaning`) in the order of `names`, `other` where it gives nothing.
+    """Return the values of a dict in the order of `names`, `other` for missing names.
 
-    What is no dict has its order, and comes back.
+    Keys may be short (see `meaning`). A value that is not a dict is returned unchanged.
     """
     if not isinstance(value, Mapping):
         return value
@@ -78,26 +79,26 @@ def in_order(value: Any, names: Sequence[str], what: str, other: float = 0.0, *,
 
 
 def quantity_name(f: OneStepMap, name: str, what: str = "", more: Iterable[str] = ()) -> str:
-    """The full name of a quantity of a map, or of `more` (names of errors); `meaning` of all that it has."""
+    """Return the full name of a quantity of a map, or of `more` (names of errors)."""
     known = tuple(dict.fromkeys((*more, *f.quantities.names())))
     try:
         return meaning(name, known, what)
     except ModelError:
         if _long(name, known) or not _knows(f, name):
             raise
-        return name  # a map of a user's may have quantities that it does not list
+        return name  # a user's map may have quantities that it does not list
 
 
 def by_quantity(
     f: OneStepMap, values: Mapping[str, Any], what: str, more: Iterable[str] = ()
 ) -> dict[str, Any]:
-    """`values` with `quantity_name` for keys."""
+    """Return `values` with full names as keys (see `quantity_name`)."""
     more = tuple(more)
     return _once(values, what, lambda name: quantity_name(f, name, what, more))
 
 
 def _long(name: str, known: Iterable[str]) -> list[str]:
-    """The full names that a name is short for."""
+    """Return the full names that a name is short for."""
     return [k for k in known if k.partition(".")[2] == name]
 
 
