@@ -100,7 +100,8 @@ class CondensedTouch(NamedTuple):
 def condensed(cone: Cone, y: Any, w: Any, J: Any, H: Any, mu: Any, goal: Any) -> CondensedTouch:
     """Eliminate the variables of a touch: d(impulse) = c - S dw.
 
-    Maths: docs/maths/contact.md. dw = K dV, where K is J with its first row replaced by H; without a gap K is J.
+    dw = K dV, where K is J with its first row replaced by H; without a gap K is J. Maths:
+    docs/maths/contact.md.
     """
     dw, still = ca.SX.sym("dw", w.numel()), ca.SX.zeros(w.numel())
     direction = cone.direction(y, w, dw, goal[0], mu, goal[1])

@@ -88,7 +88,8 @@ class HoldingLagrangian(Lagrangian):
     def h(self) -> ca.SX:
         """Values of the constraints; for contacts minus the gaps.
 
-        The sign makes positive multipliers push. Tangential rows are 0: sticking constrains the slip rate, not a position.
+        The sign makes positive multipliers push. Tangential rows are 0, since sticking constrains the slip
+        rate and not a position.
         """
         own = (-touch.gap if i == 0 else ca.SX(0) for touch, i in self.rows)
         return ca.vertcat(super().h, *own)
