@@ -1,4 +1,4 @@
-"""Gaps, slips and derivatives of contacts and limits, with one function for each kind.
+"""Gaps, slips and derivatives of contacts and limits, for each kind of touch.
 
 A *touch* is one gap phi(Z) >= 0 between bodies, with or without friction, or dry friction without a gap. Its
 functions are written once for each kind of geometry and take the values of one touch (points, radii,
@@ -170,7 +170,7 @@ class Geometry:
 def opened(s: Any, smoothing: Any) -> Any:
     """Return the speed at which an arrival may close a gap phi = dt s.
 
-    At rest the first term alone determines closed gaps; the second keeps open gaps inactive.
+    At rest the first term alone balances the contact forces; the second makes open gaps inactive.
     """
     wide = s * (s * s / smoothing) ** 2
     return s + wide / (1 + wide / OPEN)

@@ -1,8 +1,8 @@
 """Joints: a translational and a rotational constraint with 0-3 free axes each.
 
 Directions and axes of a `JointConstraints` are in the body axes of its parent a and its child b.
-[M] 2 and docs/maths/maximal.md derive the constraints and their variations. `ConstraintFunctions` are the functions of
-a joint or of a constraint of the system that a step needs; equal joints share them.
+[M] 2 and docs/maths/maximal.md derive the constraints and their variations. `ConstraintFunctions` are the
+functions of a joint, or of a constraint of the system, that a step needs; equal joints share them.
 """
 
 from __future__ import annotations

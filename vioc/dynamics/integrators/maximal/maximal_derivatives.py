@@ -119,7 +119,7 @@ class MaximalDerivatives:
         adjoints = [ca.SX.sym(name, a.numel()) for name, a in (("r", R), ("s", S), ("z", X))]
         whole = ca.vertcat(e, args[2], args[7], w, m)
         r, s, weight = adjoints
-        scalar = ca.dot(weight, X) - ca.dot(r, R) - ca.dot(s, S)  # multipliers are unknowns and have no curvature
+        scalar = ca.dot(weight, X) - ca.dot(r, R) - ca.dot(s, S)  # multipliers are unknowns: no curvature
         H = ca.substitute(ca.hessian(scalar, whole)[0], e, ca.SX.zeros(e.numel()))
         function = ca.Function("second", [*args, *adjoints], [ca.densify(H)], OPTIONS)
         return Evaluator(self.f.backend.prepare(function))

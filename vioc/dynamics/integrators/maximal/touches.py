@@ -72,8 +72,8 @@ def find_touches(terms: BodyGraph, once: Callable, smoothing: float) -> tuple[li
     for name, item in zip(terms.system.inequality_names, terms.system.inequalities, strict=True):
         if float(item.restitution):
             raise ModelError(
-                f"{terms.system.name}: {item.label()}: MaximalVI has no restitution, its impacts are inelastic; use "
-                "ContactVI, or restitution=0"
+                f"{terms.system.name}: {item.label()}: MaximalVI has inelastic impacts without restitution; "
+                "use ContactVI, or restitution=0"
             )
         if isinstance(item, PairContact) and item.by_features:
             found += _polytopes(terms, name, item, once, smoothing, len(pairs) * PLACES)
@@ -209,7 +209,7 @@ def joined(terms: BodyGraph, item: Inequality, frame1: str, frame2: str) -> tupl
 
 
 def slip(n: Vector, point: Vector, poses: list[Pose], twists: list) -> tuple:
-    """Return the velocity of the second body at a point relative to the first, across n."""
+    """Return the velocity at a point of the second body relative to the first, across n."""
     first, second = (
         vec.add(v, vec.cross(vec.apply(R, w), vec.sub(point, x)))
         for (x, R), (v, w) in zip(poses, twists, strict=True)
