@@ -123,7 +123,7 @@ class Assembly:
         return [self.on.call(function(i), [*own, *more]) for i, own in enumerate(zip(*args, strict=True))]
 
     def off(self, at: BodyBalance, arrival: bool) -> list[Any]:
-        """Return g of each group as displacements; those of joints are displacements already."""
+        """Return g of each group as displacements, unchanged for joints."""
         found = []
         for group, g, H in zip(self.graph.groups, at.values, at.H, strict=True):
             function = group.rows.swept_off if arrival else group.rows.landed_off
@@ -398,14 +398,15 @@ class Assembly:
 
     @property
     def loops(self) -> bool:
-        """Whether constraints besides the joints of the tree exist; they may be dependent."""
+        """True if there are constraints besides the joints, which may depend on these."""
         return not all(group.joint for group in self.graph.groups)
 
     def undetermined(self, held: Held, multipliers: Sequence[Any]) -> Any:
-        """Return infinity if the positions do not determine the arrival's velocities, else 0.
+        """Return infinity if the position does not determine the velocities, else 0.
 
-        `multipliers` are by groups. Branches of the constraints cross at singular positions. If the angle
-        between gradients is below about sqrt(e), a position within the tolerance e may lie on either branch.
+        The velocities are those of an arrival, `multipliers` its impulses by groups. Branches of the
+        constraints cross at singular positions. If the angle between gradients is below about sqrt(e), a
+        position within the tolerance e may lie on either branch.
         Constraint impulses that turn the velocities onto another branch nearly cancel: their sum is the
         single impulses times the sine of this angle. The test compares the sum with the single impulses.
         """

@@ -209,7 +209,7 @@ def joined(terms: BodyGraph, item: Inequality, frame1: str, frame2: str) -> tupl
 
 
 def slip(n: Vector, point: Vector, poses: list[Pose], twists: list) -> tuple:
-    """Return the velocity at a point of the second body relative to the first, across n."""
+    """Return the relative velocity at a point, second body minus first, across n."""
     first, second = (
         vec.add(v, vec.cross(vec.apply(R, w), vec.sub(point, x)))
         for (x, R), (v, w) in zip(poses, twists, strict=True)
