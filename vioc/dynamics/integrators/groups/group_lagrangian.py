@@ -1,7 +1,7 @@
 """Lagrangian of a system on R^nr x SO(3)^nb, from the Lagrangian of a twin system.
 
-In the twin, each rotation is a constant rotation by nine parameters, followed by three angles about x, y, z. At
-zero angles the rates of the angles are the body's angular velocity. Derivatives by rotations follow
+In the twin, each rotation is a constant rotation by nine parameters, followed by three angles about x, y, z.
+At zero angles the rates of the angles are the body's angular velocity. Derivatives by rotations follow
 (docs/maths/groups.md, (6)).
 """
 
@@ -152,7 +152,7 @@ class GroupLagrangian:
 
     @cached_property
     def motion(self) -> ca.Function:
-        """Function (q, p, u, t, parameters) -> rates (nd,), their time derivatives, multipliers.
+        """Function (q, p, u, t, parameters) -> rates (nd,), accelerations, multipliers.
 
         The constraint forces are -Dh' times the multipliers (nm,).
         """
@@ -166,7 +166,7 @@ class GroupLagrangian:
         angles, values = self.at(q, theta)
         theirs, lam = raw(angles, vec.column(self.theirs(ca.vertsplit(v))), u, t, values)
         a = self.ours(ca.vertsplit(theirs))
-        for i in range(self.space.nr, self.space.nd, 3):  # the axes of the twin's angles rotate with the angles
+        for i in range(self.space.nr, self.space.nd, 3):  # the twin's axes rotate with its angles
             w = v[i : i + 3]
             a[i : i + 3] += ca.vertcat(w[1] * w[2], -w[0] * w[2], w[0] * w[1])
         return ca.Function("motion", [q, p, u, t, theta], [v, a, lam], OPTIONS)
@@ -231,7 +231,8 @@ class GroupLagrangian:
     def long(self) -> bool:
         """True if recursions cost less than a matrix factorization, and are possible.
 
-        They are possible without constraints and with potentials and forces that couple no variables.
+        They are possible without constraints and if forces and potentials besides gravity couple no
+        variables.
         """
         if self.lagrangian.depths < LONG or self.lagrangian.constraint_names:
             return False
@@ -240,7 +241,7 @@ class GroupLagrangian:
 
     @cached_property
     def _slopes(self) -> ca.Function:
-        """Derivative of a step's balance by potentials, except gravity, and by forces."""
+        """Terms of forces and of potentials except gravity in a balance's derivative."""
         lag, g, dt = self.lagrangian, self.lagrangian.graph, ca.SX.sym("dt")
         F_q, F_v = (ca.jacobian(lag.F, s) for s in (g.q_vector, g.v_vector))
         found = ca.sparsify(dt / 4 * (F_q - lag.stiffness) + F_v / 2)

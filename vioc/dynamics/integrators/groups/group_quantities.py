@@ -125,8 +125,8 @@ class GroupQuantities(KernelMap):
                 return self._angle_rates[i][chart.variables.index(name[2:])]
             if name.rpartition(".")[2] in chart.variables:
                 raise ModelError(
-                    f"unknown quantity {name!r}: {type(self).__name__} represents this rotation by the quaternion "
-                    f"{base}qw, {base}qx, {base}qy, {base}qz; its momenta are p.{base}wx, wy, wz "
+                    f"unknown quantity {name!r}: {type(self).__name__} represents this rotation by the "
+                    f"quaternion {base}qw, {base}qx, {base}qy, {base}qz; its momenta are p.{base}wx, wy, wz "
                     "about the body's axes"
                 )
         return None if R is None else rotation_vector(R)[AXES.index(axis)]
