@@ -1,8 +1,8 @@
 """Steps of higher order on the group (docs/maths/groups.md, (7)-(11)).
 
 The unknowns are the rates V_i at the points of a step. At the solution L_v at each point equals the momentum
-that follows from the curve and the forces along it. Mass matrices approximate the derivatives, and constraints
-are enforced, as in `GalerkinVI`.
+that follows from the curve and the forces along it. As in `GalerkinVI`, mass matrices approximate the
+derivatives, and constraints are enforced.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from vioc.dynamics.lagrangian import OPTIONS
 if TYPE_CHECKING:
     from vioc.dynamics.integrators.groups.group_vi import GroupVI
 
-# Last correction over the root of the number of rates. Rates are solved to rounding, since their errors rotate
-# the momentum of a body whose frame is not at its centre of mass.
+# Last correction over the root of the number of rates. Rates are solved to rounding, since their errors
+# rotate the momentum of a body whose frame is not at its centre of mass.
 CONVERGED = 3e-16
 
 

@@ -118,7 +118,9 @@ class GroupStageDerivatives:
     # -- unknowns of solved steps ---------------------------------------------------------------------
 
     def solved(self, steps: Steps, theta: np.ndarray) -> Along:
-        """Return the values of solved steps, by Newton's method from the rates at their ends.
+        """Return the values of solved steps, whose rates Newton's method recomputes.
+
+        The initial guess interpolates the rates at both ends.
 
         Raises
         ------
