@@ -158,9 +158,10 @@ class GroupStep:
     def _chord(self) -> tuple[ca.Function, ca.Function]:
         """Functions that prepare and that iterate a chord iteration.
 
-        (x, guess, ...) -> (start y, factors, 0 or infinity if the matrix is suspect), and (z, x, ..., factors)
-        -> (g, w, impulse, multipliers, error). z is y and the memory of `chord.contracting`; w = y (1 + |r_k|)
-        for r and w = y for rotations; g is the correction of y with opposite sign.
+        They are (x, guess, ...) -> (start y, factors, 0 or infinity if the matrix is suspect), and
+        (z, x, ..., factors) -> (g, w, impulse, multipliers, error). z is y and the memory of
+        `chord.contracting`; w = y (1 + |r_k|) for r and w = y for rotations; g is the correction of y with
+        opposite sign.
         """
         f, nd, nr, group = self.f, self.space.nd, self.space.nr, self.group
         x, u, t, dt, theta = context = self._context()
@@ -237,7 +238,7 @@ class GroupStep:
             found = iteration(ca.vertcat(start, memory_at_first(suspect)), *args, numbers)
             _, w, impulse, multipliers, error = found
             x_next = self.finish(args.x, w, impulse, multipliers, args.theta)
-            error = ca.if_else(ca.sumsqr(x_next) < ca.inf, error, ca.inf)  # NaN for rotations of half a turn or more
+            error = ca.if_else(ca.sumsqr(x_next) < ca.inf, error, ca.inf)  # NaN from half a turn on
             return Root(w, x_next, multipliers, error + suspect)
 
         def begin(args: Context) -> tuple[ca.MX, ca.MX]:

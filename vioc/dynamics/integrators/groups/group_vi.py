@@ -3,8 +3,8 @@
     L_d(q_k, q_k+1) = dt L(R_k exp(xi/2), xi/dt, ...),  xi = log(R_k' R_k+1)                          (1)
     p_k + D1 L_d + F- - Dh' lambda = 0,   h(q_k+1) = 0,   p_k+1 = D2 L_d + F+                       (3)-(5)
 
-With several stages, L is sampled along polynomials of quaternions, (7)-(11). Attitudes are unit quaternions of
-the state; their momenta and errors are in the body's axes. Maths: docs/maths/groups.md.
+With several stages, L is sampled along polynomials of quaternions, (7)-(11). Attitudes are unit quaternions
+of the state; their momenta and errors are in the body's axes. Maths: docs/maths/groups.md.
 """
 
 from __future__ import annotations
@@ -45,10 +45,11 @@ MOST = 8  # stages
 
 
 class GroupVI(GroupQuantities):
-    """Variational integrator with attitudes as unit quaternions, of any even order.
+    """Variational integrator with attitudes as unit quaternions.
 
-    One stage is the midpoint rule. Three consecutive rotations (`vioc.free`, `spherical`, or three frames that
-    `charts` finds) are one element of SO(3); all else is as in `MidpointVI`. No attitude is singular.
+    One stage is the midpoint rule; more stages have higher order. Three consecutive rotations (`vioc.free`,
+    `spherical`, or three frames that `charts` finds) are one element of SO(3); all else is as in `MidpointVI`.
+    No attitude is singular.
 
     Parameters
     ----------
@@ -212,7 +213,7 @@ class GroupVI(GroupQuantities):
     def turning(self) -> np.ndarray:
         """Mask of the rates (nd,) that turn: of attitudes and of nonlinear angles.
 
-        An angle is nonlinear if some term of the Lagrangian depends on it nonlinearly.
+        An angle is nonlinear if momenta, forces or constraints depend on it nonlinearly.
         """
         bends = bending_variables(self.group.lagrangian)[self.group.place[: self.nr]]
         joints = [self.unit(n) == "rad" and bool(m) for n, m in zip(self.others, bends, strict=True)]
