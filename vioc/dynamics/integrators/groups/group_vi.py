@@ -48,8 +48,8 @@ class GroupVI(GroupQuantities):
     """Variational integrator with attitudes as unit quaternions.
 
     One stage is the midpoint rule; more stages have higher order. Three consecutive rotations (`vioc.free`,
-    `spherical`, or three frames that `charts` finds) are one element of SO(3); all else is as in `MidpointVI`.
-    No attitude is singular.
+    `spherical`, or three frames that `charts` finds) are one element of SO(3); all else is as in
+    `MidpointVI`. No attitude is singular.
 
     Parameters
     ----------

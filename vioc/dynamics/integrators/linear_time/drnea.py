@@ -36,8 +36,8 @@ class Bodies:
     """Links of a system, one per configuration variable, parents first.
 
     Rigidly connected frames are one body with a composite inertia. A link without mass is an intermediate
-    link of a joint with several degrees of freedom (spherical, free). It transmits transforms and impulses and
-    needs no logarithm.
+    link of a joint with several degrees of freedom (spherical, free). It transmits transforms and impulses
+    and needs no logarithm.
 
     Parameters
     ----------

@@ -2,8 +2,8 @@
 
 The unknown is q_k+1 of the dynamic variables; constraint impulses enter linearly and are eliminated. CasADi's
 Newton iteration receives the preconditioned residual g = K^-1 r, whose Jacobian is the identity, so that no
-n x n matrix is formed. If K is factored once, at q_k or at the initial guess, the iteration is RIQN or a chord
-iteration; if K is factored at every iterate, it is Newton's. g is the correction of q, so that the stopping
+n x n matrix is formed. If K is factored once, at q_k or at the initial guess, the iteration is RIQN or a
+chord iteration; if K is factored at every iterate, it is Newton's. g is the correction of q, so that the stopping
 test scales with the rounding error of the residual. The contraction of the corrections certifies the root.
 Maths: docs/maths/linear_time.md.
 """
@@ -172,7 +172,7 @@ class StepGraphs:
         correction, minus = map(vec.column, saddle.solve(ca.vertsplit(step.balance), ca.vertsplit(-h)))
         multipliers = -minus
         g = -correction / size
-        # The residual of the balance is K times the correction, and D22 L_d is K up to O(dt). Therefore both q
+        # The residual of the balance is K times the correction, and D22 L_d is K up to O(dt). Therefore q
         # and p below belong to the corrected iterate, and symmetries conserve their momenta to rounding.
         rest = step.balance - ca.mtimes(_matrix(J0, nd).T, multipliers)
         q_next = part(q1, 0, nd) + correction
