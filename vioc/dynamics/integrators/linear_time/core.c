@@ -14,7 +14,7 @@ typedef int (*callback)(const double **, double **, long long *, double *, int);
 typedef struct {
   long long n, nq, nd, nf;
   const long long *parent, *index, *row; /* index in q; among the dynamic variables, or -1 */
-  const long long *heavy, *plain;        /* 1: has an inertia; joint axes are the parent's */
+  const long long *heavy, *plain;        /* has an inertia; frame not rotated in the parent */
   const double *fixed;                   /* 12: rotation by rows and position of the joint in the parent */
   const double *turn, *slide;            /* per unit of q */
   const double *inertia;                 /* 10: m, m c, xx, yy, zz, xy, xz, yz */

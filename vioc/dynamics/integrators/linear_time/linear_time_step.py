@@ -3,9 +3,9 @@
 The unknown is q_k+1 of the dynamic variables; constraint impulses enter linearly and are eliminated. CasADi's
 Newton iteration receives the preconditioned residual g = K^-1 r, whose Jacobian is the identity, so that no
 n x n matrix is formed. If K is factored once, at q_k or at the initial guess, the iteration is RIQN or a
-chord iteration; if K is factored at every iterate, it is Newton's. g is the correction of q, so that the stopping
-test scales with the rounding error of the residual. The contraction of the corrections certifies the root.
-Maths: docs/maths/linear_time.md.
+chord iteration; if K is factored at every iterate, it is Newton's. g is the correction of q, so that the
+stopping test scales with the rounding error of the residual. The contraction of the corrections certifies the
+root. Maths: docs/maths/linear_time.md.
 """
 
 from __future__ import annotations
