@@ -249,8 +249,8 @@ class BodyModel:
             size = float(np.linalg.norm(angular))
             if abs(np.dot(linear, angular)) > PARALLEL * size:
                 raise ModelError(
-                    f"{self.system.name}: {name!r} rotates and translates at once; in maximal coordinates "
-                    "write it as screw(...), a joint with a constraint"
+                    f"{self.system.name}: {name!r} turns and travels at once; in maximal coordinates write "
+                    "it as screw(...), a joint with a constraint"
                 )
             lever = tuple(np.cross(angular, linear) / size**2)
             axis = tuple(c / size for c in angular)

@@ -72,7 +72,7 @@ def find_touches(terms: BodyGraph, once: Callable, smoothing: float) -> tuple[li
     for name, item in zip(terms.system.inequality_names, terms.system.inequalities, strict=True):
         if float(item.restitution):
             raise ModelError(
-                f"{terms.system.name}: {item.label()}: MaximalVI has inelastic impacts without restitution; "
+                f"{terms.system.name}: {item.label()}: MaximalVI has no restitution, impacts are inelastic; "
                 "use ContactVI, or restitution=0"
             )
         if isinstance(item, PairContact) and item.by_features:
