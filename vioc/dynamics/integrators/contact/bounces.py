@@ -131,7 +131,7 @@ class Bounces(ContactSteps):
     def step(self, f: ContactVI, x: np.ndarray, u: np.ndarray, t: float, h: float) -> list[Record]:
         """Return the flights and impacts of a step."""
         records: list[Record] = []
-        held, left = self._held(f, x[None], u[None], t, h)[0], h
+        held, remaining = self._held(f, x[None], u[None], t, h)[0], h
         for _ in range(MOST):
             struck = self._closing(f, x, held)
             if struck.any():
@@ -142,18 +142,18 @@ class Bounces(ContactSteps):
                 held = self.bouncing & (gap <= CLOSED) & (np.abs(speed) <= f.slow)
                 continue
             try:
-                flown, touch = self._flight(f, x, u, t, left, held)
+                flown, touch = self._flight(f, x, u, t, remaining, held)
             except StepError as error:
                 if error.length is not None:
-                    error.length += h - left  # length from the start of the step, not of the flight
+                    error.length += h - remaining  # length from the start of the step, not of the flight
                 raise
             records.append(flown)
             x = flown.steps.x1[0]
             if touch is None:
                 return records
             tau = float(flown.steps.h[0])
-            t, left = t + tau, left - tau
-            if left <= 1e-15 * h:
+            t, remaining = t + tau, remaining - tau
+            if remaining <= 1e-15 * h:
                 return records
             if -self._now(f, x)[1][touch] <= f.slow:
                 held = held | (np.arange(len(held)) == touch)
@@ -246,7 +246,7 @@ class Bounces(ContactSteps):
         multipliers[:, at] = run.multipliers[:count]
         return X[1 : count + 1], multipliers
 
-    def _flight(self, f, x, u, t: float, left: float, held: np.ndarray) -> tuple[Flight, int | None]:
+    def _flight(self, f, x, u, t: float, remaining: float, held: np.ndarray) -> tuple[Flight, int | None]:
         from scipy.optimize import brentq  # late: a map without restitution needs no scipy
 
         free, at = self.without(f, held)
@@ -259,12 +259,12 @@ class Bounces(ContactSteps):
             after = fly(tau).x1[0] if tau > 0 else x
             return float(self._gaps(after[: f.nq], f.theta)[0][i, 0])
 
-        end, touch = left, None
+        end, touch = remaining, None
         steps = fly(end)
         for _ in range(len(apart) + 1):
             before, after = self._now(f, x), self._now(f, steps.x1[0])
             cubic = _cubic(*before, *after, end)
-            found = []
+            closings = []
             for i in map(int, apart):
                 if i == touch:
                     continue
@@ -274,10 +274,10 @@ class Bounces(ContactSteps):
                     high = end
                 if (after[0][i] if high == end else -1.0) < -1e-13:
                     low = self._open(i, gap, high, before[0][i])
-                    found.append((brentq(lambda tau, i=i: gap(i, tau), low, high, xtol=1e-16), i))
-            if not found:
+                    closings.append((brentq(lambda tau, i=i: gap(i, tau), low, high, xtol=1e-16), i))
+            if not closings:
                 break
-            end, touch = min(found)
+            end, touch = min(closings)
             steps = fly(end)
         return Flight(free, steps, at, touch), touch
 
@@ -296,7 +296,7 @@ class Bounces(ContactSteps):
                 return low
         return 0.0
 
-    # -- what the map asks for --------------------------------------------------------------------------
+    # -- methods of ContactSteps ------------------------------------------------------------------------
 
     def program(self, f: ContactVI) -> Program:
         return BounceProgram(f, self)
@@ -355,34 +355,34 @@ class Bounces(ContactSteps):
         nx, nu, names = f.nx, f.nu, list(f.parameters)
         ns = nx + nu + len(names) + 2
         whole = np.eye(ns)
-        D, U, by = whole[:nx], whole[nx : nx + nu], whole[nx + nu : -2]
-        left, begun = whole[-2], whole[-1]
+        D, U, d_theta = whole[:nx], whole[nx : nx + nu], whole[nx + nu : -2]
+        d_remaining, d_start = whole[-2], whole[-1]
         adds = f.additive[:, None]
         total = np.zeros((len(adds), ns))
         for record in records:
             if isinstance(record, Struck):
-                J = self.impact.derivatives(record.solution)[0] @ np.vstack([D, by])
+                J = self.impact.derivatives(record.solution)[0] @ np.vstack([D, d_theta])
                 D = np.vstack([D[: f.nq], J[: f.nd]])
                 total += np.where(adds, J[f.nd :], 0.0)
                 continue
             lin = record.map.derivatives.timed.first(record.steps).rows(0)
-            own = [names.index(n) for n in record.map.parameters]
+            indices = [names.index(n) for n in record.map.parameters]
             # first with the length of the flight fixed, then with its dependence on the event time
             fixed = [
-                a @ D + b @ U + p[:, :-2] @ by[own] + np.outer(p[:, -1], begun)
+                a @ D + b @ U + p[:, :-2] @ d_theta[indices] + np.outer(p[:, -1], d_start)
                 for a, b, p in ((lin.A, lin.B, lin.P), (lin.C, lin.D, lin.E))
             ]
             rates = lin.P[:, -2], lin.E[:, -2]
-            length = left
+            length = d_remaining
             if record.touch is not None:
                 _, slope, other = (a[record.touch] for a in self._gaps(record.steps.x1[0, : f.nq], f.theta))
                 closing = slope @ rates[0][: f.nq]
-                length = -(slope @ fixed[0][: f.nq] + other @ by) / closing
+                length = -(slope @ fixed[0][: f.nq] + other @ d_theta) / closing
             D = fixed[0] + np.outer(rates[0], length)
             kept = np.zeros_like(total)
             kept[record.kept] = fixed[1] + np.outer(rates[1], length)
             total = np.where(adds, total + kept, kept)
-            left, begun = left - length, begun + length
+            d_remaining, d_start = d_remaining - length, d_start + length
         return D, total
 
 

@@ -29,7 +29,7 @@ def openable(M: np.ndarray, N: np.ndarray, Dh: np.ndarray, closed: np.ndarray) -
 
     n, m = len(rows), len(M)
     best = linprog(
-        np.concatenate([np.zeros(m), -np.ones(n)]),  # a sum opens what its terms open
+        np.concatenate([np.zeros(m), -np.ones(n)]),  # a sum of velocities opens each contact
         A_ub=np.hstack([-rows, np.eye(n)]),
         b_ub=np.zeros(n),
         A_eq=np.hstack([held, np.zeros((len(held), n))]),

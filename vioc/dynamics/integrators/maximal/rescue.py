@@ -105,7 +105,7 @@ def solve_free(f: MaximalVI, x: np.ndarray, u: np.ndarray, k: int, t: float, dt:
     """
     gone = solve_step(Departure(f, x, u, t, dt), k, t, f.tolerance)
     n, start = len(gone.w), np.zeros(len(gone.w))
-    with np.errstate(all="ignore"):  # what overflows or is not a number is tested for
+    with np.errstate(all="ignore"):  # overflow and NaN are tested below
         problem, z = f.dense.arriving(x, gone.w, u, t, dt, f.theta)
         at = iterate(problem, start)  # linear in the velocities
         try:
@@ -191,7 +191,7 @@ def solve_contact(f: MaximalVI, x: np.ndarray, u: np.ndarray, k: int, t: float, 
         error = dependent_constraints(G, f.graph.names, f"{where}. G(Z_k)", k, residual, NEAR)
         if error is not None:
             raise error
-    with np.errstate(all="ignore"):  # what overflows or is not a number is tested for
+    with np.errstate(all="ignore"):  # overflow and NaN are tested below
         step = f.interior.solve(x, u, t, dt, f.theta)
     if step.error <= f.tolerance < step.suspect:
         check_branch(f, x, u, k, t, dt, step)
