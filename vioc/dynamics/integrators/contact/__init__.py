@@ -1,8 +1,8 @@
-"""`ContactVI` and `ModeVI`: contact, friction and impacts in generalized coordinates.
+"""`ContactVI`, `ModeVI`: contact, friction, impacts in generalized coordinates.
 
-They stand on the room `vioc.dynamics.contact`; gaps and slips by these coordinates are in `touching`. Of
-`ContactVI` (`contact_vi`), `resting` says how steps are taken where nothing bounces, `bounces` with `impacts`
-where something does; `contact_step` has the equations of a step, `branch` their certificate,
-`contact_derivatives` and `relaxed_contact` the same equations for derivatives and for programs, `flat` for
-the compiled core. `ModeVI` (`mode_vi`) has the contacts that are closed as constraints.
+The contact laws and solvers are those of `vioc.dynamics.contact`; `touching` has gaps and slips in these
+coordinates. `ContactVI` (`contact_vi`) takes steps without restitution by `resting`, with restitution by
+`bounces` and `impacts`. `contact_step` has the equations of a step, `branch` their certificate,
+`contact_derivatives`, `relaxed_contact` and `flat` the same equations for derivatives, for optimization and
+for the compiled core. `ModeVI` (`mode_vi`) treats closed contacts as constraints.
 """

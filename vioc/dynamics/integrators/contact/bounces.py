@@ -1,7 +1,7 @@
-"""Steps of mechanisms that bounce: free until the exact time of touch, the impact, the rest of the step.
+"""Steps with restitution: flight to the exact time of touch-down, impact, flight.
 
-What bounces is no part of the equations of a flight but where it holds. Derivatives are those of exactly
-the flights and impacts of the step, with the times at which they end: the saltation matrix.
+The equations of a flight contain a bouncing contact only while the contact is closed. Derivatives
+differentiate the flights, the impacts and the times of the impacts (saltation matrix).
 docs/maths/contact_gradients.md, "Restitution".
 """
 
@@ -34,14 +34,14 @@ if TYPE_CHECKING:
     from vioc.dynamics.integrators.contact.contact_vi import ContactVI
 
 MOST = 1000  # impacts of a step
-FIRST, MOST_AHEAD = 2, 256  # steps flown at once behind an impact, and at most
-LOOKS = np.linspace(0.0, 1.0, 17)[1:]  # at a flight, as a cubic, for gaps that close and open again
-SHARE = 0.6  # of the speed that a step's forces make: what a contact at rest closes with at a sample
+FIRST, MOST_AHEAD = 2, 256  # number of steps tried at once after an impact, and the largest number
+LOOKS = np.linspace(0.0, 1.0, 17)[1:]  # times within a flight at which a cubic tests the gaps
+SHARE = 0.6  # closing speed of a contact at rest, as a fraction of the speed that forces add in a step
 
 
 @dataclass(frozen=True)
 class Flight:
-    """A part of a step without an impact; `touch` is what ends it, or None at the step's end."""
+    """Part of a step without impact, ended by the contact `touch` or the step's end."""
 
     map: Any
     steps: Steps
@@ -53,7 +53,7 @@ Record = Flight | Struck
 
 
 def bounces(system: System) -> list[int]:
-    """Indices of a system's inequalities with restitution."""
+    """Return the indices of the inequalities with restitution."""
     return [i for i, item in enumerate(system.inequalities) if _bounces(item)]
 
 
@@ -62,7 +62,7 @@ def _bounces(item: Inequality) -> bool:
 
 
 class Bounces(ContactSteps):
-    """How the steps of a map with restitution are taken.
+    """Steps of a map with restitution.
 
     Parameters
     ----------
@@ -71,7 +71,8 @@ class Bounces(ContactSteps):
     Raises
     ------
     ModelError
-        Of kinematic variables, or rules whose momentum is not the motion's.
+        If the system has kinematic variables, dry friction or polytopes, if alpha is not 0.5, or if forcing
+        is not symmetric.
     """
 
     smooth = False
@@ -108,7 +109,7 @@ class Bounces(ContactSteps):
     # -- flights --------------------------------------------------------------------------------------
 
     def without(self, f: ContactVI, held: np.ndarray) -> tuple[Any, np.ndarray]:
-        """The map without the contacts that bounce but those that hold, and which multipliers it has."""
+        """Return the map without open bouncing contacts; indices of its multipliers."""
         kept = ~self.bouncing | np.isin(self._owners, self._owners[held])
         owners = tuple(sorted(set(self._owners[kept].tolist())))
         key = owners, f.smoothing
@@ -128,9 +129,9 @@ class Bounces(ContactSteps):
         return (known.trying(**values) if values else known), at
 
     def step(self, f: ContactVI, x: np.ndarray, u: np.ndarray, t: float, h: float) -> list[Record]:
-        """The flights and impacts of a step."""
+        """Return the flights and impacts of a step."""
         records: list[Record] = []
-        held, left = self._held(f, x[None], u[None], t, h)[0], h
+        held, remaining = self._held(f, x[None], u[None], t, h)[0], h
         for _ in range(MOST):
             struck = self._closing(f, x, held)
             if struck.any():
@@ -141,18 +142,18 @@ class Bounces(ContactSteps):
                 held = self.bouncing & (gap <= CLOSED) & (np.abs(speed) <= f.slow)
                 continue
             try:
-                flown, touch = self._flight(f, x, u, t, left, held)
+                flown, touch = self._flight(f, x, u, t, remaining, held)
             except StepError as error:
                 if error.length is not None:
-                    error.length += h - left  # of the whole step, up to where the flight does
+                    error.length += h - remaining  # length from the start of the step, not of the flight
                 raise
             records.append(flown)
             x = flown.steps.x1[0]
             if touch is None:
                 return records
             tau = float(flown.steps.h[0])
-            t, left = t + tau, left - tau
-            if left <= 1e-15 * h:
+            t, remaining = t + tau, remaining - tau
+            if remaining <= 1e-15 * h:
                 return records
             if -self._now(f, x)[1][touch] <= f.slow:
                 held = held | (np.arange(len(held)) == touch)
@@ -164,7 +165,10 @@ class Bounces(ContactSteps):
         )
 
     def _now(self, f: ContactVI, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Gaps and their rates in states (..., nx) of momenta that hold no contact back."""
+        """Return gaps and their rates in states (..., nx).
+
+        The momenta of these states contain no contact impulses.
+        """
         M, N = f.normals(np.ascontiguousarray(x[..., : f.nq]), f.theta)
         phi = self._gaps(np.ascontiguousarray(x[..., : f.nq]), f.theta)[0][..., 0]
         if len(f.system.constraints):
@@ -174,7 +178,7 @@ class Bounces(ContactSteps):
         return phi, (N @ v)[..., 0]
 
     def closing(self, f: ContactVI, x: np.ndarray) -> np.ndarray:
-        """Rates of all gaps in states (..., nx), m/s or rad/s."""
+        """Return the rates of all gaps in states (..., nx), m/s or rad/s."""
         return self._now(f, x)[1]
 
     def _closing(self, f: ContactVI, x: np.ndarray, held: np.ndarray) -> np.ndarray:
@@ -183,7 +187,7 @@ class Bounces(ContactSteps):
 
     def _hit(self, f: ContactVI, x: np.ndarray, struck: np.ndarray) -> Struck:
         closed = self._now(f, x)[0] <= CLOSED
-        opens = openable(*f.slopes(x), closed)  # the others hold each other shut and do not bounce
+        opens = openable(*f.slopes(x), closed)  # contacts that keep each other closed do not bounce
         masks = closed & ~struck, closed, struck & opens, closed & ~opens
         others, near, hits, tight = (m.astype(float)[None] for m in masks)
         hit = self.impact.struck(x[None, : f.nq], x[None, f.nq :], others, near, hits, tight, f.theta)
@@ -198,7 +202,10 @@ class Bounces(ContactSteps):
         )
 
     def _held(self, f: ContactVI, X: np.ndarray, U: np.ndarray, t: float, h: float) -> np.ndarray:
-        """Contacts at rest where steps of h from t on start: momenta hold half of what the ground undoes."""
+        """Return which contacts are at rest at the starts of steps of length h from t.
+
+        The momentum of a body at rest contains half of the impulse that the contact cancels in a step.
+        """
         gap, speed = self._now(f, X)
         held = self.bouncing & (gap <= CLOSED) & (speed <= f.slow)
         if held.any():
@@ -211,14 +218,14 @@ class Bounces(ContactSteps):
     def flights(
         self, f: ContactVI, x: np.ndarray, U: np.ndarray, t: float, h: float
     ) -> tuple[np.ndarray, np.ndarray]:
-        """States and multipliers of whole steps of h from t on, up to one that may have an impact."""
+        """Return states and multipliers of steps from t up to a possible impact."""
         held = self._held(f, x[None], U[:1], t, h)[0]
         free, at = self.without(f, held)
         nothing = np.empty((0, f.nx)), np.empty((0, len(f.multiplier_names)))
         if (self.bouncing & self._closing(f, x, held)).any():
             return nothing
         try:
-            with warnings.catch_warnings():  # it may go where the ground is
+            with warnings.catch_warnings():  # the trial may penetrate the ground
                 warnings.simplefilter("ignore")
                 run = free.run(x, U, 0, np.full(len(U), h), t=t + h * np.arange(len(U)))
         except StepError as error:
@@ -239,7 +246,7 @@ class Bounces(ContactSteps):
         multipliers[:, at] = run.multipliers[:count]
         return X[1 : count + 1], multipliers
 
-    def _flight(self, f, x, u, t: float, left: float, held: np.ndarray) -> tuple[Flight, int | None]:
+    def _flight(self, f, x, u, t: float, remaining: float, held: np.ndarray) -> tuple[Flight, int | None]:
         from scipy.optimize import brentq  # late: a map without restitution needs no scipy
 
         free, at = self.without(f, held)
@@ -252,12 +259,12 @@ class Bounces(ContactSteps):
             after = fly(tau).x1[0] if tau > 0 else x
             return float(self._gaps(after[: f.nq], f.theta)[0][i, 0])
 
-        end, touch = left, None
+        end, touch = remaining, None
         steps = fly(end)
         for _ in range(len(apart) + 1):
             before, after = self._now(f, x), self._now(f, steps.x1[0])
             cubic = _cubic(*before, *after, end)
-            found = []
+            closings = []
             for i in map(int, apart):
                 if i == touch:
                     continue
@@ -267,16 +274,19 @@ class Bounces(ContactSteps):
                     high = end
                 if (after[0][i] if high == end else -1.0) < -1e-13:
                     low = self._open(i, gap, high, before[0][i])
-                    found.append((brentq(lambda tau, i=i: gap(i, tau), low, high, xtol=1e-16), i))
-            if not found:
+                    closings.append((brentq(lambda tau, i=i: gap(i, tau), low, high, xtol=1e-16), i))
+            if not closings:
                 break
-            end, touch = min(found)
+            end, touch = min(closings)
             steps = fly(end)
         return Flight(free, steps, at, touch), touch
 
     @staticmethod
     def _open(i: int, gap: Any, high: float, start: float) -> float:
-        """A time before `high` at which a gap is open; it begins with 0 where it has just bounced."""
+        """Return a time before `high` at which gap i is open.
+
+        After a bounce the gap starts at 0.
+        """
         if start > CLOSED:
             return 0.0
         low = high
@@ -286,7 +296,7 @@ class Bounces(ContactSteps):
                 return low
         return 0.0
 
-    # -- what the map asks for --------------------------------------------------------------------------
+    # -- methods of ContactSteps ------------------------------------------------------------------------
 
     def program(self, f: ContactVI) -> Program:
         return BounceProgram(f, self)
@@ -305,7 +315,7 @@ class Bounces(ContactSteps):
             if isinstance(record, Flight):
                 x = record.steps.x1[0]
                 own, multipliers = record.kept, record.steps.multipliers[0]
-                total = np.where(f.additive, total, 0.0)  # slips are speeds, those of the last flight
+                total = np.where(f.additive, total, 0.0)  # slips are speeds: keep those of the last flight
                 total[own] += multipliers
             else:
                 x = np.concatenate([x[: f.nq], record.momenta[0]])
@@ -328,7 +338,10 @@ class Bounces(ContactSteps):
         return MapDerivatives(f, lambda steps: self._first(f, steps, 2), second, timed)
 
     def _first(self, f: ContactVI, steps: Steps, without: int) -> Linearization:
-        """Derivatives of steps, by all but the last two or none of (x, u, parameters, dt, t)."""
+        """Return derivatives of steps by (x, u, parameters, dt, t).
+
+        The last `without` columns are omitted: 0 or 2.
+        """
         rows = [
             self._derivatives(f, self.step(f, x, u, float(t), float(h)))
             for x, u, t, h in zip(steps.x0, steps.u, steps.t, steps.h, strict=True)
@@ -338,55 +351,55 @@ class Bounces(ContactSteps):
         return Linearization.of(states[..., :cut], impulses[..., :cut], f.nu)
 
     def _derivatives(self, f: ContactVI, records: list[Record]) -> tuple[np.ndarray, np.ndarray]:
-        """By (x, u, parameters, dt, t)."""
+        """Return derivatives of state and impulses by (x, u, parameters, dt, t)."""
         nx, nu, names = f.nx, f.nu, list(f.parameters)
         ns = nx + nu + len(names) + 2
         whole = np.eye(ns)
-        D, U, by = whole[:nx], whole[nx : nx + nu], whole[nx + nu : -2]
-        left, begun = whole[-2], whole[-1]
+        D, U, d_theta = whole[:nx], whole[nx : nx + nu], whole[nx + nu : -2]
+        d_remaining, d_start = whole[-2], whole[-1]
         adds = f.additive[:, None]
         total = np.zeros((len(adds), ns))
         for record in records:
             if isinstance(record, Struck):
-                J = self.impact.derivatives(record.solution)[0] @ np.vstack([D, by])
+                J = self.impact.derivatives(record.solution)[0] @ np.vstack([D, d_theta])
                 D = np.vstack([D[: f.nq], J[: f.nd]])
                 total += np.where(adds, J[f.nd :], 0.0)
                 continue
             lin = record.map.derivatives.timed.first(record.steps).rows(0)
-            own = [names.index(n) for n in record.map.parameters]
-            # by the length first without, then with what the event makes of it
+            indices = [names.index(n) for n in record.map.parameters]
+            # first with the length of the flight fixed, then with its dependence on the event time
             fixed = [
-                a @ D + b @ U + p[:, :-2] @ by[own] + np.outer(p[:, -1], begun)
+                a @ D + b @ U + p[:, :-2] @ d_theta[indices] + np.outer(p[:, -1], d_start)
                 for a, b, p in ((lin.A, lin.B, lin.P), (lin.C, lin.D, lin.E))
             ]
             rates = lin.P[:, -2], lin.E[:, -2]
-            length = left
+            length = d_remaining
             if record.touch is not None:
                 _, slope, other = (a[record.touch] for a in self._gaps(record.steps.x1[0, : f.nq], f.theta))
                 closing = slope @ rates[0][: f.nq]
-                length = -(slope @ fixed[0][: f.nq] + other @ by) / closing
+                length = -(slope @ fixed[0][: f.nq] + other @ d_theta) / closing
             D = fixed[0] + np.outer(rates[0], length)
             kept = np.zeros_like(total)
             kept[record.kept] = fixed[1] + np.outer(rates[1], length)
             total = np.where(adds, total + kept, kept)
-            left, begun = left - length, begun + length
+            d_remaining, d_start = d_remaining - length, d_start + length
         return D, total
 
 
 def _cubic(gap, speed, gap1, speed1, h: float) -> np.ndarray:
-    """A flight's gaps (looks, ...) between its ends."""
+    """Return gaps (samples, ...) within a flight by cubic interpolation of its ends."""
     s = LOOKS.reshape(-1, *[1] * gap.ndim)
     start = (1 + 2 * s) * (1 - s) ** 2 * gap + s * (1 - s) ** 2 * h * speed
     return start + s * s * (3 - 2 * s) * gap1 - s * s * (1 - s) * h * speed1
 
 
 def _still(item: Any, name: str) -> Any:
-    """A contact without restitution, under its name."""
+    """Return the named contact without restitution."""
     return replace(item, name=name, restitution=0.0) if _bounces(item) else replace(item, name=name)
 
 
 class BounceProgram(StepByStep):
-    """Steps up to the first that may have an impact, which the map takes by itself."""
+    """Rollouts up to the first step with a possible impact."""
 
     def __init__(self, f: ContactVI, bounces: Bounces):
         super().__init__(f)
@@ -406,6 +419,6 @@ class BounceProgram(StepByStep):
                 break
             found += [(*row, [0.0], u) for *row, u in zip(X, impulses, given, strict=False)]
             if len(X) < len(given):
-                break  # what may have an impact is taken by itself
+                break  # `Bounces.rescued` solves a step with a possible impact
             k, x, ahead = k + len(X), X[-1], min(2 * ahead, MOST_AHEAD)
         return self.rows(found), 0.0 if len(found) == len(U) else np.inf

@@ -1,9 +1,9 @@
-"""Certificate that the root of a step with contact is the motion: it is on a branch of given impulses.
+"""Certificate that the root of a step with contact is on the branch of the step.
 
-Impulses of constraints and contacts act at the start of a step. With them given, the equations of the step
-have a branch of roots, as those of any step. The root V is on it if the equations are nearly linear between
-the velocities that the impulses leave behind and V, by the theorem of Newton and Kantorovich; else the branch
-is followed from the velocities of the state, with impulses that grow with the length. Maths:
+Impulses of constraints and contacts act at the start of a step. With given impulses the equations of the step
+have a branch of roots, as without contact. The root V is on the branch if the equations are nearly linear
+between the velocities after the impulses and V, by the theorem of Newton and Kantorovich. Otherwise the
+branch is followed from the velocities of the state, with impulses that grow with the step length. Maths:
 docs/maths/contact.md, "Which root is the step".
 """
 
@@ -28,11 +28,12 @@ if TYPE_CHECKING:
 
 
 def suspect(f: ContactVI, x: Any, u: Any, V: Any, balance: Any, t: Any, dt: Any, theta: Any) -> Any:
-    """0 where the root V of a step is certified, else infinity; on expressions.
+    """Return the expression 0 if the root V of a step is certified, else infinity.
 
-    `balance` is that of momenta without impulses at V. Let r be what it differs by from its tangent at v, and
-    D the slope there: then |M^-1 r| <= min(1, d.M^-1 D d / d.d) |d| / 4 with d = V - v, and v turns angles by
-    `FAR` at most. Linear equations leave no r.
+    `balance` is the momentum balance without impulses at V, v the velocity after the impulses, r the
+    difference between `balance` and its linearization at v, D the derivative there and d = V - v. The
+    conditions are |M^-1 r| <= min(1, d.M^-1 D d / d.d) |d| / 4, and that v turns angles by at most `FAR`.
+    For linear equations r = 0.
     """
     lag, nd, nq = f.lagrangian, f.nd, f.nq
     q0, p, rho = part(x, 0, nq), part(x, nq, nq + nd), part(u, len(f.system.inputs))
@@ -64,7 +65,7 @@ def suspect(f: ContactVI, x: Any, u: Any, V: Any, balance: Any, t: Any, dt: Any,
 
 
 class WithContact(StepEquations):
-    """The equations of a step with given impulses (nd,) of contacts, which grow with the share of it."""
+    """Equations of a step with given impulses (nd,), scaled by the fraction `share`."""
 
     contact = True
 
@@ -84,7 +85,10 @@ class WithContact(StepEquations):
 def check_branch(
     f: ContactVI, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float, q1: np.ndarray, lam: np.ndarray
 ) -> None:
-    """Raise `StepError` where the root q1 (nd,) of step k, of constraints' impulses lam, is on no branch."""
+    """Raise `StepError` if the root q1 (nd,) of step k is not on its branch.
+
+    `lam` are the impulses of the constraints.
+    """
     at = f.rule.blocks(x, u, t, dt, f.theta, q1)
     equations = WithContact(f, x, u, t, dt, at.J0.T @ lam - at.balance)
     off = np.inf
@@ -96,8 +100,8 @@ def check_branch(
     if not off <= ONE:
         raise StepError(
             f"step {k} (t = {t:.6g} s, dt = {dt:g} s) does not exist: its equations with contact are solved "
-            "only where no branch leads from the velocities of the state. Use a smaller dt "
-            "(f.with_dt, f.substeps(n)); rollout(..., adaptive=True) cuts such steps, to look at a motion",
+            "only by roots that no branch connects to the velocities of the state. Use a smaller dt "
+            "(f.with_dt, f.substeps(n)); rollout(..., adaptive=True) halves such steps, to inspect a motion",
             k,
             off,
             "fold",

@@ -1,8 +1,9 @@
-"""Derivatives of a step with contact in generalized coordinates, by the implicit function theorem.
+"""Derivatives of steps with contact in generalized coordinates.
 
-With z = (V, lambda, gamma, tau, psi) a step is R(s, z) = 0 and x_k+1 = X(s, z), s = (x_k, u_k, parameters):
-the balance, the constraints and the smooth laws of contact (`cones.Cone.law`). They are exact derivatives of
-the smoothed step; docs/maths/contact.md, "Derivatives".
+With z = (V, lambda, gamma, tau, psi) and s = (x_k, u_k, parameters) a step solves R(s, z) = 0, and
+x_k+1 = X(s, z). R consists of the momentum balance, the constraints and the smooth contact laws
+(`cones.Cone.law`). The implicit function theorem gives the exact derivatives of the smoothed step;
+docs/maths/contact.md, "Derivatives".
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ if TYPE_CHECKING:
     from vioc.dynamics.integrators.contact.contact_vi import ContactVI
 
 
-POLISH = 2  # Newton steps: V is a difference of places, whose rounding contacts magnify
+POLISH = 2  # Newton steps: V is a difference of positions, and contacts amplify its rounding error
 
 
 class ContactDerivatives:
-    """Linearization and contracted second derivatives of a map's steps.
+    """Linearizations and contracted second derivatives of the steps of a map.
 
     Parameters
     ----------
@@ -41,7 +42,7 @@ class ContactDerivatives:
 
     @cached_property
     def _symbols(self) -> tuple[list[ca.SX], ca.SX, ca.SX]:
-        """(x, u, z, t, dt, parameters, kappa, places), R, X."""
+        """Symbols (x, u, z, t, dt, parameters, kappa, places) and expressions R, X."""
         f = self._f
         x, u, theta = f.symbols.x, f.symbols.u, f.symbols.parameters
         t, dt, kappa = ca.SX.sym("t"), f.symbols.dt, ca.SX.sym("kappa")
@@ -84,9 +85,9 @@ class ContactDerivatives:
         return Normals(self._f.nd + self._f.nm, self._f.touches.all, np.arange(self._f.nd))
 
     def _unknowns(self, steps: Steps, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Mean velocities and multipliers (N, nz), and numbers of the places of polytopes that are held."""
+        """Return mean velocities and multipliers (N, nz), and data of contact places."""
         f, nd = self._f, self._f.nd
-        if f.features.pairs:  # which these are, the step alone knows
+        if f.features.pairs:  # the contact places are known only inside the step: solve it again
             each = zip(steps.x0, steps.u, steps.t.tolist(), steps.h.tolist(), strict=True)
             found = [f.interior.solve(*step, theta) for step in each]
             return np.stack([s.ends[0].unknowns for s in found]), np.stack([s.held for s in found])
@@ -94,7 +95,7 @@ class ContactDerivatives:
         return np.hstack([V, steps.multipliers]), f.touches.polytopes.nowhere
 
     def first(self, steps: Steps, theta: np.ndarray, kappa: float) -> First:
-        """Along N solved steps."""
+        """Return the first derivatives of N solved steps."""
         f, nd, dt = self._f, self._f.nd, steps.h[:, None]
         q0 = steps.x0[:, :nd]
         z, places = self._unknowns(steps, theta)
@@ -116,7 +117,7 @@ class ContactDerivatives:
         return First(arguments, z_s, [R_z, X_z], lin)
 
     def second(self, first: First, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
-        """Z- and zeta-contracted Hessians along the steps of `first`."""
+        """Return the Hessians of the steps of `first`, contracted with Z and zeta."""
         f, (R_z, X_z) = self._f, first.slopes
         weight = (np.swapaxes(X_z, 1, 2) @ Z[..., None])[..., 0]
         weight[:, f.nd :] += zeta
@@ -136,7 +137,7 @@ def equations(
     kappa: Any,
     places: Any = NOWHERE,
 ) -> tuple[Any, Any]:
-    """R and X at mean velocities V and a step's multipliers."""
+    """Return R and X at mean velocities V and multipliers of a step."""
     at = balance(f, x, u, V, t, dt, theta, places)
     lam, p = part(multipliers, 0, f.nm), part(multipliers, f.nm)
     push, laws, place = -at.Dh0[:, : f.nd].T @ lam, [], 0

@@ -1,4 +1,4 @@
-"""`TouchQuantities`: named quantities of contacts, limits and dry friction in generalized coordinates."""
+"""Named quantities of contact maps in generalized coordinates."""
 
 from __future__ import annotations
 
@@ -20,18 +20,20 @@ KINDS = "gap", "force", "friction", "grip"
 
 
 class TouchQuantities:
-    """Of a map: ``gap.NAME`` (m or rad), ``force.NAME`` (normal, N, or N m), ``friction.NAME`` (its size, N),
-    ``grip.NAME`` (what friction has left, mu times the force less the friction, N), ``force.NAME:x`` (y, z;
-    all of it, in the world, on the second body).
+    """Named quantities of the contacts, limits and dry friction of a map.
+
+    They are ``gap.NAME`` (m or rad), ``force.NAME`` (normal force, N, or N m), ``friction.NAME`` (magnitude,
+    N), ``grip.NAME`` (friction coefficient times normal force minus friction, N), and ``force.NAME:x`` (y, z;
+    the total force on the second body in world axes).
 
     Parameters
     ----------
     f : MechanicalMap
     touches : Touches
     impulse : Touching -> column, list of int
-        Its impulse in the map's multipliers, and along which of its normal (0) and tangents (1, 2).
+        Impulse of a contact in the map's multipliers; its directions, normal (0) and tangents (1, 2).
     more : dict of str to (Touching -> expression or None), optional
-        Other kinds.
+        Further kinds of quantities.
     """
 
     def __init__(
@@ -45,7 +47,7 @@ class TouchQuantities:
         self.table = QuantityTable(self._find, self._names, self._unit)
 
     def _named(self, name: str) -> tuple[str, str, Touching | None]:
-        """Kind, axis and touch of a quantity."""
+        """Return kind, axis and contact of a named quantity."""
         kind, _, rest = name.partition(".")
         touch, _, axis = rest.partition(":")
         known = self._touches.all if kind in (*KINDS, *self._more) else []
@@ -71,11 +73,11 @@ class TouchQuantities:
         return size / dt if kind == "friction" else (self.most(touch, impulse) - size) / dt
 
     def most(self, touch: Touching, normal: ca.SX) -> ca.SX:
-        """What the impulse of friction may be, where its `normal` one is the first."""
+        """Return the largest impulse of friction; `normal` begins with the normal impulse."""
         return self.friction(touch) * (normal[0] if touch.cone.gap else self._f.symbols.dt)
 
     def friction(self, touch: Touching) -> ca.SX:
-        """Coulomb's coefficient; without a gap the most that the force may be."""
+        """Return Coulomb's coefficient; without a gap the largest friction force."""
         return self._at(touch.friction)
 
     def _at(self, expression: ca.SX) -> ca.SX:
@@ -97,7 +99,7 @@ class TouchQuantities:
 
 
 def check_touches(f: MechanicalMap) -> None:
-    """Raise `ModelError` where nothing can touch."""
+    """Raise `ModelError` if the system has no contacts, limits or dry friction."""
     if not f.system.inequalities:
         raise ModelError(
             f"{f.system.name}: it has no contacts, limits of joints or dry friction; use MidpointVI"

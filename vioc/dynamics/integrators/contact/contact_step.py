@@ -1,4 +1,4 @@
-"""The equations of a step with contact in generalized coordinates, as expressions and at numbers.
+"""Equations of a step with contact in generalized coordinates.
 
     p_k + D1 L_d + F- - Dh(q_k)' lambda + N(q_k)' gamma + T(q_k)' tau = 0,    q_k+1 = q_k + dt V
     h(q_k+1) = 0,    0 <= phi(q_k+1)/dt perp gamma >= 0,    tau dissipates most with |tau| <= mu gamma
@@ -33,7 +33,9 @@ if TYPE_CHECKING:
 
 
 class CoordinateBalance(NamedTuple):
-    """A step from x with the mean velocity V, without impulses of constraints and contacts.
+    """Equations of a step with mean velocity V, without multipliers.
+
+    The impulses of constraints and contacts are not included.
 
     Attributes
     ----------
@@ -42,15 +44,15 @@ class CoordinateBalance(NamedTuple):
     rates : (nq,)
         Mean rates over the step.
     h, gaps : columns
-        Constraints and gaps at its end, the latter over dt.
+        Constraints at the end of the step; gaps there, divided by dt.
     Dh0 : (nm, nq)
-        Of h at the start.
+        Jacobian of h at the start.
     Dh1, slopes : matrices
-        Of h and the gaps at the end, by the dynamic variables.
+        Jacobians of h and of the gaps at the end, by the dynamic variables.
     J : list of (rows, nd)
-        Slopes of each touch's gap and slip at the start.
+        Derivatives of gap and slip of each touch at the start.
     speeds : list of columns
-        Of each touch, (phi(q_k+1)/dt, slip); the slip alone where there is no gap.
+        (phi(q_k+1)/dt, slip) of each touch; the slip alone for dry friction without a gap.
     """
 
     parts: ChordParts
@@ -68,6 +70,7 @@ class CoordinateBalance(NamedTuple):
 def balance(
     f: ContactVI, x: Any, u: Any, V: Any, t: Any, dt: Any, theta: Any, places: Any = NOWHERE
 ) -> CoordinateBalance:
+    """Return the equations of a step from x with mean velocity V, as expressions."""
     nq, nd, nf = f.nq, f.nd, len(f.system.inputs)
     q0, p, rho, forces = part(x, 0, nq), part(x, nq, nq + nd), part(u, nf), part(u, 0, nf)
     q1 = ca.vertcat(part(q0, 0, nd) + dt * V, rho)
@@ -84,7 +87,10 @@ def balance(
 
 
 class CondensedTouch(NamedTuple):
-    """A touch whose variables are eliminated from Newton's system: what it adds, and what they follow by."""
+    """Contribution of a touch to Newton's system after elimination of its variables.
+
+    `matrix` and `right` are added to the system; `expand` returns the change of the variables from dV.
+    """
 
     matrix: Any
     right: Any
@@ -92,9 +98,10 @@ class CondensedTouch(NamedTuple):
 
 
 def condensed(cone: Cone, y: Any, w: Any, J: Any, H: Any, mu: Any, goal: Any) -> CondensedTouch:
-    """With dw = K dV, K = (H; J below its first row): d(impulse) = c - S dw (docs/maths/contact.md).
+    """Eliminate the variables of a touch: d(impulse) = c - S dw.
 
-    Without a gap K is J.
+    dw = K dV, where K is J with its first row replaced by H; without a gap K is J. Maths:
+    docs/maths/contact.md.
     """
     dw, still = ca.SX.sym("dw", w.numel()), ca.SX.zeros(w.numel())
     direction = cone.direction(y, w, dw, goal[0], mu, goal[1])
@@ -105,19 +112,21 @@ def condensed(cone: Cone, y: Any, w: Any, J: Any, H: Any, mu: Any, goal: Any) ->
 
 
 class Pieces:
-    """A step's equations as functions that hand numbers on to each other, matrices by their entries.
+    """Equations of a step as functions whose outputs are inputs of others.
+
+    Matrices are passed as columns of their nonzeros.
 
     Attributes
     ----------
-    velocity : (x, parameters) -> V to begin with
+    velocity : (x, parameters) -> initial guess of V
     held : (x, u, t, dt, parameters, places) -> J, Dh0, mu
     matrix : (V, x, u, t, dt, parameters, places) -> M, -dt (D2 D1 L_d + D2 F-)
     leave : (V, x, u, t, dt, parameters, places, J) -> balance, impulse of L and F, rates, h, gaps, slips,
         slopes
     fresh : (gaps, slips, mu, speed, goal) -> y
     rest : (balance, J, Dh0, mu, lambda, y, gaps, slips, goal) -> left, mismatch, products, impulses
-    work : (M, J, Dh0, lambda, y, rates, V, balance, x, u, t, dt, parameters) -> what impulses bring in
-        kinetic energy, twice that energy, and 0 or infinity, `branch.suspect`
+    work : (M, J, Dh0, lambda, y, rates, V, balance, x, u, t, dt, parameters) -> kinetic energy
+        that the impulses add, twice the kinetic energy, and 0 or infinity (`branch.suspect`)
     newton : (M, J, Dh0, mu, slopes, h, left, y, gaps, slips, goal, dt) -> matrix, right-hand side
     solve : the same -> dV, dlambda, dy
     expand : the same and dV -> dy
@@ -165,7 +174,7 @@ class Pieces:
         below = (row[touch.lead :, :] for touch, row in zip(touches, rows, strict=True))
         slipping = ca.vertcat(ca.SX(0, f.nq), *below)
         sizes = ca.sqrt(ca.sum2(at.Dh1**2))
-        off = at.h / ca.if_else(sizes > 0, sizes, 1)  # displacements, whatever the constraints' units
+        off = at.h / ca.if_else(sizes > 0, sizes, 1)  # displacements, for any units of the constraints
         outputs = [
             at.parts.balance,
             at.parts.impulse,
@@ -225,7 +234,7 @@ def _function(name: str, args: list[ca.SX], outputs: list[Any]) -> ca.Function:
 
 
 class CoordinateEnd(End):
-    """Residuals and Newton's directions of a map's step, for mean velocities V of its dynamic variables."""
+    """Residuals and Newton directions of a step, for mean velocities V (nd,)."""
 
     def __init__(self, f: ContactVI):
         p = f.pieces
@@ -261,7 +270,7 @@ class CoordinateEnd(End):
 
 
 class OneEnd(ContactStep):
-    """Steps of a map, whose contacts have one end a step."""
+    """Steps of a map whose contacts act at one end of each step."""
 
     def __init__(self, f: ContactVI):
         self._f = f
@@ -278,7 +287,7 @@ class OneEnd(ContactStep):
     def solve(self, solver: InteriorPoint, x, u, t: float, dt: float, theta) -> Step:
         f = self._f
         V = f.velocities(x)
-        V = np.where(np.isfinite(V), V, 0.0)  # none where coordinates are singular
+        V = np.where(np.isfinite(V), V, 0.0)  # not finite if the coordinates are singular
 
         def solve(places: np.ndarray) -> Step:
             problem = self.problem(x, u, t, dt, theta, V, places)

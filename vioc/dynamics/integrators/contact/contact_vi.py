@@ -1,4 +1,4 @@
-"""`ContactVI`: the midpoint variational integrator with contact, friction and limits of joints.
+"""`ContactVI`: midpoint variational integrator with contact and friction.
 
 The equations are in `contact_step`, their solver in `vioc.dynamics.contact.interior`; the maths is in
 docs/maths/contact.md.
@@ -42,35 +42,36 @@ from vioc.runs.trajectory import Trajectory
 
 
 class ContactVI(SmoothedMap, MechanicalMap):
-    """The midpoint variational integrator of a system with contacts or limits of joints, as a one-step map.
+    """One-step map of the midpoint integrator with contacts and joint limits.
 
     Parameters
     ----------
     smoothing : float
-        Of contacts and limits, m^2/s^2, > 0: what a gap's velocity times its impulse ends at, over the
-        mechanism's mass. A body at rest hovers by smoothing / g; derivatives are those of the smoothed step.
+        Smoothing of contacts and limits, m^2/s^2, > 0: product of a gap's velocity and its impulse, over the
+        mass of the mechanism. A body at rest hovers by smoothing / g; derivatives are those of the smoothed
+        step.
     impacts : {"newton", "poisson"}
-        The law of contacts with restitution.
+        Impact law of contacts with restitution.
     slow : float
-        m/s or rad/s, > 0: what closes slower does not bounce.
+        Closing speed up to which contacts do not bounce, m/s or rad/s, > 0.
     system, dt, alpha, forcing, wrap, tolerance, backend
-        As of `MidpointVI`.
+        See `MidpointVI`.
 
     Notes
     -----
     States, inputs and quantities are those of `MidpointVI`. Multipliers are those of the constraints, then of
     each contact its impulse ``NAME`` (N s) and with friction ``NAME.t1``, ``NAME.t2``, and ``NAME.slip``,
     which is a speed. Quantities of contacts and limits: ``gap.NAME`` (m or rad), ``force.NAME`` (normal, N,
-    or N m), ``friction.NAME`` (its size, N), ``grip.NAME`` (mu times the force less the friction, N),
-    ``force.NAME:x`` (y, z; all of it, in the world, on the second body), ``slip.NAME`` of round cones (mean
+    or N m), ``friction.NAME`` (magnitude, N), ``grip.NAME`` (mu times the force minus the friction, N),
+    ``force.NAME:x`` (y, z; total force on the second body in world axes), ``slip.NAME`` of round cones (mean
     over the step, m/s).
 
-    The impulse of a contact acts at the start of a step, as a constraint's in `MidpointVI`: the momentum of
-    what stands on the ground is -dt/2 times its weight. Friction of contacts is of second order straight on
-    to a stop; that of a given load is whole in the first step, so that what slides at v from a start stops
-    dt v/2 too early (10 mm at 2 m/s and 10 ms; `MaximalVI` 12 um). Where sliding turns or reverses both are
-    of first order (docs/choosing.md). Contacts are rigid; where their restitution is not 0
-    a step flies to the exact time of touch and on behind the impact (`impacts_along`,
+    The impulse of a contact acts at the start of a step, like that of a constraint in `MidpointVI`: the
+    momentum of a body that stands on the ground is -dt/2 times its weight. Contact friction is of second
+    order for straight sliding to a stop. Dry friction with a given load acts in full in the first step, so
+    that a body that starts to slide at speed v stops dt v/2 too early (10 mm at 2 m/s and 10 ms; `MaximalVI`
+    12 um). Both are of first order if sliding turns or reverses (docs/choosing.md). Contacts are rigid. With
+    nonzero restitution a step is divided at the exact times of its impacts (`impacts_along`,
     docs/maths/contact_gradients.md, "Restitution").
     """
 
@@ -106,7 +107,7 @@ class ContactVI(SmoothedMap, MechanicalMap):
         self.symbols = self.symbols._replace(multipliers=count)
         self.quantities = self.quantities.added(self._named.table)
         self._as_mechanism = self._with_contact
-        _ = self.contact  # raises here for what it cannot do, not at the first step
+        _ = self.contact  # refuses unsupported systems here and not at the first step
 
     def __repr__(self) -> str:
         return (
@@ -126,20 +127,20 @@ class ContactVI(SmoothedMap, MechanicalMap):
         return {**super().identity(), "smoothing": self.smoothing}
 
     def smoothed(self, smoothing: float) -> ContactVI:
-        """The same map with another smoothing, m^2/s^2; nothing is built or compiled again."""
+        """Return the same map with another smoothing (m^2/s^2), without new compilation."""
         result = twin(self)
         result.smoothing = as_smoothing(smoothing)
         return result
 
     @shared
     def mass(self) -> float:
-        """Of the whole mechanism at the parameters' defaults, kg."""
+        """Mass of the whole mechanism at default parameters, kg."""
         masses = [float(node.frame.mass.mass) for node in self.system.nodes if node.frame.mass]
         return sum(masses) or float(self.lagrangian.mass_scale.sum())
 
     @property
     def barrier(self) -> float:
-        """kappa, J."""
+        """Barrier parameter kappa, J."""
         return self.smoothing * self.mass
 
     # -- steps --------------------------------------------------------------------------------------
@@ -150,29 +151,29 @@ class ContactVI(SmoothedMap, MechanicalMap):
 
     @shared
     def rule(self) -> MidpointRule:
-        """The equations of a step without contact."""
+        """Equations of a step without contact."""
         return MidpointRule(self, self.alpha, self.forcing)
 
     @shared
     def contact(self) -> ContactSteps:
-        """How steps are taken, and differentiated."""
+        """Methods that take and differentiate steps."""
         return Bounces(self) if bounces(self.system) else Resting(self)
 
     def impacts_along(self, run: Trajectory) -> Impacts:
-        """The impacts within the steps of a trajectory, of contacts with restitution.
+        """Return the impacts within the steps of a trajectory.
 
-        They are those of a step from each of its states, as in derivatives.
+        Each step is taken again from its state, as for derivatives.
         """
         return impacts_along(self, Steps.along(run))
 
     @shared
     def ends(self) -> OneEnd:
-        """A step's equations at numbers."""
+        """Numeric equations of a step."""
         return OneEnd(self)
 
     @property
     def interior(self) -> InteriorPoint:
-        """The solver of steps, in numpy."""
+        """Solver of steps in numpy."""
         scales = self.lagrangian.mass_scale
         return InteriorPoint(self.ends, scales, self.mass, self.barrier, self.tolerance, polish=True)
 
@@ -185,17 +186,17 @@ class ContactVI(SmoothedMap, MechanicalMap):
 
     @shared
     def pieces(self) -> Pieces:
-        """A step's equations, for either backend."""
+        """Equations of a step for both backends."""
         return Pieces(self)
 
     @property
     def velocity_of_state(self) -> ca.Function:
-        """(x, parameters) -> velocities (nd,), with which the solver of a step begins."""
+        """Function (x, parameters) -> velocities (nd,), the initial guess of a step."""
         return self._velocity_function
 
     @shared
     def core(self) -> TapeCore:
-        """The compiled core; needs a compiler."""
+        """Compiled core, which needs a compiler."""
         layout = CoreLayout(
             nx=self.nx,
             nv=self.nd,
@@ -214,14 +215,17 @@ class ContactVI(SmoothedMap, MechanicalMap):
 
     @shared
     def normals(self) -> Evaluator:
-        """(q, parameters) -> M (nd, nd), and slopes of the gaps (n, nd), but of polytopes that meet."""
+        """Evaluator (q, parameters) -> M (nd, nd), gap gradients (n, nd).
+
+        Gaps of pairs of polytopes are not included.
+        """
         q, theta = ca.SX.sym("q", self.nq), self.symbols.parameters
         M, J, _ = mechanics(self, q, theta)
         N = ca.vertcat(*(j[0, :] for j in J))
         return Evaluator(ca.Function("normals", [q, theta], [ca.densify(M), ca.densify(N)], OPTIONS))
 
     def slopes(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """`normals`, and Dh by the dynamic variables, in a state."""
+        """Return mass matrix, gap gradients and Dh by the dynamic variables in a state."""
         q = x[: self.nq]
         M, N = self.normals(q, self.theta)
         return M, N, self.lagrangian.constraint_jacobian(q, **self.parameters)[:, : self.nd]
@@ -255,7 +259,10 @@ class ContactVI(SmoothedMap, MechanicalMap):
 
     @property
     def residual(self) -> ca.Function | None:
-        """(x, u, x_next, multipliers, t, dt, parameters) -> (nx + nm,), zero on a step."""
+        """Function (x, u, x_next, multipliers, t, dt, parameters) -> (nx + nm,).
+
+        The value is zero for a step.
+        """
         return self.contact.residual(self)
 
     @shared
@@ -289,7 +296,7 @@ class ContactVI(SmoothedMap, MechanicalMap):
     def _slip(self, touch: Touching) -> ca.SX | None:
         if not touch.cone.round:
             return None
-        # the multiplier exceeds it by what an open contact keeps from the boundary of its cone
+        # the multiplier exceeds the slip by the distance of the impulse from the boundary of its cone
         (impulse, _), at = self._impulse(touch), self.multiplier_names.index(f"{touch.name}.slip")
         size = ca.sqrt(ca.sumsqr(impulse[touch.lead :]))
         return self.symbols.multipliers[at] * size / self._named.most(touch, impulse)

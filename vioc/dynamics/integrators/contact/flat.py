@@ -1,4 +1,4 @@
-"""The tables of a step with contact in generalized coordinates: functions of the whole mechanism."""
+"""Tape of a step with contact in generalized coordinates, for the compiled core."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class FlatTape(Tape):
-    """The tables of a map's step."""
+    """Tape of a step, whose functions are those of the whole mechanism."""
 
     def __init__(self, f: ContactVI):
         self._f = f

@@ -1,8 +1,8 @@
-"""Impacts at a configuration: laws of restitution with friction, energy never rises.
+"""Impact laws with restitution and friction that never increase the energy.
 
-With the momenta b = M v before and the masks of contacts that are closed,
+With the momenta b = M v before the impact and masks of the closed contacts,
 
-    M v0 = b + P0         constraints, and closed contacts that are not in the impact, hold
+    M v0 = b + P0         constraints, and closed contacts outside the impact, act
     M vc = M v0 + Pc      0 <= N vc perp gamma_c >= 0, friction by vc                        compression
     M ve = M v0 + Pe      0 <= N ve + e min(N v0, 0) perp gamma_e >= 0, friction by ve      Newton
     M ve = M vc + N' e gamma_c + Pe,  0 <= N ve perp gamma_e >= 0,                           Poisson
@@ -38,21 +38,21 @@ if TYPE_CHECKING:
 SHARP, RUBBED = (
     (1e-14, 1e-12),
     (1e-10, 1e-9, 1e-8, 1e-7, 1e-6, 1e-5),
-)  # m^2/s^2, smoothing of impacts, tried in this order
-AWAY = 1e3  # m/s or rad/s, added to gaps that are open
+)  # m^2/s^2, smoothings of impacts without and with friction, tried in this order
+AWAY = 1e3  # m/s or rad/s, added to the gap velocity of open contacts
 STAGES = 3
-STOP, SOLVED = 1e-11, 1e-9  # scaled residuals: where iterations end, and what is taken
+STOP, SOLVED = 1e-11, 1e-9  # scaled residuals: end of the iterations, largest accepted one
 
 
 class Struck(NamedTuple):
-    """What N impacts lead to.
+    """Results of N impacts.
 
     Attributes
     ----------
     momenta : (N, nd)
     multipliers : (N, nm)
     solution : tuple
-        What their derivatives are taken at.
+        Arguments of `Impact.derivatives`.
     errors : (N,)
         Scaled residuals.
     """
@@ -68,10 +68,13 @@ class Struck(NamedTuple):
 
 
 class ImpactPieces:
-    """A stage of an impact as functions that hand numbers on to each other, matrices by their entries.
+    """Equations of one stage of an impact, as functions.
 
-    Unknowns are velocities V, impulses of constraints, y of the cones; given are M, J, Dh, mu, the momenta b,
-    and of each touch an offset of its gap's velocity and a preload, a normal impulse that acts anyhow.
+    Matrices are passed as columns of their nonzeros.
+
+    Unknowns are velocities V, impulses lambda of the constraints and variables y of the cones. Given are M,
+    J, Dh, mu, the momenta b, and for each touch an offset of its gap velocity and a preload: a given normal
+    impulse.
 
     Attributes
     ----------
@@ -148,7 +151,7 @@ class ImpactPieces:
 
 
 class ImpactEnd(End):
-    """A stage of an impact at numbers, for the interior point in numpy."""
+    """Numeric equations of a stage of an impact, for the solver in numpy."""
 
     def __init__(self, p: ImpactPieces):
         self.variables, self.rows = p.variables, p.leave.nnz_out(1)
@@ -178,7 +181,10 @@ class ImpactEnd(End):
 
 
 class ImpactTape(Tape):
-    """The tables of a stage of an impact: from [q, b, offset, preload, V to begin with] to [V, 0]."""
+    """Tape of a stage of an impact, from [q, b, offset, preload, guess] to [V, 0].
+
+    `guess` is the initial guess of V.
+    """
 
     def __init__(self, f: ContactVI, p: ImpactPieces):
         self._f, self._p = f, p
@@ -217,7 +223,7 @@ class ImpactTape(Tape):
 
 
 def mechanics(f: ContactVI, q: Any, theta: Any) -> tuple[Any, list[Any], Any]:
-    """M, J of each touch, Dh at configurations, by the dynamic variables."""
+    """Return M, J of each touch and Dh at q, by the dynamic variables."""
     lag, nd = f.lagrangian, f.nd
     g = lag.graph
     M = ca.Function("M", [g.q_vector, g.parameters], [lag.M], OPTIONS)(q, theta)[:nd, :nd]
@@ -226,13 +232,13 @@ def mechanics(f: ContactVI, q: Any, theta: Any) -> tuple[Any, list[Any], Any]:
 
 
 class Impact:
-    """The impacts of a map with restitution.
+    """Impacts of a map with restitution.
 
     Parameters
     ----------
     f : ContactVI
     restitution : SX (n,)
-        Coefficients of all its touches, in its parameters.
+        Coefficients of restitution of all touches, in the parameters of the map.
     """
 
     def __init__(self, f: ContactVI, restitution: ca.SX):
@@ -246,7 +252,7 @@ class Impact:
 
     @cached_property
     def _end(self) -> tuple[ImpactEnd, Evaluator]:
-        """What the interior point in numpy takes, and M, J, Dh, mu at numbers."""
+        """Equations for the interior-point solver in numpy; evaluator of M, J, Dh, mu."""
         return ImpactEnd(self._pieces), Evaluator(self._pieces.held)
 
     @cached_property
@@ -269,7 +275,7 @@ class Impact:
 
     @cached_property
     def _numbers(self) -> Evaluator:
-        """(q, parameters) -> M, N; and coefficients."""
+        """Evaluator (q, parameters) -> M, gap gradients N, coefficients of restitution."""
         f = self._f
         q, theta = ca.SX.sym("q", f.nq), f.symbols.parameters
         M, J, _ = mechanics(f, q, theta)
@@ -278,10 +284,10 @@ class Impact:
         return Evaluator(ca.Function("numbers", [q, theta], outputs, OPTIONS))
 
     def struck(self, q, b, others, closed, struck, tight, theta) -> Struck:
-        """At configurations (N, nq), of momenta b (N, nd).
+        """Return the results of N impacts at q (N, nq) with momenta b (N, nd).
 
-        Masks (N, n), 0 or 1: closed contacts that are not in the impact, those and these, these but for those
-        that do not bounce, and those that hold each other shut (`opposed`).
+        Masks (N, n), 0 or 1: `others` are closed contacts outside the impact, `closed` all closed contacts,
+        `struck` the contacts that bounce, `tight` those that keep each other closed (`opposed`).
         """
         given = q, b, others, closed, struck, tight
         z, errors = self._stages(self._levels[0], *given, theta=theta)
@@ -299,7 +305,7 @@ class Impact:
     def _stages(
         self, kappa: float, q, b, others, closed, struck, tight, *, theta
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Unknowns of all stages, and the largest error, by rows."""
+        """Return for each impact the unknowns of all stages and the largest error."""
         M, N, e = self._numbers(q, theta)
         e, none, nd = e[..., 0] * struck, np.zeros_like(struck), self._f.nd
 
@@ -312,7 +318,7 @@ class Impact:
         def solve(b: np.ndarray, offset: np.ndarray, preload: np.ndarray, guess: np.ndarray) -> np.ndarray:
             unknowns, error = self._solved(kappa, q, b, offset, preload, guess, theta)
             found.append(unknowns)
-            np.maximum(errors, error, out=errors)  # not a number where one is
+            np.maximum(errors, error, out=errors)  # keeps NaN
             return unknowns[:, :nd]
 
         play = tight * np.sqrt(kappa / self._f.mass)
@@ -327,7 +333,7 @@ class Impact:
         return np.hstack(found), errors
 
     def _solved(self, kappa: float, q, b, offset, preload, guess, theta) -> tuple[np.ndarray, np.ndarray]:
-        """Unknowns and errors of a stage, by rows."""
+        """Return unknowns and error of a stage for each impact."""
         f, n = self._f, len(q)
         if f.backend.name != "virtual" and find_compiler() is not None:
             carry = np.hstack([q, b, offset, preload, guess])
@@ -346,20 +352,20 @@ class Impact:
         return np.stack([s.unknowns for s in rows]), np.array([s.error for s in rows])
 
     def derivatives(self, solution: tuple) -> np.ndarray:
-        """Of (momenta, multipliers) by (q, momenta before, parameters), of N impacts."""
+        """Return derivatives of (momenta, multipliers) by (q, b, parameters) of N impacts."""
         G_y, G_z, X_y, X_z = self._slopes(*solution)
         scale = 1 / np.abs(G_z).max(axis=2, keepdims=True)
         return X_y - X_z @ np.linalg.solve(scale * G_z, scale * G_y)
 
     @cached_property
     def _places(self) -> np.ndarray:
-        """Of normal impulses among those of the touches."""
+        """Indices of the normal impulses among the multipliers of the touches."""
         sizes = [len(t.multipliers) for t in self._f.touches.all]
         return np.cumsum([0, *sizes[:-1]])
 
     @cached_property
     def _symbols(self) -> tuple[list[Any], Any, Any]:
-        """(q, b, others, closed, struck, tight, kappa, parameters, z), G, X."""
+        """Symbols (q, b, masks, kappa, parameters, z) and expressions G, X."""
         f, kappa, law = self._f, ca.SX.sym("kappa"), self._f.impacts
         touches, nd, nm, n = f.touches.all, f.nd, len(f.system.constraints), len(f.touches.all)
         q, b, theta = ca.SX.sym("q", f.nq), ca.SX.sym("b", nd), f.symbols.parameters
@@ -407,7 +413,7 @@ class Impact:
         change = ends[2] - ends[1] if law == "newton" else ends[2]
         slips = np.array([name.endswith(".slip") for name in f.multiplier_names])
         change = ends[1] + s * change
-        # where nothing closes, the smoothing alone has pushed: it brings no energy either
+        # if no contact closes, all impulses come from the smoothing: r keeps these from adding energy too
         way = Vs[1] + s * d - Vs[0]
         gained, square = ca.dot(Vs[0], M @ way), ca.dot(way, M @ way)
         r = ca.if_else(square + 2 * gained <= 0, 1.0, ca.fmax(-2 * gained, 0) / (square + 1e-300))

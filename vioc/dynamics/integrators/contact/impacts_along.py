@@ -1,4 +1,4 @@
-"""The impacts within the steps of a motion, of contacts with restitution."""
+"""Impacts of contacts with restitution within the steps of a trajectory."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class Impacts(NamedTuple):
     Attributes
     ----------
     k : (m,) int
-        Row of the step of each.
+        Row of the step of each impact.
     t : (m,)
-        When, s.
+        Time of each impact, s.
     x : (m, nx)
-        The state behind it.
+        State after each impact.
     """
 
     k: np.ndarray
@@ -32,7 +32,7 @@ class Impacts(NamedTuple):
 
 
 def impacts_along(f: ContactVI, steps: Steps) -> Impacts:
-    """Those of a map's steps, each taken again from its state."""
+    """Return the impacts within steps, each taken again from its state."""
     found: list[tuple[int, float, np.ndarray]] = []
     for row, (x, u, t, h) in enumerate(zip(steps.x0, steps.u, steps.t, steps.h, strict=True)):
         now = float(t)

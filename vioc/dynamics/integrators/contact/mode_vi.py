@@ -1,10 +1,10 @@
-"""`ModeVI`: the midpoint rule in one mode of contact, where it is known which contacts hold.
+"""`ModeVI`: the midpoint rule in one contact mode, with known active contacts.
 
     p_k + D1 L_d + F- - Dh(q_k)' lambda_k + N(q_k)' gamma_k + T(q_k)' tau_k = 0
     h(q_k+1) = 0,    phi(q_k+1) = 0,    T(q_m) (q_k+1 - q_k) = 0,    q_m = (q_k + q_k+1)/2
     p_k+1 = D2 L_d + F+
 
-for the contacts that hold. docs/maths/phases.md.
+for the active contacts. docs/maths/phases.md.
 """
 
 from __future__ import annotations
@@ -38,27 +38,27 @@ from vioc.maps.quantities import QuantityTable
 from vioc.maps.twins import own, shared
 from vioc.runs.trajectory import Trajectory
 
-GAP, GRIP = 1e-6, 1e-6  # m or rad; of the largest force, and N: below minus this a rollout warns
+GAP, GRIP = 1e-6, 1e-6  # violations without warning: m or rad; fraction of the largest force + GRIP N
 
 
 class HoldingLagrangian(Lagrangian):
-    """A Lagrangian whose constraints are the system's and those of the contacts that hold.
+    """Lagrangian whose constraints are those of the system and of the active contacts.
 
     Parameters
     ----------
     system : System
     held : sequence of str
-        Contacts and limits that hold.
+        Active contacts and limits that stick.
     sliding : sequence of str
-        Of these, the ones that keep their gap alone.
+        Active contacts that slide: only their gaps are constrained.
 
     Attributes
     ----------
     touches : Touches
-        Of all contacts and limits.
+        All contacts and limits.
     rows : list of (Touching, int)
-        Behind the system's constraints: which contact, and of its normal (0) and tangents (1, 2) which.
-        Tangents along which no variable moves the contact, as across a planar mechanism, are none.
+        Contact and direction, normal (0) or tangent (1, 2), of each constraint after those of the system.
+        Tangents along which no variable moves the contact, as across a planar mechanism, have no row.
     """
 
     def __init__(self, system: System, held: Sequence[str], sliding: Sequence[str]):
@@ -86,13 +86,17 @@ class HoldingLagrangian(Lagrangian):
 
     @cached_property
     def h(self) -> ca.SX:
-        """Less the gaps, so that multipliers push; a contact that sticks has no place to return to."""
+        """Values of the constraints; for contacts minus the gaps.
+
+        The sign makes positive multipliers push. Tangential rows are 0, since sticking constrains the slip
+        rate and not a position.
+        """
         own = (-touch.gap if i == 0 else ca.SX(0) for touch, i in self.rows)
         return ca.vertcat(super().h, *own)
 
     @cached_property
     def Dh(self) -> ca.SX:
-        """The slopes of h, and of slips by rates."""
+        """Jacobian of h by q, and of slips by rates."""
         m, g = len(self.system.constraints), self.graph
         if not m:
             return -self._slopes
@@ -101,39 +105,41 @@ class HoldingLagrangian(Lagrangian):
 
     @cached_property
     def sizes(self) -> ca.SX:
-        """Of the constraints; 0 of contacts, whose slopes all count."""
+        """Sizes of the constraints; 0 for contacts: none of their gradients is ignored."""
         return ca.vertcat(super().sizes, ca.SX.zeros(len(self.rows), 2))
 
 
 class ModeVI(MechanicalMap):
-    """The midpoint rule in one mode of contact: what is held keeps its gap closed, and sticks if it rubs.
+    """Midpoint rule in one contact mode: active contacts stay closed.
+
+    Active contacts with friction stick, unless they are in `sliding`.
 
     Parameters
     ----------
     system : System
-        With contacts or limits of joints.
+        System with contacts or limits of joints.
     held : names
-        Contacts and limits that hold over every step. One with friction sticks; a sphere rolls.
+        Contacts and limits that are active in every step. Those with friction stick; a sphere rolls.
     sliding : names
-        Contacts that hold and slide as if there were no friction.
+        Active contacts that slide without friction.
     dt, alpha, forcing, wrap, tolerance, backend
-        As of `MidpointVI`.
+        See `MidpointVI`.
 
     Raises
     ------
     ModelError
-        As `MidpointVI`; or a name that is none of a contact.
+        See `MidpointVI`; also for no or unknown contacts, dry friction, restitution or polytopes.
 
     Notes
     -----
     States, inputs and names of quantities are those of `ContactVI`: ``gap.NAME``, ``force.NAME``,
-    ``friction.NAME``, ``force.NAME:x``; and ``grip.NAME``, what friction has left, mu times the force less
-    the friction (N). Multipliers are those of the constraints, then of what is held its impulse ``NAME``
-    (N s, positive where it pushes) and, where it sticks, ``NAME.t1``, ``NAME.t2``.
+    ``friction.NAME``, ``force.NAME:x``; and ``grip.NAME``, mu times the force minus the friction (N).
+    Multipliers are those of the constraints, then for each active contact its impulse ``NAME`` (N s, positive
+    if it pushes) and, if it sticks, ``NAME.t1``, ``NAME.t2``.
 
-    A step knows no unilateral limit: where it has to pull, it does, and a rollout warns (`SlackWarning`).
-    `Mechanism.limits` says what a motion has to keep, and `vioc.control.dmoc` does keep it. A step from a
-    momentum that has not met the contact yet is an inelastic impact, whose impulse is part of the step's.
+    A step enforces no unilateral limits: a contact may pull, and a rollout then warns (`SlackWarning`).
+    `Mechanism.limits` lists the limits of a motion, and `vioc.control.dmoc` enforces them. A step from a
+    momentum that violates an active contact is an inelastic impact, whose impulse is part of the step's.
     """
 
     choices = ("alpha", "forcing", "held", "sliding")
@@ -162,7 +168,7 @@ class ModeVI(MechanicalMap):
         check_touches(self)
         if bounces(system):
             raise ModelError(
-                f"{system.name}: ModeVI has no restitution, what it holds does not bounce; set it to 0"
+                f"{system.name}: ModeVI has no restitution: active contacts do not bounce; set it to 0"
             )
         self.lagrangian: HoldingLagrangian = HoldingLagrangian(system, self.held, self.sliding)
         ends = "", ".t1", ".t2"
@@ -179,7 +185,7 @@ class ModeVI(MechanicalMap):
         return f"ModeVI({self.system.name}: {names or 'nothing'} held, nx = {self.nx}, dt = {self.dt:g} s)"
 
     def holding(self, *held: str, sliding: str | Iterable[str] = ()) -> ModeVI:
-        """The same mechanism in another mode, with the same options."""
+        """Return the map of the same mechanism in another mode, with the same options."""
         options = {**self._options, "held": held, "sliding": as_names(sliding)}
         return type(self)(self.system, self.dt, **options).trying(**self.parameters)
 
@@ -187,13 +193,13 @@ class ModeVI(MechanicalMap):
 
     @shared
     def rule(self) -> MidpointRule:
-        """The equations of a step."""
+        """Equations of a step."""
         kept = *self.lagrangian.nonholonomic, *(i > 0 for _, i in self.lagrangian.rows)
         return MidpointRule(self, self.alpha, self.forcing, kept)
 
     @shared
     def chord(self) -> ChordSolver:
-        """What solves them."""
+        """Solver of the equations of a step."""
         return ChordSolver(self.rule)
 
     @own
@@ -213,7 +219,7 @@ class ModeVI(MechanicalMap):
     def derivatives(self) -> MapDerivatives:
         return self._structured.of_map(self, self.with_times)
 
-    # -- what a motion has to keep ----------------------------------------------------------------------
+    # -- limits of the mode --------------------------------------------------------------------------------
 
     def _in_mode(self) -> Mechanism:
         return replace(self._mechanical(), limits=lambda: self._limits, review=self._check_limits)
@@ -228,8 +234,8 @@ class ModeVI(MechanicalMap):
         k = int(np.argmax(below.any(axis=1)))
         name, value = self._limit_names[int(np.argmin(np.where(below[k], rows[k], np.inf)))], rows[k].min()
         warnings.warn(
-            f"{name} is {value:.3g} from t = {f.t[k]:g} s on, expected >= 0: contact would not keep to this "
-            "mode there. End it before, or let ContactVI find out",
+            f"{name} is {value:.3g} from t = {f.t[k]:g} s on, expected >= 0: contact would leave this "
+            "mode there. End the motion before, or use ContactVI, which finds the mode",
             SlackWarning,
             stacklevel=4,
         )
@@ -262,7 +268,7 @@ class ModeVI(MechanicalMap):
         return found
 
     def _within(self, touch: Touching) -> ca.SX | None:
-        """Rows >= 0 where the friction of a contact is in its cone, N; None where there is none."""
+        """Return values (N) that are >= 0 if friction is in its cone; None without it."""
         impulse, _ = self._impulse(touch)
         along = impulse[1:]
         if not along.numel():

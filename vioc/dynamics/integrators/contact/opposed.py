@@ -1,4 +1,4 @@
-"""Closed contacts that hold each other shut: the two sides of a slot, the faces of a wedge."""
+"""Contacts that keep each other closed, as the two sides of a slot do."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ import numpy as np
 from vioc.dynamics.consistency import RANK_TOLERANCE
 
 CLOSED = 1e-7  # m or rad
-LARGEST = 1e6  # speed that opens a contact by a speed of 1, at most: what needs more does not open
+LARGEST = 1e6  # largest velocity that counts as opening a contact at speed 1
 
 
 def openable(M: np.ndarray, N: np.ndarray, Dh: np.ndarray, closed: np.ndarray) -> np.ndarray:
-    """Which closed contacts some velocity opens (n,): N_i v > 0, N v >= 0 of all that are closed, Dh v = 0.
+    """Return which closed contacts a feasible velocity can open (n,).
 
-    Speeds are those of the mass matrix's norm, in which gradients have length one.
+    Contact i opens if a velocity v has N_i v > 0, N v >= 0 for all closed contacts, and Dh v = 0. Velocities
+    are measured in the norm of the mass matrix, in which gradients are scaled to length one.
     """
     root = np.linalg.cholesky(M)
     rows, held = (np.linalg.solve(root, J.T).T for J in (N[closed], Dh))
@@ -23,12 +24,12 @@ def openable(M: np.ndarray, N: np.ndarray, Dh: np.ndarray, closed: np.ndarray) -
     found = closed.copy()
     sizes = np.linalg.svd(np.vstack([rows, held]), compute_uv=False)
     if len(sizes) == len(rows) + len(held) and sizes[-1] > RANK_TOLERANCE * sizes[0]:
-        return found  # independent: each opens by itself
+        return found  # independent gradients: each contact opens separately
     from scipy.optimize import linprog  # late: a map without restitution needs no scipy
 
     n, m = len(rows), len(M)
     best = linprog(
-        np.concatenate([np.zeros(m), -np.ones(n)]),  # sums of velocities open what each of them opens
+        np.concatenate([np.zeros(m), -np.ones(n)]),  # a sum of velocities opens each contact
         A_ub=np.hstack([-rows, np.eye(n)]),
         b_ub=np.zeros(n),
         A_eq=np.hstack([held, np.zeros((len(held), n))]),

@@ -1,4 +1,4 @@
-"""Compiled steps of boxes and hulls that meet in generalized coordinates: the core, told where."""
+"""Compiled steps of boxes and hulls in contact, in generalized coordinates."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class PlacedProgram(StepByStep):
-    """A map's rollouts by the compiled core, a step at a time.
+    """Rollouts by the compiled core, one step at a time with its contact places.
 
     Parameters
     ----------

@@ -1,4 +1,6 @@
-"""A step with contact in generalized coordinates as equations at any smoothing, for programs.
+"""Equations of a step with contact at any smoothing, for optimization problems.
+
+The step is that in generalized coordinates.
 
 docs/maths/contact_implicit.md
 """
@@ -21,10 +23,10 @@ if TYPE_CHECKING:
 
 
 def relaxed(f: ContactVI) -> Callable[[np.ndarray, float], RelaxedStep]:
-    """The equations of a map's step, by the parameters' values and the smoothing.
+    """Return the equations of a step by parameter values and smoothing.
 
-    Unknowns are the impulses of the constraints, then the variables of each contact's law. Friction along
-    what nothing moves (across the plane of a planar mechanism) is none.
+    Unknowns are the impulses of the constraints, then the variables of each contact's law. Directions along
+    which no variable moves the contact (across the plane of a planar mechanism) have no friction.
     """
     x, u, _, theta, dt = f.symbols
     x1, t, smoothing, give = ca.SX.sym("x_next", f.nx), *map(ca.SX.sym, ("t", "smoothing", "give"))
@@ -64,5 +66,5 @@ def relaxed(f: ContactVI) -> Callable[[np.ndarray, float], RelaxedStep]:
 
 
 def _moving(slopes: ca.SX) -> list[int]:
-    """Tangents of a touch along which something moves."""
+    """Return the indices of tangents along which a variable moves the contact."""
     return [i for i in range(slopes.shape[0]) if slopes[i, :].nnz()]

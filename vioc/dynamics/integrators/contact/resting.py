@@ -1,4 +1,4 @@
-"""How steps with contact are taken and differentiated: `ContactSteps`; `Resting`, if nothing bounces."""
+"""Methods that take and differentiate steps with contact."""
 
 from __future__ import annotations
 
@@ -30,43 +30,43 @@ if TYPE_CHECKING:
 
 
 class ContactSteps(ABC):
-    """How the steps of a `ContactVI` are taken and differentiated.
+    """Methods that take and differentiate the steps of a `ContactVI`.
 
-    One object serves all twins of a map, so that each method is given the map `f`.
+    One object serves all twins of a map. Each method therefore has the map `f` as argument.
 
     Attributes
     ----------
     smooth : bool
-        Whether a step's equations are smooth, at any smoothing.
+        Whether the equations of a step are smooth, at any smoothing.
     """
 
     smooth: bool
 
     @abstractmethod
     def program(self, f: ContactVI) -> Program:
-        """Rollouts as far as they are solved."""
+        """Return the program of rollouts, which end before the first unsolved step."""
 
     @abstractmethod
     def rescued(
         self, f: ContactVI, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float
     ) -> tuple[np.ndarray, np.ndarray]:
-        """`StepSolver.rescued`."""
+        """Return state and multipliers of one step; see `StepSolver.rescued`."""
 
     @abstractmethod
     def step(self, f: ContactVI, x: np.ndarray, u: np.ndarray, t: float, h: float) -> list[Any]:
-        """The flights and impacts of a step, if it has any."""
+        """Return the flights and impacts of a step, or an empty list without restitution."""
 
     @abstractmethod
     def residual(self, f: ContactVI) -> ca.Function | None:
-        """`OneStepMap.residual`."""
+        """Return the residual function of a step; see `OneStepMap.residual`."""
 
     @abstractmethod
     def derivatives(self, f: ContactVI) -> MapDerivatives:
-        """`OneStepMap.derivatives`."""
+        """Return the derivatives of the map; see `OneStepMap.derivatives`."""
 
 
 class Resting(ContactSteps):
-    """Steps of a map whose contacts do not bounce."""
+    """Steps of a map without restitution."""
 
     smooth = True
 
@@ -106,13 +106,13 @@ class Resting(ContactSteps):
         if shut:
             raise StepError(
                 f"{where}: {', '.join(shut)} are closed and hold each other shut, without play: give them "
-                "some, or a constraint in their place",
+                "play, or use a constraint instead",
                 k,
                 found.error,
                 "no convergence",
             )
         names, q = f.lagrangian.constraint_names, found.x[: f.nq]
-        if not np.isfinite(q).all():  # then about where velocities lead
+        if not np.isfinite(q).all():  # use an extrapolation by the velocities instead
             q = x[: f.nq] + dt * np.concatenate([f.velocities(x), x[f.nq + f.nd :]])
         if names and np.isfinite(q).all():
             J = directions_within(f.lagrangian, q, NEAR, **f.parameters)
@@ -152,7 +152,7 @@ class Resting(ContactSteps):
 
 
 def _held_shut(f: ContactVI, x: np.ndarray) -> list[str]:
-    """Names of closed contacts that nothing opens."""
+    """Return the names of closed contacts that no velocity opens."""
     gaps = f.gaps(x)
     closed = np.isfinite(gaps) & (gaps <= CLOSED)
     if closed.sum() < 2:

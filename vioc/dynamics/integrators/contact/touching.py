@@ -1,4 +1,4 @@
-"""Contacts, limits and dry friction in generalized coordinates: gaps, slips, slopes; where polytopes meet."""
+"""Contacts, limits and dry friction in generalized coordinates: gaps, slips."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ from vioc.dynamics.lagrangian import OPTIONS, Lagrangian
 from vioc.dynamics.terms.contacts import PairContact
 from vioc.errors import ModelError
 
-NOWHERE = ca.SX(0, 1)  # numbers of places, of systems without polytopes that meet
-POSE, TWIST = 12, 6  # numbers of a frame's place and of its velocities
+NOWHERE = ca.SX(0, 1)  # data of contact places of systems without pairs of polytopes
+POSE, TWIST = 12, 6  # entries of the pose and of the twist of a frame
 
 
 @dataclass(frozen=True)
 class Touching(AnyTouch):
-    """A touch as expressions of its graph's symbols.
+    """Contact, limit or dry friction (a touch) as expressions of graph symbols.
 
     Attributes
     ----------
     gap : SX or None
     axes : (3, 3) SX
-        Normal and the two tangents, by columns; nothing of a limit or a joint.
+        Columns: normal and two tangents; empty for a limit or the friction of a joint.
     slip : (2,) or (1,) SX
-        Velocity of the second body's point less that of the first's along the tangents; of a joint that rubs
-        its rate; nothing without friction.
+        Velocity of the second body's point relative to the first's along the tangents; the rate of a joint
+        with dry friction; empty without friction.
     friction : SX
-        Coulomb's coefficient; 1 where there is none. Without a gap the most that friction may be, N or N m.
+        Coulomb's coefficient, 1 without friction. Of dry friction without a gap: the largest force, N or N m.
     """
 
     gap: Any
@@ -53,7 +53,7 @@ class Touching(AnyTouch):
 
 
 class Polytopes:
-    """The pairs of polytopes of a system, each in its frame.
+    """Pairs of polytopes of a system, each in its frame.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ class Polytopes:
     ----------
     features : Features
     nowhere : array
-        Numbers of all places, none of which meet.
+        Data of all contact places if no polytopes meet.
     """
 
     def __init__(self, g: FrameGraph):
@@ -91,28 +91,32 @@ class Polytopes:
         self._frames = Evaluator(ca.Function("frames", args, list(map(ca.densify, outputs)), OPTIONS))
 
     def at(self, q: np.ndarray, v: np.ndarray, theta: np.ndarray, dt: float) -> MeetingPlaces:
-        """Where they meet at configurations and rates (nq,), or may within dt."""
+        """Return the contact places at configuration and rates (nq,).
+
+        Places where the polytopes may meet within dt are included.
+        """
         poses, twists = self._frames(q, v, theta)
         own = poses.reshape(-1, POSE)
         return self.features.at(own[:, :3], own[:, 3:].reshape(-1, 3, 3), twists.reshape(-1, TWIST), dt)
 
 
 class Touches:
-    """The contacts and limits of a system, in their order.
+    """Contacts, limits and dry friction of a system, in their order.
 
     Attributes
     ----------
     all : list of Touching
     polytopes : Polytopes
-        Those that meet each other.
+        Pairs of polytopes in contact.
     places : SX
-        Numbers of these places, which are held over a step.
+        Data of the contact places of polytopes, fixed over a step.
     gaps : casadi.Function
-        (q, parameters, places) -> phi (n,), D phi (n, nq); infinite where there is none.
+        (q, parameters, places) -> phi (n,), D phi (n, nq); phi is infinite for dry friction without a gap.
     held : casadi.Function
-        (q, parameters, places) -> J (rows, nq): of each touch D phi, then the slopes of its slip by rates.
+        (q, parameters, places) -> J (rows, nq): for each touch D phi, then the derivatives of its slip by
+        the rates.
     friction : casadi.Function
-        parameters -> Coulomb's coefficients, or bounds in N or N m (n,).
+        parameters -> Coulomb's coefficients, or largest friction forces in N or N m (n,).
     """
 
     def __init__(self, lagrangian: Lagrangian):
@@ -138,12 +142,12 @@ class Touches:
         self.names = tuple(n for t in self.all for n in t.multipliers)
 
     def loads(self, theta: Any, dt: Any) -> list[ca.SX]:
-        """Of each touch Coulomb's coefficient; without a gap the most that its impulse may be."""
+        """Return Coulomb's coefficient of each touch; without a gap the largest impulse."""
         each = zip(self.all, ca.vertsplit(self.friction(theta)), strict=True)
         return [value if t.cone.gap else dt * value for t, value in each]
 
     def rows(self, J: ca.SX) -> list[ca.SX]:
-        """The parts of each touch."""
+        """Split the rows of J by touch."""
         sizes = [t.rows for t in self.all]
         return ca.vertsplit(J, [0, *(sum(sizes[: i + 1]) for i in range(len(sizes)))])
 
@@ -169,7 +173,7 @@ def _touching(g: FrameGraph, name: str, item: Any, meeting: Meeting) -> Touching
 
 
 def _placed(g: FrameGraph, name: str, item: PairContact, data: Any) -> Touching:
-    """One place of two polytopes."""
+    """Return one contact place of two polytopes as a touch."""
     poses = [g.node_pose(g.system.frame_index(n))[::-1] for n in (item.frame1, item.frame2)]
     gap, normal, point, there = placed(poses, ca.vertsplit(data))
     found = _touching(g, name, item, Meeting(gap, normal, point, item.frame1, item.frame2))
@@ -177,7 +181,7 @@ def _placed(g: FrameGraph, name: str, item: PairContact, data: Any) -> Touching:
 
 
 def _velocity(g: FrameGraph, frame: str, point: Vector) -> Vector:
-    """That of a point in the world, carried by a frame."""
+    """Return the world velocity of a point fixed in a frame."""
     index = g.system.frame_index(frame)
     R, origin = g.node_pose(index)
     v, w = g.node_velocity(index)

@@ -1,9 +1,10 @@
-"""Variational integrators on SO(3)^n x R^m, without charts; see docs/maths/groups.md.
+"""Variational integrators on SO(3)^n x R^m, without charts.
 
-`twin` is the Lagrangian and its kinematics on the group, `group_space` states and their errors, `group_vi`
-the integrator. Of the midpoint rule `group_step` is the equations of a step and their solution,
-`group_derivatives` its first and second order; of several stages these are `group_galerkin` and
-`group_stages`, on the attitudes of `curves`.
+Maths: docs/maths/groups.md. `group_lagrangian` has the Lagrangian and kinematics on the group, `group_space`
+states and their errors, `group_vi` the integrator. For the midpoint rule, `group_step` has the equations of a
+step and their solution,
+`group_derivatives` its derivatives; for several stages, `group_galerkin` and `group_stages` have these, with
+the attitudes of `curves`.
 """
 
 from vioc.dynamics.integrators.groups.group_vi import GroupVI

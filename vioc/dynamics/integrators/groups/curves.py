@@ -1,9 +1,10 @@
-"""Attitudes along polynomials of quaternions, and momenta at the points of a step (docs/maths/groups.md).
+"""Attitudes along polynomials of quaternions, and momenta at the points of a step.
 
-Of one rotation, seen from where a step starts: from 1 at the rates w_i and torques t_i of the points,
+For one rotation, relative to the start of a step, with rates w_i and torques t_i at the points
+(docs/maths/groups.md),
 
     s_i = 1 + h sum_j a_ij s_j w_j / 2,    k_i = pi + h sum_j ab_ij (k_j w_j / 2 + s_j t_j / |s_j|^2),     (8)
-    vec(s_i' k_i) the momentum at a point,     R pi_k+1 = pi + h sum_j b_j R_j t_j.                      (10)
+    momentum at a point: vec(s_i' k_i),        R pi_k+1 = pi + h sum_j b_j R_j t_j.                      (10)
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ ONE = (1.0, 0.0, 0.0, 0.0)
 
 
 class Curves:
-    """Functions of one rotation, the same for every mechanism; columns are points.
+    """Functions of one rotation, the same for every mechanism.
+
+    Columns of their arguments and results are points of a step.
 
     Parameters
     ----------
@@ -37,7 +40,7 @@ class Curves:
 
     @cached_property
     def path(self) -> ca.Function:
-        """(rates (3, s), dt) -> unit quaternions at the points (4, s) and at the end (4,)."""
+        """Function (rates (3, s), dt) -> unit quaternions at points (4, s) and end (4,)."""
         w, dt = ca.SX.sym("w", 3, self.rule.stages), ca.SX.sym("dt")
         stages, end = Path(self.rule, w, dt).ends
         outputs = [ca.horzcat(*(vec.column(_unit(s)) for s in stages)), vec.column(_unit(end))]
@@ -45,7 +48,10 @@ class Curves:
 
     @cached_property
     def momenta(self) -> ca.Function:
-        """(rates (3, s), torques (3, s), pi (3,), dt) -> momenta at the points (3, s) and at the end (3,)."""
+        """Function (rates (3, s), torques (3, s), pi (3,), dt) -> momenta.
+
+        They are the momenta at the points (3, s) and at the end (3,).
+        """
         s = self.rule.stages
         w, torques, pi, dt = (
             ca.SX.sym("w", 3, s),
@@ -59,10 +65,10 @@ class Curves:
 
     @cached_property
     def errors(self) -> ca.Function:
-        """(y, dt, attitudes (4 s + 4,)) -> turns at the points and at the end (3, s + 1), momenta there.
+        """Function (y, dt, attitudes (4 s + 4,)) -> turns and momenta (3, s + 1) each.
 
-        y = (turn at the start, pi, rates, torques), (6 + 6 s,); turns are from the attitudes that are given,
-        exact to second order, as derivatives at zero need them.
+        They are at the points and at the end; y = (turn at the start, pi, rates, torques), (6 + 6 s,). Turns
+        are relative to the given attitudes and exact to second order, which derivatives at zero require.
         """
         s = self.rule.stages
         y, dt, given = ca.SX.sym("y", 6 + 6 * s), ca.SX.sym("dt"), ca.SX.sym("given", 4 * s + 4)
@@ -83,14 +89,20 @@ class Curves:
 
     @cached_property
     def slopes(self) -> ca.Function:
-        """(y, dt, attitudes) -> derivatives by y of turns and of momenta (3 s + 3, 6 + 6 s) each."""
+        """Function (y, dt, attitudes) -> derivatives of turns and of momenta by y.
+
+        Their shapes are (3 s + 3, 6 + 6 s).
+        """
         y, dt, given = self.errors.sx_in()
         outputs = [ca.densify(ca.jacobian(ca.vec(o), y)) for o in self.errors(y, dt, given)]
         return ca.Function("slopes", [y, dt, given], outputs, OPTIONS)
 
     @cached_property
     def curvature(self) -> ca.Function:
-        """(y, dt, attitudes, weights (6 s + 6,)) -> Hessian by y of weighted turns, then momenta."""
+        """Function (y, dt, attitudes, weights (6 s + 6,)) -> Hessian by y.
+
+        It is that of the weighted sum of turns, then momenta.
+        """
         y, dt, given = self.errors.sx_in()
         turns, momenta = self.errors(y, dt, given)
         weights = ca.SX.sym("weights", 2 * turns.numel())
@@ -100,12 +112,15 @@ class Curves:
 
 @lru_cache(maxsize=16)
 def curves_of(points: str, stages: int) -> Curves:
-    """Those of a rule, which all mechanisms share: to build them takes longer than most mechanisms."""
+    """Return the curves of a quadrature rule, which all mechanisms share.
+
+    They take longer to build than most mechanisms.
+    """
     return Curves(quadrature(points, stages))
 
 
 class Path:
-    """A rotation's curve at rates w (3, s)."""
+    """Curve of a rotation at rates w (3, s)."""
 
     def __init__(self, rule: Quadrature, w: ca.SX, dt: Any):
         self.rule, self.dt = rule, dt
@@ -138,7 +153,7 @@ class Path:
 
 
 class _Elimination:
-    """Solver of x_i - sum_j a_ij x_j q_j = right_i for quaternions x, among which it eliminates."""
+    """Elimination solver of x_i - sum_j a_ij x_j q_j = right_i for quaternions x."""
 
     def __init__(self, a: np.ndarray, q: list[Quaternion]):
         n = len(q)

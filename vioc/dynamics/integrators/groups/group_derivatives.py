@@ -1,7 +1,7 @@
-"""First and second derivatives of steps on the group in the errors of their ends (docs/maths/groups.md).
+"""First and second derivatives of midpoint steps on the group.
 
-With y = (errors at the end, multipliers) and s = (errors at the start, inputs, parameters) a step is
-G(s, y) = 0, and
+With y = (errors at the end, multipliers) and s = (errors at the start, inputs, parameters) a step solves
+G(s, y) = 0 (docs/maths/groups.md), and
 
     D_s y = -G_y^-1 G_s,    z . y'' = T' (mu . G)'' T,    T = [1; D_s y],    mu = -G_y^-T z.
 """
@@ -24,24 +24,27 @@ if TYPE_CHECKING:
 
 
 class GroupDerivatives:
-    """Derivatives of a `GroupVI`'s steps."""
+    """Derivatives of the steps of a `GroupVI` of one stage."""
 
     def __init__(self, f: GroupVI):
         self.f = f
 
     @cached_property
     def _implied(self) -> tuple[list[ca.SX], ca.SX, ca.SX, ca.SX]:
-        """Arguments, s, y and the rows G (ndx + nm,) at errors and multipliers added to the arguments'."""
+        """Symbols of the arguments, s, y, and the expression G (ndx + nm,).
+
+        Errors and multipliers y are relative to the arguments.
+        """
         f = self.f
         x, u, lam, theta, _ = f.symbols
         x1, t, dt = ca.SX.sym("x_next", f.nx), ca.SX.sym("t"), f.symbols.dt
         e, y = ca.SX.sym("e", f.ndx), ca.SX.sym("y", f.ndx + f.nm)
         start, end = f.space.retract_expression(x, e), f.space.retract_expression(x1, y[: f.ndx])
         equations = f.residual
-        assert equations is not None  # of one stage
+        assert equations is not None  # one stage
         rows = equations(start, u, end, lam + part(y, f.ndx), t, dt, theta)
         nd, nb = f.space.nd, f.space.nb
-        G = ca.vertcat(rows[:nd], rows[nd + nb :])  # the norms of quaternions are kept by `retract`
+        G = ca.vertcat(rows[:nd], rows[nd + nb :])  # without norms of quaternions, which `retract` preserves
         return [x, x1, u, lam, t, dt, theta], ca.vertcat(e, u, theta), y, G
 
     def _at_zero(self, name: str, more: list[ca.SX], outputs: list[ca.SX]) -> Evaluator:

@@ -1,7 +1,8 @@
-"""Steps of higher order on the group, by points of a step (docs/maths/groups.md, (7)-(11)).
+"""Steps of higher order on the group (docs/maths/groups.md, (7)-(11)).
 
-Unknown are the rates V_i at the points, which make L_v there the momenta that the curve and the forces along
-it lead to. Mass matrices stand for the derivatives, as in `GalerkinVI`, whose constraints these are too.
+The unknowns are the rates V_i at the points of a step. At the solution L_v at each point equals the momentum
+that follows from the curve and the forces along it. As in `GalerkinVI`, mass matrices approximate the
+derivatives, and constraints are enforced.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ from vioc.dynamics.lagrangian import OPTIONS
 if TYPE_CHECKING:
     from vioc.dynamics.integrators.groups.group_vi import GroupVI
 
-# The last correction over the root of their number: rates are found to rounding, since what is left of them
-# turns the momentum of a body whose frame is not at its centre of mass.
+# Last correction over the root of the number of rates. Rates are solved to rounding, since their errors
+# rotate the momentum of a body whose frame is not at its centre of mass.
 CONVERGED = 3e-16
 
 
@@ -45,7 +46,7 @@ class GalerkinStep:
 
     @cached_property
     def _places(self) -> ca.Function:
-        """(x, V (nd, s), dt) -> configurations at the points (nq, s) and at the end (nq,)."""
+        """Function (x, V (nd, s), dt) -> configurations at points (nq, s) and end (nq,)."""
         space, rule, s = self.space, self.rule, self.rule.stages
         x, dt, V = ca.SX.sym("x", self.f.nx), ca.SX.sym("dt"), ca.SX.sym("V", space.nd, s)
         r, rates = x[: space.nr], V[: space.nr, :]
@@ -59,14 +60,14 @@ class GalerkinStep:
 
     @cached_property
     def _factors(self) -> ca.Function:
-        """(x, V (nd, s), dt, parameters) -> factors of the mass matrix at the points, one below the other.
+        """Function (x, V (nd, s), dt, parameters) -> factors of the mass matrix.
 
-        With constraints they are those in the middle, once.
+        They are those at all points, one below the other; with constraints those in the middle of the step.
         """
         x, V, dt = self._places.sx_in()
         theta = ca.SX.sym("theta", len(self.f.parameters))
         places = ca.horzsplit(self._places(x, V, dt)[0])
-        if self.f.nm:  # where half a step leads at the mean rates of the first half
+        if self.f.nm:  # the middle is the end of a half step at the mean rates of the first half
             s, rule = self.rule.stages, self.rule
             first = 2 * V @ (ca.DM(rule.values(np.array([0.5]))) @ ca.DM(rule.A)).T
             places = [self._places(x, ca.repmat(first, 1, s), dt / 2)[1]]
@@ -75,15 +76,16 @@ class GalerkinStep:
 
     @property
     def _unknowns(self) -> int:
-        """Of a step: the rates, and the multipliers of all points but the last."""
+        """Number of unknowns: rates, and multipliers of all points except the last."""
         return self.rule.stages * self.space.nd + (self.rule.stages - 1) * self.f.nm
 
     @cached_property
     def _iterate(self) -> ca.Function:
-        """(z, x, u, t, dt, parameters, factors) -> z, (x_next, z), last correction of increments.
+        """Function (z, x, u, t, dt, parameters, factors) -> new z, (x_next, z), error.
 
-        z are V_1 to V_s and lambda_1 to lambda_s-1; x_next is that of the z given, so that what it keeps does
-        not depend on how well they are solved for, and has the impulses of these multipliers alone.
+        z are V_1 to V_s and lambda_1 to lambda_s-1; the error is the correction of increments. x_next belongs
+        to the given z, so that its conserved quantities do not depend on the error of z, and has the impulses
+        of these multipliers only.
         """
         f, space, rule, s = self.f, self.space, self.rule, self.rule.stages
         nr, nd, nq, nm = space.nr, space.nd, space.nq, f.nm
@@ -119,7 +121,10 @@ class GalerkinStep:
         return ca.Function("iterate", args, [after, found, error], OPTIONS)
 
     def _corrections(self, left: Any, h: Any, factors: Any, dt: Any) -> tuple[Any, Any]:
-        """Of V (nd, s), and of the multipliers (nm, s - 1), eliminated by docs/maths/galerkin.md (GA 12)."""
+        """Return corrections of V (nd, s) and of the multipliers (nm, s - 1).
+
+        Multipliers are eliminated by docs/maths/galerkin.md (GA 12).
+        """
         _, solve, pushes = self.group.masses
         s, nm, rule = self.rule.stages, self.f.nm, self.rule
         columns = ca.horzsplit(left)
@@ -136,12 +141,13 @@ class GalerkinStep:
         return ca.horzcat(*by), y @ ca.DM(apart).T / dt
 
     def residual(self) -> None:
-        """There is none: a step has unknowns beside its end."""
+        """Return None, since a step has further unknowns besides its end."""
 
     def kernel(self, robust: bool = False) -> ca.Function | None:
-        """(x, u, t, dt, parameters) -> (x_next, multipliers, error); `rescued` is what tries harder.
+        """Return the function (x, u, t, dt, parameters) -> (x_next, multipliers, error).
 
-        The first guess are rates that change as they do at the step's start, and its multipliers.
+        The initial guess extrapolates the rates by the accelerations at the start of the step, with the
+        multipliers there. None if `robust`: `rescued` is the robust solver.
         """
         if robust:
             return None
@@ -157,12 +163,12 @@ class GalerkinStep:
         x_next, impulse = after[: f.nx], ca.MX(0, 1)
         if nm:
             p, impulse = self.group.settled(after[: f.nq], after[f.nq : f.nx], theta)
-            n = f.nx + self._unknowns  # behind it the multipliers in p, as in `GalerkinVI`
+            n = f.nx + self._unknowns  # from n on are the multipliers in p, as in `GalerkinVI`
             impulse += dt * ca.reshape(after[n:], nm, s - 1) @ ca.DM(rule.b[:-1])
             x_next = ca.vertcat(after[: f.nq], p)
         return ca.Function("stages_step", [x, u, t, dt, theta], [x_next, impulse, error])
 
     def rescued(self, f: GroupVI, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
-        """By continuation in the step's length, from the rates of the state."""
+        """Solve a step by continuation in its length, from the rates of the state."""
         equations = StageEquations(self.derivatives, f, x, u, t, dt)
         return equations.end(solve_step(equations, k, t, f.tolerance).w)

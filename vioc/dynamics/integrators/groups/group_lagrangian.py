@@ -1,7 +1,8 @@
-"""The Lagrangian of a system on R^nr x SO(3)^nb, written with the sweeps of every other integrator.
+"""Lagrangian of a system on R^nr x SO(3)^nb, from the Lagrangian of a twin system.
 
-A twin of the system has each rotation as nine parameters before three angles about x, y, z. At zero angles
-their rates are the body's angular velocity, and derivatives by turns follow (docs/maths/groups.md, (6)).
+In the twin, each rotation is a constant rotation by nine parameters, followed by three angles about x, y, z.
+At zero angles the rates of the angles are the body's angular velocity. Derivatives by rotations follow
+(docs/maths/groups.md, (6)).
 """
 
 from __future__ import annotations
@@ -25,33 +26,33 @@ from vioc.dynamics.lagrangian import LONG, OPTIONS, Lagrangian
 
 
 class _Attitude(Pose):
-    """A rotation whose nine entries are parameters of a twin system."""
+    """Rotation whose nine entries are parameters of a twin system."""
 
     def __post_init__(self) -> None:
-        """Nothing to check: they are symbols."""
+        """Skip the checks of `Pose`, since the entries are symbols."""
 
 
 class GroupLagrangian:
-    """L, forces and constraints on the group.
+    """Lagrangian, forces and constraints on the group.
 
     Parameters
     ----------
     system : System
     rotations : tuple of Chart
     others : tuple of str
-        The variables that no rotation has.
+        Variables that belong to no rotation.
 
     Attributes
     ----------
     lagrangian : Lagrangian
-        Of the twin system.
+        Lagrangian of the twin system.
     place, place_of : list of int
-        Of (r, turns) in the variables of the twin; and of these in (r, turns).
+        Indices of (r, turns) among the variables of the twin, and the inverse permutation.
 
     Notes
     -----
-    Configurations q = (r, quaternions), rates v = (rates of r, angular velocities in the body's axes); the
-    latter's conjugates and derivatives by turns likewise.
+    Configurations are q = (r, quaternions), rates v = (rates of r, angular velocities in the body's axes).
+    Momenta and derivatives by turns have the order of v.
     """
 
     def __init__(
@@ -67,18 +68,18 @@ class GroupLagrangian:
         self._nodes = [i + sum(first <= i for first in firsts) for i in range(len(system.nodes))]
 
     def ours(self, rows: Any) -> ca.SX:
-        """Rows in the order of the twin's variables, in that of (r, turns)."""
+        """Reorder rows from the order of the twin's variables to (r, turns)."""
         return vec.column(rows[i] for i in self.place)
 
     def theirs(self, rows: list[Any]) -> list[Any]:
-        """The other way round."""
+        """Reorder rows from (r, turns) to the order of the twin's variables."""
         found: list[Any] = [0.0] * len(rows)
         for i, row in zip(self.place, rows, strict=True):
             found[i] = row
         return found
 
     def _values(self, q: Any, theta: Any) -> dict[str, Any]:
-        """The twin's parameters."""
+        """Return the values of the twin's parameters."""
         values = dict(zip(self._names, ca.vertsplit(theta), strict=True))
         for i, s in enumerate(self.space.attitudes(q)):
             R = rot.matrix(s)
@@ -86,26 +87,29 @@ class GroupLagrangian:
         return {n: values[n] for n in self.lagrangian.system.parameters}
 
     def at(self, q: Any, theta: Any) -> tuple[ca.SX, ca.SX]:
-        """The twin's variables, angles at zero, and parameters."""
+        """Return the twin's variables, with zero angles, and its parameters."""
         angles = vec.column(self.theirs([*ca.vertsplit(q[: self.space.nr]), *[ca.SX(0)] * 3 * self.space.nb]))
         return angles, vec.column(self._values(q, theta).values())
 
     @cached_property
     def place_at(self) -> ca.Function:
-        """(q, parameters) -> the twin's variables and parameters."""
+        """Function (q, parameters) -> variables and parameters of the twin."""
         q, *_, theta = self._symbols
         return ca.Function("place", [q, theta], list(self.at(q, theta)), OPTIONS)
 
     @cached_property
     def _symbols(self) -> tuple[ca.SX, ca.SX, ca.SX, ca.SX, ca.SX]:
-        """q, v, u, t, parameters."""
+        """Symbols of q, v, u, t and the parameters."""
         nu, space = self.lagrangian.graph.u_vector.numel(), self.space
         sizes = {"q": space.nq, "v": space.nd, "u": nu, "t": 1, "theta": len(self._names)}
         return tuple(ca.SX.sym(n, m) for n, m in sizes.items())
 
     @cached_property
     def terms(self) -> ca.Function:
-        """(q, v, u, t, parameters) -> dL/dv, (dL/dr, n), F, T, V, with n the derivative by turns."""
+        """Function (q, v, u, t, parameters) -> dL/dv, (dL/dr, n), F, T, V.
+
+        n is the derivative of L by turns.
+        """
         lag, (q, v, u, t, theta) = self.lagrangian, self._symbols
         raw = lag.function("raw", [lag.L_v, lag.L_q, lag.F, lag.T, lag.V])
         angles, values = self.at(q, theta)
@@ -120,15 +124,16 @@ class GroupLagrangian:
 
     @cached_property
     def constraint(self) -> ca.Function:
-        """(q, parameters) -> h (nm,), Dh (nm, nd) by (r, turns)."""
+        """Function (q, parameters) -> h (nm,), Dh (nm, nd) by (r, turns)."""
         lag, g, (q, *_, theta) = self.lagrangian, self.lagrangian.graph, self._symbols
         h, Dh = ca.Function("raw", [g.q_vector, g.parameters], [lag.h, lag.Dh])(*self.at(q, theta))
         return ca.Function("h", [q, theta], [h, ca.densify(Dh[:, self.place])], OPTIONS)
 
     @cached_property
     def directions(self) -> ca.Function:
-        """(q, parameters) -> Dh (nm, nd), where rows that are 0 but for rounding are 0; what cancels in h
-        (nm,).
+        """Function (q, parameters) -> Dh (nm, nd), sizes of cancelling terms in h (nm,).
+
+        Rows of Dh that are 0 except for rounding are 0.
         """
         lag, g, (q, *_, theta) = self.lagrangian, self.lagrangian.graph, self._symbols
         raw = ca.Function("raw", [g.q_vector, g.parameters], [lag.directions, lag.sizes[:, 0]])
@@ -137,7 +142,7 @@ class GroupLagrangian:
 
     @cached_property
     def velocity(self) -> ca.Function:
-        """(q, p, parameters) -> v (nd,), tangent to the constraints."""
+        """Function (q, p, parameters) -> v (nd,), tangent to the constraints."""
         lag, g, (q, *_, theta) = self.lagrangian, self.lagrangian.graph, self._symbols
         p, own = ca.SX.sym("p", self.space.nd), ca.SX.sym("p", self.space.nd)
         raw = ca.Function("raw", [g.q_vector, own, g.parameters], [lag.velocity(own)[0]])
@@ -147,8 +152,9 @@ class GroupLagrangian:
 
     @cached_property
     def motion(self) -> ca.Function:
-        """(q, p, u, t, parameters) -> rates (nd,), their derivatives by time, and multipliers (nm,) of the
-        constraints, whose forces are -Dh' times these.
+        """Function (q, p, u, t, parameters) -> rates (nd,), accelerations, multipliers.
+
+        The constraint forces are -Dh' times the multipliers (nm,).
         """
         lag, g, (q, _, u, t, theta) = self.lagrangian, self.lagrangian.graph, self._symbols
         bias = ca.jtimes(lag.L_v, g.q_vector, g.v_vector) - lag.L_q - lag.F
@@ -160,13 +166,13 @@ class GroupLagrangian:
         angles, values = self.at(q, theta)
         theirs, lam = raw(angles, vec.column(self.theirs(ca.vertsplit(v))), u, t, values)
         a = self.ours(ca.vertsplit(theirs))
-        for i in range(self.space.nr, self.space.nd, 3):  # rates of the twin's angles turn with these
+        for i in range(self.space.nr, self.space.nd, 3):  # the twin's axes rotate with its angles
             w = v[i : i + 3]
             a[i : i + 3] += ca.vertcat(w[1] * w[2], -w[0] * w[2], w[0] * w[1])
         return ca.Function("motion", [q, p, u, t, theta], [v, a, lam], OPTIONS)
 
     def moved(self, expression: Any, q: Any, v: Any, theta: Any) -> ca.SX:
-        """What is written in the twin's configurations, rates and parameters, at q and v."""
+        """Evaluate an expression of the twin's variables, rates and parameters at q, v."""
         g = self.lagrangian.graph
         raw = ca.Function("raw", [g.q_vector, g.v_vector, g.parameters], [expression], OPTIONS)
         angles, values = self.at(q, theta)
@@ -174,8 +180,10 @@ class GroupLagrangian:
 
     @cached_property
     def masses(self) -> tuple[ca.Function, ca.Function, ca.Function]:
-        """(q, parameters) -> factors; (factors, a, y) -> M^-1 (a - Dh' y); (factors, a, b) -> y with some x
-        of M x + Dh' y = a, Dh x = b. By sweeps where the tree is long.
+        """Functions that factor and solve the system of mass matrix and constraints.
+
+        (q, parameters) -> factors; (factors, a, y) -> M^-1 (a - Dh' y); (factors, a, b) -> y of the solution
+        (x, y) of M x + Dh' y = a, Dh x = b. Long trees use recursions over the tree.
         """
         lag, g, (q, *_, theta) = self.lagrangian, self.lagrangian.graph, self._symbols
         nm = len(lag.constraint_names)
@@ -196,7 +204,10 @@ class GroupLagrangian:
 
     @cached_property
     def settled(self) -> ca.Function:
-        """(q, p, parameters) -> p of velocities along the constraints, and the impulses that make it so."""
+        """Function (q, p, parameters) -> p projected onto the constraints; impulses.
+
+        The impulses of the constraints produce the projection.
+        """
         lag, g, (q, *_, theta) = self.lagrangian, self.lagrangian.graph, self._symbols
         p, own = ca.SX.sym("p", self.space.nd), ca.SX.sym("p", self.space.nd)
         raw = ca.Function("raw", [g.q_vector, own, g.parameters], [lag.velocity(own)[1]])
@@ -207,18 +218,22 @@ class GroupLagrangian:
 
     @cached_property
     def places(self) -> ca.Function:
-        """(q, parameters) -> positions (3, nodes) and rotations (3, 3 nodes) of the system's nodes."""
+        """Function (q, parameters) -> positions (3, nodes), rotations (3, 3 nodes)."""
         g, (q, *_, theta) = self.lagrangian.graph, self._symbols
         poses = [g.node_pose(i) for i in self._nodes]
         p, R = ca.horzcat(*(vec.column(b) for _, b in poses)), ca.horzcat(*(vec.matrix(a) for a, _ in poses))
         raw = ca.Function("raw", [g.q_vector, g.parameters], [p, R])
         return ca.Function("places", [q, theta], list(raw(*self.at(q, theta))), OPTIONS)
 
-    # -- the mass matrix by sweeps ------------------------------------------------------------------
+    # -- recursions over the tree -------------------------------------------------------------------
 
     @cached_property
     def long(self) -> bool:
-        """Whether sweeps cost less than the factors of a matrix, and potentials and forces allow them."""
+        """True if recursions cost less than a matrix factorization, and are possible.
+
+        They are possible without constraints and if forces and potentials besides gravity couple no
+        variables.
+        """
         if self.lagrangian.depths < LONG or self.lagrangian.constraint_names:
             return False
         rows, columns = self._slopes.sparsity_out(0).get_triplet()
@@ -226,14 +241,17 @@ class GroupLagrangian:
 
     @cached_property
     def _slopes(self) -> ca.Function:
-        """What potentials other than gravity and forces add to the derivative of a step's balance."""
+        """Terms of forces and of potentials except gravity in a balance's derivative."""
         lag, g, dt = self.lagrangian, self.lagrangian.graph, ca.SX.sym("dt")
         F_q, F_v = (ca.jacobian(lag.F, s) for s in (g.q_vector, g.v_vector))
         found = ca.sparsify(dt / 4 * (F_q - lag.stiffness) + F_v / 2)
         return lag.function("slopes", [found], [dt])
 
     def swept(self, q: Any, v: Any, u: Any, t: Any, dt: Any, theta: Any) -> ArticulatedInverse:
-        """Solver, in the twin's order, with -M/dt and `_slopes`: a step's balance by increments, nearly."""
+        """Return a solver with -M/dt and `_slopes`, in the twin's order.
+
+        Its matrix approximates the derivative of a step's balance by the increments.
+        """
         values = self._values(q, theta)
 
         def number(value: Any) -> Any:
@@ -252,7 +270,7 @@ def _entry(i: int, k: int) -> str:
 
 
 def _twin_system(system: System, rotations: tuple[Chart, ...]) -> System:
-    """The system with each rotation as nine parameters before three angles about x, y, z."""
+    """Return the system with each rotation as nine parameters, then three angles."""
     first = {chart.nodes[0]: i for i, chart in enumerate(rotations)}
     axes = {n: axis for chart in rotations for n, axis in zip(chart.nodes, "XYZ", strict=True)}
     flat: list[tuple[Frame, int]] = []

@@ -1,4 +1,4 @@
-"""What a `GroupVI` tells of its states by name: rates, energies, frames, constraints."""
+"""Named quantities of `GroupVI`: rates, energies, frames, constraints."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BODY = ("x", "y", "z")
 
 
 class GroupQuantities(KernelMap):
-    """The part of `GroupVI` that reads states."""
+    """Part of `GroupVI` that evaluates named quantities of states."""
 
     system: System
     group: GroupLagrangian
@@ -39,7 +39,7 @@ class GroupQuantities(KernelMap):
 
     @shared
     def _rates(self) -> ca.SX:
-        """v (nd,) of the state: p = M(q) v, but for what constraints take of it."""
+        """Rates v (nd,) of a state: p = M(q) v, projected onto the constraints."""
         x = self.symbols.x
         return self.group.velocity(x[: self.nq], x[self.nq :], self.symbols.parameters)
 
@@ -51,7 +51,10 @@ class GroupQuantities(KernelMap):
         return Evaluator(self.backend.program(build, "velocity"))
 
     def velocities(self, x: np.ndarray) -> np.ndarray:
-        """Rates (..., nd) of states (..., nx): of r, and angular velocities in the body's axes."""
+        """Return rates (..., nd) of states (..., nx).
+
+        They are the rates of r, then angular velocities in the body's axes.
+        """
         x = np.asarray(x, float)
         flat = self._velocity(np.ascontiguousarray(x.reshape(-1, self.nx)), self.theta)[0][..., 0]
         return flat.reshape(*x.shape[:-1], self.nd)
@@ -71,11 +74,11 @@ class GroupQuantities(KernelMap):
         return Evaluator(self.group.directions)
 
     def frame_positions(self, X: Any) -> np.ndarray:
-        """World positions of every frame's origin, m: (N, nx) -> (N, number of nodes, 3)."""
+        """Return world positions (N, nodes, 3) of all frames for states (N, nx), m."""
         return self.frame_poses(X)[0]
 
     def frame_poses(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Positions (N, number of nodes, 3) and rotations (N, number of nodes, 3, 3) of every frame."""
+        """Return positions (N, nodes, 3), m, and rotations (N, nodes, 3, 3) of all frames."""
         X = np.atleast_2d(np.asarray(X, float))
         p, R = self._place_numbers(np.ascontiguousarray(X[:, : self.nq]), self.theta)
         return np.swapaxes(p, 1, 2), np.swapaxes(R.reshape(len(X), 3, -1, 3), 1, 2)
@@ -122,21 +125,21 @@ class GroupQuantities(KernelMap):
                 return self._angle_rates[i][chart.variables.index(name[2:])]
             if name.rpartition(".")[2] in chart.variables:
                 raise ModelError(
-                    f"unknown quantity {name!r}: {type(self).__name__} holds this rotation as the quaternion "
-                    f"{base}qw, {base}qx, {base}qy, {base}qz; its momenta are p.{base}wx, wy, wz "
+                    f"unknown quantity {name!r}: {type(self).__name__} represents this rotation by the "
+                    f"quaternion {base}qw, {base}qx, {base}qy, {base}qz; its momenta are p.{base}wx, wy, wz "
                     "about the body's axes"
                 )
         return None if R is None else rotation_vector(R)[AXES.index(axis)]
 
     @shared
     def _angles(self) -> list[ca.SX]:
-        """Angles (3,) of the charts of the rotations, as other maps have them for states."""
+        """Angles (3,) of the rotations in their charts, which other maps have as states."""
         pairs = zip(self.rotations, self.space.attitudes(self.symbols.x), strict=True)
         return [chart.angles(rot.matrix(s)) for chart, s in pairs]
 
     @shared
     def _angle_rates(self) -> list[ca.SX]:
-        """Their rates (3,): those of a quaternion s are s (0, w)/2."""
+        """Rates (3,) of the chart angles, from the quaternion rates s (0, w)/2."""
         x, space, found = self.symbols.x, self.space, []
         turns = space.turns(self._rates)
         for i, (s, w) in enumerate(zip(space.attitudes(x), turns, strict=True)):

@@ -1,4 +1,4 @@
-"""States x = [r, quaternions, momenta] and their errors (dr, phi, dp), with s_1 = s_0 exp(phi)."""
+"""States [r, quaternions, momenta] and errors (dr, phi, dp), s_1 = s_0 exp(phi)."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from vioc.maps.space import StateSpace
 
 @dataclass(frozen=True)
 class GroupSpace(StateSpace):
-    """R^nr x SO(3)^nb and its momenta.
+    """Space of configurations in R^nr x SO(3)^nb and their momenta.
 
     Attributes
     ----------
     nr, nb : int
-        Configurations that are numbers; rotations.
+        Numbers of scalar coordinates and of rotations.
     error_names : tuple of str
     places : (nb,) tuple of str
-        Where the quaternions are, for messages.
+        Locations of the quaternions, for messages.
     """
 
     nr: int
@@ -37,24 +37,24 @@ class GroupSpace(StateSpace):
 
     @property
     def nd(self) -> int:
-        """Degrees of freedom."""
+        """Number of degrees of freedom."""
         return self.nr + 3 * self.nb
 
     @property
     def nq(self) -> int:
-        """Numbers of a configuration."""
+        """Number of entries of a configuration."""
         return self.nr + 4 * self.nb
 
     def turns(self, w: Any) -> list[tuple[Any, ...]]:
-        """Rotation vectors among rates or increments (nd,), as scalars."""
+        """Return the rotation vectors of rates or increments (nd,), as scalars."""
         return [tuple(ca.vertsplit(w[i : i + 3])) for i in range(self.nr, self.nd, 3)]
 
     def attitudes(self, x: Any) -> list[tuple[Any, ...]]:
-        """Those of a configuration or state, as scalars."""
+        """Return the quaternions of a configuration or state, as scalars."""
         return [tuple(ca.vertsplit(x[i : i + 4])) for i in range(self.nr, self.nq, 4)]
 
     def split(self, x: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """r (..., nr), quaternions (..., nb, 4), momenta (..., nd)."""
+        """Return r (..., nr), quaternions (..., nb, 4), momenta (..., nd) of a state."""
         x = np.asarray(x, float)
         s = x[..., self.nr : self.nq].reshape(*x.shape[:-1], self.nb, 4)
         return x[..., : self.nr], s, x[..., self.nq :]
@@ -76,7 +76,7 @@ class GroupSpace(StateSpace):
         return ca.vertcat(x1[: self.nr] - x0[: self.nr], *turns, x1[self.nq :] - x0[self.nq :])
 
     def retract_expression(self, x: Any, dx: Any) -> Any:
-        """Exact to second order in dx, as derivatives at zero need it."""
+        """Return `retract` as an expression, exact to second order in dx."""
         rows = [x[: self.nr] + dx[: self.nr]]
         for s, phi in zip(self.attitudes(x), self.turns(dx), strict=True):
             small = (1 - sum(e * e for e in phi) / 8, *(e / 2 for e in phi))

@@ -1,13 +1,14 @@
-"""Exact first and second derivatives of steps on the group of several stages, for many at once.
+"""Exact first and second derivatives of steps of several stages on the group.
 
-At a point are evaluated o = (L_v, f, h, Dh v), functions of y = (errors of the configuration, rates, inputs,
-parameters, multipliers); along a rotation's curve its turns and momenta (`Curves.errors`), the same for every
-mechanism. CasADi differentiates these once and twice; the rest runs on stacks of matrices, with the rates V
-of the points, and with constraints multipliers and the velocity at the end, as unknowns w of
+At each point, o = (L_v, f, h, Dh v) is evaluated as a function of y = (errors of the configuration, rates,
+inputs, parameters, multipliers). Along the curve of each rotation, turns and momenta (`Curves.errors`) are
+evaluated, which are the same for every mechanism. CasADi differentiates these functions once and twice; numpy
+combines the derivatives of many steps. The unknowns w are the rates V at the points, with constraints also
+the multipliers and the velocity at the end, of
 
     g = (L_v - m(s, w, f), h, ...) = 0,    D_s w = -g_w^-1 g_s,                                           (11)
 
-and the second order by the adjoint of g (docs/maths/groups.md).
+Second derivatives use the adjoint of g (docs/maths/groups.md).
 """
 
 from __future__ import annotations
@@ -28,27 +29,30 @@ from vioc.maps.derivatives import Linearization, SecondOrder, Steps, solved
 if TYPE_CHECKING:
     from vioc.dynamics.integrators.groups.group_vi import GroupVI
 
-FOUND = 1e-8  # how near to where a step led the rates that are found again must lead, relative
+FOUND = 1e-8  # largest relative difference between a step's end and the end from recomputed rates
 
 
 class Along(NamedTuple):
-    """N steps at unknowns w = (V; lambda, v at the end): s stages, P = s + 1 with the end, K evaluated.
+    """Values of N steps at unknowns w = (V; lambda, v at the end).
+
+    There are s stages, P = s + 1 points with the end, and K evaluated points.
 
     Attributes
     ----------
     points, curves : list of arrays
-        Arguments of what is evaluated at points (N K, ...) and along curves (N nb, ...).
+        Arguments of the functions at points (N K, ...) and along curves (N nb, ...).
     q, p, impulse : (N, nq), (N, nd), (N, nm)
-        The end, and the multipliers.
+        Configurations and momenta at the end, and multipliers.
     left : (N, nw)
-        g.
+        Residual g.
     o_y : (N, K, no, ny)
+        Derivatives of o by y.
     y_w, y_s : (N, K, ny, nw), (N, K, ny, ns)
-        All that points depend on, by the unknowns and at fixed ones.
+        Derivatives of y by the unknowns, and by s at fixed unknowns.
     m_w, m_f, m_s : (N, P, nd, nw), (N, P, nd, s nd), (N, P, nd, ns)
-        Momenta that points must have, and at the end, by unknowns, f and s.
+        Derivatives of the required momenta at the points and at the end, by unknowns, f and s.
     e_w, e_s : (N, nd, nw), (N, nd, ns)
-        Errors of the configuration at the end.
+        Derivatives of the errors of the configuration at the end.
     """
 
     points: list[np.ndarray]
@@ -70,7 +74,7 @@ class Along(NamedTuple):
 class GroupStageDerivatives:
     """Derivatives of the steps of a `GroupVI` of several stages.
 
-    s = (errors of the state, inputs, parameters), ns of them.
+    They are by s = (errors of the state, inputs, parameters), with ns entries.
     """
 
     def __init__(self, f: GroupVI, curves: Curves):
@@ -103,10 +107,10 @@ class GroupStageDerivatives:
 
         self._first = Evaluator(f.backend.program(first, "points"))
         self._second = Evaluator(f.backend.program(second, "points_second"))
-        self._turns = np.arange(f.nr, nd).reshape(-1, 3)  # of rotations among the degrees of freedom
+        self._turns = np.arange(f.nr, nd).reshape(-1, 3)  # indices of rotations among the degrees of freedom
 
     def split(self, w: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """V (N, s, nd), lambda (N, s, nm), v (N, 0 or 1, nd) of w (N, nw)."""
+        """Return V (N, s, nd), lambda (N, s, nm), v (N, 0 or 1, nd) from w (N, nw)."""
         n, s, nd, nm = len(w), self.rule.stages, self.f.nd, self.f.nm
         V, lam, v = np.split(w, [s * nd, s * (nd + nm)], axis=1)
         return V.reshape(n, s, nd), lam.reshape(n, s, nm), v.reshape(n, self.points - s, nd)
@@ -114,12 +118,14 @@ class GroupStageDerivatives:
     # -- unknowns of solved steps ---------------------------------------------------------------------
 
     def solved(self, steps: Steps, theta: np.ndarray) -> Along:
-        """Steps along their rates, by Newton's method from those of their ends.
+        """Return the values of solved steps, whose rates Newton's method recomputes.
+
+        The initial guess interpolates the rates at both ends.
 
         Raises
         ------
         StepError
-            Where it does not end, or leads elsewhere than the step.
+            If the iteration does not converge, or its end disagrees with that of the step.
         """
         f, n, c = self.f, len(steps), self.rule.c[:, None]
         ends = (self._velocity(x[:, : f.nq], x[:, f.nq :], theta)[0] for x in (steps.x0, steps.x1))
@@ -144,7 +150,7 @@ class GroupStageDerivatives:
         self._fail(steps, int(np.argmax(np.abs(at.left).max(axis=1))), float(last))
 
     def _check(self, steps: Steps, at: Along) -> None:
-        """Equations may have other roots, which lead elsewhere."""
+        """Raise `StepError` if another root, with another end of the step, was found."""
         x1 = np.concatenate([at.q, at.p], axis=1)
         off = np.abs(self.f.difference(steps.x1, x1)).max(axis=1) / (1 + np.abs(steps.x1).max(axis=1))
         worst = int(np.argmax(off))
@@ -160,10 +166,10 @@ class GroupStageDerivatives:
             "no convergence",
         )
 
-    # -- what a step evaluates ------------------------------------------------------------------------
+    # -- values of a step -----------------------------------------------------------------------------
 
     def at(self, steps: Steps, theta: np.ndarray, w: np.ndarray) -> Along:
-        """Steps at unknowns w (N, nw)."""
+        """Return the values of steps at unknowns w (N, nw)."""
         f, rule, n, s, K = self.f, self.rule, len(steps), self.rule.stages, self.points
         nr, nd, nb, nm, ns, nw = f.nr, f.nd, self.space.nb, f.nm, self.ns, self.nw
         (V, lam, v), h = self.split(w), steps.h[:, None, None]
@@ -225,13 +231,14 @@ class GroupStageDerivatives:
         return Along(points, curves, end, m[:, s], impulse, left, o_y, y_w, y_s, m_w, m_f, m_s, e_w, e_s)
 
     def _of_rotations(self, rows: np.ndarray) -> np.ndarray:
-        """(N nb, 3 s): the rotations' part of rows (N, s, nd)."""
+        """Return the rotations' part (N nb, 3 s) of rows (N, s, nd)."""
         return np.swapaxes(rows[:, :, self._turns], 1, 2).reshape(-1, 3 * rows.shape[1])
 
     def _equations(self, o: np.ndarray, m: np.ndarray) -> np.ndarray:
-        """g (N, nw, ...) of o (N, K, no, ...) at points, and the momenta they must have (N, P, nd, ...).
+        """Return g (N, nw, ...) from o (N, K, no, ...) and momenta m (N, P, nd, ...).
 
-        Momenta of the stages; h at all but the first; the momentum of the end, and Dh v there.
+        m are the required momenta. g contains the momenta of the stages; h at all points except the first;
+        the momentum at the end, and Dh v there.
         """
         s, nd, nm, n = self.rule.stages, self.f.nd, self.f.nm, len(o)
         L_v, _, kept, along = np.split(o, np.cumsum([nd, nd, nm]), axis=2)
@@ -241,12 +248,15 @@ class GroupStageDerivatives:
         return np.concatenate([e.reshape(n, -1, *o.shape[3:]) for e in rows], axis=1)
 
     def _momenta_by(self, at: Along, by_y: np.ndarray, own: np.ndarray) -> np.ndarray:
-        """Slopes (N, P, nd, n) of momenta: their own, and by f, which y moves by `by_y` (N, K, ny, n)."""
+        """Return derivatives (N, P, nd, n) of the momenta: `own`, and those by f.
+
+        `by_y` (N, K, ny, n) are the derivatives of y.
+        """
         n, s, nd = len(own), self.rule.stages, self.f.nd
         return own + at.m_f @ (at.o_y[:, :s, nd : 2 * nd] @ by_y[:, :s]).reshape(n, 1, s * nd, -1)
 
     def slope(self, at: Along) -> np.ndarray:
-        """g_w (N, nw, nw)."""
+        """Return the Jacobian g_w (N, nw, nw)."""
         return self._equations(at.o_y @ at.y_w, self._momenta_by(at, at.y_w, at.m_w))
 
     # -- derivatives ------------------------------------------------------------------------------------
@@ -262,7 +272,7 @@ class GroupStageDerivatives:
         return Linearization.of(np.concatenate([at.e_s + at.e_w @ w_s, momenta], axis=1), impulses, f.nu)
 
     def _chained(self, steps: Steps, theta: np.ndarray):
-        """Steps along their rates, g_w, momenta by w, and by s the unknowns and y."""
+        """Return values of solved steps, g_w, m_w, and derivatives of w and y by s."""
         at = self.solved(steps, theta)
         m_w, m_s = self._momenta_by(at, at.y_w, at.m_w), self._momenta_by(at, at.y_s, at.m_s)
         matrix = self._equations(at.o_y @ at.y_w, m_w)
@@ -270,7 +280,10 @@ class GroupStageDerivatives:
         return at, matrix, m_w, w_s, at.y_s + at.y_w @ w_s[:, None]
 
     def second(self, steps: Steps, theta: np.ndarray, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
-        """Hessian of Z . x_k+1 + zeta . multipliers: those of points and curves by the adjoint's weights."""
+        """Return the Hessians of Z . x_k+1 + zeta . multipliers.
+
+        They are sums of the Hessians of points and curves, weighted by the adjoint.
+        """
         f, n, s, nd, nb, ns = self.f, len(steps), self.rule.stages, self.f.nd, self.space.nb, self.ns
         if not n:
             return SecondOrder.of(np.zeros((0, ns, ns)), f.ndx, f.nu)
@@ -282,7 +295,7 @@ class GroupStageDerivatives:
         mu = -solved(np.swapaxes(matrix, 1, 2), np.swapaxes(direct, 1, 2))[..., 0]
         stages, kept, end, along = np.split(mu, np.cumsum([s * nd, (s - 1) * nm, nd * (nm > 0)]), axis=1)
         stages = stages.reshape(n, s, nd)
-        of_m = np.concatenate([-stages, z_p], axis=1)  # weights of momenta (N, P, nd)
+        of_m = np.concatenate([-stages, z_p], axis=1)  # weights of the momenta (N, P, nd)
         of_o = np.zeros((n, K, 2 * (nd + nm)))
         of_o[:, :s, :nd] = stages
         if nm:
@@ -309,7 +322,7 @@ class GroupStageDerivatives:
 
 
 class StageEquations(BranchEquations):
-    """The equations of the step of a `GroupVI` of several stages, for V, dt lambda and rates at the end."""
+    """Equations of a step of several stages, for V, dt lambda and rates at the end."""
 
     def __init__(
         self, of: GroupStageDerivatives, f: GroupVI, x: np.ndarray, u: np.ndarray, t: float, dt: float
@@ -326,7 +339,7 @@ class StageEquations(BranchEquations):
             V[:], v[:] = each, each
 
     def _at(self, w: np.ndarray, share: float) -> tuple[Along, np.ndarray]:
-        """The step, and units of w."""
+        """Return values of the step and units of w."""
         length = share * self.dt
         one = self.x[None], self.x[None], self.u[None], np.zeros((1, self.f.nm))
         steps = Steps(*one, np.array([self.t]), np.array([length]), np.zeros(1, int))
@@ -339,7 +352,7 @@ class StageEquations(BranchEquations):
         return Linearized(at.left[0], self.of.slope(at)[0] * by)
 
     def end(self, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """x_k+1, and the multipliers."""
+        """Return x_k+1 and the multipliers."""
         at, _ = self._at(w, 1.0)
         return np.concatenate([at.q[0], at.p[0]]), at.impulse[0]
 
@@ -356,7 +369,7 @@ class StageEquations(BranchEquations):
 
 
 def _by_columns(function: ca.Function) -> ca.Function:
-    """The same function of columns, as rows of arrays are."""
+    """Return the function with its arguments and results as columns."""
     args = [ca.SX.sym("a", function.numel_in(i)) for i in range(function.n_in())]
     given = [ca.reshape(a, *function.size_in(i)) for i, a in enumerate(args)]
     return ca.Function(function.name(), args, [ca.vec(o) for o in function.call(given)], OPTIONS)

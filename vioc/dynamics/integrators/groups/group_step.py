@@ -1,7 +1,8 @@
-"""The equations of a step on the group, and the chord iteration that solves them (docs/maths/groups.md).
+"""Equations of a midpoint step on the group, and their chord iteration.
 
-The unknowns are the increments w = (dr, xi); constraint impulses enter linearly and are eliminated. Factors
-are those of the seed: of the exact derivative by w, or, of long trees, of the mass matrix by sweeps.
+The unknowns are the increments w = (dr, xi); constraint impulses enter linearly and are eliminated. The
+iteration uses the factors at the initial guess: those of the exact derivative by w or, for long trees, those
+of the mass matrix from recursions over the tree. Equation numbers refer to docs/maths/groups.md.
 """
 
 from __future__ import annotations
@@ -41,14 +42,16 @@ from vioc.errors import StepError
 if TYPE_CHECKING:
     from vioc.dynamics.integrators.groups.group_vi import GroupVI
 
-# Correction of w relative to 1 + |r_k|: increments, unlike configurations, are found to their own rounding;
-# what is left of them turns the momentum of a body whose frame is not at its centre of mass
+# Correction of w relative to 1 + |r_k|. Increments, unlike configurations, are solved to their own rounding:
+# their errors rotate the momentum of a body whose frame is not at its centre of mass
 CONVERGED = 3e-16
 
 
 class Middle(NamedTuple):
-    """What a step is made of, as expressions (nd,), without constraints: `balance` (3), and `impulse`, which
-    p gains over the step: of r, and of rotations in the axes of the middle.
+    """Expressions of a step without constraints, (nd,) each.
+
+    `balance` is the momentum balance (3); `impulse` is the change of p over the step, for rotations in the
+    axes of the middle of the step.
     """
 
     balance: ca.SX
@@ -56,7 +59,7 @@ class Middle(NamedTuple):
 
 
 class GroupStep:
-    """Steps of a `GroupVI`."""
+    """Steps of a `GroupVI` of one stage."""
 
     def __init__(self, f: GroupVI):
         self.f, self.space, self.group = f, f.space, f.group
@@ -81,7 +84,10 @@ class GroupStep:
         return Middle(ca.vertcat(*balance), dt * (L_q + F))
 
     def end(self, x: Any, w: Any, p: Any, impulse: Any) -> tuple[ca.SX, ca.SX]:
-        """q_k+1, p_k+1 (4), (5); `p` is the start's momentum less what constraints take of it."""
+        """Return q_k+1 and p_k+1 (4), (5).
+
+        `p` is the momentum at the start minus the constraint impulses.
+        """
         nr, space = self.space.nr, self.space
         q1, p1 = [x[:nr] + w[:nr]], [part(p + impulse, 0, nr)]
         triples = (space.turns(e) for e in (w, p, impulse))
@@ -94,7 +100,10 @@ class GroupStep:
 
     @cached_property
     def equations(self) -> tuple[ca.Function, ca.Function]:
-        """(z = (w, multipliers), x, u, t, dt, parameters) -> (3) and h(q_k+1); and their derivative by z."""
+        """Functions (z, x, u, t, dt, parameters) -> equations; their derivative by z.
+
+        z = (w, multipliers); the equations are (3) and h(q_k+1).
+        """
         f, nd = self.f, self.space.nd
         z, (x, u, t, dt, theta) = ca.SX.sym("z", nd + f.nm), self._context()
         w, nothing = z[:nd], ca.SX(nd, 1)
@@ -107,20 +116,23 @@ class GroupStep:
         return ca.Function("balance", args, [rows], OPTIONS), ca.Function("slope", args, [slope], OPTIONS)
 
     def _context(self) -> list[ca.SX]:
-        """x, u, t, dt, parameters."""
+        """Return symbols of x, u, t, dt and the parameters."""
         f = self.f
         sizes = ("x", f.nx), ("u", f.nu), ("t", 1), ("dt", 1), ("theta", len(f.parameters))
         return [ca.SX.sym(*each) for each in sizes]
 
     @cached_property
     def impulse(self) -> ca.Function:
-        """(x, w, u, t, dt, parameters) -> `Middle.impulse`."""
+        """Function (x, w, u, t, dt, parameters) -> `Middle.impulse`."""
         args = self._context()
         args.insert(1, ca.SX.sym("w", self.space.nd))
         return ca.Function("impulse", args, [self.middle(*args).impulse], OPTIONS)
 
     def residual(self) -> ca.Function:
-        """(x, u, x_next, multipliers, t, dt, parameters) -> (nx + nm,): (3), quaternions' norms, h, (5)."""
+        """Return the function (x, u, x_next, multipliers, t, dt, parameters) -> residual.
+
+        It has (nx + nm,) entries: (3), the norms of the quaternions, h, (5).
+        """
         f, space = self.f, self.space
         x, u, lam, theta, dt = f.symbols
         x1, t = ca.SX.sym("x_next", f.nx), ca.SX.sym("t")
@@ -144,11 +156,12 @@ class GroupStep:
 
     @cached_property
     def _chord(self) -> tuple[ca.Function, ca.Function]:
-        """(x, guess, ...) -> (start y, factors, 0 or infinity where the matrix is suspect), and (z, x, ...,
-        factors) -> (g, w, impulse, multipliers, error).
+        """Functions that prepare and that iterate a chord iteration.
 
-        z is y and the memory of `chord.contracting`; w = y (1 + |r_k|), or y of rotations, and g is the
-        correction of y with opposite sign.
+        They are (x, guess, ...) -> (start y, factors, 0 or infinity if the matrix is suspect), and
+        (z, x, ..., factors) -> (g, w, impulse, multipliers, error). z is y and the memory of
+        `chord.contracting`; w = y (1 + |r_k|) for r and w = y for rotations; g is the correction of y with
+        opposite sign.
         """
         f, nd, nr, group = self.f, self.space.nd, self.space.nr, self.group
         x, u, t, dt, theta = context = self._context()
@@ -181,7 +194,10 @@ class GroupStep:
         return factorize, ca.Function("iterate", args, [*map(ca.densify, outputs)], OPTIONS)
 
     def _constraint_slopes(self, x: Any, w: Any, theta: Any) -> tuple[list, list]:
-        """Dh where impulses act, and the derivative of h(q_k+1) by w; rows of columns in the twin's order."""
+        """Return Dh(q_k) and the derivative of h(q_k+1) by w.
+
+        Both are lists of rows, with columns in the twin's order.
+        """
         if not self.f.nm:
             return [], []
         nd, place = self.space.nd, self.group.place_of
@@ -190,12 +206,12 @@ class GroupStep:
         return scalars(Dh[:, place]), scalars(ends[:, place])
 
     def _nothing(self, theta: Any) -> list[Any]:
-        """An input, time and step, for what does not depend on them."""
+        """Return placeholders of input, time and step length, and the parameters."""
         return [ca.SX(self.f.nu, 1), 0, 1, theta]
 
     @cached_property
     def finish(self) -> ca.Function:
-        """(x, w, impulse, multipliers, parameters) -> x_next."""
+        """Function (x, w, impulse, multipliers, parameters) -> x_next."""
         f, nd = self.f, self.space.nd
         x, _, _, _, theta = self._context()
         w, impulse, lam = (ca.SX.sym(n, m) for n, m in (("w", nd), ("impulse", nd), ("lambda", f.nm)))
@@ -206,7 +222,10 @@ class GroupStep:
         return ca.Function("finish", [x, w, impulse, lam, theta], [ca.vertcat(q1, p1)], OPTIONS)
 
     def kernel(self, robust: bool = False) -> ca.Function | None:
-        """(x, u, t, dt, parameters) -> (x_next, multipliers, error); `rescued` is what tries harder."""
+        """Return the function (x, u, t, dt, parameters) -> (x_next, multipliers, error).
+
+        None if `robust`: `rescued` is the robust solver.
+        """
         if robust:
             return None
         nd, f = self.space.nd, self.f
@@ -219,7 +238,7 @@ class GroupStep:
             found = iteration(ca.vertcat(start, memory_at_first(suspect)), *args, numbers)
             _, w, impulse, multipliers, error = found
             x_next = self.finish(args.x, w, impulse, multipliers, args.theta)
-            error = ca.if_else(ca.sumsqr(x_next) < ca.inf, error, ca.inf)  # not a number from half a turn on
+            error = ca.if_else(ca.sumsqr(x_next) < ca.inf, error, ca.inf)  # NaN from half a turn on
             return Root(w, x_next, multipliers, error + suspect)
 
         def begin(args: Context) -> tuple[ca.MX, ca.MX]:
@@ -239,7 +258,7 @@ class GroupStep:
 
     @cached_property
     def _begins(self) -> ca.Function:
-        """(x, u, t, dt, parameters) -> the rates and their derivatives (nd,) at the start of a step."""
+        """Function (x, u, t, dt, parameters) -> rates, accelerations (nd,) at the start."""
         x, u, t, dt, theta = self._context()
         nq = self.space.nq
         v, a, _ = self.group.motion(x[:nq], part(x, nq), u, t, theta)
@@ -247,28 +266,31 @@ class GroupStep:
 
     @cached_property
     def _guess(self) -> ca.Function:
-        """(x, u, t, dt, parameters) -> dt v + dt^2/2 dv/dt (nd,) at the start of a step, and `far`."""
+        """Function (x, u, t, dt, parameters) -> dt v + dt^2/2 dv/dt (nd,), `far`.
+
+        v and dv/dt are those at the start of the step.
+        """
         x, u, t, dt, theta = self._context()
         v, a = self._begins(x, u, t, dt, theta)
         by_v, by_a = dt * v, dt**2 / 2 * a
         away = far(ca.fabs(by_v) + ca.fabs(by_a), self.f.turning)
         return ca.Function("guess", [x, u, t, dt, theta], [by_v + by_a, away], OPTIONS)
 
-    # -- of a map, whose parameters are its own ---------------------------------------------------------
+    # -- methods of a map with its parameters -----------------------------------------------------------
 
     @cached_property
     def derivatives(self) -> GroupDerivatives:
         return GroupDerivatives(self.f)
 
     def rescued(self, f: GroupVI, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
-        """By continuation in the step's length, from the rates of the state."""
+        """Solve a step by continuation in its length, from the rates of the state."""
         equations = IncrementEquations(self, f, x, u, t, dt)
         found = solve_step(equations, k, t, f.tolerance, None if f.nm else left_by(f, x, u, t, dt))
         return equations.end(found)
 
 
 class IncrementEquations(BranchEquations):
-    """The equations of the step of a `GroupVI` of one stage, for the mean rates w = (dr, xi) / dt."""
+    """Equations of a step of one stage, for the mean rates w = (dr, xi) / dt."""
 
     def __init__(self, of: GroupStep, f: GroupVI, x: np.ndarray, u: np.ndarray, t: float, dt: float):
         self.of, self.f, self.x, self.u, self.t, self.dt = of, f, x, u, t, dt
@@ -297,7 +319,7 @@ class IncrementEquations(BranchEquations):
         return Linearized(residual, matrix)
 
     def end(self, found: BranchRoot) -> tuple[np.ndarray, np.ndarray]:
-        """x_k+1, and the multipliers."""
+        """Return x_k+1 and the multipliers."""
         f, (_, *rest) = self.f, self._args(found.w, 1.0)
         w = self.dt * found.w
         impulse = self.of.impulse(self.x, w, *rest[1:])

@@ -1,11 +1,10 @@
-"""`GroupVI`: variational integrators on SO(3)^n x R^m, without charts (docs/maths/groups.md).
+"""`GroupVI`: variational integrators on SO(3)^n x R^m, without charts.
 
     L_d(q_k, q_k+1) = dt L(R_k exp(xi/2), xi/dt, ...),  xi = log(R_k' R_k+1)                          (1)
     p_k + D1 L_d + F- - Dh' lambda = 0,   h(q_k+1) = 0,   p_k+1 = D2 L_d + F+                       (3)-(5)
 
-and, of several stages, L sampled along polynomials of quaternions, (7)-(11).
-
-Attitudes are unit quaternions of the state, their momenta and errors are in the body's axes.
+With several stages, L is sampled along polynomials of quaternions, (7)-(11). Attitudes are unit quaternions
+of the state; their momenta and errors are in the body's axes. Maths: docs/maths/groups.md.
 """
 
 from __future__ import annotations
@@ -46,24 +45,25 @@ MOST = 8  # stages
 
 
 class GroupVI(GroupQuantities):
-    """A variational integrator with attitudes as unit quaternions: the midpoint rule, or one of higher order.
+    """Variational integrator with attitudes as unit quaternions.
 
-    Three rotations in a row (`vioc.free`, `spherical`, or three frames that `charts` finds) are one
-    element of SO(3); everything else is as in `MidpointVI`. No attitude is singular.
+    One stage is the midpoint rule; more stages have higher order. Three consecutive rotations (`vioc.free`,
+    `spherical`, or three frames that `charts` finds) are one element of SO(3); all else is as in
+    `MidpointVI`. No attitude is singular.
 
     Parameters
     ----------
     system : System
-        Without contacts and kinematic variables; its constraints are on positions (holonomic).
+        System without contacts and kinematic variables, with constraints on positions (holonomic).
     dt : float
         Time step, s, > 0. A body turns by less than half a turn in a step.
     stages : int
-        s, 1 to 8. One: the midpoint rule. More: s points on polynomials of quaternions.
+        Number s of stages, 1 to 8: 1 for the midpoint rule, else s points on polynomials of quaternions.
     points : {"gauss", "lobatto"}
-        Of several stages: order 2 s without constraints; or order 2 s - 2 with or without them. Such steps
-        have no derivatives by their length.
+        Points of several stages: "gauss" has order 2 s and no constraints, "lobatto" order 2 s - 2 with or
+        without constraints. Steps of several stages have no derivatives by their length.
     tolerance : float
-        Largest accepted last correction of a step, relative to 1 + the step; by default 1e-10, of several
+        Largest accepted last correction of a step, relative to 1 + the step; by default 1e-10, with several
         stages 1e-12.
     backend : {"virtual", "compiled", "auto"}
 
@@ -71,7 +71,7 @@ class GroupVI(GroupQuantities):
     ------
     ModelError
         If the system has no free rotation, has contacts, constraints on velocities or kinematic variables, or
-        a term acts on an angle of a rotation, which has no meaning here; if `stages` is wrong.
+        a component acts on an angle inside a rotation; if `stages` or `points` is wrong.
 
     Notes
     -----
@@ -79,11 +79,11 @@ class GroupVI(GroupQuantities):
     body's axes to its parent's), momenta of r, and body momenta pi = dL/dw (3 each), kg m^2/s. Errors are
     (dr, phi, dp_r, dpi) with s_1 = s_0 exp(phi). Names of the rotation of ``vioc.free("b")``:
     ``b-qw`` ... ``b-qz``, ``p.b-wx``; errors ``b-phix`` ... (turns about the body's axes), ``p.b-wx``.
-    Quantities: the angles ``b-rz``, ``b-ry``, ``b-rx`` of the rotation as other maps have them, ``v.NAME``
-    rates (``v.b-wx`` of the body, ``v.b-rz`` of an angle), ``kinetic``, ``potential``, ``energy``,
-    ``FRAME:x`` positions, ``FRAME:rx`` rotation vectors, ``v.FRAME:x``, ``w.FRAME:x`` their velocities
-    (`vioc.dynamics.velocities`), ``h.NAME`` constraints, ``force.NAME`` their forces -lambda/dt. Multipliers
-    are impulses with the sign of [S] (28a), of all constraints.
+    Quantities: the angles ``b-rz``, ``b-ry``, ``b-rx`` of the rotation as in other maps, rates ``v.NAME``
+    (``v.b-wx`` of the body, ``v.b-rz`` of an angle), ``kinetic``, ``potential``, ``energy``, positions
+    ``FRAME:x``, rotation vectors ``FRAME:rx``, velocities ``v.FRAME:x``, ``w.FRAME:x``
+    (`vioc.dynamics.velocities`), constraints ``h.NAME`` and their forces ``force.NAME`` = -lambda/dt.
+    Multipliers are impulses of all constraints, with the sign of [S] (28a).
     """
 
     symmetric: ClassVar[bool] = True  # type: ignore[misc]
@@ -126,7 +126,7 @@ class GroupVI(GroupQuantities):
         self.parameters = dict(system.parameters)
         self.symbols = Symbols.sized(self.nx, self.nu, self.nm, len(self.parameters))
         self.group = GroupLagrangian(system, self.rotations, self.others, self.space)
-        _ = self.group.lagrangian.h  # refuses what is no constraint now
+        _ = self.group.lagrangian.h  # refuses invalid constraints here and not at the first step
         self.backend = Backend(backend, generated(self))
         table = QuantityTable(self._find, self._names, self._unit, self._rotation)
         self.quantities = Quantities(self, table)
@@ -166,7 +166,7 @@ class GroupVI(GroupQuantities):
                 which = ", ".join(sorted(touched)) or "variables that it does not name"
                 raise ModelError(
                     f"{system.name}: {one.label()} refers to {which} inside a free rotation, which has no "
-                    f"angles in {name}; attach it to the frame behind the rotations, or use MidpointVI"
+                    f"angles in {name}; attach it to the frame after the rotations, or use MidpointVI"
                 )
 
     def __repr__(self) -> str:
@@ -203,22 +203,25 @@ class GroupVI(GroupQuantities):
 
     @shared
     def residual(self) -> ca.Function | None:
-        """(x, u, x_next, multipliers, t, dt, parameters) -> (nx + nm,): (3), quaternions' norms, h, (5).
+        """Function (x, u, x_next, multipliers, t, dt, parameters) -> (nx + nm,).
 
-        None of several stages.
+        The residual contains (3), the norms of the quaternions, h and (5). None with several stages.
         """
         return self._stepping.residual()
 
     @shared
     def turning(self) -> np.ndarray:
-        """Which rates (nd,) turn: those of angles that are not linear in all terms, and of attitudes."""
+        """Mask of the rates (nd,) that turn: of attitudes and of nonlinear angles.
+
+        An angle is nonlinear if momenta, forces or constraints depend on it nonlinearly.
+        """
         bends = bending_variables(self.group.lagrangian)[self.group.place[: self.nr]]
         joints = [self.unit(n) == "rad" and bool(m) for n, m in zip(self.others, bends, strict=True)]
         return np.array(joints + [True] * (self.nd - self.nr))
 
     @shared
     def mass_scale(self) -> np.ndarray:
-        """A typical diagonal of the mass matrix (nd,), for what is measured of rates of several units."""
+        """Typical diagonal of the mass matrix (nd,), for norms of rates of several units."""
         return self.group.lagrangian.mass_scale[self.group.place]
 
     @shared
@@ -273,20 +276,20 @@ class GroupVI(GroupQuantities):
         u: Any = None,
         **named: float,
     ) -> np.ndarray:
-        """The state of a configuration and velocity.
+        """Return the state of a configuration and velocity.
 
         Parameters
         ----------
         q, v : dict by name, or arrays (nq,)
-            The system's variables and their rates, as for `MidpointVI`: angles say the attitude; or, in v,
-            rates of the body, ``b-wx``. Missing names are zero.
+            The system's variables and their rates, as for `MidpointVI`; the angles determine the attitude.
+            v may also contain body rates ``b-wx``. Missing names are zero.
         **named : float
             Configurations by keyword.
 
         Raises
         ------
         ConstraintError
-            If constraints do not hold there, in position or velocity.
+            If the configuration or the velocity violates a constraint.
         """
         body = {}
         if v is None or isinstance(v, Mapping):
@@ -310,7 +313,7 @@ class GroupVI(GroupQuantities):
         if not self.nm:
             return
         h, Dh = self._constraint_numbers(q, self.theta)
-        reach = np.ones(self.nd)  # of a turn, 1 rad
+        reach = np.ones(self.nd)  # 1 rad for rotations
         reach[: self.nr] += np.abs(q[: self.nr])
         sizes = np.abs(Dh) @ reach + self._directions(q, self.theta)[1][:, 0]
         drift = CLOSED * (np.abs(Dh) @ np.abs(v)) + DRIFT * sizes / self.dt
@@ -340,7 +343,7 @@ class GroupVI(GroupQuantities):
 
 
 def _base(chart: Chart) -> str:
-    """What names of a rotation begin with: ``b-`` of b-rz, b-ry, b-rx."""
+    """Return the prefix of a rotation's names, such as ``b-`` for b-rz, b-ry, b-rx."""
     ends = {v[:-1] for v in chart.variables}
     common = ends.pop()
     return common[:-1] if not ends and common.endswith(("-r", "_r")) else f"{chart.variables[0]}-"

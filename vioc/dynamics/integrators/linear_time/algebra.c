@@ -1,9 +1,9 @@
 /* SE(3) on three-vectors and 3 x 3 matrices by rows, and the closed forms of one body.
 
-   Twists and wrenches are six numbers, linear part first. See docs/maths/se3.md; the files of this folder
-   are compiled as one. What concerns one body alone is done for several at once:
-   `lanes` holds the same number of LANES bodies. Macros serve numbers and lanes alike. Why this is written by hand,
-   and not generated, core.c says. */
+   Twists and wrenches have six entries, linear part first. See docs/maths/se3.md. The files of this folder are
+   compiled as one. Functions of a single body are evaluated for several bodies at once: `lanes` contains one
+   value for each of LANES bodies. Macros apply to doubles and lanes. core.c explains why this code is not
+   generated. */
 
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC optimize("O3")
@@ -77,7 +77,7 @@ static inline void turned(const double *C, const double *m, double *out) {
     for (int j = 0; j < 3; j++) out[3 * i + j] = dot(t + 3 * i, C + 3 * j);
 }
 
-/* m Rz(angle): columns 0 and 1 turn */
+/* m Rz(angle): changes columns 0 and 1 */
 static inline void columns_by_z(double *m, double c, double s) {
   for (int i = 0; i < 9; i += 3) {
     const double x = m[i], y = m[i + 1];
@@ -86,7 +86,7 @@ static inline void columns_by_z(double *m, double c, double s) {
   }
 }
 
-/* Rz(angle)' m: rows 0 and 1 turn back */
+/* Rz(angle)' m: changes rows 0 and 1 */
 static inline void rows_by_z(double *m, double c, double s) {
   for (int j = 0; j < 3; j++) {
     const double x = m[j], y = m[3 + j];
@@ -129,7 +129,7 @@ static const double TURN[14] = {1.,
                                 4194304. / 16900975,
                                 8388608. / 35102025};
 
-/* angle/sin(angle) from its cosine, angle < pi: a series in the squared sine of an n-th of the angle */
+/* angle/sin(angle) from the cosine of angle < pi: a series in the squared sine of an n-th of the angle */
 static double turn_over_sine(double cosine) {
   double z, sum, scale;
   int terms;
@@ -164,7 +164,7 @@ static inline lanes turns_over_sines(lanes cosine) {
   return result;
 }
 
-/* by Bernoulli numbers, 2 zeta(2k) / (2 pi)^2k, for t < 0.04 */
+/* series with Bernoulli numbers, 2 zeta(2k) / (2 pi)^2k, for t < 0.04 */
 #define BERNOULLI(t, b) \
   ((b)[0] = 1. / 12 + (t) * (1. / 720 + (t) * (1. / 30240 + (t) * (1. / 1209600 + (t) * (1. / 47900160 + \
             (t) * (691. / 1307674368000))))), \
@@ -173,7 +173,7 @@ static inline lanes turns_over_sines(lanes cosine) {
    (b)[2] = 2. / 30240 + (t) * (6. / 1209600 + (t) * (12. / 47900160 + (t) * (20 * 691. / 1307674368000 + \
             (t) * 30. / 74724249600))))
 
-/* beta(t), its slope and curvature: the coefficient of w^ w^ in dlog of SO(3) at t = |w|^2 */
+/* beta(t) and its first and second derivative: the coefficient of w^ w^ in dlog of SO(3) at t = |w|^2 */
 static void beta(double t, double *b) {
   if (t < 0.04) {
     BERNOULLI(t, b);

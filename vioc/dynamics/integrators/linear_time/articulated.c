@@ -1,8 +1,8 @@
-/* The articulated-body recursion, of M(q0)/h and of the exact K without symmetry; why this is written by hand,
-   core.c says. U = Phi S and W = Phi' S / d are kept in the parent's axes, where what a link hands on needs
-   nothing of its pivot. */
+/* The articulated-body recursion for M(q0)/h, and for the exact K without symmetry. core.c explains why this
+   code is not generated. U = Phi S and W = Phi' S / d are stored in the parent's axes: there the
+   contribution of a link to its parent does not depend on its pivot. */
 
-/* U, W and the pivot of a link, of these in its own axes */
+/* sets the pivot of a link, and U, W from their values in the axes of the link */
 static inline void pivot(step *w, long long i, int start, const double *U, const double *W) {
   const model *m = w->m;
   link *l = w->L + i;
@@ -21,7 +21,7 @@ static inline void pivot(step *w, long long i, int start, const double *U, const
   for (int k = 0; k < 6; k++) l->W[k] *= l->inverse;
 }
 
-/* of M(q0) / h: symmetric, [[a, b], [b', d]] with a and d as xx, yy, zz, xy, xz, yz, in phi */
+/* factors of M(q0) / h: symmetric, [[a, b], [b', d]] with a and d as xx, yy, zz, xy, xz, yz, in phi */
 static void factorize_start(step *w) {
   const model *m = w->m;
   const double inverse = 1 / w->h;
@@ -87,7 +87,7 @@ static void factorize_start(step *w) {
   }
 }
 
-/* the M_i at the iterate into phi */
+/* writes the M_i at the iterate to phi */
 static void stiffen(step *w) {
   const model *m = w->m;
   lanes M[36];
@@ -102,7 +102,7 @@ static void stiffen(step *w) {
   }
 }
 
-/* of the exact K, at the iterate */
+/* factors of the exact K at the iterate */
 static void factorize(step *w) {
   const model *m = w->m;
   stiffen(w);
@@ -156,7 +156,7 @@ static void factorize(step *w) {
   }
 }
 
-/* c = K^-1 b; `start` says that the factors are those of the start */
+/* c = K^-1 b; if `start`, with the factors of the start */
 static void solve(step *w, const double *b, double *c, int start) {
   const model *m = w->m;
   for (long long i = 0; i < m->n; i++) memset(w->L[i].F, 0, sizeof w->L[i].F);

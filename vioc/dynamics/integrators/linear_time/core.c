@@ -1,27 +1,27 @@
-/* The linear-time variational integrator on any tree: what it knows of a tree and of a step, and DRNEA
+/* The linear-time variational integrator for any tree: data of a model and of a step, and DRNEA
    ([L] Algorithms 2-4, docs/maths/linear_time.md).
 
-   Links come parents first, one per variable. Frames are chosen such that every joint turns about, or slides
-   along, its link's z axis: S = (0, 0, slide, 0, 0, turn). Nothing here knows a model: it comes as arrays.
+   Links are ordered with parents first, one per variable. The frame of each link has the joint axis as z axis:
+   S = (0, 0, slide, 0, 0, turn). Models are arguments, as arrays.
 
-   Written by hand, as code generated from the graphs of drnea.py takes 1.3, 1.5 and 1.7 times as long per step
-   for spatial chains of 20, 40 and 100 links (0.8 to 1.2 times for planar ones, whose zeros the graphs leave
-   out), and its compiler 11, 18 and 36 s for every model, where this is compiled once on a machine, in 1.6 s.
-   docs/maths/linear_time.md, "Speed of the compiled core", has the figures. */
+   This code is not generated, because code generated from the graphs of drnea.py takes 1.3, 1.5 and 1.7 times
+   as long per step for spatial chains of 20, 40 and 100 links (0.8 to 1.2 times for planar chains, whose zeros
+   the graphs omit), and needs 11, 18 and 36 s of compilation for every model. This code is compiled once on a
+   machine, in 1.6 s. docs/maths/linear_time.md, "Speed of the compiled core", has the figures. */
 
 typedef int (*callback)(const double **, double **, long long *, double *, int);
 
 typedef struct {
   long long n, nq, nd, nf;
-  const long long *parent, *index, *row; /* place in q; among the dynamic variables, or -1 */
-  const long long *heavy, *plain;        /* has an inertia; its joint is not rotated in the parent */
+  const long long *parent, *index, *row; /* index in q; among the dynamic variables, or -1 */
+  const long long *heavy, *plain;        /* has an inertia; frame not rotated in the parent */
   const double *fixed;                   /* 12: rotation by rows and position of the joint in the parent */
-  const double *turn, *slide;            /* of one unit of q */
+  const double *turn, *slide;            /* per unit of q */
   const double *inertia;                 /* 10: m, m c, xx, yy, zz, xy, xz, yz */
-  const double *damping, *mass;          /* (nd); the second typical, the unit of corrections */
+  const double *damping, *mass;          /* (nd); typical masses scale corrections */
   const long long *drive;                /* (nf) dynamic variable of an input, -1 for none */
   double gravity[3];
-  callback extra; /* (q0, q1, u, t, dt, parameters) -> shares of other forces at both ends, or null */
+  callback extra; /* (q0, q1, u, t, dt, parameters) -> impulses of other forces at both ends, or null */
   long long n_arg, n_res, n_iw, n_w;
   const double *parameters;
 } model;
@@ -29,16 +29,16 @@ typedef struct {
 typedef struct {
   long long solver, guess; /* the enumerations below */
   long long limit;         /* iterations */
-  double correction;       /* of q relative to 1 + |q|, below which a step is solved */
-  double residual;         /* or its 2-norm; negative for none */
-  double tolerance;        /* largest correction that is accepted where it does not shrink any more */
-  double contraction;      /* largest ratio of a correction to the one before that certifies a root */
+  double correction;       /* correction of q relative to 1 + |q| that ends a step */
+  double residual;         /* 2-norm of the residual that ends a step; negative: none */
+  double tolerance;        /* largest accepted correction that does not decrease further */
+  double contraction;      /* largest ratio of successive corrections that certifies a root */
 } options;
 
 enum { CHORD, RIQN, NEWTON, DENSE };
 enum { IG1, IG2, PREDICTED };
-enum { SECANTS = 8 }; /* Broyden's updates in a step */
-static const double FAR = 1; /* of an angle on the way to the guess, as in predictor.py */
+enum { SECANTS = 8 }; /* number of Broyden's updates in a step */
+static const double FAR = 1; /* rad, largest change of an angle in the guess, as in predictor.py */
 
 typedef struct {
   double c0, s0, p0[3], c1, s1, p1[3]; /* joint at both ends of the step */
@@ -50,10 +50,10 @@ typedef struct {
 typedef struct {
   const model *m;
   link *L;
-  block *B;        /* bodies with an inertia, in their order */
-  long long *slot; /* of a link among them, or -1 */
+  block *B;        /* bodies with inertia, in their order */
+  long long *slot; /* index of a link in B, or -1 */
   void *memory;
-  double *phi; /* 36 numbers a link: M_i, then the articulated inertia */
+  double *phi; /* 36 entries a link: M_i, then the articulated inertia */
   double h, *q0, *q1, *rates, *base, *r, *c, *minus, *plus, *matrix, *unit;
   long long blocks, *pivot;
   int heavy; /* whether there is gravity */
@@ -78,7 +78,7 @@ static void place(const model *m, long long i, double q, double *c, double *s, d
   for (int k = 0; k < 3; k++) p[k] = f[9 + k] + z * f[3 * k + 2];
 }
 
-/* the same near a known place: sine and cosine of the difference by their series */
+/* the same near a known q0: sine and cosine of the difference by their series */
 static void place_near(const model *m, long long i, double q, double q0, link *l) {
   const double x = m->turn[i] * (q - q0), y = x * x;
   if (y > 0.01) {
@@ -187,7 +187,7 @@ static void forward(step *w, const double *q1) {
   }
 }
 
-/* the wrenches mu of the bodies to F, or to A */
+/* writes the wrenches mu of the bodies to F, or to A if `second` */
 static void collect(step *w, int second) {
   for (long long i = 0; i < w->m->n; i++) {
     const long long slot = w->slot[i], lane = slot % LANES;
@@ -206,7 +206,7 @@ static void gather(step *w, double *out) {
   }
 }
 
-/* the same of F at the start and of A at the start or the end; two at a time take little longer than one */
+/* the same for F at the start and A at the start or the end; both together take little longer than one */
 static void gather_both(step *w, int end, double *first, double *second) {
   const model *m = w->m;
   for (long long i = m->n - 1; i >= 0; i--) {
@@ -233,7 +233,7 @@ static void other_forces(step *w, const double *q1) {
   m->extra(w->arg, w->res, w->iw, w->w, 0);
 }
 
-/* r = p + D1 L_d + F- at q1, of its kinetic part in r; base holds what does not depend on q1 */
+/* r = p + D1 L_d + F- at q1, from its kinetic part in r; base contains the terms that do not depend on q1 */
 static void balance(step *w, const double *q1) {
   const model *m = w->m;
   other_forces(w, q1);

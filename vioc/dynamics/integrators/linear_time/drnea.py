@@ -1,11 +1,11 @@
-"""The discrete recursive Newton-Euler algorithm on a system's links ([L] Algorithms 2 and 4).
+"""Discrete recursive Newton-Euler algorithm on the links ([L] Algorithms 2 and 4).
 
-Kinetic part of the discrete Lagrangian over a step from q0 to q1 of length h,
+The kinetic part of the discrete Lagrangian over a step from q0 to q1 of length h is
 
     T_d = 1/(2h) sum over bodies of  X_i . G_i X_i,     X_i = log D_i = h V_i,  D_i = T_i(q0)^-1 T_i(q1),
 
-its slot derivatives in one pass from the root and one back, the derivative M_i of a body's momentum in
-closed form, and with it the Jacobian in O(n^2) or its inverse in O(n). Everything on scalars: floats or
+`Bodies` computes its slot derivatives in one pass from the root and one back, the derivative M_i of a body's
+momentum in closed form, and with M_i the Jacobian in O(n^2) or its inverse in O(n). All scalars are floats or
 CasADi SX. Maths: docs/maths/linear_time.md.
 """
 
@@ -33,24 +33,24 @@ from vioc.dynamics.description.system import System
 
 
 class Bodies:
-    """The links of a system, one per configuration variable, parents first.
+    """Links of a system, one per configuration variable, parents first.
 
-    Frames that no variable moves against each other are one body with a composite inertia. A link
-    without mass is an intermediate one of a joint with several degrees of freedom (spherical, free): it
-    hands transforms and impulses on, and costs no logarithm.
+    Rigidly connected frames are one body with a composite inertia. A link without mass is an intermediate
+    link of a joint with several degrees of freedom (spherical, free). It transmits transforms and impulses
+    and needs no logarithm.
 
     Parameters
     ----------
     system : System
     number : callable
-        Turns a description's number into a float or a symbol.
+        Function from a value of the description to a float or a symbol.
 
     Attributes
     ----------
     links : list of `vioc.dynamics.algebra.tree_recursions.Link`
     parents : tuple of int
     rows : tuple of int or None
-        Place of each link's variable among the dynamic ones.
+        Index of each link's variable among the dynamic ones.
     heavy : tuple of bool
         Whether a link has an inertia.
     """
@@ -66,7 +66,7 @@ class Bodies:
         return len(self.links)
 
     def places(self, q: Sequence[Any]) -> list[Place]:
-        """Pose of each link in its parent at a configuration."""
+        """Return the pose of each link in its parent at a configuration."""
         return [
             vec.joint((link.rotation, link.position), link.Sv, link.Sw, q[link.index]) for link in self.links
         ]
@@ -74,7 +74,10 @@ class Bodies:
     # -- Algorithm 2 ------------------------------------------------------------------------------
 
     def displacements(self, start: Sequence[Place], end: Sequence[Place]) -> list[Twist | None]:
-        """X_i = log D_i with D_i = X_start^-1 D_parent X_end ([L] (19)); None for massless links."""
+        """Return X_i = log D_i, D_i = X_start^-1 D_parent X_end ([L] (19)).
+
+        X_i is None for massless links.
+        """
         D: list[Place] = []
         found: list[Twist | None] = []
         for parent, heavy, *places in zip(self.parents, self.heavy, start, end, strict=True):
@@ -85,7 +88,7 @@ class Bodies:
         return found
 
     def impulses(self, X: Sequence[Twist | None], h: Any) -> tuple[list[Wrench], list[Wrench]]:
-        """mu_i = dlog_X^T G X / h ([L] (21b)), and the momentum at the end, Ad_D^T mu_i."""
+        """Return mu_i = dlog_X^T G X / h ([L] (21b)) and end momenta Ad_D^T mu_i."""
         both = [
             (NOTHING, NOTHING) if x is None else _impulses(*_body(link), x, h)
             for link, x in zip(self.links, X, strict=True)
@@ -93,7 +96,7 @@ class Bodies:
         return [mu for mu, _ in both], [nu for _, nu in both]
 
     def gathered(self, places: Sequence[Place], wrenches: Sequence[Wrench]) -> list[Any]:
-        """S_i . (sum of the wrenches of the subtree), in the order of q."""
+        """Return S_i . (sum of the wrenches of the subtree), in the order of q."""
         total = [*wrenches, NOTHING]  # the last is the world's
         result: list[Any] = [0.0] * self.nq
         for i in reversed(range(len(wrenches))):
@@ -103,7 +106,7 @@ class Bodies:
         return result
 
     def slots(self, q0: Sequence[Any], q1: Sequence[Any], h: Any) -> tuple[list[Any], list[Any]]:
-        """D1 T_d and D2 T_d, in the order of q."""
+        """Return D1 T_d and D2 T_d, in the order of q."""
         start, end = self.places(q0), self.places(q1)
         mu, nu = self.impulses(self.displacements(start, end), h)
         return [vec.minus(0.0, a) for a in self.gathered(start, mu)], self.gathered(end, nu)
@@ -111,7 +114,7 @@ class Bodies:
     # -- Algorithm 4, and its inverse -------------------------------------------------------------
 
     def derivatives(self, X: Sequence[Twist | None], h: Any) -> list[SpatialMatrix]:
-        """M_i = d mu_i / d eta_i of every link; zeros for massless ones."""
+        """Return M_i = d mu_i / d eta_i of every link; zeros for massless links."""
         return [
             NO_BLOCKS if x is None else _derivative(*_body(link), x, h)
             for link, x in zip(self.links, X, strict=True)
@@ -120,7 +123,7 @@ class Bodies:
     def newton_inverse(
         self, start: Sequence[Place], end: Sequence[Place], h: Any, damping: Sequence[Any]
     ) -> ArticulatedInverse:
-        """Inverse of -D2 D1 T_d + diag(damping): the exact Newton direction in O(n)."""
+        """Return the inverse of -D2 D1 T_d + diag(damping): Newton's direction in O(n)."""
         M = self.derivatives(self.displacements(start, end), h)
         joints = [
             LinkJoint(link.parent, row, link.twist) for link, row in zip(self.links, self.rows, strict=True)
@@ -128,12 +131,12 @@ class Bodies:
         return ArticulatedInverse(joints, end, M, damping, Y=start)
 
     def impulse_inverse(self, places: Sequence[Place], h: Any, damping: Sequence[Any]) -> ArticulatedInverse:
-        """Inverse of M(q)/h + diag(damping), of which RIQN is made ([L] (25))."""
+        """Return the inverse of M(q)/h + diag(damping), which RIQN uses ([L] (25))."""
         diagonal = [vec.times(h, c) for c in damping]
         return ArticulatedInverse.of_masses(self.links, places, self.nd, diagonal, h)
 
     def jacobian(self, start: Sequence[Place], end: Sequence[Place], h: Any) -> list[list[Any]]:
-        """-D2 D1 T_d (nd, nq) column by column in O(n^2), rows first ([L] Algorithm 4)."""
+        """Return -D2 D1 T_d (nd, nq) as rows, in O(n^2) ([L] Algorithm 4)."""
         M = self.derivatives(self.displacements(start, end), h)
         columns: list[list[Any]] = [[0.0] * self.nq for _ in range(self.nq)]
         for j, link in enumerate(self.links):
@@ -155,7 +158,7 @@ def _body(link: Link) -> tuple[Any, Vector, Matrix]:
 
 @vec.inlined
 def _moved(above: Place, start: Place, end: Place) -> Place:
-    """D = X_start^-1 D_parent X_end ([L] (19))."""
+    """Return D = X_start^-1 D_parent X_end ([L] (19))."""
     (R, p), (R0, p0), (R1, p1) = above, start, end
     back = vec.transpose(R0)
     moved = vec.sub(vec.add(vec.apply(R, p1), p), p0)
@@ -164,34 +167,37 @@ def _moved(above: Place, start: Place, end: Place) -> Place:
 
 @vec.inlined
 def _displaced(above: Place, start: Place, end: Place) -> tuple[Place, Twist]:
-    """D and its logarithm."""
+    """Return D and its logarithm."""
     D = _moved(above, start, end)
     return D, se3.logarithm(*D)
 
 
 def momentum(mass: Any, moment: Vector, inertia: Matrix, X: Twist, h: Any) -> Wrench:
-    """G X / h."""
+    """Return the momentum G X / h."""
     inverse = 1.0 / h
     return times_inertia(mass, moment, inertia, *(vec.scale(inverse, a) for a in X))
 
 
 @vec.inlined
 def _impulses(mass: Any, moment: Vector, inertia: Matrix, X: Twist, h: Any) -> tuple[Wrench, Wrench]:
-    """dlog_X^T G X / h and dlog_-X^T G X / h."""
+    """Return dlog_X^T G X / h and dlog_-X^T G X / h."""
     P = momentum(mass, moment, inertia, X, h)
     return se3.dlog_transposed(X, P), se3.dlog_transposed(X, P, -1.0)
 
 
 @vec.inlined
 def _gathered(place: Place, S: Twist, P: Wrench, above: Wrench) -> tuple[Any, Wrench]:
-    """S . P of a link, and its parent's wrench with its share."""
+    """Return S . P of a link, and its parent's wrench plus that of the link."""
     up = carried(place, P)
     return paired(S, P), (vec.add(above[0], up[0]), vec.add(above[1], up[1]))
 
 
 @vec.inlined
 def _derivative(mass: Any, moment: Vector, inertia: Matrix, X: Twist, h: Any) -> SpatialMatrix:
-    """M_i = d mu_i / d eta_i = 1/h (dlog_X^T G + d(dlog_X^T P)/dX) dlog_-X at P = G X."""
+    """Return M_i = 1/h (dlog_X^T G + d(dlog_X^T P)/dX) dlog_-X at P = G X.
+
+    M_i is d mu_i / d eta_i.
+    """
     A, Q = se3.dlog_blocks(X)
     E, N = se3.dlog_blocks(X, -1.0)
     At, Qt = vec.transpose(A), vec.transpose(Q)
@@ -214,7 +220,7 @@ def _derivative(mass: Any, moment: Vector, inertia: Matrix, X: Twist, h: Any) ->
 
 @vec.inlined
 def _momentum_change(M: SpatialMatrix, V: Twist) -> Wrench:
-    """M V."""
+    """Return M V."""
     return (
         vec.add(vec.apply(M.a, V[0]), vec.apply(M.b, V[1])),
         vec.add(vec.apply(M.c, V[0]), vec.apply(M.d, V[1])),

@@ -1,11 +1,11 @@
-"""The equations of a step of `LinearTimeVI`, and the kernel that solves them in CasADi.
+"""Equations of a step of `LinearTimeVI`, and the CasADi kernel that solves them.
 
-The unknown is q_k+1 of the dynamic variables; constraint impulses enter linearly and are eliminated. A
-preconditioned residual g = K^-1 r is handed to CasADi's Newton iteration with the identity for its
-Jacobian, so no n x n matrix is ever formed: with K factored once, at q_k or at the first guess, that is RIQN
-or a chord iteration, with K factored at every iterate it is Newton's. g is the correction of q, and so the
-stopping test scales with what rounding leaves of the residual. Corrections certify the root by how they
-contract. Maths: docs/maths/linear_time.md.
+The unknown is q_k+1 of the dynamic variables; constraint impulses enter linearly and are eliminated. CasADi's
+Newton iteration receives the preconditioned residual g = K^-1 r, whose Jacobian is the identity, so that no
+n x n matrix is formed. If K is factored once, at q_k or at the initial guess, the iteration is RIQN or a
+chord iteration; if K is factored at every iterate, it is Newton's. g is the correction of q, so that the
+stopping test scales with the rounding error of the residual. The contraction of the corrections certifies the
+root. Maths: docs/maths/linear_time.md.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
     from vioc.dynamics.integrators.linear_time.linear_time_vi import LinearTimeVI
 
 ITERATIONS = 40
-SHORT = 50  # variables up to which common terms are sought: a tenth of a step's operations, 3 ms a variable
+SHORT = 50  # variables up to which common terms are eliminated: saves a tenth of a step for 3 ms a variable
 
 
 class StepGraphs:
-    """Expressions and functions of a map's step.
+    """Expressions and functions of a step of a map.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ class StepGraphs:
 
     @cached_property
     def slots(self) -> ca.Function:
-        """(q_k, q_k+1, dt, parameters) -> D1 T_d, D2 T_d (nd,), by DRNEA."""
+        """Function (q_k, q_k+1, dt, parameters) -> D1 T_d, D2 T_d (nd,), by DRNEA."""
         nq, nd = self.f.nq, self.f.nd
         q0, q1, dt = ca.SX.sym("q0", nq), ca.SX.sym("q1", nq), ca.SX.sym("dt")
         first, second = self.bodies.slots(ca.vertsplit(q0), ca.vertsplit(q1), dt)
@@ -59,7 +59,7 @@ class StepGraphs:
 
     @cached_property
     def weight(self) -> ca.Function:
-        """(q, parameters) -> -dV/dq (nd,)."""
+        """Function (q, parameters) -> -dV/dq (nd,)."""
         lag, g = self.f.lagrangian, self.f.lagrangian.graph
         still = ca.SX.zeros(self.f.nq)
         all_args = lag.function("L_q", [lag.L_q])
@@ -69,24 +69,27 @@ class StepGraphs:
 
     @cached_property
     def force(self) -> ca.Function:
-        """(q, v, u, t, parameters) -> F (nd,)."""
+        """Function (q, v, u, t, parameters) -> F (nd,)."""
         lag = self.f.lagrangian
         return lag.function("force", [part(lag.F, 0, self.f.nd)])
 
     @cached_property
     def force_slope(self) -> ca.Function:
-        """The same arguments -> dF/dv by the dynamic velocities (nd, nd)."""
+        """Function (q, v, u, t, parameters) -> dF/dv by dynamic velocities (nd, nd)."""
         lag, nd = self.f.lagrangian, self.f.nd
         return lag.function("force_slope", [ca.jacobian(lag.F, lag.graph.v_vector)[:nd, :nd]])
 
     @cached_property
     def coupled(self) -> bool:
-        """Whether a force on one variable depends on the velocity of another: no tree carries that."""
+        """True if a force on one variable depends on the velocity of another.
+
+        Recursions over the tree exclude such forces.
+        """
         rows, columns = self.force_slope.sparsity_out(0).get_triplet()
         return list(rows) != list(columns)
 
     def parts(self, q0: Any, q1: Any, p: Any, u: Any, t: Any, dt: Any, theta: Any) -> StepParts:
-        """The step's equations on symbols; `u` without rho."""
+        """Return the equations of a step as expressions; `u` does not contain rho."""
         first, second = self.slots(q0, q1, dt, theta)
         v, middle = (q1 - q0) / dt, t + dt / 2
         minus = self.weight(q0, theta) + self.force(q0, v, u, middle, theta)
@@ -95,7 +98,10 @@ class StepGraphs:
 
     @cached_property
     def newton_matrix(self) -> ca.Function:
-        """(q_k, q_k+1, u, t, dt, parameters) -> K = -D2(p_k + D1 L_d + F-), (nd, nd) ([L] Algorithm 4)."""
+        """Function (q_k, q_k+1, u, t, dt, parameters) -> K (nd, nd) by [L] Algorithm 4.
+
+        K = -D2(p_k + D1 L_d + F-).
+        """
         f, nd = self.f, self.f.nd
         q0, q1 = ca.SX.sym("q0", f.nq), ca.SX.sym("q1", f.nq)
         u, t, dt = ca.SX.sym("u", len(f.system.inputs)), ca.SX.sym("t"), ca.SX.sym("dt")
@@ -107,14 +113,14 @@ class StepGraphs:
         return ca.Function("newton_matrix", [q0, q1, u, t, dt, theta], [K])
 
     def damping(self, q0: Any, q1: Any, u: Any, t: Any, dt: Any, theta: Any) -> list[Any]:
-        """The diagonal that velocity-dependent forces add to K."""
+        """Return the diagonal that velocity-dependent forces add to K."""
         slope = scalars(self.force_slope(q0, (q1 - q0) / dt, u, t + dt / 2, theta))
         return [vec.times(-0.5, slope[i][i]) for i in range(self.f.nd)]
 
     def inverse(
         self, solver: str, q0: Any, q1: Any, u: Any, t: Any, dt: Any, theta: Any
     ) -> SparseLU | ArticulatedInverse:
-        """Solver of K dq = b, at the seed or iterate q1, or with the inertias of q0 for RIQN."""
+        """Return a solver of K dq = b at q1, or for RIQN with the inertias of q0."""
         if solver == "dense":
             return SparseLU(scalars(self.newton_matrix(q0, q1, u, t, dt, theta)))
         bodies = self._with(theta)
@@ -125,7 +131,7 @@ class StepGraphs:
         return bodies.newton_inverse(start, bodies.places(ca.vertsplit(q1)), dt, damping)
 
     def _with(self, theta: Any) -> Bodies:
-        """The bodies with their parameters written in `theta`."""
+        """Return the bodies with parameters as expressions of `theta`."""
         f = self.f
         names = list(f.system.parameters)
         return Bodies(f.system, lambda n: n.of(theta[names.index(n.name)]) if isinstance(n, Parameter) else n)
@@ -133,9 +139,9 @@ class StepGraphs:
     # -- the kernel -------------------------------------------------------------------------------
 
     def kernel(self, solver: str, guess: str) -> ca.Function:
-        """(x, u, t, dt, parameters) -> (x_next, multipliers, error).
+        """Return the function (x, u, t, dt, parameters) -> (x_next, multipliers, error).
 
-        `error` is the last correction of q relative to 1 + |q_k|, infinite where the root is not certified.
+        `error` is the last correction of q relative to 1 + |q_k|, or infinity if the root is not certified.
         """
         f = self.f
         nx, nd, nq, nf = f.nx, f.nd, f.nq, len(f.system.inputs)
@@ -150,7 +156,7 @@ class StepGraphs:
         def factored(q1: Any) -> Saddle:
             J1 = scalars(f.constraint(q1, theta)[1][:, :nd])
             K = self.inverse(solver, q0, q1, forces, t, dt, theta)
-            # K dq - J0' y = b here, where the balance loses J0' lambda: y = -lambda
+            # solves K dq - J0' y = b, while the balance contains -J0' lambda: y = -lambda
             return Saddle(K, J1, J0)
 
         start = factored(ca.vertcat(seed, rho))
@@ -166,8 +172,8 @@ class StepGraphs:
         correction, minus = map(vec.column, saddle.solve(ca.vertsplit(step.balance), ca.vertsplit(-h)))
         multipliers = -minus
         g = -correction / size
-        # What is left of the balance is K times the correction, and D22 L_d is K but for O(dt): so both q and
-        # p below are those of the corrected iterate, and symmetries keep their momenta to rounding.
+        # The residual of the balance is K times the correction, and D22 L_d is K up to O(dt). Therefore q
+        # and p below belong to the corrected iterate, and symmetries conserve their momenta to rounding.
         rest = step.balance - ca.mtimes(_matrix(J0, nd).T, multipliers)
         q_next = part(q1, 0, nd) + correction
         x_next = ca.vertcat(q_next, rho, step.momentum + rest, (rho - part(q0, nd)) / dt)
@@ -188,13 +194,13 @@ class StepGraphs:
         begin, away = self.guess(guess)(*args)
         first, numbers = prepare(begin, *args)
         first = ca.vertcat(first, 0)
-        # a guess is always corrected once: a good one would pass the test and leave its own, biased, error
+        # the guess is always corrected once: a good guess would pass the test with its biased error
         first = first - problem(first, *args, numbers)[0]
         _, x_next, multipliers, error = solve(first, *args, numbers)
         return ca.Function("step", args, [x_next, multipliers, error + away])
 
     def guess(self, name: str) -> ca.Function:
-        """(x, u, t, dt, parameters) -> where the iteration starts (nd,), and `far`."""
+        """Return the function (x, u, t, dt, parameters) -> initial guess (nd,), `far`."""
         f = self.f
         if name == "predicted":
             return predicted(f)
@@ -205,10 +211,10 @@ class StepGraphs:
         )
 
     def _suspect(self, saddle: Saddle, J0: list[list[Any]], dt: Any) -> Any:
-        """0, or infinity where a pivot has another sign than for short steps, where K is M(q_k)/dt.
+        """Return infinity if a pivot has another sign than for short steps, else 0.
 
-        A determinant may have passed zero there. Dh K^-1 Dh' is dt Dh M^-1 Dh' for short steps. `J0` is
-        Dh(q_k).
+        A determinant may then have changed sign. For short steps K is M(q_k)/dt, and Dh K^-1 Dh' is
+        dt Dh M^-1 Dh'. `J0` is Dh(q_k).
         """
         K = saddle.D
         if isinstance(K, SparseLU):

@@ -1,11 +1,11 @@
-"""`LinearTimeVI`: the linear-time variational integrator of [L] as a one-step map.
+"""`LinearTimeVI`: linear-time variational integrator of [L] as a one-step map.
 
     p_k + D1 L_d(q_k, q_k+1) + F-(k) - Dh(q_k)' lambda_k = 0
     h(q_k+1) = 0
     p_k+1 = D2 L_d(q_k, q_k+1) + F+(k)
 
-with the trapezoidal L_d of [L] (9), whose kinetic part moves every body by a constant twist in SE(3). The
-maths is in docs/maths/linear_time.md.
+with the trapezoidal L_d of [L] (9), whose kinetic part moves every body by a constant twist in SE(3). Maths:
+docs/maths/linear_time.md.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ STARTS = ("legendre", "authors")
 
 
 class LinearTimeRule(VariationalRule):
-    """The equations of a step of a `LinearTimeVI`, by its graphs."""
+    """Equations of a step of a `LinearTimeVI`, from its graphs."""
 
     f: LinearTimeVI
 
@@ -52,7 +52,7 @@ class LinearTimeRule(VariationalRule):
 
 
 class LinearTimeVI(MechanicalMap):
-    """The linear-time variational integrator of a system, as a one-step map.
+    """One-step map of the linear-time variational integrator of a system.
 
     Parameters
     ----------
@@ -60,24 +60,25 @@ class LinearTimeVI(MechanicalMap):
     dt : float
         Time step, s, > 0.
     solver : {"chord", "riqn", "newton", "dense"}
-        How a step's equations are solved. ``"newton"`` takes the exact Newton direction at every iterate
-        by the articulated-body recursion without symmetry, O(n); ``"chord"`` factors it once, at the first
-        guess; ``"riqn"`` is [L]'s Algorithm 3, with the articulated inertias of q_k (the compiled core adds
+        Solver of the equations of a step. ``"newton"`` computes the exact Newton direction at every iterate
+        by the articulated-body recursion without symmetry, O(n); ``"chord"`` factors it once, at the initial
+        guess; ``"riqn"`` is Algorithm 3 of [L], with the articulated inertias of q_k (the compiled core adds
         Broyden's updates to both); ``"dense"`` factors the matrix of [L]'s Algorithm 4, O(n^3). All solve
-        the same equations. Where a force on one variable depends on the velocity of another, which no tree
-        carries, ``"dense"`` is taken.
+        the same equations. If a force on one variable depends on the velocity of another, ``"dense"`` is
+        used, since recursions over the tree exclude such forces.
     guess : {"predicted", "IG1", "IG2"}
-        Where the iteration starts: q_k + dt v + dt^2/2 a, with v and a of the continuous system at the state
-        ([L] 3.3's IG3, whose velocity is that of half a step before); q_k; or explicit Euler, q_k + dt v.
+        Initial guess of q_k+1. ``"predicted"``: q_k + dt v + dt^2/2 a, with v and a of the continuous system
+        at the state ([L] 3.3's IG3 uses the velocity of half a step before); ``"IG1"``: q_k; ``"IG2"``:
+        explicit Euler, q_k + dt v.
     wrap : sequence of str
         Angles whose errors are taken modulo 2 pi (`difference`), for feedback.
     tolerance : float
-        Largest accepted correction of q by a further iteration, relative to 1 + |q|. A correction is in
-        the units of q, so the test scales with the rounding floor of the residual.
+        Largest accepted correction of q by a further iteration, relative to 1 + |q|. A correction has
+        the units of q, so that the test scales with the rounding floor of the residual.
     backend : {"virtual", "compiled", "auto"}
-        What runs the map's functions, see `vioc.compile.backend.Backend`. Where there is a
-        compiler and no constraint, steps of the other two are taken by a compiled core that knows all
-        models; its results differ from those of the virtual machine by rounding.
+        Backend of the map's functions, see `vioc.compile.backend.Backend`. With a compiler and without
+        constraints, ``"compiled"`` and ``"auto"`` take steps by a compiled core, one library for all models.
+        Its results differ from those of the virtual machine by rounding.
 
     Raises
     ------
@@ -86,10 +87,9 @@ class LinearTimeVI(MechanicalMap):
 
     Notes
     -----
-    State x = [q_d, q_k, p, v_k] and input [u, rho] as of every integrator of a system; without
-    kinematic variables x is [q, p]. Forces act half and half at the ends of a step, at the mean velocity
-    (q_k+1 - q_k)/dt. A body may not turn by pi or more within a step. Multipliers are impulses with the
-    sign of [S] (28a).
+    State x = [q_d, q_k, p, v_k] and input [u, rho] are those of `MidpointVI`; without kinematic variables x
+    is [q, p]. One half of a force acts at each end of a step, at the mean velocity (q_k+1 - q_k)/dt. No body
+    may turn by pi or more within a step. Multipliers are impulses with the sign of [S] (28a).
     """
 
     choices = ("solver", "guess")
@@ -110,7 +110,7 @@ class LinearTimeVI(MechanicalMap):
                 raise ModelError(f"{name}: unknown {value!r}; {near_misses(str(value), known)}")
         self.solver, self.guess = solver, guess
         super().__init__(system, dt, wrap, tolerance, backend)
-        self.backend = self.backend.knowing(tolerance=self.tolerance)  # the kernel stops by it
+        self.backend = self.backend.knowing(tolerance=self.tolerance)  # the kernel depends on it
         self._impulse_behind = 0.5
         refuse_rotors(system, "LinearTimeVI")
 
@@ -124,12 +124,12 @@ class LinearTimeVI(MechanicalMap):
 
     @shared
     def graphs(self) -> StepGraphs:
-        """The equations of a step as CasADi expressions."""
+        """Equations of a step as CasADi expressions."""
         return StepGraphs(self)
 
     @shared
     def _compiled(self) -> bool:
-        """Whether steps are taken by the compiled core."""
+        """True if the compiled core takes the steps."""
         return self.backend.name != "virtual" and available(self)
 
     @shared
@@ -154,7 +154,7 @@ class LinearTimeVI(MechanicalMap):
 
     @shared
     def rule(self) -> LinearTimeRule:
-        """The equations of a step."""
+        """Equations of a step."""
         return LinearTimeRule(self)
 
     # -- starts ---------------------------------------------------------------------------------------
@@ -162,16 +162,15 @@ class LinearTimeVI(MechanicalMap):
     def initial_state(  # type: ignore[override]
         self, q: Any = None, v: Any = None, u: Any = None, *, start: str = "legendre", **named: float
     ) -> np.ndarray:
-        """The state of a configuration and velocity, as of every variational rule.
+        """Return the state of a configuration and velocity.
 
         Parameters
         ----------
         q, v, u, **named
             See `MechanicalMap.initial_state`.
         start : {"legendre", "authors"}
-            ``"legendre"`` p = dL/dv: second order. ``"authors"`` what the code of [L]'s authors does,
-            p = D1 of a step at the velocity v with the whole weight of a step: first order, to compare
-            numbers with.
+            ``"legendre"``: p = dL/dv, second order. ``"authors"``: as in the code of [L]'s authors, p = D1 of
+            a step at the velocity v with the whole weight of a step, first order, for comparison.
 
         Raises
         ------
@@ -188,7 +187,10 @@ class LinearTimeVI(MechanicalMap):
 
     @shared
     def _authors_start(self) -> Evaluator:
-        """S' dlog_hV^T G V at the body velocities V of (q, v), with half a step's weight taken off."""
+        """Evaluator (q, v, parameters, dt) -> momentum of the start ``"authors"``.
+
+        It is S' dlog_hV^T G V at the body velocities V of (q, v), plus half a step's impulse of -dV/dq.
+        """
         g, bodies, h = self.lagrangian.graph, self.graphs.bodies, ca.SX.sym("dt")
         places = bodies.places(ca.vertsplit(g.q_vector))
         X: list = [

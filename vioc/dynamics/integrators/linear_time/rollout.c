@@ -1,6 +1,6 @@
-/* Steps and rollouts on what the other files give; why they are written by hand, core.c says. */
+/* Steps and rollouts from the functions of the other files. core.c explains why this code is not generated. */
 
-/* twists of the links at rates v, and accelerations that v alone brings; both of the bodies, to X and mu */
+/* twists of the links at rates v, and accelerations due to v alone; those of the bodies also to X and mu */
 static void travel(step *w, const double *v) {
   const model *m = w->m;
   for (long long i = 0; i < m->n; i++) {
@@ -25,8 +25,8 @@ static void travel(step *w, const double *v) {
   }
 }
 
-/* half of what acts at the start of the step to base: weights and inputs; with v also to r, and there less what
-   the motion itself brings */
+/* adds half a step's impulses of weights and inputs at the start to base; with v also to r, minus the
+   velocity-dependent inertial terms */
 static void load(step *w, const double *v) {
   const model *m = w->m;
   const long long nd = m->nd;
@@ -56,8 +56,8 @@ static void load(step *w, const double *v) {
   for (long long k = 0; k < nd; k++) w->r[k] = w->base[k] + w->minus[k] - 0.5 * w->h * w->r[k];
 }
 
-/* q1 from the state: q, q + h v, or q + h v + h^2 a / 2, by the factors of the start. Damping is taken as a
-   step takes it, by K dq = p + h/2 (Q - C); what is prescribed moves at its mean rate. */
+/* initial guess of q1: q, q + h v, or q + h v + h^2 a / 2, by the factors of the start. Damping enters as in a
+   step, by K dq = p + h/2 (Q - C); prescribed variables move at their mean rate. */
 static void guess(step *w, const options *o, const double *p) {
   const model *m = w->m;
   const long long nd = m->nd, nq = m->nq;
@@ -86,7 +86,7 @@ static void guess(step *w, const options *o, const double *p) {
     solve(w, w->r, w->c, 1);
     for (long long k = 0; k < nd; k++) w->q1[k] += w->c[k];
   }
-  for (long long i = 0; i < m->n; i++) { /* as `predictor.far`: what holds at the guess holds on the way to it */
+  for (long long i = 0; i < m->n; i++) { /* as `predictor.far` */
     const long long j = m->row[i];
     if (j >= 0 && m->turn[i] != 0)
       w->suspect |= !(fabs(w->h * v[j]) + (o->guess == PREDICTED ? fabs(w->c[j]) : 0) <= FAR);
@@ -94,8 +94,9 @@ static void guess(step *w, const options *o, const double *p) {
   for (long long k = 0; k < nd; k++) w->base[k] += p[k];
 }
 
-/* One step from x under u to y: nothing else enters. Returns evaluations of the residual, and as its error the
-   last correction, infinite where they do not contract as those of a root on the branch of the state do. */
+/* One step from x under u to y, which depends on its arguments only. Returns the number of evaluations of the
+   residual. The error is the last correction, or infinity if the corrections do not contract as for a root on
+   the branch of the step. */
 static long long advance(step *w, const options *o, const double *x, double t, double *y,
                          double *error, double *history) {
   const model *m = w->m;
@@ -111,11 +112,11 @@ static long long advance(step *w, const options *o, const double *x, double t, d
 
   w->suspect = 0;
   factorize_start(w);
-  if (!start) w->suspect = 0; /* K is another one */
+  if (!start) w->suspect = 0; /* the step uses other factors */
   guess(w, o, x + nq);
 
   double norm = NAN, before = INFINITY, last = INFINITY;
-  int enough = 0; /* corrections */
+  int enough = 0; /* whether no further correction is needed */
   for (;;) {
     forward(w, w->q1);
     evaluations++;
@@ -145,15 +146,15 @@ static long long advance(step *w, const options *o, const double *x, double t, d
       if (evaluations > 1) size = size_of(w, w->c, error);
     }
     if (!(*error > o->correction) || evaluations >= o->limit || (w->suspect && !history)) break;
-    if (*error <= o->tolerance && *error > 0.5 * before) break; /* it stands on the rounding floor */
+    if (*error <= o->tolerance && *error > 0.5 * before) break; /* the rounding floor is reached */
     for (long long k = 0; k < nd; k++) w->q1[k] += w->c[k];
-    const double left = *error * (*error / before); /* by the next correction, if the ratio stays */
+    const double left = *error * (*error / before); /* predicted next correction, at a constant ratio */
     enough = evaluations > 1 && left <= o->correction;
     before = *error, last = size;
     if (enough) *error = left;
   }
 
-  /* the momentum at the end, with what is left of the balance; see linear_time_step.py */
+  /* the momentum at the end, with the residual of the balance; see linear_time_step.py */
   for (long long i = 0; i < w->blocks; i++) {
     block *B = w->B + i;
     momentum_at_end(B->X, B->P, B->mu, B->mu);
@@ -203,7 +204,7 @@ static int reserve(step *w, const model *m, const options *o) {
   w->minus = w->c + nd, w->plus = w->minus + nd, w->unit = w->plus + nd, w->secants = w->unit + nd;
   w->matrix = w->secants + SECANTS * nd;
   w->B = (block *)(((uintptr_t)w->memory + sizeof(lanes) - 1) / sizeof(lanes) * sizeof(lanes)); /* aligned */
-  for (long long i = 0; i < w->blocks; i++) /* places of the last block that stay empty */
+  for (long long i = 0; i < w->blocks; i++) /* unused lanes of the last block */
     for (int k = 0; k < 9; k += 4) w->B[i].R[k] += 1;
   heavy = 0;
   for (long long i = 0; i < m->n; i++) {
@@ -227,9 +228,9 @@ static void release(step *w) {
   free(w->w);
 }
 
-/* `count` steps from x. Inputs are U (count, nu), or where gains are given u = U - K (x - x_d), K by columns.
-   Stops where the last correction is above `tolerance` or not a number; returns the steps done, or -1 without
-   memory. `apart`, every step has a row of x to start from, and none ends them. */
+/* `count` steps from x. Inputs are U (count, nu), or with gains u = U - K (x - x_d), K by columns. Stops if the
+   last correction is above `tolerance` or NaN. Returns the number of steps, or -1 without memory. If `apart`,
+   each step starts from its own row of x, and failures do not stop the others. */
 EXPORT long long vioc_lt_rollout(const model *m, const options *o, long long count, int apart,
                                  const double *x, const double *U, const double *reference,
                                  const double *gains, const double *wrap, const double *t, const double *h,
@@ -262,7 +263,7 @@ EXPORT long long vioc_lt_rollout(const model *m, const options *o, long long cou
   return k;
 }
 
-/* One step, with the 2-norm of the residual at every evaluation (limit of them). */
+/* One step, with the 2-norm of the residual at every evaluation, at most `limit`. */
 EXPORT long long vioc_lt_history(const model *m, const options *o, const double *x, const double *u, double t,
                                  double h, double *state, double *history) {
   step w;

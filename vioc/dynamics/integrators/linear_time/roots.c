@@ -1,8 +1,8 @@
-/* Root finders' parts: K by columns, Broyden's updates, the size of a correction, the rounding floor. Dense K
-   and its LU are there to be compared with, as [L] does (study linear_time_scaling). Why this is written by hand,
-   and not generated, core.c says. */
+/* Parts of root finders: K by columns, Broyden's updates, the size of a correction, the rounding floor. Dense K
+   and its LU factorization serve for comparison, as in [L] (study linear_time_scaling). core.c explains why this
+   code is not generated. */
 
-/* K by columns in O(n^2) ([L] Algorithm 4); phi holds the M_i, V and F are overwritten */
+/* K by columns in O(n^2) ([L] Algorithm 4); phi contains the M_i, V and F are overwritten */
 static void jacobian(step *w) {
   const model *m = w->m;
   stiffen(w);
@@ -26,7 +26,7 @@ static void jacobian(step *w) {
   }
 }
 
-/* returns the sign of the determinant */
+/* LU factorization with pivoting; returns the sign of the determinant */
 static int lu(double *a, long long n, long long *pivot) {
   int sign = 1;
   for (long long k = 0; k < n; k++) {
@@ -63,8 +63,8 @@ static void lu_solve(const double *a, long long n, const long long *pivot, const
 }
 
 /* Broyden's good update of a fixed K, in O(n) from the corrections s alone (Kelley, Iterative Methods for
-   Linear and Nonlinear Equations, 7.3): K_j+1^-1 = (1 + s_j+1 s_j' / s_j's_j) K_j^-1. Turns c = K^-1 r into
-   the correction s_j. Where c hardly shrinks, as on the rounding floor, the last update is left out. */
+   Linear and Nonlinear Equations, 7.3): K_j+1^-1 = (1 + s_j+1 s_j' / s_j's_j) K_j^-1. Converts c = K^-1 r to
+   the correction s_j. If c hardly decreases, as at the rounding floor, the last update is omitted. */
 static void secant(step *w, long long j, double *c) {
   const long long nd = w->m->nd;
   double *s = w->secants;
@@ -85,7 +85,7 @@ static void secant(step *w, long long j, double *c) {
   for (long long k = 0; k < nd; k++) w->squares[j] += c[k] * c[k];
 }
 
-/* The size of a correction c of q: its 2-norm relative to 1 + |q|, and, returned, that in units of masses. */
+/* Returns the norm of a correction c of q, weighted by masses; `relative` is its 2-norm relative to 1 + |q|. */
 static double size_of(const step *w, const double *c, double *relative) {
   double size = 0, sum = 0;
   for (long long k = 0; k < w->m->nd; k++) {
@@ -97,8 +97,8 @@ static double size_of(const step *w, const double *c, double *relative) {
   return sqrt(size);
 }
 
-/* An estimate of the 2-norm of the residual that rounding alone leaves: a unit roundoff of q, times the
-   diagonal of K were the tree stretched out (mass, first and second moments of each subtree). */
+/* Estimate of the 2-norm of the residual due to rounding: the unit roundoff of q times the diagonal of K for the
+   stretched tree (mass, first and second moments of each subtree). */
 static double rounding_floor(step *w) {
   const model *m = w->m;
   double sum = 0;

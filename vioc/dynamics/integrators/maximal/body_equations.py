@@ -1,12 +1,14 @@
-"""The equations of a step, once: for the kernel, the dense solvers, derivatives and the compiled core's tape.
+"""Equations of a step in maximal coordinates, for all solvers and derivatives.
+
+The kernel, the dense solvers, the derivatives and the tape of the compiled core share them.
 
     M nu_k + h/2 F - G' lambda + J' impulses - p-(V_k) = 0,   g(Z_k+1) = 0             leaving: V_k, lambda
     p+(V_k) + h/2 F - G' mu + J' impulses - M nu_k+1 = 0,     h G(Z_k+1) nu_k+1 = 0    arriving: nu_k+1, mu
 
-with J, impulses of the touches, which have laws of their own. Newton's system of either end is
+with J and the impulses of the touches, which obey contact laws. Newton's system of either end is
 
-    [ D + J' S K  G' ] [ dV      ]   [ what is left of the momenta + J' c ]
-    [ H           0  ] [ dlambda ] = [ -g                                 ]
+    [ D + J' S K  G' ] [ dV      ]   [ residual of the momenta + J' c ]
+    [ H           0  ] [ dlambda ] = [ -g                             ]
 
 [M] (20), (24a), (28a), (29a); docs/maths/maximal.md and docs/maths/contact.md.
 """
@@ -28,19 +30,19 @@ from vioc.dynamics.integrators.maximal.joint_constraints import ConstraintNode
 
 
 class Held(NamedTuple):
-    """What does not change in the iteration of one end of a step.
+    """Values that are constant in the iteration of one end of a step.
 
     Attributes
     ----------
     Z : (12 n,)
     poses : list of (12,)
-        Its parts.
+        Parts of Z.
     G, J : lists of lists
-        By groups and bodies, G' (6, rows); by touches and bodies, slopes of gap and slip (rows, 6).
+        G' (6, rows) by groups and bodies; derivatives of gap and slip (rows, 6) by touches and bodies.
     data : list
-        Numbers of the touches.
+        Data of the touches.
     D, levels : lists
-        Of an arrival: M of each body, and of each touch (level, slopes of the gap by body..).
+        For an arrival: M of each body; (level, derivatives of the gap by body..) of each touch. Else empty.
     """
 
     Z: Any
@@ -53,23 +55,25 @@ class Held(NamedTuple):
 
 
 class BodyBalance(NamedTuple):
-    """The equations at the twists V that bodies leave a pose with, or arrive with.
+    """Equations of a departure or an arrival at twists V.
 
     Attributes
     ----------
     V : list of (6,)
     rest : list of (6,)
-        Momenta of each body that are left: what it has, less what V takes.
+        Residual momenta of each body: given momentum minus that of V.
     D : list of (6, 6)
+        Derivatives of the momenta by V.
     values : list of (rows,)
-        g of each group where V leads to within the step.
+        For a departure g of each group at the end of the step, for an arrival dt G V.
     H : list of lists of (rows, 6)
+        Derivatives of `values` by V.
     slopes : list of (6, 6)
-        Of the forces' impulses by the twists, for each pair of `coupled`; none of an arrival.
+        Derivatives of the forces' impulses by the twists, for each pair of `coupled`; empty for an arrival.
     gaps, K : lists
-        Velocity of each touch's gap, and its slopes by V, by body.
+        Gap velocity of each touch, and its derivatives by V, by body.
     next : list of (12,)
-        Of a departure: poses at the step's end.
+        For a departure: poses at the end of the step.
     """
 
     V: list[Any]
@@ -84,17 +88,17 @@ class BodyBalance(NamedTuple):
 
 
 class Assembly:
-    """The equations of a step under inputs, at a time, of a length, at parameters.
+    """Equations of a step for given inputs, time, step length and parameters.
 
     Parameters
     ----------
     graph : StepGraph
     u, t, dt, theta
-        t in the middle of the step.
+        Inputs; time in the middle of the step, s; step length, s; parameters.
     places : column
-        NUMBERS of each place of polytopes; by default none of them meet.
+        NUMBERS entries for each contact place of polytopes; by default no polytopes meet.
     on : Values
-        What the equations are written on: CasADi's expressions, or a `tape.Tape`.
+        Form of the equations: CasADi's expressions, or a `tape.Tape`.
     """
 
     def __init__(
@@ -115,11 +119,11 @@ class Assembly:
         self._environment = [u, t, dt, theta]
 
     def _each(self, function: Any, *args: Sequence[Any], more: Sequence[Any] = ()) -> list[list[Any]]:
-        """`function(i)` of each body called on its parts of the arguments."""
+        """Call `function(i)` of each body i on its parts of the arguments."""
         return [self.on.call(function(i), [*own, *more]) for i, own in enumerate(zip(*args, strict=True))]
 
     def off(self, at: BodyBalance, arrival: bool) -> list[Any]:
-        """g of each group as displacements, which joints have by themselves."""
+        """Return g of each group as displacements, unchanged for joints."""
         found = []
         for group, g, H in zip(self.graph.groups, at.values, at.H, strict=True):
             function = group.rows.swept_off if arrival else group.rows.landed_off
@@ -128,19 +132,19 @@ class Assembly:
         return found
 
     def twists(self, column: Any) -> list[Any]:
-        """The parts (6,) of each body."""
+        """Return the parts (6,) of each body."""
         return self.on.split(column, [TWIST] * self.graph.n)
 
     def poses(self, z: Sequence[Any]) -> list[Any]:
-        """Poses (12,) of positions and quaternions (7,) of each body."""
+        """Return poses (12,) from positions and quaternions (7,) of each body."""
         return [self.on.call(self.graph.pose, [a])[0] for a in z]
 
     def by_group(self, column: Any) -> list[Any]:
-        """The parts of each group of constraints."""
+        """Return the parts of each group of constraints."""
         return self.on.split(column, [g.rows.size for g in self.graph.groups])
 
     def held(self, poses: list[Any], arrival: bool = False) -> Held:
-        """At poses of each body."""
+        """Return the constant values of a departure or arrival at the poses."""
         on, graph, theta, Z = self.on, self.graph, self.theta, self.on.stack(poses)
         G = [on.call(g.rows.held, [*(poses[i] for i in g.bodies), theta]) for g in graph.groups]
         data = self._data()
@@ -155,7 +159,7 @@ class Assembly:
         return Held(Z, poses, G, J, data, D, levels)
 
     def _data(self) -> list[Any]:
-        """Numbers of the touches; those that are alike once."""
+        """Return the data of the touches, evaluating equal functions once."""
         known: dict[int, Any] = {}
         found = []
         for touch in self.graph.touches:
@@ -176,32 +180,35 @@ class Assembly:
     # -- momenta ----------------------------------------------------------------------------------------
 
     def momenta(self, V: Any) -> Any:
-        """M V of twists (6 n,)."""
+        """Return the momenta M V of twists (6 n,)."""
         on = self.on
         each = self._each(self.graph.inertia, self.twists(V), more=[self.theta])
         return on.stack([m[0] for m in each])
 
     def kicked(self, momenta: Any, Z: Any, V: Any = None) -> Any:
-        """Momenta (6 n,) after half a step's impulse of the forces at poses Z, those of V if it is given."""
+        """Return momenta (6 n,) after half a step's impulse of the forces at poses Z.
+
+        Forces that depend on velocities act if twists V are given.
+        """
         terms = [(momenta, PLUS), (self.on.call(self.graph.still, [Z, *self._environment])[0], PLUS)]
         if V is not None and self.graph.coupled:
             terms.append((self.on.call(self.graph.moving, [Z, V, *self._environment])[0], PLUS))
         return self.on.sum(terms)
 
     def landed(self, V: Any, Z: Any) -> Any:
-        """Momenta (6 n,) with which a step at the twists V ends at the poses Z."""
+        """Return momenta (6 n,) at the end Z of a step at the twists V."""
         own = self._each(self.graph.landing, self.twists(V), more=[self.dt, self.theta])
         return self.kicked(self.on.stack([p[0] for p in own]), Z, V)
 
     def moved(self, z: Sequence[Any], V: Any) -> list[Any]:
-        """Positions and quaternions (7,) of each body after a step at the twists V."""
+        """Return position and quaternion (7,) of each body after a step at twists V."""
         pairs = zip(z, self.twists(V), strict=True)
         return [self.on.call(self.graph.carried, [a, v, self.dt])[0] for a, v in pairs]
 
     # -- the two ends of a step -------------------------------------------------------------------------
 
     def leave(self, V: Any, base: Any, held: Held) -> BodyBalance:
-        """Leaving poses with the twists V of a step; `base` is `kicked` without V."""
+        """Return the equations of a departure with twists V; `base` is `kicked` without V."""
         on, graph = self.on, self.graph
         own, more = self.twists(V), [self.dt, self.theta]
         gone = self._each(graph.departure, own, held.poses, self.twists(base), more=more)
@@ -224,7 +231,7 @@ class Assembly:
         )
 
     def arrive(self, V: Any, base: Any, held: Held) -> BodyBalance:
-        """The velocities V at poses, from momenta `base`."""
+        """Return the equations of an arrival with velocities V from momenta `base`."""
         on, graph = self.on, self.graph
         own = self.twists(V)
         rest = [r[0] for r in self._each(graph.stopped, own, self.twists(base), more=[self.theta])]
@@ -238,27 +245,27 @@ class Assembly:
         return BodyBalance(own, rest, held.D, values, H, [], closing, K, [])
 
     def at(self, V: Any, base: Any, held: Held) -> BodyBalance:
-        """That of the end whose `held` it is."""
+        """Return the equations of the end to which `held` belongs."""
         return self.arrive(V, base, held) if held.D else self.leave(V, base, held)
 
     # -- touches ------------------------------------------------------------------------------------------
 
     def speeds(self, at: BodyBalance, held: Held) -> list[list[Any]]:
-        """(J.., a, V..) of each touch."""
+        """Return (J.., a, V..) of each touch."""
         return [
             [*J, a, *(at.V[i] for i in t.bodies)]
             for t, J, a in zip(self.graph.touches, held.J, at.gaps, strict=True)
         ]
 
     def begun(self, at: BodyBalance, held: Held, speed: Any, goal: Any) -> Any:
-        """Variables of the touches inside their cones, near the central path."""
+        """Return variables of the touches inside their cones, near the central path."""
         touches = zip(self.graph.touches, self.speeds(at, held), held.data, strict=True)
         return self.on.stack([self.on.call(t.geometry.begun, [*s, speed, goal, d])[0] for t, s, d in touches])
 
     def pushed(
         self, at: BodyBalance, held: Held, y: Sequence[Any], goal: Any
     ) -> tuple[list[list[Any]], list[Any]]:
-        """Impulses of each touch on its bodies; mismatches, products and multipliers of all."""
+        """Return impulses of each touch on its bodies; mismatches, products, multipliers."""
         touches = zip(self.graph.touches, self.speeds(at, held), y, held.data, strict=True)
         found = [self.on.call(t.geometry.pushed, [*s, own, goal, d]) for t, s, own, d in touches]
         pushes = [f[:-3] for f in found]
@@ -267,7 +274,10 @@ class Assembly:
     def lawful(
         self, at: BodyBalance, held: Held, p: Sequence[Any], kappa: Any
     ) -> tuple[list[list[Any]], list[Any]]:
-        """The same of multipliers p, on expressions: impulses, and the equations that p obeys."""
+        """Return impulses on the bodies, and the contact laws for multipliers p.
+
+        Both are expressions.
+        """
         touches = zip(self.graph.touches, held.J, at.gaps, p, held.data, strict=True)
         found = [
             t.geometry.lawful(J, a, [at.V[i] for i in t.bodies], own, kappa, d) for t, J, a, own, d in touches
@@ -275,8 +285,9 @@ class Assembly:
         return [f[0] for f in found], [f[1] for f in found]
 
     def worked(self, at: BodyBalance, base: Any) -> Any:
-        """Of a departure, what impulses of constraints and touches bring in kinetic energy, and twice that
-        energy.
+        """Return kinetic energy that impulses add in a departure; twice the energy.
+
+        The impulses are those of the constraints and touches.
         """
         each = zip(at.V, self.twists(base), at.rest, strict=True)
         return self.on.sum([(self.on.call(self.graph.work, [*own])[0], PLUS) for own in each])
@@ -284,7 +295,10 @@ class Assembly:
     def relaxed(
         self, at: BodyBalance, held: Held, gaps: Sequence[tuple], y: Sequence[Any], kappa: Any
     ) -> tuple[list[list[Any]], list[Any]]:
-        """The same of all variables of `laws`, at shares of the gaps' velocities that are given."""
+        """Return impulses on the bodies and equations of the variables y of `laws`.
+
+        `gaps` has the gap velocity of each touch, scaled by a fraction, and the fraction.
+        """
         touches = zip(self.graph.touches, held.J, gaps, y, held.data, strict=True)
         found = [
             t.geometry.relaxed(J, a, [at.V[i] for i in t.bodies], own, kappa, d, share)
@@ -293,7 +307,7 @@ class Assembly:
         return [f[0] for f in found], [f[1] for f in found]
 
     def impulses(self, at: BodyBalance, held: Held, kappa: Any) -> Any:
-        """The multipliers of all touches that the laws have at the twists of a balance."""
+        """Return the multipliers of all touches that satisfy the laws at given twists."""
         touches = zip(self.graph.touches, held.J, at.gaps, held.data, strict=True)
         return self.on.stack(
             [t.geometry.held_by(J, a, [at.V[i] for i in t.bodies], kappa, d) for t, J, a, d in touches]
@@ -304,7 +318,7 @@ class Assembly:
     def left(
         self, at: BodyBalance, held: Held, multipliers: Any, pushes: Sequence[list[Any]] = ()
     ) -> list[Any]:
-        """Momenta left, less the impulses of the constraints, and with those of the touches, by body."""
+        """Return the residual of the momentum balance by body, with all impulses."""
         terms: list[Terms] = [[(r, PLUS)] for r in at.rest]
         for group, G, own in zip(self.graph.groups, held.G, multipliers, strict=True):
             for i, impulse in zip(group.bodies, self.on.call(group.rows.impulse, [*G, own]), strict=True):
@@ -317,7 +331,10 @@ class Assembly:
     def system(
         self, at: BodyBalance, held: Held, left: Sequence[Any], y: Sequence[Any] = (), goal: Any = None
     ) -> tuple[Blocks, list[Terms]]:
-        """Blocks and right-hand sides of Newton's system by nodes; y and goal are those of the touches."""
+        """Return blocks and right-hand sides of Newton's system by nodes.
+
+        y and goal are variables and goals of the touches.
+        """
         on, graph = self.on, self.graph
         F: Blocks = {(i, i): [(d, PLUS)] for i, d in enumerate(at.D)}
         rhs: list[Terms] = [[(r, PLUS)] for r in left]
@@ -336,7 +353,7 @@ class Assembly:
         return F, rhs
 
     def _touching(self, at: BodyBalance, held: Held, y: Sequence[Any], goal: Any) -> list[list[Any]]:
-        """(J.., K.., a, V.., y, goal, data) of each touch."""
+        """Return (J.., K.., a, V.., y, goal, data) of each touch."""
         touches = zip(self.graph.touches, held.J, at.K, at.gaps, y, held.data, strict=False)
         return [[*J, *K, a, *(at.V[i] for i in t.bodies), own, goal, d] for t, J, K, a, own, d in touches]
 
@@ -351,7 +368,7 @@ class Assembly:
 
     @staticmethod
     def _spread(F: Blocks, rhs: list[Terms], bodies: tuple[int, ...], condensed: list[Any]) -> None:
-        """Add what a touch's variables come to once they are eliminated."""
+        """Add the terms of a touch after elimination of its variables."""
         outputs = iter(condensed)
         for i in bodies:
             rhs[i].append((next(outputs), PLUS))
@@ -359,35 +376,39 @@ class Assembly:
             F.setdefault((i, j), []).append((next(outputs), PLUS))
 
     def expanded(self, at: BodyBalance, held: Held, y: Sequence[Any], goal: Any, dV: Sequence[Any]) -> Any:
-        """Changes of the touches' variables for changes dV of the twists, by body."""
+        """Return changes of the touches' variables for changes dV of the twists by body."""
         touches = zip(self.graph.touches, self._touching(at, held, y, goal), strict=True)
         changes = [[*args, *(dV[i] for i in t.bodies)] for t, args in touches]
         pairs = zip(self.graph.touches, changes, strict=True)
         return self.on.stack([self.on.call(t.geometry.expanded, args)[0] for t, args in pairs])
 
     def solved(self, F: Blocks, rhs: list[Terms]) -> tuple[list[Any], list[Any]]:
-        """Newton's direction: changes of the twists by body, and of multipliers by group."""
+        """Return Newton's direction: changes of twists by body, of multipliers by group."""
         x = self.graph.elimination.solve(self.on, F, rhs)
         return x[: self.graph.n], x[self.graph.n :]
 
     def project(self, held: Held, momenta: Any) -> tuple[Any, Any]:
-        """Twists nu (6 n,) tangent to the constraints of an arrival with M nu = momenta - G' mu, and mu."""
+        """Return twists nu (6 n,) tangent to the constraints of an arrival, and mu.
+
+        They solve M nu = momenta - G' mu.
+        """
         there = self.arrive(self.on.constant([0.0] * (TWIST * self.graph.n)), momenta, held)
         nu, mu = self.solved(*self.system(there, held, there.rest))
         return self.on.stack(nu), self.on.stack(mu)
 
     @property
     def loops(self) -> bool:
-        """Whether constraints beside the joints of a tree may depend on these."""
+        """True if there are constraints besides the joints, which may depend on these."""
         return not all(group.joint for group in self.graph.groups)
 
     def undetermined(self, held: Held, multipliers: Sequence[Any]) -> Any:
-        """0, or infinity of an arrival whose velocities its position does not determine; by groups.
+        """Return infinity if the position does not determine the velocities, else 0.
 
-        Branches of the constraints cross at singular positions. Where the angle between gradients is below
-        about sqrt(e), a position within the tolerance e may lie on either branch. To turn velocities onto
-        another branch than the motion's takes impulses of constraints that all but cancel: their sum is a
-        sine of that angle times them. That sum against the single impulses is what is judged here.
+        The velocities are those of an arrival, `multipliers` its impulses by groups. Branches of the
+        constraints cross at singular positions. If the angle between gradients is below about sqrt(e), a
+        position within the tolerance e may lie on either branch.
+        Constraint impulses that turn the velocities onto another branch nearly cancel: their sum is the
+        single impulses times the sine of this angle. The test compares the sum with the single impulses.
         """
         on, graph = self.on, self.graph
         single: Terms = []
@@ -402,5 +423,8 @@ class Assembly:
         return on.call(graph.undetermined, [on.sum(single), on.sum(sums)])[0]
 
     def worked_on_arrival(self, held: Held, multipliers: Sequence[Any]) -> Any:
-        """`End.work` of an arrival: 0 of 1 in energy, which it is not judged by, and `undetermined`."""
+        """Return `End.work` of an arrival: 0 and 1 for the energies, then `undetermined`.
+
+        The energies 0 and 1 always pass the test of energy.
+        """
         return self.on.stack([self.on.constant([0.0, 1.0]), self.undetermined(held, multipliers)])

@@ -90,7 +90,7 @@ class BodyQuantities:
         ]
 
     def _directed(self, touch: Touch) -> bool:
-        """Whether its force has a direction in the world that a state tells."""
+        """Return whether a state determines the world direction of the touch's force."""
         return not touch.placed and (touch.cone.gap or not touch.single)
 
     def _unit(self, name: str) -> str:
@@ -108,7 +108,7 @@ class BodyQuantities:
     # -- expressions ------------------------------------------------------------------------------------
 
     def _touch(self, kind: str, name: str, axis: str) -> Any:
-        """A quantity of a contact or limit, or None."""
+        """Return a quantity of a contact or limit, or None."""
         f, touch = self.f, self.touches[name]
         at = f.multiplier_names.index(touch.multipliers[0])
         impulse = f.symbols.multipliers[at : at + touch.rows]
@@ -138,15 +138,15 @@ class BodyQuantities:
 
     @cached_property
     def still(self) -> Assembly:
-        """The equations of velocities at one time."""
+        """Equations of the velocities at one time."""
         return Assembly(self.f.graph, None, None, 1.0, self.f.symbols.parameters)
 
     def friction(self, touch: Touch) -> ca.SX:
-        """Coulomb's coefficient; 1 where there is none."""
+        """Return Coulomb's coefficient, or 1 without friction."""
         return self._placed(touch)[-1][-1] if touch.cone.friction else ca.SX(1)
 
     def gap(self, touch: Touch) -> ca.SX:
-        """phi in a state."""
+        """Return the gap phi in a state."""
         return touch.geometry.gap(*self._placed(touch))
 
     @cached_property
@@ -156,7 +156,10 @@ class BodyQuantities:
 
     @cached_property
     def velocities(self) -> ca.SX:
-        """Twists in a state (6 n,); of an error off the constraints, what a step does not take from it."""
+        """Twists in a state (6 n,), projected onto the constraints.
+
+        A step removes the components of the twists that violate the constraints.
+        """
         held = self.still.held(self.poses, arrival=True)
         return self.still.project(held, self.still.momenta(self.f.symbols.x[STATE * self.f.graph.n :]))[0]
 
@@ -188,7 +191,10 @@ class BodyQuantities:
 
     @cached_property
     def variations(self) -> ca.Function:
-        """(x, parameters) -> G, the variations of the constraints by (dx, phi) of every body (rows, 6 n)."""
+        """Function (x, parameters) -> variations G of the constraints (rows, 6 n).
+
+        They are by (dx, phi) of every body.
+        """
         f, theta = self.f, self.f.symbols.parameters
         G, row = ca.SX(len(f.graph.names), TWIST * f.graph.n), 0
         for group, held in zip(f.graph.groups, self.still.held(self.poses).G, strict=True):
@@ -199,7 +205,7 @@ class BodyQuantities:
 
     @cached_property
     def frame_positions(self) -> ca.Function:
-        """(x, parameters) -> positions of every node (3 nodes,)."""
+        """Function (x, parameters) -> positions of all nodes (3 nodes,)."""
         f, g, model = self.f, self.terms, self.terms.model
         places = []
         for i in range(len(f.system.nodes)):

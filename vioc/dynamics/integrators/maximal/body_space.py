@@ -1,6 +1,6 @@
-"""Poses and twists of bodies as numbers, and the space of states: twelve errors a body.
+"""Layout of poses and twists in arrays, and the state space of bodies.
 
-A pose is twelve numbers of a column, x and R by rows; a twist is (v, w). In a state, a pose is x and a unit
+A pose is a column of twelve entries, x and R by rows; a twist is (v, w). In a state, a pose is x and a unit
 quaternion, and twists follow the poses of all bodies. An error is (dx, phi) of every body, then (dv, dw) of
 every body; phi is a rotation vector in the body's axes, q_1 = q_0 * exp(phi). See
 docs/maths/maximal.md, "Bodies and states".
@@ -19,39 +19,39 @@ from vioc.dynamics.algebra.vectors import Matrix, Vector
 from vioc.maps.space import StateSpace
 
 POSE, TWIST = 12, 6
-STATE = 7  # numbers of a body's pose in the state: x and the quaternion
+STATE = 7  # entries of a body's pose in the state: x and the quaternion
 POSE_NAMES = ("x", "y", "z", "qw", "qx", "qy", "qz")
 TWIST_NAMES = ("vx", "vy", "vz", "wx", "wy", "wz")
 Pose = tuple[Vector, Matrix]
 
 
 def unpack_pose(z: Any, i: int = 0) -> Pose:
-    """x and R of body i in a column of poses."""
+    """Return x and R of body i from a column of poses."""
     e = [z[POSE * i + k] for k in range(POSE)]
     return tuple(e[:3]), (tuple(e[3:6]), tuple(e[6:9]), tuple(e[9:12]))
 
 
 def unpack_twist(V: Any, i: int = 0) -> tuple[Vector, Vector]:
-    """v and w of body i in a column of twists."""
+    """Return v and w of body i from a column of twists."""
     e = [V[TWIST * i + k] for k in range(TWIST)]
     return tuple(e[:3]), tuple(e[3:])
 
 
 def pose_rates(Z: Any, V: Any, i: int = 0) -> list[Any]:
-    """d/dt of the pose of body i (12,) at a twist: (v, R w^)."""
+    """Return the rate of the pose (12,) of body i at its twist: (v, R w^)."""
     (v, w), (_, R) = unpack_twist(V, i), unpack_pose(Z, i)
     return [*v, *(e for row in vec.matmul(R, vec.skew(w)) for e in row)]
 
 
 def split(n: int, x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Positions (..., n, 3), quaternions (..., n, 4), twists (..., 6 n)."""
+    """Return positions (..., n, 3), quaternions (..., n, 4), twists (..., 6 n)."""
     x = np.asarray(x, float)
     poses = x[..., : STATE * n].reshape(*x.shape[:-1], n, STATE)
     return poses[..., :3], poses[..., 3:], x[..., STATE * n :]
 
 
 class BodySpace(StateSpace):
-    """The space of poses and twists of bodies."""
+    """Space of poses and twists of bodies."""
 
     def __init__(self, bodies: tuple[str, ...]):
         self._n, self._bodies = len(bodies), bodies
@@ -63,14 +63,14 @@ class BodySpace(StateSpace):
         rot.check_units(split(self._n, x)[1], what, [f"for the body {b!r}" for b in self._bodies])
 
     def difference(self, x0: np.ndarray, x1: np.ndarray) -> np.ndarray:
-        """The error (..., 12 n) from x0 to x1, phi the short way round."""
+        """Return the error (..., 12 n) from x0 to x1; |phi| is at most pi."""
         (p0, q0, V0), (p1, q1, V1) = split(self._n, x0), split(self._n, x1)
         phi = rot.logarithm(rot.product(q0 * [1, -1, -1, -1], q1))
         poses = np.concatenate([p1 - p0, phi], axis=-1)
         return np.concatenate([poses.reshape(*poses.shape[:-2], TWIST * self._n), V1 - V0], axis=-1)
 
     def retract(self, x: np.ndarray, dx: np.ndarray) -> np.ndarray:
-        """The state that lies the error dx away from x."""
+        """Return the state at the error dx from x."""
         p, q, V = split(self._n, x)
         dx = np.asarray(dx, float)
         e = dx[..., : TWIST * self._n].reshape(*dx.shape[:-1], self._n, TWIST)
@@ -79,7 +79,7 @@ class BodySpace(StateSpace):
         return np.concatenate([poses.reshape(*poses.shape[:-2], -1), V + dx[..., TWIST * self._n :]], axis=-1)
 
     def retract_expression(self, x: ca.SX, dx: ca.SX) -> ca.SX:
-        """`retract` on symbols, exact to second order in dx."""
+        """Return `retract` as an expression, exact to second order in dx."""
         parts = []
         for i in range(self._n):
             phi = dx[TWIST * i + 3 : TWIST * i + 6]
@@ -89,7 +89,7 @@ class BodySpace(StateSpace):
         return ca.vertcat(*parts, x[STATE * self._n :] + dx[TWIST * self._n :])
 
     def difference_expression(self, x0: ca.MX, x1: ca.MX) -> ca.MX:
-        """`difference` on symbols."""
+        """Return `difference` as an expression."""
         rows = []
         for i in range(self._n):
             a, b = x0[STATE * i : STATE * i + STATE], x1[STATE * i : STATE * i + STATE]
@@ -98,5 +98,5 @@ class BodySpace(StateSpace):
 
 
 def between(n: int, x0: np.ndarray, x1: np.ndarray, dt: float | np.ndarray) -> np.ndarray:
-    """The twists (6 n,) of a step from x0 to x1."""
+    """Return the twists (6 n,) of a step from x0 to x1."""
     return BodySpace(("",) * n).difference(x0, x1)[..., : TWIST * n] / dt

@@ -1,6 +1,7 @@
-"""The tables of a step in maximal coordinates: a function for each kind of body, constraint and pivot.
+"""Tape of a step in maximal coordinates, for the compiled core.
 
-What `body_equations.Assembly` calls becomes instructions.
+Each function that `body_equations.Assembly` calls becomes an instruction of the tape. Bodies, constraints and
+pivots of one kind share a function.
 """
 
 from __future__ import annotations
@@ -15,21 +16,21 @@ from vioc.dynamics.integrators.maximal.graph import StepGraph
 
 
 class BodyTape(Tape):
-    """The tables of one end of a step of bodies.
+    """Tape of one end (departure or arrival) of a step of bodies.
 
     Parameters
     ----------
     graph : StepGraph
     nu : int
     departure : BodyTape, optional
-        Makes this the tape of the arrival of what that one has left; they share their functions.
+        If given, the new tape is that of the arrival after this departure; both share their functions.
     functions : list of casadi.Function, optional
-        Of other tapes of this mechanism.
+        Functions of other tapes of this mechanism, for reuse.
 
     Notes
     -----
-    The carry of a departure is the state; of an arrival, the positions, quaternions and momenta with which
-    the step ends, as the departure's `after` has them.
+    The input `carry` of a departure is the state. That of an arrival are the positions, quaternions and
+    momenta at the end of the step: the output `after` of the departure.
     """
 
     def __init__(
@@ -52,7 +53,7 @@ class BodyTape(Tape):
         lengths |= dict(places=NUMBERS * len(graph.places))
         self.places = {name: self.column(length) for name, length in lengths.items()}
         carry, u, t, dt, theta, V, multipliers, y, kappa, speed, where = self.places.values()
-        *z, momenta = self.split(carry, of_carry)  # of a departure, twists
+        *z, momenta = self.split(carry, of_carry)  # for a departure these are twists
         E, ys = Assembly(graph, u, t, dt, theta, self, where), self.split(y, sizes)
         put = self.places.__setitem__
 

@@ -1,4 +1,4 @@
-"""The equations of a step at numbers, dense: for Newton's method and the interior point in numpy."""
+"""Dense numeric equations of a step, for Newton's method and the interior point."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from vioc.dynamics.lagrangian import OPTIONS
 
 
 class BodyEnd(End):
-    """Residuals and Newton's directions of one end of a step.
+    """Residuals and Newton directions of one end of a step.
 
     Parameters
     ----------
     graph : StepGraph
     nu : int
     arrival : bool
-        Of the velocities at the end instead of the twists that leave the start.
+        Whether the unknowns are the velocities of the arrival instead of the twists of the departure.
     """
 
     def __init__(self, graph: StepGraph, nu: int, arrival: bool):
@@ -52,7 +52,7 @@ class BodyEnd(End):
             matrix[int(corner[i]) : int(corner[i + 1]), int(corner[j]) : int(corner[j + 1])] = E.on.sum(block)
         point = [V, lam, y, Z, base, u, t, dt, theta, places]
 
-        def function(name: str, more: list, *results: ca.SX) -> Evaluator:  # built when it is asked for
+        def function(name: str, more: list, *results: ca.SX) -> Evaluator:  # built on first use
             def build() -> ca.Function:
                 return ca.Function(name, [*point, *more], [ca.densify(ca.SX(r)) for r in results], OPTIONS)
 
@@ -73,14 +73,14 @@ class BodyEnd(End):
 
 
 class DenseStep(ContactStep):
-    """The two ends of a step from a state, one after the other.
+    """Departure and arrival of a step from a state, solved one after the other.
 
     Parameters
     ----------
     graph : StepGraph
     nu : int
     whole : callable
-        A step's multipliers of those of its two ends.
+        Function from the multipliers of the two ends to those of the step.
     """
 
     def __init__(self, graph: StepGraph, nu: int, whole: Callable):
@@ -92,14 +92,18 @@ class DenseStep(ContactStep):
 
     @cached_property
     def released(self) -> DenseStep:
-        """That of the mechanism without contacts and limits."""
+        """Step of the mechanism without contacts and limits."""
         if not self._graph.touches:
             return self
         return DenseStep(self._graph.selected(np.zeros(0, int)), self._nu, self._whole)
 
     @cached_property
     def _functions(self) -> tuple[Evaluator, Evaluator]:
-        """(x, u, t, dt, parameters) -> poses, momenta; (x, V, u, ..) -> positions and quaternions, too."""
+        """Evaluators of poses and momenta at the start and at the end of a step.
+
+        The first maps (x, u, t, dt, parameters) to poses and momenta, the second (x, V, u, ..) to positions
+        and quaternions, poses and momenta.
+        """
         n, theta = self.n, self._graph.terms.parameters
         x, V = ca.SX.sym("x", (STATE + TWIST) * n), ca.SX.sym("V", TWIST * n)
         u, t, dt = ca.SX.sym("u", self._nu), ca.SX.sym("t"), ca.SX.sym("dt")
@@ -115,18 +119,21 @@ class DenseStep(ContactStep):
 
     @property
     def nowhere(self) -> np.ndarray:
-        """Places of polytopes, none of which meet."""
+        """Data of the contact places if no polytopes meet."""
         return np.tile(OFF, len(self._graph.places))
 
     def leaving(self, x, u, t: float, dt: float, theta, places=None) -> EndProblem:
-        """Of the twists of a step from x."""
+        """Return the equations of the twists of a step from x."""
         given = u, np.array([t + 0.5 * dt]), np.array([dt]), theta
         Z, base = self._functions[0](x, *given)
         where = self.nowhere if places is None else places
         return _problem(self.ends[0], (Z[:, 0], base[:, 0], *given, where), x[STATE * self.n :], dt)
 
     def arriving(self, x, V, u, t: float, dt: float, theta, places=None) -> tuple[EndProblem, np.ndarray]:
-        """Of the velocities after a step from x at the twists V; positions and quaternions there."""
+        """Return the equations of the velocities after a step at twists V.
+
+        The second result are the positions and quaternions at the end.
+        """
         given = u, np.array([t + 0.5 * dt]), np.array([dt]), theta
         z, Z, base = self._functions[1](x, V, *given)
         where = self.nowhere if places is None else places
@@ -143,7 +150,7 @@ class DenseStep(ContactStep):
         return look.solved(solve, solver.tolerance)
 
     def _held(self, solver: InteriorPoint, x, u, t: float, dt: float, theta, places) -> Step:
-        """A step that holds the places where polytopes meet."""
+        """Return a step with given contact places of polytopes."""
         gone = solver.solve_end(self.leaving(x, u, t, dt, theta, places))
         if not gone.error <= solver.tolerance:
             return Step((gone,), np.full(len(x), np.nan), np.full(len(gone.multipliers), np.nan), places)

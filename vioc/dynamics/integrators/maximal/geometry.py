@@ -1,8 +1,8 @@
-"""Contacts and limits as nodes of a step: gaps, slips and their slopes, one function for each kind.
+"""Gaps, slips and derivatives of contacts and limits, for each kind of touch.
 
-A *touch* is one gap phi(Z) >= 0 between bodies, with friction or without, or what rubs without a gap. What a
-step needs of it is written once for each kind of geometry and takes the numbers of one touch (places, radii,
-friction) as data, so that alike touches share their functions. Maths: docs/maths/contact.md.
+A *touch* is one gap phi(Z) >= 0 between bodies, with or without friction, or dry friction without a gap. Its
+functions are written once for each kind of geometry and take the values of one touch (points, radii,
+friction) as data, so that touches of one kind share them. Maths: docs/maths/contact.md.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from vioc.dynamics.contact.laws import law_of
 from vioc.dynamics.integrators.maximal.body_space import POSE, TWIST, pose_rates, unpack_pose, unpack_twist
 from vioc.dynamics.lagrangian import OPTIONS
 
-OPEN = 1e3  # m/s or rad/s, which nothing closes with
+OPEN = 1e3  # m/s or rad/s, above any closing speed
 
 
 class Geometry:
-    """The functions of a kind of touch.
+    """Functions of one kind of touch.
 
     Parameters
     ----------
     count : int
-        Bodies.
+        Number of bodies.
     gap : callable
-        (poses as (x, R).., twists as (v, w).., data) -> phi, slip velocity (two scalars, one of a joint that
-        rubs, or none); phi is infinite where friction has no gap.
+        (poses as (x, R).., twists as (v, w).., data) -> phi, slip velocity (two scalars, one for a joint
+        with dry friction, or none); phi is infinite for dry friction without a gap.
     size : int
-        Numbers of its data; Coulomb's coefficient follows them where there is friction, or the most that it
-        may be.
+        Number of data. With friction, Coulomb's coefficient follows them, or without a gap the largest
+        friction force.
     smoothing : float
-        m^2/s^2, of `MaximalVI`.
+        Smoothing of `MaximalVI`, m^2/s^2.
     """
 
     def __init__(self, count: int, gap: Callable, size: int, cone: Cone, smoothing: float):
@@ -66,31 +66,34 @@ class Geometry:
         self.closing = ca.Function("closing", [a, *N, *V], [speed], OPTIONS)
 
     def lawful(self, J: list, a: Any, V: list, p: Any, kappa: Any, data: Any) -> tuple[list, Any]:
-        """Impulses on the bodies and the equations of the multipliers p: for derivatives."""
+        """Return impulses on the bodies and equations of the multipliers p."""
         law = self.cone.law(p, self._speeds(J, a, V), kappa, self._mu(data))
         return [j.T @ p[: j.shape[0]] for j in J], law
 
     def relaxed(
         self, J: list, a: Any, V: list, y: Any, kappa: Any, data: Any, share: Any
     ) -> tuple[list, Any]:
-        """The same of all variables of `laws`; a is that share of the gap's velocity."""
+        """Return impulses on the bodies and equations of the variables y of `laws`.
+
+        a is the fraction `share` of the gap's velocity.
+        """
         push = self.law.impulse(y, self._mu(data))
         law = self.law.equations(y, self._speeds(J, a, V), kappa, self._mu(data), share)
         return [j.T @ push for j in J], law
 
     def multipliers(self, y: Any, data: Any) -> Any:
-        """Those of the touch, of variables of `laws`."""
+        """Return the multipliers of the touch from variables y of `laws`."""
         return self.law.multipliers(y, self._mu(data))
 
     def started(self, J: list, a: Any, V: list, speed: Any, kappa: Any, data: Any, share: Any) -> Any:
-        """Variables of `laws` within their bounds."""
+        """Return initial variables of `laws` within their bounds."""
         return self.law.start(self._speeds(J, a, V), speed, kappa, self._mu(data), share)
 
     def held_by(self, J: list, a: Any, V: list, kappa: Any, data: Any) -> Any:
-        """The multipliers that the laws have at these speeds."""
+        """Return the multipliers that satisfy the contact laws at given speeds."""
         return self.cone.lawful(self._speeds(J, a, V), kappa, self._mu(data))
 
-    # -- what the interior point needs, condensed onto the bodies ----------------------------------
+    # -- functions of the interior point, condensed onto the bodies ----------------------------------
 
     def _arguments(self) -> tuple[list, list, Any, list, Any, Any, Any]:
         J, H = ([ca.SX.sym(n, r, TWIST) for _ in range(self.count)] for n, r in (("J", self.rows), ("H", 1)))
@@ -99,7 +102,7 @@ class Geometry:
         return J, H, ca.SX.sym("a"), V, ca.SX.sym("y", self.cone.size), ca.SX.sym("goal", 2), data
 
     def _speeds(self, J: list, a: Any, V: list) -> Any:
-        """The gap's and the slip's velocity (rows,); the slip's alone without a gap."""
+        """Return gap velocity and slip velocity (rows,); without a gap the slip velocity."""
         lead = int(self.cone.gap)
         slip = sum((j[lead:, :] @ v for j, v in zip(J, V, strict=True)), ca.SX(self.rows - lead, 1))
         return ca.vertcat(*[a] * lead, slip)
@@ -108,7 +111,7 @@ class Geometry:
         return data[-1] if self.cone.friction else None
 
     def _law(self) -> tuple[list, list, list, Any, Any]:
-        """Arguments; J; K; dy for a change dw of the speeds; dw."""
+        """Return arguments, J, K, the change dy for a change dw of the speeds, and dw."""
         J, H, a, V, y, goal, data = self._arguments()
         dw, K = ca.SX.sym("dw", self.rows), J
         if self.cone.gap:
@@ -118,7 +121,7 @@ class Geometry:
 
     @cached_property
     def condensed(self) -> ca.Function:
-        """(J.., H.., a, V.., y, goal, data) -> by body: J' c; J_i' S K_j for each i, each j."""
+        """Function (J.., H.., a, V.., y, goal, data) -> J' c by body; J_i' S K_j by pair."""
         args, J, K, dy, dw = self._law()
         y = args[-3]
         change = ca.jacobian(self.cone.impulse(y), y) @ dy  # c - S dw
@@ -129,7 +132,7 @@ class Geometry:
 
     @cached_property
     def expanded(self) -> ca.Function:
-        """(J.., H.., a, V.., y, goal, data, dV..) -> dy."""
+        """Function (J.., H.., a, V.., y, goal, data, dV..) -> dy."""
         args, _, K, dy, dw = self._law()
         dV = [ca.SX.sym("dV", TWIST) for _ in range(self.count)]
         change = sum((k @ d for k, d in zip(K, dV, strict=True)), ca.SX(dw.numel(), 1))
@@ -138,7 +141,10 @@ class Geometry:
 
     @cached_property
     def pushed(self) -> ca.Function:
-        """(J.., a, V.., y, goal, data) -> impulses by body.., residuals (speeds), products, multipliers."""
+        """Function (J.., a, V.., y, goal, data) -> values of a touch.
+
+        The values are impulses by body.., residuals (speeds), products, multipliers.
+        """
         J, _, a, V, y, goal, data = self._arguments()
         p = self.cone.impulse(y)
         outputs = [
@@ -151,7 +157,10 @@ class Geometry:
 
     @cached_property
     def begun(self) -> ca.Function:
-        """(J.., a, V.., speed, goal, data) -> y inside the cones, near the central path."""
+        """Function (J.., a, V.., speed, goal, data) -> initial y near the central path.
+
+        y is inside the cones.
+        """
         J, _, a, V, _, goal, data = self._arguments()
         speed = ca.SX.sym("speed")
         y = self.cone.begin(self._speeds(J, a, V), speed, goal[0], self._mu(data))
@@ -159,16 +168,19 @@ class Geometry:
 
 
 def opened(s: Any, smoothing: Any) -> Any:
-    """The speed at which an arrival may close a gap that is s = phi/dt wide.
+    """Return the speed at which an arrival may close a gap phi = dt s.
 
-    At rest the first term alone balances what holds; the second opens gaps that nothing holds.
+    At rest the first term alone balances the contact forces; the second makes open gaps inactive.
     """
     wide = s * (s * s / smoothing) ** 2
     return s + wide / (1 + wide / OPEN)
 
 
 def opened_share(s: Any, closing: Any, smoothing: Any) -> tuple[Any, Any]:
-    """A share c of `opened` plus the speed of closing, and c, that stay of the size of s and 1."""
+    """Return c (`opened` + closing speed) and c.
+
+    The fraction c keeps both values of the order of s and 1.
+    """
     wide = s * (s * s / smoothing) ** 2
     near = 1 / (1 + wide)
     share = near + (1 - near) / OPEN

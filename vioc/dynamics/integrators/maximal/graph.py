@@ -1,7 +1,7 @@
-"""A mechanism as a graph: functions of its bodies, its forces and constraints, and the order of elimination.
+"""Graph of a mechanism: functions of bodies and constraints, elimination order.
 
-Functions of one body or one constraint are built once for each kind; `body_equations.Assembly` calls them for
-every one. Maths: docs/maths/maximal.md.
+Functions of a body or of a constraint are built once for each kind; `body_equations.Assembly` calls them for
+each body and constraint. Maths: docs/maths/maximal.md.
 """
 
 from __future__ import annotations
@@ -26,29 +26,29 @@ from vioc.dynamics.integrators.maximal.terms import BodyGraph
 from vioc.dynamics.integrators.maximal.touches import Touch, find_touches
 from vioc.dynamics.lagrangian import OPTIONS
 
-APART = 4.0  # of the tolerance's root: sine between gradients from which on branches are told apart
-BESIDE = 1e-3  # that sine where steps with contact are looked at: their iteration may jump between branches
+APART = 4.0  # times the root of the tolerance: smallest sine between gradients of distinguishable branches
+BESIDE = 1e-3  # this sine for steps with contact, whose iteration may jump between branches
 
 
 class StepGraph:
-    """Functions of the bodies and constraints of a system, and the graph that joins them.
+    """Functions of the bodies and constraints of a system, and their graph.
 
     Attributes
     ----------
     tolerance : float
-        To which constraints hold at a step's end, over the mechanism's extent.
+        Tolerance of the constraints at the end of a step, relative to the mechanism's extent.
     groups : list of ConstraintNode
-        Node len(bodies) + j of the graph is group j.
+        Groups of constraints; group j is node len(bodies) + j of the graph.
     names : tuple of str
-        Of the groups' rows.
+        Names of the constraints of all groups.
     touches : list of Touch
-        Contacts and limits; they are no nodes, their variables are condensed onto the bodies'.
+        Contacts and limits. They are not nodes: their variables are condensed onto the bodies.
     pairs : list of Pair
-        Of polytopes; pair i has the places from PLACES i on.
+        Pairs of polytopes; pair i has PLACES contact places from index PLACES i.
     elimination : Elimination
-        Of the nodes, leaves to root.
+        Elimination of the nodes, from leaves to root.
     sine : float
-        Of the angle between gradients of constraints, up to which an arrival is looked at.
+        Sine of the angle between gradients of constraints up to which an arrival is suspect.
     """
 
     def __init__(self, system: System, smoothing: float, tolerance: float):
@@ -79,14 +79,16 @@ class StepGraph:
 
     @cached_property
     def pose(self) -> ca.Function:
-        """z (7,) -> pose (12,)."""
+        """Function z (7,) -> pose (12,)."""
         z = ca.SX.sym("z", STATE)
         R = rot.matrix(tuple(ca.vertsplit(z[3:])))
         return ca.Function("pose", [z], [ca.vertcat(z[:3], *(e for row in R for e in row))], OPTIONS)
 
     def _of_body(self, name: str, i: int, sizes: dict[str, int], outputs: Any) -> ca.Function:
-        """A function of symbols and the parameters, one for all bodies with the inertia of body i; `outputs`
-        takes mass, J and the symbols.
+        """Return a function that all bodies with the inertia of body i share.
+
+        Its arguments are symbols of the given sizes and the parameters; `outputs` takes mass, J and the
+        symbols.
         """
         (mass, *J), key = self._numbers(self.bodies[i])
 
@@ -98,7 +100,7 @@ class StepGraph:
         return self._once((name, key), build)
 
     def inertia(self, i: int) -> ca.Function:
-        """(V, parameters) -> M V (6,), M (6, 6)."""
+        """Return the function (V, parameters) -> M V (6,), M (6, 6)."""
 
         def outputs(mass: Any, J: vec.Matrix, V: ca.SX) -> list:
             p = ca.vertcat(mass * V[:3], vec.column(vec.apply(J, unpack_twist(V)[1])))
@@ -107,7 +109,7 @@ class StepGraph:
         return self._of_body("inertia", i, {"V": TWIST}, outputs)
 
     def stopped(self, i: int) -> ca.Function:
-        """(V, base, parameters) -> base - M V (6,)."""
+        """Return the function (V, base, parameters) -> base - M V (6,)."""
 
         def outputs(mass: Any, J: vec.Matrix, V: ca.SX, base: ca.SX) -> list:
             return [base - self.inertia(i).call([V, self.terms.parameters])[0]]
@@ -115,7 +117,7 @@ class StepGraph:
         return self._of_body("stopped", i, {"V": TWIST, "base": TWIST}, outputs)
 
     def landing(self, i: int) -> ca.Function:
-        """(V, dt, parameters) -> momentum D2 L_d (6,) with which a step at V ends."""
+        """Return the function (V, dt, parameters) -> end momentum D2 L_d (6,) of a step."""
 
         def outputs(mass: Any, J: vec.Matrix, V: ca.SX, dt: ca.SX) -> list:
             return [ca.vertcat(mass * V[:3], vec.column(rot.momentum(J, unpack_twist(V)[1], dt, -1.0)))]
@@ -123,7 +125,11 @@ class StepGraph:
         return self._of_body("landing", i, {"V": TWIST, "dt": 1}, outputs)
 
     def departure(self, i: int) -> ca.Function:
-        """(V, pose, base, dt, parameters) -> base + D1 L_d, slope of -D1 L_d, next pose, T of phi = T dw."""
+        """Return the function of a departure of body i.
+
+        (V, pose, base, dt, parameters) -> base + D1 L_d, derivative of -D1 L_d by V, next pose, T with
+        phi = T dw.
+        """
 
         def outputs(mass: Any, J: vec.Matrix, V: ca.SX, pose: ca.SX, base: ca.SX, dt: ca.SX) -> list:
             (v, w), (x, R) = unpack_twist(V), unpack_pose(pose)
@@ -136,7 +142,10 @@ class StepGraph:
 
     @cached_property
     def carried(self) -> ca.Function:
-        """(z (7,), V, dt) -> z at the step's end; the quaternion's norm is kept from drifting by rounding."""
+        """Function (z (7,), V, dt) -> z at the end of a step.
+
+        The result is normalized, since rounding makes the norm of the quaternion drift.
+        """
         z, V, dt = ca.SX.sym("z", STATE), ca.SX.sym("V", TWIST), ca.SX.sym("dt")
         q = rot.multiply(tuple(ca.vertsplit(z[3:])), rot.turn(unpack_twist(V)[1], dt))
         size = 0.5 * (3 - sum(c * c for c in q))
@@ -146,7 +155,7 @@ class StepGraph:
 
     @cached_property
     def between(self) -> ca.Function:
-        """(z, z_next (7,), dt) -> V of the step that leads from the one to the other."""
+        """Function (z, z_next (7,), dt) -> twist V of the step from z to z_next."""
         z, z1, dt = ca.SX.sym("z", STATE), ca.SX.sym("z1", STATE), ca.SX.sym("dt")
         phi = rot.spin(tuple(ca.vertsplit(z[3:])), tuple(ca.vertsplit(z1[3:])))
         return ca.Function(
@@ -155,20 +164,26 @@ class StepGraph:
 
     @cached_property
     def work(self) -> ca.Function:
-        """(V, base, rest), (6,) each, of a departure -> kinetic energy that impulses bring; twice all."""
+        """Function (V, base, rest), (6,) each -> energies of a departure.
+
+        They are the kinetic energy that impulses add, and twice the kinetic energy.
+        """
         V, base, rest = (ca.SX.sym(name, TWIST) for name in ("V", "base", "rest"))
         energies = ca.vertcat(-ca.dot(V, rest), ca.dot(V, base - rest))
         return ca.Function("work", [V, base, rest], [energies], OPTIONS)
 
     @cached_property
     def impulse(self) -> ca.Function:
-        """(impulse (6,), radius of gyration) -> its square, (N s)^2."""
+        """Function (impulse (6,), radius of gyration) -> square of the impulse, (N s)^2."""
         p, radius = ca.SX.sym("p", TWIST), ca.SX.sym("radius")
         return ca.Function("impulse", [p, radius], [ca.sumsqr(p[:3]) + ca.sumsqr(p[3:] / radius)], OPTIONS)
 
     @cached_property
     def undetermined(self) -> ca.Function:
-        """(squares of single impulses, of their sums) -> 0, or infinity; see `Assembly.undetermined`."""
+        """Function (sums of squares) -> 0 or infinity; see `Assembly.undetermined`.
+
+        The arguments are the sums of squares of single impulses, and of their sums by body.
+        """
         single, sums = ca.SX.sym("single"), ca.SX.sym("sums")
         suspect = ca.if_else(self.sine**2 * single <= sums, 0.0, ca.inf)
         return ca.Function("undetermined", [single, sums], [suspect], OPTIONS)
@@ -205,14 +220,14 @@ class StepGraph:
         return ConstraintFunctions(ca.Function("loop", args, [h, *rows], OPTIONS))
 
     def _light(self, body: Body) -> bool:
-        """Whether rotational inertia is missing about some axis."""
+        """Return whether a body has no rotational inertia about some axis."""
         values = self._numbers(body)[0]
         J = np.reshape([self.terms.model.value(v) for v in values[1:]], (3, 3))
         return bool(np.linalg.eigvalsh(J)[0] <= 1e-9 * max(np.trace(J), 1e-300))
 
     @cached_property
     def scales(self) -> np.ndarray:
-        """Mass, or moment of inertia, that turns momenta into velocities (6 n,); for tests of residuals."""
+        """Masses and moments of inertia (6 n,) that scale residual momenta to velocities."""
         value, scales = self.terms.model.value, []
         for body, light in zip(self.bodies, self.light, strict=True):
             mass, *J = (value(v) for v in self._numbers(body)[0])
@@ -227,28 +242,34 @@ class StepGraph:
 
     @property
     def mass_ratio(self) -> float:
-        """The largest ratio of the masses of bodies that a joint or a constraint connects."""
+        """Largest mass ratio of bodies that a joint or a constraint connects."""
         masses = self.scales[::TWIST]
         of_groups = (masses[list(group.bodies)] for group in self.groups)
         return max((float(m.max() / m.min()) for m in of_groups), default=1.0)
 
     def by_length(self, G: np.ndarray) -> np.ndarray:
-        """Variations of constraints (rows, 6 n) with turns as displacements at the radius of gyration.
+        """Return variations of constraints (rows, 6 n) by displacements.
 
-        Masses do not enter, so that light and heavy bodies do not make constraints look dependent.
+        Rotations count as displacements at the radius of gyration. Masses do not enter, so that different
+        masses do not make constraints look dependent.
         """
         return G / np.repeat(np.stack([np.ones_like(self.radii), self.radii], axis=1), 3, axis=1).ravel()
 
     def gradients(self, G: np.ndarray) -> np.ndarray:
-        """What values of constraints are divided by to be displacements (rows,), of their variations
-        (rows, 6 n): 1 of joints, else their length, as `ConstraintFunctions.landed_off` has it.
+        """Return the divisors (rows,) that make constraint values displacements.
+
+        From variations G (rows, 6 n): 1 for joints, else the length of the variation, as in
+        `ConstraintFunctions.landed_off`.
         """
         length = np.linalg.norm(self.by_length(G), axis=1)
         joint = np.repeat([g.joint for g in self.groups], [g.rows.size for g in self.groups])
         return np.where(joint | ~(length > 0), 1.0, length)
 
     def _holds_to_world(self, group: ConstraintNode) -> bool:
-        """Whether a loop's constraint ties bodies to the world: moving all of them together changes it."""
+        """Return whether a loop constraint holds bodies to the world.
+
+        Such a constraint changes if all its bodies are translated together.
+        """
         if len(group.bodies) == 1:
             return True
         random = np.random.default_rng(0)
@@ -263,8 +284,10 @@ class StepGraph:
         return bool(np.abs(sum(G)).max() > 1e-9 * (1 + np.abs(G).max()))
 
     def eliminated(self, functions: Elimination | None = None) -> Elimination:
-        """Leaves to root: each joint after its body, each loop before the body where its branches meet; of
-        bodies without joints, those with the fewest neighbours first.
+        """Return the elimination of the nodes from leaves to root.
+
+        Each joint follows its body; each loop precedes the body where its branches meet. Without joints,
+        bodies with the fewest neighbours come first.
         """
         model, joints = self.terms.model, {}
         before: dict[int, list[int]] = {}
@@ -292,21 +315,30 @@ class StepGraph:
 
     @cached_property
     def still(self) -> ca.Function:
-        """(poses, u, t, dt, parameters) -> half a step's impulses (6 n,) of what depends on no velocity."""
+        """Function (poses, u, t, dt, parameters) -> impulses (6 n,) over half a step.
+
+        They are those of the forces that do not depend on velocities.
+        """
         g, dt = self.terms, ca.SX.sym("dt")
         impulses = ca.densify(0.5 * dt * g.wrenches[0])
         return ca.Function("still", [g.poses, g.u_vector, g.t, dt, g.parameters], [impulses], OPTIONS)
 
     @cached_property
     def moving(self) -> ca.Function:
-        """(poses, twists, u, t, dt, parameters) -> those (6 n,) of what depends on velocities."""
+        """Function (poses, twists, u, t, dt, parameters) -> impulses (6 n,).
+
+        They are those of velocity-dependent forces over half a step.
+        """
         g, dt = self.terms, ca.SX.sym("dt")
         args = [g.poses, g.twists, g.u_vector, g.t, dt, g.parameters]
         return ca.Function("moving", args, [ca.densify(0.5 * dt * g.wrenches[1])], OPTIONS)
 
     @cached_property
     def slopes(self) -> ca.Function:
-        """The arguments of `moving` -> its slopes by the twists, a block for each of `coupled`."""
+        """Function with the arguments of `moving` -> its derivatives by the twists.
+
+        The results are blocks, one for each pair of `coupled`.
+        """
         g, dt = self.terms, ca.SX.sym("dt")
         blocks = [
             self._slope[TWIST * i : TWIST * i + TWIST, TWIST * j : TWIST * j + TWIST] for i, j in self.coupled
@@ -327,7 +359,7 @@ class StepGraph:
     # -- touches ------------------------------------------------------------------------------------------
 
     def numbers(self, touch: Touch) -> ca.DM | ca.Function:
-        """A touch's data, or the function of the parameters that they are."""
+        """Return the data of a touch, or the function from the parameters to the data."""
         return self._once(("numbers", touch.name), lambda: self._numbers_of(touch))
 
     def _numbers_of(self, touch: Touch) -> ca.DM | ca.Function:
@@ -338,7 +370,7 @@ class StepGraph:
         return self._once(("data", str(values)), lambda: ca.Function("data", args, [values], OPTIONS))
 
     def selected(self, active: np.ndarray) -> StepGraph:
-        """The same graph with some of the touches alone."""
+        """Return the same graph with some of the touches only."""
         _ = self.coupled, self.features
         twin = object.__new__(StepGraph)
         twin.__dict__.update(self.__dict__)
@@ -353,28 +385,34 @@ class StepGraph:
 
     @cached_property
     def features(self) -> Features:
-        """Where polytopes meet."""
+        """Features that determine the contact places of polytopes."""
         return Features(self.pairs)
 
     def seen(self, x: np.ndarray, dt: float) -> MeetingPlaces:
-        """The places of polytopes that meet in a state x (nx,), or may within dt."""
+        """Return the places where polytopes meet in state x (nx,), or may within dt."""
         positions, q, twists = space.split(self.n, x)
         R: np.ndarray = np.moveaxis(np.array(rot.matrix(tuple(q.T))), -1, 0)
         return self.features.at(positions, R, twists.reshape(-1, TWIST), dt)
 
     @property
     def places(self) -> list[Touch]:
-        """The touches that are places of polytopes."""
+        """Touches that are contact places of polytopes."""
         return [t for t in self.touches if t.placed]
 
     # -- bodies without inertia ---------------------------------------------------------------------------
 
     def weighs(self, group: ConstraintNode) -> bool:
-        """Whether G' K times a joint's equations are added to those of its bodies: one lacks inertia."""
+        """Return whether G' K times a joint's equations are added to those of its bodies.
+
+        They are if the child body lacks inertia about an axis.
+        """
         return group.joint and self.light[group.bodies[-1]]
 
     def weight(self, group: ConstraintNode, patterns: list[ca.Sparsity]) -> ca.Function:
-        """(G' by body.., H by body.., g, dt) -> by body i: -G_i' K g, and for each body k G_i' K H_k."""
+        """Return the function (G' by body.., H by body.., g, dt) -> weighted equations.
+
+        The results are for each body i -G_i' K g, then G_i' K H_k for each body k.
+        """
         body, count = self.bodies[group.bodies[-1]], len(group.bodies)
         value = self.terms.model.value
         reach = sum(value(c) ** 2 for c in body.joint.at_b) or 1.0
@@ -391,7 +429,7 @@ class StepGraph:
                 outputs += [ca.densify(-weight @ g), *(ca.sparsify(weight @ h) for h in landed)]
             return ca.Function("weight", [*held, *landed, g, dt], outputs, OPTIONS)
 
-        key = tuple(tuple(p.compress()) for p in patterns)  # a departure's and an arrival's may differ
+        key = tuple(tuple(p.compress()) for p in patterns)  # departure and arrival may differ
         return self._once(("weight", id(group.rows), mass, reach, key), build)
 
 

@@ -1,9 +1,8 @@
-"""Joints: one translational and one rotational constraint with 0-3 free axes each ([M] 2).
+"""Joints: a translational and a rotational constraint with 0-3 free axes each.
 
-The directions and axes of a `JointConstraints` are written in the body axes of its parent a and its
-child b; the rows and their variations are derived in docs/maths/maximal.md. What a step needs of a
-joint's rows, or of those of a system's constraint, are the functions of `ConstraintFunctions`, alike for
-all that are alike.
+Directions and axes of a `JointConstraints` are in the body axes of its parent a and its child b.
+[M] 2 and docs/maths/maximal.md derive the constraints and their variations. `ConstraintFunctions` are the
+functions of a joint, or of a constraint of the system, that a step needs; equal joints share them.
 """
 
 from __future__ import annotations
@@ -39,22 +38,22 @@ KINDS = {  # (free directions, free axes of rotation)
 
 @dataclass(frozen=True)
 class JointConstraints:
-    """The constraints between two bodies, and the minimal coordinates that they leave.
+    """Constraints between two bodies, and minimal coordinates of their free motions.
 
     Attributes
     ----------
     at_a, at_b : Vector
-        The joint's point from the centres of mass of a and b, in their axes.
+        Joint point relative to the centres of mass of a and b, in their axes.
     rest : (9,) floats
-        Rotation from b's axes to a's where all coordinates are zero, by rows.
+        Rotation from b's axes to a's at zero coordinates, by rows.
     directions : tuple of Vector
-        Free directions, in a's axes at rest.
+        Free directions in a's axes at zero coordinates.
     axes : tuple of Vector
-        Free axes of rotation, in a's axes at rest, the first one next to a.
+        Free axes of rotation in a's axes at zero coordinates; the first one is next to a.
     slides_with_b : bool
-        Whether the directions turn with b.
+        Whether the free directions rotate with b instead of a.
     rates : tuple of float
-        rad per unit of each axis' coordinate.
+        Rotation in rad per unit of each axis' coordinate.
     """
 
     at_a: Vector
@@ -67,18 +66,18 @@ class JointConstraints:
 
     @property
     def kind(self) -> str:
-        """Its name in the field, or how many directions and axes are free."""
+        """Common name of the joint, or its numbers of free directions and axes."""
         key = len(self.directions), len(self.axes)
         return KINDS.get(key, f"{key[0]} directions, {key[1]} axes")
 
     @property
     def rows(self) -> int:
-        """Number of its constraints."""
+        """Number of constraints of the joint."""
         return len(self.normals) + len(self.pairs)
 
     @property
     def normals(self) -> np.ndarray:
-        """Constrained directions (rows, 3), an orthonormal complement of the free ones."""
+        """Constrained directions (rows, 3), orthonormal and orthogonal to the free ones."""
         free = np.reshape(self.directions, (-1, 3))
         if not len(free):
             return np.eye(3)
@@ -89,7 +88,10 @@ class JointConstraints:
 
     @property
     def pairs(self) -> list[tuple[np.ndarray, np.ndarray, float]]:
-        """(alpha, beta, c) with alpha . R_a' R_b beta = c, beta in b's axes."""
+        """Rotational constraints (alpha, beta, c): alpha . R_a' R_b beta = c.
+
+        alpha is in a's axes, beta in b's.
+        """
         back = np.reshape(self.rest, (3, 3)).T
         axes = np.reshape(self.axes, (-1, 3))
         if len(axes) == 0:
@@ -104,7 +106,7 @@ class JointConstraints:
     # -- constraint rows ---------------------------------------------------------------------------
 
     def constraint(self, a: tuple[Vector, Matrix], b: tuple[Vector, Matrix]):
-        """g and its right variations by (dx, phi) of a and of b: lists of rows of scalars."""
+        """Return g and its right variations by (dx, phi) of a and of b, as rows."""
         (xa, Ra), (xb, Rb) = a, b
         (x1, R1, p1), (x2, R2, p2) = (xa, Ra, self.at_a), (xb, Rb, self.at_b)
         normals = [tuple(n) for n in self.normals]
@@ -132,7 +134,7 @@ class JointConstraints:
     # -- minimal coordinates -----------------------------------------------------------------------
 
     def travels(self, a: tuple[Vector, Matrix], b: tuple[Vector, Matrix]) -> list[Any]:
-        """Coordinates of the free directions, m."""
+        """Return the coordinates of the free directions, m."""
         (xa, Ra), (xb, Rb) = a, b
         free = np.reshape(self.directions, (-1, 3))
         if not len(free):
@@ -145,7 +147,7 @@ class JointConstraints:
         return [vec.dot(tuple(t), local) for t in dual]
 
     def angles(self, a: tuple[Vector, Matrix], b: tuple[Vector, Matrix]) -> list[Any]:
-        """Coordinates of the free axes, of angles in (-pi, pi]."""
+        """Return the coordinates of the free axes, from angles in (-pi, pi]."""
         turns = self._turns(a, b)
         return [t / rate if rate != 1.0 else t for t, rate in zip(turns, self.rates, strict=True)]
 
@@ -155,7 +157,7 @@ class JointConstraints:
             return []
         r = self.rest
         rest: Matrix = (r[0:3], r[3:6], r[6:9])  # type: ignore[assignment]
-        # D takes a's axes at rest to where b has turned them, in a's axes
+        # D is the rotation of b from its pose at zero coordinates, in a's axes
         D = vec.matmul(vec.matmul(vec.transpose(a[1]), b[1]), vec.transpose(rest))
         back = vec.transpose(D)
 
@@ -163,7 +165,7 @@ class JointConstraints:
             return vec.dot(tuple(by), vec.apply(m, tuple(v)))
 
         if len(axes) == 1:
-            # the twist of D, which no choice of e1 enters where D turns about more than the axis
+            # the twist of D about the axis; it does not depend on e1 if D rotates about other axes too
             e1, e2 = across(axes[0])
             sine = vec.minus(image(D, e1, e2), image(D, e2, e1))
             return [ca.atan2(sine, vec.plus(image(D, e1, e1), image(D, e2, e2)))]
@@ -187,14 +189,17 @@ class JointConstraints:
 
 
 def _about(axis: np.ndarray, arm: np.ndarray, D: Matrix, image: Any) -> Any:
-    """The angle about `axis` that takes `arm` into its image."""
+    """Return the angle about `axis` that rotates `arm` to its image."""
     e1 = arm - (arm @ axis) * axis
     e1 = e1 / np.linalg.norm(e1)
     return ca.atan2(image(D, arm, np.cross(axis, e1)), image(D, arm, e1))
 
 
 def across(axis: Sequence[float] | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """e1, e2 with (e1, e2, axis) right-handed; coordinate axes where `axis` is one."""
+    """Return e1, e2 with (e1, e2, axis) right-handed.
+
+    They are coordinate axes if `axis` is one.
+    """
     axis = np.asarray(axis, float)
     start = np.eye(3)[(int(np.argmax(np.abs(axis))) + 1) % 3]
     e1 = start - (start @ axis) * axis
@@ -203,23 +208,26 @@ def across(axis: Sequence[float] | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _aligned(rows: np.ndarray) -> np.ndarray:
-    """The same span by coordinate axes where it is one of coordinate planes or axes: sparser code."""
+    """Return coordinate axes with the same span as the rows, if possible.
+
+    They make the code of the constraints sparser.
+    """
     projector = rows.T @ rows
     if np.abs(projector - np.diag(np.diag(projector))).max() < 1e-14:
         return np.eye(3)[np.diag(projector) > 0.5]
     return rows
 
 
-# -- rows of constraints in a step ---------------------------------------------------------------------------
+# -- constraints of a step -----------------------------------------------------------------------------------
 
 
 class ConstraintFunctions:
-    """The functions of a group of constraints; alike groups share them.
+    """Functions of a group of constraints, which equal groups share.
 
     Parameters
     ----------
     function : casadi.Function
-        (poses of the bodies.., parameters) -> g, its right variations by each body (rows, 6).
+        (poses of the bodies.., parameters) -> g, right variations of g by each body (rows, 6).
     """
 
     def __init__(self, function: ca.Function):
@@ -227,7 +235,7 @@ class ConstraintFunctions:
 
     @staticmethod
     def of_joint(joint: JointConstraints, count: int, theta: ca.SX) -> ConstraintFunctions:
-        """Of a joint between `count` bodies, one of which may be the world."""
+        """Return the functions of a joint between two bodies, or of one to the world."""
         Z = [ca.SX.sym("Z", POSE) for _ in range(count)]
         places = [unpack_pose(z) for z in Z]
         a = places[0] if count == 2 else (vec.ZERO, vec.IDENTITY)
@@ -240,13 +248,13 @@ class ConstraintFunctions:
 
     @cached_property
     def held(self) -> ca.Function:
-        """(poses.., parameters) -> the transposed variations G' by each body (6, rows)."""
+        """Function (poses.., parameters) -> transposed variations G' by body (6, rows)."""
         args = self._arguments()
         return ca.Function("held", args, [ca.sparsify(g.T) for g in self.function.call(args)[1:]], OPTIONS)
 
     @cached_property
     def landed(self) -> ca.Function:
-        """(next poses.., T.., dt, parameters) -> g, and H: its slopes by the twists that lead there."""
+        """Function (next poses.., T.., dt, parameters) -> g, derivatives H by the twists."""
         *Z, theta = self._arguments()
         T, dt = [ca.SX.sym("T", 3, 3) for _ in Z], ca.SX.sym("dt")
         g, *rows = self.function.call([*Z, theta])
@@ -255,7 +263,7 @@ class ConstraintFunctions:
 
     @cached_property
     def swept(self) -> ca.Function:
-        """(G' by each body.., their twists.., dt) -> dt G V (rows,), dt G by each body."""
+        """Function (G' by body.., twists.., dt) -> dt G V (rows,), dt G by body."""
         held = [ca.SX.sym("G", self.held.sparsity_out(i)) for i in range(self.bodies)]
         V, dt = [ca.SX.sym("V", g.shape[0]) for g in held], ca.SX.sym("dt")
         H = [dt * g.T for g in held]
@@ -264,12 +272,15 @@ class ConstraintFunctions:
 
     @cached_property
     def landed_off(self) -> ca.Function:
-        """(g, its slopes H by the twists.., radii of gyration, dt) -> g over its gradients: displacements."""
+        """Function (g, H by body.., radii of gyration, dt) -> g as displacements.
+
+        Each value is divided by the length of its gradient.
+        """
         return self._off(self.landed)
 
     @cached_property
     def swept_off(self) -> ca.Function:
-        """The same of `swept`."""
+        """Function (dt G V, dt G by body.., radii, dt) -> the values as displacements."""
         return self._off(self.swept)
 
     def _off(self, of: ca.Function) -> ca.Function:
@@ -282,14 +293,17 @@ class ConstraintFunctions:
 
     @cached_property
     def impulse(self) -> ca.Function:
-        """(G' by each body.., multipliers) -> G' lambda by each body (6,)."""
+        """Function (G' by body.., multipliers) -> G' lambda by body (6,)."""
         held = [ca.SX.sym("G", self.held.sparsity_out(i)) for i in range(self.bodies)]
         lam = ca.SX.sym("lambda", self.size)
         return ca.Function("impulse", [*held, lam], [ca.densify(g @ lam) for g in held], OPTIONS)
 
     @cached_property
     def impulses(self) -> ca.Function:
-        """(G' by each body.., multipliers, radii of gyration) -> squares of rows' impulses, summed."""
+        """Function (G' by body.., multipliers, radii of gyration) -> sum of squares.
+
+        The squares are those of the impulses of the single constraints, (N s)^2.
+        """
         held = [ca.SX.sym("G", self.held.sparsity_out(i)) for i in range(self.bodies)]
         lam, radii = ca.SX.sym("lambda", self.size), ca.SX.sym("radii", self.bodies)
         lengths = ca.vertcat(*(ca.vertcat(1, 1, 1, r, r, r) for r in ca.vertsplit(radii)))
@@ -299,16 +313,16 @@ class ConstraintFunctions:
 
 @dataclass(frozen=True)
 class ConstraintNode:
-    """Constraints that are one node of the mechanism's graph.
+    """Constraints that form one node of the mechanism's graph.
 
     Attributes
     ----------
     bodies : tuple of int
     names : tuple of str
-        Of its rows.
+        Names of the constraints.
     rows : ConstraintFunctions
     joint : bool
-        Whether it is a joint of the tree.
+        Whether the node is a joint of the tree.
     """
 
     bodies: tuple[int, ...]

@@ -1,4 +1,4 @@
-"""Derivatives of a step in error-state coordinates, by the implicit function theorem."""
+"""Derivatives of a step in errors of the state, by the implicit function theorem."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 
 POLISH = 3  # Newton steps
-SAME = 1e-4  # of the largest impulse: what sums of both ends may be off those of the step
+SAME = 1e-4  # accepted error of the sums of both ends' impulses, relative to the largest impulse
 
 
 class MaximalDerivatives:
-    """Linearization and z-contracted second derivatives of a map's step.
+    """Linearizations and contracted second derivatives of the steps of a map.
 
     Parameters
     ----------
@@ -41,11 +41,12 @@ class MaximalDerivatives:
 
     @cached_property
     def equations(self) -> tuple:
-        """Symbols (x, x_next, u, w, n, t, dt, theta, places), errors e; R, S, X: equations and next error.
+        """Symbols, errors e, equations R, S, next error X and guesses of impulses.
 
-        R determines w = (V, multipliers) of leaving x, S then n = (velocities, multipliers) of arriving.
-        Rotations are retracted by (1 - |phi|^2/8, phi/2) and compared by phi = 2 v: both are exp and log of
-        the quaternions up to third order, so two derivatives at zero are exact.
+        The symbols are (x, x_next, u, w, n, t, dt, theta, places). R determines w = (V, multipliers) of the
+        departure, S then n = (velocities, multipliers) of the arrival. Rotations are retracted by
+        (1 - |phi|^2/8, phi/2) and compared by phi = 2 v. Both agree with exp and log of the quaternions up
+        to errors of third order, so that two derivatives at zero are exact.
         """
         f, graph = self.f, self.f.graph
         n, at = graph.n, STATE * graph.n
@@ -77,7 +78,7 @@ class MaximalDerivatives:
         return (x, x1, u, w, m, t, dt, theta, places), e, R, S, X, guesses
 
     def _stacked(self, E: Assembly, at: BodyBalance, held: Held, multipliers: ca.SX) -> ca.SX:
-        """The equations of one end of a step: momenta, constraints, laws of the touches."""
+        """Return the equations of one end: momentum balances, constraints, contact laws."""
         graph = self.f.graph
         own = E.on.split(multipliers, [len(graph.names), *(len(t.multipliers) for t in graph.touches)])
         pushes, laws = E.lawful(at, held, own[1:], self.f.barrier)
@@ -86,7 +87,7 @@ class MaximalDerivatives:
 
     @cached_property
     def residual(self) -> ca.Function:
-        """(x, u, x_next, multipliers, t, dt, parameters) -> the step's equations (nx + multipliers,)."""
+        """Function (x, u, x_next, multipliers, t, dt, parameters) -> (nx + nm,)."""
         (x, x1, u, w, _, t, dt, theta, _), e, R, *_ = self.equations
         graph, total = self.f.graph, self.f.symbols.multipliers
         cut = STATE * graph.n
@@ -125,7 +126,7 @@ class MaximalDerivatives:
 
     @cached_property
     def _ends(self) -> Evaluator:
-        """The two ends' equations and their slopes."""
+        """Evaluator of the equations of both ends and their derivatives by the unknowns."""
         args, e, R, S, *_ = self.equations
         w, m = args[3:5]
         if not self.f.graph.touches:  # linear in multipliers
@@ -138,19 +139,19 @@ class MaximalDerivatives:
 
     @cached_property
     def _guesses(self) -> Evaluator:
-        """What the laws of contact have at the twists of both ends."""
+        """Evaluator of the impulses that satisfy the contact laws at given twists."""
         args, e, *_, guesses = self.equations
         outputs = [ca.densify(ca.substitute(o, e, ca.SX.zeros(e.numel()))) for o in guesses]
         return Evaluator(ca.Function("guesses", list(args), outputs, OPTIONS))
 
     def _unknowns(self, steps: Steps, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Twists and multipliers of both ends (N, nw) of solved steps, and places that they hold."""
+        """Return unknowns of both ends (N, nw) of solved steps, and their contact places."""
         f, at = self.f, STATE * self.f.graph.n
         t, dt = steps.t[:, None], steps.h[:, None]
         V = space.between(f.graph.n, steps.x0, steps.x1, dt)
         none, size = np.zeros((len(V), len(f.multiplier_names))), V.shape[1]
         w, m = np.hstack([V, none]), np.hstack([steps.x1[:, at:], none])
-        if f.graph.places:  # which these are, the step alone knows
+        if f.graph.places:  # contact places are known only inside the step: solve it again
             found = [self._solved_anew(steps, i, theta) for i in range(len(V))]
             for i, step in enumerate(found):
                 w[i], m[i] = step.ends[0].unknowns, step.ends[-1].unknowns
@@ -165,7 +166,7 @@ class MaximalDerivatives:
         leaving, arriving = self._guesses(steps.x0, steps.x1, steps.u, w, m, t, dt, theta, places)
         w[:, own], m[:, own] = leaving[..., 0], arriving[..., 0]
         self._polish(steps, w, m, theta)
-        # the impulses of both ends are to be those that the step reports
+        # the impulses of both ends must agree with those that the step reports
         impulses, normal = f.whole(w[:, size:], m[:, size:]), f.additive
         off = np.abs(impulses - steps.multipliers)[:, normal].max(axis=1)
         largest = np.abs(steps.multipliers[:, normal]).max(axis=1)
@@ -185,7 +186,10 @@ class MaximalDerivatives:
         return self.f.interior.solve(steps.x0[i], steps.u[i], float(steps.t[i]), float(steps.h[i]), theta)
 
     def _polish(self, steps: Steps, w: np.ndarray, m: np.ndarray, theta: np.ndarray) -> None:
-        """Newton's method on each end: twists of states are rounded, and products are not quite kappa."""
+        """Improve the unknowns of each end by Newton's method.
+
+        Twists from states have rounding errors, and complementarity products differ slightly from kappa.
+        """
         t, dt = steps.t[:, None], steps.h[:, None]
         x0 = space.split(self.f.graph.n, steps.x0)[0].reshape(len(w), -1)
         for _ in range(POLISH):
@@ -197,10 +201,10 @@ class MaximalDerivatives:
             m -= solved(S_m, S[..., None])[..., 0]
 
     def first(self, steps: Steps, theta: np.ndarray) -> First:
-        """Along N solved steps."""
+        """Return the first derivatives of N solved steps."""
         f, n = self.f, self.f.graph.n
         X0, X1, U, t, dt = steps.x0, steps.x1, steps.u, steps.t[:, None], steps.h[:, None]
-        with np.errstate(all="ignore"):  # what is not a number is solved for
+        with np.errstate(all="ignore"):  # steps with NaN are solved again
             w, m, places = self._unknowns(steps, theta)
         arguments = (X0, X1, U, w, m, t, dt, theta, places)
         R_y, R_w, S_y, S_w, S_m, X_y, X_w, X_m = self._first(*arguments)
@@ -216,7 +220,7 @@ class MaximalDerivatives:
         return First(arguments, both, [R_w, S_w, S_m, X_w, X_m], lin)
 
     def second(self, first: First, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
-        """z- and zeta-contracted Hessians along the steps of `first`."""
+        """Return the Hessians of the steps of `first`, contracted with Z and zeta."""
         R_w, S_w, S_m, X_w, X_m = first.slopes
         n = TWIST * self.f.graph.n
         leaving, arriving = (np.einsum("nij,ni->nj", X, Z) for X in (X_w, X_m))

@@ -1,8 +1,8 @@
-"""The kernel of `MaximalVI`: Newton's iteration on the twists, as a CasADi function.
+"""Kernel of `MaximalVI`: Newton's iteration on the twists, as a CasADi function.
 
-Newton's directions are handed to CasADi's iteration as a preconditioned residual with the identity for its
-Jacobian, so no matrix of the whole system is ever formed. The iteration starts from the twists of the state,
-and how its corrections contract certifies the root. Maths: docs/maths/maximal.md.
+CasADi's iteration receives Newton's directions as a preconditioned residual whose Jacobian is the identity,
+so that no matrix of the whole system is formed. The iteration starts from the twists of the state. The
+contraction of its corrections certifies the root. Maths: docs/maths/maximal.md.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from vioc.dynamics.integrators.maximal.graph import StepGraph
 from vioc.dynamics.integrators.predictor import FAR
 
 ITERATIONS = 30
-MEMORY = 3  # unknowns of the iteration that hold how it contracts
-STOP = 1e-7  # correction of V, relative to its size, that leaves rounding after one quadratic step
+MEMORY = 3  # unknowns of the iteration that store the contraction of its corrections
+STOP = 1e-7  # correction of V, relative to its size, after which one more quadratic step reaches rounding
 
 
 def build_kernel(graph: StepGraph, nx: int, nu: int, tolerance: float) -> ca.Function:
-    """(x, u, t, dt, parameters) -> (x_next, multipliers, error).
+    """Return the function (x, u, t, dt, parameters) -> (x_next, multipliers, error).
 
-    The error is the residual, of momenta and constraints as displacements, relative to the mechanism's size;
-    infinite where corrections above the `tolerance` do not contract as a certified root needs, or where a
-    body that joints hold turns by more than `FAR` and their directions with it.
+    The error is the residual of momenta and constraints as displacements, relative to the mechanism's size.
+    It is infinite if corrections above the `tolerance` do not contract as a certified root requires, or if a
+    body of a mechanism with constraints turns by more than `FAR`, and constraint directions with it.
     """
     n, size = graph.n, TWIST * graph.n
     x, u, t, dt = ca.MX.sym("x", nx), ca.MX.sym("u", nu), ca.MX.sym("t"), ca.MX.sym("dt")
@@ -39,7 +39,7 @@ def build_kernel(graph: StepGraph, nx: int, nu: int, tolerance: float) -> ca.Fun
     base = E.kicked(E.momenta(twists), held.Z)
     packed = [ca.vec(v) for row in held.G for v in row]
 
-    # the problem has symbols of its own for what does not change in the iteration
+    # the problem has its own symbols for the values that are constant in the iteration
     names = {"y": size + MEMORY, "Z": POSE * n, "base": size, "fastest": 1, "u": nu, "t": 1, "dt": 1}
     own = [ca.MX.sym(name, length) for name, length in (*names.items(), ("theta", theta.numel()))]
     y, own_Z, own_base, fastest, *environment = own
@@ -52,7 +52,7 @@ def build_kernel(graph: StepGraph, nx: int, nu: int, tolerance: float) -> ca.Fun
     dV, memory = ca.vertcat(*found), y[size:]
     least = tolerance * _extent(own_Z) / environment[2]
     changes, flag = _contracting(dV, memory, np.sqrt(graph.scales), least)
-    # the multipliers are those of the corrected twist, in which they are linear
+    # the multipliers are linear in the twist: these belong to the corrected one
     outputs = [ca.vertcat(-dV / fastest, changes), ca.vertcat(ca.MX(0, 1), *multipliers), flag]
     inputs = [*own, *known]
     options = {
@@ -89,13 +89,15 @@ def build_kernel(graph: StepGraph, nx: int, nu: int, tolerance: float) -> ca.Fun
 
 
 def _contracting(dV: ca.MX, memory: ca.MX, weights: np.ndarray, least: ca.MX) -> tuple[ca.MX, ca.MX]:
-    """How corrections of the twists contract: changes of the `memory` (3,), with opposite sign, and 0 or
-    infinity. The memory is the sizes of the last and of the first correction, scaled by `TINY`, and the worst
-    ratio; corrections below `least` are rounding.
+    """Return changes of the `memory` (3,) with opposite sign, and 0 or infinity.
 
-    Two corrections c, c' of Newton's method estimate how fast the matrix changes, c' / c^2. The root is the
-    only one near the guess if the first correction times that is small: a ratio c' / c alone certifies that
-    no other root is near the iterate before, which may be on another branch already.
+    The value is infinity if the corrections dV do not contract. The memory contains the norm of the last
+    correction, the worst ratio and the norm of the first correction, scaled by `TINY`; corrections below
+    `least` are rounding.
+
+    Two corrections c, c' of Newton's method estimate the rate of change of the matrix, c' / c^2. The root is
+    the only one near the guess if the product of the first correction and this rate is small. A small ratio
+    c' / c alone shows only that no other root is near the iterate before, which may be on another branch.
     """
     last, worst, first = memory[0] / TINY, memory[1] / TINY, memory[2] / TINY
     now = ca.norm_2(ca.DM(weights) * dV)
@@ -110,7 +112,10 @@ def _extent(Z: ca.MX) -> ca.MX:
 
 
 def residual_norm(E: Assembly, at: BodyBalance, held: Held, multipliers: ca.MX) -> ca.MX:
-    """2-norm of the balance of momenta as displacements, and of g; relative to the mechanism's size."""
+    """Return the relative 2-norm of the momentum balance and of g, as displacements.
+
+    It is relative to the mechanism's size.
+    """
     left = E.left(at, held, E.by_group(multipliers))
     scaled = E.dt * ca.vertcat(*left) / ca.DM(E.graph.scales)
     return ca.norm_2(ca.vertcat(scaled, *E.off(at, bool(held.D)))) / _extent(held.Z)

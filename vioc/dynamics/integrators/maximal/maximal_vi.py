@@ -1,9 +1,9 @@
-"""`MaximalVI`: the variational integrator in maximal coordinates of [M] as a one-step map.
+"""`MaximalVI`: variational integrator in maximal coordinates of [M].
 
     p-(V_k)  = M nu_k   + dt/2 F(Z_k)   - G(Z_k)' lambda,     Z_k+1 = Z_k moved by V_k for dt,   g(Z_k+1) = 0
     M nu_k+1 = p+(V_k)  + dt/2 F(Z_k+1) - G(Z_k+1)' mu,       G(Z_k+1) nu_k+1 = 0
 
-with the state x_k = (Z_k, nu_k) and the input u_k of the interval. The maths is in docs/maths/maximal.md.
+with the state x_k = (Z_k, nu_k) and the input u_k of the interval. Maths: docs/maths/maximal.md.
 """
 
 from __future__ import annotations
@@ -56,22 +56,22 @@ from vioc.runs.trajectory import Trajectory
 
 
 class MaximalVI(SmoothedMap):
-    """The variational integrator of [M] 3 in maximal coordinates, as a one-step map.
+    """One-step map of the variational integrator in maximal coordinates ([M] 3).
 
     Parameters
     ----------
     system : System
-        Without kinematic variables; every body needs a mass.
+        System without kinematic variables, in which every body has a mass.
     dt : float
         Time step, s, > 0. No body may turn by pi or more within a step.
     tolerance : float
         Largest accepted residual of a step, relative: momenta as displacements, and constraint values, in
         units of 1 + the mechanism's extent.
     backend : {"virtual", "compiled", "auto"}
-        What runs the map's functions, see `vioc.compile.backend.Backend`.
+        Backend of the map's functions, see `vioc.compile.backend.Backend`.
     smoothing : float
-        Of contacts and limits, m^2/s^2, > 0: what a gap's velocity times its impulse ends at, over the
-        mechanism's mass. A body at rest hovers by smoothing / g; derivatives are those of the smoothed
+        Smoothing of contacts and limits, m^2/s^2, > 0: product of a gap's velocity and its impulse, over the
+        mass of the mechanism. A body at rest hovers by smoothing / g; derivatives are those of the smoothed
         step.
 
     Attributes
@@ -80,7 +80,7 @@ class MaximalVI(SmoothedMap):
     graph : StepGraph
         Bodies, constraints and their graph.
     bodies : tuple of str
-        Their names, in the order of the state.
+        Names of the bodies, in the order of the state.
 
     Raises
     ------
@@ -89,22 +89,22 @@ class MaximalVI(SmoothedMap):
 
     Notes
     -----
-    The state is, for every body, its centre of mass and unit quaternion (``x.BODY`` ... ``qz.BODY``, 7
-    numbers), then for every body the linear velocity in the world's axes and the angular one in its own
-    (``vx.BODY`` ... ``wz.BODY``) at that time. Its error has 12 numbers a body: (dx, phi) of each, then
-    (dv, dw) of each, phi a rotation vector in the body's axes. Multipliers are impulses of a step, those of
-    its two ends together, of the joints' rows (``BODY.1`` ... for the joint that holds BODY) and of the
+    The state contains for every body its centre of mass and unit quaternion (``x.BODY`` ... ``qz.BODY``, 7
+    entries), then for every body the linear velocity in world axes and the angular velocity in body axes
+    (``vx.BODY`` ... ``wz.BODY``). The error of the state has 12 entries a body: (dx, phi) of each, then
+    (dv, dw) of each; phi is a rotation vector in body axes. Multipliers are impulses, summed over both ends
+    of a step, of the joint constraints (``BODY.1`` ... for the joint of BODY to its parent) and of the
     system's constraints.
 
-    Quantities beside the protocol's: every variable of the system by its name (rad in (-pi, pi]), ``v.NAME``,
+    Further quantities: every variable of the system by its name (angles in (-pi, pi]), ``v.NAME``,
     ``kinetic``, ``potential``, ``energy``, ``FRAME:x`` (y, z, rx, ry, rz), ``momentum:x``, ``angular:x``
-    (about the world's origin), ``h.NAME`` and ``force.NAME`` of constraints. Of contacts and limits:
-    ``gap.NAME`` (m or rad), ``force.NAME`` (normal, N, or N m), ``friction.NAME`` (its size, N),
-    ``force.NAME:x`` (y, z; all of it, in the world, on the second body where there are two),
+    (about the world's origin), ``h.NAME`` and ``force.NAME`` of constraints. Those of contacts and limits:
+    ``gap.NAME`` (m or rad), ``force.NAME`` (normal, N, or N m), ``friction.NAME`` (magnitude, N),
+    ``force.NAME:x`` (y, z; total force in world axes, on the second body if there are two),
     ``slip.NAME`` (m/s).
 
-    Contacts are rigid and inelastic, docs/maths/contact.md. Their multipliers are impulses: ``NAME``, and
-    with friction ``NAME.t1``, ``NAME.t2`` and ``NAME.slip``, which is a speed.
+    Contacts are rigid and inelastic, docs/maths/contact.md. Their multipliers are the impulse ``NAME``, and
+    with friction the impulses ``NAME.t1``, ``NAME.t2`` and the speed ``NAME.slip``.
     """
 
     def __init__(
@@ -139,7 +139,7 @@ class MaximalVI(SmoothedMap):
         self.quantities = Quantities(self, self.named.table)
         self.space = BodySpace(self.bodies)
         self._as_mechanism = self._mechanical
-        # Known modulo a turn: targets and measurements of them are taken the short way
+        # Angles are known modulo a turn: their errors are taken the short way round
         self.wrap = tuple(n for n, period in self.states.periods.items() if abs(period - 2 * np.pi) < 1e-12)
 
     def __reduce__(self):
@@ -159,32 +159,35 @@ class MaximalVI(SmoothedMap):
         return {**super().identity(), "model": repr(self.system), **smoothed}
 
     def smoothed(self, smoothing: float) -> MaximalVI:
-        """The same map with contacts and limits of another smoothing."""
+        """Return the same map with another smoothing of contacts and limits."""
         options = dict(tolerance=self.tolerance, backend=self.backend.name, smoothing=smoothing)
         return rebuilt(type(self), self.system, self.dt, options, self.parameters)
 
     # -- the state space ------------------------------------------------------------------------------
 
     def state(self, values: Any = None, **named: float) -> np.ndarray:
-        """The state at rest at minimal coordinates by name, zero elsewhere; see `initial_state`."""
+        """Return the state at rest at named minimal coordinates; missing ones are zero.
+
+        See `initial_state`.
+        """
         return self.initial_state({**(values or {}), **named})
 
     def initial_state(  # type: ignore[override]
         self, q: Any = None, v: Any = None, u: Any = None, *, start: str = START[0], **named: float
     ) -> np.ndarray:
-        """The state of minimal coordinates and their rates.
+        """Return the state of minimal coordinates and their rates.
 
         Parameters
         ----------
         q, v : array (nq,) or dict by name
             Missing names are zero; q may be the report of `consistent_configuration`.
         u : (nu,), optional
-            Inputs at the start; they matter for ``start="given"`` only.
+            Inputs at the start, used with ``start="given"`` only.
         start : {"legendre", "given"}
-            ``"legendre"`` starts at the velocity v: second order. ``"given"`` takes v for that of a step
-            before the start, as [M] 3.1 does: first order.
+            ``"legendre"`` starts at the velocity v, with second order. ``"given"`` takes v as the velocity of
+            a step before the start, as in [M] 3.1, with first order.
         **named : float
-            Configurations by keyword, in the place of or beside those in the dict `q`.
+            Configurations by keyword, instead of or in addition to those in the dict `q`.
 
         Raises
         ------
@@ -196,13 +199,15 @@ class MaximalVI(SmoothedMap):
         return self.states.initial(q, v, u, start)
 
     def minimal(self, x: Any, near: Any = None) -> tuple[np.ndarray, np.ndarray]:
-        """Minimal coordinates q and rates v (nq,) each of a state; rates as ``v.NAME``.
+        """Return minimal coordinates q (nq,) and rates v (nq,) of a state.
+
+        The rates are the quantities ``v.NAME``.
 
         Parameters
         ----------
         x : (nx,)
         near : array (nq,) or dict, optional
-            Angles are taken within half a turn of these; by default of zero.
+            Angles are returned within half a turn of these values, by default of zero.
         """
         return self.states.minimal(self.check_state(x), near)
 
@@ -232,27 +237,33 @@ class MaximalVI(SmoothedMap):
 
     @shared
     def mass(self) -> float:
-        """Of the whole mechanism at the parameters' defaults, kg; the mean of those that nothing connects."""
+        """Mass of the mechanism at default parameters, kg.
+
+        For several unconnected mechanisms, the mean of their masses.
+        """
         trees = sum(body.parent < 0 for body in self.graph.bodies)
         return float(self.graph.scales[::TWIST].sum()) / trees
 
     @property
     def barrier(self) -> float:
-        """kappa of each end of a step, J."""
+        """Barrier parameter kappa of each end of a step, J."""
         return 0.5 * self.smoothing * self.mass
 
     def whole(self, leaving: np.ndarray, arriving: np.ndarray) -> np.ndarray:
-        """A step's multipliers (..., nm) of those of its two ends: impulses add up, slips are the last."""
+        """Return a step's multipliers (..., nm) from those of its two ends.
+
+        Impulses are added; slips are those of the arrival.
+        """
         return np.where(self.additive, leaving, 0.0) + arriving
 
     @shared
     def interior(self) -> InteriorPoint:
-        """The solver of steps with contact, in numpy."""
+        """Solver of steps with contact in numpy."""
         return InteriorPoint(self.dense, self.graph.scales, self.mass, self.barrier, self.tolerance)
 
     @shared
     def dense(self) -> DenseStep:
-        """A step's equations at numbers."""
+        """Numeric equations of a step."""
         return DenseStep(self.graph, self.nu, self.whole)
 
     @shared
@@ -280,12 +291,12 @@ class MaximalVI(SmoothedMap):
 
     @shared_by_step
     def near(self) -> NearProgram:
-        """The compiled core of what is near, of mechanisms with boxes and hulls; needs a compiler."""
+        """Compiled program of mechanisms with boxes and hulls; it needs a compiler."""
         return NearProgram(self, self.layout)
 
     @property
     def layout(self) -> CoreLayout:
-        """What the compiled core's driver knows of the map."""
+        """Sizes and options of the map for the driver of the compiled core."""
         graph, n = self.graph, len(self.bodies)
         return CoreLayout(
             nx=self.nx,
@@ -305,14 +316,17 @@ class MaximalVI(SmoothedMap):
 
     @shared
     def core(self) -> TapeCore:
-        """The compiled core; needs a compiler."""
+        """Compiled core, which needs a compiler."""
         departure = BodyTape(self.graph, self.nu)
         tapes = departure, BodyTape(self.graph, self.nu, departure)
         variables = Variables([t.cone for t in self.graph.touches])
         return TapeCore(tapes, variables, self.layout, f"MaximalVI of {self.system.name}")
 
     def _check_starts(self, X: np.ndarray, k: int) -> None:
-        """Refuse to start where the constraints of a loop are dependent: multipliers would be arbitrary."""
+        """Raise an error if constraints are dependent at a start.
+
+        Their multipliers would be arbitrary.
+        """
         if self.system.constraints:  # joints of a tree are always independent
             G = self.variations(X) / np.sqrt(self.graph.scales)
             for i in map(int, np.flatnonzero(may_be_dependent(G))):
@@ -354,7 +368,10 @@ class MaximalVI(SmoothedMap):
 
     @property
     def levers(self) -> np.ndarray:
-        """How far from their bodies' centres touches on half-spaces may be; infinite of others, m."""
+        """Largest distances of contact points from the bodies' centres of mass, m.
+
+        They are infinite except for spheres on half-spaces.
+        """
         found = np.full(len(self.graph.touches), np.inf)
         value = self.graph.terms.model.value
         for i, touch in enumerate(self.graph.touches):
@@ -367,16 +384,19 @@ class MaximalVI(SmoothedMap):
         return Evaluator(self.named.variations)
 
     def variations(self, x: np.ndarray) -> np.ndarray:
-        """G (..., rows, 6 n) in states: the variations of the constraints by (dx, phi) of every body."""
+        """Return the variations G (..., rows, 6 n) of the constraints in states.
+
+        They are by (dx, phi) of every body.
+        """
         return self._variations(x, self.theta)[0]
 
     def _crossings(self, run: Trajectory) -> Iterator[Crossing]:
-        """Of limits of angles too: these may leap over them."""
+        """Yield crossings of contacts and of limits of angles, which a step may jump over."""
         yield from super()._crossings(run)
         open_at = open_from(self, run)
         for name, limits in zip(self.system.inequality_names, self.system.inequalities, strict=True):
             if not isinstance(limits, JointLimits) or limits.variable not in self.states.periods:
-                continue  # a distance cannot leap: its gap is below zero on the far side
+                continue  # the gap of a distance is negative beyond its limit
             period, q = self.states.periods[limits.variable], run[limits.variable]
             path = q[:-1] + np.remainder(np.diff(q) + period / 2, period) - period / 2
             upper, lower = path - value_of(self, limits.upper), value_of(self, limits.lower) - path
@@ -384,7 +404,7 @@ class MaximalVI(SmoothedMap):
                 yield from first_crossed(f"{name}-{side}", beyond > np.maximum(1e-6, open_at), beyond)
 
     def cold(self, x: np.ndarray, u: np.ndarray, t: float, dt: float) -> tuple[np.ndarray, np.ndarray, float]:
-        """One step from x as of its own: state, multipliers, error; by what runs the map's steps."""
+        """Return state, multipliers and error of one step from x, by the map's program."""
         args = [x[None], u[None], np.array([t]), np.array([dt]), self.theta]
         state, multipliers, error = self.step_solver.program(False).map(args, 1)
         return np.ravel(state), np.ravel(multipliers), float(np.ravel(error)[0])
@@ -402,7 +422,10 @@ class MaximalVI(SmoothedMap):
 
     @property
     def residual(self) -> ca.Function | None:
-        """Of maps without contact; a quaternion's norm is kept by its own four equations."""
+        """Residual function of a step; None for maps with contacts or limits.
+
+        It contains the norms of the quaternions.
+        """
         return None if self.graph.touches else self._derivatives.residual
 
     @shared
@@ -427,7 +450,10 @@ class MaximalVI(SmoothedMap):
         return BodyQuantities(self)
 
     def frame_positions(self, X: Any) -> np.ndarray:
-        """World positions of every frame's origin (N, nodes, 3), m; of frames inside a joint, the joint's."""
+        """Return world positions of the origins of all frames (N, nodes, 3), m.
+
+        Frames inside a joint have the position of the joint.
+        """
         X = np.atleast_2d(np.asarray(X, float))
         flat = self._frame_positions(np.ascontiguousarray(X), self.theta)[0][..., 0]
         return flat.reshape(len(X), -1, 3)

@@ -1,4 +1,4 @@
-"""A `System` as bodies and joints: rigid clusters of frames, and the chains of variables between them."""
+"""Bodies and joints of a `System`: rigid clusters of frames, joined by variables."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from vioc.errors import ModelError
 
 @dataclass(frozen=True)
 class Body:
-    """A rigid body; `parent` is the index of the body that its joint hangs on, -1 the world.
+    """Rigid body with its joint to the body `parent` (index, or -1 for the world).
 
     Attributes
     ----------
     name : str
     root : int
-        The node whose axes are the body's.
+        Node whose axes are the axes of the body.
     mass, com, inertia
-        kg; centre of mass in the root's frame; J about it, in the body's axes (3 x 3).
+        Mass, kg; centre of mass in the frame of the root; inertia about it, in the body's axes (3 x 3).
     joint : JointConstraints
-        To the parent; floating has no rows.
+        Joint to the parent; a floating joint has no rows.
     variables : tuple of str
-        Its minimal coordinates: of the free directions, then of the free axes.
+        Minimal coordinates of the joint: those of the free directions, then of the free axes.
     """
 
     name: str
@@ -45,14 +45,17 @@ class Body:
 
     @property
     def periods(self) -> dict[str, float]:
-        """What a turn adds to those of its variables that are angles."""
+        """Change of each angle variable over one turn."""
         names = self.variables[len(self.joint.directions) :]
         return {n: 2 * np.pi / rate for n, rate in zip(names, self.joint.rates, strict=True)}
 
 
 @dataclass(frozen=True)
 class NodePlace:
-    """Where a node sits: its body (-1 the world), and its pose in the body's axes from the centre of mass."""
+    """Body of a node (-1 for the world), and the node's pose relative to the body.
+
+    The pose is in the body's axes, with the centre of mass as origin.
+    """
 
     body: int
     rotation: Matrix
@@ -63,14 +66,14 @@ class NodePlace:
 class _Cluster:
     root: int
     parent: int
-    rotation: Matrix  # of the root's joint in the parent cluster, at rest
+    rotation: Matrix  # of the root's joint in the parent cluster, at zero coordinates
     position: Vector
     members: list[tuple[int, Matrix, Vector]]
     children: int = 0
 
 
 class BodyModel:
-    """Bodies, joints and places of the nodes of a system.
+    """Bodies, joints and node places of a system.
 
     Parameters
     ----------
@@ -81,8 +84,8 @@ class BodyModel:
     Raises
     ------
     ModelError
-        For kinematic variables, frames without mass that branch, joints that are no joint of one
-        translational and one rotational constraint, or constant rotations by a parameter.
+        For kinematic variables, branching frames without mass, joints that are not one translational and
+        one rotational constraint, or constant rotations by a parameter.
     """
 
     def __init__(self, system: System, theta: ca.SX):
@@ -95,7 +98,7 @@ class BodyModel:
         self._clusters = self._cluster()
         self.bodies: list[Body] = []
         self._body_of: dict[int, int] = {}
-        self.inside: dict[int, int] = {}  # frames inside a joint, with the body that it holds
+        self.inside: dict[int, int] = {}  # frame inside a joint -> body whose joint it is
         self._inertias = [self._inertia(c) for c in self._clusters]
         for index, (cluster, inertia) in enumerate(zip(self._clusters, self._inertias, strict=True)):
             if index == 0 or inertia is None:
@@ -118,7 +121,7 @@ class BodyModel:
         return value.of(self._theta[list(self.system.parameters).index(value.name)])
 
     def path(self, i: int) -> list[int]:
-        """Body i and its ancestors, ending at the world."""
+        """Return body i and its ancestors, ending at the world (-1)."""
         result = [i]
         while result[-1] >= 0:
             result.append(self.bodies[result[-1]].parent)
@@ -160,7 +163,7 @@ class BodyModel:
         return R, p
 
     def _inertia(self, cluster: _Cluster) -> tuple[Any, Vector, Matrix] | None:
-        """Mass, centre of mass and inertia about it; None where there is no mass."""
+        """Return mass, centre of mass and inertia about it; None without mass."""
         parts = []
         for node, R, p in cluster.members:
             mass = self.system.nodes[node].frame.mass
@@ -285,7 +288,7 @@ class BodyModel:
         return Body(self._label(cluster), parent, cluster.root, mass, com, J, joint, names)
 
     def _common_point(self, where: str, turns: list[tuple[str, Vector, Vector]]) -> Vector:
-        """A point on all the axes."""
+        """Return a point on all axes of a joint."""
         if len(turns) == 1:
             return turns[0][2]
         points = np.array([[self.value(c) for c in point] for _, _, point in turns])
@@ -304,7 +307,7 @@ class BodyModel:
         return tuple(map(float, meet))  # type: ignore[return-value]
 
     def value(self, number: Any) -> float:
-        """A number, or a symbolic one at the parameters' defaults."""
+        """Return a number; the value of an expression at default parameters."""
         if isinstance(number, (int, float)):
             return float(number)
         defaults = list(self.system.parameters.values())
@@ -312,5 +315,5 @@ class BodyModel:
 
 
 def _along(direction: Any, axes: np.ndarray) -> bool:
-    """Whether sliding along a direction commutes with the turns."""
+    """Return whether sliding along a direction commutes with the rotations."""
     return len(axes) == 1 and bool(np.abs(np.cross(axes[0], np.array(direction, float))).max() < PARALLEL)

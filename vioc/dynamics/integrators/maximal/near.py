@@ -1,6 +1,7 @@
-"""Compiled steps of maps whose bodies meet by faces and edges: tables of those touches alone that are near.
+"""Compiled steps of maps with polytopes, with tapes of the near touches only.
 
-What is far costs nothing: bodies that may all meet have thousands of places, of which a few hundred are near.
+Distant touches cost nothing: many bodies that may all meet have thousands of contact places, of which a few
+hundred are near.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ from vioc.dynamics.integrators.maximal.body_tape import BodyTape
 if TYPE_CHECKING:
     from vioc.dynamics.integrators.maximal.maximal_vi import MaximalVI
 
-KEPT_SETS = 64  # of touches, whose tables are kept
-ALWAYS = 1e-3  # m, a gap that is near whatever moves
+KEPT_SETS = 64  # number of sets of touches whose tapes are kept
+ALWAYS = 1e-3  # m, gap that is near at any velocity
 
 
 @dataclass
 class Selection:
-    """Tables of some touches, and what their driver holds.
+    """Compiled core of a set of touches.
 
     Attributes
     ----------
@@ -38,9 +39,9 @@ class Selection:
         Indices of the touches.
     core : TapeCore
     models : list
-        Structures of both ends, with their images.
+        Structures of both ends of a step, with their memory images.
     columns : (k,)
-        Where the selection's multipliers lie in those of the map.
+        Indices of the selection's multipliers among those of the map.
     """
 
     active: np.ndarray
@@ -50,7 +51,7 @@ class Selection:
 
 
 class NearProgram(StepByStep):
-    """A map's rollouts by the compiled core, of the touches that are near.
+    """Rollouts of a map by compiled cores of the near touches.
 
     Parameters
     ----------
@@ -65,7 +66,7 @@ class NearProgram(StepByStep):
         self._functions: list = []
         self._selections: OrderedDict[tuple, Selection] = OrderedDict()
         graph = f.graph
-        self._of_pair = np.array([-1 if t.place is None else t.place for t in graph.touches])  # of a place
+        self._of_pair = np.array([-1 if t.place is None else t.place for t in graph.touches])  # place, or -1
         self._first = np.flatnonzero(f.placed)
         counts = [len(t.multipliers) for t in graph.touches]
         self._starts = len(graph.names) + np.concatenate([[0], np.cumsum(counts)]).astype(int)
@@ -85,7 +86,7 @@ class NearProgram(StepByStep):
         return near
 
     def _gaps(self, x: np.ndarray) -> np.ndarray:
-        """Of all touches; infinite of places, which are looked for."""
+        """Return the gaps of all touches in a state, infinite for places of polytopes."""
         found = np.full(len(self._of_pair), np.inf)
         found[self._smooth] = self._f.smooth_gaps(x)
         return found

@@ -1,7 +1,7 @@
-"""A step of `MaximalVI` with contact as equations at any smoothing: both of its ends at once.
+"""Equations of both ends of a `MaximalVI` step with contact, at any smoothing.
 
-The unknowns w are, of the departure and then of the arrival, the impulses of the constraints and the
-variables of the cones; the twists of the step are those between its poses. docs/maths/contact_implicit.md.
+The unknowns w are the impulses of the constraints and the variables of the cones, first of the departure,
+then of the arrival. The twists of the step follow from its poses. docs/maths/contact_implicit.md.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ENDS = "leaving", "arriving"
 
 
 def relaxed(f: MaximalVI) -> Callable[[np.ndarray, float], RelaxedStep]:
-    """The equations of a map's step, by the parameters' values and the smoothing."""
+    """Return the equations of a step by parameter values and smoothing."""
     graph, laws = f.graph, [t.geometry.law for t in f.graph.touches]
     sizes = [len(graph.names), *(len(law.unknowns) for law in laws)]
     x, x1, u = ca.SX.sym("x", f.nx), ca.SX.sym("x1", f.nx), f.symbols.u

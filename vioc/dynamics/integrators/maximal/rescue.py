@@ -1,4 +1,4 @@
-"""One step by every means: the branch of a step's roots, or the interior point; why where it fails."""
+"""Robust solution of one step: branch following, interior point, failures."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
 FAST = "a body turns by {:.2g} rad within a step, where pi is the limit"
 NO_GOAL = np.array([0.0, 1.0])
-HALF_THE_DIGITS = 1 / np.sqrt(np.finfo(float).eps)  # ratio of masses: what rounding of impulses leaves
+HALF_THE_DIGITS = 1 / np.sqrt(np.finfo(float).eps)  # mass ratio at which rounding leaves half the digits
 
 
 class Departure(BranchEquations):
-    """The equations of the twists V with which a step leaves x, contacts acting by given `impulses` (6 n,).
+    """Equations of the twists V of a departure from x, with given contact impulses.
 
-    For a share of the step's length so much of the impulses acts, and constraints have as much of what they
-    lack at the start made up for: g(Z_k+1) = (1 - share) g(Z_k).
+    At a fraction `share` of the step length, this fraction of the `impulses` (6 n,) acts, and this fraction
+    of the constraint error at the start is corrected: g(Z_k+1) = (1 - share) g(Z_k).
     """
 
     def __init__(self, f: MaximalVI, x: np.ndarray, u: np.ndarray, t: float, dt: float, impulses: Any = 0.0):
@@ -45,7 +45,7 @@ class Departure(BranchEquations):
         self.weights = np.sqrt(f.graph.scales)
         self.size = np.full(n, dt / problem.extent)
         self.turns = np.tile([0.0, dt], (n // TWIST, 1)).repeat(TWIST // 2)
-        self._off = iterate(problem, np.zeros(n)).residual[n:]  # g(Z_k): without twists nothing moves
+        self._off = iterate(problem, np.zeros(n)).residual[n:]  # g(Z_k): zero twists keep the poses
 
     def _problem(self, share: float) -> EndProblem:
         return self._f.dense.released.leaving(self._x, self._u, self._t, share * self.dt, self._f.theta)
@@ -84,19 +84,19 @@ class Departure(BranchEquations):
 
 
 def iterate(problem: EndProblem, V: np.ndarray) -> Linearized:
-    """One end's equations without contact, at twists V."""
+    """Return equations and matrix of one end of a step without contact, at twists V."""
     end, none = problem.end, np.zeros(0)
     matrix, rhs = end.newton(V, np.zeros(end.rows), none, *problem.given, NO_GOAL)
     return Linearized(-rhs[:, 0], matrix)
 
 
 def fastest(V: np.ndarray) -> float:
-    """The largest component of an angular velocity, rad/s."""
+    """Return the largest component of the angular velocities, rad/s."""
     return float(np.abs(V.reshape(-1, TWIST)[:, 3:]).max())
 
 
 def solve_free(f: MaximalVI, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
-    """Step k without contact from x under u at time t: (x_next, multipliers).
+    """Return (x_next, multipliers) of step k without contact from x under u at t.
 
     Raises
     ------
@@ -105,7 +105,7 @@ def solve_free(f: MaximalVI, x: np.ndarray, u: np.ndarray, k: int, t: float, dt:
     """
     gone = solve_step(Departure(f, x, u, t, dt), k, t, f.tolerance)
     n, start = len(gone.w), np.zeros(len(gone.w))
-    with np.errstate(all="ignore"):  # what overflows or is not a number is tested for
+    with np.errstate(all="ignore"):  # overflow and NaN are tested below
         problem, z = f.dense.arriving(x, gone.w, u, t, dt, f.theta)
         at = iterate(problem, start)  # linear in the velocities
         try:
@@ -129,7 +129,10 @@ def solve_free(f: MaximalVI, x: np.ndarray, u: np.ndarray, k: int, t: float, dt:
 def raise_if_singular_end(
     f: MaximalVI, G: np.ndarray, k: int, t: float, dt: float, sine: float = np.inf
 ) -> None:
-    """Raise the error of step k if gradients G (rows, 6 n) at its end are nearly dependent, to a `sine`."""
+    """Raise `StepError` if gradients G (rows, 6 n) at the end of step k are dependent.
+
+    With a `sine`, only if their smallest singular value is at most that.
+    """
     where = (
         f"step {k} (t = {t:.6g} s, dt = {dt:g} s) ends beside a singular position of the constraints, which "
         f"does not determine its velocities. {PASSING}. G(Z_k+1)"
@@ -145,10 +148,10 @@ def raise_if_singular_end(
 
 
 def check_branch(f: MaximalVI, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float, step: Step) -> None:
-    """Raise `StepError` where a step with contact ends on another branch of the constraints than the motion.
+    """Raise `StepError` if a step with contact is on a wrong branch of constraints.
 
-    The step's twists have to be the root on the branch that leads from the velocities of the state, with
-    contacts that act by the impulses of the step.
+    The twists of the step must be the root on the branch that starts at the velocities of the state, with the
+    contact impulses of the step as given impulses.
     """
     least = APART * f.tolerance**0.5
     raise_if_singular_end(f, f.variations(step.x), k, t, dt, least)
@@ -167,7 +170,7 @@ def check_branch(f: MaximalVI, x: np.ndarray, u: np.ndarray, k: int, t: float, d
     if not off <= max(ONE, least):
         raise StepError(
             f"step {k} (t = {t:.6g} s, dt = {dt:g} s) ends beside a singular position of constraints, and "
-            f"the motion of its contacts' impulses does not lead to the root that was found. {PASSING}",
+            f"the branch of its contact impulses does not lead to the root that was found. {PASSING}",
             k,
             off,
             "singular constraints",
@@ -175,7 +178,7 @@ def check_branch(f: MaximalVI, x: np.ndarray, u: np.ndarray, k: int, t: float, d
 
 
 def solve_contact(f: MaximalVI, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
-    """Step k with contact by a cold start: (x_next, multipliers)."""
+    """Return (x_next, multipliers) of step k with contact from a cold start."""
     found, multipliers, residual = f.cold(x, u, t, dt)
     if residual <= f.tolerance:
         return found, multipliers
@@ -188,7 +191,7 @@ def solve_contact(f: MaximalVI, x: np.ndarray, u: np.ndarray, k: int, t: float, 
         error = dependent_constraints(G, f.graph.names, f"{where}. G(Z_k)", k, residual, NEAR)
         if error is not None:
             raise error
-    with np.errstate(all="ignore"):  # what overflows or is not a number is tested for
+    with np.errstate(all="ignore"):  # overflow and NaN are tested below
         step = f.interior.solve(x, u, t, dt, f.theta)
     if step.error <= f.tolerance < step.suspect:
         check_branch(f, x, u, k, t, dt, step)

@@ -1,4 +1,4 @@
-"""States from minimal coordinates, and minimal coordinates from states."""
+"""Conversions between states and minimal coordinates."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ START = ("legendre", "given")
 
 
 class States:
-    """Conversions of states of a map.
+    """Conversions between states of a map and minimal coordinates.
 
     Parameters
     ----------
@@ -40,7 +40,7 @@ class States:
 
     @cached_property
     def _forward(self) -> Evaluator:
-        """(q, v, parameters) -> poses, twists of the bodies, by the tree of frames."""
+        """Evaluator (q, v, parameters) -> poses, twists of the bodies."""
         graph, g = self.f.graph, FrameGraph(self.f.system)
         swap = ca.Function("com", [graph.terms.parameters], [_stack([b.com for b in graph.bodies])])
         coms = ca.vertsplit(swap(g.parameters))
@@ -55,7 +55,7 @@ class States:
         return Evaluator(ca.Function("forward", args, [ca.densify(ca.SX(o)) for o in outputs], OPTIONS))
 
     def poses(self, q: np.ndarray, v: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Poses (12 n,) and twists (6 n,) of the bodies at minimal coordinates and rates."""
+        """Return poses (12 n,) and twists (6 n,) of the bodies at coordinates q, v."""
         Z, V = self._forward(q, v, self.f.theta)
         return Z[:, 0], V[:, 0]
 
@@ -93,15 +93,15 @@ class States:
         return np.concatenate([self.packed(Z), nu])
 
     def packed(self, Z: np.ndarray) -> np.ndarray:
-        """Positions and quaternions (7 n,) of poses (12 n,)."""
+        """Return positions and quaternions (7 n,) of poses (12 n,)."""
         Z = Z.reshape(-1, POSE)
         return np.concatenate([Z[:, :3], rot.from_matrix(Z[:, 3:].reshape(-1, 3, 3))], axis=1).ravel()
 
     @cached_property
     def _tangent(self) -> Evaluator:
-        """(poses, twists, u, dt, parameters) -> velocities at the end of a step at the twists; dt may be 0.
+        """Evaluator (poses, twists, u, dt, parameters) -> velocities after a step.
 
-        What no inertia feels is what joints make it.
+        dt may be 0. The joints determine the velocities of bodies about axes without inertia.
         """
         f, graph = self.f, self.f.graph
         Z, V = (ca.SX.sym(n, size * graph.n) for n, size in (("Z", POSE), ("V", TWIST)))
@@ -148,7 +148,7 @@ class States:
 
     @cached_property
     def periods(self) -> dict[str, float]:
-        """What a turn adds to the variables that are angles."""
+        """Change of each angle variable over one turn."""
         return {n: period for b in self.f.graph.bodies for n, period in b.periods.items()}
 
     @cached_property

@@ -1,8 +1,7 @@
-"""Potentials, forces and constraints written on bodies instead of on configurations.
+"""Potentials, forces and constraints as expressions of body poses.
 
-`BodyGraph` is to `MaximalVI` what `vioc.dynamics.kinematics.FrameGraph` is to the others: the same
-components are written on it. A pose is twelve numbers, x and R by rows; derivatives by (dx, phi) are those
-of R (1 + phi^).
+Components are written on `BodyGraph` for `MaximalVI`, on `vioc.dynamics.kinematics.FrameGraph` for the other
+integrators. A pose has twelve entries, x and R by rows; derivatives by (dx, phi) are those of R (1 + phi^).
 """
 
 from __future__ import annotations
@@ -23,13 +22,15 @@ from vioc.errors import ModelError
 
 
 class BodyGraph(TermGraph):
-    """Kinematics of the bodies of a system; a term of a user's own takes coordinates by name.
+    """Kinematics of the bodies of a system, on which components are written.
+
+    A user's own component refers to coordinates by name.
 
     Attributes
     ----------
     model : BodyModel
     q_vector, v_vector : casadi.SX
-        `poses` and `twists`, under the names by which terms ask for what they depend on.
+        `poses` and `twists`, under the names that components use for their arguments.
     poses, twists : casadi.SX
         (x, R by rows) and (v, w) of every body: (12 n,), (6 n,).
     """
@@ -41,7 +42,7 @@ class BodyGraph(TermGraph):
         self.poses, self.twists = ca.SX.sym("Z", POSE * n), ca.SX.sym("V", TWIST * n)
         self.q_vector, self.v_vector = self.poses, self.twists
 
-    # -- what terms are written with -----------------------------------------------------------------
+    # -- interface for components --------------------------------------------------------------------
 
     def q(self, name: str) -> ca.SX:
         self.system.variable_index(name)
@@ -69,7 +70,7 @@ class BodyGraph(TermGraph):
         return vec.matmul(R, place.rotation), vec.add(x, vec.apply(R, place.position))
 
     def place(self, i: int) -> NodePlace:
-        """Where node i sits; `ModelError` inside a joint, where that is not known."""
+        """Return body and pose of node i; raise `ModelError` for a node inside a joint."""
         place = self.model.places[i]
         if place is None:
             name = self.system.nodes[i].frame.label()
@@ -92,29 +93,29 @@ class BodyGraph(TermGraph):
         return found
 
     def bodies_of(self, value: Any) -> tuple[int, ...]:
-        """Bodies whose poses an expression depends on."""
+        """Return the bodies whose poses an expression depends on."""
         which = ca.which_depends(value, self.poses, 1, False)
         return tuple(sorted({i // POSE for i, used in enumerate(which) if used}))
 
     def own_poses(self, bodies: tuple[int, ...]) -> list[Any]:
-        """The poses (12,) of some bodies."""
+        """Return the poses (12,) of some bodies."""
         return [self.poses[POSE * i : POSE * i + POSE] for i in bodies]
 
     # -- derivatives -----------------------------------------------------------------------------------
 
     @cached_property
     def pose_rates(self) -> ca.SX:
-        """d/dt of the poses (12 n,): (v, R w^)."""
+        """Rates of the poses (12 n,): (v, R w^)."""
         bodies = range(len(self.model.bodies))
         return ca.vertcat(*(e for i in bodies for e in pose_rates(self.poses, self.twists, i)))
 
     @cached_property
     def variations(self) -> ca.SX:
-        """The poses' derivatives by (dx, phi) of every body (12 n, 6 n)."""
+        """Derivatives of the poses by (dx, phi) of every body (12 n, 6 n)."""
         return ca.jacobian(self.pose_rates, self.twists)
 
     def varied(self, value: ca.SX) -> ca.SX:
-        """Derivatives of scalars by (dx, phi) of every body (rows, 6 n)."""
+        """Return the derivatives of scalars by (dx, phi) of every body (rows, 6 n)."""
         return ca.mtimes(ca.jacobian(value, self.poses), self.variations)
 
     def slope(self, value: ca.SX) -> ca.SX:
@@ -128,7 +129,7 @@ class BodyGraph(TermGraph):
 
     @cached_property
     def wrenches(self) -> tuple[ca.SX, ca.SX]:
-        """(f, tau) of every body (6 n,): of what depends on poses, inputs and time; of what on velocities."""
+        """Wrenches (6 n,) that do not depend on velocities; wrenches that do."""
         still, moving = -self.varied(self.potential).T, ca.SX(TWIST * len(self.model.bodies), 1)
         for force in self.system.forces:
             wrench = self._wrench(force)
@@ -148,7 +149,7 @@ class BodyGraph(TermGraph):
 
     @cached_property
     def loops(self) -> list[tuple[tuple[int, ...], list[int]]]:
-        """The system's constraints by the bodies that they act on: (bodies, indices of constraints)."""
+        """Constraints of the system by the bodies on which they act: (bodies, indices)."""
         groups: dict[tuple[int, ...], list[int]] = {}
         for index, h in enumerate(self.constraint_values):
             bodies = self.bodies_of(h)

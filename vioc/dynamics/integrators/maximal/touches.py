@@ -1,4 +1,4 @@
-"""The touches of a system: contacts, limits and what rubs, each with its bodies, geometry and data."""
+"""Contacts, limits and dry friction of a system, with bodies, geometry and data."""
 
 from __future__ import annotations
 
@@ -30,18 +30,20 @@ from vioc.errors import ModelError
 
 @dataclass(frozen=True)
 class Touch(AnyTouch):
-    """A touch of bodies.
+    """Contact, limit or dry friction (a touch) between bodies.
 
     Attributes
     ----------
     bodies : tuple of int
     geometry : Geometry
     data : tuple
-        Numbers, or SX of the parameters.
+        Numbers, or expressions of the parameters.
     place : int or None
-        Of two polytopes, which of the graph's places it is: its data are those of the place, then `data`.
+        Index among the graph's contact places, for two polytopes. The data are then those of the place
+        followed by `data`.
     reach : number or None
-        Of a sphere over a half-space, how far from its body's centre it may touch, m.
+        Largest distance of the contact point from the body's centre of mass, for a sphere over a half-space,
+        m.
     """
 
     bodies: tuple[int, ...]
@@ -64,14 +66,14 @@ class Touch(AnyTouch):
 
 
 def find_touches(terms: BodyGraph, once: Callable, smoothing: float) -> tuple[list[Touch], list[Pair]]:
-    """The touches of a system's contacts and limits, in their order, and the pairs of polytopes."""
+    """Return the touches of a system in order, and its pairs of polytopes."""
     found: list[Touch] = []
     pairs: list[Pair] = []
     for name, item in zip(terms.system.inequality_names, terms.system.inequalities, strict=True):
         if float(item.restitution):
             raise ModelError(
-                f"{terms.system.name}: {item.label()}: MaximalVI has no restitution, what meets stays; use "
-                "ContactVI, or restitution=0"
+                f"{terms.system.name}: {item.label()}: MaximalVI has no restitution, impacts are inelastic; "
+                "use ContactVI, or restitution=0"
             )
         if isinstance(item, PairContact) and item.by_features:
             found += _polytopes(terms, name, item, once, smoothing, len(pairs) * PLACES)
@@ -90,7 +92,10 @@ def find_touches(terms: BodyGraph, once: Callable, smoothing: float) -> tuple[li
 
 
 def _check_angles(terms: BodyGraph, item: JointLimits) -> None:
-    """Angles jump at half a turn: a limit beyond it would never be met, or never be left."""
+    """Raise `ModelError` if a limit of an angle is beyond half a turn.
+
+    The angle jumps at half a turn, so that such a limit would be active always or never.
+    """
     half = next((p / 2 for b in terms.model.bodies if (p := b.periods.get(item.variable))), None)
     if half is None:
         return
@@ -106,7 +111,7 @@ def _check_angles(terms: BodyGraph, item: JointLimits) -> None:
 def _contact(
     terms: BodyGraph, name: str, item: FrictionContact, part: Part, once: Callable, smoothing: float
 ) -> Touch:
-    """Two shapes that meet in one point."""
+    """Return the touch of two shapes with one contact point."""
     sides = [carried(terms, item, *part[:2]), carried(terms, item, *part[2:])]
     pair, swapped = joined(terms, item, part[0], part[2])
     first, second = sides[::-1] if swapped else sides
@@ -131,7 +136,10 @@ def _contact(
 def _polytopes(
     terms: BodyGraph, name: str, item: PairContact, once: Callable, smoothing: float, place: int
 ) -> list[Touch]:
-    """The places in which two polytopes may meet, of which `features.Features` tells in every step."""
+    """Return the contact places of two polytopes as touches.
+
+    `features.Features` determines their data in every step.
+    """
     pair, _ = joined(terms, item, item.frame1, item.frame2)
     cone, mu = cone_of(item, terms.number(item.friction))
     free = len(pair) == 1
@@ -146,7 +154,7 @@ def _polytopes(
 
 
 def _pair(terms: BodyGraph, item: PairContact) -> Pair:
-    """Two polytopes in the axes of their bodies, in the order of `joined`."""
+    """Return two polytopes in the axes of their bodies, in the order of `joined`."""
     system, found = terms.system, []
     for frame, shape in ((item.frame1, item.shape1), (item.frame2, item.shape2)):
         check_numbers(system.name, item, shape)
@@ -163,7 +171,7 @@ def _pair(terms: BodyGraph, item: PairContact) -> Pair:
 
 
 def carried(terms: BodyGraph, item: Inequality, frame: str, shape: Shape) -> tuple[Shape, tuple]:
-    """A shape and its numbers in the axes of the body that carries its frame, or of the world."""
+    """Return a shape and its data in the axes of its body, or of the world."""
     index = terms.system.frame_index(frame)
     if index < 0:
         return shape, shape.placed(terms.number, vec.IDENTITY, vec.ZERO)
@@ -177,7 +185,10 @@ def carried(terms: BodyGraph, item: Inequality, frame: str, shape: Shape) -> tup
 
 
 def joined(terms: BodyGraph, item: Inequality, frame1: str, frame2: str) -> tuple[tuple[int, ...], bool]:
-    """The bodies that carry two frames, parent first, without the world; whether that swaps the two."""
+    """Return the bodies of two frames, and whether their order is swapped.
+
+    The parent comes first; the world is omitted.
+    """
     system, model = terms.system, terms.model
     where, bodies = f"{system.name}: {item.label()}", []
     for frame in (frame1, frame2):
@@ -198,7 +209,7 @@ def joined(terms: BodyGraph, item: Inequality, frame1: str, frame2: str) -> tupl
 
 
 def slip(n: Vector, point: Vector, poses: list[Pose], twists: list) -> tuple:
-    """Velocity of the second body at a point less that of the first, across n."""
+    """Return the relative velocity at a point, second body minus first, across n."""
     first, second = (
         vec.add(v, vec.cross(vec.apply(R, w), vec.sub(point, x)))
         for (x, R), (v, w) in zip(poses, twists, strict=True)
@@ -208,7 +219,7 @@ def slip(n: Vector, point: Vector, poses: list[Pose], twists: list) -> tuple:
 
 
 def _limit(terms: BodyGraph, name: str, phi: Any, once: Callable, smoothing: float) -> Touch:
-    """A gap given as an expression; its data are the parameters, its functions its own."""
+    """Return the touch of a gap that is an expression; its data are the parameters."""
     bodies = terms.bodies_of(phi)
     own = ca.vertcat(*terms.own_poses(bodies))
     used = ca.which_depends(phi, terms.parameters, 1, False) if terms.parameters.numel() else []
@@ -225,7 +236,10 @@ def _limit(terms: BodyGraph, name: str, phi: Any, once: Callable, smoothing: flo
 
 
 def _rubbing(terms: BodyGraph, name: str, item: Dry, once: Callable, smoothing: float) -> Touch:
-    """Friction of a given load; its data are the parameters, then the most that it may be."""
+    """Return the touch of dry friction with a given load.
+
+    Its data are the parameters, then the largest friction force.
+    """
     (found,) = item.meetings(terms).values()
     if found.slip is not None:
         rates: Any = (found.slip,)
