@@ -71,7 +71,7 @@ def real(value: Any, what: str) -> Any:
 
 
 def is_complex(value: Any) -> bool:
-    """Whether a number or array of numpy's is complex, of which a conversion to floats leaves out a part."""
+    """Return whether a NumPy number or array is complex, so that floats lose a part."""
     return isinstance(value, (np.ndarray, np.generic)) and value.dtype.kind == "c"
 
 
@@ -86,14 +86,15 @@ def _place(at: np.ndarray) -> str:
 
 
 def finite(*arrays: np.ndarray) -> bool:
-    """Whether all numbers of arrays are finite: by their squares, which is quick, or where these overflow one
-    by one.
+    """Return whether all entries of arrays are finite.
+
+    The sum of squares tells it quickly; if the sum overflows, the entries are tested one by one.
     """
     return math.isfinite(sum(np.vdot(a, a) for a in arrays)) or all(np.isfinite(a).all() for a in arrays)
 
 
 def _shown(value: Any) -> str:
-    """What was given instead of numbers, short, with where the numbers are."""
+    """Return a short text for a value that is no number, and where its numbers are."""
     if hasattr(value, "x"):
         return f"an object of type {type(value).__name__}; use its .x"
     if isinstance(value, Mapping):
@@ -130,7 +131,7 @@ def as_count(value: Any, what: str) -> int:
 
 
 def as_bounds(value: Any) -> Mapping[str, Any]:
-    """What is given as ``bounds=``, a dict by name; TypeError where it is none. None is no bounds."""
+    """Return ``bounds=`` as a dict by name, empty for None; TypeError if it is none."""
     if value is None:
         return {}
     if not isinstance(value, Mapping):

@@ -12,7 +12,7 @@ _door: Callable[[], Any] | None = None
 
 
 def pictures_are_at(door: Callable[[], Any]) -> None:
-    """Say what imports the module of pictures, `vioc.viz`."""
+    """Register the function that imports `vioc.viz`, the module of pictures."""
     global _door
     _door = door
 

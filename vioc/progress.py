@@ -83,7 +83,7 @@ class Progress:
         self.to(self.done + count, self.note)
 
     def to(self, done: int, note: str = "") -> None:
-        """So many pieces are done now."""
+        """Set the number of pieces that are done."""
         self.done, self.note, self._last = done, note, time.monotonic()
 
     @property
@@ -105,7 +105,7 @@ class Progress:
         return self.text()
 
     def text(self, bar: bool = True) -> str:
-        """What the line says, with or without a bar."""
+        """Return the text of the line, with or without a bar."""
         parts = [self.title]
         if self.total:
             share = min(max(self.done / self.total, 0.0), 1.0)
@@ -177,7 +177,7 @@ def paused() -> Iterator[None]:
 
 
 def _wanted() -> bool:
-    """Whether this process and thread may write progress."""
+    """Return whether this process and thread may write progress."""
     chosen = os.environ.get(VARIABLE, "")
     if chosen == "0" or threading.current_thread() is not threading.main_thread() or parent_process():
         return False

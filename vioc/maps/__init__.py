@@ -1,4 +1,4 @@
-"""What a one-step map is: the protocol, and its bases for steps that are CasADi functions.
+"""Protocol of one-step maps, and bases for maps whose steps are CasADi functions.
 
 `protocol` is all that `vioc.control` knows of a mechanism (its symbols are in `named`, the space of its
 states in `space`), and `suite` checks that a map keeps it. `kernel` is the base of maps whose step is a

@@ -31,7 +31,7 @@ class StepArrays:
         return dict(self.__dict__)
 
     def rows(self: Self, index: Any) -> Self:
-        """Those of some steps; without the leading axis where `index` is a number."""
+        """Return the rows of some steps; no leading axis if `index` is an integer."""
         return type(self)(**{name: block[index] for name, block in self.blocks.items()})
 
     @classmethod
@@ -76,7 +76,7 @@ class Steps:
 
     @staticmethod
     def along(run: Trajectory) -> Steps:
-        """Those of a trajectory."""
+        """Return the steps of a trajectory."""
         k = np.arange(run.k0, run.k0 + len(run))
         h = run.step_lengths
         return Steps(run.x[:-1], run.x[1:], run.u, run.multipliers, run.t[:-1], h, k)
@@ -123,7 +123,10 @@ class Linearization(StepArrays):
 
     @staticmethod
     def of(states: np.ndarray, multipliers: np.ndarray, nu: int) -> Linearization:
-        """Of Jacobians (..., ndx, ns) and (..., nm, ns) by s = (errors of the state, inputs, parameters)."""
+        """Return the blocks of Jacobians by s = (state errors, inputs, parameters).
+
+        The Jacobian of the states is (..., ndx, ns), that of the multipliers (..., nm, ns).
+        """
         by = columns(states.shape[-2], nu)
         return Linearization(*(np.ascontiguousarray(m[..., c]) for m in (states, multipliers) for c in by))
 
@@ -173,19 +176,22 @@ class SecondOrder(StepArrays):
 
     @staticmethod
     def of(H: np.ndarray, ndx: int, nu: int) -> SecondOrder:
-        """Of Hessians (..., ns, ns) by s = (errors of the state, inputs, parameters)."""
+        """Return the blocks of Hessians (..., ns, ns).
+
+        They are taken with respect to s = (state errors, inputs, parameters).
+        """
         x, u, p = columns(ndx, nu)
         pairs = (x, x), (x, u), (u, u), (x, p), (u, p), (p, p)
         return SecondOrder(*(np.ascontiguousarray(H[..., i, j]) for i, j in pairs))
 
     @staticmethod
     def shapes(ndx: int, nu: int, np_: int) -> tuple[tuple[int, int], ...]:
-        """Of one step's."""
+        """Return the shapes of the blocks of one step."""
         return (ndx, ndx), (ndx, nu), (nu, nu), (ndx, np_), (nu, np_), (np_, np_)
 
     @staticmethod
     def room(n: int, ndx: int, nu: int, np_: int) -> SecondOrder:
-        """Of N steps, to be written."""
+        """Return uninitialized blocks for N steps."""
         return SecondOrder(*(np.empty((n, *shape)) for shape in SecondOrder.shapes(ndx, nu, np_)))
 
     @property
@@ -211,7 +217,7 @@ def solved(S: np.ndarray, right: np.ndarray | None = None) -> np.ndarray:
 
 
 def columns(ndx: int, nu: int) -> tuple[slice, slice, slice]:
-    """Of errors of the state, inputs and parameters among what a step depends on."""
+    """Return the slices of state errors, inputs and parameters among the arguments."""
     return slice(ndx), slice(ndx, ndx + nu), slice(ndx + nu, None)
 
 

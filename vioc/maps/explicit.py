@@ -85,7 +85,7 @@ class ExplicitMap(KernelMap):
         return [x, x1, u, t, dt, theta], [e, u, theta], error, multipliers
 
     def _evaluator(self, name: str, more: list[ca.SX], outputs: Callable[[], list[ca.SX]]) -> Evaluator:
-        """Of the expressions' arguments and some more, where the error is zero."""
+        """Return a function of the expressions' arguments and `more`, at zero error."""
         args, (e, *_), _, _ = self._expressions
 
         def build() -> ca.Function:

@@ -44,7 +44,7 @@ def none(*_: Any) -> None:
 
 @dataclass(frozen=True)
 class StepSolver:
-    """What solves the steps of a map, in functions that are tried one after another.
+    """Solver of the steps of a map: functions that are tried one after another.
 
     Attributes
     ----------
@@ -171,16 +171,16 @@ class KernelMap(OneStepMap):
     @property
     @abstractmethod
     def step_solver(self) -> StepSolver:
-        """What solves its steps; best an `own` property, of `KernelPrograms` that twins share."""
+        """Solver of the steps; best an `own` property, of programs that twins share."""
 
     @property
     def _checks(self) -> dict[str, Any]:
-        """What of a `StepSolver` tells states of the map from others, if anything does."""
+        """Arguments of `StepSolver` that check the states of this map, if there are any."""
         return {}
 
     @own
     def driver(self) -> Driver:
-        """What takes its steps."""
+        """Driver that takes the steps."""
         return Driver(self)
 
     def _check_wrap(self) -> None:
@@ -252,7 +252,7 @@ class KernelMap(OneStepMap):
 
     @cached_property
     def built(self) -> dict[str, Any]:
-        """What `shared` properties have made, one for all twins."""
+        """Results of `shared` properties, one dict for all twins."""
         return {}
 
     @shared

@@ -176,7 +176,7 @@ class OneStepMap(ABC):
         return times_of(lengths, k0, self.dt, begins)
 
     def rest_input(self, x: np.ndarray) -> np.ndarray:
-        """What no input means at a state: zero, and prescribed configurations stay where they are."""
+        """Return the input at rest: zero, with prescribed configurations unchanged."""
         return np.zeros(self.nu)
 
     def lengths(self, dt: Any, steps: int) -> np.ndarray:
@@ -187,7 +187,7 @@ class OneStepMap(ABC):
 
     @cached_property
     def space(self) -> StateSpace:
-        """What states are points of."""
+        """Manifold of the states."""
         return FlatSpace(self.state_names, self.wrap)
 
     def difference(self, x0: np.ndarray, x1: np.ndarray) -> np.ndarray:
@@ -465,7 +465,7 @@ class OneStepMap(ABC):
 
     @property
     def depends_on_time(self) -> bool | None:
-        """Whether a step depends on when it is; None where neither `residual` nor `explicit` tells."""
+        """Return whether a step depends on time; None if no equations are known."""
         for function, at in ((self.residual, 4), (self.explicit, 2)):
             if function is not None:
                 args = function.sx_in() if function.is_a("SXFunction") else function.mx_in()
@@ -478,7 +478,7 @@ class OneStepMap(ABC):
         return None
 
     def identity(self) -> dict[str, Any]:
-        """What a saved trajectory must share with the map that reads it (numbers and text)."""
+        """Return the identity that a saved trajectory shares with its map, plain data."""
         return {"map": type(self).__name__, "dt": self.dt}
 
     @abstractmethod

@@ -61,7 +61,9 @@ def relaxed_step(
     guess: ca.SX,
     contacts: Sequence[str],
 ) -> Callable[[np.ndarray, float], RelaxedStep]:
-    """That of expressions, by the values of the parameters and the map's smoothing.
+    """Return a builder of relaxed steps from expressions.
+
+    The builder takes the values of the parameters and the smoothing of the map.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What every one-step map keeps: checks of the protocol, for vioc's maps and your own.
+"""Checks of the one-step-map protocol, for maps of vioc and your own.
 
     from vioc.maps.suite import check_map
     check_map(f, x, u)
@@ -59,7 +59,7 @@ class Case:
 
     @cached_property
     def lengths(self) -> np.ndarray:
-        """Of steps that are not equal."""
+        """Unequal step lengths, s."""
         return self.f.dt * np.array([1.0, 0.7, 0.9, 0.8])
 
     def numbers(self, seed: int, *shape: int) -> np.ndarray:
@@ -93,7 +93,7 @@ class Case:
 
     @property
     def size(self) -> int:
-        """Of s."""
+        """Number of entries of s."""
         return self.f.ndx + self.f.nu + len(self.f.theta)
 
 
@@ -129,7 +129,7 @@ def check_map(
 
 
 def names(case: Case) -> None:
-    """As many names as entries, no two alike, and each a quantity."""
+    """Check that names and entries are as many, and that each name is a quantity."""
     f = case.f
     sizes = f.nx, f.nu, len(f.multiplier_names), len(f.theta), 1
     for symbol, size, what in zip(f.symbols, sizes, f.symbols._fields, strict=True):
@@ -248,7 +248,7 @@ def _same_steps(case: Case, got: Steps, expected: Steps) -> None:
 
 
 def _shaped(case: Case, got: Linearization | SecondOrder, what: str) -> None:
-    """Whether blocks are of the sizes that their names say: put together, others may fit too."""
+    """Check the sizes of blocks; blocks of wrong sizes may fit together, too."""
     f = case.f
     sizes = {"x": f.ndx, "u": f.nu, "p": len(f.parameters), "m": len(f.multiplier_names)}
     places = dict(A="xx", B="xu", P="xp", C="mx", D="mu", E="mp")
@@ -296,7 +296,7 @@ def second_derivatives(case: Case) -> None:
 
 
 def derivatives_by_times(case: Case) -> None:
-    """What a step's length and start add, against differences of steps and of first derivatives."""
+    """Check derivatives with respect to step length and start against differences."""
     f, n = case.f, case.size
     step = f.steps_at(case.x[None], case.u[None], case.k)
     z, zeta = case.numbers(3, 1, f.ndx), case.numbers(4, 1, len(f.multiplier_names))
@@ -430,7 +430,7 @@ def refusals(case: Case) -> None:
 
 
 def copies(case: Case) -> None:
-    """What a map is, is text and numbers; a pickled one makes the same rollout, to the bit."""
+    """Check that identities are plain data and pickled maps give the same bits."""
     json.dumps(case.f.identity())
     if not case.pickles:
         return

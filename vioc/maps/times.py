@@ -73,7 +73,7 @@ class StepTimes:
         return [x, u, x1, lam, t, dt, theta], e, y, r
 
     def _evaluator(self, name: str, more: list, outputs: list) -> Evaluator:
-        """Where the errors, and the changes of multipliers, are zero."""
+        """Return a function at zero errors and zero changes of multipliers."""
         args, e, y, _ = self._equations
         zeros = [type(e).zeros(v.numel()) for v in (e, y)]
         found = [ca.densify(o) for o in ca.substitute(outputs, [e, y], zeros)]

@@ -266,7 +266,9 @@ def near_pole(D: SparseLU, way: ca.SX, f: MechanicalMap) -> Any:
 def independent(
     pivots: ca.SX, J0: list[list[Any]], J1: list[list[Any]], masses: np.ndarray | list[float]
 ) -> ca.SX:
-    """Of each constraint, whether pivots of Dh(q_k+1) M^-1 Dh(q_k)' tell that no gradients depend on others.
+    """Return whether pivots of Dh(q_k+1) M^-1 Dh(q_k)' show independence, per constraint.
+
+    Gradients of constraints are independent of each other where all entries are true.
 
     A gradient that vanishes at one end is as short beside its length at the other. Lengths are in typical
     masses.

@@ -113,7 +113,7 @@ class Composition(KernelMap, MapAround):
         return self.base.initial_state(q, v, u, **named)
 
     def frame_positions(self, X: Any) -> np.ndarray:
-        """Those of the base, which is an integrator of a mechanism."""
+        """Return frame positions by the base, which integrates a mechanism."""
         return self.base.frame_positions(X)  # type: ignore[attr-defined]
 
     def _mechanical(self) -> Mechanism:
@@ -262,7 +262,7 @@ def _check_composed(base: KernelMap) -> None:
 
 
 def _undoes_itself(base: KernelMap) -> bool:
-    """Whether an explicit step is symmetric, at some state: an error of a step is far above rounding."""
+    """Return whether an explicit step is symmetric, tested at one state."""
     step = base.explicit
     assert step is not None
     rng = np.random.default_rng(0)

@@ -1,4 +1,4 @@
-"""How well a step determines what follows it: condition numbers of M_k+1 and Dh M^-1 Dh' ([S] VII).
+"""Condition numbers of M_k+1 and Dh M^-1 Dh', which a step is solved with ([S] VII).
 
 Where both are regular the step's solution is the only one near by, and its derivatives exist.
 """
@@ -51,7 +51,7 @@ class StepConditions:
 
 
 def conditions(rule: VariationalRule, steps: Steps, theta: np.ndarray) -> StepConditions:
-    """Of solved steps by a rule."""
+    """Return the conditions of solved steps of a rule."""
     f = rule.f
     blocks = rule.blocks(steps.x0, steps.u, steps.t, steps.h, theta, steps.x1[:, : f.nd])
     root = np.sqrt(f.lagrangian.mass_scale)

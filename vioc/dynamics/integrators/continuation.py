@@ -22,7 +22,7 @@ SHARES = 100  # tried for one step at most
 
 
 class Context(NamedTuple):
-    """What a step is a function of, as symbols."""
+    """Arguments of a step, as symbols."""
 
     x: ca.MX
     u: ca.MX

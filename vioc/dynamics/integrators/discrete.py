@@ -30,7 +30,7 @@ from vioc.maps.twins import own, shared
 
 @dataclass(frozen=True)
 class DiscreteStep:
-    """What a discrete Lagrangian is written of: CasADi symbols of one step.
+    """CasADi symbols of one step, in which a discrete Lagrangian is written.
 
     Attributes
     ----------
@@ -56,7 +56,7 @@ class DiscreteStep:
         return self._L(q, v, self.u, self.t, self.parameters)
 
     def F(self, q: Any, v: Any, t: Any = None) -> ca.SX:
-        """Its generalized forces (nq,), under the step's inputs at the time t, by default in the middle."""
+        """Return the generalized forces (nq,) at the time t, by default the middle."""
         return self._F(q, v, self.u, self.t + self.dt / 2 if t is None else t, self.parameters)
 
 
@@ -163,7 +163,7 @@ class DiscreteLagrangianVI(MechanicalMap):
 
     @shared
     def chord(self) -> ChordSolver:
-        """What solves them."""
+        """Solver of the discrete equations."""
         return ChordSolver(self.rule)
 
     @own

@@ -22,13 +22,13 @@ ROUNDING = 1e-9  # of the energies themselves
 
 
 def closed(f: MechanicalMap) -> bool:
-    """Whether the account of energy closes: nothing is prescribed, and no potential varies in time."""
+    """Return whether nothing is prescribed and no potential depends on time."""
     lag = f.lagrangian
     return not f.nk and not ca.depends_on(ca.SX(lag.V), lag.graph.t)
 
 
 def grows(f: MechanicalMap, run: Trajectory) -> bool:
-    """Whether a run moves so much faster in its second half that its account is worth making.
+    """Return whether a run moves much faster in its second half.
 
     By mean velocities and a typical mass matrix, for which no function needs to be built.
     """

@@ -161,7 +161,7 @@ class GalerkinVI(MechanicalMap):
 
     @property
     def _unknowns(self) -> int:
-        """Of a step: the stages' velocities, and the multipliers of all but the last."""
+        """Number of unknowns: stage velocities, and multipliers of all but the last stage."""
         return self.stages * self.nd + (self.stages - 1) * self.nm
 
     @shared
@@ -236,7 +236,7 @@ class GalerkinVI(MechanicalMap):
 
     @shared
     def _robust_kernel(self) -> ca.Function | None:
-        """By Newton's method on all stages at once, for steps so fast that (GA 6) does not contract.
+        """Kernel by Newton's method on all stages, for steps where (GA 6) does not contract.
 
         None where that is left to numbers, to `rescued`.
         """

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class Points(NamedTuple):
-    """What N steps evaluate, at P points each: their stages, and with constraints their end.
+    """Evaluation points of N steps, P each: the stages, and with constraints the end.
 
     Attributes
     ----------
@@ -218,7 +218,7 @@ class GalerkinDerivatives:
         return found
 
     def residual(self, steps: Steps, at: Points) -> np.ndarray:
-        """What the equations leave (N, nw)."""
+        """Return the residual (N, nw) of the equations."""
         f, left = self.f, self.left(steps.h, at.o)
         p, s, nd = steps.x0[:, f.nq : f.nq + f.nd], f.stages, f.nd
         left[:, : s * nd] -= np.tile(p, (1, s))

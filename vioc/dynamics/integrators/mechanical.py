@@ -312,7 +312,7 @@ class MechanicalMap(KernelMap):
 
     @shared
     def turning(self) -> list[bool]:
-        """Which of the dynamic variables are angles whose sines and cosines matter."""
+        """Mask of the dynamic variables that are angles with effective sines, cosines."""
         bends = bending_variables(self.lagrangian)
         return [self.unit(n) == "rad" and bool(b) for n, b in zip(self.system.dynamic, bends, strict=True)]
 
@@ -415,7 +415,7 @@ class MechanicalMap(KernelMap):
 
     @property
     def whole(self) -> Lagrangian:
-        """With every constraint of the system, redundant ones too."""
+        """Lagrangian with every constraint of the system, redundant ones too."""
         return self._whole if self.redundant else self.lagrangian
 
     @shared
@@ -430,7 +430,7 @@ class MechanicalMap(KernelMap):
         return ca.Function("h", [g.q_vector, g.parameters], outputs, OPTIONS)
 
     def _impulse_of(self, name: str) -> ca.SX:
-        """Of a constraint, of least norm where some are redundant."""
+        """Return the impulse of a constraint, of least norm if some are redundant."""
         known = list(self.lagrangian.constraint_names)
         if not self.redundant:
             return self.symbols.multipliers[known.index(name)]
@@ -438,7 +438,7 @@ class MechanicalMap(KernelMap):
 
     @shared
     def _shared_impulses(self) -> ca.SX:
-        """Those of the constraints that are kept, then of the others."""
+        """Impulses of the kept constraints, then of the omitted ones."""
         names, Dh = self.system.constraint_names, self._all_constraints(*self._q_and_parameters)[1]
         kept, rest = (
             Dh[[names.index(n) for n in some], : self.nd] for some in (self.multiplier_names, self.redundant)
@@ -469,7 +469,7 @@ class MechanicalMap(KernelMap):
 
     @shared
     def _tangent_velocity(self) -> ca.SX:
-        """They, and the multipliers that make them so."""
+        """Velocities tangent to the constraints, and the multipliers that project them."""
         lag, g, x = self.lagrangian, self.lagrangian.graph, self.symbols.x
         p = ca.SX.sym("p", self.nd)
         # only the kinematic rates of v enter; the dynamic ones are what is solved for
@@ -562,7 +562,7 @@ class MechanicalMap(KernelMap):
         return T, V, T + V
 
     def _at_rates(self, expression: ca.SX) -> ca.SX:
-        """What is written in configurations and rates, in the symbols of the map."""
+        """Return an expression of configurations and rates in the symbols of the map."""
         g = self.lagrangian.graph
         f = ca.Function("at_rates", [g.q_vector, g.v_vector, g.parameters], [expression], OPTIONS)
         q, theta = self._q_and_parameters

@@ -116,13 +116,16 @@ class MidpointVI(MechanicalMap):
 
     @shared
     def chord(self) -> ChordSolver:
-        """What solves them."""
+        """Solver of the discrete equations."""
         inverse = self.rule.inverse_of_mass if self._articulated else None
         return ChordSolver(self.rule, inverse, self._contradiction if self.redundant else None)
 
     @shared
     def _articulated(self) -> bool:
-        """Whether articulated-body recursions solve a step: long chains, few constraints, soft terms."""
+        """Flag: articulated-body recursions solve a step.
+
+        They do so for long chains with few constraints and soft terms.
+        """
         if FEW * self.nm > self.nd or self.lagrangian.depths < LONG:
             return False
         dt = ca.SX.sym("dt")
@@ -163,7 +166,7 @@ class MidpointVI(MechanicalMap):
         return error if advice in str(error) else error.saying(f"{error}. {advice}")
 
     def _advice(self, q: np.ndarray) -> str:
-        """What to do where a step ends near the configuration q, in which constraints are dependent."""
+        """Return advice for a step that ends near q, where constraints are dependent."""
         rank, better = left_out(self.whole, q, NEAR, **self.parameters)
         if rank == self.nm and better and set(better) != set(self.redundant):
             return f"MidpointVI(..., redundant={better!r}) leaves out what follows from the others there"

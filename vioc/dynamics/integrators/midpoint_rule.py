@@ -24,7 +24,7 @@ FORCING = ("symmetric", "left")
 
 
 def as_alpha(alpha: float, forcing: str) -> float:
-    """Where in the step the Lagrangian is sampled; ModelError where that, or the forcing, is none."""
+    """Return alpha as a float; ModelError if alpha or the forcing is not allowed."""
     if not 0 <= alpha <= 1:
         raise ModelError(f"alpha: expected a number in [0, 1], got {alpha!r}")
     if forcing not in FORCING:
@@ -63,7 +63,7 @@ class MidpointRule(ChordRule):
         return ChordParts(balance, momentum, dt * L_q + (minus + plus) * F)
 
     def _middle(self, q0: Any, q1: Any, u: Any, t: Any, dt: Any, theta: Any) -> tuple:
-        """Where the Lagrangian is sampled."""
+        """Return the arguments at which the Lagrangian is sampled."""
         a = self.alpha
         return (1 - a) * q0 + a * q1, (q1 - q0) / dt, u, t + a * dt, theta
 
@@ -105,7 +105,7 @@ class MidpointRule(ChordRule):
         return self.newton_matrix(*self._middle(q0, q1, u, t, dt, theta), dt)
 
     def of_terms(self, dt: ca.SX) -> ca.SX:
-        """What potentials other than gravity, and forces, add to D2 D1 L_d + D2 F-, (nd, nd)."""
+        """Return the part of D2 D1 L_d + D2 F- (nd, nd) from forces and potentials but gravity."""
         lag, g, a, nd = self.f.lagrangian, self.f.lagrangian.graph, self.alpha, self.f.nd
         minus, _ = self.force_shares(dt)
         by_q = -dt * (1 - a) * lag.stiffness + minus * ca.jacobian(lag.F, g.q_vector)

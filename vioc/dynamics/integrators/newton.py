@@ -231,7 +231,7 @@ def follow(equations: BranchEquations, tolerance: float, begun: BranchRoot | Non
 
 
 def bends(equations: BranchEquations, at: BranchRoot, last: BranchRoot, matrix: np.ndarray | None) -> bool:
-    """Whether the branch of the root `at` does not lead there from the last root on a straight line.
+    """Return whether the branch at the root `at` bends away from the line to the last root.
 
     Another branch that crosses beside a singular position passes through roots near the line, too, but in
     another direction. The direction is the derivative of the root by the share, from the matrix at the root.
@@ -261,7 +261,9 @@ def rate_by_share(
 
 
 def turns_back(equations: BranchEquations, last: BranchRoot, stride: float, tolerance: float) -> bool:
-    """Whether the branch folds right behind its last root: a root further along it has a smaller share.
+    """Return whether the branch folds right behind its last root.
+
+    Then a root further along the branch has a smaller share.
 
     The next root is sought in a plane across the branch, where the matrix with the share as an unknown is
     regular at a fold. Past the fold the determinant has the other sign. `stride` is the share by which the
@@ -318,7 +320,7 @@ def regular_between(before: np.ndarray, after: np.ndarray) -> bool:
 
 
 def clear_of_poles(equations: BranchEquations, matrix: np.ndarray, at: BranchRoot, last: BranchRoot) -> bool:
-    """Whether no chart is singular on the way from the last root to the one `at` this matrix.
+    """Return whether no chart is singular between the last root and the one `at`.
 
     As `chord.near_pole` says: on both sides of a pole matrices are alike. Where constraints hold a body, the
     balance of momenta alone does not tell.

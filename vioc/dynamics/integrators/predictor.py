@@ -86,7 +86,7 @@ def far(reach: Any, turning: Iterable[bool]) -> Any:
 
 
 def bending_variables(lag: Lagrangian) -> np.ndarray:
-    """Which dynamic variables (nd,) enter momenta, forces or constraints otherwise than linearly.
+    """Return the mask (nd,) of dynamic variables that enter the equations nonlinearly.
 
     Told by second differences at random states and parameters. The spin of a wheel about its axis of symmetry
     does not, nor the heading of a vehicle on a plain, nor an angle that only a spring holds.
@@ -122,7 +122,7 @@ def predicted(f: MechanicalMap) -> ca.Function:
 
 
 def predicted_of_stiff(f: MechanicalMap) -> ca.Function:
-    """As `predicted`, for steps whose roots are tested by `far`, too.
+    """Return the first guess of `predicted` for steps whose roots are also tested by `far`.
 
     Where accelerations lead angles farther than velocities do, and by more than `STIFF`, springs are stiff
     for the step: the guess goes without accelerations, and the step's matrix, which knows the springs,

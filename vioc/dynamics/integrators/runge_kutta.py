@@ -136,7 +136,7 @@ class RungeKutta(ExplicitMap, MechanicalMap):
 
     @shared
     def stage_rows(self) -> tuple[ca.SX, ca.SX, ca.SX]:
-        """What a stage satisfies, rows (nd + nm,), in the symbols a (nd,) and lambda_c (nm,)."""
+        """Equations (nd + nm,) of a stage, in the symbols a (nd,) and lambda_c (nm,)."""
         c, a = self.continuous, ca.SX.sym("a", self.nd)
         full = ca.vertcat(a, ca.SX.zeros(self.nk))
         balance = c.balance(full, c.multipliers)[: self.nd]
@@ -144,7 +144,7 @@ class RungeKutta(ExplicitMap, MechanicalMap):
 
     @shared
     def jump_rows(self) -> tuple[ca.SX, ca.SX, ca.SX, ca.SX]:
-        """What a jump satisfies, rows (nd + nm,), in the symbols of the jumps of v_d, v_k and an impulse.
+        """Equations (nd + nm,) of a jump, in the symbols of its velocities and impulse.
 
         (M dv)_d = Dh_d' impulse, Dh dv = 0: impulses at a fixed configuration.
         """

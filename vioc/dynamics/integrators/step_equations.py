@@ -138,7 +138,7 @@ class StepEquations(BranchEquations):
         return Linearized(np.concatenate([balance, (h - (1 - share) * self.off) / length]), matrix)
 
     def failure(self, found: BranchRoot, k: int, where: str) -> StepError | None:
-        """What [S] VII calls the failure, with numbers and what to try.
+        """Return the error in the terms of [S] VII, with values and advice.
 
         Causes are ``"not finite"`` (a potential, force or constraint is not a number there), ``"singular M"``
         (M_k+1 is singular: a chart singularity, or a step too long), ``"singular constraints"`` (Dh M^-1 Dh'

@@ -153,18 +153,21 @@ class StructuredLinearization:
 
     @cached_property
     def _has_terms(self) -> bool:
-        """Whether potentials other than gravity, or forces that depend on the state, are there."""
+        """Flag: there are potentials but gravity, or forces that depend on the state."""
         lag, g = self.f.lagrangian, self.f.lagrangian.graph
         parts = (lag.stiffness, ca.jacobian(lag.F, ca.vertcat(g.q_vector, g.v_vector)))
         return any(ca.sparsify(part).nnz() for part in parts)
 
     @cached_property
     def curved(self) -> bool:
-        """Whether anything but the tree and the constraints has second derivatives."""
+        """Flag: terms beside the tree and the constraints have second derivatives."""
         return bool(ca.sparsify(self._second_terms).nnz())
 
     def _first_terms(self, h: ca.SX) -> list[ca.SX]:
-        """By q_k and q_k+1 of balance and momentum, only if `_has_terms`; by parameters, if there are any."""
+        """Return first derivatives of balance and momentum by q_k, q_k+1 and parameters.
+
+        Those by q_k and q_k+1 are there only if `_has_terms`.
+        """
         f, a = self.f, self.rule.alpha
         lag, g = f.lagrangian, f.lagrangian.graph
         minus, plus = self.rule.force_shares(h)
@@ -281,7 +284,7 @@ class StructuredLinearization:
 
     @cached_property
     def _size(self) -> int:
-        """Of pieces."""
+        """Number of steps in a piece."""
         return max(4, (AT_ONCE if self._at_once else CACHED) // self.f.nx**2)
 
     def _pieces(self, n: int, size: int) -> list[slice]:
@@ -394,7 +397,7 @@ class StructuredLinearization:
 
     @cached_property
     def _picked(self) -> tuple[slice | np.ndarray, np.ndarray] | None:
-        """Where every force is on one variable: which these are, and its gain."""
+        """Variables of the forces and their gains, if every force acts on one variable."""
         F_u = self._constant_F_u
         if F_u is None or (np.count_nonzero(F_u, axis=0) != 1).any():
             return None

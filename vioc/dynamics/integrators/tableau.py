@@ -66,7 +66,7 @@ class Tableau:
 
     @cached_property
     def c(self) -> tuple[float, ...]:
-        """Where in the step the stages are, row sums of A."""
+        """Places of the stages in the step, row sums of A."""
         return tuple(sum(row) for row in self.A)
 
     @property
@@ -74,7 +74,7 @@ class Tableau:
         return len(self.b)
 
     def implicit(self, i: int) -> bool:
-        """Whether stage i depends on its own acceleration."""
+        """Return whether stage i depends on its own acceleration."""
         return bool(self.A[i][i] or self.Aq[i][i])
 
 

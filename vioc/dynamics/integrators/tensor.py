@@ -37,7 +37,7 @@ class Tensor:
 
     @cached_property
     def _tree(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-        """By rows and columns: where the tree's third derivatives are in the flattened matrices of one step.
+        """Positions of the tree's third derivatives in the flattened matrices of a step.
 
         And their sources.
         """

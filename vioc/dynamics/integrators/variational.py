@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StepParts:
-    """What one step is made of, as expressions (nd,), without the constraint impulse.
+    """Terms of one step as expressions (nd,), without the constraint impulse.
 
     Attributes
     ----------
@@ -71,7 +71,7 @@ class VariationalRule(ABC):
 
     @abstractmethod
     def closing(self, q0: Any, q1: Any, theta: Any) -> tuple[Any, Any]:
-        """What constraints make zero at a step's end, (nm,), and its derivative by q1: h and Dh there."""
+        """Return the constraint values h (nm,) at a step's end, and Dh by q1."""
 
     @cached_property
     def blocks(self) -> BlockEvaluator:
@@ -108,7 +108,7 @@ class VariationalRule(ABC):
 
     @cached_property
     def following(self) -> Evaluator:
-        """What inverse dynamics evaluates, `following.equations`."""
+        """Equations that inverse dynamics evaluates, `following.equations`."""
         return equations(self)
 
 

@@ -105,7 +105,10 @@ class ExtendedMap(MapAround):
         self._made_of = self.steps, self.freed, self.kept, self.disturbances, self.biases
 
     def _read_disturbances(self, names: tuple[str, ...]) -> None:
-        """What they push: inputs by `_to_inputs` (nu, nd), rates of states by `_to_states` (ndx, nd)."""
+        """Set the matrices of the disturbances.
+
+        They act on inputs by `_to_inputs` (nu, nd), on rates of states by `_to_states` (ndx, nd).
+        """
         f = self.inner
         known = tuple(dict.fromkeys((*f.input_names, *f.state_names)))
         self.disturbances = tuple(meaning(n, known, "disturbances") for n in names)
@@ -179,7 +182,7 @@ class ExtendedMap(MapAround):
         return known[1]
 
     def seconds(self, constants: np.ndarray, k: int = 0) -> float:
-        """How long a unit of this map's time is, s; `StepError` where that is no time."""
+        """Return a unit of this map's time, s; `StepError` if it is not positive."""
         if not self.steps:
             return 1.0
         T = float(constants[0])
@@ -194,15 +197,15 @@ class ExtendedMap(MapAround):
 
     @property
     def matched(self) -> bool:
-        """Whether all constants but biases are disturbances of inputs."""
+        """Return whether all constants but biases are disturbances of inputs."""
         return len(self.constants) == len(self.disturbances) + len(self.biases) and not self._pushes_states
 
     def input_disturbance(self, constants: np.ndarray) -> np.ndarray:
-        """What disturbances add to the input, (..., number of constants) -> (..., nu)."""
+        """Return the inputs (..., nu) that disturbances (..., number of constants) add."""
         return self._pushes(constants) @ self._to_inputs.T
 
     def _begins(self, lengths: np.ndarray, k0: int, unit: float, t: np.ndarray | None) -> np.ndarray:
-        """When steps of the inner map begin (N,), s, which is `unit` times as slow."""
+        """Return the start times (N,) of steps of the inner map, s, `unit` times as slow."""
         return times_of(unit * lengths, k0, unit * self.dt)[:-1] if t is None else unit * t
 
     def run(
@@ -258,7 +261,7 @@ class ExtendedMap(MapAround):
     # -- derivatives ----------------------------------------------------------------------------
 
     def steps_at(self, X: Any, U: Any, k0: int = 0, dt: Any = None, *, t: np.ndarray | None = None) -> Steps:
-        """As the protocol says, from states that have the same duration (else ValueError)."""
+        """Return solved steps from states of one duration (else ValueError)."""
         U = np.asarray(U, float)
         (x, constants), h = self.split(X), self.lengths(dt, len(U))
         if self.steps and not (constants[:, 0] == constants[:1, 0]).all():
@@ -337,7 +340,10 @@ class ExtendedMap(MapAround):
         return SecondOrder.of(whole, self.ndx, self.nu)
 
     def _chain(self, steps: Steps, unit: float, by_times: bool, timed: bool) -> np.ndarray:
-        """What the inner step depends on (errors, inputs, parameters, dt and t), by what this one does."""
+        """Return the Jacobian of the inner step's arguments with respect to this step's.
+
+        Arguments are errors, inputs, parameters, dt and t.
+        """
         f, names = self.inner, list(self.inner.parameters)
         n, m, extra, first = f.ndx, self.nu, len(self.constants), 1 if self.steps else 0
         rows = n + m + len(names) + TIMES * by_times

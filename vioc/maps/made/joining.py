@@ -126,12 +126,12 @@ def _one_behind_another(runs: Sequence[Trajectory], f: OneStepMap) -> Trajectory
 
 
 def _what(f: OneStepMap) -> Any:
-    """What two maps must have alike for one trajectory: all but the length of steps."""
+    """Return the identity that maps of one trajectory share: all but the step length."""
     return {k: v for k, v in f.identity().items() if k != "dt"}, f.parameters
 
 
 def unlike(f: OneStepMap, other: OneStepMap) -> str:
-    """In what a map differs from another one but for the length of steps; empty where in nothing."""
+    """Return how two maps differ, apart from step lengths, as text; empty if not."""
     if f is other:
         return ""
     (a, p), (b, q) = _what(f), _what(other)
@@ -148,5 +148,5 @@ def _short(value: Any) -> str:
 
 
 def _is_timed(f: OneStepMap) -> bool:
-    """Whether a map's steps may depend on when they are, but for whose turn it is."""
+    """Return whether steps may depend on time, apart from the switching of maps."""
     return any(map(_is_timed, f.maps)) if isinstance(f, SwitchedMap) else f.depends_on_time is not False

@@ -80,7 +80,7 @@ class NoisyMap(MapAround):
         return twin
 
     def _rows(self, k: Any) -> np.ndarray:
-        """Which of what is known belongs to steps; the last one stays."""
+        """Return the rows of the known samples for steps k; the last row is kept."""
         return np.minimum(k, len(self.U) - 1)
 
     def rest_input(self, x: np.ndarray) -> np.ndarray:
@@ -101,12 +101,12 @@ class NoisyMap(MapAround):
 
     @property
     def _on(self) -> int:
-        """By how much the number of the inner map's step is larger."""
+        """Offset of the inner map's step numbers."""
         return self.k0 - (int(np.argmax(self.taken)) if self.taken.any() else 0)
 
     @property
     def _later(self) -> float:
-        """By how much it begins later, s."""
+        """Offset of the inner map's times, s."""
         return self._on * self.before
 
     @property
@@ -136,7 +136,7 @@ class NoisyMap(MapAround):
         return Steps(X, ends, W, multipliers, t, h, k)
 
     def _inner(self, steps: Steps) -> tuple[slice, Steps]:
-        """Which are taken, and what the inner map takes."""
+        """Return the range of the steps that are taken, and the inner map's steps."""
         at = self._rows(steps.k)
         taken = np.flatnonzero(self.taken[at])
         some = slice(int(taken[0]), int(taken[-1]) + 1) if len(taken) else slice(0, 0)
@@ -146,7 +146,10 @@ class NoisyMap(MapAround):
         return some, replace(piece, x1=ends, u=inputs, k=piece.k + self._on, t=piece.t + self._later)
 
     def _chain(self, steps: Steps, more: int) -> np.ndarray:
-        """What the inner step depends on (states, inputs, and `more`), by what this one does."""
+        """Return the Jacobian of the inner step's arguments with respect to this step's.
+
+        Arguments are states, inputs and `more` others.
+        """
         n, m, nu = self.nx, self.nu, self.inner.nu
         J = np.zeros((len(steps), n + nu + more, n + m + more))
         J[:, :n, :n], J[:, n + nu :, n + m :] = np.eye(n), np.eye(more)

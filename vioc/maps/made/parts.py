@@ -46,7 +46,9 @@ class Parts:
         return Linearization.of(end, along, lin.B.shape[2])
 
     def weights(self, lin: Linearization, Z: np.ndarray, zeta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Z and zeta of the parts from those of the steps: where a part ends, the costate of the rest."""
+        """Return the weights Z and zeta of second derivatives of the parts of steps.
+
+        They follow from those of the whole steps: at the end of a part, Z is the costate of the parts behind it."""
         m, N = self.count, len(Z)
         Z = np.repeat(Z, m, axis=0)
         zeta = np.repeat(zeta, m, axis=0) * np.tile(self.shares, (N, 1))

@@ -13,7 +13,7 @@ from vioc.maps.protocol import OneStepMap
 def saltated(
     f: OneStepMap, x: np.ndarray, A: np.ndarray, drift: np.ndarray, gaps: Sequence[str]
 ) -> np.ndarray:
-    """What takes the place of A of the second of two steps between which gaps close.
+    """Return the Jacobian that replaces A of a step at whose start gaps close.
 
     Parameters
     ----------

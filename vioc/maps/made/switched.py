@@ -86,7 +86,7 @@ class SwitchedMap(MapAround):
     # -- whose turn it is -----------------------------------------------------------------------
 
     def turn(self, k: int) -> tuple[int, int]:
-        """Which map takes step k, and which of its steps that is."""
+        """Return the index of the map that takes step k, and its number in that map."""
         k = k % sum(self.steps_of) if self.periodic else k
         for i, n in enumerate(self.steps_of[:-1]):
             if k < n:
@@ -141,7 +141,7 @@ class SwitchedMap(MapAround):
         return min(self.maps, key=_constraints)
 
     def initial_state(self, q: Any = None, v: Any = None, u: Any = None, **named: float) -> np.ndarray:
-        """That of the first map."""
+        """Return the initial state of the first map."""
         return self.maps[0].initial_state(q, v, u, **named)
 
     def frame_positions(self, X: Any) -> np.ndarray:
@@ -358,7 +358,10 @@ class SwitchedMap(MapAround):
         return self.with_maps([g.trying(**values) for g in self.maps])
 
     def resampled(self, run: Trajectory, lengths: np.ndarray) -> SwitchedMap:
-        """With as many steps of each map as it took time in the run; ValueError where joints lie in one."""
+        """Return this map with numbers of steps for other step lengths along a run.
+
+        Each map keeps its duration; ValueError if a switch lies within a step.
+        """
         parts, ends = self.parts_of(run), run.t[0] + np.cumsum(lengths)
         counts, maps, before = [], [], 0
         for part in parts:
