@@ -48,7 +48,9 @@ class Parts:
     def weights(self, lin: Linearization, Z: np.ndarray, zeta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the weights Z and zeta of second derivatives of the parts of steps.
 
-        They follow from those of the whole steps: at the end of a part, Z is the costate of the parts behind it."""
+        They follow from those of the whole steps: at the end of a part, Z is the costate of the parts behind
+        it.
+        """
         m, N = self.count, len(Z)
         Z = np.repeat(Z, m, axis=0)
         zeta = np.repeat(zeta, m, axis=0) * np.tile(self.shares, (N, 1))
