@@ -62,7 +62,7 @@ class Bound:
     tolerance: float = 0.0
 
     def holds(self, measured: float) -> bool:
-        """Whether the figure is within the bound; a figure that is not a number never is."""
+        """Return whether the figure is within the bound; NaN never is."""
         if self.kind == "at most":
             return bool(measured <= self.value)
         if self.kind == "at least":
@@ -193,7 +193,7 @@ class Report:
 
     @property
     def all_hold(self) -> bool:
-        """Whether no claim fails and none is missing, except skipped ones and those of the full form."""
+        """Return whether all claims hold, apart from skipped ones and those of the full form."""
         return all(self.verdict(key) not in ("fails", "not measured") for key in self.study.claims)
 
     def as_dict(self) -> dict[str, Any]:

@@ -67,7 +67,7 @@ def amiss(wheel: Path, package: Path) -> list[str]:
 
 
 def licensed(archive: Path) -> bool:
-    """Whether a wheel or source archive has the text of the licence."""
+    """Return whether a wheel or source archive has the text of the licence."""
     if archive.suffix == ".whl":
         with zipfile.ZipFile(archive) as wheel:
             names = wheel.namelist()

@@ -1,10 +1,10 @@
 """docs/from_paper_to_code.md: each name exists, each numbered equation has a line."""
 
-import importlib
 import re
 from pathlib import Path
 
 import pytest
+from support.dotted import exists
 
 PAGE = (Path(__file__).parents[1] / "docs" / "from_paper_to_code.md").read_text("utf-8")
 LAST = {"T": 47, "L": 25, "M": 33, "C": 21, "S": 37}  # numbered equations of each paper
@@ -17,19 +17,6 @@ def lines(paper: str) -> list[list[str]]:
     ]
     assert all(len(row) == 3 for row in rows)
     return rows
-
-
-def exists(name: str) -> bool:
-    parts = name.split(".")
-    for end in range(len(parts), 0, -1):
-        try:
-            found = importlib.import_module(".".join(parts[:end]))
-        except ModuleNotFoundError:
-            continue
-        for part in parts[end:]:
-            found = getattr(found, part, None)
-        return found is not None
-    return False
 
 
 @pytest.mark.parametrize("paper", LAST)

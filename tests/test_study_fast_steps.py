@@ -31,7 +31,7 @@ def test_a_wrist_that_whips_by_half_a_turn_within_a_step():
 
 @pytest.mark.parametrize("n", range(len(FAST)))
 def test_states_at_which_a_weaker_certificate_takes_another_root(n, maps):
-    """With a contraction of 0.9, or without the test of pivots, each of these steps is a wrong root.
+    """Each of these steps is a wrong root with a contraction of 0.9, or without the test of pivots.
 
     What is expected was found by the study's continuation in arclength; null is a step that does not exist.
     """

@@ -1,4 +1,4 @@
-"""What every integrator promises, on random mechanisms (docs/promises.md has the table).
+"""Promises of every integrator, on random mechanisms (docs/promises.md has the table).
 
 TRUST_EXAMPLES sets how many mechanisms each promise of each integrator is tried on.
 """

@@ -49,7 +49,7 @@ class LineSearch:
         d: NewtonDirection,
         worth: Worth,
         lin: Linearization | None,
-        unseen: bool = False,
+        unseen: bool,
     ) -> tuple[Iterate | None, float, int]:
         """Return the next iterate or None, the step length, and the number of trials.
 
