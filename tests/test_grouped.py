@@ -161,3 +161,16 @@ def test_derivatives_of_a_robot_stay_what_they_were(monkeypatch):
     for mine, theirs in zip(after, before, strict=True):
         for a, b in zip(mine, theirs, strict=True):
             np.testing.assert_array_equal(a, b)
+
+    def test_repeated_operations_are_found_once_that_pays_and_change_no_bit(self):
+        f, args = random_function(7), points(7, 4)
+        x = [ca.SX.sym("x", f.size_in(i)) for i in range(f.n_in())]
+        again = [a + b for a, b in zip(f.call(x), f.call(x), strict=True)]  # every operation is there twice
+        program = VirtualProgram(lambda: ca.Function("again", x, again))
+        expected, operations = program.map(args, 4), program.function.n_instructions()
+        for _ in range(virtual.REDUCED // 4 - 1):
+            program.map(args, 4)
+        assert program.function.n_instructions() == operations
+        for found, truth in zip(program.map(args, 4), expected, strict=True):
+            assert same_bits(found, truth)
+        assert program.function.n_instructions() < 0.6 * operations

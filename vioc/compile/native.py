@@ -16,7 +16,7 @@ import numpy as np
 
 from vioc.compile.compiler import require_compiler
 from vioc.compile.libraries import address, addresses, key_of, load_keyed, load_library
-from vioc.compile.programs import CHUNK, Bound, Program, dense
+from vioc.compile.programs import CHUNK, Bound, Program, dense, without_repetition
 from vioc.errors import CompileError
 from vioc.progress import Progress, in_pieces
 
@@ -76,7 +76,7 @@ class NativeProgram(Program):
             written = self._written()
             if written is not None:
                 return written
-            function = dense(self._build())
+            function = dense(without_repetition(self._build()))
         generator = ca.CodeGenerator("f", {"casadi_int": "long long"})
         args = function.mx_in()
         # a call with only zero results returns sparse ones, which would not be written

@@ -21,6 +21,18 @@ def dense(function: ca.Function) -> ca.Function:
     return ca.Function(function.name(), args, outputs)
 
 
+def without_repetition(function: ca.Function) -> ca.Function:
+    """Return the function with every common subexpression computed once; results are the same bits.
+
+    Finding common subexpressions takes as much time as about 1500 evaluations in the virtual machine, and
+    saves about a seventh of the operations. Functions of MX are returned as they are.
+    """
+    if not function.is_a("SXFunction"):
+        return function
+    args = function.sx_in()
+    return ca.Function(function.name(), args, function.call(args), {"cse": True})
+
+
 class Bound(NamedTuple):
     """Program bound to arrays, which a call reads and writes in place.
 

@@ -11,11 +11,12 @@ import casadi as ca
 import numpy as np
 
 from vioc.compile.grouped import GroupedFunction
-from vioc.compile.programs import CHUNK, Bound, Program, dense
+from vioc.compile.programs import CHUNK, Bound, Program, dense, without_repetition
 from vioc.progress import Progress, progress_of
 
 FEW = 8  # points up to which only the virtual machine is considered
 REGROUPED = 1200  # points at which a function has taken as much time as grouping its operations takes
+REDUCED = 10_000  # evaluations in which repeated operations have taken as much time as finding them takes
 KEPT = 24  # number of kept functions that are mapped or accumulated to some length
 UNROLLED = (
     16,
@@ -53,7 +54,7 @@ class VirtualProgram(Program):
         self._function: ca.Function | None = None
         self._lock = Lock()
         self._long: OrderedDict[tuple[str, int, tuple[int, ...]], ca.Function] = OrderedDict()
-        self._points = 0
+        self._points = self._evaluations = 0
         self._grouped: GroupedFunction | None = None
 
     @property
@@ -76,11 +77,26 @@ class VirtualProgram(Program):
         return tuple(self.function.size_out(i) for i in range(self.function.n_out()))
 
     def __call__(self, args: Sequence[np.ndarray]) -> list[np.ndarray]:
+        self._reduce(1)
         return run_buffered(self.function, args, self.sizes_out)
+
+    def _reduce(self, count: int) -> None:
+        """Compute common subexpressions once from now on, if the function has been evaluated often enough.
+
+        Functions of derivatives are built without that search, which takes ten times as long as the rest of
+        building them. Results are the same bits.
+        """
+        self._evaluations += count
+        if self._evaluations - count <= REDUCED < self._evaluations:
+            with self._lock:
+                self._function = dense(without_repetition(self.function))
+                self._long.clear()
+                self._grouped, self._points = None, 0
 
     def map(self, args: Sequence[np.ndarray], count: int) -> list[np.ndarray]:
         shared = tuple(i for i, a in enumerate(args) if a.ndim < 2 or count == 1)
         args = [a if a.ndim == 2 and len(a) == count else a.reshape(-1) for a in args]
+        self._reduce(count)
         grouped = self._by_groups(count)
         if grouped is not None:
             outputs = [np.empty((count, size)) for size in self.sizes_out]

@@ -303,13 +303,13 @@ class Continuous:
     def _dynamic(self) -> Evaluator:
         lag, g = self.lagrangian, self.lagrangian.graph
         args = [g.q_vector, g.v_vector, g.u_vector, g.t, part(self.a_vector, lag.nd), g.parameters]
-        return Evaluator(ca.Function("dynamic", args, [self.solution[0]], {"cse": True}))
+        return Evaluator(ca.Function("dynamic", args, [self.solution[0]]))
 
     @cached_property
     def _matrices(self) -> Evaluator:
         lag, g, nd = self.lagrangian, self.lagrangian.graph, self.lagrangian.nd
         outputs = [lag.M[:nd, :nd], lag.directions]
-        return Evaluator(ca.Function("matrices", [g.q_vector, g.parameters], outputs, {"cse": True}))
+        return Evaluator(ca.Function("matrices", [g.q_vector, g.parameters], outputs))
 
     def _expression(self, what: str) -> ca.SX:
         if what == "inverse":
@@ -327,7 +327,7 @@ class Continuous:
             for letter in by:
                 derivative = ca.vec(ca.jacobian(derivative, known[letter]))
             args = [*symbols, g.parameters]
-            self._functions[what, by] = Evaluator(ca.Function(what, args, [derivative], {"cse": True}))
+            self._functions[what, by] = Evaluator(ca.Function(what, args, [derivative]))
         counts = {len(n) for n in numbers if np.ndim(n) == 2} | {n.size for n in numbers[3:4] if n.ndim}
         if len(counts) > 1:
             raise ValueError(f"expected the same number of samples everywhere, got {sorted(counts)}")

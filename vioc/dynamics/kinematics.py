@@ -376,7 +376,7 @@ class Kinematics:
             for letter in by:
                 expression = ca.vec(ca.jacobian(expression, g.q_vector if letter == "q" else g.v_vector))
             args = [g.q_vector, g.v_vector, g.parameters]
-            self._functions[key] = Evaluator(ca.Function(what, args, [expression], {"cse": True}))
+            self._functions[key] = Evaluator(ca.Function(what, args, [expression]))
         n = len(self.system.variables)
         arrays = self.configuration(q), self.configuration(v)
         flat = self._functions[key](*arrays, self._theta)[0][:, 0]

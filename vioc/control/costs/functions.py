@@ -64,7 +64,7 @@ def derivatives(name: str, f: OneStepMap, args: list[ca.SX], scalar: ca.SX, *oth
         if operations * ca.jacobian_sparsity(along, d).star_coloring().size2() > LONG:
             return _by_columns(name, f, args, others, used, gradient, d, along)
     gradient, hessian = error_expansion(f, scalar, *others)
-    return ca.Function(name, args, [gradient, hessian], {"cse": True})
+    return ca.Function(name, args, [gradient, hessian])
 
 
 def _by_columns(
@@ -286,7 +286,7 @@ class CostPart:
 
     def _rows(self, name: str, outputs: Sequence[ca.SX], *more: ca.SX) -> Evaluator:
         outputs = [ca.densify(e) for e in outputs]
-        return self._evaluator(ca.Function(name, [*self._args, *more], outputs, {"cse": True}))
+        return self._evaluator(ca.Function(name, [*self._args, *more], outputs))
 
     @cached_property
     def _gauss_newton(self) -> tuple[Evaluator, np.ndarray]:
@@ -338,4 +338,4 @@ def end_function(f: OneStepMap, part: CostPart) -> ca.Function:
     rest = error_expansion(f, structure.rest)[1]
     outputs = [m, gradient, hessian, squares_hessian(f, structure), rest]
     outputs = [ca.substitute(o, ca.vertcat(u, lam), 0) for o in outputs]
-    return ca.Function("end", [x, theta, args[-1]], outputs, {"cse": True})
+    return ca.Function("end", [x, theta, args[-1]], outputs)

@@ -254,7 +254,7 @@ class ConstraintRows:
         return bool(ca.depends_on(self._symbols[1], self.map.symbols.multipliers))
 
     def _function(self, name: str, args: list[ca.SX], outputs: list[ca.SX]) -> Evaluator:
-        function = ca.Function(name, args, [ca.densify(o) for o in outputs], {"cse": True})
+        function = ca.Function(name, args, [ca.densify(o) for o in outputs])
         return Evaluator(self.map.backend.prepare(function))
 
     @cached_property

@@ -132,7 +132,7 @@ class AncestorPairs:
             ca.reshape(ca.jtimes(ca.vec(e), ca.vertcat(q, v), ca.vertcat(dq, dv)), e.shape) for e in (X, Y)
         )
         stacks = [ca.densify(ca.vertcat(*pair)) for pair in ((X, dX), (dY, Y))]
-        return ca.Function("pairs_along", [q, v, h, theta, dq, dv], stacks, {"cse": True})
+        return ca.Function("pairs_along", [q, v, h, theta, dq, dv], stacks)
 
     @cached_property
     def _function(self) -> ca.Function:
@@ -163,7 +163,7 @@ class AncestorPairs:
             ca.horzcat(*(vec.column(column[r] for r in used) for column in stack)) for stack in stacks
         )
         outputs = [ca.densify(X), ca.densify(ca.horzcat(*rest))]
-        return ca.Function("pairs", [g.q_vector, g.v_vector, h, g.parameters], outputs, {"cse": True})
+        return ca.Function("pairs", [g.q_vector, g.v_vector, h, g.parameters], outputs)
 
 
 def in_world(links: list[recursions.Link]) -> list[tuple[Matrix, Vector]]:

@@ -154,7 +154,7 @@ class AncestorTriples:
             )
         stacked = ca.horzcat(*(ca.vertcat(*column) for column in columns)) if columns else ca.SX(57, 0)
         args = [graph.q_vector, graph.v_vector, graph.parameters]
-        return ca.Function("levers", args, [ca.densify(stacked)], {"cse": True})
+        return ca.Function("levers", args, [ca.densify(stacked)])
 
 
 def _adjoints(S: np.ndarray) -> np.ndarray:

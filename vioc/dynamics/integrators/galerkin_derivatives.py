@@ -24,7 +24,6 @@ from vioc.dynamics.integrators.newton import (
     Linearized,
     singular_ahead,
 )
-from vioc.dynamics.lagrangian import OPTIONS
 from vioc.errors import StepError
 from vioc.maps.derivatives import Linearization, SecondOrder, Steps
 
@@ -86,7 +85,7 @@ class GalerkinDerivatives:
 
         def second() -> ca.Function:
             H = ca.hessian(ca.dot(weights, o), y)[0]
-            return ca.Function("points_second", [*lag.state_args, lam, weights], [ca.densify(H)], OPTIONS)
+            return ca.Function("points_second", [*lag.state_args, lam, weights], [ca.densify(H)])
 
         self._second = Evaluator(f.backend.program(second, "points_second"))
 

@@ -518,7 +518,7 @@ class MechanicalMap(KernelMap):
     def _energy_numbers(self) -> Evaluator:
         """(x, parameters) -> kinetic and potential energy."""
         args, energies = [self.symbols.x, self.symbols.parameters], ca.vertcat(*self._energies[:2])
-        return Evaluator(ca.Function("energies", args, [energies], OPTIONS))
+        return Evaluator(ca.Function("energies", args, [energies]))
 
     def energies(self, x: np.ndarray) -> np.ndarray:
         """Kinetic and potential energy (N, 2) of states (N, nx), J."""
@@ -582,7 +582,7 @@ class MechanicalMap(KernelMap):
         g = self.lagrangian.graph
         places = [vec.column(g.node_pose(i)[1]) for i in range(len(self.system.nodes))]
         args = [g.q_vector, g.parameters]
-        return Evaluator(ca.Function("frames", args, [ca.densify(ca.vertcat(*places))], OPTIONS))
+        return Evaluator(ca.Function("frames", args, [ca.densify(ca.vertcat(*places))]))
 
 
 def generated(f: KernelMap) -> dict[str, Any] | None:

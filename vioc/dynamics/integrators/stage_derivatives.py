@@ -179,15 +179,14 @@ class StageDerivatives:
 
 def _derivatives(name: str, R: ca.SX, y: ca.SX, w: ca.SX, args: list[ca.SX]):
     """Evaluators of R's Jacobians by y and by w, and of the Hessian of eta . R by (y, w)."""
-    options = {"cse": True}
 
     def hessian() -> ca.Function:
         eta = ca.SX.sym("eta", R.numel())
         H = ca.hessian(ca.dot(eta, R), ca.vertcat(y, w))[0]
-        return ca.Function(f"{name}_second", [*args, eta], [H], options)
+        return ca.Function(f"{name}_second", [*args, eta], [H])
 
     jacobians = [ca.jacobian(R, y), ca.jacobian(R, w)]
-    return Evaluator(ca.Function(f"{name}_first", args, jacobians, options)), Evaluator(hessian)
+    return Evaluator(ca.Function(f"{name}_first", args, jacobians)), Evaluator(hessian)
 
 
 def _congruence(rows: SolvedRows, H: np.ndarray) -> np.ndarray:

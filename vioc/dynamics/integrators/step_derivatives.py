@@ -82,7 +82,7 @@ class StepDerivatives:
             along = ca.Function(name, [*args, d], [ca.jtimes(of, y, d)], {"cse": True})
             if along.n_instructions() * self.ny > (WHOLE if f.backend.name == "virtual" else COMPILED):
                 return along
-            return ca.Function(name, args, [ca.densify(ca.jacobian(of, y))], {"cse": True})
+            return ca.Function(name, args, [ca.densify(ca.jacobian(of, y))])
 
         def first() -> ca.Function:
             return columns("first", rows, args)

@@ -26,7 +26,6 @@ from vioc.dynamics.algebra.ancestor_pairs import AncestorPairs
 from vioc.dynamics.integrators.at_once import AtOnce
 from vioc.dynamics.integrators.conditions import check_regular
 from vioc.dynamics.integrators.tensor import Tensor
-from vioc.dynamics.lagrangian import OPTIONS
 from vioc.maps.derivatives import Linearization, MapDerivatives, SecondOrder, Steps, solved
 
 if TYPE_CHECKING:
@@ -83,7 +82,7 @@ class StructuredLinearization:
         before = [q0] * self.drags
 
         def evaluator(name: str, args: list[ca.SX], outputs: Callable[[], list[ca.SX]]) -> Evaluator:
-            build = lambda: ca.Function(name, args, outputs(), OPTIONS)  # noqa: E731
+            build = lambda: ca.Function(name, args, outputs())  # noqa: E731
             return Evaluator(f.backend.program(build, name))
 
         self._start = evaluator(

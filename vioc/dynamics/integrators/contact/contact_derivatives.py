@@ -19,7 +19,6 @@ from vioc.dynamics.algebra.vectors import part
 from vioc.dynamics.contact.implicit import First, Normals, along, check_solved, solved, solved_back
 from vioc.dynamics.integrators.contact.contact_step import balance
 from vioc.dynamics.integrators.contact.touching import NOWHERE
-from vioc.dynamics.lagrangian import OPTIONS
 from vioc.maps.derivatives import Linearization, SecondOrder, Steps
 
 if TYPE_CHECKING:
@@ -57,7 +56,7 @@ class ContactDerivatives:
             args, R, X = self._symbols
             s = ca.vertcat(args[0], args[1], args[5])
             outputs = [ca.densify(ca.jacobian(r, v)) for r in (R, X) for v in (s, args[2])]
-            return ca.Function("first", args, outputs, OPTIONS)
+            return ca.Function("first", args, outputs)
 
         return Evaluator(self._f.backend.program(build, "contact_first"))
 
@@ -65,7 +64,7 @@ class ContactDerivatives:
     def _residual(self) -> Evaluator:
         def build() -> ca.Function:
             args, R, _ = self._symbols
-            return ca.Function("residual", args, [R], OPTIONS)
+            return ca.Function("residual", args, [R])
 
         return Evaluator(self._f.backend.program(build, "contact_residual"))
 
@@ -76,7 +75,7 @@ class ContactDerivatives:
             r, weight = ca.SX.sym("r", R.numel()), ca.SX.sym("weight", X.numel())
             whole = ca.vertcat(args[0], args[1], args[5], args[2])
             H = ca.hessian(ca.dot(weight, X) - ca.dot(r, R), whole)[0]
-            return ca.Function("second", [*args, r, weight], [ca.densify(H)], OPTIONS)
+            return ca.Function("second", [*args, r, weight], [ca.densify(H)])
 
         return Evaluator(self._f.backend.program(build, "contact_second"))
 

@@ -16,7 +16,6 @@ import numpy as np
 
 from vioc.compile.evaluate import Evaluator
 from vioc.dynamics.algebra.vectors import part
-from vioc.dynamics.lagrangian import OPTIONS
 from vioc.maps.derivatives import Linearization, SecondOrder, Steps, solved
 
 if TYPE_CHECKING:
@@ -51,7 +50,7 @@ class GroupDerivatives:
         args, s, y, _ = self._implied
         e = s[: self.f.ndx]
         found = ca.substitute(outputs, [e, y], [ca.SX.zeros(e.numel()), ca.SX.zeros(y.numel())])
-        function = ca.Function(name, [*args, *more], [ca.densify(o) for o in found], OPTIONS)
+        function = ca.Function(name, [*args, *more], [ca.densify(o) for o in found])
         return Evaluator(self.f.backend.program(lambda: function, name))
 
     @cached_property

@@ -99,11 +99,11 @@ class GroupStageDerivatives:
 
         def first() -> ca.Function:
             found = ca.substitute([values, ca.jacobian(values, y)], [error], [nothing])
-            return ca.Function("points", args, [*map(ca.densify, found)], OPTIONS)
+            return ca.Function("points", args, [*map(ca.densify, found)])
 
         def second() -> ca.Function:
             H = ca.substitute(ca.hessian(ca.dot(weights, values), y)[0], error, nothing)
-            return ca.Function("points_second", [*args, weights], [ca.densify(H)], OPTIONS)
+            return ca.Function("points_second", [*args, weights], [ca.densify(H)])
 
         self._first = Evaluator(f.backend.program(first, "points"))
         self._second = Evaluator(f.backend.program(second, "points_second"))

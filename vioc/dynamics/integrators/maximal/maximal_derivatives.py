@@ -110,7 +110,7 @@ class MaximalDerivatives:
         pairs = [(R, y), (R, w), (S, y), (S, w), (S, m), (X, y), (X, w), (X, m)]
         outputs = [ca.substitute(ca.jacobian(r, v), e, ca.SX.zeros(e.numel())) for r, v in pairs]
         outputs = [ca.densify(o) for o in outputs]
-        return Evaluator(self.f.backend.prepare(ca.Function("first", list(args), outputs, OPTIONS)))
+        return Evaluator(self.f.backend.prepare(ca.Function("first", list(args), outputs)))
 
     @cached_property
     def _second(self) -> Evaluator:
@@ -121,7 +121,7 @@ class MaximalDerivatives:
         r, s, weight = adjoints
         scalar = ca.dot(weight, X) - ca.dot(r, R) - ca.dot(s, S)  # multipliers are unknowns: no curvature
         H = ca.substitute(ca.hessian(scalar, whole)[0], e, ca.SX.zeros(e.numel()))
-        function = ca.Function("second", [*args, *adjoints], [ca.densify(H)], OPTIONS)
+        function = ca.Function("second", [*args, *adjoints], [ca.densify(H)])
         return Evaluator(self.f.backend.prepare(function))
 
     @cached_property
@@ -135,14 +135,14 @@ class MaximalDerivatives:
         outputs = [
             ca.densify(ca.substitute(o, e, zeros)) for o in (R, ca.jacobian(R, w), S, ca.jacobian(S, m))
         ]
-        return Evaluator(self.f.backend.prepare(ca.Function("ends", list(args), outputs, OPTIONS)))
+        return Evaluator(self.f.backend.prepare(ca.Function("ends", list(args), outputs)))
 
     @cached_property
     def _guesses(self) -> Evaluator:
         """Evaluator of the impulses that satisfy the contact laws at given twists."""
         args, e, *_, guesses = self.equations
         outputs = [ca.densify(ca.substitute(o, e, ca.SX.zeros(e.numel()))) for o in guesses]
-        return Evaluator(ca.Function("guesses", list(args), outputs, OPTIONS))
+        return Evaluator(ca.Function("guesses", list(args), outputs))
 
     def _unknowns(self, steps: Steps, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return unknowns of both ends (N, nw) of solved steps, and their contact places."""

@@ -110,7 +110,7 @@ class States:
         momenta = E.landed(V, Z)
         still = Assembly(graph, u, 0, 1.0, theta)
         nu, _ = still.project(still.held(ca.vertsplit(Z, POSE), arrival=True), momenta)
-        return Evaluator(ca.Function("tangent", [Z, V, u, dt, theta], [ca.densify(nu)], OPTIONS))
+        return Evaluator(ca.Function("tangent", [Z, V, u, dt, theta], [ca.densify(nu)]))
 
     def _check(self, Z: np.ndarray, V: np.ndarray) -> None:
         if not self.f.system.constraints:
@@ -157,7 +157,7 @@ class States:
         names = f.system.variables
         columns = [ca.vertcat(*(f.quantity(prefix + n) for n in names)) for prefix in ("", "v.")]
         args = [f.symbols.x, f.symbols.parameters]
-        return Evaluator(ca.Function("minimal", args, [ca.densify(c) for c in columns], OPTIONS))
+        return Evaluator(ca.Function("minimal", args, [ca.densify(c) for c in columns]))
 
 
 def _stack(vectors: list[Any]) -> ca.SX:
