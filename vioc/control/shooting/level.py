@@ -173,13 +173,11 @@ class Level:
 
     def worth(self, point: Point, s: np.ndarray) -> Worth:
         """Return the merit of a point with slacks."""
-        r, gaps, half = self.remains(point, s), point.gaps, 0.5 / self.soft
+        r, gaps = self.remains(point, s), point.gaps
         price = self.scale * point.cost
         for has, distance in zip(self.has, (s - self.lower, self.upper - s), strict=True):
             price -= self.mu * float(np.log(distance[has]).sum())
-        merit = price + float(self.estimate @ r + half * r @ r)
-        merit += float(np.vdot(self.costates[1:] + half * gaps, gaps))
-        return Worth(merit, price, _largest(gaps, r))
+        return Worth(price + self._of_residuals(gaps, r), price, _largest(gaps, r))
 
     def judged(self, it: Iterate, point: Point, s: np.ndarray) -> tuple[np.ndarray, Worth]:
         """Return slacks and merit of a trial.
@@ -222,6 +220,26 @@ class Level:
         Constants of the motion are not regularized.
         """
         return self.elastic(it) * self.gives * (p - self.costates)[1:], self.softness * (y - self.estimate)
+
+    def corrected(
+        self, it: Iterate, d: NewtonDirection, point: Point, s: np.ndarray, length: float, merit: float
+    ) -> float:
+        """Return the merit that a second-order correction of a trial leads to, to second order in the step.
+
+        The correction reduces defects and constraint residuals to those of the linear model, and changes the
+        cost by the excess of both times the new multipliers.
+        """
+        r, gaps = self.remains(point, s), point.gaps
+        of_gaps, of_rows = self.given_way(it, d.p, d.y)
+        modelled = (1 - length) * it.point.gaps + length * of_gaps
+        left = (1 - length) * self.remains(it.point, it.s) + length * of_rows
+        change = self._of_residuals(modelled, left) - self._of_residuals(gaps, r)
+        return merit + change + float(np.vdot(d.p[1:], gaps - modelled) + d.y @ (r - left))
+
+    def _of_residuals(self, gaps: np.ndarray, r: np.ndarray) -> float:
+        """Return the terms of the merit that depend on defects and constraint residuals."""
+        half = 0.5 / self.soft
+        return float(self.estimate @ r + half * r @ r) + float(np.vdot(self.costates[1:] + half * gaps, gaps))
 
     def weights(self, it: Iterate) -> np.ndarray:
         """Return omega (rows,) of (IP 6), 0 where there is no limit."""

@@ -118,6 +118,14 @@ class LineSearch:
         cost = self.level.scale * self.stages.cost.unforeseen(b.slopes, foreseen, point.curve)
         return Worth(worth.merit, worth.price - cost, max(worth.left, PRICED * (2 * cost) ** 0.5))
 
+    def _promises(self, it, b, d, length, point, s, merit, enough, lin) -> bool:
+        """Return True if the model says that a correction of the first trial removes half of its excess."""
+        after = self.level.corrected(it, d, point, s, length, merit)
+        if lin is not None and any(rho is not None for rho in it.foreseen):
+            foreseen = self.stages.foreseen(b, lin, d.dx, d.du, it.foreseen, length)
+            after -= self.level.scale * self.stages.cost.unforeseen(b.slopes, foreseen, point.curve)
+        return after - enough <= CLOSER * (merit - enough)
+
     def _corrected(self, it, b, d, length, point, s, merit, enough, lin) -> Iterate | None:
         """Return a corrected step, or None if the merit rejects all corrections.
 
@@ -131,6 +139,9 @@ class LineSearch:
         trials: list[Callable[..., Point | None]] = [] if len(it.y) else [follow]
         if it.point.open or len(it.y):
             trials.append(self.stages.at)
+        if not trials or not self._promises(it, b, d, length, point, s, merit, enough, lin):
+            return None
+        dx = length * d.dx
         for _ in range(CORRECTIONS):
             of_gaps, of_rows = self.level.given_way(it, d.p, d.y)
             beyond = point.gaps - gaps + step * (told[0] - of_gaps)
@@ -141,6 +152,8 @@ class LineSearch:
             told = length * gaps + beyond, length * r + more
             d = self.newton.solve(it, b, *told, bent)
             step, of_multipliers = d.lengths
+            if not np.abs(step * d.dx - dx).max() <= np.abs(dx).max():
+                return None  # a correction as large as the step is beyond what the model describes
             X, U = self.stages.moved(it.point, d.dx, d.du, step)
             before, merit = merit, np.inf
             for trial in trials:

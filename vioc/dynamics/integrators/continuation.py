@@ -19,6 +19,7 @@ from vioc.dynamics.algebra.vectors import part
 from vioc.dynamics.integrators.newton import SHORTEST, TURN, BranchRoot
 
 SHARES = 100  # tried for one step at most
+PATIENCE = 2.0**-4
 
 
 class Context(NamedTuple):
@@ -100,7 +101,7 @@ def _continued(kernel, begin, solve, turning, tolerance) -> ca.Function:
     forward = ca.vertcat(root.w, w, share, last, 2 * stride)
     shorter = ca.vertcat(w, before, last, second, half)
     arrived = ca.logic_and(good, share == 1.0)
-    ended = ca.logic_and(ca.logic_not(good), half < SHORTEST * ca.fmax(last, SHORTEST))
+    ended = ca.logic_and(ca.logic_not(good), half < PATIENCE * ca.fmax(last, PATIENCE))
     change = ca.if_else(ca.logic_or(arrived, ended), 0.0, z - ca.if_else(good, forward, shorter))
     error = ca.if_else(arrived, root.error, 2 - last)
     nothing = np.full(root.x_next.numel() - nd, np.nan)

@@ -8,6 +8,7 @@ be solved.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from typing import NamedTuple
 
@@ -355,23 +356,23 @@ def newton(
     n, lam, last = len(w), np.zeros(0), np.inf
     for count in range(1, CORRECTIONS + 1):
         now = equations(w, share)
-        failed = BranchRoot(w, lam, np.inf, share), None, count
-        if not (np.isfinite(now.residual).all() and np.isfinite(now.matrix).all()):
-            return BranchRoot(w, lam, np.nan, share), None, count
         try:
             step = np.linalg.solve(now.matrix, -now.residual)
         except np.linalg.LinAlgError:
-            return failed
-        by, lam = step[:n], step[n:]
-        size, error = (float(np.linalg.norm(s * by)) for s in (equations.weights, share * equations.size))
-        w = w + by
-        slow = not size <= CONTRACTION * last  # true of what is not a number
+            step = np.full(len(now.residual), np.nan)
+        by, after = step[:n], step[n:]
+        weighted, relative = equations.weights * by, equations.size * by
+        size, error = math.sqrt(weighted @ weighted), abs(share) * math.sqrt(relative @ relative)
+        if not math.isfinite(size):
+            finite = np.isfinite(now.residual).all() and np.isfinite(now.matrix).all()
+            return BranchRoot(w, lam, np.inf if finite else np.nan, share), None, count
+        w, lam, slow = w + by, after, not size <= CONTRACTION * last
         if error <= (tolerance if slow else tolerance / 10):  # what is slow within the tolerance is rounding
             return BranchRoot(w, lam, error, share), now.matrix, count
         if slow:
-            return failed
+            break
         last = size
-    return failed
+    return BranchRoot(w, lam, np.inf, share), None, count
 
 
 def singular_ahead(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 import casadi as ca
@@ -59,7 +60,7 @@ class BlockEvaluator:
     """`ResidualBlocks` of a rule's steps, a function of (x, u, t, dt, parameters, z), of one or by rows."""
 
     def __init__(self, rule: VariationalRule):
-        f = rule.f
+        f = self.f = rule.f
         x, u, t, dt = ca.SX.sym("x", f.nx), ca.SX.sym("u", f.nu), ca.SX.sym("t"), ca.SX.sym("dt")
         theta, z = ca.SX.sym("theta", len(f.parameters)), ca.SX.sym("z", f.nd)
         nq, nd, nf = f.nq, f.nd, len(f.system.inputs)
@@ -69,7 +70,27 @@ class BlockEvaluator:
         h1, J1 = rule.closing(q0, q1, theta)
         J0 = f.constraint(q0, theta)[1]
         outputs = [balance, h1, rule.slope(q0, q1, forces, t, dt, theta), J1[:, :nd], J0[:, :nd]]
-        self._evaluate = Evaluator(ca.Function("equations", [x, u, t, dt, theta, z], outputs, OPTIONS))
+        self._function = ca.Function("equations", [x, u, t, dt, theta, z], outputs, OPTIONS)
+        self._evaluate = Evaluator(self._function)
+
+    @cached_property
+    def along_branch(self) -> Evaluator:
+        """Evaluator of `Linearized` for a share of a step's length, with the matrix transposed.
+
+        Its arguments are (x, u, t, dt, parameters, h(q_k), w, share), with w the mean velocity over the share.
+        """
+        f = self.f
+        nd, nq, nf = f.nd, f.nq, len(f.system.inputs)
+        x, u, t, dt, theta, w = self._function.sx_in()
+        off, share = ca.SX.sym("off", f.nm), ca.SX.sym("share")
+        held, length = part(x, nd, nq), share * dt
+        applied = ca.vertcat(part(u, 0, nf), held + share * (part(u, nf) - held))
+        end = part(x, 0, nd) + length * w
+        balance, h, D, J1, J0 = self._function(x, applied, t, length, theta, end)
+        residual = ca.vertcat(balance, (h - (1 - share) * off) / length)
+        matrix = ca.blockcat([[D * length, -J0.T], [J1, ca.SX(f.nm, f.nm)]])
+        outputs = [residual, ca.densify(matrix.T)]
+        return Evaluator(ca.Function("along_branch", [x, u, t, dt, theta, off, w, share], outputs, OPTIONS))
 
     def __call__(self, x, u, t, dt, theta, z) -> ResidualBlocks:
         one = np.ndim(z) == 1
@@ -103,6 +124,10 @@ class StepEquations(BranchEquations):
         self.size = abs(dt) / (1 + np.abs(x[: f.nd]))
         self.turns, self.charted = np.where(f.turning, abs(dt), 0.0), bool(f.poles)
         self.off = self.blocks(x[: f.nd], 0.0).h if f.nm else np.zeros(0)
+        self._w, self._share = np.empty((1, f.nd)), np.empty((1, 1))
+        given = (np.asarray(a, float).reshape(1, -1) for a in (x, u, t, dt, f.theta, self.off))
+        program = rule.blocks.along_branch.program
+        self._bound = program.bind_map([*map(np.ascontiguousarray, given), self._w, self._share], 1)
 
     def _begins(self) -> np.ndarray:
         """The velocities of the state; of least norm where coordinates are singular and leave them open."""
@@ -130,12 +155,10 @@ class StepEquations(BranchEquations):
         return self.rule.blocks(self.x, u, self.t, length, self.f.theta, z)
 
     def __call__(self, w: np.ndarray, share: float) -> Linearized:
-        length = share * self.dt
-        balance, h, D, J1, J0 = self.blocks(self.end(w, share)[: self.f.nd], share)
-        n, m = len(balance), len(h)
-        matrix = np.zeros((n + m, n + m))
-        matrix[:n, :n], matrix[:n, n:], matrix[n:, :n] = D * length, -J0.T, J1
-        return Linearized(np.concatenate([balance, (h - (1 - share) * self.off) / length]), matrix)
+        self._w[0], self._share[0, 0] = w, share
+        self._bound.call()
+        residual, matrix = (o[0] for o in self._bound.outputs)
+        return Linearized(residual.copy(), matrix.reshape(len(residual), -1).copy())
 
     def failure(self, found: BranchRoot, k: int, where: str) -> StepError | None:
         """Return the error in the terms of [S] VII, with values and advice.
