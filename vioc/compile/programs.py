@@ -22,9 +22,9 @@ def dense(function: ca.Function) -> ca.Function:
 
 
 def without_repetition(function: ca.Function) -> ca.Function:
-    """Return the function with every common subexpression computed once; results are the same bits.
+    """Return the function with every common subexpression computed once.
 
-    Finding common subexpressions takes as much time as about 1500 evaluations in the virtual machine, and
+    Results are the same bits. Finding common subexpressions takes as much time as about 1500 evaluations in the virtual machine, and
     saves about a seventh of the operations. Functions of MX are returned as they are.
     """
     if not function.is_a("SXFunction"):

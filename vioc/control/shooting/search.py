@@ -73,6 +73,7 @@ class LineSearch:
             s, of_trial = self._judged(it, point, stepped)
             followed = point is not None and (free or of_trial.merit <= enough)
             if not followed:
+                follow = follow and not (gaps and point is None)  # shorter steps keep more of the defects
                 point = self.stages.at(X, U)
                 s, of_trial = self._judged(it, point, stepped)
             if point is not None:
