@@ -1,4 +1,4 @@
-"""Compiled steps with contact: tapes with their kernels, and rollouts."""
+"""Solver of steps with contact in compiled C, and rollouts by it."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _driver() -> ctypes.CDLL:
 
 @dataclass(frozen=True)
 class CoreLayout:
-    """Data of a map that the compiled driver needs in addition to its tapes.
+    """Data of a map that the compiled solver needs besides its instruction tables.
 
     Attributes
     ----------
@@ -110,7 +110,7 @@ class CoreLayout:
 
 
 class Kernels:
-    """Compiled functions, to which more can be added.
+    """Compiled functions that instruction tables call; more can be compiled later.
 
     Attributes
     ----------
@@ -126,7 +126,7 @@ class Kernels:
         self.needs = np.zeros(4, int)
 
     def add(self, functions: Sequence[ca.Function]) -> None:
-        """Compile the functions after those that are compiled already."""
+        """Compile the functions of a list that follow those compiled before."""
         first = len(self.pointers)
         if first == len(functions):
             return
@@ -143,7 +143,10 @@ class Kernels:
 
 
 class TapeCore:
-    """Compiled tapes of the one or two ends of a step.
+    """Compiled solver of a step, which runs the step's instruction tables.
+
+    A tape is a set of tables for the momentum balance at the start of a step or, in maximal coordinates, at
+    its end.
 
     Parameters
     ----------
@@ -210,11 +213,11 @@ class TapeCore:
             self._kept += [codes, arrays]
 
     def places(self, end: int) -> dict[str, int]:
-        """Positions of the driver's inputs and outputs in the image of one end."""
+        """Return the positions of the solver's inputs and outputs in a tape's memory."""
         return {name: block.place for name, block in self._parts[end][0].places.items()}
 
     def models(self, theta: np.ndarray, floor: float) -> list[tuple[_TapeModel, np.ndarray]]:
-        """Return structures of the ends at parameters, each with the image it points into."""
+        """Return the C structure of each tape at given parameters, and its memory."""
         models = []
         for tape, first, fields in self._parts:
             image, at = first.copy(), tape.places["theta"].place
@@ -257,7 +260,7 @@ class TapeCore:
 
 
 class TapeProgram(Rollouts):
-    """Rollouts of a map by the compiled core.
+    """Rollouts of a map with contact by the compiled solver.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Boxes and hulls in contact with each other, and one contact point of a pair.
+"""Convex polytopes (boxes and hulls), and the contact points between them.
 
 docs/maths/contact.md, "Boxes and hulls".
 """
@@ -94,7 +94,7 @@ class Polytope:
 
 @dataclass(frozen=True)
 class Pair:
-    """Two polytopes and the indices of their bodies; -1 is the world."""
+    """Two polytopes that can meet, and the indices of their bodies (-1: world)."""
 
     bodies: tuple[int, int]
     first: Polytope
@@ -102,7 +102,7 @@ class Pair:
 
 
 def check_numbers(where: str, item: Inequality, shape: Shape) -> None:
-    """Raise `ModelError` if the shape of a polytope has parameters."""
+    """Raise `ModelError` if the dimensions of a polytope are parameters."""
     if any(isinstance(n, Parameter) for n in shape.numbers()):
         raise ModelError(
             f"{where}: {item.label()}: boxes and hulls that meet each other take numbers, not parameters, "
@@ -111,9 +111,9 @@ def check_numbers(where: str, item: Inequality, shape: Shape) -> None:
 
 
 def placed(poses: list[tuple[Vector, Matrix]], data: list[Any]) -> tuple[Any, Vector, Vector, Any]:
-    """Gap, normal, point and flag of a contact point of bodies at poses (x, R).
+    """Return gap, normal, position and flag of a contact point of two polytopes.
 
-    The flag is 1; of an unused contact point it is 0.
+    The poses of the bodies are (x, R). The flag is 1; of an unused contact point it is 0.
     """
     local, n, side, off = (tuple(data[:3]), tuple(data[3:6])), tuple(data[6:9]), data[9], data[10]
     points = [vec.add(x, vec.apply(R, p)) for (x, R), p in zip(poses, local, strict=True)]

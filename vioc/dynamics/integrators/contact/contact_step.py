@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class CoordinateBalance(NamedTuple):
-    """Equations of a step with mean velocity V, without multipliers.
+    """Step equations at a mean velocity, without constraint and contact impulses.
 
     The impulses of constraints and contacts are not included.
 
@@ -70,7 +70,7 @@ class CoordinateBalance(NamedTuple):
 def balance(
     f: ContactVI, x: Any, u: Any, V: Any, t: Any, dt: Any, theta: Any, places: Any = NOWHERE
 ) -> CoordinateBalance:
-    """Return the equations of a step from x with mean velocity V, as expressions."""
+    """Return the step equations at state x and mean velocity V, as expressions."""
     nq, nd, nf = f.nq, f.nd, len(f.system.inputs)
     q0, p, rho, forces = part(x, 0, nq), part(x, nq, nq + nd), part(u, nf), part(u, 0, nf)
     q1 = ca.vertcat(part(q0, 0, nd) + dt * V, rho)
@@ -87,7 +87,7 @@ def balance(
 
 
 class CondensedTouch(NamedTuple):
-    """Contribution of a touch to Newton's system after elimination of its variables.
+    """Terms of a contact in Newton's system after elimination of its variables.
 
     `matrix` and `right` are added to the system; `expand` returns the change of the variables from dV.
     """
@@ -98,10 +98,10 @@ class CondensedTouch(NamedTuple):
 
 
 def condensed(cone: Cone, y: Any, w: Any, J: Any, H: Any, mu: Any, goal: Any) -> CondensedTouch:
-    """Eliminate the variables of a touch: d(impulse) = c - S dw.
+    """Eliminate the variables of a contact from Newton's system.
 
-    dw = K dV, where K is J with its first row replaced by H; without a gap K is J. Maths:
-    docs/maths/contact.md.
+    The change of the impulse is c - S dw with dw = K dV, where K is J with its first row replaced by H;
+    without a gap K is J. Maths: docs/maths/contact.md.
     """
     dw, still = ca.SX.sym("dw", w.numel()), ca.SX.zeros(w.numel())
     direction = cone.direction(y, w, dw, goal[0], mu, goal[1])
@@ -112,9 +112,9 @@ def condensed(cone: Cone, y: Any, w: Any, J: Any, H: Any, mu: Any, goal: Any) ->
 
 
 class Pieces:
-    """Equations of a step as functions whose outputs are inputs of others.
+    """Step equations with contact, divided into CasADi functions.
 
-    Matrices are passed as columns of their nonzeros.
+    Outputs of some functions are inputs of others. Matrices are passed as columns of their nonzeros.
 
     Attributes
     ----------
@@ -234,7 +234,7 @@ def _function(name: str, args: list[ca.SX], outputs: list[Any]) -> ca.Function:
 
 
 class CoordinateEnd(End):
-    """Residuals and Newton directions of a step, for mean velocities V (nd,)."""
+    """Residuals and Newton directions of a step in the mean velocities V (nd,)."""
 
     def __init__(self, f: ContactVI):
         p = f.pieces
@@ -270,7 +270,7 @@ class CoordinateEnd(End):
 
 
 class OneEnd(ContactStep):
-    """Steps of a map whose contacts act at one end of each step."""
+    """Steps of a map whose contact impulses act at the start of each step only."""
 
     def __init__(self, f: ContactVI):
         self._f = f
