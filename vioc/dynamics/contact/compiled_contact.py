@@ -78,7 +78,7 @@ class CoreLayout:
     stop : float
         Tolerance of the iteration.
     wrap : (nx,)
-        Whether each state of a flat space is an angle modulo a turn.
+        Whether each component of a flat state is an angle modulo a turn.
     bodies : int
         Number of poses in the state, 0 for a flat state.
     lasting : bool
@@ -86,11 +86,11 @@ class CoreLayout:
     limit : int
         Largest number of iterations of steps without contact.
     sample : float
-        Fraction of the step at which its time is taken.
+        Fraction of the step at which time-dependent terms are evaluated.
     polish : bool
-        As in `InteriorPoint`.
+        See `InteriorPoint`.
     whole : callable
-        Function from the multipliers of the ends to those of the step.
+        Function from the multipliers at the ends of a step to those of the step.
     """
 
     nx: int
@@ -126,7 +126,7 @@ class Kernels:
         self.needs = np.zeros(4, int)
 
     def add(self, functions: Sequence[ca.Function]) -> None:
-        """Compile the functions of a list that follow those compiled before."""
+        """Compile the functions that have been appended to a list since the last call."""
         first = len(self.pointers)
         if first == len(functions):
             return
@@ -155,9 +155,9 @@ class TapeCore:
         Variables of the tapes' cones.
     layout : CoreLayout
     title : str
-        Description in the listing of the cache.
+        Description in the list of the cache.
     kernels : Kernels, optional
-        Kernels of other tapes that share the functions.
+        Kernels that other tapes share.
     """
 
     def __init__(
@@ -192,7 +192,7 @@ class TapeCore:
         )
         self.half = sizes["rows"] + sizes["pushes"]
         sizes |= {n: getattr(layout, n) for n in NUMBERS}
-        # each tape with its image and the fields of its structure
+        # each tape with its memory image and the fields of its C structure
         self._parts: list[tuple[Tape, np.ndarray, dict[str, Any]]] = []
         self._kept: list[Any] = [shared]
         for tape in tapes:
@@ -226,7 +226,7 @@ class TapeCore:
         return models
 
     def rollout(self, theta, carry, U, t, h, tolerance, goal=None, gains=None, *, floor=0.0, models=None):
-        """Compute steps until one does not converge.
+        """Compute consecutive steps until one does not converge.
 
         Returned are states, multipliers, inputs, errors and numbers of iterations, one row for each step. If
         `carry` has a row for every step, (N, nx), each step starts from its row, and all steps are computed.

@@ -24,8 +24,8 @@ import numpy as np
 
 from vioc.dynamics.description.numbers import Parameter
 
-BOUNDARY, CLIP = 0.99, 0.1  # fractions of the distance to a cone's boundary, and of a variable that remain
-ROOTS = 8  # Newton steps for the speed of a slip
+BOUNDARY, CLIP = 0.99, 0.1  # largest part of the way to a cone's boundary; part of a variable that remains
+ROOTS = 8  # Newton steps for the slip speed
 
 
 @dataclass(frozen=True)
@@ -38,11 +38,11 @@ class Cone:
     ----------
     friction : bool
     gap : bool
-        Whether w begins with the rate of a gap.
+        Whether the speeds w begin with the rate of a gap.
     size : int
         Length of y.
     positive : tuple of int
-        Entries of y that stay > 0.
+        Indices of the components of y that stay > 0.
     round : tuple of (int, int, int)
         Entries (t, x, y) with t > |(x, y)|.
     """
@@ -73,7 +73,7 @@ class Cone:
         return ca.vertcat(s, kappa / s)
 
     def impulse(self, y: Any) -> Any:
-        """Return the impulses, normal then tangential, in the order of Jacobian rows."""
+        """Return the normal and tangential impulses in the order of the Jacobian's rows."""
         return y[1]
 
     def multipliers(self, y: Any) -> Any:
@@ -96,19 +96,22 @@ class Cone:
         return w[0] * p[0] - kappa
 
     def lawful(self, w: Any, kappa: Any, mu: Any) -> Any:
-        """Return the multipliers that obey the contact equations at speeds w; w[0] > 0."""
+        """Return the multipliers that obey the contact law at relative velocities w.
+
+        The rate w[0] of the gap must be > 0.
+        """
         return kappa / w[0]
 
     def direction(self, y: Any, w: Any, dw: Any, kappa: Any, mu: Any, lag: Any) -> Any:
-        """Return the Newton change of the variables y for a change dw of the speeds w."""
+        """Return the Newton change of the contact variables for a velocity change dw."""
         return ca.vertcat(*self._normal(y, w, dw, kappa))
 
     def _bound(self, y: Any, mu: Any, lag: Any) -> Any:
-        """Return the largest friction impulse; lag 0 takes the previous normal impulse."""
+        """Return the largest friction impulse; with lag 0 from the previous solution."""
         return mu * (lag * y[1] + (1 - lag) * y[-1] + self.preload)
 
     def preloaded(self, impulse: Any) -> Any:
-        """Return these conditions with a normal impulse added in the friction limit."""
+        """Return a copy whose friction limit includes a given extra normal impulse."""
         twin = copy(self)
         object.__setattr__(twin, "preload", impulse)
         return twin
@@ -192,7 +195,7 @@ class LinearCone(Cone):
         gamma, v = kappa / w[0], self.directions().T @ w[1:]
         least = kappa / (
             mu * gamma
-        )  # the shares of mu gamma fall with psi, so that Newton's method approaches it from below
+        )  # the shares of mu gamma decrease with psi, so that Newton's method approaches psi from below
         psi = ca.fmax(ca.mmax(-v), 0.0) + least
         for _ in range(ROOTS):
             share = ca.vertcat(kappa / psi, kappa / (psi + v))

@@ -23,15 +23,15 @@ from vioc.runs.trajectory import Trajectory
 if TYPE_CHECKING:
     from vioc.dynamics.contact.smoothed import SmoothedMap
 
-TOUCHING = 1e-6  # m; or ten times the gap that the smoothing leaves open, if that is larger
-GRAZE = 0.01  # of the radii: distance of a path between samples from its chord
+TOUCHING = 1e-6  # m, gap of a closed contact; or ten times the gap that the smoothing leaves open, if larger
+GRAZE = 0.01  # allowed depth relative to the radii, since paths between samples are not straight
 SHRUNK, HALVINGS = 0.9, 6  # scale of the shapes that are tested for overlap; bisections of the depth
 BETWEEN, MOST, WAY = (
     2,
     500,
     0.5,
-)  # poses per inner radius; most poses; motion of a step, in inner radii, from which it is tested
-ROUNDED = 1e-7  # of the largest distance: distance at which shapes count as meeting
+)  # tested poses per inner radius, and most poses; steps are tested from this motion in inner radii on
+ROUNDED = 1e-7  # distance at which shapes count as overlapping, relative to the largest distance
 
 
 class Crossing(NamedTuple):

@@ -14,8 +14,8 @@ import numpy as np
 
 from vioc.dynamics.contact.polytopes import OFF, PLACES, SAME, Pair
 
-BIAS = 1e-3  # of the size: required advantage of an edge's plane over a face's
-BESIDE = 1e-6  # of the size: largest distance beside a face of a point that counts as on it
+BIAS = 1e-3  # required advantage of a plane of edges over one of a face, relative to the size
+BESIDE = 1e-6  # largest distance of a point beside a face on which it counts, relative to the size
 AHEAD = 1.5  # range of the search, in distances that bodies travel in a step
 
 
@@ -203,7 +203,7 @@ def _on_face(k, own, parts, corners, normals, face, gaps, size, reach, R, x, bod
     none = ~valid.any(axis=1)  # the faces do not cover each other: take the lowest corner
     lowest = gap[:, : inc.shape[1]].argmin(axis=1)
     valid[none, lowest[none]] = True
-    # overlap that no point shows: the deepest corner of a hull can be on another face, or beside this one
+    # if no point has the overlap, add the deepest corner: it can be on another face, or beside this one
     deepest = np.where(valid, gap, np.inf).min(axis=1)
     unseen = (gaps[own] < 0) & (deepest > gaps[own] + BESIDE * size[own])
     height = np.einsum("pvi,pi->pv", corners[1 - k][own] - origin[:, None], n)

@@ -117,7 +117,7 @@ def check_solved(derivatives: np.ndarray, steps: Steps) -> None:
 
 
 def along(H: np.ndarray, T: np.ndarray) -> np.ndarray:
-    """Return Hessians by s of functions of (s, z), where z = T s.
+    """Return Hessians of functions restricted to z = T s, from Hessians by (s, z).
 
     `H` are the Hessians by (s, z), (N, ns + nz, ns + nz).
     """

@@ -29,9 +29,9 @@ CENTERED, POLISHED = (
     1e-6,
     1e-9,
 )  # relative distance of a product from kappa: accepted at the end, and attained by one more step
-ROUNDS, SAME = 100, 1e-6  # of friction bounded by the previous solution
-GAIN = 0.2  # of the energy at departure: more than impulses add if they follow the step's motion
-SLOW = 0.1  # m/s, whose energy is always allowed, because a start can be slightly too deep
+ROUNDS, SAME = 100, 1e-6  # solves with friction bounded by previous impulses, and their accepted change
+GAIN = 0.2  # accepted energy from impulses, of the energy at the start: roots on the branch add less
+SLOW = 0.1  # m/s; its energy is always accepted, because a start can be slightly too deep
 HIGH, DOWN = (
     1.0,
     10**-0.5,
@@ -233,7 +233,7 @@ class InteriorPoint:
         return solution._replace(iterations=count)
 
     def _last(self, problem: EndProblem) -> EndSolution:
-        """Return a first guess with the contact impulses that fit the initial gaps."""
+        """Return a first guess whose contact impulses follow from the gaps at the start."""
         E, nothing = problem.end, np.zeros(problem.end.variables.parts[-1])
         lam, still, least = np.zeros(E.rows), np.zeros(len(problem.guess)), self._floor / self._mass
         goal = np.array([self._floor, 1.0])
@@ -378,7 +378,7 @@ class _EndIteration:
         return step[: len(V)], step[len(V) :]
 
     def _fresh(self, V, lam, y, speed: float, kappa: float) -> np.ndarray:
-        """Return new contact variables near the central path."""
+        """Return initial contact variables near the central path."""
         E, given = self._problem.end, self._problem.given
         return E.begin(V, lam, y, *given, np.array([speed]), np.array([kappa, self._lag]))[0][:, 0]
 
@@ -426,7 +426,7 @@ class _EndIteration:
             if clip:
                 point = V + dV, lam + dlam, self.variables.clipped(y, dy)
             now, products = self.left_of(*point)
-            if clip and not np.isfinite(now):  # half a turn or more: shorten the step like any other
+            if clip and not np.isfinite(now):  # after half a turn or more: shorten the step instead
                 clip = False
                 continue
             least = 1 - 1e-4 * factor

@@ -45,7 +45,7 @@ class ContactLaw:
         self.unknowns: Names = (("gap rate", 0.0), ("impulse", 0.0))
 
     def equations(self, z: Any, w: Any, kappa: Any, mu: Any, share: Any = 1) -> Any:
-        """Return residuals of the contact law, one for each unknown; w = (share a, v)."""
+        """Return the residuals of the contact law, one for each unknown in z."""
         return ca.vertcat(w[0] - z[0], z[0] * z[1] - kappa * share)
 
     def impulse(self, z: Any, mu: Any) -> Any:
@@ -53,11 +53,11 @@ class ContactLaw:
         return z[1]
 
     def multipliers(self, z: Any, mu: Any) -> Any:
-        """Return the contact's impulses and its slip speed, which the share scales."""
+        """Return the multipliers of the contact: its impulses and its scaled slip speed."""
         return self.impulse(z, mu)
 
     def start(self, w: Any, speed: Any, kappa: Any, mu: Any, share: Any = 1) -> Any:
-        """Return unknowns near the central path, within bounds; gap rates >= `speed`."""
+        """Return initial unknowns near the central path, with gap rates >= `speed`."""
         s = ca.fmax(w[0], speed)
         return ca.vertcat(s, kappa * share / s)
 
@@ -130,7 +130,7 @@ class RoundLaw(ContactLaw):
 
 
 class DryLaw(ContactLaw):
-    """Smooth equations of dry friction with largest impulse mu and impulse mu b.
+    """Smooth equations of dry friction under a given load; its impulse is mu b.
 
     Parameters
     ----------
@@ -168,7 +168,7 @@ def _slid(v: Any) -> Any:
 
 
 def law_of(cone: Cone, along: Sequence[int] = (0, 1)) -> ContactLaw:
-    """Return the smooth equations of a contact, with friction along `along` only."""
+    """Return the smooth contact equations for a friction cone and free tangents."""
     if isinstance(cone, DryCone):
         return DryLaw(cone, along[: cone.count])
     if isinstance(cone, RoundCone):

@@ -11,9 +11,9 @@ from vioc.dynamics.contact.interior import Step
 from vioc.dynamics.contact.polytopes import PLACES, SAME
 
 LOOKS = 8  # searches at the end of a step for contact points that hold
-ENTERED = 1e-5  # of the size: overlap without a contact point that is accepted
+ENTERED = 1e-5  # accepted overlap without a contact point, relative to the size
 KEPT = 0.9  # fraction of the initial depth that remains after a step
-DEEP = 0.1  # of the smaller body: depth that a start may have; the bodies separate slowly
+DEEP = 0.1  # accepted initial depth, relative to the smaller body; the bodies separate slowly
 
 
 class Look:
@@ -88,7 +88,7 @@ class Look:
         return rows, count
 
     def solved(self, solve: Callable[[np.ndarray], Step], tolerance: float) -> Step:
-        """Solve a step by `solve(places)` until its contact points hold at its end."""
+        """Solve a step repeatedly until its contact points also hold at its end."""
         for _ in range(LOOKS):
             step = solve(self.rows.ravel())
             if not step.error <= tolerance or not self.deeper(step.x):

@@ -18,11 +18,11 @@ from vioc.dynamics.description.numbers import Parameter
 from vioc.dynamics.terms.contact_shapes import Shape, triangles
 from vioc.errors import ModelError
 
-PLACES = 8  # most contact points of a pair
-NUMBERS = 11  # of a contact point: points of both bodies, normal, body that carries it, allowed gap
-OFF = np.array([0.0] * 10 + [1.0])  # an unused contact point: no normal, one metre apart
-SAME = 0.02  # of the size: contact points nearer than this are one
-FLAT = 1e-6  # of unit normals: faces in one plane
+PLACES = 8  # largest number of contact points of a pair
+NUMBERS = 11  # values of a contact point: points of both bodies, normal, body that carries it, offset
+OFF = np.array([0.0] * 10 + [1.0])  # unused contact point: zero normal, gap of one metre
+SAME = 0.02  # distance below which two contact points count as one, relative to the size
+FLAT = 1e-6  # difference of the unit normals of faces in one plane
 
 
 class Polytope:
@@ -121,6 +121,6 @@ def placed(poses: list[tuple[Vector, Matrix]], data: list[Any]) -> tuple[Any, Ve
     n = vec.add(*(vec.scale(s, vec.apply(R, n)) for s, (_, R) in zip(shares, poses, strict=True)))
     apart = vec.dot(n, vec.sub(points[1], points[0]))
     near = vec.add(points[0], vec.scale(apart / 2, n)), vec.sub(points[1], vec.scale(apart / 2, n))
-    # below or above the point of the body that does not carry the normal
+    # halfway between the surfaces, on the normal through the point of the body without it
     middle = vec.add(vec.scale(shares[1], near[0]), vec.scale(shares[0], near[1]))
     return apart + off, n, middle, side * side

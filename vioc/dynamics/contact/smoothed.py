@@ -22,7 +22,7 @@ from vioc.maps.kernel import KernelMap
 from vioc.maps.relaxed import RelaxedStep
 from vioc.runs.trajectory import Trajectory
 
-PENETRATION = 1e-6  # m or rad, accepted at a start
+PENETRATION = 1e-6  # m or rad, accepted at the start of a step
 
 
 def as_smoothing(value: float) -> float:
@@ -152,7 +152,7 @@ def check_apart(f: SmoothedMap, X: np.ndarray, k: int) -> None:
 
 
 def _limit_of(f: SmoothedMap, touch: str) -> tuple[JointLimits | None, str, float]:
-    """Return the joint limits that a contact's name belongs to, side and value."""
+    """Return the joint limits, side and limit value that a contact's name denotes."""
     name, _, side = touch.rpartition("-")
     for n, item in zip(f.system.inequality_names, f.system.inequalities, strict=True):
         if n == name and isinstance(item, JointLimits):

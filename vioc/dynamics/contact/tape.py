@@ -137,7 +137,7 @@ class Tape(ABC):
         return total
 
     def _scattered(self, source: ca.Sparsity, target: ca.Sparsity) -> int:
-        """Return the position in `index` of the map to a larger pattern; -1 if equal."""
+        """Return where the index map between two sparsity patterns lies; -1 if equal."""
         if source == target:
             return -1
         key = tuple(source.compress()), tuple(target.compress())

@@ -16,7 +16,7 @@ SLIP = 2  # tangential directions of a contact with friction
 
 @dataclass(frozen=True)
 class AnyTouch(ABC):
-    """Contact or limit with one gap, or dry friction without one, and its names.
+    """Contact or limit with one gap, or dry friction without a gap, with its names.
 
     Attributes
     ----------
@@ -53,7 +53,7 @@ class AnyTouch(ABC):
 
     @property
     def multipliers(self) -> tuple[str, ...]:
-        """Names of impulses (normal or joint friction, two tangential) and slip speed."""
+        """Names of the multipliers: normal impulse, friction impulses, then slip speed."""
         more = (f"{self.name}.t1", f"{self.name}.t2") * (self.rows - self.lead == SLIP)
         return (self.name,) * self.single + more + (f"{self.name}.slip",) * self.cone.friction
 

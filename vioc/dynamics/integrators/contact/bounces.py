@@ -33,9 +33,9 @@ from vioc.maps.derivatives import Linearization, MapDerivatives, SecondOrder, St
 if TYPE_CHECKING:
     from vioc.dynamics.integrators.contact.contact_vi import ContactVI
 
-MOST = 1000  # impacts of a step
+MOST = 1000  # largest number of impacts in a step
 FIRST, MOST_AHEAD = 2, 256  # number of steps tried at once after an impact, and the largest number
-LOOKS = np.linspace(0.0, 1.0, 17)[1:]  # times within a flight at which a cubic tests the gaps
+LOOKS = np.linspace(0.0, 1.0, 17)[1:]  # fractions of a flight at which a cubic interpolant tests the gaps
 SHARE = 0.6  # closing speed of a contact at rest, as a fraction of the speed that forces add in a step
 
 

@@ -1,4 +1,4 @@
-"""Certificate that a root of the equations with contact continues the state.
+"""Certificate that a root of the contact step equations is the physical step.
 
 Such a root lies on the branch of the step, the roots that continue the state as the step length grows from 0.
 Impulses of constraints and contacts act at the start of a step. With given impulses the equations of the step
@@ -66,7 +66,7 @@ def suspect(f: ContactVI, x: Any, u: Any, V: Any, balance: Any, t: Any, dt: Any,
 
 
 class WithContact(StepEquations):
-    """Step equations in which the fraction `share` of given impulses (nd,) acts."""
+    """Step equations in which the fraction `share` of contact impulses (nd,) acts."""
 
     contact = True
 
@@ -86,7 +86,7 @@ class WithContact(StepEquations):
 def check_branch(
     f: ContactVI, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float, q1: np.ndarray, lam: np.ndarray
 ) -> None:
-    """Raise `StepError` if the root of a step is not on the branch from its state.
+    """Raise `StepError` if a root is not on the solution branch from the state.
 
     q1 (nd,) is the root and `lam` the impulses of the constraints.
     """

@@ -87,7 +87,7 @@ class ContactDerivatives:
     def _unknowns(self, steps: Steps, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return mean velocities, multipliers (N, nz) and contact point data of steps."""
         f, nd = self._f, self._f.nd
-        if f.features.pairs:  # the contact places are known only inside the step: solve it again
+        if f.features.pairs:  # the contact points are known only inside the step: solve it again
             each = zip(steps.x0, steps.u, steps.t.tolist(), steps.h.tolist(), strict=True)
             found = [f.interior.solve(*step, theta) for step in each]
             return np.stack([s.ends[0].unknowns for s in found]), np.stack([s.held for s in found])
@@ -117,7 +117,7 @@ class ContactDerivatives:
         return First(arguments, z_s, [R_z, X_z], lin)
 
     def second(self, first: First, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
-        """Return Hessians of steps, contracted with Z (states) and zeta (multipliers)."""
+        """Return step Hessians contracted with covectors of states and of multipliers."""
         f, (R_z, X_z) = self._f, first.slopes
         weight = (np.swapaxes(X_z, 1, 2) @ Z[..., None])[..., 0]
         weight[:, f.nd :] += zeta

@@ -50,9 +50,9 @@ class CoordinateBalance(NamedTuple):
     Dh1, slopes : matrices
         Jacobians of h and of the gaps at the end, by the dynamic variables.
     J : list of (rows, nd)
-        Derivatives of gap and slip of each touch at the start.
+        Derivatives of gap and slip of each contact at the start.
     speeds : list of columns
-        (phi(q_k+1)/dt, slip) of each touch; the slip alone for dry friction without a gap.
+        (phi(q_k+1)/dt, slip) of each contact; the slip alone for dry friction without a gap.
     """
 
     parts: ChordParts
@@ -155,7 +155,7 @@ class Pieces:
         rows = f.touches.rows(J)
         slips = ca.SX.sym("slips", sum(touch.slip.numel() for touch in touches))
 
-        # the parts of each touch
+        # the values of each contact
         cones, mus = [touch.cone for touch in touches], ca.vertsplit(mu)
         ys = ca.vertsplit(y, own)
         begins = np.cumsum([0, *(touch.slip.numel() for touch in touches)])
@@ -174,7 +174,7 @@ class Pieces:
         below = (row[touch.lead :, :] for touch, row in zip(touches, rows, strict=True))
         slipping = ca.vertcat(ca.SX(0, f.nq), *below)
         sizes = ca.sqrt(ca.sum2(at.Dh1**2))
-        off = at.h / ca.if_else(sizes > 0, sizes, 1)  # displacements, for any units of the constraints
+        off = at.h / ca.if_else(sizes > 0, sizes, 1)  # as displacements, for constraints of any units
         outputs = [
             at.parts.balance,
             at.parts.impulse,

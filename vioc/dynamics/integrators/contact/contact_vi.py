@@ -107,7 +107,7 @@ class ContactVI(SmoothedMap, MechanicalMap):
         self.symbols = self.symbols._replace(multipliers=count)
         self.quantities = self.quantities.added(self._named.table)
         self._as_mechanism = self._with_contact
-        _ = self.contact  # refuses unsupported systems here and not at the first step
+        _ = self.contact  # raise errors for unsupported systems here and not at the first step
 
     def __repr__(self) -> str:
         return (
@@ -225,7 +225,7 @@ class ContactVI(SmoothedMap, MechanicalMap):
         return Evaluator(ca.Function("normals", [q, theta], [ca.densify(M), ca.densify(N)], OPTIONS))
 
     def slopes(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return mass matrix, gap gradients and Jacobian Dh by the dynamic variables."""
+        """Return mass matrix, gap and constraint Jacobians by the dynamic variables."""
         q = x[: self.nq]
         M, N = self.normals(q, self.theta)
         return M, N, self.lagrangian.constraint_jacobian(q, **self.parameters)[:, : self.nd]

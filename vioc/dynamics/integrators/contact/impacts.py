@@ -73,7 +73,7 @@ class ImpactPieces:
     Matrices are passed as columns of their nonzeros.
 
     Unknowns are velocities V, impulses lambda of the constraints and variables y of the cones. Given are M,
-    J, Dh, mu, the momenta b, and for each touch an offset of its gap velocity and a preload: a given normal
+    J, Dh, mu, the momenta b, and for each contact an offset of its gap velocity and a preload: a given normal
     impulse.
 
     Attributes
@@ -223,7 +223,7 @@ class ImpactTape(Tape):
 
 
 def mechanics(f: ContactVI, q: Any, theta: Any) -> tuple[Any, list[Any], Any]:
-    """Return mass matrix, contact Jacobians and Dh at q, by the dynamic variables."""
+    """Return mass matrix, contact and constraint Jacobians by the dynamic variables."""
     lag, nd = f.lagrangian, f.nd
     g = lag.graph
     M = ca.Function("M", [g.q_vector, g.parameters], [lag.M], OPTIONS)(q, theta)[:nd, :nd]
@@ -238,7 +238,7 @@ class Impact:
     ----------
     f : ContactVI
     restitution : SX (n,)
-        Coefficients of restitution of all touches, in the parameters of the map.
+        Coefficients of restitution of all contacts, as expressions of the map's parameters.
     """
 
     def __init__(self, f: ContactVI, restitution: ca.SX):
@@ -252,7 +252,7 @@ class Impact:
 
     @cached_property
     def _end(self) -> tuple[ImpactEnd, Evaluator]:
-        """Equations for the interior-point solver, and evaluator of M, J, Dh and mu."""
+        """Equations for the interior-point solver, and the evaluator of their matrices."""
         return ImpactEnd(self._pieces), Evaluator(self._pieces.held)
 
     @cached_property
@@ -353,7 +353,7 @@ class Impact:
         return np.stack([s.unknowns for s in rows]), np.array([s.error for s in rows])
 
     def derivatives(self, solution: tuple) -> np.ndarray:
-        """Return the derivatives of the results of N impacts by (q, b, parameters)."""
+        """Return derivatives of N impacts by configuration, momenta and parameters."""
         G_y, G_z, X_y, X_z = self._slopes(*solution)
         scale = 1 / np.abs(G_z).max(axis=2, keepdims=True)
         return X_y - X_z @ np.linalg.solve(scale * G_z, scale * G_y)
@@ -414,7 +414,7 @@ class Impact:
         change = ends[2] - ends[1] if law == "newton" else ends[2]
         slips = np.array([name.endswith(".slip") for name in f.multiplier_names])
         change = ends[1] + s * change
-        # if no contact closes, all impulses come from the smoothing: r keeps these from adding energy too
+        # if no contact closes, all impulses come from the smoothing; r prevents that they add energy
         way = Vs[1] + s * d - Vs[0]
         gained, square = ca.dot(Vs[0], M @ way), ca.dot(way, M @ way)
         r = ca.if_else(square + 2 * gained <= 0, 1.0, ca.fmax(-2 * gained, 0) / (square + 1e-300))

@@ -19,7 +19,7 @@ class Impacts(NamedTuple):
     Attributes
     ----------
     k : (m,) int
-        Row of the step of each impact.
+        Index of the step of each impact.
     t : (m,)
         Time of each impact, s.
     x : (m, nx)

@@ -38,7 +38,7 @@ from vioc.maps.quantities import QuantityTable
 from vioc.maps.twins import own, shared
 from vioc.runs.trajectory import Trajectory
 
-GAP, GRIP = 1e-6, 1e-6  # violations without warning: m or rad; fraction of the largest force + GRIP N
+GAP, GRIP = 1e-6, 1e-6  # accepted violations: m or rad; fraction of the largest force, plus GRIP N
 
 
 class HoldingLagrangian(Lagrangian):
@@ -58,7 +58,7 @@ class HoldingLagrangian(Lagrangian):
         All contacts and limits.
     rows : list of (Touching, int)
         Contact and direction, normal (0) or tangent (1, 2), of each constraint after those of the system.
-        Tangents along which no variable moves the contact, as across a planar mechanism, have no row.
+        Tangents along which no variable moves the contact have none, such as those across a planar mechanism.
     """
 
     def __init__(self, system: System, held: Sequence[str], sliding: Sequence[str]):
@@ -105,9 +105,9 @@ class HoldingLagrangian(Lagrangian):
 
     @cached_property
     def sizes(self) -> ca.SX:
-        """Sizes of the terms that cancel in the constraints, 0 for contacts.
+        """Magnitudes of the constraint terms, for tests of rounding; 0 for contacts.
 
-        The 0 means that no gradient of a contact is neglected as rounding error.
+        The 0 means that no gradient of a contact is neglected.
         """
         return ca.vertcat(super().sizes, ca.SX.zeros(len(self.rows), 2))
 
@@ -271,7 +271,7 @@ class ModeVI(MechanicalMap):
         return found
 
     def _within(self, touch: Touching) -> ca.SX | None:
-        """Return forces (N) that are >= 0 if friction is in its cone; None without it."""
+        """Return expressions that are >= 0 if friction is in its cone, or None."""
         impulse, _ = self._impulse(touch)
         along = impulse[1:]
         if not along.numel():

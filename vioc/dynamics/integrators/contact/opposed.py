@@ -6,7 +6,7 @@ import numpy as np
 
 from vioc.dynamics.consistency import RANK_TOLERANCE
 
-CLOSED = 1e-7  # m or rad
+CLOSED = 1e-7  # m or rad, largest gap of a closed contact
 LARGEST = 1e6  # largest velocity that counts as opening a contact at speed 1
 
 
@@ -30,7 +30,7 @@ def openable(M: np.ndarray, N: np.ndarray, Dh: np.ndarray, closed: np.ndarray) -
 
     n, m = len(rows), len(M)
     best = linprog(
-        np.concatenate([np.zeros(m), -np.ones(n)]),  # a sum of velocities opens each contact
+        np.concatenate([np.zeros(m), -np.ones(n)]),  # one velocity opens all contacts that can open
         A_ub=np.hstack([-rows, np.eye(n)]),
         b_ub=np.zeros(n),
         A_eq=np.hstack([held, np.zeros((len(held), n))]),

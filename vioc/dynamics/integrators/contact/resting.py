@@ -51,7 +51,7 @@ class ContactSteps(ABC):
     def rescued(
         self, f: ContactVI, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Solve one step that the fast program does not; see `StepSolver.rescued`."""
+        """Solve one step robustly, or raise `StepError`; see `StepSolver.rescued`."""
 
     @abstractmethod
     def step(self, f: ContactVI, x: np.ndarray, u: np.ndarray, t: float, h: float) -> list[Any]:

@@ -21,13 +21,13 @@ from vioc.dynamics.lagrangian import OPTIONS, Lagrangian
 from vioc.dynamics.terms.contacts import PairContact
 from vioc.errors import ModelError
 
-NOWHERE = ca.SX(0, 1)  # data of contact places of systems without pairs of polytopes
-POSE, TWIST = 12, 6  # entries of the pose and of the twist of a frame
+NOWHERE = ca.SX(0, 1)  # contact point data of systems without pairs of polytopes
+POSE, TWIST = 12, 6  # numbers of values of a frame's pose and twist
 
 
 @dataclass(frozen=True)
 class Touching(AnyTouch):
-    """Contact, joint limit or dry friction as expressions of frame-graph symbols.
+    """Contact, joint limit or dry friction as expressions of the coordinates.
 
     Attributes
     ----------
@@ -63,7 +63,7 @@ class Polytopes:
     ----------
     features : Features
     nowhere : array
-        Data of all contact places if no polytopes meet.
+        Data of all contact points if no polytopes meet.
     """
 
     def __init__(self, g: FrameGraph):
@@ -109,11 +109,11 @@ class Touches:
     polytopes : Polytopes
         Pairs of polytopes in contact.
     places : SX
-        Data of the contact places of polytopes, fixed over a step.
+        Data of the contact points of polytopes, fixed over a step.
     gaps : casadi.Function
         (q, parameters, places) -> phi (n,), D phi (n, nq); phi is infinite for dry friction without a gap.
     held : casadi.Function
-        (q, parameters, places) -> J (rows, nq): for each touch D phi, then the derivatives of its slip by
+        (q, parameters, places) -> J (rows, nq): for each contact D phi, then the derivatives of its slip by
         the rates.
     friction : casadi.Function
         parameters -> Coulomb's coefficients, or largest friction forces in N or N m (n,).
@@ -142,7 +142,7 @@ class Touches:
         self.names = tuple(n for t in self.all for n in t.multipliers)
 
     def loads(self, theta: Any, dt: Any) -> list[ca.SX]:
-        """Return each contact's friction coefficient, or largest impulse without a gap."""
+        """Return friction coefficients of contacts, or largest dry-friction impulses."""
         each = zip(self.all, ca.vertsplit(self.friction(theta)), strict=True)
         return [value if t.cone.gap else dt * value for t, value in each]
 
