@@ -1,7 +1,7 @@
-"""Compiled steps of maps with polytopes, with tapes of the near touches only.
+"""Compiled steps with boxes and hulls, which include only nearby contacts.
 
-Distant touches cost nothing: many bodies that may all meet have thousands of contact places, of which a few
-hundred are near.
+Distant contacts cost nothing: many bodies that may all meet have thousands of possible contact points, of
+which a few hundred are near.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ ALWAYS = 1e-3  # m, gap that is near at any velocity
 
 @dataclass
 class Selection:
-    """Compiled core of a set of touches.
+    """Compiled solver for a subset of the contacts of a map.
 
     Attributes
     ----------
@@ -51,7 +51,7 @@ class Selection:
 
 
 class NearProgram(StepByStep):
-    """Rollouts of a map by compiled cores of the near touches.
+    """Compiled rollouts that include only the nearby contacts in each step.
 
     Parameters
     ----------
@@ -86,7 +86,7 @@ class NearProgram(StepByStep):
         return near
 
     def _gaps(self, x: np.ndarray) -> np.ndarray:
-        """Return the gaps of all touches in a state, infinite for places of polytopes."""
+        """Return the gaps of all contacts in a state, infinite between polytopes."""
         found = np.full(len(self._of_pair), np.inf)
         found[self._smooth] = self._f.smooth_gaps(x)
         return found
