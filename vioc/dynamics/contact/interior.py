@@ -68,8 +68,8 @@ class End:
     multipliers, gaps : Evaluator
         Multipliers of the contacts; rates of their gaps. `goal` is (kappa, lag) throughout.
     work : Evaluator or None
-        For a departure, the kinetic energy that impulses of constraints and contacts add, and twice the
-        kinetic energy; an optional third entry is 0 if the root is certified to be the motion, else
+        At the start of a step, the kinetic energy that impulses of constraints and contacts add, and twice
+        the kinetic energy; an optional third value is 0 if the root is certified to be the motion, else
         infinity.
     """
 

@@ -11,7 +11,7 @@ With the barrier parameter kappa, the gap rate a and the slip velocity v, z = (s
 
 and s = a, s gamma = kappa, except for dry friction. In the round law mu gamma b is the impulse of friction:
 it is `cones.RoundCone` without the variables that are large at open contacts. A caller may scale all speeds
-by a share c. docs/maths/contact_implicit.md (2)-(5).
+by a share c; the methods then take w = (c a, v). docs/maths/contact_implicit.md (2)-(5).
 """
 
 from __future__ import annotations

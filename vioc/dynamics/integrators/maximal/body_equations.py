@@ -5,7 +5,8 @@ The kernel, the dense solvers, the derivatives and the tape of the compiled core
     M nu_k + h/2 F - G' lambda + J' impulses - p-(V_k) = 0,   g(Z_k+1) = 0             leaving: V_k, lambda
     p+(V_k) + h/2 F - G' mu + J' impulses - M nu_k+1 = 0,     h G(Z_k+1) nu_k+1 = 0    arriving: nu_k+1, mu
 
-with J and the impulses of the touches, which obey contact laws. Newton's system of either end is
+J belongs to the contacts, whose impulses obey contact laws. The balance at the start of a step
+is called its departure, that at its end its arrival. Newton's system of either is
 
     [ D + J' S K  G' ] [ dV      ]   [ residual of the momenta + J' c ]
     [ H           0  ] [ dlambda ] = [ -g                             ]
@@ -38,11 +39,11 @@ class Held(NamedTuple):
     poses : list of (12,)
         Parts of Z.
     G, J : lists of lists
-        G' (6, rows) by groups and bodies; derivatives of gap and slip (rows, 6) by touches and bodies.
+        G' (6, rows) by groups and bodies; derivatives of gap and slip (rows, 6) by contacts and bodies.
     data : list
-        Data of the touches.
+        Data of the contacts.
     D, levels : lists
-        For an arrival: M of each body; (level, derivatives of the gap by body..) of each touch. Else empty.
+        For an arrival: M of each body; (level, derivatives of the gap by body..) of each contact. Else empty.
     """
 
     Z: Any
@@ -65,13 +66,13 @@ class BodyBalance(NamedTuple):
     D : list of (6, 6)
         Derivatives of the momenta by V.
     values : list of (rows,)
-        For a departure g of each group at the end of the step, for an arrival dt G V.
+        For a departure, g of each group at the end of the step; for an arrival, dt G V.
     H : list of lists of (rows, 6)
         Derivatives of `values` by V.
     slopes : list of (6, 6)
         Derivatives of the forces' impulses by the twists, for each pair of `coupled`; empty for an arrival.
     gaps, K : lists
-        Gap velocity of each touch, and its derivatives by V, by body.
+        Gap velocity of each contact, and its derivatives by V, by body.
     next : list of (12,)
         For a departure: poses at the end of the step.
     """
@@ -96,7 +97,7 @@ class Assembly:
     u, t, dt, theta
         Inputs; time in the middle of the step, s; step length, s; parameters.
     places : column
-        NUMBERS entries for each contact place of polytopes; by default no polytopes meet.
+        NUMBERS values for each possible contact point of polytopes; by default no polytopes meet.
     on : Values
         Form of the equations: CasADi's expressions, or a `tape.Tape`.
     """
@@ -172,7 +173,7 @@ class Assembly:
                 own = known[id(numbers)]
             if touch.place is not None:
                 own = self.on.stack([self._places[touch.place], own])
-            if not touch.cone.gap:  # half of a step's impulse at each of its ends
+            if not touch.cone.gap:  # half of the impulse of a step at each of its ends
                 own = self.on.call(touch.geometry.loaded, [own, self.dt])[0]
             found.append(own)
         return found
@@ -248,7 +249,7 @@ class Assembly:
         return BodyBalance(own, rest, held.D, values, H, [], closing, K, [])
 
     def at(self, V: Any, base: Any, held: Held) -> BodyBalance:
-        """Return the balance at that end of a step to which the given constants belong."""
+        """Return the balance at the start or the end of a step, whichever `held` is for."""
         return self.arrive(V, base, held) if held.D else self.leave(V, base, held)
 
     # -- touches ------------------------------------------------------------------------------------------
@@ -268,7 +269,7 @@ class Assembly:
     def pushed(
         self, at: BodyBalance, held: Held, y: Sequence[Any], goal: Any
     ) -> tuple[list[list[Any]], list[Any]]:
-        """Return contact impulses on the bodies; mismatches, products and multipliers."""
+        """Return contact impulses on bodies, mismatches, products and multipliers."""
         touches = zip(self.graph.touches, self.speeds(at, held), y, held.data, strict=True)
         found = [self.on.call(t.geometry.pushed, [*s, own, goal, d]) for t, s, own, d in touches]
         pushes = [f[:-3] for f in found]
@@ -357,12 +358,12 @@ class Assembly:
         return F, rhs
 
     def _touching(self, at: BodyBalance, held: Held, y: Sequence[Any], goal: Any) -> list[list[Any]]:
-        """Return the arguments (J.., K.., a, V.., y, goal, data) of condensed contacts."""
+        """Return the arguments of the functions that condense contacts onto bodies."""
         touches = zip(self.graph.touches, held.J, at.K, at.gaps, y, held.data, strict=False)
         return [[*J, *K, a, *(at.V[i] for i in t.bodies), own, goal, d] for t, J, K, a, own, d in touches]
 
     def _weigh(self, F: Blocks, rhs: list[Terms], group: ConstraintNode, G: list, H: list, g: Any) -> None:
-        """Add a joint's equations, times G' K, to those of bodies without inertia."""
+        """Add a joint's equations, with weights, to those of bodies without inertia."""
         weight = self.graph.weight(group, [h.sparsity() for h in H])
         outputs = iter(self.on.call(weight, [*G, *H, g, self.dt]))
         for i in group.bodies:
@@ -427,7 +428,7 @@ class Assembly:
         return on.call(graph.undetermined, [on.sum(single), on.sum(sums)])[0]
 
     def worked_on_arrival(self, held: Held, multipliers: Sequence[Any]) -> Any:
-        """Return the energy test's values at the end of a step, which always pass it.
+        """Return values that always pass the energy test, at the end of a step.
 
         They are 0 and 1 in place of the energies (`End.work`), then `undetermined`.
         """

@@ -1,4 +1,4 @@
-"""Named quantities of `MaximalVI` as expressions of its symbols."""
+"""Named quantities of maps in maximal coordinates, as expressions."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from vioc.dynamics.algebra.vectors import Matrix, Vector
 from vioc.maps.space import StateSpace
 
 POSE, TWIST = 12, 6
-STATE = 7  # entries of a body's pose in the state: x and the quaternion
+STATE = 7  # values of a body's pose in the state: position and quaternion
 POSE_NAMES = ("x", "y", "z", "qw", "qx", "qy", "qz")
 TWIST_NAMES = ("vx", "vy", "vz", "wx", "wy", "wz")
 Pose = tuple[Vector, Matrix]

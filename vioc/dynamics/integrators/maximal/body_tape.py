@@ -29,8 +29,8 @@ class BodyTape(Tape):
 
     Notes
     -----
-    The input `carry` of a departure is the state. That of an arrival are the positions, quaternions and
-    momenta at the end of the step: the output `after` of the departure.
+    The input `carry` of a departure is the state. The input of an arrival is the output `after` of the
+    departure: positions, quaternions and momenta at the end of the step.
     """
 
     def __init__(

@@ -29,10 +29,10 @@ class Geometry:
     count : int
         Number of bodies.
     gap : callable
-        (poses as (x, R).., twists as (v, w).., data) -> phi, slip velocity (two scalars, one for a joint
+        (poses (x, R).., twists (v, w).., data) -> phi, slip velocity (two scalars, one for a joint
         with dry friction, or none); phi is infinite for dry friction without a gap.
     size : int
-        Number of data. With friction, Coulomb's coefficient follows them, or without a gap the largest
+        Number of data. With friction, the friction coefficient follows them, or without a gap the largest
         friction force.
     smoothing : float
         Smoothing of `MaximalVI`, m^2/s^2.
@@ -186,9 +186,10 @@ def opened(s: Any, smoothing: Any) -> Any:
 
 
 def opened_share(s: Any, closing: Any, smoothing: Any) -> tuple[Any, Any]:
-    """Return a gap's allowed speed plus its closing speed, times a scale; the scale.
+    """Return the scaled gap velocity at the end of a step, and the scale.
 
-    The allowed speed is that of `opened`. The scale c, a fraction, keeps both values of the order of s and 1.
+    The gap velocity is the speed `opened` plus the closing speed. The scale c, a fraction, keeps both values
+    of the order of s and 1.
     """
     wide = s * (s * s / smoothing) ** 2
     near = 1 / (1 + wide)

@@ -26,8 +26,8 @@ from vioc.dynamics.integrators.maximal.terms import BodyGraph
 from vioc.dynamics.integrators.maximal.touches import Touch, find_touches
 from vioc.dynamics.lagrangian import OPTIONS
 
-APART = 4.0  # times the root of the tolerance: smallest sine between gradients of distinguishable branches
-BESIDE = 1e-3  # this sine for steps with contact, whose iteration may jump between branches
+APART = 4.0  # smallest sine between gradients of distinguishable branches, over the root of the tolerance
+BESIDE = 1e-3  # the same sine for steps with contact, whose iteration may jump between branches
 
 
 class StepGraph:
@@ -44,7 +44,7 @@ class StepGraph:
     touches : list of Touch
         Contacts and limits. They are not nodes: their variables are condensed onto the bodies.
     pairs : list of Pair
-        Pairs of polytopes; pair i has PLACES contact places from index PLACES i.
+        Pairs of polytopes; pair i has PLACES possible contact points from index PLACES i.
     elimination : Elimination
         Elimination of the nodes, from leaves to root.
     sine : float
@@ -180,7 +180,7 @@ class StepGraph:
 
     @cached_property
     def impulse(self) -> ca.Function:
-        """Function from impulse (6,) and radius of gyration to its square, (N s)^2."""
+        """Function (impulse (6,), radius of gyration) -> square of the impulse, (N s)^2."""
         p, radius = ca.SX.sym("p", TWIST), ca.SX.sym("radius")
         return ca.Function("impulse", [p, radius], [ca.sumsqr(p[:3]) + ca.sumsqr(p[3:] / radius)], OPTIONS)
 

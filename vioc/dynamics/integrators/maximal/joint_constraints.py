@@ -88,7 +88,7 @@ class JointConstraints:
 
     @property
     def pairs(self) -> list[tuple[np.ndarray, np.ndarray, float]]:
-        """Rotational constraints of the joint, each with two axes and their product.
+        """Rotational constraints of the joint, each a fixed product of two body axes.
 
         (alpha, beta, c) means alpha . R_a' R_b beta = c, with alpha in a's axes and beta in b's.
         """
@@ -251,7 +251,7 @@ class ConstraintFunctions:
 
     @cached_property
     def held(self) -> ca.Function:
-        """Function from poses to the transposed constraint Jacobians, (6, rows) a body."""
+        """Function from poses to the transposed constraint Jacobians, (6, rows) per body."""
         args = self._arguments()
         return ca.Function("held", args, [ca.sparsify(g.T) for g in self.function.call(args)[1:]], OPTIONS)
 
@@ -302,7 +302,7 @@ class ConstraintFunctions:
 
     @cached_property
     def impulse(self) -> ca.Function:
-        """Function from G' and multipliers to constraint impulses G' lambda by body."""
+        """Function from Jacobians and multipliers to the constraint impulses by body."""
         held = [ca.SX.sym("G", self.held.sparsity_out(i)) for i in range(self.bodies)]
         lam = ca.SX.sym("lambda", self.size)
         return ca.Function("impulse", [*held, lam], [ca.densify(g @ lam) for g in held], OPTIONS)

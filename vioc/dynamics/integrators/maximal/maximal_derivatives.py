@@ -130,7 +130,7 @@ class MaximalDerivatives:
         """Evaluator of the equations at both ends of a step and their Jacobians."""
         args, e, R, S, *_ = self.equations
         w, m = args[3:5]
-        if not self.f.graph.touches:  # linear in multipliers
+        if not self.f.graph.touches:  # the equations are linear in the multipliers
             w, m = (a[TWIST * self.f.graph.n :] for a in (w, m))
         zeros = ca.SX.zeros(e.numel())
         outputs = [
@@ -152,7 +152,7 @@ class MaximalDerivatives:
         V = space.between(f.graph.n, steps.x0, steps.x1, dt)
         none, size = np.zeros((len(V), len(f.multiplier_names))), V.shape[1]
         w, m = np.hstack([V, none]), np.hstack([steps.x1[:, at:], none])
-        if f.graph.places:  # contact places are known only inside the step: solve it again
+        if f.graph.places:  # contact points are known only inside the step: solve it again
             found = [self._solved_anew(steps, i, theta) for i in range(len(V))]
             for i, step in enumerate(found):
                 w[i], m[i] = step.ends[0].unknowns, step.ends[-1].unknowns

@@ -54,7 +54,7 @@ def build_kernel(graph: StepGraph, nx: int, nu: int, tolerance: float) -> ca.Fun
     dV, memory = ca.vertcat(*found), y[size:]
     least = tolerance * _extent(own_Z) / environment[2]
     changes, flag = _contracting(dV, memory, np.sqrt(graph.scales), least)
-    # the multipliers are linear in the twist: these belong to the corrected one
+    # multipliers are linear in the twists; these belong to the corrected twists
     outputs = [ca.vertcat(-dV / fastest, changes), ca.vertcat(ca.MX(0, 1), *multipliers), flag]
     inputs = [*own, *known]
     options = {

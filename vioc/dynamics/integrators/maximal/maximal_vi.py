@@ -323,7 +323,7 @@ class MaximalVI(SmoothedMap):
         return TapeCore(tapes, variables, self.layout, f"MaximalVI of {self.system.name}")
 
     def _check_starts(self, X: np.ndarray, k: int) -> None:
-        """Raise an error if constraints are dependent, or bodies overlap, at a start.
+        """Raise an error if a start has dependent constraints or overlapping bodies.
 
         Multipliers of dependent constraints would be arbitrary.
         """

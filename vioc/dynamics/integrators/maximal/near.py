@@ -25,7 +25,7 @@ from vioc.dynamics.integrators.maximal.body_tape import BodyTape
 if TYPE_CHECKING:
     from vioc.dynamics.integrators.maximal.maximal_vi import MaximalVI
 
-KEPT_SETS = 64  # number of sets of touches whose tapes are kept
+KEPT_SETS = 64  # number of sets of contacts whose tapes are kept
 ALWAYS = 1e-3  # m, gap that is near at any velocity
 
 
@@ -36,7 +36,7 @@ class Selection:
     Attributes
     ----------
     active : (m,)
-        Indices of the touches.
+        Indices of the contacts.
     core : TapeCore
     models : list
         Structures of both ends of a step, with their memory images.
@@ -66,7 +66,7 @@ class NearProgram(StepByStep):
         self._functions: list = []
         self._selections: OrderedDict[tuple, Selection] = OrderedDict()
         graph = f.graph
-        self._of_pair = np.array([-1 if t.place is None else t.place for t in graph.touches])  # place, or -1
+        self._of_pair = np.array([-1 if t.place is None else t.place for t in graph.touches])  # index or -1
         self._first = np.flatnonzero(f.placed)
         counts = [len(t.multipliers) for t in graph.touches]
         self._starts = len(graph.names) + np.concatenate([[0], np.cumsum(counts)]).astype(int)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 FAST = "a body turns by {:.2g} rad within a step, where pi is the limit"
 NO_GOAL = np.array([0.0, 1.0])
-HALF_THE_DIGITS = 1 / np.sqrt(np.finfo(float).eps)  # mass ratio at which rounding leaves half the digits
+HALF_THE_DIGITS = 1 / np.sqrt(np.finfo(float).eps)  # mass ratio at which rounding takes half the digits
 
 
 class Departure(BranchEquations):

@@ -39,7 +39,7 @@ class Touch(AnyTouch):
     data : tuple
         Numbers, or expressions of the parameters.
     place : int or None
-        Index among the graph's contact places, for two polytopes. The data are then those of the place
+        Index among the graph's contact points of polytopes. The data are then those of the contact point
         followed by `data`.
     reach : number or None
         Largest distance of the contact point from the body's centre of mass, for a sphere over a half-space,
