@@ -213,11 +213,11 @@ class TapeCore:
             self._kept += [codes, arrays]
 
     def places(self, end: int) -> dict[str, int]:
-        """Return the positions of the solver's inputs and outputs in a tape's memory."""
+        """Return where the solver's inputs and outputs lie in the memory of a tape."""
         return {name: block.place for name, block in self._parts[end][0].places.items()}
 
     def models(self, theta: np.ndarray, floor: float) -> list[tuple[_TapeModel, np.ndarray]]:
-        """Return the C structure of each tape at given parameters, and its memory."""
+        """Return the solver's C structures at given parameters, with their memory."""
         models = []
         for tape, first, fields in self._parts:
             image, at = first.copy(), tape.places["theta"].place

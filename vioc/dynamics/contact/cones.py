@@ -418,7 +418,7 @@ def to_cone(y: np.ndarray, d: np.ndarray) -> float:
 
 
 def cone_of(item: Any, mu: Any) -> tuple[Cone, tuple]:
-    """Return the conditions of a contact, and its friction coefficient if it has one."""
+    """Return the cone of a contact's impulses, and its friction coefficient if any."""
     if item is None or (not isinstance(item.friction, Parameter) and item.friction == 0):
         return Cone(), ()
     return (RoundCone() if item.cone == "second-order" else LinearCone(item.directions)), (mu,)

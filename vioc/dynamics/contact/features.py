@@ -86,7 +86,7 @@ class Features:
         self.smaller = self._radii.min(axis=1, initial=np.inf)
 
     def at(self, x: np.ndarray, R: np.ndarray, twists: np.ndarray, dt: float) -> MeetingPlaces:
-        """Return the contact points of all pairs at given poses, for a step dt.
+        """Return the contact points of all pairs at given poses, for a step of length dt.
 
         Positions (n, 3), rotations (n, 3, 3) and twists (n, 6) are those of the bodies.
         """

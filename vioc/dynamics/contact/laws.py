@@ -168,7 +168,10 @@ def _slid(v: Any) -> Any:
 
 
 def law_of(cone: Cone, along: Sequence[int] = (0, 1)) -> ContactLaw:
-    """Return the smooth contact equations for a friction cone and free tangents."""
+    """Return the smooth equations of a contact with a given friction cone.
+
+    `along` has the tangents along which motion is possible.
+    """
     if isinstance(cone, DryCone):
         return DryLaw(cone, along[: cone.count])
     if isinstance(cone, RoundCone):

@@ -23,7 +23,7 @@ TAPES = ("start", "matrix", "begin", "leave", "solve", "rest", "work", "after")
 
 
 class TapeBlock:
-    """Matrix in a tape's array or in another block; the layout determines its place."""
+    """Matrix in a shared array or inside another matrix; the layout sets its place."""
 
     def __init__(self, pattern: ca.Sparsity):
         self._pattern, self._nnz = pattern, pattern.nnz()

@@ -138,7 +138,7 @@ class BodyQuantities:
 
     @cached_property
     def still(self) -> Assembly:
-        """Equations of the bodies at one instant, for velocities in a state."""
+        """Equations that determine the velocities of the bodies in a single state."""
         return Assembly(self.f.graph, None, None, 1.0, self.f.symbols.parameters)
 
     def friction(self, touch: Touch) -> ca.SX:
