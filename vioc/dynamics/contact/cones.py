@@ -44,7 +44,7 @@ class Cone:
     positive : tuple of int
         Indices of the components of y that stay > 0.
     round : tuple of (int, int, int)
-        Entries (t, x, y) with t > |(x, y)|.
+        Indices of (t, x, y) with t > |(x, y)|.
     """
 
     friction = False
@@ -371,9 +371,9 @@ class Variables:
     parts : (cones + 1,)
         First index of each cone's variables, and the length of the vector.
     positive : (m,)
-        Entries that stay > 0.
+        Indices of the components that stay > 0.
     round : (m, 3)
-        Entries (t, x, y) with t > |(x, y)|.
+        Indices of (t, x, y) with t > |(x, y)|.
     before : (m, 2)
         Indices of gamma and of the previous solution's gamma, for cones whose friction is bounded by them.
     centers : (products,)

@@ -105,7 +105,7 @@ class SmoothedMap(KernelMap):
             warn_crossed(trajectory, self._crossings(trajectory))
 
     def _crossings(self, run: Trajectory) -> Iterator[Crossing]:
-        """Yield the contacts and limits that are crossed within a step."""
+        """Yield the contacts whose bodies pass through each other within a step."""
         gaps = zip((t.name for t in self.meetings), self.gaps(run.x[0]), strict=True)
         yield from crossed_spheres(self, run, dict(gaps))
         yield from crossed_shapes(self, run)

@@ -23,7 +23,7 @@ class AnyTouch(ABC):
     name : str
     cone : Cone
     placed : bool
-        Whether it is a contact point of two polytopes, which every step finds anew.
+        Whether it is a contact point of two polytopes, which every step determines anew.
     """
 
     name: str

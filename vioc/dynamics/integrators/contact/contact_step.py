@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 class CoordinateBalance(NamedTuple):
     """Step equations at a mean velocity, without constraint and contact impulses.
 
-    The impulses of constraints and contacts are not included.
-
     Attributes
     ----------
     parts : ChordParts

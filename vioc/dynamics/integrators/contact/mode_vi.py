@@ -4,7 +4,7 @@
     h(q_k+1) = 0,    phi(q_k+1) = 0,    T(q_m) (q_k+1 - q_k) = 0,    q_m = (q_k + q_k+1)/2
     p_k+1 = D2 L_d + F+
 
-for the active contacts. docs/maths/phases.md.
+The equations of contacts are those of the active ones. docs/maths/phases.md.
 """
 
 from __future__ import annotations
@@ -58,7 +58,8 @@ class HoldingLagrangian(Lagrangian):
         All contacts and limits.
     rows : list of (Touching, int)
         Contact and direction, normal (0) or tangent (1, 2), of each constraint after those of the system.
-        Tangents along which no variable moves the contact have none, such as those across a planar mechanism.
+        Tangents along which no variable moves the contact have no constraint, such as those across a planar
+        mechanism.
     """
 
     def __init__(self, system: System, held: Sequence[str], sliding: Sequence[str]):

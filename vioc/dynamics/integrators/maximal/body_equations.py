@@ -5,8 +5,8 @@ The kernel, the dense solvers, the derivatives and the tape of the compiled core
     M nu_k + h/2 F - G' lambda + J' impulses - p-(V_k) = 0,   g(Z_k+1) = 0             leaving: V_k, lambda
     p+(V_k) + h/2 F - G' mu + J' impulses - M nu_k+1 = 0,     h G(Z_k+1) nu_k+1 = 0    arriving: nu_k+1, mu
 
-J belongs to the contacts, whose impulses obey contact laws. The balance at the start of a step
-is called its departure, that at its end its arrival. Newton's system of either is
+J belongs to the contacts, whose impulses obey contact laws. The balance at the start of a step is called its
+departure, that at its end its arrival. Newton's system of either is
 
     [ D + J' S K  G' ] [ dV      ]   [ residual of the momenta + J' c ]
     [ H           0  ] [ dlambda ] = [ -g                             ]
@@ -252,7 +252,7 @@ class Assembly:
         """Return the balance at the start or the end of a step, whichever `held` is for."""
         return self.arrive(V, base, held) if held.D else self.leave(V, base, held)
 
-    # -- touches ------------------------------------------------------------------------------------------
+    # -- contacts -----------------------------------------------------------------------------------------
 
     def speeds(self, at: BodyBalance, held: Held) -> list[list[Any]]:
         """Return Jacobians, gap velocity and twists of each contact."""

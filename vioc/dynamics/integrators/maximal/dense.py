@@ -73,7 +73,7 @@ class BodyEnd(End):
 
 
 class DenseStep(ContactStep):
-    """Equations of a step in numpy, solved at its start and then at its end.
+    """Step in numpy, whose balances at start and end are solved one after the other.
 
     Parameters
     ----------

@@ -363,7 +363,7 @@ class StepGraph:
         rows, columns = self._slope.sparsity().get_triplet()
         return sorted({(r // TWIST, c // TWIST) for r, c in zip(rows, columns, strict=True)})
 
-    # -- touches ------------------------------------------------------------------------------------------
+    # -- contacts -----------------------------------------------------------------------------------------
 
     def numbers(self, touch: Touch) -> ca.DM | ca.Function:
         """Return the data of a contact, or a function from parameters to the data."""

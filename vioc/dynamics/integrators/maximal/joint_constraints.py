@@ -108,7 +108,7 @@ class JointConstraints:
     def constraint(self, a: tuple[Vector, Matrix], b: tuple[Vector, Matrix]):
         """Return constraint values and their derivatives by the poses of both bodies.
 
-        The values g and, as rows, their right variations by (dx, phi) of a and of b.
+        They are g and, as rows, the right variations of g by (dx, phi) of a and of b.
         """
         (xa, Ra), (xb, Rb) = a, b
         (x1, R1, p1), (x2, R2, p2) = (xa, Ra, self.at_a), (xb, Rb, self.at_b)

@@ -75,7 +75,7 @@ class NearProgram(StepByStep):
         self._everywhere = ~np.isfinite(f.levers)
         self._holders = np.array([t.bodies[-1] for t in graph.touches])
 
-    # -- which touches are near --------------------------------------------------------------------------
+    # -- nearby contacts ---------------------------------------------------------------------------------
 
     def _near(self, x: np.ndarray, dt: float, gaps: np.ndarray, look: Look) -> np.ndarray:
         twists = x[STATE * self._f.graph.n :].reshape(-1, TWIST)
