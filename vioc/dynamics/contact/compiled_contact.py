@@ -1,4 +1,4 @@
-"""Compiled steps with contact: tapes with their kernels, and rollouts."""
+"""Solver of steps with contact in compiled C, and rollouts by it."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _driver() -> ctypes.CDLL:
 
 @dataclass(frozen=True)
 class CoreLayout:
-    """Data of a map that the compiled driver needs in addition to its tapes.
+    """Data of a map that the compiled solver needs besides its instruction tables.
 
     Attributes
     ----------
@@ -78,7 +78,7 @@ class CoreLayout:
     stop : float
         Tolerance of the iteration.
     wrap : (nx,)
-        Whether each state of a flat space is an angle modulo a turn.
+        Whether each component of a flat state is an angle modulo a turn.
     bodies : int
         Number of poses in the state, 0 for a flat state.
     lasting : bool
@@ -86,11 +86,11 @@ class CoreLayout:
     limit : int
         Largest number of iterations of steps without contact.
     sample : float
-        Fraction of the step at which its time is taken.
+        Fraction of the step at which time-dependent terms are evaluated.
     polish : bool
-        As in `InteriorPoint`.
+        See `InteriorPoint`.
     whole : callable
-        Function from the multipliers of the ends to those of the step.
+        Function from the multipliers at the ends of a step to those of the step.
     """
 
     nx: int
@@ -110,7 +110,7 @@ class CoreLayout:
 
 
 class Kernels:
-    """Compiled functions, to which more can be added.
+    """Compiled functions that instruction tables call; more can be compiled later.
 
     Attributes
     ----------
@@ -126,7 +126,7 @@ class Kernels:
         self.needs = np.zeros(4, int)
 
     def add(self, functions: Sequence[ca.Function]) -> None:
-        """Compile the functions after those that are compiled already."""
+        """Compile the functions that have been appended to a list since the last call."""
         first = len(self.pointers)
         if first == len(functions):
             return
@@ -143,7 +143,10 @@ class Kernels:
 
 
 class TapeCore:
-    """Compiled tapes of the one or two ends of a step.
+    """Compiled solver of a step, which runs the step's instruction tables.
+
+    A tape is a set of tables for the momentum balance at the start of a step or, in maximal coordinates, at
+    its end.
 
     Parameters
     ----------
@@ -152,9 +155,9 @@ class TapeCore:
         Variables of the tapes' cones.
     layout : CoreLayout
     title : str
-        Description in the listing of the cache.
+        Description in the list of the cache.
     kernels : Kernels, optional
-        Kernels of other tapes that share the functions.
+        Kernels that other tapes share.
     """
 
     def __init__(
@@ -189,7 +192,7 @@ class TapeCore:
         )
         self.half = sizes["rows"] + sizes["pushes"]
         sizes |= {n: getattr(layout, n) for n in NUMBERS}
-        # each tape with its image and the fields of its structure
+        # each tape with its memory image and the fields of its C structure
         self._parts: list[tuple[Tape, np.ndarray, dict[str, Any]]] = []
         self._kept: list[Any] = [shared]
         for tape in tapes:
@@ -210,11 +213,11 @@ class TapeCore:
             self._kept += [codes, arrays]
 
     def places(self, end: int) -> dict[str, int]:
-        """Positions of the driver's inputs and outputs in the image of one end."""
+        """Return where the solver's inputs and outputs lie in the memory of a tape."""
         return {name: block.place for name, block in self._parts[end][0].places.items()}
 
     def models(self, theta: np.ndarray, floor: float) -> list[tuple[_TapeModel, np.ndarray]]:
-        """Return structures of the ends at parameters, each with the image it points into."""
+        """Return the solver's C structures at given parameters, with their memory."""
         models = []
         for tape, first, fields in self._parts:
             image, at = first.copy(), tape.places["theta"].place
@@ -223,7 +226,7 @@ class TapeCore:
         return models
 
     def rollout(self, theta, carry, U, t, h, tolerance, goal=None, gains=None, *, floor=0.0, models=None):
-        """Compute steps until one does not converge.
+        """Compute consecutive steps until one does not converge.
 
         Returned are states, multipliers, inputs, errors and numbers of iterations, one row for each step. If
         `carry` has a row for every step, (N, nx), each step starts from its row, and all steps are computed.
@@ -257,7 +260,7 @@ class TapeCore:
 
 
 class TapeProgram(Rollouts):
-    """Rollouts of a map by the compiled core.
+    """Rollouts of a map with contact by the compiled solver.
 
     Parameters
     ----------

@@ -24,25 +24,27 @@ import numpy as np
 
 from vioc.dynamics.description.numbers import Parameter
 
-BOUNDARY, CLIP = 0.99, 0.1  # fractions of the distance to a cone's boundary, and of a variable that remain
-ROOTS = 8  # Newton steps for the speed of a slip
+BOUNDARY, CLIP = 0.99, 0.1  # largest part of the way to a cone's boundary; part of a variable that remains
+ROOTS = 8  # Newton steps for the slip speed
 
 
 @dataclass(frozen=True)
 class Cone:
-    """Law of a contact without friction, and base class. y = [s, gamma].
+    """Contact conditions without friction, and base class of those with friction.
+
+    The variables are y = [s, gamma], the rate of the gap and the normal impulse.
 
     Attributes
     ----------
     friction : bool
     gap : bool
-        Whether w begins with the rate of a gap.
+        Whether the speeds w begin with the rate of a gap.
     size : int
         Length of y.
     positive : tuple of int
-        Entries of y that stay > 0.
+        Indices of the components of y that stay > 0.
     round : tuple of (int, int, int)
-        Entries (t, x, y) with t > |(x, y)|.
+        Indices of (t, x, y) with t > |(x, y)|.
     """
 
     friction = False
@@ -63,7 +65,7 @@ class Cone:
 
     @property
     def centers(self) -> tuple[float, ...]:
-        """Target of each product, divided by kappa."""
+        """Targets of the complementarity products, divided by the barrier parameter."""
         return (1.0,) * (len(self.positive) // 2)
 
     def begin(self, w: Any, speed: Any, kappa: Any, mu: Any) -> Any:
@@ -71,42 +73,45 @@ class Cone:
         return ca.vertcat(s, kappa / s)
 
     def impulse(self, y: Any) -> Any:
-        """Impulses (gamma,) or (gamma, tau), ordered as the rows of the contact."""
+        """Return the normal and tangential impulses in the order of the Jacobian's rows."""
         return y[1]
 
     def multipliers(self, y: Any) -> Any:
         return y[1]
 
     def within(self, most: Any, along: Any) -> Any:
-        """Expressions that are >= 0 if friction along both tangents is at most `most`."""
+        """Return expressions that are >= 0 if the friction `along` is at most `most`."""
         return ca.SX(0, 1)
 
     def products(self, y: Any) -> Any:
-        """Products whose targets are kappa times `centers`."""
+        """Return the complementarity products, whose targets are kappa times `centers`."""
         return y[0] * y[1]
 
     def mismatch(self, y: Any, w: Any, mu: Any, lag: Any) -> Any:
-        """Residuals of the remaining equations, as speeds."""
+        """Return the residuals of all equations except the products, as speeds."""
         return w[0] - y[0]
 
     def law(self, p: Any, w: Any, kappa: Any, mu: Any) -> Any:
-        """Equations of the multipliers p alone, smooth where kappa > 0, for derivatives."""
+        """Return contact equations in the multipliers p alone, smooth where kappa > 0."""
         return w[0] * p[0] - kappa
 
     def lawful(self, w: Any, kappa: Any, mu: Any) -> Any:
-        """Multipliers p that solve `law` at speeds w; w[0] > 0."""
+        """Return the multipliers that obey the contact law at relative velocities w.
+
+        The rate w[0] of the gap must be > 0.
+        """
         return kappa / w[0]
 
     def direction(self, y: Any, w: Any, dw: Any, kappa: Any, mu: Any, lag: Any) -> Any:
-        """Change dy for a change dw of the speeds."""
+        """Return the Newton change of the contact variables for a velocity change dw."""
         return ca.vertcat(*self._normal(y, w, dw, kappa))
 
     def _bound(self, y: Any, mu: Any, lag: Any) -> Any:
-        """Bound of friction: mu gamma, or, with lag 0, mu gamma of the previous solution."""
+        """Return the largest friction impulse; with lag 0 from the previous solution."""
         return mu * (lag * y[1] + (1 - lag) * y[-1] + self.preload)
 
     def preloaded(self, impulse: Any) -> Any:
-        """The same law, with a given additional normal impulse in the bound of friction."""
+        """Return a copy whose friction limit includes a given extra normal impulse."""
         twin = copy(self)
         object.__setattr__(twin, "preload", impulse)
         return twin
@@ -119,9 +124,9 @@ class Cone:
 
 @dataclass(frozen=True)
 class LinearCone(Cone):
-    """Linearized cone of friction, [M] (26)-(28).
+    """Contact conditions with a friction cone linearized to a polygon.
 
-    y = [s, gamma, psi, sigma, beta.., eta.., gamma before].
+    y = [s, gamma, psi, sigma, beta.., eta.., gamma before]; [M] (26)-(28).
 
     Attributes
     ----------
@@ -141,7 +146,7 @@ class LinearCone(Cone):
         return tuple(range(self.size - 1))
 
     def directions(self) -> ca.DM:
-        """Unit vectors (2, count) of friction."""
+        """Return the unit vectors along which friction acts, as columns (2, count)."""
         angle = 2 * np.pi * np.arange(self.count) / self.count
         return ca.DM(np.round(np.array([np.cos(angle), np.sin(angle)]), 15))
 
@@ -190,7 +195,7 @@ class LinearCone(Cone):
         gamma, v = kappa / w[0], self.directions().T @ w[1:]
         least = kappa / (
             mu * gamma
-        )  # the shares of mu gamma fall with psi, so that Newton's method approaches it from below
+        )  # the shares of mu gamma decrease with psi, so that Newton's method approaches psi from below
         psi = ca.fmax(ca.mmax(-v), 0.0) + least
         for _ in range(ROOTS):
             share = ca.vertcat(kappa / psi, kappa / (psi + v))
@@ -212,7 +217,7 @@ class LinearCone(Cone):
 
 @dataclass(frozen=True)
 class RoundCone(Cone):
-    """Coulomb's cone of friction.
+    """Contact conditions with Coulomb's round friction cone.
 
     y = [s, gamma, psi, eta1, eta2, alpha, beta1, beta2, gamma before].
     """
@@ -276,9 +281,10 @@ class RoundCone(Cone):
 
 @dataclass(frozen=True)
 class DryCone(RoundCone):
-    """Coulomb's cone under a given load. y = [psi, eta1, eta2, alpha, beta1, beta2].
+    """Conditions of dry friction whose largest force is given, without a gap.
 
-    Its mu is the largest impulse of friction, N s or N m s; w contains slip velocities only.
+    y = [psi, eta1, eta2, alpha, beta1, beta2]. mu is the largest impulse of friction, N s or N m s; w
+    contains slip velocities only.
 
     Attributes
     ----------
@@ -337,16 +343,19 @@ class DryCone(RoundCone):
 
 
 def _joined(speed: Any, force: Any) -> Any:
-    """Product (psi, eta) o (alpha, beta) of two elements of the cone.
+    """Return the Jordan product of slip speed and friction in the second-order cone.
 
-    It is (kappa, 0, 0) at the solution.
+    It is (psi, eta) o (alpha, beta), and (kappa, 0, 0) at the solution.
     """
     psi, eta, alpha, beta = speed[0], speed[1:], force[0], force[1:]
     return ca.vertcat(alpha * psi + ca.dot(beta, eta), alpha * eta + psi * beta)
 
 
 def _rubbed(speed: Any, force: Any, deta: Any, dalpha: Any, kappa: Any) -> Any:
-    """Changes of (psi, eta, alpha, beta) after which `_joined` is (kappa, 0, 0)."""
+    """Return the Newton change of slip speed and friction in the second-order cone.
+
+    The changes of (psi, eta, alpha, beta) solve the linearized equation `_joined` = (kappa, 0, 0).
+    """
     psi, eta, alpha, beta = speed[0], speed[1:], force[0], force[1:]
     first = kappa - alpha * psi - ca.dot(beta, eta) - psi * dalpha - ca.dot(beta, deta)
     second = -(alpha * (eta + deta) + psi * beta) - eta * dalpha
@@ -355,16 +364,16 @@ def _rubbed(speed: Any, force: Any, deta: Any, dalpha: Any, kappa: Any) -> Any:
 
 
 class Variables:
-    """Variables of several cones in one vector, with their step lengths.
+    """Variables of all contacts in one vector, and step lengths within the cones.
 
     Attributes
     ----------
     parts : (cones + 1,)
         First index of each cone's variables, and the length of the vector.
     positive : (m,)
-        Entries that stay > 0.
+        Indices of the components that stay > 0.
     round : (m, 3)
-        Entries (t, x, y) with t > |(x, y)|.
+        Indices of (t, x, y) with t > |(x, y)|.
     before : (m, 2)
         Indices of gamma and of the previous solution's gamma, for cones whose friction is bounded by them.
     centers : (products,)
@@ -381,14 +390,14 @@ class Variables:
         self.centers = np.concatenate([np.zeros(0), *(c.centers for c in cones)])
 
     def longest(self, y: np.ndarray, dy: np.ndarray) -> float:
-        """Largest step length that keeps y in its cones."""
+        """Return the largest step length that keeps the variables in their cones."""
         values, change = y[self.positive], dy[self.positive]
         falls = change < 0
         length = float((-values[falls] / change[falls]).min(initial=np.inf))
         return min([length, *(to_cone(y[r], dy[r]) for r in self.round)])
 
     def clipped(self, y: np.ndarray, dy: np.ndarray) -> np.ndarray:
-        """Variables y after a full step, with every variable clipped to its own cone."""
+        """Return the variables after a full step, each kept inside its own cone."""
         new, p = y + dy, self.positive
         new[p] = np.maximum(new[p], CLIP * y[p])
         for r in self.round:
@@ -397,7 +406,7 @@ class Variables:
 
 
 def to_cone(y: np.ndarray, d: np.ndarray) -> float:
-    """Largest step length that keeps (t, x, y) in the round cone t > |(x, y)|."""
+    """Return the largest step length that keeps (t, x, y) in the cone t > |(x, y)|."""
     a = d[0] ** 2 - d[1] ** 2 - d[2] ** 2
     b = y[0] * d[0] - y[1] * d[1] - y[2] * d[2]
     c = max(y[0] ** 2 - y[1] ** 2 - y[2] ** 2, 0.0)
@@ -409,7 +418,7 @@ def to_cone(y: np.ndarray, d: np.ndarray) -> float:
 
 
 def cone_of(item: Any, mu: Any) -> tuple[Cone, tuple]:
-    """Law of a contact, and its coefficient of friction, if any, as data."""
+    """Return the cone of a contact's impulses, and its friction coefficient if any."""
     if item is None or (not isinstance(item.friction, Parameter) and item.friction == 0):
         return Cone(), ()
     return (RoundCone() if item.cone == "second-order" else LinearCone(item.directions)), (mu,)

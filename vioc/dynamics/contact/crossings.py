@@ -23,19 +23,22 @@ from vioc.runs.trajectory import Trajectory
 if TYPE_CHECKING:
     from vioc.dynamics.contact.smoothed import SmoothedMap
 
-TOUCHING = 1e-6  # m; or ten times the gap that the smoothing leaves open, if that is larger
-GRAZE = 0.01  # of the radii: distance of a path between samples from its chord
+TOUCHING = 1e-6  # m, gap of a closed contact; or ten times the gap that the smoothing leaves open, if larger
+GRAZE = 0.01  # allowed depth relative to the radii, since paths between samples are not straight
 SHRUNK, HALVINGS = 0.9, 6  # scale of the shapes that are tested for overlap; bisections of the depth
 BETWEEN, MOST, WAY = (
     2,
     500,
     0.5,
-)  # poses per inner radius; most poses; motion of a step, in inner radii, from which it is tested
-ROUNDED = 1e-7  # of the largest distance: distance at which shapes count as meeting
+)  # tested poses per inner radius, and most poses; steps are tested from this motion in inner radii on
+ROUNDED = 1e-7  # distance at which shapes count as overlapping, relative to the largest distance
 
 
 class Crossing(NamedTuple):
-    """Crossed gap: its name, first step, number of steps, and depth in the first."""
+    """Gap that is crossed within a step, with the depth of penetration.
+
+    `step` is the first such step, `steps` their number, and `depth` the depth in the first.
+    """
 
     name: str
     step: int
@@ -44,7 +47,7 @@ class Crossing(NamedTuple):
 
 
 def warn_crossed(run: Trajectory, found: Iterable[Crossing]) -> None:
-    """Warn (`CrossingWarning`) if shapes cross each other or angles leap over limits."""
+    """Give a `CrossingWarning` if bodies cross each other or angles jump over limits."""
     found = sorted(found, key=lambda c: c.step)
     if not found:
         return
@@ -63,14 +66,14 @@ def warn_crossed(run: Trajectory, found: Iterable[Crossing]) -> None:
 
 
 def open_from(f: SmoothedMap, run: Trajectory) -> np.ndarray:
-    """Gaps above which a contact is open at the ends of each step (N,)."""
+    """Return the gap above which a contact counts as open, for each step (N,)."""
     return np.maximum(TOUCHING, 10 * np.sqrt(f.smoothing) * run.step_lengths)
 
 
 def crossed_spheres(f: SmoothedMap, run: Trajectory, gaps: Mapping[str, float]) -> Iterator[Crossing]:
-    """Crossings of pairs of spheres, by straight paths between the samples.
+    """Yield the pairs of spheres that pass through each other within a step.
 
-    `gaps` are the gaps at the start, by name.
+    Paths between samples are taken as straight. `gaps` are the gaps at the start, by name.
     """
     pairs = zip(f.system.inequality_names, f.system.inequalities, strict=True)
     wanted = [(n, item) for n, item in pairs if isinstance(item, PairContact) and _of_spheres(item)]
@@ -93,7 +96,7 @@ def crossed_spheres(f: SmoothedMap, run: Trajectory, gaps: Mapping[str, float]) 
 
 
 class _Solid:
-    """Shape as the hull of points, enlarged by a radius.
+    """Convex hull of points, enlarged by a radius, for tests of overlap.
 
     `center` and `inner` are the centre and the radius of a ball inside.
     """
@@ -119,7 +122,7 @@ def _solid(shape: Shape) -> _Solid:
 
 
 def _overlap(sides: list[tuple[_Solid, np.ndarray, np.ndarray]], scale: float) -> bool:
-    """Return whether two solids at poses (R, p), scaled about their centres, overlap."""
+    """Return whether two solids at poses (R, p) overlap, scaled about their centres."""
     from scipy.optimize import nnls  # imported late: only tested steps need scipy
 
     first, second = (solid.at(R, p, scale) for solid, R, p in sides)
@@ -130,10 +133,10 @@ def _overlap(sides: list[tuple[_Solid, np.ndarray, np.ndarray]], scale: float) -
 
 
 def crossed_shapes(f: SmoothedMap, run: Trajectory) -> Iterator[Crossing]:
-    """Crossings of pairs of other shapes, at poses between the samples.
+    """Yield the pairs of other shapes that pass through each other within a step.
 
-    Steps are tested in which an origin moves far. Shapes scaled to 0.9 overlap only if they have entered each
-    other; the reported depth is a lower bound.
+    Steps in which the origins move far relative to each other are tested, at poses between the samples.
+    Shapes scaled to 0.9 overlap only if they have entered each other; the reported depth is a lower bound.
     """
     pairs = zip(f.system.inequality_names, f.system.inequalities, strict=True)
     wanted = [(n, item) for n, item in pairs if isinstance(item, PairContact) and _of_solids(item)]
@@ -184,12 +187,12 @@ def crossed_shapes(f: SmoothedMap, run: Trajectory) -> Iterator[Crossing]:
 
 
 def _of_solids(item: PairContact) -> bool:
-    """Return whether two bounded shapes meet that are not both centred spheres."""
+    """Return whether a contact has bounded shapes that are not two centred spheres."""
     return not (_of_spheres(item) or isinstance(item.shape1, Terrain))
 
 
 def _of_spheres(item: PairContact) -> bool:
-    """Return whether two spheres meet that are centred at the origins of frames."""
+    """Return whether a contact has two spheres centred at the origins of frames."""
     shapes = item.shape1, item.shape2
     return all(isinstance(s, Sphere) and not any(map(float, s.center)) for s in shapes)
 

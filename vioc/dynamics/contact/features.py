@@ -1,4 +1,4 @@
-"""Contact points of boxes and hulls, found at given poses for all pairs at once.
+"""Search for the contact points of boxes and hulls at given poses.
 
 Two polytopes do not overlap if a plane separates them: the plane of a face of one of them, or a plane
 parallel to an edge of each. The best of these planes at the start of a step, and the contact points on it,
@@ -14,13 +14,13 @@ import numpy as np
 
 from vioc.dynamics.contact.polytopes import OFF, PLACES, SAME, Pair
 
-BIAS = 1e-3  # of the size: required advantage of an edge's plane over a face's
-BESIDE = 1e-6  # of the size: largest distance beside a face of a point that counts as on it
+BIAS = 1e-3  # required advantage of a plane of edges over one of a face, relative to the size
+BESIDE = 1e-6  # largest distance of a point beside a face on which it counts, relative to the size
 AHEAD = 1.5  # range of the search, in distances that bodies travel in a step
 
 
 class MeetingPlaces(NamedTuple):
-    """Contact points of pairs at a pose, present or possible during the step.
+    """Contact points of pairs of polytopes, present or possible within a step.
 
     Attributes
     ----------
@@ -36,12 +36,12 @@ class MeetingPlaces(NamedTuple):
     gaps: np.ndarray
 
     def of(self, i: int) -> tuple[np.ndarray, int]:
-        """Rows (PLACES, NUMBERS) of pair i and their count."""
+        """Return the contact points (PLACES, NUMBERS) of one pair, and their number."""
         return self.rows[i].copy(), int(self.counts[i])
 
 
 class _Stack:
-    """Pairs of polytopes of equal topology, with stacked arrays."""
+    """Pairs of polytopes with equally many corners, faces and edges, as arrays."""
 
     def __init__(self, pairs: Sequence[Pair], index: list[int]):
         chosen = [pairs[i] for i in index]
@@ -86,7 +86,7 @@ class Features:
         self.smaller = self._radii.min(axis=1, initial=np.inf)
 
     def at(self, x: np.ndarray, R: np.ndarray, twists: np.ndarray, dt: float) -> MeetingPlaces:
-        """Contact points at given poses, for a step dt.
+        """Return the contact points of all pairs at given poses, for a step of length dt.
 
         Positions (n, 3), rotations (n, 3, 3) and twists (n, 6) are those of the bodies.
         """
@@ -110,7 +110,7 @@ class Features:
 
 
 def _places(stack: _Stack, chosen: np.ndarray, x: np.ndarray, R: np.ndarray, reach: np.ndarray):
-    """Contact points of some pairs of a stack, their counts and smallest gaps.
+    """Return contact points, their counts and smallest gaps for chosen pairs.
 
     A pair has at most PLACES contact points.
     """
@@ -158,9 +158,9 @@ def _places(stack: _Stack, chosen: np.ndarray, x: np.ndarray, R: np.ndarray, rea
 
 
 def _on_face(k, own, parts, corners, normals, face, gaps, size, reach, R, x, bodies):
-    """Contact points on faces `face` of side k.
+    """Return the contact points between a face of one polytope and the other one.
 
-    The partner is the most opposed face of the other side.
+    The face is `face` of side k; it meets the most opposed face of the other side.
     """
     pair, count = np.arange(len(own)), len(own)
     f = face[own]
@@ -203,7 +203,7 @@ def _on_face(k, own, parts, corners, normals, face, gaps, size, reach, R, x, bod
     none = ~valid.any(axis=1)  # the faces do not cover each other: take the lowest corner
     lowest = gap[:, : inc.shape[1]].argmin(axis=1)
     valid[none, lowest[none]] = True
-    # overlap that no point shows: the deepest corner of a hull can be on another face, or beside this one
+    # if no point has the overlap, add the deepest corner: it can be on another face, or beside this one
     deepest = np.where(valid, gap, np.inf).min(axis=1)
     unseen = (gaps[own] < 0) & (deepest > gaps[own] + BESIDE * size[own])
     height = np.einsum("pvi,pi->pv", corners[1 - k][own] - origin[:, None], n)
@@ -233,7 +233,7 @@ def _on_face(k, own, parts, corners, normals, face, gaps, size, reach, R, x, bod
 
 
 def _on_edges(own, parts, corners, axes, axis, width, R, x, bodies):
-    """Contact point of an edge of each side."""
+    """Return the contact point between an edge of one polytope and one of the other."""
     pair, n = np.arange(len(own)), axes[own]
     ends = []
     for k, which in enumerate((axis[own] // width, axis[own] % width)):
@@ -253,7 +253,7 @@ def _on_edges(own, parts, corners, axes, axis, width, R, x, bodies):
 
 
 def _rows(own, sides, normal, k, used, R, x, bodies):
-    """Transform points and normals from the world to the axes of the bodies.
+    """Transform contact points and normals from the world to the axes of the bodies.
 
     Rows that are not used are OFF.
     """
@@ -272,9 +272,9 @@ def _cross(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def _inside(polygon: np.ndarray, points: np.ndarray, slack: np.ndarray) -> np.ndarray:
-    """Return which points (p, k, 2) lie in convex, positively oriented polygons.
+    """Return which points (p, k, 2) lie inside convex polygons.
 
-    The polygons are (p, m, 2).
+    The polygons (p, m, 2) are positively oriented.
     """
     edge = np.roll(polygon, -1, axis=1) - polygon
     length = np.linalg.norm(edge, axis=2)

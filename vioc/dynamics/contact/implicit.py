@@ -1,4 +1,4 @@
-"""Implicit derivatives of steps with contact, shared by the maps with contact.
+"""Derivatives of steps with contact by the implicit function theorem.
 
 An active contact obeys gamma = kappa / s with a gap rate s = phi(q_k+1)/dt of some 1e-7 m/s, whose rounding
 error is 1e-16 m / dt. docs/maths/contact_gradients.md, "Rounding": the rounding error of q_k + dt V is
@@ -21,7 +21,7 @@ from vioc.maps.derivatives import Linearization, Steps
 
 @dataclass(frozen=True)
 class First:
-    """First derivatives along N steps, with the values that second derivatives need.
+    """First derivatives of N steps, with the values that second derivatives reuse.
 
     Attributes
     ----------
@@ -41,7 +41,9 @@ class First:
 
 
 class Normals:
-    """Laws s gamma = kappa of one end, whose equations are ordered as its unknowns.
+    """Corrections of the normal contact equations against rounding errors.
+
+    The equations s gamma = kappa of one momentum balance are in the order of its unknowns.
 
     Parameters
     ----------
@@ -62,9 +64,9 @@ class Normals:
     def unrounded(
         self, R: np.ndarray, slopes: np.ndarray, q: np.ndarray, V: np.ndarray, dt: np.ndarray
     ) -> np.ndarray:
-        """Equations (N, n), corrected by the rounding error of q (N, moved) + dt V.
+        """Return the equations, corrected for the rounding error of the end positions.
 
-        `dt` has the shape (N, 1).
+        The equations are (N, n), the positions q (N, moved) + dt V, and `dt` (N, 1).
         """
         step = dt * V[:, self._moved]
         lost = (step - ((q + step) - q)) / dt
@@ -73,9 +75,9 @@ class Normals:
         return corrected
 
     def sharp(self, slopes: np.ndarray, unknowns: np.ndarray, kappa: float) -> np.ndarray:
-        """Slopes (N, n, n) of the equations by the unknowns, with exact slopes by gamma.
+        """Return the Jacobian of the equations with exact derivatives by the impulses.
 
-        The slopes of the laws by gamma are those at the solution.
+        It is (N, n, n). The derivatives of s gamma by gamma are those at the solution, kappa/gamma.
         """
         exact, gamma = slopes.copy(), unknowns[:, self._rows]
         known = exact[:, self._rows, self._rows]
@@ -84,16 +86,17 @@ class Normals:
 
 
 def solved(matrix: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """Return matrix^-1 right with equilibrated rows, NaN if the matrix is singular.
+    """Return the solutions of several linear systems, NaN for singular matrices.
 
-    The rows have different units, because the laws are equations of speeds and of energies.
+    The rows are equilibrated, since they have different units: the contact laws are equations of speeds and
+    of energies.
     """
     scale = 1 / np.abs(matrix).max(axis=2, keepdims=True, initial=1e-300)
     return derivatives.solved(scale * matrix, scale * right)
 
 
 def solved_back(matrix: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """Return matrix'^-1 right (N, n) with the scaling of `solved`."""
+    """Return the solutions (N, n) of linear systems with transposed matrices."""
     scale = 1 / np.abs(matrix).max(axis=2, keepdims=True, initial=1e-300)
     return scale[..., 0] * np.linalg.solve(np.swapaxes(scale * matrix, 1, 2), right[..., None])[..., 0]
 
@@ -114,7 +117,10 @@ def check_solved(derivatives: np.ndarray, steps: Steps) -> None:
 
 
 def along(H: np.ndarray, T: np.ndarray) -> np.ndarray:
-    """Hessians (N, ns + nz, ns + nz) of (s, z) along z = T s."""
+    """Return Hessians of functions restricted to z = T s, from Hessians by (s, z).
+
+    `H` are the Hessians by (s, z), (N, ns + nz, ns + nz).
+    """
     ns = T.shape[2]
     mixed = H[:, :ns, ns:] @ T
     return H[:, :ns, :ns] + mixed + np.swapaxes(mixed, 1, 2) + np.swapaxes(T, 1, 2) @ H[:, ns:, ns:] @ T

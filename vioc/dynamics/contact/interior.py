@@ -1,9 +1,8 @@
-"""Primal-dual interior point for steps with contact and limits, in dense numpy.
+"""Primal-dual interior-point method for steps with contact and limits, in numpy.
 
-The unknowns are those of an *end* of a step: velocities, impulses of constraints and variables of cones
-that fulfil a
-balance of momenta. A step has one end, or two that are solved one after the other. The C code of maps has the
-same iteration. Maths: docs/maths/contact.md.
+A step solves one or two momentum balances, one after the other: at its start and, in maximal coordinates, at
+its end. Each is called an *end* of the step. Its unknowns are velocities, impulses of constraints and
+variables of contact cones. The C code of maps has the same iteration. Maths: docs/maths/contact.md.
 """
 
 from __future__ import annotations
@@ -30,9 +29,9 @@ CENTERED, POLISHED = (
     1e-6,
     1e-9,
 )  # relative distance of a product from kappa: accepted at the end, and attained by one more step
-ROUNDS, SAME = 100, 1e-6  # of friction bounded by the previous solution
-GAIN = 0.2  # of the energy at departure: more than impulses add if they follow the step's motion
-SLOW = 0.1  # m/s, whose energy is always allowed, because a start can be slightly too deep
+ROUNDS, SAME = 100, 1e-6  # solves with friction bounded by previous impulses, and their accepted change
+GAIN = 0.2  # accepted energy from impulses, of the energy at the start: roots on the branch add less
+SLOW = 0.1  # m/s; its energy is always accepted, because a start can be slightly too deep
 HIGH, DOWN = (
     1.0,
     10**-0.5,
@@ -41,16 +40,16 @@ SHORT, FAR, NEAR = 0.1, 0.5, 0.9  # step lengths that determine the decrease of 
 
 
 def fall(length: float) -> float:
-    """Factor of the barrier after a step of some length, above 1 after short steps."""
+    """Return the factor of the barrier parameter, which depends on the step length."""
     if length < 0.1 * SHORT:
         return 3.0
     return 1.0 if length < SHORT else 0.3 if length < FAR else 0.1 if length < NEAR else 0.01
 
 
 class End:
-    """Equations of one end as functions of (V, multipliers of constraints, y, ...).
+    """Equations of the momentum balance at the start or the end of a step.
 
-    The last arguments are `given`.
+    They are functions of (V, multipliers of constraints, y, ...); the last arguments are `given`.
 
     Attributes
     ----------
@@ -69,8 +68,8 @@ class End:
     multipliers, gaps : Evaluator
         Multipliers of the contacts; rates of their gaps. `goal` is (kappa, lag) throughout.
     work : Evaluator or None
-        For a departure, the kinetic energy that impulses of constraints and contacts add, and twice the
-        kinetic energy; an optional third entry is 0 if the root is certified to be the motion, else
+        At the start of a step, the kinetic energy that impulses of constraints and contacts add, and twice
+        the kinetic energy; an optional third value is 0 if the root is certified to be the motion, else
         infinity.
     """
 
@@ -86,7 +85,7 @@ class End:
 
 
 class EndProblem(NamedTuple):
-    """One end of a step at given values.
+    """Momentum balance at one end of a step, with the values of its arguments.
 
     Attributes
     ----------
@@ -107,7 +106,7 @@ class EndProblem(NamedTuple):
 
 
 class EndSolution(NamedTuple):
-    """Solution of one end of a step.
+    """Solution of the momentum balance at one end of a step.
 
     Attributes
     ----------
@@ -140,7 +139,7 @@ class EndSolution(NamedTuple):
 
 
 class Step(NamedTuple):
-    """Solved step of a map.
+    """Solved step of a map with contact.
 
     Attributes
     ----------
@@ -172,15 +171,15 @@ class Step(NamedTuple):
 
 
 class ContactStep(ABC):
-    """Equations of a map's step with contact."""
+    """Interface to the equations of a map's step with contact."""
 
     @abstractmethod
     def solve(self, solver: InteriorPoint, x, u, t: float, dt: float, theta) -> Step:
-        """Solve a step from x by `solver.solve_end`."""
+        """Solve the step from state x with the interior-point solver."""
 
 
 class InteriorPoint:
-    """Interior-point method for the steps of a mechanism.
+    """Interior-point solver for the steps of a mechanism with contact.
 
     Parameters
     ----------
@@ -209,13 +208,15 @@ class InteriorPoint:
         self._floor, self.tolerance, self._polish = barrier, tolerance, polish
 
     def solve(self, x, u, t: float, dt: float, theta) -> Step:
-        """Solve a step from x."""
+        """Solve one step from state x under input u."""
         return self.step.solve(self, x, u, t, dt, theta)
 
     def solve_end(self, problem: EndProblem, lasting: bool = True) -> EndSolution:
-        """Solve one end of a step.
+        """Solve the momentum balance at one end of a step from several guesses in turn.
 
-        Starts are the impulses of lasting contacts, then cold ones.
+        The first guess, if `lasting`, has the impulses of lasting contacts; the others are cold. If all fail,
+        friction is bounded by previous impulses (`_relax`), then the barrier parameter decreases slowly
+        (`_follow`).
         """
         solution = self._true(problem, self._try(problem, self._last(problem) if lasting else None, 0))
         count = solution.iterations
@@ -232,7 +233,7 @@ class InteriorPoint:
         return solution._replace(iterations=count)
 
     def _last(self, problem: EndProblem) -> EndSolution:
-        """First guess: contacts keep the impulses that belong to the gaps at the start."""
+        """Return a first guess whose contact impulses follow from the gaps at the start."""
         E, nothing = problem.end, np.zeros(problem.end.variables.parts[-1])
         lam, still, least = np.zeros(E.rows), np.zeros(len(problem.guess)), self._floor / self._mass
         goal = np.array([self._floor, 1.0])
@@ -240,9 +241,9 @@ class InteriorPoint:
         return EndSolution(problem.guess, lam, y, np.zeros(0), np.inf, 0)
 
     def _true(self, problem: EndProblem, solution: EndSolution) -> EndSolution:
-        """Mark a solution as unsolved if its contacts add energy.
+        """Return the solution, marked as unsolved if its contacts add energy.
 
-        Contacts only dissipate energy, apart from the effect of their curvature.
+        Contacts only dissipate energy, apart from the effect of the curvature of gaps.
         """
         if problem.end.work is None:
             return solution
@@ -252,9 +253,9 @@ class InteriorPoint:
         return solution if work <= GAIN * energy else solution._replace(error=np.inf)
 
     def _relax(self, problem: EndProblem, solution: EndSolution) -> EndSolution:
-        """Solve with friction bounded by the previous solution's normal impulses.
+        """Solve repeatedly, with friction bounded by the previous normal impulses.
 
-        The solution is repeated until both agree.
+        When the normal impulses agree with the previous ones, the original problem is solved from there.
         """
         gamma = problem.end.variables.before[:, 0]
         bound, last, stride, count = solution.y[gamma], np.inf, 1.0, 0
@@ -275,7 +276,7 @@ class InteriorPoint:
         return solution._replace(iterations=count + solution.iterations)
 
     def _follow(self, problem: EndProblem, solution: EndSolution) -> EndSolution:
-        """Solve at decreasing kappa, each time from the previous solution.
+        """Solve with a decreasing barrier parameter, each time from the last solution.
 
         If that fails, the start is cold.
         """
@@ -304,9 +305,9 @@ class InteriorPoint:
         resume: bool = False,
         floor: float | None = None,
     ) -> EndSolution:
-        """Iterate from a start or a solution to the barrier parameter, or to `floor`.
+        """Iterate from one initial guess to the final barrier parameter.
 
-        `bound` has normal impulses that bound friction.
+        `floor` replaces the map's barrier parameter; `bound` has normal impulses that bound friction.
         """
         floor = self._floor if floor is None else floor
         end = _EndIteration(problem, self._scales, self._mass, floor, 1.0 if bound is None else 0.0)
@@ -343,7 +344,7 @@ class InteriorPoint:
 
 
 class _EndIteration:
-    """Iterates (V, impulses of constraints, y) of one end, and steps between them.
+    """Newton iterates (V, constraint impulses, y) of one momentum balance of a step.
 
     Parameters
     ----------
@@ -359,14 +360,14 @@ class _EndIteration:
         self.variables = problem.end.variables
 
     def left_of(self, V, lam, y) -> tuple[float, np.ndarray]:
-        """Norm of the residuals as speeds, and the products."""
+        """Return the norm of the residuals as speeds, and the complementarity products."""
         E, given, dt = self._problem.end, self._problem.given, self._problem.dt
         goal = np.array([self._floor, self._lag])
         balance, g, mismatch, products = (r[:, 0] for r in E.residuals(V, lam, y, *given, goal))
         return float(np.linalg.norm(np.concatenate([balance / self._scales, g / dt, mismatch]))), products
 
     def _direction(self, V, lam, y, kappa: float) -> tuple[np.ndarray, np.ndarray]:
-        """Changes of the twists and of the constraints' impulses."""
+        """Return the Newton changes of the velocities and of the constraint impulses."""
         E, given = self._problem.end, self._problem.given
         F, rhs = E.newton(V, lam, y, *given, np.array([kappa, self._lag]))
         row = np.concatenate([1 / self._scales, np.ones(E.rows)])
@@ -377,14 +378,14 @@ class _EndIteration:
         return step[: len(V)], step[len(V) :]
 
     def _fresh(self, V, lam, y, speed: float, kappa: float) -> np.ndarray:
-        """Variables of the cones near the central path, at contacts that close."""
+        """Return initial contact variables near the central path."""
         E, given = self._problem.end, self._problem.given
         return E.begin(V, lam, y, *given, np.array([speed]), np.array([kappa, self._lag]))[0][:, 0]
 
     def first(self, seed: EndSolution | None, start: int, resume: bool) -> tuple[np.ndarray, ...]:
-        """First iterate: cold, or at a solution.
+        """Return the first iterate, from a cold start or a known solution.
 
-        Closing contacts start afresh, unless the iteration is to `resume`.
+        Contacts that close get new variables, unless the iteration is to `resume`.
         """
         E, given, guess = self._problem.end, self._problem.given, self._problem.guess
         mass, parts = self._mass, self.variables.parts
@@ -408,11 +409,12 @@ class _EndIteration:
     def step(
         self, point: tuple[np.ndarray, ...], kappa: float, left: float, off: float, clip: bool
     ) -> tuple[tuple[np.ndarray, ...], float, np.ndarray, float, bool]:
-        """Take one step for a barrier parameter, or with every variable clipped.
+        """Take one Newton step towards a given barrier parameter.
 
-        The step is halved until the residual `left`, or the distance `off` of the products from kappa,
-        decreases. Returned are the next iterate, its residual and its products; the length that cones allow,
-        and whether the step was short.
+        With `clip`, a full step is taken and every variable is clipped to its own cone. Otherwise the step is
+        halved until the residual `left`, or the distance `off` of the products from kappa, decreases.
+        Returned are the next iterate, its residual and its products; the length that cones allow, and whether
+        the step was short.
         """
         (V, lam, y), E = point, self._problem.end
         dV, dlam = self._direction(V, lam, y, kappa)
@@ -424,7 +426,7 @@ class _EndIteration:
             if clip:
                 point = V + dV, lam + dlam, self.variables.clipped(y, dy)
             now, products = self.left_of(*point)
-            if clip and not np.isfinite(now):  # half a turn or more: shorten the step like any other
+            if clip and not np.isfinite(now):  # after half a turn or more: shorten the step instead
                 clip = False
                 continue
             least = 1 - 1e-4 * factor
@@ -436,7 +438,7 @@ class _EndIteration:
 
 
 class InteriorProgram(StepByStep):
-    """Rollouts of a map by the interior point in numpy."""
+    """Rollouts of a map with contact by the interior-point method in numpy."""
 
     def __init__(self, f: KernelMap, solver: InteriorPoint):
         super().__init__(f)

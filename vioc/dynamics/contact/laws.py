@@ -1,4 +1,4 @@
-"""Friction laws as few smooth equations, for optimizations over steps.
+"""Contact and friction laws as few smooth equations, for trajectory optimization.
 
 All variables of a law are in z.
 
@@ -11,7 +11,7 @@ With the barrier parameter kappa, the gap rate a and the slip velocity v, z = (s
 
 and s = a, s gamma = kappa, except for dry friction. In the round law mu gamma b is the impulse of friction:
 it is `cones.RoundCone` without the variables that are large at open contacts. A caller may scale all speeds
-by a share c. docs/maths/contact_implicit.md (2)-(5).
+by a share c; the methods then take w = (c a, v). docs/maths/contact_implicit.md (2)-(5).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Names = tuple[tuple[str, float], ...]
 
 
 class ContactLaw:
-    """Equations of a cone; this class is frictionless.
+    """Smooth equations of a contact without friction, and base class of others.
 
     Parameters
     ----------
@@ -45,25 +45,25 @@ class ContactLaw:
         self.unknowns: Names = (("gap rate", 0.0), ("impulse", 0.0))
 
     def equations(self, z: Any, w: Any, kappa: Any, mu: Any, share: Any = 1) -> Any:
-        """Residuals of the law, as many as z has entries; w = (share a, v)."""
+        """Return the residuals of the contact law, one for each unknown in z."""
         return ca.vertcat(w[0] - z[0], z[0] * z[1] - kappa * share)
 
     def impulse(self, z: Any, mu: Any) -> Any:
-        """Impulses (gamma,) or (gamma, b1, b2)."""
+        """Return the normal impulse and, with friction, the two tangential impulses."""
         return z[1]
 
     def multipliers(self, z: Any, mu: Any) -> Any:
-        """Multipliers of the contact; the slip is scaled by the share."""
+        """Return the multipliers of the contact: its impulses and its scaled slip speed."""
         return self.impulse(z, mu)
 
     def start(self, w: Any, speed: Any, kappa: Any, mu: Any, share: Any = 1) -> Any:
-        """Values z within their bounds near the central path, gap rates at least `speed`."""
+        """Return initial unknowns near the central path, with gap rates >= `speed`."""
         s = ca.fmax(w[0], speed)
         return ca.vertcat(s, kappa * share / s)
 
 
 class Polygon(ContactLaw):
-    """Equations of `LinearCone`."""
+    """Smooth equations of a contact with a linearized friction cone."""
 
     def __init__(self, cone: LinearCone):
         super().__init__(cone)
@@ -96,7 +96,7 @@ class Polygon(ContactLaw):
 
 
 class RoundLaw(ContactLaw):
-    """Equations of `RoundCone`.
+    """Smooth equations of a contact with Coulomb's round friction cone.
 
     Parameters
     ----------
@@ -130,7 +130,7 @@ class RoundLaw(ContactLaw):
 
 
 class DryLaw(ContactLaw):
-    """Equations of `DryCone`; the impulse of friction is mu b.
+    """Smooth equations of dry friction under a given load; its impulse is mu b.
 
     Parameters
     ----------
@@ -168,7 +168,10 @@ def _slid(v: Any) -> Any:
 
 
 def law_of(cone: Cone, along: Sequence[int] = (0, 1)) -> ContactLaw:
-    """Law of a cone; `along` as in `RoundLaw`."""
+    """Return the smooth equations of a contact with a given friction cone.
+
+    `along` has the tangents along which motion is possible.
+    """
     if isinstance(cone, DryCone):
         return DryLaw(cone, along[: cone.count])
     if isinstance(cone, RoundCone):

@@ -1,4 +1,4 @@
-"""Search for the contact points of a step until they also hold at its end."""
+"""Repeated search for contact points until no bodies overlap at a step's end."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from vioc.dynamics.contact.interior import Step
 from vioc.dynamics.contact.polytopes import PLACES, SAME
 
 LOOKS = 8  # searches at the end of a step for contact points that hold
-ENTERED = 1e-5  # of the size: overlap without a contact point that is accepted
+ENTERED = 1e-5  # accepted overlap without a contact point, relative to the size
 KEPT = 0.9  # fraction of the initial depth that remains after a step
-DEEP = 0.1  # of the smaller body: depth that a start may have; the bodies separate slowly
+DEEP = 0.1  # accepted initial depth, relative to the smaller body; the bodies separate slowly
 
 
 class Look:
-    """Contact points of a step, searched at its start and, after overlap, at its end.
+    """Contact points of a step, found at its start and, after overlap, at its end.
 
     Parameters
     ----------
@@ -52,18 +52,18 @@ class Look:
         self._let(np.arange(len(self.counts)))
 
     def _let(self, some: np.ndarray) -> None:
-        """Allow initial overlap to decrease over many steps.
+        """Let the initial overlap of some pairs decrease over many steps.
 
-        Correcting it in one step would throw the bodies apart.
+        A correction in one step would throw the bodies apart.
         """
         there = self.rows[some, :, 9] != 0
         self.rows[some, :, 10] = np.where(there, KEPT * self._depth[some, None], self.rows[some, :, 10])
 
     def deeper(self, x: np.ndarray) -> bool:
-        """Return whether bodies overlap in the state x at the end, and search there again.
+        """Return whether bodies overlap at the end of a step; renew their contact points.
 
-        Pairs that overlap twice keep their previous contact points in addition to the new ones; otherwise
-        planes could alternate.
+        x is the state at the end. Pairs that overlap twice keep their previous contact points in addition to
+        the new ones; otherwise the separating plane could alternate.
         """
         places = self.end = self._see(x)
         some = np.flatnonzero(places.gaps < -self._depth - ENTERED * self._sizes)
@@ -76,7 +76,7 @@ class Look:
         return bool(len(some))
 
     def _both(self, i: int) -> tuple[np.ndarray, int]:
-        """Contact points of pair i at the end, then the previous ones that differ."""
+        """Return the new contact points of one pair, then the previous ones that differ."""
         rows, count = self.end.of(i)
         size = self._sizes[i]
         for old in self.rows[i, : self.counts[i]]:
@@ -88,7 +88,7 @@ class Look:
         return rows, count
 
     def solved(self, solve: Callable[[np.ndarray], Step], tolerance: float) -> Step:
-        """Solve a step by `solve(places)`, again until its contact points hold at its end."""
+        """Solve a step repeatedly until its contact points also hold at its end."""
         for _ in range(LOOKS):
             step = solve(self.rows.ravel())
             if not step.error <= tolerance or not self.deeper(step.x):

@@ -1,4 +1,4 @@
-"""Boxes and hulls in contact with each other, and one contact point of a pair.
+"""Convex polytopes (boxes and hulls), and the contact points between them.
 
 docs/maths/contact.md, "Boxes and hulls".
 """
@@ -18,11 +18,11 @@ from vioc.dynamics.description.numbers import Parameter
 from vioc.dynamics.terms.contact_shapes import Shape, triangles
 from vioc.errors import ModelError
 
-PLACES = 8  # most contact points of a pair
-NUMBERS = 11  # of a contact point: points of both bodies, normal, body that carries it, allowed gap
-OFF = np.array([0.0] * 10 + [1.0])  # an unused contact point: no normal, one metre apart
-SAME = 0.02  # of the size: contact points nearer than this are one
-FLAT = 1e-6  # of unit normals: faces in one plane
+PLACES = 8  # largest number of contact points of a pair
+NUMBERS = 11  # values of a contact point: points of both bodies, normal, body that carries it, offset
+OFF = np.array([0.0] * 10 + [1.0])  # unused contact point: zero normal, gap of one metre
+SAME = 0.02  # distance below which two contact points count as one, relative to the size
+FLAT = 1e-6  # difference of the unit normals of faces in one plane
 
 
 class Polytope:
@@ -94,7 +94,7 @@ class Polytope:
 
 @dataclass(frozen=True)
 class Pair:
-    """Two polytopes and the indices of their bodies; -1 is the world."""
+    """Two polytopes that can meet, and the indices of their bodies (-1: world)."""
 
     bodies: tuple[int, int]
     first: Polytope
@@ -102,7 +102,7 @@ class Pair:
 
 
 def check_numbers(where: str, item: Inequality, shape: Shape) -> None:
-    """Raise `ModelError` if the shape of a polytope has parameters."""
+    """Raise `ModelError` if the dimensions of a polytope are parameters."""
     if any(isinstance(n, Parameter) for n in shape.numbers()):
         raise ModelError(
             f"{where}: {item.label()}: boxes and hulls that meet each other take numbers, not parameters, "
@@ -111,9 +111,9 @@ def check_numbers(where: str, item: Inequality, shape: Shape) -> None:
 
 
 def placed(poses: list[tuple[Vector, Matrix]], data: list[Any]) -> tuple[Any, Vector, Vector, Any]:
-    """Gap, normal, point and flag of a contact point of bodies at poses (x, R).
+    """Return gap, normal, position and flag of a contact point of two polytopes.
 
-    The flag is 1; of an unused contact point it is 0.
+    The poses of the bodies are (x, R). The flag is 1; of an unused contact point it is 0.
     """
     local, n, side, off = (tuple(data[:3]), tuple(data[3:6])), tuple(data[6:9]), data[9], data[10]
     points = [vec.add(x, vec.apply(R, p)) for (x, R), p in zip(poses, local, strict=True)]
@@ -121,6 +121,6 @@ def placed(poses: list[tuple[Vector, Matrix]], data: list[Any]) -> tuple[Any, Ve
     n = vec.add(*(vec.scale(s, vec.apply(R, n)) for s, (_, R) in zip(shares, poses, strict=True)))
     apart = vec.dot(n, vec.sub(points[1], points[0]))
     near = vec.add(points[0], vec.scale(apart / 2, n)), vec.sub(points[1], vec.scale(apart / 2, n))
-    # below or above the point of the body that does not carry the normal
+    # halfway between the surfaces, on the normal through the point of the body without it
     middle = vec.add(vec.scale(shares[1], near[0]), vec.scale(shares[0], near[1]))
     return apart + off, n, middle, side * side

@@ -1,4 +1,4 @@
-"""Programs that run consecutive steps of a map, by the compiled core or in numpy."""
+"""Programs that compute rollouts of maps with contact."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from vioc.maps.kernel import KernelMap
 
 
 class Rollouts(Program):
-    """Program of rollouts, and of independent steps from given states."""
+    """Base class of programs for rollouts and for independent steps of a map."""
 
     @abstractmethod
     def rollout(self, x, U, tracked, t, h, theta, tolerance) -> tuple[list[np.ndarray], float]:
@@ -25,7 +25,7 @@ class Rollouts(Program):
 
     @abstractmethod
     def steps(self, X, U, t, h, theta) -> list[np.ndarray]:
-        """Compute one step from each of the states X, solved or not.
+        """Compute one step from each of several states, whether it converges or not.
 
         Returned are states, multipliers and errors.
         """
@@ -46,7 +46,7 @@ class Rollouts(Program):
 
 
 class StepByStep(Rollouts):
-    """Rollouts of a map that computes one step, or a few, at a time.
+    """Base class of programs that compute one step, or a few, at a time.
 
     Parameters
     ----------
@@ -59,13 +59,13 @@ class StepByStep(Rollouts):
         self._f = f
 
     def applied(self, u: np.ndarray, x: np.ndarray, tracked: Sequence[np.ndarray], k: int) -> np.ndarray:
-        """Input of step k at a state, with feedback if goals and gains are `tracked`."""
+        """Return the input of one step, with feedback if there are goals and gains."""
         if not tracked:
             return u
         return u - tracked[1][k].reshape(self._f.ndx, self._f.nu).T @ self._f.difference(tracked[0][k], x)
 
     def rows(self, found: Sequence[tuple]) -> list[np.ndarray]:
-        """States, multipliers, errors, inputs of steps, perhaps of none."""
+        """Return states, multipliers, errors and inputs of solved steps as arrays."""
         sizes = self._f.nx, len(self._f.multiplier_names), 1, self._f.nu
         columns = zip(*found, strict=True) if found else [()] * 4
         return [np.reshape(a, (len(found), n)) for a, n in zip(columns, sizes, strict=True)]

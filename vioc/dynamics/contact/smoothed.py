@@ -22,18 +22,18 @@ from vioc.maps.kernel import KernelMap
 from vioc.maps.relaxed import RelaxedStep
 from vioc.runs.trajectory import Trajectory
 
-PENETRATION = 1e-6  # m or rad, accepted at a start
+PENETRATION = 1e-6  # m or rad, accepted at the start of a step
 
 
 def as_smoothing(value: float) -> float:
-    """Return a smoothing, m^2/s^2, as a finite float > 0."""
+    """Return the smoothing of contacts (m^2/s^2) as a float; it must be > 0."""
     if not 0 < float(value) < np.inf:
         raise ValueError(f"smoothing: expected a number > 0 (m^2/s^2), got {value!r}")
     return float(value)
 
 
 class SmoothedMap(KernelMap):
-    """Map of a system that can have contacts or joint limits.
+    """Base class of maps whose system can have contacts or joint limits.
 
     Attributes
     ----------
@@ -54,22 +54,22 @@ class SmoothedMap(KernelMap):
     @property
     @abstractmethod
     def features(self) -> Features:
-        """Search for the contact points of polytopes."""
+        """Search for the contact points of boxes and hulls."""
 
     @abstractmethod
     def seen(self, x: np.ndarray, dt: float, theta: np.ndarray) -> MeetingPlaces:
-        """Contact points of polytopes that meet in a state x (nx,), or may meet within dt."""
+        """Return the contact points of polytopes that meet in state x, or may within dt."""
 
     @abstractmethod
     def smooth_gaps(self, x: np.ndarray) -> np.ndarray:
-        """Gaps phi in states (..., nx), without those of polytopes."""
+        """Return the gaps in states (..., nx), except those of polytopes."""
 
     @property
     @abstractmethod
     def frictions(self) -> np.ndarray:
-        """Coulomb's coefficient of every contact.
+        """Friction coefficients of all contacts.
 
-        It is 1 without friction; without a gap it is the largest friction.
+        A coefficient is 1 without friction; for dry friction without a gap it is the largest friction.
         """
 
     @cached_property
@@ -79,15 +79,15 @@ class SmoothedMap(KernelMap):
 
     @cached_property
     def additive(self) -> np.ndarray:
-        """Mask of the multipliers that are impulses.
+        """Mask of the multipliers that are impulses rather than slip speeds.
 
-        The others are slips, speeds at the end of a step.
+        Slip speeds are those at the end of a step.
         """
         impulsive = [n != f"{t.name}.slip" for t in self.meetings for n in t.multipliers]
         return np.array([True] * (len(self.multiplier_names) - len(impulsive)) + impulsive, bool)
 
     def gaps(self, x: np.ndarray) -> np.ndarray:
-        """Gaps phi of every contact and limit (..., n) in states (..., nx).
+        """Return the gaps of all contacts and limits (..., n) in states (..., nx).
 
         All contact points of two polytopes have the same gap, infinite if the polytopes are far apart.
         """
@@ -105,7 +105,7 @@ class SmoothedMap(KernelMap):
             warn_crossed(trajectory, self._crossings(trajectory))
 
     def _crossings(self, run: Trajectory) -> Iterator[Crossing]:
-        """Shapes and limits that are crossed within a step."""
+        """Yield the contacts whose bodies pass through each other within a step."""
         gaps = zip((t.name for t in self.meetings), self.gaps(run.x[0]), strict=True)
         yield from crossed_spheres(self, run, dict(gaps))
         yield from crossed_shapes(self, run)
@@ -116,9 +116,9 @@ class SmoothedMap(KernelMap):
 
 
 def check_apart(f: SmoothedMap, X: np.ndarray, k: int) -> None:
-    """Raise an error if bodies overlap at a start, limits are exceeded or mu <= 0.
+    """Raise an error if bodies overlap at the start of a step or exceed limits.
 
-    The starts are the states X (N, nx) of the steps from k on.
+    Friction coefficients must be > 0. The starts are the states X (N, nx) of the steps from k on.
     """
     mu, each = f.frictions, f.gaps(X)
     if not mu.min() > 0:
@@ -152,7 +152,7 @@ def check_apart(f: SmoothedMap, X: np.ndarray, k: int) -> None:
 
 
 def _limit_of(f: SmoothedMap, touch: str) -> tuple[JointLimits | None, str, float]:
-    """Return the limits that a contact belongs to, the side and its value, or None."""
+    """Return the joint limits, side and limit value that a contact's name denotes."""
     name, _, side = touch.rpartition("-")
     for n, item in zip(f.system.inequality_names, f.system.inequalities, strict=True):
         if n == name and isinstance(item, JointLimits):
@@ -161,5 +161,5 @@ def _limit_of(f: SmoothedMap, touch: str) -> tuple[JointLimits | None, str, floa
 
 
 def value_of(f: SmoothedMap, number: Number) -> float:
-    """Value of a number at the map's parameters."""
+    """Return the value of a number or parameter of the map."""
     return float(number.of(f.parameters[number.name])) if isinstance(number, Parameter) else float(number)

@@ -1,11 +1,8 @@
-"""Steps as tables of instructions on one array of doubles.
+"""Step equations as tables of instructions on one array of doubles.
 
-Compiled functions read from the array and write to it.
-
-Compiled functions read and write in place.
-
-The size of the code is therefore independent of the mechanism, and the time of a step grows linearly with it.
-`tape.c` runs the tables.
+Compiled functions read from the array and write to it, in place. The size of the code is therefore
+independent of the mechanism, and the time of a step grows linearly with the mechanism. `tape.c` runs the
+tables.
 """
 
 from __future__ import annotations
@@ -26,7 +23,7 @@ TAPES = ("start", "matrix", "begin", "leave", "solve", "rest", "work", "after")
 
 
 class TapeBlock:
-    """Matrix in the array, perhaps within another; layout gives it a place."""
+    """Matrix in a shared array or inside another matrix; the layout sets its place."""
 
     def __init__(self, pattern: ca.Sparsity):
         self._pattern, self._nnz = pattern, pattern.nnz()
@@ -54,7 +51,7 @@ def _dense(size: int) -> ca.Sparsity:
 
 
 class Tape(ABC):
-    """Tables of one end of a step, and the array they work on.
+    """Instruction tables for one momentum balance of a step, and their array.
 
     Subclasses write the tables in `_write`. The class has the interface `Values`.
 
@@ -97,10 +94,10 @@ class Tape(ABC):
 
     @abstractmethod
     def _write(self) -> None:
-        """Write the instructions, each table after `self.begin(name)`, and set `places`."""
+        """Write all instruction tables, each after `begin(name)`, and set `places`."""
 
     def begin(self, name: str) -> None:
-        """Start the table `name`: the next instructions belong to it."""
+        """Begin an instruction table, to which the next instructions belong."""
         self._code = self._tapes[name]
 
     # -- Values -----------------------------------------------------------------------------------------
@@ -140,7 +137,7 @@ class Tape(ABC):
         return total
 
     def _scattered(self, source: ca.Sparsity, target: ca.Sparsity) -> int:
-        """Position in `index` of the map from a pattern to a larger one; -1 if equal."""
+        """Return where the index map between two sparsity patterns lies; -1 if equal."""
         if source == target:
             return -1
         key = tuple(source.compress()), tuple(target.compress())
@@ -151,7 +148,7 @@ class Tape(ABC):
         return self._scatters[key]
 
     def stack(self, columns: Sequence[TapeBlock]) -> TapeBlock:
-        """Stack columns; those that already lie in another block are copied."""
+        """Stack columns into one block; copy those that already lie in another block."""
         whole, offset = self.column(sum(c.nnz() for c in columns)), 0
         for column in columns:
             assert column.sparsity().is_dense()

@@ -1,4 +1,4 @@
-"""Contacts in any coordinates: name, cone, and names of impulses and quantities."""
+"""Base class of contacts, with the names of their impulses and quantities."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ SLIP = 2  # tangential directions of a contact with friction
 
 @dataclass(frozen=True)
 class AnyTouch(ABC):
-    """One gap of the mechanism, or dry friction without a gap, with its names.
+    """Contact or limit with one gap, or dry friction without a gap, with its names.
 
     Attributes
     ----------
     name : str
     cone : Cone
     placed : bool
-        Whether it is a contact point of two polytopes, which every step finds anew.
+        Whether it is a contact point of two polytopes, which every step determines anew.
     """
 
     name: str
@@ -36,16 +36,16 @@ class AnyTouch(ABC):
     @property
     @abstractmethod
     def rows(self) -> int:
-        """Number of impulses: normal, if there is a gap, and of friction."""
+        """Number of impulses: one normal impulse if there is a gap, then friction."""
 
     @property
     def lead(self) -> int:
-        """Number of rows before those of the slip."""
+        """Number of normal impulses before those of friction: 1 with a gap, else 0."""
         return int(self.cone.gap)
 
     @property
     def single(self) -> bool:
-        """Return whether one of the impulses has the contact's own name.
+        """True if the first impulse is named like the contact itself.
 
         Friction of a point under a given load has no such impulse.
         """
@@ -53,19 +53,19 @@ class AnyTouch(ABC):
 
     @property
     def multipliers(self) -> tuple[str, ...]:
-        """Names of impulses: normal or joint friction; two of friction; slip speed."""
+        """Names of the multipliers: normal impulse, friction impulses, then slip speed."""
         more = (f"{self.name}.t1", f"{self.name}.t2") * (self.rows - self.lead == SLIP)
         return (self.name,) * self.single + more + (f"{self.name}.slip",) * self.cone.friction
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """Kinds of the contact's quantities."""
+        """Kinds of named quantities that the contact has, such as gap and force."""
         kinds = ("gap",) * (self.cone.gap and not self.placed) + ("force",) * self.single
         return kinds + ("friction", "grip") * self.cone.friction
 
 
 def unit_of(system: System, kind: str, touch: str, angles: Collection[str]) -> str:
-    """Unit of a contact's quantity, angular if its variables are among `angles`."""
+    """Return the unit of a contact's quantity; variables in `angles` make it angular."""
     items = zip(system.inequality_names, system.inequalities, strict=True)
     turning = [n for n, item in items if not set(angles).isdisjoint(item.variable_names())]
     turns = any(touch == n or touch.startswith(f"{n}-") for n in turning)
@@ -74,7 +74,7 @@ def unit_of(system: System, kind: str, touch: str, angles: Collection[str]) -> s
 
 
 def refuse_polytopes(system: System, what: str) -> None:
-    """Raise `ModelError` if boxes or hulls meet each other."""
+    """Raise `ModelError` if the system has contacts between boxes or hulls."""
     for name, item in zip(system.inequality_names, system.inequalities, strict=True):
         if isinstance(item, PairContact) and item.by_features:
             raise ModelError(

@@ -1,8 +1,8 @@
-"""`ContactVI`, `ModeVI`: contact, friction, impacts in generalized coordinates.
+"""Integrators with contact, friction and impacts in generalized coordinates.
 
-The contact laws and solvers are those of `vioc.dynamics.contact`; `touching` has gaps and slips in these
-coordinates. `ContactVI` (`contact_vi`) takes steps without restitution by `resting`, with restitution by
-`bounces` and `impacts`. `contact_step` has the equations of a step, `branch` their certificate,
-`contact_derivatives`, `relaxed_contact` and `flat` the same equations for derivatives, for optimization and
-for the compiled core. `ModeVI` (`mode_vi`) treats closed contacts as constraints.
+The contact laws and solvers are those of `vioc.dynamics.contact`; `touching` has gaps and slip velocities in
+these coordinates. `ContactVI` (`contact_vi`) computes steps without restitution by `resting`, with
+restitution by `bounces` and `impacts`. `contact_step` has the equations of a step, `branch` the certificate
+of their roots. `contact_derivatives`, `relaxed_contact` and `flat` have the same equations for derivatives,
+for optimization and for the compiled solver. `ModeVI` (`mode_vi`) treats closed contacts as constraints.
 """

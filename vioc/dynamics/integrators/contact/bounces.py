@@ -1,8 +1,8 @@
-"""Steps with restitution: flight to the exact time of touch-down, impact, flight.
+"""Steps with restitution, divided at the exact times of their impacts.
 
-The equations of a flight contain a bouncing contact only while the contact is closed. Derivatives
-differentiate the flights, the impacts and the times of the impacts (saltation matrix).
-docs/maths/contact_gradients.md, "Restitution".
+A step consists of flights (motions without impact) and impacts. The equations of a flight contain a bouncing
+contact only while the contact is closed. Derivatives differentiate the flights, the impacts and the times of
+the impacts (saltation matrix). docs/maths/contact_gradients.md, "Restitution".
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from vioc.maps.derivatives import Linearization, MapDerivatives, SecondOrder, St
 if TYPE_CHECKING:
     from vioc.dynamics.integrators.contact.contact_vi import ContactVI
 
-MOST = 1000  # impacts of a step
+MOST = 1000  # largest number of impacts in a step
 FIRST, MOST_AHEAD = 2, 256  # number of steps tried at once after an impact, and the largest number
-LOOKS = np.linspace(0.0, 1.0, 17)[1:]  # times within a flight at which a cubic tests the gaps
+LOOKS = np.linspace(0.0, 1.0, 17)[1:]  # fractions of a flight at which a cubic interpolant tests the gaps
 SHARE = 0.6  # closing speed of a contact at rest, as a fraction of the speed that forces add in a step
 
 
 @dataclass(frozen=True)
 class Flight:
-    """Part of a step without impact, ended by the contact `touch` or the step's end."""
+    """Motion within a step until the contact `touch` closes, or the step ends."""
 
     map: Any
     steps: Steps
@@ -53,7 +53,7 @@ Record = Flight | Struck
 
 
 def bounces(system: System) -> list[int]:
-    """Return the indices of the inequalities with restitution."""
+    """Return the indices of the contacts and limits that have restitution."""
     return [i for i, item in enumerate(system.inequalities) if _bounces(item)]
 
 
@@ -62,7 +62,7 @@ def _bounces(item: Inequality) -> bool:
 
 
 class Bounces(ContactSteps):
-    """Steps of a map with restitution.
+    """Computation of steps whose contacts bounce, and of their derivatives.
 
     Parameters
     ----------
@@ -109,7 +109,7 @@ class Bounces(ContactSteps):
     # -- flights --------------------------------------------------------------------------------------
 
     def without(self, f: ContactVI, held: np.ndarray) -> tuple[Any, np.ndarray]:
-        """Return the map without open bouncing contacts; indices of its multipliers."""
+        """Return a map without open bouncing contacts, and indices of its multipliers."""
         kept = ~self.bouncing | np.isin(self._owners, self._owners[held])
         owners = tuple(sorted(set(self._owners[kept].tolist())))
         key = owners, f.smoothing
@@ -129,7 +129,7 @@ class Bounces(ContactSteps):
         return (known.trying(**values) if values else known), at
 
     def step(self, f: ContactVI, x: np.ndarray, u: np.ndarray, t: float, h: float) -> list[Record]:
-        """Return the flights and impacts of a step."""
+        """Return the flights and impacts of a step, in the order of time."""
         records: list[Record] = []
         held, remaining = self._held(f, x[None], u[None], t, h)[0], h
         for _ in range(MOST):
@@ -165,9 +165,9 @@ class Bounces(ContactSteps):
         )
 
     def _now(self, f: ContactVI, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return gaps and their rates in states (..., nx).
+        """Return the gaps and gap rates of all contacts in given states.
 
-        The momenta of these states contain no contact impulses.
+        The momenta of these states must contain no contact impulses.
         """
         M, N = f.normals(np.ascontiguousarray(x[..., : f.nq]), f.theta)
         phi = self._gaps(np.ascontiguousarray(x[..., : f.nq]), f.theta)[0][..., 0]
@@ -178,7 +178,7 @@ class Bounces(ContactSteps):
         return phi, (N @ v)[..., 0]
 
     def closing(self, f: ContactVI, x: np.ndarray) -> np.ndarray:
-        """Return the rates of all gaps in states (..., nx), m/s or rad/s."""
+        """Return the rates of all gaps in given states, m/s or rad/s."""
         return self._now(f, x)[1]
 
     def _closing(self, f: ContactVI, x: np.ndarray, held: np.ndarray) -> np.ndarray:
@@ -202,9 +202,10 @@ class Bounces(ContactSteps):
         )
 
     def _held(self, f: ContactVI, X: np.ndarray, U: np.ndarray, t: float, h: float) -> np.ndarray:
-        """Return which contacts are at rest at the starts of steps of length h from t.
+        """Return which bouncing contacts are at rest at the starts of steps.
 
-        The momentum of a body at rest contains half of the impulse that the contact cancels in a step.
+        The steps have length h and begin at t. The momentum of a body at rest contains half of the impulse
+        that the contact cancels in a step.
         """
         gap, speed = self._now(f, X)
         held = self.bouncing & (gap <= CLOSED) & (speed <= f.slow)
@@ -218,7 +219,7 @@ class Bounces(ContactSteps):
     def flights(
         self, f: ContactVI, x: np.ndarray, U: np.ndarray, t: float, h: float
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return states and multipliers of steps from t up to a possible impact."""
+        """Return states and multipliers of steps up to the first possible impact."""
         held = self._held(f, x[None], U[:1], t, h)[0]
         free, at = self.without(f, held)
         nothing = np.empty((0, f.nx)), np.empty((0, len(f.multiplier_names)))
@@ -283,7 +284,7 @@ class Bounces(ContactSteps):
 
     @staticmethod
     def _open(i: int, gap: Any, high: float, start: float) -> float:
-        """Return a time before `high` at which gap i is open.
+        """Return a time before `high` at which a gap is open.
 
         After a bounce the gap starts at 0.
         """
@@ -338,7 +339,7 @@ class Bounces(ContactSteps):
         return MapDerivatives(f, lambda steps: self._first(f, steps, 2), second, timed)
 
     def _first(self, f: ContactVI, steps: Steps, without: int) -> Linearization:
-        """Return derivatives of steps by (x, u, parameters, dt, t).
+        """Return the derivatives of steps by state, input, parameters, dt and time.
 
         The last `without` columns are omitted: 0 or 2.
         """
@@ -351,7 +352,7 @@ class Bounces(ContactSteps):
         return Linearization.of(states[..., :cut], impulses[..., :cut], f.nu)
 
     def _derivatives(self, f: ContactVI, records: list[Record]) -> tuple[np.ndarray, np.ndarray]:
-        """Return derivatives of state and impulses by (x, u, parameters, dt, t)."""
+        """Return the derivatives of a step's end state and impulses, through its impacts."""
         nx, nu, names = f.nx, f.nu, list(f.parameters)
         ns = nx + nu + len(names) + 2
         whole = np.eye(ns)
@@ -387,19 +388,19 @@ class Bounces(ContactSteps):
 
 
 def _cubic(gap, speed, gap1, speed1, h: float) -> np.ndarray:
-    """Return gaps (samples, ...) within a flight by cubic interpolation of its ends."""
+    """Return gaps within a flight, interpolated from the gaps and rates at its ends."""
     s = LOOKS.reshape(-1, *[1] * gap.ndim)
     start = (1 + 2 * s) * (1 - s) ** 2 * gap + s * (1 - s) ** 2 * h * speed
     return start + s * s * (3 - 2 * s) * gap1 - s * s * (1 - s) * h * speed1
 
 
 def _still(item: Any, name: str) -> Any:
-    """Return the named contact without restitution."""
+    """Return a copy of a contact with the given name and without restitution."""
     return replace(item, name=name, restitution=0.0) if _bounces(item) else replace(item, name=name)
 
 
 class BounceProgram(StepByStep):
-    """Rollouts up to the first step with a possible impact."""
+    """Rollouts with restitution, up to the first step with a possible impact."""
 
     def __init__(self, f: ContactVI, bounces: Bounces):
         super().__init__(f)

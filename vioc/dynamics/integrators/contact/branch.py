@@ -1,5 +1,6 @@
-"""Certificate that the root of a step with contact is on the branch of the step.
+"""Certificate that a root of the contact step equations is the physical step.
 
+Such a root lies on the branch of the step, the roots that continue the state as the step length grows from 0.
 Impulses of constraints and contacts act at the start of a step. With given impulses the equations of the step
 have a branch of roots, as without contact. The root V is on the branch if the equations are nearly linear
 between the velocities after the impulses and V, by the theorem of Newton and Kantorovich. Otherwise the
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def suspect(f: ContactVI, x: Any, u: Any, V: Any, balance: Any, t: Any, dt: Any, theta: Any) -> Any:
-    """Return the expression 0 if the root V of a step is certified, else infinity.
+    """Return an expression, 0 if a root V is certified as physical, else infinity.
 
     `balance` is the momentum balance without impulses at V, v the velocity after the impulses, r the
     difference between `balance` and its linearization at v, D the derivative there and d = V - v. The
@@ -65,7 +66,7 @@ def suspect(f: ContactVI, x: Any, u: Any, V: Any, balance: Any, t: Any, dt: Any,
 
 
 class WithContact(StepEquations):
-    """Equations of a step with given impulses (nd,), scaled by the fraction `share`."""
+    """Step equations in which the fraction `share` of contact impulses (nd,) acts."""
 
     contact = True
 
@@ -85,9 +86,9 @@ class WithContact(StepEquations):
 def check_branch(
     f: ContactVI, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float, q1: np.ndarray, lam: np.ndarray
 ) -> None:
-    """Raise `StepError` if the root q1 (nd,) of step k is not on its branch.
+    """Raise `StepError` if a root is not on the solution branch from the state.
 
-    `lam` are the impulses of the constraints.
+    q1 (nd,) is the root and `lam` the impulses of the constraints.
     """
     at = f.rule.blocks(x, u, t, dt, f.theta, q1)
     equations = WithContact(f, x, u, t, dt, at.J0.T @ lam - at.balance)

@@ -29,7 +29,7 @@ POLISH = 2  # Newton steps: V is a difference of positions, and contacts amplify
 
 
 class ContactDerivatives:
-    """Linearizations and contracted second derivatives of the steps of a map.
+    """First and second derivatives of the steps of a map with contact.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ class ContactDerivatives:
 
     @cached_property
     def _symbols(self) -> tuple[list[ca.SX], ca.SX, ca.SX]:
-        """Symbols (x, u, z, t, dt, parameters, kappa, places) and expressions R, X."""
+        """Symbols and expressions of the step equations R and of the next state X."""
         f = self._f
         x, u, theta = f.symbols.x, f.symbols.u, f.symbols.parameters
         t, dt, kappa = ca.SX.sym("t"), f.symbols.dt, ca.SX.sym("kappa")
@@ -84,9 +84,9 @@ class ContactDerivatives:
         return Normals(self._f.nd + self._f.nm, self._f.touches.all, np.arange(self._f.nd))
 
     def _unknowns(self, steps: Steps, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return mean velocities and multipliers (N, nz), and data of contact places."""
+        """Return mean velocities, multipliers (N, nz) and contact point data of steps."""
         f, nd = self._f, self._f.nd
-        if f.features.pairs:  # the contact places are known only inside the step: solve it again
+        if f.features.pairs:  # the contact points are known only inside the step: solve it again
             each = zip(steps.x0, steps.u, steps.t.tolist(), steps.h.tolist(), strict=True)
             found = [f.interior.solve(*step, theta) for step in each]
             return np.stack([s.ends[0].unknowns for s in found]), np.stack([s.held for s in found])
@@ -116,7 +116,7 @@ class ContactDerivatives:
         return First(arguments, z_s, [R_z, X_z], lin)
 
     def second(self, first: First, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
-        """Return the Hessians of the steps of `first`, contracted with Z and zeta."""
+        """Return step Hessians contracted with covectors of states and of multipliers."""
         f, (R_z, X_z) = self._f, first.slopes
         weight = (np.swapaxes(X_z, 1, 2) @ Z[..., None])[..., 0]
         weight[:, f.nd :] += zeta
@@ -136,7 +136,7 @@ def equations(
     kappa: Any,
     places: Any = NOWHERE,
 ) -> tuple[Any, Any]:
-    """Return R and X at mean velocities V and multipliers of a step."""
+    """Return the residual of the step equations, and the next state."""
     at = balance(f, x, u, V, t, dt, theta, places)
     lam, p = part(multipliers, 0, f.nm), part(multipliers, f.nm)
     push, laws, place = -at.Dh0[:, : f.nd].T @ lam, [], 0

@@ -1,4 +1,4 @@
-"""Named quantities of contact maps in generalized coordinates."""
+"""Named quantities of contacts, such as gaps and forces, as expressions."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class TouchQuantities:
         self.table = QuantityTable(self._find, self._names, self._unit)
 
     def _named(self, name: str) -> tuple[str, str, Touching | None]:
-        """Return kind, axis and contact of a named quantity."""
+        """Split the name of a quantity into its kind, axis and contact."""
         kind, _, rest = name.partition(".")
         touch, _, axis = rest.partition(":")
         known = self._touches.all if kind in (*KINDS, *self._more) else []
@@ -73,11 +73,11 @@ class TouchQuantities:
         return size / dt if kind == "friction" else (self.most(touch, impulse) - size) / dt
 
     def most(self, touch: Touching, normal: ca.SX) -> ca.SX:
-        """Return the largest impulse of friction; `normal` begins with the normal impulse."""
+        """Return the largest friction impulse; `normal` begins with the normal impulse."""
         return self.friction(touch) * (normal[0] if touch.cone.gap else self._f.symbols.dt)
 
     def friction(self, touch: Touching) -> ca.SX:
-        """Return Coulomb's coefficient; without a gap the largest friction force."""
+        """Return a contact's friction coefficient, or the largest force of dry friction."""
         return self._at(touch.friction)
 
     def _at(self, expression: ca.SX) -> ca.SX:

@@ -33,9 +33,7 @@ if TYPE_CHECKING:
 
 
 class CoordinateBalance(NamedTuple):
-    """Equations of a step with mean velocity V, without multipliers.
-
-    The impulses of constraints and contacts are not included.
+    """Step equations at a mean velocity, without constraint and contact impulses.
 
     Attributes
     ----------
@@ -50,9 +48,9 @@ class CoordinateBalance(NamedTuple):
     Dh1, slopes : matrices
         Jacobians of h and of the gaps at the end, by the dynamic variables.
     J : list of (rows, nd)
-        Derivatives of gap and slip of each touch at the start.
+        Derivatives of gap and slip of each contact at the start.
     speeds : list of columns
-        (phi(q_k+1)/dt, slip) of each touch; the slip alone for dry friction without a gap.
+        (phi(q_k+1)/dt, slip) of each contact; the slip alone for dry friction without a gap.
     """
 
     parts: ChordParts
@@ -70,7 +68,7 @@ class CoordinateBalance(NamedTuple):
 def balance(
     f: ContactVI, x: Any, u: Any, V: Any, t: Any, dt: Any, theta: Any, places: Any = NOWHERE
 ) -> CoordinateBalance:
-    """Return the equations of a step from x with mean velocity V, as expressions."""
+    """Return the step equations at state x and mean velocity V, as expressions."""
     nq, nd, nf = f.nq, f.nd, len(f.system.inputs)
     q0, p, rho, forces = part(x, 0, nq), part(x, nq, nq + nd), part(u, nf), part(u, 0, nf)
     q1 = ca.vertcat(part(q0, 0, nd) + dt * V, rho)
@@ -87,7 +85,7 @@ def balance(
 
 
 class CondensedTouch(NamedTuple):
-    """Contribution of a touch to Newton's system after elimination of its variables.
+    """Terms of a contact in Newton's system after elimination of its variables.
 
     `matrix` and `right` are added to the system; `expand` returns the change of the variables from dV.
     """
@@ -98,10 +96,10 @@ class CondensedTouch(NamedTuple):
 
 
 def condensed(cone: Cone, y: Any, w: Any, J: Any, H: Any, mu: Any, goal: Any) -> CondensedTouch:
-    """Eliminate the variables of a touch: d(impulse) = c - S dw.
+    """Eliminate the variables of a contact from Newton's system.
 
-    dw = K dV, where K is J with its first row replaced by H; without a gap K is J. Maths:
-    docs/maths/contact.md.
+    The change of the impulse is c - S dw with dw = K dV, where K is J with its first row replaced by H;
+    without a gap K is J. Maths: docs/maths/contact.md.
     """
     dw, still = ca.SX.sym("dw", w.numel()), ca.SX.zeros(w.numel())
     direction = cone.direction(y, w, dw, goal[0], mu, goal[1])
@@ -112,9 +110,9 @@ def condensed(cone: Cone, y: Any, w: Any, J: Any, H: Any, mu: Any, goal: Any) ->
 
 
 class Pieces:
-    """Equations of a step as functions whose outputs are inputs of others.
+    """Step equations with contact, divided into CasADi functions.
 
-    Matrices are passed as columns of their nonzeros.
+    Outputs of some functions are inputs of others. Matrices are passed as columns of their nonzeros.
 
     Attributes
     ----------
@@ -155,7 +153,7 @@ class Pieces:
         rows = f.touches.rows(J)
         slips = ca.SX.sym("slips", sum(touch.slip.numel() for touch in touches))
 
-        # the parts of each touch
+        # the values of each contact
         cones, mus = [touch.cone for touch in touches], ca.vertsplit(mu)
         ys = ca.vertsplit(y, own)
         begins = np.cumsum([0, *(touch.slip.numel() for touch in touches)])
@@ -174,7 +172,7 @@ class Pieces:
         below = (row[touch.lead :, :] for touch, row in zip(touches, rows, strict=True))
         slipping = ca.vertcat(ca.SX(0, f.nq), *below)
         sizes = ca.sqrt(ca.sum2(at.Dh1**2))
-        off = at.h / ca.if_else(sizes > 0, sizes, 1)  # displacements, for any units of the constraints
+        off = at.h / ca.if_else(sizes > 0, sizes, 1)  # as displacements, for constraints of any units
         outputs = [
             at.parts.balance,
             at.parts.impulse,
@@ -234,7 +232,7 @@ def _function(name: str, args: list[ca.SX], outputs: list[Any]) -> ca.Function:
 
 
 class CoordinateEnd(End):
-    """Residuals and Newton directions of a step, for mean velocities V (nd,)."""
+    """Residuals and Newton directions of a step in the mean velocities V (nd,)."""
 
     def __init__(self, f: ContactVI):
         p = f.pieces
@@ -270,7 +268,7 @@ class CoordinateEnd(End):
 
 
 class OneEnd(ContactStep):
-    """Steps of a map whose contacts act at one end of each step."""
+    """Steps of a map whose contact impulses act at the start of each step only."""
 
     def __init__(self, f: ContactVI):
         self._f = f

@@ -1,4 +1,4 @@
-"""`ContactVI`: midpoint variational integrator with contact and friction.
+"""`ContactVI`, the midpoint variational integrator with contact and friction.
 
 The equations are in `contact_step`, their solver in `vioc.dynamics.contact.interior`; the maths is in
 docs/maths/contact.md.
@@ -107,7 +107,7 @@ class ContactVI(SmoothedMap, MechanicalMap):
         self.symbols = self.symbols._replace(multipliers=count)
         self.quantities = self.quantities.added(self._named.table)
         self._as_mechanism = self._with_contact
-        _ = self.contact  # refuses unsupported systems here and not at the first step
+        _ = self.contact  # raise errors for unsupported systems here and not at the first step
 
     def __repr__(self) -> str:
         return (
@@ -140,7 +140,7 @@ class ContactVI(SmoothedMap, MechanicalMap):
 
     @property
     def barrier(self) -> float:
-        """Barrier parameter kappa, J."""
+        """Barrier parameter of the smoothed contacts, J."""
         return self.smoothing * self.mass
 
     # -- steps --------------------------------------------------------------------------------------
@@ -151,29 +151,29 @@ class ContactVI(SmoothedMap, MechanicalMap):
 
     @shared
     def rule(self) -> MidpointRule:
-        """Equations of a step without contact."""
+        """Equations of a midpoint step without contact."""
         return MidpointRule(self, self.alpha, self.forcing)
 
     @shared
     def contact(self) -> ContactSteps:
-        """Methods that take and differentiate steps."""
+        """Object that computes and differentiates the steps of this map."""
         return Bounces(self) if bounces(self.system) else Resting(self)
 
     def impacts_along(self, run: Trajectory) -> Impacts:
         """Return the impacts within the steps of a trajectory.
 
-        Each step is taken again from its state, as for derivatives.
+        Each step is computed again from its state, as for derivatives.
         """
         return impacts_along(self, Steps.along(run))
 
     @shared
     def ends(self) -> OneEnd:
-        """Numeric equations of a step."""
+        """Equations of a step for the interior-point solver in numpy."""
         return OneEnd(self)
 
     @property
     def interior(self) -> InteriorPoint:
-        """Solver of steps in numpy."""
+        """Interior-point solver of the steps in numpy."""
         scales = self.lagrangian.mass_scale
         return InteriorPoint(self.ends, scales, self.mass, self.barrier, self.tolerance, polish=True)
 
@@ -186,17 +186,17 @@ class ContactVI(SmoothedMap, MechanicalMap):
 
     @shared
     def pieces(self) -> Pieces:
-        """Equations of a step for both backends."""
+        """CasADi functions of the step equations, for all solvers."""
         return Pieces(self)
 
     @property
     def velocity_of_state(self) -> ca.Function:
-        """Function (x, parameters) -> velocities (nd,), the initial guess of a step."""
+        """Function from state and parameters to velocities (nd,), a step's first guess."""
         return self._velocity_function
 
     @shared
     def core(self) -> TapeCore:
-        """Compiled core, which needs a compiler."""
+        """Compiled solver of the steps, which needs a C compiler."""
         layout = CoreLayout(
             nx=self.nx,
             nv=self.nd,
@@ -215,9 +215,9 @@ class ContactVI(SmoothedMap, MechanicalMap):
 
     @shared
     def normals(self) -> Evaluator:
-        """Evaluator (q, parameters) -> M (nd, nd), gap gradients (n, nd).
+        """Evaluator of the mass matrix and of the gradients of all gaps.
 
-        Gaps of pairs of polytopes are not included.
+        (q, parameters) -> M (nd, nd), N (n, nd). Gaps of pairs of polytopes are not included.
         """
         q, theta = ca.SX.sym("q", self.nq), self.symbols.parameters
         M, J, _ = mechanics(self, q, theta)
@@ -225,7 +225,7 @@ class ContactVI(SmoothedMap, MechanicalMap):
         return Evaluator(ca.Function("normals", [q, theta], [ca.densify(M), ca.densify(N)], OPTIONS))
 
     def slopes(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return mass matrix, gap gradients and Dh by the dynamic variables in a state."""
+        """Return mass matrix, gap and constraint Jacobians by the dynamic variables."""
         q = x[: self.nq]
         M, N = self.normals(q, self.theta)
         return M, N, self.lagrangian.constraint_jacobian(q, **self.parameters)[:, : self.nd]
@@ -259,9 +259,10 @@ class ContactVI(SmoothedMap, MechanicalMap):
 
     @property
     def residual(self) -> ca.Function | None:
-        """Function (x, u, x_next, multipliers, t, dt, parameters) -> (nx + nm,).
+        """Residual function of a step, whose value is zero for a solved step.
 
-        The value is zero for a step.
+        (x, u, x_next, multipliers, t, dt, parameters) -> (nx + nm,). It is None with restitution or contacts
+        of polytopes.
         """
         return self.contact.residual(self)
 

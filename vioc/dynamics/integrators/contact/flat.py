@@ -1,4 +1,4 @@
-"""Tape of a step with contact in generalized coordinates, for the compiled core."""
+"""Instruction tables of a contact step in generalized coordinates, run in C."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class FlatTape(Tape):
-    """Tape of a step, whose functions are those of the whole mechanism."""
+    """Instruction tables of a step, which call functions of the whole mechanism."""
 
     def __init__(self, f: ContactVI):
         self._f = f

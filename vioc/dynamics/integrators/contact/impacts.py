@@ -45,7 +45,7 @@ STOP, SOLVED = 1e-11, 1e-9  # scaled residuals: end of the iterations, largest a
 
 
 class Struck(NamedTuple):
-    """Results of N impacts.
+    """Momenta, impulses and residuals of N impacts.
 
     Attributes
     ----------
@@ -68,12 +68,12 @@ class Struck(NamedTuple):
 
 
 class ImpactPieces:
-    """Equations of one stage of an impact, as functions.
+    """Equations of one stage of an impact, divided into CasADi functions.
 
     Matrices are passed as columns of their nonzeros.
 
     Unknowns are velocities V, impulses lambda of the constraints and variables y of the cones. Given are M,
-    J, Dh, mu, the momenta b, and for each touch an offset of its gap velocity and a preload: a given normal
+    J, Dh, mu, the momenta b, and for each contact an offset of its gap velocity and a preload: a given normal
     impulse.
 
     Attributes
@@ -151,7 +151,7 @@ class ImpactPieces:
 
 
 class ImpactEnd(End):
-    """Numeric equations of a stage of an impact, for the solver in numpy."""
+    """Equations of one stage of an impact, for the interior-point solver in numpy."""
 
     def __init__(self, p: ImpactPieces):
         self.variables, self.rows = p.variables, p.leave.nnz_out(1)
@@ -181,9 +181,9 @@ class ImpactEnd(End):
 
 
 class ImpactTape(Tape):
-    """Tape of a stage of an impact, from [q, b, offset, preload, guess] to [V, 0].
+    """Instruction tables of one stage of an impact, for the compiled solver.
 
-    `guess` is the initial guess of V.
+    It leads from [q, b, offset, preload, guess] to [V, 0]; `guess` is the initial guess of V.
     """
 
     def __init__(self, f: ContactVI, p: ImpactPieces):
@@ -223,7 +223,7 @@ class ImpactTape(Tape):
 
 
 def mechanics(f: ContactVI, q: Any, theta: Any) -> tuple[Any, list[Any], Any]:
-    """Return M, J of each touch and Dh at q, by the dynamic variables."""
+    """Return mass matrix, contact and constraint Jacobians by the dynamic variables."""
     lag, nd = f.lagrangian, f.nd
     g = lag.graph
     M = ca.Function("M", [g.q_vector, g.parameters], [lag.M], OPTIONS)(q, theta)[:nd, :nd]
@@ -232,13 +232,13 @@ def mechanics(f: ContactVI, q: Any, theta: Any) -> tuple[Any, list[Any], Any]:
 
 
 class Impact:
-    """Impacts of a map with restitution.
+    """Solver of the impacts of a map with restitution.
 
     Parameters
     ----------
     f : ContactVI
     restitution : SX (n,)
-        Coefficients of restitution of all touches, in the parameters of the map.
+        Coefficients of restitution of all contacts, as expressions of the map's parameters.
     """
 
     def __init__(self, f: ContactVI, restitution: ca.SX):
@@ -252,7 +252,7 @@ class Impact:
 
     @cached_property
     def _end(self) -> tuple[ImpactEnd, Evaluator]:
-        """Equations for the interior-point solver in numpy; evaluator of M, J, Dh, mu."""
+        """Equations for the interior-point solver, and the evaluator of their matrices."""
         return ImpactEnd(self._pieces), Evaluator(self._pieces.held)
 
     @cached_property
@@ -275,7 +275,7 @@ class Impact:
 
     @cached_property
     def _numbers(self) -> Evaluator:
-        """Evaluator (q, parameters) -> M, gap gradients N, coefficients of restitution."""
+        """Evaluator of mass matrix, gap gradients and coefficients of restitution."""
         f = self._f
         q, theta = ca.SX.sym("q", f.nq), f.symbols.parameters
         M, J, _ = mechanics(f, q, theta)
@@ -284,10 +284,11 @@ class Impact:
         return Evaluator(ca.Function("numbers", [q, theta], outputs, OPTIONS))
 
     def struck(self, q, b, others, closed, struck, tight, theta) -> Struck:
-        """Return the results of N impacts at q (N, nq) with momenta b (N, nd).
+        """Return the results of N impacts from configurations and momenta before them.
 
-        Masks (N, n), 0 or 1: `others` are closed contacts outside the impact, `closed` all closed contacts,
-        `struck` the contacts that bounce, `tight` those that keep each other closed (`opposed`).
+        The configurations are q (N, nq), the momenta b (N, nd). Masks (N, n), 0 or 1: `others` are closed
+        contacts outside the impact, `closed` all closed contacts, `struck` the contacts that bounce, `tight`
+        those that keep each other closed (`opposed`).
         """
         given = q, b, others, closed, struck, tight
         z, errors = self._stages(self._levels[0], *given, theta=theta)
@@ -305,7 +306,7 @@ class Impact:
     def _stages(
         self, kappa: float, q, b, others, closed, struck, tight, *, theta
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return for each impact the unknowns of all stages and the largest error."""
+        """Return the unknowns of all stages of N impacts, and their largest errors."""
         M, N, e = self._numbers(q, theta)
         e, none, nd = e[..., 0] * struck, np.zeros_like(struck), self._f.nd
 
@@ -333,7 +334,7 @@ class Impact:
         return np.hstack(found), errors
 
     def _solved(self, kappa: float, q, b, offset, preload, guess, theta) -> tuple[np.ndarray, np.ndarray]:
-        """Return unknowns and error of a stage for each impact."""
+        """Solve one stage of N impacts; return the unknowns and the errors."""
         f, n = self._f, len(q)
         if f.backend.name != "virtual" and find_compiler() is not None:
             carry = np.hstack([q, b, offset, preload, guess])
@@ -352,20 +353,20 @@ class Impact:
         return np.stack([s.unknowns for s in rows]), np.array([s.error for s in rows])
 
     def derivatives(self, solution: tuple) -> np.ndarray:
-        """Return derivatives of (momenta, multipliers) by (q, b, parameters) of N impacts."""
+        """Return derivatives of N impacts by configuration, momenta and parameters."""
         G_y, G_z, X_y, X_z = self._slopes(*solution)
         scale = 1 / np.abs(G_z).max(axis=2, keepdims=True)
         return X_y - X_z @ np.linalg.solve(scale * G_z, scale * G_y)
 
     @cached_property
     def _places(self) -> np.ndarray:
-        """Indices of the normal impulses among the multipliers of the touches."""
+        """Indices of the normal impulses among the multipliers of the contacts."""
         sizes = [len(t.multipliers) for t in self._f.touches.all]
         return np.cumsum([0, *sizes[:-1]])
 
     @cached_property
     def _symbols(self) -> tuple[list[Any], Any, Any]:
-        """Symbols (q, b, masks, kappa, parameters, z) and expressions G, X."""
+        """Symbols and expressions of the impact equations G and their results X."""
         f, kappa, law = self._f, ca.SX.sym("kappa"), self._f.impacts
         touches, nd, nm, n = f.touches.all, f.nd, len(f.system.constraints), len(f.touches.all)
         q, b, theta = ca.SX.sym("q", f.nq), ca.SX.sym("b", nd), f.symbols.parameters
@@ -413,7 +414,7 @@ class Impact:
         change = ends[2] - ends[1] if law == "newton" else ends[2]
         slips = np.array([name.endswith(".slip") for name in f.multiplier_names])
         change = ends[1] + s * change
-        # if no contact closes, all impulses come from the smoothing: r keeps these from adding energy too
+        # if no contact closes, all impulses come from the smoothing; r prevents that they add energy
         way = Vs[1] + s * d - Vs[0]
         gained, square = ca.dot(Vs[0], M @ way), ca.dot(way, M @ way)
         r = ca.if_else(square + 2 * gained <= 0, 1.0, ca.fmax(-2 * gained, 0) / (square + 1e-300))

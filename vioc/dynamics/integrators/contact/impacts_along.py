@@ -19,7 +19,7 @@ class Impacts(NamedTuple):
     Attributes
     ----------
     k : (m,) int
-        Row of the step of each impact.
+        Index of the step of each impact.
     t : (m,)
         Time of each impact, s.
     x : (m, nx)
@@ -32,7 +32,7 @@ class Impacts(NamedTuple):
 
 
 def impacts_along(f: ContactVI, steps: Steps) -> Impacts:
-    """Return the impacts within steps, each taken again from its state."""
+    """Return the impacts within given steps, which are computed again."""
     found: list[tuple[int, float, np.ndarray]] = []
     for row, (x, u, t, h) in enumerate(zip(steps.x0, steps.u, steps.t, steps.h, strict=True)):
         now = float(t)

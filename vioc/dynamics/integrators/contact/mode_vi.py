@@ -1,10 +1,10 @@
-"""`ModeVI`: the midpoint rule in one contact mode, with known active contacts.
+"""Midpoint integrator in one contact mode, in which active contacts are known.
 
     p_k + D1 L_d + F- - Dh(q_k)' lambda_k + N(q_k)' gamma_k + T(q_k)' tau_k = 0
     h(q_k+1) = 0,    phi(q_k+1) = 0,    T(q_m) (q_k+1 - q_k) = 0,    q_m = (q_k + q_k+1)/2
     p_k+1 = D2 L_d + F+
 
-for the active contacts. docs/maths/phases.md.
+The equations of contacts are those of the active ones. docs/maths/phases.md.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ from vioc.maps.quantities import QuantityTable
 from vioc.maps.twins import own, shared
 from vioc.runs.trajectory import Trajectory
 
-GAP, GRIP = 1e-6, 1e-6  # violations without warning: m or rad; fraction of the largest force + GRIP N
+GAP, GRIP = 1e-6, 1e-6  # accepted violations: m or rad; fraction of the largest force, plus GRIP N
 
 
 class HoldingLagrangian(Lagrangian):
-    """Lagrangian whose constraints are those of the system and of the active contacts.
+    """Lagrangian with the active contacts as additional constraints.
 
     Parameters
     ----------
@@ -58,7 +58,8 @@ class HoldingLagrangian(Lagrangian):
         All contacts and limits.
     rows : list of (Touching, int)
         Contact and direction, normal (0) or tangent (1, 2), of each constraint after those of the system.
-        Tangents along which no variable moves the contact, as across a planar mechanism, have no row.
+        Tangents along which no variable moves the contact have no constraint, such as those across a planar
+        mechanism.
     """
 
     def __init__(self, system: System, held: Sequence[str], sliding: Sequence[str]):
@@ -86,17 +87,17 @@ class HoldingLagrangian(Lagrangian):
 
     @cached_property
     def h(self) -> ca.SX:
-        """Values of the constraints; for contacts minus the gaps.
+        """Values of all constraints; those of active contacts are the negative gaps.
 
-        The sign makes positive multipliers push. Tangential rows are 0, since sticking constrains the slip
-        rate and not a position.
+        The sign makes positive multipliers push. Components of tangential constraints are 0, since sticking
+        constrains the slip velocity and not a position.
         """
         own = (-touch.gap if i == 0 else ca.SX(0) for touch, i in self.rows)
         return ca.vertcat(super().h, *own)
 
     @cached_property
     def Dh(self) -> ca.SX:
-        """Jacobian of h by q, and of slips by rates."""
+        """Jacobian of the constraints: of positions by q, of slip velocities by rates."""
         m, g = len(self.system.constraints), self.graph
         if not m:
             return -self._slopes
@@ -105,12 +106,15 @@ class HoldingLagrangian(Lagrangian):
 
     @cached_property
     def sizes(self) -> ca.SX:
-        """Sizes of the constraints; 0 for contacts: none of their gradients is ignored."""
+        """Magnitudes of the constraint terms, for tests of rounding; 0 for contacts.
+
+        The 0 means that no gradient of a contact is neglected.
+        """
         return ca.vertcat(super().sizes, ca.SX.zeros(len(self.rows), 2))
 
 
 class ModeVI(MechanicalMap):
-    """Midpoint rule in one contact mode: active contacts stay closed.
+    """Midpoint integrator in one contact mode, in which active contacts stay closed.
 
     Active contacts with friction stick, unless they are in `sliding`.
 
@@ -185,7 +189,7 @@ class ModeVI(MechanicalMap):
         return f"ModeVI({self.system.name}: {names or 'nothing'} held, nx = {self.nx}, dt = {self.dt:g} s)"
 
     def holding(self, *held: str, sliding: str | Iterable[str] = ()) -> ModeVI:
-        """Return the map of the same mechanism in another mode, with the same options."""
+        """Return the map of the same mechanism and options in another contact mode."""
         options = {**self._options, "held": held, "sliding": as_names(sliding)}
         return type(self)(self.system, self.dt, **options).trying(**self.parameters)
 
@@ -193,13 +197,13 @@ class ModeVI(MechanicalMap):
 
     @shared
     def rule(self) -> MidpointRule:
-        """Equations of a step."""
+        """Equations of a midpoint step with the active contacts as constraints."""
         kept = *self.lagrangian.nonholonomic, *(i > 0 for _, i in self.lagrangian.rows)
         return MidpointRule(self, self.alpha, self.forcing, kept)
 
     @shared
     def chord(self) -> ChordSolver:
-        """Solver of the equations of a step."""
+        """Solver of the step equations by the chord method."""
         return ChordSolver(self.rule)
 
     @own
@@ -268,7 +272,7 @@ class ModeVI(MechanicalMap):
         return found
 
     def _within(self, touch: Touching) -> ca.SX | None:
-        """Return values (N) that are >= 0 if friction is in its cone; None without it."""
+        """Return expressions that are >= 0 if friction is in its cone, or None."""
         impulse, _ = self._impulse(touch)
         along = impulse[1:]
         if not along.numel():

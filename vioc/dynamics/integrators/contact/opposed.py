@@ -1,4 +1,4 @@
-"""Contacts that keep each other closed, as the two sides of a slot do."""
+"""Detection of contacts that keep each other closed, as two sides of a slot do."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ import numpy as np
 
 from vioc.dynamics.consistency import RANK_TOLERANCE
 
-CLOSED = 1e-7  # m or rad
+CLOSED = 1e-7  # m or rad, largest gap of a closed contact
 LARGEST = 1e6  # largest velocity that counts as opening a contact at speed 1
 
 
 def openable(M: np.ndarray, N: np.ndarray, Dh: np.ndarray, closed: np.ndarray) -> np.ndarray:
-    """Return which closed contacts a feasible velocity can open (n,).
+    """Return which closed contacts can be opened by a feasible velocity.
 
-    Contact i opens if a velocity v has N_i v > 0, N v >= 0 for all closed contacts, and Dh v = 0. Velocities
-    are measured in the norm of the mass matrix, in which gradients are scaled to length one.
+    Contact i of the n contacts can open if a velocity v has N_i v > 0, N v >= 0 for all closed contacts, and
+    Dh v = 0. Velocities are measured in the norm of the mass matrix, in which gradients are scaled to length
+    one.
     """
     root = np.linalg.cholesky(M)
     rows, held = (np.linalg.solve(root, J.T).T for J in (N[closed], Dh))
@@ -29,7 +30,7 @@ def openable(M: np.ndarray, N: np.ndarray, Dh: np.ndarray, closed: np.ndarray) -
 
     n, m = len(rows), len(M)
     best = linprog(
-        np.concatenate([np.zeros(m), -np.ones(n)]),  # a sum of velocities opens each contact
+        np.concatenate([np.zeros(m), -np.ones(n)]),  # one velocity opens all contacts that can open
         A_ub=np.hstack([-rows, np.eye(n)]),
         b_ub=np.zeros(n),
         A_eq=np.hstack([held, np.zeros((len(held), n))]),

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class PlacedProgram(StepByStep):
-    """Rollouts by the compiled core, one step at a time with its contact places.
+    """Compiled rollouts of boxes and hulls, step by step with their contact points.
 
     Parameters
     ----------

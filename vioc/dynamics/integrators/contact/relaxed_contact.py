@@ -1,8 +1,6 @@
 """Equations of a step with contact at any smoothing, for optimization problems.
 
-The step is that in generalized coordinates.
-
-docs/maths/contact_implicit.md
+The coordinates are generalized ones. docs/maths/contact_implicit.md
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def relaxed(f: ContactVI) -> Callable[[np.ndarray, float], RelaxedStep]:
-    """Return the equations of a step by parameter values and smoothing.
+    """Return a function from parameters and smoothing to the equations of a step.
 
     Unknowns are the impulses of the constraints, then the variables of each contact's law. Directions along
     which no variable moves the contact (across the plane of a planar mechanism) have no friction.
@@ -66,5 +64,5 @@ def relaxed(f: ContactVI) -> Callable[[np.ndarray, float], RelaxedStep]:
 
 
 def _moving(slopes: ca.SX) -> list[int]:
-    """Return the indices of tangents along which a variable moves the contact."""
+    """Return the indices of the tangents along which a variable moves the contact."""
     return [i for i in range(slopes.shape[0]) if slopes[i, :].nnz()]

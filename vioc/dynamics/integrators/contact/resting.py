@@ -1,4 +1,4 @@
-"""Methods that take and differentiate steps with contact."""
+"""Computation and derivatives of steps with contact, without restitution."""
 
 from __future__ import annotations
 
@@ -30,9 +30,10 @@ if TYPE_CHECKING:
 
 
 class ContactSteps(ABC):
-    """Methods that take and differentiate the steps of a `ContactVI`.
+    """Interface of the objects that compute and differentiate steps with contact.
 
-    One object serves all twins of a map. Each method therefore has the map `f` as argument.
+    One object serves a map and its copies with other parameters, step length or smoothing. Each method
+    therefore has the map `f` as argument.
 
     Attributes
     ----------
@@ -50,7 +51,7 @@ class ContactSteps(ABC):
     def rescued(
         self, f: ContactVI, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return state and multipliers of one step; see `StepSolver.rescued`."""
+        """Solve one step robustly, or raise `StepError`; see `StepSolver.rescued`."""
 
     @abstractmethod
     def step(self, f: ContactVI, x: np.ndarray, u: np.ndarray, t: float, h: float) -> list[Any]:
@@ -58,15 +59,15 @@ class ContactSteps(ABC):
 
     @abstractmethod
     def residual(self, f: ContactVI) -> ca.Function | None:
-        """Return the residual function of a step; see `OneStepMap.residual`."""
+        """Return the residual function of a step, or None; see `OneStepMap.residual`."""
 
     @abstractmethod
     def derivatives(self, f: ContactVI) -> MapDerivatives:
-        """Return the derivatives of the map; see `OneStepMap.derivatives`."""
+        """Return the derivatives of the map's steps; see `OneStepMap.derivatives`."""
 
 
 class Resting(ContactSteps):
-    """Steps of a map without restitution."""
+    """Computation and derivatives of steps without restitution."""
 
     smooth = True
 
@@ -152,7 +153,7 @@ class Resting(ContactSteps):
 
 
 def _held_shut(f: ContactVI, x: np.ndarray) -> list[str]:
-    """Return the names of closed contacts that no velocity opens."""
+    """Return the names of closed contacts that no feasible velocity can open."""
     gaps = f.gaps(x)
     closed = np.isfinite(gaps) & (gaps <= CLOSED)
     if closed.sum() < 2:

@@ -1,4 +1,4 @@
-"""Contacts, limits and dry friction in generalized coordinates: gaps, slips."""
+"""Gaps and slip velocities of contacts and limits in generalized coordinates."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from vioc.dynamics.lagrangian import OPTIONS, Lagrangian
 from vioc.dynamics.terms.contacts import PairContact
 from vioc.errors import ModelError
 
-NOWHERE = ca.SX(0, 1)  # data of contact places of systems without pairs of polytopes
-POSE, TWIST = 12, 6  # entries of the pose and of the twist of a frame
+NOWHERE = ca.SX(0, 1)  # contact point data of systems without pairs of polytopes
+POSE, TWIST = 12, 6  # numbers of values of a frame's pose and twist
 
 
 @dataclass(frozen=True)
 class Touching(AnyTouch):
-    """Contact, limit or dry friction (a touch) as expressions of graph symbols.
+    """Contact, joint limit or dry friction as expressions of the coordinates.
 
     Attributes
     ----------
@@ -53,7 +53,7 @@ class Touching(AnyTouch):
 
 
 class Polytopes:
-    """Pairs of polytopes of a system, each in its frame.
+    """Pairs of boxes and hulls of a system, and the search for their contact points.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ class Polytopes:
     ----------
     features : Features
     nowhere : array
-        Data of all contact places if no polytopes meet.
+        Data of all contact points if no polytopes meet.
     """
 
     def __init__(self, g: FrameGraph):
@@ -91,9 +91,9 @@ class Polytopes:
         self._frames = Evaluator(ca.Function("frames", args, list(map(ca.densify, outputs)), OPTIONS))
 
     def at(self, q: np.ndarray, v: np.ndarray, theta: np.ndarray, dt: float) -> MeetingPlaces:
-        """Return the contact places at configuration and rates (nq,).
+        """Return the contact points of polytopes at a configuration and its rates.
 
-        Places where the polytopes may meet within dt are included.
+        The rates v are (nq,). Points where the polytopes may meet within dt are included.
         """
         poses, twists = self._frames(q, v, theta)
         own = poses.reshape(-1, POSE)
@@ -101,7 +101,7 @@ class Polytopes:
 
 
 class Touches:
-    """Contacts, limits and dry friction of a system, in their order.
+    """Contacts, limits and dry friction of a system, with their Jacobians.
 
     Attributes
     ----------
@@ -109,11 +109,11 @@ class Touches:
     polytopes : Polytopes
         Pairs of polytopes in contact.
     places : SX
-        Data of the contact places of polytopes, fixed over a step.
+        Data of the contact points of polytopes, fixed over a step.
     gaps : casadi.Function
         (q, parameters, places) -> phi (n,), D phi (n, nq); phi is infinite for dry friction without a gap.
     held : casadi.Function
-        (q, parameters, places) -> J (rows, nq): for each touch D phi, then the derivatives of its slip by
+        (q, parameters, places) -> J (rows, nq): for each contact D phi, then the derivatives of its slip by
         the rates.
     friction : casadi.Function
         parameters -> Coulomb's coefficients, or largest friction forces in N or N m (n,).
@@ -142,12 +142,12 @@ class Touches:
         self.names = tuple(n for t in self.all for n in t.multipliers)
 
     def loads(self, theta: Any, dt: Any) -> list[ca.SX]:
-        """Return Coulomb's coefficient of each touch; without a gap the largest impulse."""
+        """Return friction coefficients of contacts, or largest dry-friction impulses."""
         each = zip(self.all, ca.vertsplit(self.friction(theta)), strict=True)
         return [value if t.cone.gap else dt * value for t, value in each]
 
     def rows(self, J: ca.SX) -> list[ca.SX]:
-        """Split the rows of J by touch."""
+        """Split the rows of a Jacobian by contact."""
         sizes = [t.rows for t in self.all]
         return ca.vertsplit(J, [0, *(sum(sizes[: i + 1]) for i in range(len(sizes)))])
 
@@ -173,7 +173,7 @@ def _touching(g: FrameGraph, name: str, item: Any, meeting: Meeting) -> Touching
 
 
 def _placed(g: FrameGraph, name: str, item: PairContact, data: Any) -> Touching:
-    """Return one contact place of two polytopes as a touch."""
+    """Return one possible contact point of two polytopes as a contact."""
     poses = [g.node_pose(g.system.frame_index(n))[::-1] for n in (item.frame1, item.frame2)]
     gap, normal, point, there = placed(poses, ca.vertsplit(data))
     found = _touching(g, name, item, Meeting(gap, normal, point, item.frame1, item.frame2))
@@ -181,7 +181,7 @@ def _placed(g: FrameGraph, name: str, item: PairContact, data: Any) -> Touching:
 
 
 def _velocity(g: FrameGraph, frame: str, point: Vector) -> Vector:
-    """Return the world velocity of a point fixed in a frame."""
+    """Return the velocity of a point fixed in a frame, in world axes."""
     index = g.system.frame_index(frame)
     R, origin = g.node_pose(index)
     v, w = g.node_velocity(index)

@@ -1,4 +1,4 @@
-"""Variational integrator in maximal coordinates of [M]; see docs/maths/maximal.md."""
+"""Variational integrator in maximal coordinates of [M], docs/maths/maximal.md."""
 
 from vioc.dynamics.integrators.maximal.maximal_vi import MaximalVI
 

@@ -5,7 +5,8 @@ The kernel, the dense solvers, the derivatives and the tape of the compiled core
     M nu_k + h/2 F - G' lambda + J' impulses - p-(V_k) = 0,   g(Z_k+1) = 0             leaving: V_k, lambda
     p+(V_k) + h/2 F - G' mu + J' impulses - M nu_k+1 = 0,     h G(Z_k+1) nu_k+1 = 0    arriving: nu_k+1, mu
 
-with J and the impulses of the touches, which obey contact laws. Newton's system of either end is
+J belongs to the contacts, whose impulses obey contact laws. The balance at the start of a step is called its
+departure, that at its end its arrival. Newton's system of either is
 
     [ D + J' S K  G' ] [ dV      ]   [ residual of the momenta + J' c ]
     [ H           0  ] [ dlambda ] = [ -g                             ]
@@ -30,7 +31,7 @@ from vioc.dynamics.integrators.maximal.joint_constraints import ConstraintNode
 
 
 class Held(NamedTuple):
-    """Values that are constant in the iteration of one end of a step.
+    """Values that stay constant while one momentum balance of a step is solved.
 
     Attributes
     ----------
@@ -38,11 +39,11 @@ class Held(NamedTuple):
     poses : list of (12,)
         Parts of Z.
     G, J : lists of lists
-        G' (6, rows) by groups and bodies; derivatives of gap and slip (rows, 6) by touches and bodies.
+        G' (6, rows) by groups and bodies; derivatives of gap and slip (rows, 6) by contacts and bodies.
     data : list
-        Data of the touches.
+        Data of the contacts.
     D, levels : lists
-        For an arrival: M of each body; (level, derivatives of the gap by body..) of each touch. Else empty.
+        For an arrival: M of each body; (level, derivatives of the gap by body..) of each contact. Else empty.
     """
 
     Z: Any
@@ -55,7 +56,7 @@ class Held(NamedTuple):
 
 
 class BodyBalance(NamedTuple):
-    """Equations of a departure or an arrival at twists V.
+    """Momentum balance and constraints at one end of a step, at given twists.
 
     Attributes
     ----------
@@ -65,13 +66,13 @@ class BodyBalance(NamedTuple):
     D : list of (6, 6)
         Derivatives of the momenta by V.
     values : list of (rows,)
-        For a departure g of each group at the end of the step, for an arrival dt G V.
+        For a departure, g of each group at the end of the step; for an arrival, dt G V.
     H : list of lists of (rows, 6)
         Derivatives of `values` by V.
     slopes : list of (6, 6)
         Derivatives of the forces' impulses by the twists, for each pair of `coupled`; empty for an arrival.
     gaps, K : lists
-        Gap velocity of each touch, and its derivatives by V, by body.
+        Gap velocity of each contact, and its derivatives by V, by body.
     next : list of (12,)
         For a departure: poses at the end of the step.
     """
@@ -88,7 +89,7 @@ class BodyBalance(NamedTuple):
 
 
 class Assembly:
-    """Equations of a step for given inputs, time, step length and parameters.
+    """Assembly of the step equations from functions of bodies and constraints.
 
     Parameters
     ----------
@@ -96,7 +97,7 @@ class Assembly:
     u, t, dt, theta
         Inputs; time in the middle of the step, s; step length, s; parameters.
     places : column
-        NUMBERS entries for each contact place of polytopes; by default no polytopes meet.
+        NUMBERS values for each possible contact point of polytopes; by default no polytopes meet.
     on : Values
         Form of the equations: CasADi's expressions, or a `tape.Tape`.
     """
@@ -119,11 +120,11 @@ class Assembly:
         self._environment = [u, t, dt, theta]
 
     def _each(self, function: Any, *args: Sequence[Any], more: Sequence[Any] = ()) -> list[list[Any]]:
-        """Call `function(i)` of each body i on its parts of the arguments."""
+        """Call the function of each body with the arguments of that body."""
         return [self.on.call(function(i), [*own, *more]) for i, own in enumerate(zip(*args, strict=True))]
 
     def off(self, at: BodyBalance, arrival: bool) -> list[Any]:
-        """Return g of each group as displacements, unchanged for joints."""
+        """Return constraint values of all groups as displacements, unchanged for joints."""
         found = []
         for group, g, H in zip(self.graph.groups, at.values, at.H, strict=True):
             function = group.rows.swept_off if arrival else group.rows.landed_off
@@ -132,19 +133,19 @@ class Assembly:
         return found
 
     def twists(self, column: Any) -> list[Any]:
-        """Return the parts (6,) of each body."""
+        """Split the column of all twists by body."""
         return self.on.split(column, [TWIST] * self.graph.n)
 
     def poses(self, z: Sequence[Any]) -> list[Any]:
-        """Return poses (12,) from positions and quaternions (7,) of each body."""
+        """Convert positions and quaternions (7,) of the bodies to poses (12,)."""
         return [self.on.call(self.graph.pose, [a])[0] for a in z]
 
     def by_group(self, column: Any) -> list[Any]:
-        """Return the parts of each group of constraints."""
+        """Split the column of all multipliers by group of constraints."""
         return self.on.split(column, [g.rows.size for g in self.graph.groups])
 
     def held(self, poses: list[Any], arrival: bool = False) -> Held:
-        """Return the constant values of a departure or arrival at the poses."""
+        """Evaluate the values that stay constant while a momentum balance is solved."""
         on, graph, theta, Z = self.on, self.graph, self.theta, self.on.stack(poses)
         G = [on.call(g.rows.held, [*(poses[i] for i in g.bodies), theta]) for g in graph.groups]
         data = self._data()
@@ -159,7 +160,7 @@ class Assembly:
         return Held(Z, poses, G, J, data, D, levels)
 
     def _data(self) -> list[Any]:
-        """Return the data of the touches, evaluating equal functions once."""
+        """Return the numerical data of all contacts, evaluating equal functions once."""
         known: dict[int, Any] = {}
         found = []
         for touch in self.graph.touches:
@@ -172,7 +173,7 @@ class Assembly:
                 own = known[id(numbers)]
             if touch.place is not None:
                 own = self.on.stack([self._places[touch.place], own])
-            if not touch.cone.gap:  # half of a step's impulse at each of its ends
+            if not touch.cone.gap:  # half of the impulse of a step at each of its ends
                 own = self.on.call(touch.geometry.loaded, [own, self.dt])[0]
             found.append(own)
         return found
@@ -180,15 +181,15 @@ class Assembly:
     # -- momenta ----------------------------------------------------------------------------------------
 
     def momenta(self, V: Any) -> Any:
-        """Return the momenta M V of twists (6 n,)."""
+        """Return the momenta M V (6 n,) of all bodies at given twists."""
         on = self.on
         each = self._each(self.graph.inertia, self.twists(V), more=[self.theta])
         return on.stack([m[0] for m in each])
 
     def kicked(self, momenta: Any, Z: Any, V: Any = None) -> Any:
-        """Return momenta (6 n,) after half a step's impulse of the forces at poses Z.
+        """Add half a step's impulse of the forces to the momenta (6 n,).
 
-        Forces that depend on velocities act if twists V are given.
+        The forces act at poses Z; forces that depend on velocities act if twists V are given.
         """
         terms = [(momenta, PLUS), (self.on.call(self.graph.still, [Z, *self._environment])[0], PLUS)]
         if V is not None and self.graph.coupled:
@@ -196,7 +197,7 @@ class Assembly:
         return self.on.sum(terms)
 
     def landed(self, V: Any, Z: Any) -> Any:
-        """Return momenta (6 n,) at the end Z of a step at the twists V."""
+        """Return the momenta (6 n,) at the end of a step, before constraint impulses."""
         own = self._each(self.graph.landing, self.twists(V), more=[self.dt, self.theta])
         return self.kicked(self.on.stack([p[0] for p in own]), Z, V)
 
@@ -208,7 +209,10 @@ class Assembly:
     # -- the two ends of a step -------------------------------------------------------------------------
 
     def leave(self, V: Any, base: Any, held: Held) -> BodyBalance:
-        """Return the equations of a departure with twists V; `base` is `kicked` without V."""
+        """Return the momentum balance and constraints at the start of a step.
+
+        V are the twists of the step, `base` the momenta of `kicked` without V.
+        """
         on, graph = self.on, self.graph
         own, more = self.twists(V), [self.dt, self.theta]
         gone = self._each(graph.departure, own, held.poses, self.twists(base), more=more)
@@ -231,7 +235,7 @@ class Assembly:
         )
 
     def arrive(self, V: Any, base: Any, held: Held) -> BodyBalance:
-        """Return the equations of an arrival with velocities V from momenta `base`."""
+        """Return the balance at the end of a step, with velocities V from momenta `base`."""
         on, graph = self.on, self.graph
         own = self.twists(V)
         rest = [r[0] for r in self._each(graph.stopped, own, self.twists(base), more=[self.theta])]
@@ -245,27 +249,27 @@ class Assembly:
         return BodyBalance(own, rest, held.D, values, H, [], closing, K, [])
 
     def at(self, V: Any, base: Any, held: Held) -> BodyBalance:
-        """Return the equations of the end to which `held` belongs."""
+        """Return the balance at the start or the end of a step, whichever `held` is for."""
         return self.arrive(V, base, held) if held.D else self.leave(V, base, held)
 
-    # -- touches ------------------------------------------------------------------------------------------
+    # -- contacts -----------------------------------------------------------------------------------------
 
     def speeds(self, at: BodyBalance, held: Held) -> list[list[Any]]:
-        """Return (J.., a, V..) of each touch."""
+        """Return Jacobians, gap velocity and twists of each contact."""
         return [
             [*J, a, *(at.V[i] for i in t.bodies)]
             for t, J, a in zip(self.graph.touches, held.J, at.gaps, strict=True)
         ]
 
     def begun(self, at: BodyBalance, held: Held, speed: Any, goal: Any) -> Any:
-        """Return variables of the touches inside their cones, near the central path."""
+        """Return initial contact variables in their cones, near the central path."""
         touches = zip(self.graph.touches, self.speeds(at, held), held.data, strict=True)
         return self.on.stack([self.on.call(t.geometry.begun, [*s, speed, goal, d])[0] for t, s, d in touches])
 
     def pushed(
         self, at: BodyBalance, held: Held, y: Sequence[Any], goal: Any
     ) -> tuple[list[list[Any]], list[Any]]:
-        """Return impulses of each touch on its bodies; mismatches, products, multipliers."""
+        """Return contact impulses on bodies, contact residuals and contact multipliers."""
         touches = zip(self.graph.touches, self.speeds(at, held), y, held.data, strict=True)
         found = [self.on.call(t.geometry.pushed, [*s, own, goal, d]) for t, s, own, d in touches]
         pushes = [f[:-3] for f in found]
@@ -274,7 +278,7 @@ class Assembly:
     def lawful(
         self, at: BodyBalance, held: Held, p: Sequence[Any], kappa: Any
     ) -> tuple[list[list[Any]], list[Any]]:
-        """Return impulses on the bodies, and the contact laws for multipliers p.
+        """Return contact impulses on the bodies, and contact laws, for multipliers p.
 
         Both are expressions.
         """
@@ -285,9 +289,9 @@ class Assembly:
         return [f[0] for f in found], [f[1] for f in found]
 
     def worked(self, at: BodyBalance, base: Any) -> Any:
-        """Return kinetic energy that impulses add in a departure; twice the energy.
+        """Return the kinetic energy that impulses add, and twice the kinetic energy.
 
-        The impulses are those of the constraints and touches.
+        The impulses are those of constraints and contacts at the start of a step.
         """
         each = zip(at.V, self.twists(base), at.rest, strict=True)
         return self.on.sum([(self.on.call(self.graph.work, [*own])[0], PLUS) for own in each])
@@ -295,9 +299,10 @@ class Assembly:
     def relaxed(
         self, at: BodyBalance, held: Held, gaps: Sequence[tuple], y: Sequence[Any], kappa: Any
     ) -> tuple[list[list[Any]], list[Any]]:
-        """Return impulses on the bodies and equations of the variables y of `laws`.
+        """Return contact impulses on the bodies, and the smooth contact equations.
 
-        `gaps` has the gap velocity of each touch, scaled by a fraction, and the fraction.
+        Their variables y are those of `laws`. `gaps` has the gap velocity of each contact, scaled by a
+        fraction, and the fraction.
         """
         touches = zip(self.graph.touches, held.J, gaps, y, held.data, strict=True)
         found = [
@@ -307,7 +312,7 @@ class Assembly:
         return [f[0] for f in found], [f[1] for f in found]
 
     def impulses(self, at: BodyBalance, held: Held, kappa: Any) -> Any:
-        """Return the multipliers of all touches that satisfy the laws at given twists."""
+        """Return the multipliers that satisfy the contact laws at given twists."""
         touches = zip(self.graph.touches, held.J, at.gaps, held.data, strict=True)
         return self.on.stack(
             [t.geometry.held_by(J, a, [at.V[i] for i in t.bodies], kappa, d) for t, J, a, d in touches]
@@ -318,7 +323,7 @@ class Assembly:
     def left(
         self, at: BodyBalance, held: Held, multipliers: Any, pushes: Sequence[list[Any]] = ()
     ) -> list[Any]:
-        """Return the residual of the momentum balance by body, with all impulses."""
+        """Return the residual of each body's momentum balance with all impulses."""
         terms: list[Terms] = [[(r, PLUS)] for r in at.rest]
         for group, G, own in zip(self.graph.groups, held.G, multipliers, strict=True):
             for i, impulse in zip(group.bodies, self.on.call(group.rows.impulse, [*G, own]), strict=True):
@@ -331,9 +336,9 @@ class Assembly:
     def system(
         self, at: BodyBalance, held: Held, left: Sequence[Any], y: Sequence[Any] = (), goal: Any = None
     ) -> tuple[Blocks, list[Terms]]:
-        """Return blocks and right-hand sides of Newton's system by nodes.
+        """Return blocks and right-hand sides of Newton's linear system, by graph node.
 
-        y and goal are variables and goals of the touches.
+        y and goal are variables and goals of the contacts.
         """
         on, graph = self.on, self.graph
         F: Blocks = {(i, i): [(d, PLUS)] for i, d in enumerate(at.D)}
@@ -353,12 +358,12 @@ class Assembly:
         return F, rhs
 
     def _touching(self, at: BodyBalance, held: Held, y: Sequence[Any], goal: Any) -> list[list[Any]]:
-        """Return (J.., K.., a, V.., y, goal, data) of each touch."""
+        """Return the arguments of the functions that condense contacts onto bodies."""
         touches = zip(self.graph.touches, held.J, at.K, at.gaps, y, held.data, strict=False)
         return [[*J, *K, a, *(at.V[i] for i in t.bodies), own, goal, d] for t, J, K, a, own, d in touches]
 
     def _weigh(self, F: Blocks, rhs: list[Terms], group: ConstraintNode, G: list, H: list, g: Any) -> None:
-        """Add G' K times the equations of a joint to those of bodies without inertia."""
+        """Add a joint's equations, with weights, to those of bodies without inertia."""
         weight = self.graph.weight(group, [h.sparsity() for h in H])
         outputs = iter(self.on.call(weight, [*G, *H, g, self.dt]))
         for i in group.bodies:
@@ -368,7 +373,7 @@ class Assembly:
 
     @staticmethod
     def _spread(F: Blocks, rhs: list[Terms], bodies: tuple[int, ...], condensed: list[Any]) -> None:
-        """Add the terms of a touch after elimination of its variables."""
+        """Add a contact's condensed terms to Newton's system."""
         outputs = iter(condensed)
         for i in bodies:
             rhs[i].append((next(outputs), PLUS))
@@ -376,21 +381,21 @@ class Assembly:
             F.setdefault((i, j), []).append((next(outputs), PLUS))
 
     def expanded(self, at: BodyBalance, held: Held, y: Sequence[Any], goal: Any, dV: Sequence[Any]) -> Any:
-        """Return changes of the touches' variables for changes dV of the twists by body."""
+        """Return the changes of contact variables that follow from changes of twists."""
         touches = zip(self.graph.touches, self._touching(at, held, y, goal), strict=True)
         changes = [[*args, *(dV[i] for i in t.bodies)] for t, args in touches]
         pairs = zip(self.graph.touches, changes, strict=True)
         return self.on.stack([self.on.call(t.geometry.expanded, args)[0] for t, args in pairs])
 
     def solved(self, F: Blocks, rhs: list[Terms]) -> tuple[list[Any], list[Any]]:
-        """Return Newton's direction: changes of twists by body, of multipliers by group."""
+        """Solve Newton's system for the changes of twists and multipliers."""
         x = self.graph.elimination.solve(self.on, F, rhs)
         return x[: self.graph.n], x[self.graph.n :]
 
     def project(self, held: Held, momenta: Any) -> tuple[Any, Any]:
-        """Return twists nu (6 n,) tangent to the constraints of an arrival, and mu.
+        """Return twists that satisfy the velocity constraints, and the multipliers.
 
-        They solve M nu = momenta - G' mu.
+        Twists nu (6 n,) and multipliers mu solve M nu = momenta - G' mu.
         """
         there = self.arrive(self.on.constant([0.0] * (TWIST * self.graph.n)), momenta, held)
         nu, mu = self.solved(*self.system(there, held, there.rest))
@@ -398,17 +403,17 @@ class Assembly:
 
     @property
     def loops(self) -> bool:
-        """True if there are constraints besides the joints, which may depend on these."""
+        """True if there are constraints besides the joints, possibly dependent on these."""
         return not all(group.joint for group in self.graph.groups)
 
     def undetermined(self, held: Held, multipliers: Sequence[Any]) -> Any:
         """Return infinity if the position does not determine the velocities, else 0.
 
-        The velocities are those of an arrival, `multipliers` its impulses by groups. Branches of the
-        constraints cross at singular positions. If the angle between gradients is below about sqrt(e), a
-        position within the tolerance e may lie on either branch.
-        Constraint impulses that turn the velocities onto another branch nearly cancel: their sum is the
-        single impulses times the sine of this angle. The test compares the sum with the single impulses.
+        The velocities are those at the end of a step, `multipliers` the impulses there by groups. Branches of
+        the constraints cross at singular positions. If the angle between gradients is below about sqrt(e), a
+        position within the tolerance e may lie on either branch. Constraint impulses that turn the velocities
+        onto another branch nearly cancel: their sum is the single impulses times the sine of this angle. The
+        test compares the sum with the single impulses.
         """
         on, graph = self.on, self.graph
         single: Terms = []
@@ -423,8 +428,8 @@ class Assembly:
         return on.call(graph.undetermined, [on.sum(single), on.sum(sums)])[0]
 
     def worked_on_arrival(self, held: Held, multipliers: Sequence[Any]) -> Any:
-        """Return `End.work` of an arrival: 0 and 1 for the energies, then `undetermined`.
+        """Return values that always pass the energy test, at the end of a step.
 
-        The energies 0 and 1 always pass the test of energy.
+        They are 0 and 1 in place of the energies (`End.work`), then `undetermined`.
         """
         return self.on.stack([self.on.constant([0.0, 1.0]), self.undetermined(held, multipliers)])

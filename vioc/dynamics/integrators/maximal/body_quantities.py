@@ -1,4 +1,4 @@
-"""Named quantities of `MaximalVI` as expressions of its symbols."""
+"""Named quantities of maps in maximal coordinates, as expressions."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TOUCHES = ("gap", "force", "friction", "slip", "grip")
 
 
 class BodyQuantities:
-    """Named quantities of a map beside states, inputs, multipliers and parameters.
+    """Named quantities besides the states, such as energies and frame positions.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ class BodyQuantities:
         ]
 
     def _directed(self, touch: Touch) -> bool:
-        """Return whether a state determines the world direction of the touch's force."""
+        """Return whether a state determines the world direction of a contact's force."""
         return not touch.placed and (touch.cone.gap or not touch.single)
 
     def _unit(self, name: str) -> str:
@@ -108,7 +108,7 @@ class BodyQuantities:
     # -- expressions ------------------------------------------------------------------------------------
 
     def _touch(self, kind: str, name: str, axis: str) -> Any:
-        """Return a quantity of a contact or limit, or None."""
+        """Return the expression of a contact's quantity, or None if it has none."""
         f, touch = self.f, self.touches[name]
         at = f.multiplier_names.index(touch.multipliers[0])
         impulse = f.symbols.multipliers[at : at + touch.rows]
@@ -138,25 +138,25 @@ class BodyQuantities:
 
     @cached_property
     def still(self) -> Assembly:
-        """Equations of the velocities at one time."""
+        """Equations that determine the velocities of the bodies in a single state."""
         return Assembly(self.f.graph, None, None, 1.0, self.f.symbols.parameters)
 
     def friction(self, touch: Touch) -> ca.SX:
-        """Return Coulomb's coefficient, or 1 without friction."""
+        """Return the friction coefficient of a contact, or 1 without friction."""
         return self._placed(touch)[-1][-1] if touch.cone.friction else ca.SX(1)
 
     def gap(self, touch: Touch) -> ca.SX:
-        """Return the gap phi in a state."""
+        """Return the gap of a contact as an expression of the state."""
         return touch.geometry.gap(*self._placed(touch))
 
     @cached_property
     def poses(self) -> list[Any]:
-        """Poses of the bodies in a state."""
+        """Poses of all bodies as expressions of the state."""
         return self.still.poses(ca.vertsplit(self.f.symbols.x[: STATE * self.f.graph.n], STATE))
 
     @cached_property
     def velocities(self) -> ca.SX:
-        """Twists in a state (6 n,), projected onto the constraints.
+        """Twists of all bodies (6 n,) in a state, projected onto the constraints.
 
         A step removes the components of the twists that violate the constraints.
         """
@@ -191,9 +191,9 @@ class BodyQuantities:
 
     @cached_property
     def variations(self) -> ca.Function:
-        """Function (x, parameters) -> variations G of the constraints (rows, 6 n).
+        """Function from state and parameters to the constraint Jacobian (rows, 6 n).
 
-        They are by (dx, phi) of every body.
+        Derivatives are by displacement and rotation vector (dx, phi) of every body.
         """
         f, theta = self.f, self.f.symbols.parameters
         G, row = ca.SX(len(f.graph.names), TWIST * f.graph.n), 0
@@ -205,7 +205,7 @@ class BodyQuantities:
 
     @cached_property
     def frame_positions(self) -> ca.Function:
-        """Function (x, parameters) -> positions of all nodes (3 nodes,)."""
+        """Function from state and parameters to world positions of all frames (3 nodes,)."""
         f, g, model = self.f, self.terms, self.terms.model
         places = []
         for i in range(len(f.system.nodes)):

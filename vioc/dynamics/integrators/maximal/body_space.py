@@ -1,4 +1,4 @@
-"""Layout of poses and twists in arrays, and the state space of bodies.
+"""Layout of poses and twists in arrays, and the state space of rigid bodies.
 
 A pose is a column of twelve entries, x and R by rows; a twist is (v, w). In a state, a pose is x and a unit
 quaternion, and twists follow the poses of all bodies. An error is (dx, phi) of every body, then (dv, dw) of
@@ -19,39 +19,39 @@ from vioc.dynamics.algebra.vectors import Matrix, Vector
 from vioc.maps.space import StateSpace
 
 POSE, TWIST = 12, 6
-STATE = 7  # entries of a body's pose in the state: x and the quaternion
+STATE = 7  # values of a body's pose in the state: position and quaternion
 POSE_NAMES = ("x", "y", "z", "qw", "qx", "qy", "qz")
 TWIST_NAMES = ("vx", "vy", "vz", "wx", "wy", "wz")
 Pose = tuple[Vector, Matrix]
 
 
 def unpack_pose(z: Any, i: int = 0) -> Pose:
-    """Return x and R of body i from a column of poses."""
+    """Return position and rotation matrix of a body from the column of all poses."""
     e = [z[POSE * i + k] for k in range(POSE)]
     return tuple(e[:3]), (tuple(e[3:6]), tuple(e[6:9]), tuple(e[9:12]))
 
 
 def unpack_twist(V: Any, i: int = 0) -> tuple[Vector, Vector]:
-    """Return v and w of body i from a column of twists."""
+    """Return linear and angular velocity of a body from the column of all twists."""
     e = [V[TWIST * i + k] for k in range(TWIST)]
     return tuple(e[:3]), tuple(e[3:])
 
 
 def pose_rates(Z: Any, V: Any, i: int = 0) -> list[Any]:
-    """Return the rate of the pose (12,) of body i at its twist: (v, R w^)."""
+    """Return the time derivative (v, R w^) of a body's pose (12,)."""
     (v, w), (_, R) = unpack_twist(V, i), unpack_pose(Z, i)
     return [*v, *(e for row in vec.matmul(R, vec.skew(w)) for e in row)]
 
 
 def split(n: int, x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return positions (..., n, 3), quaternions (..., n, 4), twists (..., 6 n)."""
+    """Split x into positions (..., n, 3), quaternions (..., n, 4), twists (..., 6 n)."""
     x = np.asarray(x, float)
     poses = x[..., : STATE * n].reshape(*x.shape[:-1], n, STATE)
     return poses[..., :3], poses[..., 3:], x[..., STATE * n :]
 
 
 class BodySpace(StateSpace):
-    """Space of poses and twists of bodies."""
+    """State space of rigid bodies with poses and twists."""
 
     def __init__(self, bodies: tuple[str, ...]):
         self._n, self._bodies = len(bodies), bodies
@@ -63,7 +63,7 @@ class BodySpace(StateSpace):
         rot.check_units(split(self._n, x)[1], what, [f"for the body {b!r}" for b in self._bodies])
 
     def difference(self, x0: np.ndarray, x1: np.ndarray) -> np.ndarray:
-        """Return the error (..., 12 n) from x0 to x1; |phi| is at most pi."""
+        """Return the error (..., 12 n) between two states; rotations are at most pi."""
         (p0, q0, V0), (p1, q1, V1) = split(self._n, x0), split(self._n, x1)
         phi = rot.logarithm(rot.product(q0 * [1, -1, -1, -1], q1))
         poses = np.concatenate([p1 - p0, phi], axis=-1)
@@ -79,7 +79,7 @@ class BodySpace(StateSpace):
         return np.concatenate([poses.reshape(*poses.shape[:-2], -1), V + dx[..., TWIST * self._n :]], axis=-1)
 
     def retract_expression(self, x: ca.SX, dx: ca.SX) -> ca.SX:
-        """Return `retract` as an expression, exact to second order in dx."""
+        """Return the state at an error as an expression, exact to second order."""
         parts = []
         for i in range(self._n):
             phi = dx[TWIST * i + 3 : TWIST * i + 6]
@@ -89,7 +89,7 @@ class BodySpace(StateSpace):
         return ca.vertcat(*parts, x[STATE * self._n :] + dx[TWIST * self._n :])
 
     def difference_expression(self, x0: ca.MX, x1: ca.MX) -> ca.MX:
-        """Return `difference` as an expression."""
+        """Return the error between two states as an expression."""
         rows = []
         for i in range(self._n):
             a, b = x0[STATE * i : STATE * i + STATE], x1[STATE * i : STATE * i + STATE]
@@ -98,5 +98,5 @@ class BodySpace(StateSpace):
 
 
 def between(n: int, x0: np.ndarray, x1: np.ndarray, dt: float | np.ndarray) -> np.ndarray:
-    """Return the twists (6 n,) of a step from x0 to x1."""
+    """Return the constant twists (6 n,) that lead from one state to the next."""
     return BodySpace(("",) * n).difference(x0, x1)[..., : TWIST * n] / dt

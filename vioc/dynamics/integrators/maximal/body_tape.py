@@ -1,4 +1,4 @@
-"""Tape of a step in maximal coordinates, for the compiled core.
+"""Instruction tables of a step in maximal coordinates, for compiled C.
 
 Each function that `body_equations.Assembly` calls becomes an instruction of the tape. Bodies, constraints and
 pivots of one kind share a function.
@@ -16,7 +16,7 @@ from vioc.dynamics.integrators.maximal.graph import StepGraph
 
 
 class BodyTape(Tape):
-    """Tape of one end (departure or arrival) of a step of bodies.
+    """Instruction tables for the momentum balance at the start or end of a step.
 
     Parameters
     ----------
@@ -29,8 +29,8 @@ class BodyTape(Tape):
 
     Notes
     -----
-    The input `carry` of a departure is the state. That of an arrival are the positions, quaternions and
-    momenta at the end of the step: the output `after` of the departure.
+    The input `carry` of a departure is the state. The input of an arrival is the output `after` of the
+    departure: positions, quaternions and momenta at the end of the step.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Dense numeric equations of a step, for Newton's method and the interior point."""
+"""Dense step equations in maximal coordinates, for solvers in numpy."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from vioc.dynamics.lagrangian import OPTIONS
 
 
 class BodyEnd(End):
-    """Residuals and Newton directions of one end of a step.
+    """Residuals and Newton directions of the momentum balance at one end of a step.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ class BodyEnd(End):
 
 
 class DenseStep(ContactStep):
-    """Departure and arrival of a step from a state, solved one after the other.
+    """Step in numpy, whose balances at start and end are solved one after the other.
 
     Parameters
     ----------
@@ -92,7 +92,7 @@ class DenseStep(ContactStep):
 
     @cached_property
     def released(self) -> DenseStep:
-        """Step of the mechanism without contacts and limits."""
+        """Equations of a step of the same mechanism without contacts and limits."""
         if not self._graph.touches:
             return self
         return DenseStep(self._graph.selected(np.zeros(0, int)), self._nu, self._whole)
@@ -119,20 +119,20 @@ class DenseStep(ContactStep):
 
     @property
     def nowhere(self) -> np.ndarray:
-        """Data of the contact places if no polytopes meet."""
+        """Contact point data of polytopes that do not meet."""
         return np.tile(OFF, len(self._graph.places))
 
     def leaving(self, x, u, t: float, dt: float, theta, places=None) -> EndProblem:
-        """Return the equations of the twists of a step from x."""
+        """Return the equations that determine the twists of a step from state x."""
         given = u, np.array([t + 0.5 * dt]), np.array([dt]), theta
         Z, base = self._functions[0](x, *given)
         where = self.nowhere if places is None else places
         return _problem(self.ends[0], (Z[:, 0], base[:, 0], *given, where), x[STATE * self.n :], dt)
 
     def arriving(self, x, V, u, t: float, dt: float, theta, places=None) -> tuple[EndProblem, np.ndarray]:
-        """Return the equations of the velocities after a step at twists V.
+        """Return the equations that determine the velocities at the end of a step.
 
-        The second result are the positions and quaternions at the end.
+        V are the twists of the step. The second result are the positions and quaternions at the end.
         """
         given = u, np.array([t + 0.5 * dt]), np.array([dt]), theta
         z, Z, base = self._functions[1](x, V, *given)
@@ -150,7 +150,7 @@ class DenseStep(ContactStep):
         return look.solved(solve, solver.tolerance)
 
     def _held(self, solver: InteriorPoint, x, u, t: float, dt: float, theta, places) -> Step:
-        """Return a step with given contact places of polytopes."""
+        """Solve a step with given contact points of polytopes."""
         gone = solver.solve_end(self.leaving(x, u, t, dt, theta, places))
         if not gone.error <= solver.tolerance:
             return Step((gone,), np.full(len(x), np.nan), np.full(len(gone.multipliers), np.nan), places)

@@ -1,8 +1,8 @@
-"""Gaps, slips and derivatives of contacts and limits, for each kind of touch.
+"""Gap, slip and impulse functions that contacts of equal geometry share.
 
 A *touch* is one gap phi(Z) >= 0 between bodies, with or without friction, or dry friction without a gap. Its
 functions are written once for each kind of geometry and take the values of one touch (points, radii,
-friction) as data, so that touches of one kind share them. Maths: docs/maths/contact.md.
+friction) as data. Maths: docs/maths/contact.md.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ OPEN = 1e3  # m/s or rad/s, above any closing speed
 
 
 class Geometry:
-    """Functions of one kind of touch.
+    """Functions shared by all contacts of one kind, such as sphere on plane.
 
     Parameters
     ----------
     count : int
         Number of bodies.
     gap : callable
-        (poses as (x, R).., twists as (v, w).., data) -> phi, slip velocity (two scalars, one for a joint
+        (poses (x, R).., twists (v, w).., data) -> phi, slip velocity (two scalars, one for a joint
         with dry friction, or none); phi is infinite for dry friction without a gap.
     size : int
-        Number of data. With friction, Coulomb's coefficient follows them, or without a gap the largest
+        Number of data. With friction, the friction coefficient follows them, or without a gap the largest
         friction force.
     smoothing : float
         Smoothing of `MaximalVI`, m^2/s^2.
@@ -66,31 +66,31 @@ class Geometry:
         self.closing = ca.Function("closing", [a, *N, *V], [speed], OPTIONS)
 
     def lawful(self, J: list, a: Any, V: list, p: Any, kappa: Any, data: Any) -> tuple[list, Any]:
-        """Return impulses on the bodies and equations of the multipliers p."""
+        """Return the impulses on the bodies, and the contact laws of multipliers p."""
         law = self.cone.law(p, self._speeds(J, a, V), kappa, self._mu(data))
         return [j.T @ p[: j.shape[0]] for j in J], law
 
     def relaxed(
         self, J: list, a: Any, V: list, y: Any, kappa: Any, data: Any, share: Any
     ) -> tuple[list, Any]:
-        """Return impulses on the bodies and equations of the variables y of `laws`.
+        """Return the impulses on the bodies, and the smooth equations of the contact.
 
-        a is the fraction `share` of the gap's velocity.
+        Their variables y are those of `laws`; a is the fraction `share` of the gap's velocity.
         """
         push = self.law.impulse(y, self._mu(data))
         law = self.law.equations(y, self._speeds(J, a, V), kappa, self._mu(data), share)
         return [j.T @ push for j in J], law
 
     def multipliers(self, y: Any, data: Any) -> Any:
-        """Return the multipliers of the touch from variables y of `laws`."""
+        """Return the contact's multipliers from the variables of its smooth equations."""
         return self.law.multipliers(y, self._mu(data))
 
     def started(self, J: list, a: Any, V: list, speed: Any, kappa: Any, data: Any, share: Any) -> Any:
-        """Return initial variables of `laws` within their bounds."""
+        """Return initial variables of the smooth contact equations, within their bounds."""
         return self.law.start(self._speeds(J, a, V), speed, kappa, self._mu(data), share)
 
     def held_by(self, J: list, a: Any, V: list, kappa: Any, data: Any) -> Any:
-        """Return the multipliers that satisfy the contact laws at given speeds."""
+        """Return the multipliers that satisfy the contact law at given velocities."""
         return self.cone.lawful(self._speeds(J, a, V), kappa, self._mu(data))
 
     # -- functions of the interior point, condensed onto the bodies ----------------------------------
@@ -102,7 +102,7 @@ class Geometry:
         return J, H, ca.SX.sym("a"), V, ca.SX.sym("y", self.cone.size), ca.SX.sym("goal", 2), data
 
     def _speeds(self, J: list, a: Any, V: list) -> Any:
-        """Return gap velocity and slip velocity (rows,); without a gap the slip velocity."""
+        """Return the gap velocity, if there is a gap, and the slip velocity (rows,)."""
         lead = int(self.cone.gap)
         slip = sum((j[lead:, :] @ v for j, v in zip(J, V, strict=True)), ca.SX(self.rows - lead, 1))
         return ca.vertcat(*[a] * lead, slip)
@@ -111,7 +111,10 @@ class Geometry:
         return data[-1] if self.cone.friction else None
 
     def _law(self) -> tuple[list, list, list, Any, Any]:
-        """Return arguments, J, K, the change dy for a change dw of the speeds, and dw."""
+        """Return the Newton change of a contact's variables as an expression.
+
+        Returned are arguments, J, K, the change dy for a change dw of the speeds, and dw.
+        """
         J, H, a, V, y, goal, data = self._arguments()
         dw, K = ca.SX.sym("dw", self.rows), J
         if self.cone.gap:
@@ -121,7 +124,10 @@ class Geometry:
 
     @cached_property
     def condensed(self) -> ca.Function:
-        """Function (J.., H.., a, V.., y, goal, data) -> J' c by body; J_i' S K_j by pair."""
+        """Function of a contact's terms in Newton's system of its bodies.
+
+        (J.., H.., a, V.., y, goal, data) -> J' c by body; J_i' S K_j by pair.
+        """
         args, J, K, dy, dw = self._law()
         y = args[-3]
         change = ca.jacobian(self.cone.impulse(y), y) @ dy  # c - S dw
@@ -132,7 +138,10 @@ class Geometry:
 
     @cached_property
     def expanded(self) -> ca.Function:
-        """Function (J.., H.., a, V.., y, goal, data, dV..) -> dy."""
+        """Function from changes of the twists to changes of a contact's variables.
+
+        (J.., H.., a, V.., y, goal, data, dV..) -> dy.
+        """
         args, _, K, dy, dw = self._law()
         dV = [ca.SX.sym("dV", TWIST) for _ in range(self.count)]
         change = sum((k @ d for k, d in zip(K, dV, strict=True)), ca.SX(dw.numel(), 1))
@@ -141,9 +150,9 @@ class Geometry:
 
     @cached_property
     def pushed(self) -> ca.Function:
-        """Function (J.., a, V.., y, goal, data) -> values of a touch.
+        """Function of a contact's impulses on its bodies, residuals and multipliers.
 
-        The values are impulses by body.., residuals (speeds), products, multipliers.
+        (J.., a, V.., y, goal, data) -> impulses by body.., residuals (speeds), products, multipliers.
         """
         J, _, a, V, y, goal, data = self._arguments()
         p = self.cone.impulse(y)
@@ -157,9 +166,9 @@ class Geometry:
 
     @cached_property
     def begun(self) -> ca.Function:
-        """Function (J.., a, V.., speed, goal, data) -> initial y near the central path.
+        """Function of initial contact variables in their cones, near the central path.
 
-        y is inside the cones.
+        (J.., a, V.., speed, goal, data) -> y.
         """
         J, _, a, V, _, goal, data = self._arguments()
         speed = ca.SX.sym("speed")
@@ -168,7 +177,7 @@ class Geometry:
 
 
 def opened(s: Any, smoothing: Any) -> Any:
-    """Return the speed at which an arrival may close a gap phi = dt s.
+    """Return the speed at which a gap phi = dt s may close at the end of a step.
 
     At rest the first term alone balances the contact forces; the second makes open gaps inactive.
     """
@@ -177,9 +186,10 @@ def opened(s: Any, smoothing: Any) -> Any:
 
 
 def opened_share(s: Any, closing: Any, smoothing: Any) -> tuple[Any, Any]:
-    """Return c (`opened` + closing speed) and c.
+    """Return the scaled gap velocity at the end of a step, and the scale.
 
-    The fraction c keeps both values of the order of s and 1.
+    The gap velocity is the speed `opened` plus the closing speed. The scale c, a fraction, keeps both values
+    of the order of s and 1.
     """
     wide = s * (s * s / smoothing) ** 2
     near = 1 / (1 + wide)

@@ -1,4 +1,4 @@
-"""Graph of a mechanism: functions of bodies and constraints, elimination order.
+"""Graph of the bodies and constraints of a mechanism, with their functions.
 
 Functions of a body or of a constraint are built once for each kind; `body_equations.Assembly` calls them for
 each body and constraint. Maths: docs/maths/maximal.md.
@@ -26,12 +26,12 @@ from vioc.dynamics.integrators.maximal.terms import BodyGraph
 from vioc.dynamics.integrators.maximal.touches import Touch, find_touches
 from vioc.dynamics.lagrangian import OPTIONS
 
-APART = 4.0  # times the root of the tolerance: smallest sine between gradients of distinguishable branches
-BESIDE = 1e-3  # this sine for steps with contact, whose iteration may jump between branches
+APART = 4.0  # smallest sine between gradients of distinguishable branches, over the root of the tolerance
+BESIDE = 1e-3  # the same sine for steps with contact, whose iteration may jump between branches
 
 
 class StepGraph:
-    """Functions of the bodies and constraints of a system, and their graph.
+    """Graph of the bodies and constraints of a system, with their functions.
 
     Attributes
     ----------
@@ -44,7 +44,7 @@ class StepGraph:
     touches : list of Touch
         Contacts and limits. They are not nodes: their variables are condensed onto the bodies.
     pairs : list of Pair
-        Pairs of polytopes; pair i has PLACES contact places from index PLACES i.
+        Pairs of polytopes; pair i has PLACES possible contact points from index PLACES i.
     elimination : Elimination
         Elimination of the nodes, from leaves to root.
     sine : float
@@ -79,7 +79,7 @@ class StepGraph:
 
     @cached_property
     def pose(self) -> ca.Function:
-        """Function z (7,) -> pose (12,)."""
+        """Function from position and quaternion (7,) to the pose (12,) of a body."""
         z = ca.SX.sym("z", STATE)
         R = rot.matrix(tuple(ca.vertsplit(z[3:])))
         return ca.Function("pose", [z], [ca.vertcat(z[:3], *(e for row in R for e in row))], OPTIONS)
@@ -100,7 +100,7 @@ class StepGraph:
         return self._once((name, key), build)
 
     def inertia(self, i: int) -> ca.Function:
-        """Return the function (V, parameters) -> M V (6,), M (6, 6)."""
+        """Return the function (V, parameters) -> momentum M V, mass matrix M of a body."""
 
         def outputs(mass: Any, J: vec.Matrix, V: ca.SX) -> list:
             p = ca.vertcat(mass * V[:3], vec.column(vec.apply(J, unpack_twist(V)[1])))
@@ -109,7 +109,10 @@ class StepGraph:
         return self._of_body("inertia", i, {"V": TWIST}, outputs)
 
     def stopped(self, i: int) -> ca.Function:
-        """Return the function (V, base, parameters) -> base - M V (6,)."""
+        """Return the function of a body's momentum balance at the end of a step.
+
+        (V, base, parameters) -> base - M V (6,).
+        """
 
         def outputs(mass: Any, J: vec.Matrix, V: ca.SX, base: ca.SX) -> list:
             return [base - self.inertia(i).call([V, self.terms.parameters])[0]]
@@ -117,7 +120,10 @@ class StepGraph:
         return self._of_body("stopped", i, {"V": TWIST, "base": TWIST}, outputs)
 
     def landing(self, i: int) -> ca.Function:
-        """Return the function (V, dt, parameters) -> end momentum D2 L_d (6,) of a step."""
+        """Return the function of a body's momentum at the end of a step.
+
+        (V, dt, parameters) -> D2 L_d (6,).
+        """
 
         def outputs(mass: Any, J: vec.Matrix, V: ca.SX, dt: ca.SX) -> list:
             return [ca.vertcat(mass * V[:3], vec.column(rot.momentum(J, unpack_twist(V)[1], dt, -1.0)))]
@@ -125,10 +131,10 @@ class StepGraph:
         return self._of_body("landing", i, {"V": TWIST, "dt": 1}, outputs)
 
     def departure(self, i: int) -> ca.Function:
-        """Return the function of a departure of body i.
+        """Return the function of a body's momentum balance at the start of a step.
 
-        (V, pose, base, dt, parameters) -> base + D1 L_d, derivative of -D1 L_d by V, next pose, T with
-        phi = T dw.
+        (V, pose, base, dt, parameters) -> base + D1 L_d, derivative of -D1 L_d by V, next pose, T with phi =
+        T dw.
         """
 
         def outputs(mass: Any, J: vec.Matrix, V: ca.SX, pose: ca.SX, base: ca.SX, dt: ca.SX) -> list:
@@ -142,9 +148,9 @@ class StepGraph:
 
     @cached_property
     def carried(self) -> ca.Function:
-        """Function (z (7,), V, dt) -> z at the end of a step.
+        """Function from a body's position and quaternion (7,) to those after a step.
 
-        The result is normalized, since rounding makes the norm of the quaternion drift.
+        (z, V, dt) -> z. The result is normalized, since rounding makes the norm of the quaternion drift.
         """
         z, V, dt = ca.SX.sym("z", STATE), ca.SX.sym("V", TWIST), ca.SX.sym("dt")
         q = rot.multiply(tuple(ca.vertsplit(z[3:])), rot.turn(unpack_twist(V)[1], dt))
@@ -155,7 +161,7 @@ class StepGraph:
 
     @cached_property
     def between(self) -> ca.Function:
-        """Function (z, z_next (7,), dt) -> twist V of the step from z to z_next."""
+        """Function from positions and quaternions before and after a step to the twist."""
         z, z1, dt = ca.SX.sym("z", STATE), ca.SX.sym("z1", STATE), ca.SX.sym("dt")
         phi = rot.spin(tuple(ca.vertsplit(z[3:])), tuple(ca.vertsplit(z1[3:])))
         return ca.Function(
@@ -164,9 +170,9 @@ class StepGraph:
 
     @cached_property
     def work(self) -> ca.Function:
-        """Function (V, base, rest), (6,) each -> energies of a departure.
+        """Function of the kinetic energy that impulses add to a body in a step.
 
-        They are the kinetic energy that impulses add, and twice the kinetic energy.
+        (V, base, rest), (6,) each -> kinetic energy that impulses add, twice the kinetic energy.
         """
         V, base, rest = (ca.SX.sym(name, TWIST) for name in ("V", "base", "rest"))
         energies = ca.vertcat(-ca.dot(V, rest), ca.dot(V, base - rest))
@@ -180,9 +186,10 @@ class StepGraph:
 
     @cached_property
     def undetermined(self) -> ca.Function:
-        """Function (sums of squares) -> 0 or infinity; see `Assembly.undetermined`.
+        """Function that is infinite if a position does not determine the velocities.
 
-        The arguments are the sums of squares of single impulses, and of their sums by body.
+        (sum of squares of single impulses, sum of squares of their sums by body) -> 0 or infinity; see
+        `Assembly.undetermined`.
         """
         single, sums = ca.SX.sym("single"), ca.SX.sym("sums")
         suspect = ca.if_else(self.sine**2 * single <= sums, 0.0, ca.inf)
@@ -242,23 +249,23 @@ class StepGraph:
 
     @property
     def mass_ratio(self) -> float:
-        """Largest mass ratio of bodies that a joint or a constraint connects."""
+        """Largest mass ratio of two bodies that a joint or another constraint connects."""
         masses = self.scales[::TWIST]
         of_groups = (masses[list(group.bodies)] for group in self.groups)
         return max((float(m.max() / m.min()) for m in of_groups), default=1.0)
 
     def by_length(self, G: np.ndarray) -> np.ndarray:
-        """Return variations of constraints (rows, 6 n) by displacements.
+        """Return a constraint Jacobian with rotations measured as displacements.
 
-        Rotations count as displacements at the radius of gyration. Masses do not enter, so that different
-        masses do not make constraints look dependent.
+        It is (rows, 6 n). Rotations count as displacements at the radius of gyration. Masses do not enter, so
+        that different masses do not make constraints look dependent.
         """
         return G / np.repeat(np.stack([np.ones_like(self.radii), self.radii], axis=1), 3, axis=1).ravel()
 
     def gradients(self, G: np.ndarray) -> np.ndarray:
-        """Return the divisors (rows,) that make constraint values displacements.
+        """Return the divisors (rows,) that convert constraint values to displacements.
 
-        From variations G (rows, 6 n): 1 for joints, else the length of the variation, as in
+        They are 1 for joints, else the lengths of the variations G (rows, 6 n), as in
         `ConstraintFunctions.landed_off`.
         """
         length = np.linalg.norm(self.by_length(G), axis=1)
@@ -266,7 +273,7 @@ class StepGraph:
         return np.where(joint | ~(length > 0), 1.0, length)
 
     def _holds_to_world(self, group: ConstraintNode) -> bool:
-        """Return whether a loop constraint holds bodies to the world.
+        """Return whether a loop constraint connects bodies to the world.
 
         Such a constraint changes if all its bodies are translated together.
         """
@@ -284,7 +291,7 @@ class StepGraph:
         return bool(np.abs(sum(G)).max() > 1e-9 * (1 + np.abs(G).max()))
 
     def eliminated(self, functions: Elimination | None = None) -> Elimination:
-        """Return the elimination of the nodes from leaves to root.
+        """Return the block elimination of bodies and constraints, from leaves to root.
 
         Each joint follows its body; each loop precedes the body where its branches meet. Without joints,
         bodies with the fewest neighbours come first.
@@ -315,9 +322,9 @@ class StepGraph:
 
     @cached_property
     def still(self) -> ca.Function:
-        """Function (poses, u, t, dt, parameters) -> impulses (6 n,) over half a step.
+        """Function of the impulses of velocity-independent forces over half a step.
 
-        They are those of the forces that do not depend on velocities.
+        (poses, u, t, dt, parameters) -> impulses (6 n,).
         """
         g, dt = self.terms, ca.SX.sym("dt")
         impulses = ca.densify(0.5 * dt * g.wrenches[0])
@@ -325,9 +332,9 @@ class StepGraph:
 
     @cached_property
     def moving(self) -> ca.Function:
-        """Function (poses, twists, u, t, dt, parameters) -> impulses (6 n,).
+        """Function of the impulses of velocity-dependent forces over half a step.
 
-        They are those of velocity-dependent forces over half a step.
+        (poses, twists, u, t, dt, parameters) -> impulses (6 n,).
         """
         g, dt = self.terms, ca.SX.sym("dt")
         args = [g.poses, g.twists, g.u_vector, g.t, dt, g.parameters]
@@ -335,9 +342,9 @@ class StepGraph:
 
     @cached_property
     def slopes(self) -> ca.Function:
-        """Function with the arguments of `moving` -> its derivatives by the twists.
+        """Function of the derivatives of velocity-dependent impulses by the twists.
 
-        The results are blocks, one for each pair of `coupled`.
+        The arguments are those of `moving`; the results are blocks, one for each pair of `coupled`.
         """
         g, dt = self.terms, ca.SX.sym("dt")
         blocks = [
@@ -356,10 +363,10 @@ class StepGraph:
         rows, columns = self._slope.sparsity().get_triplet()
         return sorted({(r // TWIST, c // TWIST) for r, c in zip(rows, columns, strict=True)})
 
-    # -- touches ------------------------------------------------------------------------------------------
+    # -- contacts -----------------------------------------------------------------------------------------
 
     def numbers(self, touch: Touch) -> ca.DM | ca.Function:
-        """Return the data of a touch, or the function from the parameters to the data."""
+        """Return the data of a contact, or a function from parameters to the data."""
         return self._once(("numbers", touch.name), lambda: self._numbers_of(touch))
 
     def _numbers_of(self, touch: Touch) -> ca.DM | ca.Function:
@@ -370,7 +377,7 @@ class StepGraph:
         return self._once(("data", str(values)), lambda: ca.Function("data", args, [values], OPTIONS))
 
     def selected(self, active: np.ndarray) -> StepGraph:
-        """Return the same graph with some of the touches only."""
+        """Return the graph of the same mechanism with some of its contacts only."""
         _ = self.coupled, self.features
         twin = object.__new__(StepGraph)
         twin.__dict__.update(self.__dict__)
@@ -385,33 +392,33 @@ class StepGraph:
 
     @cached_property
     def features(self) -> Features:
-        """Features that determine the contact places of polytopes."""
+        """Search for the contact points of boxes and hulls."""
         return Features(self.pairs)
 
     def seen(self, x: np.ndarray, dt: float) -> MeetingPlaces:
-        """Return the places where polytopes meet in state x (nx,), or may within dt."""
+        """Return the contact points of polytopes that meet in state x, or may within dt."""
         positions, q, twists = space.split(self.n, x)
         R: np.ndarray = np.moveaxis(np.array(rot.matrix(tuple(q.T))), -1, 0)
         return self.features.at(positions, R, twists.reshape(-1, TWIST), dt)
 
     @property
     def places(self) -> list[Touch]:
-        """Touches that are contact places of polytopes."""
+        """Contacts that are possible contact points of boxes and hulls."""
         return [t for t in self.touches if t.placed]
 
     # -- bodies without inertia ---------------------------------------------------------------------------
 
     def weighs(self, group: ConstraintNode) -> bool:
-        """Return whether G' K times a joint's equations are added to those of its bodies.
+        """Return whether a joint's weighted equations are added to those of its bodies.
 
         They are if the child body lacks inertia about an axis.
         """
         return group.joint and self.light[group.bodies[-1]]
 
     def weight(self, group: ConstraintNode, patterns: list[ca.Sparsity]) -> ca.Function:
-        """Return the function (G' by body.., H by body.., g, dt) -> weighted equations.
+        """Return the function of a joint's weighted terms in its bodies' equations.
 
-        The results are for each body i -G_i' K g, then G_i' K H_k for each body k.
+        (G' by body.., H by body.., g, dt) -> for each body i -G_i' K g, then G_i' K H_k for each body k.
         """
         body, count = self.bodies[group.bodies[-1]], len(group.bodies)
         value = self.terms.model.value

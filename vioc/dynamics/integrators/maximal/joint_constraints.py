@@ -1,8 +1,8 @@
-"""Joints: a translational and a rotational constraint with 0-3 free axes each.
+"""Joints as a translational and a rotational constraint with 0-3 free axes each.
 
-Directions and axes of a `JointConstraints` are in the body axes of its parent a and its child b.
-[M] 2 and docs/maths/maximal.md derive the constraints and their variations. `ConstraintFunctions` are the
-functions of a joint, or of a constraint of the system, that a step needs; equal joints share them.
+Directions and axes of a `JointConstraints` are in the body axes of its parent a and its child b. [M] 2 and
+docs/maths/maximal.md derive the constraints and their variations. `ConstraintFunctions` are the functions of
+a joint, or of another constraint, that a step needs; equal joints share them.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class JointConstraints:
 
     @property
     def normals(self) -> np.ndarray:
-        """Constrained directions (rows, 3), orthonormal and orthogonal to the free ones."""
+        """Orthonormal constrained directions (rows, 3), orthogonal to the free ones."""
         free = np.reshape(self.directions, (-1, 3))
         if not len(free):
             return np.eye(3)
@@ -88,9 +88,9 @@ class JointConstraints:
 
     @property
     def pairs(self) -> list[tuple[np.ndarray, np.ndarray, float]]:
-        """Rotational constraints (alpha, beta, c): alpha . R_a' R_b beta = c.
+        """Rotational constraints of the joint, each a fixed product of two body axes.
 
-        alpha is in a's axes, beta in b's.
+        (alpha, beta, c) means alpha . R_a' R_b beta = c, with alpha in a's axes and beta in b's.
         """
         back = np.reshape(self.rest, (3, 3)).T
         axes = np.reshape(self.axes, (-1, 3))
@@ -106,7 +106,10 @@ class JointConstraints:
     # -- constraint rows ---------------------------------------------------------------------------
 
     def constraint(self, a: tuple[Vector, Matrix], b: tuple[Vector, Matrix]):
-        """Return g and its right variations by (dx, phi) of a and of b, as rows."""
+        """Return constraint values and their derivatives by the poses of both bodies.
+
+        They are g and, as rows, the right variations of g by (dx, phi) of a and of b.
+        """
         (xa, Ra), (xb, Rb) = a, b
         (x1, R1, p1), (x2, R2, p2) = (xa, Ra, self.at_a), (xb, Rb, self.at_b)
         normals = [tuple(n) for n in self.normals]
@@ -134,7 +137,7 @@ class JointConstraints:
     # -- minimal coordinates -----------------------------------------------------------------------
 
     def travels(self, a: tuple[Vector, Matrix], b: tuple[Vector, Matrix]) -> list[Any]:
-        """Return the coordinates of the free directions, m."""
+        """Return the translational coordinates of the joint, m."""
         (xa, Ra), (xb, Rb) = a, b
         free = np.reshape(self.directions, (-1, 3))
         if not len(free):
@@ -147,7 +150,7 @@ class JointConstraints:
         return [vec.dot(tuple(t), local) for t in dual]
 
     def angles(self, a: tuple[Vector, Matrix], b: tuple[Vector, Matrix]) -> list[Any]:
-        """Return the coordinates of the free axes, from angles in (-pi, pi]."""
+        """Return the rotational coordinates of the joint, from angles in (-pi, pi]."""
         turns = self._turns(a, b)
         return [t / rate if rate != 1.0 else t for t, rate in zip(turns, self.rates, strict=True)]
 
@@ -196,7 +199,7 @@ def _about(axis: np.ndarray, arm: np.ndarray, D: Matrix, image: Any) -> Any:
 
 
 def across(axis: Sequence[float] | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return e1, e2 with (e1, e2, axis) right-handed.
+    """Return two unit vectors e1, e2 with (e1, e2, axis) right-handed.
 
     They are coordinate axes if `axis` is one.
     """
@@ -235,7 +238,7 @@ class ConstraintFunctions:
 
     @staticmethod
     def of_joint(joint: JointConstraints, count: int, theta: ca.SX) -> ConstraintFunctions:
-        """Return the functions of a joint between two bodies, or of one to the world."""
+        """Return the functions of a joint between two bodies, or a body and the world."""
         Z = [ca.SX.sym("Z", POSE) for _ in range(count)]
         places = [unpack_pose(z) for z in Z]
         a = places[0] if count == 2 else (vec.ZERO, vec.IDENTITY)
@@ -248,13 +251,16 @@ class ConstraintFunctions:
 
     @cached_property
     def held(self) -> ca.Function:
-        """Function (poses.., parameters) -> transposed variations G' by body (6, rows)."""
+        """Function from poses to the transposed constraint Jacobians, (6, rows) per body."""
         args = self._arguments()
         return ca.Function("held", args, [ca.sparsify(g.T) for g in self.function.call(args)[1:]], OPTIONS)
 
     @cached_property
     def landed(self) -> ca.Function:
-        """Function (next poses.., T.., dt, parameters) -> g, derivatives H by the twists."""
+        """Function of constraint values after a step and their derivatives by twists.
+
+        (next poses.., T.., dt, parameters) -> g, H by body.
+        """
         *Z, theta = self._arguments()
         T, dt = [ca.SX.sym("T", 3, 3) for _ in Z], ca.SX.sym("dt")
         g, *rows = self.function.call([*Z, theta])
@@ -263,7 +269,10 @@ class ConstraintFunctions:
 
     @cached_property
     def swept(self) -> ca.Function:
-        """Function (G' by body.., twists.., dt) -> dt G V (rows,), dt G by body."""
+        """Function of constraint rates after a step, times dt, and their derivatives.
+
+        (G' by body.., twists.., dt) -> dt G V (rows,), dt G by body.
+        """
         held = [ca.SX.sym("G", self.held.sparsity_out(i)) for i in range(self.bodies)]
         V, dt = [ca.SX.sym("V", g.shape[0]) for g in held], ca.SX.sym("dt")
         H = [dt * g.T for g in held]
@@ -272,15 +281,15 @@ class ConstraintFunctions:
 
     @cached_property
     def landed_off(self) -> ca.Function:
-        """Function (g, H by body.., radii of gyration, dt) -> g as displacements.
+        """Function that converts constraint values after a step to displacements.
 
-        Each value is divided by the length of its gradient.
+        (g, H by body.., radii of gyration, dt) -> g, each divided by the length of its gradient.
         """
         return self._off(self.landed)
 
     @cached_property
     def swept_off(self) -> ca.Function:
-        """Function (dt G V, dt G by body.., radii, dt) -> the values as displacements."""
+        """Function that converts constraint rates times dt to displacements."""
         return self._off(self.swept)
 
     def _off(self, of: ca.Function) -> ca.Function:
@@ -293,16 +302,16 @@ class ConstraintFunctions:
 
     @cached_property
     def impulse(self) -> ca.Function:
-        """Function (G' by body.., multipliers) -> G' lambda by body (6,)."""
+        """Function from Jacobians and multipliers to the constraint impulses by body."""
         held = [ca.SX.sym("G", self.held.sparsity_out(i)) for i in range(self.bodies)]
         lam = ca.SX.sym("lambda", self.size)
         return ca.Function("impulse", [*held, lam], [ca.densify(g @ lam) for g in held], OPTIONS)
 
     @cached_property
     def impulses(self) -> ca.Function:
-        """Function (G' by body.., multipliers, radii of gyration) -> sum of squares.
+        """Function of the summed squares of the single constraints' impulses, (N s)^2.
 
-        The squares are those of the impulses of the single constraints, (N s)^2.
+        (G' by body.., multipliers, radii of gyration) -> sum of squares.
         """
         held = [ca.SX.sym("G", self.held.sparsity_out(i)) for i in range(self.bodies)]
         lam, radii = ca.SX.sym("lambda", self.size), ca.SX.sym("radii", self.bodies)

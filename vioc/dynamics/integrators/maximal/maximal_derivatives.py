@@ -1,4 +1,4 @@
-"""Derivatives of a step in errors of the state, by the implicit function theorem."""
+"""Derivatives of a step in maximal coordinates by the implicit function theorem."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SAME = 1e-4  # accepted error of the sums of both ends' impulses, relative to th
 
 
 class MaximalDerivatives:
-    """Linearizations and contracted second derivatives of the steps of a map.
+    """First and second derivatives of the steps of a map in maximal coordinates.
 
     Parameters
     ----------
@@ -41,12 +41,13 @@ class MaximalDerivatives:
 
     @cached_property
     def equations(self) -> tuple:
-        """Symbols, errors e, equations R, S, next error X and guesses of impulses.
+        """Symbols and expressions of the equations at the start and end of a step.
 
-        The symbols are (x, x_next, u, w, n, t, dt, theta, places). R determines w = (V, multipliers) of the
-        departure, S then n = (velocities, multipliers) of the arrival. Rotations are retracted by
-        (1 - |phi|^2/8, phi/2) and compared by phi = 2 v. Both agree with exp and log of the quaternions up
-        to errors of third order, so that two derivatives at zero are exact.
+        The symbols are (x, x_next, u, w, n, t, dt, theta, places), then errors e, equations R and S, next
+        error X and guesses of impulses. R determines w = (V, multipliers) at the start, S then n =
+        (velocities, multipliers) at the end. Rotations are retracted by (1 - |phi|^2/8, phi/2) and compared
+        by phi = 2 v. Both agree with exp and log of the quaternions up to errors of third order, so that two
+        derivatives at zero are exact.
         """
         f, graph = self.f, self.f.graph
         n, at = graph.n, STATE * graph.n
@@ -78,7 +79,7 @@ class MaximalDerivatives:
         return (x, x1, u, w, m, t, dt, theta, places), e, R, S, X, guesses
 
     def _stacked(self, E: Assembly, at: BodyBalance, held: Held, multipliers: ca.SX) -> ca.SX:
-        """Return the equations of one end: momentum balances, constraints, contact laws."""
+        """Return momentum balances, constraints and contact laws in one column."""
         graph = self.f.graph
         own = E.on.split(multipliers, [len(graph.names), *(len(t.multipliers) for t in graph.touches)])
         pushes, laws = E.lawful(at, held, own[1:], self.f.barrier)
@@ -87,7 +88,7 @@ class MaximalDerivatives:
 
     @cached_property
     def residual(self) -> ca.Function:
-        """Function (x, u, x_next, multipliers, t, dt, parameters) -> (nx + nm,)."""
+        """Function (x, u, x_next, multipliers, t, dt, parameters) -> residual of a step."""
         (x, x1, u, w, _, t, dt, theta, _), e, R, *_ = self.equations
         graph, total = self.f.graph, self.f.symbols.multipliers
         cut = STATE * graph.n
@@ -126,10 +127,10 @@ class MaximalDerivatives:
 
     @cached_property
     def _ends(self) -> Evaluator:
-        """Evaluator of the equations of both ends and their derivatives by the unknowns."""
+        """Evaluator of the equations at both ends of a step and their Jacobians."""
         args, e, R, S, *_ = self.equations
         w, m = args[3:5]
-        if not self.f.graph.touches:  # linear in multipliers
+        if not self.f.graph.touches:  # the equations are linear in the multipliers
             w, m = (a[TWIST * self.f.graph.n :] for a in (w, m))
         zeros = ca.SX.zeros(e.numel())
         outputs = [
@@ -139,19 +140,19 @@ class MaximalDerivatives:
 
     @cached_property
     def _guesses(self) -> Evaluator:
-        """Evaluator of the impulses that satisfy the contact laws at given twists."""
+        """Evaluator of contact impulses that satisfy the contact laws at given twists."""
         args, e, *_, guesses = self.equations
         outputs = [ca.densify(ca.substitute(o, e, ca.SX.zeros(e.numel()))) for o in guesses]
         return Evaluator(ca.Function("guesses", list(args), outputs))
 
     def _unknowns(self, steps: Steps, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return unknowns of both ends (N, nw) of solved steps, and their contact places."""
+        """Return unknowns (N, nw) at start and end of solved steps, and contact points."""
         f, at = self.f, STATE * self.f.graph.n
         t, dt = steps.t[:, None], steps.h[:, None]
         V = space.between(f.graph.n, steps.x0, steps.x1, dt)
         none, size = np.zeros((len(V), len(f.multiplier_names))), V.shape[1]
         w, m = np.hstack([V, none]), np.hstack([steps.x1[:, at:], none])
-        if f.graph.places:  # contact places are known only inside the step: solve it again
+        if f.graph.places:  # contact points are known only inside the step: solve it again
             found = [self._solved_anew(steps, i, theta) for i in range(len(V))]
             for i, step in enumerate(found):
                 w[i], m[i] = step.ends[0].unknowns, step.ends[-1].unknowns
@@ -186,9 +187,10 @@ class MaximalDerivatives:
         return self.f.interior.solve(steps.x0[i], steps.u[i], float(steps.t[i]), float(steps.h[i]), theta)
 
     def _polish(self, steps: Steps, w: np.ndarray, m: np.ndarray, theta: np.ndarray) -> None:
-        """Improve the unknowns of each end by Newton's method.
+        """Improve the unknowns of solved steps by Newton's method.
 
-        Twists from states have rounding errors, and complementarity products differ slightly from kappa.
+        Twists computed from states have rounding errors, and complementarity products differ slightly from
+        kappa.
         """
         t, dt = steps.t[:, None], steps.h[:, None]
         x0 = space.split(self.f.graph.n, steps.x0)[0].reshape(len(w), -1)
@@ -220,7 +222,7 @@ class MaximalDerivatives:
         return First(arguments, both, [R_w, S_w, S_m, X_w, X_m], lin)
 
     def second(self, first: First, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
-        """Return the Hessians of the steps of `first`, contracted with Z and zeta."""
+        """Return step Hessians contracted with covectors of states and of multipliers."""
         R_w, S_w, S_m, X_w, X_m = first.slopes
         n = TWIST * self.f.graph.n
         leaving, arriving = (np.einsum("nij,ni->nj", X, Z) for X in (X_w, X_m))

@@ -1,8 +1,9 @@
-"""Kernel of `MaximalVI`: Newton's iteration on the twists, as a CasADi function.
+"""Step in maximal coordinates without contact, as one CasADi function.
 
-CasADi's iteration receives Newton's directions as a preconditioned residual whose Jacobian is the identity,
-so that no matrix of the whole system is formed. The iteration starts from the twists of the state. The
-contraction of its corrections certifies the root. Maths: docs/maths/maximal.md.
+Newton's iteration solves for the twists. CasADi's iteration receives Newton's directions as a preconditioned
+residual whose Jacobian is the identity, so that no matrix of the whole system is formed. The iteration starts
+from the twists of the state. The contraction of its corrections certifies the root. Maths:
+docs/maths/maximal.md.
 """
 
 from __future__ import annotations
@@ -22,11 +23,12 @@ STOP = 1e-7  # correction of V, relative to its size, after which one more quadr
 
 
 def build_kernel(graph: StepGraph, nx: int, nu: int, tolerance: float) -> ca.Function:
-    """Return the function (x, u, t, dt, parameters) -> (x_next, multipliers, error).
+    """Return the CasADi function that solves one step without contact.
 
-    The error is the residual of momenta and constraints as displacements, relative to the mechanism's size.
-    It is infinite if corrections above the `tolerance` do not contract as a certified root requires, or if a
-    body of a mechanism with constraints turns by more than `FAR`, and constraint directions with it.
+    (x, u, t, dt, parameters) -> (x_next, multipliers, error). The error is the residual of momenta and
+    constraints as displacements, relative to the mechanism's size. It is infinite if corrections above the
+    `tolerance` do not contract as a certified root requires, or if a body of a mechanism with constraints
+    turns by more than `FAR`, and constraint directions with it.
     """
     n, size = graph.n, TWIST * graph.n
     x, u, t, dt = ca.MX.sym("x", nx), ca.MX.sym("u", nu), ca.MX.sym("t"), ca.MX.sym("dt")
@@ -52,7 +54,7 @@ def build_kernel(graph: StepGraph, nx: int, nu: int, tolerance: float) -> ca.Fun
     dV, memory = ca.vertcat(*found), y[size:]
     least = tolerance * _extent(own_Z) / environment[2]
     changes, flag = _contracting(dV, memory, np.sqrt(graph.scales), least)
-    # the multipliers are linear in the twist: these belong to the corrected one
+    # multipliers are linear in the twists; these belong to the corrected twists
     outputs = [ca.vertcat(-dV / fastest, changes), ca.vertcat(ca.MX(0, 1), *multipliers), flag]
     inputs = [*own, *known]
     options = {
@@ -89,11 +91,11 @@ def build_kernel(graph: StepGraph, nx: int, nu: int, tolerance: float) -> ca.Fun
 
 
 def _contracting(dV: ca.MX, memory: ca.MX, weights: np.ndarray, least: ca.MX) -> tuple[ca.MX, ca.MX]:
-    """Return changes of the `memory` (3,) with opposite sign, and 0 or infinity.
+    """Test whether Newton's corrections contract as a certified root requires.
 
-    The value is infinity if the corrections dV do not contract. The memory contains the norm of the last
-    correction, the worst ratio and the norm of the first correction, scaled by `TINY`; corrections below
-    `least` are rounding.
+    Returned are changes of the `memory` (3,) with opposite sign, and infinity if the corrections dV do not
+    contract, else 0. The memory contains the norm of the last correction, the worst ratio and the norm of the
+    first correction, scaled by `TINY`; corrections below `least` are rounding.
 
     Two corrections c, c' of Newton's method estimate the rate of change of the matrix, c' / c^2. The root is
     the only one near the guess if the product of the first correction and this rate is small. A small ratio
@@ -112,9 +114,9 @@ def _extent(Z: ca.MX) -> ca.MX:
 
 
 def residual_norm(E: Assembly, at: BodyBalance, held: Held, multipliers: ca.MX) -> ca.MX:
-    """Return the relative 2-norm of the momentum balance and of g, as displacements.
+    """Return the 2-norm of the step residuals, relative to the mechanism's size.
 
-    It is relative to the mechanism's size.
+    They are those of the momentum balance and of g, as displacements.
     """
     left = E.left(at, held, E.by_group(multipliers))
     scaled = E.dt * ca.vertcat(*left) / ca.DM(E.graph.scales)

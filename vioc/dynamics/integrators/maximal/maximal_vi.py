@@ -1,4 +1,4 @@
-"""`MaximalVI`: variational integrator in maximal coordinates of [M].
+"""`MaximalVI`, the variational integrator in maximal coordinates of [M].
 
     p-(V_k)  = M nu_k   + dt/2 F(Z_k)   - G(Z_k)' lambda,     Z_k+1 = Z_k moved by V_k for dt,   g(Z_k+1) = 0
     M nu_k+1 = p+(V_k)  + dt/2 F(Z_k+1) - G(Z_k+1)' mu,       G(Z_k+1) nu_k+1 = 0
@@ -166,7 +166,7 @@ class MaximalVI(SmoothedMap):
     # -- the state space ------------------------------------------------------------------------------
 
     def state(self, values: Any = None, **named: float) -> np.ndarray:
-        """Return the state at rest at named minimal coordinates; missing ones are zero.
+        """Return the state at rest at given minimal coordinates; missing ones are zero.
 
         See `initial_state`.
         """
@@ -175,7 +175,7 @@ class MaximalVI(SmoothedMap):
     def initial_state(  # type: ignore[override]
         self, q: Any = None, v: Any = None, u: Any = None, *, start: str = START[0], **named: float
     ) -> np.ndarray:
-        """Return the state of minimal coordinates and their rates.
+        """Return the state with given minimal coordinates and rates.
 
         Parameters
         ----------
@@ -226,7 +226,7 @@ class MaximalVI(SmoothedMap):
 
     @own
     def states(self) -> States:
-        """Conversions from and to minimal coordinates."""
+        """Converter between states and minimal coordinates."""
         return States(self)
 
     # -- steps ----------------------------------------------------------------------------------------
@@ -246,24 +246,24 @@ class MaximalVI(SmoothedMap):
 
     @property
     def barrier(self) -> float:
-        """Barrier parameter kappa of each end of a step, J."""
+        """Barrier parameter of the contacts at each end of a step, J."""
         return 0.5 * self.smoothing * self.mass
 
     def whole(self, leaving: np.ndarray, arriving: np.ndarray) -> np.ndarray:
-        """Return a step's multipliers (..., nm) from those of its two ends.
+        """Return a step's multipliers (..., nm) from those at its start and its end.
 
-        Impulses are added; slips are those of the arrival.
+        Impulses are added; slips are those at the end.
         """
         return np.where(self.additive, leaving, 0.0) + arriving
 
     @shared
     def interior(self) -> InteriorPoint:
-        """Solver of steps with contact in numpy."""
+        """Interior-point solver of steps with contact in numpy."""
         return InteriorPoint(self.dense, self.graph.scales, self.mass, self.barrier, self.tolerance)
 
     @shared
     def dense(self) -> DenseStep:
-        """Numeric equations of a step."""
+        """Equations of a step for the solvers in numpy."""
         return DenseStep(self.graph, self.nu, self.whole)
 
     @shared
@@ -291,12 +291,12 @@ class MaximalVI(SmoothedMap):
 
     @shared_by_step
     def near(self) -> NearProgram:
-        """Compiled program of mechanisms with boxes and hulls; it needs a compiler."""
+        """Compiled rollouts of mechanisms with boxes and hulls; they need a compiler."""
         return NearProgram(self, self.layout)
 
     @property
     def layout(self) -> CoreLayout:
-        """Sizes and options of the map for the driver of the compiled core."""
+        """Sizes and options of the map for the compiled solver."""
         graph, n = self.graph, len(self.bodies)
         return CoreLayout(
             nx=self.nx,
@@ -316,16 +316,16 @@ class MaximalVI(SmoothedMap):
 
     @shared
     def core(self) -> TapeCore:
-        """Compiled core, which needs a compiler."""
+        """Compiled solver of the steps, which needs a C compiler."""
         departure = BodyTape(self.graph, self.nu)
         tapes = departure, BodyTape(self.graph, self.nu, departure)
         variables = Variables([t.cone for t in self.graph.touches])
         return TapeCore(tapes, variables, self.layout, f"MaximalVI of {self.system.name}")
 
     def _check_starts(self, X: np.ndarray, k: int) -> None:
-        """Raise an error if constraints are dependent at a start.
+        """Raise an error if a start has dependent constraints or overlapping bodies.
 
-        Their multipliers would be arbitrary.
+        Multipliers of dependent constraints would be arbitrary.
         """
         if self.system.constraints:  # joints of a tree are always independent
             G = self.variations(X) / np.sqrt(self.graph.scales)
@@ -384,14 +384,14 @@ class MaximalVI(SmoothedMap):
         return Evaluator(self.named.variations)
 
     def variations(self, x: np.ndarray) -> np.ndarray:
-        """Return the variations G (..., rows, 6 n) of the constraints in states.
+        """Return the constraint Jacobians (..., rows, 6 n) in given states.
 
-        They are by (dx, phi) of every body.
+        Derivatives are by displacement and rotation vector (dx, phi) of every body.
         """
         return self._variations(x, self.theta)[0]
 
     def _crossings(self, run: Trajectory) -> Iterator[Crossing]:
-        """Yield crossings of contacts and of limits of angles, which a step may jump over."""
+        """Yield the contacts and angle limits that a step passes through or jumps over."""
         yield from super()._crossings(run)
         open_at = open_from(self, run)
         for name, limits in zip(self.system.inequality_names, self.system.inequalities, strict=True):
@@ -404,7 +404,7 @@ class MaximalVI(SmoothedMap):
                 yield from first_crossed(f"{name}-{side}", beyond > np.maximum(1e-6, open_at), beyond)
 
     def cold(self, x: np.ndarray, u: np.ndarray, t: float, dt: float) -> tuple[np.ndarray, np.ndarray, float]:
-        """Return state, multipliers and error of one step from x, by the map's program."""
+        """Return next state, multipliers and error of one step, from a cold start."""
         args = [x[None], u[None], np.array([t]), np.array([dt]), self.theta]
         state, multipliers, error = self.step_solver.program(False).map(args, 1)
         return np.ravel(state), np.ravel(multipliers), float(np.ravel(error)[0])
@@ -446,7 +446,7 @@ class MaximalVI(SmoothedMap):
 
     @shared_by_step
     def named(self) -> BodyQuantities:
-        """Expressions of the named quantities."""
+        """Named quantities of the map as expressions."""
         return BodyQuantities(self)
 
     def frame_positions(self, X: Any) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Bodies and joints of a `System`: rigid clusters of frames, joined by variables."""
+"""Rigid bodies and joints of a system, derived from its tree of frames."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from vioc.errors import ModelError
 
 @dataclass(frozen=True)
 class Body:
-    """Rigid body with its joint to the body `parent` (index, or -1 for the world).
+    """Rigid body, with the joint to its parent body (an index, or -1: the world).
 
     Attributes
     ----------
@@ -45,14 +45,14 @@ class Body:
 
     @property
     def periods(self) -> dict[str, float]:
-        """Change of each angle variable over one turn."""
+        """Period of each angle variable: its change over one turn."""
         names = self.variables[len(self.joint.directions) :]
         return {n: 2 * np.pi / rate for n, rate in zip(names, self.joint.rates, strict=True)}
 
 
 @dataclass(frozen=True)
 class NodePlace:
-    """Body of a node (-1 for the world), and the node's pose relative to the body.
+    """Body to which a frame belongs (-1: world), and the frame's pose in the body.
 
     The pose is in the body's axes, with the centre of mass as origin.
     """
@@ -73,7 +73,7 @@ class _Cluster:
 
 
 class BodyModel:
-    """Bodies, joints and node places of a system.
+    """Rigid bodies and joints of a system, and the poses of frames in the bodies.
 
     Parameters
     ----------
@@ -163,7 +163,7 @@ class BodyModel:
         return R, p
 
     def _inertia(self, cluster: _Cluster) -> tuple[Any, Vector, Matrix] | None:
-        """Return mass, centre of mass and inertia about it; None without mass."""
+        """Return mass, centre of mass and inertia of a rigid cluster; None without mass."""
         parts = []
         for node, R, p in cluster.members:
             mass = self.system.nodes[node].frame.mass
@@ -288,7 +288,7 @@ class BodyModel:
         return Body(self._label(cluster), parent, cluster.root, mass, com, J, joint, names)
 
     def _common_point(self, where: str, turns: list[tuple[str, Vector, Vector]]) -> Vector:
-        """Return a point on all axes of a joint."""
+        """Return a point that lies on all rotation axes of a joint."""
         if len(turns) == 1:
             return turns[0][2]
         points = np.array([[self.value(c) for c in point] for _, _, point in turns])
@@ -307,7 +307,7 @@ class BodyModel:
         return tuple(map(float, meet))  # type: ignore[return-value]
 
     def value(self, number: Any) -> float:
-        """Return a number; the value of an expression at default parameters."""
+        """Return the numerical value of an expression at default parameters."""
         if isinstance(number, (int, float)):
             return float(number)
         defaults = list(self.system.parameters.values())
@@ -315,5 +315,5 @@ class BodyModel:
 
 
 def _along(direction: Any, axes: np.ndarray) -> bool:
-    """Return whether sliding along a direction commutes with the rotations."""
+    """Return whether sliding along a direction commutes with a joint's rotations."""
     return len(axes) == 1 and bool(np.abs(np.cross(axes[0], np.array(direction, float))).max() < PARALLEL)

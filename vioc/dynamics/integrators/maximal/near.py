@@ -1,7 +1,7 @@
-"""Compiled steps of maps with polytopes, with tapes of the near touches only.
+"""Compiled steps with boxes and hulls, which include only nearby contacts.
 
-Distant touches cost nothing: many bodies that may all meet have thousands of contact places, of which a few
-hundred are near.
+Distant contacts cost nothing: many bodies that may all meet have thousands of possible contact points, of
+which a few hundred are near.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from vioc.dynamics.integrators.maximal.body_tape import BodyTape
 if TYPE_CHECKING:
     from vioc.dynamics.integrators.maximal.maximal_vi import MaximalVI
 
-KEPT_SETS = 64  # number of sets of touches whose tapes are kept
+KEPT_SETS = 64  # number of sets of contacts whose tapes are kept
 ALWAYS = 1e-3  # m, gap that is near at any velocity
 
 
 @dataclass
 class Selection:
-    """Compiled core of a set of touches.
+    """Compiled solver for a subset of the contacts of a map.
 
     Attributes
     ----------
     active : (m,)
-        Indices of the touches.
+        Indices of the contacts.
     core : TapeCore
     models : list
         Structures of both ends of a step, with their memory images.
@@ -51,7 +51,7 @@ class Selection:
 
 
 class NearProgram(StepByStep):
-    """Rollouts of a map by compiled cores of the near touches.
+    """Compiled rollouts that include only the nearby contacts in each step.
 
     Parameters
     ----------
@@ -66,7 +66,7 @@ class NearProgram(StepByStep):
         self._functions: list = []
         self._selections: OrderedDict[tuple, Selection] = OrderedDict()
         graph = f.graph
-        self._of_pair = np.array([-1 if t.place is None else t.place for t in graph.touches])  # place, or -1
+        self._of_pair = np.array([-1 if t.place is None else t.place for t in graph.touches])  # index or -1
         self._first = np.flatnonzero(f.placed)
         counts = [len(t.multipliers) for t in graph.touches]
         self._starts = len(graph.names) + np.concatenate([[0], np.cumsum(counts)]).astype(int)
@@ -75,7 +75,7 @@ class NearProgram(StepByStep):
         self._everywhere = ~np.isfinite(f.levers)
         self._holders = np.array([t.bodies[-1] for t in graph.touches])
 
-    # -- which touches are near --------------------------------------------------------------------------
+    # -- nearby contacts ---------------------------------------------------------------------------------
 
     def _near(self, x: np.ndarray, dt: float, gaps: np.ndarray, look: Look) -> np.ndarray:
         twists = x[STATE * self._f.graph.n :].reshape(-1, TWIST)
@@ -86,7 +86,7 @@ class NearProgram(StepByStep):
         return near
 
     def _gaps(self, x: np.ndarray) -> np.ndarray:
-        """Return the gaps of all touches in a state, infinite for places of polytopes."""
+        """Return the gaps of all contacts in a state, infinite between polytopes."""
         found = np.full(len(self._of_pair), np.inf)
         found[self._smooth] = self._f.smooth_gaps(x)
         return found

@@ -1,7 +1,8 @@
-"""Equations of both ends of a `MaximalVI` step with contact, at any smoothing.
+"""Equations of a contact step in maximal coordinates, at any smoothing.
 
-The unknowns w are the impulses of the constraints and the variables of the cones, first of the departure,
-then of the arrival. The twists of the step follow from its poses. docs/maths/contact_implicit.md.
+They serve optimization problems. The unknowns w are the impulses of the constraints and the variables of the
+cones, first at the start of a step, then at its end. The twists of the step follow from its poses.
+docs/maths/contact_implicit.md.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ ENDS = "leaving", "arriving"
 
 
 def relaxed(f: MaximalVI) -> Callable[[np.ndarray, float], RelaxedStep]:
-    """Return the equations of a step by parameter values and smoothing."""
+    """Return a function from parameters and smoothing to the equations of a step."""
     graph, laws = f.graph, [t.geometry.law for t in f.graph.touches]
     sizes = [len(graph.names), *(len(law.unknowns) for law in laws)]
     x, x1, u = ca.SX.sym("x", f.nx), ca.SX.sym("x1", f.nx), f.symbols.u

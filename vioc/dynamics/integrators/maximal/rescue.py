@@ -1,4 +1,4 @@
-"""Robust solution of one step: branch following, interior point, failures."""
+"""Robust solution of single steps, by branch following or interior point."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 FAST = "a body turns by {:.2g} rad within a step, where pi is the limit"
 NO_GOAL = np.array([0.0, 1.0])
-HALF_THE_DIGITS = 1 / np.sqrt(np.finfo(float).eps)  # mass ratio at which rounding leaves half the digits
+HALF_THE_DIGITS = 1 / np.sqrt(np.finfo(float).eps)  # mass ratio at which rounding takes half the digits
 
 
 class Departure(BranchEquations):
-    """Equations of the twists V of a departure from x, with given contact impulses.
+    """Equations that determine the twists of a step, with given contact impulses.
 
     At a fraction `share` of the step length, this fraction of the `impulses` (6 n,) acts, and this fraction
     of the constraint error at the start is corrected: g(Z_k+1) = (1 - share) g(Z_k).
@@ -84,7 +84,7 @@ class Departure(BranchEquations):
 
 
 def iterate(problem: EndProblem, V: np.ndarray) -> Linearized:
-    """Return equations and matrix of one end of a step without contact, at twists V."""
+    """Return residual and matrix of a momentum balance without contact at twists V."""
     end, none = problem.end, np.zeros(0)
     matrix, rhs = end.newton(V, np.zeros(end.rows), none, *problem.given, NO_GOAL)
     return Linearized(-rhs[:, 0], matrix)
@@ -96,7 +96,7 @@ def fastest(V: np.ndarray) -> float:
 
 
 def solve_free(f: MaximalVI, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
-    """Return (x_next, multipliers) of step k without contact from x under u at t.
+    """Return (x_next, multipliers) of a step without contact, by branch following.
 
     Raises
     ------
@@ -129,9 +129,10 @@ def solve_free(f: MaximalVI, x: np.ndarray, u: np.ndarray, k: int, t: float, dt:
 def raise_if_singular_end(
     f: MaximalVI, G: np.ndarray, k: int, t: float, dt: float, sine: float = np.inf
 ) -> None:
-    """Raise `StepError` if gradients G (rows, 6 n) at the end of step k are dependent.
+    """Raise `StepError` if constraint gradients are dependent at the end of a step.
 
-    With a `sine`, only if their smallest singular value is at most that.
+    The gradients are G (rows, 6 n) of step k. With a `sine`, the error is raised only if their smallest
+    singular value is at most that.
     """
     where = (
         f"step {k} (t = {t:.6g} s, dt = {dt:g} s) ends beside a singular position of the constraints, which "
@@ -148,7 +149,7 @@ def raise_if_singular_end(
 
 
 def check_branch(f: MaximalVI, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float, step: Step) -> None:
-    """Raise `StepError` if a step with contact is on a wrong branch of constraints.
+    """Raise `StepError` if a contact step is on a wrong branch of its constraints.
 
     The twists of the step must be the root on the branch that starts at the velocities of the state, with the
     contact impulses of the step as given impulses.
@@ -178,7 +179,7 @@ def check_branch(f: MaximalVI, x: np.ndarray, u: np.ndarray, k: int, t: float, d
 
 
 def solve_contact(f: MaximalVI, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
-    """Return (x_next, multipliers) of step k with contact from a cold start."""
+    """Return (x_next, multipliers) of a step with contact, from a cold start."""
     found, multipliers, residual = f.cold(x, u, t, dt)
     if residual <= f.tolerance:
         return found, multipliers

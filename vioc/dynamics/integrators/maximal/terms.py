@@ -22,7 +22,7 @@ from vioc.errors import ModelError
 
 
 class BodyGraph(TermGraph):
-    """Kinematics of the bodies of a system, on which components are written.
+    """Kinematics of rigid bodies, on which forces and constraints are written.
 
     A user's own component refers to coordinates by name.
 
@@ -70,7 +70,7 @@ class BodyGraph(TermGraph):
         return vec.matmul(R, place.rotation), vec.add(x, vec.apply(R, place.position))
 
     def place(self, i: int) -> NodePlace:
-        """Return body and pose of node i; raise `ModelError` for a node inside a joint."""
+        """Return body and pose of a frame; raise `ModelError` for one inside a joint."""
         place = self.model.places[i]
         if place is None:
             name = self.system.nodes[i].frame.label()
@@ -98,24 +98,24 @@ class BodyGraph(TermGraph):
         return tuple(sorted({i // POSE for i, used in enumerate(which) if used}))
 
     def own_poses(self, bodies: tuple[int, ...]) -> list[Any]:
-        """Return the poses (12,) of some bodies."""
+        """Return the pose symbols (12,) of some bodies."""
         return [self.poses[POSE * i : POSE * i + POSE] for i in bodies]
 
     # -- derivatives -----------------------------------------------------------------------------------
 
     @cached_property
     def pose_rates(self) -> ca.SX:
-        """Rates of the poses (12 n,): (v, R w^)."""
+        """Time derivatives (v, R w^) of the poses of all bodies (12 n,)."""
         bodies = range(len(self.model.bodies))
         return ca.vertcat(*(e for i in bodies for e in pose_rates(self.poses, self.twists, i)))
 
     @cached_property
     def variations(self) -> ca.SX:
-        """Derivatives of the poses by (dx, phi) of every body (12 n, 6 n)."""
+        """Derivatives of poses (12 n, 6 n) by displacements and rotations of the bodies."""
         return ca.jacobian(self.pose_rates, self.twists)
 
     def varied(self, value: ca.SX) -> ca.SX:
-        """Return the derivatives of scalars by (dx, phi) of every body (rows, 6 n)."""
+        """Return derivatives (rows, 6 n) of scalars by displacements and rotations."""
         return ca.mtimes(ca.jacobian(value, self.poses), self.variations)
 
     def slope(self, value: ca.SX) -> ca.SX:
@@ -129,7 +129,7 @@ class BodyGraph(TermGraph):
 
     @cached_property
     def wrenches(self) -> tuple[ca.SX, ca.SX]:
-        """Wrenches (6 n,) that do not depend on velocities; wrenches that do."""
+        """Wrenches (6 n,) of velocity-independent forces, and of velocity-dependent ones."""
         still, moving = -self.varied(self.potential).T, ca.SX(TWIST * len(self.model.bodies), 1)
         for force in self.system.forces:
             wrench = self._wrench(force)
@@ -149,7 +149,7 @@ class BodyGraph(TermGraph):
 
     @cached_property
     def loops(self) -> list[tuple[tuple[int, ...], list[int]]]:
-        """Constraints of the system by the bodies on which they act: (bodies, indices)."""
+        """Constraints grouped by the bodies on which they act, as (bodies, indices)."""
         groups: dict[tuple[int, ...], list[int]] = {}
         for index, h in enumerate(self.constraint_values):
             bodies = self.bodies_of(h)

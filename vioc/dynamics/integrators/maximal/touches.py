@@ -1,4 +1,4 @@
-"""Contacts, limits and dry friction of a system, with bodies, geometry and data."""
+"""Contacts, limits and dry friction of a system in maximal coordinates."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from vioc.errors import ModelError
 
 @dataclass(frozen=True)
 class Touch(AnyTouch):
-    """Contact, limit or dry friction (a touch) between bodies.
+    """Contact, joint limit or dry friction between bodies.
 
     Attributes
     ----------
@@ -39,7 +39,7 @@ class Touch(AnyTouch):
     data : tuple
         Numbers, or expressions of the parameters.
     place : int or None
-        Index among the graph's contact places, for two polytopes. The data are then those of the place
+        Index among the graph's contact points of polytopes. The data are then those of the contact point
         followed by `data`.
     reach : number or None
         Largest distance of the contact point from the body's centre of mass, for a sphere over a half-space,
@@ -66,7 +66,7 @@ class Touch(AnyTouch):
 
 
 def find_touches(terms: BodyGraph, once: Callable, smoothing: float) -> tuple[list[Touch], list[Pair]]:
-    """Return the touches of a system in order, and its pairs of polytopes."""
+    """Return all contacts, limits and dry friction of a system, and polytope pairs."""
     found: list[Touch] = []
     pairs: list[Pair] = []
     for name, item in zip(terms.system.inequality_names, terms.system.inequalities, strict=True):
@@ -111,7 +111,7 @@ def _check_angles(terms: BodyGraph, item: JointLimits) -> None:
 def _contact(
     terms: BodyGraph, name: str, item: FrictionContact, part: Part, once: Callable, smoothing: float
 ) -> Touch:
-    """Return the touch of two shapes with one contact point."""
+    """Return the contact of two shapes that meet in one point."""
     sides = [carried(terms, item, *part[:2]), carried(terms, item, *part[2:])]
     pair, swapped = joined(terms, item, part[0], part[2])
     first, second = sides[::-1] if swapped else sides
@@ -136,7 +136,7 @@ def _contact(
 def _polytopes(
     terms: BodyGraph, name: str, item: PairContact, once: Callable, smoothing: float, place: int
 ) -> list[Touch]:
-    """Return the contact places of two polytopes as touches.
+    """Return the possible contact points of two polytopes as contacts.
 
     `features.Features` determines their data in every step.
     """
@@ -154,7 +154,7 @@ def _polytopes(
 
 
 def _pair(terms: BodyGraph, item: PairContact) -> Pair:
-    """Return two polytopes in the axes of their bodies, in the order of `joined`."""
+    """Return two polytopes in the axes of their bodies, the parent body first."""
     system, found = terms.system, []
     for frame, shape in ((item.frame1, item.shape1), (item.frame2, item.shape2)):
         check_numbers(system.name, item, shape)
@@ -171,7 +171,7 @@ def _pair(terms: BodyGraph, item: PairContact) -> Pair:
 
 
 def carried(terms: BodyGraph, item: Inequality, frame: str, shape: Shape) -> tuple[Shape, tuple]:
-    """Return a shape and its data in the axes of its body, or of the world."""
+    """Return a shape and its dimensions in the axes of its body, or of the world."""
     index = terms.system.frame_index(frame)
     if index < 0:
         return shape, shape.placed(terms.number, vec.IDENTITY, vec.ZERO)
@@ -209,7 +209,7 @@ def joined(terms: BodyGraph, item: Inequality, frame1: str, frame2: str) -> tupl
 
 
 def slip(n: Vector, point: Vector, poses: list[Pose], twists: list) -> tuple:
-    """Return the relative velocity at a point, second body minus first, across n."""
+    """Return the tangential velocity at a point, second body minus first."""
     first, second = (
         vec.add(v, vec.cross(vec.apply(R, w), vec.sub(point, x)))
         for (x, R), (v, w) in zip(poses, twists, strict=True)
@@ -219,7 +219,7 @@ def slip(n: Vector, point: Vector, poses: list[Pose], twists: list) -> tuple:
 
 
 def _limit(terms: BodyGraph, name: str, phi: Any, once: Callable, smoothing: float) -> Touch:
-    """Return the touch of a gap that is an expression; its data are the parameters."""
+    """Return the limit whose gap is a given expression; its data are parameters."""
     bodies = terms.bodies_of(phi)
     own = ca.vertcat(*terms.own_poses(bodies))
     used = ca.which_depends(phi, terms.parameters, 1, False) if terms.parameters.numel() else []
@@ -236,7 +236,7 @@ def _limit(terms: BodyGraph, name: str, phi: Any, once: Callable, smoothing: flo
 
 
 def _rubbing(terms: BodyGraph, name: str, item: Dry, once: Callable, smoothing: float) -> Touch:
-    """Return the touch of dry friction with a given load.
+    """Return the dry friction of a joint or point under a given load.
 
     Its data are the parameters, then the largest friction force.
     """
