@@ -1,4 +1,4 @@
-"""Derivatives of midpoint steps in C, from the factors of their blocks (structured.c)."""
+"""Derivatives of steps of the midpoint integrator, computed in C (structured.c)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NO_ROOM = "no memory for the derivatives of a step"
 
 
 class _Mechanism(ctypes.Structure):
-    """`mechanism` of structured.c."""
+    """Data of a mechanism, laid out as the C structure `mechanism` of structured.c."""
 
     _fields_ = (
         *((name, Long) for name in ("n", "rank", "inputs")),
@@ -30,7 +30,9 @@ class _Mechanism(ctypes.Structure):
 
 
 class AtOnce:
-    """Derivatives of steps of a tree without constraints, kinematic variables and parameters.
+    """First and second derivatives of many steps of a tree of bodies, computed in C.
+
+    The tree has no constraints, kinematic variables or parameters.
 
     Parameters
     ----------
@@ -48,7 +50,10 @@ class AtOnce:
         self._gain = np.ascontiguousarray(F_u[at, np.arange(F_u.shape[1])], float)
 
     def first(self, left, right, h, theta, terms, A, B) -> np.ndarray | None:
-        """Write A (N, 2n, 2n) and B (N, 2n, nu); D2 D2 L_d + D2 F+ (N, n, n), or None where a step has none.
+        """Write the first derivatives of N steps into A and B.
+
+        A (N, 2n, 2n) and B (N, 2n, nu) are the Jacobians by state and input. The return value is the
+        derivative D2 D2 L_d + D2 F+ (N, n, n) of the momenta, or None if a step cannot be linearized.
 
         Parameters
         ----------
@@ -67,7 +72,7 @@ class AtOnce:
         if terms is not None:
             terms = [np.ascontiguousarray(a) for a in terms]
             more = (Pointer * 4)(*map(address, terms))
-        h, shares = np.ascontiguousarray(h), self._shares(h)  # by name: they have to live as long as the call
+        h, shares = np.ascontiguousarray(h), self._shares(h)  # named, so they live during the call
         failed = _library().first_order(
             *(
                 ctypes.byref(self._mechanism(left, mass, rotors)),
@@ -83,9 +88,10 @@ class AtOnce:
         return momentum_z if (amplified <= AMPLIFIED).all() else None
 
     def second(self, left, right, h, A, xx, xu, uu) -> None:
-        """Write xx (N, 2n, 2n), xu (N, 2n, nu), uu (N, nu, nu) of steps with A (N, 2n, 2n).
+        """Write second derivatives of N steps, contracted with a covector, to xx, xu, uu.
 
-        Nothing but the tree is curved.
+        Their shapes are (N, 2n, 2n), (N, 2n, nu), (N, nu, nu). A (N, 2n, 2n) is the Jacobian of the steps by
+        the state. Only the kinetic energy and the gravity of the tree may have second derivatives.
 
         Parameters
         ----------

@@ -1,10 +1,10 @@
-"""Continuation of a step in its length, as part of a kernel: for steps that one iteration does not certify.
+"""Continuation of a step in its length, inside the CasADi function of the step.
 
-The step is the root on the branch that begins, at length 0, with the velocities of the state. Where the
-iteration from the first guess does not certify its root for the whole length, the branch is followed by
-shares of the length, and each root is extrapolated to the guess of the next. A share counts only where its
-own iteration certifies it; else half of it is tried. `newton.follow` does the same in numbers, by other
-signs, and takes the steps that end here. Maths: docs/maths/midpoint.md, "Which root is the step".
+It serves steps whose root the chord iteration does not certify. The step is the root on the branch that
+begins, at length 0, with the velocities of the state. The continuation follows this branch by shares of the
+length and extrapolates each root to the guess of the next. A share is accepted only if its own iteration
+certifies it; else half of it is tried. `newton.follow` does the same numerically, by other tests, and takes
+the steps that are not solved here. Maths: docs/maths/midpoint.md, "Which root is the step".
 """
 
 from __future__ import annotations
@@ -32,7 +32,10 @@ class Context(NamedTuple):
 
 
 class Root(NamedTuple):
-    """The root for a share of a step's length: its mean velocities w, and what a kernel makes of it."""
+    """Root of the step's equations at a share of its length.
+
+    `w` is its mean velocity; the other fields are the kernel's results.
+    """
 
     w: ca.MX
     x_next: ca.MX
@@ -47,22 +50,23 @@ def with_continuation(
     turning: list[bool],
     tolerance: float,
 ) -> ca.Function:
-    """The kernel (x, u, t, dt, parameters) -> (x_next, multipliers, error) that continues where it must.
+    """Return a function that solves a step, by continuation in its length if needed.
 
-    Where the branch cannot be followed to the end, the error is 2 less the share reached, and the next state
-    is the mean velocities there, filled up with NaN (`left_by`).
+    It is (x, u, t, dt, parameters) -> (x_next, multipliers, error). If the branch cannot be followed to its
+    end, the error is 2 minus the share reached, and the next state is the mean velocities there, padded with
+    NaN (`left_by` reads both).
 
     Parameters
     ----------
     kernel : ca.Function
-        The step at once; its error is infinite where its root is not certified.
+        The step in one iteration; its error is infinite where its root is not certified.
     begin : context -> (w, change), each (nd,)
-        Velocities at length 0, and a guess of how much their mean over the whole step differs from them.
+        Velocities at length 0, and a guess of the mean velocity over the whole step minus these.
     solve : context, guess of w, the last root's displacements (nd,), share -> Root
-        The root for a share of the length. Its error is infinite unless how corrections contract, the signs
-        of pivots and the angles from the last root certify it.
+        The root at a share of the length. Its error is infinite unless the contraction of the corrections,
+        the signs of pivots and the angles from the last root certify it.
     turning : (nd,)
-        Which variables are angles.
+        Mask of the variables that are angles.
     tolerance : float
         Error up to which a step is solved.
     """
@@ -80,13 +84,19 @@ def with_continuation(
 
 
 def left_by(f: Any, x: np.ndarray, u: np.ndarray, t: float, dt: float) -> BranchRoot | None:
-    """The last root on the branch of a step that such a kernel of the map `f` left; None at length 0."""
+    """Return the last root on the branch of a step that the kernel could not finish.
+
+    None if it is at length 0.
+    """
     reached, error = f.driver.attempt(x, u, t, dt)
     return BranchRoot(reached[: f.nd], np.zeros(0), np.inf, 2.0 - error) if 1.0 < error < 2.0 else None
 
 
 def _continued(kernel, begin, solve, turning, tolerance) -> ca.Function:
-    """The same by shares from length 0 on: a loop over z = (w, w before, share, share before, stride)."""
+    """Return the step's function by shares of its length, from length 0 on.
+
+    It is a loop over z = (w, w before, share, share before, stride).
+    """
     args = Context(*kernel.mx_in())
     nd, at = len(turning), [i for i, turns in enumerate(turning) if turns]
     z = ca.MX.sym("z", 2 * nd + 3)
@@ -96,7 +106,7 @@ def _continued(kernel, begin, solve, turning, tolerance) -> ca.Function:
     guess = w + (w - before) * ((share - last) / (last - second))
     root = solve(args, guess, last * args.dt * w, share)
 
-    good, half = root.error <= tolerance, (share - last) / 2  # false of what is not a number
+    good, half = root.error <= tolerance, (share - last) / 2  # a comparison with NaN is false
     forward = ca.vertcat(root.w, w, share, last, 2 * stride)
     shorter = ca.vertcat(w, before, last, second, half)
     arrived = ca.logic_and(good, share == 1.0)
@@ -108,7 +118,7 @@ def _continued(kernel, begin, solve, turning, tolerance) -> ca.Function:
     trial = ca.Function("share", [z, *args], [change, reached, root.multipliers, error])
 
     eye = ca.Function("identity", [z, *args], [ca.MX.eye(z.numel()), *trial.call([z, *args])])
-    least = SHORTEST**3  # of a change of the stride; where the loop ends nothing changes
+    least = SHORTEST**3  # of a change of the stride; at the loop's end nothing changes
     options = {"jacobian_function": eye, "max_iter": SHARES, "error_on_fail": False}
     loop = ca.rootfinder("shares", "fast_newton", trial, {**options, "abstol": least, "abstolStep": least})
     start, by = begin(args)
