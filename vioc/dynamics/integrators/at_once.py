@@ -38,9 +38,9 @@ class AtOnce:
     ----------
     rule : MidpointRule
     mask : (n, n)
-        1 where the row's variable is an ancestor of the column's, or the same.
+        1 where the variable of the row is an ancestor of that of the column, or the same.
     F_u : (n, nu)
-        Of constant entries, one in each column.
+        Derivative of the generalized forces by the inputs: constant, with one entry in each column.
     """
 
     def __init__(self, rule: MidpointRule, mask: np.ndarray, F_u: np.ndarray):
@@ -58,11 +58,11 @@ class AtOnce:
         Parameters
         ----------
         left, right : (N, n, rank), (N, 4 n, rank)
-            Of `AncestorPairs.factors`.
+            Results of `AncestorPairs.factors`.
         h : (N,)
         theta : (0,)
         terms : four (N, n, n), or None
-            What other terms add to the balance and to the momentum by q_k and q_k+1.
+            Derivatives, by q_k and q_k+1, that other terms add to those of the balance and the momentum.
         """
         f, n = self._f, self._f.nd
         mass = np.ascontiguousarray(f.lagrangian.mass_scale, float)
@@ -96,7 +96,7 @@ class AtOnce:
         Parameters
         ----------
         left, right : (N, n, rank), (N, 4 n, rank)
-            Of `AncestorPairs.factors_along` the adjoint.
+            Results of `AncestorPairs.factors_along` the adjoint.
         h : (N,)
         """
         minus, A = self._shares(h)[0], np.ascontiguousarray(A)

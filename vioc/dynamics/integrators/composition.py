@@ -31,11 +31,11 @@ class Composition(KernelMap, MapAround):
     Parameters
     ----------
     f : KernelMap
-        Such as ``MidpointVI(system, dt)`` with alpha 1/2 and symmetric forcing. Its dt is the length of
-        a whole step, its names, states and inputs are those of the composition.
+        The map to compose, such as ``MidpointVI(system, dt)`` with alpha 1/2 and symmetric forcing. Its dt is
+        the length of a whole step; its names, states and inputs are those of the composition.
     method : int, str or sequence of float
         An order, 4 or 6; a name of `composition_coefficients.METHODS`; or coefficients gamma_1 ... gamma_s
-        of your own, which sum to 1 and read alike in both directions.
+        of your own, which sum to 1 and are symmetric about the middle.
 
     Attributes
     ----------
@@ -52,13 +52,14 @@ class Composition(KernelMap, MapAround):
 
     Notes
     -----
-    Some stages run backwards in time, where damping feeds energy: a damper must be slow against a step.
-    Inputs are constant over a step and kinematic variables move linearly, so that inputs which vary are
-    met to order 2. ``lambda.NAME`` is stage 1's impulse over gamma_1, which belongs to the start of the
-    step as it does for the base. There is no `residual`: the unknowns of a step are those of its stages.
+    Some stages run backwards in time, where damping adds energy: the time constant of a damper must be long
+    compared with a step. Inputs are constant over a step and kinematic variables move linearly, so varying
+    inputs are approximated to order 2. ``lambda.NAME`` is the impulse of stage 1 over gamma_1, which belongs
+    to the start of the step as it does for the base. There is no `residual`: the unknowns of a step are those
+    of its stages.
 
-    What the protocol tells of a mechanism (``system``, ``initial_state``, ``quantity``, ...) is the base's;
-    what else the base knows is at ``base``.
+    The data of the mechanism (``system``, ``initial_state``, ``quantity``, ...) are those of the base; other
+    attributes of the base are at ``base``.
 
     Examples
     --------

@@ -42,7 +42,7 @@ METHODS: dict[str, tuple[float, ...]] = {
     ),
 }
 DEFAULTS = {4: "suzuki-4-7", 6: "sofroniou-spaletta-6"}
-NOISE = 0.1  # that a stage adds to it, in units of its third derivative times dt^3
+NOISE = 0.1  # noise that a stage adds, in units of the third derivative times dt^3
 
 
 def order_of(coefficients: Sequence[float]) -> int:
@@ -53,11 +53,11 @@ def order_of(coefficients: Sequence[float]) -> int:
     Parameters
     ----------
     coefficients : (s,)
-        Lengths of the stages as fractions of the step; they sum to 1 and read alike in both directions.
+        Lengths of the stages as fractions of the step; they sum to 1 and are symmetric about the middle.
 
     Notes
     -----
-    The conditions of docs/maths/composition.md, to rounding.
+    It tests the conditions of docs/maths/composition.md to rounding.
     """
     g = np.asarray(coefficients, float)
     before = np.cumsum(g) - g
@@ -73,12 +73,12 @@ def coefficients_of(method: Any) -> tuple[str | tuple[float, ...], tuple[float, 
     Parameters
     ----------
     method : int, str or sequence of float
-        As of `Composition`.
+        The argument of `Composition`.
 
     Raises
     ------
     ModelError
-        If it is none of these, or the coefficients do not sum to 1 and read alike in both directions.
+        If it is none of these, or the coefficients do not sum to 1 or are not symmetric.
     """
     if isinstance(method, int) and method in DEFAULTS:
         method = DEFAULTS[method]

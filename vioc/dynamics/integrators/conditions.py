@@ -34,11 +34,12 @@ class StepConditions:
     t : (N,)
         Start of each step, s.
     mass : (N,)
-        Of M_k+1 = D2 D1 L_d + D2 F- ([S] (8)), each variable measured in the units of a typical diagonal of
-        the mass matrix.
+        Condition number of M_k+1 = D2 D1 L_d + D2 F- ([S] (8)), with each variable in units of a typical
+        diagonal of the mass matrix.
     constraints : (N,)
-        The inverse of the least singular value of Dh(q_k+1) M_k+1^-1 Dh(q_k)' with gradients of length one
-        (in M^-1): 1 / cos of the angle that one gradient turns by within the step. 1 without constraints.
+        Inverse of the least singular value of Dh(q_k+1) M_k+1^-1 Dh(q_k)' with gradients of length one
+        (in M^-1): for one gradient, 1 / cos of the angle by which it turns within the step. 1 without
+        constraints.
     """
 
     t: np.ndarray = field(repr=False)
@@ -160,7 +161,7 @@ def _singular_linearization(
 ) -> StepError:
     """Return the error for a step whose derivatives do not exist ([S] VII).
 
-    A constraint that is singular also makes dq/dp large or not a number; M_k+1 is blamed only if it is
+    A singular constraint also makes dq/dp large or not a number, so the error names M_k+1 only if M_k+1 is
     singular by itself.
     """
     if not np.isfinite(saddle).all():

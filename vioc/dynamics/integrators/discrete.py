@@ -35,10 +35,10 @@ class DiscreteStep:
     Attributes
     ----------
     q0, q1 : (nq,)
-        Configurations at its ends, kinematic ones behind the dynamic.
+        Configurations at the ends of the step, kinematic ones after the dynamic ones.
     u : (number of forces' inputs,)
     t, dt : scalar
-        Its start and length, s.
+        Start and length of the step, s.
     parameters : (np,)
     """
 
@@ -117,19 +117,20 @@ class DiscreteLagrangianVI(MechanicalMap):
     dt : float
         Time step, s, > 0.
     discrete : callable
-        `DiscreteStep` -> L_d, J s; or L_d, F-, F+, the last two (nq,), impulses at the step's start and end.
-        By default these are each half of dt F in the middle.
+        Function of a `DiscreteStep` that returns L_d, J s; or L_d, F- and F+, the impulses (nq,) at the
+        step's start and end. By default each impulse is half of dt F in the middle of the step.
     wrap, tolerance, backend
         As for `MidpointVI`.
 
     Raises
     ------
     ModelError
-        If what `discrete` returns is none of these, L_d depends on inputs, or the mass matrix is singular.
+        If the value of `discrete` is none of these, L_d depends on inputs or time, or the mass matrix is
+        singular.
 
     Notes
     -----
-    State and input as for `MidpointVI`. A function defined in a module pickles, a lambda does not.
+    State and input are those of `MidpointVI`. A function defined in a module can be pickled, a lambda cannot.
     """
 
     choices: ClassVar[tuple[str, ...]] = ("discrete",)
