@@ -1,4 +1,4 @@
-"""C code of a Galerkin step, which evaluates all stages as one vector (galerkin.c)."""
+"""C code of a Galerkin step, which evaluates all stages at once (galerkin.c)."""
 
 from __future__ import annotations
 
