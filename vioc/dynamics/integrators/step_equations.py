@@ -140,9 +140,9 @@ class StepEquations(BranchEquations):
     def failure(self, found: BranchRoot, k: int, where: str) -> StepError | None:
         """Return the error in the terms of [S] VII, with values and advice.
 
-        Causes are ``"not finite"`` (a potential, force or constraint is not a number there), ``"singular M"``
-        (M_k+1 is singular: a chart singularity, or a step too long), ``"singular constraints"`` (Dh M^-1 Dh'
-        is), and ``"no convergence"``.
+        Causes are ``"not finite"`` (a potential, force or constraint is not finite), ``"singular M"`` (M_k+1
+        is singular: coordinates are singular, or the step is too long), ``"singular constraints"`` (Dh M^-1
+        Dh' is), and ``"no convergence"``.
         """
         f, error = self.f, float(found.error)
         q1 = self.end(found.w, found.share)

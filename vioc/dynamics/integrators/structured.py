@@ -50,7 +50,7 @@ class TreeFirstOrder:
     args : list of arrays
         Midpoint arguments (q_m, v, u, t, parameters).
     inverse : (N, nd + nm, nd + nm)
-        Minus the inverse of the derivative of (r, h) by q_k+1 and lambda_k.
+        Negative inverse of the derivative of (r, h) by q_k+1 and lambda_k.
     momentum_z : (N, nd, nd)
         D2 D2 L_d + D2 F+.
     """
@@ -166,7 +166,7 @@ class StructuredLinearization:
     def _first_terms(self, h: ca.SX) -> list[ca.SX]:
         """Return first derivatives of balance and momentum by q_k, q_k+1 and parameters.
 
-        Those by q_k and q_k+1 are there only if `_has_terms`.
+        The derivatives by q_k and q_k+1 exist only if `_has_terms`.
         """
         f, a = self.f, self.rule.alpha
         lag, g = f.lagrangian, f.lagrangian.graph

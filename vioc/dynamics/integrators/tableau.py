@@ -25,11 +25,11 @@ class Tableau:
     Parameters
     ----------
     A : s x s numbers
-        Zero above the diagonal; a number on the diagonal makes its stage implicit.
+        Zero above the diagonal; a nonzero value on the diagonal makes the stage implicit.
     b : s numbers
-        Their sum is 1.
+        Weights of sum 1.
     Aq, bq : optional
-        Default A A and b A.
+        By default A A and b A.
 
     Raises
     ------

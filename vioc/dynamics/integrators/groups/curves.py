@@ -28,7 +28,7 @@ ONE = (1.0, 0.0, 0.0, 0.0)
 class Curves:
     """Functions of one rotation, the same for every mechanism.
 
-    Columns of their arguments and results are points of a step.
+    The columns of arguments and results are the points of a step.
 
     Parameters
     ----------
