@@ -23,7 +23,7 @@ class CasadiMap(ExplicitMap):
     function : casadi.Function
         ``(x, u) -> x_next``, and optionally further inputs in the order ``t, dt, parameters``.
     dt : float
-        Step length, s. vioc uses it only for ``t = k dt``.
+        Step length, s. vioc uses it for ``t = k dt``; its effect on a step is up to the function.
     state_names, input_names : sequences of str, optional
         By default ``x0, x1, ...`` and ``u0, u1, ...``.
     parameters : dict of str to float, optional
