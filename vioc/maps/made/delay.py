@@ -71,7 +71,7 @@ class DelayedMap(MapAround):
     def join(self, x: Any, pending: Any = None) -> np.ndarray:
         """A state from the inner one and the commands under way, in the order in which they act.
 
-        `pending` are n rows (n, nu), or (nu,) for all of them; `rest_input` if None.
+        `pending` has shape (n, nu), or (nu,) for equal commands; None is `rest_input`.
         """
         x = self.inner.check_state(x)
         if np.ndim(pending) < 2:

@@ -24,21 +24,21 @@ def join(*runs: Any, jumps: Sequence[ca.Function | None] | None = None) -> Traje
 
     Parameters
     ----------
-    *runs : Trajectory, or what has one
-        Each begins where the one before ends. Their times follow that of the first.
+    *runs : Trajectory, or result with one
+        Each begins where the one before ends. Their times continue that of the first.
     jumps : sequence of (casadi.Function or None), optional
-        Of each joint, as `SwitchedMap` takes them; what jumps need not begin where the one before ends.
+        Jump at each joint, as in `SwitchedMap`. A run after a jump need not begin where the one before ends.
 
     Returns
     -------
     Trajectory
-        Of their map, where it is the same but for the length of steps; else of a `SwitchedMap` of theirs.
+        A trajectory of their map, if the maps differ in step length only; else of a `SwitchedMap` of them.
 
     Raises
     ------
     ValueError
-        If one begins elsewhere, the maps have other states or inputs, or a map that depends on time would
-        take its steps at another time.
+        If a run does not begin where the one before ends, the maps have different states or inputs, or a map
+        that depends on time would take its steps at another time.
     """
     found = [trajectory_of(run) for run in runs]
     for i, run in enumerate(found):

@@ -29,15 +29,16 @@ class Substeps(MapAround):
     Parameters
     ----------
     f : OneStepMap
-        Its dt is the length of the whole step; states, inputs and names are those of this map.
+        Map that takes the substeps. Its dt is the length of the whole step; its states, inputs and names are
+        those of this map.
     n : int
-        >= 1.
+        Number of substeps, >= 1.
 
     Notes
     -----
     Prescribed variables move linearly over the whole step. Multipliers are sums over the substeps, so that
-    ``force.NAME`` is a mean; those that are speeds (slips of contacts) are the last substep's. Derivatives
-    are those of the composed step. Feedback is of the state at the start of the whole step.
+    ``force.NAME`` is a mean; multipliers that are speeds (slips of contacts) are those of the last substep.
+    Derivatives are those of the composed step. Feedback uses the state at the start of the whole step.
     """
 
     def __init__(self, f: OneStepMap, n: int):
