@@ -1,4 +1,7 @@
-"""Derivatives through an event that comes when it does: docs/maths/phases.md, (saltation)."""
+"""Derivatives of motions through contact events (docs/maths/phases.md, saltation).
+
+The time of an event depends on the state.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,9 @@ from vioc.maps.protocol import OneStepMap
 def saltated(
     f: OneStepMap, x: np.ndarray, A: np.ndarray, drift: np.ndarray, gaps: Sequence[str]
 ) -> np.ndarray:
-    """Return the Jacobian that replaces A of a step at whose start gaps close.
+    """Return the Jacobian of a step at whose start contact gaps close.
+
+    It replaces A[1], and accounts for the change of the time of contact with the state.
 
     Parameters
     ----------
