@@ -36,7 +36,7 @@ class StepArrays:
 
     @classmethod
     def joined(cls: type[Self], parts: list[Self]) -> Self:
-        """Return several objects joined along the axis of steps."""
+        """Return several objects as one, joined along the axis of steps."""
         if len(parts) == 1:
             return parts[0]
         names = parts[0].blocks

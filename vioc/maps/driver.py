@@ -106,14 +106,14 @@ class Driver:
             raise self._failed(c, error, 0) from None
 
     def check_passed(self, c: Course, n: int) -> None:
-        """Raise `StepError` if one of the first n steps ended in no state of a mechanism."""
+        """Raise `StepError` if one of the first n steps ended in an impossible state."""
         if (fault_of := self._solver.fault_of) is not None:
             for k in range(1, n + 1):
                 if fault := fault_of(c.X[k], False):
                     raise self._failed(c, _of_fault(fault, c.k0 + k), k)
 
     def _explained(self, error: StepError, x: np.ndarray) -> StepError:
-        """Return a step's error, or if its state x (nx,) has a fault, one that names it."""
+        """Return a step's error, or one that names a fault of the state it started from."""
         fault = "" if self._solver.fault_of is None else self._solver.fault_of(x, True)
         return _of_fault(fault, error.k) if fault else error
 
@@ -129,7 +129,10 @@ class Driver:
         gains: np.ndarray | None = None,
         t: np.ndarray | None = None,
     ) -> Course:
-        """Return a whole rollout; the arguments are those of `OneStepMap.run`."""
+        """Return a whole rollout with given inputs or feedback.
+
+        The arguments are those of `OneStepMap.run`.
+        """
         f, n = self._f, len(U)
         X, multipliers = np.empty((n + 1, f.nx)), np.empty((n, len(f.multiplier_names)))
         X[0] = x0
@@ -170,7 +173,7 @@ class Driver:
             self._overcome(c, k)
 
     def attempt(self, x: np.ndarray, u: np.ndarray, t: float, dt: float) -> tuple[np.ndarray, float]:
-        """Return end and error of a step by the kernel, certified or not.
+        """Return the end of a step and its error, whether or not its root is certified.
 
         The robust kernel is used if there is one.
         """
@@ -180,7 +183,7 @@ class Driver:
         return np.ravel(x_next), float(np.ravel(error)[0])
 
     def _advance(self, c: Course, solve: Any, k: int, last: int, first: int) -> tuple[int, float | None]:
-        """Take steps from k on by a program, until one is not solved.
+        """Take steps from k on by one solver, until it fails.
 
         Returns the index of the step that it came to, and the error of that step if it is before `last`.
         Without a program no step is taken.
@@ -197,7 +200,7 @@ class Driver:
         return k + done, error if k + done < last else None
 
     def _overcome(self, c: Course, k: int) -> None:
-        """Take step k, which the kernel did not solve, by the other methods."""
+        """Take step k, which the fast solver did not solve, by slower methods."""
         if self._advance(c, self._solver.robust, k, k + 1, 1)[1] is None:
             return
         if c.feedback is not None:
@@ -294,7 +297,7 @@ class Driver:
         return True
 
     def _roll(self, many: ManyProgram, runs: Runs, rows: np.ndarray) -> None:
-        """Make some rollouts in parallel; each continues until the kernel fails at a step."""
+        """Make some rollouts in parallel, with slower solvers for single hard steps."""
         X, n, h = runs.X, len(runs.lengths), runs.lengths
         t, looked_at = self._f.times(h, runs.k0)[:-1], self._solver.fault_of is not None
         known: dict[int, tuple[Driver, Course]] = {}

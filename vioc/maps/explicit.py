@@ -38,9 +38,9 @@ class ExplicitMap(KernelMap):
     @property
     @abstractmethod
     def explicit(self) -> ca.Function:
-        """CasADi function of one step; best a `shared` property.
+        """CasADi function of one step.
 
-        It is (x, u, t, dt, parameters) -> (x_next, multipliers, error).
+        It is (x, u, t, dt, parameters) -> (x_next, multipliers, error), best a `shared` property.
         """
 
     @shared
@@ -80,7 +80,7 @@ class ExplicitMap(KernelMap):
 
     @shared
     def _expressions(self) -> tuple[list[ca.SX], list[ca.SX], ca.SX, ca.SX]:
-        """Symbols and expressions of the derivatives of a step.
+        """Expressions that derivatives of a step are made from, with their symbols.
 
         They are the arguments, the variables of the derivatives, and two outputs: the error of the next state
         against x_next, and the multipliers.
@@ -92,9 +92,9 @@ class ExplicitMap(KernelMap):
         return [x, x1, u, t, dt, theta], [e, u, theta], error, multipliers
 
     def _evaluator(self, name: str, more: list[ca.SX], outputs: Callable[[], list[ca.SX]]) -> Evaluator:
-        """Return an evaluator of outputs of a step and its derivatives, at zero error.
+        """Return an evaluator of derivatives of a step.
 
-        Its arguments are those of the expressions, and `more`.
+        Its arguments are those of the expressions, and `more`; the error of the state is zero.
         """
         args, (e, *_), _, _ = self._expressions
 

@@ -76,7 +76,7 @@ class StepSolver:
 
 
 class KernelPrograms:
-    """Programs of a map's kernel, which are built on demand.
+    """Programs that evaluate the steps of a map, built on demand.
 
     Parameters
     ----------
@@ -109,7 +109,7 @@ class KernelPrograms:
         return StepSolver(rescued=rescued, **{**known, **more})
 
     def plain(self, feedback: bool) -> Program:
-        """Return the program of the kernel, with or without feedback."""
+        """Return the program that takes steps, with or without feedback."""
         name, backend = "track" if feedback else "step", self._f.backend
         if name not in self._programs:
 
@@ -125,7 +125,7 @@ class KernelPrograms:
         return self._programs[name]
 
     def robust(self, feedback: bool) -> Program | None:
-        """Return the program of the robust kernel, or None if there is none."""
+        """Return the program of the slower, robust step solver, or None without one."""
         kernel, name = self._robust(), ("track" if feedback else "step") + "_robust"
         if kernel is None:
             return None
@@ -135,13 +135,13 @@ class KernelPrograms:
         return self._programs[name]
 
     def many(self) -> ManyProgram | None:
-        """Return the program for many samples in parallel, or None if there is none."""
+        """Return the program that takes steps of many samples in parallel, or None."""
         if not self._many:
             self._many = [self._f.backend.many(self._lanes, "many")]
         return self._many[0]
 
     def _fed_back(self, kernel: ca.Function) -> ca.Function:
-        """Return the kernel with feedback as one CasADi function.
+        """Return the CasADi function of a step with state feedback.
 
         (x, u_d, x_d, K by rows, t, dt, parameters) -> the outputs of the kernel, and u.
         """
@@ -174,7 +174,10 @@ class KernelMap(OneStepMap):
     @property
     @abstractmethod
     def step_solver(self) -> StepSolver:
-        """Solver of the steps; best an `own` property, of programs that copies share."""
+        """Solver of the steps of this map.
+
+        It is best an `own` property, of programs that copies share.
+        """
 
     @property
     def _checks(self) -> dict[str, Any]:
@@ -255,7 +258,10 @@ class KernelMap(OneStepMap):
 
     @cached_property
     def built(self) -> dict[str, Any]:
-        """Results of `shared` properties, one dict for all copies of a map."""
+        """Values of properties that all copies of a map share.
+
+        They are those of `shared` properties, in one dict.
+        """
         return {}
 
     @shared
@@ -263,5 +269,8 @@ class KernelMap(OneStepMap):
         return StepTimes(self)
 
     def with_times(self) -> MapDerivatives:
-        """Return derivatives with those by a step's length and start, from its equations."""
+        """Return the map's derivatives, with those by step length and start time added.
+
+        They follow from the equations of a step.
+        """
         return self._times.added(self.derivatives)

@@ -71,7 +71,7 @@ class Implicit:
 
     @cached_property
     def w(self) -> ca.SX:
-        """Symbols that replace `values` in expressions."""
+        """Symbols that replace the solution of the linear equations in expressions."""
         return ca.SX.sym("w", self.values.numel())
 
     def extended(
@@ -92,7 +92,7 @@ class Implicit:
         return Implicit(x, parameters, lambda: self.values, self._begun, equations)
 
     def values_at(self, x: ca.SX, parameters: ca.SX) -> ca.SX:
-        """Return the solution w in other symbols."""
+        """Return the solution of the linear equations, written in other symbols."""
         if ca.is_equal(x, self.x) and ca.is_equal(parameters, self.parameters):
             return self.values
         return self._function(x, parameters)
@@ -106,9 +106,9 @@ class Implicit:
         return self._function.n_instructions() > SHORT
 
     def lifted(self, expression: ca.SX, short: bool = False) -> ca.SX | None:
-        """Return an expression with symbols `w` in place of `values`; None if it has none.
+        """Return an expression with the solution replaced by symbols, or None.
 
-        None also if `values` are `SHORT`, unless `short`.
+        The symbols are `w`. None if it does not contain `values`, or if these are `SHORT`, unless `short`.
         """
         if not (self._begun() and (short or self._long)):
             return None
@@ -140,14 +140,14 @@ class Implicit:
         return None if same else ca.SX(expression.sparsity(), ca.vertcat(*replaced))
 
     def lowered(self, *expressions: ca.SX) -> list[ca.SX]:
-        """Return expressions with `values` in the place of the symbols `w`."""
+        """Return expressions with the symbols of the solution replaced by its formula."""
         return ca.substitute(list(expressions), [self.w], [self.values])
 
     @cached_property
     def _derivatives(self) -> ca.Function:
-        """CasADi function (x, parameters, w, weights) -> G, F, mu.
+        """CasADi function of the linear equations, the solution's derivative and adjoint.
 
-        They are the equations, the derivative of w, and the adjoint of the weights.
+        (x, parameters, w, weights) -> G, F, mu.
         """
         e = self._equations()
         weights = ca.SX.sym("weights", e.w.numel())
@@ -155,15 +155,15 @@ class Implicit:
         return ca.Function("implicit", [e.x, e.parameters, e.w, weights], outputs)
 
     def equation(self) -> ca.SX:
-        """Return the equations G in the map's symbols and `w`."""
+        """Return the linear equations in the symbols of the map and of the solution."""
         return self._derivatives(self.x, self.parameters, self.w, 0)[0]
 
     def first(self) -> ca.SX:
-        """Return the derivative F (n, nx) of w in the map's symbols and `w`."""
+        """Return the derivative (n, nx) of the solution by the state."""
         return self._derivatives(self.x, self.parameters, self.w, 0)[1]
 
     def adjoint(self, weights: ca.SX) -> ca.SX:
-        """Return the adjoint mu (n,) of weights in the map's symbols and `w`."""
+        """Return the adjoint (n,) of weights of the solution."""
         return self._derivatives(self.x, self.parameters, self.w, weights)[2]
 
 

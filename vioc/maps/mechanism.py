@@ -25,7 +25,7 @@ def added(x: np.ndarray, by: np.ndarray, fixed: Any = ()) -> np.ndarray:
 
 
 def exact(dt: float) -> float:
-    """Return 0, for a map of unknown rounding."""
+    """Return 0 as the rounding error of forces, if it is not known."""
     return 0.0
 
 
@@ -104,10 +104,10 @@ class Mechanism:
 
 
 def no_mechanism(f: OneStepMap) -> Mechanism:
-    """Return the default properties, for a map of any kind."""
+    """Return the default mechanism properties, for a map of any kind."""
     return Mechanism(f.state_names, np.ones(len(f.multiplier_names), bool), lambda ends: held_inputs(f, ends))
 
 
 def held_inputs(f: OneStepMap, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the matrices of `Mechanism.inputs_at` for inputs constant over a step."""
+    """Return the matrices of substep inputs, for inputs constant over a step."""
     return np.zeros((len(ends), f.nu, f.nx)), np.tile(np.eye(f.nu), (len(ends), 1, 1))

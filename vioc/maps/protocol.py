@@ -437,7 +437,10 @@ class OneStepMap(ABC):
     @property
     @abstractmethod
     def derivatives(self) -> MapDerivatives:
-        """Derivatives of solved steps; best an `own` property if copies share properties."""
+        """First and second derivatives of the steps of this map.
+
+        They are best an `own` property if copies of the map share properties.
+        """
 
     def linearize(self, x: Any, u: Any = None, k: int = 0, dt: float | None = None) -> Linearization:
         """Return the exact first derivatives of the step at (x, u)."""
@@ -508,7 +511,7 @@ class OneStepMap(ABC):
         return None
 
     def identity(self) -> dict[str, Any]:
-        """Return the identity that a saved trajectory shares with its map, plain data."""
+        """Return plain data that identifies this map, as saved with its trajectories."""
         return {"map": type(self).__name__, "dt": self.dt}
 
     @abstractmethod

@@ -62,7 +62,7 @@ def relaxed_step(
     guess: ca.SX,
     contacts: Sequence[str],
 ) -> Callable[[np.ndarray, float], RelaxedStep]:
-    """Return a builder of relaxed steps from expressions of their equations.
+    """Return a function that builds the smoothed equations of a step with contact.
 
     The builder takes the values of the parameters and the smoothing of the map.
 

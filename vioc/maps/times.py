@@ -77,7 +77,10 @@ class StepTimes:
         return [x, u, x1, lam, t, dt, theta], e, y, r
 
     def _evaluator(self, name: str, more: list, outputs: list) -> Evaluator:
-        """Return an evaluator of outputs at zero errors and zero changes of multipliers."""
+        """Return an evaluator of derivatives of a step's equations.
+
+        Errors of states and changes of multipliers are zero.
+        """
         args, e, y, _ = self._equations
         zeros = [type(e).zeros(v.numel()) for v in (e, y)]
         found = [ca.densify(o) for o in ca.substitute(outputs, [e, y], zeros)]
@@ -86,7 +89,7 @@ class StepTimes:
 
     @cached_property
     def _slopes(self) -> Evaluator:
-        """Evaluator of the equations' derivatives by the results, and by dt and t.
+        """Evaluator of the derivatives of a step's equations by results, dt and t.
 
         They are r_y, and r_dt and r_t as columns.
         """
@@ -115,9 +118,9 @@ class StepTimes:
         return [*arrays, theta]
 
     def _solved(self, r_y: np.ndarray, columns: np.ndarray, transposed: bool = False) -> np.ndarray:
-        """Return -r_y^-1, or its transpose, times columns.
+        """Solve with the Jacobian of a step's equations for several right-hand sides.
 
-        On a manifold there are more equations than errors.
+        Returns -r_y^-1, or its transpose, times columns. On a manifold there are more equations than errors.
         """
         if r_y.shape[1] == r_y.shape[2]:
             return -solved(np.swapaxes(r_y, 1, 2) if transposed else r_y, columns)

@@ -88,7 +88,7 @@ class AtOnce:
         return momentum_z if (amplified <= AMPLIFIED).all() else None
 
     def second(self, left, right, h, A, xx, xu, uu) -> None:
-        """Write second derivatives of N steps, contracted with a covector, to xx, xu, uu.
+        """Write the contracted second derivatives of N steps to the arrays xx, xu and uu.
 
         Their shapes are (N, 2n, 2n), (N, 2n, nu), (N, nu, nu). A (N, 2n, 2n) is the Jacobian of the steps by
         the state. Only the kinetic energy and the gravity of the tree may have second derivatives.

@@ -1,6 +1,11 @@
-"""CasADi function that solves one step by a chord iteration.
+"""CasADi function that solves one step by simplified Newton (chord) iteration.
 
-It makes a first guess, factorizes a matrix there once, and iterates.
+It makes a first guess, factorizes a matrix there once, and iterates. The unknown is q_k+1 alone: constraint
+impulses enter linearly and are eliminated. Each iteration evaluates the residual, its correction by the
+factors, and, since they share all work, the momentum and the impulses that follow. The last evaluation, whose
+correction is below the tolerance, is therefore also the result of the step. The contraction of the
+corrections certifies the root. Maths and operation counts: docs/maths/midpoint.md, "The solver" and "Which
+root is the step".
 """
 
 from __future__ import annotations
@@ -59,7 +64,7 @@ class ChordParts(StepParts):
 
 
 class StepFunctions(NamedTuple):
-    """CasADi functions (SX) for the stages of solving one step.
+    """CasADi functions that solve one step: first guess, factors, iteration and test.
 
     Attributes
     ----------
@@ -92,7 +97,7 @@ class ChordRule(VariationalRule):
 
 
 class ChordSolver:
-    """Solver for the steps of a variational rule, by chord iteration.
+    """Solver for steps of a variational integrator, by simplified Newton iteration.
 
     Parameters
     ----------
@@ -117,9 +122,9 @@ class ChordSolver:
 
     @cached_property
     def _robust(self) -> ca.Function | None:
-        """Kernel with the exact matrix, for steps that the usual kernel does not certify.
+        """Solver with the exact matrix, for steps that the usual solver cannot certify.
 
-        None if the usual kernel already uses the exact matrix.
+        None if the usual solver already uses the exact matrix.
         """
         return None if self._inverse is None else self._checked(solved_step(self.rule))
 
@@ -133,7 +138,7 @@ class ChordSolver:
 
     @cached_property
     def step_functions(self) -> StepFunctions:
-        """CasADi functions for the stages of solving one step."""
+        """CasADi functions that solve one step: first guess, factors, iteration and test."""
         return step_functions(self.rule, self._inverse, self._check)
 
     def _lanes(self) -> str | None:
@@ -142,7 +147,7 @@ class ChordSolver:
     def rescued(
         self, f: MechanicalMap, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float, **more: Any
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Solve a step that the kernel did not certify, from the last root that it found.
+        """Solve a step by continuation, from the last root that the usual solver reached.
 
         `more` are further arguments of `StepEquations`.
         """
@@ -195,10 +200,10 @@ def solved_step(rule: ChordRule, inverse: Inverse | None = None) -> ca.Function:
 
 
 def _chord(rule: ChordRule, inverse: Inverse | None) -> tuple[ca.Function, ca.Function, float]:
-    """Return factorization, iteration and certifying contraction of a step's solver.
+    """Return the functions of a chord iteration, and the contraction that certifies.
 
-    The first two are those of `StepFunctions`. The unknown y is q / (1 + |q_k|), and g is its correction with
-    opposite sign.
+    The functions are `factorize` and `iterate` of `StepFunctions`. The unknown y is q / (1 + |q_k|), and g is
+    its correction with opposite sign.
     """
     f = rule.f
     nd, nq, nf = f.nd, f.nq, len(f.system.inputs)
@@ -305,7 +310,7 @@ def contracting(g: Any, memory: Any, rounding: Any, most: float) -> tuple[Any, A
 
 
 def memory_at_first(suspect: Any) -> Any:
-    """Return the initial memory of a chord iteration.
+    """Return the initial memory of a chord iteration, for its last correction.
 
     It ends the iteration at once if `suspect` is not 0.
     """

@@ -192,7 +192,7 @@ class Composition(KernelMap, MapAround):
         return states[-1], impulses[0] / self.coefficients[0]
 
     def _rescued_stages(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
-        """Solve all stages of a step with the slower methods too, if the kernel failed.
+        """Solve all stages of a step by the slower, robust methods.
 
         Returns states (s, nx) and multipliers (s, nm).
         """

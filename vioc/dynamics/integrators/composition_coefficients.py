@@ -68,7 +68,7 @@ def order_of(coefficients: Sequence[float]) -> int:
 
 
 def coefficients_of(method: Any) -> tuple[str | tuple[float, ...], tuple[float, ...]]:
-    """Return a composition method by its name, if it has one, and its coefficients.
+    """Return the name of a composition method, if it has one, and its coefficients.
 
     Parameters
     ----------

@@ -75,9 +75,10 @@ def _unit_rows(J: np.ndarray, M: np.ndarray) -> np.ndarray:
 
 
 def inverse_of_least(M: np.ndarray, unit: np.ndarray | float | None = None) -> np.ndarray:
-    """Return the largest over the least singular value of matrices (..., n, n).
+    """Return the ratio of the largest to the least singular value of matrices.
 
-    If `unit` is given, it replaces the largest. The result is infinite where the least is rounding error.
+    The matrices have the shape (..., n, n). If `unit` is given, it replaces the largest value. The result is
+    infinite where the least is rounding error.
     """
     size = np.linalg.svd(M, compute_uv=False)
     largest = size[..., 0] if unit is None else np.maximum(size[..., 0], unit)

@@ -1,4 +1,4 @@
-"""Continuation of a step in its length, inside the CasADi function of the step.
+"""Continuation of one step from length 0, as a part of its CasADi function.
 
 It serves steps whose root the chord iteration does not certify. The step is the root on the branch that
 begins, at length 0, with the velocities of the state. The continuation follows this branch by shares of the
@@ -32,9 +32,9 @@ class Context(NamedTuple):
 
 
 class Root(NamedTuple):
-    """Root of the step's equations at a share of its length.
+    """Root of a step's equations for a fraction of the step length.
 
-    `w` is its mean velocity; the other fields are the kernel's results.
+    `w` is its mean velocity; the other fields are the results of the step.
     """
 
     w: ca.MX
@@ -84,7 +84,7 @@ def with_continuation(
 
 
 def left_by(f: Any, x: np.ndarray, u: np.ndarray, t: float, dt: float) -> BranchRoot | None:
-    """Return the last root on the branch of a step that the kernel could not finish.
+    """Return the last root that the continuation of a step reached.
 
     None if it is at length 0.
     """
@@ -93,7 +93,7 @@ def left_by(f: Any, x: np.ndarray, u: np.ndarray, t: float, dt: float) -> Branch
 
 
 def _continued(kernel, begin, solve, turning, tolerance) -> ca.Function:
-    """Return the step's function by shares of its length, from length 0 on.
+    """Return the CasADi function that solves a step by continuation from length 0.
 
     It is a loop over z = (w, w before, share, share before, stride).
     """

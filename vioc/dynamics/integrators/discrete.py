@@ -69,7 +69,7 @@ class DiscreteRule(ChordRule):
 
     @cached_property
     def slots(self) -> ca.Function:
-        """CasADi function of both derivatives of the discrete action, with forces.
+        """CasADi function of the derivatives of the discrete Lagrangian, plus impulses.
 
         (q0, q1, u, t, dt, parameters) -> D1 L_d + F-, D2 L_d + F+, and the derivative of the first by q1; all
         of the dynamic variables.
@@ -168,7 +168,7 @@ class DiscreteLagrangianVI(MechanicalMap):
 
     @shared
     def chord(self) -> ChordSolver:
-        """Solver of the discrete equations."""
+        """Solver of the discrete equations of a step."""
         return ChordSolver(self.rule)
 
     @own

@@ -248,7 +248,7 @@ class GalerkinVI(MechanicalMap):
 
     @shared
     def _robust_kernel(self) -> ca.Function | None:
-        """Kernel by Newton's method, for steps where the usual iteration diverges.
+        """Solver by Newton's method, for steps where the usual iteration diverges.
 
         The usual iteration is (GA 6). None for many unknowns: `_rescued` solves those steps numerically.
         """

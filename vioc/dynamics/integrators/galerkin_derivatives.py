@@ -198,9 +198,9 @@ class GalerkinDerivatives:
         return np.split(o, np.cumsum([nd, nd, nm]), axis=2)
 
     def left(self, h: np.ndarray, o: np.ndarray) -> np.ndarray:
-        """Return the contribution of the evaluated terms to the equations of N steps.
+        """Return the part of the step equations that comes from the quadrature points.
 
-        The terms are o (N, P, no, ...), the equations (N, nw, ...): those of the stages, h at all points but
+        From o (N, P, no, ...) it makes the equations (N, nw, ...): those of the stages, h at all points but
         the first, the momentum at the end, and Dh v there.
         """
         rule, s, n = self.f.quadrature, self.f.stages, len(o)
@@ -213,7 +213,7 @@ class GalerkinDerivatives:
         return np.concatenate([r.reshape(n, -1, *o.shape[3:]) for r in rows], axis=1)
 
     def weights(self, h: np.ndarray, mu: np.ndarray) -> np.ndarray:
-        """Return the weights of the evaluated terms in equations weighted by mu.
+        """Return weights of values at quadrature points, from weights of the equations.
 
         The weights of o (N, P, no) are those in mu . `left`, with mu (N, nw).
         """

@@ -462,7 +462,7 @@ class MechanicalMap(KernelMap):
 
     @shared
     def _directions(self) -> Evaluator:
-        """Evaluator of the constraints' directions at configurations and parameters.
+        """Evaluator of the constraint gradients, with rounding errors set to zero.
 
         See `Lagrangian.directions`.
         """
@@ -608,7 +608,7 @@ class MechanicalMap(KernelMap):
 
 
 def generated(f: KernelMap) -> dict[str, Any] | None:
-    """Return plain data that determines the functions of a mechanism's map.
+    """Return plain data that identifies the generated functions of an integrator.
 
     None if code of a user is part of it.
     """

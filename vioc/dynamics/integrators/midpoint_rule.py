@@ -96,7 +96,7 @@ class MidpointRule(ChordRule):
 
     @cached_property
     def newton_matrix(self) -> ca.Function:
-        """CasADi function of the matrix D2 D1 L_d + D2 F- for the dynamic variables.
+        """CasADi function of the Newton matrix of a step, D2 D1 L_d + D2 F-.
 
         Its arguments are (q_m, v, u, t, parameters, dt) ([T] (22), [S] (8)).
         """
@@ -123,9 +123,10 @@ class MidpointRule(ChordRule):
         return (a * by_q + by_v / dt)[:nd, :nd]
 
     def inverse_of_mass(self, q0: Any, q1: Any, u: Any, t: Any, dt: Any, theta: Any) -> ArticulatedInverse:
-        """Return a solver that approximates D2 D1 L_d by masses, springs and dampers.
+        """Return a fast solver for a step's matrix, approximated by masses and dampers.
 
-        Its matrix is -(M + dt^2 ...)/dt, the part of D2 D1 L_d that is not small with dt.
+        Its matrix is -(M + dt^2 ...)/dt, the part of D2 D1 L_d that is not small with dt, with springs on
+        joints.
         """
         f, lag, h = self.f, self.f.lagrangian, ca.SX.sym("dt")
         rest = -h * self.of_terms(h)

@@ -56,7 +56,7 @@ class Linearized(NamedTuple):
 
 
 class BranchRoot(NamedTuple):
-    """Root of a step's equations, or the last iterate of a search without success.
+    """Root of a step's equations, or the last iterate of a search that failed.
 
     Attributes
     ----------
@@ -79,7 +79,7 @@ class BranchRoot(NamedTuple):
 
 
 class BranchEquations(ABC):
-    """Equations of one step as functions of the share of its length, for continuation.
+    """Equations of one step for every fraction of its length, for continuation.
 
     The unknowns are rates w, such as velocities.
 
@@ -112,17 +112,17 @@ class BranchEquations(ABC):
 
     @abstractmethod
     def __call__(self, w: np.ndarray, share: float) -> Linearized:
-        """Return residual and Jacobian at w for a share of the step's length, in (0, 1]."""
+        """Return residual and Jacobian for a fraction of the step length, in (0, 1]."""
 
     def reason(self, found: BranchRoot) -> str:
-        """Return why the branch folds at its last root, `found`; empty if not known."""
+        """Return as text why the branch of roots folds; empty if not known."""
         return ""
 
     @abstractmethod
     def failure(self, found: BranchRoot, k: int, where: str) -> StepError | None:
-        """Return the error that explains why step k ended in `found`; None if not known.
+        """Return the error that explains why step k has no solution; None if not known.
 
-        `where` is the beginning of its text.
+        The search ended at `found`; `where` is the beginning of the text.
         """
 
 
@@ -245,7 +245,7 @@ def follow(equations: BranchEquations, tolerance: float, begun: BranchRoot | Non
 
 
 def bends(equations: BranchEquations, at: BranchRoot, last: BranchRoot, matrix: np.ndarray | None) -> bool:
-    """Return whether the branch bends at a root away from the line to the last root.
+    """Return whether the branch of roots bends away from the line to the last root.
 
     Another branch that crosses near a singular position also has roots near that line, but another direction.
     The direction is the derivative of the root by the share, from the matrix at the root `at`.
@@ -267,7 +267,7 @@ def bends(equations: BranchEquations, at: BranchRoot, last: BranchRoot, matrix: 
 def rate_by_share(
     equations: BranchEquations, w: np.ndarray, multipliers: np.ndarray, share: float
 ) -> np.ndarray:
-    """Return the derivative of the equations by the share of the step's length.
+    """Return the derivative of the step equations by the fraction of the step length.
 
     It is taken at w and multipliers.
     """
@@ -278,7 +278,7 @@ def rate_by_share(
 
 
 def turns_back(equations: BranchEquations, last: BranchRoot, stride: float, tolerance: float) -> bool:
-    """Return whether the branch folds right after its last root.
+    """Return whether the branch of roots folds right after the last root.
 
     Roots further along the branch then have smaller shares. The next root is sought in a plane across the
     branch, where the matrix with the share as an unknown is regular at a fold. Past the fold the determinant
@@ -349,7 +349,7 @@ def clear_of_poles(equations: BranchEquations, matrix: np.ndarray, at: BranchRoo
 
 
 def orientation(matrix: np.ndarray, weights: np.ndarray) -> float:
-    """Return the sign of the determinant at length 0, or 0 if the matrix is singular.
+    """Return the sign of the step matrix's determinant at length 0, or 0 if singular.
 
     The sign of a singular matrix would be noise.
     """

@@ -121,10 +121,9 @@ class RungeKutta(ExplicitMap, MechanicalMap):
         return lag.function("acceleration", [ca.densify(a), ca.densify(multipliers), self._size_of(rows)])
 
     def _size_of(self, rows: ca.SX) -> ca.SX:
-        """Return the norm of a stage's residual; infinity if rounding sets accelerations.
+        """Return the norm of a stage's residual, or infinity near singular constraints.
 
-        Rounding of q and v decides them near a singular position of the constraints, however small the
-        residual is.
+        There rounding of q and v decides the accelerations, however small the residual is.
         """
         size = _norm(rows / self._row_scale)
         determined = ca.mmin(self.continuous.independence) > DETERMINED if self.nm else 1

@@ -180,9 +180,9 @@ class StageDerivatives:
 
 
 def _derivatives(name: str, R: ca.SX, y: ca.SX, w: ca.SX, args: list[ca.SX]):
-    """Return evaluators of the Jacobians of R(y, w) and of the Hessian of eta . R.
+    """Return evaluators of the first and second derivatives of an implicit equation.
 
-    The Hessian is by (y, w).
+    They are the Jacobians of R by y and w, and the Hessian of eta . R by (y, w).
     """
     options = {"cse": True}
 

@@ -79,7 +79,7 @@ class StepDerivatives:
         args = [*parts, t, dt]
 
         def columns(name: str, of: ca.SX, args: list[ca.SX]) -> ca.Function:
-            """Return an expression's Jacobian by y; if long, its product with a direction."""
+            """Return an expression's Jacobian; if that is long, its product with a direction."""
             along = ca.Function(name, [*args, d], [ca.jtimes(of, y, d)], {"cse": True})
             if along.n_instructions() * self.ny > (WHOLE if f.backend.name == "virtual" else COMPILED):
                 return along
@@ -107,7 +107,7 @@ class StepDerivatives:
         )
 
     def _columns(self, evaluate: Evaluator, args: list[np.ndarray]) -> np.ndarray:
-        """Return the Jacobians (N, rows, ny) by y of N steps.
+        """Return the Jacobians (N, rows, ny) of an expression at N steps.
 
         All entries are NaN for a step with an infinite one, since infinity times 0 would look singular.
         """

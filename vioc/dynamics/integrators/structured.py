@@ -160,7 +160,7 @@ class StructuredLinearization:
 
     @cached_property
     def curved(self) -> bool:
-        """Flag: terms besides the tree and the constraints have second derivatives."""
+        """Flag: terms other than tree and constraints have nonzero second derivatives."""
         return bool(ca.sparsify(self._second_terms).nnz())
 
     def _first_terms(self, h: ca.SX) -> list[ca.SX]:
@@ -185,9 +185,10 @@ class StructuredLinearization:
 
     @cached_property
     def _second_terms(self) -> ca.SX:
-        """Hessian of mu . balance + z . momentum, without the part of the tree.
+        """Hessian of the weighted step equations, without the kinetic energy of the tree.
 
-        It is by (q_k, q_k+1, forces, parameters).
+        It is that of mu . balance + z . momentum by (q_k, q_k+1, forces, parameters), without the part of the
+        tree.
         """
         f, a = self.f, self.rule.alpha
         h, mu, z = self._directions

@@ -118,9 +118,10 @@ class Tensor:
                         H[row + column][:, equations, to_row, to_column] += block[..., r, c]
 
     def _blocks(self, steps: Steps, first: TreeFirstOrder) -> list[Block]:
-        """Return Hessians of terms in r and p_k+1, and of constraints in r and h.
+        """Return the Hessians of forces, potentials and constraints in the step equations.
 
-        The part of the tree is not among them.
+        They are those in r and p_k+1 of forces and potentials, and in r and h of constraints, without the
+        tree.
         """
         s, f = self._structured, self._structured.f
         nq, nd, nm, n, theta = f.nq, f.nd, f.nm, len(steps), first.args[4]

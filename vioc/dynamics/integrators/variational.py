@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StepParts:
-    """Terms of one step as expressions (nd,), without the constraint impulse.
+    """Momentum balance and next momentum of a step, without the constraint impulse.
 
     Attributes
     ----------
@@ -71,7 +71,7 @@ class VariationalRule(ABC):
 
     @abstractmethod
     def slope(self, q0: Any, q1: Any, u: Any, t: Any, dt: Any, theta: Any) -> ca.SX:
-        """Return the matrix D2 D1 L_d + D2 F- (nd, nd) of the dynamic variables, dense.
+        """Return the Newton matrix of a step, D2 D1 L_d + D2 F- (nd, nd), dense.
 
         See [T] (22), [S] (8).
         """
@@ -121,14 +121,17 @@ class VariationalRule(ABC):
 
     @cached_property
     def following(self) -> Evaluator:
-        """Evaluator of the terms of inverse dynamics, `following.equations`."""
+        """Evaluator of the terms of inverse dynamics.
+
+        See `following.equations`.
+        """
         return equations(self)
 
 
 def rescued(
     f: MechanicalMap, by: StepEquations, k: int, begun: BranchRoot | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Solve step k by all methods, from the last known root on its branch."""
+    """Solve step k by continuation in its length, from the last known root."""
     x, u, t, dt = by.x, by.u, by.t, by.dt
     f.driver.check_starts(x[None], k)
     found = solve_step(by, k, t, f.tolerance, begun)

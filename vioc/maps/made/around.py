@@ -57,7 +57,7 @@ class SpaceAround(StateSpace):
 def inner_quantities(
     f: MapAround, expression: Callable[[ca.SX], ca.SX], unit: Callable[[str], str | None]
 ) -> QuantityTable:
-    """Return the table of the inner map's quantities.
+    """Return the named quantities of an inner map, for the map built around it.
 
     `expression` rewrites the symbols of the inner map in those of `f`; `unit` returns the units of the
     additional states.
@@ -82,7 +82,7 @@ def inner_quantities(
 
 
 def around(f: MapAround, review: Callable[[Trajectory], None] = nothing, **more: Any) -> Mechanism:
-    """Return the mechanism properties of a map around another one.
+    """Return the mechanism properties of a map that is built around another one.
 
     They are those of the inner map; `more` are properties that replace them.
     """
@@ -124,7 +124,7 @@ class MapAround(OneStepMap):
         expression: Callable[[ca.SX], ca.SX] = unchanged,
         unit: Callable[[str], str | None] = nothing,
     ) -> None:
-        """Take sizes, names and values from the inner map, with additional states `own`.
+        """Take sizes and names from the inner map, and append the names of own states.
 
         See `inner_quantities` for the other arguments.
         """
@@ -138,7 +138,7 @@ class MapAround(OneStepMap):
         self.quantities = Quantities(self, inner_quantities(self, expression, unit))
 
     def with_inner(self: Self, f: OneStepMap) -> Self:
-        """Return the same map around another one."""
+        """Return this map, built around another inner map."""
         return type(self)(f, *self._made_of)  # type: ignore[call-arg]
 
     def with_dt(self: Self, dt: float) -> Self:
@@ -177,11 +177,11 @@ class MapAround(OneStepMap):
 
     @abstractmethod
     def _first(self, steps: Steps, timed: bool) -> Linearization:
-        """Return `MapDerivatives.first`, if `timed` with derivatives by times."""
+        """Return first derivatives of steps; if `timed`, also by step length and start."""
 
     @abstractmethod
     def _second(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray, timed: bool) -> SecondOrder:
-        """Return `MapDerivatives.second`, if `timed` with derivatives by times."""
+        """Return second derivatives of steps; if `timed`, also by step length and start."""
 
     @property
     def derivatives(self) -> MapDerivatives:
@@ -199,5 +199,5 @@ class MapAround(OneStepMap):
 
 
 def derivatives_of(f: OneStepMap, timed: bool) -> MapDerivatives:
-    """Return the derivatives of a map, if `timed` with those by times."""
+    """Return the derivatives of a map; if `timed`, also by step length and start."""
     return f.derivatives.timed if timed else f.derivatives

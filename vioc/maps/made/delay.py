@@ -80,7 +80,10 @@ class DelayedMap(MapAround):
         return np.concatenate([x, check_array(pending, (self.n, self.nu), "pending").ravel()])
 
     def state(self, values: Mapping[str, float] | None = None, **named: float) -> np.ndarray:
-        """Return a state from the inner map's states by name, and ``pending.INPUT``, ..."""
+        """Return a state from values of inner states and pending commands by name.
+
+        Pending commands are ``pending.INPUT``, ...
+        """
         rest = {**(values or {}), **named}
         rows = []
         for prefix in reversed(self._prefixes):
@@ -215,7 +218,7 @@ class DelayedMap(MapAround):
     # -- names ----------------------------------------------------------------------------------
 
     def expression(self, of_inner: ca.SX) -> ca.SX:
-        """Return an expression in the inner map's symbols in the symbols of this map.
+        """Rewrite an expression of the inner map in the symbols of this map.
 
         The inner input is the oldest pending command.
         """

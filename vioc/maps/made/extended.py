@@ -158,7 +158,7 @@ class ExtendedMap(MapAround):
         return np.concatenate([x, [float(own[n]) for n in self.constants]])
 
     def _own(self, x: np.ndarray) -> np.ndarray:
-        """Return the default constants at a state x: values of the inner map and of x."""
+        """Return default values of the constants, from the inner map and its state x."""
         timed = [self.steps * self.inner.dt] if self.steps else []
         freed = [self.inner.parameters[n] for n in self.freed]
         kept = [x[self.inner.state_names.index(n)] for n in self.kept]
@@ -180,7 +180,7 @@ class ExtendedMap(MapAround):
     # -- steps ----------------------------------------------------------------------------------
 
     def owner(self, constants: np.ndarray) -> OneStepMap:
-        """Return the inner map at the parameters that are among the constants."""
+        """Return the inner map with the parameter values that are states of this map."""
         if not self.freed:
             return self.inner
         first = 1 if self.steps else 0
@@ -195,7 +195,7 @@ class ExtendedMap(MapAround):
         return known[1]
 
     def seconds(self, constants: np.ndarray, k: int = 0) -> float:
-        """Return the unit of this map's time, s; raise `StepError` if it is not positive."""
+        """Return the length of this map's unit of time in s; `StepError` unless positive."""
         if not self.steps:
             return 1.0
         T = float(constants[0])
@@ -307,7 +307,7 @@ class ExtendedMap(MapAround):
         return [slice(a, b) for a, b in pairwise([0, *cuts.tolist(), len(values)])]
 
     def _inner(self, steps: Steps) -> tuple[OneStepMap, Steps, float]:
-        """Return the inner map, its steps in steps of this map, and the unit of time."""
+        """Return the inner map, the inner steps of given steps, and the unit of time."""
         (x0, constants), (x1, _) = self.split(steps.x0), self.split(steps.x1)
         c = constants[0] if len(steps) else self._own(np.zeros(self.inner.nx))
         unit, d = self.seconds(c, int(steps.k[0]) if len(steps) else 0), self._pushes(constants)
@@ -406,7 +406,7 @@ class ExtendedMap(MapAround):
     # -- names ----------------------------------------------------------------------------------
 
     def expression(self, of_inner: ca.SX) -> ca.SX:
-        """Return an expression in the inner map's symbols in the symbols of this map."""
+        """Rewrite an expression of the inner map in the symbols of this map."""
         dt, u, e = self.inner.symbols.dt, self.inner.symbols.u, ca.SX(of_inner)
         if self.disturbances and ca.depends_on(e, u):
             c = self.symbols.x[self.inner.nx :]

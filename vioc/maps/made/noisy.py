@@ -85,7 +85,7 @@ class NoisyMap(MapAround):
         return twin
 
     def _rows(self, k: Any) -> np.ndarray:
-        """Return the rows of the known samples for steps k; the last row is kept."""
+        """Return the sample indices of steps k; later steps use the last sample."""
         return np.minimum(k, len(self.U) - 1)
 
     def rest_input(self, x: np.ndarray) -> np.ndarray:

@@ -125,7 +125,7 @@ class GalerkinStep:
         return ca.Function("iterate", args, [after, found, error], OPTIONS)
 
     def _corrections(self, left: Any, h: Any, factors: Any, dt: Any) -> tuple[Any, Any]:
-        """Return corrections of V (nd, s) and of the multipliers (nm, s - 1).
+        """Return corrections of the rates (nd, s) and of the multipliers (nm, s - 1).
 
         Multipliers are eliminated by docs/maths/galerkin.md (GA 12).
         """

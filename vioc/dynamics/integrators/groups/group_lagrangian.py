@@ -137,7 +137,7 @@ class GroupLagrangian:
 
     @cached_property
     def directions(self) -> ca.Function:
-        """CasADi function of the constraints' gradients without rounding errors.
+        """CasADi function of the constraint gradients, with rounding errors set to zero.
 
         (q, parameters) -> Dh (nm, nd), sizes of cancelling terms in h (nm,). Rows of Dh that are 0 except for
         rounding are 0.
@@ -255,7 +255,7 @@ class GroupLagrangian:
 
     @cached_property
     def _slopes(self) -> ca.Function:
-        """CasADi function of the part of a momentum balance's derivative that forces add.
+        """CasADi function of the terms that forces add to a momentum balance's derivative.
 
         Potentials except gravity count as forces.
         """

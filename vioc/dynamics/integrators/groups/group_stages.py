@@ -1,4 +1,4 @@
-"""First and second derivatives of steps of several stages on SO(3)^n x R^m, exact.
+"""Exact derivatives of steps of several stages on SO(3)^n x R^m, first and second.
 
 At each point, o = (L_v, f, h, Dh v) is evaluated as a function of y = (errors of the configuration, rates,
 inputs, parameters, multipliers). Along the curve of each rotation, turns and momenta (`Curves.errors`) are
@@ -261,7 +261,7 @@ class GroupStageDerivatives:
         return own + at.m_f @ (at.o_y[:, :s, nd : 2 * nd] @ by_y[:, :s]).reshape(n, 1, s * nd, -1)
 
     def slope(self, at: Along) -> np.ndarray:
-        """Return the Jacobian g_w (N, nw, nw) of the equations by the unknowns."""
+        """Return the Jacobian (N, nw, nw) of the equations by rates and multipliers."""
         return self._equations(at.o_y @ at.y_w, self._momenta_by(at, at.y_w, at.m_w))
 
     # -- derivatives ------------------------------------------------------------------------------------
@@ -277,9 +277,9 @@ class GroupStageDerivatives:
         return Linearization.of(np.concatenate([at.e_s + at.e_w @ w_s, momenta], axis=1), impulses, f.nu)
 
     def _chained(self, steps: Steps, theta: np.ndarray):
-        """Return values of solved steps, Jacobians, and derivatives of w and y by s.
+        """Return values and derivatives of solved steps, by the implicit function theorem.
 
-        The Jacobians are g_w and m_w.
+        They are the values, the Jacobians g_w and m_w, and the derivatives of w and y by s.
         """
         at = self.solved(steps, theta)
         m_w, m_s = self._momenta_by(at, at.y_w, at.m_w), self._momenta_by(at, at.y_s, at.m_s)
@@ -350,7 +350,7 @@ class StageEquations(BranchEquations):
             V[:], v[:] = each, each
 
     def _at(self, w: np.ndarray, share: float) -> tuple[Along, np.ndarray]:
-        """Return values of the step at a share of its length, and units of w."""
+        """Return values of a step at a fraction of its length, and units of its unknowns."""
         length = share * self.dt
         one = self.x[None], self.x[None], self.u[None], np.zeros((1, self.f.nm))
         steps = Steps(*one, np.array([self.t]), np.array([length]), np.zeros(1, int))

@@ -84,9 +84,9 @@ class GroupStep:
         return Middle(ca.vertcat(*balance), dt * (L_q + F))
 
     def end(self, x: Any, w: Any, p: Any, impulse: Any) -> tuple[ca.SX, ca.SX]:
-        """Return configuration q_k+1 and momentum p_k+1 at the end of a step, (4) and (5).
+        """Return the configuration q_k+1 and the momentum p_k+1 at the end of a step.
 
-        `p` is the momentum at the start minus the constraint impulses.
+        They are (4) and (5). `p` is the momentum at the start minus the constraint impulses.
         """
         nr, space = self.space.nr, self.space
         q1, p1 = [x[:nr] + w[:nr]], [part(p + impulse, 0, nr)]
@@ -124,9 +124,9 @@ class GroupStep:
 
     @cached_property
     def impulse(self) -> ca.Function:
-        """CasADi function (x, w, u, t, dt, parameters) -> impulse of a step.
+        """CasADi function of the impulse of all forces over a step.
 
-        See `Middle.impulse`.
+        (x, w, u, t, dt, parameters) -> `Middle.impulse`.
         """
         args = self._context()
         args.insert(1, ca.SX.sym("w", self.space.nd))

@@ -260,9 +260,9 @@ class LinearTimeCore:
         return norms[:n]
 
     def jacobian(self, q0: np.ndarray, q1: np.ndarray, dt: float) -> np.ndarray:
-        """Return K = -D2(D1 L_d + F-) (nd, nd) by [L] Algorithm 4.
+        """Return the Newton matrix of a step, K = -D2(D1 L_d + F-) (nd, nd).
 
-        K contains the kinetic part and joint damping only.
+        K contains the kinetic part and joint damping only ([L] Algorithm 4).
         """
         q0, q1 = (np.ascontiguousarray(q, float) for q in (q0, q1))
         K = np.empty((self.f.nd, self.f.nd))

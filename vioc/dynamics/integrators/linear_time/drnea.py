@@ -135,7 +135,10 @@ class Bodies:
     def newton_inverse(
         self, start: Sequence[Place], end: Sequence[Place], h: Any, damping: Sequence[Any]
     ) -> ArticulatedInverse:
-        """Return the inverse of -D2 D1 T_d + diag(damping), Newton's direction in O(n)."""
+        """Return the inverse of a step's Newton matrix, as a recursion in O(n).
+
+        The matrix is -D2 D1 T_d + diag(damping).
+        """
         M = self.derivatives(self.displacements(start, end), h)
         joints = [
             LinkJoint(link.parent, row, link.twist) for link, row in zip(self.links, self.rows, strict=True)
@@ -143,12 +146,18 @@ class Bodies:
         return ArticulatedInverse(joints, end, M, damping, Y=start)
 
     def impulse_inverse(self, places: Sequence[Place], h: Any, damping: Sequence[Any]) -> ArticulatedInverse:
-        """Return the inverse of M(q)/h + diag(damping), which RIQN uses ([L] (25))."""
+        """Return the inverse of the damped mass matrix of a step, as an O(n) recursion.
+
+        The matrix is M(q)/h + diag(damping), which RIQN uses ([L] (25)).
+        """
         diagonal = [vec.times(h, c) for c in damping]
         return ArticulatedInverse.of_masses(self.links, places, self.nd, diagonal, h)
 
     def jacobian(self, start: Sequence[Place], end: Sequence[Place], h: Any) -> list[list[Any]]:
-        """Return -D2 D1 T_d (nd, nq) as rows, in O(n^2) ([L] Algorithm 4)."""
+        """Return the Newton matrix of the kinetic action (nd, nq) as rows, in O(n^2).
+
+        It is -D2 D1 T_d ([L] Algorithm 4).
+        """
         M = self.derivatives(self.displacements(start, end), h)
         columns: list[list[Any]] = [[0.0] * self.nq for _ in range(self.nq)]
         for j, link in enumerate(self.links):
@@ -170,7 +179,10 @@ def _body(link: Link) -> tuple[Any, Vector, Matrix]:
 
 @vec.inlined
 def _moved(above: Place, start: Place, end: Place) -> Place:
-    """Return the displacement D = X_start^-1 D_parent X_end of a link ([L] (19))."""
+    """Return the displacement of a link over a step, relative to its start.
+
+    It is D = X_start^-1 D_parent X_end ([L] (19)).
+    """
     (R, p), (R0, p0), (R1, p1) = above, start, end
     back = vec.transpose(R0)
     moved = vec.sub(vec.add(vec.apply(R, p1), p), p0)
@@ -179,7 +191,7 @@ def _moved(above: Place, start: Place, end: Place) -> Place:
 
 @vec.inlined
 def _displaced(above: Place, start: Place, end: Place) -> tuple[Place, Twist]:
-    """Return the displacement D of a link and its logarithm, a twist."""
+    """Return the displacement of a link over a step, and its logarithm, a twist."""
     D = _moved(above, start, end)
     return D, se3.logarithm(*D)
 
@@ -192,7 +204,10 @@ def momentum(mass: Any, moment: Vector, inertia: Matrix, X: Twist, h: Any) -> Wr
 
 @vec.inlined
 def _impulses(mass: Any, moment: Vector, inertia: Matrix, X: Twist, h: Any) -> tuple[Wrench, Wrench]:
-    """Return a body's momenta dlog_X^T G X / h and dlog_-X^T G X / h."""
+    """Return the momentum of a body at the start and at the end of a step.
+
+    They are dlog_X^T G X / h and dlog_-X^T G X / h.
+    """
     P = momentum(mass, moment, inertia, X, h)
     return se3.dlog_transposed(X, P), se3.dlog_transposed(X, P, -1.0)
 
@@ -235,7 +250,7 @@ def _derivative(mass: Any, moment: Vector, inertia: Matrix, X: Twist, h: Any) ->
 
 @vec.inlined
 def _momentum_change(M: SpatialMatrix, V: Twist) -> Wrench:
-    """Return the product M V of a spatial matrix and a twist."""
+    """Return the product of a spatial matrix M and a twist V."""
     return (
         vec.add(vec.apply(M.a, V[0]), vec.apply(M.b, V[1])),
         vec.add(vec.apply(M.c, V[0]), vec.apply(M.d, V[1])),

@@ -105,9 +105,9 @@ class StepGraphs:
 
     @cached_property
     def newton_matrix(self) -> ca.Function:
-        """CasADi function of the Newton matrix of a step, by [L] Algorithm 4.
+        """CasADi function of the Newton matrix of a step.
 
-        (q_k, q_k+1, u, t, dt, parameters) -> K (nd, nd), K = -D2(p_k + D1 L_d + F-).
+        (q_k, q_k+1, u, t, dt, parameters) -> K (nd, nd), K = -D2(p_k + D1 L_d + F-), by [L] Algorithm 4.
         """
         f, nd = self.f, self.f.nd
         q0, q1 = ca.SX.sym("q0", f.nq), ca.SX.sym("q1", f.nq)
@@ -127,7 +127,10 @@ class StepGraphs:
     def inverse(
         self, solver: str, q0: Any, q1: Any, u: Any, t: Any, dt: Any, theta: Any
     ) -> SparseLU | ArticulatedInverse:
-        """Return a solver of K dq = b at q1, or for RIQN with the inertias of q0."""
+        """Return a solver for the Newton direction of a step, K dq = b.
+
+        K is taken at q1, or for RIQN with the inertias of q0.
+        """
         if solver == "dense":
             return SparseLU(scalars(self.newton_matrix(q0, q1, u, t, dt, theta)))
         bodies = self._with(theta)
@@ -138,7 +141,7 @@ class StepGraphs:
         return bodies.newton_inverse(start, bodies.places(ca.vertsplit(q1)), dt, damping)
 
     def _with(self, theta: Any) -> Bodies:
-        """Return the bodies with parameters as expressions of `theta`."""
+        """Return the bodies with the symbols `theta` as parameters."""
         f = self.f
         names = list(f.system.parameters)
         return Bodies(f.system, lambda n: n.of(theta[names.index(n.name)]) if isinstance(n, Parameter) else n)

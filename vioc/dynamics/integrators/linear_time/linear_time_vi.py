@@ -1,4 +1,4 @@
-"""Linear-time variational integrator of [L] as a one-step map.
+"""Variational integrator whose steps cost O(n) for n bodies, as a one-step map.
 
     p_k + D1 L_d(q_k, q_k+1) + F-(k) - Dh(q_k)' lambda_k = 0
     h(q_k+1) = 0
@@ -187,7 +187,7 @@ class LinearTimeVI(MechanicalMap):
 
     @shared
     def _authors_start(self) -> Evaluator:
-        """Evaluator of the start momentum that the authors of [L] use, ``"authors"``.
+        """Evaluator of the initial momentum of start ``"authors"``, by the authors of [L].
 
         It is a function of (q, v, parameters, dt): S' dlog_hV^T G V at the body velocities V of (q, v), plus
         half a step's impulse of -dV/dq.
