@@ -108,10 +108,11 @@ class Linearization(StepArrays):
     ----------
     A : (ndx, ndx)
     B : (ndx, nu)
+        Derivatives of the next state by state and input.
     P : (ndx, np)
-        By the declared parameters.
+        Derivative of the next state by the declared parameters.
     C, D, E : (nm, ndx), (nm, nu), (nm, np)
-        The multipliers by state, input, parameters.
+        Derivatives of the multipliers by state, input and parameters.
     """
 
     A: np.ndarray
@@ -165,7 +166,7 @@ class SecondOrder(StepArrays):
     ----------
     xx, xu, uu : (ndx, ndx), (ndx, nu), (nu, nu)
     xp, up, pp : (ndx, np), (nu, np), (np, np)
-        With the declared parameters.
+        Blocks with the declared parameters.
     """
 
     xx: np.ndarray

@@ -165,7 +165,7 @@ class KernelMap(OneStepMap):
     tolerance : float
         Largest error of a step that is solved.
     symmetric : bool or None
-        Whether a step by -dt undoes one by dt; None where that is not known.
+        Whether a step by -dt undoes one by dt; None if that is not known.
     """
 
     tolerance: float

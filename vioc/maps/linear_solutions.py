@@ -28,7 +28,7 @@ class Equations:
     x, parameters, w : SX
     G : SX (n,)
     solve : callable
-        K^-1 B for B (n, m), in the same symbols.
+        Function that returns K^-1 B for B (n, m), in the same symbols.
     """
 
     x: ca.SX
@@ -46,11 +46,11 @@ class Implicit:
     x, parameters : SX
         Symbols of a map.
     values : callable
-        Makes w (n,) in them, always the same nodes.
+        Returns w (n,) in these symbols, always as the same nodes.
     begun : callable
-        Whether it has: before, no expression holds them.
+        Returns whether `values` was called; before that no expression contains its nodes.
     equations : callable
-        Makes the equations, when they are needed.
+        Returns the equations; called when they are needed.
     """
 
     def __init__(

@@ -20,7 +20,7 @@ class Symbols(NamedTuple):
     x : (nx,)
     u : (nu,)
     multipliers : (number of constraints,)
-        Those of the step that starts at (x, u).
+        Multipliers of the step that starts at (x, u).
     parameters : (number of parameters,)
     dt : (1,)
         Length of that step, s.

@@ -254,14 +254,14 @@ class OneStepMap(ABC):
     ) -> Trajectory:
         """Return the trajectory from `x0` under inputs `U` (N, nu).
 
-        Without `U` it has `steps` steps with zero force and fixed prescribed configurations; one input is
-        constant.
+        With one input `U` (nu,) it has `steps` steps under that input, without `U` under zero force with
+        fixed prescribed configurations.
 
         At a step that does not exist at its length a rollout ends with a `StepError`, which has the motion
         until then, ``error.trajectory``, and a length that exists, ``error.length``. So does a rollout whose
-        energy exceeds what its forces can have supplied (cause ``"diverged"``). `adaptive` divides such steps
-        into halves, quarters, ..., and warns (`StepWarning`): the trajectory then has more steps, of unequal
-        lengths, and serves to look at the motion.
+        energy exceeds what its forces can have supplied (cause ``"diverged"``). `adaptive` divides steps that
+        do not exist into halves, quarters, ..., and warns (`StepWarning`): the trajectory then has more
+        steps, of unequal lengths, and serves to look at the motion.
 
         `dt` may be one length of all steps, or N lengths. If they are equal, the trajectory's map has that
         step (`with_dt`). `warn` False suppresses all warnings of the rollout.

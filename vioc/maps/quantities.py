@@ -58,7 +58,7 @@ class Quantities:
         self._map, self._tables, self._along = f, tables, along
 
     def added(self, *tables: QuantityTable) -> Quantities:
-        """Return these quantities and those of more tables."""
+        """Return the quantities of this map together with those of more tables."""
         return Quantities(self._map, *self._tables, *tables, along=self._along)
 
     def find(self, name: str) -> ca.SX:

@@ -466,7 +466,7 @@ CHECKS: tuple[Callable[[Case], None], ...] = (
 
 def _same_blocks(case: Case, got: Any, expected: Any, what: str) -> None:
     for name, block in expected.blocks.items():
-        # the difference of two solutions of a step is amplified in their derivatives
+        # derivatives amplify the distance between two solutions of a step
         bound = 100 * case.solved * (1 + np.abs(block).max(initial=0.0))
         case.same(got.blocks[name], block, f"{what}: {name}", bound)
 

@@ -323,7 +323,7 @@ def root(n: int, residual: ca.Function, nd: int, converged: float = CONVERGED) -
     `residual` is (y (n,), ...) -> (g, outputs), and the root finder (y, ...) -> (y, outputs). It stops when
     every entry of g is at most `converged`, or in proportion more if `nd` is above ten.
     """
-    plain = residual.is_a("SXFunction")  # then without a call within a call
+    plain = residual.is_a("SXFunction")  # an SX function is not called within another call
     args, eye = (residual.sx_in(), ca.SX.eye(n)) if plain else (residual.mx_in(), ca.MX.eye(n))
     options = {
         "jacobian_function": ca.Function("identity", args, [eye, *residual.call(args)]),

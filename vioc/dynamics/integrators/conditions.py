@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from vioc.maps.derivatives import Steps
 
 SOLVED = 1e12  # condition number above which M_k+1 of a solved step counts as singular
-SINGULAR = 1e10  # and above which that of a step does that cannot be solved or linearized
+SINGULAR = 1e10  # and that of a step that cannot be solved or linearized
 AMPLIFIED = 1e12  # dq/dp over dt M^-1 beyond which M_k+1 counts as singular
 AMPLIFIED_BY_CONSTRAINTS = 1e5  # constraint impulse per impulse beyond which Dh M^-1 Dh' counts as singular
 

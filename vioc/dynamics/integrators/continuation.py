@@ -18,7 +18,7 @@ import numpy as np
 from vioc.dynamics.algebra.vectors import part
 from vioc.dynamics.integrators.newton import SHORTEST, TURN, BranchRoot
 
-SHARES = 100  # tried for one step at most
+SHARES = 100  # largest number of shares that are tried for one step
 
 
 class Context(NamedTuple):
@@ -77,7 +77,7 @@ def with_continuation(
     left = ca.Function("left", [*whole, *args], continued.call(args))
     choice = ca.Function.if_else("continued_where_left", kept, left)
     found = kernel.call(args)
-    # a rollout goes on behind a failed step, whose end is not a number: such steps have no branch to follow
+    # after a failed step a rollout continues with NaN, from which there is no branch to follow
     behind_failure = ca.logic_not(args.x[-1] < ca.inf)
     done = ca.logic_or(found[2] <= tolerance, behind_failure)
     return ca.Function("step", list(args), choice.call([done, *found, *args]))

@@ -120,7 +120,7 @@ class DiscreteLagrangianVI(MechanicalMap):
         Function of a `DiscreteStep` that returns L_d, J s; or L_d, F- and F+, the impulses (nq,) at the
         step's start and end. By default each impulse is half of dt F in the middle of the step.
     wrap, tolerance, backend
-        As for `MidpointVI`.
+        See `MidpointVI`.
 
     Raises
     ------

@@ -52,7 +52,7 @@ class GalerkinVI(MechanicalMap):
     Parameters
     ----------
     system : System
-        Without contacts and limits of joints. Holonomic constraints need Lobatto's points.
+        Mechanism without contacts and limits of joints. Holonomic constraints need Lobatto's points.
     dt : float
         Time step, s, > 0; several times that of an order-2 rule for the same error.
     stages : int
@@ -61,7 +61,7 @@ class GalerkinVI(MechanicalMap):
         Points where L and the forces are sampled: inside the step, of order 2 s; or at its ends too, of
         order 2 s - 2.
     wrap, backend
-        As for `MidpointVI`.
+        See `MidpointVI`.
     tolerance : float
         Largest accepted last correction of a step, relative to 1 + |q|. Steps are iterated to 1/500 of it,
         or to rounding. With a larger tolerance steps are cheaper, and each adds an error to momenta and
@@ -70,7 +70,7 @@ class GalerkinVI(MechanicalMap):
     Raises
     ------
     ModelError
-        If an option is wrong, points do not keep the system's constraints, or the mass matrix is singular
+        If an option is wrong, the points cannot fulfil the constraints, or the mass matrix is singular
         (the massless variables are named).
 
     Notes
@@ -81,8 +81,8 @@ class GalerkinVI(MechanicalMap):
     the Störmer-Verlet method, with constraints RATTLE. Constraints and their rates hold at every sample;
     multipliers are the impulses of a whole step. Steps have no derivatives by their length, so durations are
     not free.
-    Only ``backend="compiled"`` runs the integrator's own C core; ``"auto"`` runs generated C, whose rollouts
-    have the bits of the virtual machine.
+    Only ``backend="compiled"`` runs hand-written C code (galerkin.c); ``"auto"`` runs generated C, whose
+    rollouts have the bits of the virtual machine.
 
     Examples
     --------

@@ -617,7 +617,7 @@ def generated(f: KernelMap) -> dict[str, Any] | None:
     ours = all(type(t).__module__.startswith("vioc.") and not isinstance(t, USER) for t in terms)
     if not (ours and type(f).__module__.startswith("vioc.")):
         return None
-    arguments = "dt", "smoothing"  # which every function takes as arguments
+    arguments = "dt", "smoothing"  # arguments of every function
     same = {k: v for k, v in f.identity().items() if k not in arguments}
     return {**same, "wrap": f.wrap, "title": f"{type(f).__name__} of {system.name}"}
 

@@ -97,9 +97,8 @@ class MidpointVI(MechanicalMap):
         if isinstance(system, System):
             self.redundant = chosen(system, None if redundant is None else as_names(redundant))
         super().__init__(system, dt, wrap, tolerance, backend, takes=("slips",))
-        # Share of the step behind a sample whose potential forces load a constraint. Over unequal steps,
-        # forces that act by another share (``forcing="left"``, or alpha other than 1/2) are read as if they
-        # acted by this one.
+        # Share of a constraint impulse that balances potential forces of the step before. Over unequal steps,
+        # other forces with another share (``forcing="left"``, or alpha other than 1/2) are treated like them.
         self._impulse_behind = self.alpha
         self.symmetric = alpha == 0.5 and (forcing == "symmetric" or not system.forces)
 

@@ -23,8 +23,8 @@ from vioc.errors import StepError
 CONTRACTION = 0.125
 CORRECTIONS = 12  # for one root at most: from a guess within the ball above, six reach rounding
 SHORTEST = 2.0**-16  # least relative growth of the share, below which the branch counts as ended
-SINGULAR = 1e9  # condition of the matrix at length 0
-EVALUATIONS = 2000  # of the equations of one step at most
+SINGULAR = 1e9  # condition number above which the matrix at length 0 counts as singular
+EVALUATIONS = 2000  # largest number of evaluations of the equations of one step
 NEXT = 2.0**-10  # first stride beyond `begun`, relative to its share
 # Relative distance from dependence, below which constraints at the last root of a branch count as dependent:
 # a branch ends within twice `SHORTEST` of a singular position, plus a margin

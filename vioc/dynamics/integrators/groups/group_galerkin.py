@@ -168,7 +168,7 @@ class GalerkinStep:
         x_next, impulse = after[: f.nx], ca.MX(0, 1)
         if nm:
             p, impulse = self.group.settled(after[: f.nq], after[f.nq : f.nx], theta)
-            n = f.nx + self._unknowns  # from n on: multipliers in p, as in `GalerkinVI`
+            n = f.nx + self._unknowns  # index of the multipliers in p, as in `GalerkinVI`
             impulse += dt * ca.reshape(after[n:], nm, s - 1) @ ca.DM(rule.b[:-1])
             x_next = ca.vertcat(after[: f.nq], p)
         return ca.Function("stages_step", [x, u, t, dt, theta], [x_next, impulse, error])

@@ -1,6 +1,6 @@
 """Lagrangian of a mechanism whose rotations are elements of SO(3).
 
-It is that of an auxiliary mechanism, the twin, in which each rotation is a constant rotation by nine
+It follows from an auxiliary mechanism, the twin, in which each rotation is a constant rotation by nine
 parameters, followed by three angles about x, y, z. At zero angles the rates of the angles are the body's
 angular velocity. Derivatives by rotations follow (docs/maths/groups.md, (6)).
 """
@@ -45,7 +45,7 @@ class GroupLagrangian:
     Attributes
     ----------
     lagrangian : Lagrangian
-        Lagrangian of the twin system.
+        Lagrangian of the auxiliary mechanism, the twin.
     place, place_of : list of int
         Indices of (r, turns) among the variables of the twin, and the inverse permutation.
 
