@@ -159,9 +159,8 @@ class ChordSolver:
 def solved_step(rule: ChordRule, inverse: Inverse | None = None) -> ca.Function:
     """Return the CasADi function that solves one step.
 
-    It is (x, u, t, dt, parameters) -> (x_next, multipliers, error).
-
-    `error` is the last correction of q relative to 1 + |q_k|, infinite where the root is not certified.
+    It is (x, u, t, dt, parameters) -> (x_next, multipliers, error). `error` is the last correction of q
+    relative to 1 + |q_k|, infinite where the root is not certified.
     `inverse` solves with the mass matrix, by O(n) recursions, instead of the exact D2 D1 L_d: more
     iterations, each of less work.
     """
@@ -200,7 +199,7 @@ def solved_step(rule: ChordRule, inverse: Inverse | None = None) -> ca.Function:
 
 
 def _chord(rule: ChordRule, inverse: Inverse | None) -> tuple[ca.Function, ca.Function, float]:
-    """Return the functions of a chord iteration, and the contraction that certifies.
+    """Return functions of a chord iteration, and the contraction to certify a root.
 
     The functions are `factorize` and `iterate` of `StepFunctions`. The unknown y is q / (1 + |q_k|), and g is
     its correction with opposite sign.

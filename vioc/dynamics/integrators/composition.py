@@ -24,9 +24,9 @@ from vioc.maps.twins import own, shared
 
 
 class Composition(KernelMap, MapAround):
-    """Integrator of order 4 or 6, composed of steps of a symmetric integrator.
+    """Integrator of order 4 or 6, whose step consists of steps of a symmetric map.
 
-    The composed integrator has order 2.
+    That map has order 2.
 
     Parameters
     ----------

@@ -69,7 +69,7 @@ class DiscreteRule(ChordRule):
 
     @cached_property
     def slots(self) -> ca.Function:
-        """CasADi function of the derivatives of the discrete Lagrangian, plus impulses.
+        """CasADi function of derivatives of the discrete Lagrangian, plus force impulses.
 
         (q0, q1, u, t, dt, parameters) -> D1 L_d + F-, D2 L_d + F+, and the derivative of the first by q1; all
         of the dynamic variables.

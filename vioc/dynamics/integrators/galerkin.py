@@ -135,7 +135,7 @@ class GalerkinVI(MechanicalMap):
 
     @shared
     def stage(self) -> ca.Function:
-        """CasADi function of the terms that one stage evaluates.
+        """CasADi function of momentum, force and constraints at one stage.
 
         (q, v, u, t, parameters, lambda) -> L_v and f = L_q + F - Dh' lambda of the dynamic variables, and h.
         """

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 class Points(NamedTuple):
     """Values and derivatives at the quadrature points of N steps, P points each.
 
-    The points are the stages, and with constraints also the end. docs/maths/galerkin.md defines o, y, w and
-    s.
+    The points are the stages, and with constraints also the end. The docstring of this module defines o, y, w
+    and s.
 
     Attributes
     ----------
@@ -193,7 +193,7 @@ class GalerkinDerivatives:
         return Points(args, o, o_y, o_w, y_s)
 
     def _parts(self, o: np.ndarray) -> list[np.ndarray]:
-        """Split evaluated terms (N, P, no, ...) into m = L_v, force f, h and Dh v."""
+        """Split values at quadrature points into momenta, forces, h and Dh v."""
         nd, nm = self.f.nd, self.f.nm
         return np.split(o, np.cumsum([nd, nd, nm]), axis=2)
 

@@ -1,9 +1,8 @@
 """Runge-Kutta methods on the continuous dynamics of a mechanism.
 
-They serve for comparison with variational integrators.
-
-The accelerations are those of [T] (29), with constraints (36); the state is q and dq. Constraints act on the
-accelerations only, so the configuration drifts off them. Maths: docs/maths/continuous.md.
+They serve for comparison with variational integrators. The accelerations are those of [T] (29), with
+constraints (36); the state is q and dq. Constraints act on the accelerations only, so the configuration
+drifts off them. Maths: docs/maths/continuous.md.
 """
 
 from __future__ import annotations

@@ -164,9 +164,10 @@ class StructuredLinearization:
         return bool(ca.sparsify(self._second_terms).nnz())
 
     def _first_terms(self, h: ca.SX) -> list[ca.SX]:
-        """Return first derivatives of balance and momentum by q_k, q_k+1 and parameters.
+        """Return first derivatives of the momentum balance and of the next momentum.
 
-        The derivatives by q_k and q_k+1 exist only if `_has_terms`.
+        Those by q_k and q_k+1 are without the part of the tree, and exist only if `_has_terms`. Those by
+        parameters are complete.
         """
         f, a = self.f, self.rule.alpha
         lag, g = f.lagrangian, f.lagrangian.graph

@@ -37,9 +37,9 @@ class Tensor:
 
     @cached_property
     def _tree(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-        """Index of the tree's third derivatives in the flattened matrices of a step.
+        """Positions of the third derivatives of the kinetic energy in a step's matrices.
 
-        For each kind of matrix it has target positions and source positions.
+        For each kind of matrix there are target positions in the flattened matrix, and source positions.
         """
         f = self._structured.f
         places, source = self._triples.places
