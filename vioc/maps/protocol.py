@@ -523,12 +523,6 @@ class OneStepMap(ABC):
         ModelError
             For unknown names, and for values that a description rejects: masses and inertias that no body
             has, negative damping, a lower limit above the upper one.
-
-        Raises
-        ------
-        ModelError
-            Unknown names; values that a description does not take: masses and inertias that no body has,
-            negative damping, a lower limit above the upper one.
         """
 
     def trying(self, **values: float) -> OneStepMap:

@@ -240,7 +240,7 @@ def unequal_steps(case: Case) -> None:
 def steps_from_states(case: Case) -> None:
     """Check that `steps_at` takes each step like `step` and `rollout`.
 
-    The other steps must have no effect.
+    A step must not depend on the other steps of the same call.
     """
     f, run, k = case.f, case.run, case.k
     steps = Steps.along(run)

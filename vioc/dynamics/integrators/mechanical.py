@@ -592,8 +592,7 @@ class MechanicalMap(KernelMap):
     def frame_positions(self, X: Any) -> np.ndarray:
         """Return world positions of the origins of all frames, m.
 
-        The frames have the order of ``system.nodes``.
-        Shapes (N, nx) -> (N, number of nodes, 3).
+        The frames have the order of ``system.nodes``; shapes (N, nx) -> (N, number of nodes, 3).
         """
         X = np.atleast_2d(np.asarray(real(X, "states"), float))
         flat = self._frame_positions(np.ascontiguousarray(X[:, : self.nq]), self.theta)[0][..., 0]

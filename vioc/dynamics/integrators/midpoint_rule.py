@@ -125,8 +125,8 @@ class MidpointRule(ChordRule):
     def inverse_of_mass(self, q0: Any, q1: Any, u: Any, t: Any, dt: Any, theta: Any) -> ArticulatedInverse:
         """Return a fast solver for a step's matrix, approximated by masses and dampers.
 
-        Its matrix is -(M + dt^2 ...)/dt, the part of D2 D1 L_d that is not small with dt, with springs on
-        joints.
+        Its matrix is -(M + dt^2 ...)/dt, the part of D2 D1 L_d that is not small with dt; the terms of order
+        dt^2 are those of springs and dampers.
         """
         f, lag, h = self.f, self.f.lagrangian, ca.SX.sym("dt")
         rest = -h * self.of_terms(h)
