@@ -50,9 +50,9 @@ class AtOnce:
         self._gain = np.ascontiguousarray(F_u[at, np.arange(F_u.shape[1])], float)
 
     def first(self, left, right, h, theta, terms, A, B) -> np.ndarray | None:
-        """Write the first derivatives of N steps into A and B.
+        """Write the Jacobians of N steps by state and input to the arrays A and B.
 
-        A (N, 2n, 2n) and B (N, 2n, nu) are the Jacobians by state and input. The return value is the
+        Their shapes are (N, 2n, 2n) and (N, 2n, nu). The return value is the
         derivative D2 D2 L_d + D2 F+ (N, n, n) of the momenta, or None if a step cannot be linearized.
 
         Parameters

@@ -199,7 +199,7 @@ def solved_step(rule: ChordRule, inverse: Inverse | None = None) -> ca.Function:
 
 
 def _chord(rule: ChordRule, inverse: Inverse | None) -> tuple[ca.Function, ca.Function, float]:
-    """Return functions of a chord iteration, and the contraction to certify a root.
+    """Return the functions of a chord iteration, and its largest accepted contraction.
 
     The functions are `factorize` and `iterate` of `StepFunctions`. The unknown y is q / (1 + |q_k|), and g is
     its correction with opposite sign.

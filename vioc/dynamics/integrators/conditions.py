@@ -1,7 +1,7 @@
-"""Condition numbers of the matrices with which a step is solved ([S] VII).
+"""Condition numbers of the matrices with which a step is solved.
 
-They are M_k+1 and Dh M^-1 Dh'. Where both are regular the step's solution is the only one near by, and its
-derivatives exist.
+They are M_k+1 and Dh M^-1 Dh' ([S] VII). Where both are regular the step's solution is the only one near by,
+and its derivatives exist.
 """
 
 from __future__ import annotations
@@ -102,9 +102,9 @@ def condition(D: np.ndarray, mass_scale: np.ndarray) -> float:
 def warn_singular(
     f: MechanicalMap, rule: VariationalRule, x: np.ndarray, u, t: float, dt: float, x_next: np.ndarray
 ) -> None:
-    """Warn if a solved step has a singular matrix M_k+1 ([S] VII).
+    """Warn if the equations of a solved step are singular.
 
-    Part of q_k+1 is then undetermined.
+    M_k+1 is then singular ([S] VII), and part of q_k+1 is undetermined.
     """
     if is_tried():
         return
@@ -127,10 +127,10 @@ def warn_singular(
 def check_regular(
     f: MechanicalMap, z_p: np.ndarray, saddle: np.ndarray, h: np.ndarray, k: np.ndarray
 ) -> None:
-    """Raise `StepError` where derivatives of steps do not exist ([S] VII).
+    """Raise `StepError` if the derivatives of a step do not exist.
 
-    They do not exist where an impulse is amplified without bound. dq/dp is about dt M^-1, which is largest on
-    its diagonal, and Dh' dlambda/dp is a projection, of size 1, so both have natural units.
+    They do not exist where an impulse is amplified without bound ([S] VII). dq/dp is about dt M^-1, which is
+    largest on its diagonal, and Dh' dlambda/dp is a projection, of size 1, so both have natural units.
 
     Parameters
     ----------
@@ -160,7 +160,7 @@ def check_regular(
 def _singular_linearization(
     f: MechanicalMap, saddle: np.ndarray, k: int, amplification: float, cause: str
 ) -> StepError:
-    """Return the error for a step whose derivatives do not exist ([S] VII).
+    """Return the error for a step whose derivatives do not exist.
 
     A singular constraint also makes dq/dp large or not a number, so the error names M_k+1 only if M_k+1 is
     singular by itself.

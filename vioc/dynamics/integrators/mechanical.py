@@ -296,10 +296,10 @@ class MechanicalMap(KernelMap):
         return inverse_dynamics(self, self._variational(), q, x0, k)
 
     def conditions(self, trajectory: Trajectory) -> StepConditions:
-        """Return the condition numbers of every step of a trajectory ([S] VII).
+        """Return the condition numbers of the equations of every step of a trajectory.
 
-        They are those of M_k+1 and Dh M^-1 Dh', infinite where a matrix is singular. A step warns of a
-        singular M_k+1 itself (`ChartWarning`); these numbers show how close a motion comes to it.
+        They are those of M_k+1 and Dh M^-1 Dh' ([S] VII), infinite where a matrix is singular. A step warns
+        of a singular M_k+1 itself (`ChartWarning`); these numbers show how close a motion comes to it.
         """
         return conditions(self._variational(), Steps.along(trajectory_of(trajectory)), self.theta)
 

@@ -1,6 +1,7 @@
-"""Equations of the generalized midpoint rule ([T] (19)-(22), (44)-(46), [S] (28)).
+"""Equations of one step of the generalized midpoint rule.
 
-L_d = dt L((1 - alpha) q_k + alpha q_k+1, (q_k+1 - q_k) / dt). The maths is in docs/maths/midpoint.md.
+They are [T] (19)-(22), (44)-(46), [S] (28), with L_d = dt L((1 - alpha) q_k + alpha q_k+1, (q_k+1 - q_k) /
+dt). The maths is in docs/maths/midpoint.md.
 """
 
 from __future__ import annotations

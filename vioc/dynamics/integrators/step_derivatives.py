@@ -174,11 +174,11 @@ class StepDerivatives:
         return StepFirstOrder(lin, args, y_s, P[:, :, y1d], saddle)
 
     def second(self, first: StepFirstOrder, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
-        """Return the Hessian of z . x_k+1 + zeta . lambda_k for each step ([S] (16)-(32)).
+        """Return the Hessian of z . x_k+1 + zeta . lambda_k for each step.
 
-        No third-order tensor is formed. With the adjoint (mu, nu) of the implicit equations the second
-        derivatives of q_k+1 and lambda_k cancel, and the Hessian of mu . r + z_p . P + nu . h along y_s
-        remains.
+        No third-order tensor is formed ([S] (16)-(32)). With the adjoint (mu, nu) of the implicit equations
+        the second derivatives of q_k+1 and lambda_k cancel, and the Hessian of mu . r + z_p . P + nu . h
+        along y_s remains.
         """
         f = self.f
         nq, nd, nx = f.nq, f.nd, f.nx

@@ -147,11 +147,11 @@ class StepEquations(BranchEquations):
         return Linearized(np.concatenate([balance, (h - (1 - share) * self.off) / length]), matrix)
 
     def failure(self, found: BranchRoot, k: int, where: str) -> StepError | None:
-        """Return the error for a failed step, with one of the causes of [S] VII.
+        """Return the error for a step without solution, with its cause.
 
-        Causes are ``"not finite"`` (a potential, force or constraint is not finite), ``"singular M"`` (M_k+1
-        is singular: coordinates are singular, or the step is too long), ``"singular constraints"`` (Dh M^-1
-        Dh' is), and ``"no convergence"``.
+        Causes ([S] VII) are ``"not finite"`` (a potential, force or constraint is not finite), ``"singular
+        M"`` (M_k+1 is singular: coordinates are singular, or the step is too long), ``"singular
+        constraints"`` (Dh M^-1 Dh' is), and ``"no convergence"``.
         """
         f, error = self.f, float(found.error)
         q1 = self.end(found.w, found.share)

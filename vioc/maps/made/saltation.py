@@ -1,6 +1,6 @@
-"""Derivatives of motions through contact events (docs/maths/phases.md, saltation).
+"""Derivatives of motions through contact events, whose time depends on the state.
 
-The time of an event depends on the state.
+docs/maths/phases.md, (saltation).
 """
 
 from __future__ import annotations

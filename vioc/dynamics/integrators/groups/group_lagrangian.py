@@ -87,7 +87,7 @@ class GroupLagrangian:
         return {n: values[n] for n in self.lagrangian.system.parameters}
 
     def at(self, q: Any, theta: Any) -> tuple[ca.SX, ca.SX]:
-        """Return variables, with zero angles, and parameters of the auxiliary mechanism."""
+        """Return the auxiliary mechanism's variables (angles are zero) and its parameters."""
         angles = vec.column(self.theirs([*ca.vertsplit(q[: self.space.nr]), *[ca.SX(0)] * 3 * self.space.nb]))
         return angles, vec.column(self._values(q, theta).values())
 
