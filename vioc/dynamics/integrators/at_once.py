@@ -52,8 +52,8 @@ class AtOnce:
     def first(self, left, right, h, theta, terms, A, B) -> np.ndarray | None:
         """Write the Jacobians of N steps by state and input to the arrays A and B.
 
-        Their shapes are (N, 2n, 2n) and (N, 2n, nu). The return value is the
-        derivative D2 D2 L_d + D2 F+ (N, n, n) of the momenta, or None if a step cannot be linearized.
+        Their shapes are (N, 2n, 2n) and (N, 2n, nu). The return value is the derivative D2 D2 L_d + D2 F+
+        (N, n, n) of the momenta, or None if a step cannot be linearized.
 
         Parameters
         ----------

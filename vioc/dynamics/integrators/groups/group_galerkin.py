@@ -1,9 +1,8 @@
 """Steps of order 4 and more for mechanisms with rotations as unit quaternions.
 
-docs/maths/groups.md, (7)-(11).
-The unknowns are the rates V_i at the points of a step. At the solution L_v at each point equals the momentum
-that follows from the curve and the forces along it. As in `GalerkinVI`, mass matrices approximate the
-derivatives, and constraints are enforced.
+The unknowns are the rates V_i at the points of a step (docs/maths/groups.md, (7)-(11)). At the solution L_v
+at each point equals the momentum that follows from the curve and the forces along it. As in `GalerkinVI`,
+mass matrices approximate the derivatives, and constraints are enforced.
 """
 
 from __future__ import annotations
