@@ -1,10 +1,10 @@
-"""Protocol of one-step maps, and bases for maps whose steps are CasADi functions.
+"""Protocol of one-step maps, and base classes of maps that use CasADi functions.
 
-`protocol` is all that `vioc.control` knows of a mechanism (its symbols are in `named`, the space of its
-states in `space`), and `suite` checks that a map keeps it. `kernel` is the base of maps whose step is a
-CasADi function, `driver` makes their rollouts, `twins` lets maps that differ by parameters or step share
-what is built; `explicit` has derivatives too where the step is a formula, `casadi_map` takes a user's own.
-`made` has maps that are made of others.
+`protocol` defines all that `vioc.control` uses of a mechanism (`named` its symbols, `space` its state space),
+and `suite` checks that a map conforms to it. `kernel` is the base of maps whose step is a CasADi function,
+and `driver` makes their rollouts. With `twins`, maps that differ only in parameters or step length share
+their functions. `explicit` adds derivatives for explicit steps, and `casadi_map` takes a function of the
+user. `made` has maps that are built from other maps.
 """
 
 from vioc.maps.derivatives import MapDerivatives

@@ -1,4 +1,4 @@
-"""Rollouts that cut the steps which do not exist at their length, to look at a motion."""
+"""Rollouts that subdivide steps which do not exist at their full length."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from vioc.runs.trajectory import Trajectory
 if TYPE_CHECKING:
     from vioc.maps.protocol import OneStepMap
 
-SHORTEST = 2.0**-10  # of a step that is cut
-MORE = 4  # times as many steps as were asked for may be taken in all,
-LEAST = 256  # and these at least
+SHORTEST = 2.0**-10  # shortest fraction of a step
+MORE = 4  # times the number of steps asked for: largest number of steps,
+LEAST = 256  # and its least value
 
 
 def cut_rollout(f: OneStepMap, x0: np.ndarray, U: np.ndarray, k0: int, lengths: np.ndarray) -> Trajectory:
-    """A rollout whose steps are halved, and halved again, where they do not exist.
+    """Return a rollout that halves steps, repeatedly, where they do not exist.
 
     Returns
     -------
     Trajectory
-        One of unequal steps: each part of a step has a row of its own, and derivatives, regulators and
-        optimizers take it with these lengths.
+        Trajectory of unequal steps, one row per substep. Derivatives, regulators and optimizers accept it
+        with these lengths.
 
     Raises
     ------
     StepError
-        Where parts of 1/1024 of a step do not exist either, or cutting takes more than four times the steps.
+        If substeps of 1/1024 of a step do not exist either, or more than four times the steps are needed.
     """
     begins = f.times(lengths, k0)
     budget, cuts = max(MORE * len(U), LEAST), 0
@@ -47,7 +47,7 @@ def cut_rollout(f: OneStepMap, x0: np.ndarray, U: np.ndarray, k0: int, lengths: 
         return Trajectory(f, t, x, u, lam, k0=k0).on_its_step()
 
     def taken(k: int, x: np.ndarray, start: float, size: float) -> np.ndarray:
-        """The part of step k from the fraction `start` on, of the fraction `size`, from its state x."""
+        """Take a fraction `size` of step k, from its fraction `start` and its state x on."""
         nonlocal cuts
         by_x, by_u = (m[0] for m in f.mechanism.inputs_at(np.array([start + size])))
         u, h, t = by_x @ whole + by_u @ U[k], size * lengths[k], begins[k] + start * lengths[k]
@@ -85,7 +85,7 @@ def cut_rollout(f: OneStepMap, x0: np.ndarray, U: np.ndarray, k0: int, lengths: 
 
 
 def warn_cut(run: Trajectory, steps: int) -> None:
-    """Warn of a run that was asked for so many steps, and has more."""
+    """Warn of a run with more steps than were asked for, because some were subdivided."""
     if len(run) > steps:
         warnings.warn(
             f"steps that do not exist at their length were cut: the run has {len(run)} steps for {steps}. "

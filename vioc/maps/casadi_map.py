@@ -1,4 +1,4 @@
-"""`CasadiMap`: any explicit CasADi function x, u -> x+ as a one-step map."""
+"""One-step map of a user's explicit CasADi function x, u -> x+."""
 
 from __future__ import annotations
 
@@ -14,22 +14,24 @@ from vioc.maps.twins import shared
 
 
 class CasadiMap(ExplicitMap):
-    """A map of your own: every tool of `vioc.control` works on it.
+    """One-step map from a CasADi function of the user.
+
+    All tools of `vioc.control` work on it.
 
     Parameters
     ----------
     function : casadi.Function
         ``(x, u) -> x_next``, and optionally further inputs in the order ``t, dt, parameters``.
     dt : float
-        s; only its meaning for ``t = k dt`` is vioc's.
+        Step length, s. vioc uses it for ``t = k dt``; its effect on a step is up to the function.
     state_names, input_names : sequences of str, optional
-        Default ``x0, x1, ...`` and ``u0, u1, ...``.
+        By default ``x0, x1, ...`` and ``u0, u1, ...``.
     parameters : dict of str to float, optional
         Names and values of the function's parameter vector.
     wrap : sequence of str
         States that are angles modulo 2 pi; `difference` returns their error in [-pi, pi].
     backend : {"virtual", "compiled", "auto"}
-        What runs the map's functions; see `Backend`.
+        Evaluator of the map's functions; see `Backend`.
 
     Raises
     ------
@@ -88,7 +90,7 @@ class CasadiMap(ExplicitMap):
         self._check_wrap()
         self.function = function
         self.symbols = Symbols.sized(self.nx, self.nu, parameters=len(self.parameters))
-        _ = self.explicit  # refuses what symbols cannot go through now, not at the first step
+        _ = self.explicit  # reports functions without a symbolic form now, not at the first step
 
     @shared
     def explicit(self) -> ca.Function:
@@ -98,7 +100,10 @@ class CasadiMap(ExplicitMap):
 
     @shared
     def residual(self) -> ca.Function:
-        """(x, u, x_next, multipliers, t, dt, parameters) -> x_next - f(x, u)."""
+        """CasADi function of the residual of a step, x_next - f(x, u).
+
+        Its arguments are (x, u, x_next, multipliers, t, dt, parameters).
+        """
         x, u, lam, theta, dt = self.symbols
         x_next, t = ca.SX.sym("x_next", self.nx), ca.SX.sym("t")
         rows = x_next - self.explicit(x, u, t, dt, theta)[0]

@@ -1,4 +1,4 @@
-"""Derivatives of steps: where they are taken, and what they are."""
+"""First and second derivatives of steps, and the steps at which they are taken."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ if TYPE_CHECKING:
     from vioc.maps.protocol import OneStepMap
     from vioc.runs.trajectory import Trajectory
 
-PRINTED = 64  # entries of A up to which a linearization prints its numbers
-TENSOR_ROWS = 1000  # steps whose second derivatives are taken at once, for a tensor
+PRINTED = 64  # largest number of entries of A for which a linearization prints its values
+TENSOR_ROWS = 1000  # steps whose second derivatives are computed at once, for a tensor
 
 Self = TypeVar("Self", bound="StepArrays")
 
 
 class StepArrays:
-    """A dataclass of arrays with a leading axis of N steps."""
+    """Base class of dataclasses of arrays with a leading axis of N steps."""
 
     @property
     def blocks(self) -> dict[str, np.ndarray]:
-        """The arrays by name."""
+        """Arrays of this object by name."""
         return dict(self.__dict__)
 
     def rows(self: Self, index: Any) -> Self:
-        """Return the rows of some steps; no leading axis if `index` is an integer."""
+        """Return the arrays of some steps; an integer `index` removes the leading axis."""
         return type(self)(**{name: block[index] for name, block in self.blocks.items()})
 
     @classmethod
     def joined(cls: type[Self], parts: list[Self]) -> Self:
-        """One behind the other."""
+        """Return several objects as one, joined along the axis of steps."""
         if len(parts) == 1:
             return parts[0]
         names = parts[0].blocks
@@ -45,17 +45,17 @@ class StepArrays:
 
 @dataclass(frozen=True)
 class Steps:
-    """N solved steps: where derivatives are taken.
+    """States, inputs, multipliers and times of N solved steps.
 
     Attributes
     ----------
     x0, x1 : (N, nx)
-        States that they start from and end in.
+        States at the start and at the end of each step.
     u, multipliers : (N, nu), (N, nm)
     t, h : (N,)
         Start and length, s.
     k : (N,) int
-        Their numbers, for messages.
+        Indices of the steps, for messages.
     """
 
     x0: np.ndarray
@@ -71,7 +71,7 @@ class Steps:
 
     @staticmethod
     def of(given: Any) -> Steps:
-        """Return steps, given as such or as a trajectory."""
+        """Return steps that are given as `Steps` or as a trajectory."""
         return given if isinstance(given, Steps) else Steps.along(trajectory_of(given))
 
     @staticmethod
@@ -82,17 +82,17 @@ class Steps:
         return Steps(run.x[:-1], run.x[1:], run.u, run.multipliers, run.t[:-1], h, k)
 
     def piece(self, rows: slice) -> Steps:
-        """Some of them, one behind the other."""
+        """Return a contiguous range of the steps."""
         x0, x1, u, multipliers = (a[rows] for a in (self.x0, self.x1, self.u, self.multipliers))
         return Steps(x0, x1, u, multipliers, self.t[rows], self.h[rows], self.k[rows])
 
     @staticmethod
     def joined(parts: list[Steps]) -> Steps:
-        """One behind the other."""
+        """Return several lists of steps joined into one."""
         return Steps(**{f.name: np.concatenate([getattr(p, f.name) for p in parts]) for f in fields(Steps)})
 
     def tiled(self, count: int) -> Steps:
-        """All of them `count` times."""
+        """Return all steps, repeated `count` times."""
         arrays = self.x0, self.x1, self.u, self.multipliers, self.t, self.h, self.k
         x0, x1, u, multipliers, t, h, k = (np.tile(a, (count, *[1] * (a.ndim - 1))) for a in arrays)
         return Steps(x0, x1, u, multipliers, t, h, k)
@@ -108,10 +108,11 @@ class Linearization(StepArrays):
     ----------
     A : (ndx, ndx)
     B : (ndx, nu)
+        Derivatives of the next state by state and input.
     P : (ndx, np)
-        By the declared parameters.
+        Derivative of the next state by the declared parameters.
     C, D, E : (nm, ndx), (nm, nu), (nm, np)
-        The multipliers by state, input, parameters.
+        Derivatives of the multipliers by state, input and parameters.
     """
 
     A: np.ndarray
@@ -123,16 +124,17 @@ class Linearization(StepArrays):
 
     @staticmethod
     def of(states: np.ndarray, multipliers: np.ndarray, nu: int) -> Linearization:
-        """Return the blocks of Jacobians by s = (state errors, inputs, parameters).
+        """Return the linearization whose blocks are those of given Jacobians.
 
-        The Jacobian of the states is (..., ndx, ns), that of the multipliers (..., nm, ns).
+        The Jacobian of the states is (..., ndx, ns), that of the multipliers (..., nm, ns), both by
+        s = (state errors, inputs, parameters).
         """
         by = columns(states.shape[-2], nu)
         return Linearization(*(np.ascontiguousarray(m[..., c]) for m in (states, multipliers) for c in by))
 
     @property
     def matrix(self) -> np.ndarray:
-        """The Jacobians of next state and multipliers whole, (..., ndx + nm, ns)."""
+        """Jacobian of next state and multipliers as one matrix, (..., ndx + nm, ns)."""
         return np.block([[self.A, self.B, self.P], [self.C, self.D, self.E]])
 
     def __iter__(self) -> Iterator[np.ndarray]:
@@ -147,7 +149,7 @@ class Linearization(StepArrays):
 
 
 def _table(m: np.ndarray) -> str:
-    """A matrix in five digits; what is rounding beside its largest entry is 0."""
+    """Return a matrix as text with five digits; 0 for values of rounding size."""
     texts = [[f"{v:.5g}" for v in row] for row in np.where(np.abs(m) > 1e-14 * np.abs(m).max(), m, 0.0)]
     width = max(len(text) for row in texts for text in row)
     return "\n       ".join(" ".join(text.rjust(width) for text in row) for row in texts)
@@ -155,16 +157,16 @@ def _table(m: np.ndarray) -> str:
 
 @dataclass(frozen=True)
 class SecondOrder(StepArrays):
-    """z-contracted second derivatives of a step; unpacks as ``Hxx, Hxu, Huu``.
+    """Contracted second derivatives of a step; unpacks as ``Hxx, Hxu, Huu``.
 
-    With weights z on x[k+1] and zeta on the multipliers, the Hessian of z . f + zeta . lambda.
-    Along a trajectory every array has a leading axis of N steps.
+    With weights z of x[k+1] and zeta of the multipliers they are the Hessian of z . f + zeta . lambda. Along
+    a trajectory every array has a leading axis of N steps.
 
     Attributes
     ----------
     xx, xu, uu : (ndx, ndx), (ndx, nu), (nu, nu)
     xp, up, pp : (ndx, np), (nu, np), (np, np)
-        With the declared parameters.
+        Blocks with the declared parameters.
     """
 
     xx: np.ndarray
@@ -176,9 +178,9 @@ class SecondOrder(StepArrays):
 
     @staticmethod
     def of(H: np.ndarray, ndx: int, nu: int) -> SecondOrder:
-        """Return the blocks of Hessians (..., ns, ns).
+        """Return the second derivatives whose blocks are those of given Hessians.
 
-        They are taken with respect to s = (state errors, inputs, parameters).
+        The Hessians (..., ns, ns) are by s = (state errors, inputs, parameters).
         """
         x, u, p = columns(ndx, nu)
         pairs = (x, x), (x, u), (u, u), (x, p), (u, p), (p, p)
@@ -191,12 +193,12 @@ class SecondOrder(StepArrays):
 
     @staticmethod
     def room(n: int, ndx: int, nu: int, np_: int) -> SecondOrder:
-        """Return uninitialized blocks for N steps."""
+        """Return uninitialized second derivatives of N steps."""
         return SecondOrder(*(np.empty((n, *shape)) for shape in SecondOrder.shapes(ndx, nu, np_)))
 
     @property
     def matrix(self) -> np.ndarray:
-        """The Hessians whole, (..., ns, ns)."""
+        """Hessian as one matrix, (..., ns, ns)."""
         xt, ut, pt = (np.swapaxes(m, -1, -2) for m in (self.xu, self.xp, self.up))
         rows = (self.xx, self.xu, self.xp), (xt, self.uu, self.up), (ut, pt, self.pp)
         return np.concatenate([np.concatenate(row, axis=-1) for row in rows], axis=-2)
@@ -206,10 +208,13 @@ class SecondOrder(StepArrays):
 
 
 def solved(S: np.ndarray, right: np.ndarray | None = None) -> np.ndarray:
-    """X (N, n, m) with S (N, n, n) X = right, by default the inverse; not a number where S is singular."""
+    """Return the solutions of stacked linear systems, by default the inverse matrices.
+
+    X (N, n, m) has S (N, n, n) X = right. It is not a number where S is singular.
+    """
     try:
         return np.linalg.inv(S) if right is None else np.linalg.solve(S, right)
-    except np.linalg.LinAlgError:  # of one of them, but which
+    except np.linalg.LinAlgError:  # one of them is singular
         if len(S) == 1:
             return np.full((S if right is None else right).shape, np.nan)
         rows = [slice(i, i + 1) for i in range(len(S))]
@@ -223,22 +228,22 @@ def columns(ndx: int, nu: int) -> tuple[slice, slice, slice]:
 
 @dataclass(frozen=True)
 class MapDerivatives:
-    """Derivatives of a map's steps, in functions.
+    """Derivatives of the steps of a map, as functions.
 
     Attributes
     ----------
     map : OneStepMap
     first : steps -> Linearization
-        First derivatives of solved steps, with a leading axis; not finite where there are none, or
-        `StepError` that says why.
+        First derivatives of solved steps, with a leading axis. They are not finite where they do not exist,
+        or `StepError` is raised with the reason.
     second : steps, Z (N, ndx), zeta (N, nm) -> SecondOrder
         Second derivatives, contracted with these weights.
     with_times : () -> MapDerivatives
-        `timed`, or the NotImplementedError that says why there are none.
+        `timed`; raises NotImplementedError with the reason if it does not exist.
     whole : steps -> (SecondOrder, SecondOrder), optional
-        `tensor` in a way of the map's own.
+        Implementation of `tensor` for this map.
     moving : trajectory, closed -> Linearization, optional
-        `linearize_motion`, where that is not `linearize`.
+        `linearize_motion`, if it differs from `linearize`.
     """
 
     map: OneStepMap
@@ -252,19 +257,22 @@ class MapDerivatives:
     def timed(self) -> MapDerivatives:
         """Derivatives with the step's length dt and start t as the last two parameters.
 
-        By dt the step starts when it did: where all the lengths change, what comes later starts later too,
-        by as much as t says. The derivatives are those of the step whose equations the map's `residual`
-        tells, or that `explicit` makes.
+        The derivative by dt keeps the start of the step fixed. If all lengths change, later steps also start
+        later, which the derivative by t covers. They are the derivatives of the step that solves the map's
+        `residual`, or that `explicit` defines.
 
         Raises
         ------
         NotImplementedError
-            Of a map that has neither.
+            If the map has neither.
         """
         return self.with_times()
 
     def linearize(self, steps: Any) -> Linearization:
-        """Return first derivatives of steps or a trajectory; `StepError` if one has none."""
+        """Return the first derivatives of steps or of a trajectory.
+
+        Raises `StepError` if those of a step do not exist.
+        """
         steps = Steps.of(steps)
         found = self.first(steps)
         if finite(found.A, found.B):
@@ -280,19 +288,20 @@ class MapDerivatives:
         )
 
     def linearize_motion(self, trajectory: Trajectory, *, closed: bool = False) -> Linearization:
-        """Return the derivatives of a motion, for feedback along it.
+        """Return the first derivatives of a motion, for feedback along it.
 
-        They differ from `linearize` where steps are switched by their number, and bodies by contact
-        (`SwitchedMap`). `closed`: the motion goes on with its first step.
+        They differ from `linearize` where steps are switched by their index, and bodies by contact
+        (`SwitchedMap`). `closed`: the motion continues with its first step.
         """
         return self.linearize(trajectory) if self.moving is None else self.moving(trajectory, closed)
 
     def tensor(self, steps: Any) -> tuple[SecondOrder, SecondOrder]:
-        """Return all second derivatives of steps or a trajectory, (states, multipliers).
+        """Return all second derivatives of steps or of a trajectory, as tensors.
 
-        ``xx[k, i, a, b]`` is the second derivative of output i of step k by errors a and b, and so on: of the
-        next state's error coordinates (N, ndx, ...), and of the multipliers (N, nm, ...). That is
-        (ndx + nm) (ndx + nu)^2 numbers for each step, 5 MB for the marionette of [S].
+        The first result is of the states, the second of the multipliers. ``xx[k, i, a, b]`` is the second
+        derivative of output i of step k by errors a and b, and so on, of the next state's error coordinates
+        (N, ndx, ...) and of the multipliers (N, nm, ...). These are (ndx + nm) (ndx + nu)^2 numbers for each
+        step, 5 MB for the marionette of [S].
         """
         steps = Steps.of(steps)
         if self.whole is not None:

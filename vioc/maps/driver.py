@@ -1,8 +1,8 @@
-"""`Driver`: rollouts of a map by its step solver, one by one or many side by side.
+"""Rollouts of a map by its step solver, one at a time or many in parallel.
 
-The kernel goes as far as it solves its steps; the step that it leaves is tried by the robust kernel, if there
-is one, then handed to `StepSolver.rescued`, and the rollout goes on behind it. Which of them solves a step
-depends on the step alone.
+The kernel takes all steps that it solves. A step that it does not solve is tried by the robust kernel, if
+there is one, then by `StepSolver.rescued`; after it the kernel continues. Which of them solves a step depends
+on the step alone.
 """
 
 from __future__ import annotations
@@ -29,29 +29,29 @@ if TYPE_CHECKING:
     from vioc.maps.kernel import KernelMap, Solved
 
 AFTER_HARD = 16  # steps in the first call of the kernel after a step that it did not solve
-BLOCK = 4 * LANES  # rollouts of one block of a batch at least
-PIECE = 1 << 14  # steps of one block, which has more rollouts where they are short
+BLOCK = 4 * LANES  # least number of rollouts in a block of a batch
+PIECE = 1 << 14  # steps of a block, which has more rollouts if they are short
 LONG = 1 << 18  # steps in one call of a batch, a fraction of a second
 
 
 @dataclass
 class Course:
-    """A rollout under way.
+    """State of a rollout in progress.
 
     Attributes
     ----------
     U, k0, lengths
-        Inputs, number of the first step, and step lengths, as in `OneStepMap.run`.
+        Inputs, index of the first step, and step lengths, as in `OneStepMap.run`.
     X, multipliers : (N+1, nx), (N, nm)
-        Written; the first row of X is the start.
+        Results; the first row of X is the start.
     t : (N,)
         Start of each step, s.
     feedback : (N, nx) and (N, nu, ndx), or None
         Reference and gains.
     applied : (N, nu)
-        Inputs: U, or written where there is feedback.
+        Applied inputs: U, or with feedback a result.
     rows : list of arrays
-        Arguments of the kernel between state and parameters, a row for each step.
+        Arguments of the kernel between state and parameters, one row per step.
     """
 
     U: np.ndarray
@@ -75,7 +75,7 @@ class Course:
 
 
 class Driver:
-    """Takes the steps of a map.
+    """Driver that takes the steps of a map with its solvers.
 
     Parameters
     ----------
@@ -88,7 +88,10 @@ class Driver:
     # -- states -----------------------------------------------------------------------------------
 
     def check_starts(self, X: np.ndarray, k: int) -> None:
-        """Raise `StepError` where no rollout may start, of states X (N, nx) at the steps from k on."""
+        """Raise `StepError` if a rollout may not start at one of the states X (N, nx).
+
+        They are the states of the steps from k on.
+        """
         if (fault_of := self._solver.fault_of) is not None:
             for i, x in enumerate(X):
                 if fault := fault_of(x, False):
@@ -96,21 +99,21 @@ class Driver:
         self._solver.check(X, k)
 
     def begin(self, c: Course) -> None:
-        """Raise `StepError` where a course may not start."""
+        """Raise `StepError` if a rollout may not start."""
         try:
             self.check_starts(c.X[:1], c.k0)
         except StepError as error:
             raise self._failed(c, error, 0) from None
 
     def check_passed(self, c: Course, n: int) -> None:
-        """Raise `StepError` where one of the first n steps ended in what is no state of a mechanism."""
+        """Raise `StepError` if one of the first n steps ended in an impossible state."""
         if (fault_of := self._solver.fault_of) is not None:
             for k in range(1, n + 1):
                 if fault := fault_of(c.X[k], False):
                     raise self._failed(c, _of_fault(fault, c.k0 + k), k)
 
     def _explained(self, error: StepError, x: np.ndarray) -> StepError:
-        """The error of a step from x (nx,), or one that names a fault of that state."""
+        """Return a step's error, or one that names a fault of the state it started from."""
         fault = "" if self._solver.fault_of is None else self._solver.fault_of(x, True)
         return _of_fault(fault, error.k) if fault else error
 
@@ -126,7 +129,10 @@ class Driver:
         gains: np.ndarray | None = None,
         t: np.ndarray | None = None,
     ) -> Course:
-        """A whole rollout; the arguments are those of `OneStepMap.run`."""
+        """Return a whole rollout with given inputs or feedback.
+
+        The arguments are those of `OneStepMap.run`.
+        """
         f, n = self._f, len(U)
         X, multipliers = np.empty((n + 1, f.nx)), np.empty((n, len(f.multiplier_names)))
         X[0] = x0
@@ -146,31 +152,41 @@ class Driver:
     def run(
         self, x0: np.ndarray, U: np.ndarray, k0: int, lengths: np.ndarray, X: Any, K: Any, t: Any
     ) -> Trajectory:
-        """`OneStepMap.run` of the map."""
+        """Return the trajectory of given inputs, with or without feedback.
+
+        It is `OneStepMap.run` of the map.
+        """
         c = self.course(x0, U, k0, lengths, X, K, t)
         return self._trajectory((c.X, c.applied, c.multipliers), k0, lengths, t)
 
     def one(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float) -> Solved:
-        """Step k from x under u at the time t: (x_next, multipliers), as every rollout takes it."""
+        """Take step k from x under u at time t, exactly as in every rollout.
+
+        Returns (x_next, multipliers).
+        """
         c = self.course(x, u[None], k, np.array([dt]), t=np.array([t]))
         return c.X[1], c.multipliers[0]
 
     def take(self, c: Course, k: int) -> None:
-        """Take step k of a course by itself."""
+        """Take step k of a rollout by itself."""
         if self._advance(c, self._solver.program, k, k + 1, 1)[1] is not None:
             self._overcome(c, k)
 
     def attempt(self, x: np.ndarray, u: np.ndarray, t: float, dt: float) -> tuple[np.ndarray, float]:
-        """End of a step by the kernel, or the robust one if there is one, and its error, certified or not."""
+        """Return the end of a step and its error, whether or not its root is certified.
+
+        The robust kernel is used if there is one.
+        """
         args = [x, u, np.array([t]), np.array([dt]), self._f.theta]
         program = self._solver.robust(False) or self._solver.program(False)
         x_next, _, error = program.map(args, 1)
         return np.ravel(x_next), float(np.ravel(error)[0])
 
     def _advance(self, c: Course, solve: Any, k: int, last: int, first: int) -> tuple[int, float | None]:
-        """Steps from k by a program: the step that it came to, and its error where that is before `last`.
+        """Take steps from k on by one solver, until it fails.
 
-        Without such a program nothing is advanced: it stops at k.
+        Returns the index of the step that it came to, and the error of that step if it is before `last`.
+        Without a program no step is taken.
         """
         program: Program | None = solve(c.feedback is not None)
         if program is None:
@@ -184,7 +200,7 @@ class Driver:
         return k + done, error if k + done < last else None
 
     def _overcome(self, c: Course, k: int) -> None:
-        """Take step k, which the kernel left."""
+        """Take step k, which the fast solver did not solve, by slower methods."""
         if self._advance(c, self._solver.robust, k, k + 1, 1)[1] is None:
             return
         if c.feedback is not None:
@@ -205,14 +221,17 @@ class Driver:
     def _trajectory(
         self, arrays: tuple, k0: int, lengths: np.ndarray, begins: np.ndarray | None
     ) -> Trajectory:
-        """A trajectory of states, inputs and multipliers."""
+        """Return a trajectory of states, inputs and multipliers."""
         t = self._f.times(lengths, k0, begins)
         return Trajectory.stepped(self._f, lengths, *arrays, k0=k0, t=t).on_its_step()
 
-    # -- steps from states of their own -----------------------------------------------------------
+    # -- independent steps ------------------------------------------------------------------------
 
     def steps_at(self, X: np.ndarray, U: np.ndarray, k0: int, h: np.ndarray, t: np.ndarray) -> Steps:
-        """`OneStepMap.steps_at` of the map."""
+        """Take N independent steps from given states.
+
+        It is `OneStepMap.steps_at` of the map.
+        """
         f, n = self._f, len(U)
         self.check_starts(X, k0)
         after, multipliers = np.empty_like(X), np.empty((n, len(f.multiplier_names)))
@@ -233,7 +252,7 @@ class Driver:
             each = (time.perf_counter() - before) / (rows.stop - rows.start)
             f.built["seconds a step"] = min(f.built.get("seconds a step", np.inf), each)
 
-        known = f.built.get("seconds a step", np.inf)  # one thread builds what all share
+        known = f.built.get("seconds a step", np.inf)  # first one thread builds what all threads share
         pieces = shares(n, int(WORTH / known) + 1) if known < np.inf else [slice(0, n)]
         if n:
             for _ in over_cores(timed, pieces):
@@ -241,7 +260,7 @@ class Driver:
         if unsolved.any() and (robust := self._solver.robust(False)) is not None:
             solve(np.flatnonzero(unsolved), robust)
         if unsolved.any():
-            with warnings.catch_warnings():  # of a singular step derivatives raise
+            with warnings.catch_warnings():  # about singular steps, for which derivatives raise
                 warnings.simplefilter("ignore", ChartWarning)
                 for i in map(int, np.flatnonzero(unsolved)):
                     step = X[i], U[i], k0 + i, float(t[i]), float(h[i])
@@ -254,7 +273,7 @@ class Driver:
     # -- many -----------------------------------------------------------------------------------
 
     def run_many(self, runs: Runs, threads: int | None) -> bool:
-        """Make rollouts side by side; False where there is no program for that."""
+        """Make many rollouts in parallel; return False if there is no program for that."""
         f, many, n = self._f, self._solver.many(), len(runs.lengths)
         if many is None or not n:
             return False
@@ -278,7 +297,7 @@ class Driver:
         return True
 
     def _roll(self, many: ManyProgram, runs: Runs, rows: np.ndarray) -> None:
-        """Some of many, side by side until each comes to a step that the kernel leaves."""
+        """Make some rollouts in parallel, with slower solvers for single hard steps."""
         X, n, h = runs.X, len(runs.lengths), runs.lengths
         t, looked_at = self._f.times(h, runs.k0)[:-1], self._solver.fault_of is not None
         known: dict[int, tuple[Driver, Course]] = {}
@@ -297,7 +316,7 @@ class Driver:
                 runs.errors[i] = error
             return i not in runs.errors
 
-        if looked_at:  # each, with its own parameters
+        if looked_at:  # each with its parameters
             rows = rows[[begins(int(i)) for i in rows]]
         else:
             try:
@@ -332,7 +351,7 @@ def _of_fault(fault: str, k: int) -> StepError:
 
 
 def _with_rows(f: KernelMap, parameters: Mapping[str, np.ndarray], rows: np.ndarray) -> KernelMap:
-    """The map with a row of `theta` for each of some samples."""
+    """Return the map with one set of parameters for each of several samples."""
     if not parameters:
         return f
     result = twin(f)
@@ -342,7 +361,10 @@ def _with_rows(f: KernelMap, parameters: Mapping[str, np.ndarray], rows: np.ndar
 
 
 def _advanced(many: ManyProgram, rows, given, at, tolerance, X, multipliers):
-    """`ManyProgram.accumulate` to the end, in calls that Ctrl-C comes between."""
+    """Take the steps of many rollouts, in calls short enough for Ctrl-C in between.
+
+    Calls `ManyProgram.accumulate`.
+    """
     n, going = multipliers.shape[1], np.arange(len(rows))
     (*given, theta), piece = given, max(1, LONG // len(rows))
     for end in [*range(piece, n, piece), n]:

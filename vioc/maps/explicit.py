@@ -1,4 +1,4 @@
-"""`ExplicitMap`: steps that are formulas, with derivatives by CasADi."""
+"""One-step maps whose steps are explicit formulas, with derivatives by CasADi."""
 
 from __future__ import annotations
 
@@ -27,18 +27,21 @@ static void step(const lanes *x, const lanes *const *of, lanes *next, lanes *mul
 
 
 class ExplicitMap(KernelMap):
-    """A `KernelMap` whose steps are formulas.
+    """One-step map whose steps are explicit formulas.
 
-    Subclasses set the attributes of `OneStepMap` and define `explicit`, of SX symbols. Where that solves
-    equations by itself, its error is what they are left with, and `tolerance` what that may be.
+    Subclasses set the attributes of `OneStepMap` and define `explicit`, in SX symbols. If `explicit` solves
+    equations itself, its error is their residual, and `tolerance` the largest accepted one.
     """
 
-    tolerance = np.inf  # a formula fails only by numbers that are not finite
+    tolerance = np.inf  # a formula fails only by values that are not finite
 
     @property
     @abstractmethod
     def explicit(self) -> ca.Function:
-        """(x, u, t, dt, parameters) -> (x_next, multipliers, error); best a `shared` property."""
+        """CasADi function of one step.
+
+        It is (x, u, t, dt, parameters) -> (x_next, multipliers, error), best a `shared` property.
+        """
 
     @shared
     def _programs(self) -> KernelPrograms:
@@ -60,7 +63,7 @@ class ExplicitMap(KernelMap):
         return source({"kernel": kernel}, STEP, **dict(sizes), NWORK=0)
 
     def _refused(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
-        """There is no other way to take a step: say what is wrong with it."""
+        """Raise `StepError` with the cause, since there is no other way to take the step."""
         *after, error = (np.array(m) for m in self.explicit(x, u, t, dt, self.theta))
         if all(np.isfinite(m).all() for m in after):
             left = float(error.item())
@@ -77,7 +80,11 @@ class ExplicitMap(KernelMap):
 
     @shared
     def _expressions(self) -> tuple[list[ca.SX], list[ca.SX], ca.SX, ca.SX]:
-        """Arguments, what derivatives are by, and what of: the next state's error at x_next, multipliers."""
+        """Expressions that derivatives of a step are made from, with their symbols.
+
+        They are the arguments, the variables of the derivatives, and two outputs: the error of the next state
+        against x_next, and the multipliers.
+        """
         x, u, _, theta, dt = self.symbols
         e, x1, t = ca.SX.sym("e", self.ndx), ca.SX.sym("x_next", self.nx), ca.SX.sym("t")
         after, multipliers, _ = self.explicit(self.space.retract_expression(x, e), u, t, dt, theta)
@@ -85,7 +92,10 @@ class ExplicitMap(KernelMap):
         return [x, x1, u, t, dt, theta], [e, u, theta], error, multipliers
 
     def _evaluator(self, name: str, more: list[ca.SX], outputs: Callable[[], list[ca.SX]]) -> Evaluator:
-        """Return a function of the expressions' arguments and `more`, at zero error."""
+        """Return an evaluator of derivatives of a step.
+
+        Its arguments are those of the expressions, and `more`; the error of the state is zero.
+        """
         args, (e, *_), _, _ = self._expressions
 
         def build() -> ca.Function:

@@ -1,10 +1,10 @@
-"""Quantities that solve linear equations, with derivatives that do not go through the elimination.
+"""Quantities that solve linear equations, and their implicit derivatives.
 
     G(x, w) = 0,   K = D_w G symmetric,     D w = F = -K^-1 G_x,
     weights . w'' = T' (mu . G)'' T,        T = [1; F],   mu = -K^-1 weights,
 
-as velocities of momenta, M(q) v = p. Expressions hold the nodes of `values`, an elimination written out;
-`lifted` puts symbols in their place, so that whoever differentiates can do so by the formulas above.
+An example are velocities from momenta, M(q) v = p. Expressions contain the nodes of `values`, an elimination
+written out. `lifted` replaces these by symbols, so that they can be differentiated by the formulas above.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from functools import cached_property
 
 import casadi as ca
 
-SHORT = 100  # operations of the quantities up to which differentiating through them is as short
-NODES = 100_000  # of an expression that are searched for the quantities
+SHORT = 100  # largest number of operations for which direct differentiation is as short
+NODES = 100_000  # nodes of an expression that are searched for the quantities
 
 
 @dataclass(frozen=True)
 class Equations:
-    """G(x, parameters, w) = 0 in symbols of its own.
+    """Linear equations G(x, parameters, w) = 0, in symbols of their own.
 
     Attributes
     ----------
     x, parameters, w : SX
     G : SX (n,)
     solve : callable
-        K^-1 B for B (n, m), in the same symbols.
+        Function that returns K^-1 B for B (n, m), in the same symbols.
     """
 
     x: ca.SX
@@ -39,18 +39,18 @@ class Equations:
 
 
 class Implicit:
-    """Quantities w of a map that solve G(x, w) = 0.
+    """Quantities w of a map that solve linear equations G(x, w) = 0.
 
     Parameters
     ----------
     x, parameters : SX
         Symbols of a map.
     values : callable
-        Makes w (n,) in them, always the same nodes.
+        Returns w (n,) in these symbols, always as the same nodes.
     begun : callable
-        Whether it has: before, no expression holds them.
+        Returns whether `values` was called; before that no expression contains its nodes.
     equations : callable
-        Makes the equations, when they are needed.
+        Returns the equations; called when they are needed.
     """
 
     def __init__(
@@ -66,19 +66,21 @@ class Implicit:
 
     @cached_property
     def values(self) -> ca.SX:
-        """w (n,) in the map's symbols."""
+        """Solution w (n,) as an expression in the map's symbols."""
         return self._values()
 
     @cached_property
     def w(self) -> ca.SX:
-        """Symbols that stand for `values`."""
+        """Symbols that replace the solution of the linear equations in expressions."""
         return ca.SX.sym("w", self.values.numel())
 
     def extended(
         self, x: ca.SX, parameters: ca.SX, more: Callable[[ca.SX], ca.SX], rest: list[int]
     ) -> Implicit:
-        """The same quantities of a map whose state x goes on with `more`, of symbols of its own and the
-        parameters; `rest` says which remain parameters.
+        """Return the same quantities for a map with additional states.
+
+        Its state x ends with `more`, which replaces some parameters; `rest` are the indices of those that
+        remain parameters.
         """
 
         def equations() -> Equations:
@@ -90,7 +92,7 @@ class Implicit:
         return Implicit(x, parameters, lambda: self.values, self._begun, equations)
 
     def values_at(self, x: ca.SX, parameters: ca.SX) -> ca.SX:
-        """`values` in other symbols; themselves in the map's."""
+        """Return the solution of the linear equations, written in other symbols."""
         if ca.is_equal(x, self.x) and ca.is_equal(parameters, self.parameters):
             return self.values
         return self._function(x, parameters)
@@ -104,9 +106,9 @@ class Implicit:
         return self._function.n_instructions() > SHORT
 
     def lifted(self, expression: ca.SX, short: bool = False) -> ca.SX | None:
-        """The expression with `w` in the place of `values`; None where it holds none of them.
+        """Return an expression with the solution replaced by symbols, or None.
 
-        Or where they are `SHORT`, unless `short`.
+        The symbols are `w`. None if it does not contain `values`, or if these are `SHORT`, unless `short`.
         """
         if not (self._begun() and (short or self._long)):
             return None
@@ -131,37 +133,40 @@ class Implicit:
                 done[key] = e
                 continue
             if len(deps) > 2:
-                return None  # a call of a function
+                return None  # call of a function
             done[key] = ca.SX.unary(e.op(), *new) if len(new) == 1 else ca.SX.binary(e.op(), *new)
         replaced = [done[e.element_hash()] for e in entries]
         same = all(a.element_hash() == b.element_hash() for a, b in zip(replaced, entries, strict=True))
         return None if same else ca.SX(expression.sparsity(), ca.vertcat(*replaced))
 
     def lowered(self, *expressions: ca.SX) -> list[ca.SX]:
-        """Expressions with `values` in the place of `w`."""
+        """Return expressions with the symbols of the solution replaced by its formula."""
         return ca.substitute(list(expressions), [self.w], [self.values])
 
     @cached_property
     def _derivatives(self) -> ca.Function:
-        """(x, parameters, w, weights) -> G, F, mu."""
+        """CasADi function of the linear equations, the solution's derivative and adjoint.
+
+        (x, parameters, w, weights) -> G, F, mu.
+        """
         e = self._equations()
         weights = ca.SX.sym("weights", e.w.numel())
         outputs = [e.G, -e.solve(ca.jacobian(e.G, e.x)), -e.solve(weights)]
         return ca.Function("implicit", [e.x, e.parameters, e.w, weights], outputs)
 
     def equation(self) -> ca.SX:
-        """G in the map's symbols and `w`."""
+        """Return the linear equations in the symbols of the map and of the solution."""
         return self._derivatives(self.x, self.parameters, self.w, 0)[0]
 
     def first(self) -> ca.SX:
-        """F (n, nx) in the map's symbols and `w`."""
+        """Return the derivative (n, nx) of the solution by the state."""
         return self._derivatives(self.x, self.parameters, self.w, 0)[1]
 
     def adjoint(self, weights: ca.SX) -> ca.SX:
-        """mu (n,) in the map's symbols and `w`."""
+        """Return the adjoint (n,) of weights of the solution."""
         return self._derivatives(self.x, self.parameters, self.w, weights)[2]
 
 
 def entries(column: ca.SX, at: list[int]) -> ca.SX:
-    """Some entries of a column, as a column also where there are none."""
+    """Return some entries of a column as a column, which may be empty."""
     return ca.vertcat(ca.SX(0, 1), *(column[i] for i in at))

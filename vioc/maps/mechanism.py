@@ -1,4 +1,4 @@
-"""`Mechanism`: properties that only a mechanism's map has."""
+"""Properties that only maps of mechanisms have."""
 
 from __future__ import annotations
 
@@ -25,61 +25,63 @@ def added(x: np.ndarray, by: np.ndarray, fixed: Any = ()) -> np.ndarray:
 
 
 def exact(dt: float) -> float:
-    """Return 0, for a map of unknown rounding."""
+    """Return 0 as the rounding error of forces, if it is not known."""
     return 0.0
 
 
 def no_regressor(linear: Any = ()) -> Any:
-    """Raise `ModelError`."""
+    """Raise `ModelError`: the map has no regressor."""
     raise ModelError("the map is no mechanism's in generalized coordinates: no regressor; use identify")
 
 
 @dataclass(frozen=True)
 class Mechanism:
-    """Properties of a mechanism's map; the defaults are for maps of other kinds.
+    """Properties of the map of a mechanism; the defaults are for other maps.
 
     Attributes
     ----------
     coordinates : tuple of str
-        What may be chosen of a state at rest: of a mechanism its dynamic variables.
+        Free coordinates of a state at rest: the dynamic variables of a mechanism.
     additive : (nm,) bool
-        Which multipliers are impulses, which add up over steps; others are of a step's end.
+        Mask of the multipliers that are impulses, which add up over steps; others belong to a step's end.
     inputs_at : ends (m,) -> (m, nu, nx), (m, nu, nu)
-        The input of a part of a step that ends at the fraction ``ends[i]`` is the first times x_k + the
-        second times u_k.
+        Matrices that make inputs of substeps: the input of a substep that ends at the fraction ``ends[i]`` is
+        the first times x_k plus the second times u_k.
     moved : x, by, fixed=() -> x
-        The state at rest that is `by` away from `x` in `coordinates`, as near as constraints let it be;
-        `ModelError` if no such state keeps them with the names in `fixed` as they are.
+        State at rest at a distance `by` from `x` in `coordinates`, or the nearest that the constraints allow;
+        `ModelError` if no such state fulfils them with the names in `fixed` unchanged.
     strings : tuple of str
         Constraints that can only pull; their ``tension.NAME`` is a quantity.
     force_rounding : dt -> float
-        Forces that a step of length `dt` cannot tell from zero, N.
+        Forces that a step of length `dt` cannot distinguish from zero, N.
     velocity_constraints : tuple of str
-        Multipliers of constraints on velocities: what their impulses take off a momentum no future sees.
+        Multipliers of constraints on velocities. Components of the momentum along their impulses have no
+        effect on the future.
     impulse_behind : float
-        What share of a step's impulses makes up for the step before.
+        Share of a step's impulses that belongs to the step before.
     configurations : tuple of str
-        The states at the front that tell the others by two samples in a row, if they do.
+        Leading states of which two successive samples determine all other states, if there are such.
     behind : q0, q1, u, k -> x; or None
         `OneStepMap.state_from_configurations`.
     inertias : () -> dict of str to SX
-        The ten numbers of each rigid body in ``symbols.parameters``, by its frame's name: mass, centre of
-        mass (3) and inertia about it, Ixx, Iyy, Izz, Ixy, Ixz, Iyz, in the frame's axes.
+        The ten inertial parameters of each rigid body in ``symbols.parameters``, by its frame's name: mass,
+        centre of mass (3) and inertia about it, Ixx, Iyy, Izz, Ixy, Ixz, Iyz, in the frame's axes.
     regressor : linear=() -> Regressor
         The equations as a linear function of inertias, and of parameters `linear`.
     implicit : Implicit or None
-        What of the quantities solves linear equations, such as velocities of momenta; None if nothing.
+        Quantities that solve linear equations, such as velocities from momenta; None if there are none.
     limits : () -> dict of str to SX
-        What is >= 0 in every motion that the mechanism can make, by name, and that the map does not see to:
-        scalars or columns in ``symbols``. Those of states are ``gap.CONSTRAINT``, after what holds it at 0.
+        Quantities by name that are >= 0 in every motion that the mechanism can make, but that the map does
+        not enforce: scalars or columns in ``symbols``. Those of states are ``gap.CONSTRAINT``, after the
+        constraint that holds them at 0.
     relaxed : () -> RelaxedStep or None
-        Of a step with contact, its equations at any smoothing.
+        Equations of a step with contact at any smoothing.
     diverged : trajectory, ended -> (int, str) or None
-        The first sample of a run where its energy is beyond what its forces can feed, and a text that says
-        so; None where there is none. Runs that were `ended` by an error are looked at closely, others where
-        their motion grows.
+        First sample of a run whose energy exceeds what its forces can have supplied, with a text that says
+        so; None if there is none. Runs that were `ended` by an error are always tested, others if their
+        motion grows.
     review : trajectory -> None
-        Warn of what a user should know about a rollout.
+        Warns of what a user should know about a rollout.
     """
 
     coordinates: tuple[str, ...]
@@ -102,10 +104,10 @@ class Mechanism:
 
 
 def no_mechanism(f: OneStepMap) -> Mechanism:
-    """Return the defaults, for a map of any kind."""
+    """Return the default mechanism properties, for a map of any kind."""
     return Mechanism(f.state_names, np.ones(len(f.multiplier_names), bool), lambda ends: held_inputs(f, ends))
 
 
 def held_inputs(f: OneStepMap, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return `Mechanism.inputs_at` for inputs constant over a step."""
+    """Return the matrices of substep inputs, for inputs constant over a step."""
     return np.zeros((len(ends), f.nu, f.nx)), np.tile(np.eye(f.nu), (len(ends), 1, 1))

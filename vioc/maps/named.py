@@ -1,4 +1,4 @@
-"""The symbols that quantities of a map are written in, and arrays of numbers by name."""
+"""Symbols of a map's named quantities, and arrays from values by name."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from vioc.names import by_name
 
 
 class Symbols(NamedTuple):
-    """The symbols that named quantities are written in (CasADi SX column vectors).
+    """Symbols in which the named quantities of a map are written (CasADi SX columns).
 
     Attributes
     ----------
     x : (nx,)
     u : (nu,)
     multipliers : (number of constraints,)
-        Those of the step that starts at (x, u).
+        Multipliers of the step that starts at (x, u).
     parameters : (number of parameters,)
     dt : (1,)
         Length of that step, s.
@@ -34,13 +34,13 @@ class Symbols(NamedTuple):
 
     @staticmethod
     def sized(nx: int, nu: int, multipliers: int = 0, parameters: int = 0) -> Symbols:
-        """New ones."""
+        """Return new symbols of given sizes."""
         names = ("x", nx), ("u", nu), ("multipliers", multipliers), ("theta", parameters), ("dt", 1)
         return Symbols(*(ca.SX.sym(*name) for name in names))
 
 
 def vector(values: Mapping[str, float], names: tuple[str, ...], what: str, prefix: str = "") -> np.ndarray:
-    """Numbers by name as an array in the order of `names`, zero elsewhere."""
+    """Return values by name as an array in the order of `names`, zero elsewhere."""
     result = np.zeros(len(names))
     for name, value in by_name(values, names, what, prefix=prefix).items():
         result[names.index(name)] = as_value(value, f"{what} {name!r}")

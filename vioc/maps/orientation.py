@@ -1,8 +1,8 @@
-"""Orientations of frames as rotation vectors, and their errors against others.
+"""Orientations of frames as rotation vectors, and errors between orientations.
 
 ``FRAME:rx`` (ry, rz) of a map with `rotation(FRAME)` is log(R) in the world's axes. The error against R_d is
-log(R_d' R), the turn from there in the axes of R_d: smooth at zero, with exact derivatives of any order. Its
-size is the angle up to half a turn, where it changes its sign.
+log(R_d' R), the rotation from R_d to R in the axes of R_d. It is smooth at zero, with exact derivatives of
+any order. Its size is the angle up to half a turn, where it changes its sign.
 """
 
 from __future__ import annotations
@@ -16,13 +16,16 @@ ATAN = [(-1.0) ** n / (2 * n + 1) for n in range(22)]  # atan(sqrt(s))/sqrt(s) f
 
 
 def component(name: str) -> tuple[str, int] | None:
-    """Frame and axis of ``FRAME:rx``; None of other names."""
+    """Return frame and axis of a name such as ``FRAME:rx``; None for other names."""
     frame, _, axis = name.rpartition(":")
     return (frame, AXES.index(axis)) if frame and axis in AXES else None
 
 
 def log_over_vector(s: Any, size: Any) -> Any:
-    """c of log(q) = c v for a unit quaternion q = (s, v), s >= 0, |v|^2 = size; smooth at zero."""
+    """Return the factor c in log(q) = c v of a unit quaternion q = (s, v).
+
+    It is smooth at zero, for s >= 0; `size` is |v|^2.
+    """
     half = 1 / (1 + s)  # tan(angle/4) = half |v|
     m = half / (1 + ca.sqrt(1 + half * half * size))  # tan(angle/8) = m |v| < 0.42
     t, total = m * m * size, ATAN[-1]
@@ -32,10 +35,13 @@ def log_over_vector(s: Any, size: Any) -> Any:
 
 
 def rotation_vector(R: ca.SX) -> ca.SX:
-    """log of a rotation matrix (3, 3) as (3,), rad; at half a turn of either sign."""
+    """Return the logarithm of a rotation matrix (3, 3) as rotation vector (3,), rad.
+
+    At half a turn it has either sign.
+    """
     d, sums = [R[i, i] for i in range(3)], [R[1, 2] + R[2, 1], R[0, 2] + R[2, 0], R[0, 1] + R[1, 0]]
     x, y, z = R[2, 1] - R[1, 2], R[0, 2] - R[2, 0], R[1, 0] - R[0, 1]
-    # 4 q q', linear in R: a column whose entry on the diagonal is not small is a multiple of q
+    # 4 q q', linear in R: a column whose diagonal entry is not small is a multiple of q
     columns = (
         ca.vertcat(1 + d[0] + d[1] + d[2], x, y, z),
         ca.vertcat(x, 1 + d[0] - d[1] - d[2], sums[2], sums[1]),

@@ -1,7 +1,7 @@
-"""The one-step-map protocol: everything that `vioc.control` knows of a mechanism.
+"""Protocol of one-step maps, which is all that `vioc.control` uses of a mechanism.
 
-A map is x[k+1] = f(x[k], u[k]) with exact first and second derivatives. Every integrator of vioc is
-one, and so is any CasADi function of a user's (`vioc.CasadiMap`).
+A map is x[k+1] = f(x[k], u[k]) with exact first and second derivatives. Every integrator of vioc is one, and
+so is any explicit CasADi function of the user (`vioc.CasadiMap`).
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from vioc.runs.trajectory import Trajectory
 
 
 class Kernel(NamedTuple):
-    """A step with its solver: (x, u, t, dt, parameters) -> (x_next, multipliers, error).
+    """CasADi function that solves a step, with its tolerance.
 
-    A step is solved, and its root certified, if `error` is within `tolerance`. `difference` is the map's, on
-    SX columns.
+    It is (x, u, t, dt, parameters) -> (x_next, multipliers, error). A step is solved, and its root certified,
+    if `error` is within `tolerance`. `difference` is that of the map, on SX columns.
     """
 
     function: ca.Function
@@ -46,25 +46,25 @@ class Kernel(NamedTuple):
 
 
 class OneStepMap(ABC):
-    """x[k+1] = f(x[k], u[k]), exactly differentiable.
+    """Base class of one-step maps x[k+1] = f(x[k], u[k]), exactly differentiable.
 
     Attributes
     ----------
     nx, ndx, nu : int
         Sizes of the state, of its error (tangent) and of the input.
     dt : float
-        Default time step, s. Step k starts at t = k dt, for `step` and derivatives with the dt they are
-        given; a rollout with unequal steps starts at k0 times the default and adds them up.
+        Default time step, s. Step k starts at t = k dt; in `step` and derivatives dt is the given one. A
+        rollout with unequal steps starts at k0 times the default and adds their lengths.
     state_names, input_names, multiplier_names : tuples of str
     wrap : tuple of str
-        States, or quantities of them, that are angles modulo 2 pi.
+        States, or quantities of states, that are angles modulo 2 pi.
     parameters : dict of str to float
         Values of the declared parameters; `with_parameters` makes a map with others.
     system : System or None
-        The mechanism, where the map is an integrator of one.
+        The mechanism, if the map is an integrator of one.
     symbols : Symbols
     backend : Backend
-        What evaluates the map's functions: ``backend.prepare(function)`` does so for any other.
+        Evaluator of the map's functions; ``backend.prepare(function)`` prepares any other function.
     """
 
     nx: int
@@ -80,31 +80,31 @@ class OneStepMap(ABC):
     dt: float
     backend: Backend = Backend()
     _as_mechanism: Callable[[], Mechanism] | None = None
-    substeps: ClassVar[Callable[[OneStepMap, int], OneStepMap]]  # set by vioc.maps.made.substeps, above
+    substeps: ClassVar[Callable[[OneStepMap, int], OneStepMap]]  # set by vioc.maps.made.substeps
 
     @own
     def mechanism(self) -> Mechanism:
-        """Properties of a mechanism, or defaults."""
+        """Properties of the mechanism, or defaults if the map is not that of a mechanism."""
         return no_mechanism(self) if self._as_mechanism is None else self._as_mechanism()
 
     @property
     def theta(self) -> np.ndarray:
-        """Values of the parameters (np,), as functions of `symbols` take them."""
-        return np.array(list(self.parameters.values()), float).T  # a row for each of many samples
+        """Values of the parameters (np,), in the order of ``symbols.parameters``."""
+        return np.array(list(self.parameters.values()), float).T  # one row per sample of a batch
 
     # -- named quantities -----------------------------------------------------------------------
 
     @cached_property
     def quantities(self) -> Quantities:
-        """Named quantities; maps that know more than every map set it when made."""
+        """Table of the named quantities of this map."""
         return Quantities(self)
 
     def quantity(self, name: str) -> ca.SX:
-        """A named quantity as an expression of `symbols`.
+        """Return a named quantity as an expression of `symbols`.
 
-        Every map knows its states by name, inputs as ``u.NAME``, multipliers as ``lambda.NAME`` and
-        parameters as ``param.NAME``; integrators of mechanisms add velocities, energies, frames. What
-        follows the prefix will do where one quantity alone has it (`vioc.names`).
+        Every map has its states by name, inputs as ``u.NAME``, multipliers as ``lambda.NAME`` and parameters
+        as ``param.NAME``; integrators of mechanisms add velocities, energies, frames. The prefix may be
+        omitted if only one quantity has the rest of the name (`vioc.names`).
 
         Raises
         ------
@@ -114,30 +114,33 @@ class OneStepMap(ABC):
         return self.quantities.find(name)
 
     def unit(self, name: str) -> str:
-        """SI unit of a named quantity, "" where it has none that is known."""
+        """Return the SI unit of a named quantity, or "" if it is unknown."""
         return self.quantities.unit(name)
 
     # -- states and inputs by name --------------------------------------------------------------
 
     def initial_state(self, q: Any = None, v: Any = None, u: Any = None, **named: float) -> np.ndarray:
-        """The state with configurations `q` and velocities `v` by name, and zero else.
+        """Return the state of configurations `q` and velocities `v` by name, else zero.
 
         Parameters
         ----------
         q : dict by name, optional
-            Of states, where the map is no mechanism's.
+            Configurations; states, if the map is not that of a mechanism.
         v : dict by name, optional
-            Of NAME for ``v.NAME``.
+            Velocities: NAME is the state ``v.NAME``.
         u : (nu,), optional
-            The input at the start, for maps to whose state it matters.
+            Input at the start, for maps whose state depends on it.
         **named : float
-            Configurations by keyword, in the place of or beside those in `q`.
+            Configurations by keyword, instead of or in addition to those in `q`.
         """
         rates = {f"v.{name}": value for name, value in (v or {}).items()}
         return self.state({**(q or {}), **rates, **named})
 
     def state_from_configurations(self, q0: Any, q1: Any, u: Any = None, k: int = 0) -> np.ndarray:
-        """The state at k + 1 of a step from configurations q0 to q1 under the input u."""
+        """Return the state at the end of a step between two configurations.
+
+        The step k leads from q0 to q1 under the input u.
+        """
         if self.mechanism.behind is not None:
             return self.mechanism.behind(q0, q1, u, k)
         raise TypeError(
@@ -146,21 +149,27 @@ class OneStepMap(ABC):
         )
 
     def inputs(self, steps: int, signals: Mapping[str, Any] | None = None, **options: Any) -> np.ndarray:
-        """U (N, nu) from numbers, arrays, functions of time and splines by name: `vioc.inputs`."""
+        """Return inputs (N, nu) from numbers, arrays, functions and splines by name.
+
+        See `vioc.inputs`.
+        """
         return inputs(self, steps, signals, **options)
 
     def state(self, values: Mapping[str, float] | None = None, **named: float) -> np.ndarray:
-        """A state by names, zero elsewhere: ``f.state(theta=0.3)``, ``f.state({"p.theta": 1.0})``."""
+        """Return a state from values by name, zero elsewhere.
+
+        For example ``f.state(theta=0.3)`` or ``f.state({"p.theta": 1.0})``.
+        """
         return vector({**(values or {}), **named}, self.state_names, "state")
 
     def input(self, values: Mapping[str, float] | None = None, **named: float) -> np.ndarray:
-        """An input by names (``NAME`` or ``u.NAME``), zero elsewhere."""
+        """Return an input from values by name (``NAME`` or ``u.NAME``), zero elsewhere."""
         return vector({**(values or {}), **named}, self.input_names, "input", "u.")
 
     def check_state(self, x: Any, what: str = "state") -> np.ndarray:
-        """`x` as a finite float array of shape (nx,); ValueError names the entry at fault.
+        """Return `x` as a finite array of shape (nx,); `ValueError` names a wrong entry.
 
-        A report of an equilibrium, or a regulator about one, stands for its state.
+        `x` may also be the report of an equilibrium or a regulator about one.
         """
         theirs = getattr(getattr(x, "map", self), "state_names", self.state_names)
         if theirs != self.state_names:
@@ -172,7 +181,7 @@ class OneStepMap(ABC):
         return x
 
     def times(self, lengths: np.ndarray, k0: int, begins: np.ndarray | None = None) -> np.ndarray:
-        """Sample times (N+1,), s, of steps of `lengths` (N,) from step k0 on, `times_of`."""
+        """Return the sample times (N+1,), s, of steps of `lengths` (N,) from step k0 on."""
         return times_of(lengths, k0, self.dt, begins)
 
     def rest_input(self, x: np.ndarray) -> np.ndarray:
@@ -180,22 +189,28 @@ class OneStepMap(ABC):
         return np.zeros(self.nu)
 
     def lengths(self, dt: Any, steps: int) -> np.ndarray:
-        """`dt` as the lengths (N,) of steps: given so, or one for all, or None for the map's own."""
+        """Return the step lengths (N,) that `dt` specifies.
+
+        `dt` is N lengths, one for all, or None for the map's own.
+        """
         return lengths_given(self.dt if dt is None else dt, steps)
 
     # -- the state space ------------------------------------------------------------------------
 
     @cached_property
     def space(self) -> StateSpace:
-        """Manifold of the states."""
+        """State space of this map."""
         return FlatSpace(self.state_names, self.wrap)
 
     def difference(self, x0: np.ndarray, x1: np.ndarray) -> np.ndarray:
-        """x1 - x0 as an error vector, angles in `wrap` the short way; shapes (..., nx) -> (..., ndx)."""
+        """Return x1 - x0 as an error vector; shapes (..., nx) -> (..., ndx).
+
+        Angles in `wrap` are taken the short way round.
+        """
         return self.space.difference(x0, x1)
 
     def retract(self, x: np.ndarray, dx: np.ndarray) -> np.ndarray:
-        """The state that lies the error `dx` away from `x`; inverse of `difference`."""
+        """Return the state at the error `dx` from `x`; inverse of `difference`."""
         return self.space.retract(x, dx)
 
     # -- steps ----------------------------------------------------------------------------------
@@ -212,14 +227,17 @@ class OneStepMap(ABC):
         *,
         t: np.ndarray | None = None,
     ) -> Trajectory:
-        """N steps of `lengths` (N,), s, as `rollout` takes them, or `track` where X and K are given.
+        """Take N steps of `lengths` (N,), s, with given inputs or with feedback.
 
-        They begin at the times `t` (N,), s, if given: a piece of a run of unequal steps. Shapes and numbers
-        are checked before.
+        They are those of `rollout`, or of `track` if X and K are given. They begin at the times `t` (N,), s,
+        if given, as for a range of a trajectory with unequal steps. The caller has checked shapes and values.
         """
 
     def step(self, x: Any, u: Any = None, k: int = 0, dt: float | None = None) -> np.ndarray:
-        """One step, as `rollout` takes it: x[k+1] of shape (nx,). Raises `StepError` where it has none."""
+        """Return the next state x[k+1] (nx,), exactly as in `rollout`.
+
+        Raises `StepError` if the step does not exist.
+        """
         x, u = point_of(self, x, u)
         return self.run(x, u[None], k, self.lengths(dt, 1)).x[1]
 
@@ -234,19 +252,19 @@ class OneStepMap(ABC):
         warn: bool = True,
         adaptive: bool = False,
     ) -> Trajectory:
-        """Steps from `x0` under inputs `U` (N, nu), or `steps` steps with a constant or no input.
+        """Return the trajectory from `x0` under inputs `U` (N, nu).
 
-        No input is zero force, with prescribed configurations held.
+        With one input `U` (nu,) it has `steps` steps under that input, without `U` under zero force with
+        fixed prescribed configurations.
 
-        A rollout that comes to a step which does not exist at its length ends with a `StepError`, which has
-        the motion until then, ``error.trajectory``, and the length that would still do, ``error.length``;
-        so does one whose energy grows beyond what its forces can feed (cause ``"diverged"``).
-        `adaptive` cuts such steps into halves, quarters, ..., to look at the motion, and says so
-        (`StepWarning`): the trajectory then has more steps, of unequal lengths.
+        At a step that does not exist at its length a rollout ends with a `StepError`, which has the motion
+        until then, ``error.trajectory``, and a length that exists, ``error.length``. So does a rollout whose
+        energy exceeds what its forces can have supplied (cause ``"diverged"``). `adaptive` divides steps that
+        do not exist into halves, quarters, ..., and warns (`StepWarning`): the trajectory then has more
+        steps, of unequal lengths, and serves to look at the motion.
 
-        `dt` may be one length of all steps, or N lengths that need not be equal; where they are equal, the
-        trajectory's map has that step (`with_dt`). `warn` False keeps quiet about what the
-        rollout would warn of.
+        `dt` may be one length of all steps, or N lengths. If they are equal, the trajectory's map has that
+        step (`with_dt`). `warn` False suppresses all warnings of the rollout.
         """
         x0, U = start_of(self, x0, U, steps)
         take = partial(cut_rollout, self) if adaptive else self.run
@@ -265,7 +283,10 @@ class OneStepMap(ABC):
         return found
 
     def _check_account(self, run: Trajectory, error: StepError | None = None) -> None:
-        """Raise `StepError` with the cause ``"diverged"`` where a run has, before the `error` at its end."""
+        """Raise `StepError` (cause ``"diverged"``) if the energy of a run has diverged.
+
+        It is raised in place of the `error` at the run's end.
+        """
         found = self.mechanism.diverged(run, error is not None) if len(run) > 1 else None
         if found is None:
             return
@@ -286,7 +307,7 @@ class OneStepMap(ABC):
         raise_on_failure: bool = True,
         parameters: Mapping[str, Any] | None = None,
     ) -> Batch:
-        """Many rollouts, over the cores; each is to the bit what `rollout` makes.
+        """Return many rollouts over the cores; each has the bits of `rollout`.
 
         Parameters
         ----------
@@ -295,14 +316,14 @@ class OneStepMap(ABC):
         U : (M, N, nu), (N, nu), (nu,) or None
             Inputs of each rollout, or of all.
         steps : int, optional
-            N, where U does not tell.
+            N, if U does not determine it.
         k0, dt
-            As in `rollout`.
+            See `rollout`.
         workers : int, optional
-            Threads; default the environment variable ``VIOC_WORKERS``, else the cores. The results do
-            not depend on it.
+            Number of threads; by default the environment variable ``VIOC_WORKERS``, else the number of
+            cores. The results do not depend on it.
         raise_on_failure : bool
-            False keeps a rollout that fails as NaN, and its error in ``errors``.
+            If False, a rollout that fails is NaN, and its error is in ``errors``.
         parameters : dict of str to (M,) or number, optional
             Values of declared parameters in each rollout; one serves all.
 
@@ -313,7 +334,7 @@ class OneStepMap(ABC):
         Raises
         ------
         StepError
-            Of the first rollout that fails; its text says which.
+            The error of the first rollout that fails; its text has the rollout's index.
         """
         if U is None and steps is not None:
             U = getattr(X0, "u", None)
@@ -349,7 +370,7 @@ class OneStepMap(ABC):
         return Batch(runs.map or self, runs.t, x, u, multipliers, errors, k0, own)
 
     def _run_many(self, runs: Runs, threads: int | None) -> bool:
-        """Make rollouts side by side; False where this map does not."""
+        """Make rollouts in parallel; return False if this map has no program for that."""
         return False
 
     def _run_each(self, runs: Runs, threads: int | None) -> None:
@@ -364,10 +385,10 @@ class OneStepMap(ABC):
                 return
             runs.X[i], runs.U[i], runs.multipliers[i] = run.x, run.u, run.multipliers
             runs.t = run.t
-            owner = run.map  # of all, the same step
+            owner = run.map  # the same step for all rollouts
             runs.map = owner.trying(**self.parameters) if runs.parameters else owner
 
-        work(0)  # builds what all share
+        work(0)  # builds what all rollouts share
         with Progress("rollouts", len(runs.X), 1) as progress:
             for _ in over_cores(work, range(1, len(runs.X)), threads):
                 progress.advance()
@@ -383,10 +404,10 @@ class OneStepMap(ABC):
         dt: float | Sequence[float] | np.ndarray | None = None,
         t: np.ndarray | None = None,
     ) -> Trajectory:
-        """Closed-loop rollout with u[k] = U[k] - K[k] difference(X[k], x[k]).
+        """Return the closed-loop rollout with u[k] = U[k] - K[k] difference(X[k], x[k]).
 
-        Shapes: X (N or N+1, nx), U (N, nu), K (N, nu, ndx). The trajectory's `u` is what was applied; `dt`
-        as in `rollout`. Steps begin at the times `t` (N,), s, if given.
+        Shapes: X (N or N+1, nx), U (N, nu), K (N, nu, ndx). The trajectory's `u` are the applied inputs; `dt`
+        is that of `rollout`. Steps begin at the times `t` (N,), s, if given.
         """
         x0 = self.check_state(x0, "initial state")
         U = inputs_of(self, U, None, x0)
@@ -407,29 +428,35 @@ class OneStepMap(ABC):
         *,
         t: np.ndarray | None = None,
     ) -> Steps:
-        """One step each from N states X (N, nx) under inputs U (N, nu), step k0 + i at row i.
+        """Take one step from each of N states X (N, nx) under inputs U (N, nu).
 
-        Each is the step that `step` takes, to the bit. `dt` as in `rollout`; a step that does not exist
-        raises its `StepError`, whose `k` says which. They begin at the times `t` (N,), s, if given.
+        Row i is step k0 + i and has the bits of `step`. `dt` is that of `rollout`. A step that does not exist
+        raises a `StepError` with its index `k`. Steps begin at the times `t` (N,), s, if given.
         """
 
     @property
     @abstractmethod
     def derivatives(self) -> MapDerivatives:
-        """Derivatives of solved steps; best an `own` property if the map has twins."""
+        """First and second derivatives of the steps of this map.
+
+        They are best an `own` property if copies of the map share properties.
+        """
 
     def linearize(self, x: Any, u: Any = None, k: int = 0, dt: float | None = None) -> Linearization:
-        """Exact first derivatives of the step at (x, u)."""
+        """Return the exact first derivatives of the step at (x, u)."""
         return self.derivatives.linearize(self._step_at(x, u, k, dt)).rows(0)
 
     def linearize_trajectory(self, trajectory: Trajectory) -> Linearization:
-        """`linearize` along a rollout of this map; its steps are not solved again."""
+        """Return the first derivatives along a rollout of this map.
+
+        Its steps are not solved again.
+        """
         return self.derivatives.linearize(trajectory)
 
     def second_order(
         self, x: Any, u: Any, z: Any, k: int = 0, dt: float | None = None, *, zeta: Any = None
     ) -> SecondOrder:
-        """Exact Hessian of z . f(x, u) (+ zeta . multipliers)."""
+        """Return the exact Hessian of z . f(x, u) (+ zeta . multipliers)."""
         steps = self._step_at(x, u, k, dt)
         z = check_array(z, (self.ndx,), "weights z of the next state", self.space.error_names)
         return self._contracted(steps, z[None], None if zeta is None else [zeta]).rows(0)
@@ -437,7 +464,10 @@ class OneStepMap(ABC):
     def second_order_trajectory(
         self, trajectory: Trajectory, Z: np.ndarray, zeta: np.ndarray | None = None
     ) -> SecondOrder:
-        """`second_order` along a rollout of this map, with weights Z (N, ndx), zeta (N, nm)."""
+        """Return contracted second derivatives along a rollout of this map.
+
+        The weights are Z (N, ndx) and zeta (N, nm), as in `second_order`.
+        """
         return self._contracted(Steps.along(trajectory_of(trajectory)), Z, zeta)
 
     def _step_at(self, x: Any, u: Any, k: int, dt: float | None) -> Steps:
@@ -452,15 +482,18 @@ class OneStepMap(ABC):
 
     @property
     def residual(self) -> ca.Function | None:
-        """The equations r(x, u, x_next, multipliers, t, dt, parameters) = 0 of a step, if the map has them.
+        """CasADi function of the equations that define a step, if the map has them.
 
-        Multiple shooting and DMOC are written on them.
+        They are r(x, u, x_next, multipliers, t, dt, parameters) = 0. Multiple shooting and DMOC use them.
         """
         return None
 
     @property
     def explicit(self) -> ca.Function | None:
-        """(x, u, t, dt, parameters) -> (x_next, multipliers, error), of steps that start from no more."""
+        """CasADi function of an explicit step, if the map has one.
+
+        It is (x, u, t, dt, parameters) -> (x_next, multipliers, error), without a first guess.
+        """
         return None
 
     @property
@@ -474,32 +507,34 @@ class OneStepMap(ABC):
 
     @property
     def kernel(self) -> Kernel | None:
-        """The step that `track` strings together, where it is one function; else None."""
+        """CasADi function of a step from which `track` makes rollouts, or None."""
         return None
 
     def identity(self) -> dict[str, Any]:
-        """Return the identity that a saved trajectory shares with its map, plain data."""
+        """Return plain data that identifies this map, as saved with its trajectories."""
         return {"map": type(self).__name__, "dt": self.dt}
 
     @abstractmethod
     def with_parameters(self, **values: float) -> OneStepMap:
-        """The same map with other values of declared parameters; nothing is compiled again.
+        """Return the map with other values of declared parameters, without recompilation.
 
         Raises
         ------
         ModelError
-            Unknown names; values that a description does not take: masses and inertias that no body has,
-            negative damping, a lower limit above the upper one.
+            For unknown names, and for values that a description rejects: masses and inertias that no body
+            has, negative damping, a lower limit above the upper one.
         """
 
     def trying(self, **values: float) -> OneStepMap:
-        """`with_parameters` of a search or filter, whose values may pass what a description takes: bodies
-        alone are judged, since there is no motion without.
+        """Return the map with trial values of parameters, as searches and filters need.
+
+        In contrast to `with_parameters` only inertias of bodies are checked, since without valid ones there
+        is no motion.
         """
         return self.with_parameters(**values)
 
     def with_dt(self, dt: float) -> OneStepMap:
-        """The same map with another default time step, s; nothing is compiled again.
+        """Return the map with another default time step, s, without recompilation.
 
         Trajectories of free duration belong to such a map, so that they can be stabilized.
         """

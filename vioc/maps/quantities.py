@@ -1,4 +1,4 @@
-"""`Quantities`: the named quantities of a map."""
+"""Named quantities of a map."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ if TYPE_CHECKING:
 
 
 def nothing(*_: Any) -> None:
-    """None, whatever the arguments."""
+    """Return None for any arguments."""
 
 
 class QuantityTable(NamedTuple):
-    """Named quantities of some kinds, in functions.
+    """Functions that define a group of named quantities.
 
     Attributes
     ----------
-    find : name -> expression in the map's symbols; None if it is none of these
-    names : () -> full names of all
-    unit : name -> SI unit, "" where it has none that is known; None if it is not for these to tell
-    rotation : frame -> matrix (3, 3) from its axes to the world's; None where there is no such frame
+    find : name -> expression in the map's symbols, or None if the group does not have it
+    names : () -> full names of the group
+    unit : name -> SI unit, "" if it is unknown; None if another group decides
+    rotation : frame -> matrix (3, 3) from the frame's axes to the world's, or None without such a frame
     """
 
     find: Callable[[str], ca.SX | None]
@@ -37,16 +37,16 @@ class QuantityTable(NamedTuple):
 
 
 class Quantities:
-    """Named quantities of a map: states, inputs, multipliers, parameters, and of tables.
+    """Named quantities of a map: states, inputs, multipliers, parameters and others.
 
     Parameters
     ----------
     f : OneStepMap
-        Whose quantities they are, and those of its twins.
+        Map with these quantities, which its copies have too.
     *tables : QuantityTable
-        The last one is asked first.
+        Tables of further quantities; a later table precedes an earlier one.
     along : trajectory, name -> values, optional
-        What a quantity is along a run of the map, where that is not its expression.
+        Values of a quantity along a run of the map, if they are not those of its expression.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Quantities:
         self._map, self._tables, self._along = f, tables, along
 
     def added(self, *tables: QuantityTable) -> Quantities:
-        """Return these quantities and those of more tables."""
+        """Return the quantities of this map together with those of more tables."""
         return Quantities(self._map, *self._tables, *tables, along=self._along)
 
     def find(self, name: str) -> ca.SX:
@@ -73,7 +73,7 @@ class Quantities:
         return self.find(meaning(name, [n for n in self.names() if n != name]))
 
     def names(self) -> tuple[str, ...]:
-        """Full names of all quantities."""
+        """Return the full names of all quantities."""
         own = (prefix + n for prefix, names in self._groups for n in names)
         return tuple(dict.fromkeys((*own, *(n for table in self._tables for n in table.names()))))
 
@@ -83,21 +83,21 @@ class Quantities:
         return next((unit for unit in told if unit is not None), "")
 
     def rotation(self, frame: str) -> ca.SX | None:
-        """Return the rotation matrix (3, 3) of a frame, in the map's symbols.
+        """Return the rotation matrix (3, 3) of a frame in the map's symbols, or None.
 
-        It leads from the frame's axes to the world's; None where the map has no such frame. Its log has the
-        names ``FRAME:rx``, ry and rz, see `vioc.maps.orientation`.
+        It maps the frame's axes to the world's. Its logarithm has the names ``FRAME:rx``, ry and rz
+        (`vioc.maps.orientation`).
         """
         told = (table.rotation(frame) for table in reversed(self._tables))
         return next((R for R in told if R is not None), None)
 
     def along(self, run: Trajectory, name: str) -> np.ndarray:
-        """Return a quantity along a run of the map, ``run[name]``."""
+        """Return the values of a quantity along a run of the map, ``run[name]``."""
         return run.evaluate(self.find(name)) if self._along is None else self._along(run, name)
 
     @property
     def _groups(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
-        """Prefix and names of what every map has: states, inputs, multipliers, parameters."""
+        """Prefixes and names of states, inputs, multipliers and parameters."""
         f = self._map
         every = f.state_names, f.input_names, f.multiplier_names, tuple(f.parameters)
         return tuple(zip(("", "u.", "lambda.", "param."), every, strict=True))

@@ -1,4 +1,4 @@
-"""A step with contact as smooth equations and bounds, for programs that have steps as constraints."""
+"""Smooth equations and bounds of a step with contact, for optimal control."""
 
 from __future__ import annotations
 
@@ -17,29 +17,30 @@ OPTIONS = {"cse": True}
 
 @dataclass(frozen=True)
 class RelaxedStep:
-    """The equations of a map's step with contact at any smoothing, with its cones' variables as unknowns.
+    """Equations of a step with contact at any smoothing.
 
-    Every product of a gap's velocity and its impulse, and of friction, equals a barrier that is proportional
-    to the smoothing: a homotopy in it leads from contacts that are felt from afar to the map's own step.
+    The variables of the friction cones are unknowns. Every product of a gap velocity and its impulse, and of
+    friction, equals a barrier parameter proportional to the smoothing. As the smoothing decreases, contacts
+    that act at a distance become the map's own step.
 
     Attributes
     ----------
     function : casadi.Function
-        (x, u, x_next, w, t, dt, parameters, smoothing, give) -> rows, zero on the step of the map that has
-        that smoothing (m^2/s^2) and whose gaps are by `give` (m) wider than they are.
+        (x, u, x_next, w, t, dt, parameters, smoothing, give) -> residual, zero on the step of the map that
+        has that smoothing (m^2/s^2) and whose gaps are larger by `give` (m).
     rows, unknowns : tuple of str
-        Names of the rows, nx + nw of them, and of w.
+        Names of the nx + nw components of the residual, and of w.
     lower, upper : (nw,)
-        Bounds of w: what is in its cone.
+        Bounds of w, which keep it in its cones.
     multipliers : casadi.Function
         (w, dt, parameters) -> the map's multipliers (nm,).
     start : callable
-        (Steps, smoothing) -> w (N, nw), within its bounds: a guess along states and inputs that need be no
-        steps, near the central path of that smoothing.
+        (Steps, smoothing) -> w (N, nw), a first guess within the bounds, near the central path of that
+        smoothing. States and inputs of the `Steps` need not fulfil the dynamics.
     smoothing : float
-        The map's own.
+        Smoothing of the map.
     contacts : tuple of str
-        Those of its quantities ``gap.NAME`` and ``force.NAME``.
+        Names of contacts in the quantities ``gap.NAME`` and ``force.NAME``.
     """
 
     function: ca.Function
@@ -61,7 +62,7 @@ def relaxed_step(
     guess: ca.SX,
     contacts: Sequence[str],
 ) -> Callable[[np.ndarray, float], RelaxedStep]:
-    """Return a builder of relaxed steps from expressions.
+    """Return a function that builds the smoothed equations of a step with contact.
 
     The builder takes the values of the parameters and the smoothing of the map.
 

@@ -1,4 +1,4 @@
-"""The space that states of a map are points of: what an error of a state is, and where it leads."""
+"""State space of a map: errors between states, and states at given errors."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ TURN = 2 * np.pi
 
 
 def short_way(angle: np.ndarray) -> np.ndarray:
-    """Angles less whole turns, in [-pi, pi): half a turn is -pi, as where expressions take turns off."""
+    """Return angles modulo a turn in [-pi, pi); half a turn is -pi, as in expressions."""
     return angle - TURN * np.floor(angle / TURN + 0.5)
 
 
 class StateSpace(ABC):
-    """Points are states, vectors their errors.
+    """Manifold of the states of a map, and its tangent vectors, the errors.
 
     Attributes
     ----------
     error_names : (ndx,) tuple of str
     quaternions : tuple of int
-        Where unit quaternions begin in the state, in order; each has three entries of the error for four.
+        First indices of unit quaternions in the state, in order; each quaternion has three errors.
     """
 
     error_names: tuple[str, ...]
@@ -32,27 +32,30 @@ class StateSpace(ABC):
 
     @abstractmethod
     def difference(self, x0: np.ndarray, x1: np.ndarray) -> np.ndarray:
-        """x1 - x0 as an error; shapes (..., nx) -> (..., ndx)."""
+        """Return x1 - x0 as an error; shapes (..., nx) -> (..., ndx)."""
 
     @abstractmethod
     def retract(self, x: np.ndarray, dx: np.ndarray) -> np.ndarray:
-        """The state that lies the error `dx` away from `x`; inverse of `difference`."""
+        """Return the state at the error `dx` from `x`; inverse of `difference`."""
 
     @abstractmethod
     def difference_expression(self, x0: Any, x1: Any) -> Any:
-        """`difference` on columns of CasADi symbols, SX or MX."""
+        """Return the error between two states as columns of CasADi symbols, SX or MX."""
 
     @abstractmethod
     def retract_expression(self, x: Any, dx: Any) -> Any:
-        """`retract` on columns of CasADi symbols, exact to second order in `dx`."""
+        """Return the state at an error from `x` as a column of CasADi symbols.
+
+        It is exact to second order in `dx`.
+        """
 
     @abstractmethod
     def check(self, x: np.ndarray, what: str) -> None:
-        """Raise `ValueError` where `x`, finite numbers (nx,), is no state."""
+        """Raise `ValueError` if `x`, finite values (nx,), is not a state."""
 
 
 class FlatSpace(StateSpace):
-    """The space of plain numbers, some of them angles modulo a turn."""
+    """State space of plain numbers, some of which are angles modulo a turn."""
 
     def __init__(self, names: tuple[str, ...], angles: Collection[str] = ()):
         self.error_names = names

@@ -1,10 +1,10 @@
-"""Checks of the one-step-map protocol, for maps of vioc and your own.
+"""Checks that a map of vioc or your own conforms to the one-step-map protocol.
 
     from vioc.maps.suite import check_map
     check_map(f, x, u)
 
-raises AssertionError with what was got and expected. Differences are compared within what they can tell:
-their truncation, estimated by halving the difference, and how exactly steps are solved.
+raises AssertionError with the values got and expected. The tolerance of difference quotients is their error:
+truncation, estimated by halving the difference, and the accuracy of solved steps.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from vioc.runs.given import input_of
 from vioc.runs.trajectory import Trajectory
 
 EPS = np.finfo(float).eps
-APART = 2e-3  # of variations, whose differences are taken
+APART = 2e-3  # size of the variations in difference quotients
 
 
 @dataclass(frozen=True)
 class Case:
-    """A map, a point of it and a short run from there.
+    """Map under test, with a state, an input and a short run from there.
 
     Attributes
     ----------
     f : OneStepMap
     x, u : (nx,), (nu,)
     solved : float
-        How far two solutions of a step may be apart, relative to 1 + |x|.
+        Largest distance between two solutions of a step, relative to 1 + |x|.
     k : int
-        Number of the step at (x, u).
+        Index of the step at (x, u).
     """
 
     f: OneStepMap
@@ -66,7 +66,10 @@ class Case:
         return np.random.default_rng(seed).standard_normal(shape)
 
     def same(self, got: Any, expected: Any, what: str, bound: float | None = None) -> None:
-        """Refuse what differs by more than `bound` (by default `solved`, relative)."""
+        """Raise `AssertionError` if two arrays differ by more than `bound`.
+
+        By default the bound is `solved`, relative.
+        """
         got, expected = np.asarray(got, float), np.asarray(expected, float)
         if got.shape != expected.shape:
             raise AssertionError(f"{what}: got shape {got.shape}, expected {expected.shape}")
@@ -82,7 +85,11 @@ class Case:
             )
 
     def vary(self, s: np.ndarray) -> np.ndarray:
-        """The next state's error and multipliers (ndx + nm,), where (error, input, parameters) are s off."""
+        """Return the end of the step as a function of its arguments, for differences.
+
+        The result is the next state's error and the multipliers (ndx + nm,), if (error, input, parameters)
+        differ from the test point by s.
+        """
         f, (e, du, dp) = self.f, self.parts(s)
         g = f.trying(**dict(zip(f.parameters, f.theta + dp, strict=True))) if dp.any() else f
         run = g.rollout(f.retract(self.x, e), [self.u + du], k0=self.k, warn=False)
@@ -93,31 +100,31 @@ class Case:
 
     @property
     def size(self) -> int:
-        """Number of entries of s."""
+        """Number of components of s = (error, input, parameters)."""
         return self.f.ndx + self.f.nu + len(self.f.theta)
 
 
 def check_map(
     f: OneStepMap, x: Any = None, u: Any = None, *, solved: float = 1e-9, pickles: bool = True
 ) -> None:
-    """Check that a map keeps the protocol, at a state and an input.
+    """Check that a map conforms to the protocol, at a state and an input.
 
     Parameters
     ----------
     f : OneStepMap
     x : (nx,), optional
-        A state that is not special, near which steps are smooth; by default `initial_state()`.
+        A generic state, near which steps are smooth; by default `initial_state()`.
     u : (nu,), optional
         By default `rest_input`.
     solved : float
-        How far apart two solutions of one step may be, relative to 1 + |x|: what the map's solver leaves.
+        Largest distance between two solutions of one step, relative to 1 + |x|: error of the map's solver.
     pickles : bool
         False for a map whose class cannot be imported, such as one made in a notebook.
 
     Raises
     ------
     AssertionError
-        With the check's name, what was got and what was expected.
+        With the name of the check, and the values got and expected.
     """
     x = f.check_state(f.initial_state() if x is None else x)
     case = Case(f, x, input_of(f, u, x), solved, pickles)
@@ -129,7 +136,7 @@ def check_map(
 
 
 def names(case: Case) -> None:
-    """Check that names and entries are as many, and that each name is a quantity."""
+    """Check that names match sizes, and that each name is a quantity."""
     f = case.f
     sizes = f.nx, f.nu, len(f.multiplier_names), len(f.theta), 1
     for symbol, size, what in zip(f.symbols, sizes, f.symbols._fields, strict=True):
@@ -150,7 +157,7 @@ def names(case: Case) -> None:
 
 
 def errors_of_states(case: Case) -> None:
-    """`retract` and `difference` undo each other, in numbers and in symbols."""
+    """Check that `retract` and `difference` are inverse, in numbers and in symbols."""
     f, e = case.f, 1e-3 * case.numbers(0, case.f.ndx)
     there = f.retract(case.x, e)
     rounding = 100 * EPS * (1 + np.abs(case.x).max(initial=0.0))
@@ -165,10 +172,10 @@ def errors_of_states(case: Case) -> None:
 
 
 def starts(case: Case) -> None:
-    """`initial_state` takes coordinates by name."""
+    """Check that `initial_state` takes coordinates by name."""
     f = case.f
     if f.multiplier_names:
-        return  # not all values of them keep constraints
+        return  # not all values of coordinates fulfil constraints
     values = dict(
         zip(f.mechanism.coordinates, 0.1 + 0.01 * np.arange(len(f.mechanism.coordinates)), strict=True)
     )
@@ -180,7 +187,10 @@ def starts(case: Case) -> None:
 
 
 def steps(case: Case) -> None:
-    """`step`, `rollout`, `rollouts`, `track`, `with_dt` and `with_parameters` agree."""
+    """Check that all methods that take steps agree.
+
+    They are `step`, `rollout`, `rollouts`, `track`, and those of `with_dt` and `with_parameters`.
+    """
     f, run, k = case.f, case.run, case.k
     assert run.x.shape == (5, f.nx) and (run.x[0] == case.x).all(), "rollout: the first state is not x0"
     assert (run.u == case.inputs).all(), "rollout: the inputs are not those given"
@@ -192,7 +202,7 @@ def steps(case: Case) -> None:
     case.same(f.rollouts(case.x[None], case.inputs[None], k0=k).x[0], run.x, "rollouts")
     K = 0.1 * case.numbers(1, 4, f.nu, f.ndx)
     start = f.retract(case.x, 1e-4 * case.numbers(2, f.ndx))
-    if not f.multiplier_names:  # a start elsewhere would break constraints
+    if not f.multiplier_names:  # another start would violate constraints
         closed = f.track(start, run.x, run.u, K, k0=k)
         off = np.stack([K[i] @ f.difference(run.x[i], closed.x[i]) for i in range(4)])
         case.same(closed.u, run.u - off, "inputs that track applied")
@@ -207,7 +217,7 @@ def steps(case: Case) -> None:
 
 
 def unequal_steps(case: Case) -> None:
-    """Rollouts with steps of several lengths, and their derivatives."""
+    """Check rollouts with steps of several lengths, and their derivatives."""
     f, k = case.f, case.k
     run = f.rollout(case.x, case.inputs, k0=k, dt=case.lengths, warn=False)
     case.same(run.step_lengths, case.lengths, "step_lengths", 100 * EPS * (k + 5) * f.dt)
@@ -217,7 +227,7 @@ def unequal_steps(case: Case) -> None:
     first = f.rollout(case.x, case.inputs[:1], k0=k, dt=case.lengths[:1], warn=False)
     case.same(first.x[1], run.x[1], "the first of steps of several lengths")
     _same_steps(case, f.steps_at(run.x[:-1], run.u, k, case.lengths), Steps.along(run))
-    for i in range(len(run)):  # pieces of it begin when they do
+    for i in range(len(run)):  # ranges of the run begin when the run does there
         rest = slice(i, len(run))
         piece = f.run(run.x[i], case.inputs[rest], k + i, case.lengths[rest], t=run.t[rest])
         case.same(piece.x, run.x[i:], "x of run(t=...), from a step of several lengths on")
@@ -228,7 +238,10 @@ def unequal_steps(case: Case) -> None:
 
 
 def steps_from_states(case: Case) -> None:
-    """`steps_at` takes each step as `step` and `rollout` do, whatever the others are."""
+    """Check that `steps_at` takes each step like `step` and `rollout`.
+
+    A step must not depend on the other steps of the same call.
+    """
     f, run, k = case.f, case.run, case.k
     steps = Steps.along(run)
     _same_steps(case, f.steps_at(run.x[:-1], run.u, k), steps)
@@ -248,7 +261,10 @@ def _same_steps(case: Case, got: Steps, expected: Steps) -> None:
 
 
 def _shaped(case: Case, got: Linearization | SecondOrder, what: str) -> None:
-    """Check the sizes of blocks; blocks of wrong sizes may fit together, too."""
+    """Check the sizes of all blocks of derivatives.
+
+    Blocks of wrong sizes may also fit together.
+    """
     f = case.f
     sizes = {"x": f.ndx, "u": f.nu, "p": len(f.parameters), "m": len(f.multiplier_names)}
     places = dict(A="xx", B="xu", P="xp", C="mx", D="mu", E="mp")
@@ -258,7 +274,7 @@ def _shaped(case: Case, got: Linearization | SecondOrder, what: str) -> None:
 
 
 def first_derivatives(case: Case) -> None:
-    """A, B, P, C, D, E against differences of steps."""
+    """Check the first derivatives A, B, P, C, D, E against differences of steps."""
     lin = case.f.linearize(case.x, case.u, case.k)
     _shaped(case, lin, "linearize")
     _finite(lin, "linearize")
@@ -269,7 +285,7 @@ def first_derivatives(case: Case) -> None:
 
 
 def second_derivatives(case: Case) -> None:
-    """Contracted second derivatives against differences of first ones."""
+    """Check contracted second derivatives against differences of first ones."""
     f = case.f
     z, zeta = case.numbers(3, f.ndx), case.numbers(4, len(f.multiplier_names))
     second = f.second_order(case.x, case.u, z, case.k, zeta=zeta)
@@ -290,7 +306,7 @@ def second_derivatives(case: Case) -> None:
         if f.ndx == f.nx and not f.multiplier_names:
             expected, bound = _slope(gradient, d, case)
             case.same(H @ d, expected, "second derivatives along a direction", bound)
-        else:  # errors of other states are of other spaces, and other states may break constraints
+        else:  # errors at other states are of other tangent spaces, and other states may violate constraints
             curvature, bound = _curvature(lambda s: weights @ case.vary(s), d, case)
             case.same(d @ H @ d, curvature, "second derivative along a direction", bound)
 
@@ -323,7 +339,7 @@ def derivatives_by_times(case: Case) -> None:
     def moved(s: np.ndarray) -> tuple[OneStepMap, Steps]:
         e, du, dp = case.parts(s[:n])
         g = f.trying(**dict(zip(f.parameters, f.theta + dp, strict=True)))
-        g = g.with_dt(f.dt + s[n + 1] / case.k)  # where steps of several lengths start
+        g = g.with_dt(f.dt + s[n + 1] / case.k)  # start of steps of several lengths
         x, u = f.retract(case.x, e), case.u + du
         two = g.steps_at(np.stack([x, x]), np.stack([u, u]), case.k, [f.dt + s[n], 0.9 * f.dt])
         return g, two.piece(slice(1))
@@ -343,7 +359,7 @@ def derivatives_by_times(case: Case) -> None:
         expected, bound = _slope(after, d, case)
         column = np.concatenate([lin.P[:, i - 2], lin.E[:, i - 2]])
         case.same(d[n + i] * column, expected, f"derivative by the step's {what}", bound)
-        if f.ndx == f.nx:  # errors of other states are of other spaces
+        if f.ndx == f.nx:  # errors at other states are of other tangent spaces
             expected, bound = _slope(gradient, d, case)
             case.same(H @ d, expected, f"second derivatives by the step's {what}", bound)
     for seed in range(10, 13):
@@ -355,7 +371,7 @@ def derivatives_by_times(case: Case) -> None:
 
 
 def tensors(case: Case) -> None:
-    """All second derivatives against contracted ones, at a point and along a trajectory."""
+    """Check all second derivatives against contracted ones, of one step and of a run."""
     f, run, n = case.f, case.run, len(case.run)
     Z, zeta = case.numbers(8, n, f.ndx), case.numbers(9, n, len(f.multiplier_names))
     many = f.second_order_trajectory(run, Z, zeta)
@@ -371,7 +387,7 @@ def tensors(case: Case) -> None:
 
 
 def along_trajectories(case: Case) -> None:
-    """Derivatives along a trajectory are those at its points."""
+    """Check that derivatives along a trajectory are those at its points."""
     f, run, n = case.f, case.run, len(case.run)
     lin = f.linearize_trajectory(run)
     _finite(lin, "linearize_trajectory")
@@ -391,7 +407,7 @@ def along_trajectories(case: Case) -> None:
 
 
 def equations(case: Case) -> None:
-    """`residual` vanishes on steps, `explicit` and `kernel` make them."""
+    """Check that steps solve `residual`, and that `explicit` and `kernel` make them."""
     f, run = case.f, case.run
     t, at = case.k * f.dt, (run.x[0], run.u[0])
     if f.residual is not None:
@@ -417,7 +433,7 @@ def equations(case: Case) -> None:
 
 
 def refusals(case: Case) -> None:
-    """States and inputs of another shape, or not finite, are refused."""
+    """Check that states and inputs of wrong shape, or not finite, raise errors."""
     f = case.f
     wrong = ((np.zeros(f.nx + 1), case.u), (np.full(f.nx, np.nan), case.u), (case.x, np.zeros(f.nu + 1)))
     for x, u in wrong:
@@ -450,7 +466,7 @@ CHECKS: tuple[Callable[[Case], None], ...] = (
 
 def _same_blocks(case: Case, got: Any, expected: Any, what: str) -> None:
     for name, block in expected.blocks.items():
-        # where two solutions of a step lie apart, so do their derivatives, by as many times as these change
+        # derivatives amplify the distance between two solutions of a step
         bound = 100 * case.solved * (1 + np.abs(block).max(initial=0.0))
         case.same(got.blocks[name], block, f"{what}: {name}", bound)
 
@@ -463,7 +479,7 @@ def _finite(blocks: Linearization | SecondOrder, what: str) -> None:
 def _slope(
     function: Callable[[np.ndarray], np.ndarray], d: np.ndarray, case: Case
 ) -> tuple[np.ndarray, float]:
-    """Derivative along d by central differences, extrapolated, and how far it may be off."""
+    """Return a directional derivative by extrapolated differences, and its error."""
     coarse, fine = ((function(a * d) - function(-a * d)) / (2 * a) for a in (APART, APART / 2))
     best = (4 * fine - coarse) / 3
     size = 1 + np.abs(function(0 * d)).max(initial=0.0) + np.abs(best).max(initial=0.0)
@@ -471,7 +487,7 @@ def _slope(
 
 
 def _curvature(function: Callable[[np.ndarray], float], d: np.ndarray, case: Case) -> tuple[float, float]:
-    """The same for the second derivative."""
+    """Return a second directional derivative by differences, and its error."""
     middle = function(0 * d)
     h = 5 * APART
     coarse, fine = ((function(a * d) - 2 * middle + function(-a * d)) / a**2 for a in (h, h / 2))

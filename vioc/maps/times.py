@@ -1,12 +1,13 @@
-"""Derivatives of steps by their length and start, by the implicit function theorem on their equations.
+"""Derivatives of steps by their length and start, from their equations.
 
 A step solves r(x, u, x_next, multipliers, t, dt, parameters) = 0. With y the errors of x_next and the
 multipliers, and s the errors of x, inputs, parameters, dt and t,
 
     y_s = -r_y^-1 r_s,    (z . x_next + zeta . multipliers)_ss = T' (w . r)'' T,    w = -r_y^-T (z, zeta)
 
-where T = [I; y_s]. Columns by parts of s that derivatives of steps have already are taken from these, and
-of the second derivatives only the columns of dt and t are made, each one product of (w . r)'' with a vector.
+where T = [I; y_s] (implicit function theorem). Known columns are taken from the derivatives of the steps. Of
+the second derivatives only the columns of dt and t are computed, each by one product of (w . r)'' with a
+vector.
 """
 
 from __future__ import annotations
@@ -28,17 +29,17 @@ TIMES = 2  # dt and t
 
 
 class StepTimes:
-    """The derivatives that a map's equations add to those of its steps; see the module's text.
+    """Derivatives of a map's steps by their length and start, from its equations.
 
     Parameters
     ----------
     f : OneStepMap
-        With `explicit`, or `residual`.
+        Map with `explicit` or `residual`.
 
     Raises
     ------
     NotImplementedError
-        For a map that has neither.
+        If the map has neither.
     """
 
     def __init__(self, f: OneStepMap):
@@ -54,7 +55,10 @@ class StepTimes:
 
     @cached_property
     def _equations(self):
-        """Arguments, e, y, (dt, t), and r as expressions of them, with x and x_next moved by their errors."""
+        """Equations of a step in symbols of the errors of its arguments and results.
+
+        They are arguments, e, y and r, with x and x_next displaced by their errors.
+        """
         f, nm = self.f, len(self.f.multiplier_names)
         formula = f.explicit
         function = f.residual if formula is None else formula
@@ -73,7 +77,10 @@ class StepTimes:
         return [x, u, x1, lam, t, dt, theta], e, y, r
 
     def _evaluator(self, name: str, more: list, outputs: list) -> Evaluator:
-        """Return a function at zero errors and zero changes of multipliers."""
+        """Return an evaluator of derivatives of a step's equations.
+
+        Errors of states and changes of multipliers are zero.
+        """
         args, e, y, _ = self._equations
         zeros = [type(e).zeros(v.numel()) for v in (e, y)]
         found = [ca.densify(o) for o in ca.substitute(outputs, [e, y], zeros)]
@@ -82,7 +89,10 @@ class StepTimes:
 
     @cached_property
     def _slopes(self) -> Evaluator:
-        """r_y, and r_dt and r_t as columns."""
+        """Evaluator of the derivatives of a step's equations by results, dt and t.
+
+        They are r_y, and r_dt and r_t as columns.
+        """
         args, _, y, r = self._equations
         return self._evaluator(
             "times_first", [], [ca.jacobian(r, y), ca.jacobian(r, ca.vertcat(args[5], args[4]))]
@@ -90,7 +100,10 @@ class StepTimes:
 
     @cached_property
     def _curved(self) -> Evaluator:
-        """(w . r)'' [0; 1; y_s], rows (e, u, parameters, dt, t, y), of columns y_s by dt and by t."""
+        """Evaluator of the second derivatives of weighted equations along dt and t.
+
+        (w . r)'' [0; 1; y_s], with rows (e, u, parameters, dt, t, y), for the columns y_s by dt and by t.
+        """
         args, e, y, r = self._equations
         kind, (_, u, _, _, t, dt, theta) = type(e), args
         w, moved = kind.sym("w", r.numel()), kind.sym("y_s", y.numel(), TIMES)
@@ -105,7 +118,10 @@ class StepTimes:
         return [*arrays, theta]
 
     def _solved(self, r_y: np.ndarray, columns: np.ndarray, transposed: bool = False) -> np.ndarray:
-        """-r_y^-1, or its transpose, times columns; there are more equations than errors on a manifold."""
+        """Solve with the Jacobian of a step's equations for several right-hand sides.
+
+        Returns -r_y^-1, or its transpose, times columns. On a manifold there are more equations than errors.
+        """
         if r_y.shape[1] == r_y.shape[2]:
             return -solved(np.swapaxes(r_y, 1, 2) if transposed else r_y, columns)
         Q, R = np.linalg.qr(r_y)
@@ -114,7 +130,7 @@ class StepTimes:
         return -solved(R, np.swapaxes(Q, 1, 2) @ columns)
 
     def added(self, to: MapDerivatives) -> MapDerivatives:
-        """Derivatives of the map, or of a twin of it, with these."""
+        """Return derivatives of a map, or of a copy of it, with those by dt and t added."""
         f = to.map
 
         def second(steps: Steps, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
@@ -125,7 +141,7 @@ class StepTimes:
         )
 
     def first(self, steps: Steps, theta: np.ndarray, lin: Linearization) -> Linearization:
-        """`lin` of these steps with the columns of dt and t behind those of the parameters."""
+        """Return the linearization of steps with columns of dt and t after the parameters."""
         r_y, r_s = self._slopes(*self._at(steps, theta))
         by = self._solved(r_y, r_s)
         ndx = self.f.ndx
@@ -141,7 +157,10 @@ class StepTimes:
         Z: np.ndarray,
         zeta: np.ndarray,
     ) -> SecondOrder:
-        """`H` of these steps, contracted with Z and zeta, with rows and columns of dt and t likewise."""
+        """Return the contracted second derivatives of steps with dt and t added.
+
+        `H` are those without, contracted with Z and zeta.
+        """
         args = self._at(steps, theta)
         r_y, r_s = self._slopes(*args)
         weights = np.concatenate([Z, zeta], axis=1)[:, :, None]

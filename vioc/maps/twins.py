@@ -1,7 +1,8 @@
-"""Twins: maps that differ by parameters' values or the step alone, and share all else, built or not yet.
+"""Properties that copies of a map with other parameters or step lengths share.
 
-A property of a map is `shared` by its twins, `shared_by_step` by those that have the same step, or its `own`.
-A plain attribute, and a `functools.cached_property`, is what a twin begins with.
+Such copies, twins, share everything that is built, before or after copying. A property of a map is `shared`
+by all twins, `shared_by_step` by those with the same step, or its `own`. Plain attributes and
+`functools.cached_property` are copied to a twin.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ Self = TypeVar("Self")
 
 
 class _Made(ABC, Generic[T]):
-    """A property that is made once."""
+    """Property that is computed once."""
 
     def __init__(self, make: Callable[[Any], T]):
         self._make, self.__doc__ = make, make.__doc__
@@ -44,26 +45,30 @@ class _Made(ABC, Generic[T]):
 
 
 class shared(_Made[T]):
-    """A property made once for a map and all its twins (`with_parameters`, `with_dt`), whichever asks first.
+    """Property computed once for a map and its copies with other parameters or steps.
 
-    So it must depend neither on the parameters' values nor on the step.
+    The copies are those of `with_parameters` and `with_dt`. It must depend neither on the values of
+    parameters nor on the step.
     """
 
     def _value(self, map: Any) -> T:
-        # The instance's own from now on, which Python finds before this descriptor
+        # from now on an attribute of the instance, which Python finds before this descriptor
         value = map.__dict__[self._name] = self._built(map, self._name)
         return value
 
 
 class shared_by_step(_Made[T]):
-    """A property made once for all twins with the same step, on which it may depend."""
+    """Property computed once for all copies of a map with the same step length.
+
+    It may depend on that length.
+    """
 
     def _value(self, map: Any) -> T:
         return self._built(map, (self._name, map.dt))
 
 
 class own(_Made[T]):
-    """A property of one map, made again by each of its twins: it may depend on all that the map is."""
+    """Property of one map, computed again for each copy; it may depend on everything."""
 
     def _value(self, map: Any) -> T:
         value = map.__dict__[self._name] = self._make(map)
@@ -76,7 +81,10 @@ def _own_names(kind: type) -> tuple[str, ...]:
 
 
 def twin(f: Map) -> Map:
-    """Another map that shares what was and what will be built; copy.copy would build it again."""
+    """Return a copy of a map that shares what is built, before or later.
+
+    copy.copy would build it again.
+    """
     whole: Any = f
     kind: Any = type(f)
     _ = whole.built

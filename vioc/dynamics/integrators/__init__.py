@@ -1,1 +1,1 @@
-"""Integrators: each turns a description into a one-step map."""
+"""Integrators, which turn the description of a mechanism into a one-step map."""

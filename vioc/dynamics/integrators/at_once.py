@@ -1,4 +1,4 @@
-"""Derivatives of midpoint steps in C, from the factors of their blocks (structured.c)."""
+"""Derivatives of steps of the midpoint integrator, computed in C (structured.c)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NO_ROOM = "no memory for the derivatives of a step"
 
 
 class _Mechanism(ctypes.Structure):
-    """`mechanism` of structured.c."""
+    """Data of a mechanism, laid out as the C structure `mechanism` of structured.c."""
 
     _fields_ = (
         *((name, Long) for name in ("n", "rank", "inputs")),
@@ -30,15 +30,17 @@ class _Mechanism(ctypes.Structure):
 
 
 class AtOnce:
-    """Derivatives of steps of a tree without constraints, kinematic variables and parameters.
+    """First and second derivatives of many steps of a tree of bodies, computed in C.
+
+    The tree has no constraints, kinematic variables or parameters.
 
     Parameters
     ----------
     rule : MidpointRule
     mask : (n, n)
-        1 where the row's variable is an ancestor of the column's, or the same.
+        1 where the variable of the row is an ancestor of that of the column, or the same.
     F_u : (n, nu)
-        Of constant entries, one in each column.
+        Derivative of the generalized forces by the inputs: constant, with one entry in each column.
     """
 
     def __init__(self, rule: MidpointRule, mask: np.ndarray, F_u: np.ndarray):
@@ -48,16 +50,19 @@ class AtOnce:
         self._gain = np.ascontiguousarray(F_u[at, np.arange(F_u.shape[1])], float)
 
     def first(self, left, right, h, theta, terms, A, B) -> np.ndarray | None:
-        """Write A (N, 2n, 2n) and B (N, 2n, nu); D2 D2 L_d + D2 F+ (N, n, n), or None where a step has none.
+        """Write the Jacobians of N steps by state and input to the arrays A and B.
+
+        Their shapes are (N, 2n, 2n) and (N, 2n, nu). The return value is the derivative D2 D2 L_d + D2 F+
+        (N, n, n) of the momenta, or None if a step cannot be linearized.
 
         Parameters
         ----------
         left, right : (N, n, rank), (N, 4 n, rank)
-            Of `AncestorPairs.factors`.
+            Results of `AncestorPairs.factors`.
         h : (N,)
         theta : (0,)
         terms : four (N, n, n), or None
-            What other terms add to the balance and to the momentum by q_k and q_k+1.
+            Derivatives, by q_k and q_k+1, that other terms add to those of the balance and the momentum.
         """
         f, n = self._f, self._f.nd
         mass = np.ascontiguousarray(f.lagrangian.mass_scale, float)
@@ -67,7 +72,7 @@ class AtOnce:
         if terms is not None:
             terms = [np.ascontiguousarray(a) for a in terms]
             more = (Pointer * 4)(*map(address, terms))
-        h, shares = np.ascontiguousarray(h), self._shares(h)  # by name: they have to live as long as the call
+        h, shares = np.ascontiguousarray(h), self._shares(h)  # named, so they live during the call
         failed = _library().first_order(
             *(
                 ctypes.byref(self._mechanism(left, mass, rotors)),
@@ -83,14 +88,15 @@ class AtOnce:
         return momentum_z if (amplified <= AMPLIFIED).all() else None
 
     def second(self, left, right, h, A, xx, xu, uu) -> None:
-        """Write xx (N, 2n, 2n), xu (N, 2n, nu), uu (N, nu, nu) of steps with A (N, 2n, 2n).
+        """Write the contracted second derivatives of N steps to the arrays xx, xu and uu.
 
-        Nothing but the tree is curved.
+        Their shapes are (N, 2n, 2n), (N, 2n, nu), (N, nu, nu). A (N, 2n, 2n) is the Jacobian of the steps by
+        the state. Only the kinetic energy and the gravity of the tree may have second derivatives.
 
         Parameters
         ----------
         left, right : (N, n, rank), (N, 4 n, rank)
-            Of `AncestorPairs.factors_along` the adjoint.
+            Results of `AncestorPairs.factors_along` the adjoint.
         h : (N,)
         """
         minus, A = self._shares(h)[0], np.ascontiguousarray(A)

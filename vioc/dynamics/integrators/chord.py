@@ -1,10 +1,11 @@
-"""One step of a `ChordRule` as a CasADi function: first guess, one factorization there, chord iteration.
+"""CasADi function that solves one step by simplified Newton (chord) iteration.
 
-The unknown is q_k+1 alone: constraint impulses enter linearly and are eliminated. Each iteration evaluates
-the residual, the correction that the factors make of it, and, since both share all work, the momentum and the
-impulses that follow; so that the last evaluation, whose correction is below the tolerance, is also the step's
-result. The corrections certify the root by how they contract. Maths and operation counts:
-docs/maths/midpoint.md, "The solver" and "Which root is the step".
+It makes a first guess, factorizes a matrix there once, and iterates. The unknown is q_k+1 alone: constraint
+impulses enter linearly and are eliminated. Each iteration evaluates the residual, its correction by the
+factors, and, since they share all work, the momentum and the impulses that follow. The last evaluation, whose
+correction is below the tolerance, is therefore also the result of the step. The contraction of the
+corrections certifies the root. Maths and operation counts: docs/maths/midpoint.md, "The solver" and "Which
+root is the step".
 """
 
 from __future__ import annotations
@@ -34,18 +35,18 @@ from vioc.maps.kernel import KernelPrograms
 if TYPE_CHECKING:
     from vioc.dynamics.integrators.mechanical import MechanicalMap
 
-# Correction of q relative to 1 + |q_k|, for up to ten variables and in proportion for more: a little above
-# rounding, and what it leaves is no drift; 1e-12 would save one step in twenty.
+# Largest accepted correction of q relative to 1 + |q_k|, for up to ten variables, and in proportion for more.
+# It is a little above rounding and causes no drift. 1e-12 would save one step in twenty.
 CONVERGED = 3e-14
 ITERATIONS = 20
-PIVOT = 1e-9  # of -dt D2 D1 L_d, relative to a typical diagonal of M: a smaller one is suspect
-# Ratio of a correction to the one before up to which the root is certified: with the exact matrix by the
-# theorem of Newton and Kantorovich, with the mass matrix as a contraction
+PIVOT = 1e-9  # of -dt D2 D1 L_d, relative to a typical diagonal of M: a smaller pivot makes the root suspect
+# Largest ratio of a correction to the one before with which the root is certified: with the exact matrix by
+# the theorem of Newton and Kantorovich, with the mass matrix as a contraction
 CONTRACTION, CONTRACTION_OF_MASS = 0.25, 0.5
-# What a step leaves to `rescued`, which knows whether constraints are dependent: pivots of Dh M^-1 Dh' over
-# the gradients' lengths, and one length over that at the step's other end
+# Limits below which a step goes to `rescued`, which decides whether constraints are dependent: pivots of
+# Dh M^-1 Dh' over the gradients' lengths, and one gradient's length over that at the step's other end
 DEPENDENT, VANISHING = 1e-8, 1e-6
-TINY = 2.0**-300  # by which the iteration's memory is scaled, so that it never counts as a correction
+TINY = 2.0**-300  # scale of the iteration's memory, so that the memory never counts as a correction
 
 
 Inverse = Callable[..., ArticulatedInverse]
@@ -53,27 +54,30 @@ Inverse = Callable[..., ArticulatedInverse]
 
 @dataclass(frozen=True)
 class ChordParts(StepParts):
-    """`StepParts`, and `impulse` (nd,) = D1 L_d + D2 L_d + F- + F+, which p_k+1 - p_k is but for constraints.
+    """Terms of the equations of one step, with the total impulse of the forces.
 
-    The impulse holds no difference of large numbers, as `momentum` does, and makes cyclic momenta constant to
-    rounding.
+    `impulse` (nd,) = D1 L_d + D2 L_d + F- + F+ is p_k+1 - p_k without the constraint impulses. In contrast to
+    `momentum` it is no difference of large numbers, so cyclic momenta are constant to rounding.
     """
 
     impulse: ca.SX
 
 
 class StepFunctions(NamedTuple):
-    """A step in functions of SX.
+    """CasADi functions that solve one step: first guess, factors, iteration and test.
 
     Attributes
     ----------
-    predict : (x, u, t, dt, parameters) -> guess (nd,) of the dynamic configurations, 0 or infinity where far
-    factorize : (x, guess, u, t, dt, parameters, last root) -> y, factors, 0 or infinity where suspect
-        The way from the last root, a configuration (nd,), is what the matrix at the guess has to vouch for.
+    predict : (x, u, t, dt, parameters) -> guess, far
+        The guess (nd,) of the dynamic configurations; `far` is infinite if it is far from x, else 0.
+    factorize : (x, guess, u, t, dt, parameters, last root) -> y, factors, suspect
+        `suspect` is infinite if the matrix at the guess does not certify the way from the last root, a
+        configuration (nd,), to the guess; else 0.
     iterate : (z, x, guess, u, t, dt, parameters, factors) -> g, x_next, multipliers, error
-        With z = (y, memory), the latter 0 at first, and z = z - g until no entry of g is above
-        `converged`. The error is infinite where the corrections contracted by more than `contraction`.
-    check : (x, q_next, parameters) -> what is added to the error
+        One iteration z = z - g with z = (y, memory) and memory 0 at first, repeated until every entry of g is
+        at most `converged`. The error is infinite if a correction exceeded `contraction` times the one
+        before.
+    check : (x, q_next, parameters) -> term added to the error
     converged, contraction : float
     """
 
@@ -86,22 +90,22 @@ class StepFunctions(NamedTuple):
 
 
 class ChordRule(VariationalRule):
-    """A variational rule whose unknown is q_k+1, for the kernel that this module makes of it."""
+    """Variational rule whose equations are solved for the next configuration alone."""
 
     @abstractmethod
     def parts(self, q0: Any, q1: Any, p: Any, u: Any, t: Any, dt: Any, theta: Any) -> ChordParts: ...
 
 
 class ChordSolver:
-    """Solves the steps of a rule by the kernel that this module makes of it.
+    """Solver for steps of a variational integrator, by simplified Newton iteration.
 
     Parameters
     ----------
     rule : ChordRule
     inverse : callable, optional
-        (q_k, q_k+1, forces' inputs, t, dt, parameters) -> solver with a matrix that stands for the exact
-        D2 D1 L_d, which the robust kernel takes.
-    check : (q_k+1, parameters) -> what is added to the error, optional
+        (q_k, q_k+1, forces' inputs, t, dt, parameters) -> solver with a matrix that approximates D2 D1 L_d.
+        The robust kernel uses the exact D2 D1 L_d instead.
+    check : (q_k+1, parameters) -> term added to the error, optional
     """
 
     def __init__(self, rule: ChordRule, inverse: Inverse | None = None, check: ca.Function | None = None):
@@ -110,12 +114,18 @@ class ChordSolver:
 
     @cached_property
     def kernel(self) -> ca.Function:
-        """(x, u, t, dt, parameters) -> x_next, multipliers, error."""
+        """CasADi function that solves one step.
+
+        It is (x, u, t, dt, parameters) -> x_next, multipliers, error.
+        """
         return self._checked(solved_step(self.rule, self._inverse))
 
     @cached_property
     def _robust(self) -> ca.Function | None:
-        """The kernel with the exact matrix, for steps that the other leaves; None if that has it."""
+        """Solver with the exact matrix, for steps that the usual solver cannot certify.
+
+        None if the usual solver already uses the exact matrix.
+        """
         return None if self._inverse is None else self._checked(solved_step(self.rule))
 
     def _checked(self, solved: ca.Function) -> ca.Function:
@@ -128,7 +138,7 @@ class ChordSolver:
 
     @cached_property
     def step_functions(self) -> StepFunctions:
-        """A step in functions of SX."""
+        """CasADi functions that solve one step: first guess, factors, iteration and test."""
         return step_functions(self.rule, self._inverse, self._check)
 
     def _lanes(self) -> str | None:
@@ -137,21 +147,22 @@ class ChordSolver:
     def rescued(
         self, f: MechanicalMap, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float, **more: Any
     ) -> tuple[np.ndarray, np.ndarray]:
-        """`StepSolver.rescued` of a map by the rule, behind the last root that the kernel has found.
+        """Solve a step by continuation, from the last root that the usual solver reached.
 
-        There is `more` for its `StepEquations`.
+        `more` are further arguments of `StepEquations`.
         """
-        # with constraints two roots are needed: the branch may go straight on through a singular position
+        # with constraints `rescued` needs two roots: the branch may continue through a singular position
         begun = None if f.nm else left_by(f, x, u, t, dt)
         return rescued(f, StepEquations(f, self.rule, x, u, t, dt, **more), k, begun)
 
 
 def solved_step(rule: ChordRule, inverse: Inverse | None = None) -> ca.Function:
-    """(x, u, t, dt, parameters) -> (x_next, multipliers, error).
+    """Return the CasADi function that solves one step.
 
-    `error` is the last correction of q relative to 1 + |q_k|, infinite where the root is not certified.
-    `inverse` solves with the mass matrix, by O(n) recursions, in the place of the exact D2 D1 L_d: more
-    iterations of less work.
+    It is (x, u, t, dt, parameters) -> (x_next, multipliers, error). `error` is the last correction of q
+    relative to 1 + |q_k|, infinite where the root is not certified.
+    `inverse` solves with the mass matrix, by O(n) recursions, instead of the exact D2 D1 L_d: more
+    iterations, each of less work.
     """
     f = rule.f
     factorize, iterate, _ = _chord(rule, inverse)
@@ -171,7 +182,7 @@ def solved_step(rule: ChordRule, inverse: Inverse | None = None) -> ca.Function:
         return velocities, (predict(*args)[0] - part(args.x, 0, nd)) / args.dt - velocities
 
     def solve(args: Context, w: ca.MX, last: ca.MX, share: ca.MX) -> Root:
-        u, held = args.u, part(args.x, nd, f.nq)  # prescribed variables are as far on their way
+        u, held = args.u, part(args.x, nd, f.nq)  # prescribed variables move by the same share of their way
         u = ca.vertcat(part(u, 0, nf), (1 - share) * held + share * part(u, nf)) if f.nk else u
         length = share * args.dt
         q0 = part(args.x, 0, nd)
@@ -188,9 +199,10 @@ def solved_step(rule: ChordRule, inverse: Inverse | None = None) -> ca.Function:
 
 
 def _chord(rule: ChordRule, inverse: Inverse | None) -> tuple[ca.Function, ca.Function, float]:
-    """`factorize` and `iterate` of `StepFunctions`, and the contraction that certifies a root.
+    """Return the functions of a chord iteration, and its largest accepted contraction.
 
-    q = y (1 + |q_k|), and g is the correction of y with opposite sign.
+    The functions are `factorize` and `iterate` of `StepFunctions`. The unknown y is q / (1 + |q_k|), and g is
+    its correction with opposite sign.
     """
     f = rule.f
     nd, nq, nf = f.nd, f.nq, len(f.system.inputs)
@@ -214,7 +226,7 @@ def _chord(rule: ChordRule, inverse: Inverse | None) -> tuple[ca.Function, ca.Fu
         suspect += near_pole(D, guess - last, f)
     factorize = ca.Function("factorize", [*context, last], [guess / size, factors, suspect], OPTIONS)
 
-    # Newton on q/size, with a residual that is multiplied by the inverse: its Jacobian is taken as 1
+    # Newton's method for q/size on the residual multiplied by the inverse: its Jacobian is taken as 1
     y, memory, w = ca.SX.sym("y", nd), ca.SX.sym("memory"), ca.SX.sym("w", factors.numel())
     q1 = ca.vertcat(y * size, rho)
     step = rule.parts(q0, q1, p, forces, t, dt, theta)
@@ -235,11 +247,11 @@ def _chord(rule: ChordRule, inverse: Inverse | None) -> tuple[ca.Function, ca.Fu
 
 
 def signs(factored: Saddle, J0: list[list[Any]], dt: Any, masses: np.ndarray) -> ca.SX:
-    """0, or infinity where a pivot of a step's matrix has not the sign that it has for short steps.
+    """Return 0, or infinity if a pivot of a step's matrix has the wrong sign.
 
-    For these -dt D is the mass matrix, and S/-dt is Dh M^-1 Dh': both have positive pivots (dt is negative in
-    stages of compositions). Where one has another sign, the determinant may have passed zero on the way.
-    `J0` is Dh(q_k).
+    The right signs are those of short steps: -dt D is then the mass matrix and S/-dt is Dh M^-1 Dh', so both
+    have positive pivots (dt is negative in some stages of compositions). After a change of sign the
+    determinant may have passed zero between length 0 and dt. `J0` is Dh(q_k).
     """
     sound = [] if factored.S is None else [independent(factored.S.pivots / -dt, J0, factored.J, masses)]
     if isinstance(factored.D, SparseLU):
@@ -249,12 +261,13 @@ def signs(factored: Saddle, J0: list[list[Any]], dt: Any, masses: np.ndarray) ->
 
 
 def near_pole(D: SparseLU, way: ca.SX, f: MechanicalMap) -> Any:
-    """0, or infinity where a chart may be singular on the `way` (nd,) to where its matrix D is this.
+    """Return 0, or infinity if Euler angles may become singular along a displacement.
 
-    At the pole of three Euler angles the first and the last turn about one axis: the determinant touches zero
-    and is positive on both sides, so that neither its sign nor corrections tell of a pole between. The first
-    one's pivot over its diagonal is the square of the sine of the angle between the two axes, measured by the
-    inertias, which changes by no more than the angles do.
+    `way` (nd,) is the displacement, and D is the factorized matrix of the step at its end. At the pole of
+    three Euler angles the first and the last angle turn about one axis. The determinant touches zero there
+    and is positive on both sides, so neither its sign nor the corrections show a pole on the way. The pivot
+    of the first angle over its diagonal is the square of the sine of the angle between the two axes, measured
+    by the inertias. That angle changes by no more than the Euler angles do.
     """
     if not f.poles:
         return 0.0
@@ -266,12 +279,11 @@ def near_pole(D: SparseLU, way: ca.SX, f: MechanicalMap) -> Any:
 def independent(
     pivots: ca.SX, J0: list[list[Any]], J1: list[list[Any]], masses: np.ndarray | list[float]
 ) -> ca.SX:
-    """Return whether pivots of Dh(q_k+1) M^-1 Dh(q_k)' show independence, per constraint.
+    """Return whether each constraint's gradient is independent of the others.
 
-    Gradients of constraints are independent of each other where all entries are true.
-
-    A gradient that vanishes at one end is as short beside its length at the other. Lengths are in typical
-    masses.
+    The test uses the pivots of Dh(q_k+1) M^-1 Dh(q_k)'. All gradients are independent if all entries are
+    true. A gradient that vanishes at one end is also short there relative to its length at the other end.
+    Lengths of gradients are in units of typical masses.
     """
 
     def lengths(J: list[list[Any]]) -> ca.SX:
@@ -282,11 +294,12 @@ def independent(
 
 
 def contracting(g: Any, memory: Any, rounding: Any, most: float) -> tuple[Any, Any]:
-    """Return the change of an iteration's unknowns and of its memory, with opposite sign, and its error.
+    """Return one update of a chord iteration, which stops unless corrections contract.
 
-    `g` is a correction, and the memory, which begins with 0, the size of the one before, scaled by `TINY`.
-    Once a correction above `rounding` is more than `most` times the one before, or not a number, the memory
-    is negative, the error infinite, and nothing changes any more, which ends the iteration.
+    The results are the changes of the unknowns and of the memory, with opposite sign, and the error. `g` is a
+    correction. The memory is the size of the correction before, scaled by `TINY`, and 0 at first. If a
+    correction above `rounding` exceeds `most` times the one before, or is not a number, the memory becomes
+    negative, the error infinite, and nothing changes any more, which ends the iteration.
     """
     size = ca.norm_2(g)
     exceeds = size > ca.fmax(rounding, most / TINY * memory)
@@ -296,16 +309,20 @@ def contracting(g: Any, memory: Any, rounding: Any, most: float) -> tuple[Any, A
 
 
 def memory_at_first(suspect: Any) -> Any:
-    """Return the memory that `contracting` begins with: one that ends the iteration if `suspect` is not 0."""
+    """Return the initial memory of a chord iteration, for its last correction.
+
+    It ends the iteration at once if `suspect` is not 0.
+    """
     return ca.if_else(suspect > 0, -TINY, 0.0)
 
 
 def root(n: int, residual: ca.Function, nd: int, converged: float = CONVERGED) -> ca.Function:
-    """y = y - g(y), ..., of `residual` (y (n,), ...) -> (g, outputs): (y, ...) -> (y, outputs).
+    """Return a CasADi root finder that iterates y = y - g(y) for a given residual.
 
-    It stops where no entry of g is above `converged`, or more for more than ten variables `nd`.
+    `residual` is (y (n,), ...) -> (g, outputs), and the root finder (y, ...) -> (y, outputs). It stops when
+    every entry of g is at most `converged`, or in proportion more if `nd` is above ten.
     """
-    plain = residual.is_a("SXFunction")  # then without a call within a call
+    plain = residual.is_a("SXFunction")  # an SX function is not called within another call
     args, eye = (residual.sx_in(), ca.SX.eye(n)) if plain else (residual.mx_in(), ca.MX.eye(n))
     options = {
         "jacobian_function": ca.Function("identity", args, [eye, *residual.call(args)]),
@@ -318,9 +335,9 @@ def root(n: int, residual: ca.Function, nd: int, converged: float = CONVERGED) -
 
 
 def step_functions(rule: ChordRule, inverse: Inverse | None, check: ca.Function | None) -> StepFunctions:
-    """The parts of `solved_step` but for its continuation, of SX alone, for many samples at once.
+    """Return functions that solve steps of many samples at once, without continuation.
 
-    `check` (q_k+1, parameters) -> what is added to the error.
+    All are SX functions. `check` is (q_k+1, parameters) -> term added to the error.
     """
     f = rule.f
     x, theta, q1 = f.symbols.x, f.symbols.parameters, ca.SX.sym("q_next", f.nq)
@@ -332,7 +349,10 @@ def step_functions(rule: ChordRule, inverse: Inverse | None, check: ca.Function 
 
 
 def lanes(f: MechanicalMap, functions: StepFunctions) -> str | None:
-    """C of `solved_step` for many samples side by side (chord.c); None where it has no such form."""
+    """Return C code that solves steps of many samples side by side (chord.c), or None.
+
+    None if a function of the solver cannot be written as such code.
+    """
     nd = f.nd
     predict, factorize, iterate, check, converged, _ = functions
     return source(

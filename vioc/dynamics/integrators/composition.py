@@ -1,4 +1,4 @@
-"""`Composition`: symmetric compositions of a symmetric step, of order 4 and 6.
+"""Symmetric compositions of a symmetric integrator, of order 4 and 6.
 
 One step is s steps of a base map, of lengths gamma_i dt. Maths: docs/maths/composition.md.
 """
@@ -24,16 +24,18 @@ from vioc.maps.twins import own, shared
 
 
 class Composition(KernelMap, MapAround):
-    """A symmetric composition of a symmetric second-order map, as a one-step map.
+    """Integrator of order 4 or 6, whose step consists of steps of a symmetric map.
+
+    That map has order 2.
 
     Parameters
     ----------
     f : KernelMap
-        Such as ``MidpointVI(system, dt)`` with alpha 1/2 and symmetric forcing. Its dt is the length of
-        a whole step, its names, states and inputs are those of the composition.
+        The map to compose, such as ``MidpointVI(system, dt)`` with alpha 1/2 and symmetric forcing. Its dt is
+        the length of a whole step; its names, states and inputs are those of the composition.
     method : int, str or sequence of float
         An order, 4 or 6; a name of `composition_coefficients.METHODS`; or coefficients gamma_1 ... gamma_s
-        of your own, which sum to 1 and read alike in both directions.
+        of your own, which sum to 1 and are symmetric about the middle.
 
     Attributes
     ----------
@@ -50,13 +52,14 @@ class Composition(KernelMap, MapAround):
 
     Notes
     -----
-    Some stages run backwards in time, where damping feeds energy: a damper must be slow against a step.
-    Inputs are constant over a step and kinematic variables move linearly, so that inputs which vary are
-    met to order 2. ``lambda.NAME`` is stage 1's impulse over gamma_1, which belongs to the start of the
-    step as it does for the base. There is no `residual`: the unknowns of a step are those of its stages.
+    Some stages run backwards in time, where damping adds energy: the time constant of a damper must be long
+    compared with a step. Inputs are constant over a step and kinematic variables move linearly, so varying
+    inputs are approximated to order 2. ``lambda.NAME`` is the impulse of stage 1 over gamma_1, which belongs
+    to the start of the step as it does for the base. There is no `residual`: the unknowns of a step are those
+    of its stages.
 
-    What the protocol tells of a mechanism (``system``, ``initial_state``, ``quantity``, ...) is the base's;
-    what else the base knows is at ``base``.
+    The data of the mechanism (``system``, ``initial_state``, ``quantity``, ...) are those of the base; other
+    attributes of the base are at ``base``.
 
     Examples
     --------
@@ -100,10 +103,10 @@ class Composition(KernelMap, MapAround):
         return result
 
     def with_system(self, system: Any) -> Composition:
-        """The same composition of the same integrator, of another system."""
+        """Return the same composition of the same integrator for another system."""
         return Composition(self.base.with_system(system), self.method)  # type: ignore[attr-defined]
 
-    # -- what is the base's own -------------------------------------------------------------------
+    # -- from the base ----------------------------------------------------------------------------
 
     @property
     def inner(self) -> KernelMap:  # type: ignore[override]
@@ -113,7 +116,7 @@ class Composition(KernelMap, MapAround):
         return self.base.initial_state(q, v, u, **named)
 
     def frame_positions(self, X: Any) -> np.ndarray:
-        """Return frame positions by the base, which integrates a mechanism."""
+        """Return positions of frames along states X, computed by the composed integrator."""
         return self.base.frame_positions(X)  # type: ignore[attr-defined]
 
     def _mechanical(self) -> Mechanism:
@@ -124,12 +127,15 @@ class Composition(KernelMap, MapAround):
 
     @shared
     def _stage_starts(self) -> np.ndarray:
-        """c_0 ... c_s: where stages start and end, as fractions of the step (s + 1,)."""
+        """Start of each stage, and end of the last, as fractions of the step (s + 1,)."""
         return np.concatenate([[0.0], np.cumsum(self.coefficients)[:-1], [1.0]])
 
     @shared
     def _stage_inputs(self) -> tuple[np.ndarray, np.ndarray]:
-        """(s, nu, nx) and (s, nu, nu): the input of stage i is the first times x_k + the second times u_k."""
+        """Matrices that make the stages' inputs from the step's state and input.
+
+        The input of stage i is the first (s, nu, nx) times x_k plus the second (s, nu, nu) times u_k.
+        """
         return self.base.mechanism.inputs_at(self._stage_starts[1:])
 
     def _stage_input(self, i: int, x: Any, u: Any) -> Any:
@@ -140,7 +146,10 @@ class Composition(KernelMap, MapAround):
 
     @shared
     def _chain(self) -> ca.Function:
-        """(x, u, t, dt, parameters) -> states (nx, s), multipliers (nm, s), error."""
+        """CasADi function of all stages of one step.
+
+        (x, u, t, dt, parameters) -> states (nx, s), multipliers (nm, s), error.
+        """
         kernel, starts = self.base.kernel, self._stage_starts
         assert kernel is not None
         x, u = ca.MX.sym("x", self.nx), ca.MX.sym("u", self.nu)
@@ -156,7 +165,7 @@ class Composition(KernelMap, MapAround):
             multipliers.append(impulse)
             errors.append(error)
         outputs = [ca.horzcat(*states[1:]), ca.horzcat(*multipliers)]
-        # the 2-norm: a NaN anywhere stays one
+        # the 2-norm keeps a NaN
         return ca.Function("chain", [x, u, t, dt, theta], [*outputs, ca.norm_2(ca.vertcat(*errors))])
 
     @shared
@@ -183,7 +192,10 @@ class Composition(KernelMap, MapAround):
         return states[-1], impulses[0] / self.coefficients[0]
 
     def _rescued_stages(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
-        """Every stage by every means of the base: states (s, nx) and multipliers (s, nm)."""
+        """Solve all stages of a step by the slower, robust methods.
+
+        Returns states (s, nx) and multipliers (s, nm).
+        """
         states, impulses, now = [], [], x
         for i, (gamma, start) in enumerate(zip(self.coefficients, self._stage_starts, strict=False)):
             try:
@@ -247,7 +259,7 @@ class Composition(KernelMap, MapAround):
 
 
 def _check_composed(base: KernelMap) -> None:
-    """Raise `ModelError` unless a map's steps can be stages, and one by -dt undoes one by dt."""
+    """Raise `ModelError` unless a map can be composed: symmetric and of order 2."""
     unknown = base.symmetric is None and base.explicit is None
     if base.kernel is None or unknown or getattr(base, "order", 2) != 2:
         raise ModelError(
@@ -262,7 +274,7 @@ def _check_composed(base: KernelMap) -> None:
 
 
 def _undoes_itself(base: KernelMap) -> bool:
-    """Return whether an explicit step is symmetric, tested at one state."""
+    """Return whether a step by -dt undoes an explicit step by dt, tested at one state."""
     step = base.explicit
     assert step is not None
     rng = np.random.default_rng(0)

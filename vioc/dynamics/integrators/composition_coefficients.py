@@ -1,4 +1,7 @@
-"""Coefficients of symmetric compositions, and their order. Sources: docs/maths/composition.md."""
+"""Coefficients of symmetric compositions, and their order.
+
+Sources: docs/maths/composition.md.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +15,12 @@ from vioc.errors import ModelError
 
 
 def _palindrome(*half: float) -> tuple[float, ...]:
-    """gamma_1, ..., gamma_s from the coefficients before the middle one; they sum to 1."""
+    """Return the symmetric coefficients that begin with `half` and sum to 1."""
     return (*half, 1 - 2 * sum(half), *half[::-1])
 
 
 def _suzuki(outer: int) -> tuple[float, ...]:
-    """`outer` equal coefficients on each side of the middle one, of order 4."""
+    """Return a composition of order 4 with `outer` equal stages before the middle one."""
     return _palindrome(*[1 / (2 * outer - (2 * outer) ** (1 / 3))] * outer)
 
 
@@ -39,20 +42,22 @@ METHODS: dict[str, tuple[float, ...]] = {
     ),
 }
 DEFAULTS = {4: "suzuki-4-7", 6: "sofroniou-spaletta-6"}
-NOISE = 0.1  # what a stage adds to it, in units of its third derivative times dt^3
+NOISE = 0.1  # noise that a stage adds, in units of the third derivative times dt^3
 
 
 def order_of(coefficients: Sequence[float]) -> int:
-    """Order of a symmetric composition of a symmetric second-order map: 2, 4 or (at least) 6.
+    """Return the order of a symmetric composition of a symmetric second-order map.
+
+    The result is 2, 4 or 6; 6 means at least 6.
 
     Parameters
     ----------
     coefficients : (s,)
-        Lengths of the stages as fractions of the step; they sum to 1 and read alike in both directions.
+        Lengths of the stages as fractions of the step; they sum to 1 and are symmetric about the middle.
 
     Notes
     -----
-    The conditions of docs/maths/composition.md, to rounding.
+    It tests the conditions of docs/maths/composition.md to rounding.
     """
     g = np.asarray(coefficients, float)
     before = np.cumsum(g) - g
@@ -63,17 +68,17 @@ def order_of(coefficients: Sequence[float]) -> int:
 
 
 def coefficients_of(method: Any) -> tuple[str | tuple[float, ...], tuple[float, ...]]:
-    """The method by its name, or as it is given, and its coefficients.
+    """Return the name of a composition method, if it has one, and its coefficients.
 
     Parameters
     ----------
     method : int, str or sequence of float
-        As of `Composition`.
+        The argument of `Composition`.
 
     Raises
     ------
     ModelError
-        If it is none of these, or the coefficients do not sum to 1 and read alike in both directions.
+        If it is none of these, or the coefficients do not sum to 1 or are not symmetric.
     """
     if isinstance(method, int) and method in DEFAULTS:
         method = DEFAULTS[method]

@@ -1,6 +1,7 @@
-"""Condition numbers of M_k+1 and Dh M^-1 Dh', which a step is solved with ([S] VII).
+"""Condition numbers of the matrices with which a step is solved.
 
-Where both are regular the step's solution is the only one near by, and its derivatives exist.
+They are M_k+1 and Dh M^-1 Dh' ([S] VII). Where both are regular the step's solution is the only one near by,
+and its derivatives exist.
 """
 
 from __future__ import annotations
@@ -19,25 +20,26 @@ if TYPE_CHECKING:
     from vioc.maps.derivatives import Steps
 
 SOLVED = 1e12  # condition number above which M_k+1 of a solved step counts as singular
-SINGULAR = 1e10  # and of one that cannot be solved or linearized
+SINGULAR = 1e10  # and that of a step that cannot be solved or linearized
 AMPLIFIED = 1e12  # dq/dp over dt M^-1 beyond which M_k+1 counts as singular
-AMPLIFIED_BY_CONSTRAINTS = 1e5  # constraint impulse per impulse beyond which Dh M^-1 Dh' does
+AMPLIFIED_BY_CONSTRAINTS = 1e5  # constraint impulse per impulse beyond which Dh M^-1 Dh' counts as singular
 
 
 @dataclass(frozen=True)
 class StepConditions:
-    """Condition numbers of N steps; infinite where a matrix is singular.
+    """Condition numbers of the equations of N steps, infinite if a matrix is singular.
 
     Attributes
     ----------
     t : (N,)
         Start of each step, s.
     mass : (N,)
-        Of M_k+1 = D2 D1 L_d + D2 F- ([S] (8)), each variable measured in the units of a typical diagonal of
-        the mass matrix.
+        Condition number of M_k+1 = D2 D1 L_d + D2 F- ([S] (8)), with each variable in units of a typical
+        diagonal of the mass matrix.
     constraints : (N,)
-        The inverse of the least singular value of Dh(q_k+1) M_k+1^-1 Dh(q_k)' with gradients of length one
-        (in M^-1): 1 / cos of the angle that one gradient turns by within the step. 1 without constraints.
+        Inverse of the least singular value of Dh(q_k+1) M_k+1^-1 Dh(q_k)' with gradients of length one
+        (in M^-1): for one gradient, 1 / cos of the angle by which it turns within the step. 1 without
+        constraints.
     """
 
     t: np.ndarray = field(repr=False)
@@ -51,7 +53,7 @@ class StepConditions:
 
 
 def conditions(rule: VariationalRule, steps: Steps, theta: np.ndarray) -> StepConditions:
-    """Return the conditions of solved steps of a rule."""
+    """Return the condition numbers of solved steps."""
     f = rule.f
     blocks = rule.blocks(steps.x0, steps.u, steps.t, steps.h, theta, steps.x1[:, : f.nd])
     root = np.sqrt(f.lagrangian.mass_scale)
@@ -68,12 +70,16 @@ def conditions(rule: VariationalRule, steps: Steps, theta: np.ndarray) -> StepCo
 
 
 def _unit_rows(J: np.ndarray, M: np.ndarray) -> np.ndarray:
-    """Rows of length one: J M^-1 J' has the diagonal +-1."""
+    """Return the rows of J scaled to length one: J M^-1 J' then has the diagonal +-1."""
     return J / np.sqrt(np.abs((J * np.linalg.solve(M, J.T).T).sum(axis=1)))[:, None]
 
 
 def inverse_of_least(M: np.ndarray, unit: np.ndarray | float | None = None) -> np.ndarray:
-    """A unit, else the largest, over the least singular value of (..., n, n); inf where that is rounding."""
+    """Return the ratio of the largest to the least singular value of matrices.
+
+    The matrices have the shape (..., n, n). If `unit` is given, it replaces the largest value. The result is
+    infinite where the least is rounding error.
+    """
     size = np.linalg.svd(M, compute_uv=False)
     largest = size[..., 0] if unit is None else np.maximum(size[..., 0], unit)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -84,9 +90,10 @@ def inverse_of_least(M: np.ndarray, unit: np.ndarray | float | None = None) -> n
 
 
 def condition(D: np.ndarray, mass_scale: np.ndarray) -> float:
-    """Condition number of D in units of a generic mass matrix's diagonal; infinite where not finite.
+    """Return the condition number of D in units of a typical mass matrix's diagonal.
 
-    Scaling by D's own rows would hide a chart singularity, where a whole row vanishes.
+    It is infinite where D is not finite. Scaling by D's own rows would hide a singularity of Euler angles,
+    where a whole row vanishes.
     """
     root = np.sqrt(mass_scale)
     return float(inverse_of_least(D / np.outer(root, root))) if np.isfinite(D).all() else np.inf
@@ -95,7 +102,10 @@ def condition(D: np.ndarray, mass_scale: np.ndarray) -> float:
 def warn_singular(
     f: MechanicalMap, rule: VariationalRule, x: np.ndarray, u, t: float, dt: float, x_next: np.ndarray
 ) -> None:
-    """Warn where M_k+1 of a solved step is singular ([S] VII): the equations leave some of q_k+1 open."""
+    """Warn if the equations of a solved step are singular.
+
+    M_k+1 is then singular ([S] VII), and part of q_k+1 is undetermined.
+    """
     if is_tried():
         return
     D = rule.blocks(x, u, t, dt, f.theta, x_next[: f.nd]).D
@@ -117,19 +127,19 @@ def warn_singular(
 def check_regular(
     f: MechanicalMap, z_p: np.ndarray, saddle: np.ndarray, h: np.ndarray, k: np.ndarray
 ) -> None:
-    """Raise where derivatives of steps do not exist ([S] VII): an impulse is amplified beyond all bounds.
+    """Raise `StepError` if the derivatives of a step do not exist.
 
-    dq/dp is about dt M^-1, which is largest on its diagonal, and Dh' dlambda/dp a projection, of size 1, so
-    both have natural units.
+    They do not exist where an impulse is amplified without bound ([S] VII). dq/dp is about dt M^-1, which is
+    largest on its diagonal, and Dh' dlambda/dp is a projection, of size 1, so both have natural units.
 
     Parameters
     ----------
     z_p : (N, nd + nm, nd)
-        q_k+1 and the multipliers by p_k, but for the sign.
+        Derivatives of q_k+1 and the multipliers by p_k, with opposite sign.
     saddle : (N, nd + nm, nd + nm)
-        The step's equations by q_k+1 and the multipliers.
+        Jacobian of the step's equations by q_k+1 and the multipliers.
     h, k : (N,)
-        Lengths, s, and numbers of the steps.
+        Lengths, s, and indices of the steps.
     """
     nd, mass = f.nd, f.lagrangian.mass_scale
     q_p = np.abs(np.diagonal(z_p, axis1=1, axis2=2)[:, :nd] * mass).max(axis=1, initial=0.0) / h
@@ -150,9 +160,9 @@ def check_regular(
 def _singular_linearization(
     f: MechanicalMap, saddle: np.ndarray, k: int, amplification: float, cause: str
 ) -> StepError:
-    """The error for a step whose derivatives do not exist ([S] VII).
+    """Return the error for a step whose derivatives do not exist.
 
-    A constraint that is singular also makes dq/dp large or not a number; M_k+1 is blamed only if it is
+    A singular constraint also makes dq/dp large or not a number, so the error names M_k+1 only if M_k+1 is
     singular by itself.
     """
     if not np.isfinite(saddle).all():

@@ -1,10 +1,10 @@
-"""Continuation of a step in its length, as part of a kernel: for steps that one iteration does not certify.
+"""Continuation of one step from length 0, as a part of its CasADi function.
 
-The step is the root on the branch that begins, at length 0, with the velocities of the state. Where the
-iteration from the first guess does not certify its root for the whole length, the branch is followed by
-shares of the length, and each root is extrapolated to the guess of the next. A share counts only where its
-own iteration certifies it; else half of it is tried. `newton.follow` does the same in numbers, by other
-signs, and takes the steps that end here. Maths: docs/maths/midpoint.md, "Which root is the step".
+It serves steps whose root the chord iteration does not certify. The step is the root on the branch that
+begins, at length 0, with the velocities of the state. The continuation follows this branch by shares of the
+length and extrapolates each root to the guess of the next. A share is accepted only if its own iteration
+certifies it; else half of it is tried. `newton.follow` does the same numerically, by other tests, and takes
+the steps that are not solved here. Maths: docs/maths/midpoint.md, "Which root is the step".
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ import numpy as np
 from vioc.dynamics.algebra.vectors import part
 from vioc.dynamics.integrators.newton import SHORTEST, TURN, BranchRoot
 
-SHARES = 100  # tried for one step at most
+SHARES = 100  # largest number of shares that are tried for one step
+# Growth of the share, relative to the share reached, below which a kernel leaves the step to `newton.follow`,
+# which takes a step near a fold or a singular position several times faster
 PATIENCE = 2.0**-4
 
 
@@ -33,7 +35,10 @@ class Context(NamedTuple):
 
 
 class Root(NamedTuple):
-    """The root for a share of a step's length: its mean velocities w, and what a kernel makes of it."""
+    """Root of a step's equations for a fraction of the step length.
+
+    `w` is its mean velocity; the other fields are the results of the step.
+    """
 
     w: ca.MX
     x_next: ca.MX
@@ -48,22 +53,23 @@ def with_continuation(
     turning: list[bool],
     tolerance: float,
 ) -> ca.Function:
-    """The kernel (x, u, t, dt, parameters) -> (x_next, multipliers, error) that continues where it must.
+    """Return a function that solves a step, by continuation in its length if needed.
 
-    Where the branch cannot be followed to the end, the error is 2 less the share reached, and the next state
-    is the mean velocities there, filled up with NaN (`left_by`).
+    It is (x, u, t, dt, parameters) -> (x_next, multipliers, error). If the branch cannot be followed to its
+    end, the error is 2 minus the share reached, and the next state is the mean velocities there, padded with
+    NaN (`left_by` reads both).
 
     Parameters
     ----------
     kernel : ca.Function
-        The step at once; its error is infinite where its root is not certified.
+        The step in one iteration; its error is infinite where its root is not certified.
     begin : context -> (w, change), each (nd,)
-        Velocities at length 0, and a guess of how much their mean over the whole step differs from them.
+        Velocities at length 0, and a guess of the mean velocity over the whole step minus these.
     solve : context, guess of w, the last root's displacements (nd,), share -> Root
-        The root for a share of the length. Its error is infinite unless how corrections contract, the signs
-        of pivots and the angles from the last root certify it.
+        The root at a share of the length. Its error is infinite unless the contraction of the corrections,
+        the signs of pivots and the angles from the last root certify it.
     turning : (nd,)
-        Which variables are angles.
+        Mask of the variables that are angles.
     tolerance : float
         Error up to which a step is solved.
     """
@@ -74,20 +80,26 @@ def with_continuation(
     left = ca.Function("left", [*whole, *args], continued.call(args))
     choice = ca.Function.if_else("continued_where_left", kept, left)
     found = kernel.call(args)
-    # a rollout goes on behind a failed step, whose end is not a number: such steps have no branch to follow
+    # after a failed step a rollout continues with NaN, from which there is no branch to follow
     behind_failure = ca.logic_not(args.x[-1] < ca.inf)
     done = ca.logic_or(found[2] <= tolerance, behind_failure)
     return ca.Function("step", list(args), choice.call([done, *found, *args]))
 
 
 def left_by(f: Any, x: np.ndarray, u: np.ndarray, t: float, dt: float) -> BranchRoot | None:
-    """The last root on the branch of a step that such a kernel of the map `f` left; None at length 0."""
+    """Return the last root that the continuation of a step reached.
+
+    None if it is at length 0.
+    """
     reached, error = f.driver.attempt(x, u, t, dt)
     return BranchRoot(reached[: f.nd], np.zeros(0), np.inf, 2.0 - error) if 1.0 < error < 2.0 else None
 
 
 def _continued(kernel, begin, solve, turning, tolerance) -> ca.Function:
-    """The same by shares from length 0 on: a loop over z = (w, w before, share, share before, stride)."""
+    """Return the CasADi function that solves a step by continuation from length 0.
+
+    It is a loop over z = (w, w before, share, share before, stride).
+    """
     args = Context(*kernel.mx_in())
     nd, at = len(turning), [i for i, turns in enumerate(turning) if turns]
     z = ca.MX.sym("z", 2 * nd + 3)
@@ -97,7 +109,7 @@ def _continued(kernel, begin, solve, turning, tolerance) -> ca.Function:
     guess = w + (w - before) * ((share - last) / (last - second))
     root = solve(args, guess, last * args.dt * w, share)
 
-    good, half = root.error <= tolerance, (share - last) / 2  # false of what is not a number
+    good, half = root.error <= tolerance, (share - last) / 2  # a comparison with NaN is false
     forward = ca.vertcat(root.w, w, share, last, 2 * stride)
     shorter = ca.vertcat(w, before, last, second, half)
     arrived = ca.logic_and(good, share == 1.0)
@@ -109,7 +121,7 @@ def _continued(kernel, begin, solve, turning, tolerance) -> ca.Function:
     trial = ca.Function("share", [z, *args], [change, reached, root.multipliers, error])
 
     eye = ca.Function("identity", [z, *args], [ca.MX.eye(z.numel()), *trial.call([z, *args])])
-    least = SHORTEST**3  # of a change of the stride; where the loop ends nothing changes
+    least = SHORTEST**3  # of a change of the stride; at the loop's end nothing changes
     options = {"jacobian_function": eye, "max_iter": SHARES, "error_on_fail": False}
     loop = ca.rootfinder("shares", "fast_newton", trial, {**options, "abstol": least, "abstolStep": least})
     start, by = begin(args)

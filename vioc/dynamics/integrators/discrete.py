@@ -1,9 +1,9 @@
-"""`DiscreteLagrangianVI`: the variational rule of a discrete Lagrangian of one's own.
+"""Variational integrator of a discrete Lagrangian that the user writes.
 
     p_k = -D1 L_d - F-,    p_k+1 = D2 L_d + F+
 
-with L_d(q_k, q_k+1, dt), F- and F+ any expressions: steps, constraints, both derivatives and all that is
-built on them follow ([T] (44), [S] (10)-(32), which hold for every L_d).
+L_d(q_k, q_k+1, dt), F- and F+ are any CasADi expressions. Steps, constraints and first and second derivatives
+follow from them ([T] (44), [S] (10)-(32), which hold for every L_d).
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from vioc.maps.twins import own, shared
 
 @dataclass(frozen=True)
 class DiscreteStep:
-    """CasADi symbols of one step, in which a discrete Lagrangian is written.
+    """Symbols of one step (CasADi), in which a discrete Lagrangian is written.
 
     Attributes
     ----------
     q0, q1 : (nq,)
-        Configurations at its ends, kinematic ones behind the dynamic.
+        Configurations at the ends of the step, kinematic ones after the dynamic ones.
     u : (number of forces' inputs,)
     t, dt : scalar
-        Its start and length, s.
+        Start and length of the step, s.
     parameters : (np,)
     """
 
@@ -52,16 +52,16 @@ class DiscreteStep:
     _F: ca.Function
 
     def L(self, q: Any, v: Any) -> ca.SX:
-        """The system's Lagrangian T - V, J, at a configuration and a velocity (nq,)."""
+        """Return the Lagrangian T - V, in J, at a configuration and velocity (nq,)."""
         return self._L(q, v, self.u, self.t, self.parameters)
 
     def F(self, q: Any, v: Any, t: Any = None) -> ca.SX:
-        """Return the generalized forces (nq,) at the time t, by default the middle."""
+        """Return the generalized forces (nq,) at time t, by default mid-step."""
         return self._F(q, v, self.u, self.t + self.dt / 2 if t is None else t, self.parameters)
 
 
 class DiscreteRule(ChordRule):
-    """The equations of a step of the map f by a discrete Lagrangian."""
+    """Equations of a step of a map that come from a discrete Lagrangian."""
 
     def __init__(self, f: MechanicalMap, discrete: Callable[[DiscreteStep], Any]):
         super().__init__(f)
@@ -69,7 +69,11 @@ class DiscreteRule(ChordRule):
 
     @cached_property
     def slots(self) -> ca.Function:
-        """(q0, q1, u, t, dt, parameters) -> D1 L_d + F-, D2 L_d + F+, the first by q1; dynamic variables."""
+        """CasADi function of derivatives of the discrete Lagrangian, plus force impulses.
+
+        (q0, q1, u, t, dt, parameters) -> D1 L_d + F-, D2 L_d + F+, and the derivative of the first by q1; all
+        of the dynamic variables.
+        """
         f = self.f
         lag, nq, nd = f.lagrangian, f.nq, f.nd
         q0, q1, u = (ca.SX.sym(n, m) for n, m in (("q0", nq), ("q1", nq), ("u", len(f.system.inputs))))
@@ -105,7 +109,7 @@ class DiscreteRule(ChordRule):
 
 
 class DiscreteLagrangianVI(MechanicalMap):
-    """The variational integrator of a discrete Lagrangian.
+    """Variational integrator of a discrete Lagrangian that the user writes.
 
     Parameters
     ----------
@@ -113,19 +117,20 @@ class DiscreteLagrangianVI(MechanicalMap):
     dt : float
         Time step, s, > 0.
     discrete : callable
-        `DiscreteStep` -> L_d, J s; or L_d, F-, F+, the last two (nq,), impulses at the step's start and end.
-        By default these are each half of dt F in the middle.
+        Function of a `DiscreteStep` that returns L_d, J s; or L_d, F- and F+, the impulses (nq,) at the
+        step's start and end. By default each impulse is half of dt F in the middle of the step.
     wrap, tolerance, backend
-        As for `MidpointVI`.
+        See `MidpointVI`.
 
     Raises
     ------
     ModelError
-        If what `discrete` returns is none of these, L_d depends on inputs, or the mass matrix is singular.
+        If the value of `discrete` is none of these, L_d depends on inputs or time, or the mass matrix is
+        singular.
 
     Notes
     -----
-    State and input as for `MidpointVI`. A function defined in a module pickles, a lambda does not.
+    State and input are those of `MidpointVI`. A function defined in a module can be pickled, a lambda cannot.
     """
 
     choices: ClassVar[tuple[str, ...]] = ("discrete",)
@@ -142,9 +147,9 @@ class DiscreteLagrangianVI(MechanicalMap):
     ):
         self.discrete = discrete
         super().__init__(system, dt, wrap, tolerance, backend)
-        self.backend = Backend(backend)  # what the function does is not known from its name
+        self.backend = Backend(backend)  # the function's name does not identify its content
         self._impulse_behind = 0.5
-        _ = self.rule.slots  # refuses what is no discrete Lagrangian now
+        _ = self.rule.slots  # reports an unsuitable discrete Lagrangian now
 
     def __repr__(self) -> str:
         sizes = f"nx = {self.nx}, nu = {self.nu}"
@@ -158,12 +163,12 @@ class DiscreteLagrangianVI(MechanicalMap):
 
     @shared
     def rule(self) -> DiscreteRule:
-        """The equations of a step."""
+        """Equations of a step."""
         return DiscreteRule(self, self.discrete)
 
     @shared
     def chord(self) -> ChordSolver:
-        """Solver of the discrete equations."""
+        """Solver of the discrete equations of a step."""
         return ChordSolver(self.rule)
 
     @own

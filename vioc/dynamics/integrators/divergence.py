@@ -1,9 +1,8 @@
-"""Energy accounts of rollouts: motions whose energy comes from nowhere have left the motion of the mechanism.
+"""Detection of diverged rollouts by their energy balance.
 
-With E the energy, W the work of all generalized forces and V the potential along a run, conservation leaves
-E_0 + W - V to be the kinetic energy. A variational integrator at a sensible step keeps E - E_0 - W in a small
-band; where that band is wider than the largest kinetic energy that the account explains, the run has
-diverged.
+With the energy E, the work W of all generalized forces and the potential V along a run, conservation makes
+E_0 + W - V the kinetic energy. A variational integrator at a sensible step keeps E - E_0 - W in a small
+band. A run has diverged if that band is wider than the largest kinetic energy that the balance explains.
 """
 
 from __future__ import annotations
@@ -17,12 +16,12 @@ if TYPE_CHECKING:
     from vioc.dynamics.integrators.mechanical import MechanicalMap
     from vioc.runs.trajectory import Trajectory
 
-GROWS = 3  # times its kinetic energy in the first half: what the second half of a run is looked at for
+GROWS = 3  # times the kinetic energy of the first half, above which the second half is examined
 ROUNDING = 1e-9  # of the energies themselves
 
 
 def closed(f: MechanicalMap) -> bool:
-    """Return whether nothing is prescribed and no potential depends on time."""
+    """Return whether no variable is prescribed and no potential depends on time."""
     lag = f.lagrangian
     return not f.nk and not ca.depends_on(ca.SX(lag.V), lag.graph.t)
 
@@ -30,7 +29,7 @@ def closed(f: MechanicalMap) -> bool:
 def grows(f: MechanicalMap, run: Trajectory) -> bool:
     """Return whether a run moves much faster in its second half.
 
-    By mean velocities and a typical mass matrix, for which no function needs to be built.
+    The test uses mean velocities and a typical mass matrix, so it builds no function.
     """
     with np.errstate(all="ignore"):
         v = np.diff(run.x[:, : f.nd], axis=0) / run.step_lengths[:, None]
@@ -40,7 +39,7 @@ def grows(f: MechanicalMap, run: Trajectory) -> bool:
 
 
 def resolved(f: MechanicalMap, run: Trajectory) -> float:
-    """The energy of motions that steps do not resolve, solved to the map's tolerance."""
+    """Return the energy of motions too small for the map's tolerance to resolve."""
     least = f.tolerance * (1 + np.abs(run.x[:, : f.nd])).max(axis=0)
     v, starts = least / run.step_lengths.min(), np.tile(run.x[0], (f.nd + 1, 1))
     starts[1:, : f.nd] += np.diag(least)
@@ -49,7 +48,10 @@ def resolved(f: MechanicalMap, run: Trajectory) -> float:
 
 
 def first_diverged(f: MechanicalMap, run: Trajectory) -> int | None:
-    """The first sample of a run whose energy comes from nowhere; None where there is none."""
+    """Return the first sample with more energy than the forces can have supplied.
+
+    None if there is none.
+    """
     with np.errstate(all="ignore"):
         kinetic, potential = f.energies(run.x).T
         explained = kinetic[0] + potential[0] + np.concatenate([[0.0], np.cumsum(f.works(run))])

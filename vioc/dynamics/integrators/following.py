@@ -1,12 +1,12 @@
-"""Inverse dynamics on the discrete map: inputs whose steps pass through given configurations.
+"""Inverse dynamics: inputs whose discrete steps pass through given configurations.
 
-docs/maths/arms.md, (9) to (11). With b_k = D1 L_d + F- and m_k = D2 L_d + F+ at no input, and B-, B+ the
-slopes of F-, F+ by the input, the sample q_k is passed where
+docs/maths/arms.md, (9) to (11). With b_k = D1 L_d + F- and m_k = D2 L_d + F+ at zero input, and B-, B+ the
+derivatives of F-, F+ by the input, the motion passes sample q_k if
 
     B-_k u_k + B+_{k-1} u_{k-1} - Dh(q_k)' lambda_k = -(m_{k-1} + b_k)
 
-Half of each force acts at either end of its step, so u_k + u_{k-1} is what the motion tells, and u_0 is free:
-it comes from the momentum at the start, or makes the inputs as even as can be.
+Half of each force acts at either end of its step, so the motion determines only u_k + u_{k-1}, and u_0 is
+free. It follows from the momentum at the start, or minimizes the changes of the inputs.
 """
 
 from __future__ import annotations
@@ -25,11 +25,14 @@ if TYPE_CHECKING:
     from vioc.dynamics.integrators.mechanical import MechanicalMap
     from vioc.dynamics.integrators.variational import VariationalRule
 
-ENOUGH = 1e-8  # of the largest force: what may be missing
+ENOUGH = 1e-8  # of the largest force: largest force that may be missing
 
 
 def equations(rule: VariationalRule) -> Evaluator:
-    """(q_k, q_k+1, u, t, dt, parameters) -> b, B-, m, B+ at u, Dh(q_k) of the dynamic variables."""
+    """Return an evaluator of the terms of inverse dynamics of the dynamic variables.
+
+    (q_k, q_k+1, u, t, dt, parameters) -> b, B-, m, B+ at u, Dh(q_k).
+    """
     f = rule.f
     sizes = f.nq, f.nq, len(f.system.inputs), 1, 1
     q0, q1, u, t, dt = (ca.SX.sym(n, m) for n, m in zip(("q0", "q1", "u", "t", "dt"), sizes, strict=True))
@@ -43,7 +46,10 @@ def equations(rule: VariationalRule) -> Evaluator:
 
 
 def inverse_dynamics(f: MechanicalMap, rule: VariationalRule, q: Any, x0: Any, k0: int) -> tuple[Any, Any]:
-    """See `MechanicalMap.inverse_dynamics`."""
+    """Return initial state and inputs that follow configurations q.
+
+    See `MechanicalMap.inverse_dynamics`.
+    """
     q = check_rows(np.asarray(q, float), "q", f.system.variables)
     N, nf, nm, h = len(q) - 1, len(f.system.inputs), f.nm, f.dt
     if N < 1:
@@ -84,20 +90,20 @@ def inverse_dynamics(f: MechanicalMap, rule: VariationalRule, q: Any, x0: Any, k
         )
     u0: np.ndarray = np.zeros(nf)
     if x0 is None and N > 1 and nf:
-        # as even as can be: least sum of |u_k+1 - u_k|^2
+        # least sum of |u_k+1 - u_k|^2
         rows, right = (np.diff(e, axis=0).reshape((N - 1) * nf, -1) for e in (C, a[:, :, None]))
         u0 = np.linalg.lstsq(rows, -right[:, 0], rcond=None)[0]
     U = a + np.einsum("kij,j->ki", C, u0)
     if x0 is None:
         p = -(b[0] + before[0] @ U[0])
-        if nm:  # a start is tangent to the constraints: half the impulse there is its own
+        if nm:  # the start is tangent to the constraints: half the impulse there belongs to it
             p = p + Dh[0].T @ np.linalg.lstsq(Dh[0].T, -p + m[0] + after[0] @ U[0], rcond=None)[0]
         x0 = np.concatenate([q[0], p, (q[1] - q[0])[f.nd :] / h])
     return np.asarray(x0, float), np.concatenate([U, q[1:, f.nd :]], axis=1)
 
 
 def _solved(B: np.ndarray, Dh: np.ndarray, right: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """u of B u - Dh' lambda = right, by least squares, and what is missing."""
+    """Return the least-squares u of B u - Dh' lambda = right, and the residual."""
     A = np.concatenate([B, -Dh.T], axis=1)
     x = np.linalg.lstsq(A, right, rcond=None)[0] if A.shape[1] else np.zeros(0)
     return x[: B.shape[1]], right - A @ x

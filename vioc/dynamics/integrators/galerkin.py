@@ -1,12 +1,14 @@
-"""`GalerkinVI`: variational integrators of order up to 16, on trees in linear time a stage.
+"""Galerkin variational integrators of order up to 16.
 
-The discrete Lagrangian is a quadrature of L along a polynomial; with V_i the velocities at its points and
-f = L_q + F (docs/maths/galerkin.md):
+On trees of bodies the work per stage is linear in the number of bodies. The discrete Lagrangian is a
+quadrature of L along a polynomial. With the velocities V_i at its points and f = L_q + F
+(docs/maths/galerkin.md):
 
     Q_i = q_k + h sum_j A_ij V_j,         L_v(Q_i, V_i) = p_k + h sum_j Ab_ij f_j,               (GA 4)
     q_k+1 = q_k + h sum_j b_j V_j,        p_k+1 = p_k + h sum_j b_j f_j.
 
-With constraints f has their impulses, h(Q_i) = 0, and p_k+1 a velocity along them (GA 10), (GA 11).
+With constraints f contains their impulses, h(Q_i) = 0, and the velocity of p_k+1 is tangent to the
+constraints (GA 10), (GA 11).
 """
 
 from __future__ import annotations
@@ -34,48 +36,53 @@ from vioc.maps.derivatives import MapDerivatives
 from vioc.maps.kernel import KernelPrograms, StepSolver
 from vioc.maps.twins import own, shared
 
-# The last correction of q relative to 1 + |q_k|, over the root of how many there are, and over the tolerance.
-# By the default's, a bit above rounding, what is left of momenta, of one evaluation before, is no drift.
+# Limit of the last correction: its 2-norm, relative to 1 + |q_k|, over the root of its length and over the
+# tolerance. With the default tolerance it is a bit above rounding, so the momenta, which belong to the
+# evaluation before that correction, do not drift.
 CONVERGED = 2e-3
 ROUNDING = 2e-14
 MOST = 8  # stages
 
 
 class GalerkinVI(MechanicalMap):
-    """A Galerkin variational integrator: polynomials of stage velocities, and a quadrature of the action.
+    """Variational integrator of high order, with polynomials and quadrature in a step.
+
+    The polynomials interpolate stage velocities, and the quadrature approximates the action (Galerkin).
 
     Parameters
     ----------
     system : System
-        Without contacts and limits of joints; with holonomic constraints for Lobatto's points alone.
+        Mechanism without contacts and limits of joints. Holonomic constraints need Lobatto's points.
     dt : float
         Time step, s, > 0; several times that of an order-2 rule for the same error.
     stages : int
-        s, of Gauss's points 1 to 8, of Lobatto's 2 to 8.
+        s, the number of points in a step: 1 to 8 of Gauss, 2 to 8 of Lobatto.
     points : {"gauss", "lobatto"}
-        Where L and the forces are sampled: inside of the step, order 2 s; or at its ends too, order 2 s - 2.
+        Points where L and the forces are sampled: inside the step, of order 2 s; or at its ends too, of
+        order 2 s - 2.
     wrap, backend
-        As for `MidpointVI`.
+        See `MidpointVI`.
     tolerance : float
-        Of a step's last correction, relative to 1 + |q|; it is iterated to 1/500 of it, but for rounding.
-        Above the default steps are cheaper, and each leaves its share in momenta and energy.
+        Largest accepted last correction of a step, relative to 1 + |q|. Steps are iterated to 1/500 of it,
+        or to rounding. With a larger tolerance steps are cheaper, and each adds an error to momenta and
+        energy.
 
     Raises
     ------
     ModelError
-        If an option is wrong, points do not keep the system's constraints, or the mass matrix is singular
+        If an option is wrong, the points cannot fulfil the constraints, or the mass matrix is singular
         (the massless variables are named).
 
     Notes
     -----
-    State and input as for `MidpointVI`, x = [q_d, q_k, p, v_k], u = [forces, rho]: inputs are constant over a
-    step and kinematic variables move linearly. p is the momentum of the motion itself, without the
-    correction of order dt^2 that the midpoint rule's has. One Gauss point is the midpoint rule, two of
-    Lobatto's are Störmer and Verlet's, with constraints RATTLE. Constraints and their rates hold at every
-    sample; multipliers are the impulses of a whole step. Steps have no derivatives by their length, so
-    durations are not free.
-    Only ``backend="compiled"`` runs the integrator's own C core; ``"auto"`` runs generated C, whose rollouts
-    have the bits of the virtual machine.
+    State and input are those of `MidpointVI`, x = [q_d, q_k, p, v_k], u = [forces, rho]: inputs are constant
+    over a step and kinematic variables move linearly. p is the momentum of the motion itself; the momentum of
+    the midpoint rule differs from it by O(dt^2). One Gauss point is the midpoint rule, two Lobatto points are
+    the Störmer-Verlet method, with constraints RATTLE. Constraints and their rates hold at every sample;
+    multipliers are the impulses of a whole step. Steps have no derivatives by their length, so durations are
+    not free.
+    Only ``backend="compiled"`` runs hand-written C code (galerkin.c); ``"auto"`` runs generated C, whose
+    rollouts have the bits of the virtual machine.
 
     Examples
     --------
@@ -107,7 +114,7 @@ class GalerkinVI(MechanicalMap):
         self.stages, self.points = int(stages), points
         self.quadrature: Quadrature = quadrature(points, self.stages)
         super().__init__(system, dt, wrap, tolerance, backend)
-        self.backend = self.backend.knowing(tolerance=self.tolerance)  # the kernel stops by it
+        self.backend = self.backend.knowing(tolerance=self.tolerance)  # a part of the kernel
         if self.nm and points != "lobatto":
             raise ModelError(
                 f"{system.name}: points within a step do not keep {system.constraint_names[0]} at its ends; "
@@ -128,7 +135,10 @@ class GalerkinVI(MechanicalMap):
 
     @shared
     def stage(self) -> ca.Function:
-        """(q, v, u, t, parameters, lambda) -> L_v, f = L_q + F - Dh' lambda of dynamic variables, and h."""
+        """CasADi function of momentum, force and constraints at one stage.
+
+        (q, v, u, t, parameters, lambda) -> L_v and f = L_q + F - Dh' lambda of the dynamic variables, and h.
+        """
         lag, nd = self.lagrangian, self.nd
         lam, f = ca.SX.sym("lambda", self.nm), part(lag.L_q + lag.F, 0, nd)
         if self.nm:
@@ -137,8 +147,10 @@ class GalerkinVI(MechanicalMap):
 
     @shared
     def _masses(self) -> tuple[ca.Function, ca.Function, ca.Function]:
-        """(q, parameters) -> factors; (factors, a, y) -> M^-1 (a - Dh' y); (factors, a, b) -> y with some x
-        of M x + Dh' y = a, Dh x = b.
+        """CasADi functions that factorize the mass matrix and solve with it.
+
+        (q, parameters) -> factors; (factors, a, y) -> M^-1 (a - Dh' y); (factors, a, b) -> y, where some x
+        has M x + Dh' y = a and Dh x = b.
         """
         lag, g, nd = self.lagrangian, self.lagrangian.graph, self.nd
         entries = ca.vertcat(*lag.saddle.entries())
@@ -156,7 +168,7 @@ class GalerkinVI(MechanicalMap):
 
     @property
     def _converged(self) -> float:
-        """Below it the last correction of a step ends the iteration."""
+        """Limit of a step's last correction, below which the iteration ends."""
         return max(CONVERGED * self.tolerance, ROUNDING) * float(np.sqrt(self.stages * self.nd))
 
     @property
@@ -166,11 +178,11 @@ class GalerkinVI(MechanicalMap):
 
     @shared
     def _iterate(self) -> ca.Function:
-        """(z, x, u, t, dt, parameters, factors) -> z, (x_next, z, lambda), last correction.
+        """CasADi function of one iteration on the stage velocities of a step.
 
-        z are V_1 to V_s and lambda_1 to lambda_s-1. In x_next are the impulses of those given alone, lambda.
-
-        The mass matrix and Dh at one point stand for the derivatives of all stages (GA 6), (GA 12).
+        (z, x, u, t, dt, parameters, factors) -> z, (x_next, z, lambda), last correction. z is V_1 to V_s and
+        lambda_1 to lambda_s-1. x_next contains the impulses of the given lambda alone. The mass matrix and Dh
+        at one point approximate the derivatives of all stages (GA 6), (GA 12).
         """
         nd, nq, nf, nm, s = self.nd, self.nq, len(self.system.inputs), self.nm, self.stages
         rule = self.quadrature
@@ -196,7 +208,7 @@ class GalerkinVI(MechanicalMap):
         ]
         momenta, f, h = (ca.horzcat(*column) for column in zip(*found, strict=True))
         left, Ab = momenta - ca.repmat(p, 1, s) - dt * f @ ca.DM(rule.Ab).T, rule.Ab[:, :-1]
-        impulses = ca.SX.zeros(nm, s)  # by corrections of lambda
+        impulses = ca.SX.zeros(nm, s)  # from corrections of lambda
         if nm:
             along = left @ ca.DM(rule.A).T
             y = ca.horzcat(*(pushes(factors, along[:, i], h[:, i] / dt) for i in range(1, s)))
@@ -217,7 +229,7 @@ class GalerkinVI(MechanicalMap):
 
     @shared
     def _programs(self) -> KernelPrograms:
-        # what may run now here, now there is generated code, whose bits are the virtual machine's
+        # backend="auto" runs generated code, which has the bits of the virtual machine
         kernels = lambda: self._kernel, lambda: self._robust_kernel
         return KernelPrograms(self, *kernels, written=self._source)
 
@@ -236,17 +248,18 @@ class GalerkinVI(MechanicalMap):
 
     @shared
     def _robust_kernel(self) -> ca.Function | None:
-        """Kernel by Newton's method on all stages, for steps where (GA 6) does not contract.
+        """Solver by Newton's method, for steps where the usual iteration diverges.
 
-        None where that is left to numbers, to `rescued`.
+        The usual iteration is (GA 6). None for many unknowns: `_rescued` solves those steps numerically.
         """
         iterate = by_newton(self._iterate)
         return None if iterate is None else self._from(repeated(iterate, self._converged, CONTRACTION))
 
     def _from(self, solved: ca.Function) -> ca.Function:
-        """(x, u, t, dt, parameters) -> x_next, impulse, error.
+        """Return the CasADi function of one step from a solver of its stage equations.
 
-        The first guess has velocities that change at the rate of the step's start, and its multipliers.
+        It is (x, u, t, dt, parameters) -> x_next, impulse, error. The first guess extrapolates the velocities
+        with the acceleration at the step's start, and has the multipliers there.
         """
         nd, nq, nf, s, nm = self.nd, self.nq, len(self.system.inputs), self.stages, self.nm
         rule = self.quadrature
@@ -254,26 +267,27 @@ class GalerkinVI(MechanicalMap):
         t, dt, theta = ca.MX.sym("t"), ca.MX.sym("dt"), ca.MX.sym("theta", len(self.parameters))
         v, a, lam = motion(self)(x, u, t, dt, theta)
         guess = ca.repmat(v, 1, s) + dt * a @ ca.DM(rule.c).T
-        half = dt / 2 * (v + dt / 4 * a)  # to the middle's configuration
+        half = dt / 2 * (v + dt / 4 * a)  # displacement to the middle of the step
         middle = ca.vertcat(x[:nd] + half, (part(x, nd, nq) + part(u, nf)) / 2)
         factors = self._masses[0](middle, theta)
         z = ca.vertcat(ca.vec(guess), ca.repmat(lam, s - 1, 1))
         after, error = solved(z, x, u, t, dt, theta, factors)
         error += far(
             rule.spacing * dt * (ca.fabs(v) + dt / 2 * ca.fabs(a)), self.turning
-        )  # between points, on which the polynomials stand
+        )  # between the points that the polynomials interpolate
         x_next, impulse = after[: self.nx], ca.MX(0, 1)
         if nm:
             p, impulse = ca.vertsplit(self._end(x_next, theta), [0, nd, nd + nm])
-            # of the multipliers in p: those found last may be others, where the velocities were right at once
+            # from the multipliers in p: the last ones may differ if the velocities were right at once
             impulse += dt * ca.reshape(after[self.nx + self._unknowns :], nm, s - 1) @ ca.DM(rule.b[:-1])
             x_next = ca.vertcat(x_next[:nq], p, x_next[nq + nd :])
         return ca.Function("step", [x, u, t, dt, theta], [x_next, impulse, error])
 
     @shared
     def _end(self) -> ca.Function:
-        """(x_next, parameters) -> p_k+1, with velocities along the constraints, and the impulse that made
-        them so (GA 11).
+        """CasADi function that makes a step's final velocity tangent to the constraints.
+
+        (x_next, parameters) -> p_k+1 with tangent velocity, and the impulse that made it so (GA 11).
         """
         x, theta, nd, nq = self.symbols.x, self.symbols.parameters, self.nd, self.nq
         impulse = vec.part(self._tangent_velocity, nd)

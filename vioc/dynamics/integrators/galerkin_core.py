@@ -1,4 +1,4 @@
-"""The step of a `GalerkinVI` in C, its stages side by side in vectors (galerkin.c)."""
+"""C code of a Galerkin step, which evaluates all stages at once (galerkin.c)."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from vioc.compile.native import signature
 if TYPE_CHECKING:
     from vioc.dynamics.integrators.galerkin import GalerkinVI
 
-# Corrections that are not accelerated: differences of the first ones tell of what is not linear.
+# Number of corrections that are not accelerated: differences of the first ones contain nonlinear terms.
 FIRST = 2
-# Fused products and sums: another iteration than the virtual machine's anyway, and a tenth of the time.
+# Fused products and sums save nine tenths of the time; the iteration differs from the virtual machine's
+# anyway.
 FUSED = '#pragma GCC optimize("fp-contract=fast")'
 
 
@@ -29,12 +30,14 @@ def source(
     solve: ca.Function,
     **numbers: float,
 ) -> str | None:
-    """C of the kernel; None where a force or potential holds an operation that has no form in vectors.
+    """Return the C code of a Galerkin step; None if a term has no vectorized form.
+
+    Such terms are forces and potentials with an operation that has no form in vectors.
 
     Parameters
     ----------
     feedback : bool
-        Whether its arguments are those of a `KernelPrograms` with feedback.
+        Whether the code has the arguments of a `KernelPrograms` with feedback.
     motion, stage, factors, solve : casadi.Function
         (x, u, t, dt, parameters) -> velocities and accelerations at the step's start;
         (q, v, forces, t, parameters, none) -> L_v, f; (q, parameters) -> those of M;

@@ -1,9 +1,10 @@
-"""Exact first and second derivatives of Galerkin steps, for whole trajectories at once.
+"""Exact first and second derivatives of Galerkin steps along whole trajectories.
 
-At a point of a step are evaluated o = (L_v, f, h, Dh v), functions of y = (Q, V, forces, parameters, lambda).
-y is linear in what a step depends on, s = (x, u, parameters), and in its unknowns w; a step's equations are
-linear in o, w and s, and so is what it leads to. CasADi differentiates o once and twice; the rest runs on
-stacks of matrices, the second order by the adjoint of the equations (docs/maths/galerkin.md).
+At each point of a step the functions o = (L_v, f, h, Dh v) of y = (Q, V, forces, parameters, lambda) are
+evaluated. y is linear in s = (x, u, parameters), the arguments of a step, and in the step's unknowns w. The
+equations and the results of a step are linear in o, w and s. CasADi differentiates o once and twice. All else
+are products of stacked matrices, and the second order uses the adjoint of the equations
+(docs/maths/galerkin.md).
 """
 
 from __future__ import annotations
@@ -32,18 +33,21 @@ if TYPE_CHECKING:
 
 
 class Points(NamedTuple):
-    """Evaluation points of N steps, P each: the stages, and with constraints the end.
+    """Values and derivatives at the quadrature points of N steps, P points each.
+
+    The points are the stages, and with constraints also the end. The docstring of this module defines o, y, w
+    and s.
 
     Attributes
     ----------
     args : list of arrays (N P, ...)
-        What points are evaluated at.
+        Arguments of the functions at each point.
     o : (N, P, no)
     o_y : (N, P, no, ny)
     o_w : (N, P, no, nw)
-        By all unknowns.
+        Derivatives by all unknowns.
     y_s : (N, P, ny, ns)
-        At fixed unknowns.
+        Derivatives at fixed unknowns.
     """
 
     args: list[np.ndarray]
@@ -54,10 +58,10 @@ class Points(NamedTuple):
 
 
 class GalerkinDerivatives:
-    """Derivatives of the steps of a `GalerkinVI`.
+    """First and second derivatives of the steps of a Galerkin integrator.
 
-    Unknown are w = (V_1, ..., V_s; lambda_1, ..., lambda_s; v), the last two with constraints, v the velocity
-    at the step's end.
+    The unknowns are w = (V_1, ..., V_s; lambda_1, ..., lambda_s; v). The last two exist with constraints, and
+    v is the velocity at the step's end.
     """
 
     def __init__(self, f: GalerkinVI):
@@ -92,7 +96,10 @@ class GalerkinDerivatives:
     # -- unknowns -----------------------------------------------------------------------------------
 
     def split(self, w: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """V (N, s, nd, ...), lambda (N, s, nm, ...), v (N, 0 or nd, ...) of w (N, nw, ...)."""
+        """Split unknowns of N steps into stage velocities, multipliers and end velocity.
+
+        V (N, s, nd, ...), lambda (N, s, nm, ...) and v (N, 0 or nd, ...) are parts of w (N, nw, ...).
+        """
         f, n, more = self.f, len(w), w.shape[2:]
         a, b = f.stages * f.nd, f.stages * (f.nd + f.nm)
         return (
@@ -102,12 +109,14 @@ class GalerkinDerivatives:
         )
 
     def solved(self, steps: Steps, theta: np.ndarray) -> np.ndarray:
-        """Unknowns (N, nw) of solved steps: Newton's method from their slopes.
+        """Return the stage velocities and multipliers (N, nw) of solved steps.
+
+        Newton's method finds them, from the mean velocities of the steps.
 
         Raises
         ------
         StepError
-            Where it does not end.
+            If Newton's method does not converge.
         """
         f, n = self.f, len(steps)
         h = steps.h[:, None]
@@ -140,7 +149,7 @@ class GalerkinDerivatives:
     # -- what a step evaluates ----------------------------------------------------------------------
 
     def at(self, steps: Steps, theta: np.ndarray, w: np.ndarray) -> Points:
-        """Values and derivatives of the points."""
+        """Return values and derivatives at the quadrature points of all steps."""
         f, rule, n, s, P = self.f, self.f.quadrature, len(steps), self.f.stages, self.points
         nq, nd, nf, nm = f.nq, f.nd, len(f.system.inputs), f.nm
         V, lam, v = self.split(w)
@@ -183,14 +192,15 @@ class GalerkinDerivatives:
         return Points(args, o, o_y, o_w, y_s)
 
     def _parts(self, o: np.ndarray) -> list[np.ndarray]:
-        """m, f, h and Dh v of o (N, P, no, ...)."""
+        """Split values at quadrature points into momenta, forces, h and Dh v."""
         nd, nm = self.f.nd, self.f.nm
         return np.split(o, np.cumsum([nd, nd, nm]), axis=2)
 
     def left(self, h: np.ndarray, o: np.ndarray) -> np.ndarray:
-        """The share of o (N, P, no, ...) in a step's equations (N, nw, ...).
+        """Return the part of the step equations that comes from the quadrature points.
 
-        Those of the stages; h at all but the first; at the end the momentum's, and Dh v.
+        From o (N, P, no, ...) it makes the equations (N, nw, ...): those of the stages, h at all points but
+        the first, the momentum at the end, and Dh v there.
         """
         rule, s, n = self.f.quadrature, self.f.stages, len(o)
         m, f, kept, along = self._parts(o)
@@ -202,7 +212,10 @@ class GalerkinDerivatives:
         return np.concatenate([r.reshape(n, -1, *o.shape[3:]) for r in rows], axis=1)
 
     def weights(self, h: np.ndarray, mu: np.ndarray) -> np.ndarray:
-        """Weights of o (N, P, no) in mu . `left`, mu (N, nw)."""
+        """Return weights of values at quadrature points, from weights of the equations.
+
+        The weights of o (N, P, no) are those in mu . `left`, with mu (N, nw).
+        """
         rule, s, nd, nm, n = self.f.quadrature, self.f.stages, self.f.nd, self.f.nm, len(mu)
         found = np.zeros((n, self.points, 2 * (nd + nm)))
         m, f, kept, along = self._parts(found)
@@ -217,7 +230,7 @@ class GalerkinDerivatives:
         return found
 
     def residual(self, steps: Steps, at: Points) -> np.ndarray:
-        """Return the residual (N, nw) of the equations."""
+        """Return the residual (N, nw) of the equations of N steps."""
         f, left = self.f, self.left(steps.h, at.o)
         p, s, nd = steps.x0[:, f.nq : f.nq + f.nd], f.stages, f.nd
         left[:, : s * nd] -= np.tile(p, (1, s))
@@ -228,8 +241,10 @@ class GalerkinDerivatives:
     # -- derivatives --------------------------------------------------------------------------------
 
     def _chained(self, steps: Steps, theta: np.ndarray) -> tuple[Points, np.ndarray, np.ndarray, np.ndarray]:
-        """The points, the equations' derivative by w (N, nw, nw), all of y by s (N, P, ny, ns), and x_next,
-        then the multipliers, by s (N, nx + nm, ns).
+        """Return derivatives of steps by their arguments, through the implicit equations.
+
+        The results are the points, the Jacobian of the equations by w (N, nw, nw), the total derivative of y
+        by s (N, P, ny, ns), and that of x_next, then of the multipliers, by s (N, nx + nm, ns).
         """
         f, rule = self.f, self.f.quadrature
         n, s, nq, nd, nm, P = len(steps), f.stages, f.nq, f.nd, f.nm, self.points
@@ -274,7 +289,10 @@ class GalerkinDerivatives:
         return Linearization.of(after[:, :nx], after[:, nx:], self.f.nu)
 
     def second(self, steps: Steps, theta: np.ndarray, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
-        """Hessian of Z . x_k+1 + zeta . multipliers: that of o by the adjoint's weights, along y_s (GA 9)."""
+        """Return the Hessian of Z . x_k+1 + zeta . multipliers for each step.
+
+        It is the Hessian of o, contracted with the adjoint's weights, along y_s (GA 9).
+        """
         f, rule = self.f, self.f.quadrature
         n, s, nq, nd, P = len(steps), f.stages, f.nq, f.nd, self.points
         at, matrix, y, _ = self._chained(steps, theta)
@@ -293,9 +311,10 @@ class GalerkinDerivatives:
 
 
 class GalerkinEquations(BranchEquations):
-    """The equations of the step of a `GalerkinVI`, for V, dt lambda and the velocity v at the step's end.
+    """Equations of one Galerkin step, for its continuation from length 0.
 
-    For a share of the step's length prescribed variables are as far on their way.
+    The unknowns are V, dt lambda and the velocity v at the step's end. At a share of the step's length
+    prescribed variables have moved by the same share.
     """
 
     def __init__(self, of: GalerkinDerivatives, x: np.ndarray, u: np.ndarray, t: float, dt: float):
@@ -326,7 +345,7 @@ class GalerkinEquations(BranchEquations):
         return Linearized(self.of.residual(steps, at)[0], self.of.left(steps.h, at.o_w)[0] * by)
 
     def end(self, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """x_k+1, and the multipliers."""
+        """Return the state x_k+1 and the multipliers of a step from its unknowns."""
         f, (_, at, size) = self.of.f, self._at(w, 1.0)
         V, lam, _ = (a[0] for a in self.of.split((w * size)[None]))
         rho, b = self.u[len(f.system.inputs) :], self.dt * f.quadrature.b

@@ -1,4 +1,4 @@
-"""An iteration of a step's equations, written as calls that pass on what is done."""
+"""Fixed-point and Newton iterations as CasADi functions with an early stop."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ import numpy as np
 from vioc.dynamics.lagrangian import OPTIONS
 
 STALLED = 1e-11  # below it a correction that is not smaller than the one before is rounding
-GROUPS = 5, 8  # iterations: so many, so often
-NEWTON = 60  # unknowns at most of a Newton method in symbols
+GROUPS = 5, 8  # iterations of an inner group, groups of an outer one
+NEWTON = 60  # largest number of unknowns of Newton's method in symbols
 
 
 def repeated(iterate: ca.Function, tolerance: float, contraction: float) -> ca.Function:
-    """(y, ...) -> (result, error) of `iterate` (y, ...) -> (y, result, error), until that is rounding.
+    """Return a CasADi function that repeats an iteration until its error is rounding.
 
-    The error is infinite where it ever fell by less than the factor `contraction`, but for rounding: then the
-    root is not certified. By calls that pass on what is done, in groups that are passed over together: a root
-    finder of CasADi factors a matrix of ones at every iteration.
+    `iterate` is (y, ...) -> (y, result, error), the function (y, ...) -> (result, error). The error is
+    infinite where it once fell by less than the factor `contraction`, except by rounding: then the root is
+    not certified. The iterations are calls that are skipped, in groups, once it has converged. A root finder
+    of CasADi would factorize a matrix of ones at every iteration.
     """
     args = [ca.MX.sym("a", iterate.numel_in(i)) for i in range(iterate.n_in())]
     names = ("error", "before", "worst")
@@ -30,7 +31,7 @@ def repeated(iterate: ca.Function, tolerance: float, contraction: float) -> ca.F
     step = ca.Function("once", [*state, *context], [y_next, found, now, error, ca.fmax(worst, ratio)])
     falls = ca.logic_or(error < 0.9 * before, error > STALLED)
     goes = ca.logic_and(ca.logic_and(error > tolerance, falls), worst <= contraction)
-    for count in GROUPS:  # so many times, if at all
+    for count in GROUPS:  # number of nested calls
         either = ca.Function.if_else("either", step, keep)
         maybe = ca.Function("maybe", [*state, *context], either(goes, *state, *context))
         states = state
@@ -43,9 +44,10 @@ def repeated(iterate: ca.Function, tolerance: float, contraction: float) -> ca.F
 
 
 def by_newton(iterate: ca.Function) -> ca.Function | None:
-    """The `iterate` of Newton's method on what another one leaves, for steps where that does not contract.
+    """Return an iteration of Newton's method for the fixed point of another iteration.
 
-    None where its matrix would take a compiler minutes.
+    It serves steps where `iterate`, the other iteration, does not contract.
+    None if its matrix would take a compiler minutes.
     """
     if iterate.numel_out(0) > NEWTON:
         return None

@@ -1,6 +1,6 @@
-"""`MechanicalMap`: what every integrator of a `System` in generalized coordinates shares.
+"""Base class of all integrators of a mechanism in generalized coordinates.
 
-State and input layout, names, units, velocities, energies and frame positions.
+It defines the layout of state and input, names, units, velocities, energies and frame positions.
 """
 
 from __future__ import annotations
@@ -59,33 +59,33 @@ USER = UserPotential, UserForce, UserConstraint, NonholonomicConstraint
 
 
 class MechanicalMap(KernelMap):
-    """A kernel map of a system, with state x = [q_d, q_k, p, v_k] and input [u, rho].
+    """Integrator of a mechanism, with state x = [q_d, q_k, p, v_k] and input [u, rho].
 
-    Maps of velocities have v_d in the place of p, and say so in `conjugate`.
+    Integrators whose states are velocities have v_d in the place of p; `conjugate` says so.
 
     Attributes
     ----------
     conjugate : str
-        What names the third part of the state: ``"p"`` momenta, ``"v"`` velocities.
+        Prefix of the names of the state's third part: ``"p"`` for momenta, ``"v"`` for velocities.
     choices : tuple of str
-        What an integrator can be told beside what all can, by the names of arguments and attributes.
+        Names of the options that this integrator has in addition to those of all integrators, both as
+        arguments and as attributes.
     system : System
     lagrangian : Lagrangian
     rule : VariationalRule or None
-        Of a step, where it is by one.
+        Equations of a step, if it is by a variational rule.
     nq, nd, nk, nm : int
-        Configurations; of them dynamic and kinematic; constraints.
+        Numbers of configurations, of dynamic and kinematic ones among them, and of constraints.
 
     Notes
     -----
-    Quantities (`quantity`) beside the protocol's: ``v.NAME`` velocities by the Legendre transform,
+    Quantities (`quantity`) in addition to those of all maps: ``v.NAME`` velocities by the Legendre transform,
     ``kinetic``, ``potential``, ``energy``, ``FRAME:x`` (y, z) positions of named frames, ``FRAME:rx`` (ry,
     rz) their rotation vectors, ``v.FRAME:x``, ``w.FRAME:x`` their velocities (`vioc.dynamics.velocities`),
-    ``h.NAME`` values of holonomic constraints, ``force.NAME`` the constraint
-    force -lambda/dt with [T] (36a)'s sign, dt the time for which a step's impulse stands (its length, where
-    all are equal),
-    ``tension.NAME`` the pull of a string or rod, N, at the start of each step. Both are half as large at
-    the start of a run from a momentum M v, which already holds half that impulse.
+    ``h.NAME`` values of holonomic constraints, ``force.NAME`` the constraint force -lambda/dt with the sign
+    of [T] (36a), where dt is the time over which the impulse of a step acts (the step length, if all are
+    equal), and ``tension.NAME`` the pull of a string or rod, N, at the start of each step. Both are half as
+    large at the start of a run from a momentum M v, which already contains half that impulse.
     """
 
     conjugate: str = "p"
@@ -102,7 +102,7 @@ class MechanicalMap(KernelMap):
         tolerance: float,
         backend: str = "virtual",
         *,
-        takes: Collection[str] = (),  # of ``"contacts"``, of limits of joints too, and ``"slips"``
+        takes: Collection[str] = (),  # supported terms: ``"contacts"`` and joint limits, ``"slips"``
     ):
         as_system(system)
         if system.inequalities and "contacts" not in takes:
@@ -110,7 +110,7 @@ class MechanicalMap(KernelMap):
                 f"{system.name}: {type(self).__name__} has no contacts, limits of joints or dry friction, "
                 f"got {system.inequality_names[0]}; use ContactVI or MaximalVI, or leave them out"
             )
-        if "slips" not in takes:  # constraints on velocities
+        if "slips" not in takes:  # slips are constraints on velocities
             check_holonomic(system, type(self).__name__)
         self.system = system
         named = zip(system.constraint_names, system.constraints, strict=True)
@@ -143,7 +143,7 @@ class MechanicalMap(KernelMap):
         self.symbols = Symbols.sized(self.nx, self.nu, self.nm, len(self.parameters))
         self.backend = Backend(backend, generated(self))
         check_mass_matrix(system)
-        _ = self.lagrangian.h, self.lagrangian.slips  # refuses what is no constraint now
+        _ = self.lagrangian.h, self.lagrangian.slips  # reports unsuitable constraints now
 
     def __reduce__(self):
         return rebuilt, (type(self), self.system, self.dt, self._options, self.parameters)
@@ -154,7 +154,7 @@ class MechanicalMap(KernelMap):
         return {**own, "wrap": self.wrap, "tolerance": self.tolerance, "backend": self.backend.name}
 
     def with_system(self: Map, system: System) -> Map:
-        """The same integrator, with the same options and parameters, of another system."""
+        """Return the integrator with the same options and parameters for another system."""
         return rebuilt(type(self), system, self.dt, self._options, self.parameters)
 
     def _review(self, trajectory: Trajectory) -> None:
@@ -166,7 +166,10 @@ class MechanicalMap(KernelMap):
         return charts(self.system)
 
     def consistent_configuration(self, guess: Any, fixed: Sequence[str] = ()) -> ConstraintReport:
-        """`vioc.consistent_configuration` of the system at the map's parameters."""
+        """Find a configuration near a guess that fulfils the constraints.
+
+        It is `vioc.consistent_configuration` of the system at the map's parameters.
+        """
         return consistent_configuration(self.whole, guess, fixed=fixed, **self.parameters)
 
     def _mechanical(self) -> Mechanism:
@@ -196,11 +199,11 @@ class MechanicalMap(KernelMap):
         return there
 
     def _check_starts(self, X: np.ndarray, k: int) -> None:
-        """Refuse to start where M is indefinite, or constraints are dependent: numbers would be arbitrary."""
+        """Raise `StepError` at a start with dependent constraints: its step is arbitrary."""
         if not self.nm:
             return
         J = self._directions(X[:, : self.nq], self.theta)[0]
-        names = self.multiplier_names[: J.shape[1]]  # without those of contacts
+        names = self.multiplier_names[: J.shape[1]]  # without names of contacts
         for i in map(int, np.flatnonzero(may_be_dependent(J))):
             where = f"step {k + i}: Dh(q_k)"
             error = dependent_constraints(J[i], names, where, k + i, 0.0)
@@ -216,23 +219,23 @@ class MechanicalMap(KernelMap):
         return fault and f"{self.system.name}: {fault}"
 
     def _consistent(self, q: Any, v: Any, named: Mapping[str, float]) -> tuple[np.ndarray, np.ndarray]:
-        """A start's configuration and velocity (nq,), which fulfil the constraints."""
+        """Return a start's configuration and velocity (nq,), after a check of constraints."""
         q = as_configuration(self.system, q, "configuration", named)
         v = as_configuration(self.system, v, "velocity")
         check_constraints(self.whole, q, v, self.parameters, self.dt)
         return q, v
 
     def initial_state(self, q: Any = None, v: Any = None, u: Any = None, **named: float) -> np.ndarray:
-        """The state of a configuration and velocity; momenta are p = dL/dv, by the Legendre transform.
+        """Return the state of a configuration and velocity; momenta are p = dL/dv.
 
         Parameters
         ----------
         q, v : array (nq,) or dict by name
             Missing names are zero; q may be the report of `consistent_configuration`.
         u : (nu,), optional
-            Input at the start; matters where a whole force acts at the start of its step only (left forcing).
+            Input at the start; it matters only with left forcing, where a force acts at the start of a step.
         **named : float
-            Configurations by keyword, in the place of or beside those in the dict `q`.
+            Configurations by keyword, instead of or in addition to those in the dict `q`.
 
         Raises
         ------
@@ -256,7 +259,10 @@ class MechanicalMap(KernelMap):
         return None if self.rule is None else self.rule.residual
 
     def _behind(self, q0: Any, q1: Any, u: Any, k: int) -> np.ndarray:
-        """The state at k + 1 of a step from q0 to q1, p = D2 L_d(q0, q1) + F+ ([T] V-A)."""
+        """Return the state at the end of a step between two configurations, q0 and q1.
+
+        Its momentum is p = D2 L_d(q0, q1) + F+ ([T] V-A); k is the index of the step.
+        """
         q0 = as_configuration(self.system, q0, "q0")
         q1 = as_configuration(self.system, q1, "q1")
         forces, h = input_of(self, u)[: len(self.system.inputs)], self.dt
@@ -266,31 +272,34 @@ class MechanicalMap(KernelMap):
         return np.concatenate([q1, p, (q1 - q0)[self.nd :] / h])
 
     def inverse_dynamics(self, q: Any, x0: Any = None, k: int = 0) -> tuple[np.ndarray, np.ndarray]:
-        """(x0, U): a start and inputs (N, nu) whose steps pass through configurations q (N+1, nq) exactly.
+        """Return a start and inputs whose steps pass exactly through given configurations.
+
+        The results are x0 and U (N, nu) for configurations q (N+1, nq).
 
         Parameters
         ----------
         q : (N+1, nq)
-            In the order of ``system.variables``, a sample per step; constraints hold in every row.
+            Samples in the order of ``system.variables``; each must fulfil the constraints.
         x0 : (nx,), optional
-            The start's momentum. By default it follows from the motion, so that inputs are as even as can be:
-            where half of each force acts at either end of a step, one that the motion does not have
-            starts inputs that alternate.
+            State with the momentum of the start. By default the momentum follows from the motion and
+            minimizes the changes of the inputs: where half of each force acts at either end of a step, a
+            momentum that does not suit the motion makes the inputs alternate.
         k : int
-            Number of the first step.
+            Index of the first step.
 
         Raises
         ------
         ModelError
-            If no input makes that motion: sample, variable and the force that is missing are named. Forces
-            must be linear in the inputs.
+            If no input makes that motion (sample, variable and missing force are named), or forces are not
+            linear in the inputs.
         """
         return inverse_dynamics(self, self._variational(), q, x0, k)
 
     def conditions(self, trajectory: Trajectory) -> StepConditions:
-        """Condition numbers of M_k+1 and Dh M^-1 Dh' of every step ([S] VII), infinite where it is singular.
+        """Return the condition numbers of the equations of every step of a trajectory.
 
-        A step warns of a singular M_k+1 by itself (`ChartWarning`); this tells how near a motion comes.
+        They are those of M_k+1 and Dh M^-1 Dh' ([S] VII), infinite where a matrix is singular. A step warns
+        of a singular M_k+1 itself (`ChartWarning`); these numbers show how close a motion comes to it.
         """
         return conditions(self._variational(), Steps.along(trajectory_of(trajectory)), self.theta)
 
@@ -307,12 +316,12 @@ class MechanicalMap(KernelMap):
 
     @shared
     def poles(self) -> list[int]:
-        """The first angle of every chart of a free rotation, among the dynamic variables."""
+        """Index of the first Euler angle of each free rotation, in the dynamic variables."""
         return [self.system.variables.index(chart.variables[0]) for chart in self._charts]
 
     @shared
     def turning(self) -> list[bool]:
-        """Mask of the dynamic variables that are angles with effective sines, cosines."""
+        """Mask of dynamic variables that are angles whose sine or cosine has an effect."""
         bends = bending_variables(self.lagrangian)
         return [self.unit(n) == "rad" and bool(b) for n, b in zip(self.system.dynamic, bends, strict=True)]
 
@@ -322,7 +331,7 @@ class MechanicalMap(KernelMap):
     def _inputs_at(self, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         by_x, by_u = held_inputs(self, ends)
         at, row = np.arange(self.nd, self.nq), np.arange(self.nu - self.nk, self.nu)
-        by_x[:, row, at], by_u[:, row, row] = 1 - ends[:, None], ends[:, None]  # they move linearly
+        by_x[:, row, at], by_u[:, row, row] = 1 - ends[:, None], ends[:, None]  # linear in time
         return by_x, by_u
 
     def identity(self) -> dict[str, Any]:
@@ -386,7 +395,7 @@ class MechanicalMap(KernelMap):
 
     @shared
     def _distances(self) -> dict[str, DistanceConstraint]:
-        """Strings and rods, by name."""
+        """Strings and rods of the mechanism, by name."""
         named = zip(self.system.constraint_names, self.system.constraints, strict=True)
         return {name: c for name, c in named if isinstance(c, DistanceConstraint)}
 
@@ -396,7 +405,10 @@ class MechanicalMap(KernelMap):
         return [n for n, c in named if not isinstance(c, VelocityConstraint)]
 
     def _force_rounding(self, dt: float) -> float:
-        """A step solves for velocities (q1 - q0)/dt, so rounding of q in metres is a force of M eps/dt^2."""
+        """Return the force that rounding of q can cause, M eps/dt^2.
+
+        A step solves for velocities (q1 - q0)/dt.
+        """
         total = sum(float(node.frame.mass.mass) for node in self.system.nodes if node.frame.mass)
         return 100 * np.finfo(float).eps * total / dt**2
 
@@ -409,13 +421,13 @@ class MechanicalMap(KernelMap):
 
     @shared
     def constraint(self) -> ca.Function:
-        """h and Dh of a configuration and parameters."""
+        """CasADi function of the holonomic constraints, (q, parameters) -> h and Dh."""
         lag, g = self.lagrangian, self.lagrangian.graph
         return ca.Function("h", [g.q_vector, g.parameters], [lag.h, lag.Dh], OPTIONS)
 
     @property
     def whole(self) -> Lagrangian:
-        """Lagrangian with every constraint of the system, redundant ones too."""
+        """Lagrangian with every constraint of the system, including the redundant ones."""
         return self._whole if self.redundant else self.lagrangian
 
     @shared
@@ -424,7 +436,10 @@ class MechanicalMap(KernelMap):
 
     @shared
     def _all_constraints(self) -> ca.Function:
-        """h, Dh, and `sizes` and `directions` of `Lagrangian`, of all."""
+        """CasADi function of all constraints, including the redundant ones.
+
+        Its results are h, Dh, `Lagrangian.sizes` and `Lagrangian.directions`.
+        """
         lag, g = self.whole, self.whole.graph
         outputs = [lag.h, lag.Dh, lag.sizes, lag.directions]
         return ca.Function("h", [g.q_vector, g.parameters], outputs, OPTIONS)
@@ -447,7 +462,10 @@ class MechanicalMap(KernelMap):
 
     @shared
     def _directions(self) -> Evaluator:
-        """`Lagrangian.directions` at configurations and parameters."""
+        """Evaluator of the constraint gradients, with rounding errors set to zero.
+
+        See `Lagrangian.directions`.
+        """
         lag, g = self.lagrangian, self.lagrangian.graph
         args = [g.q_vector, g.parameters]
         return Evaluator(
@@ -462,7 +480,7 @@ class MechanicalMap(KernelMap):
 
     @property
     def _velocity_expression(self) -> ca.SX:
-        """Dynamic velocities of a state, by the Legendre transform tangent to the constraints."""
+        """Dynamic velocities of a state, made tangent to the constraints."""
         if self.conjugate == "v":
             return vec.part(self.symbols.x, self.nq, self.nq + self.nd)
         return vec.part(self._tangent_velocity, 0, self.nd)
@@ -472,7 +490,7 @@ class MechanicalMap(KernelMap):
         """Velocities tangent to the constraints, and the multipliers that project them."""
         lag, g, x = self.lagrangian, self.lagrangian.graph, self.symbols.x
         p = ca.SX.sym("p", self.nd)
-        # only the kinematic rates of v enter; the dynamic ones are what is solved for
+        # of v only the kinematic rates enter; the dynamic ones are the solution
         both = ca.vertcat(*lag.velocity(p))
         f = ca.Function("velocity", [g.q_vector, g.v_vector, p, g.parameters], [both])
         q, theta = self._q_and_parameters
@@ -516,12 +534,12 @@ class MechanicalMap(KernelMap):
 
     @shared
     def _energy_numbers(self) -> Evaluator:
-        """(x, parameters) -> kinetic and potential energy."""
+        """Evaluator of kinetic and potential energy: (x, parameters) -> both."""
         args, energies = [self.symbols.x, self.symbols.parameters], ca.vertcat(*self._energies[:2])
         return Evaluator(ca.Function("energies", args, [energies]))
 
     def energies(self, x: np.ndarray) -> np.ndarray:
-        """Kinetic and potential energy (N, 2) of states (N, nx), J."""
+        """Return kinetic and potential energy (N, 2) of states (N, nx), in J."""
         return self._energy_numbers(x, self.theta)[0][..., 0]
 
     @shared
@@ -529,7 +547,10 @@ class MechanicalMap(KernelMap):
         return Evaluator(self.lagrangian.function("force", [self.lagrangian.F]))
 
     def works(self, run: Trajectory) -> np.ndarray:
-        """Work of the generalized forces over each step of a run (N,), J, by the midpoint rule."""
+        """Return the work of the generalized forces over each step of a run (N,), in J.
+
+        The midpoint rule integrates it.
+        """
         q, h = run.x[:, : self.nq], run.step_lengths
         moved = np.diff(q, axis=0)
         args = (q[:-1] + q[1:]) / 2, moved / h[:, None], run.u[:, : len(self.system.inputs)]
@@ -552,7 +573,7 @@ class MechanicalMap(KernelMap):
         )
 
     def velocities(self, x: np.ndarray) -> np.ndarray:
-        """Dynamic velocities of states (..., nx), (..., nd)."""
+        """Return the dynamic velocities (..., nd) of states (..., nx)."""
         evaluate = self._velocity if x.ndim > 1 and len(x) > 1 else self._velocity_of_one
         return evaluate(x, self.theta)[0][..., 0]
 
@@ -569,9 +590,9 @@ class MechanicalMap(KernelMap):
         return f(q, ca.vertcat(self._velocity_expression, vec.part(self.symbols.x, self.nq + self.nd)), theta)
 
     def frame_positions(self, X: Any) -> np.ndarray:
-        """World positions of every frame's origin, m, in the order of ``system.nodes``.
+        """Return world positions of the origins of all frames, m.
 
-        Shapes (N, nx) -> (N, number of nodes, 3).
+        The frames have the order of ``system.nodes``; shapes (N, nx) -> (N, number of nodes, 3).
         """
         X = np.atleast_2d(np.asarray(real(X, "states"), float))
         flat = self._frame_positions(np.ascontiguousarray(X[:, : self.nq]), self.theta)[0][..., 0]
@@ -586,18 +607,21 @@ class MechanicalMap(KernelMap):
 
 
 def generated(f: KernelMap) -> dict[str, Any] | None:
-    """Plain data that determines the functions of a system's map; None where a user's own code has a part."""
+    """Return plain data that identifies the generated functions of an integrator.
+
+    None if code of a user is part of it.
+    """
     system = f.system
     terms = (*system.potentials, *system.forces, *system.constraints)
     ours = all(type(t).__module__.startswith("vioc.") and not isinstance(t, USER) for t in terms)
     if not (ours and type(f).__module__.startswith("vioc.")):
         return None
-    arguments = "dt", "smoothing"  # of every function
+    arguments = "dt", "smoothing"  # arguments of every function
     same = {k: v for k, v in f.identity().items() if k not in arguments}
     return {**same, "wrap": f.wrap, "title": f"{type(f).__name__} of {system.name}"}
 
 
 def rebuilt(kind: Any, system: System, dt: float, options: dict, parameters: dict[str, float]) -> Any:
-    """A map of a system with these options and parameters, as when it is unpickled."""
+    """Return an integrator rebuilt from its system, options and parameters (pickling)."""
     f = kind(system, dt, **options)
     return f.trying(**parameters) if parameters != f.parameters else f

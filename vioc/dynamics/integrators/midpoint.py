@@ -1,4 +1,6 @@
-"""`MidpointVI`: the generalized midpoint variational integrator ([T] (19)-(22), (44)-(46), [S] (28)).
+"""Generalized midpoint variational integrator.
+
+It solves [T] (19)-(22), (44)-(46), [S] (28):
 
     p_k + D1 L_d(q_k, q_k+1) + F-(k) - Dh(q_k)' lambda_k = 0
     h(q_k+1) = 0
@@ -32,14 +34,14 @@ from vioc.maps.derivatives import MapDerivatives
 from vioc.maps.kernel import StepSolver
 from vioc.maps.twins import own, shared
 
-# |h| of a redundant constraint up to which it follows from the others: over |Dh| (1 + |q|), of which a step
-# leaves a part, and the size of the numbers that cancel in h, of which rounding is a part
+# Largest |h| of a redundant constraint that follows from the others: over |Dh| (1 + |q|), to which the step's
+# own error contributes, and over the size of the terms that cancel in h, to which rounding does
 FOLLOWS = 1e-9
-FEW = 8  # variables for each constraint, whose column takes a recursion of its own
+FEW = 8  # variables for each constraint, since the column of a constraint needs a recursion of its own
 
 
 class MidpointVI(MechanicalMap):
-    """The midpoint variational integrator of a system, as a one-step map.
+    """Midpoint variational integrator of a mechanism, as a one-step map.
 
     Parameters
     ----------
@@ -47,22 +49,21 @@ class MidpointVI(MechanicalMap):
     dt : float
         Time step, s, > 0.
     alpha : float
-        Where in the step the Lagrangian is sampled, in [0, 1]; 1/2 is second order.
+        Point of the step where the Lagrangian is sampled, in [0, 1]; 1/2 is second order.
     forcing : "symmetric" or "left"
-        How a force is split over a step's ends: half and half (second order, [T] IV-E), or all at the
-        start (first order; [S] II-A, whose printed numbers it gives).
+        Division of a force between the ends of a step: half and half (second order, [T] IV-E), or all at
+        the start (first order; it reproduces the printed values of [S] II-A).
     wrap : sequence of str
-        Angles whose errors are taken modulo 2 pi (`difference`), for feedback.
+        Names of angles whose errors are taken modulo 2 pi (`difference`), for feedback.
     tolerance : float
         Largest accepted residual of a step, as an error of q relative to 1 + |q|.
     backend : {"virtual", "compiled", "auto"}
-        What runs the map's functions: CasADi's virtual machine, which starts at once; compiled C, kept on
-        disk; or the one, and the other where it pays. Rollouts are the same to the bit (`Backend`).
-
+        Evaluator of the map's functions: CasADi's virtual machine, which starts at once; compiled C, kept on
+        disk; or the first, and the second where it pays. Rollouts are the same to the bit (`Backend`).
     redundant : names, optional
-        Constraints that follow from the others and are not imposed again; by default they are found, and a
-        `RedundancyWarning` names them. Where they do not follow, or the others do not suffice, a step is an
-        error that names the choice to make.
+        Constraints that follow from the others and are omitted. By default the map finds them, and a
+        `RedundancyWarning` names them. Where they do not follow from the others, or the others are
+        dependent, a step raises an error that names the right choice.
 
     Raises
     ------
@@ -74,8 +75,8 @@ class MidpointVI(MechanicalMap):
     State x = [q_d, q_k, p, v_k]: dynamic and kinematic configurations, discrete momenta, rates of the
     kinematic configurations; names ``theta``, ``p.theta``, ``v.trolley``. Input [u, rho] with rho the
     next values of the kinematic configurations (``rho.trolley``). Without kinematic variables x is
-    [q, p]. Multipliers are impulses with the sign of [S] (28a), of all constraints but the redundant; the
-    quantities ``force.NAME`` are of all, of least norm.
+    [q, p]. Multipliers are impulses with the sign of [S] (28a), of all constraints but the redundant ones.
+    The quantities ``force.NAME`` exist for all constraints and have least norm.
     """
 
     choices: ClassVar[tuple[str, ...]] = ("alpha", "forcing", "redundant")
@@ -96,8 +97,8 @@ class MidpointVI(MechanicalMap):
         if isinstance(system, System):
             self.redundant = chosen(system, None if redundant is None else as_names(redundant))
         super().__init__(system, dt, wrap, tolerance, backend, takes=("slips",))
-        # Of what potentials load a constraint with; over unequal steps forces that act by another share
-        # (``forcing="left"``, or alpha other than 1/2) are read as if by this one
+        # Share of a constraint impulse that balances potential forces of the step before. Over unequal steps,
+        # other forces with another share (``forcing="left"``, or alpha other than 1/2) are treated like them.
         self._impulse_behind = self.alpha
         self.symmetric = alpha == 0.5 and (forcing == "symmetric" or not system.forces)
 
@@ -111,12 +112,12 @@ class MidpointVI(MechanicalMap):
 
     @shared
     def rule(self) -> MidpointRule:
-        """The equations of a step."""
+        """Equations of a step."""
         return MidpointRule(self, self.alpha, self.forcing, self.lagrangian.nonholonomic)
 
     @shared
     def chord(self) -> ChordSolver:
-        """Solver of the discrete equations."""
+        """Solver of the discrete equations of a step."""
         inverse = self.rule.inverse_of_mass if self._articulated else None
         return ChordSolver(self.rule, inverse, self._contradiction if self.redundant else None)
 
@@ -137,7 +138,11 @@ class MidpointVI(MechanicalMap):
 
     @shared
     def _contradiction(self) -> ca.Function:
-        """(q, parameters) -> 0, or infinity where a redundant h is not 0, or another's Dh is, by rounding."""
+        """CasADi function that detects contradictions of redundant constraints.
+
+        (q, parameters) -> 0, or infinity if a redundant h is not zero, or the Dh of another constraint
+        vanishes, to rounding.
+        """
         q, theta, names = ca.SX.sym("q", self.nq), self.symbols.parameters, self.system.constraint_names
         out, kept = (
             [i for i, n in enumerate(names) if (n in self.redundant) == left] for left in (True, False)
@@ -156,7 +161,10 @@ class MidpointVI(MechanicalMap):
             raise self._advised(error, X[error.k - k, : self.nq]) from None
 
     def _advised(self, error: StepError, q: np.ndarray) -> StepError:
-        """The error, of dependent constraints with the choice that suits the configuration q."""
+        """Return a step's error with advice on constraints to omit if some are dependent.
+
+        The advice suits the configuration q.
+        """
         if error.cause != "singular constraints":
             return error
         better = left_out(self.whole, q, NEAR, **self.parameters)[1]

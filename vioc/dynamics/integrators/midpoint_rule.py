@@ -1,6 +1,7 @@
-"""`MidpointRule`: the equations of the generalized midpoint rule ([T] (19)-(22), (44)-(46), [S] (28)).
+"""Equations of one step of the generalized midpoint rule.
 
-L_d = dt L((1 - alpha) q_k + alpha q_k+1, (q_k+1 - q_k) / dt). The maths is in docs/maths/midpoint.md.
+They are [T] (19)-(22), (44)-(46), [S] (28), with L_d = dt L((1 - alpha) q_k + alpha q_k+1, (q_k+1 - q_k) /
+dt). The maths is in docs/maths/midpoint.md.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ FORCING = ("symmetric", "left")
 
 
 def as_alpha(alpha: float, forcing: str) -> float:
-    """Return alpha as a float; ModelError if alpha or the forcing is not allowed."""
+    """Return alpha as a float; raise `ModelError` if it or the forcing is not allowed."""
     if not 0 <= alpha <= 1:
         raise ModelError(f"alpha: expected a number in [0, 1], got {alpha!r}")
     if forcing not in FORCING:
@@ -33,15 +34,15 @@ def as_alpha(alpha: float, forcing: str) -> float:
 
 
 class MidpointRule(ChordRule):
-    """The generalized midpoint rule.
+    """Equations of one step of the generalized midpoint rule.
 
     Parameters
     ----------
     f : MechanicalMap
     alpha, forcing
-        As of `MidpointVI`.
+        Options of `MidpointVI`.
     kept_on_the_way : sequence of bool
-        Of which constraints a step keeps A(q) dq = 0, not h(q_k+1) = 0.
+        Mask of the constraints on velocities, A(q) dq = 0 over a step instead of h(q_k+1) = 0.
     """
 
     def __init__(self, f: MechanicalMap, alpha: float, forcing: str, kept_on_the_way: Sequence[bool] = ()):
@@ -51,7 +52,7 @@ class MidpointRule(ChordRule):
         self.lacking = 0.5 if self._left else 0.0
 
     def force_shares(self, dt: Any) -> tuple[Any, Any]:
-        """F- and F+ as multiples of F at the sample."""
+        """Return the factors of a force F in its impulses F- and F+ at the ends of a step."""
         return (dt, 0.0) if self._left else (dt / 2, dt / 2)
 
     def parts(self, q0: Any, q1: Any, p: Any, u: Any, t: Any, dt: Any, theta: Any) -> ChordParts:
@@ -79,7 +80,11 @@ class MidpointRule(ChordRule):
 
     @cached_property
     def _closing(self) -> ca.Function:
-        """h(q1), and A(q_m) (q1 - q0) with q_m = (q0 + q1)/2 (docs/maths/nonholonomic.md, (2))."""
+        """CasADi function of the constraints of a step, if some are on velocities.
+
+        Holonomic ones are h(q1), those on velocities A(q_m) (q1 - q0) with q_m = (q0 + q1)/2
+        (docs/maths/nonholonomic.md, (2)).
+        """
         f, theta = self.f, self.f.symbols.parameters
         q0, q1 = ca.SX.sym("q0", f.nq), ca.SX.sym("q1", f.nq)
         after, between = f.constraint(q1, theta)[0], f.constraint((q0 + q1) / 2, theta)[1]
@@ -92,7 +97,10 @@ class MidpointRule(ChordRule):
 
     @cached_property
     def newton_matrix(self) -> ca.Function:
-        """D2 D1 L_d + D2 F- for dynamic q ([T] (22), [S] (8)) at (q_m, v, u, t, parameters, dt)."""
+        """CasADi function of the Newton matrix of a step, D2 D1 L_d + D2 F-.
+
+        Its arguments are (q_m, v, u, t, parameters, dt) ([T] (22), [S] (8)).
+        """
         lag, g, a, nd = self.f.lagrangian, self.f.lagrangian.graph, self.alpha, self.f.nd
         dt = ca.SX.sym("dt")
         K, C, M = lag.second
@@ -105,7 +113,10 @@ class MidpointRule(ChordRule):
         return self.newton_matrix(*self._middle(q0, q1, u, t, dt, theta), dt)
 
     def of_terms(self, dt: ca.SX) -> ca.SX:
-        """Return the part of D2 D1 L_d + D2 F- (nd, nd) from forces and potentials but gravity."""
+        """Return the part of a step's matrix from forces and from potentials but gravity.
+
+        The matrix is D2 D1 L_d + D2 F- (nd, nd).
+        """
         lag, g, a, nd = self.f.lagrangian, self.f.lagrangian.graph, self.alpha, self.f.nd
         minus, _ = self.force_shares(dt)
         by_q = -dt * (1 - a) * lag.stiffness + minus * ca.jacobian(lag.F, g.q_vector)
@@ -113,7 +124,11 @@ class MidpointRule(ChordRule):
         return (a * by_q + by_v / dt)[:nd, :nd]
 
     def inverse_of_mass(self, q0: Any, q1: Any, u: Any, t: Any, dt: Any, theta: Any) -> ArticulatedInverse:
-        """Solver with -(M + dt^2 ...)/dt, the part of D2 D1 L_d that is not small with dt."""
+        """Return a fast solver for a step's matrix, approximated by masses and dampers.
+
+        Its matrix is -(M + dt^2 ...)/dt, the part of D2 D1 L_d that is not small with dt; the terms of order
+        dt^2 are those of springs and dampers.
+        """
         f, lag, h = self.f, self.f.lagrangian, ca.SX.sym("dt")
         rest = -h * self.of_terms(h)
         links, diagonal = lag.first.links, ca.vertsplit(ca.diag(rest))

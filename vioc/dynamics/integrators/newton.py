@@ -1,9 +1,9 @@
-"""One step by continuation in its length, dense: the root on the branch that leads from the state.
+"""Numerical solution of one step by continuation in its length.
 
-A step's equations have a branch of roots that begins, at length 0, with the velocities of the state; the step
-is the root on that branch (docs/maths/midpoint.md, "Which root is the step"). A kernel certifies nearly all
-steps by how its iteration contracts; what it leaves comes here, and whoever has a residual and its matrix can
-be solved.
+The equations of a step have a branch of roots that begins, at length 0, with the velocities of the state. The
+step is the root on that branch (docs/maths/midpoint.md, "Which root is the step"). A kernel certifies the
+roots of nearly all steps by the contraction of its iteration. The other steps are solved here, with dense
+matrices, from any residual and its matrix.
 """
 
 from __future__ import annotations
@@ -17,36 +17,39 @@ import numpy as np
 from vioc.dynamics.consistency import RANK_TOLERANCE, rank_of_rows
 from vioc.errors import StepError
 
-# Ratio of Newton corrections up to which a root is certified to be the only one near the guess, so that it
-# lies on the branch of the guess: a quarter by the theorem of Newton and Kantorovich, less for a Lipschitz
-# constant that is estimated from two corrections. Beside singular positions `bends` looks where it leads, too
+# Largest ratio of Newton corrections with which a root is certified to be the only one near the guess, so
+# that it lies on the branch of the guess. The theorem of Newton and Kantorovich asks for a quarter; the ratio
+# is smaller since the Lipschitz constant is estimated from two corrections. Near singular positions `bends`
+# tests the direction, too.
 CONTRACTION = 0.125
-CORRECTIONS = 12  # of one root at most: from a guess within the ball above, six reach rounding
-SHORTEST = 2.0**-16  # by which shares of the step grow at least, before the branch counts as ended
-SINGULAR = 1e9  # condition of the matrix at length 0
-EVALUATIONS = 2000  # of the equations of one step at most
-NEXT = 2.0**-10  # share of the way so far by which a branch that was left is tried again
-# How near to dependent the constraints are at the last root of a branch that a singular position ends: the
-# branch is left within twice `SHORTEST` of it, and a margin
+CORRECTIONS = 12  # for one root at most: from a guess within the ball above, six reach rounding
+SHORTEST = 2.0**-16  # least relative growth of the share, below which the branch counts as ended
+SINGULAR = 1e9  # condition number above which the matrix at length 0 counts as singular
+EVALUATIONS = 2000  # largest number of evaluations of the equations of one step
+NEXT = 2.0**-10  # first stride beyond `begun`, relative to its share
+# Relative distance from dependence, below which constraints at the last root of a branch count as dependent:
+# a branch ends within twice `SHORTEST` of a singular position, plus a margin
 NEAR = 1e-4
-CHANGE = 0.5  # of the matrix from one root to the next at most, by itself
-STEADY = CONTRACTION**3  # of w, by which a motion without acceleration may be off its extrapolation
-ONE = 1e-6  # displacement, relative, up to which two roots are one: above tolerances, below what parts roots
-# How far behind the last root a fold is looked for, in shares that could not be taken
+CHANGE = 0.5  # largest relative change of the matrix from one root to the next
+STEADY = CONTRACTION**3  # relative error of w allowed in extrapolation without acceleration
+ONE = 1e-6  # relative displacement below which two roots are one: above tolerances, below distances of roots
+# Distances beyond the last root where a fold is sought, in units of the smallest share that failed
 FOLD_REACH = (2.0, 4.0, 8.0, 16.0)
-DIFFERENCE = 1e-6  # of a share, relative, for derivatives by it
-TURN = 0.5  # angle that shares of the step grow by at most: a way on which the matrix changes by half at most
+DIFFERENCE = 1e-6  # step of difference quotients, relative to a share
+TURN = 0.5  # largest angle of one share: along it the matrix changes by half at most
 
 
 class Linearized(NamedTuple):
-    """Equations r(w) + G lambda = 0, g(w) = 0 at one w (n,); multipliers enter linearly.
+    """Residual and Jacobian of the equations of a step at one iterate.
+
+    The equations are r(w) + G lambda = 0, g(w) = 0 with w (n,); multipliers enter linearly.
 
     Attributes
     ----------
     residual : (n + m,)
-        r, without multipliers, then g.
+        r without multipliers, then g.
     matrix : (n + m, n + m)
-        Derivatives by w and lambda: [[D, G], [J, 0]].
+        Jacobian by w and lambda: [[D, G], [J, 0]].
     """
 
     residual: np.ndarray
@@ -54,18 +57,19 @@ class Linearized(NamedTuple):
 
 
 class BranchRoot(NamedTuple):
-    """A root, or where the search for it ended.
+    """Root of a step's equations, or the last iterate of a search that failed.
 
     Attributes
     ----------
     w, multipliers : (n,), (m,)
     error : float
-        The last correction, as a displacement relative to the size of the configuration; infinite where the
-        corrections do not contract as a certified root needs, nan where equations were not finite on the way.
+        Last correction, as a displacement relative to the size of the configuration. It is infinite if the
+        corrections do not contract as a certified root needs, nan if equations were not finite.
     share : float
-        For which share of the step's length.
+        Share of the step's length to which the root belongs.
     given_up : bool
-        Whether the search ended, after so many evaluations or beside the pole of a chart, and not the branch.
+        Whether the search ended before the branch did, after too many evaluations or near a pole of Euler
+        angles.
     """
 
     w: np.ndarray
@@ -76,25 +80,27 @@ class BranchRoot(NamedTuple):
 
 
 class BranchEquations(ABC):
-    """The equations of one step, for every share of its length; unknown are rates w, such as velocities.
+    """Equations of one step for every fraction of its length, for continuation.
+
+    The unknowns are rates w, such as velocities.
 
     Attributes
     ----------
     dt : float
-        The step's length, s.
+        Length of the step, s.
     start : (n,)
         w at length 0.
     weights : (n,)
-        Units in which corrections of w are compared: square roots of masses.
+        Factors with which corrections of w are compared: square roots of masses.
     size : (n,)
         Displacement per unit of w over the whole step, relative to the size of the configuration.
     turns : (n,)
         Angle per unit of w over the whole step; 0 where w turns nothing.
     charted : bool
-        Whether three of the angles are a chart of a free rotation, which has poles.
+        Whether three of the angles are Euler angles of a free rotation, which have poles.
     contact : bool
-        Whether impulses of contact are among the forces: the determinant of the whole step is then held
-        against those of shares alone, not against length 0, where no contact acts.
+        Whether impulses of contact are among the forces. The determinant of the whole step is then compared
+        only with those of shares, not with that at length 0, where no contact acts.
     """
 
     dt: float
@@ -107,29 +113,35 @@ class BranchEquations(ABC):
 
     @abstractmethod
     def __call__(self, w: np.ndarray, share: float) -> Linearized:
-        """The equations at w, for the share of the step's length, in (0, 1]."""
+        """Return residual and Jacobian for a fraction of the step length, in (0, 1]."""
 
     def reason(self, found: BranchRoot) -> str:
-        """Text about why the branch folds where it was left, in `found`; empty where that is not known."""
+        """Return as text why the branch of roots folds; empty if not known."""
         return ""
 
     @abstractmethod
     def failure(self, found: BranchRoot, k: int, where: str) -> StepError | None:
-        """The error that says why step k ended in `found`, its text after `where`; None if not known."""
+        """Return the error that explains why step k has no solution; None if not known.
+
+        The search ended at `found`; `where` is the beginning of the text.
+        """
 
 
 def solve_step(
     equations: BranchEquations, k: int, t: float, tolerance: float, begun: BranchRoot | None = None
 ) -> BranchRoot:
-    """Step k, at time t: the root on the branch that leads from the state, followed on from `begun`.
+    """Solve step k, at time t, along the branch of roots that begins at the state.
+
+    If `begun` is given, the branch is followed from there.
 
     Raises
     ------
     StepError
-        As the equations explain it, else with the cause ``"fold"`` and the length that still does.
+        With the cause that the equations find, else with the cause ``"fold"`` and the largest length for
+        which the step exists.
     """
     dt = equations.dt
-    with np.errstate(all="ignore"):  # what overflows or is not a number is tested for
+    with np.errstate(all="ignore"):  # overflow and NaN are tested for
         found = follow(equations, tolerance, begun)
     if found.share == 1.0 and found.error <= tolerance:
         return found
@@ -171,14 +183,16 @@ def solve_step(
 
 
 def follow(equations: BranchEquations, tolerance: float, begun: BranchRoot | None = None) -> BranchRoot:
-    """The branch from length 0, or from a root `begun` on it, to the largest share that can be reached.
+    """Follow the branch of roots to the largest share of the step that can be reached.
 
-    Each root is the guess of the next, extrapolated; a share is taken only where Newton's corrections
-    contract so that no other root is near, and where the matrix has changed so little from the last root on
-    that it is regular all the way. It is singular on the way, too, where constraints become dependent and the
-    branch goes straight on through that position; then the balance of momenta alone has to keep the sign of
-    masses. There the extrapolation and the root's derivative by the share are off by less than an eighth of a
-    change of w that is less than an eighth of w, or by less than 8^-3 of w. At a fold the branch turns aside.
+    The branch begins at length 0, or at its root `begun`. Each root is extrapolated to the guess of the next.
+    A share is accepted only if Newton's corrections contract so fast that no other root is near, and if the
+    matrix has changed so little since the last root that it is regular in between. The matrix is also
+    singular in between where constraints become dependent and the branch passes straight through that
+    position. Then the momentum balance alone must keep the sign of the mass matrix, and the branch must be
+    straight: the extrapolation and the derivative of the root by the share have errors of less than an eighth
+    of a change of w that is itself less than an eighth of w, or of less than 8^-3 of w. At a fold the branch
+    turns aside.
     """
     last, before = BranchRoot(equations.start, np.zeros(0), np.inf, 0.0), None
     stride, spent, infinite, near_pole = 1.0, 0, False, False
@@ -232,10 +246,10 @@ def follow(equations: BranchEquations, tolerance: float, begun: BranchRoot | Non
 
 
 def bends(equations: BranchEquations, at: BranchRoot, last: BranchRoot, matrix: np.ndarray | None) -> bool:
-    """Return whether the branch at the root `at` bends away from the line to the last root.
+    """Return whether the branch of roots bends away from the line to the last root.
 
-    Another branch that crosses beside a singular position passes through roots near the line, too, but in
-    another direction. The direction is the derivative of the root by the share, from the matrix at the root.
+    Another branch that crosses near a singular position also has roots near that line, but another direction.
+    The direction is the derivative of the root by the share, from the matrix at the root `at`.
     """
     if matrix is None:
         return True
@@ -248,13 +262,16 @@ def bends(equations: BranchEquations, at: BranchRoot, last: BranchRoot, matrix: 
     off, change, size = (
         np.linalg.norm(equations.weights * a) for a in (along * (at.share - last.share) - way, way, at.w)
     )
-    return not off <= max(CONTRACTION * change, STEADY * size)  # true of what is not a number
+    return not off <= max(CONTRACTION * change, STEADY * size)  # true for NaN
 
 
 def rate_by_share(
     equations: BranchEquations, w: np.ndarray, multipliers: np.ndarray, share: float
 ) -> np.ndarray:
-    """The derivative of the equations by the share of the step, at w and multipliers."""
+    """Return the derivative of the step equations by the fraction of the step length.
+
+    It is taken at w and multipliers.
+    """
     n, by = len(w), DIFFERENCE * share
     now, less = equations(w, share), equations(w, share - by)
     difference = now.residual - less.residual + (now.matrix - less.matrix)[:, n:] @ multipliers
@@ -262,13 +279,11 @@ def rate_by_share(
 
 
 def turns_back(equations: BranchEquations, last: BranchRoot, stride: float, tolerance: float) -> bool:
-    """Return whether the branch folds right behind its last root.
+    """Return whether the branch of roots folds right after the last root.
 
-    Then a root further along the branch has a smaller share.
-
-    The next root is sought in a plane across the branch, where the matrix with the share as an unknown is
-    regular at a fold. Past the fold the determinant has the other sign. `stride` is the share by which the
-    last root could not be left.
+    Roots further along the branch then have smaller shares. The next root is sought in a plane across the
+    branch, where the matrix with the share as an unknown is regular at a fold. Past the fold the determinant
+    has the other sign. `stride` is the smallest share that was tried beyond the last root without success.
     """
     if not last.share > 0:
         return False  # at length 0 there are velocities, but no root yet
@@ -311,20 +326,20 @@ def turns_back(equations: BranchEquations, last: BranchRoot, stride: float, tole
 
 
 def regular_between(before: np.ndarray, after: np.ndarray) -> bool:
-    """True if the matrix changes by so little between two roots that no matrix between is singular.
+    """Return whether a matrix stays regular between two roots, by its small change.
 
-    The change by the matrix itself has a spectral radius, which no unit enters. Where that is below 1, all
-    matrices on the straight line between are regular; behind a fold, or two, it is not.
+    The test is the spectral radius of the relative change, which does not depend on units. If it is below 1,
+    all matrices on the straight line between are regular; beyond one fold, or two, it is not.
     """
     values = np.linalg.eigvals(np.linalg.solve(before, after))
     return bool((np.abs(values - 1) <= CHANGE).all())
 
 
 def clear_of_poles(equations: BranchEquations, matrix: np.ndarray, at: BranchRoot, last: BranchRoot) -> bool:
-    """Return whether no chart is singular between the last root and the one `at`.
+    """Return whether Euler angles stay regular between the last root and the one `at`.
 
-    As `chord.near_pole` says: on both sides of a pole matrices are alike. Where constraints hold a body, the
-    balance of momenta alone does not tell.
+    Matrices on both sides of a pole are alike (`chord.near_pole`). Where constraints hold a body, the
+    momentum balance alone shows no pole.
     """
     n = len(at.w)
     if not equations.charted or len(matrix) > n:
@@ -335,10 +350,13 @@ def clear_of_poles(equations: BranchEquations, matrix: np.ndarray, at: BranchRoo
 
 
 def orientation(matrix: np.ndarray, weights: np.ndarray) -> float:
-    """The sign of the determinant at length 0; 0, since it is noise, where the matrix is singular there."""
+    """Return the sign of the step matrix's determinant at length 0, or 0 if singular.
+
+    The sign of a singular matrix would be noise.
+    """
     m = len(matrix) - len(weights)
     scaled = matrix / np.outer(*2 * [np.concatenate([weights, np.ones(m)])])
-    for i in range(len(weights), len(matrix)):  # constraints have gradients of length one
+    for i in range(len(weights), len(matrix)):  # rows of constraints are scaled to length one
         scaled[i] /= np.linalg.norm(scaled[i])
         scaled[:, i] /= np.linalg.norm(scaled[:, i])
     if not (np.isfinite(scaled).all() and np.linalg.cond(scaled) < SINGULAR):
@@ -349,9 +367,10 @@ def orientation(matrix: np.ndarray, weights: np.ndarray) -> float:
 def newton(
     equations: BranchEquations, w: np.ndarray, share: float, tolerance: float
 ) -> tuple[BranchRoot, np.ndarray | None, int]:
-    """Newton's method from w, as long as its corrections contract; the matrix at the root; evaluations.
+    """Solve the equations by Newton's method from w, while its corrections contract.
 
-    The matrix is None where no root was found, and the error infinite where corrections do not contract.
+    The results are the root, the matrix there, and the number of evaluations. The matrix is None where no
+    root was found, and the error infinite where corrections do not contract.
     """
     n, lam, last = len(w), np.zeros(0), np.inf
     for count in range(1, CORRECTIONS + 1):
@@ -367,7 +386,7 @@ def newton(
             finite = np.isfinite(now.residual).all() and np.isfinite(now.matrix).all()
             return BranchRoot(w, lam, np.inf if finite else np.nan, share), None, count
         w, lam, slow = w + by, after, not size <= CONTRACTION * last
-        if error <= (tolerance if slow else tolerance / 10):  # what is slow within the tolerance is rounding
+        if error <= (tolerance if slow else tolerance / 10):  # slow and within the tolerance: rounding
             return BranchRoot(w, lam, error, share), now.matrix, count
         if slow:
             break
@@ -378,7 +397,7 @@ def newton(
 def singular_ahead(
     J: np.ndarray, names: tuple[str, ...], found: BranchRoot, dt: float, k: int, where: str, advice: str
 ) -> StepError | None:
-    """The error for a branch that ends because constraints become dependent; None where they do not.
+    """Return the error if a branch ends because constraints become dependent, or None.
 
     `J` is the Jacobian of the constraints (m, n) at its last root, where rows within `NEAR` of 0 are 0.
     """
@@ -412,7 +431,7 @@ def dependent_constraints(
     error: float,
     tolerance: float = RANK_TOLERANCE,
 ) -> StepError | None:
-    """The error for constraints whose Jacobian has dependent rows, or None where they are sound."""
+    """Return the error for constraints with a rank-deficient Jacobian, or None."""
     infinite = [name for name, row in zip(names, J, strict=True) if not np.isfinite(row).all()]
     if infinite:
         return StepError(

@@ -1,10 +1,10 @@
-"""First guess of a step, from its state and input alone: a function of what the step is a function of.
+"""First guess of a step's end, from its state and input alone.
 
 With v from the Legendre transform and a from the continuous equations of motion at (q_k, v),
 
     q_k + dt v + dt^2 / 2 a,
 
-which is off the step's root by O(dt^3). Maths: docs/maths/midpoint.md, "The solver".
+which differs from the step's root by O(dt^3). Maths: docs/maths/midpoint.md, "The solver".
 """
 
 from __future__ import annotations
@@ -25,17 +25,18 @@ if TYPE_CHECKING:
     from vioc.dynamics.integrators.mechanical import MechanicalMap
     from vioc.dynamics.lagrangian import Lagrangian
 
-SAME, FLOOR = 1e-9, 1e-4  # second difference, relative, of what is linear; and to the largest of all terms
-STIFF = 0.1  # rad: how much farther accelerations lead than velocities before they are those of stiff springs
-FAR = 1.0  # of an angle, in which sines and cosines have the Lipschitz constant 1
+SAME, FLOOR = 1e-9, 1e-4  # relative second difference of a linear term; least size of a term
+STIFF = 0.1  # rad that accelerations may move an angle farther than velocities do, without stiff springs
+FAR = 1.0  # rad: sines and cosines of an angle have the Lipschitz constant 1
 
 
 def motion(f: MechanicalMap) -> ca.Function:
-    """(x, u, t, dt, parameters) -> velocities, accelerations (nd,), multipliers (nm,) at the start of a step.
+    """CasADi function of velocities, accelerations and multipliers at a step's start.
 
-    Kinematic variables move at their mean rate over the step. Both are along the constraints, whose forces on
-    the dynamic variables are -Dh' times the multipliers; the mass matrix is inverted by recursions over the
-    tree, in O(n). Built once for a map and its twins.
+    It is (x, u, t, dt, parameters) -> velocities, accelerations (nd,), multipliers (nm,). Kinematic variables
+    move at their mean rate over the step. Velocities and accelerations fulfil the constraints, whose forces
+    on the dynamic variables are -Dh' times the multipliers. Recursions over the tree invert the mass matrix
+    in O(n). The function is built once for a map and its copies.
     """
     if "motion" not in f.built:
         f.built["motion"] = _motion(f)
@@ -73,11 +74,11 @@ def _motion(f: MechanicalMap) -> ca.Function:
 
 
 def far(reach: Any, turning: Iterable[bool]) -> Any:
-    """0, or infinity where an angle may move by more than `FAR` on the way to a step's first guess.
+    """Return 0, or infinity if an angle may move by more than 1 rad to a first guess.
 
-    Sines and cosines of angles, and so the step's matrix, change by no more than the angle along the whole
-    way: where that is less than a sixth of a turn, what holds at the guess holds on the way to it. `reach`
-    bounds how far variables move.
+    The limit is `FAR`. Sines and cosines of angles, and so the step's matrix, change by no more than the
+    angle along the way. If that is less than a sixth of a turn, tests at the guess hold all the way to it.
+    `reach` bounds the displacements of the variables.
     """
     at = [i for i, turns in enumerate(turning) if turns]
     if not at:
@@ -88,8 +89,8 @@ def far(reach: Any, turning: Iterable[bool]) -> Any:
 def bending_variables(lag: Lagrangian) -> np.ndarray:
     """Return the mask (nd,) of dynamic variables that enter the equations nonlinearly.
 
-    Told by second differences at random states and parameters. The spin of a wheel about its axis of symmetry
-    does not, nor the heading of a vehicle on a plain, nor an angle that only a spring holds.
+    Second differences at random states and parameters detect them. The angle of a wheel about its axis of
+    symmetry is none of them, nor the heading of a vehicle on a plane, nor an angle with a spring alone.
     """
     g, nd, n = lag.graph, lag.nd, 3 * lag.nd
     terms = ca.densify(ca.vertcat(lag.L_v, lag.L_q + lag.F, lag.h))
@@ -113,7 +114,10 @@ def bending_variables(lag: Lagrangian) -> np.ndarray:
 
 
 def predicted(f: MechanicalMap) -> ca.Function:
-    """(x, u, t, dt, parameters) -> guess (nd,) of the dynamic configurations at a step's end, and `far`."""
+    """CasADi function of the first guess of a step's end, with accelerations.
+
+    (x, u, t, dt, parameters) -> guess (nd,) of the dynamic configurations, and the result of `far`.
+    """
     args = x, _, _, dt, _ = motion(f).sx_in()
     v, a, _ = motion(f)(*args)
     by_v, by_a = dt * v, dt**2 / 2 * a
@@ -122,11 +126,11 @@ def predicted(f: MechanicalMap) -> ca.Function:
 
 
 def predicted_of_stiff(f: MechanicalMap) -> ca.Function:
-    """Return the first guess of `predicted` for steps whose roots are also tested by `far`.
+    """CasADi function of the first guess of a step's end, suited to stiff springs.
 
-    Where accelerations lead angles farther than velocities do, and by more than `STIFF`, springs are stiff
-    for the step: the guess goes without accelerations, and the step's matrix, which knows the springs,
-    corrects it.
+    `far` also tests the roots of these steps. If accelerations move an angle farther than velocities do, by
+    more than `STIFF`, springs are stiff for the step: the guess omits the accelerations, and the step's
+    matrix, which contains the springs, corrects it.
     """
     args = x, _, _, dt, _ = motion(f).sx_in()
     v, a, _ = motion(f)(*args)

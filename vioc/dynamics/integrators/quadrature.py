@@ -1,4 +1,4 @@
-"""Coefficients of Galerkin integrators: points and weights in a step, and what stages take of each other.
+"""Quadrature points, weights and stage coefficients of Galerkin integrators.
 
 Q_i = q + h sum_j A_ij V_j,    P_i = p + h sum_j Ab_ij f_j,    b_i Ab_ij + b_j A_ji = b_i b_j.       (GA 3)
 """
@@ -16,14 +16,14 @@ POINTS = ("gauss", "lobatto")
 
 @dataclass(frozen=True)
 class Quadrature:
-    """Coefficients of s stages.
+    """Points, weights and stage coefficients of a quadrature with s stages.
 
     Attributes
     ----------
     b, c : (s,)
         Weights and points of the quadrature in [0, 1].
     A, Ab : (s, s)
-        Of configurations and of momenta.
+        Coefficients of the stage configurations and of the stage momenta.
     order : int
     """
 
@@ -35,7 +35,7 @@ class Quadrature:
 
     @property
     def spacing(self) -> float:
-        """The largest distance between points that follow each other, the ends of the step among them."""
+        """Largest distance between neighbouring points, including both ends of the step."""
         return float(np.diff([0.0, *self.c, 1.0]).max())
 
     @property
@@ -43,18 +43,21 @@ class Quadrature:
         return len(self.b)
 
     def values(self, at: np.ndarray) -> np.ndarray:
-        """(m, s): what the polynomial through the values at c is at other points."""
+        """Return values of Lagrange's polynomials with nodes c at points (m, s)."""
         return values(self.c, at)
 
 
 def values(c: np.ndarray, at: np.ndarray) -> np.ndarray:
-    """(m, len(c)): what the polynomial through values at c is at other points."""
+    """Return values of Lagrange's polynomials with nodes c at points (m, len(c))."""
     return np.array([[_lagrange(c, j)(t) for j in range(len(c))] for t in at])
 
 
 @lru_cache
 def quadrature(points: str, stages: int) -> Quadrature:
-    """Gauss's points, order 2 s, or Lobatto's, order 2 s - 2, which hold both ends of a step."""
+    """Return the coefficients of Gauss's or Lobatto's quadrature.
+
+    Gauss's points have order 2 s; Lobatto's have order 2 s - 2 and include both ends of a step.
+    """
     s = stages
     if points == "gauss":
         c = Legendre.basis(s).roots()

@@ -1,7 +1,8 @@
-"""`RungeKutta`: one-step maps on the continuous dynamics, to compare variational integrators with.
+"""Runge-Kutta methods on the continuous dynamics of a mechanism.
 
-The accelerations are [T] (29), with constraints (36); the state is q and dq. Constraints act on the
-accelerations only, so the configuration drifts off them. Maths: docs/maths/continuous.md.
+They serve for comparison with variational integrators. The accelerations are those of [T] (29), with
+constraints (36); the state is q and dq. Constraints act on the accelerations only, so the configuration
+drifts off them. Maths: docs/maths/continuous.md.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ from vioc.maps.derivatives import MapDerivatives, Steps
 from vioc.maps.explicit import ExplicitMap
 from vioc.maps.twins import own, shared
 
-# `Continuous.independence` below which accelerations may be rounding's by more than one part in 64
+# `Continuous.independence` below which rounding may change accelerations by more than one part in 64
 DETERMINED = 64 * np.finfo(float).eps
 
 
 class RungeKutta(ExplicitMap, MechanicalMap):
-    """A Runge-Kutta method on a system's accelerations, as a one-step map.
+    """Runge-Kutta method on the accelerations of a mechanism, as a one-step map.
 
     Parameters
     ----------
@@ -47,7 +48,7 @@ class RungeKutta(ExplicitMap, MechanicalMap):
         Largest accepted residual of a stage's equations, as an error of q relative to 1 + |q|. It
         matters for implicit methods and for constraints.
     backend : {"virtual", "compiled", "auto"}
-        What runs the map's functions; see `Backend`.
+        Evaluator of the map's functions; see `Backend`.
 
     Raises
     ------
@@ -56,14 +57,14 @@ class RungeKutta(ExplicitMap, MechanicalMap):
 
     Notes
     -----
-    State x = [q_d, q_k, v_d, v_k], names ``theta``, ``v.theta``, ``v.trolley``; input [u, rho] as for
-    every integrator of a system, held over the step. Kinematic variables move linearly within a step, so
-    their velocity jumps where a step begins; the dynamic velocities jump with it, such that the momentum
-    of the dynamic variables does not (`docs/maths/continuous.md`).
+    The state is x = [q_d, q_k, v_d, v_k], with names ``theta``, ``v.theta``, ``v.trolley``. The input is
+    [u, rho] as for every integrator of a mechanism, constant over the step. Kinematic variables move linearly
+    within a step, so their velocity jumps where a step begins. The dynamic velocities jump too, so that the
+    momentum of the dynamic variables does not (`docs/maths/continuous.md`).
 
-    Quantities as for `MidpointVI`, and ``p.NAME`` = dL/dv. The multipliers ``lambda.NAME`` are the
-    impulses of a step with [S]'s sign, so that ``force.NAME`` is the weighted mean of the stages'
-    lambda_c of [T] (36a).
+    Quantities are those of `MidpointVI`, and ``p.NAME`` = dL/dv. The multipliers ``lambda.NAME`` are the
+    impulses of a step with the sign of [S], so ``force.NAME`` is the weighted mean of the stages' lambda_c of
+    [T] (36a).
     """
 
     conjugate = "v"
@@ -105,10 +106,10 @@ class RungeKutta(ExplicitMap, MechanicalMap):
 
     @shared
     def _acceleration(self) -> ca.Function:
-        """(q, v, u, t, parameters) -> a (nd,), lambda_c, defect; with the kinematic velocities constant.
+        """CasADi function of accelerations of a stage, at constant kinematic velocities.
 
-        The defect is that of the solved equations, which a singular matrix leaves behind: times dt^2, an
-        error of q as in `_defect`.
+        (q, v, u, t, parameters) -> a (nd,), lambda_c, residual. The residual is that of the solved equations,
+        which is not small if their matrix is singular. Times dt^2 it is an error of q, as in `_defect`.
         """
         lag, c, nd = self.lagrangian, self.continuous, self.nd
         still = ca.SX.zeros(self.nq)
@@ -119,9 +120,9 @@ class RungeKutta(ExplicitMap, MechanicalMap):
         return lag.function("acceleration", [ca.densify(a), ca.densify(multipliers), self._size_of(rows)])
 
     def _size_of(self, rows: ca.SX) -> ca.SX:
-        """Norm of a stage's residual; infinite where rounding in q and v alone makes accelerations.
+        """Return the norm of a stage's residual, or infinity near singular constraints.
 
-        That is so beside a singular position of the constraints, however small the residual is there.
+        There rounding of q and v decides the accelerations, however small the residual is.
         """
         size = _norm(rows / self._row_scale)
         determined = ca.mmin(self.continuous.independence) > DETERMINED if self.nm else 1
@@ -129,14 +130,17 @@ class RungeKutta(ExplicitMap, MechanicalMap):
 
     @property
     def _row_scale(self) -> ca.SX:
-        """Residuals of a stage's rows per unit error of q relative to 1 + |q|, times dt^2."""
+        """Scale of a stage's residuals: their change per error of q, times dt^2.
+
+        Errors of q are relative to 1 + |q|.
+        """
         size, nd = 1 + ca.fabs(self.lagrangian.graph.q_vector), self.nd
         masses = ca.DM(self.lagrangian.mass_scale) * size[:nd]
         return ca.vertcat(masses, ca.fabs(self.lagrangian.Dh[:, :nd]) @ size[:nd])
 
     @shared
     def stage_rows(self) -> tuple[ca.SX, ca.SX, ca.SX]:
-        """Equations (nd + nm,) of a stage, in the symbols a (nd,) and lambda_c (nm,)."""
+        """Equations (nd + nm,) of a stage, and their unknowns a (nd,) and lambda_c (nm,)."""
         c, a = self.continuous, ca.SX.sym("a", self.nd)
         full = ca.vertcat(a, ca.SX.zeros(self.nk))
         balance = c.balance(full, c.multipliers)[: self.nd]
@@ -144,9 +148,9 @@ class RungeKutta(ExplicitMap, MechanicalMap):
 
     @shared
     def jump_rows(self) -> tuple[ca.SX, ca.SX, ca.SX, ca.SX]:
-        """Equations (nd + nm,) of a jump, in the symbols of its velocities and impulse.
+        """Equations (nd + nm,) of a jump of the velocities, and their symbols.
 
-        (M dv)_d = Dh_d' impulse, Dh dv = 0: impulses at a fixed configuration.
+        The jump by impulses at a fixed configuration has (M dv)_d = Dh_d' impulse, Dh dv = 0.
         """
         lag, c = self.lagrangian, self.continuous
         mine, given = ca.SX.sym("dv", self.nd), ca.SX.sym("dv_k", self.nk)
@@ -158,7 +162,10 @@ class RungeKutta(ExplicitMap, MechanicalMap):
 
     @shared
     def _jump(self) -> ca.Function:
-        """(q, jump of v_k, parameters) -> jump of v_d, impulse of the constraints."""
+        """CasADi function of the jump of dynamic velocities when kinematic ones jump.
+
+        (q, jump of v_k, parameters) -> jump of v_d, impulse of the constraints.
+        """
         lag, g, nd = self.lagrangian, self.lagrangian.graph, self.nd
         given = ca.SX.sym("dv_k", self.nk)
         dv, impulse = self.continuous.saddle_solution(-lag.M[:nd, nd:] @ given, -lag.Dh[:, nd:] @ given)
@@ -166,16 +173,20 @@ class RungeKutta(ExplicitMap, MechanicalMap):
 
     @shared
     def _defect(self) -> ca.Function:
-        """(q, v, u, t, parameters, a, lambda_c) -> norm of a stage's residual; times dt^2, an error of q."""
+        """CasADi function of the norm of a stage's residual.
+
+        (q, v, u, t, parameters, a, lambda_c) -> norm, which times dt^2 is an error of q.
+        """
         rows, a, multipliers = self.stage_rows
         return self.lagrangian.function("defect", [self._size_of(rows)], [a, multipliers])
 
     @shared
     def _implicit_stage(self) -> ca.Function:
-        """(seed, q, v, u, t, parameters, alpha, beta, scale) -> scale (a, lambda_c).
+        """CasADi function that solves an implicit stage by Newton's method.
 
-        Newton's method on the stage's rows at q + alpha a, v + beta a. With scale = dt^2 the unknowns
-        have the size of configurations, and the last correction, below 1e-9, squares to rounding.
+        (seed, q, v, u, t, parameters, alpha, beta, scale) -> scale (a, lambda_c). It solves the stage's
+        equations at q + alpha a, v + beta a. With scale = dt^2 the unknowns have the size of configurations,
+        and the last correction, below 1e-9, squares to rounding.
         """
         rows, a, multipliers = self.stage_rows
         g, nd = self.lagrangian.graph, self.nd
@@ -193,10 +204,10 @@ class RungeKutta(ExplicitMap, MechanicalMap):
 
     @shared
     def full_step(self) -> ca.Function:
-        """(x, u, t, dt, parameters) -> x_next, multipliers, error, then what the step is made of.
+        """CasADi function of one step, with the jump and the stages that it consists of.
 
-        The last two are (jump of v_d, impulse) (nd + nm,), and (a_i, lambda_i) of every stage as the
-        columns of (nd + nm, stages).
+        (x, u, t, dt, parameters) -> x_next, multipliers, error, jump, stages. The last two are (jump of v_d,
+        impulse) (nd + nm,), and (a_i, lambda_i) of every stage as the columns of (nd + nm, stages).
         """
         tab, nq, nd, nk, nm = self.tableau, self.nq, self.nd, self.nk, self.nm
         nf = len(self.system.inputs)
@@ -235,7 +246,7 @@ class RungeKutta(ExplicitMap, MechanicalMap):
             lam.append(li)
         q1 = q0 + dt * v0 + dt**2 * ca.vertcat(total(tab.bq, a, nd), still)
         if nk:
-            q1 = ca.vertcat(part(q1, 0, nd), rho)  # not a sum that rounds
+            q1 = ca.vertcat(part(q1, 0, nd), rho)  # without rounding
         v1 = v0 + dt * ca.vertcat(total(tab.b, a, nd), still)
         multipliers = -dt * total(tab.b, lam, nm) - part(jump, nd)
         stages = ca.horzcat(*(ca.vertcat(*pair) for pair in zip(a, lam, strict=True)))
@@ -248,12 +259,12 @@ class RungeKutta(ExplicitMap, MechanicalMap):
         return ca.Function("step", args, self.full_step(*args)[:3])
 
     def _refused(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
-        """There is no other way to take a step: say what is wrong with it."""
+        """Raise `StepError` with the cause, since there is no other way to take the step."""
         x_next, _, error, *_ = self._full_step_numbers(x, u, np.array([t]), np.array([dt]), self.theta)
         residual = float(error[0, 0])
         where = f"step {k} (t = {t:.6g} s, dt = {dt:g} s)"
         tab, v = self.tableau, x[self.nq : self.nq + self.nd]
-        try:  # where the stages are, as nearly as velocities tell
+        try:  # positions of the stages, estimated from velocities
             for c in sorted({0.0, *map(float, tab.c), 1.0}):
                 q = x[: self.nq].copy()
                 q[: self.nd] += c * dt * v
@@ -312,5 +323,8 @@ class RungeKutta(ExplicitMap, MechanicalMap):
 
 
 def _norm(rows: ca.SX) -> ca.SX:
-    """The 2-norm, smooth at zero so that the whole step can be differentiated; a NaN stays one in it."""
+    """Return the 2-norm, made smooth at zero so that a step is differentiable.
+
+    NaN remains NaN.
+    """
     return ca.sqrt(ca.sumsqr(rows) + 1e-60)

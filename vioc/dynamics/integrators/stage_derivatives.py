@@ -1,10 +1,10 @@
-"""Exact first and second derivatives of a Runge-Kutta step, for whole trajectories at once.
+"""Exact first and second derivatives of Runge-Kutta steps along trajectories.
 
-Every stage solves R_i(y_i, w_i) = 0 with w_i = (a_i, lambda_i) and y_i = (Q_i, V_i, forces,
-parameters), where y_i is linear in what the step depends on, s = (x, u, parameters), and in the w_j.
-CasADi differentiates R once and twice; the chain through the stages runs on stacks of matrices: forward
-for the first derivatives, backward (an adjoint) for the contracted second ones, as in [S] (31). A jump of
-the velocities at the step's start is one more such equation. Maths: docs/maths/continuous.md.
+Every stage solves R_i(y_i, w_i) = 0 with w_i = (a_i, lambda_i) and y_i = (Q_i, V_i, forces, parameters).
+y_i is linear in the w_j and in the arguments of the step, s = (x, u, parameters). CasADi differentiates R
+once and twice. The chain rule through the stages runs on stacked matrices: forward for the first derivatives,
+backward (an adjoint) for the contracted second ones, as in [S] (31). A jump of the velocities at the step's
+start is one more such equation. Maths: docs/maths/continuous.md.
 """
 
 from __future__ import annotations
@@ -25,17 +25,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SolvedRows:
-    """One solved equation R(y, w) = 0 along N steps.
+    """Derivatives of one implicit equation R(y, w) = 0 along N steps.
 
     Attributes
     ----------
     args : list of arrays
-        What R's derivatives are evaluated at.
+        Arguments at which the derivatives of R are evaluated.
     y_s, w_s : (N, ny, ns), (N, nd + nm, ns)
+        Derivatives of y and w by the arguments s of the step.
     R_y : (N, nd + nm, ny)
-        At fixed w.
+        Derivative of R by y at fixed w.
     S : (N, nd + nm, nd + nm)
-        By w, through y as well where the stage is implicit.
+        Derivative of R by w, also through y if the stage is implicit.
     """
 
     args: list[np.ndarray]
@@ -47,7 +48,7 @@ class SolvedRows:
 
 @dataclass(frozen=True)
 class StageFirstOrder:
-    """First derivatives along N steps, with what the second order needs of them."""
+    """First derivatives of N steps, and intermediate results for the second order."""
 
     linearization: Linearization
     h: np.ndarray
@@ -57,7 +58,7 @@ class StageFirstOrder:
 
 
 class StageDerivatives:
-    """Derivatives of the steps of a `RungeKutta`."""
+    """First and second derivatives of the steps of a Runge-Kutta method."""
 
     def __init__(self, f: RungeKutta):
         self.f = f
@@ -72,7 +73,7 @@ class StageDerivatives:
         self._jump, self._jump_second = _derivatives("jump", R, y, w, args)
 
     def first(self, steps: Steps, theta: np.ndarray, jump: np.ndarray, stages: np.ndarray) -> StageFirstOrder:
-        """Derivatives at N steps.
+        """Return the first derivatives of N steps.
 
         Parameters
         ----------
@@ -80,12 +81,12 @@ class StageDerivatives:
         theta : (np,)
         jump : (N, nd + nm)
         stages : (s, N, nd + nm)
-            Of `RungeKutta.full_step`.
+            Results of `RungeKutta.full_step`.
 
         Raises
         ------
         StepError
-            Where an equation has no derivative.
+            If an equation has no derivative.
         """
         f, tab = self.f, self.f.tableau
         X, U, t, h, k = steps.x0, steps.u, steps.t, steps.h, steps.k
@@ -145,10 +146,11 @@ class StageDerivatives:
         return StageFirstOrder(Linearization.of(x_s, mult_s, f.nu), h, k, solved_jump, done)
 
     def second(self, first: StageFirstOrder, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
-        """Hessian of z . x_next + zeta . multipliers, without the third-order tensor.
+        """Return the Hessian of z . x_next + zeta . multipliers for each step.
 
-        From the last stage to the first: the weight omega_i that z, zeta and later stages put on w_i
-        gives the adjoint S_i' eta_i = -omega_i, which adds (y, w)_s' D^2(eta_i . R_i) (y, w)_s.
+        No third-order tensor is formed. The stages are visited from the last to the first: z, zeta and later
+        stages weight w_i by omega_i. The adjoint S_i' eta_i = -omega_i then adds (y, w)_s' D^2(eta_i . R_i)
+        (y, w)_s.
         """
         f, tab = self.f, self.f.tableau
         nq, nd, nx = f.nq, f.nd, f.nx
@@ -178,7 +180,10 @@ class StageDerivatives:
 
 
 def _derivatives(name: str, R: ca.SX, y: ca.SX, w: ca.SX, args: list[ca.SX]):
-    """Evaluators of R's Jacobians by y and by w, and of the Hessian of eta . R by (y, w)."""
+    """Return evaluators of the first and second derivatives of an implicit equation.
+
+    They are the Jacobians of R by y and w, and the Hessian of eta . R by (y, w).
+    """
 
     def hessian() -> ca.Function:
         eta = ca.SX.sym("eta", R.numel())

@@ -1,12 +1,12 @@
-"""Exact first and second derivatives of a step of any variational rule, for whole trajectories at once.
+"""Exact first and second derivatives of steps of any variational integrator.
 
-With y = (q_k, q_k+1, u, parameters, lambda_k) a step is
+They are computed along whole trajectories at once. With y = (q_k, q_k+1, u, parameters, lambda_k) a step is
 
     r(y) + p_k = 0,    h(q_k+1) = 0,    p_k+1 = P(y)
 
-and everything follows by the implicit function theorem ([S] (10)-(32)). Where the functions are O(n), one
-directional derivative of them is too: a Jacobian costs O(n^2), a Hessian of z . P + mu . r + nu . h as well,
-written out or, of long trees, one column at a time. Nothing n x n x n is ever formed. Maths:
+and the derivatives follow from the implicit function theorem ([S] (10)-(32)). If the functions are O(n), one
+directional derivative is too, so a Jacobian costs O(n^2), and so does a Hessian of z . P + mu . r + nu . h.
+They are written out or, for long trees, evaluated one column at a time. No n x n x n tensor is formed. Maths:
 docs/maths/linear_time.md.
 """
 
@@ -30,22 +30,23 @@ if TYPE_CHECKING:
     from vioc.dynamics.integrators.mechanical import MechanicalMap
     from vioc.dynamics.integrators.variational import VariationalRule
 
-# Operations of all directions up to which a Jacobian is written out whole instead: a quarter of them, as it
-# shares what directions have in common. What is compiled is shorter, as compilers take minutes.
+# Largest number of operations for which a Jacobian is written out whole: it has a quarter of those of all
+# directional derivatives, with which it shares terms. Compiled functions are shorter, as compilers take
+# minutes.
 WHOLE, COMPILED = 2_000_000, 40_000
-SHARE = 16  # steps of a thread, at least
-ROWS = 1 << 15  # directional derivatives evaluated at once: bounds the memory
+SHARE = 16  # least number of steps per thread
+ROWS = 1 << 15  # directional derivatives evaluated at once, which limits the memory
 
 
 @dataclass(frozen=True)
 class StepFirstOrder:
-    """First derivatives along N steps, with what the second order needs of them.
+    """First derivatives of N steps, and intermediate results for the second order.
 
     Attributes
     ----------
     linearization : Linearization
     args : list of arrays
-        y in its five parts, t, dt, by rows.
+        The five components of y, t and dt, one row per step.
     y_s : (N, ny, ns)
         Derivative of y by s = (x, u, parameters).
     momentum_z, saddle : (N, nd, nd), (N, nd + nm, nd + nm)
@@ -60,7 +61,7 @@ class StepFirstOrder:
 
 
 class StepDerivatives:
-    """Derivatives of the steps by a `VariationalRule`."""
+    """First and second derivatives of the steps of a variational rule."""
 
     def __init__(self, rule: VariationalRule):
         f = self.f = rule.f
@@ -78,7 +79,7 @@ class StepDerivatives:
         args = [*parts, t, dt]
 
         def columns(name: str, of: ca.SX, args: list[ca.SX]) -> ca.Function:
-            """The Jacobian by y whole; where that is long, its product with a direction."""
+            """Return an expression's Jacobian; if that is long, its product with a direction."""
             along = ca.Function(name, [*args, d], [ca.jtimes(of, y, d)], {"cse": True})
             if along.n_instructions() * self.ny > (WHOLE if f.backend.name == "virtual" else COMPILED):
                 return along
@@ -94,7 +95,10 @@ class StepDerivatives:
         self._second = Evaluator(f.backend.program(second, "second"))
 
     def of_map(self, f: MechanicalMap, with_times: Callable[[], MapDerivatives]) -> MapDerivatives:
-        """Return the derivatives of a map by the rule, at its parameters."""
+        """Return the derivatives of a map whose steps this rule defines.
+
+        They are taken at the map's parameters.
+        """
         return MapDerivatives(
             f,
             lambda steps: self.first(steps, f.theta).linearization,
@@ -103,8 +107,9 @@ class StepDerivatives:
         )
 
     def _columns(self, evaluate: Evaluator, args: list[np.ndarray]) -> np.ndarray:
-        """Derivatives along every unit vector of y as columns: (N, rows, ny). All are NaN for a step
-        that has an infinite one, which times 0 would look singular.
+        """Return the Jacobians (N, rows, ny) of an expression at N steps.
+
+        All entries are NaN for a step with an infinite one, since infinity times 0 would look singular.
         """
         n, ny, program = len(args[0]), self.ny, evaluate.program
         whole = len(program.shapes_in) == len(args)
@@ -124,12 +129,12 @@ class StepDerivatives:
         return columns
 
     def first(self, steps: Steps, theta: np.ndarray) -> StepFirstOrder:
-        """Derivatives at N solved steps.
+        """Return the first derivatives of N solved steps.
 
         Raises
         ------
         StepError
-            Where K or Dh K^-1 Dh' is singular ([S] VII).
+            If K or Dh K^-1 Dh' of a step is singular ([S] VII).
         """
         f = self.f
         nq, nd, nk, nm, nx = f.nq, f.nd, f.nk, f.nm, f.nx
@@ -148,7 +153,7 @@ class StepDerivatives:
         sq, sp = slice(0, nq), slice(nq, nq + nd)
         sf, srho, st = slice(nx, nx + nf), slice(nx + nf, nx + nf + nk), slice(nx + nf + nk, ns)
 
-        known = np.zeros((n, self.ny, ns))  # y by s but for (q_k+1 dynamic, lambda)
+        known = np.zeros((n, self.ny, ns))  # y by s without the dynamic q_k+1 and lambda
         known[:, y0, sq] = np.eye(nq)
         known[:, nq + nd : 2 * nq, srho] = np.eye(nk)
         known[:, yu, sf] = np.eye(nf)
@@ -169,10 +174,11 @@ class StepDerivatives:
         return StepFirstOrder(lin, args, y_s, P[:, :, y1d], saddle)
 
     def second(self, first: StepFirstOrder, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
-        """Hessian of z . x_k+1 + zeta . lambda_k, without the third-order tensor ([S] (16)-(32)).
+        """Return the Hessian of z . x_k+1 + zeta . lambda_k for each step.
 
-        With (mu, nu) the adjoint of the implicit equations, the second derivatives of q_k+1 and lambda_k
-        drop out of it, and what is left is the Hessian of mu . r + z_p . P + nu . h along y_s.
+        No third-order tensor is formed ([S] (16)-(32)). With the adjoint (mu, nu) of the implicit equations
+        the second derivatives of q_k+1 and lambda_k cancel, and the Hessian of mu . r + z_p . P + nu . h
+        along y_s remains.
         """
         f = self.f
         nq, nd, nx = f.nq, f.nd, f.nx

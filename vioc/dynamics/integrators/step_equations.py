@@ -1,4 +1,7 @@
-"""The equations of a variational step at numbers: what Newton solves, and why it could not ([S] VII)."""
+"""Numerical values of the equations of a variational step, and causes of failure.
+
+They are solved by continuation (newton.py); the causes are those of [S] VII.
+"""
 
 from __future__ import annotations
 
@@ -31,22 +34,24 @@ if TYPE_CHECKING:
     from vioc.dynamics.integrators.mechanical import MechanicalMap
     from vioc.dynamics.integrators.variational import VariationalRule
 
-TURNED = 0.1  # cosine of the angle between constraint directions at both ends, near a quarter turn
+TURNED = 0.1  # cosine between constraint directions at both ends, near a quarter turn
 
 
 class ResidualBlocks(NamedTuple):
-    """Residuals and Jacobian blocks at dynamic configurations z = q_k+1, of one step or of N.
+    """Residuals and Jacobian blocks of the equations of one step or of N steps.
+
+    They are taken at the dynamic configurations z = q_k+1.
 
     Attributes
     ----------
     balance : (..., nd)
         p_k + D1 L_d + F-, without the constraint impulse.
     h : (..., nm)
-        What constraints make zero, at q_k+1.
+        Residuals of the constraints, at q_k+1.
     D : (..., nd, nd)
-        M_k+1 = D2 D1 L_d + D2 F- ([S] (8)), or as near to it as the map solves with.
+        M_k+1 = D2 D1 L_d + D2 F- ([S] (8)), or the approximation that the map solves with.
     J1, J0 : (..., nm, nd)
-        Its derivative by q_k+1, and Dh(q_k), by the dynamic variables.
+        Derivative of h by q_k+1, and Dh(q_k), by the dynamic variables.
     """
 
     balance: np.ndarray
@@ -57,7 +62,10 @@ class ResidualBlocks(NamedTuple):
 
 
 class BlockEvaluator:
-    """`ResidualBlocks` of a rule's steps, a function of (x, u, t, dt, parameters, z), of one or by rows."""
+    """Evaluator of residuals and Jacobian blocks of the steps of a rule.
+
+    It takes (x, u, t, dt, parameters, z) of one step, or of N steps as rows.
+    """
 
     def __init__(self, rule: VariationalRule):
         f = self.f = rule.f
@@ -100,11 +108,12 @@ class BlockEvaluator:
 
 
 class StepEquations(BranchEquations):
-    """The equations of the step of `f` from x under u, for the mean velocity w = (q_k+1 - q_k) / dt.
+    """Equations of one step from a state, for continuation in the step length.
 
-    For a share of the step's length prescribed variables are as far on their way, and constraints have as
-    much of what they lack at the start made up for: h(q_k+1) = (1 - share) h(q_k). `advice` is what to do
-    where a step ends near a configuration in which constraints are dependent.
+    The unknown is the mean velocity w = (q_k+1 - q_k) / dt. At a share of the step's length prescribed
+    variables have moved by the same share, and a violation of the constraints at the start has decreased by
+    the same share: h(q_k+1) = (1 - share) h(q_k). `advice` returns a remedy for a step that ends near a
+    configuration with dependent constraints.
     """
 
     def __init__(
@@ -130,7 +139,7 @@ class StepEquations(BranchEquations):
         self._bound = program.bind_map([*map(np.ascontiguousarray, given), self._w, self._share], 1)
 
     def _begins(self) -> np.ndarray:
-        """The velocities of the state; of least norm where coordinates are singular and leave them open."""
+        """Return the state's velocities, those of least norm if coordinates are singular."""
         f = self.f
         v = f.velocities(self.x)
         if np.isfinite(v).all():
@@ -141,7 +150,7 @@ class StepEquations(BranchEquations):
         return np.linalg.lstsq(M[: f.nd, : f.nd] / np.outer(root, root), p / root, rcond=1e-9)[0] / root
 
     def end(self, w: np.ndarray, share: float) -> np.ndarray:
-        """q_k+1 (nq,)."""
+        """Return the configuration q_k+1 (nq,) that a mean velocity leads to."""
         f = self.f
         nd, rho = f.nd, self.u[len(f.system.inputs) :]
         held = self.x[nd : f.nq]
@@ -151,7 +160,7 @@ class StepEquations(BranchEquations):
         nf = len(self.f.system.inputs)
         held = self.x[self.f.nd : self.f.nq]
         u = np.concatenate([self.u[:nf], held + share * (self.u[nf:] - held)])
-        length = share * self.dt or self.dt  # h and J1 alone are of a step without a length
+        length = share * self.dt or self.dt  # at length 0 only h and J1 are used
         return self.rule.blocks(self.x, u, self.t, length, self.f.theta, z)
 
     def __call__(self, w: np.ndarray, share: float) -> Linearized:
@@ -161,11 +170,11 @@ class StepEquations(BranchEquations):
         return Linearized(residual.copy(), matrix.reshape(len(residual), -1).copy())
 
     def failure(self, found: BranchRoot, k: int, where: str) -> StepError | None:
-        """Return the error in the terms of [S] VII, with values and advice.
+        """Return the error for a step without solution, with its cause.
 
-        Causes are ``"not finite"`` (a potential, force or constraint is not a number there), ``"singular M"``
-        (M_k+1 is singular: a chart singularity, or a step too long), ``"singular constraints"`` (Dh M^-1 Dh'
-        is), and ``"no convergence"``.
+        Causes ([S] VII) are ``"not finite"`` (a potential, force or constraint is not finite), ``"singular
+        M"`` (M_k+1 is singular: coordinates are singular, or the step is too long), ``"singular
+        constraints"`` (Dh M^-1 Dh' is), and ``"no convergence"``.
         """
         f, error = self.f, float(found.error)
         q1 = self.end(found.w, found.share)
@@ -192,7 +201,7 @@ class StepEquations(BranchEquations):
             dependent = singular_ahead(J, names, found, self.dt, k, where, self._advice(q1))
         if dependent is not None:
             return dependent
-        for share in (found.share, 1.0):  # or as far as that motion would have led
+        for share in (found.share, 1.0):  # or at the end of that motion
             if fault := fault_at(f.system, self.end(found.w, share), f.parameters):
                 return StepError(f"{where}: on its way {fault}", k, error, "indefinite M")
         size = condition(D, f.lagrangian.mass_scale)
@@ -222,7 +231,7 @@ class StepEquations(BranchEquations):
         )
 
     def _not_finite(self, found: BranchRoot) -> str | None:
-        """The term that is not finite, and where: at the start, or in the middle of steps."""
+        """Return which term is not finite at the start or middle of a step, or None."""
         f, x, nf = self.f, self.x, len(self.f.system.inputs)
         forces, q0 = self.u[:nf], x[: f.nq]
         points = [(q0, np.concatenate([f.velocities(x), x[f.nq + f.nd :]]), "the step's start")]

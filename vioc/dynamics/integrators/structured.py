@@ -1,12 +1,12 @@
-"""Exact first and second derivatives of a midpoint step ([S] IV-VI), for whole trajectories at once.
+"""Exact first and second derivatives of midpoint steps along trajectories.
 
-The Lagrangian's second (third) derivatives at the midpoint come from CasADi, mapped over the steps; the
-block algebra of [S] (10)-(32) runs on stacks of matrices in LAPACK and BLAS. Everything follows from
-two implicit equations and one explicit one,
+They are those of [S] IV-VI. CasADi provides the second and third derivatives of the Lagrangian at the
+midpoints. The block algebra of [S] (10)-(32) runs on stacked matrices in LAPACK and BLAS. The derivatives
+follow from two implicit equations and one explicit one,
 
     r(s, z) = 0,  h(q_k+1) = 0,  p_k+1 = P(s, z),     z = (q_k+1 dynamic, lambda_k),
 
-where s = (x_k, u_k, parameters) is what a step depends on. Maths: docs/maths/linearization.md.
+where s = (x_k, u_k, parameters) are the arguments of a step. Maths: docs/maths/linearization.md.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ if TYPE_CHECKING:
     from vioc.dynamics.integrators.midpoint_rule import MidpointRule
 
 
-Segment = tuple[str, slice, slice]  # kind of variables, which of that kind, where in a Hessian
+Segment = tuple[str, slice, slice]  # kind of variables, slice of that kind, slice of a Hessian
 
-CACHED = 160_000  # entries of state matrices that are worked on at once
-AT_ONCE = 4 * CACHED  # and where C takes one after the other, to share what a call costs
+CACHED = 160_000  # entries of state matrices that are processed at once
+AT_ONCE = 4 * CACHED  # number of these in C, which takes steps one after the other: fewer calls
 
 
 @dataclass(frozen=True)
 class TreeFirstOrder:
-    """First derivatives of a piece of N steps, with what the second order needs of them.
+    """First derivatives of a group of steps, and intermediate results for second ones.
 
     Attributes
     ----------
@@ -49,7 +49,7 @@ class TreeFirstOrder:
     args : list of arrays
         Midpoint arguments (q_m, v, u, t, parameters).
     inverse : (N, nd + nm, nd + nm)
-        Minus the inverse of the derivative of (r, h) by q_k+1 and lambda_k.
+        Negative inverse of the derivative of (r, h) by q_k+1 and lambda_k.
     momentum_z : (N, nd, nd)
         D2 D2 L_d + D2 F+.
     """
@@ -61,10 +61,10 @@ class TreeFirstOrder:
 
 
 class StructuredLinearization:
-    """Derivatives of the steps by a `MidpointRule`.
+    """First and second derivatives of the steps of the generalized midpoint rule.
 
-    The tree's share comes from `AncestorPairs`; that of other potentials, forces, constraints and
-    declared parameters from CasADi's derivatives of those terms alone.
+    `AncestorPairs` computes the part of the tree's kinetic energy and gravity; CasADi differentiates other
+    potentials, forces, constraints and declared parameters.
     """
 
     def __init__(self, rule: MidpointRule):
@@ -78,7 +78,7 @@ class StructuredLinearization:
         along = lag.Dh[:, : f.nd].T @ lam
         q0 = ca.SX.sym("q0", f.nq)
         closed, slope = rule.closing(q0, q, theta)
-        self.drags = f.nm > 0 and bool(ca.depends_on(closed, q0))  # a step's start has a part in its end
+        self.drags = f.nm > 0 and bool(ca.depends_on(closed, q0))  # its constraints depend on its start
         before = [q0] * self.drags
 
         def evaluator(name: str, args: list[ca.SX], outputs: Callable[[], list[ca.SX]]) -> Evaluator:
@@ -112,7 +112,7 @@ class StructuredLinearization:
         self.terms_second = evaluator("terms_second", [*args, a, b], lambda: [self._second_terms])
         self._directions = h, a, b
 
-        # which columns of those Hessians are of the state, input, parameters, and what follows: q_k+1, lambda
+        # columns of those Hessians that belong to state, input, parameters, and to the unknowns q_k+1, lambda
         nq, nd, nm, nf, np_ = f.nq, f.nd, f.nm, len(f.system.inputs), len(f.parameters)
         start: Segment = "x", slice(0, nq), slice(0, nq)
         self._of_q0, self._of_q1 = (
@@ -136,10 +136,10 @@ class StructuredLinearization:
         self.start_args, self.start_size = (q, lam, theta), nq + nm + np_
 
     def end_args(self, q0: np.ndarray, q1: np.ndarray) -> list[np.ndarray]:
-        """The configurations that what constraints make zero depends on."""
+        """Return the configurations on which the constraints of a step depend."""
         return [q0, q1] if self.drags else [q1]
 
-    # -- what is not the tree's -------------------------------------------------------------------
+    # -- terms other than the tree's --------------------------------------------------------------
 
     @cached_property
     def _F_u(self) -> ca.SX:
@@ -147,25 +147,26 @@ class StructuredLinearization:
 
     @cached_property
     def _constant_F_u(self) -> np.ndarray | None:
-        """dF/du where it is the same everywhere, as for forces on joints."""
+        """Derivative dF/du of the forces if constant, as for forces on joints; else None."""
         return np.array(ca.DM(self._F_u)).reshape(self._F_u.shape) if self._F_u.is_constant() else None
 
     @cached_property
     def _has_terms(self) -> bool:
-        """Flag: there are potentials but gravity, or forces that depend on the state."""
+        """Flag: there are potentials besides gravity, or forces that depend on the state."""
         lag, g = self.f.lagrangian, self.f.lagrangian.graph
         parts = (lag.stiffness, ca.jacobian(lag.F, ca.vertcat(g.q_vector, g.v_vector)))
         return any(ca.sparsify(part).nnz() for part in parts)
 
     @cached_property
     def curved(self) -> bool:
-        """Flag: terms beside the tree and the constraints have second derivatives."""
+        """Flag: terms other than tree and constraints have nonzero second derivatives."""
         return bool(ca.sparsify(self._second_terms).nnz())
 
     def _first_terms(self, h: ca.SX) -> list[ca.SX]:
-        """Return first derivatives of balance and momentum by q_k, q_k+1 and parameters.
+        """Return first derivatives of the momentum balance and of the next momentum.
 
-        Those by q_k and q_k+1 are there only if `_has_terms`.
+        Those by q_k and q_k+1 are without the part of the tree, and exist only if `_has_terms`. Those by
+        parameters are complete.
         """
         f, a = self.f, self.rule.alpha
         lag, g = f.lagrangian, f.lagrangian.graph
@@ -184,7 +185,11 @@ class StructuredLinearization:
 
     @cached_property
     def _second_terms(self) -> ca.SX:
-        """Hessian by (q_k, q_k+1, forces, parameters) of mu . balance + z . momentum, but for the tree's."""
+        """Hessian of the weighted step equations, without the kinetic energy of the tree.
+
+        It is that of mu . balance + z . momentum by (q_k, q_k+1, forces, parameters), without the part of the
+        tree.
+        """
         f, a = self.f, self.rule.alpha
         h, mu, z = self._directions
         lag, g = f.lagrangian, f.lagrangian.graph
@@ -195,7 +200,7 @@ class StructuredLinearization:
         other = -ca.dot(in_q, lag.potential_gradient) + ca.dot(minus * mu + plus * z, lag.F[: f.nd])
         y = ca.vertcat(q, v, u, theta)
         H = ca.hessian(other, y)[0]
-        if theta.numel():  # of the tree, what the parameters have a part in
+        if theta.numel():  # part of the tree that depends on parameters
             first = ca.vertcat(lag.L_q + lag.potential_gradient, lag.L_v)
             direction = ca.vertcat(in_q, in_v)
             gradient = ca.jtimes(first, ca.vertcat(q, v), direction)
@@ -214,7 +219,10 @@ class StructuredLinearization:
     # -- whole trajectories -----------------------------------------------------------------------
 
     def of_map(self, f: MechanicalMap, with_times: Callable[[], MapDerivatives]) -> MapDerivatives:
-        """Return the derivatives of a map by the rule, at its parameters."""
+        """Return the derivatives of a map whose steps this rule defines.
+
+        They are taken at the map's parameters.
+        """
         return MapDerivatives(
             f,
             lambda steps: self.linearize(steps, f.theta),
@@ -224,7 +232,7 @@ class StructuredLinearization:
         )
 
     def linearize(self, steps: Steps, theta: np.ndarray) -> Linearization:
-        """First derivatives of every step."""
+        """Return the linearizations of all steps."""
         f, np_ = self.f, len(theta)
         columns = f.nx, f.nu, np_
         shapes = [*((f.nx, c) for c in columns), *((f.nm, c) for c in columns)]
@@ -244,7 +252,10 @@ class StructuredLinearization:
         return Linearization(*whole)
 
     def contract(self, steps: Steps, theta: np.ndarray, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
-        """Second derivatives of every step, contracted with Z (N, nx) and zeta (N, nm)."""
+        """Return second derivatives of all steps, contracted with covectors.
+
+        The covectors are Z (N, nx) of the next states and zeta (N, nm) of the multipliers.
+        """
 
         kept, pieces = self._kept, self._pieces(len(steps), self._size)
         if kept and kept[0]() is steps and np.array_equal(kept[1], theta):
@@ -261,7 +272,10 @@ class StructuredLinearization:
         return whole or SecondOrder.joined(found)
 
     def tensor(self, steps: Steps, theta: np.ndarray) -> tuple[SecondOrder, SecondOrder]:
-        """Second derivatives of every step: of the next state and of the multipliers, (N, output, ...)."""
+        """Return the full second derivatives of all steps.
+
+        The first result is of the next state, the second of the multipliers, with shapes (N, output, ...).
+        """
 
         f, n, np_ = self.f, len(steps), len(theta)
         shapes = SecondOrder.shapes(f.nx, f.nu, np_)
@@ -283,22 +297,24 @@ class StructuredLinearization:
 
     @cached_property
     def _size(self) -> int:
-        """Number of steps in a piece."""
+        """Number of steps in a group that is processed at once."""
         return max(4, (AT_ONCE if self._at_once else CACHED) // self.f.nx**2)
 
     def _pieces(self, n: int, size: int) -> list[slice]:
-        """Rows in pieces whose matrices stay in the processor's cache."""
+        """Return slices of steps whose matrices stay in the cache of the processor."""
         return [slice(k, min(k + size, n)) for k in range(0, n, size)]
 
     # -- first order ------------------------------------------------------------------------------
 
     def first(self, steps: Steps, theta: np.ndarray, out: list[np.ndarray] | None = None) -> TreeFirstOrder:
-        """Derivatives of a piece, written to the arrays `out` of a `Linearization` if given.
+        """Return the first derivatives of a group of steps.
+
+        They are written to the arrays `out` of a `Linearization` if given.
 
         Raises
         ------
         StepError
-            Where M_k+1 or Dh M^-1 Dh' is singular ([S] VII).
+            If M_k+1 or Dh M^-1 Dh' of a step is singular ([S] VII).
         """
         f, a = self.f, self.rule.alpha
         nq, nd, nk, nm, nx = f.nq, f.nd, f.nk, f.nm, f.nx
@@ -351,7 +367,7 @@ class StructuredLinearization:
         G_r = G[:, :, :nd]
         check_regular(f, G_r, saddle, h, steps.k)
 
-        # q_k+1 moves as q_k does, and by a little, of which alone the inverse is taken: of D_1 D_1 L_d
+        # q_k+1 changes as q_k does, plus a small change. The inverse multiplies only that: with D_1 D_1 L_d
         # it would lose digits as the square of the condition number of M_k+1
         by_q[:, :, :nd] -= saddle[:, :, :nd]
         A, B, P, C, D, E = out
@@ -374,7 +390,7 @@ class StructuredLinearization:
         A[:, p, p.stop :] = 0.0
         B[:, p, nf:] += P_1[:, :, nd:]
         P[:, p] += P_t
-        if nf:  # a force acts as what is added to p_k, and its other half on p_k+1
+        if nf:  # a force acts like an addition to p_k, and its other half on p_k+1
             self._add_forces(A, B, C, D, args, minus, plus)
         if nk:
             ks, vs, into = np.arange(nd, nq), np.arange(nq + nd, nx), nf + np.arange(nk)
@@ -388,7 +404,10 @@ class StructuredLinearization:
 
     @cached_property
     def _at_once(self) -> AtOnce | None:
-        """The same in C, where that can: by the compiler's leave, of trees with forces on joints."""
+        """Evaluator of the derivatives in C, or None if the mechanism is no simple tree.
+
+        It needs compiled functions, and forces that each act on one joint with a constant gain.
+        """
         f, F_u = self.f, self._constant_F_u
         if f.backend.name != "compiled" or f.nm or f.nk or f.parameters or F_u is None or not self._picked:
             return None
@@ -405,7 +424,7 @@ class StructuredLinearization:
         return slice(at[0], at[0] + nf) if row else at, F_u[at, np.arange(nf)]
 
     def _add_forces(self, A, B, C, D, args: list[np.ndarray], minus: np.ndarray, plus: np.ndarray) -> None:
-        """Columns of B and D by the forces' inputs."""
+        """Write the columns of B and D that belong to the inputs of forces."""
         f, F_u, picked = self.f, self._constant_F_u, self._picked
         p, nf = slice(f.nq, f.nq + f.nd), len(f.system.inputs)
         F_u = self._force_by_input(*args)[0] if F_u is None else F_u
@@ -426,11 +445,12 @@ class StructuredLinearization:
         zeta: np.ndarray,
         out: SecondOrder | None = None,
     ) -> SecondOrder:
-        """Hessian of z . x_k+1 + zeta . lambda_k, without the third-order tensor ([S] (16)-(27), (31)).
+        """Return the Hessian of z . x_k+1 + zeta . lambda_k for each step.
 
-        With (mu, nu) the adjoint of the implicit equations, the second derivatives of q_k+1 and lambda_k
-        drop out of z . x_k+1 + zeta . lambda + mu . r + nu . h, and its Hessian is that of known
-        functions along the first derivatives. Where C makes it, it is written to `out`, if given.
+        No third-order tensor is formed ([S] (16)-(27), (31)). With the adjoint (mu, nu) of the implicit
+        equations the second derivatives of q_k+1 and lambda_k cancel in z . x_k+1 + zeta . lambda + mu . r +
+        nu . h, so its Hessian is that of known functions along the first derivatives. The C code writes it to
+        `out`, if given.
         """
         f, a = self.f, self.rule.alpha
         nq, nd, nm, nx = f.nq, f.nd, f.nm, f.nx
@@ -453,7 +473,7 @@ class StructuredLinearization:
             self._at_once.second(*factors, steps.h, A, out.xx, out.xu, out.uu)
             return out
 
-        # by q_k, inputs, parameters | dynamic q_k+1, lambda: what is free, what follows
+        # q_k, inputs, parameters | dynamic q_k+1, lambda: arguments, then unknowns
         free = nq + f.nu + np_
         H = np.zeros((n, free + nd + nm, free + nd + nm))
         begins = {"x": 0, "u": nq, "t": nq + f.nu, "z": free}
@@ -477,8 +497,8 @@ class StructuredLinearization:
             ends = self.end_args(steps.x0[:, :nq], steps.x1[:, :nq])
             add(self.of_end, self.of_end, self.end_second(*ends, theta, nu)[0])
 
-        # along the first derivatives z: X + X' with X = z'(H_zf + H_zz z / 2), and H_ff. Columns q_k, p_k |
-        # forces, rho, parameters; the state's v_k has no part in a step
+        # With the first derivatives z: X + X' with X = z'(H_zf + H_zz z / 2), and H_ff. Columns: q_k, p_k |
+        # forces, rho, parameters; a step does not depend on the state's v_k
         lin, m = first.linearization, nq + nd
         known = slice(0, nq), slice(m, None)
         z = np.empty((n, nd + nm, m + f.nu + np_))

@@ -1,4 +1,4 @@
-"""Runge-Kutta tableaus for second-order systems q'' = a(q, v, t), and the named methods."""
+"""Coefficients of Runge-Kutta methods for accelerations q'' = a(q, v, t)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from vioc.errors import ModelError
 
 @dataclass(frozen=True)
 class Tableau:
-    """Coefficients of a method whose stages are solved one after another.
+    """Coefficients of a Runge-Kutta method whose stages are solved one after another.
 
         a_i = a(Q_i, V_i, t + c_i h)
         Q_i = q + c_i h v + h^2 sum_j Aq_ij a_j        q+ = q + h v + h^2 sum_j bq_j a_j
@@ -25,11 +25,11 @@ class Tableau:
     Parameters
     ----------
     A : s x s numbers
-        Zero above the diagonal; a number on the diagonal makes its stage implicit.
+        Zero above the diagonal; a nonzero value on the diagonal makes the stage implicit.
     b : s numbers
-        Their sum is 1.
+        Weights of sum 1.
     Aq, bq : optional
-        Default A A and b A.
+        By default A A and b A.
 
     Raises
     ------
@@ -66,7 +66,7 @@ class Tableau:
 
     @cached_property
     def c(self) -> tuple[float, ...]:
-        """Places of the stages in the step, row sums of A."""
+        """Times of the stages as fractions of the step: row sums of A."""
         return tuple(sum(row) for row in self.A)
 
     @property

@@ -1,8 +1,8 @@
-"""The full second derivatives of midpoint steps, every output's Hessian ([S] (16)-(27), (31), (32)).
+"""Full second derivatives of midpoint steps: the Hessian of every output.
 
-The Hessian of an output is a sum of those of the equations r, h and of p_k+1 along the first derivatives,
-so those are taken once for each equation, and one product with the inverse of the first derivatives
-makes all outputs of them. Maths: docs/maths/linearization.md.
+See [S] (16)-(27), (31), (32). The Hessian of an output is a sum of the Hessians of the equations r, h and of
+p_k+1 along the first derivatives. These are computed once for each equation, and one product with the inverse
+of the first derivatives combines them to the Hessians of all outputs. Maths: docs/maths/linearization.md.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from vioc.dynamics.integrators.structured import Segment, StructuredLinearization, TreeFirstOrder
     from vioc.maps.derivatives import Steps
 
-KEYS = ("zz", "zx", "zu", "zt", "xx", "xu", "uu")  # rows and columns: state, input, parameters, what follows
-AT_ONCE = 6000  # entries of the constraints' third derivatives up to which one function gives them all
+KEYS = ("zz", "zx", "zu", "zt", "xx", "xu", "uu")  # rows and columns: state, input, parameters, unknowns
+AT_ONCE = 6000  # largest number of entries of the constraints' third derivatives for one function
 
-Block = tuple[slice, "tuple[Segment, ...]", np.ndarray]  # equations, where its columns belong, (N, ..., c, c)
+Block = tuple[slice, "tuple[Segment, ...]", np.ndarray]  # equations, positions of the columns, (N, ..., c, c)
 
 
 class Tensor:
-    """Evaluates the tensors of a `StructuredLinearization`'s steps."""
+    """Evaluator of the full second derivatives of midpoint steps."""
 
     def __init__(self, structured: StructuredLinearization):
         self._structured = structured
@@ -37,9 +37,9 @@ class Tensor:
 
     @cached_property
     def _tree(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-        """Positions of the tree's third derivatives in the flattened matrices of a step.
+        """Positions of the third derivatives of the kinetic energy in a step's matrices.
 
-        And their sources.
+        For each kind of matrix there are target positions in the flattened matrix, and source positions.
         """
         f = self._structured.f
         places, source = self._triples.places
@@ -64,9 +64,10 @@ class Tensor:
         return {"x": f.nx, "u": f.nu, "t": len(f.parameters), "z": f.nd + f.nm}
 
     def __call__(self, steps: Steps, first: TreeFirstOrder, out: list[list[np.ndarray]]) -> None:
-        """Write those of the next state (N, nx, ...) and of the multipliers (N, nm, ...) to `out`.
+        """Write the Hessians of all components of the next state and of the multipliers.
 
-        Six arrays of zeros each, in the order of a `SecondOrder`.
+        `out` has six arrays of zeros for the next state (N, nx, ...) and six for the multipliers (N, nm,
+        ...), in the order of a `SecondOrder`.
         """
         f = self._structured.f
         nq, nd, nm, n = f.nq, f.nd, f.nm, len(steps)
@@ -88,7 +89,7 @@ class Tensor:
                 continue
             R += np.swapaxes(H["z" + a], 2, 3) @ follows[b]
             self._add({key: R}, values, blocks)
-            # of the equations' second derivatives those of q_k+1, lambda and p_k+1
+            # Hessians of q_k+1, lambda and p_k+1 from those of the equations
             size = R.shape[2] * R.shape[3]
             rows = R.reshape(n, 2 * nd + nm, size)
             states, multipliers = (
@@ -105,7 +106,7 @@ class Tensor:
         return (n, 2 * f.nd + f.nm, *(self._sizes[kind] for kind in key))
 
     def _add(self, H: dict[str, np.ndarray], values: np.ndarray, blocks: list[Block]) -> None:
-        """Add to matrices (N, equations, rows, columns) what of the Hessians belongs to them."""
+        """Add Hessians to the matrices (N, equations, rows, columns) to which they belong."""
         for key, matrix in H.items():
             if key in self._tree:
                 target, source = self._tree[key]
@@ -117,13 +118,17 @@ class Tensor:
                         H[row + column][:, equations, to_row, to_column] += block[..., r, c]
 
     def _blocks(self, steps: Steps, first: TreeFirstOrder) -> list[Block]:
-        """Hessians of what is not the tree's: terms in r and in p_k+1, constraints in r and in h."""
+        """Return the Hessians of forces, potentials and constraints in the step equations.
+
+        They are those in r and p_k+1 of forces and potentials, and in r and h of constraints, without the
+        tree.
+        """
         s, f = self._structured, self._structured.f
         nq, nd, nm, n, theta = f.nq, f.nd, f.nm, len(steps), first.args[4]
         in_r, in_h, in_p = slice(nd), slice(nd, nd + nm), slice(nd + nm, None)
 
         def mapped(count: int, evaluate: Evaluator, args: list[np.ndarray], *weights: float) -> np.ndarray:
-            """Evaluations with each of `count` unit vectors, for every step."""
+            """Return evaluations with each of `count` unit vectors as weights, for every step."""
             many = [np.repeat(a, count, axis=0) if a.ndim == 2 else a for a in args]
             (found,) = evaluate(*many, *(np.tile(w * np.eye(count), (n, 1)) for w in weights))
             return found.reshape(n, count, *found.shape[1:])
@@ -149,9 +154,10 @@ class Tensor:
 
     @cached_property
     def _start_at_once(self) -> tuple[Evaluator, np.ndarray] | None:
-        """The Hessians of -(Dh'lambda)_j by (q_k, lambda, parameters) of all j that are not zero, and places.
+        """Evaluator of all nonzero Hessians of constraint impulses, and their positions.
 
-        None where they are so many that a loop over j is better.
+        They are of -(Dh'lambda)_j by (q_k, lambda, parameters). None if there are so many that a loop over j
+        is faster.
         """
         f, s = self._structured.f, self._structured
         q, lam, theta = s.start_args

@@ -1,10 +1,11 @@
-"""`VariationalRule`: the equations of a variational rule in generalized coordinates, and what they tell.
+"""Base class of the equations that define a step of a variational integrator.
 
     p_k + D1 L_d(q_k, q_k+1) + F-(k) - Dh(q_k)' lambda_k = 0
     h(q_k+1) = 0
     p_k+1 = D2 L_d(q_k, q_k+1) + F+(k)
 
-A rule is its `parts`, the slope of its balance, and what its constraints make zero.
+A rule defines the terms of these equations (`parts`), the derivative of the first by q_k+1, and the
+constraints.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StepParts:
-    """Terms of one step as expressions (nd,), without the constraint impulse.
+    """Momentum balance and next momentum of a step, without the constraint impulse.
 
     Attributes
     ----------
@@ -43,17 +44,17 @@ class StepParts:
 
 
 class VariationalRule(ABC):
-    """The equations of a variational rule: its parts, the slope of its balance, its constraints.
+    """Equations of the steps of a variational integrator.
 
     Parameters
     ----------
     f : MechanicalMap
-        Whose steps, and those of its twins, are by this rule.
+        Map with these steps; its copies with other parameters or step lengths have them too.
 
     Attributes
     ----------
     lacking : float
-        What share of an input's impulse the momentum lacks at the start of a run.
+        Share of an input's impulse that the momentum lacks at the start of a run.
     """
 
     lacking: float = 0.0
@@ -63,24 +64,33 @@ class VariationalRule(ABC):
 
     @abstractmethod
     def parts(self, q0: Any, q1: Any, p: Any, u: Any, t: Any, dt: Any, theta: Any) -> StepParts:
-        """The step's equations ([T] (44)) on symbols; `u` without rho."""
+        """Return the terms of a step's equations ([T] (44)) in symbols.
+
+        `u` has the inputs of forces only.
+        """
 
     @abstractmethod
     def slope(self, q0: Any, q1: Any, u: Any, t: Any, dt: Any, theta: Any) -> ca.SX:
-        """D2 D1 L_d + D2 F- (nd, nd) of the dynamic variables ([T] (22), [S] (8)), dense."""
+        """Return the Newton matrix of a step, D2 D1 L_d + D2 F- (nd, nd), dense.
+
+        See [T] (22), [S] (8).
+        """
 
     @abstractmethod
     def closing(self, q0: Any, q1: Any, theta: Any) -> tuple[Any, Any]:
-        """Return the constraint values h (nm,) at a step's end, and Dh by q1."""
+        """Return the constraint values h (nm,) at a step's end, and their Jacobian by q1."""
 
     @cached_property
     def blocks(self) -> BlockEvaluator:
-        """Residuals and Jacobian blocks of steps at numbers."""
+        """Evaluator of residuals and Jacobian blocks of steps."""
         return BlockEvaluator(self)
 
     @cached_property
     def momentum(self) -> Evaluator:
-        """(q_k, q_k+1, forces' inputs, t, dt, parameters) -> p_k+1."""
+        """Evaluator of the momentum at the end of a step between two configurations.
+
+        (q_k, q_k+1, forces' inputs, t, dt, parameters) -> p_k+1.
+        """
         f = self.f
         q0, q1, u = (ca.SX.sym(n, m) for n, m in (("q0", f.nq), ("q1", f.nq), ("u", len(f.system.inputs))))
         t, dt, theta = ca.SX.sym("t"), ca.SX.sym("dt"), f.symbols.parameters
@@ -89,7 +99,10 @@ class VariationalRule(ABC):
 
     @cached_property
     def residual(self) -> ca.Function:
-        """(x, u, x_next, multipliers, t, dt, parameters) -> (nx + nm,), zero on a step ([S] (28))."""
+        """CasADi function of a step's residual (nx + nm,), zero at the next state.
+
+        (x, u, x_next, multipliers, t, dt, parameters) -> residual ([S] (28)).
+        """
         f = self.f
         x, u, lam, theta, dt = f.symbols
         x1, t = ca.SX.sym("x_next", f.nx), ca.SX.sym("t")
@@ -108,14 +121,17 @@ class VariationalRule(ABC):
 
     @cached_property
     def following(self) -> Evaluator:
-        """Equations that inverse dynamics evaluates, `following.equations`."""
+        """Evaluator of the terms of inverse dynamics.
+
+        See `following.equations`.
+        """
         return equations(self)
 
 
 def rescued(
     f: MechanicalMap, by: StepEquations, k: int, begun: BranchRoot | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Step k of `f` with these equations by every means, behind the last root on its branch that is known."""
+    """Solve step k by continuation in its length, from the last known root."""
     x, u, t, dt = by.x, by.u, by.t, by.dt
     f.driver.check_starts(x[None], k)
     found = solve_step(by, k, t, f.tolerance, begun)

@@ -1,5 +1,5 @@
-"""Maps that are made of other maps: delayed, extended, noisy, of substeps, taking turns.
+"""Maps built from other maps: delayed, extended, noisy, substeps, switched.
 
-`around` is what they share, `parts` and `stepwise` how their derivatives and rollouts come from those of
-their maps, `joining` puts runs of several behind each other.
+`around` is their base class. `parts` and `stepwise` compute their derivatives and rollouts from those of the
+inner maps, and `joining` joins runs of several maps.
 """

@@ -1,4 +1,4 @@
-"""`MapAround`: what a map that is made of another one takes from it."""
+"""Base class of maps that are built around another map."""
 
 from __future__ import annotations
 
@@ -17,13 +17,16 @@ from vioc.maps.space import StateSpace
 from vioc.names import INPUTS
 from vioc.runs.trajectory import Trajectory
 
-TIMES = 2  # dt and t, the last of what steps have derivatives by
+TIMES = 2  # dt and t, the last arguments of derivatives
 
 Self = TypeVar("Self", bound="MapAround")
 
 
 class SpaceAround(StateSpace):
-    """The space of states of `n` numbers that are points of an inner one, and of entries of their own."""
+    """State space of an inner map, extended by further plain states.
+
+    `n` is the number of inner states.
+    """
 
     def __init__(self, inner: StateSpace, n: int, own: tuple[str, ...]):
         self._inner, self._n, self._e = inner, n, len(inner.error_names)
@@ -54,13 +57,14 @@ class SpaceAround(StateSpace):
 def inner_quantities(
     f: MapAround, expression: Callable[[ca.SX], ca.SX], unit: Callable[[str], str | None]
 ) -> QuantityTable:
-    """Return the table of the inner map's quantities.
+    """Return the named quantities of an inner map, for the map built around it.
 
-    `expression` rewrites its symbols in those of `f`, `unit` knows those of the state's own entries.
+    `expression` rewrites the symbols of the inner map in those of `f`; `unit` returns the units of the
+    additional states.
     """
 
     def find(name: str) -> ca.SX | None:
-        # An input of the map's is the command, not what acts
+        # an input of this map is the command, not the input that acts
         own = name in f.state_names or name.removeprefix(INPUTS) in f.input_names
         if own or ("." not in name and name not in f.quantities.names()):
             return None
@@ -78,7 +82,10 @@ def inner_quantities(
 
 
 def around(f: MapAround, review: Callable[[Trajectory], None] = nothing, **more: Any) -> Mechanism:
-    """Return the mechanism of a map around another: what both have, and `more`."""
+    """Return the mechanism properties of a map that is built around another one.
+
+    They are those of the inner map; `more` are properties that replace them.
+    """
     inner = f.inner.mechanism
 
     def inputs_at(ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -96,19 +103,19 @@ def around(f: MapAround, review: Callable[[Trajectory], None] = nothing, **more:
 
 
 def unchanged(expression: ca.SX) -> ca.SX:
-    """Return the expression, if both maps have the same symbols."""
+    """Return the expression unchanged, for maps with the same symbols."""
     return expression
 
 
 class MapAround(OneStepMap):
-    """A map whose state is that of an `inner` one, and may go on with entries of its own, kept as they are.
+    """Map whose state is that of an inner map, with additional states at its end.
 
-    Subclasses define `_first` and `_second`, and where they are made of the inner map and `_made_of` alone,
-    that.
+    Subclasses define `_first` and `_second`. If they are made from the inner map and other arguments,
+    `_made_of` are these arguments.
     """
 
     inner: OneStepMap
-    _made_of: tuple = ()  # the arguments behind `inner` that make this map again
+    _made_of: tuple = ()  # arguments after `inner` that make this map again
 
     def _around(
         self,
@@ -117,8 +124,9 @@ class MapAround(OneStepMap):
         expression: Callable[[ca.SX], ca.SX] = unchanged,
         unit: Callable[[str], str | None] = nothing,
     ) -> None:
-        """Sizes, names and numbers of the inner map, whose state goes on with entries of the names `own`; see
-        `inner_quantities`.
+        """Take sizes and names from the inner map, and append the names of own states.
+
+        See `inner_quantities` for the other arguments.
         """
         self.nx, self.ndx, self.nu = inner.nx + len(own), inner.ndx + len(own), inner.nu
         self.dt, self.parameters, self.system = inner.dt, inner.parameters, inner.system
@@ -130,7 +138,7 @@ class MapAround(OneStepMap):
         self.quantities = Quantities(self, inner_quantities(self, expression, unit))
 
     def with_inner(self: Self, f: OneStepMap) -> Self:
-        """Return the same map around another one."""
+        """Return this map, built around another inner map."""
         return type(self)(f, *self._made_of)  # type: ignore[call-arg]
 
     def with_dt(self: Self, dt: float) -> Self:
@@ -155,7 +163,10 @@ class MapAround(OneStepMap):
     # -- the state space ------------------------------------------------------------------------
 
     def split(self, x: Any) -> tuple[np.ndarray, np.ndarray]:
-        """The inner state and what goes on behind it; (..., nx) -> (..., inner nx), (..., nx - inner nx)."""
+        """Split a state into the inner state and the additional states.
+
+        Shapes: (..., nx) -> (..., inner nx), (..., nx - inner nx).
+        """
         x = np.asarray(x, float)
         return x[..., : self.inner.nx], x[..., self.inner.nx :]
 
@@ -166,11 +177,11 @@ class MapAround(OneStepMap):
 
     @abstractmethod
     def _first(self, steps: Steps, timed: bool) -> Linearization:
-        """`MapDerivatives.first`, and where `timed`, with times."""
+        """Return first derivatives of steps; if `timed`, also by step length and start."""
 
     @abstractmethod
     def _second(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray, timed: bool) -> SecondOrder:
-        """`MapDerivatives.second`, and where `timed`, with times."""
+        """Return second derivatives of steps; if `timed`, also by step length and start."""
 
     @property
     def derivatives(self) -> MapDerivatives:
@@ -178,7 +189,7 @@ class MapAround(OneStepMap):
 
     def _differentiated(self, timed: bool) -> MapDerivatives:
         if timed:
-            _ = self.inner.derivatives.timed  # raises where there are none
+            _ = self.inner.derivatives.timed  # raises if they do not exist
         return MapDerivatives(
             self,
             lambda steps: self._first(steps, timed),
@@ -188,5 +199,5 @@ class MapAround(OneStepMap):
 
 
 def derivatives_of(f: OneStepMap, timed: bool) -> MapDerivatives:
-    """Return the derivatives of a map, if `timed` with its times."""
+    """Return the derivatives of a map; if `timed`, also by step length and start."""
     return f.derivatives.timed if timed else f.derivatives

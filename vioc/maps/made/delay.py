@@ -1,4 +1,4 @@
-"""`DelayedMap`: a map whose input acts n steps later, as a map with the commands under way as states."""
+"""Map whose input acts n steps after the command, with pending commands as states."""
 
 from __future__ import annotations
 
@@ -22,25 +22,26 @@ from vioc.runs.given import input_of, inputs_of, point_of, trajectory_of
 from vioc.runs.steps import check_steps
 from vioc.runs.trajectory import Trajectory
 
-PENDING = "pending."  # prefix of the states that are inputs under way
+PENDING = "pending."  # prefix of the states that are pending inputs
 
 
 class DelayedMap(MapAround):
-    """(x, w1, ..., wn) -> (f(x, w1), w2, ..., wn, u): the command u of step k acts in step k + n.
+    """Map with delayed input: the command u of step k acts in step k + n.
 
-    Every tool for maps works on it: `dlqr` about its equilibria is a regulator that reckons with the delay.
+    It is (x, w1, ..., wn) -> (f(x, w1), w2, ..., wn, u). All tools for maps work on it: `dlqr` about its
+    equilibria is a regulator that takes the delay into account.
 
     Parameters
     ----------
     f : OneStepMap
     n : int
-        Steps from a command to its action, >= 1.
+        Number of steps from a command to its action, >= 1.
 
     Notes
     -----
-    States are the inner map's and ``pending.INPUT``, which acts, then ``pending.pending.INPUT``, which acts a
-    step later, and so on; ``u.INPUT`` is the command, as everywhere. `inner_trajectory` is the mechanism's
-    part of a run.
+    States are those of the inner map and ``pending.INPUT``, which acts in this step, then
+    ``pending.pending.INPUT``, which acts a step later, and so on. ``u.INPUT`` is the command.
+    `inner_trajectory` is the trajectory of the inner map.
     """
 
     def __init__(self, f: OneStepMap, n: int = 1):
@@ -49,7 +50,7 @@ class DelayedMap(MapAround):
         self.inner, self.n = f, as_count(n, "n")
         least = PENDING
         while any(least + name in f.state_names for name in f.input_names):
-            least += PENDING  # behind what the map itself delays
+            least += PENDING  # after the delays of the inner map itself
         self._prefixes = tuple(least + j * PENDING for j in range(self.n))
         self._around(
             f,
@@ -69,9 +70,9 @@ class DelayedMap(MapAround):
     # -- the state space ------------------------------------------------------------------------
 
     def join(self, x: Any, pending: Any = None) -> np.ndarray:
-        """A state from the inner one and the commands under way, in the order in which they act.
+        """Return the state from the inner state and pending commands, in order of action.
 
-        `pending` are n rows (n, nu), or (nu,) for all of them; `rest_input` if None.
+        `pending` has shape (n, nu), or (nu,) for equal commands; None is `rest_input`.
         """
         x = self.inner.check_state(x)
         if np.ndim(pending) < 2:
@@ -79,7 +80,10 @@ class DelayedMap(MapAround):
         return np.concatenate([x, check_array(pending, (self.n, self.nu), "pending").ravel()])
 
     def state(self, values: Mapping[str, float] | None = None, **named: float) -> np.ndarray:
-        """The inner map's state by names, and ``pending.INPUT``, ..."""
+        """Return a state from values of inner states and pending commands by name.
+
+        Pending commands are ``pending.INPUT``, ...
+        """
         rest = {**(values or {}), **named}
         rows = []
         for prefix in reversed(self._prefixes):
@@ -88,9 +92,9 @@ class DelayedMap(MapAround):
         return np.concatenate([self.inner.state(rest), *reversed(rows)])
 
     def initial_state(self, q: Any = None, v: Any = None, u: Any = None, **named: float) -> np.ndarray:
-        """The inner map's, with the commands u under way, or `rest_input`; see `join`.
+        """Return the initial state of the inner map with the pending commands u.
 
-        The first of several acts at the start.
+        By default they are `rest_input`; see `join`. The first of several acts at the start.
         """
         acting = u if np.ndim(u) < 2 else u[0]
         return self.join(self.inner.initial_state(q, v, acting, **named), u)
@@ -118,7 +122,7 @@ class DelayedMap(MapAround):
     ) -> Trajectory:
         a, w = self.split(x0)
         if X is None or K is None:
-            commands = np.vstack([w.reshape(self.n, self.nu), U])  # in the order in which they act
+            commands = np.vstack([w.reshape(self.n, self.nu), U])  # in order of action
             return self._outer(self.inner.run(a, commands[: len(U)], k0, lengths, t=t), commands)
         return stepwise(self, x0, U, k0, lengths, X, K, t).on_its_step()
 
@@ -133,7 +137,10 @@ class DelayedMap(MapAround):
         dt: float | Sequence[float] | np.ndarray | None = None,
         t: np.ndarray | None = None,
     ) -> Trajectory:
-        """`OneStepMap.track`, of steps as long as the map's: gains are made for that delay."""
+        """Return the closed-loop rollout, with steps of the map's length only.
+
+        It is `OneStepMap.track`; gains are designed for the delay in seconds.
+        """
         n = len(inputs_of(self, U, None, self.check_state(x0, "initial state")))
         lengths = self.lengths(dt, n)
         check_steps(lengths, self.dt, "dt", "a delay in steps", "make the map again with f.with_dt")
@@ -146,7 +153,7 @@ class DelayedMap(MapAround):
         return whole.on_its_step()
 
     def inner_trajectory(self, run: Trajectory) -> Trajectory:
-        """The inner map's trajectory of a run of this one."""
+        """Return the trajectory of the inner map in a run of this map."""
         run = trajectory_of(run)
         x, w = self.split(run.x)
         arrays = (np.ascontiguousarray(x), np.ascontiguousarray(w[:-1, : self.nu]))
@@ -185,7 +192,10 @@ class DelayedMap(MapAround):
         return self._outer_second(derivatives_of(self.inner, timed).second(self._inner(steps), Z, zeta))
 
     def _outer_second(self, H: SecondOrder) -> SecondOrder:
-        """The inner input is a state here, and the input enters linearly."""
+        """Return second derivatives of this map's steps from those of the inner map.
+
+        The inner input is a state here, and the command enters linearly.
+        """
         n, m, own = len(H.xx), self.nu, self.ndx
         there = self.inner.ndx + m
         inner = H.matrix
@@ -197,7 +207,7 @@ class DelayedMap(MapAround):
     @cached_property
     def residual(self) -> ca.Function | None:
         inner = self.inner.residual
-        if inner is None or self.inner.mechanism.relaxed() is not None:  # rows of contacts alone tell no step
+        if inner is None or self.inner.mechanism.relaxed() is not None:  # those of contacts determine no step
             return None
         x, u, lam, theta, dt = self.symbols
         x1, t, n = ca.SX.sym("x_next", self.nx), ca.SX.sym("t"), self.inner.nx
@@ -208,7 +218,10 @@ class DelayedMap(MapAround):
     # -- names ----------------------------------------------------------------------------------
 
     def expression(self, of_inner: ca.SX) -> ca.SX:
-        """An expression of the inner map's symbols in those of this one: what acts is under way here."""
+        """Rewrite an expression of the inner map in the symbols of this map.
+
+        The inner input is the oldest pending command.
+        """
         x, _, lam, theta, dt = self.symbols
         n = self.inner.nx
         f = ca.Function("quantity", list(self.inner.symbols), [of_inner])

@@ -1,4 +1,4 @@
-"""`ExtendedMap`: a map with constants as states: duration, parameters, disturbances, biases of sensors."""
+"""Map with constants as states: duration, parameters, disturbances, sensor biases."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ BIAS = "bias."
 
 
 class ExtendedMap(MapAround):
-    """(x, c) -> (f(x, u; c), c): what a problem leaves open besides states and inputs is a state.
+    """Map that has constants as additional states, such as parameters or disturbances.
+
+    It is (x, c) -> (f(x, u; c), c).
 
     Parameters
     ----------
@@ -40,28 +42,30 @@ class ExtendedMap(MapAround):
         N: the duration T of N steps is a state, and the unit of this map's time. A step of length h takes
         h T seconds; the default is T / N.
     parameters : sequence of str
-        Declared parameters of `f` that are states; the others stay parameters.
+        Declared parameters of `f` that become states; the others remain parameters.
     kept : sequence of str
-        States of `f` that are kept: ``start.NAME`` is a constant to compare them with.
+        States of `f` whose initial values are stored as constants ``start.NAME``, for comparison.
     disturbances : sequence of str
-        What is pushed by a constant ``disturbance.NAME``: an input, which acts as u + d, or a state, to which
-        a step of h seconds adds h d (of ``p.NAME`` d is a force). The map's own input stays the command.
+        Names of inputs or states with a constant disturbance ``disturbance.NAME``. It is added to an input,
+        u + d, or to a state, by h d in a step of h seconds (for ``p.NAME`` d is a force). The map's own input
+        remains the command.
     biases : sequence of str
-        Quantities that sensors see with a constant error ``bias.NAME``; a `Measurement` of this map adds it.
+        Quantities with a constant sensor error ``bias.NAME``, which a `Measurement` of this map adds.
 
     Raises
     ------
     ModelError
-        Unknown names, or such as the map's states have already; a disturbance of states with `steps`, or of a
-        map whose errors are no states.
+        For unknown names, or names of existing states; for a disturbance of states with `steps`, or of a map
+        whose errors are not its states.
     NotImplementedError
-        With `steps`, of a map without derivatives by the length of its steps.
+        With `steps`, for a map without derivatives by the length of its steps.
 
     Notes
     -----
     The state is the inner one, then ``duration`` (s), ``param.NAME``, ``start.NAME``, ``disturbance.NAME``
-    and ``bias.NAME``; its symbols are the inner map's, so that its quantities are. A filter lets constants
-    walk by their process noise. Derivatives are chained,
+    and ``bias.NAME``. It is written in the symbols of the inner map, so the quantities of the inner map are
+    valid. In a filter constants are random walks by their process noise. Derivatives follow from the chain
+    rule,
 
         f(x, u; T h, T t, theta)  by  (x, c):   f_T = h f_dt + t f_t,   f_TT = (h, t) f'' (h, t)',
 
@@ -95,7 +99,7 @@ class ExtendedMap(MapAround):
                 else f"{taken[0]!r} is a state already"
             )
         if self.steps:
-            _ = f.derivatives.timed  # raises where there are none
+            _ = f.derivatives.timed  # raises if they do not exist
         self._around(f, self.constants, self.expression, self._unit)
         self.dt = 1.0 / self.steps if self.steps else f.dt
         self.parameters = {n: v for n, v in f.parameters.items() if n not in self.freed}
@@ -105,9 +109,9 @@ class ExtendedMap(MapAround):
         self._made_of = self.steps, self.freed, self.kept, self.disturbances, self.biases
 
     def _read_disturbances(self, names: tuple[str, ...]) -> None:
-        """Set the matrices of the disturbances.
+        """Set the matrices that add the disturbances to inputs and to rates of states.
 
-        They act on inputs by `_to_inputs` (nu, nd), on rates of states by `_to_states` (ndx, nd).
+        They are `_to_inputs` (nu, nd) and `_to_states` (ndx, nd).
         """
         f = self.inner
         known = tuple(dict.fromkeys((*f.input_names, *f.state_names)))
@@ -124,7 +128,10 @@ class ExtendedMap(MapAround):
         self._pushes_states = bool(self._to_states.any())
 
     def _make_symbols(self) -> tuple[Symbols, ca.SX, Implicit | None]:
-        """The inner map's and constants behind its state, the length of its step, and what is implicit."""
+        """Return the symbols of this map, the inner step length and implicit quantities.
+
+        The constants are appended to the symbols of the inner state.
+        """
         s, names = self.inner.symbols, list(self.inner.parameters)
         T, kept = ca.SX.sym(DURATION, 1 if self.steps else 0), ca.SX.sym("start", len(self.kept))
         pushes, biases = ca.SX.sym(DISTURBANCE, len(self.disturbances)), ca.SX.sym(BIAS, len(self.biases))
@@ -142,32 +149,38 @@ class ExtendedMap(MapAround):
     # -- the state space ------------------------------------------------------------------------
 
     def join(self, x: Any, constants: Mapping[str, float] | None = None) -> np.ndarray:
-        """A state from the inner one and constants by name, by default as the inner map is."""
+        """Return the state from the inner state and constants by name.
+
+        By default constants have the values of the inner map.
+        """
         x = self.inner.check_state(x)
         own = dict(zip(self.constants, self._own(x), strict=True)) | dict(constants or {})
         return np.concatenate([x, [float(own[n]) for n in self.constants]])
 
     def _own(self, x: np.ndarray) -> np.ndarray:
-        """The constants where nothing else is said: those of the inner map, and of a state x."""
+        """Return default values of the constants, from the inner map and its state x."""
         timed = [self.steps * self.inner.dt] if self.steps else []
         freed = [self.inner.parameters[n] for n in self.freed]
         kept = [x[self.inner.state_names.index(n)] for n in self.kept]
         return np.array([*timed, *freed, *kept, *np.zeros(len(self.disturbances) + len(self.biases))])
 
     def state(self, values: Mapping[str, float] | None = None, **named: float) -> np.ndarray:
-        """The inner map's state by names, and constants; those that are not named are as in `join`."""
+        """Return a state from the inner map's states and constants by name.
+
+        Omitted constants have the defaults of `join`.
+        """
         values = {**(values or {}), **named}
         inner = self.inner.state({n: v for n, v in values.items() if n not in self.constants})
         return self.join(inner, {n: v for n, v in values.items() if n in self.constants})
 
     def initial_state(self, q: Any = None, v: Any = None, u: Any = None, **named: float) -> np.ndarray:
-        """The inner map's, with constants as in `join`."""
+        """Return the initial state of the inner map, with constants as in `join`."""
         return self.join(self.inner.initial_state(q, v, u, **named))
 
     # -- steps ----------------------------------------------------------------------------------
 
     def owner(self, constants: np.ndarray) -> OneStepMap:
-        """The inner map with the parameters that are among the constants."""
+        """Return the inner map with the parameter values that are states of this map."""
         if not self.freed:
             return self.inner
         first = 1 if self.steps else 0
@@ -176,13 +189,13 @@ class ExtendedMap(MapAround):
         if known is None or known[0] != values.tobytes():
             try:
                 f = self.inner.trying(**dict(zip(self.freed, values.tolist(), strict=True)))
-            except ModelError as error:  # of a trial: another one may do
+            except ModelError as error:  # for a trial: another one may succeed
                 raise StepError(str(error), 0, float("nan"), "not finite") from None
             self._at_parameters = known = values.tobytes(), f
         return known[1]
 
     def seconds(self, constants: np.ndarray, k: int = 0) -> float:
-        """Return a unit of this map's time, s; `StepError` if it is not positive."""
+        """Return the length of this map's unit of time in s; `StepError` unless positive."""
         if not self.steps:
             return 1.0
         T = float(constants[0])
@@ -191,13 +204,13 @@ class ExtendedMap(MapAround):
         return T
 
     def _pushes(self, constants: np.ndarray) -> np.ndarray:
-        """The disturbances (..., nd) among constants (..., number of constants)."""
+        """Return the disturbances (..., nd) among constants (..., number of constants)."""
         end = constants.shape[-1] - len(self.biases)
         return constants[..., end - len(self.disturbances) : end]
 
     @property
     def matched(self) -> bool:
-        """Return whether all constants but biases are disturbances of inputs."""
+        """Flag: all constants except biases are disturbances of inputs."""
         return len(self.constants) == len(self.disturbances) + len(self.biases) and not self._pushes_states
 
     def input_disturbance(self, constants: np.ndarray) -> np.ndarray:
@@ -205,7 +218,10 @@ class ExtendedMap(MapAround):
         return self._pushes(constants) @ self._to_inputs.T
 
     def _begins(self, lengths: np.ndarray, k0: int, unit: float, t: np.ndarray | None) -> np.ndarray:
-        """Return the start times (N,) of steps of the inner map, s, `unit` times as slow."""
+        """Return the start times (N,) of steps of the inner map, in s.
+
+        `unit` is the unit of this map's time.
+        """
         return times_of(unit * lengths, k0, unit * self.dt)[:-1] if t is None else unit * t
 
     def run(
@@ -244,13 +260,16 @@ class ExtendedMap(MapAround):
         return around(self, review, force_rounding=force_rounding, implicit=self._implicit)
 
     def outer_trajectory(self, run: Trajectory, constants: np.ndarray, t: np.ndarray) -> Trajectory:
-        """A run of the inner map as one of this map, at its times t."""
+        """Return a run of the inner map as a run of this map, at its times t."""
         x = np.hstack([run.x, np.tile(constants, (len(run.x), 1))])
         u = run.u - self.input_disturbance(constants)
         return Trajectory(self, t, x, u, run.multipliers, k0=run.k0)
 
     def inner_trajectory(self, run: Trajectory) -> Trajectory:
-        """The inner map's trajectory of a run of this one, on the map that has its step and parameters."""
+        """Return the trajectory of the inner map in a run of this map.
+
+        Its map has the step length and the parameters of the run.
+        """
         x, c = self.split(run.x)
         unit, f = self.seconds(c[0], run.k0), self.owner(c[0])
         f = f.with_dt(unit * self.dt) if self.steps else f
@@ -261,7 +280,7 @@ class ExtendedMap(MapAround):
     # -- derivatives ----------------------------------------------------------------------------
 
     def steps_at(self, X: Any, U: Any, k0: int = 0, dt: Any = None, *, t: np.ndarray | None = None) -> Steps:
-        """Return solved steps from states of one duration (else ValueError)."""
+        """Return solved steps from N states, which must have the same duration."""
         U = np.asarray(U, float)
         (x, constants), h = self.split(X), self.lengths(dt, len(U))
         if self.steps and not (constants[:, 0] == constants[:1, 0]).all():
@@ -281,14 +300,14 @@ class ExtendedMap(MapAround):
         return replace(inner, x0=x0, x1=x1, u=U, t=self.times(h, k0, t)[:-1], h=h)
 
     def _pieces(self, constants: np.ndarray) -> list[slice]:
-        """Rows one behind the other that have the same parameters."""
+        """Return ranges of successive steps with the same parameters."""
         first = 1 if self.steps else 0
         values = constants[:, first : first + len(self.freed)]
         cuts = np.flatnonzero((values[1:] != values[:-1]).any(axis=1)) + 1
         return [slice(a, b) for a, b in pairwise([0, *cuts.tolist(), len(values)])]
 
     def _inner(self, steps: Steps) -> tuple[OneStepMap, Steps, float]:
-        """The inner map and its steps, and how long a unit of time is."""
+        """Return the inner map, the inner steps of given steps, and the unit of time."""
         (x0, constants), (x1, _) = self.split(steps.x0), self.split(steps.x1)
         c = constants[0] if len(steps) else self._own(np.zeros(self.inner.nx))
         unit, d = self.seconds(c, int(steps.k[0]) if len(steps) else 0), self._pushes(constants)
@@ -328,7 +347,7 @@ class ExtendedMap(MapAround):
         H = derivatives_of(f, by_times).second(inner, Z, zeta)
         J = self._chain(steps, unit, by_times, timed)
         whole = np.swapaxes(J, 1, 2) @ H.matrix @ J
-        if timed and self.steps:  # T h and T t
+        if timed and self.steps:  # products T h and T t
             lin = f.derivatives.timed.first(inner)
             slopes = (Z[:, None] @ lin.P[:, :, -TIMES:] + zeta[:, None] @ lin.E[:, :, -TIMES:])[:, 0]
             whole[:, f.ndx, -TIMES:] += slopes
@@ -347,7 +366,7 @@ class ExtendedMap(MapAround):
         f, names = self.inner, list(self.inner.parameters)
         n, m, extra, first = f.ndx, self.nu, len(self.constants), 1 if self.steps else 0
         rows = n + m + len(names) + TIMES * by_times
-        at = n + extra + m  # where this map's parameters begin
+        at = n + extra + m  # first column of this map's parameters
         J = np.zeros((len(steps), rows, at + len(self.parameters) + TIMES * timed))
         J[:, :n, :n] = np.eye(n)
         J[:, n : n + m, n + extra : at] = np.eye(m)
@@ -365,7 +384,7 @@ class ExtendedMap(MapAround):
     @cached_property
     def residual(self) -> ca.Function | None:
         inner = self.inner.residual
-        if inner is None or self.inner.mechanism.relaxed() is not None:  # rows of contacts alone tell no step
+        if inner is None or self.inner.mechanism.relaxed() is not None:  # those of contacts determine no step
             return None
         kind = ca.SX if inner.is_a("SXFunction") else ca.MX
         s, n, first = self.symbols, self.inner.nx, 1 if self.steps else 0
@@ -387,7 +406,7 @@ class ExtendedMap(MapAround):
     # -- names ----------------------------------------------------------------------------------
 
     def expression(self, of_inner: ca.SX) -> ca.SX:
-        """An expression of the inner map's symbols in those of this one."""
+        """Rewrite an expression of the inner map in the symbols of this map."""
         dt, u, e = self.inner.symbols.dt, self.inner.symbols.u, ca.SX(of_inner)
         if self.disturbances and ca.depends_on(e, u):
             c = self.symbols.x[self.inner.nx :]

@@ -1,4 +1,4 @@
-"""`join`: runs one behind the other as one trajectory, of one map or of phases."""
+"""Joining of successive runs, of one map or of several phases, to one trajectory."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ if TYPE_CHECKING:
 
     from vioc.maps.protocol import OneStepMap
 
-GAP = 1e-9  # relative to 1 + |x|: ends and starts nearer than this are one state
+GAP = 1e-9  # relative to 1 + |x|: largest distance of an end and a start that are one state
 
 
 def join(*runs: Any, jumps: Sequence[ca.Function | None] | None = None) -> Trajectory:
-    """Runs one behind the other as one trajectory.
+    """Return successive runs joined to one trajectory.
 
     Parameters
     ----------
-    *runs : Trajectory, or what has one
-        Each begins where the one before ends. Their times follow that of the first.
+    *runs : Trajectory, or result with one
+        Each begins where the one before ends. Their times continue that of the first.
     jumps : sequence of (casadi.Function or None), optional
-        Of each joint, as `SwitchedMap` takes them; what jumps need not begin where the one before ends.
+        Jump at each joint, as in `SwitchedMap`. A run after a jump need not begin where the one before ends.
 
     Returns
     -------
     Trajectory
-        Of their map, where it is the same but for the length of steps; else of a `SwitchedMap` of theirs.
+        A trajectory of their map, if the maps differ in step length only; else of a `SwitchedMap` of them.
 
     Raises
     ------
     ValueError
-        If one begins elsewhere, the maps have other states or inputs, or a map that depends on time would
-        take its steps at another time.
+        If a run does not begin where the one before ends, the maps have different states or inputs, or a map
+        that depends on time would take its steps at another time.
     """
     found = [trajectory_of(run) for run in runs]
     for i, run in enumerate(found):
@@ -63,7 +63,7 @@ def join(*runs: Any, jumps: Sequence[ca.Function | None] | None = None) -> Traje
 
 
 def _check_times(found: Sequence[Trajectory]) -> None:
-    """Raise `ValueError` where a map that depends on time would take its steps at another time."""
+    """Raise `ValueError` if a time-dependent map would take steps at another time."""
     step, t = found[0].k0, float(found[0].t[0])
     for i, run in enumerate(found):
         if _is_timed(run.map):
@@ -77,7 +77,7 @@ def _check_times(found: Sequence[Trajectory]) -> None:
 
 
 def _check_joints(found: Sequence[Trajectory], joints: Sequence[Any]) -> None:
-    """Raise `ValueError` where a run begins elsewhere than the one before it ends."""
+    """Raise `ValueError` unless each run begins where the one before it ends."""
     for i, (a, b, jump) in enumerate(zip(found, found[1:], joints, strict=False)):
         if a.map.state_names != b.map.state_names:
             raise ValueError(f"join: runs {i} and {i + 1} have other states")
@@ -91,7 +91,7 @@ def _check_joints(found: Sequence[Trajectory], joints: Sequence[Any]) -> None:
 
 
 def _phases(found: Sequence[Trajectory], joints: Sequence[Any]) -> tuple[list[Trajectory], list[Any]]:
-    """The motions of single maps that the runs are made of, and the jumps between them."""
+    """Return the motions of single maps in the runs, and the jumps between them."""
     parts: list[Trajectory] = []
     leaps: list[Any] = []
     for run, jump in zip(found, [*joints, None], strict=True):
@@ -126,7 +126,10 @@ def _one_behind_another(runs: Sequence[Trajectory], f: OneStepMap) -> Trajectory
 
 
 def _what(f: OneStepMap) -> Any:
-    """Return the identity that maps of one trajectory share: all but the step length."""
+    """Return the identity of a map without its step length.
+
+    Maps of one trajectory share it.
+    """
     return {k: v for k, v in f.identity().items() if k != "dt"}, f.parameters
 
 

@@ -1,4 +1,4 @@
-"""`NoisyMap`: a map under known inputs, whose own inputs are noise: what an estimator chooses."""
+"""Map under known inputs with noise as its input, for moving-horizon estimation."""
 
 from __future__ import annotations
 
@@ -21,25 +21,30 @@ from vioc.runs.trajectory import Trajectory
 
 
 class NoisyMap(MapAround):
-    """(x, w) -> f(x, u_k + G_k w) + S_k w, with u_k, G_k, S_k known; or x + S_k w where time stands still.
+    """Map with known inputs u_k and unknown noise w as its input, for estimation.
+
+    It is (x, w) -> f(x, u_k + G_k w) + S_k w, or x + S_k w for samples without a step, with u_k, G_k, S_k
+    known.
 
     Parameters
     ----------
     f : OneStepMap
-        Whose errors are its states.
+        Map whose errors are its states.
     size : int
-        m, of w.
+        Length m of w.
     known : tuple of arrays, optional
-        U (N, nu), G (N, nu, m), S (N, nx, m), and which steps are taken (N,) bool, of the steps 0 .. N-1 of
-        this map; step k0 of the inner map is the first one that is taken. Default one quiet step.
+        U (N, nu), G (N, nu, m), S (N, nx, m), and a mask (N,) of the samples with a step, for the steps 0 ..
+        N-1 of this map. Step k0 of the inner map is the first one that is taken. Default: one step without
+        noise.
     k0 : int
     before : float, optional
-        Length of the inner map's steps before k0, s: its own, also where the steps behind are others.
+        Length of the inner map's steps before k0, s; by default its own, also if those steps had another.
 
     Notes
     -----
-    With w of unit covariance the noise of the input is G_k w, that of the state S_k w, their covariances
-    G G' and S S'; they may be singular, none is inverted. See docs/maths/feedback.md, "Moving horizon".
+    With w of unit covariance the noise of the input is G_k w and that of the state S_k w, with the
+    covariances G G' and S S'. They may be singular, since none is inverted. See docs/maths/feedback.md,
+    "Moving horizon".
     """
 
     def __init__(
@@ -72,7 +77,7 @@ class NoisyMap(MapAround):
         self.U, self.G, self.S, self.taken = known or (*quiet, np.ones(1, bool))
 
     def with_known(self, known: tuple[np.ndarray, ...], k0: int) -> NoisyMap:
-        """The same map under other known inputs and noise."""
+        """Return the same map with other known inputs and noise."""
         twin = object.__new__(type(self))
         twin.__dict__.update(self.__dict__)
         twin.U, twin.G, twin.S, twin.taken = known
@@ -80,7 +85,7 @@ class NoisyMap(MapAround):
         return twin
 
     def _rows(self, k: Any) -> np.ndarray:
-        """Return the rows of the known samples for steps k; the last row is kept."""
+        """Return the sample indices of steps k; later steps use the last sample."""
         return np.minimum(k, len(self.U) - 1)
 
     def rest_input(self, x: np.ndarray) -> np.ndarray:
@@ -101,7 +106,7 @@ class NoisyMap(MapAround):
 
     @property
     def _on(self) -> int:
-        """Offset of the inner map's step numbers."""
+        """Offset of the inner map's step indices."""
         return self.k0 - (int(np.argmax(self.taken)) if self.taken.any() else 0)
 
     @property
@@ -111,7 +116,7 @@ class NoisyMap(MapAround):
 
     @property
     def depends_on_time(self) -> bool:
-        return True  # its matrices are of steps
+        return True  # its matrices depend on the step
 
     def steps_at(self, X: Any, U: Any, k0: int = 0, dt: Any = None, *, t: np.ndarray | None = None) -> Steps:
         X, W = np.asarray(X, float), np.asarray(U, float)
@@ -189,7 +194,7 @@ class NoisyMap(MapAround):
         return self.inner.state(values, **named)
 
     def _find(self, name: str) -> ca.SX | None:
-        """Quantities of the inner map's state."""
+        """Return a quantity of the inner map's state, or None if it is this map's own."""
         if name in self.state_names or name.removeprefix("u.") in self.input_names:
             return None
         found = self.inner.quantity(name)

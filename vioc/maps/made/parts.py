@@ -1,4 +1,4 @@
-"""`Parts`: derivatives of steps that are made of steps, as compositions and substeps are."""
+"""Derivatives of steps that consist of several steps: compositions and substeps."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from vioc.maps.derivatives import Linearization, SecondOrder, Steps, columns
 
 @dataclass(frozen=True)
 class Parts:
-    """N steps that are m steps each, one behind the other, and how these hang together.
+    """N steps, each of which consists of m successive steps, the parts.
 
     Attributes
     ----------
     steps : Steps
-        All the parts, N m, those of a step together; `k` is their row.
+        All N m parts, those of one step together; `k` is their row.
     by_x, by_u : (m, nu, nx), (m, nu, nu)
-        The input of part i is ``by_x[i] @ x_k + by_u[i] @ u_k``.
+        Matrices of inputs: the input of part i is ``by_x[i] @ x_k + by_u[i] @ u_k``.
     shares : (m, nm)
-        Weights with which the parts' multipliers add up to the step's.
+        Weights of the parts' multipliers in the multipliers of the step.
     starts, sizes : (m,)
-        Where in the step a part starts, and how long it is, as fractions of the step.
+        Start and length of each part as fractions of the step.
     timed : bool
         Whether the last two parameters are the length dt and the start t, of the step and of its parts.
     """
@@ -37,19 +37,19 @@ class Parts:
 
     @property
     def count(self) -> int:
-        """m."""
+        """Number m of successive steps in each step."""
         return len(self.sizes)
 
     def first(self, lin: Linearization) -> Linearization:
-        """First derivatives of the steps from those of the parts."""
+        """Return first derivatives of steps from those of the steps they consist of."""
         end, along, _ = self._chain(lin)
         return Linearization.of(end, along, lin.B.shape[2])
 
     def weights(self, lin: Linearization, Z: np.ndarray, zeta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the weights Z and zeta of second derivatives of the parts of steps.
+        """Return the covectors for second derivatives of the parts of each step.
 
-        They follow from those of the whole steps: at the end of a part, Z is the costate of the parts behind
-        it.
+        They follow from the covectors Z and zeta of the whole steps: at the end of a part, Z is the costate
+        of the remaining parts.
         """
         m, N = self.count, len(Z)
         Z = np.repeat(Z, m, axis=0)
@@ -60,21 +60,26 @@ class Parts:
         return Z, zeta
 
     def second(self, lin: Linearization, H: SecondOrder) -> SecondOrder:
-        """Second derivatives of the steps from those of the parts with their `weights`."""
+        """Return second derivatives of steps from those of the steps they consist of.
+
+        The latter are contracted with the `weights`.
+        """
         _, _, Y = self._chain(lin)
         own = np.swapaxes(Y, 1, 2) @ H.matrix @ Y
         return SecondOrder.of(own.reshape(-1, self.count, *own.shape[1:]).sum(axis=1), *lin.B.shape[1:])
 
     def _chain(self, lin: Linearization) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Ends (N, ndx, ns), multipliers (N, nm, ns), and what each part depends on (N m, ns, ns), all by
-        s = (errors, inputs, parameters).
+        """Chain the first derivatives of successive steps to those of whole steps.
+
+        The results are those of ends (N, ndx, ns), of multipliers (N, nm, ns), and of the arguments of each
+        part (N m, ns, ns), all by s = (errors, inputs, parameters).
         """
         ndx, nu = lin.B.shape[1:]
         x, u, p = columns(ndx, nu)
         m, ns = self.count, ndx + nu + lin.P.shape[2]
         N = len(lin.A) // m
         Y = np.zeros((N * m, ns, ns))
-        Y[:, u, x] = np.tile(self.by_x[:, :, :ndx], (N, 1, 1))  # 0 where errors are no differences of states
+        Y[:, u, x] = np.tile(self.by_x[:, :, :ndx], (N, 1, 1))  # 0 if errors are not differences of states
         Y[:, u, u] = np.tile(self.by_u, (N, 1, 1))
         Y[:, p, p] = np.eye(ns - ndx - nu)
         if self.timed:

@@ -1,4 +1,7 @@
-"""Derivatives through an event that comes when it does: docs/maths/phases.md, (saltation)."""
+"""Derivatives of motions through contact events, whose time depends on the state.
+
+docs/maths/phases.md, (saltation).
+"""
 
 from __future__ import annotations
 
@@ -13,36 +16,38 @@ from vioc.maps.protocol import OneStepMap
 def saltated(
     f: OneStepMap, x: np.ndarray, A: np.ndarray, drift: np.ndarray, gaps: Sequence[str]
 ) -> np.ndarray:
-    """Return the Jacobian that replaces A of a step at whose start gaps close.
+    """Return the Jacobian of a step at whose start contact gaps close.
+
+    It replaces A[1], and accounts for the change of the time of contact with the state.
 
     Parameters
     ----------
     f : OneStepMap
-        Knows the gaps as quantities of the state.
+        Map that has the gaps as quantities of the state.
     x : (nx,)
-        The state between the steps.
+        State between the step before the event and the step after it.
     A : (2, ndx, ndx)
-        Of the two steps.
+        Jacobians of the two steps.
     drift : (2, ndx)
-        Derivatives of their ends by their lengths.
+        Derivatives of the ends of the two steps by their lengths.
     gaps : names
 
     Notes
     -----
-    Several gaps have no derivative, for which one closes first matters: the mean of when they do is taken,
-    and what is left of them as taken up by a push at the feet.
+    If several gaps close there is no derivative, since it matters which one closes first. The mean of their
+    closing times is used, and the remaining gaps are closed by displacements along the contact impulses.
     """
     phi = ca.vertcat(*(f.quantity(name) for name in gaps))
     slope = ca.Function("slope", [f.symbols.x, f.symbols.parameters], [ca.jacobian(phi, f.symbols.x)])
     J = np.asarray(slope(x, f.theta))
     closing = J @ drift[0]
-    late = -(J / closing[:, None]).mean(axis=0)  # of the touch, s, by the error at x
+    late = -(J / closing[:, None]).mean(axis=0)  # delay of the contact, s, by the error at x
     result = A[1] + np.outer(A[1] @ drift[0] - drift[1], late)
     if len(gaps) == 1:
         return result
     q = [i for i, name in enumerate(f.state_names) if f"p.{name}" in f.state_names]
     p = [f.state_names.index(f"p.{f.state_names[i]}") for i in q]
-    inverse = A[0][np.ix_(q, p)]  # of the mass matrix, but for the step's length
+    inverse = A[0][np.ix_(q, p)]  # of the mass matrix, times the step length
     left = J + np.outer(closing, late)
     push = np.zeros((len(x), len(gaps)))
     push[q] = inverse @ J[:, q].T

@@ -1,4 +1,4 @@
-"""A rollout step by step, of maps whose steps are not strung together by one kernel."""
+"""Rollouts step by step, for maps without one function for a whole rollout."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ def stepwise(
     K: np.ndarray | None,
     begins: np.ndarray | None,
 ) -> Trajectory:
-    """`run` of a map by its `steps_at`; the arguments are those of `OneStepMap.run`."""
+    """Return a rollout that takes one step at a time with `steps_at`.
+
+    The arguments are those of `OneStepMap.run`.
+    """
     n, t = len(U), f.times(lengths, k0, begins)
     states, applied = np.tile(x0, (n + 1, 1)), np.array(U)
     multipliers = np.empty((n, len(f.multiplier_names)))

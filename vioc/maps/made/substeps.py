@@ -1,4 +1,4 @@
-"""`Substeps`: several equal steps of a map under one input, as one step of a map of its own."""
+"""Map whose step consists of several equal steps of another map under one input."""
 
 from __future__ import annotations
 
@@ -24,20 +24,21 @@ from vioc.runs.trajectory import Trajectory
 
 
 class Substeps(MapAround):
-    """n equal steps of dt/n of a map, under an input that is held, as one step of dt.
+    """Map whose step of dt consists of n equal steps of dt/n under a constant input.
 
     Parameters
     ----------
     f : OneStepMap
-        Its dt is the length of the whole step; states, inputs and names are those of this map.
+        Map that takes the substeps. Its dt is the length of the whole step; its states, inputs and names are
+        those of this map.
     n : int
-        >= 1.
+        Number of substeps, >= 1.
 
     Notes
     -----
     Prescribed variables move linearly over the whole step. Multipliers are sums over the substeps, so that
-    ``force.NAME`` is a mean; those that are speeds (slips of contacts) are the last substep's. Derivatives
-    are those of the composed step. Feedback is of the state at the start of the whole step.
+    ``force.NAME`` is a mean; multipliers that are speeds (slips of contacts) are those of the last substep.
+    Derivatives are those of the composed step. Feedback uses the state at the start of the whole step.
     """
 
     def __init__(self, f: OneStepMap, n: int):
@@ -65,21 +66,21 @@ class Substeps(MapAround):
 
     @cached_property
     def _ends(self) -> np.ndarray:
-        """Ends of the substeps as fractions of the step (n,)."""
+        """End times of the substeps as fractions of the step (n,)."""
         return np.arange(1, self.n + 1) / self.n
 
     def _inputs(self, X: np.ndarray, U: np.ndarray) -> np.ndarray:
-        """Inputs (N, n, nu) of the substeps of steps from X (N, nx) under U (N, nu)."""
+        """Return the inputs (N, n, nu) of the substeps of steps from X (N, nx) under U."""
         by_x, by_u = self.inner.mechanism.inputs_at(self._ends)
         held = np.einsum("iab,nb->nia", by_u, U)
         return held + np.einsum("iab,nb->nia", by_x, X) if by_x.any() else held
 
     def _starts(self, t: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-        """Times (N, n) at which the substeps begin, s."""
+        """Return the times (N, n) at which the substeps begin, s."""
         return t[:, None] + lengths[:, None] * np.arange(self.n) / self.n
 
     def _total(self, multipliers: np.ndarray) -> np.ndarray:
-        """Multipliers (N, nm) of steps from those of their substeps (N, n, nm)."""
+        """Return multipliers (N, nm) of steps from those of their substeps (N, n, nm)."""
         return np.where(self.inner.mechanism.additive, multipliers.sum(axis=1), multipliers[:, -1])
 
     def run(
@@ -110,7 +111,7 @@ class Substeps(MapAround):
         return self._outer(run, U, times, k0)
 
     def _outer(self, run: Trajectory, U: np.ndarray, times: np.ndarray, k0: int) -> Trajectory:
-        """The trajectory of the whole steps of a run of substeps."""
+        """Return the trajectory of whole steps from a run of substeps."""
         n, count = self.n, len(U)
         x = np.ascontiguousarray(run.x[: n * count + 1 : n])
         parts = run.multipliers[: n * count].reshape(count, n, len(self.multiplier_names))
@@ -132,7 +133,7 @@ class Substeps(MapAround):
     def _substeps_of(
         self, X: np.ndarray, U: np.ndarray, k0: int, h: np.ndarray, t: np.ndarray
     ) -> list[Steps]:
-        """The first, second, ... substep of N steps."""
+        """Return the first substeps of N steps, then their second ones, and so on."""
         inputs, starts, found, x = self._inputs(X, U), self._starts(t, h), [], X
         for i in range(self.n):
             each = np.ascontiguousarray(inputs[:, i])
@@ -148,9 +149,7 @@ class Substeps(MapAround):
     @cached_property
     def kernel(self) -> Kernel | None:
         inner = self.inner.kernel
-        if (
-            inner is None or not self.inner.mechanism.additive.all()
-        ):  # of speeds, the last substep's counts alone
+        if inner is None or not self.inner.mechanism.additive.all():  # speeds are those of the last substep
             return None
         args = x, u, t, dt, theta = [ca.MX.sym("a", inner.function.numel_in(i)) for i in range(5)]
         by_x, by_u = self.inner.mechanism.inputs_at(self._ends)
@@ -169,7 +168,7 @@ class Substeps(MapAround):
     # -- derivatives ----------------------------------------------------------------------------
 
     def _parts(self, steps: Steps, timed: bool) -> Parts:
-        """The substeps of steps, those of each step one behind the other."""
+        """Return the substeps of steps, those of each step together."""
         N, n = len(steps), self.n
         each = self._substeps_of(steps.x0, steps.u, 0, steps.h, steps.t)
         names = "x0", "x1", "u", "multipliers", "t", "h"
@@ -200,12 +199,12 @@ class Substeps(MapAround):
         return self.inner.state(values, **named)
 
     def frame_positions(self, X: Any) -> np.ndarray:
-        """World positions of every frame's origin, as those of the inner map."""
+        """Return world positions of the origins of all frames, m."""
         return self.inner.frame_positions(X)  # type: ignore[attr-defined]
 
 
 def substeps(f: OneStepMap, n: int) -> OneStepMap:
-    """Return the map whose step is n steps of dt/n with one input, `Substeps`."""
+    """Return the map whose step consists of n steps of dt/n under one input."""
     if isinstance(f, Substeps):
         return Substeps(f.inner, f.n * Substeps(f.inner, n).n)
     if isinstance(f, SwitchedMap):

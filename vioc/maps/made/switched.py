@@ -1,4 +1,4 @@
-"""`SwitchedMap`: maps of one state that take turns, as one map whose step depends on its number.
+"""Map that switches between several maps of the same state at given steps.
 
 docs/maths/phases.md.
 """
@@ -29,27 +29,30 @@ from vioc.runs.trajectory import Trajectory
 
 
 class SwitchedMap(MapAround):
-    """x[k+1] = f_i(x[k], u[k]) with f_i the map whose turn step k is: phases of a motion as one map.
+    """Map that switches between several maps, such as the phases of a motion.
+
+    It is x[k+1] = f_i(x[k], u[k]), where f_i is the map of step k.
 
     Parameters
     ----------
     maps : sequence of OneStepMap
-        Of the same states, inputs and parameters.
+        Maps with the same states, inputs and parameters.
     steps : sequence of int
-        How many steps each takes in its turn; the last one goes on for good.
+        Number of steps that each map takes in a row; the last one takes all further steps.
     jumps : sequence of (casadi.Function or None), optional
-        Of each joint, (x, parameters) -> what the first step of the later map starts from. Default: x.
+        Jump of the state at each switch, (x, parameters) -> start of the first step of the later map.
+        Default: no jump.
     periodic : bool
-        Begin again behind the last; then there is one more jump, into the first map.
+        Whether the first map follows the last; then there is one more jump, into the first map.
 
     Notes
     -----
-    Multipliers are those of all maps by name, 0 in steps of maps that have not got them. What
-    ``run["NAME"]`` is in a mode (velocities: a foot that has met the ground has stopped) is what its map
-    says; `quantity`, and so a weight, takes that of the map with the fewest multipliers.
+    Multipliers are those of all maps by name, and 0 in steps of maps that do not have them. ``run["NAME"]``
+    takes each value from the map of that step (a foot that has touched down has no velocity). `quantity`, and
+    so a weight, takes the expression of the map with the fewest multipliers.
 
-    Steps are switched by their number. `derivatives.linearize_motion` is for what really happens: contacts
-    close when their gap does, docs/maths/phases.md.
+    Steps are switched by their index. `derivatives.linearize_motion` describes the real motion instead, in
+    which contacts close when their gap does (docs/maths/phases.md).
     """
 
     def __init__(
@@ -83,10 +86,10 @@ class SwitchedMap(MapAround):
         count = ca.SX.sym("multipliers", len(self.multiplier_names))
         self.symbols = Symbols(f.symbols.x, f.symbols.u, count, f.symbols.parameters, f.symbols.dt)
 
-    # -- whose turn it is -----------------------------------------------------------------------
+    # -- switching --------------------------------------------------------------------------------
 
     def turn(self, k: int) -> tuple[int, int]:
-        """Return the index of the map that takes step k, and its number in that map."""
+        """Return the index of the map that takes step k, and the step's index within it."""
         k = k % sum(self.steps_of) if self.periodic else k
         for i, n in enumerate(self.steps_of[:-1]):
             if k < n:
@@ -95,7 +98,7 @@ class SwitchedMap(MapAround):
         return len(self.maps) - 1, k
 
     def _pieces(self, k0: int, n: int) -> Iterator[tuple[slice, int, bool]]:
-        """Rows of steps k0 ... k0 + n - 1 by map, with whether they begin its turn (and not the motion)."""
+        """Yield the steps k0 ... k0 + n - 1 by map, with a flag of steps after a switch."""
         start = 0
         while start < n:
             i, at = self.turn(k0 + start)
@@ -107,7 +110,7 @@ class SwitchedMap(MapAround):
 
     @cached_property
     def _leaps(self) -> dict[int, Evaluator]:
-        """Each jump and its derivative, by the map that it leads to."""
+        """Evaluators of each jump and its derivative, by the index of the map after it."""
         found = {}
         for i in range(len(self.maps)):
             jump = self.jumps[i - 1] if i or self.periodic else None
@@ -120,7 +123,7 @@ class SwitchedMap(MapAround):
         return found
 
     def _landed(self, x: np.ndarray, i: int, first: bool) -> np.ndarray:
-        """The state (nx,) that the turn of map i starts from."""
+        """Return the state (nx,) from which map i starts, after its jump if there is one."""
         if not first or i not in self._leaps:
             return x
         return self._leaps[i](x, self.theta)[0][:, 0]
@@ -137,7 +140,7 @@ class SwitchedMap(MapAround):
 
     @property
     def inner(self) -> OneStepMap:  # type: ignore[override]
-        """The freest of the maps, whose words hold for all."""
+        """Map with the fewest constraints, whose quantities are valid for all."""
         return min(self.maps, key=_constraints)
 
     def initial_state(self, q: Any = None, v: Any = None, u: Any = None, **named: float) -> np.ndarray:
@@ -163,7 +166,7 @@ class SwitchedMap(MapAround):
         *,
         t: np.ndarray | None = None,
     ) -> Trajectory:
-        if X is not None and self._leaps:  # feedback is of the state before the jump
+        if X is not None and self._leaps:  # feedback uses the state before the jump
             return stepwise(self, x0, U, k0, lengths, X, K, t).on_its_step()
         x, u = np.tile(x0, (len(U) + 1, 1)), np.array(U)
         multipliers = np.zeros((len(U), len(self.multiplier_names)))
@@ -194,7 +197,10 @@ class SwitchedMap(MapAround):
         return Steps.joined(found)
 
     def times(self, lengths: np.ndarray, k0: int, begins: np.ndarray | None = None) -> np.ndarray:
-        """Sample times (N+1,), s: where the maps' steps differ, step k0 begins after k0 of their own."""
+        """Return sample times (N+1,), s, of steps from step k0 on.
+
+        If the step lengths of the maps differ, step k0 begins after k0 steps of their own lengths.
+        """
         if begins is None and len({g.dt for g in self.maps}) > 1 and len(lengths):
             before = sum(self.maps[self.turn(k)[0]].dt for k in range(k0))
             begins = before + np.cumsum(lengths) - lengths
@@ -202,7 +208,7 @@ class SwitchedMap(MapAround):
 
     @property
     def depends_on_time(self) -> bool:
-        return True  # on whose turn it is
+        return True  # the map of a step depends on its index
 
     def _mechanical(self) -> Mechanism:
         def review(trajectory: Trajectory) -> None:
@@ -225,7 +231,10 @@ class SwitchedMap(MapAround):
     # -- derivatives ----------------------------------------------------------------------------
 
     def _by_map(self, steps: Steps) -> Iterator[tuple[np.ndarray, int, bool, Steps]]:
-        """Rows of steps, which need not follow each other: those of a map, and those that begin its turn."""
+        """Yield the steps of each map, with a flag of steps after a switch.
+
+        The rows of the steps need not be successive.
+        """
         turns = [(self.turn(int(k)), int(k)) for k in steps.k]
         keys = np.array([(i, at == 0 and (i > 0 or (self.periodic and k > 0))) for (i, at), k in turns])
         for i, first in dict.fromkeys(map(tuple, keys.tolist())):
@@ -267,10 +276,11 @@ class SwitchedMap(MapAround):
         return replace(super().derivatives, moving=self._linearized)
 
     def _linearized(self, trajectory: Trajectory, closed: bool) -> Linearization:
-        """`MapDerivatives.linearize_motion`, with contacts that close when their gap does: (saltation).
+        """Return the linearization of a motion whose contacts close when their gap does.
 
-        The first step of a turn that closes contacts has the derivatives of one whose start, and the end
-        of the step before it, come earlier or later by as much as makes the gap zero there.
+        It is `MapDerivatives.linearize_motion` (saltation). The first step after a switch that closes
+        contacts has the derivatives of a step whose start, and with it the end of the step before, is shifted
+        in time so that the gap is zero there.
         """
         run = trajectory_of(trajectory)
         steps = Steps.along(run)
@@ -285,7 +295,7 @@ class SwitchedMap(MapAround):
             gaps = [f"gap.{n}" for n in shut if f"gap.{n}" in before.quantities.names()]
             if gaps and self.ndx == self.nx:
                 about = Steps.joined([steps.piece(slice(j, j + 1)) for j in (last, k)])
-                drift = self.derivatives.timed.first(about).P[:, :, -2]  # of each step's end, by its length
+                drift = self.derivatives.timed.first(about).P[:, :, -2]  # of each step's end by its length
                 lin.A[k] = saltated(self.inner, about.x1[0], lin.A[[last, k]], drift, gaps)
         return lin
 
@@ -307,9 +317,10 @@ class SwitchedMap(MapAround):
         return ca.Function("quantity", list(g.symbols), [expression])(x, u, own, theta, dt)
 
     def _along(self, run: Trajectory, name: str) -> np.ndarray:
-        """A quantity along a run of this map, by the map whose turn it is; at a joint by the later one.
+        """Return a quantity along a run, from the map of each step.
 
-        One that this map has not, of a constraint of others, is theirs without impulses: the force is 0.
+        At a switch it is that of the later map. For a map without the quantity, of a constraint of other
+        maps, it is theirs without impulses: the force is 0.
         """
         if name in self.state_names or name.startswith("u."):
             return run.evaluate(self.quantity(name))
@@ -325,7 +336,10 @@ class SwitchedMap(MapAround):
         return np.concatenate(cut if by_step else [*cut, values[-1][-1:]])
 
     def parts_of(self, run: Trajectory) -> list[Trajectory]:
-        """A run of this map by the maps that took its steps; at a joint both have the state before a jump."""
+        """Split a run of this map into runs of the maps that took its steps.
+
+        At a switch both runs have the state before the jump.
+        """
         found = []
         for rows, i, _ in self._pieces(run.k0, len(run)):
             part = run.part(rows.start, rows.stop)
@@ -345,7 +359,7 @@ class SwitchedMap(MapAround):
         return {**OneStepMap.identity(self), "maps": [g.identity() for g in self.maps], **own}
 
     def with_maps(self, maps: Sequence[OneStepMap]) -> SwitchedMap:
-        """Return the same turns of other maps."""
+        """Return the same switching with other maps."""
         return SwitchedMap(maps, self.steps_of, self.jumps, periodic=self.periodic)
 
     def with_dt(self, dt: float) -> SwitchedMap:
@@ -397,7 +411,7 @@ def _constraints(g: OneStepMap) -> int:
 
 
 def _shown(value: Any) -> str:
-    if isinstance(value, Mapping):  # names alone may be the same
+    if isinstance(value, Mapping):  # the names may be the same
         value = tuple(f"{n} = {v:.6g}" for n, v in value.items())
     names = value if isinstance(value, (tuple, list)) else (str(value),)
     return few(tuple(map(str, names))) if names else "none"

@@ -1,4 +1,4 @@
-"""Attitudes along polynomials of quaternions, and momenta at the points of a step.
+"""Attitudes along quaternion polynomials, and angular momenta along a step.
 
 For one rotation, relative to the start of a step, with rates w_i and torques t_i at the points
 (docs/maths/groups.md),
@@ -26,9 +26,9 @@ ONE = (1.0, 0.0, 0.0, 0.0)
 
 
 class Curves:
-    """Functions of one rotation, the same for every mechanism.
+    """Attitudes and momenta of one rotation along a step, equal for all mechanisms.
 
-    Columns of their arguments and results are points of a step.
+    The columns of arguments and results are the points of a step.
 
     Parameters
     ----------
@@ -40,7 +40,10 @@ class Curves:
 
     @cached_property
     def path(self) -> ca.Function:
-        """Function (rates (3, s), dt) -> unit quaternions at points (4, s) and end (4,)."""
+        """CasADi function of attitudes along a step from angular velocities at its points.
+
+        (rates (3, s), dt) -> unit quaternions at points (4, s) and end (4,), relative to the start.
+        """
         w, dt = ca.SX.sym("w", 3, self.rule.stages), ca.SX.sym("dt")
         stages, end = Path(self.rule, w, dt).ends
         outputs = [ca.horzcat(*(vec.column(_unit(s)) for s in stages)), vec.column(_unit(end))]
@@ -48,9 +51,10 @@ class Curves:
 
     @cached_property
     def momenta(self) -> ca.Function:
-        """Function (rates (3, s), torques (3, s), pi (3,), dt) -> momenta.
+        """CasADi function of the angular momenta along a step.
 
-        They are the momenta at the points (3, s) and at the end (3,).
+        (rates (3, s), torques (3, s), pi (3,), dt) -> momenta at the points (3, s) and at the end (3,); pi is
+        the momentum at the start.
         """
         s = self.rule.stages
         w, torques, pi, dt = (
@@ -65,10 +69,11 @@ class Curves:
 
     @cached_property
     def errors(self) -> ca.Function:
-        """Function (y, dt, attitudes (4 s + 4,)) -> turns and momenta (3, s + 1) each.
+        """CasADi function of rotation errors and momenta along a step.
 
-        They are at the points and at the end; y = (turn at the start, pi, rates, torques), (6 + 6 s,). Turns
-        are relative to the given attitudes and exact to second order, which derivatives at zero require.
+        (y, dt, attitudes (4 s + 4,)) -> turns and momenta (3, s + 1) each, at the points and at the end;
+        y = (turn at the start, pi, rates, torques), (6 + 6 s,). Turns are relative to the given attitudes and
+        exact to second order, which derivatives at zero require.
         """
         s = self.rule.stages
         y, dt, given = ca.SX.sym("y", 6 + 6 * s), ca.SX.sym("dt"), ca.SX.sym("given", 4 * s + 4)
@@ -89,9 +94,9 @@ class Curves:
 
     @cached_property
     def slopes(self) -> ca.Function:
-        """Function (y, dt, attitudes) -> derivatives of turns and of momenta by y.
+        """CasADi function of the derivatives of rotation errors and momenta along a step.
 
-        Their shapes are (3 s + 3, 6 + 6 s).
+        (y, dt, attitudes) -> derivatives of turns and of momenta by y, (3 s + 3, 6 + 6 s) each.
         """
         y, dt, given = self.errors.sx_in()
         outputs = [ca.densify(ca.jacobian(ca.vec(o), y)) for o in self.errors(y, dt, given)]
@@ -99,9 +104,9 @@ class Curves:
 
     @cached_property
     def curvature(self) -> ca.Function:
-        """Function (y, dt, attitudes, weights (6 s + 6,)) -> Hessian by y.
+        """CasADi function of the Hessian of weighted rotation errors and momenta.
 
-        It is that of the weighted sum of turns, then momenta.
+        (y, dt, attitudes, weights (6 s + 6,)) -> Hessian by y of the weighted sum of turns, then momenta.
         """
         y, dt, given = self.errors.sx_in()
         turns, momenta = self.errors(y, dt, given)
@@ -112,7 +117,7 @@ class Curves:
 
 @lru_cache(maxsize=16)
 def curves_of(points: str, stages: int) -> Curves:
-    """Return the curves of a quadrature rule, which all mechanisms share.
+    """Return the attitude curves of a quadrature rule, which all mechanisms share.
 
     They take longer to build than most mechanisms.
     """
@@ -120,7 +125,7 @@ def curves_of(points: str, stages: int) -> Curves:
 
 
 class Path:
-    """Curve of a rotation at rates w (3, s)."""
+    """Quaternion curve of one rotation along a step at given rates w (3, s)."""
 
     def __init__(self, rule: Quadrature, w: ca.SX, dt: Any):
         self.rule, self.dt = rule, dt

@@ -1,4 +1,4 @@
-"""First and second derivatives of midpoint steps on the group.
+"""First and second derivatives of midpoint steps on the group SO(3)^n x R^m.
 
 With y = (errors at the end, multipliers) and s = (errors at the start, inputs, parameters) a step solves
 G(s, y) = 0 (docs/maths/groups.md), and
@@ -23,16 +23,17 @@ if TYPE_CHECKING:
 
 
 class GroupDerivatives:
-    """Derivatives of the steps of a `GroupVI` of one stage."""
+    """First and second derivatives of midpoint steps on SO(3)^n x R^m."""
 
     def __init__(self, f: GroupVI):
         self.f = f
 
     @cached_property
     def _implied(self) -> tuple[list[ca.SX], ca.SX, ca.SX, ca.SX]:
-        """Symbols of the arguments, s, y, and the expression G (ndx + nm,).
+        """Expression G (ndx + nm,) that defines a step implicitly, with its symbols.
 
-        Errors and multipliers y are relative to the arguments.
+        The symbols are those of the arguments, s and y. Errors and multipliers y are relative to the
+        arguments.
         """
         f = self.f
         x, u, lam, theta, _ = f.symbols

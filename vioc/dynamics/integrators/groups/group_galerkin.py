@@ -1,8 +1,8 @@
-"""Steps of higher order on the group (docs/maths/groups.md, (7)-(11)).
+"""Steps of order 4 and more for mechanisms with rotations as unit quaternions.
 
-The unknowns are the rates V_i at the points of a step. At the solution L_v at each point equals the momentum
-that follows from the curve and the forces along it. As in `GalerkinVI`, mass matrices approximate the
-derivatives, and constraints are enforced.
+The unknowns are the rates V_i at the points of a step (docs/maths/groups.md, (7)-(11)). At the solution L_v
+at each point equals the momentum that follows from the curve and the forces along it. As in `GalerkinVI`,
+mass matrices approximate the derivatives, and constraints are enforced.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ CONVERGED = 3e-16
 
 
 class GalerkinStep:
-    """Steps of a `GroupVI` of several stages."""
+    """Solver for steps of several stages on SO(3)^n x R^m."""
 
     def __init__(self, f: GroupVI):
         self.f, self.space, self.group = f, f.space, f.group
@@ -46,7 +46,10 @@ class GalerkinStep:
 
     @cached_property
     def _places(self) -> ca.Function:
-        """Function (x, V (nd, s), dt) -> configurations at points (nq, s) and end (nq,)."""
+        """CasADi function of the configurations along a step, from rates at its points.
+
+        (x, V (nd, s), dt) -> configurations at points (nq, s) and end (nq,).
+        """
         space, rule, s = self.space, self.rule, self.rule.stages
         x, dt, V = ca.SX.sym("x", self.f.nx), ca.SX.sym("dt"), ca.SX.sym("V", space.nd, s)
         r, rates = x[: space.nr], V[: space.nr, :]
@@ -60,9 +63,10 @@ class GalerkinStep:
 
     @cached_property
     def _factors(self) -> ca.Function:
-        """Function (x, V (nd, s), dt, parameters) -> factors of the mass matrix.
+        """CasADi function of the factors of the mass matrix along a step.
 
-        They are those at all points, one below the other; with constraints those in the middle of the step.
+        (x, V (nd, s), dt, parameters) -> factors at all points, stacked; with constraints those in the middle
+        of the step.
         """
         x, V, dt = self._places.sx_in()
         theta = ca.SX.sym("theta", len(self.f.parameters))
@@ -81,11 +85,11 @@ class GalerkinStep:
 
     @cached_property
     def _iterate(self) -> ca.Function:
-        """Function (z, x, u, t, dt, parameters, factors) -> new z, (x_next, z), error.
+        """CasADi function of one iteration on the rates and multipliers of a step.
 
-        z are V_1 to V_s and lambda_1 to lambda_s-1; the error is the correction of increments. x_next belongs
-        to the given z, so that its conserved quantities do not depend on the error of z, and has the impulses
-        of these multipliers only.
+        (z, x, u, t, dt, parameters, factors) -> new z, (x_next, z), error. z is V_1 to V_s and lambda_1 to
+        lambda_s-1; the error is the correction of increments. x_next belongs to the given z, so that its
+        conserved quantities do not depend on the error of z, and has the impulses of these multipliers only.
         """
         f, space, rule, s = self.f, self.space, self.rule, self.rule.stages
         nr, nd, nq, nm = space.nr, space.nd, space.nq, f.nm
@@ -121,7 +125,7 @@ class GalerkinStep:
         return ca.Function("iterate", args, [after, found, error], OPTIONS)
 
     def _corrections(self, left: Any, h: Any, factors: Any, dt: Any) -> tuple[Any, Any]:
-        """Return corrections of V (nd, s) and of the multipliers (nm, s - 1).
+        """Return corrections of the rates (nd, s) and of the multipliers (nm, s - 1).
 
         Multipliers are eliminated by docs/maths/galerkin.md (GA 12).
         """
@@ -144,10 +148,11 @@ class GalerkinStep:
         """Return None, since a step has further unknowns besides its end."""
 
     def kernel(self, robust: bool = False) -> ca.Function | None:
-        """Return the function (x, u, t, dt, parameters) -> (x_next, multipliers, error).
+        """Return the CasADi function that solves one step.
 
-        The initial guess extrapolates the rates by the accelerations at the start of the step, with the
-        multipliers there. None if `robust`: `rescued` is the robust solver.
+        It is (x, u, t, dt, parameters) -> (x_next, multipliers, error). The initial guess extrapolates the
+        rates by the accelerations at the start of the step, with the multipliers there. None if `robust`:
+        `rescued` is the robust solver.
         """
         if robust:
             return None
@@ -163,7 +168,7 @@ class GalerkinStep:
         x_next, impulse = after[: f.nx], ca.MX(0, 1)
         if nm:
             p, impulse = self.group.settled(after[: f.nq], after[f.nq : f.nx], theta)
-            n = f.nx + self._unknowns  # from n on are the multipliers in p, as in `GalerkinVI`
+            n = f.nx + self._unknowns  # index of the multipliers in p, as in `GalerkinVI`
             impulse += dt * ca.reshape(after[n:], nm, s - 1) @ ca.DM(rule.b[:-1])
             x_next = ca.vertcat(after[: f.nq], p)
         return ca.Function("stages_step", [x, u, t, dt, theta], [x_next, impulse, error])

@@ -1,8 +1,8 @@
-"""Lagrangian of a system on R^nr x SO(3)^nb, from the Lagrangian of a twin system.
+"""Lagrangian of a mechanism whose rotations are elements of SO(3).
 
-In the twin, each rotation is a constant rotation by nine parameters, followed by three angles about x, y, z.
-At zero angles the rates of the angles are the body's angular velocity. Derivatives by rotations follow
-(docs/maths/groups.md, (6)).
+It follows from an auxiliary mechanism, the twin, in which each rotation is a constant rotation by nine
+parameters, followed by three angles about x, y, z. At zero angles the rates of the angles are the body's
+angular velocity. Derivatives by rotations follow (docs/maths/groups.md, (6)).
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from vioc.dynamics.lagrangian import LONG, OPTIONS, Lagrangian
 
 
 class _Attitude(Pose):
-    """Rotation whose nine entries are parameters of a twin system."""
+    """Rotation whose nine matrix entries are parameters of the auxiliary mechanism."""
 
     def __post_init__(self) -> None:
         """Skip the checks of `Pose`, since the entries are symbols."""
 
 
 class GroupLagrangian:
-    """Lagrangian, forces and constraints on the group.
+    """Lagrangian, forces and constraints of a mechanism on R^nr x SO(3)^nb.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ class GroupLagrangian:
     Attributes
     ----------
     lagrangian : Lagrangian
-        Lagrangian of the twin system.
+        Lagrangian of the auxiliary mechanism, the twin.
     place, place_of : list of int
         Indices of (r, turns) among the variables of the twin, and the inverse permutation.
 
@@ -68,18 +68,18 @@ class GroupLagrangian:
         self._nodes = [i + sum(first <= i for first in firsts) for i in range(len(system.nodes))]
 
     def ours(self, rows: Any) -> ca.SX:
-        """Reorder rows from the order of the twin's variables to (r, turns)."""
+        """Reorder rows from the auxiliary mechanism's variables to (r, rotations)."""
         return vec.column(rows[i] for i in self.place)
 
     def theirs(self, rows: list[Any]) -> list[Any]:
-        """Reorder rows from (r, turns) to the order of the twin's variables."""
+        """Reorder rows from (r, rotations) to the auxiliary mechanism's variables."""
         found: list[Any] = [0.0] * len(rows)
         for i, row in zip(self.place, rows, strict=True):
             found[i] = row
         return found
 
     def _values(self, q: Any, theta: Any) -> dict[str, Any]:
-        """Return the values of the twin's parameters."""
+        """Return the values of the parameters of the auxiliary mechanism."""
         values = dict(zip(self._names, ca.vertsplit(theta), strict=True))
         for i, s in enumerate(self.space.attitudes(q)):
             R = rot.matrix(s)
@@ -87,28 +87,31 @@ class GroupLagrangian:
         return {n: values[n] for n in self.lagrangian.system.parameters}
 
     def at(self, q: Any, theta: Any) -> tuple[ca.SX, ca.SX]:
-        """Return the twin's variables, with zero angles, and its parameters."""
+        """Return the auxiliary mechanism's variables (angles are zero) and its parameters."""
         angles = vec.column(self.theirs([*ca.vertsplit(q[: self.space.nr]), *[ca.SX(0)] * 3 * self.space.nb]))
         return angles, vec.column(self._values(q, theta).values())
 
     @cached_property
     def place_at(self) -> ca.Function:
-        """Function (q, parameters) -> variables and parameters of the twin."""
+        """CasADi function of the variables and parameters of the auxiliary mechanism.
+
+        It is (q, parameters) -> both.
+        """
         q, *_, theta = self._symbols
         return ca.Function("place", [q, theta], list(self.at(q, theta)), OPTIONS)
 
     @cached_property
     def _symbols(self) -> tuple[ca.SX, ca.SX, ca.SX, ca.SX, ca.SX]:
-        """Symbols of q, v, u, t and the parameters."""
+        """CasADi symbols of configuration q, rates v, inputs u, time t and parameters."""
         nu, space = self.lagrangian.graph.u_vector.numel(), self.space
         sizes = {"q": space.nq, "v": space.nd, "u": nu, "t": 1, "theta": len(self._names)}
         return tuple(ca.SX.sym(n, m) for n, m in sizes.items())
 
     @cached_property
     def terms(self) -> ca.Function:
-        """Function (q, v, u, t, parameters) -> dL/dv, (dL/dr, n), F, T, V.
+        """CasADi function of the derivatives of the Lagrangian, forces and energies.
 
-        n is the derivative of L by turns.
+        (q, v, u, t, parameters) -> dL/dv, (dL/dr, n), F, T, V; n is the derivative of L by rotations.
         """
         lag, (q, v, u, t, theta) = self.lagrangian, self._symbols
         raw = lag.function("raw", [lag.L_v, lag.L_q, lag.F, lag.T, lag.V])
@@ -124,16 +127,20 @@ class GroupLagrangian:
 
     @cached_property
     def constraint(self) -> ca.Function:
-        """Function (q, parameters) -> h (nm,), Dh (nm, nd) by (r, turns)."""
+        """CasADi function of the constraints: (q, parameters) -> h (nm,), Dh (nm, nd).
+
+        Dh is the derivative by (r, rotations).
+        """
         lag, g, (q, *_, theta) = self.lagrangian, self.lagrangian.graph, self._symbols
         h, Dh = ca.Function("raw", [g.q_vector, g.parameters], [lag.h, lag.Dh])(*self.at(q, theta))
         return ca.Function("h", [q, theta], [h, ca.densify(Dh[:, self.place])], OPTIONS)
 
     @cached_property
     def directions(self) -> ca.Function:
-        """Function (q, parameters) -> Dh (nm, nd), sizes of cancelling terms in h (nm,).
+        """CasADi function of the constraint gradients, with rounding errors set to zero.
 
-        Rows of Dh that are 0 except for rounding are 0.
+        (q, parameters) -> Dh (nm, nd), sizes of cancelling terms in h (nm,). Rows of Dh that are 0 except for
+        rounding are 0.
         """
         lag, g, (q, *_, theta) = self.lagrangian, self.lagrangian.graph, self._symbols
         raw = ca.Function("raw", [g.q_vector, g.parameters], [lag.directions, lag.sizes[:, 0]])
@@ -142,7 +149,10 @@ class GroupLagrangian:
 
     @cached_property
     def velocity(self) -> ca.Function:
-        """Function (q, p, parameters) -> v (nd,), tangent to the constraints."""
+        """CasADi function of the velocities of a state, tangent to the constraints.
+
+        (q, p, parameters) -> v (nd,).
+        """
         lag, g, (q, *_, theta) = self.lagrangian, self.lagrangian.graph, self._symbols
         p, own = ca.SX.sym("p", self.space.nd), ca.SX.sym("p", self.space.nd)
         raw = ca.Function("raw", [g.q_vector, own, g.parameters], [lag.velocity(own)[0]])
@@ -152,9 +162,10 @@ class GroupLagrangian:
 
     @cached_property
     def motion(self) -> ca.Function:
-        """Function (q, p, u, t, parameters) -> rates (nd,), accelerations, multipliers.
+        """CasADi function of velocities, accelerations and multipliers of a state.
 
-        The constraint forces are -Dh' times the multipliers (nm,).
+        (q, p, u, t, parameters) -> rates (nd,), accelerations, multipliers. The constraint forces are -Dh'
+        times the multipliers (nm,).
         """
         lag, g, (q, _, u, t, theta) = self.lagrangian, self.lagrangian.graph, self._symbols
         bias = ca.jtimes(lag.L_v, g.q_vector, g.v_vector) - lag.L_q - lag.F
@@ -172,7 +183,7 @@ class GroupLagrangian:
         return ca.Function("motion", [q, p, u, t, theta], [v, a, lam], OPTIONS)
 
     def moved(self, expression: Any, q: Any, v: Any, theta: Any) -> ca.SX:
-        """Evaluate an expression of the twin's variables, rates and parameters at q, v."""
+        """Evaluate an expression of the auxiliary mechanism's variables and rates at q, v."""
         g = self.lagrangian.graph
         raw = ca.Function("raw", [g.q_vector, g.v_vector, g.parameters], [expression], OPTIONS)
         angles, values = self.at(q, theta)
@@ -180,7 +191,7 @@ class GroupLagrangian:
 
     @cached_property
     def masses(self) -> tuple[ca.Function, ca.Function, ca.Function]:
-        """Functions that factor and solve the system of mass matrix and constraints.
+        """CasADi functions that factorize and solve with the mass matrix and constraints.
 
         (q, parameters) -> factors; (factors, a, y) -> M^-1 (a - Dh' y); (factors, a, b) -> y of the solution
         (x, y) of M x + Dh' y = a, Dh x = b. Long trees use recursions over the tree.
@@ -204,9 +215,9 @@ class GroupLagrangian:
 
     @cached_property
     def settled(self) -> ca.Function:
-        """Function (q, p, parameters) -> p projected onto the constraints; impulses.
+        """CasADi function that projects a momentum onto the constraints.
 
-        The impulses of the constraints produce the projection.
+        (q, p, parameters) -> projected p; impulses of the constraints, which produce the projection.
         """
         lag, g, (q, *_, theta) = self.lagrangian, self.lagrangian.graph, self._symbols
         p, own = ca.SX.sym("p", self.space.nd), ca.SX.sym("p", self.space.nd)
@@ -218,7 +229,10 @@ class GroupLagrangian:
 
     @cached_property
     def places(self) -> ca.Function:
-        """Function (q, parameters) -> positions (3, nodes), rotations (3, 3 nodes)."""
+        """CasADi function of positions and rotation matrices of all frames.
+
+        (q, parameters) -> positions (3, nodes), rotations (3, 3 nodes).
+        """
         g, (q, *_, theta) = self.lagrangian.graph, self._symbols
         poses = [g.node_pose(i) for i in self._nodes]
         p, R = ca.horzcat(*(vec.column(b) for _, b in poses)), ca.horzcat(*(vec.matrix(a) for a, _ in poses))
@@ -229,7 +243,7 @@ class GroupLagrangian:
 
     @cached_property
     def long(self) -> bool:
-        """True if recursions cost less than a matrix factorization, and are possible.
+        """Flag: recursions over the tree are possible, and cheaper than a factorization.
 
         They are possible without constraints and if forces and potentials besides gravity couple no
         variables.
@@ -241,16 +255,20 @@ class GroupLagrangian:
 
     @cached_property
     def _slopes(self) -> ca.Function:
-        """Terms of forces and of potentials except gravity in a balance's derivative."""
+        """CasADi function of the terms that forces add to a momentum balance's derivative.
+
+        Potentials except gravity count as forces.
+        """
         lag, g, dt = self.lagrangian, self.lagrangian.graph, ca.SX.sym("dt")
         F_q, F_v = (ca.jacobian(lag.F, s) for s in (g.q_vector, g.v_vector))
         found = ca.sparsify(dt / 4 * (F_q - lag.stiffness) + F_v / 2)
         return lag.function("slopes", [found], [dt])
 
     def swept(self, q: Any, v: Any, u: Any, t: Any, dt: Any, theta: Any) -> ArticulatedInverse:
-        """Return a solver with -M/dt and `_slopes`, in the twin's order.
+        """Return a solver whose matrix approximates the derivative of a momentum balance.
 
-        Its matrix approximates the derivative of a step's balance by the increments.
+        The derivative is by the increments. The matrix is -M/dt plus `_slopes`, in the order of the auxiliary
+        mechanism.
         """
         values = self._values(q, theta)
 
@@ -270,7 +288,7 @@ def _entry(i: int, k: int) -> str:
 
 
 def _twin_system(system: System, rotations: tuple[Chart, ...]) -> System:
-    """Return the system with each rotation as nine parameters, then three angles."""
+    """Return the mechanism with each rotation as nine parameters, then three angles."""
     first = {chart.nodes[0]: i for i, chart in enumerate(rotations)}
     axes = {n: axis for chart in rotations for n, axis in zip(chart.nodes, "XYZ", strict=True)}
     flat: list[tuple[Frame, int]] = []

@@ -1,4 +1,4 @@
-"""Named quantities of `GroupVI`: rates, energies, frames, constraints."""
+"""Named quantities of the integrator on SO(3)^n x R^m: rates, energies, frames."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BODY = ("x", "y", "z")
 
 
 class GroupQuantities(KernelMap):
-    """Part of `GroupVI` that evaluates named quantities of states."""
+    """Evaluation of named quantities, as a base class of the integrator `GroupVI`."""
 
     system: System
     group: GroupLagrangian
@@ -89,7 +89,7 @@ class GroupQuantities(KernelMap):
 
     @shared
     def _places(self) -> tuple[ca.SX, ca.SX]:
-        """Positions and rotations of the nodes, in the symbols of the map."""
+        """Positions and rotation matrices of all frames, as expressions of the state."""
         return self.group.places(self.symbols.x[: self.nq], self.symbols.parameters)
 
     def _rotation(self, frame: str) -> ca.SX | None:
@@ -133,13 +133,16 @@ class GroupQuantities(KernelMap):
 
     @shared
     def _angles(self) -> list[ca.SX]:
-        """Angles (3,) of the rotations in their charts, which other maps have as states."""
+        """Euler angles (3,) of each rotation, as expressions of the quaternions.
+
+        Other integrators have these angles as states.
+        """
         pairs = zip(self.rotations, self.space.attitudes(self.symbols.x), strict=True)
         return [chart.angles(rot.matrix(s)) for chart, s in pairs]
 
     @shared
     def _angle_rates(self) -> list[ca.SX]:
-        """Rates (3,) of the chart angles, from the quaternion rates s (0, w)/2."""
+        """Rates (3,) of the Euler angles, from the quaternion rates s (0, w)/2."""
         x, space, found = self.symbols.x, self.space, []
         turns = space.turns(self._rates)
         for i, (s, w) in enumerate(zip(space.attitudes(x), turns, strict=True)):

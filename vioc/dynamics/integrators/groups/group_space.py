@@ -1,4 +1,7 @@
-"""States [r, quaternions, momenta] and errors (dr, phi, dp), s_1 = s_0 exp(phi)."""
+"""State space with quaternions: states [r, s, p] and errors (dr, phi, dp).
+
+Errors of the quaternions s are rotation vectors phi, with s_1 = s_0 exp(phi).
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from vioc.maps.space import StateSpace
 
 @dataclass(frozen=True)
 class GroupSpace(StateSpace):
-    """Space of configurations in R^nr x SO(3)^nb and their momenta.
+    """State space of configurations in R^nr x SO(3)^nb and their momenta.
 
     Attributes
     ----------
@@ -42,11 +45,11 @@ class GroupSpace(StateSpace):
 
     @property
     def nq(self) -> int:
-        """Number of entries of a configuration."""
+        """Number of components of a configuration."""
         return self.nr + 4 * self.nb
 
     def turns(self, w: Any) -> list[tuple[Any, ...]]:
-        """Return the rotation vectors of rates or increments (nd,), as scalars."""
+        """Return the rotations' part of rates or increments (nd,), as triples of scalars."""
         return [tuple(ca.vertsplit(w[i : i + 3])) for i in range(self.nr, self.nd, 3)]
 
     def attitudes(self, x: Any) -> list[tuple[Any, ...]]:
@@ -76,7 +79,10 @@ class GroupSpace(StateSpace):
         return ca.vertcat(x1[: self.nr] - x0[: self.nr], *turns, x1[self.nq :] - x0[self.nq :])
 
     def retract_expression(self, x: Any, dx: Any) -> Any:
-        """Return `retract` as an expression, exact to second order in dx."""
+        """Return the state at an error from another, as an expression.
+
+        It is exact to second order in dx.
+        """
         rows = [x[: self.nr] + dx[: self.nr]]
         for s, phi in zip(self.attitudes(x), self.turns(dx), strict=True):
             small = (1 - sum(e * e for e in phi) / 8, *(e / 2 for e in phi))

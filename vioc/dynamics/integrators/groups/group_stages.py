@@ -1,4 +1,4 @@
-"""Exact first and second derivatives of steps of several stages on the group.
+"""Exact derivatives of steps of several stages on SO(3)^n x R^m, first and second.
 
 At each point, o = (L_v, f, h, Dh v) is evaluated as a function of y = (errors of the configuration, rates,
 inputs, parameters, multipliers). Along the curve of each rotation, turns and momenta (`Curves.errors`) are
@@ -33,9 +33,10 @@ FOUND = 1e-8  # largest relative difference between a step's end and the end fro
 
 
 class Along(NamedTuple):
-    """Values of N steps at unknowns w = (V; lambda, v at the end).
+    """Values and derivatives of N steps at given rates and multipliers.
 
-    There are s stages, P = s + 1 points with the end, and K evaluated points.
+    The unknowns are w = (V; lambda, v at the end). There are s stages, P = s + 1 points with the end, and K
+    evaluated points.
 
     Attributes
     ----------
@@ -72,9 +73,9 @@ class Along(NamedTuple):
 
 
 class GroupStageDerivatives:
-    """Derivatives of the steps of a `GroupVI` of several stages.
+    """First and second derivatives of steps of several stages on SO(3)^n x R^m.
 
-    They are by s = (errors of the state, inputs, parameters), with ns entries.
+    They are by s = (errors of the state, inputs, parameters), with ns components.
     """
 
     def __init__(self, f: GroupVI, curves: Curves):
@@ -110,7 +111,10 @@ class GroupStageDerivatives:
         self._turns = np.arange(f.nr, nd).reshape(-1, 3)  # indices of rotations among the degrees of freedom
 
     def split(self, w: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return V (N, s, nd), lambda (N, s, nm), v (N, 0 or 1, nd) from w (N, nw)."""
+        """Split unknowns w (N, nw) into rates, multipliers and rates at the end.
+
+        Their shapes are V (N, s, nd), lambda (N, s, nm), v (N, 0 or 1, nd).
+        """
         n, s, nd, nm = len(w), self.rule.stages, self.f.nd, self.f.nm
         V, lam, v = np.split(w, [s * nd, s * (nd + nm)], axis=1)
         return V.reshape(n, s, nd), lam.reshape(n, s, nm), v.reshape(n, self.points - s, nd)
@@ -150,7 +154,7 @@ class GroupStageDerivatives:
         self._fail(steps, int(np.argmax(np.abs(at.left).max(axis=1))), float(last))
 
     def _check(self, steps: Steps, at: Along) -> None:
-        """Raise `StepError` if another root, with another end of the step, was found."""
+        """Raise `StepError` if the recomputed rates lead to another end of the step."""
         x1 = np.concatenate([at.q, at.p], axis=1)
         off = np.abs(self.f.difference(steps.x1, x1)).max(axis=1) / (1 + np.abs(steps.x1).max(axis=1))
         worst = int(np.argmax(off))
@@ -169,7 +173,7 @@ class GroupStageDerivatives:
     # -- values of a step -----------------------------------------------------------------------------
 
     def at(self, steps: Steps, theta: np.ndarray, w: np.ndarray) -> Along:
-        """Return the values of steps at unknowns w (N, nw)."""
+        """Return values and derivatives of steps at unknowns w (N, nw)."""
         f, rule, n, s, K = self.f, self.rule, len(steps), self.rule.stages, self.points
         nr, nd, nb, nm, ns, nw = f.nr, f.nd, self.space.nb, f.nm, self.ns, self.nw
         (V, lam, v), h = self.split(w), steps.h[:, None, None]
@@ -235,10 +239,10 @@ class GroupStageDerivatives:
         return np.swapaxes(rows[:, :, self._turns], 1, 2).reshape(-1, 3 * rows.shape[1])
 
     def _equations(self, o: np.ndarray, m: np.ndarray) -> np.ndarray:
-        """Return g (N, nw, ...) from o (N, K, no, ...) and momenta m (N, P, nd, ...).
+        """Return the residual (N, nw, ...) of the equations that the rates solve.
 
-        m are the required momenta. g contains the momenta of the stages; h at all points except the first;
-        the momentum at the end, and Dh v there.
+        It is g from o (N, K, no, ...) and the required momenta m (N, P, nd, ...). g contains the momenta of
+        the stages; h at all points except the first; the momentum at the end, and Dh v there.
         """
         s, nd, nm, n = self.rule.stages, self.f.nd, self.f.nm, len(o)
         L_v, _, kept, along = np.split(o, np.cumsum([nd, nd, nm]), axis=2)
@@ -248,15 +252,16 @@ class GroupStageDerivatives:
         return np.concatenate([e.reshape(n, -1, *o.shape[3:]) for e in rows], axis=1)
 
     def _momenta_by(self, at: Along, by_y: np.ndarray, own: np.ndarray) -> np.ndarray:
-        """Return derivatives (N, P, nd, n) of the momenta: `own`, and those by f.
+        """Return total derivatives (N, P, nd, n) of the momenta along a step.
 
-        `by_y` (N, K, ny, n) are the derivatives of y.
+        They are the sum of `own` and of the derivatives through the forces f; `by_y` (N, K, ny, n) are the
+        derivatives of y.
         """
         n, s, nd = len(own), self.rule.stages, self.f.nd
         return own + at.m_f @ (at.o_y[:, :s, nd : 2 * nd] @ by_y[:, :s]).reshape(n, 1, s * nd, -1)
 
     def slope(self, at: Along) -> np.ndarray:
-        """Return the Jacobian g_w (N, nw, nw)."""
+        """Return the Jacobian (N, nw, nw) of the equations by rates and multipliers."""
         return self._equations(at.o_y @ at.y_w, self._momenta_by(at, at.y_w, at.m_w))
 
     # -- derivatives ------------------------------------------------------------------------------------
@@ -272,7 +277,10 @@ class GroupStageDerivatives:
         return Linearization.of(np.concatenate([at.e_s + at.e_w @ w_s, momenta], axis=1), impulses, f.nu)
 
     def _chained(self, steps: Steps, theta: np.ndarray):
-        """Return values of solved steps, g_w, m_w, and derivatives of w and y by s."""
+        """Return values and derivatives of solved steps, by the implicit function theorem.
+
+        They are the values, the Jacobians g_w and m_w, and the derivatives of w and y by s.
+        """
         at = self.solved(steps, theta)
         m_w, m_s = self._momenta_by(at, at.y_w, at.m_w), self._momenta_by(at, at.y_s, at.m_s)
         matrix = self._equations(at.o_y @ at.y_w, m_w)
@@ -280,7 +288,7 @@ class GroupStageDerivatives:
         return at, matrix, m_w, w_s, at.y_s + at.y_w @ w_s[:, None]
 
     def second(self, steps: Steps, theta: np.ndarray, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
-        """Return the Hessians of Z . x_k+1 + zeta . multipliers.
+        """Return the Hessians of Z . x_k+1 + zeta . multipliers for each step.
 
         They are sums of the Hessians of points and curves, weighted by the adjoint.
         """
@@ -322,7 +330,10 @@ class GroupStageDerivatives:
 
 
 class StageEquations(BranchEquations):
-    """Equations of a step of several stages, for V, dt lambda and rates at the end."""
+    """Equations of one step of several stages, for continuation in its length.
+
+    The unknowns are V, dt lambda and rates at the end.
+    """
 
     def __init__(
         self, of: GroupStageDerivatives, f: GroupVI, x: np.ndarray, u: np.ndarray, t: float, dt: float
@@ -339,7 +350,7 @@ class StageEquations(BranchEquations):
             V[:], v[:] = each, each
 
     def _at(self, w: np.ndarray, share: float) -> tuple[Along, np.ndarray]:
-        """Return values of the step and units of w."""
+        """Return values of a step at a fraction of its length, and units of its unknowns."""
         length = share * self.dt
         one = self.x[None], self.x[None], self.u[None], np.zeros((1, self.f.nm))
         steps = Steps(*one, np.array([self.t]), np.array([length]), np.zeros(1, int))
@@ -352,7 +363,7 @@ class StageEquations(BranchEquations):
         return Linearized(at.left[0], self.of.slope(at)[0] * by)
 
     def end(self, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return x_k+1 and the multipliers."""
+        """Return the state x_k+1 and the multipliers of a step from its unknowns."""
         at, _ = self._at(w, 1.0)
         return np.concatenate([at.q[0], at.p[0]]), at.impulse[0]
 

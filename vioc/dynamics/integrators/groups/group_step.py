@@ -1,4 +1,4 @@
-"""Equations of a midpoint step on the group, and their chord iteration.
+"""Equations of a midpoint step on SO(3)^n x R^m, and their chord iteration.
 
 The unknowns are the increments w = (dr, xi); constraint impulses enter linearly and are eliminated. The
 iteration uses the factors at the initial guess: those of the exact derivative by w or, for long trees, those
@@ -48,7 +48,7 @@ CONVERGED = 3e-16
 
 
 class Middle(NamedTuple):
-    """Expressions of a step without constraints, (nd,) each.
+    """Momentum balance and impulse of a step without constraints, (nd,) each.
 
     `balance` is the momentum balance (3); `impulse` is the change of p over the step, for rotations in the
     axes of the middle of the step.
@@ -59,7 +59,7 @@ class Middle(NamedTuple):
 
 
 class GroupStep:
-    """Steps of a `GroupVI` of one stage."""
+    """Solver for midpoint steps on SO(3)^n x R^m."""
 
     def __init__(self, f: GroupVI):
         self.f, self.space, self.group = f, f.space, f.group
@@ -84,9 +84,9 @@ class GroupStep:
         return Middle(ca.vertcat(*balance), dt * (L_q + F))
 
     def end(self, x: Any, w: Any, p: Any, impulse: Any) -> tuple[ca.SX, ca.SX]:
-        """Return q_k+1 and p_k+1 (4), (5).
+        """Return the configuration q_k+1 and the momentum p_k+1 at the end of a step.
 
-        `p` is the momentum at the start minus the constraint impulses.
+        They are (4) and (5). `p` is the momentum at the start minus the constraint impulses.
         """
         nr, space = self.space.nr, self.space
         q1, p1 = [x[:nr] + w[:nr]], [part(p + impulse, 0, nr)]
@@ -100,9 +100,10 @@ class GroupStep:
 
     @cached_property
     def equations(self) -> tuple[ca.Function, ca.Function]:
-        """Functions (z, x, u, t, dt, parameters) -> equations; their derivative by z.
+        """CasADi functions of the equations of a step, and of their Jacobian.
 
-        z = (w, multipliers); the equations are (3) and h(q_k+1).
+        Both are of (z, x, u, t, dt, parameters) with z = (w, multipliers); the equations are (3) and
+        h(q_k+1).
         """
         f, nd = self.f, self.space.nd
         z, (x, u, t, dt, theta) = ca.SX.sym("z", nd + f.nm), self._context()
@@ -116,22 +117,26 @@ class GroupStep:
         return ca.Function("balance", args, [rows], OPTIONS), ca.Function("slope", args, [slope], OPTIONS)
 
     def _context(self) -> list[ca.SX]:
-        """Return symbols of x, u, t, dt and the parameters."""
+        """Return CasADi symbols of state, input, time, step length and parameters."""
         f = self.f
         sizes = ("x", f.nx), ("u", f.nu), ("t", 1), ("dt", 1), ("theta", len(f.parameters))
         return [ca.SX.sym(*each) for each in sizes]
 
     @cached_property
     def impulse(self) -> ca.Function:
-        """Function (x, w, u, t, dt, parameters) -> `Middle.impulse`."""
+        """CasADi function of the impulse of all forces over a step.
+
+        (x, w, u, t, dt, parameters) -> `Middle.impulse`.
+        """
         args = self._context()
         args.insert(1, ca.SX.sym("w", self.space.nd))
         return ca.Function("impulse", args, [self.middle(*args).impulse], OPTIONS)
 
     def residual(self) -> ca.Function:
-        """Return the function (x, u, x_next, multipliers, t, dt, parameters) -> residual.
+        """Return the CasADi function of the residual of a step.
 
-        It has (nx + nm,) entries: (3), the norms of the quaternions, h, (5).
+        It is (x, u, x_next, multipliers, t, dt, parameters) -> residual (nx + nm,): (3), the norms of the
+        quaternions, h, (5).
         """
         f, space = self.f, self.space
         x, u, lam, theta, dt = f.symbols
@@ -156,7 +161,7 @@ class GroupStep:
 
     @cached_property
     def _chord(self) -> tuple[ca.Function, ca.Function]:
-        """Functions that prepare and that iterate a chord iteration.
+        """CasADi functions that factorize the equations of a step and that iterate once.
 
         They are (x, guess, ...) -> (start y, factors, 0 or infinity if the matrix is suspect), and
         (z, x, ..., factors) -> (g, w, impulse, multipliers, error). z is y and the memory of
@@ -194,9 +199,10 @@ class GroupStep:
         return factorize, ca.Function("iterate", args, [*map(ca.densify, outputs)], OPTIONS)
 
     def _constraint_slopes(self, x: Any, w: Any, theta: Any) -> tuple[list, list]:
-        """Return Dh(q_k) and the derivative of h(q_k+1) by w.
+        """Return the constraints' derivatives by the increments, at both ends of a step.
 
-        Both are lists of rows, with columns in the twin's order.
+        They are Dh(q_k) and the derivative of h(q_k+1) by w, as lists of rows with columns in the order of
+        the auxiliary mechanism.
         """
         if not self.f.nm:
             return [], []
@@ -211,7 +217,10 @@ class GroupStep:
 
     @cached_property
     def finish(self) -> ca.Function:
-        """Function (x, w, impulse, multipliers, parameters) -> x_next."""
+        """CasADi function of the next state from a solved step.
+
+        (x, w, impulse, multipliers, parameters) -> x_next.
+        """
         f, nd = self.f, self.space.nd
         x, _, _, _, theta = self._context()
         w, impulse, lam = (ca.SX.sym(n, m) for n, m in (("w", nd), ("impulse", nd), ("lambda", f.nm)))
@@ -222,9 +231,10 @@ class GroupStep:
         return ca.Function("finish", [x, w, impulse, lam, theta], [ca.vertcat(q1, p1)], OPTIONS)
 
     def kernel(self, robust: bool = False) -> ca.Function | None:
-        """Return the function (x, u, t, dt, parameters) -> (x_next, multipliers, error).
+        """Return the CasADi function that solves one step.
 
-        None if `robust`: `rescued` is the robust solver.
+        It is (x, u, t, dt, parameters) -> (x_next, multipliers, error). None if `robust`: `rescued` is the
+        robust solver.
         """
         if robust:
             return None
@@ -258,7 +268,10 @@ class GroupStep:
 
     @cached_property
     def _begins(self) -> ca.Function:
-        """Function (x, u, t, dt, parameters) -> rates, accelerations (nd,) at the start."""
+        """CasADi function of rates and accelerations at the start of a step.
+
+        (x, u, t, dt, parameters) -> rates, accelerations (nd,).
+        """
         x, u, t, dt, theta = self._context()
         nq = self.space.nq
         v, a, _ = self.group.motion(x[:nq], part(x, nq), u, t, theta)
@@ -266,9 +279,10 @@ class GroupStep:
 
     @cached_property
     def _guess(self) -> ca.Function:
-        """Function (x, u, t, dt, parameters) -> dt v + dt^2/2 dv/dt (nd,), `far`.
+        """CasADi function of the first guess of a step's increments.
 
-        v and dv/dt are those at the start of the step.
+        (x, u, t, dt, parameters) -> dt v + dt^2/2 dv/dt (nd,), `far`, with v and dv/dt at the start of the
+        step.
         """
         x, u, t, dt, theta = self._context()
         v, a = self._begins(x, u, t, dt, theta)
@@ -290,7 +304,10 @@ class GroupStep:
 
 
 class IncrementEquations(BranchEquations):
-    """Equations of a step of one stage, for the mean rates w = (dr, xi) / dt."""
+    """Equations of one midpoint step, for continuation in its length.
+
+    The unknowns are the mean rates w = (dr, xi) / dt.
+    """
 
     def __init__(self, of: GroupStep, f: GroupVI, x: np.ndarray, u: np.ndarray, t: float, dt: float):
         self.of, self.f, self.x, self.u, self.t, self.dt = of, f, x, u, t, dt
@@ -319,7 +336,7 @@ class IncrementEquations(BranchEquations):
         return Linearized(residual, matrix)
 
     def end(self, found: BranchRoot) -> tuple[np.ndarray, np.ndarray]:
-        """Return x_k+1 and the multipliers."""
+        """Return the state x_k+1 and the multipliers of a step from its root."""
         f, (_, *rest) = self.f, self._args(found.w, 1.0)
         w = self.dt * found.w
         impulse = self.of.impulse(self.x, w, *rest[1:])

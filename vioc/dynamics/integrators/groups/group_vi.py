@@ -1,4 +1,4 @@
-"""`GroupVI`: variational integrators on SO(3)^n x R^m, without charts.
+"""Variational integrators with attitudes as unit quaternions, on SO(3)^n x R^m.
 
     L_d(q_k, q_k+1) = dt L(R_k exp(xi/2), xi/dt, ...),  xi = log(R_k' R_k+1)                          (1)
     p_k + D1 L_d + F- - Dh' lambda = 0,   h(q_k+1) = 0,   p_k+1 = D2 L_d + F+                       (3)-(5)
@@ -48,7 +48,7 @@ class GroupVI(GroupQuantities):
     """Variational integrator with attitudes as unit quaternions.
 
     One stage is the midpoint rule; more stages have higher order. Three consecutive rotations (`vioc.free`,
-    `spherical`, or three frames that `charts` finds) are one element of SO(3); all else is as in
+    `spherical`, or three frames that `charts` finds) are one element of SO(3); other joints are treated as in
     `MidpointVI`. No attitude is singular.
 
     Parameters
@@ -203,15 +203,16 @@ class GroupVI(GroupQuantities):
 
     @shared
     def residual(self) -> ca.Function | None:
-        """Function (x, u, x_next, multipliers, t, dt, parameters) -> (nx + nm,).
+        """CasADi function of the residual of a step (nx + nm,); None with several stages.
 
-        The residual contains (3), the norms of the quaternions, h and (5). None with several stages.
+        (x, u, x_next, multipliers, t, dt, parameters) -> residual: (3), the norms of the quaternions, h and
+        (5).
         """
         return self._stepping.residual()
 
     @shared
     def turning(self) -> np.ndarray:
-        """Mask of the rates (nd,) that turn: of attitudes and of nonlinear angles.
+        """Mask of the rates (nd,) that rotate: attitudes, and angles with nonlinear terms.
 
         An angle is nonlinear if momenta, forces or constraints depend on it nonlinearly.
         """

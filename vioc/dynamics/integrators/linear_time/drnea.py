@@ -74,9 +74,9 @@ class Bodies:
     # -- Algorithm 2 ------------------------------------------------------------------------------
 
     def displacements(self, start: Sequence[Place], end: Sequence[Place]) -> list[Twist | None]:
-        """Return X_i = log D_i, D_i = X_start^-1 D_parent X_end ([L] (19)).
+        """Return the twists that move each link from the start to the end of a step.
 
-        X_i is None for massless links.
+        They are X_i = log D_i, D_i = X_start^-1 D_parent X_end ([L] (19)), or None for massless links.
         """
         D: list[Place] = []
         found: list[Twist | None] = []
@@ -88,7 +88,10 @@ class Bodies:
         return found
 
     def impulses(self, X: Sequence[Twist | None], h: Any) -> tuple[list[Wrench], list[Wrench]]:
-        """Return mu_i = dlog_X^T G X / h ([L] (21b)) and end momenta Ad_D^T mu_i."""
+        """Return the momenta of all links at the start and at the end of a step.
+
+        They are mu_i = dlog_X^T G X / h ([L] (21b)) and Ad_D^T mu_i.
+        """
         both = [
             (NOTHING, NOTHING) if x is None else _impulses(*_body(link), x, h)
             for link, x in zip(self.links, X, strict=True)
@@ -96,7 +99,10 @@ class Bodies:
         return [mu for mu, _ in both], [nu for _, nu in both]
 
     def gathered(self, places: Sequence[Place], wrenches: Sequence[Wrench]) -> list[Any]:
-        """Return S_i . (sum of the wrenches of the subtree), in the order of q."""
+        """Return the generalized forces of wrenches on the links, in the order of q.
+
+        Each is S_i . (sum of the wrenches of the subtree).
+        """
         total = [*wrenches, NOTHING]  # the last is the world's
         result: list[Any] = [0.0] * self.nq
         for i in reversed(range(len(wrenches))):
@@ -106,7 +112,10 @@ class Bodies:
         return result
 
     def slots(self, q0: Sequence[Any], q1: Sequence[Any], h: Any) -> tuple[list[Any], list[Any]]:
-        """Return D1 T_d and D2 T_d, in the order of q."""
+        """Return the derivatives D1 T_d and D2 T_d of the discrete kinetic action.
+
+        They are in the order of q.
+        """
         start, end = self.places(q0), self.places(q1)
         mu, nu = self.impulses(self.displacements(start, end), h)
         return [vec.minus(0.0, a) for a in self.gathered(start, mu)], self.gathered(end, nu)
@@ -114,7 +123,10 @@ class Bodies:
     # -- Algorithm 4, and its inverse -------------------------------------------------------------
 
     def derivatives(self, X: Sequence[Twist | None], h: Any) -> list[SpatialMatrix]:
-        """Return M_i = d mu_i / d eta_i of every link; zeros for massless links."""
+        """Return the derivative of each link's momentum by the twist of its end.
+
+        It is M_i = d mu_i / d eta_i, and zero for massless links.
+        """
         return [
             NO_BLOCKS if x is None else _derivative(*_body(link), x, h)
             for link, x in zip(self.links, X, strict=True)
@@ -123,7 +135,10 @@ class Bodies:
     def newton_inverse(
         self, start: Sequence[Place], end: Sequence[Place], h: Any, damping: Sequence[Any]
     ) -> ArticulatedInverse:
-        """Return the inverse of -D2 D1 T_d + diag(damping): Newton's direction in O(n)."""
+        """Return the inverse of a step's Newton matrix, as a recursion in O(n).
+
+        The matrix is -D2 D1 T_d + diag(damping).
+        """
         M = self.derivatives(self.displacements(start, end), h)
         joints = [
             LinkJoint(link.parent, row, link.twist) for link, row in zip(self.links, self.rows, strict=True)
@@ -131,12 +146,18 @@ class Bodies:
         return ArticulatedInverse(joints, end, M, damping, Y=start)
 
     def impulse_inverse(self, places: Sequence[Place], h: Any, damping: Sequence[Any]) -> ArticulatedInverse:
-        """Return the inverse of M(q)/h + diag(damping), which RIQN uses ([L] (25))."""
+        """Return the inverse of the damped mass matrix of a step, as an O(n) recursion.
+
+        The matrix is M(q)/h + diag(damping), which RIQN uses ([L] (25)).
+        """
         diagonal = [vec.times(h, c) for c in damping]
         return ArticulatedInverse.of_masses(self.links, places, self.nd, diagonal, h)
 
     def jacobian(self, start: Sequence[Place], end: Sequence[Place], h: Any) -> list[list[Any]]:
-        """Return -D2 D1 T_d (nd, nq) as rows, in O(n^2) ([L] Algorithm 4)."""
+        """Return the Newton matrix of the kinetic action (nd, nq) as rows, in O(n^2).
+
+        It is -D2 D1 T_d ([L] Algorithm 4).
+        """
         M = self.derivatives(self.displacements(start, end), h)
         columns: list[list[Any]] = [[0.0] * self.nq for _ in range(self.nq)]
         for j, link in enumerate(self.links):
@@ -158,7 +179,10 @@ def _body(link: Link) -> tuple[Any, Vector, Matrix]:
 
 @vec.inlined
 def _moved(above: Place, start: Place, end: Place) -> Place:
-    """Return D = X_start^-1 D_parent X_end ([L] (19))."""
+    """Return the displacement of a link over a step, relative to its start.
+
+    It is D = X_start^-1 D_parent X_end ([L] (19)).
+    """
     (R, p), (R0, p0), (R1, p1) = above, start, end
     back = vec.transpose(R0)
     moved = vec.sub(vec.add(vec.apply(R, p1), p), p0)
@@ -167,36 +191,42 @@ def _moved(above: Place, start: Place, end: Place) -> Place:
 
 @vec.inlined
 def _displaced(above: Place, start: Place, end: Place) -> tuple[Place, Twist]:
-    """Return D and its logarithm."""
+    """Return the displacement of a link over a step, and its logarithm, a twist."""
     D = _moved(above, start, end)
     return D, se3.logarithm(*D)
 
 
 def momentum(mass: Any, moment: Vector, inertia: Matrix, X: Twist, h: Any) -> Wrench:
-    """Return the momentum G X / h."""
+    """Return the momentum G X / h of a body that moves by the twist X in the time h."""
     inverse = 1.0 / h
     return times_inertia(mass, moment, inertia, *(vec.scale(inverse, a) for a in X))
 
 
 @vec.inlined
 def _impulses(mass: Any, moment: Vector, inertia: Matrix, X: Twist, h: Any) -> tuple[Wrench, Wrench]:
-    """Return dlog_X^T G X / h and dlog_-X^T G X / h."""
+    """Return the momentum of a body at the start and at the end of a step.
+
+    They are dlog_X^T G X / h and dlog_-X^T G X / h.
+    """
     P = momentum(mass, moment, inertia, X, h)
     return se3.dlog_transposed(X, P), se3.dlog_transposed(X, P, -1.0)
 
 
 @vec.inlined
 def _gathered(place: Place, S: Twist, P: Wrench, above: Wrench) -> tuple[Any, Wrench]:
-    """Return S . P of a link, and its parent's wrench plus that of the link."""
+    """Return a link's generalized force S . P, and the sum of wrenches on its parent.
+
+    The sum includes the link's wrench.
+    """
     up = carried(place, P)
     return paired(S, P), (vec.add(above[0], up[0]), vec.add(above[1], up[1]))
 
 
 @vec.inlined
 def _derivative(mass: Any, moment: Vector, inertia: Matrix, X: Twist, h: Any) -> SpatialMatrix:
-    """Return M_i = 1/h (dlog_X^T G + d(dlog_X^T P)/dX) dlog_-X at P = G X.
+    """Return the derivative of a body's momentum by the twist of its end.
 
-    M_i is d mu_i / d eta_i.
+    It is M_i = d mu_i / d eta_i = 1/h (dlog_X^T G + d(dlog_X^T P)/dX) dlog_-X at P = G X.
     """
     A, Q = se3.dlog_blocks(X)
     E, N = se3.dlog_blocks(X, -1.0)
@@ -220,7 +250,7 @@ def _derivative(mass: Any, moment: Vector, inertia: Matrix, X: Twist, h: Any) ->
 
 @vec.inlined
 def _momentum_change(M: SpatialMatrix, V: Twist) -> Wrench:
-    """Return M V."""
+    """Return the product of a spatial matrix M and a twist V."""
     return (
         vec.add(vec.apply(M.a, V[0]), vec.apply(M.b, V[1])),
         vec.add(vec.apply(M.c, V[0]), vec.apply(M.d, V[1])),

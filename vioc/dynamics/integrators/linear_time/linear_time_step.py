@@ -1,4 +1,4 @@
-"""Equations of a step of `LinearTimeVI`, and the CasADi kernel that solves them.
+"""Equations of a step of the linear-time integrator, and their solver.
 
 The unknown is q_k+1 of the dynamic variables; constraint impulses enter linearly and are eliminated. CasADi's
 Newton iteration receives the preconditioned residual g = K^-1 r, whose Jacobian is the identity, so that no
@@ -35,7 +35,7 @@ SHORT = 50  # variables up to which common terms are eliminated: saves a tenth o
 
 
 class StepGraphs:
-    """Expressions and functions of a step of a map.
+    """Equations of a step of the linear-time integrator, as CasADi expressions.
 
     Parameters
     ----------
@@ -50,7 +50,11 @@ class StepGraphs:
 
     @cached_property
     def slots(self) -> ca.Function:
-        """Function (q_k, q_k+1, dt, parameters) -> D1 T_d, D2 T_d (nd,), by DRNEA."""
+        """CasADi function of both derivatives of the discrete kinetic action.
+
+        (q_k, q_k+1, dt, parameters) -> D1 T_d, D2 T_d (nd,), by the discrete recursive Newton-Euler
+        algorithm.
+        """
         nq, nd = self.f.nq, self.f.nd
         q0, q1, dt = ca.SX.sym("q0", nq), ca.SX.sym("q1", nq), ca.SX.sym("dt")
         first, second = self.bodies.slots(ca.vertsplit(q0), ca.vertsplit(q1), dt)
@@ -59,7 +63,7 @@ class StepGraphs:
 
     @cached_property
     def weight(self) -> ca.Function:
-        """Function (q, parameters) -> -dV/dq (nd,)."""
+        """CasADi function of the conservative forces, (q, parameters) -> -dV/dq (nd,)."""
         lag, g = self.f.lagrangian, self.f.lagrangian.graph
         still = ca.SX.zeros(self.f.nq)
         all_args = lag.function("L_q", [lag.L_q])
@@ -69,19 +73,22 @@ class StepGraphs:
 
     @cached_property
     def force(self) -> ca.Function:
-        """Function (q, v, u, t, parameters) -> F (nd,)."""
+        """CasADi function of the generalized forces, (q, v, u, t, parameters) -> F (nd,)."""
         lag = self.f.lagrangian
         return lag.function("force", [part(lag.F, 0, self.f.nd)])
 
     @cached_property
     def force_slope(self) -> ca.Function:
-        """Function (q, v, u, t, parameters) -> dF/dv by dynamic velocities (nd, nd)."""
+        """CasADi function of the derivative of the forces by dynamic velocities.
+
+        (q, v, u, t, parameters) -> dF/dv (nd, nd).
+        """
         lag, nd = self.f.lagrangian, self.f.nd
         return lag.function("force_slope", [ca.jacobian(lag.F, lag.graph.v_vector)[:nd, :nd]])
 
     @cached_property
     def coupled(self) -> bool:
-        """True if a force on one variable depends on the velocity of another.
+        """Flag: a force on one variable depends on the velocity of another.
 
         Recursions over the tree exclude such forces.
         """
@@ -98,9 +105,9 @@ class StepGraphs:
 
     @cached_property
     def newton_matrix(self) -> ca.Function:
-        """Function (q_k, q_k+1, u, t, dt, parameters) -> K (nd, nd) by [L] Algorithm 4.
+        """CasADi function of the Newton matrix of a step.
 
-        K = -D2(p_k + D1 L_d + F-).
+        (q_k, q_k+1, u, t, dt, parameters) -> K (nd, nd), K = -D2(p_k + D1 L_d + F-), by [L] Algorithm 4.
         """
         f, nd = self.f, self.f.nd
         q0, q1 = ca.SX.sym("q0", f.nq), ca.SX.sym("q1", f.nq)
@@ -113,14 +120,17 @@ class StepGraphs:
         return ca.Function("newton_matrix", [q0, q1, u, t, dt, theta], [K])
 
     def damping(self, q0: Any, q1: Any, u: Any, t: Any, dt: Any, theta: Any) -> list[Any]:
-        """Return the diagonal that velocity-dependent forces add to K."""
+        """Return the diagonal that velocity-dependent forces add to the Newton matrix K."""
         slope = scalars(self.force_slope(q0, (q1 - q0) / dt, u, t + dt / 2, theta))
         return [vec.times(-0.5, slope[i][i]) for i in range(self.f.nd)]
 
     def inverse(
         self, solver: str, q0: Any, q1: Any, u: Any, t: Any, dt: Any, theta: Any
     ) -> SparseLU | ArticulatedInverse:
-        """Return a solver of K dq = b at q1, or for RIQN with the inertias of q0."""
+        """Return a solver for the Newton direction of a step, K dq = b.
+
+        K is taken at q1, or for RIQN with the inertias of q0.
+        """
         if solver == "dense":
             return SparseLU(scalars(self.newton_matrix(q0, q1, u, t, dt, theta)))
         bodies = self._with(theta)
@@ -131,7 +141,7 @@ class StepGraphs:
         return bodies.newton_inverse(start, bodies.places(ca.vertsplit(q1)), dt, damping)
 
     def _with(self, theta: Any) -> Bodies:
-        """Return the bodies with parameters as expressions of `theta`."""
+        """Return the bodies with the symbols `theta` as parameters."""
         f = self.f
         names = list(f.system.parameters)
         return Bodies(f.system, lambda n: n.of(theta[names.index(n.name)]) if isinstance(n, Parameter) else n)
@@ -139,9 +149,10 @@ class StepGraphs:
     # -- the kernel -------------------------------------------------------------------------------
 
     def kernel(self, solver: str, guess: str) -> ca.Function:
-        """Return the function (x, u, t, dt, parameters) -> (x_next, multipliers, error).
+        """Return the CasADi function that solves one step.
 
-        `error` is the last correction of q relative to 1 + |q_k|, or infinity if the root is not certified.
+        It is (x, u, t, dt, parameters) -> (x_next, multipliers, error). `error` is the last correction of q
+        relative to 1 + |q_k|, or infinity if the root is not certified.
         """
         f = self.f
         nx, nd, nq, nf = f.nx, f.nd, f.nq, len(f.system.inputs)
@@ -200,7 +211,10 @@ class StepGraphs:
         return ca.Function("step", args, [x_next, multipliers, error + away])
 
     def guess(self, name: str) -> ca.Function:
-        """Return the function (x, u, t, dt, parameters) -> initial guess (nd,), `far`."""
+        """Return the CasADi function of the initial guess of q_k+1.
+
+        It is (x, u, t, dt, parameters) -> guess (nd,), `far`.
+        """
         f = self.f
         if name == "predicted":
             return predicted(f)

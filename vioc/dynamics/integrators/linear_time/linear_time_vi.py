@@ -1,4 +1,4 @@
-"""`LinearTimeVI`: linear-time variational integrator of [L] as a one-step map.
+"""Variational integrator whose steps cost O(n) for n bodies, as a one-step map.
 
     p_k + D1 L_d(q_k, q_k+1) + F-(k) - Dh(q_k)' lambda_k = 0
     h(q_k+1) = 0
@@ -37,7 +37,7 @@ STARTS = ("legendre", "authors")
 
 
 class LinearTimeRule(VariationalRule):
-    """Equations of a step of a `LinearTimeVI`, from its graphs."""
+    """Equations of a step of the linear-time variational integrator."""
 
     f: LinearTimeVI
 
@@ -52,7 +52,7 @@ class LinearTimeRule(VariationalRule):
 
 
 class LinearTimeVI(MechanicalMap):
-    """One-step map of the linear-time variational integrator of a system.
+    """Variational integrator whose steps take time linear in the number of bodies.
 
     Parameters
     ----------
@@ -129,7 +129,7 @@ class LinearTimeVI(MechanicalMap):
 
     @shared
     def _compiled(self) -> bool:
-        """True if the compiled core takes the steps."""
+        """Flag: compiled C code takes the steps."""
         return self.backend.name != "virtual" and available(self)
 
     @shared
@@ -187,9 +187,10 @@ class LinearTimeVI(MechanicalMap):
 
     @shared
     def _authors_start(self) -> Evaluator:
-        """Evaluator (q, v, parameters, dt) -> momentum of the start ``"authors"``.
+        """Evaluator of the initial momentum of start ``"authors"``, by the authors of [L].
 
-        It is S' dlog_hV^T G V at the body velocities V of (q, v), plus half a step's impulse of -dV/dq.
+        It is a function of (q, v, parameters, dt): S' dlog_hV^T G V at the body velocities V of (q, v), plus
+        half a step's impulse of -dV/dq.
         """
         g, bodies, h = self.lagrangian.graph, self.graphs.bodies, ca.SX.sym("dt")
         places = bodies.places(ca.vertsplit(g.q_vector))
