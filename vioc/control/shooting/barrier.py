@@ -1,4 +1,5 @@
-"""Primal-dual interior-point method with an augmented Lagrangian, over stages.
+"""Primal-dual interior-point search with an augmented Lagrangian over
+trajectories.
 
 Unknowns are the states and inputs of all stages (the first state only along its free directions) and a slack
 s for every inequality:
@@ -39,7 +40,7 @@ HOPELESS = 3  # consecutive last subproblems without progress in feasibility tha
 
 
 class Interior:
-    """Interior-point search that starts from a guess; `now` is the current iterate.
+    """Interior-point search from a guess; `now` is the current iterate.
 
     Parameters
     ----------
@@ -119,9 +120,10 @@ class Interior:
             self.status, self.stages.trouble = Status.NO_DESCENT, error
 
     def _weigh(self, b: StageBlocks, error: float) -> bool:
-        """Advance to the next barrier subproblems while `error` counts as solved.
+        """Begin the next barrier subproblem if the current one is solved.
 
-        Returns False after `HOPELESS` last subproblems without progress in feasibility.
+        `error` is the KKT residual of the current subproblem. Several subproblems may be skipped. Returns
+        False after `HOPELESS` last subproblems without progress in feasibility.
         """
         level = self.level
         while error <= SOLVED * level.mu:
@@ -132,7 +134,7 @@ class Interior:
         return True
 
     def _advance(self, b: StageBlocks, near: bool, log: Log) -> Status | None:
-        """Do one iteration; return a status if it is the last one.
+        """Do one iteration of the search; return its status if it ends, else None.
 
         The iterate stays where it is if no step is accepted.
         """
@@ -182,7 +184,7 @@ class Interior:
         return None
 
     def _damp(self, trials: int) -> None:
-        """Increase the damping of inputs after a step of many trials, reduce it after few."""
+        """Increase the damping of inputs after many trials, reduce it after few."""
         first, factor, most = DAMPING
         if trials > SHORT:
             self.relapses += self.eased
@@ -193,7 +195,7 @@ class Interior:
             self.damping = self.damping / factor if self.damping > last else 0.0
 
     def _less_shift(self, whole: bool) -> None:
-        """Reduce the smallest shift if full shifted steps hardly reduce the KKT residual."""
+        """Reduce the smallest shift of the Hessian if full shifted steps converge slowly."""
         (several, share, lowest), factor = SLOW, CURVED[1]
         slow = whole and self.exact and self.shift > 0 and self.error > share * self.before
         self.slow, self.before = self.slow + 1 if slow else 0, self.error
@@ -201,7 +203,7 @@ class Interior:
             self.least = max(self.least / factor, lowest)
 
     def _below_rounding(self, slope: float, merit: float) -> bool:
-        """Return True, and set `note`, if predicted reductions stay below rounding."""
+        """Return True if several predicted reductions are below rounding; set `note`."""
         self.unseen = 0 if seen(slope, merit) else self.unseen + 1
         if self.unseen < AT_ROUNDING or self.error > ROUNDED:
             return False
@@ -209,12 +211,12 @@ class Interior:
         return True
 
     def _modelled(self, b: StageBlocks, near: bool) -> StageBlocks | None:
-        """Return factored stage blocks for the next step and set `exact`.
+        """Return the quadratic model of the next step after factoring its Hessian.
 
         With `near`, `b` holds the exact Hessian of the cost; the second derivatives of map and constraints
-        are added if some shift leaves a minimum. The exact Hessian is not used in the first iteration, during
-        a pause, or while Gauss-Newton steps reduce the merit fast. Returns None if no shift of the
-        Gauss-Newton Hessian leaves a minimum either.
+        are added if some shift makes the Hessian of the subproblem positive definite. The exact Hessian is
+        not used in the first iteration, during a pause, or while Gauss-Newton steps reduce the merit fast.
+        Sets `exact`. Returns None if no shift of the Gauss-Newton Hessian suffices either.
         """
         n, it, scale = b.F.shape[1], self.now, self.level.scale
         unit = float(np.einsum("kii->", b.H[:, n:, n:])) / max(1, b.g[:, n:].size)
@@ -244,9 +246,10 @@ class Interior:
         return None
 
     def _price_of_limits(self, b: StageBlocks) -> float:
-        """Median input weight from the barrier, where the cost has none.
+        """Return the unit of the damping of inputs that the cost does not penalize.
 
-        Without inequalities on inputs it is the unit of the cost.
+        It is the median weight of the inputs in the barrier terms, or the unit of the cost if no inequality
+        contains inputs.
         """
         (N, m, _), n = b.J.shape, b.F.shape[1]
         weight = self.level.weights(self.now)[: N * m].reshape(N, m)
@@ -256,5 +259,5 @@ class Interior:
 
 
 def seen(slope: float, merit: float) -> bool:
-    """Return whether a predicted reduction exceeds the rounding of the merit."""
+    """Return whether a predicted reduction of the merit exceeds its rounding error."""
     return bool(-slope > FLOOR * np.finfo(float).eps * abs(merit))

@@ -51,11 +51,12 @@ class LineSearch:
         lin: Linearization | None,
         unseen: bool,
     ) -> tuple[Iterate | None, float, int]:
-        """Return the next iterate or None, the step length, and the number of trials.
+        """Search along a Newton direction for the next iterate.
 
-        `worth` is the merit of the iterate. `lin` is given if the Hessian of b is exact; the corrections then
-        include mispredicted residuals of the cost. `unseen` says that the predicted reduction is below the
-        rounding of the merit; a trial is then refused only if it raises the merit by more than `HARMLESS`.
+        Returns the iterate, or None if there is none, the step length, and the number of trials. `worth` is
+        the merit of the iterate. `lin` is given if the Hessian of b is exact; the corrections then include
+        mispredicted residuals of the cost. `unseen` says that the predicted reduction is below the rounding
+        of the merit; a trial is then refused only if it raises the merit by more than `HARMLESS`.
         """
         rounding = (HARMLESS if unseen else 10 * np.finfo(float).eps) * abs(worth.merit)
         length, of_multipliers = d.lengths
@@ -88,15 +89,18 @@ class LineSearch:
         return None, 0.0, TRIALS
 
     def _judged(self, it: Iterate, point: Point | None, s: np.ndarray) -> tuple[np.ndarray, Worth]:
-        """Return slacks and merit of a trial; the merit is `LOST` if there is no point."""
+        """Return slacks and merit of a trial point.
+
+        Without a point the merit is `LOST`, so that the trial is refused.
+        """
         return (s, LOST) if point is None else self.level.judged(it, point, s)
 
     def _passes(self, it, b, d, length, point, here: Worth, there: Worth, lin) -> bool:
         """Return True if the filter accepts a trial.
 
-        Its cost must be below that of all iterates of this subproblem with no larger infeasibility. The
-        filter is needed since full steps along curved equations increase any merit; with an exact Hessian the
-        cost's residuals are such equations.
+        The cost of the trial must be below that of all iterates of this subproblem with no larger
+        infeasibility. The filter is needed since full steps along curved equations increase any merit; with
+        an exact Hessian the cost's residuals are such equations.
         """
         if lin is not None and any(rho is not None for rho in it.foreseen):
             there_foreseen = self.stages.foreseen(b, lin, d.dx, d.du, it.foreseen, length)
@@ -111,17 +115,17 @@ class LineSearch:
         return True
 
     def _elastic(self, b: StageBlocks, foreseen: Foreseen, point: Point, worth: Worth) -> Worth:
-        """Return the merit with mispredicted residuals counted as infeasibility.
+        """Count mispredicted residuals of the cost as infeasibility instead of cost.
 
-        Their cost is taken from `price` and enters `left`.
+        Their cost is subtracted from `price` and enters `left`.
         """
         cost = self.level.scale * self.stages.cost.unforeseen(b.slopes, foreseen, point.curve)
         return Worth(worth.merit, worth.price - cost, max(worth.left, PRICED * (2 * cost) ** 0.5))
 
     def _corrected(self, it, b, d, length, point, s, merit, enough, lin) -> Iterate | None:
-        """Return a corrected step, or None if the merit rejects all corrections.
+        """Return a second-order corrected step, or None if the merit rejects it.
 
-        A second-order correction removes what constraints and defects deviate from their model. It is
+        The correction removes the deviation of constraints and defects from their linear model. It is
         repeated while the merit approaches acceptance.
         """
         gaps, r = it.point.gaps, self.level.remains(it.point, it.s)
