@@ -77,7 +77,7 @@ class Kkt:
 
     @property
     def residual(self) -> float:
-        """Largest of the first five residuals; nan if one of them is."""
+        """Largest of the five residuals of optimality; nan if one of them is nan."""
         parts = self.gap, self.stationarity, self.feasibility, self.complementarity, self.sign
         return float(np.max(parts))
 
@@ -90,7 +90,10 @@ class Kkt:
 
 
 class Row(NamedTuple):
-    """Scalar with limits at samples `at` (S,): values, multipliers and derivatives."""
+    """Limited scalar quantity with its values, multipliers and derivatives.
+
+    Its S samples are `at`.
+    """
 
     name: str
     at: np.ndarray
@@ -104,7 +107,7 @@ class Row(NamedTuple):
 
 
 class Constants(NamedTuple):
-    """Free duration and parameters: names, and derivatives of every step by them.
+    """Free duration and parameters, with the derivatives of every step by them.
 
     Attributes
     ----------
@@ -138,7 +141,7 @@ def kkt(
     parameters: Mapping[str, Any] | None = None,
     periodic: Mapping[str, float] | None = None,
 ) -> Kkt:
-    """Return the KKT residuals at a trajectory, or at any curve in that form.
+    """Return the KKT residuals of a trajectory, or of a curve with defects.
 
     Parameters
     ----------
@@ -221,16 +224,16 @@ def kkt(
 def _slopes(
     lin: Linearization, gx: np.ndarray, gu: np.ndarray, sx: np.ndarray, su: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return derivatives of the Lagrangian, magnitudes of their terms, and costates.
+    """Return the derivatives of the Lagrangian, their magnitudes, and the costates.
 
-    Derivatives are by x_1 .. x_N and by u_0 .. u_N-1. Costates from their recursion make those by x zero. For
-    an unstable motion the recursion amplifies rounding and errors of the multipliers by the growth of the
-    motion over the horizon; then the costates minimize the sum of squares: any costates with small residuals
-    prove the optimum.
+    Derivatives are by x_1 .. x_N and by u_0 .. u_N-1; magnitudes are sums over the terms of a derivative.
+    Costates from their recursion make the derivatives by x zero. For an unstable motion the recursion
+    amplifies rounding and errors of the multipliers by the growth of the motion over the horizon. Then the
+    costates minimize the sum of squares: any costates with small residuals prove the optimum.
     """
 
     def at(p: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Return derivatives and magnitudes for costates p of x_1 .. x_N."""
+        """Return derivatives of the Lagrangian and their magnitudes for given costates."""
         moved, turned = np.einsum("kij,ki->kj", lin.A[1:], p[1:]), np.einsum("kij,ki->kj", lin.B, p)
         by_x = gx[1:] - p
         by_x[:-1] += moved
@@ -266,10 +269,10 @@ def _slopes(
 def _least_squares(
     lin: Linearization, rx: np.ndarray, ru: np.ndarray, wx: np.ndarray, wu: np.ndarray
 ) -> np.ndarray:
-    """Return dp (N, ndx) that minimizes the weighted squares of the residuals.
+    """Return the change of the costates that minimizes the weighted squared residuals.
 
-    The objective is |wx (rx_k + A_k' dp_k+1 - dp_k)|^2 + |wu (ru + B' dp)|^2. Its normal equations are
-    block-tridiagonal.
+    It is dp (N, ndx), and the objective is |wx (rx_k + A_k' dp_k+1 - dp_k)|^2 + |wu (ru + B' dp)|^2. Its
+    normal equations are block-tridiagonal.
     """
     n, wx, wu = len(rx), wx**2, wu**2
     D = np.einsum("kij,kj,klj->kil", lin.B, wu, lin.B)
@@ -289,7 +292,10 @@ def _least_squares(
 
 
 class _Worst:
-    """Largest amount seen, and its place; nan once an amount is nan."""
+    """Largest residual, with the quantity and the sample where it occurs.
+
+    It is nan once a residual is nan.
+    """
 
     def __init__(self) -> None:
         self.value, self.place = 0.0, ""
@@ -305,7 +311,7 @@ class _Worst:
 def _against_difference(
     f: OneStepMap, cost: Cost, run: Trajectory, lin: Linearization, lx: np.ndarray, lu: np.ndarray
 ) -> float:
-    """Compare the cost's derivative in a random direction with a central difference."""
+    """Compare the cost's gradient with a central difference in a random direction."""
     rng = np.random.default_rng(0)
     dx, du = rng.standard_normal(lx.shape), rng.standard_normal(lu.shape)
     impulses = np.einsum("kij,kj->ki", lin.C, dx[:-1]) + np.einsum("kij,kj->ki", lin.D, du)
@@ -322,7 +328,7 @@ def _against_difference(
 
 
 class Limited(NamedTuple):
-    """Expressions with names, limits over samples, and symbols of time-varying data."""
+    """Expressions with their limits over samples and the data they depend on."""
 
     names: tuple[str, ...]
     expression: ca.SX
@@ -362,9 +368,9 @@ def _limited(
 
 
 def _samples(f: OneStepMap, expression: ca.SX, n: int) -> np.ndarray:
-    """Return the samples of an expression: all states, or steps.
+    """Return the samples of an expression, which are all states or all steps.
 
-    It belongs to steps if it uses inputs or impulses.
+    An expression belongs to steps if it uses inputs or impulses.
     """
     s = f.symbols
     steps = ca.depends_on(expression, ca.vertcat(s.u, s.multipliers, s.dt))
@@ -390,9 +396,10 @@ def _rows(
     held: Constants,
     free: np.ndarray,
 ) -> list[Row]:
-    """Return values and derivatives by the error of the state, input and constants.
+    """Return values and derivatives of limited expressions along a trajectory.
 
-    Impulses are chained.
+    Derivatives are by the error of the state, the input and the constants; impulses count as functions of
+    them.
     """
     n, (x, u, lam, theta, dt), e = len(run), f.symbols, ca.SX.sym("e", f.ndx)
     moved = c.expression
@@ -443,7 +450,7 @@ def _rows(
 
 
 def _open(f: OneStepMap, initial: Any) -> np.ndarray:
-    """Return a mask of the free errors of the first state."""
+    """Return a mask of the components of the first state (its errors) that are free."""
     if not isinstance(initial, Mapping):
         return np.zeros(f.ndx, bool)
     if f.ndx != f.nx:
@@ -459,9 +466,9 @@ def _at_start(
     given: dict[str, Any],
     periodic: Mapping[str, float],
 ) -> list[Limited]:
-    """Return conditions on the free part of the first state, by name.
+    """Return the conditions on the free part of the first state, by name.
 
-    Those of a mechanism's constraints are included if they have multipliers.
+    Conditions from a mechanism's constraints are included if they have multipliers.
     """
     none, found = (ca.SX(0, 1), np.empty((n + 1, 0))), []
     for name, value in initial.items():
@@ -530,9 +537,9 @@ def _of_constants(
 def _closing(
     f: OneStepMap, run: Trajectory, periodic: Mapping[str, float], given: dict[str, Any], held: Constants
 ) -> list[Row]:
-    """Return x_N - x_0 = shift as rows, two for each state.
+    """Return the conditions x_N - x_0 = shift of periodic states.
 
-    The row at the end has the value, the row at the start has no limits.
+    Each state has two rows: the row at the end has the value, the row at the start has no limits.
     """
     found = []
     for name, shift in periodic.items():
@@ -549,7 +556,7 @@ def _closing(
 def _by_constants(
     f: OneStepMap, cost: Cost, run: Trajectory, rows: list[Row], p: np.ndarray, held: Constants
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return derivatives of the Lagrangian by constants, and sizes of their terms."""
+    """Return derivatives of the Lagrangian by free constants, and their magnitudes."""
     n, s, ns = len(run), f.symbols, len(held.names)
     if not ns:
         return np.zeros(0), np.zeros(0)

@@ -75,7 +75,7 @@ def optimize(
     raise_on_failure: bool = True,
     **options: Any,
 ) -> Result:
-    """Minimize a cost (locally) over trajectories from x_0 within limits.
+    """Find a trajectory that minimizes a cost locally, subject to limits.
 
     Parameters
     ----------
@@ -219,7 +219,7 @@ def optimize(
 def _projected(
     project: Callable[[bool], Result], shoot: Callable[[bool], Result] | None, raise_on_failure: bool
 ) -> Result:
-    """Return the optimum by projection, or by shooting if projection finds none.
+    """Optimize by projection, then by shooting if projection finds no optimum.
 
     Both functions take `raise_on_failure`.
     """
@@ -242,7 +242,7 @@ def _projected(
 
 
 def _by_dmoc(stated: Problem, x0: Any, guess: Any, options: dict[str, Any]) -> Result:
-    """Solve a stated problem by `dmoc.solve` and roll out its solution under feedback."""
+    """Solve a problem by DMOC and roll out its solution under feedback."""
     h, run = stated.lengths, trajectory_of(guess)
     timed = "duration" in options and isinstance(run, Trajectory)  # the guess gives the duration
     samples = run if timed else stated.curve(x0, guess)
@@ -290,7 +290,7 @@ def _not_shooting() -> Problem:
 def _with_parameters(
     stated: Problem, first: np.ndarray, samples: Any, options: dict[str, Any]
 ) -> tuple[ExtendedMap, Cost, Any, dict[str, Any]]:
-    """Return map, cost, guess and options with the free parameters as states."""
+    """Restate a problem for DMOC with its free parameters as constant states."""
     f, n, options = stated.map, stated.steps, dict(options)
     u = Unknowns(f, n, None, None, options.pop("parameters"), None, None)
     assert isinstance(u.map, ExtendedMap)
@@ -313,7 +313,7 @@ def _with_parameters(
 
 
 def _chosen(f: OneStepMap, cost: Cost, method: str, given: dict[str, Any]) -> str:
-    """Return the method; raise ValueError if it does not take what is given."""
+    """Return the method to use; raise ValueError if it does not take the arguments."""
     chosen = method
     if method == "auto":
         chosen = next((m for m, takes in TAKES.items() if given.keys() <= takes), "shooting")
@@ -333,7 +333,7 @@ def _chosen(f: OneStepMap, cost: Cost, method: str, given: dict[str, Any]) -> st
 
 
 def _says(value: Any) -> bool:
-    """Return True for an argument that is not None, empty or 0."""
+    """Return True if an argument is given, that is, not None, empty or 0."""
     return bool(np.size(value) if isinstance(value, np.ndarray) else value)
 
 

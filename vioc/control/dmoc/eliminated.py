@@ -1,4 +1,4 @@
-"""Values, derivatives and multipliers of the eliminated states of a program.
+"""States eliminated from a nonlinear program: values, derivatives and multipliers.
 
 docs/maths/dmoc.md, "Positions only, boundary momenta".
 """
@@ -14,7 +14,7 @@ from vioc.control.dmoc.transcription import Transcription
 
 
 def states(t: Transcription, i: int, w: np.ndarray, p: np.ndarray) -> np.ndarray:
-    """Return the states (N+1, nx) of phase i."""
+    """Return all states (N+1, nx) of a phase, including the eliminated ones."""
     at = t.layouts[i]
     x = np.where(at.unknown, w[at.X], 0.0)
     if at.eliminated:
@@ -25,9 +25,10 @@ def states(t: Transcription, i: int, w: np.ndarray, p: np.ndarray) -> np.ndarray
 def state_changes(
     t: Transcription, i: int, w: np.ndarray, p: np.ndarray, dw: np.ndarray, dp: np.ndarray
 ) -> np.ndarray:
-    """Return changes of the states of phase i, (N+1, nx, m).
+    """Return the changes of a phase's states for changes of unknowns and parameters.
 
-    w and p change by dw (size, m) and dp (given, m).
+    Unknowns w and parameters p of the program change by dw (size, m) and dp (given, m), the states by (N+1,
+    nx, m).
     """
     at = t.layouts[i]
     dx = np.where(at.unknown[..., None], dw[at.X], 0.0)
@@ -39,7 +40,10 @@ def state_changes(
 
 
 def multipliers(t: Transcription, w: np.ndarray, p: np.ndarray, mu: np.ndarray) -> list[np.ndarray]:
-    """Return multipliers (N, number) of the eliminating equations, for each phase."""
+    """Return the multipliers of the equations by which states were eliminated.
+
+    Each phase has an array (N, number).
+    """
     total = np.zeros(t.given.size)
     if any(at.eliminated for at in t.layouts):
         for b, block in enumerate(t.program.blocks):
@@ -48,7 +52,7 @@ def multipliers(t: Transcription, w: np.ndarray, p: np.ndarray, mu: np.ndarray) 
 
 
 def _block(t: Transcription, i: int) -> FunctionBlock:
-    """Return the eliminated entries of the states 1 ... N as rows of a block."""
+    """Return the function block of the eliminated components of states 1 ... N."""
     if i not in t.next_blocks:
         t.next_blocks[i] = _make_block(t, i)
     return t.next_blocks[i]

@@ -1,4 +1,4 @@
-"""Problems of several phases (`Problem`), and one phase in one call (`solve`)."""
+"""Optimal control problems of one or several phases, as nonlinear programs."""
 
 from __future__ import annotations
 
@@ -57,7 +57,9 @@ CENTERED = 1e-4  # largest residual of contact equations over the smoothing
 
 
 class Problem:
-    """Optimal control problem of one or several phases, see docs/maths/dmoc.md.
+    """Optimal control problem of one or several phases, solved as a nonlinear program.
+
+    See docs/maths/dmoc.md.
 
     Parameters
     ----------
@@ -105,7 +107,10 @@ class Problem:
         self._solvers: dict[Any, Solver] = {}
 
     def transcription(self, form: str = "auto") -> Transcription:
-        """Return the nonlinear program in a form, see `solve`; "staged" is FATROP's."""
+        """Return the nonlinear program of this problem in a given form.
+
+        `solve` lists the forms; "staged" is FATROP's.
+        """
         if form not in FORMS:
             raise ValueError(f"form: expected one of {', '.join(FORMS)}, got {form!r}")
         if form not in self._transcriptions:
@@ -127,7 +132,7 @@ class Problem:
         raise_on_failure: bool = True,
         smoothing: float | None = None,
     ) -> Result:
-        """Minimize the cost (locally).
+        """Find a local minimum of the cost with a nonlinear programming solver.
 
         Parameters
         ----------
@@ -260,11 +265,17 @@ class Problem:
         return [phase.cost for phase in self.phases]
 
     def refine(self, result: Result, factor: int, **options: Any) -> Result:
-        """Return `Result.refine`: the finer problem solved from a result of this one."""
+        """Solve the problem with `factor` times as many steps, from a result.
+
+        This is `Result.refine`.
+        """
         return self.refined(factor).solve(result, **options)
 
     def sensitivity(self, result: Result) -> Sensitivity:
-        """Return `Result.sensitivity` of a result of this problem."""
+        """Return the derivatives of a result's optimum by parameters.
+
+        This is `Result.sensitivity`.
+        """
         r = result.raw
         return sensitivity(r.transcription, r.w, r.mu, r.nu, r.p, (r.lower, r.upper), r.scales)
 
@@ -281,7 +292,7 @@ class Problem:
         return Problem(phases, self.jumps)
 
     def _limited(self, i: int, phase: Phase) -> Phase:
-        """Return phase i with the limits of its map as constraints."""
+        """Return a phase with the limits of its map, such as contact gaps, as constraints."""
         periodic = len(self.jumps) == len(self.phases)
         before, after = (
             self.maps[j % len(self.maps)].multiplier_names if 0 <= j < len(self.maps) or periodic else ()
@@ -301,7 +312,7 @@ class Problem:
     # -- starts ---------------------------------------------------------------------------------
 
     def _duals(self, guess: Any, t: Transcription) -> tuple[np.ndarray, np.ndarray] | None:
-        """Return the multipliers of a guess that is a solution of the same program."""
+        """Return the multipliers of a guess that solves the same program, else None."""
         raw = guess.raw if isinstance(guess, Result) else None
         if raw is None or len(guess.phases) != len(self.phases):
             return None
@@ -309,7 +320,7 @@ class Problem:
         return (raw.mu.copy(), raw.nu.copy()) if len({*sizes}) == 1 else None
 
     def _start(self, guess: Any, t: Transcription, smoothing: float = 0.0) -> np.ndarray:
-        """Return the guess as unknowns."""
+        """Return initial values of all unknowns of the program from the user's guess."""
         if isinstance(guess, Result):
             if self._duals(guess, t) is not None:
                 return guess.raw.w.copy()
@@ -334,7 +345,7 @@ class Problem:
         return w
 
     def _limits(self, t: Transcription, initial: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Return bounds of the unknowns, with another initial state if given."""
+        """Return the bounds of all unknowns, for another initial state if one is given."""
         low, high = t.lower.copy(), t.upper.copy()
         if initial is not None:
             phase, at = self.phases[0], t.layouts[0]
@@ -401,13 +412,16 @@ def _first_bad(block: FunctionBlock, w: np.ndarray, p: np.ndarray) -> tuple[str,
 
 
 def translated(settings: Mapping[str, Any], solver: str) -> dict[str, Any]:
-    """Return IPOPT's options for a solver: FATROP has a few of them, the SQP none."""
+    """Convert options of IPOPT to those of another solver.
+
+    FATROP has a few of them, the SQP method none.
+    """
     names = [n for n in settings if solver == "ipopt" or n.partition(".")[2] in OF_FATROP]
     return {f"{solver}.{n.partition('.')[2]}": settings[n] for n in names} if solver != "sqp" else {}
 
 
 def solve(f: OneStepMap, cost: Cost | None, guess: Any = None, *, steps: int, **options: Any) -> Result:
-    """Optimize one phase in one call.
+    """Solve an optimal control problem of one phase as a nonlinear program.
 
     Parameters
     ----------
@@ -443,7 +457,7 @@ def solve(f: OneStepMap, cost: Cost | None, guess: Any = None, *, steps: int, **
 
 
 def minimum_time(f: OneStepMap, weight: float = 1.0) -> Cost:
-    """Return a cost: the duration of a phase, s, times a weight.
+    """Return the duration of a phase, s, times a weight, as a cost.
 
     The phase needs ``duration=(low, high)``.
 

@@ -1,4 +1,4 @@
-"""Detection of gaps that are limited too tightly for a smoothing of contact.
+"""Detection of contact gaps whose limits are too tight for the smoothing.
 
 Such contacts would repel the bodies that rest on them. docs/maths/contact_implicit.md, (7).
 """
@@ -18,7 +18,7 @@ ENTERS = 1e-6  # m; where limits force more penetration, room does not help
 
 
 def too_close(t: Transcription, smoothing: float) -> str:
-    """Return a text about gaps limited more tightly than a smoothing allows, or "".
+    """Return a warning about gaps limited too tightly for a smoothing, else "".
 
     A gap of at most rho has an impulse of at least smoothing m h/(rho + give).
     """
@@ -50,9 +50,9 @@ def too_close(t: Transcription, smoothing: float) -> str:
 
 
 def _rooms(phase: Phase, names: list[str]) -> np.ndarray:
-    """Return the largest gaps (N+1, n), m, that limits allow.
+    """Return the largest contact gaps (N+1, n), m, that the limits of a phase allow.
 
-    Limits of states count, and rows that equal a gap up to a constant.
+    Limits of states count, and constraints that equal a gap up to a constant.
     """
     f = phase.map
     gaps = ca.vertcat(*(f.quantity(f"gap.{n}") for n in names))
