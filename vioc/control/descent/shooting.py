@@ -1,4 +1,4 @@
-"""Multiple shooting: Newton's method on states, inputs and multipliers at once.
+"""Multiple shooting by Newton's method on states, inputs and multipliers at once.
 
 The iterate is a curve with defects. Each iteration linearizes the implicit equations of all steps at the
 iterate, without solving any of them, and one Riccati recursion solves the subproblem exactly. See
@@ -35,7 +35,7 @@ FAILURES = 3  # line searches that may fail
 
 @dataclass
 class Shooting:
-    """Multiple-shooting search: a curve and the multipliers of its steps.
+    """Multiple-shooting search on a curve of states and inputs, with its multipliers.
 
     Parameters
     ----------
@@ -104,7 +104,7 @@ class Shooting:
         return run
 
     def _evaluate(self, X: np.ndarray, U: np.ndarray, lam: np.ndarray):
-        """Return cost, |r| and the expansion of the terminal cost at a curve."""
+        """Return cost, residual norm |r| and expansion of the terminal cost at a curve."""
         running, gap = self.programs.value(X, U, lam, self.grid)
         end = self.cost.end(X[-1], self.grid.parameters, self._last_reference)
         return running + end[0], gap**0.5, end
@@ -153,9 +153,10 @@ class Shooting:
         self.keep = max(self.keep, KEEP[2])
 
     def _direction(self):
-        """Return (steps, gains, slope, shift), with as much exact curvature as possible.
+        """Return Newton's direction with as much exact curvature as possible, or None.
 
-        The exact part of the Hessian is reduced until the subproblem has a minimum.
+        Returns steps, gains, slope and shift. The exact part of the Hessian is reduced until the subproblem
+        has a minimum.
         """
         point = [self.X, self.U, self.multipliers, self.duals]
         _, gradient, hessian, convex = self._end
