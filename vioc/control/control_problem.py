@@ -143,7 +143,7 @@ class Problem(ShootingProblem):
         return bool((X[0] == X).all()) and not U.any()
 
     def _end(self) -> np.ndarray | None:
-        """Return the given last state, or None if some of it is not given."""
+        """Return the last state if the problem gives all of it, else None."""
         f, final = self.map, self._limits["final"]
         if final is None:
             return None

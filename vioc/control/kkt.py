@@ -328,7 +328,7 @@ def _against_difference(
 
 
 class Limited(NamedTuple):
-    """Expressions with their limits over samples and the data they depend on."""
+    """Limited expressions, with their limits and time-varying data over samples."""
 
     names: tuple[str, ...]
     expression: ca.SX
@@ -368,7 +368,7 @@ def _limited(
 
 
 def _samples(f: OneStepMap, expression: ca.SX, n: int) -> np.ndarray:
-    """Return the samples of an expression, which are all states or all steps.
+    """Return the samples at which an expression is defined, all states or all steps.
 
     An expression belongs to steps if it uses inputs or impulses.
     """
@@ -450,7 +450,10 @@ def _rows(
 
 
 def _open(f: OneStepMap, initial: Any) -> np.ndarray:
-    """Return a mask of the components of the first state (its errors) that are free."""
+    """Return a mask of the components of the first state that are free.
+
+    Components are errors of the state.
+    """
     if not isinstance(initial, Mapping):
         return np.zeros(f.ndx, bool)
     if f.ndx != f.nx:
@@ -521,7 +524,7 @@ def _of_constants(
     given: dict[str, Any],
     held: Constants,
 ) -> list[Row]:
-    """Return the limits of the free duration and parameters."""
+    """Return the free duration and parameters as limited quantities."""
     limits = {"duration": duration, **{f"param.{n}": pair for n, pair in parameters.items()}}
     found = []
     for i, name in enumerate(held.names):

@@ -290,7 +290,7 @@ def _not_shooting() -> Problem:
 def _with_parameters(
     stated: Problem, first: np.ndarray, samples: Any, options: dict[str, Any]
 ) -> tuple[ExtendedMap, Cost, Any, dict[str, Any]]:
-    """Restate a problem for DMOC with its free parameters as constant states."""
+    """Restate a problem for DMOC so that its free parameters are constant states."""
     f, n, options = stated.map, stated.steps, dict(options)
     u = Unknowns(f, n, None, None, options.pop("parameters"), None, None)
     assert isinstance(u.map, ExtendedMap)

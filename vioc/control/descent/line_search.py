@@ -84,7 +84,7 @@ class Descent:
                 return
 
     def _model(self, i: int) -> LocalModel:
-        """Return the local model of cost and map at the iterate of iteration i."""
+        """Return the second-order model of the cost at the iterate of iteration i."""
         assert self.models is not None
         model = self.models.about(self.run, self.shift)
         self.gains = model.gains
@@ -94,7 +94,9 @@ class Descent:
         return model
 
     def _directions(self, model: LocalModel) -> Iterator[DescentDirection]:
-        """Yield search directions; each is tried if the previous one gave no step."""
+        """Yield search directions, the next one if no step along the last one was
+        accepted.
+        """
         for name in self.chain:
             if name == "newton":
                 yield from self._shifted(model)

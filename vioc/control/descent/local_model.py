@@ -75,7 +75,8 @@ class LocalModel:
         return riccati(A, B, Q, R, Q)[0]
 
     def hessian(self, method: str) -> Hessian:
-        """Return the Hessian of the model, as Newton's or another method defines it.
+        """Return the Hessian of the model for Newton's method, Gauss-Newton or steepest
+        descent.
 
         The Hessians of the steps are by z = (x, u), (N, q, q), that of the end is (ndx, ndx). For
         ``"newton"``, zeta' H zeta is the second derivative of g(P(xi + gamma zeta)) by gamma;
@@ -123,7 +124,7 @@ class LocalModel:
 
     @property
     def _units(self) -> tuple[np.ndarray, np.ndarray]:
-        """Units of the shifts of the Hessian for states (ndx,) and inputs (nu,).
+        """Units of the regularization of the Hessian for states (ndx,) and inputs (nu,).
 
         They are the mean weight of inputs per unit step weight, or that of the last state if inputs have
         none, in units of sizes.
@@ -135,7 +136,9 @@ class LocalModel:
         return price / of_x**2, price / of_u**2
 
     def _factored(self, H: Hessian) -> tuple[Recursion, LinearQuadratic] | None:
-        """Return the factored linear-quadratic problem of a Hessian, None without minimum."""
+        """Return the factored linear-quadratic problem of a Hessian, None if it has no
+        minimum.
+        """
         e, (A, B) = self.expansion, self.lin
         N, n, m = B.shape
         stages = LinearQuadratic(np.concatenate([A, B], axis=2), *H, e.first, e.end, np.zeros((N, n)))
@@ -155,7 +158,7 @@ class LocalModel:
         return dx, du, float(np.vdot(e.lx, dx) + np.vdot(e.lu, du))
 
     def has_minimum(self) -> bool:
-        """Return True if Newton's Hessian is positive definite along the linear dynamics."""
+        """Return True if Newton's Hessian is positive definite on linearized trajectories."""
         return self._factored(self.hessian("newton")) is not None
 
     def trial(
@@ -182,7 +185,7 @@ class LocalModel:
 
 
 def descending(model: LocalModel, aim: DescentDirection) -> DescentDirection | None:
-    """Return the direction if the cost falls along it, else None.
+    """Return a descent direction if the cost falls along it, else None.
 
     The direction minimizes the model. At a minimum the slope is <= 0 up to rounding: its terms cancel near
     an optimum. A positive slope within the rounding error of these terms counts as 0.

@@ -77,7 +77,7 @@ def defect(t: Transcription, i: int, g: np.ndarray) -> float:
 
 
 def limited(raw: Raw, g: np.ndarray) -> Iterator[tuple]:
-    """Yield the values and limits of all limited quantities of a program.
+    """Yield the values and limits of all unknowns and constraints of a program.
 
     Each item holds names, phase, samples, and the sizes, values, lower and upper limits (samples, names).
     """

@@ -54,10 +54,10 @@ def trivial(phase: Phase) -> Curve:
 
 
 def _closed(phase: Phase, X: np.ndarray, length: float, iterations: int = 20) -> np.ndarray:
-    """Correct states until they satisfy the holonomic constraints, h = 0.
+    """Correct states until they satisfy the holonomic constraints, such as loops.
 
-    Each state is changed as little as possible, in units of sizes, starting from the one before. Steps last
-    `length`. If Newton's iteration does not converge, a state keeps its last iterate.
+    Each state is changed as little as possible, in units of sizes, starting from the one before, until h =
+    0. Steps last `length`. If Newton's iteration does not converge, a state keeps its last iterate.
     """
     f = phase.map
     h, _ = constraint_values(f) if phase.unknowns else ([], [])
@@ -128,7 +128,7 @@ def resample(run: Trajectory, phase: Phase) -> Curve:
 
 
 def first_step(guess: Any, phase: Phase) -> int:
-    """Return the index of a phase's first step from the time at its guess's start.
+    """Return the index of a phase's first step from the start time of its guess.
 
     Without a motion it is the index of the phase, 0 by default.
 

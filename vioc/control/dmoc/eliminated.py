@@ -1,6 +1,7 @@
-"""States eliminated from a nonlinear program: values, derivatives and multipliers.
+"""States, such as momenta, that are eliminated from a nonlinear program.
 
-docs/maths/dmoc.md, "Positions only, boundary momenta".
+The functions return their values, derivatives and multipliers. See docs/maths/dmoc.md, "Positions only,
+boundary momenta".
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ def multipliers(t: Transcription, w: np.ndarray, p: np.ndarray, mu: np.ndarray) 
 
 
 def _block(t: Transcription, i: int) -> FunctionBlock:
-    """Return the function block of the eliminated components of states 1 ... N."""
+    """Return the function that computes the eliminated states at samples 1 ... N."""
     if i not in t.next_blocks:
         t.next_blocks[i] = _make_block(t, i)
     return t.next_blocks[i]

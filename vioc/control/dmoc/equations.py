@@ -75,7 +75,7 @@ class StepRows:
 
     @cached_property
     def measures(self) -> dict[str, str]:
-        """State with the same unit for each equation, by the name of the equation."""
+        """Name of a state with the same unit, by the name of each equation."""
         return measured(self.function, self.names, self._states, 0, 2)
 
     def at(self, *args: Any) -> Any:
@@ -113,9 +113,9 @@ def _explicit(f: OneStepMap) -> ca.Function:
 
 
 def _solved(function: ca.Function, slopes: np.ndarray) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the indices of next states that equations give explicitly.
+    """Find the components of the next state that the equations give explicitly.
 
-    The second output has the indices of these equations. See `StepRows`.
+    Returns their indices and those of the equations. See `StepRows`.
     """
     if not function.is_a("SXFunction"):
         return (), ()
@@ -135,7 +135,7 @@ def _solved(function: ca.Function, slopes: np.ndarray) -> tuple[tuple[int, ...],
 
 
 def _row_names(function: ca.Function, f: OneStepMap, slopes: np.ndarray) -> tuple[str, ...]:
-    """Return the names of the step equations, after a constraint or a next state.
+    """Return a name for each step equation, after a constraint or a next state.
 
     An equation that contains the next state x_next[j] with factor 1 is named after state j. The remaining
     ones (balances of momenta) get the remaining states, in order.
@@ -145,9 +145,9 @@ def _row_names(function: ca.Function, f: OneStepMap, slopes: np.ndarray) -> tupl
     moving = np.array([n.startswith(("p.", "v.")) for n in f.state_names])
 
     def only(r: int, *allowed: np.ndarray) -> bool:
-        """Return True if an equation depends on the next state and otherwise on nothing.
+        """Return True if an equation depends on nothing but given states.
 
-        Dependence on the components of x and x_next in the masks `allowed` is permitted.
+        It must depend on the next state. `allowed` are masks of x and x_next.
         """
         here, after = (depends[i][r] & ~mask for i, mask in zip((0, 2), allowed, strict=True))
         rest = any(depends[i][r].any() for i in (1, 3, 4))
@@ -178,9 +178,9 @@ def _pattern(function: ca.Function, i: int) -> np.ndarray:
 
 
 def unit_slopes(function: ca.Function, i: int) -> np.ndarray:
-    """Return the derivatives by input i that are constant 1 or -1, else 0.
+    """Return the entries of a Jacobian that are constant 1 or -1, with 0 elsewhere.
 
-    Equations are the first axis. Constancy is checked at two random points.
+    It is the Jacobian of the equations (first axis) by input i. Constancy is checked at two random points.
     """
     random = np.random.default_rng(0)
     args = function.mx_in()
@@ -193,7 +193,7 @@ def unit_slopes(function: ca.Function, i: int) -> np.ndarray:
 def measured(
     function: ca.Function, names: Sequence[str], states: Sequence[str], *inputs: int
 ) -> dict[str, str]:
-    """Return for each equation, by name, a state with the same unit.
+    """Return the name of a state with the same unit, by the name of each equation.
 
     These are states that occur with factor 1 or -1; `inputs` are the indices of the function's inputs that
     are states.

@@ -1,4 +1,4 @@
-"""Homotopy that reduces the smoothing of contact to the map's own.
+"""Homotopy that reduces the smoothing of contact from a large value to the map's.
 
 Each program starts from the previous solution. See docs/maths/contact_implicit.md.
 """
@@ -46,7 +46,9 @@ Solve = Callable[[float, "tuple[SolverOutcome, float] | None", bool], tuple[Solv
 def follow(
     solve: Solve, own: float, wide: float, max_iterations: int
 ) -> tuple[SolverOutcome, float, list[Stage]]:
-    """Solve at decreasing smoothings of contact; return the last solution.
+    """Solve with less and less smoothing of contact; return the last solution.
+
+    Its smoothing and the records of all solves are returned too.
 
     Its smoothing and the records of all solves are returned too.
 

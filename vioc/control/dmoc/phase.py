@@ -136,7 +136,7 @@ class Phase:
 
     @cached_property
     def lifts(self) -> tuple[bool, bool]:
-        """Flags that velocities are unknowns at the steps, and at the end.
+        """Flags that velocities are unknowns of the program at its steps, and at its end.
 
         These are the quantities `Mechanism.implicit`. They are unknowns where cost or constraints use them.
         """
@@ -148,7 +148,10 @@ class Phase:
         return running or bool(path), terminal or ends or later
 
     def lifted(self, c: PathConstraint) -> ca.SX | None:
-        """Return a constraint in terms of velocities that are unknowns, None without them."""
+        """Return a constraint as an expression of velocities that are unknowns.
+
+        These are the quantities `Mechanism.implicit`; None if the constraint uses none.
+        """
         return self.map.mechanism.implicit and self.map.mechanism.implicit.lifted(c.expression, short=True)
 
     @property
@@ -175,9 +178,9 @@ class Phase:
 
     @cached_property
     def measures(self) -> dict[str, str]:
-        """State with the same unit for each equation, by the name of the equation.
+        """Name of a state with the same unit, by the name of each equation.
 
-        These are the equations of steps and of `Mechanism.implicit`.
+        The equations are those of steps and of `Mechanism.implicit`.
         """
         found, inner = dict(self.equations.measures), self.map.mechanism.implicit
         if inner is not None and self.quantities:
@@ -187,7 +190,7 @@ class Phase:
 
     @cached_property
     def implicit_rows(self) -> ca.Function:
-        """Function for the residual of the equations of implicit velocities.
+        """Function that returns the residual of the equations of implicit velocities.
 
         It maps (x, parameters, w) to G, which is zero if w are `Mechanism.implicit`.
         """
@@ -328,7 +331,7 @@ class Phase:
 
 
 def leap(f: OneStepMap, jump: Mapping[str, Any] | None) -> ca.Function | None:
-    """Return the jump of the state between two phases as a function, or None.
+    """Return the jump of the state before a phase as a CasADi function, or None.
 
     The function is (x, parameters) -> x+. The values of `jump` are expressions in the symbols of the map
     before it.

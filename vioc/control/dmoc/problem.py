@@ -107,7 +107,7 @@ class Problem:
         self._solvers: dict[Any, Solver] = {}
 
     def transcription(self, form: str = "auto") -> Transcription:
-        """Return the nonlinear program of this problem in a given form.
+        """Return the nonlinear program of this problem in a given form, such as "states".
 
         `solve` lists the forms; "staged" is FATROP's.
         """
@@ -200,7 +200,9 @@ class Problem:
             return self._solvers[key](w, p, limits, mu, nu, log, sizes.priced(t, w, p))
 
         def search(guess: Any, w: np.ndarray, known: Any) -> tuple[SolverOutcome, float, list[Stage]]:
-            """Solve the homotopy in the smoothing of contact from a guess."""
+            """Solve a sequence of problems with less and less smoothing of contact, from a
+            guess.
+            """
 
             def stage(
                 level: float, before: tuple[SolverOutcome, float] | None, last: bool
@@ -261,7 +263,7 @@ class Problem:
 
     @property
     def costs(self) -> list[Cost | None]:
-        """Costs of the phases."""
+        """Costs of the phases, one for each."""
         return [phase.cost for phase in self.phases]
 
     def refine(self, result: Result, factor: int, **options: Any) -> Result:

@@ -139,7 +139,10 @@ def scales(t: Transcription, w: np.ndarray, p: np.ndarray) -> Scales:
 
 
 def _sizes(t: Transcription, w: np.ndarray, p: np.ndarray) -> list[Sizes]:
-    """Return the typical sizes of each phase, for the duration of all phases."""
+    """Return the typical sizes of the states and inputs of each phase.
+
+    Their time is the duration of all phases.
+    """
     lengths = [
         float(w[at.H[0]]) if at.H is not None else phase.length_limits[0]
         for phase, at in zip(t.phases, t.layouts, strict=True)
@@ -164,7 +167,7 @@ def _told(phase: Phase) -> dict[str, np.ndarray]:
 
 
 def _quantity(name: str) -> str:
-    """Return the name of a constraint's quantity, which is its name without prefixes."""
+    """Return the name of the limited quantity from the name of a constraint."""
     for prefix in OF_QUANTITIES:
         name = name.removeprefix(prefix)
     return name

@@ -131,9 +131,9 @@ def _active(value: np.ndarray, low: np.ndarray, high: np.ndarray, dual: np.ndarr
 
 
 def _parameters(t: Transcription) -> tuple[tuple[str, ...], sp.csr_matrix]:
-    """Return the declared parameters, and the Jacobian of the program's by them.
+    """Return the declared parameters, and derivatives of the program's parameters.
 
-    The first output has their names; the Jacobian is of the program's parameter vector.
+    The first output has their names; the second is the Jacobian of the program's parameter vector by them.
     """
     names = list(dict.fromkeys(n for phase in t.phases for n in phase.map.parameters))
     D = sp.lil_matrix((t.given.size, len(names)))

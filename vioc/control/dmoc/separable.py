@@ -22,7 +22,9 @@ OPTIONS = {"cse": True}
 
 @dataclass(frozen=True)
 class FunctionBlock:
-    """Small function in a nonlinear program, with the indices of its many evaluations.
+    """Small function that a nonlinear program evaluates at many samples.
+
+    Each evaluation is a place, with its own unknowns and parameters.
 
     Attributes
     ----------
@@ -62,7 +64,7 @@ class FunctionBlock:
         assert self.lower.shape == self.upper.shape == (n, self.rows) and len(self.names) == self.rows
 
     def __len__(self) -> int:
-        """Number of evaluations of the block."""
+        """Number of evaluations of the function."""
         return len(self.index)
 
     @property
@@ -76,26 +78,26 @@ class FunctionBlock:
 
     @cached_property
     def cost(self) -> ca.Function:
-        """Function (v, p) that returns the cost of the block alone."""
+        """CasADi function (v, p) that returns the cost of the block alone."""
         v, p = self._symbols
         return ca.Function("cost", [v, p], [self.function(v, p)[0]], OPTIONS)
 
     @cached_property
     def equations(self) -> ca.Function:
-        """Function (v, p) that returns the constraints of the block alone."""
+        """CasADi function (v, p) that returns the constraints of the block alone."""
         v, p = self._symbols
         return ca.Function("rows", [v, p], [self.function(v, p)[1]], OPTIONS)
 
     @cached_property
     def gradient(self) -> ca.Function:
-        """Function (v, p) that returns the cost of the block and its gradient (nv,)."""
+        """CasADi function (v, p) that returns the block's cost and its gradient (nv,)."""
         v, p = self._symbols
         cost = self.function(v, p)[0]
         return ca.Function("gradient", [v, p], [cost, ca.gradient(cost, v)], OPTIONS)
 
     @cached_property
     def jacobian(self) -> ca.Function:
-        """Function (v, p) that returns the constraints of the block and their Jacobian.
+        """CasADi function (v, p) that returns the block's constraints and their Jacobian.
 
         The Jacobian is (m, nv).
         """
@@ -111,10 +113,9 @@ class FunctionBlock:
 
     @cached_property
     def hessian(self) -> ca.Function:
-        """Function that returns the upper triangle of the Hessian of the block's
-        Lagrangian.
+        """CasADi function that returns the Hessian of the Lagrangian of the block.
 
-        Its arguments are (v, p, sigma, mu), and the Lagrangian is sigma l + mu'c.
+        It is the upper triangle of that of sigma l + mu'c; arguments are (v, p, sigma, mu).
         """
         args, value = self._lagrangian()
         return ca.Function("hessian", args, [ca.triu(ca.hessian(value, args[0])[0])], OPTIONS)
@@ -239,12 +240,12 @@ class SeparableProgram:
 
     @cached_property
     def values(self) -> ca.Function:
-        """Function (w, p) that returns the cost f and the constraints g."""
+        """CasADi function (w, p) that returns the cost f and the constraints g."""
         return ca.Function("values", [self.w, self.p], list(self._values))
 
     @cached_property
     def grad_f(self) -> ca.Function:
-        """Function (w, p) that returns the cost f and its gradient."""
+        """CasADi function (w, p) that returns the cost f and its gradient."""
         f, parts, targets = ca.MX(0), [], []
         for block in self.blocks:
             if block.has_cost:
@@ -258,7 +259,7 @@ class SeparableProgram:
 
     @cached_property
     def jac_g(self) -> ca.Function:
-        """Function (w, p) that returns the constraints g and their Jacobian."""
+        """CasADi function (w, p) that returns the constraints g and their Jacobian."""
         parts, rows, columns, values = [], [], [], []
         for i, block in enumerate(self.blocks):
             g, J = block.jacobian.map(len(block))(*self._gather(block))
@@ -278,9 +279,9 @@ class SeparableProgram:
 
     @cached_property
     def hess_lag(self) -> ca.Function:
-        """Function that returns the upper triangle of the Hessian of the Lagrangian.
+        """CasADi function that returns the Hessian of the Lagrangian of the program.
 
-        Its arguments are (w, p, sigma, mu), and the Lagrangian is sigma f + mu'g.
+        It is the upper triangle of that of sigma f + mu'g; arguments are (w, p, sigma, mu).
         """
         sigma, mu = ca.MX.sym("sigma"), ca.MX.sym("mu", self.rows)
         parts, targets = [], []
@@ -314,9 +315,9 @@ def _joined(arrays: list[np.ndarray]) -> np.ndarray:
 
 
 def _scatter_add(parts: list[ca.MX], targets: list[np.ndarray], size: int) -> ca.MX:
-    """Add parts into a vector (size,) at given indices.
+    """Add values into a symbolic vector at given indices.
 
-    Entry t of the result is the sum of the parts with target t.
+    Entry t of the result (size,) is the sum of the parts with target t.
     """
     target = _joined(targets)
     if not len(target):

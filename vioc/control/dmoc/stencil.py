@@ -1,4 +1,4 @@
-"""Symbols of one function block of a nonlinear program, created on request."""
+"""CasADi symbols from which one function of a nonlinear program is built."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 
 
 class Stencil:
-    """Symbols of a function block, with the indices of the unknowns they stand for.
+    """CasADi symbols of one function of a nonlinear program.
+
+    The function is evaluated at many samples (places); the symbols stand for unknowns and parameters at a
+    place. Symbols are created on request.
 
     Parameters
     ----------
@@ -31,29 +34,29 @@ class Stencil:
         self._given: dict[Any, _Entry] = {}
 
     def node(self, phase: int, ahead: int = 0) -> SampleSymbols:
-        """Return the symbols `ahead` samples after the sample of the evaluation."""
+        """Return the symbols of the sample that is `ahead` steps after the current one."""
         return self.node_at(phase, ahead, False) if self._at is None else self.fixed(phase, self._at + ahead)
 
     def fixed(self, phase: int, sample: int) -> SampleSymbols:
-        """Return the symbols of one fixed sample, the same for all evaluations."""
+        """Return the symbols of one particular sample, independent of the current one."""
         return self.node_at(phase, sample, True)
 
     def node_at(self, phase: int, k: int, fixed: bool) -> SampleSymbols:
-        """Return the symbols of a sample, which is fixed or relative.
+        """Return the symbols of sample k of a phase.
 
-        A relative k counts from the sample of the evaluation.
+        k counts from the current sample unless it is `fixed`.
         """
         return self._nodes.setdefault((phase, k, fixed), SampleSymbols(self, phase, k, fixed))
 
     def unknown(self, node: SampleSymbols, name: str, table: np.ndarray) -> Any:
-        """Return the symbol of those unknowns that a table lists for a sample.
+        """Return the symbol of the unknowns whose indices a table lists for a sample.
 
         The table is (samples, size); a table with one row is used for all samples.
         """
         return self._symbol(self._unknowns, node, name, table)
 
     def given(self, node: SampleSymbols, name: str, table: np.ndarray) -> Any:
-        """Return the symbol of those parameters that a table lists for a sample."""
+        """Return the symbol of the parameters whose indices a table lists for a sample."""
         return self._symbol(self._given, node, name, table)
 
     def _symbol(self, entries: dict[Any, _Entry], node: SampleSymbols, name: str, table: np.ndarray) -> Any:
@@ -82,21 +85,22 @@ class Stencil:
 
     @property
     def reach(self) -> int:
-        """Smallest offset, <= 0, between the samples in the block and its own sample."""
+        """Smallest offset, <= 0, of the samples in use from the current sample."""
         entries = [*self._unknowns.values(), *self._given.values()]
         return min((e.k for e in entries if not e.fixed), default=0)
 
     def index(self, samples: np.ndarray) -> np.ndarray:
-        """Return the indices (samples, numel) of the unknowns of each evaluation."""
+        """Return the indices of the unknowns at each sample (samples, numel)."""
         return _rows_at(self._unknowns, samples)
 
     def given_index(self, samples: np.ndarray) -> np.ndarray:
-        """Return the indices (samples, numel) of the parameters of each evaluation."""
+        """Return the indices of the parameters at each sample (samples, numel)."""
         return _rows_at(self._given, samples)
 
 
 class SampleSymbols:
-    """Symbols of the state, inputs and other quantities at one sample of a phase.
+    """CasADi symbols of the state, inputs and other quantities at one sample of a
+    phase.
 
     Attributes
     ----------
@@ -121,7 +125,7 @@ class SampleSymbols:
         return self.stencil.unknown(self, name, table)
 
     def section(self, name: str) -> Any:
-        """Return the parameters of one section (see `Given`) at this sample."""
+        """Return the symbol of one section of the parameters (see `Given`) at this sample."""
         table = self.stencil.owner.given.index(self.phase, name)
         return self.stencil.given(self, name, table[None] if table.ndim == 1 else table)
 
@@ -196,9 +200,9 @@ class SampleSymbols:
 
 
 class _Entry:
-    """Symbol with the table of indices from which its values come.
+    """Symbol with the table of indices of the unknowns or parameters it stands for.
 
-    Its row in the table is a sample, or an offset from the sample of the evaluation.
+    Its row in the table is a fixed sample, or an offset from the current sample.
     """
 
     def __init__(self, symbol: Any, table: np.ndarray, k: int, fixed: bool):
@@ -229,7 +233,7 @@ def _split(whole: Any, parts: list[Any]) -> list[Any]:
 
 
 def _rows_at(entries: dict[Any, _Entry], samples: np.ndarray) -> np.ndarray:
-    """Return the indices of all symbols' values for each evaluation of a block.
+    """Return the indices of the unknowns or parameters of all symbols at each sample.
 
     The rows of the symbols' tables are side by side (samples, total).
     """

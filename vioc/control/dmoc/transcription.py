@@ -111,11 +111,11 @@ class Transcription:
         return self.given.values(numbers)
 
     def contacts(self, i: int, least: float = 0.0) -> np.ndarray:
-        """Return the smoothing of a phase's contacts, and the offset (give) of their gaps.
+        """Return the smoothing of a phase's contacts, and the offset of their gaps.
 
         The array is (2,), or (0,) without contacts. The smoothing is the larger of the map's own and
-        `least`. The give is 0 for the map's own; otherwise it is the height at which bodies hover under
-        `PULL`.
+        `least`. The offset (give) is 0 for the map's own; otherwise it is the height at which bodies hover
+        under `PULL`.
         """
         step = self.phases[i].equations.relaxed
         if step is None:
@@ -185,7 +185,10 @@ class Transcription:
         return low, high
 
     def _staged_order(self) -> np.ndarray:
-        """Return the order of constraints in a staged program: by sample, defects first."""
+        """Return the order of the constraints that FATROP needs.
+
+        It is by sample, with defects first.
+        """
         keys = [
             np.stack(np.broadcast_arrays(b.samples[:, None], b.stage, np.arange(b.rows)), -1).reshape(-1, 3)
             for b in self.blocks
@@ -206,7 +209,7 @@ class Transcription:
         stage: int = REST,
         kind: Any = ca.SX,
     ) -> None:
-        """Add a function block with a cost and constraints at given samples.
+        """Add a function to the nonlinear program, with a cost and constraints at samples.
 
         `build` gets the stencil and the symbols of the sample. If it needs a state with eliminated entries,
         the first sample is a separate block.
@@ -339,7 +342,7 @@ class Transcription:
         return weight * (at(x, now, node) + at(x1, later, after)) / 2
 
     def _gaps(self, i: int) -> None:
-        """Add the equations that join the steps of a staged program.
+        """Add the equations that join the steps of a program in FATROP's form.
 
         They are the defects x[k+1] = w[k], and equal step lengths.
         """
@@ -440,7 +443,7 @@ class Transcription:
     # -- ends of constrained mechanisms ---------------------------------------------------------
 
     def _given_end_rows(self, i: int) -> list[int]:
-        """Return the holonomic constraints at the end that given states determine.
+        """Return the holonomic constraints at the end that given final states determine.
 
         These rows h(x_N) = 0 depend only on given end states.
         """
@@ -469,9 +472,10 @@ class Transcription:
     # -- joints between phases ------------------------------------------------------------------
 
     def _link(self, i: int, jump: Mapping[str, Any] | None) -> frozenset[str]:
-        """Add the equations that join phase i to the phase before it (cyclically).
+        """Add the equations that join phase i to the phase before it.
 
-        They give x_0 from the last state before. Returns the names of the determined states.
+        The phase before the first one is the last one. The equations give x_0 from the last state before.
+        Returns the names of the determined states.
         """
         before, after = self.phases[i - 1].map, self.phases[i].map
         jump = dict(jump or {})
@@ -492,5 +496,5 @@ class Transcription:
 
 
 def _entries(columns: list[int], stencil: Stencil, node: SampleSymbols) -> tuple[Any, Any]:
-    """Return components of a state as the constraints of a block, without a cost."""
+    """Return components of a state as constraints, without a cost."""
     return ca.SX(0), node.x[columns]

@@ -84,7 +84,10 @@ class PathConstraint:
             )
 
     def by_step(self, f: OneStepMap) -> bool:
-        """Return True if the constraint depends on a step, not only on a state."""
+        """Return True if the constraint belongs to a step, not to a state.
+
+        It then contains an input, a multiplier or the step length.
+        """
         s = f.symbols
         return bool(ca.depends_on(self.expression, ca.vertcat(s.u, s.multipliers, s.dt)))
 
@@ -284,7 +287,7 @@ def obstacle(
 
 
 def obstacles_among(constraints: Sequence[PathConstraint]) -> dict[str, Ball]:
-    """Return the balls of the constraints that `obstacle` made, by name."""
+    """Return the balls that obstacle constraints exclude, by name."""
     return {c.name: c.ball for c in constraints if c.ball is not None}
 
 

@@ -522,7 +522,7 @@ def finished(
 
 
 def open_loop(run: Trajectory, sizes: Sizes | None = None) -> tuple[Trajectory, float, bool]:
-    """Roll out the inputs of an iterate and compare the two trajectories.
+    """Roll out the inputs of an iterate without feedback, and compare the two motions.
 
     Returns a trajectory, the distance, and True if rounding separates the two; then the trajectory is the
     iterate itself, else the rollout. The test uses the sizes of a problem's states, by default those of the
@@ -564,9 +564,10 @@ def off_branch(run: Trajectory, near: float = OWN) -> str:
 
 
 def judged(status: Status, run: Trajectory, gap: float, leaves: bool) -> tuple[Status, str]:
-    """Return the status of a search and a warning, from the outcome of `open_loop`.
+    """Return the status of a search after comparison with the rollout of its inputs.
 
-    A motion that departs from the rollout of its inputs is still converged if its steps are the map's.
+    It comes with a warning, and from the outcome of `open_loop`. A motion that departs from the rollout of
+    its inputs is still converged if its steps are the map's.
     """
     if not leaves:
         return status, ""

@@ -48,7 +48,7 @@ def powers(unit: str) -> tuple[int, int, int] | None:
 
 
 def power(value: float) -> float:
-    """Return the power of 1000 nearest to a value, as its unit.
+    """Return the power of 1000 nearest to a value, which serves as its unit.
 
     Examples are g, kg and t, or mm, m and km. Values near 1 have unit 1, so they are unchanged to the bit,
     and scaling a problem to another such unit gives the same scaled problem.
@@ -128,7 +128,7 @@ class Sizes:
         return found
 
     def _lengths(self, told: Iterable[tuple[str, Any]]) -> list[float]:
-        """Return the largest lengths implied by lengths, by speeds and by forces."""
+        """Return the largest length scales that lengths, speeds and forces imply."""
         found = [0.0, 0.0, 0.0]
         for unit, value in told:
             of = powers(unit)
@@ -156,14 +156,17 @@ class Sizes:
         return float(self._mass ** a[0] * self._length ** a[1] * self.time ** a[2] * share)
 
     def apart(self, X: np.ndarray, other: np.ndarray) -> float:
-        """Return the largest difference between two sequences of states (N, nx).
+        """Return the largest relative difference between two sequences of states (N, nx).
 
         It is relative to 1 + |x|; both are in units of the states' sizes.
         """
         return float(self.each_apart(X, other).max(initial=0.0))
 
     def each_apart(self, X: np.ndarray, other: np.ndarray) -> np.ndarray:
-        """Return the difference (N,) between two sequences of states at each sample."""
+        """Return the relative difference between two sequences of states at each sample.
+
+        It is (N,), and relative as in `apart`.
+        """
         off = np.abs(self.map.difference(X, other) / self.states).max(axis=-1, initial=0.0)
         return np.asarray(off / (1 + np.abs(X / self.of_states).max(initial=0.0)))
 

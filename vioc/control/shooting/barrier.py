@@ -40,7 +40,7 @@ HOPELESS = 3  # consecutive last subproblems without progress in feasibility tha
 
 
 class Interior:
-    """Interior-point search from a guess; `now` is the current iterate.
+    """Interior-point search for an optimal trajectory; `now` is the current iterate.
 
     Parameters
     ----------
@@ -203,7 +203,10 @@ class Interior:
             self.least = max(self.least / factor, lowest)
 
     def _below_rounding(self, slope: float, merit: float) -> bool:
-        """Return True if several predicted reductions are below rounding; set `note`."""
+        """Return True if several predicted reductions in a row are below rounding.
+
+        `note` then says so.
+        """
         self.unseen = 0 if seen(slope, merit) else self.unseen + 1
         if self.unseen < AT_ROUNDING or self.error > ROUNDED:
             return False
@@ -246,7 +249,7 @@ class Interior:
         return None
 
     def _price_of_limits(self, b: StageBlocks) -> float:
-        """Return the unit of the damping of inputs that the cost does not penalize.
+        """Return the unit of the damping of inputs if the cost does not penalize inputs.
 
         It is the median weight of the inputs in the barrier terms, or the unit of the cost if no inequality
         contains inputs.

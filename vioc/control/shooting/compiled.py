@@ -58,7 +58,10 @@ def first_level(stages: Stages, tolerance: float, soft: float, scale: float | No
 
 
 class NativeLevel(Level):
-    """Barrier subproblem whose arithmetic is done in C; `Level` documents the methods."""
+    """Barrier subproblem of the interior-point method whose arithmetic is done in C.
+
+    `Level` documents the methods.
+    """
 
     def __init__(self, stages: Stages, tolerance: float, soft: float, scale: float | None = None):
         super().__init__(stages, tolerance, soft, scale)
@@ -204,7 +207,7 @@ class NativeNewton(Newton):
 def directed(
     solved: tuple[np.ndarray, np.ndarray, np.ndarray], out: np.ndarray, found: np.ndarray
 ) -> NewtonDirection:
-    """Return the Newton direction from the arrays that level.c has filled."""
+    """Return the Newton direction from the arrays that the C code has filled."""
     slope, of_slacks, of_multipliers = found.tolist()
     (dx, du, p), (y, ds, low, high) = solved, out
     return NewtonDirection(dx, du, p, y, ds, low, high, slope, (of_slacks, of_multipliers))

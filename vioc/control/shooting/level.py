@@ -175,7 +175,7 @@ class Level:
 
     @property
     def keep(self) -> float:
-        """Smallest fraction of its distance to a bound that a slack keeps in a step."""
+        """Smallest fraction of the distance to its bound that a slack keeps in one step."""
         return 1 - max(BOUNDARY, 1 - self.mu)
 
     # -- merit ----------------------------------------------------------------------------------
@@ -191,7 +191,7 @@ class Level:
         return Worth(merit, price, _largest(gaps, r))
 
     def judged(self, it: Iterate, point: Point, s: np.ndarray) -> tuple[np.ndarray, Worth]:
-        """Return the better slacks of a trial point, and its merit with them.
+        """Choose the slacks of a trial point, and return its merit with them.
 
         The slack of each inequality is either the one after the step, `s`, or the value of the constraint at
         the trial, whichever has the lower merit.
@@ -369,7 +369,7 @@ class Level:
         return self._error(it, stationarity, 0.0), self._error(it, stationarity, self.mu)
 
     def weigh(self, it: Iterate) -> None:
-        """Set the unit of the complementarity residual from the cost of the iterate.
+        """Set the scale of the complementarity residual from the cost of the iterate.
 
         `share` is the cost over its unit, within [LEAST, 1]. It scales the complementarity of inequalities
         in the final KKT residual.
@@ -465,9 +465,9 @@ class Level:
         return replace(there, s=s, low=of_low, high=of_high)
 
     def relents(self, d: NewtonDirection) -> bool:
-        """Raise the barrier parameter again if the first step meets bounds early.
+        """Raise the barrier parameter again if the first Newton step meets bounds early.
 
-        This concerns the first step of a subproblem. Returns True if mu was raised.
+        The first step of a subproblem is tested. Returns True if mu was raised.
         """
         most, self._fell_from = RELENT * self._fell_from, 0.0
         relents = self.mu < most and min(d.lengths) < EARLY

@@ -330,7 +330,7 @@ class ShootingProblem(ABC):
         )
 
     def _of_start(self, search: Interior) -> dict[str, np.ndarray]:
-        """Return the multipliers of the initial states that the user has given.
+        """Return the multipliers of the given values of the initial state.
 
         They are minus the Lagrangian's gradient by these states.
         """

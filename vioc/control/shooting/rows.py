@@ -161,7 +161,7 @@ class ConstraintRows:
         return len(self.lower)
 
     def window(self, first: int, steps: int) -> ConstraintRows:
-        """Return the constraints of a window of steps and those of the end.
+        """Return the constraints of a window of steps, with those at the end.
 
         The window has `steps` steps, from step `first` on. Its first state is given, so limits of that state
         alone are omitted.
@@ -237,7 +237,10 @@ class ConstraintRows:
 
     @cached_property
     def _symbols(self) -> tuple[list[ca.SX], ca.SX, ca.SX]:
-        """Symbolic constraints of a step and of the end, unscaled, after their arguments."""
+        """Symbolic constraints of a step and of the end, and the symbols in them.
+
+        The symbols are first; the constraints are unscaled.
+        """
         references = ca.SX.sym("reference", self._rows.shape[1])
         path, end = ca.SX(self.m, 1), ca.SX(self.m_end, 1)
         column = 0
@@ -335,14 +338,20 @@ class ConstraintRows:
         return J, J_end
 
     def _whole(self, path: list[np.ndarray]) -> np.ndarray:
-        """Return the Jacobians at the steps by (error of x, u, multipliers of the map)."""
+        """Return the constraint Jacobians at the steps by state, input and multipliers.
+
+        The multipliers are those of the map, states are errors.
+        """
         J, scale = self._first[0], self.scales[0][:, None]
         if isinstance(J, np.ndarray):
             return np.broadcast_to(J / scale, (self.steps, *J.shape))
         return J(*path)[0] / scale
 
     def _chained(self, J: np.ndarray, lin: Linearization) -> np.ndarray:
-        """Return the Jacobians by state and input, with multipliers as their functions."""
+        """Return constraint Jacobians by state and input, by the chain rule.
+
+        The multipliers of the map are functions of both.
+        """
         q = self.map.ndx + self.map.nu
         if J.shape[2] == q or not J[:, :, q:].any():
             return J[:, :, :q]

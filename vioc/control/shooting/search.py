@@ -89,9 +89,9 @@ class LineSearch:
         return None, 0.0, TRIALS
 
     def _judged(self, it: Iterate, point: Point | None, s: np.ndarray) -> tuple[np.ndarray, Worth]:
-        """Return slacks and merit of a trial point.
+        """Return slacks and merit of a trial, which is refused if it has no steps.
 
-        Without a point the merit is `LOST`, so that the trial is refused.
+        The merit is `LOST` if there is no point.
         """
         return (s, LOST) if point is None else self.level.judged(it, point, s)
 
@@ -115,9 +115,9 @@ class LineSearch:
         return True
 
     def _elastic(self, b: StageBlocks, foreseen: Foreseen, point: Point, worth: Worth) -> Worth:
-        """Count mispredicted residuals of the cost as infeasibility instead of cost.
+        """Move the cost of mispredicted residuals from the cost to the infeasibility.
 
-        Their cost is subtracted from `price` and enters `left`.
+        It is subtracted from `price` and enters `left`.
         """
         cost = self.level.scale * self.stages.cost.unforeseen(b.slopes, foreseen, point.curve)
         return Worth(worth.merit, worth.price - cost, max(worth.left, PRICED * (2 * cost) ** 0.5))

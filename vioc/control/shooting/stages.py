@@ -49,7 +49,7 @@ class Point:
         return bool(self.gaps.any())
 
     def closed(self) -> Point:
-        """Return the point with defects of 0 if they are rounding errors.
+        """Return the point with its defects set to 0 if they are rounding errors.
 
         Rollouts of another backend or process have defects of at most `ROUNDING`.
         """
@@ -211,11 +211,11 @@ class Stages:
         return self.map.retract(point.curve.x, length * dx), point.curve.u + length * du
 
     def steps_of(self, dx: np.ndarray, du: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Convert changes of states and inputs from units of sizes to units of the map."""
+        """Convert changes of states and inputs from scaled units to the units of the map."""
         return self.of_states * dx, self.of_inputs * du
 
     def gains_of(self, gains: np.ndarray) -> np.ndarray:
-        """Convert feedback gains from units of sizes to units of the map."""
+        """Convert feedback gains from scaled units to the units of the map."""
         return gains * (self.of_inputs[:, None] / self.of_states)
 
     def foreseen(
@@ -227,18 +227,19 @@ class Stages:
         before: Foreseen,
         length: float,
     ) -> Foreseen:
-        """Predict the nonlinear residuals of the cost after a step.
+        """Predict the nonlinear residuals of the cost after a step in scaled units.
 
-        The step is in units of sizes; `Cost.foreseen` documents the arguments.
+        `Cost.foreseen` documents the arguments.
         """
         return self.cost.foreseen(b.slopes, lin, *self.steps_of(dx, du), before, length)
 
     def beyond(
         self, b: StageBlocks, lin: Linearization, new: Trajectory, dx: np.ndarray, du: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray] | None:
-        """Return the gradient of the prediction error of the cost's residuals.
+        """Return the gradient of the error with which residuals of the cost were
+        predicted.
 
-        The step is in units of sizes; `Cost.beyond` documents the arguments.
+        The step is in scaled units; `Cost.beyond` documents the arguments.
         """
         found = self.cost.beyond(b.slopes, lin, new, *self.steps_of(dx, du))
         return None if found is None else (found[0] * self.of_both, found[1] * self.of_states)

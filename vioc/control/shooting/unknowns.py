@@ -121,7 +121,7 @@ class Unknowns:
 
     @property
     def _extended(self) -> ExtendedMap | None:
-        """Map with free duration, parameters and periods as constant states, or None.
+        """Map whose states include the free constants (duration, parameters), or None.
 
         `f` may itself be an `ExtendedMap`.
         """
@@ -132,15 +132,16 @@ class Unknowns:
         return self._extended.constants if self._extended else ()
 
     def _place(self, name: str) -> int:
-        """Return the index of a named constant among the errors of the state."""
+        """Return the index of a free constant among the errors of the state."""
         return self.f.ndx + self._constants.index(name)
 
     # -- the problem on the map with constants --------------------------------------------------
 
     def rows(self, constraints: list[PathConstraint]) -> list[PathConstraint]:
-        """Return all constraints, expressed for the map with constants as states.
+        """Return all constraints of a problem whose duration or parameters are free.
 
-        These are the given ones and the conditions of free starts, durations, parameters and periods.
+        They are expressed for the map with these constants as states: the given constraints and the
+        conditions of free starts, durations, parameters and periods.
         """
         g = self._extended
         found = [*constraints, *self._rows]
@@ -160,7 +161,10 @@ class Unknowns:
         return found
 
     def cost(self, cost: Cost) -> Cost:
-        """Return the cost for the map with constants as states, weighted by steps in s."""
+        """Return the cost of a problem whose duration or parameters are free.
+
+        It is for the map with these constants as states, and weighted by step lengths in s.
+        """
         g = self._extended
         if g is None:
             return cost
@@ -179,7 +183,7 @@ class Unknowns:
     # -- where the search begins ----------------------------------------------------------------
 
     def first(self, x0: np.ndarray | None, final: Any) -> np.ndarray | None:
-        """Return the first state (nx,) of the guess from the given values.
+        """Return the first state (nx,) of the guess, from the values given for it.
 
         It starts from `x0` if given, else from the conditions on the last state; None if nothing is known.
         """
@@ -222,18 +226,26 @@ class Unknowns:
         return np.array([*found, *(x0[j] for j in self.shifts)])
 
     def seconds(self, constants: np.ndarray) -> tuple[OneStepMap, np.ndarray]:
-        """Return the user's map for given constants, and its step lengths, s."""
+        """Return the user's map for given duration and parameters, and its step lengths.
+
+        Step lengths are in s.
+        """
         g = self._extended
         if g is None:
             return self.f, self.lengths
         return g.owner(constants), g.seconds(constants) * self.lengths
 
     def joined(self, X: np.ndarray, constants: np.ndarray) -> np.ndarray:
-        """Append constants of the motion to states (N+1, nx) of the user's map."""
+        """Append free constants, such as the duration, to states (N+1, nx) of the user's
+        map.
+        """
         return np.hstack([X, np.tile(constants, (len(X), 1))])
 
     def run(self, curve: Trajectory) -> Trajectory:
-        """Convert a curve of the map with constants to one of the user's map, in s."""
+        """Convert a curve whose states include free constants to one of the user's map.
+
+        Its times are in s.
+        """
         return self._extended.inner_trajectory(curve) if self._extended else curve
 
 
@@ -262,9 +274,9 @@ def _inside(value: Any, what: str, near: float, nearest: bool = False) -> float:
 
 
 def _weighed(s: Squares, weight: ca.SX, by: ca.SX, constants: ca.SX) -> Squares:
-    """Multiply a cost by a weight, and its residuals by the root of the weight.
+    """Multiply a sum of squared residuals by a weight.
 
-    The cost is given by its squares. Terms independent of `by` have residuals of constants of the motion
+    Residuals are multiplied by its root. Terms independent of `by` have residuals of constants of the motion
     alone.
     """
     own = Squares.of(Squares.without(s.value, by), constants)

@@ -82,7 +82,7 @@ class Recursion:
 
     @property
     def places(self) -> list[int]:
-        """Addresses of the recursion's arrays T, P, K, L, s and d for C code."""
+        """Addresses of the arrays of the recursion for C code: T, P, K, L, s and d."""
         of_s, _, of_d = self._places
         return [*self._factors, of_s, of_d]
 
@@ -95,7 +95,7 @@ class Recursion:
         return np.concatenate([self._P[None], self._T])
 
     def factor(self, q: LinearQuadratic, soft: float = 0.0) -> bool:
-        """Factor the problem's matrices; return True if the problem has one minimum.
+        """Factor the problem; return True if it has exactly one minimum.
 
         It uses F, H and the regularization delta (`soft`).
         """
@@ -163,7 +163,7 @@ class Recursion:
             raise NoMinimum(0, np.full((m, m), np.nan))
 
     def _softened(self, k: int, P: np.ndarray, one: np.ndarray) -> np.ndarray:
-        """Return the matrix of the cost to go before the regularized dynamics of a stage.
+        """Return the matrix of the cost to go after a step with regularized dynamics.
 
         It is T = P (1 + delta P)^-1 over the regularized states.
         """
@@ -187,9 +187,9 @@ class Recursion:
         return np.concatenate([s0[None], s]), d
 
     def solve(self, q: LinearQuadratic, x0: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return states, inputs and costates at the minimum, by the last factors.
+        """Return the optimal states, inputs and costates for given linear terms.
 
-        The linear terms are g, g_end and c of q.
+        The linear terms are g, g_end and c of q; the last factors are used.
 
         Parameters
         ----------
@@ -236,7 +236,7 @@ class Recursion:
         return free, along
 
     def _linear(self, q: LinearQuadratic) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return linear terms of the cost to go and of the law after regularization.
+        """Return the linear terms of the cost to go and of the feedback law.
 
         These are the vectors s (n,) of the first stage, s (N, n) of all stages after regularization, and d
         (N, m).

@@ -67,7 +67,10 @@ class SymbolicLU:
             a = ca.sparsify(a[1:, 1:] - ca.mtimes(column, row))
 
     def solve(self, b: ca.SX) -> ca.SX:
-        """Solve matrix X = b symbolically, for b of n rows."""
+        """Solve the linear system with this matrix for a symbolic right-hand side b.
+
+        b has n rows.
+        """
         done, left = [], ca.sparsify(ca.SX(b)[self._rows, :])
         for column in self._lower:
             done.append(left[0, :])
@@ -78,7 +81,7 @@ class SymbolicLU:
         return x[_inverse(self._columns), :]
 
     def solve_transposed(self, b: ca.SX) -> ca.SX:
-        """Solve the transposed system matrix' X = b symbolically."""
+        """Solve the linear system with the transposed matrix for a symbolic right side b."""
         done, left = [], ca.sparsify(ca.SX(b)[self._columns, :])
         for pivot, row in zip(self._pivots, self._upper, strict=True):
             done.append(left[0, :] / pivot)

@@ -20,7 +20,7 @@ FINITE = 1e300
 
 
 class StageLayout(NamedTuple):
-    """Positions of a stage's matrices in one row of stacked entries.
+    """Positions of the matrices of a stage in the row that holds their entries.
 
     The row is the second output of the function `about`.
     """
@@ -39,13 +39,13 @@ class StageLayout(NamedTuple):
         return StageLayout(tuple(shapes), tuple(shapes.values()), tuple(starts))
 
     def part(self, first: str, last: str = "") -> slice:
-        """Return the slice of one matrix, or from one matrix to another."""
+        """Return the slice of one matrix of a stage, or from one matrix to another."""
         i, j = self.names.index(first), self.names.index(last or first)
         return slice(self.starts[i], self.starts[j + 1])
 
 
 def model_stage(e: SymbolicStage) -> ca.Function:
-    """Return the function of one backward stage of the local model of the cost.
+    """Return the CasADi function of one backward stage of the local model of the cost.
 
     It computes projection gains, adjoint, Newton Hessian and minimizer. The carry is (number of stages whose
     Hessian by u is not positive definite, G, adjoint, P, p).
@@ -86,7 +86,7 @@ def model_stage(e: SymbolicStage) -> ca.Function:
 
 
 def quadratic_stage(e: SymbolicStage) -> ca.Function:
-    """Return the function of one backward stage of a linear-quadratic problem.
+    """Return the CasADi function of one backward stage of a linear-quadratic problem.
 
     The carry is (P, p). The stage minimizes 1/2 (x, u)'(H + w diag(shift))(x, u) + g'(x, u) along A, B.
     """
@@ -112,7 +112,7 @@ def _affine(AB: ca.SX, K: ca.SX, d: ca.SX) -> ca.SX:
 
 
 def direction_stage(e: SymbolicStage) -> ca.Function:
-    """Return the function of one forward stage of a descent direction.
+    """Return the CasADi function of one forward stage of a descent direction.
 
     The carry is (Dg.zeta, dx). The rows hold the affine maps of `_affine`; the second output is du.
     """
@@ -127,7 +127,7 @@ def direction_stage(e: SymbolicStage) -> ca.Function:
 
 
 def trial_stage(e: SymbolicStage, kernel: Kernel) -> ca.Function:
-    """Return the function of one forward stage of a trial rollout under feedback.
+    """Return the CasADi function of one step of a trial rollout under feedback.
 
     It takes a kernel step and adds its cost. The carry is (cost, x).
     """
@@ -157,15 +157,15 @@ def trial_stage(e: SymbolicStage, kernel: Kernel) -> ca.Function:
 
 
 def running_stage(e: SymbolicStage) -> ca.Function:
-    """Return the function of the running cost of one step."""
+    """Return the CasADi function of the running cost of one step."""
     x, u, _, lam, _, dt, theta, reference, w = e.arguments
     return ca.Function("running", [x, u, lam, dt, theta, reference, w], [ca.densify(e.l)], OPTIONS)
 
 
 def curvature_stage(e: SymbolicStage) -> ca.Function:
-    """Return the function of the Hessian of the running cost by state and input.
+    """Return the CasADi function of the Hessian of the running cost of one step.
 
-    Multipliers count as functions of both.
+    It is by (x, u); multipliers count as functions of both.
     """
     H = e.condense(e.hessian(e.l))
     return ca.Function("curvature", e.arguments, [ca.densify(H)], OPTIONS)

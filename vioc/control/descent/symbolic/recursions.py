@@ -149,8 +149,10 @@ class Recursions:
     # -- model and directions -----------------------------------------------------------------------
 
     def model(self, shift: float) -> tuple[bool, bool]:
-        """Compute the local model at the iterate, for a shift of Newton's Hessian in
-        units.
+        """Compute the second-order model of the cost at the iterate, with a shifted
+        Hessian.
+
+        `shift` of Newton's Hessian is in units of `unit`.
 
         Returns
         -------
@@ -194,9 +196,9 @@ class Recursions:
         return known[1]
 
     def _shifted_end(self, carry: np.ndarray, P: np.ndarray, add: np.ndarray) -> None:
-        """Write the shifted terminal Hessian and gradient into `carry`.
+        """Write the shifted Hessian and the gradient of the terminal cost into an array.
 
-        They are P + diag(add) and p of the last sample.
+        `carry` gets P + diag(add) and p of the last sample.
         """
         nx = len(P)
         carry[: nx * nx] = P.reshape(-1)
@@ -251,7 +253,7 @@ class Recursions:
 
     @property
     def can_try(self) -> bool:
-        """True if the map has a kernel, which trials need."""
+        """True if the map has a compiled step (kernel), which trials need."""
         return self._kernel is not None
 
     def aim(self, dx: np.ndarray, du: np.ndarray) -> None:
@@ -274,7 +276,7 @@ class Recursions:
 
     @cached_property
     def _trial(self) -> tuple[Bound, Bound]:
-        """Compiled rollout along the direction by the map's kernel, and the terminal cost."""
+        """Compiled rollout of a trial by the map's kernel, and its terminal cost."""
         kernel, e = self._kernel, self._programs.equations
         assert kernel is not None
         program = self._programs.program("trial", lambda: newton_stage.trial_stage(e, kernel))

@@ -93,21 +93,25 @@ class SymbolicStage:
         return g[: self.ns], g[self.ns :]
 
     def dual(self, weights: ca.SX) -> ca.SX:
-        """Return multipliers of the step equations that cancel a gradient by z.
+        """Return multipliers of the step equations that cancel a given gradient.
 
         They are -r_z^-T weights, (nz,) or (nz, any): `weights` . dz vanishes in the Lagrangian.
         """
         return self._lu.solve_transposed(-weights)
 
     def hessian(self, function: ca.SX) -> tuple[ca.SX, ca.SX, ca.SX]:
-        """Return the blocks of a scalar's second derivatives: ss, sz and zz."""
+        """Return the second derivatives of a scalar by (x, u) and (next state,
+        multipliers).
+
+        They are the blocks ss, sz and zz.
+        """
         H = ca.hessian(function, ca.vertcat(self.s, self.z))[0]
         n = self.ns
         return H[:n, :n], H[:n, n:], H[n:, n:]
 
     @cached_property
     def convex(self) -> tuple[ca.SX, ca.SX, ca.SX]:
-        """Blocks ss, sz, zz of the Gauss-Newton Hessian of the running cost.
+        """Gauss-Newton Hessian of the running cost, in blocks ss, sz and zz.
 
         It is J'WJ of the squares in l, plus the Hessian of the rest.
         """
@@ -131,7 +135,7 @@ class SymbolicStage:
 
 
 def operations(f: OneStepMap, cost: Cost) -> float:
-    """Estimate the number of operations of a symbolic stage.
+    """Estimate the number of operations to evaluate a symbolic stage.
 
     It is inf without a symbolic form.
     """

@@ -1,4 +1,4 @@
-"""Compiled functions of a problem's stages, with multiple shooting by them.
+"""Compiled functions of a problem's stages, and multiple shooting with them.
 
 Rows are samples; a backward pass takes and returns them in reversed order. Matrices are stored row by row in
 C order.
@@ -21,7 +21,7 @@ from vioc.maps.protocol import OneStepMap
 
 
 class StageArguments(NamedTuple):
-    """Arguments of all stages besides the unknowns, such as times and references.
+    """Arguments of the functions of all stages besides the unknowns.
 
     These are t, dt (N, 1), parameters, references, w (N, 1).
     """
@@ -33,7 +33,7 @@ class StageArguments(NamedTuple):
     w: np.ndarray
 
     def backward(self) -> StageArguments:
-        """Return the arguments with the stages in reversed order."""
+        """Return the arguments with the order of the stages reversed."""
         t, dt, theta, reference, w = self
         return StageArguments(_back(t), _back(dt), theta, _back(reference), _back(w))
 
@@ -155,7 +155,7 @@ class StagePrograms:
         return [dX, du, dlam, np.ascontiguousarray(steps[:, nu + nz :])], gains, slope
 
     def _newton_stage(self) -> ca.Function:
-        """Return the function of one backward stage of the Newton step.
+        """Return the CasADi function of one backward stage of the Newton step.
 
         It maps (P, p) of the next sample to this one. The unknowns of the stage are eliminated: (du, dz,
         dual) = M dx + m, output row by row.
@@ -190,9 +190,9 @@ class StagePrograms:
         return ca.Function("newton", args, [ca.densify(o) for o in outputs], OPTIONS)
 
     def forward(self, affine: np.ndarray, nu: int, nx: int) -> np.ndarray:
-        """Compute the Newton step of all stages forward in time from their affine maps.
+        """Compute the changes of all stages forward in time from their affine functions.
 
-        It is y_k = M_k dx_k + m_k with dx_0 = 0; dx_k+1 are the rows nu .. nu + nx of y_k.
+        They are y_k = M_k dx_k + m_k with dx_0 = 0; dx_k+1 are the rows nu .. nu + nx of y_k.
         """
         size = affine.shape[1] // (nx + 1)
 
