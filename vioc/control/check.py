@@ -56,7 +56,7 @@ def check_derivatives(
 ) -> list[DerivativeCheck]:
     """Check derivatives of a map, cost, constraint or CasADi function.
 
-    Both first and second derivatives are compared with central differences.
+    First and second derivatives are compared with central differences.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ def check_derivatives(
     k : int
         A map's time index.
     seed : int
-        Of the random direction, and of the random weights on the outputs of a map.
+        Seed of the random direction, and of the random weights on the outputs of a map.
 
     Returns
     -------

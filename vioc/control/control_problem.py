@@ -42,7 +42,7 @@ class Problem(ShootingProblem):
     bounds, constraints, final, initial, duration, parameters, periodic, dt
         As in `vioc.control.optimize`.
     k0 : int
-        Of the first step, for maps that depend on time.
+        Index of the first step, for maps that depend on time.
 
     Raises
     ------
@@ -78,12 +78,12 @@ class Problem(ShootingProblem):
             Largest KKT residual, for a cost scaled so that its gradient is at most 100; equations and
             limits in units of their scale.
         max_iterations : int
-            Of all searches. A search that fails is followed by others, each with half of the remaining
-            iterations: from the rollout of the guess's inputs; without a guess, from a line between the ends,
-            if the last state is given; from IPOPT's solution of the map's own equations (`dmoc.solve`), if
-            start, duration and parameters are given and steps are equal, for maps with contact first; with
-            other regularizations of constraints and defects. With fewer than 60 iterations there is only one
-            search.
+            Iteration limit of all searches together. A search that fails is followed by others, each with
+            half of the remaining iterations: from the rollout of the guess's inputs; without a guess, from a
+            line between the ends, if the last state is given; from IPOPT's solution of the map's own
+            equations (`dmoc.solve`), if start, duration and parameters are given and steps are equal, for
+            maps with contact first; with other regularizations of constraints and defects. With fewer than 60
+            iterations there is only one search.
         softness : float, optional
             delta of (IP 3), the first regularization of constraints and defects, of a search that is then the
             only one. Strongly unstable motions, such as poles swung up over seconds, may need 1e-8 and a good
@@ -118,7 +118,7 @@ class Problem(ShootingProblem):
         few = iterations < FEW
         contact = self.map.mechanism.relaxed() is not None and duals is None
         usual = SOFTNESS[0]
-        if contact:  # first: open contacts have no gradient in the other searches
+        if contact:  # this search is the first, since open contacts have no gradient in the others
             yield from self._from_equations(stages, X, U, iterations)
         yield SearchStart(usual, X, U, duals, "", few)
         if few:
@@ -241,5 +241,5 @@ def by_equations(f: OneStepMap, cost: Cost, guess: Any, **stated: Any) -> Result
     try:
         found = solve(f, cost, guess, raise_on_failure=False, **stated)
     except (ValueError, ModelError, OptimizationError, StepError):
-        return None  # a map without equations, or a problem that they cannot state
+        return None  # the map has no equations, or they cannot state the problem
     return found if found.status in (Status.CONVERGED, Status.ACCEPTABLE) else None

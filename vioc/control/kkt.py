@@ -47,7 +47,7 @@ class Kkt:
     Attributes
     ----------
     gap : float
-        Defect |x_k+1 - f(x_k, u_k)| over 1 + |x|. Like all others infinite if a step does not exist.
+        Defect |x_k+1 - f(x_k, u_k)| over 1 + |x|. All residuals are infinite if a step does not exist.
     stationarity : float
         Derivative of the Lagrangian by an input or a state, over 1 + the sum of the magnitudes of its terms.
     feasibility : float
@@ -57,13 +57,13 @@ class Kkt:
     sign : float
         |nu| over 1 + the largest |nu|, for nu on a side without a limit.
     relative : float
-        As `stationarity` for inputs, over the largest sum of that input along the trajectory and without the
-        1: independent of the cost's unit. Not part of `residual`.
+        Stationarity for inputs, over the largest sum of that input along the trajectory and without the 1, so
+        that it is independent of the cost's unit. Not part of `residual`.
     gradient : float
         Relative difference of the cost's gradient and a central difference of the cost; a few 1e-9 if both
         are right. Not part of `residual`.
     where : dict of str to str
-        Quantity and sample of the largest of each.
+        Quantity and sample of the largest value of each residual.
     """
 
     gap: float
@@ -151,9 +151,9 @@ def kkt(
         x (N+1, nx), u (N, nu) and the impulses of the constraints; x_0 is given except for what `initial`, by
         name, leaves free. Its map has the optimized parameters.
     multipliers : dict, optional
-        By name, over the samples at which the quantity has a limit; default 0. Bounds and constraints are
-        named as such, conditions at the end ``"final NAME"``, at the start ``"initial NAME"``; further
-        ``"duration"``, ``"param.NAME"``, ``"periodic.NAME"``.
+        Multipliers by name, over the samples at which the quantity has a limit; default 0. Those of bounds
+        and constraints have their names, those of conditions at the end ``"final NAME"``, at the start
+        ``"initial NAME"``; others are ``"duration"``, ``"param.NAME"``, ``"periodic.NAME"``.
     """
     n, given = len(run), dict(multipliers or {})
     f = run.map if parameters else f
@@ -446,7 +446,7 @@ def _rows(
     return rows
 
 
-# -- what is free beside the motion ---------------------------------------------------------------------
+# -- free initial states, durations and parameters ------------------------------------------------------
 
 
 def _open(f: OneStepMap, initial: Any) -> np.ndarray:

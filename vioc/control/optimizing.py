@@ -102,8 +102,8 @@ def optimize(
         The first state, if `x0` does not give all of it: a value or (lower, upper) by name of any
         quantity of the state; states not named are free.
     duration : float or (lower, upper), optional
-        Of all steps, s; a pair makes it free, and steps keep their proportions. A cost may be the duration:
-        `dmoc.minimum_time`, or a constant per second. The first value is that of a guess that is a
+        Duration of all steps, s; a pair makes it free, and steps keep their proportions. A cost may be the
+        duration: `dmoc.minimum_time`, or a constant per second. The first value is that of a guess that is a
         trajectory, else the sum of `dt` if given, else the middle of its limits.
     parameters : dict of str to (lower, upper), optional
         Declared parameters of the map that are free, within limits or None for none; `Result.map` has the
@@ -137,14 +137,14 @@ def optimize(
         trajectory is then replaced by the rollout of its inputs from its start, or of zero inputs, as the
         result's `message` says.
     **options
-        Of projection: ``direction``, ``"newton"`` (default), ``"gauss-newton"`` (quasi-Newton for this
-        problem) or ``"steepest"``. Newton shifts its Hessian if the subproblem has no minimum or its step
+        Options of projection: ``direction``, ``"newton"`` (default), ``"gauss-newton"`` (quasi-Newton for
+        this problem) or ``"steepest"``. Newton shifts its Hessian if the subproblem has no minimum or its step
         does not reduce the cost, and falls back to Gauss-Newton and to steepest descent if no shift helps.
         ``warmup``, number of first iterations of Newton that use the Gauss-Newton direction; ``projection``,
         weights (Q, R) of the projecting regulator about each iterate, as in `dlqr`, default the convex part
-        of the cost, so that the gains include stiff terminal weights; ``armijo``, an `Armijo`. Of DMOC:
-        ``rate``, ``quadrature`` as in `dmoc.Phase`; ``solver``, ``form``, ``options`` and, for maps with
-        contact, ``smoothing`` as in `dmoc.Problem.solve`.
+        of the cost, so that the gains include stiff terminal weights; ``armijo``, an `Armijo`. Options of
+        DMOC: ``rate``, ``quadrature`` as in `dmoc.Phase`; ``solver``, ``form``, ``options`` and, for maps
+        with contact, ``smoothing`` as in `dmoc.Problem.solve`.
 
     Returns
     -------
@@ -279,7 +279,7 @@ def _by_dmoc(stated: Problem, x0: Any, guess: Any, options: dict[str, Any]) -> R
     result = stated.result(found.status, found.history, end, duals, said=(wrong,), **more)
     (part,), plan = result.phases, found.only()
     part = replace(part, phase=None if extended else plan.phase, defect=plan.defect)
-    kept = ("stats", "stages") if extended else ("stated", "raw", "stats", "stages")  # for the user's map
+    kept = ("stats", "stages") if extended else ("stated", "raw", "stats", "stages")  # of the user's map
     return replace(result, phases=(part,), **{name: getattr(found, name) for name in kept})
 
 

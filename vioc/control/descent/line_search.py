@@ -22,8 +22,8 @@ DIRECTIONS = {
     "gauss-newton": ("gauss-newton", "steepest"),
     "steepest": ("steepest",),
 }
-# Of the Newton Hessian, in units of the inputs' weight: smallest, factor, largest. If a tiny shift is enough
-# (the marionette: 1e-6), steps with 1e-3 are too short along valleys that are nearly flat.
+# Shift of the Newton Hessian, in units of the inputs' weight: smallest, factor, largest. If a tiny shift is
+# enough (the marionette: 1e-6), steps with 1e-3 are too short where the cost hardly changes.
 SHIFT = 1e-3 / 4**5, 4.0, 1e6
 ROUNDING = 1e-12  # predicted reduction over the cost, below which it is rounding
 FLOOR = 1e-4  # least cost assumed by the convergence test, over the cost at the guess
@@ -67,7 +67,7 @@ class Descent:
     note: str = ""
     far: str = ""
     shift: float = 0.0
-    slope: float = np.nan  # along the first direction without a shift
+    slope: float = np.nan  # slope along the first direction without a shift
     unsolved: Exception | None = None  # error of the last trial that was not a trajectory
     begun: float = 0.0  # the larger of cost and predicted reduction at the guess
     noise: float = 0.0

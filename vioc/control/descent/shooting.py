@@ -25,7 +25,7 @@ from vioc.runs.trajectory import Trajectory
 
 CLOSE = 1e-4  # `Sizes.apart` of a full step of the states below which shooting ends
 KEEP = 0.5, 2.0, 0.1  # fraction of exact curvature: factor down, factor up per iteration, least before 0
-SHIFT = 1e-3, 4.0, 1e8  # if the convex part has no minimum, in the cost's unit: smallest, factor, largest
+SHIFT = 1e-3, 4.0, 1e8  # shift of a convex part without minimum, in the cost's unit: smallest, factor, largest
 SUFFICIENT = 1e-4  # fraction of the predicted reduction of the merit that a step must reach
 PROMISE = 0.7  # fraction of the decrease of the residual norm that may be offset by a higher cost
 MEMORY = 8  # past iterates, without the guess, whose largest merit a trial is compared with
@@ -129,7 +129,7 @@ class Shooting:
             trials += 1
             X, U, lam = self.X + step * dX, self.U + step * dU, self.multipliers + step * dlam
             value, new_gap, end = self._evaluate(X, U, lam)
-            if trials == 1 and np.isfinite(value):  # the magnitude that the cost of a trajectory may have
+            if trials == 1 and np.isfinite(value):  # magnitude that the cost of a trajectory may have
                 scale = max(scale, abs(value))
             lower = value + self.penalty * new_gap <= bound + SUFFICIENT * step * min(promise, 0.0)
             if (short or lower) and np.isfinite([value, new_gap]).all():

@@ -12,7 +12,7 @@ ACTIVE = 1e-6  # distance to a limit, over 1 + |limit| in units of sizes, below 
 # norm of a combination of gradients, each of norm 1 in units of sizes, below which it counts as 0
 DEPENDENT = 1e-6
 SHARE = 0.1  # coefficients of the combination that are named, over its largest one
-SHIFT, ITERATIONS = 1e-14, 6  # of the inverse iteration
+SHIFT, ITERATIONS = 1e-14, 6  # shift and number of iterations of the inverse iteration
 
 
 def dependent(raw: Raw, g: np.ndarray) -> list[str]:

@@ -25,7 +25,7 @@ class StepRows:
     function : casadi.Function
         (x, u, x_next, w, t, dt, parameters) -> (nx + nw,); for a map with contact (smoothing, give) follow.
     names : tuple of str
-        Names of the rows: ``dynamics.STATE``, ``h.CONSTRAINT``, or those of `relaxed`.
+        Names of the equations: ``dynamics.STATE``, ``h.CONSTRAINT``, or those of `relaxed`.
     unknowns : tuple of str
         Names of w: ``lambda.CONSTRAINT``, or those of `relaxed`.
     lower, upper : (nw,)
@@ -38,10 +38,11 @@ class StepRows:
     implicit : bool
         True if a step's own equations are used, with its multipliers as unknowns.
     eliminated : tuple of int
-        Entries e of the next state that are given by one row each, x_next[e] = g(...) with g free of the
-        entries e of both states: the momenta of a mechanism, by the discrete Legendre transform.
+        Components e of the next state that are given by one equation each, x_next[e] = g(...) where g does
+        not contain components e of either state: the momenta of a mechanism, by the discrete Legendre
+        transform.
     solved_rows : tuple of int
-        Indices of these rows.
+        Indices of these equations.
     """
 
     def __init__(self, f: OneStepMap):

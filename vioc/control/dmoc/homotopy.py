@@ -50,8 +50,6 @@ def follow(
 
     Its smoothing and the records of all solves are returned too.
 
-    Its smoothing and the records of all solves are returned too.
-
     Parameters
     ----------
     solve : callable

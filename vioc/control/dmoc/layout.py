@@ -27,7 +27,8 @@ class PhaseLayout:
     Attributes
     ----------
     X, U, L : (N+1, nx), (N, nu), (N, nw) int
-        X is -1 where the state is not an unknown; L are the further unknowns of a step, mostly multipliers.
+        Indices of states, inputs and further unknowns of a step, mostly multipliers. X is -1 where the state
+        is not an unknown.
     kept, eliminated : lists of int
         Entries of the state that are unknowns at every sample, and the others.
     unknown : (N+1, nx) bool
@@ -39,7 +40,7 @@ class PhaseLayout:
     H : (N+1,) int or None
         Step length, if it is free: one unknown unless staged.
     end : int
-        One past the last index.
+        Last index plus 1.
     """
 
     def __init__(self, phase: Phase, start: int, staged: bool, eliminated: Sequence[int] = ()):

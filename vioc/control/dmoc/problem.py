@@ -49,7 +49,7 @@ WARM = {
     "ipopt.warm_start_mult_bound_push": 1e-9,
     "ipopt.mu_init": 1e-6,
 }
-NEAR = {"ipopt.mu_init": 1e-3, "ipopt.bound_push": 1e-8, "ipopt.bound_frac": 1e-8}  # the equations keep cones
+NEAR = {"ipopt.mu_init": 1e-3, "ipopt.bound_push": 1e-8, "ipopt.bound_frac": 1e-8}  # contact keeps the cones
 BETWEEN = {"ipopt.mu_init": 1e-4}
 OF_FATROP = ("mu_init", "bound_push", "bound_frac")
 ENDED = Status.CONVERGED, Status.ACCEPTABLE
@@ -151,14 +151,14 @@ class Problem:
             an equation involves three configurations; "states" keeps them as unknowns. "auto" eliminates them
             in phases whose cost depends neither on them nor on velocities; FATROP requires states.
         tolerance : float
-            Of the optimality conditions, as the solver scales them.
+            Tolerance of the optimality conditions, as the solver scales them.
         options : dict, optional
-            For CasADi's `nlpsol` with that solver, e.g. ``{"ipopt.linear_solver": "mumps"}``.
+            Options of CasADi's `nlpsol` with that solver, e.g. ``{"ipopt.linear_solver": "mumps"}``.
         max_iterations, monitor, raise_on_failure
             As in `vioc.control.optimize`; FATROP does not report its iterates.
         smoothing : float, optional
-            For maps with contact, m^2/s^2: first smoothing of the homotopy to the maps' own. Default 1, or
-            the maps' own if the guess is a solution of the same program.
+            First smoothing of the homotopy for maps with contact, m^2/s^2; the last is the maps' own.
+            Default 1, or the maps' own if the guess is a solution of the same program.
 
         Returns
         -------
@@ -232,7 +232,7 @@ class Problem:
                 outcome = one(p, outcome.w, duals, tolerance, left, {}, larger).behind(outcome)
         else:
             outcome, reached, stages = search(guess, w, known)
-            for again in (True, False):  # from its end, then from the trivial guess
+            for again in (True, False):  # from the end of the last search, then from the trivial guess
                 if outcome.status in (Status.CONVERGED, Status.INTERRUPTED):
                     break
                 other = None

@@ -22,7 +22,7 @@ from vioc.control.dmoc.transcription import Transcription
 from vioc.control.problem.sizes import Sizes, power
 from vioc.names import INPUTS
 
-OF_QUANTITIES = "final ", "initial ", "periodic.", "joint.", "gap."  # prefixes of a quantity's name in rows
+OF_QUANTITIES = "final ", "initial ", "periodic.", "joint.", "gap."  # prefixes in names of constraints
 RATE, STEP = "rate.", "gap.step"
 GROWN = 1000.0  # ratio of an unknown at the end of a search to its size above which the size is raised
 

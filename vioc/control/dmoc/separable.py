@@ -31,19 +31,19 @@ class FunctionBlock:
     function : casadi.Function
         ``(v, p) -> (cost (1,), rows (m,))``.
     index : (n, nv) int
-        Unknowns of each place.
+        Indices of the unknowns of each place.
     given : (n, np) int
-        Entries of the program's parameter vector of each place.
+        Indices of the parameters of each place.
     names : tuple of m str
-        Names of the rows.
+        Names of the constraints.
     samples : (n,) int
         Time index of each place.
     lower, upper : (n, m)
-        Bounds of the rows.
+        Bounds of the constraints.
     phase : int
     has_cost : bool
     stage : int
-        Order among the rows of one sample (staged programs): 0 for the defect, 1 for the rest.
+        Order among the constraints of one sample (staged programs): 0 for the defect, 1 for the others.
     """
 
     function: ca.Function
@@ -200,7 +200,7 @@ class SeparableProgram:
         self._starts = np.concatenate([[0], np.cumsum(counts)])
         self.rows = int(self._starts[-1])
         self._order = np.arange(self.rows) if order is None else order
-        self._place = np.argsort(self._order)  # of each stacked row in the program
+        self._place = np.argsort(self._order)  # index of each stacked row in the program
 
     @property
     def size(self) -> int:

@@ -52,7 +52,7 @@ class SolverOutcome:
     w : (size,)
         The solution, or the best iterate.
     mu : (rows,)
-        Multipliers of the rows.
+        Multipliers of the constraints.
     status : Status
     iterations : int
     seconds : float

@@ -1,6 +1,6 @@
 """Detection of contact gaps that are limited too tightly for a smoothed contact.
 
-Such contacts would repel the bodies that rest on them. docs/maths/contact_implicit.md, (7).
+Such contacts would repel the bodies that rest on them. See docs/maths/contact_implicit.md, (7).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from vioc.control.dmoc.transcription import PULL, Transcription
 
 MOST = 1.5  # total force of the limited contacts, over the weight, above which nothing can rest on them
 SHARE = 0.1  # force of a contact, over the weight, above which it is named
-TRIALS, SAME = 3, 1e-9  # random states at which a row and a gap must differ by a constant; tolerance, m
+TRIALS, SAME = 3, 1e-9  # random states at which constraint and gap must differ by a constant; tolerance, m
 ENTERS = 1e-6  # m; where limits force more penetration, room does not help
 
 
@@ -31,7 +31,7 @@ def too_close(t: Transcription, smoothing: float) -> str:
             continue
         rooms = _rooms(phase, names)
         rooms[0] = np.inf  # gaps of the first sample belong to the step before it
-        with np.errstate(divide="ignore"):  # no room and no give
+        with np.errstate(divide="ignore"):  # division by 0 if there is neither room nor give
             push = smoothing / (rooms + t.contacts(i, smoothing)[1]) / PULL
         k = int(push.sum(axis=1).argmax())
         if not push[k].sum() > MOST:

@@ -105,15 +105,15 @@ class SampleSymbols:
     Attributes
     ----------
     x : (nx,)
-        The state. Its eliminated entries (see `StepRows`) are expressions of the sample before.
+        The state. Its eliminated components (see `StepRows`) are expressions of the previous sample.
     u, unknowns, multipliers : (nu,), (nw,), (nm,)
-        Of the step that starts here: inputs, further unknowns, the map's multipliers.
+        Inputs, further unknowns and map multipliers of the step that starts here.
     quantities : (nw,)
         `Mechanism.implicit`, if the phase has them as unknowns.
     w : (nx,)
         Copy of the next state in a staged program.
     t, h, theta, data, contacts
-        Time, step length, the map's parameters, references; smoothing and give of contacts.
+        Time, step length, the map's parameters, references; smoothing and gap offset (give) of contacts.
     """
 
     def __init__(self, stencil: Stencil, phase: int, k: int, fixed: bool):

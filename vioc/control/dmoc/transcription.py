@@ -44,7 +44,7 @@ class Transcription:
         Bounds of the unknowns.
     row_lower, row_upper : (rows,)
     step_names : list of tuple of str
-        Names of the rows of a step, by phase.
+        Names of the equations of a step, by phase.
     """
 
     def __init__(
@@ -170,7 +170,7 @@ class Transcription:
             ("k", (phase.steps + 1, 1)),
             ("data", phase.data.shape),
             ("contacts", self.contacts(i).shape),
-            ("delta", (phase.steps, len(self.layouts[i].eliminated))),  # 0; used for derivatives
+            ("delta", (phase.steps, len(self.layouts[i].eliminated))),  # always 0; used for derivatives
         ):
             self.given.add(i, name, shape)
 
@@ -313,7 +313,7 @@ class Transcription:
 
         lower = np.zeros((n, len(names)))
         upper = lower.copy()
-        loose = self._given_end_rows(i)  # constraints on a given end: satisfied or not, no freedom is left
+        loose = self._given_end_rows(i)  # no unknown can change constraints on a given end
         lower[-1, loose], upper[-1, loose] = -np.inf, np.inf
         kind = ca.SX if eq.function.is_a("SXFunction") else ca.MX
         self._add(i, rows, np.arange(n), names, lower, upper, kind=kind)

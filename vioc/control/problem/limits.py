@@ -32,15 +32,16 @@ class PathConstraint:
     name : str
         Name in reports and of multipliers.
     expression : casadi.SX
-        In ``f.symbols`` (and `references`), a scalar or a column; at an end of states alone. An expression
-        with inputs, multipliers or the step length belongs to a step (N samples), else to a state (N+1).
+        Scalar or column in ``f.symbols`` (and `references`); at an end it contains states alone. An
+        expression with inputs, multipliers or the step length belongs to a step (N samples), else to a state
+        (N+1).
     lower, upper : float or array over the samples
-        Equal for an equation.
+        Limits; equal ones make an equation.
     where : {"path", "start", "end"}
     references : sequence of (symbol, values)
         Time-varying data, as in `Cost`: an SX column of s symbols with values (N+1, s).
     ball : (centre, radius, axes), optional
-        The ball of an `obstacle`, for pictures.
+        Ball of an `obstacle`, for pictures.
 
     Examples
     --------
@@ -260,11 +261,11 @@ def obstacle(
         Map of a mechanism, with ``FRAME:x``.
     frame : str
     centre : (d,) or (N+1, d)
-        m, along `axes`; rows over time for a moving obstacle.
+        Centre along `axes`, m; rows over time for a moving obstacle.
     radius : float
-        m.
+        Radius, m.
     axes : str
-        ``"xz"`` for a planar mechanism.
+        Axes of the distance: ``"xz"`` for a planar mechanism.
 
     Returns
     -------
@@ -396,7 +397,7 @@ class Violation(NamedTuple):
     phase, k : int
         Index of the phase, and sample in it.
     t : float
-        s.
+        Time, s.
     value, lower, upper : float
     """
 

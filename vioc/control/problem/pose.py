@@ -23,7 +23,7 @@ def pose(frame: str, position: Any = None, rotation: Any = None) -> dict[str, fl
     ----------
     frame : str
     position : (3,) or (4, 4), optional
-        m, in the world; a (4, 4) pose is both.
+        Position in the world, m; a (4, 4) pose holds position and rotation.
     rotation : (3, 3), (3,) or an object with ``as_matrix()``, optional
         A matrix, a rotation vector (rad), or scipy's `Rotation`.
 
@@ -52,8 +52,8 @@ def pose_error(f: OneStepMap, frame: str, position: Any = None, rotation: Any = 
     """Return the pose error of a frame in ``f.symbols``, for costs and constraints.
 
     It stacks p - p_d (m, in the world) and log(R_d' R) (rad, in the axes of R_d). Example:
-    ``PathConstraint("upright", pose_error(f, "cup", rotation=R)[:2], -0.1, 0.1)``. Arguments as for `pose`; a
-    part that is not given has no rows.
+    ``PathConstraint("upright", pose_error(f, "cup", rotation=R)[:2], -0.1, 0.1)``. Arguments are those of
+    `pose`; a part that is not given has no rows.
     """
     position, R = _given(frame, position, rotation)
     rows = []

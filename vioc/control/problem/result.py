@@ -46,7 +46,7 @@ class Iteration(NamedTuple):
         Shift of the Hessian, in units of the inputs' mean weight; 0 for Newton's own. For shooting the
         damping of Gauss-Newton's inputs.
     cost : float
-        Before the step.
+        Cost before the step.
     descent : float
         Dg(xi).zeta, negative; in multiple shooting the derivative of cost + penalty |r| along the step.
     step : float
@@ -150,7 +150,7 @@ class History(NamedTuple):
 class NoMultiplier(ModelError, KeyError):
     """Error that no multiplier has the requested name."""
 
-    __str__ = Exception.__str__  # that of KeyError adds quotes
+    __str__ = Exception.__str__  # the method of KeyError adds quotes
 
 
 class Multipliers(dict[str, Any]):
@@ -178,7 +178,7 @@ class PhaseResult(AsTrajectory):
     defect : float
         See `Result`.
     obstacles : dict of str to (centre, radius, axes)
-        The balls of its constraints made by `obstacle`, by name.
+        Balls of the constraints made by `obstacle`, by name.
     """
 
     trajectory: Trajectory
@@ -200,7 +200,7 @@ class Rollout(NamedTuple):
     gap : float
         Largest difference of its states from the result's.
     cost : float or None
-        By the problem's `Cost`; None without one, and for a result that was pickled.
+        Cost by the problem's `Cost`; None without one, and for a result that was pickled.
     feedback : bool
         True if the inputs were applied with feedback.
     """
@@ -224,7 +224,7 @@ class Result(AsTrajectory):
         solver, a rollout up to `defect`; `rollout` returns an exact one. Several phases are joined
         on a `SwitchedMap`; ValueError if they are `apart`.
     phases : tuple of PhaseResult
-        One, or those of a `dmoc.Problem`; each reads like its trajectory.
+        One phase, or the phases of a `dmoc.Problem`; each reads like its trajectory.
     cost : float
     status : Status
         ``"converged"``, or why not: see `Status`.
@@ -274,9 +274,9 @@ class Result(AsTrajectory):
         Reason why several phases are not one trajectory: other states, a jump that leaves some free, or ends
         of an unsuccessful search that do not meet within 1e-6 of the state. Empty if they are.
     stages : list of Stage
-        For DMOC with contact: the sequence of smoothings.
+        Solves of DMOC with contact, one for each smoothing.
     stats : dict
-        For DMOC: the solver's statistics; empty after pickling.
+        Statistics of DMOC's solver; empty after pickling.
     """
 
     phases: tuple[PhaseResult, ...]
@@ -380,9 +380,9 @@ class Result(AsTrajectory):
     def stabilize(self, Q: Any, R: Any, Qf: Any = None, *, phase: int | None = None) -> Regulator:
         """Return the time-varying regulator about the motion, or about one phase.
 
-        Weights as in `dlqr`, Qf = Q by default. Its map is the trajectory's, with the step length of the
-        result (`OneStepMap.with_dt`). At joints where contacts close, it accounts for the change of
-        touch-down times (`derivatives.linearize_motion`).
+        The weights are those of `dlqr`, with Qf = Q by default. The map of the regulator is the
+        trajectory's, with the step length of the result (`OneStepMap.with_dt`). At joints where contacts
+        close, the regulator accounts for the change of touch-down times (`derivatives.linearize_motion`).
         """
         run = self._motion(phase)
         regulator = dlqr(run.map, run, Q, R, Qf)
@@ -432,8 +432,8 @@ class Result(AsTrajectory):
     def sensitivity(self) -> Any:
         """Return derivatives of the optimum by parameters and given initial state.
 
-        They are a `dmoc.Sensitivity` of the step's own equations: a result of another method is first solved
-        by DMOC.
+        They are a `dmoc.Sensitivity` and use the step's own equations: a result of another method is first
+        solved by DMOC.
 
         Raises
         ------
@@ -566,8 +566,8 @@ def off_branch(run: Trajectory, near: float = OWN) -> str:
 def judged(status: Status, run: Trajectory, gap: float, leaves: bool) -> tuple[Status, str]:
     """Return the status of a search after comparison with the rollout of its inputs.
 
-    It comes with a warning, and from the outcome of `open_loop`. A motion that departs from the rollout of
-    its inputs is still converged if its steps are the map's.
+    The arguments are the outcome of `open_loop`; a warning is returned, too. A motion that departs from the
+    rollout of its inputs is still converged if its steps are the map's.
     """
     if not leaves:
         return status, ""

@@ -65,7 +65,7 @@ class Sizes:
     X, U : (N+1, nx), (N, nu)
         The guess.
     duration : float
-        s.
+        Duration, s.
     known : mapping of str to value
         Values and limits of quantities, by name, that determine the length if the mechanism has none.
 
@@ -198,9 +198,10 @@ def _largest(*values: Any) -> float:
 
 
 def _extent(body: Any, X: np.ndarray) -> float:
-    """Return the extent of a motion, the largest distance of a frame from its start.
+    """Return the largest distance of any frame from the first frame's initial
+    position.
 
-    Distances are from the initial position of the first frame.
+    Distances are along a curve of states; 0 if the map has no frames.
     """
     if not hasattr(body, "frame_positions"):
         return 0.0

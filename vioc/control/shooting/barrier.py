@@ -32,9 +32,9 @@ SLOW = 3, 0.5, 1e-10  # smallest shift falls: full shifted steps in a row, ratio
 FALLING = 0.25  # relative decrease of the merit above which Gauss-Newton steps are preferred
 SHORT = 5  # trials above which input damping grows, also after a trial without a step; it falls after 1 or 2
 CRAWLS = 8  # consecutive short steps after which the search ends
-DAMPING = 1.0, 10.0, 1e8  # of inputs, over their mean weight: first, factor, largest
+DAMPING = 1.0, 10.0, 1e8  # damping of inputs, over their mean weight: first, factor, largest
 RELAPSES, GENTLE = 3, 0.05  # renewals of damping just after its end; from then on damping ends below GENTLE
-FLOOR, ROUNDED = 10.0, 1e-5  # merit changes below rounding, in units of eps; KKT residual then acceptable
+FLOOR, ROUNDED = 10.0, 1e-5  # merit changes up to FLOOR eps are rounding; KKT residual that is then acceptable
 AT_ROUNDING = 8  # consecutive full steps with a predicted reduction below rounding that end a search
 HOPELESS = 3  # consecutive last subproblems without progress in feasibility that end the search
 
@@ -122,8 +122,9 @@ class Interior:
     def _weigh(self, b: StageBlocks, error: float) -> bool:
         """Begin the next barrier subproblem if the current one is solved.
 
-        `error` is the KKT residual of the current subproblem. Several subproblems may be skipped. Returns
-        False after `HOPELESS` last subproblems without progress in feasibility.
+        `error` is the KKT residual of the current subproblem. The next one may count as solved at once; then
+        the one after it begins. Returns False after `HOPELESS` last subproblems without progress in
+        feasibility.
         """
         level = self.level
         while error <= SOLVED * level.mu:
@@ -171,7 +172,7 @@ class Interior:
         if length == 1 and self._below_rounding(d.slope, worth.merit):
             return Status.ACCEPTABLE
         self._less_shift(length == 1 and trials == 1)
-        if self.search.cut:  # counts as a short step: beyond it the map has no step
+        if self.search.cut:  # the step counts as short, since the map has no step beyond it
             trials = max(trials, SHORT + 1)
         self.crawled = self.crawled + 1 if trials > SHORT else 0
         if self.crawled >= CRAWLS:

@@ -23,11 +23,11 @@ LARGEST = 100.0  # largest entry of the cost's gradient at the guess after scali
 CHEAP = 30.0  # factor from the cost of inputs to the cost of a whole motion
 LEAST = 1e-6  # smallest cost that is assumed, in units of the cost
 SMALL = 1e-2  # gradient and Hessian below which the cost at the end is scaled up to 1
-FLAT = 1e-6  # gradient over Hessian below which the Hessian is scaled instead: a cost at its minimum
+FLAT = 1e-6  # gradient over Hessian below which the Hessian sets the scale: the cost is at its minimum
 LEVEL = 0.1  # first barrier parameter
 NEXT = 0.1, 1.7  # next barrier parameter: smallest factor, power
 EARLY = 0.3  # step length below which a slack or bound multiplier meets its bound early
-RELENT = 0.3  # fraction of its previous value to which mu is raised then
+RELENT = 0.3  # fraction of its previous value to which mu is raised in that case
 STIFFER = 10.0, 1e-8  # factor by which the regularization of constraints and defects falls; smallest one
 CLOSING, FAST = 0.25, 0.05  # ratio of infeasibilities of two subproblems: some progress, fast progress
 AHEAD = 0.01  # smallest mu over infeasibility: smaller ones gain nothing while constraints are violated
@@ -51,8 +51,8 @@ class Iterate:
     y : (rows,)
         Multipliers of the constraints.
     s, low, high : (rows,)
-        Slacks (of an equation its target), and multipliers >= 0 of their lower and upper bounds; 0 without a
-        bound.
+        Slacks (for an equation its target), and multipliers >= 0 of the lower and upper bounds of the slacks,
+        0 without a bound.
     foreseen : pair of arrays
         Predicted residuals of the cost, see `Cost.foreseen`.
     """
@@ -105,9 +105,9 @@ class Level:
     ----------
     stages : Stages
     tolerance : float
-        Of the scaled conditions of optimality.
+        Largest accepted KKT residual.
     soft : float
-        delta of the first subproblem.
+        delta, the regularization, of the first subproblem.
     scale : float, optional
         c, the scale of the cost; default from the gradient at the guess.
 
@@ -120,7 +120,7 @@ class Level:
     kind : (rows,)
         `NONE` without a limit, `EQUATION` or `INEQUALITY`.
     lower, upper, has : (rows,), and a pair of these
-        Bounds of slacks of inequalities, and which of them are finite.
+        Bounds of the slacks of inequalities, and masks of the finite ones.
     stuck : int
         Consecutive subproblems with the smallest mu and delta that did not reduce the infeasibility.
     """
@@ -391,7 +391,7 @@ class Level:
         parts = [stationarity / of_duals, _largest(balance) / of_duals, _largest(gaps, r)]
         distances = it.s - self.lower, self.upper - it.s
         for has, distance, z in zip(self.has, distances, (it.low, it.high), strict=True):
-            of_cost = 1.0 if mu else self.share  # of the problem itself: relative to the cost
+            of_cost = 1.0 if mu else self.share  # the residual of the problem itself is relative to the cost
             parts.append(_largest(z[has] * distance[has] - mu) / of_limits / of_cost)
         return max(parts)
 
@@ -423,7 +423,7 @@ class Level:
         last = cost.end(curve.x[-1], curve.map.theta, cost.reference_rows(len(curve))[-1])[0]
         self.unit = power(max(CHEAP * of_inputs, abs(it.point.cost - last)) or max(slope, bend))
         if self._scaled:
-            self.unit = min(self.unit, 1 / self.scale)  # at most that of the search which set the scale
+            self.unit = min(self.unit, 1 / self.scale)  # at most the unit of the search that set the scale
             return
         largest = slope if slope > FLAT * bend else bend
         self.scale = min(1 / self.unit, LARGEST / largest) if largest > 0 else 1 / self.unit

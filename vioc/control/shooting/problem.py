@@ -56,7 +56,7 @@ class SearchStart(NamedTuple):
     Attributes
     ----------
     soft : float
-        delta of its first barrier subproblem.
+        delta, the regularization, of its first barrier subproblem.
     X, U : (N+1, nx), (N, nu)
     duals : (rows,) or None
         Multipliers of the constraints, if known.

@@ -106,10 +106,10 @@ class ConstraintRows:
     Attributes
     ----------
     m, m_end : int
-        Number of rows of a step, and of the last state.
+        Number of constraints of a step, and of the last state.
     lower, upper : (N m + m_end,)
-        Scaled limits: rows of all steps in turn, then those of the end. Infinite without a limit, and at the
-        start for given states.
+        Scaled limits: those of all steps in turn, then those of the end. They are infinite without a limit,
+        and at the start for given states.
     hard : (N m + m_end,) bool
         Limits of constants of the motion, which no defect changes and which a search never violates.
     """
@@ -430,8 +430,7 @@ class ConstraintRows:
     def from_multipliers(self, given: Mapping[str, Any]) -> np.ndarray:
         """Return the stacked scaled multipliers from a dict by name.
 
-        This is the inverse of `multipliers`. Multipliers of missing names and of sides without a limit are
-        0.
+        This is the inverse of `multipliers`. Missing names and sides without a limit have multipliers of 0.
         """
         n = self.steps
         path, end = np.zeros((n, self.m)), np.zeros(self.m_end)

@@ -20,13 +20,13 @@ from vioc.maps.derivatives import Linearization
 TRIALS = 25
 MARGIN = 1e-5  # decrease of cost that the filter asks for, over the infeasibility
 WIDEST = 0.1  # largest infeasibility of a trial of the filter, in units of states and scales of constraints
-PRICED = 0.03  # factor from the root of the cost of mispredicted residuals to the infeasibility they count as
+PRICED = 0.03  # infeasibility of mispredicted residuals, over the root of twice their cost
 FAITHFUL = 2.0  # largest distance between a curve and the trajectory that follows it, over the step
 AGAIN = 4  # iterations after which trajectories are tried again after repeated rejection
 SUFFICIENT = 1e-4  # fraction of the predicted decrease that a step must reach
 CORRECTIONS, CLOSER = 4, 0.5  # corrections of the first trial: number, largest ratio of successive excesses
 HARMLESS = 1e-10  # relative increase of the merit that rounding causes along sensitive motions
-LOST = Worth(np.nan, np.nan, np.nan)  # merit of a trial without steps: rejected by both rules
+LOST = Worth(np.nan, np.nan, np.nan)  # merit of a trial without steps, which merit and filter reject
 
 
 class LineSearch:
@@ -85,7 +85,7 @@ class LineSearch:
                     if better is not None:
                         return better, length, trial + 2
             self.cut |= point is None
-            length /= 4 if point is None else 2  # half of a step that does not exist mostly does not either
+            length /= 4 if point is None else 2  # if a step does not exist, half of it seldom does
         return None, 0.0, TRIALS
 
     def _judged(self, it: Iterate, point: Point | None, s: np.ndarray) -> tuple[np.ndarray, Worth]:

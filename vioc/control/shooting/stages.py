@@ -134,7 +134,7 @@ class Stages:
         even = len(lengths) > 0 and bool((lengths == lengths[0]).all())
         self.dt = float(lengths[0]) if even else lengths  # a scalar is faster to evaluate
         self.trouble: Exception | None = None
-        # trials are also rolled out under feedback: slow without a kernel for it
+        # also roll out trials under feedback, which is slow without a kernel for it
         self.follows = True
 
     def at(self, X: np.ndarray, U: np.ndarray) -> Point | None:
@@ -151,7 +151,7 @@ class Stages:
                 steps = f.steps_at(X[:-1], U, self.k0, self.dt, t=self.t[:-1])
             curve = Trajectory.stepped(f, self.lengths, X, U, steps.multipliers, k0=self.k0, t=self.t)
             return self._point(curve, steps, f.difference(X[1:], steps.x1))
-        except (StepError, OptimizationError, ConstraintError) as error:  # or a start in penetration
+        except (StepError, OptimizationError, ConstraintError) as error:  # the last: a start in penetration
             self.trouble = error
             return None
 

@@ -54,11 +54,11 @@ class Unknowns:
     lengths : (N,)
         Step lengths in the unit of time of `map`.
     start : (ndx, s)
-        Directions along which its first state is free.
+        Directions along which the first state is free.
     rigid : int
         Number of constants.
     open : (nx,) bool
-        Entries of its first state that are free.
+        Components of the first state that are free.
     told : dict of str to list of int
         For each state that `initial` gives a value, the errors of the first state that it changes.
     """

@@ -27,7 +27,7 @@ STOP = 0.5  # threshold between 0 and 1 for the stage outputs that indicate fail
 class Recursions:
     """Backward and forward recursions of Newton's method over a horizon.
 
-    An object has its arrays, and serves one search at a time.
+    Each object owns its arrays and serves one search at a time.
 
     Parameters
     ----------
@@ -43,8 +43,8 @@ class Recursions:
     lx_end, lxx_end : (nx,), (nx, nx)
         Derivatives of the terminal cost at the iterate.
     blocks : dict of str to (N, ...) array
-        Of the last model: A, B, g the cost's gradient by (x, u), K the projection's gains, L the cost's
-        Hessian and H Newton's.
+        Matrices of the last model: A, B, the cost's gradient g by (x, u), the projection's gains K, the
+        cost's Hessian L and Newton's H.
     L : (N, ns, ns)
         The cost's Hessian, known before the model.
     unit : float

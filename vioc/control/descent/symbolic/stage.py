@@ -31,7 +31,7 @@ class SymbolicStage:
     Parameters
     ----------
     f : OneStepMap
-        With a `residual`.
+        A map with a `residual`.
     cost : Cost
 
     Attributes

@@ -122,7 +122,7 @@ class StagePrograms:
         ----------
         point : X (N+1, nx), U, multipliers, duals (N, nz)
         grid : StageArguments
-            In reversed order.
+            Arguments of the stages in reversed order.
         last : (nx, nx), (nx,)
             Hessian and gradient of the terminal cost.
         knobs : (1 + nx + nu,)
