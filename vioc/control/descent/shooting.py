@@ -25,7 +25,7 @@ from vioc.runs.trajectory import Trajectory
 
 CLOSE = 1e-4  # `Sizes.apart` of a full step of the states below which shooting ends
 KEEP = 0.5, 2.0, 0.1  # fraction of exact curvature: factor down, factor up per iteration, least before 0
-SHIFT = 1e-3, 4.0, 1e8  # shift of a convex part without minimum, in the cost's unit: smallest, factor, largest
+SHIFT = 1e-3, 4.0, 1e8  # shift of a convex part without minimum, in units of cost: smallest, factor, largest
 SUFFICIENT = 1e-4  # fraction of the predicted reduction of the merit that a step must reach
 PROMISE = 0.7  # fraction of the decrease of the residual norm that may be offset by a higher cost
 MEMORY = 8  # past iterates, without the guess, whose largest merit a trial is compared with

@@ -34,7 +34,7 @@ SHORT = 5  # trials above which input damping grows, also after a trial without 
 CRAWLS = 8  # consecutive short steps after which the search ends
 DAMPING = 1.0, 10.0, 1e8  # damping of inputs, over their mean weight: first, factor, largest
 RELAPSES, GENTLE = 3, 0.05  # renewals of damping just after its end; from then on damping ends below GENTLE
-FLOOR, ROUNDED = 10.0, 1e-5  # merit changes up to FLOOR eps are rounding; KKT residual that is then acceptable
+FLOOR, ROUNDED = 10.0, 1e-5  # merit changes up to FLOOR eps are rounding; KKT residual then acceptable
 AT_ROUNDING = 8  # consecutive full steps with a predicted reduction below rounding that end a search
 HOPELESS = 3  # consecutive last subproblems without progress in feasibility that end the search
 
