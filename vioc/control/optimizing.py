@@ -139,7 +139,7 @@ def optimize(
     **options
         Options of projection: ``direction``, ``"newton"`` (default), ``"gauss-newton"`` (quasi-Newton for
         this problem) or ``"steepest"``. Newton shifts its Hessian if the subproblem has no minimum or its
-        step does not reduce the cost, and falls back to Gauss-Newton and to steepest descent if no shift helps.
+        step does not reduce the cost, and falls back to Gauss-Newton and steepest descent if no shift helps.
         ``warmup``, number of first iterations of Newton that use the Gauss-Newton direction; ``projection``,
         weights (Q, R) of the projecting regulator about each iterate, as in `dlqr`, default the convex part
         of the cost, so that the gains include stiff terminal weights; ``armijo``, an `Armijo`. Options of

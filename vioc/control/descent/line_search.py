@@ -94,9 +94,7 @@ class Descent:
         return model
 
     def _directions(self, model: LocalModel) -> Iterator[DescentDirection]:
-        """Yield search directions, the next one if no step along the last one was
-        accepted.
-        """
+        """Yield search directions, each if no step along the previous one was accepted."""
         for name in self.chain:
             if name == "newton":
                 yield from self._shifted(model)

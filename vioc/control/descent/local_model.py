@@ -75,8 +75,7 @@ class LocalModel:
         return riccati(A, B, Q, R, Q)[0]
 
     def hessian(self, method: str) -> Hessian:
-        """Return the Hessian of the model for Newton's method, Gauss-Newton or steepest
-        descent.
+        """Return the Hessian of the model for Newton, Gauss-Newton or steepest descent.
 
         The Hessians of the steps are by z = (x, u), (N, q, q), that of the end is (ndx, ndx). For
         ``"newton"``, zeta' H zeta is the second derivative of g(P(xi + gamma zeta)) by gamma;
@@ -136,9 +135,7 @@ class LocalModel:
         return price / of_x**2, price / of_u**2
 
     def _factored(self, H: Hessian) -> tuple[Recursion, LinearQuadratic] | None:
-        """Return the factored linear-quadratic problem of a Hessian, None if it has no
-        minimum.
-        """
+        """Return the factored linear-quadratic problem of a Hessian, None without minimum."""
         e, (A, B) = self.expansion, self.lin
         N, n, m = B.shape
         stages = LinearQuadratic(np.concatenate([A, B], axis=2), *H, e.first, e.end, np.zeros((N, n)))

@@ -200,9 +200,7 @@ class Problem:
             return self._solvers[key](w, p, limits, mu, nu, log, sizes.priced(t, w, p))
 
         def search(guess: Any, w: np.ndarray, known: Any) -> tuple[SolverOutcome, float, list[Stage]]:
-            """Solve a sequence of problems with less and less smoothing of contact, from a
-            guess.
-            """
+            """Solve problems with less and less smoothing of contact, beginning at a guess."""
 
             def stage(
                 level: float, before: tuple[SolverOutcome, float] | None, last: bool

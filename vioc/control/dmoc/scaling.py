@@ -1,5 +1,4 @@
-"""Scaling of a nonlinear program, which makes a solve independent of the user's
-units.
+"""Scaling of a nonlinear program, so that a solve does not depend on units.
 
 Unknowns are in units of their typical sizes, equations and constraints in units of the quantities in them or
 in their limits, and the cost in the power of 1000 in which its gradient at the guess is between 1 and 1000.
@@ -174,7 +173,7 @@ def _quantity(name: str) -> str:
 
 
 def _of_unknowns(t: Transcription, i: int, sizes: Sizes, of_w: np.ndarray) -> None:
-    """Set the typical sizes of the states, inputs and step lengths of phase i."""
+    """Set the typical sizes of a phase's states, inputs and step lengths."""
     at = t.layouts[i]
     for index, own in ((at.X, sizes.of_states), (at.W, sizes.of_states), (at.U, sizes.inputs)):
         of_w[index[index >= 0]] = np.broadcast_to(own, index.shape)[index >= 0]
@@ -185,8 +184,7 @@ def _of_unknowns(t: Transcription, i: int, sizes: Sizes, of_w: np.ndarray) -> No
 def _of_rows(
     t: Transcription, i: int, sizes: Sizes, J: sp.csr_matrix, of_w: np.ndarray, of_g: np.ndarray
 ) -> None:
-    """Set the typical sizes of the constraints of phase i, and of unknowns without
-    units.
+    """Set the typical sizes of a phase's constraints, and of unknowns without units.
 
     J is the program's Jacobian in magnitudes. The size of an unknown without a known unit (a multiplier, for
     example) is the one that changes a constraint of a known unit by its size.

@@ -141,8 +141,7 @@ class FunctionBlock:
         return np.asarray(cost).ravel(), np.asarray(rows).T
 
     def slopes(self, w: np.ndarray, p: np.ndarray, size: int, given: int) -> tuple[Any, Any]:
-        """Return the sparse Jacobians of the block's constraints by unknowns and
-        parameters.
+        """Return sparse Jacobians of the block's constraints by unknowns and parameters.
 
         They are by all unknowns w, (n m, size), and by all parameters p, (n m, given), of the program.
         """

@@ -99,8 +99,7 @@ class Stencil:
 
 
 class SampleSymbols:
-    """CasADi symbols of the state, inputs and other quantities at one sample of a
-    phase.
+    """CasADi symbols of the state, inputs and other quantities at one sample.
 
     Attributes
     ----------

@@ -227,10 +227,9 @@ def shifts(f: OneStepMap, periodic: Any) -> dict[int, float]:
 def bound_arrays(
     bounds: Mapping[str, Any] | None, names: Sequence[str], count: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the limits (count, n) of n quantities over time from bounds by full
-    names.
+    """Return the limits of several quantities over time, from bounds by full names.
 
-    They are infinite where none is given.
+    They are (count, n), infinite where none is given.
     """
     low, high = np.full((count, len(names)), -np.inf), np.full((count, len(names)), np.inf)
     for i, name in enumerate(names):
@@ -378,9 +377,7 @@ def input_rates(f: OneStepMap, rate: Any) -> np.ndarray:
 
 
 def penalty(name: str, weight: Any) -> tuple[float, float]:
-    """Return the linear and the quadratic weight of a soft limit, from one or two
-    numbers.
-    """
+    """Return the linear and the quadratic weight of a soft limit."""
     pair = np.ravel(as_floats(weight, f"soft: {name}"))
     linear, square = (pair[0], pair[0]) if len(pair) == 1 else pair if len(pair) == 2 else (-1.0, -1.0)
     if not (linear >= 0 and square > 0):

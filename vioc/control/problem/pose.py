@@ -101,9 +101,7 @@ def _inverse_right_jacobian(r: np.ndarray) -> np.ndarray:
 
 
 def _given(frame: str, position: Any, rotation: Any) -> tuple[np.ndarray | None, np.ndarray | None]:
-    """Check a pose; return its position (3,) and rotation matrix (3, 3), None if not
-    given.
-    """
+    """Check a pose; return its position (3,) and rotation matrix (3, 3), or None."""
     if np.shape(position) == (4, 4):
         if rotation is not None:
             raise ModelError(f"pose of {frame!r}: a (4, 4) pose has its rotation, got one beside it")

@@ -198,8 +198,7 @@ def _largest(*values: Any) -> float:
 
 
 def _extent(body: Any, X: np.ndarray) -> float:
-    """Return the largest distance of any frame from the first frame's initial
-    position.
+    """Return the largest distance of any frame from where the first frame begins.
 
     Distances are along a curve of states; 0 if the map has no frames.
     """

@@ -1,15 +1,14 @@
-"""Primal-dual interior-point search with an augmented Lagrangian over
-trajectories.
+"""Primal-dual interior-point search for trajectories, by multiple shooting.
 
 Unknowns are the states and inputs of all stages (the first state only along its free directions) and a slack
 s for every inequality:
 
     minimize  g(X, U)  subject to  x_k+1 = f(x_k, u_k),  h_E = a_E,  h_I - s = 0,  a <= s <= b.
 
-An iteration regularizes the Hessian until the subproblem has a minimum, computes Newton's step on the
-conditions of optimality of a barrier subproblem (`newton_step`) and searches along it for the next iterate
-(`search`). When a barrier subproblem is solved, the next one begins (`level`). See docs/maths/shooting.md,
-whose equations are numbered (IP).
+The merit function is an augmented Lagrangian. An iteration regularizes the Hessian until the subproblem has
+a minimum, computes Newton's step on the conditions of optimality of a barrier subproblem (`newton_step`) and
+searches along it for the next iterate (`search`). When a barrier subproblem is solved, the next one begins
+(`level`). See docs/maths/shooting.md, whose equations are numbered (IP).
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""Barrier subproblem of the interior-point method, with its merit and KKT
-residual.
+"""Barrier subproblem of the interior-point method, its merit and KKT residual.
 
 A barrier subproblem has a barrier parameter mu for inequalities, a regularization delta of constraints and
 defects, and multiplier estimates for both. If the states are a trajectory, delta of the dynamics is 0. The
@@ -41,8 +40,7 @@ NONE, EQUATION, INEQUALITY = 0, 1, 2  # kinds of constraints
 
 @dataclass
 class Iterate:
-    """Iterate of the interior-point search with states, inputs, slacks and
-    multipliers.
+    """Iterate of the interior-point search: states, inputs, slacks and multipliers.
 
     Attributes
     ----------
@@ -148,9 +146,7 @@ class Level:
     # -- slacks ---------------------------------------------------------------------------------
 
     def inside(self, h: np.ndarray) -> np.ndarray:
-        """Return the slacks nearest to constraint values that are well inside their
-        bounds.
-        """
+        """Return the slacks nearest to given values that are well inside their bounds."""
         low, high = self.lower, self.upper
         with np.errstate(invalid="ignore"):
             room = np.where(self.has[0] & self.has[1], INTERIOR * (high - low), np.inf)

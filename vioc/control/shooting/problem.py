@@ -75,8 +75,7 @@ class SearchStart(NamedTuple):
 
 
 class ShootingProblem(ABC):
-    """Base class of a multiple-shooting problem with cost, map and limits over N
-    steps.
+    """Base class of multiple-shooting problems with cost, map and limits over N steps.
 
     Parameters and errors are those of `vioc.control.Problem`.
     """
@@ -233,9 +232,7 @@ class ShootingProblem(ABC):
         return Stages(self.unknowns.map, cost, rows, k0, self.lengths[first : first + steps])
 
     def _sizes(self, X: np.ndarray, U: np.ndarray, constants: np.ndarray) -> Sizes:
-        """Return typical sizes of states and inputs, from guess, end conditions and
-        limits.
-        """
+        """Return typical sizes of states and inputs, from guess, end states and limits."""
         u, told = self.unknowns, dict[str, Any]()
         for p in self.rows.places:
             name = p.constraint.name.removeprefix("final ").removeprefix("initial ")
@@ -286,8 +283,9 @@ class ShootingProblem(ABC):
         return X, np.array(U, float), constants
 
     def _begun(self, level: Level, start: SearchStart) -> tuple[Interior, str]:
-        """Return a search from the guess, or from a constant state if a step does not
-        exist.
+        """Return a search from the guess, or from a constant state if that fails.
+
+        It fails if a step of the guess does not exist. The second output then says so.
         """
         _, X, U, duals, said, _ = start
         try:

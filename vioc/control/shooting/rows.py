@@ -1,5 +1,4 @@
-"""Constraints of a problem, stacked as lower <= h <= upper, with exact
-derivatives.
+"""Constraints of a problem as lower <= h <= upper, with exact derivatives.
 
 Every constraint is divided by its scale: half the range, or the magnitude of a one-sided limit. The
 generated functions evaluate unscaled constraints, so other limits need no other code.
@@ -360,7 +359,7 @@ class ConstraintRows:
     def curvature(
         self, curve: Trajectory, lin: Linearization, y: np.ndarray
     ) -> tuple[np.ndarray | None, np.ndarray | None, np.ndarray | None]:
-        """Return the constraint Hessians, weighted by multipliers, at steps and at the
+        """Return the constraint Hessians, weighted by multipliers, at all steps and the
         end.
 
         The Hessians of y'h are by (error of x, u) at the steps, (N, q, q), and by the error of x at the end,

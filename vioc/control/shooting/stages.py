@@ -81,10 +81,9 @@ class StageBlocks(LinearQuadratic):
     slopes: Bending = (None, None)
 
     def pulled(self, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return transposed constraint Jacobians times multipliers, by stage and at the
-        end.
+        """Return the terms of the constraints in the gradient of the Lagrangian.
 
-        The multipliers y (rows,) are those of all constraints.
+        They are J'y of multipliers y (rows,), by stage and at the end.
         """
         N, m = self.J.shape[:2]
         return (y[: N * m].reshape(N, 1, m) @ self.J)[:, 0], self.J_end.T @ y[N * m :]
@@ -236,8 +235,7 @@ class Stages:
     def beyond(
         self, b: StageBlocks, lin: Linearization, new: Trajectory, dx: np.ndarray, du: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray] | None:
-        """Return the gradient of the error with which residuals of the cost were
-        predicted.
+        """Return the gradient due to errors in the predicted residuals of the cost.
 
         The step is in scaled units; `Cost.beyond` documents the arguments.
         """

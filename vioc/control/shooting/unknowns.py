@@ -236,8 +236,9 @@ class Unknowns:
         return g.owner(constants), g.seconds(constants) * self.lengths
 
     def joined(self, X: np.ndarray, constants: np.ndarray) -> np.ndarray:
-        """Append free constants, such as the duration, to states (N+1, nx) of the user's
-        map.
+        """Append free constants, such as the duration, to states of the user's map.
+
+        The states are (N+1, nx).
         """
         return np.hstack([X, np.tile(constants, (len(X), 1))])
 

@@ -149,8 +149,7 @@ class Recursions:
     # -- model and directions -----------------------------------------------------------------------
 
     def model(self, shift: float) -> tuple[bool, bool]:
-        """Compute the second-order model of the cost at the iterate, with a shifted
-        Hessian.
+        """Compute the second-order model of the cost at the iterate, with a Hessian shift.
 
         `shift` of Newton's Hessian is in units of `unit`.
 
@@ -292,7 +291,5 @@ class Recursions:
 
 
 def _back(a: np.ndarray) -> np.ndarray:
-    """Reverse the order of an array's rows; an array common to all stages is
-    unchanged.
-    """
+    """Reverse the order of an array's rows, unless all stages have the same row."""
     return a[::-1] if a.ndim == 2 else a

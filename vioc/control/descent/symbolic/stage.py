@@ -100,10 +100,9 @@ class SymbolicStage:
         return self._lu.solve_transposed(-weights)
 
     def hessian(self, function: ca.SX) -> tuple[ca.SX, ca.SX, ca.SX]:
-        """Return the second derivatives of a scalar by (x, u) and (next state,
-        multipliers).
+        """Return the second derivatives of a scalar function of the stage, in blocks.
 
-        They are the blocks ss, sz and zz.
+        They are ss, sz and zz, by s = (x, u) and z = (next state, multipliers).
         """
         H = ca.hessian(function, ca.vertcat(self.s, self.z))[0]
         n = self.ns
