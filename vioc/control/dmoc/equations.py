@@ -76,7 +76,7 @@ class StepRows:
 
     @cached_property
     def measures(self) -> dict[str, str]:
-        """Name of a state with the same unit, by the name of each equation."""
+        """Name of each equation, with the name of a state that has the same unit."""
         return measured(self.function, self.names, self._states, 0, 2)
 
     def at(self, *args: Any) -> Any:
@@ -146,7 +146,7 @@ def _row_names(function: ca.Function, f: OneStepMap, slopes: np.ndarray) -> tupl
     moving = np.array([n.startswith(("p.", "v.")) for n in f.state_names])
 
     def only(r: int, *allowed: np.ndarray) -> bool:
-        """Return True if an equation depends on nothing but given states.
+        """Return True if an equation depends on no variables but the allowed states.
 
         It must depend on the next state. `allowed` are masks of x and x_next.
         """
@@ -194,7 +194,7 @@ def unit_slopes(function: ca.Function, i: int) -> np.ndarray:
 def measured(
     function: ca.Function, names: Sequence[str], states: Sequence[str], *inputs: int
 ) -> dict[str, str]:
-    """Return the name of a state with the same unit, by the name of each equation.
+    """Return for each equation, by name, a state that has the same unit.
 
     These are states that occur with factor 1 or -1; `inputs` are the indices of the function's inputs that
     are states.

@@ -178,7 +178,7 @@ class Phase:
 
     @cached_property
     def measures(self) -> dict[str, str]:
-        """Name of a state with the same unit, by the name of each equation.
+        """Name of each equation, with the name of a state that has the same unit.
 
         The equations are those of steps and of `Mechanism.implicit`.
         """

@@ -59,7 +59,7 @@ class Scales(NamedTuple):
         return self._replace(unknowns=of_w) if (of_w != self.unknowns).any() else None
 
     def priced(self, t: Transcription, w: np.ndarray, p: np.ndarray) -> Scales:
-        """Return scales with a unit of the cost from its gradient at a guess."""
+        """Return scales with the unit of the cost that its gradient at a guess implies."""
         return self._replace(cost=_price(t.program, w, p, self.unknowns))
 
 

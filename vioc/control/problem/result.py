@@ -508,7 +508,9 @@ def _gap(run: Trajectory, other: Trajectory) -> float:
 def finished(
     result: Result, interrupt: KeyboardInterrupt | None, monitor: Any, raise_on_failure: bool
 ) -> Result:
-    """Return the result of a search, or raise an error if it failed.
+    """Return the result of a search, or raise its error if `raise_on_failure`.
+
+    An interrupt carries the result.
 
     An interrupt carries the result.
     """

@@ -461,7 +461,7 @@ class Level:
         return replace(there, s=s, low=of_low, high=of_high)
 
     def relents(self, d: NewtonDirection) -> bool:
-        """Raise the barrier parameter again if the first Newton step meets bounds early.
+        """Raise the barrier parameter again if bounds shorten the first Newton step.
 
         The first step of a subproblem is tested. Returns True if mu was raised.
         """

@@ -73,7 +73,7 @@ def collected(
 
 @dataclass(frozen=True)
 class RowPlaces:
-    """Indices of one constraint among the constraints of a step and of the last state."""
+    """Indices of one constraint in the stacked constraints of a step and of the end."""
 
     constraint: PathConstraint
     limits: tuple[np.ndarray, np.ndarray]

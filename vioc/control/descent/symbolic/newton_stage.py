@@ -102,9 +102,9 @@ def quadratic_stage(e: SymbolicStage) -> ca.Function:
 
 
 def _affine(AB: ca.SX, K: ca.SX, d: ca.SX) -> ca.SX:
-    """Return the input and the next state as an affine function of the state error.
+    """Return input and next state as an affine function of the state, in one column.
 
-    These are M by rows, then m, of (du, dx_next) = M dx + m, for du = -K dx - d.
+    The column holds M by rows, then m, of (du, dx_next) = M dx + m, for du = -K dx - d.
     """
     nx = AB.shape[0]
     M = ca.vertcat(-K, AB @ ca.vertcat(ca.SX.eye(nx), -K))

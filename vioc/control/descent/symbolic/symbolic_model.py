@@ -56,7 +56,7 @@ class LocalModels:
             self._recursions.begin(first.x[0], weights)
 
     def close(self) -> None:
-        """Return the recursions to a pool, so that the next search need not build them."""
+        """Give the recursions back to a pool, so that the next search can use them."""
         if self._recursions is not None:
             self._free.append(self._recursions)
             self._recursions = None
