@@ -90,10 +90,7 @@ class Kkt:
 
 
 class Row(NamedTuple):
-    """Limited scalar quantity with its values, multipliers and derivatives.
-
-    Its S samples are `at`.
-    """
+    """Limited scalar at samples `at` (S,), with values, multipliers and derivatives."""
 
     name: str
     at: np.ndarray
@@ -292,10 +289,7 @@ def _least_squares(
 
 
 class _Worst:
-    """Largest residual, with the quantity and the sample where it occurs.
-
-    It is nan once a residual is nan.
-    """
+    """Largest residual so far, nan if one was nan, with its quantity and sample."""
 
     def __init__(self) -> None:
         self.value, self.place = 0.0, ""
@@ -450,10 +444,7 @@ def _rows(
 
 
 def _open(f: OneStepMap, initial: Any) -> np.ndarray:
-    """Return a mask of the components of the first state that are free.
-
-    Components are errors of the state.
-    """
+    """Return a mask of the components of the first state's error that are free."""
     if not isinstance(initial, Mapping):
         return np.zeros(f.ndx, bool)
     if f.ndx != f.nx:

@@ -143,10 +143,7 @@ class LocalModel:
         return (lq, stages) if lq.factor(stages) else None
 
     def _minimizer(self, H: Hessian) -> tuple[np.ndarray, np.ndarray, float] | None:
-        """Return the minimizer dx, du of the quadratic model and the slope along it.
-
-        None if there is no minimum.
-        """
+        """Return the minimizer dx, du of the quadratic model and its slope, or None."""
         found, e = self._factored(H), self.expansion
         if found is None:
             return None

@@ -123,10 +123,7 @@ class Phase:
 
     @cached_property
     def costs_eliminated(self) -> bool:
-        """True if the cost depends on states that could be eliminated.
-
-        `StepRows` documents these states.
-        """
+        """True if the cost depends on states that could be eliminated, see `StepRows`."""
         c, gone = self.cost, list(self.equations.eliminated)
         if c is None or not gone:
             return False
@@ -178,10 +175,7 @@ class Phase:
 
     @cached_property
     def measures(self) -> dict[str, str]:
-        """Name of each equation, with the name of a state that has the same unit.
-
-        The equations are those of steps and of `Mechanism.implicit`.
-        """
+        """Name of each equation, with the name of a state that has the same unit."""
         found, inner = dict(self.equations.measures), self.map.mechanism.implicit
         if inner is not None and self.quantities:
             names = [f"implicit.{j}" for j in range(self.quantities)]

@@ -265,17 +265,11 @@ class Problem:
         return [phase.cost for phase in self.phases]
 
     def refine(self, result: Result, factor: int, **options: Any) -> Result:
-        """Solve the problem with `factor` times as many steps, from a result.
-
-        This is `Result.refine`.
-        """
+        """Solve the problem with `factor` times as many steps, from a result."""
         return self.refined(factor).solve(result, **options)
 
     def sensitivity(self, result: Result) -> Sensitivity:
-        """Return the derivatives of a result's optimum by parameters.
-
-        This is `Result.sensitivity`.
-        """
+        """Return the derivatives of a result's optimum by parameters."""
         r = result.raw
         return sensitivity(r.transcription, r.w, r.mu, r.nu, r.p, (r.lower, r.upper), r.scales)
 
@@ -412,10 +406,7 @@ def _first_bad(block: FunctionBlock, w: np.ndarray, p: np.ndarray) -> tuple[str,
 
 
 def translated(settings: Mapping[str, Any], solver: str) -> dict[str, Any]:
-    """Convert options of IPOPT to those of another solver.
-
-    FATROP has a few of them, the SQP method none.
-    """
+    """Convert options of IPOPT to those of another solver, as far as it has them."""
     names = [n for n in settings if solver == "ipopt" or n.partition(".")[2] in OF_FATROP]
     return {f"{solver}.{n.partition('.')[2]}": settings[n] for n in names} if solver != "sqp" else {}
 

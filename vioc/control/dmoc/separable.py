@@ -97,10 +97,7 @@ class FunctionBlock:
 
     @cached_property
     def jacobian(self) -> ca.Function:
-        """CasADi function (v, p) that returns the block's constraints and their Jacobian.
-
-        The Jacobian is (m, nv).
-        """
+        """CasADi function (v, p) that returns the block's constraints and their Jacobian."""
         v, p = self._symbols
         rows = self.function(v, p)[1]
         return ca.Function("jacobian", [v, p], [rows, ca.jacobian(rows, v)], OPTIONS)

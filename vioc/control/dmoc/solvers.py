@@ -127,10 +127,7 @@ class Watch(ca.Callback):
 
 @contextlib.contextmanager
 def _interruptible(watch: Watch) -> Iterator[None]:
-    """Let Ctrl-C end a solve after the current iteration.
-
-    A second Ctrl-C raises at once.
-    """
+    """Let Ctrl-C end a solve after its iteration, and a second one end it at once."""
     before = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or before is signal.SIG_IGN:
         yield
@@ -149,10 +146,7 @@ def _interruptible(watch: Watch) -> Iterator[None]:
 
 
 class Solver:
-    """Nonlinear programming solver of one program, for repeated solves.
-
-    Each solve may have other data and another guess.
-    """
+    """Nonlinear programming solver of one program, for repeated solves."""
 
     def __init__(
         self, t: Transcription, name: str, tolerance: float, max_iterations: int, options: Mapping[str, Any]

@@ -42,10 +42,7 @@ class Stencil:
         return self.node_at(phase, sample, True)
 
     def node_at(self, phase: int, k: int, fixed: bool) -> SampleSymbols:
-        """Return the symbols of sample k of a phase.
-
-        k counts from the current sample unless it is `fixed`.
-        """
+        """Return the symbols of sample k, counted from the current one unless `fixed`."""
         return self._nodes.setdefault((phase, k, fixed), SampleSymbols(self, phase, k, fixed))
 
     def unknown(self, node: SampleSymbols, name: str, table: np.ndarray) -> Any:
@@ -217,10 +214,7 @@ def _placed(size: int, *parts: tuple[list[int], Any]) -> Any:
 
 
 def _used(entries: dict[Any, _Entry], cost: Any, rows: Any, least: int = 0) -> dict[Any, _Entry]:
-    """Return the symbols on which cost and constraints depend.
-
-    At least `least` of them are returned.
-    """
+    """Return the symbols that cost and constraints contain, at least `least` of them."""
     expression = ca.vertcat(cost, rows)
     used = {key: e for key, e in entries.items() if ca.depends_on(expression, e.symbol)}
     return used or dict(list(entries.items())[:least])

@@ -185,10 +185,7 @@ class Transcription:
         return low, high
 
     def _staged_order(self) -> np.ndarray:
-        """Return the order of the constraints that FATROP needs.
-
-        It is by sample, with defects first.
-        """
+        """Return the order of constraints that FATROP needs: by sample, defects first."""
         keys = [
             np.stack(np.broadcast_arrays(b.samples[:, None], b.stage, np.arange(b.rows)), -1).reshape(-1, 3)
             for b in self.blocks

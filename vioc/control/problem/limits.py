@@ -357,10 +357,7 @@ def constant_bounds(
 
 
 def input_bounds(f: OneStepMap, bounds: Mapping[str, Any] | None) -> tuple[np.ndarray, np.ndarray]:
-    """Return constant lower and upper bounds (nu,) of a map's inputs.
-
-    `constant_bounds` checks them.
-    """
+    """Return constant lower and upper bounds (nu,) of a map's inputs."""
     return constant_bounds(f, bounds, [INPUTS + name for name in f.input_names], "inputs")
 
 
@@ -377,10 +374,7 @@ def input_rates(f: OneStepMap, rate: Any) -> np.ndarray:
 
 
 def penalty(name: str, weight: Any) -> tuple[float, float]:
-    """Return the linear and the quadratic weight of a soft limit.
-
-    `weight` is a pair, or one number for both.
-    """
+    """Return the linear and quadratic weight of a soft limit from one or two numbers."""
     pair = np.ravel(as_floats(weight, f"soft: {name}"))
     linear, square = (pair[0], pair[0]) if len(pair) == 1 else pair if len(pair) == 2 else (-1.0, -1.0)
     if not (linear >= 0 and square > 0):

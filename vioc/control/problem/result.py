@@ -511,8 +511,6 @@ def finished(
     """Return the result of a search, or raise its error if `raise_on_failure`.
 
     An interrupt carries the result.
-
-    An interrupt carries the result.
     """
     if monitor is True:
         print(result.message)

@@ -163,10 +163,7 @@ class Sizes:
         return float(self.each_apart(X, other).max(initial=0.0))
 
     def each_apart(self, X: np.ndarray, other: np.ndarray) -> np.ndarray:
-        """Return the relative difference between two sequences of states at each sample.
-
-        It is (N,), and relative as in `apart`.
-        """
+        """Return the relative difference (N,) between two sequences of states by sample."""
         off = np.abs(self.map.difference(X, other) / self.states).max(axis=-1, initial=0.0)
         return np.asarray(off / (1 + np.abs(X / self.of_states).max(initial=0.0)))
 

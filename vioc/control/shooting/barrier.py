@@ -184,7 +184,7 @@ class Interior:
         return None
 
     def _damp(self, trials: int) -> None:
-        """Increase the damping of inputs after many trials, reduce it after few."""
+        """Increase the damping of inputs after many line-search trials, reduce after few."""
         first, factor, most = DAMPING
         if trials > SHORT:
             self.relapses += self.eased
@@ -203,10 +203,7 @@ class Interior:
             self.least = max(self.least / factor, lowest)
 
     def _below_rounding(self, slope: float, merit: float) -> bool:
-        """Return True if several predicted reductions in a row are below rounding.
-
-        `note` then says so.
-        """
+        """Return True, with a `note`, if several predicted reductions are below rounding."""
         self.unseen = 0 if seen(slope, merit) else self.unseen + 1
         if self.unseen < AT_ROUNDING or self.error > ROUNDED:
             return False

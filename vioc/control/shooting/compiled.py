@@ -58,10 +58,7 @@ def first_level(stages: Stages, tolerance: float, soft: float, scale: float | No
 
 
 class NativeLevel(Level):
-    """Barrier subproblem of the interior-point method whose arithmetic is done in C.
-
-    `Level` documents the methods.
-    """
+    """Barrier subproblem of the interior-point method whose arithmetic is done in C."""
 
     def __init__(self, stages: Stages, tolerance: float, soft: float, scale: float | None = None):
         super().__init__(stages, tolerance, soft, scale)

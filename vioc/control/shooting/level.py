@@ -163,10 +163,7 @@ class Level:
         return self.mu / (s - self.lower), self.mu / (self.upper - s)
 
     def remains(self, point: Point, s: np.ndarray) -> np.ndarray:
-        """Return constraint values minus slacks, 0 for a constraint without limits.
-
-        This is the residual r (rows,).
-        """
+        """Return constraint values minus slacks, 0 for a constraint without limits."""
         return np.where(self.kind, point.rows - s, 0.0)
 
     @property

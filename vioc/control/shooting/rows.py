@@ -236,10 +236,7 @@ class ConstraintRows:
 
     @cached_property
     def _symbols(self) -> tuple[list[ca.SX], ca.SX, ca.SX]:
-        """Symbolic constraints of a step and of the end, and the symbols in them.
-
-        The symbols are first; the constraints are unscaled.
-        """
+        """Symbols of the constraints, and the unscaled constraints of a step and the end."""
         references = ca.SX.sym("reference", self._rows.shape[1])
         path, end = ca.SX(self.m, 1), ca.SX(self.m_end, 1)
         column = 0
@@ -257,10 +254,7 @@ class ConstraintRows:
 
     @cached_property
     def _forces(self) -> bool:
-        """True if path constraints contain impulses of the mechanism.
-
-        Impulses over their time are forces.
-        """
+        """True if path constraints contain impulses, which over their time are forces."""
         return bool(ca.depends_on(self._symbols[1], self.map.symbols.multipliers))
 
     def _function(self, name: str, args: list[ca.SX], outputs: list[ca.SX]) -> Evaluator:
@@ -337,20 +331,14 @@ class ConstraintRows:
         return J, J_end
 
     def _whole(self, path: list[np.ndarray]) -> np.ndarray:
-        """Return the constraint Jacobians at the steps by state, input and multipliers.
-
-        The multipliers are those of the map, states are errors.
-        """
+        """Return the constraint Jacobians at the steps by state, input and multipliers."""
         J, scale = self._first[0], self.scales[0][:, None]
         if isinstance(J, np.ndarray):
             return np.broadcast_to(J / scale, (self.steps, *J.shape))
         return J(*path)[0] / scale
 
     def _chained(self, J: np.ndarray, lin: Linearization) -> np.ndarray:
-        """Return constraint Jacobians by state and input, by the chain rule.
-
-        The multipliers of the map are functions of both.
-        """
+        """Return constraint Jacobians by state and input, with multipliers eliminated."""
         q = self.map.ndx + self.map.nu
         if J.shape[2] == q or not J[:, :, q:].any():
             return J[:, :, :q]
@@ -469,10 +457,7 @@ class ConstraintRows:
         return [v for _, v in sorted(found, key=lambda pair: pair[0])]
 
     def margin(self, curve: Trajectory) -> float:
-        """Return the smallest scaled distance of an inequality from its limits.
-
-        It is negative outside of them.
-        """
+        """Return the smallest scaled distance of inequalities from limits; < 0 outside."""
         h, unequal = self.values(curve), self.lower < self.upper
         distances = np.minimum(h - self.lower, self.upper - h)[unequal]
         return float(distances.min()) if len(distances) else np.inf

@@ -89,10 +89,7 @@ class LineSearch:
         return None, 0.0, TRIALS
 
     def _judged(self, it: Iterate, point: Point | None, s: np.ndarray) -> tuple[np.ndarray, Worth]:
-        """Return slacks and merit of a trial, which is refused if it has no steps.
-
-        The merit is `LOST` if there is no point.
-        """
+        """Return slacks and merit of a trial, or the merit `LOST` if it has no steps."""
         return (s, LOST) if point is None else self.level.judged(it, point, s)
 
     def _passes(self, it, b, d, length, point, here: Worth, there: Worth, lin) -> bool:

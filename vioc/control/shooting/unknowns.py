@@ -226,27 +226,18 @@ class Unknowns:
         return np.array([*found, *(x0[j] for j in self.shifts)])
 
     def seconds(self, constants: np.ndarray) -> tuple[OneStepMap, np.ndarray]:
-        """Return the user's map for given duration and parameters, and its step lengths.
-
-        Step lengths are in s.
-        """
+        """Return the user's map for given duration and parameters, and step lengths, s."""
         g = self._extended
         if g is None:
             return self.f, self.lengths
         return g.owner(constants), g.seconds(constants) * self.lengths
 
     def joined(self, X: np.ndarray, constants: np.ndarray) -> np.ndarray:
-        """Append free constants, such as the duration, to states of the user's map.
-
-        The states are (N+1, nx).
-        """
+        """Append free constants, such as the duration, to states (N+1, nx) of the map."""
         return np.hstack([X, np.tile(constants, (len(X), 1))])
 
     def run(self, curve: Trajectory) -> Trajectory:
-        """Convert a curve whose states include free constants to one of the user's map.
-
-        Its times are in s.
-        """
+        """Convert a curve whose states include free constants to one of the user's map."""
         return self._extended.inner_trajectory(curve) if self._extended else curve
 
 

@@ -95,10 +95,7 @@ class Recursion:
         return np.concatenate([self._P[None], self._T])
 
     def factor(self, q: LinearQuadratic, soft: float = 0.0) -> bool:
-        """Factor the problem; return True if it has exactly one minimum.
-
-        It uses F, H and the regularization delta (`soft`).
-        """
+        """Factor the problem, regularized by `soft`; return True if it has one minimum."""
         if self._native:
             self._begin(q.F, soft)
             given = addresses([self._F, np.ascontiguousarray(q.H), np.ascontiguousarray(q.H_end)])
@@ -270,10 +267,7 @@ def _times(M: np.ndarray, v: np.ndarray, transposed: bool = False) -> np.ndarray
 
 
 def chain_source() -> str:
-    """Return the C code of the Riccati recursion over all stages.
-
-    Its functions are `vioc_chain_factor`, `_backward` and `_forward`.
-    """
+    """Return the C code of the Riccati recursion over all stages (chain.c)."""
     return Path(__file__).with_name("chain.c").read_text("utf-8").replace(INCLUDED, stage_source())
 
 

@@ -67,10 +67,7 @@ class SymbolicLU:
             a = ca.sparsify(a[1:, 1:] - ca.mtimes(column, row))
 
     def solve(self, b: ca.SX) -> ca.SX:
-        """Solve the linear system with this matrix for a symbolic right-hand side b.
-
-        b has n rows.
-        """
+        """Solve the linear system with this matrix for a symbolic right-hand side b."""
         done, left = [], ca.sparsify(ca.SX(b)[self._rows, :])
         for column in self._lower:
             done.append(left[0, :])

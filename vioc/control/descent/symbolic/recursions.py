@@ -109,10 +109,7 @@ class Recursions:
     # -- the iterate --------------------------------------------------------------------------------
 
     def begin(self, x0: np.ndarray, weights: Weights | None) -> None:
-        """Set the initial state and the projection weights of a search.
-
-        `LocalModel` documents `weights`.
-        """
+        """Set the initial state and the projection weights of a search."""
         self._weights = weights
         self._start[1:] = x0
         if weights is not None:
@@ -212,10 +209,7 @@ class Recursions:
         return self._minimize(0, self.lxx_end, shift * self.unit)
 
     def minimize_other(self, H: np.ndarray, P: np.ndarray) -> int | None:
-        """Solve the subproblem with another Hessian.
-
-        It is H (N, ns, ns), and P (nx, nx) at the end.
-        """
+        """Solve the subproblem with another Hessian, H of the steps and P of the end."""
         self._other[:] = H.reshape(len(H), -1)
         return self._minimize(1, P, np.zeros(len(self._shift)))
 

@@ -134,10 +134,7 @@ class SymbolicStage:
 
 
 def operations(f: OneStepMap, cost: Cost) -> float:
-    """Estimate the number of operations to evaluate a symbolic stage.
-
-    It is inf without a symbolic form.
-    """
+    """Estimate the operations of a symbolic stage; inf without a symbolic form."""
     residual: Any = f.residual
     if residual is None or f.ndx != f.nx or f.nu == 0:
         return np.inf

@@ -39,10 +39,7 @@ class StageArguments(NamedTuple):
 
     @staticmethod
     def of(f: OneStepMap, cost: Cost, steps: int, k0: int = 0, dt: Any = None) -> StageArguments:
-        """Return the arguments of all stages of a horizon.
-
-        Step lengths `dt` are those of `OneStepMap.rollout`.
-        """
+        """Return the arguments of all stages of a horizon with step lengths `dt`."""
         h = np.broadcast_to(np.asarray(f.dt if dt is None else dt, float), (steps,))
         t = f.times(h, k0)[:-1]
         dt = np.array(h[:, None])
