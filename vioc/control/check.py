@@ -24,7 +24,7 @@ STEPS = 10.0 ** -np.arange(1.0, 6.25, 0.25)
 
 
 class DerivativeCheck(NamedTuple):
-    """Comparison of one derivative along a random direction.
+    """Comparison of one exact derivative with finite differences in one direction.
 
     Attributes
     ----------
@@ -56,7 +56,7 @@ def check_derivatives(
 ) -> list[DerivativeCheck]:
     """Check derivatives of a map, cost, constraint or CasADi function.
 
-    Both first and second derivatives are compared with central differences.
+    First and second derivatives are compared with central differences.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ def check_derivatives(
     k : int
         A map's time index.
     seed : int
-        Of the random direction, and of the random weights on the outputs of a map.
+        Seed of the random direction, and of the random weights on the outputs of a map.
 
     Returns
     -------
@@ -105,7 +105,7 @@ def check_derivatives(
 
 
 def _check_function(function: ca.Function, inputs: Any, rng: np.random.Generator) -> list[DerivativeCheck]:
-    """Check every output entry of a function by all its inputs, along one direction."""
+    """Check each output of a CasADi function along one random direction of its inputs."""
     given = list(inputs) if isinstance(inputs, (list, tuple)) else [inputs]
     if len(given) != function.n_in():
         raise ValueError(f"{function.name()} takes {function.n_in()} inputs, got {len(given)}")
@@ -127,7 +127,7 @@ def _check_function(function: ca.Function, inputs: Any, rng: np.random.Generator
 
 
 def _check_expression(expression: ca.SX, run: Trajectory, rng: np.random.Generator) -> list[DerivativeCheck]:
-    """Check every entry of an expression by state, input, multipliers and parameters."""
+    """Check each entry of an expression by state, input, multipliers and parameters."""
     s, n = run.map.symbols, len(run)
     if free := foreign_symbols(expression, ca.vertcat(*s)):
         raise ValueError(
@@ -147,9 +147,9 @@ def _check_expression(expression: ca.SX, run: Trajectory, rng: np.random.Generat
 def _along(
     names: list[str], entries: Any, y: Any, points: np.ndarray, rng: np.random.Generator
 ) -> list[DerivativeCheck]:
-    """Check entries (m,) of symbols y along a random direction.
+    """Check derivatives of expressions by their symbols along a random direction.
 
-    Each is reported at the point with its largest error.
+    Each of the m entries is reported at the point with its largest error.
     """
     d = type(y).sym("d", y.numel())
     first = ca.jtimes(entries, y, d)
@@ -245,7 +245,10 @@ def _compare(name: str, phi: Callable[[float], float], first: float, second: flo
 
 
 def _compare_samples(name: str, values: np.ndarray, first: float, second: float) -> list[DerivativeCheck]:
-    """Compare derivatives with differences of values at 0, STEPS and -STEPS."""
+    """Compare first and second derivatives with differences of given values.
+
+    The values are those of the function after steps of 0, STEPS and -STEPS.
+    """
     center, (ahead, behind) = values[0], np.split(values[1:], 2)
     return [
         _check(f"{name}, first", first, (ahead - behind) / (2 * STEPS)),

@@ -1,4 +1,4 @@
-"""Optimal control problem, stated once and solved often by successive searches.
+"""Optimal control problem that is stated once and solved by successive searches.
 
 See docs/maths/shooting.md for the search, and docs/maths/optimal_control.md for the map's own equations.
 """
@@ -31,7 +31,7 @@ FEW = 60  # fewer iterations are not divided among several searches
 
 
 class Problem(ShootingProblem):
-    """Cost, map and limits over N steps: an optimal control problem.
+    """Optimal control problem with a cost, a map and limits over N steps.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ class Problem(ShootingProblem):
     bounds, constraints, final, initial, duration, parameters, periodic, dt
         As in `vioc.control.optimize`.
     k0 : int
-        Of the first step, for maps that depend on time.
+        Index of the first step, for maps that depend on time.
 
     Raises
     ------
@@ -68,7 +68,7 @@ class Problem(ShootingProblem):
         monitor: bool | Callable[[Iteration], Any] | None = None,
         raise_on_failure: bool = True,
     ) -> Result:
-        """Minimize the cost (locally) over trajectories from x_0 within the limits.
+        """Find a trajectory from x_0 that minimizes the cost locally within the limits.
 
         Parameters
         ----------
@@ -78,12 +78,12 @@ class Problem(ShootingProblem):
             Largest KKT residual, for a cost scaled so that its gradient is at most 100; equations and
             limits in units of their scale.
         max_iterations : int
-            Of all searches. A search that fails is followed by others, each with half of the remaining
-            iterations: from the rollout of the guess's inputs; without a guess, from a line between the ends,
-            if the last state is given; from IPOPT's solution of the map's own equations (`dmoc.solve`), if
-            start, duration and parameters are given and steps are equal, for maps with contact first; with
-            other regularizations of constraints and defects. With fewer than 60 iterations there is only one
-            search.
+            Iteration limit of all searches together. A search that fails is followed by others, each with
+            half of the remaining iterations: from the rollout of the guess's inputs; without a guess, from a
+            line between the ends, if the last state is given; from IPOPT's solution of the map's own
+            equations (`dmoc.solve`), if start, duration and parameters are given and steps are equal, for
+            maps with contact first; with other regularizations of constraints and defects. With fewer than 60
+            iterations there is only one search.
         softness : float, optional
             delta of (IP 3), the first regularization of constraints and defects, of a search that is then the
             only one. Strongly unstable motions, such as poles swung up over seconds, may need 1e-8 and a good
@@ -113,12 +113,12 @@ class Problem(ShootingProblem):
         return self._searched(x0, guess, order, self._hint, **how)
 
     def _order(self, stages: Stages, X, U, duals, iterations: int) -> Iterator[SearchStart]:
-        """Yield the starts of successive searches."""
+        """Yield the starts of successive searches until one converges."""
         last = SOFTNESS[-1]
         few = iterations < FEW
         contact = self.map.mechanism.relaxed() is not None and duals is None
         usual = SOFTNESS[0]
-        if contact:  # first: open contacts have no gradient in the other searches
+        if contact:  # this search is the first, since open contacts have no gradient in the others
             yield from self._from_equations(stages, X, U, iterations)
         yield SearchStart(usual, X, U, duals, "", few)
         if few:
@@ -139,11 +139,11 @@ class Problem(ShootingProblem):
             yield SearchStart(soft, X, U, duals, "", soft == last)
 
     def _held(self, X: np.ndarray, U: np.ndarray) -> bool:
-        """Return True if the guess repeats the start without inputs."""
+        """Return True if a guess repeats its first state and has no inputs."""
         return bool((X[0] == X).all()) and not U.any()
 
     def _end(self) -> np.ndarray | None:
-        """Return the last state if all of it is given, else None."""
+        """Return the last state if the problem gives all of it, else None."""
         f, final = self.map, self._limits["final"]
         if final is None:
             return None
@@ -154,7 +154,7 @@ class Problem(ShootingProblem):
         return np.array([float(self.final[n]) for n in f.state_names])
 
     def _hint(self, status: Status) -> str:
-        """Return advice after a search without an optimum."""
+        """Return advice for the user after a search that found no optimum."""
         if status in (Status.CONVERGED, Status.ACCEPTABLE, Status.INTERRUPTED):
             return ""
         hints = []
@@ -169,9 +169,9 @@ class Problem(ShootingProblem):
     def _from_equations(
         self, stages: Stages, X: np.ndarray, U: np.ndarray, iterations: int
     ) -> Iterator[SearchStart]:
-        """Yield the start at IPOPT's solution, for map steps from a given state.
+        """Yield IPOPT's solution of the map's equations as the start of a search.
 
-        Yields nothing if IPOPT fails.
+        This needs a given initial state and the map's own steps. Yields nothing if IPOPT fails.
         """
         u = self.unknowns
         if u.map is not self.map or u.free_start or (self.lengths != self.map.dt).any():
@@ -187,9 +187,10 @@ class Problem(ShootingProblem):
             )
 
     def refine(self, result: Result, factor: int, **options: Any) -> Result:
-        """Return `Result.refine`: the solution with `factor` times as many steps.
+        """Solve the problem again with `factor` times as many steps, from a result.
 
-        The duration is the same; data over time are interpolated. `result` is of this problem.
+        This is `Result.refine`. The duration is the same; data over time are interpolated. `result` is of
+        this problem.
         """
         factor, n = as_count(factor, "factor"), self.steps
         limits, cost, run = self._limits, self.cost, result.trajectory
@@ -210,7 +211,10 @@ class Problem(ShootingProblem):
         return again.solve(None, guess, **options)
 
     def sensitivity(self, result: Result) -> Sensitivity:
-        """Return `Result.sensitivity` of a result of this problem, by DMOC from there."""
+        """Return the derivatives of a result's optimum by parameters.
+
+        This is `Result.sensitivity`. DMOC continues from the result and computes them.
+        """
         own = {name: value for name, value in self._open.items() if value is not None}
         lengths, run = self.lengths, result.trajectory
         if own.pop("parameters", None):
@@ -229,12 +233,13 @@ class Problem(ShootingProblem):
 
 
 def by_equations(f: OneStepMap, cost: Cost, guess: Any, **stated: Any) -> Result | None:
-    """Return IPOPT's solution of the map's equations (`dmoc.solve`), or None.
+    """Solve a problem by IPOPT on the map's equations; return None if that fails.
 
-    The equations hold only at the end of that search, so states without a step do not stop it.
+    `dmoc.solve` does this. The equations hold only at the end of that search, so states without a step do
+    not stop it.
     """
     try:
         found = solve(f, cost, guess, raise_on_failure=False, **stated)
     except (ValueError, ModelError, OptimizationError, StepError):
-        return None  # a map without equations, or a problem that they cannot state
+        return None  # the map has no equations, or they cannot state the problem
     return found if found.status in (Status.CONVERGED, Status.ACCEPTABLE) else None

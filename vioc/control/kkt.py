@@ -47,7 +47,7 @@ class Kkt:
     Attributes
     ----------
     gap : float
-        Defect |x_k+1 - f(x_k, u_k)| over 1 + |x|. Like all others infinite if a step does not exist.
+        Defect |x_k+1 - f(x_k, u_k)| over 1 + |x|. All residuals are infinite if a step does not exist.
     stationarity : float
         Derivative of the Lagrangian by an input or a state, over 1 + the sum of the magnitudes of its terms.
     feasibility : float
@@ -57,13 +57,13 @@ class Kkt:
     sign : float
         |nu| over 1 + the largest |nu|, for nu on a side without a limit.
     relative : float
-        As `stationarity` for inputs, over the largest sum of that input along the trajectory and without the
-        1: independent of the cost's unit. Not part of `residual`.
+        Stationarity for inputs, over the largest sum of that input along the trajectory and without the 1, so
+        that it is independent of the cost's unit. Not part of `residual`.
     gradient : float
         Relative difference of the cost's gradient and a central difference of the cost; a few 1e-9 if both
         are right. Not part of `residual`.
     where : dict of str to str
-        Quantity and sample of the largest of each.
+        Quantity and sample of the largest value of each residual.
     """
 
     gap: float
@@ -77,7 +77,7 @@ class Kkt:
 
     @property
     def residual(self) -> float:
-        """Largest of the first five residuals; nan if one of them is."""
+        """Largest of the five residuals of optimality; nan if one of them is nan."""
         parts = self.gap, self.stationarity, self.feasibility, self.complementarity, self.sign
         return float(np.max(parts))
 
@@ -90,7 +90,7 @@ class Kkt:
 
 
 class Row(NamedTuple):
-    """Scalar with limits at samples `at` (S,): values, multipliers and derivatives."""
+    """Limited scalar at samples `at` (S,), with values, multipliers and derivatives."""
 
     name: str
     at: np.ndarray
@@ -104,7 +104,7 @@ class Row(NamedTuple):
 
 
 class Constants(NamedTuple):
-    """Free duration and parameters: names, and derivatives of every step by them.
+    """Free duration and parameters, with the derivatives of every step by them.
 
     Attributes
     ----------
@@ -138,7 +138,7 @@ def kkt(
     parameters: Mapping[str, Any] | None = None,
     periodic: Mapping[str, float] | None = None,
 ) -> Kkt:
-    """Return the KKT residuals at a trajectory, or at any curve in that form.
+    """Return the KKT residuals of a trajectory, or of a curve with defects.
 
     Parameters
     ----------
@@ -148,9 +148,9 @@ def kkt(
         x (N+1, nx), u (N, nu) and the impulses of the constraints; x_0 is given except for what `initial`, by
         name, leaves free. Its map has the optimized parameters.
     multipliers : dict, optional
-        By name, over the samples at which the quantity has a limit; default 0. Bounds and constraints are
-        named as such, conditions at the end ``"final NAME"``, at the start ``"initial NAME"``; further
-        ``"duration"``, ``"param.NAME"``, ``"periodic.NAME"``.
+        Multipliers by name, over the samples at which the quantity has a limit; default 0. Those of bounds
+        and constraints have their names, those of conditions at the end ``"final NAME"``, at the start
+        ``"initial NAME"``; others are ``"duration"``, ``"param.NAME"``, ``"periodic.NAME"``.
     """
     n, given = len(run), dict(multipliers or {})
     f = run.map if parameters else f
@@ -221,16 +221,16 @@ def kkt(
 def _slopes(
     lin: Linearization, gx: np.ndarray, gu: np.ndarray, sx: np.ndarray, su: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return derivatives of the Lagrangian, magnitudes of their terms, and costates.
+    """Return the derivatives of the Lagrangian, their magnitudes, and the costates.
 
-    Derivatives are by x_1 .. x_N and by u_0 .. u_N-1. Costates from their recursion make those by x zero. For
-    an unstable motion the recursion amplifies rounding and errors of the multipliers by the growth of the
-    motion over the horizon; then the costates minimize the sum of squares: any costates with small residuals
-    prove the optimum.
+    Derivatives are by x_1 .. x_N and by u_0 .. u_N-1; magnitudes are sums over the terms of a derivative.
+    Costates from their recursion make the derivatives by x zero. For an unstable motion the recursion
+    amplifies rounding and errors of the multipliers by the growth of the motion over the horizon. Then the
+    costates minimize the sum of squares: any costates with small residuals prove the optimum.
     """
 
     def at(p: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Return derivatives and magnitudes for costates p of x_1 .. x_N."""
+        """Return derivatives of the Lagrangian and their magnitudes for given costates."""
         moved, turned = np.einsum("kij,ki->kj", lin.A[1:], p[1:]), np.einsum("kij,ki->kj", lin.B, p)
         by_x = gx[1:] - p
         by_x[:-1] += moved
@@ -266,10 +266,10 @@ def _slopes(
 def _least_squares(
     lin: Linearization, rx: np.ndarray, ru: np.ndarray, wx: np.ndarray, wu: np.ndarray
 ) -> np.ndarray:
-    """Return dp (N, ndx) that minimizes the weighted squares of the residuals.
+    """Return the change of the costates that minimizes the weighted squared residuals.
 
-    The objective is |wx (rx_k + A_k' dp_k+1 - dp_k)|^2 + |wu (ru + B' dp)|^2. Its normal equations are
-    block-tridiagonal.
+    It is dp (N, ndx), and the objective is |wx (rx_k + A_k' dp_k+1 - dp_k)|^2 + |wu (ru + B' dp)|^2. Its
+    normal equations are block-tridiagonal.
     """
     n, wx, wu = len(rx), wx**2, wu**2
     D = np.einsum("kij,kj,klj->kil", lin.B, wu, lin.B)
@@ -289,7 +289,7 @@ def _least_squares(
 
 
 class _Worst:
-    """Largest amount seen, and its place; nan once an amount is nan."""
+    """Largest residual so far, nan if one was nan, with its quantity and sample."""
 
     def __init__(self) -> None:
         self.value, self.place = 0.0, ""
@@ -305,7 +305,7 @@ class _Worst:
 def _against_difference(
     f: OneStepMap, cost: Cost, run: Trajectory, lin: Linearization, lx: np.ndarray, lu: np.ndarray
 ) -> float:
-    """Compare the cost's derivative in a random direction with a central difference."""
+    """Compare the cost's gradient with a central difference in a random direction."""
     rng = np.random.default_rng(0)
     dx, du = rng.standard_normal(lx.shape), rng.standard_normal(lu.shape)
     impulses = np.einsum("kij,kj->ki", lin.C, dx[:-1]) + np.einsum("kij,kj->ki", lin.D, du)
@@ -322,7 +322,7 @@ def _against_difference(
 
 
 class Limited(NamedTuple):
-    """Expressions with names, limits over samples, and symbols of time-varying data."""
+    """Limited expressions, with their limits and time-varying data over samples."""
 
     names: tuple[str, ...]
     expression: ca.SX
@@ -362,9 +362,9 @@ def _limited(
 
 
 def _samples(f: OneStepMap, expression: ca.SX, n: int) -> np.ndarray:
-    """Return the samples of an expression: all states, or steps.
+    """Return the samples at which an expression is defined, all states or all steps.
 
-    It belongs to steps if it uses inputs or impulses.
+    An expression belongs to steps if it uses inputs or impulses.
     """
     s = f.symbols
     steps = ca.depends_on(expression, ca.vertcat(s.u, s.multipliers, s.dt))
@@ -390,9 +390,10 @@ def _rows(
     held: Constants,
     free: np.ndarray,
 ) -> list[Row]:
-    """Return values and derivatives by the error of the state, input and constants.
+    """Return values and derivatives of limited expressions along a trajectory.
 
-    Impulses are chained.
+    Derivatives are by the error of the state, the input and the constants; impulses count as functions of
+    them.
     """
     n, (x, u, lam, theta, dt), e = len(run), f.symbols, ca.SX.sym("e", f.ndx)
     moved = c.expression
@@ -439,11 +440,11 @@ def _rows(
     return rows
 
 
-# -- what is free beside the motion ---------------------------------------------------------------------
+# -- free initial states, durations and parameters ------------------------------------------------------
 
 
 def _open(f: OneStepMap, initial: Any) -> np.ndarray:
-    """Return a mask of the free errors of the first state."""
+    """Return a mask of the components of the first state's error that are free."""
     if not isinstance(initial, Mapping):
         return np.zeros(f.ndx, bool)
     if f.ndx != f.nx:
@@ -459,9 +460,9 @@ def _at_start(
     given: dict[str, Any],
     periodic: Mapping[str, float],
 ) -> list[Limited]:
-    """Return conditions on the free part of the first state, by name.
+    """Return the conditions on the free part of the first state, by name.
 
-    Those of a mechanism's constraints are included if they have multipliers.
+    Conditions from a mechanism's constraints are included if they have multipliers.
     """
     none, found = (ca.SX(0, 1), np.empty((n + 1, 0))), []
     for name, value in initial.items():
@@ -514,7 +515,7 @@ def _of_constants(
     given: dict[str, Any],
     held: Constants,
 ) -> list[Row]:
-    """Return the limits of the free duration and parameters."""
+    """Return the free duration and parameters as limited quantities."""
     limits = {"duration": duration, **{f"param.{n}": pair for n, pair in parameters.items()}}
     found = []
     for i, name in enumerate(held.names):
@@ -530,9 +531,9 @@ def _of_constants(
 def _closing(
     f: OneStepMap, run: Trajectory, periodic: Mapping[str, float], given: dict[str, Any], held: Constants
 ) -> list[Row]:
-    """Return x_N - x_0 = shift as rows, two for each state.
+    """Return the conditions x_N - x_0 = shift of periodic states.
 
-    The row at the end has the value, the row at the start has no limits.
+    Each state has two rows: the row at the end has the value, the row at the start has no limits.
     """
     found = []
     for name, shift in periodic.items():
@@ -549,7 +550,7 @@ def _closing(
 def _by_constants(
     f: OneStepMap, cost: Cost, run: Trajectory, rows: list[Row], p: np.ndarray, held: Constants
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return derivatives of the Lagrangian by constants, and sizes of their terms."""
+    """Return derivatives of the Lagrangian by free constants, and their magnitudes."""
     n, s, ns = len(run), f.symbols, len(held.names)
     if not ns:
         return np.zeros(0), np.zeros(0)

@@ -75,7 +75,7 @@ def optimize(
     raise_on_failure: bool = True,
     **options: Any,
 ) -> Result:
-    """Minimize a cost (locally) over trajectories from x_0 within limits.
+    """Find a trajectory that minimizes a cost locally, subject to limits.
 
     Parameters
     ----------
@@ -102,8 +102,8 @@ def optimize(
         The first state, if `x0` does not give all of it: a value or (lower, upper) by name of any
         quantity of the state; states not named are free.
     duration : float or (lower, upper), optional
-        Of all steps, s; a pair makes it free, and steps keep their proportions. A cost may be the duration:
-        `dmoc.minimum_time`, or a constant per second. The first value is that of a guess that is a
+        Duration of all steps, s; a pair makes it free, and steps keep their proportions. A cost may be the
+        duration: `dmoc.minimum_time`, or a constant per second. The first value is that of a guess that is a
         trajectory, else the sum of `dt` if given, else the middle of its limits.
     parameters : dict of str to (lower, upper), optional
         Declared parameters of the map that are free, within limits or None for none; `Result.map` has the
@@ -137,14 +137,14 @@ def optimize(
         trajectory is then replaced by the rollout of its inputs from its start, or of zero inputs, as the
         result's `message` says.
     **options
-        Of projection: ``direction``, ``"newton"`` (default), ``"gauss-newton"`` (quasi-Newton for this
-        problem) or ``"steepest"``. Newton shifts its Hessian if the subproblem has no minimum or its step
-        does not reduce the cost, and falls back to Gauss-Newton and to steepest descent if no shift helps.
+        Options of projection: ``direction``, ``"newton"`` (default), ``"gauss-newton"`` (quasi-Newton for
+        this problem) or ``"steepest"``. Newton shifts its Hessian if the subproblem has no minimum or its
+        step does not reduce the cost, and falls back to Gauss-Newton and steepest descent if no shift helps.
         ``warmup``, number of first iterations of Newton that use the Gauss-Newton direction; ``projection``,
         weights (Q, R) of the projecting regulator about each iterate, as in `dlqr`, default the convex part
-        of the cost, so that the gains include stiff terminal weights; ``armijo``, an `Armijo`. Of DMOC:
-        ``rate``, ``quadrature`` as in `dmoc.Phase`; ``solver``, ``form``, ``options`` and, for maps with
-        contact, ``smoothing`` as in `dmoc.Problem.solve`.
+        of the cost, so that the gains include stiff terminal weights; ``armijo``, an `Armijo`. Options of
+        DMOC: ``rate``, ``quadrature`` as in `dmoc.Phase`; ``solver``, ``form``, ``options`` and, for maps
+        with contact, ``smoothing`` as in `dmoc.Problem.solve`.
 
     Returns
     -------
@@ -219,7 +219,7 @@ def optimize(
 def _projected(
     project: Callable[[bool], Result], shoot: Callable[[bool], Result] | None, raise_on_failure: bool
 ) -> Result:
-    """Return the optimum by projection, or by shooting if projection finds none.
+    """Optimize by projection, then by shooting if projection finds no optimum.
 
     Both functions take `raise_on_failure`.
     """
@@ -242,7 +242,7 @@ def _projected(
 
 
 def _by_dmoc(stated: Problem, x0: Any, guess: Any, options: dict[str, Any]) -> Result:
-    """Solve a stated problem by `dmoc.solve` and roll out its solution under feedback."""
+    """Solve a problem by DMOC and roll out its solution under feedback."""
     h, run = stated.lengths, trajectory_of(guess)
     timed = "duration" in options and isinstance(run, Trajectory)  # the guess gives the duration
     samples = run if timed else stated.curve(x0, guess)
@@ -279,7 +279,7 @@ def _by_dmoc(stated: Problem, x0: Any, guess: Any, options: dict[str, Any]) -> R
     result = stated.result(found.status, found.history, end, duals, said=(wrong,), **more)
     (part,), plan = result.phases, found.only()
     part = replace(part, phase=None if extended else plan.phase, defect=plan.defect)
-    kept = ("stats", "stages") if extended else ("stated", "raw", "stats", "stages")  # for the user's map
+    kept = ("stats", "stages") if extended else ("stated", "raw", "stats", "stages")  # of the user's map
     return replace(result, phases=(part,), **{name: getattr(found, name) for name in kept})
 
 
@@ -290,7 +290,7 @@ def _not_shooting() -> Problem:
 def _with_parameters(
     stated: Problem, first: np.ndarray, samples: Any, options: dict[str, Any]
 ) -> tuple[ExtendedMap, Cost, Any, dict[str, Any]]:
-    """Return map, cost, guess and options with the free parameters as states."""
+    """Restate a problem for DMOC so that its free parameters are constant states."""
     f, n, options = stated.map, stated.steps, dict(options)
     u = Unknowns(f, n, None, None, options.pop("parameters"), None, None)
     assert isinstance(u.map, ExtendedMap)
@@ -313,7 +313,7 @@ def _with_parameters(
 
 
 def _chosen(f: OneStepMap, cost: Cost, method: str, given: dict[str, Any]) -> str:
-    """Return the method; raise ValueError if it does not take what is given."""
+    """Return the method to use; raise ValueError if it does not take the arguments."""
     chosen = method
     if method == "auto":
         chosen = next((m for m, takes in TAKES.items() if given.keys() <= takes), "shooting")
@@ -333,7 +333,7 @@ def _chosen(f: OneStepMap, cost: Cost, method: str, given: dict[str, Any]) -> st
 
 
 def _says(value: Any) -> bool:
-    """Return True for an argument that is not None, empty or 0."""
+    """Return True if an argument is given, that is, not None, empty or 0."""
     return bool(np.size(value) if isinstance(value, np.ndarray) else value)
 
 

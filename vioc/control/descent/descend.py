@@ -45,10 +45,11 @@ def descend(
     raise_on_failure: bool = True,
     stated: Callable[[], Any] | None = None,
 ) -> Result:
-    """Optimize without limits along a `direction` of `DIRECTIONS`.
+    """Minimize a cost without limits by descent on trajectories.
 
-    Arguments as in `vioc.control.optimize`. With direction None it is Newton's, after multiple shooting if
-    the guess is a curve of states and the map allows that. `stated` makes `Result.problem`.
+    Arguments are those of `vioc.control.optimize`. `direction` is one of `DIRECTIONS`; None is Newton's,
+    after multiple shooting if the guess is a curve of states and the map allows that. `stated` makes
+    `Result.problem`.
     """
     check_ending(tolerance, max_iterations)
     if warmup < 0:
@@ -104,9 +105,9 @@ def descend(
 
 
 def _shooting(f: OneStepMap, cost: Cost, guess: Any, x0: Any, dt: Any) -> Shooting | None:
-    """Return multiple shooting from the guess, or None if the guess is not a curve.
+    """Return a multiple-shooting search from the guess, or None if there is none.
 
-    None also if the map does not allow it.
+    There is none if the guess is not a curve, or if the map does not allow it.
     """
     programs = StagePrograms.of(f, cost, dt=dt) if isinstance(guess, tuple) else None
     if programs is None:

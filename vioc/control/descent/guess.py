@@ -23,7 +23,7 @@ FAR = 10.0  # distance from a guess, over 1 + |x| in units of sizes, above which
 
 
 def on_steps(f: OneStepMap, guess: Any, steps: int | None, dt: Any) -> Any:
-    """Return the guess, resampled if it is a trajectory of other steps.
+    """Resample a guess if it is a trajectory with other steps than the problem.
 
     It is stretched to the problem's duration and interpolated linearly (`Trajectory.resample`), as by DMOC.
     If `dt` is not given, unequal steps of the guess are taken as the problem's.
@@ -43,7 +43,7 @@ def on_steps(f: OneStepMap, guess: Any, steps: int | None, dt: Any) -> Any:
 
 
 def guess_lengths(guess: Any, dt: Any) -> Any:
-    """Return step lengths to optimize over, or None for the map's own.
+    """Return the step lengths of an optimization, or None for the map's own.
 
     They are `dt`, or those of a guess with unequal steps. `guess` has the problem's steps, see `on_steps`.
     """
@@ -63,7 +63,7 @@ def begin(
     *,
     strict: bool,
 ) -> tuple[Trajectory, str]:
-    """Return the first trajectory, and a text if it is not the guess.
+    """Return the first trajectory of a search, and a text if it is not the guess.
 
     `dt` is from `guess_lengths`.
     """
@@ -90,7 +90,7 @@ def begin(
 
 
 def far_away(f: OneStepMap, guess: Any, run: Trajectory) -> str:
-    """Return a text if the search ended far from the curve it was to follow."""
+    """Return a warning if a search ended far from the curve of its guess, else ""."""
     if not isinstance(guess, tuple):
         return ""
     X = guess_curve(f, guess)[0]
@@ -107,7 +107,7 @@ def far_away(f: OneStepMap, guess: Any, run: Trajectory) -> str:
 
 
 def guess_curve(f: OneStepMap, guess: tuple) -> tuple[np.ndarray, np.ndarray]:
-    """Return checked states and inputs of a guess that begins at k = 0."""
+    """Check the states and inputs of a guess that begins at k = 0, and return both."""
     X, U = guess
     X = check_rows(X, "guess of states", f.state_names)
     return np.ascontiguousarray(X), np.ascontiguousarray(inputs_of(f, U, len(X) - 1, X[0]))
@@ -116,7 +116,7 @@ def guess_curve(f: OneStepMap, guess: tuple) -> tuple[np.ndarray, np.ndarray]:
 def guess_trajectory(
     f: OneStepMap, guess: Any, x0: Any, steps: int | None, weights: Weights | None, dt: Any = None
 ) -> Trajectory:
-    """Return the guess as a trajectory of f, with steps `dt` from `guess_lengths`."""
+    """Convert a guess to a trajectory of the map with steps `dt` (`guess_lengths`)."""
     k0 = 0
     if isinstance(guess, Trajectory):
         if guess.map is f and (x0 is None or np.array_equal(x0, guess.x[0])):
@@ -142,7 +142,7 @@ def _projected(
 
 @contextmanager
 def leads_nowhere() -> Iterator[None]:
-    """Raise failures inside the block as errors of the guess."""
+    """Convert errors of steps inside the block to an error about the guess."""
     try:
         yield
     except (StepError, OptimizationError) as error:

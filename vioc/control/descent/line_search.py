@@ -1,4 +1,4 @@
-"""Descent over trajectories: directions, line search and verdict."""
+"""Descent on trajectories, with fallback directions and a line search."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ DIRECTIONS = {
     "gauss-newton": ("gauss-newton", "steepest"),
     "steepest": ("steepest",),
 }
-# Of the Newton Hessian, in units of the inputs' weight: smallest, factor, largest. If a tiny shift is enough
-# (the marionette: 1e-6), steps with 1e-3 are too short along valleys that are nearly flat.
+# Shift of the Newton Hessian, in units of the inputs' weight: smallest, factor, largest. If a tiny shift is
+# enough (the marionette: 1e-6), steps with 1e-3 are too short where the cost hardly changes.
 SHIFT = 1e-3 / 4**5, 4.0, 1e6
 ROUNDING = 1e-12  # predicted reduction over the cost, below which it is rounding
 FLOOR = 1e-4  # least cost assumed by the convergence test, over the cost at the guess
@@ -31,9 +31,9 @@ NOISE = 1e-20  # smallest significant cost, over that of states and inputs by th
 
 
 class Armijo(NamedTuple):
-    """Backtracking rule: the first gamma with g(gamma) <= g + alpha gamma Dg.zeta.
+    """Armijo's backtracking rule for the length of a step.
 
-    gamma = beta^j, j < trials.
+    The length is the first gamma = beta^j, j < trials, with g(gamma) <= g + alpha gamma Dg.zeta.
     """
 
     alpha: float = 1e-5
@@ -46,7 +46,10 @@ ARMIJO = Armijo()
 
 @dataclass
 class Descent:
-    """Newton's method with fallbacks and Armijo's rule; `run` is the best iterate."""
+    """Newton's method on trajectories, with fallback directions and Armijo's rule.
+
+    `run` is the best iterate.
+    """
 
     map: OneStepMap
     tolerance: float
@@ -64,7 +67,7 @@ class Descent:
     note: str = ""
     far: str = ""
     shift: float = 0.0
-    slope: float = np.nan  # along the first direction without a shift
+    slope: float = np.nan  # slope along the first direction without a shift
     unsolved: Exception | None = None  # error of the last trial that was not a trajectory
     begun: float = 0.0  # the larger of cost and predicted reduction at the guess
     noise: float = 0.0
@@ -81,7 +84,7 @@ class Descent:
                 return
 
     def _model(self, i: int) -> LocalModel:
-        """Return the local model of cost and map at the iterate of iteration i."""
+        """Return the second-order model of the cost at the iterate of iteration i."""
         assert self.models is not None
         model = self.models.about(self.run, self.shift)
         self.gains = model.gains
@@ -91,7 +94,7 @@ class Descent:
         return model
 
     def _directions(self, model: LocalModel) -> Iterator[DescentDirection]:
-        """Yield directions to try, each after the previous one gave no step."""
+        """Yield search directions, each if no step along the previous one was accepted."""
         for name in self.chain:
             if name == "newton":
                 yield from self._shifted(model)
@@ -100,10 +103,10 @@ class Descent:
                 yield direction
 
     def _shifted(self, model: LocalModel) -> Iterator[DescentDirection]:
-        """Yield Newton directions with increasing shift.
+        """Yield Newton directions with increasing shift of the Hessian.
 
-        A shift shortens any direction, so a small predicted reduction with a shift does not mean convergence;
-        such directions are left out.
+        A shift shortens any direction, so a small predicted reduction with a shift does not mean
+        convergence; such directions are left out.
         """
         again = self.shift > 0
         while self.shift <= SHIFT[2]:
@@ -119,9 +122,10 @@ class Descent:
             self.shift = max(SHIFT[1] * self.shift, SHIFT[0])
 
     def _attempt(self, model: LocalModel, aim: DescentDirection):
-        """Search along a direction; return (trajectory, lower cost), gamma, trials.
+        """Search along a direction for a trajectory with a lower cost.
 
-        The first is None if no trial was accepted.
+        Returns (trajectory, cost), the step length gamma and the number of trials. The first is None if no
+        trial was accepted.
         """
         gamma, alpha = 1.0, self.armijo.alpha
         for trial in range(1, self.armijo.trials + 1):
@@ -133,16 +137,17 @@ class Descent:
         return None, 0.0, self.armijo.trials
 
     def _doubt(self, model: LocalModel, aim: DescentDirection) -> str:
-        """Return a text for a stationary point that may not be a minimum."""
+        """Return a warning if a stationary point may not be a minimum, else ""."""
         if self.chain[0] == "newton" and aim.method != "newton" and not model.has_minimum():
             return "stationary, but possibly not a minimum: the Newton Hessian is indefinite"
         return ""
 
     @property
     def _least(self) -> float:
-        """Predicted reduction below which a point is stationary.
+        """Predicted reduction below which a trajectory counts as stationary.
 
-        It is the tolerance in units of the cost: the power of 1000 in which the cost is between 30 and 30000.
+        It is the tolerance in units of the cost: the power of 1000 in which the cost is between 30 and
+        30000.
         """
         size = max(abs(self.value), FLOOR * self.begun)
         return max(self.tolerance * power(size / 1000), self.noise)
@@ -157,11 +162,11 @@ class Descent:
         self.begun = max(abs(self.value), -slope)
 
     def _short(self, aim: DescentDirection) -> bool:
-        """Return True if the predicted reduction is below tolerance or rounding."""
+        """Return True if the predicted reduction is below the tolerance or rounding."""
         return -aim.slope <= max(self._least, ROUNDING * abs(self.value))
 
     def _advance(self, model: LocalModel, last: bool) -> None:
-        """Take one step along the first direction that gives one, or set `status`.
+        """Take one step along the first direction that permits one, or set `status`.
 
         The first direction without a shift decides if the iterate is stationary.
         """

@@ -1,4 +1,4 @@
-"""Second-order model of the cost on the trajectory manifold, and its directions.
+"""Second-order model of the cost on the set of trajectories, and its directions.
 
 See docs/maths/optimal_control.md, "The projection operator" and "Descent".
 """
@@ -26,9 +26,9 @@ Weights = tuple[np.ndarray, np.ndarray]
 
 @dataclass(frozen=True)
 class DescentDirection:
-    """Tangent trajectory dx (N+1, ndx), du (N, nu) with slope = Dg.zeta.
+    """Descent direction, a trajectory of the linearized dynamics.
 
-    `shift` is the regularization of its Hessian.
+    It has dx (N+1, ndx), du (N, nu) and slope = Dg.zeta; `shift` is the regularization of its Hessian.
     """
 
     method: str
@@ -39,7 +39,7 @@ class DescentDirection:
 
 
 class LocalModel:
-    """Second-order model of the cost on the trajectory manifold at an iterate.
+    """Second-order model of the cost on the set of trajectories, about one of them.
 
     Parameters
     ----------
@@ -75,11 +75,12 @@ class LocalModel:
         return riccati(A, B, Q, R, Q)[0]
 
     def hessian(self, method: str) -> Hessian:
-        """Return H of the steps by z = (x, u), (N, q, q), and of the end, (ndx, ndx).
+        """Return the Hessian of the model for Newton, Gauss-Newton or steepest descent.
 
-        For ``"newton"``, zeta' H zeta is the second derivative of g(P(xi + gamma zeta)) by gamma;
-        ``"gauss-newton"`` omits the second derivatives of the map, ``"steepest"`` is the identity with
-        the cost's step weights, in the problem's own units.
+        The Hessians of the steps are by z = (x, u), (N, q, q), that of the end is (ndx, ndx). For
+        ``"newton"``, zeta' H zeta is the second derivative of g(P(xi + gamma zeta)) by gamma;
+        ``"gauss-newton"`` omits the second derivatives of the map, ``"steepest"`` is the identity with the
+        cost's step weights, in the problem's own units.
         """
         e = self.expansion
         if method == "gauss-newton":
@@ -93,7 +94,7 @@ class LocalModel:
         return self._newton
 
     def _diagonal(self, of_x: np.ndarray, of_u: np.ndarray) -> Hessian:
-        """Return a diagonal Hessian times the step weights."""
+        """Return a diagonal Hessian with given entries, times the weights of the steps."""
         w = self.expansion.weights[:, None, None]
         return w * np.diag(np.concatenate([of_x, of_u])), np.diag(of_x)
 
@@ -104,11 +105,12 @@ class LocalModel:
         return e.second + joined(second.xx, second.xu, second.uu), e.end_second
 
     def direction(self, method: str, shift: float = 0.0) -> DescentDirection | None:
-        """Return argmin of Dg.zeta + 1/2 <zeta, H zeta>, or None.
+        """Return the descent direction that minimizes the quadratic model, or None.
 
-        None if H has no minimum or the minimizer is not a descent direction. `shift` adds that multiple of
-        the identity (by step weights) in units of the problem's sizes and of the inputs' mean weight.
-        ``"gauss-newton"`` replaces a nonconvex cost by its convex part.
+        It is the argmin of Dg.zeta + 1/2 <zeta, H zeta>; None if H has no minimum or the minimizer is not a
+        descent direction. `shift` adds that multiple of the identity (by step weights) in units of the
+        problem's sizes and of the inputs' mean weight. ``"gauss-newton"`` replaces a nonconvex cost by its
+        convex part.
         """
         H, end = self.hessian(method)
         if shift > 0:
@@ -121,10 +123,10 @@ class LocalModel:
 
     @property
     def _units(self) -> tuple[np.ndarray, np.ndarray]:
-        """Units of shifts (ndx,), (nu,), in units of sizes.
+        """Units of the regularization of the Hessian for states (ndx,) and inputs (nu,).
 
         They are the mean weight of inputs per unit step weight, or that of the last state if inputs have
-        none.
+        none, in units of sizes.
         """
         e, sizes = self.expansion, Sizes.along(self.run)
         of_x, of_u = sizes.states, sizes.inputs
@@ -133,7 +135,7 @@ class LocalModel:
         return price / of_x**2, price / of_u**2
 
     def _factored(self, H: Hessian) -> tuple[Recursion, LinearQuadratic] | None:
-        """Return the linear-quadratic problem of a direction, if it has a minimum."""
+        """Return the factored linear-quadratic problem of a Hessian, None without minimum."""
         e, (A, B) = self.expansion, self.lin
         N, n, m = B.shape
         stages = LinearQuadratic(np.concatenate([A, B], axis=2), *H, e.first, e.end, np.zeros((N, n)))
@@ -141,7 +143,7 @@ class LocalModel:
         return (lq, stages) if lq.factor(stages) else None
 
     def _minimizer(self, H: Hessian) -> tuple[np.ndarray, np.ndarray, float] | None:
-        """Return dx, du and the slope along them; None if there is no minimum."""
+        """Return the minimizer dx, du of the quadratic model and its slope, or None."""
         found, e = self._factored(H), self.expansion
         if found is None:
             return None
@@ -150,16 +152,16 @@ class LocalModel:
         return dx, du, float(np.vdot(e.lx, dx) + np.vdot(e.lu, du))
 
     def has_minimum(self) -> bool:
-        """Return True if Newton's Hessian is positive definite on tangent trajectories."""
+        """Return True if Newton's Hessian is positive definite on linearized trajectories."""
         return self._factored(self.hessian("newton")) is not None
 
     def trial(
         self, direction: DescentDirection, gamma: float, limit: float
     ) -> tuple[Trajectory, float] | None:
-        """Return the projected step gamma along a direction, and its cost.
+        """Return the trajectory after a projected step along a direction, and its cost.
 
-        None if the cost is above `limit`, or if the step leads to no trajectory or to no finite cost;
-        `trouble` then holds the error, and a shorter step may succeed.
+        None if the cost is above `limit`, or if the step of length gamma leads to no trajectory or to no
+        finite cost; `trouble` then holds the error, and a shorter step may succeed.
         """
         f, run = self.map, self.run
         self.trouble = None
@@ -177,10 +179,10 @@ class LocalModel:
 
 
 def descending(model: LocalModel, aim: DescentDirection) -> DescentDirection | None:
-    """Return the minimizer if the cost falls along it, else None.
+    """Return a descent direction if the cost falls along it, else None.
 
-    At a minimum the slope is <= 0 up to rounding: its terms cancel near an optimum. A positive slope within
-    the rounding error of these terms counts as 0.
+    The direction minimizes the model. At a minimum the slope is <= 0 up to rounding: its terms cancel near
+    an optimum. A positive slope within the rounding error of these terms counts as 0.
     """
     if aim.slope <= 0:
         return aim

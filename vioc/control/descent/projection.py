@@ -58,9 +58,9 @@ def project(
 def projection_gains(
     f: OneStepMap, X: Any, U: Any, Q: Any = 1.0, R: Any = 1.0, *, k0: int = 0, dt: Any = None
 ) -> np.ndarray:
-    """Return gains of the regulator about a curve, which need not be a trajectory.
+    """Return the gains of a linear-quadratic regulator about a curve.
 
-    The map is linearized at the curve's own points (X[k], U[k]).
+    The curve need not be a trajectory. The map is linearized at the curve's own points (X[k], U[k]).
 
     Parameters
     ----------
@@ -85,10 +85,10 @@ def projection_gains(
 
 
 def adjoint(lin: Linearization, K: np.ndarray, lx: np.ndarray, lu: np.ndarray) -> np.ndarray:
-    """Return the adjoint z_N = lx_N,  z_k = lx_k - K' lu_k + (A - B K)' z_{k+1}.
+    """Return the adjoint variables of the cost for a system under feedback.
 
-    z_{k+1} is the weight of the second derivative of step k in the second derivative of g(P(xi)); at a
-    stationary trajectory it is the costate.
+    They obey z_N = lx_N, z_k = lx_k - K' lu_k + (A - B K)' z_{k+1}. z_{k+1} is the weight of the second
+    derivative of step k in the second derivative of g(P(xi)); at a stationary trajectory it is the costate.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Multiple shooting: Newton's method on states, inputs and multipliers at once.
+"""Multiple shooting by Newton's method on states, inputs and multipliers at once.
 
 The iterate is a curve with defects. Each iteration linearizes the implicit equations of all steps at the
 iterate, without solving any of them, and one Riccati recursion solves the subproblem exactly. See
@@ -25,7 +25,7 @@ from vioc.runs.trajectory import Trajectory
 
 CLOSE = 1e-4  # `Sizes.apart` of a full step of the states below which shooting ends
 KEEP = 0.5, 2.0, 0.1  # fraction of exact curvature: factor down, factor up per iteration, least before 0
-SHIFT = 1e-3, 4.0, 1e8  # if the convex part has no minimum, in the cost's unit: smallest, factor, largest
+SHIFT = 1e-3, 4.0, 1e8  # shift of a convex part without minimum, in units of cost: smallest, factor, largest
 SUFFICIENT = 1e-4  # fraction of the predicted reduction of the merit that a step must reach
 PROMISE = 0.7  # fraction of the decrease of the residual norm that may be offset by a higher cost
 MEMORY = 8  # past iterates, without the guess, whose largest merit a trial is compared with
@@ -35,7 +35,7 @@ FAILURES = 3  # line searches that may fail
 
 @dataclass
 class Shooting:
-    """Multiple-shooting search: a curve and the multipliers of its steps.
+    """Multiple-shooting search on a curve of states and inputs, with its multipliers.
 
     Parameters
     ----------
@@ -104,7 +104,7 @@ class Shooting:
         return run
 
     def _evaluate(self, X: np.ndarray, U: np.ndarray, lam: np.ndarray):
-        """Return cost, |r| and the expansion of the terminal cost at a curve."""
+        """Return cost, residual norm |r| and expansion of the terminal cost at a curve."""
         running, gap = self.programs.value(X, U, lam, self.grid)
         end = self.cost.end(X[-1], self.grid.parameters, self._last_reference)
         return running + end[0], gap**0.5, end
@@ -129,7 +129,7 @@ class Shooting:
             trials += 1
             X, U, lam = self.X + step * dX, self.U + step * dU, self.multipliers + step * dlam
             value, new_gap, end = self._evaluate(X, U, lam)
-            if trials == 1 and np.isfinite(value):  # the magnitude that the cost of a trajectory may have
+            if trials == 1 and np.isfinite(value):  # magnitude that the cost of a trajectory may have
                 scale = max(scale, abs(value))
             lower = value + self.penalty * new_gap <= bound + SUFFICIENT * step * min(promise, 0.0)
             if (short or lower) and np.isfinite([value, new_gap]).all():
@@ -153,9 +153,10 @@ class Shooting:
         self.keep = max(self.keep, KEEP[2])
 
     def _direction(self):
-        """Return (steps, gains, slope, shift), with as much exact curvature as possible.
+        """Return Newton's direction with as much exact curvature as possible, or None.
 
-        The exact part of the Hessian is reduced until the subproblem has a minimum.
+        Returns steps, gains, slope and shift. The exact part of the Hessian is reduced until the subproblem
+        has a minimum.
         """
         point = [self.X, self.U, self.multipliers, self.duals]
         _, gradient, hessian, convex = self._end

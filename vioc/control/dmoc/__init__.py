@@ -1,6 +1,6 @@
 """Discrete mechanics and optimal control (DMOC).
 
-Trajectory optimization with a map's own implicit equations:
+This package optimizes trajectories with a map's own implicit equations:
 
 best = dmoc.solve(f, cost, steps=200, initial=x0, final={"theta": 0.0}, bounds={"u.force": 20.0})
 """

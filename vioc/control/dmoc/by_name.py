@@ -1,4 +1,4 @@
-"""Names for a program's vectors: multipliers by name and violated limits."""
+"""Multipliers and violated limits of a solved nonlinear program, by name."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Raw(NamedTuple):
-    """Vectors of a program at its solution; see `Transcription`."""
+    """Unknowns, multipliers, parameters and bounds of a solved nonlinear program."""
 
     transcription: Transcription
     w: np.ndarray
@@ -29,9 +29,9 @@ class Raw(NamedTuple):
 
 
 def duals(raw: Raw, i: int, gone: np.ndarray) -> Multipliers:
-    """Return the multipliers of phase i over its samples, by name.
+    """Return the multipliers of one phase by name, over the samples of the phase.
 
-    `gone` holds the multipliers of the eliminated equations.
+    `gone` holds the multipliers of the equations by which states were eliminated.
     """
     t = raw.transcription
     phase, at = t.phases[i], t.layouts[i]
@@ -67,7 +67,7 @@ def duals(raw: Raw, i: int, gone: np.ndarray) -> Multipliers:
 
 
 def defect(t: Transcription, i: int, g: np.ndarray) -> float:
-    """Return the largest residual of the steps of phase i."""
+    """Return the largest residual of the step equations of one phase."""
     worst = 0.0
     for b, block in enumerate(t.program.blocks):
         if block.phase == i and block.names == t.step_names[i]:
@@ -77,7 +77,7 @@ def defect(t: Transcription, i: int, g: np.ndarray) -> float:
 
 
 def limited(raw: Raw, g: np.ndarray) -> Iterator[tuple]:
-    """Yield all limited quantities of a program.
+    """Yield the values and limits of all unknowns and constraints of a program.
 
     Each item holds names, phase, samples, and the sizes, values, lower and upper limits (samples, names).
     """
@@ -104,9 +104,9 @@ def limited(raw: Raw, g: np.ndarray) -> Iterator[tuple]:
 
 
 def margin(raw: Raw, g: np.ndarray) -> float:
-    """Return the smallest distance of inequalities to a limit, negative outside.
+    """Return the smallest scaled distance of an inequality from its limits.
 
-    It is in units of the limits' scales.
+    It is negative outside of the limits, and in units of the limits' scales.
     """
     least = np.inf
     for _, _, _, _, *columns in limited(raw, g):

@@ -1,4 +1,4 @@
-"""Guesses of a program's unknowns, from curves, trajectories and other solutions."""
+"""Initial guesses of a nonlinear program from curves, trajectories and results."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from vioc.runs.trajectory import Trajectory
 
 
 class Curve(NamedTuple):
-    """Samples of a phase that need not be a trajectory.
+    """States, inputs and multipliers of a phase that need not be a trajectory.
 
     Attributes
     ----------
@@ -34,10 +34,11 @@ class Curve(NamedTuple):
 
 
 def trivial(phase: Phase) -> Curve:
-    """Return the straight line between the known ends, without forces and multipliers.
+    """Return the default guess, a straight line between the given end states.
 
-    An end given as a range counts with its middle (or its finite side); a state known at one end only is
-    constant, one known at neither is 0. Loops are closed by the states that are not known at both ends.
+    It has no forces and multipliers. An end given as a range counts with its middle (or its finite side); a
+    state known at one end only is constant, one known at neither is 0. Loops are closed by the states that
+    are not known at both ends.
     """
     n, f = phase.steps, phase.map
     low, high = phase.state_limits
@@ -53,10 +54,10 @@ def trivial(phase: Phase) -> Curve:
 
 
 def _closed(phase: Phase, X: np.ndarray, length: float, iterations: int = 20) -> np.ndarray:
-    """Return the states with closed loops, h = 0.
+    """Correct states until they satisfy the holonomic constraints, such as loops.
 
-    Each state is changed as little as possible, in units of sizes, starting from the one before. Steps last
-    `length`. If Newton's iteration does not converge, a state keeps its last iterate.
+    Each state is changed as little as possible, in units of sizes, starting from the one before, until h =
+    0. Steps last `length`. If Newton's iteration does not converge, a state keeps its last iterate.
     """
     f = phase.map
     h, _ = constraint_values(f) if phase.unknowns else ([], [])
@@ -83,7 +84,7 @@ def _closed(phase: Phase, X: np.ndarray, length: float, iterations: int = 20) ->
 
 
 def _inside(low: np.ndarray, high: np.ndarray) -> np.ndarray:
-    """Return the middle of each range, its finite side, or NaN."""
+    """Return the middle of each range, else its finite side, else NaN."""
     with np.errstate(invalid="ignore"):
         middle = 0.5 * (low + high)
     return np.where(
@@ -94,7 +95,9 @@ def _inside(low: np.ndarray, high: np.ndarray) -> np.ndarray:
 
 
 def resample(run: Trajectory, phase: Phase) -> Curve:
-    """Return a trajectory on the phase's mesh, stretched to its duration if given.
+    """Interpolate a trajectory at the samples of a phase.
+
+    It is stretched to the duration of the phase, if that is given.
 
     States are interpolated linearly in the fraction of elapsed time, inputs are constant over steps;
     multipliers are impulses and scale with the step. A trajectory with equally many equal steps keeps its
@@ -125,7 +128,9 @@ def resample(run: Trajectory, phase: Phase) -> Curve:
 
 
 def first_step(guess: Any, phase: Phase) -> int:
-    """Return k0 of a phase that begins at the time of its guess; 0 without a motion.
+    """Return the index of a phase's first step from the start time of its guess.
+
+    Without a motion it is the index of the phase, 0 by default.
 
     Raises
     ------
@@ -147,10 +152,10 @@ def first_step(guess: Any, phase: Phase) -> int:
 
 
 def curve(guess: Any, phase: Phase) -> Curve:
-    """Return a user's guess as a curve.
+    """Convert a user's guess to states, inputs and multipliers of a phase.
 
-    It is None for the trivial one; a Trajectory on any mesh; (X, U) with U None for no input; or inputs U (N,
-    nu) alone, which are rolled out from the initial state.
+    The guess is None for the trivial one; a Trajectory on any mesh; (X, U) with U None for no input; or
+    inputs U (N, nu) alone, which are rolled out from the initial state.
     """
     base, guess = trivial(phase), trajectory_of(guess)
     if guess is None:
@@ -172,9 +177,9 @@ def curve(guess: Any, phase: Phase) -> Curve:
 
 
 def unknowns(phase: Phase, c: Curve, smoothing: float) -> np.ndarray:
-    """Return further unknowns of the steps along a curve (N, nw).
+    """Return initial multipliers or contact variables of the steps along a curve.
 
-    These are multipliers, or the variables of contacts.
+    These are the further unknowns (N, nw) of the steps.
     """
     relaxed, k = phase.equations.relaxed, np.arange(phase.steps)
     if relaxed is None:
@@ -184,9 +189,9 @@ def unknowns(phase: Phase, c: Curve, smoothing: float) -> np.ndarray:
 
 
 def quantities(phase: Phase, X: np.ndarray) -> np.ndarray:
-    """Return the quantities of `Phase.lifts` at states (N+1, nx).
+    """Return initial values of the velocities that are unknowns of the program.
 
-    They are unknowns that solve linear equations.
+    They are the quantities of `Phase.lifts` at states (N+1, nx), and solve linear equations.
     """
     inner = phase.map.mechanism.implicit
     if inner is None or not phase.quantities:

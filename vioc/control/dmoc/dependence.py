@@ -12,15 +12,15 @@ ACTIVE = 1e-6  # distance to a limit, over 1 + |limit| in units of sizes, below 
 # norm of a combination of gradients, each of norm 1 in units of sizes, below which it counts as 0
 DEPENDENT = 1e-6
 SHARE = 0.1  # coefficients of the combination that are named, over its largest one
-SHIFT, ITERATIONS = 1e-14, 6  # of the inverse iteration
+SHIFT, ITERATIONS = 1e-14, 6  # shift and number of iterations of the inverse iteration
 
 
 def dependent(raw: Raw, g: np.ndarray) -> list[str]:
-    """Return names and samples of active limits with linearly dependent gradients.
+    """Return the names of active limits whose gradients are linearly dependent.
 
-    The combination with the smallest norm is found by inverse iteration on J J'; J holds the gradients of the
-    active rows by the unknowns that are not at a limit. Largest coefficient first; empty if the gradients are
-    independent.
+    Names have their sample. The combination of gradients with the smallest norm is found by inverse
+    iteration on J J'; J holds the gradients of the active constraints by the unknowns that are not at a
+    limit. The largest coefficient is first; the list is empty if the gradients are independent.
     """
     t, (of_w, of_g, _) = raw.transcription, raw.scales
     J = (t.program.jac_g(raw.w, raw.p)[1].sparse() @ sp.diags(of_w)).tocsr()
@@ -57,7 +57,7 @@ def dependent(raw: Raw, g: np.ndarray) -> list[str]:
 
 
 def _met(value: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
-    """Return a mask of the values at one of their limits."""
+    """Return a mask of the values that are at one of their limits."""
     sides = [(value - low, low), (high - value, high)]
     return np.logical_or(
         *(np.isfinite(s) & (gap <= ACTIVE * (1 + np.abs(np.where(np.isfinite(s), s, 0)))) for gap, s in sides)

@@ -1,6 +1,7 @@
-"""Values, derivatives and multipliers of the eliminated states of a program.
+"""States, such as momenta, that are eliminated from a nonlinear program.
 
-docs/maths/dmoc.md, "Positions only, boundary momenta".
+The functions return their values, derivatives and multipliers. See docs/maths/dmoc.md, "Positions only,
+boundary momenta".
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from vioc.control.dmoc.transcription import Transcription
 
 
 def states(t: Transcription, i: int, w: np.ndarray, p: np.ndarray) -> np.ndarray:
-    """Return the states (N+1, nx) of phase i."""
+    """Return all states (N+1, nx) of a phase, including the eliminated ones."""
     at = t.layouts[i]
     x = np.where(at.unknown, w[at.X], 0.0)
     if at.eliminated:
@@ -25,9 +26,10 @@ def states(t: Transcription, i: int, w: np.ndarray, p: np.ndarray) -> np.ndarray
 def state_changes(
     t: Transcription, i: int, w: np.ndarray, p: np.ndarray, dw: np.ndarray, dp: np.ndarray
 ) -> np.ndarray:
-    """Return changes of the states of phase i, (N+1, nx, m).
+    """Return the changes of a phase's states for changes of unknowns and parameters.
 
-    w and p change by dw (size, m) and dp (given, m).
+    Unknowns w and parameters p of the program change by dw (size, m) and dp (given, m), the states by (N+1,
+    nx, m).
     """
     at = t.layouts[i]
     dx = np.where(at.unknown[..., None], dw[at.X], 0.0)
@@ -39,7 +41,7 @@ def state_changes(
 
 
 def multipliers(t: Transcription, w: np.ndarray, p: np.ndarray, mu: np.ndarray) -> list[np.ndarray]:
-    """Return multipliers (N, number) of the eliminating equations, for each phase."""
+    """Return multipliers (N, number) of the equations that eliminate states, by phase."""
     total = np.zeros(t.given.size)
     if any(at.eliminated for at in t.layouts):
         for b, block in enumerate(t.program.blocks):
@@ -48,7 +50,7 @@ def multipliers(t: Transcription, w: np.ndarray, p: np.ndarray, mu: np.ndarray) 
 
 
 def _block(t: Transcription, i: int) -> FunctionBlock:
-    """Return the eliminated entries of the states 1 ... N as rows of a block."""
+    """Return the function that computes the eliminated states at samples 1 ... N."""
     if i not in t.next_blocks:
         t.next_blocks[i] = _make_block(t, i)
     return t.next_blocks[i]

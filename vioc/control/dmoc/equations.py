@@ -1,4 +1,4 @@
-"""Equations of one step of a map, as rows that a program sets to zero."""
+"""Equations of one step of a map, which a nonlinear program sets to zero."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from vioc.maps.protocol import OneStepMap
 
 
 class StepRows:
-    """Equations r(x, u, x_next, w, t, dt, parameters) = 0 of a map's step.
+    """Equations of one step of a map, with the names of equations and unknowns.
 
-    w are further unknowns of the step. The equations are the map's `residual` if it has one, with its
-    multipliers as w; with contact its `relaxed` equations, at a smoothing; else x_next - f(x, u) with the
-    explicit step.
+    The equations are r(x, u, x_next, w, t, dt, parameters) = 0, with further unknowns w of the step. They
+    are the map's `residual` if it has one, with its multipliers as w; with contact its `relaxed` equations,
+    at a smoothing; else x_next - f(x, u) with the explicit step.
 
     Attributes
     ----------
     function : casadi.Function
         (x, u, x_next, w, t, dt, parameters) -> (nx + nw,); for a map with contact (smoothing, give) follow.
     names : tuple of str
-        Names of the rows: ``dynamics.STATE``, ``h.CONSTRAINT``, or those of `relaxed`.
+        Names of the equations: ``dynamics.STATE``, ``h.CONSTRAINT``, or those of `relaxed`.
     unknowns : tuple of str
         Names of w: ``lambda.CONSTRAINT``, or those of `relaxed`.
     lower, upper : (nw,)
@@ -38,10 +38,11 @@ class StepRows:
     implicit : bool
         True if a step's own equations are used, with its multipliers as unknowns.
     eliminated : tuple of int
-        Entries e of the next state that are given by one row each, x_next[e] = g(...) with g free of the
-        entries e of both states: the momenta of a mechanism, by the discrete Legendre transform.
+        Components e of the next state that are given by one equation each, x_next[e] = g(...) where g does
+        not contain components e of either state: the momenta of a mechanism, by the discrete Legendre
+        transform.
     solved_rows : tuple of int
-        Indices of these rows.
+        Indices of these equations.
     """
 
     def __init__(self, f: OneStepMap):
@@ -75,24 +76,27 @@ class StepRows:
 
     @cached_property
     def measures(self) -> dict[str, str]:
-        """States with the units of the rows, by the rows' names."""
+        """Name of each equation, with the name of a state that has the same unit."""
         return measured(self.function, self.names, self._states, 0, 2)
 
     def at(self, *args: Any) -> Any:
-        """Return `function` at (x, u, x_next, w, t, dt, parameters, contacts).
+        """Evaluate the step equations at given arguments.
 
-        The last argument holds smoothing and give.
+        These are (x, u, x_next, w, t, dt, parameters, contacts); `contacts` holds smoothing and give.
         """
         more = ca.vertsplit(args[-1]) if self.relaxed is not None else ()
         return self.function(*args[:-1], *more)
 
     def given_next(self, *args: Any) -> Any:
-        """Return g at the arguments of `at`, in which the entries e of x_next must be 0."""
+        """Return the components of the next state that the equations give explicitly.
+
+        These are g at the arguments of `at`, in which the entries e of x_next must be 0.
+        """
         return -self.at(*args)[list(self.solved_rows)]
 
 
 def _explicit(f: OneStepMap) -> ca.Function:
-    """Return x_next - f(x, u) from the kernel of a map without a residual."""
+    """Return the equations x_next - f(x, u) of a map without a residual."""
     step = f.explicit
     if step is None:
         raise ValueError(
@@ -110,9 +114,9 @@ def _explicit(f: OneStepMap) -> ca.Function:
 
 
 def _solved(function: ca.Function, slopes: np.ndarray) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return entries of x_next that rows give explicitly, and those rows.
+    """Find the components of the next state that the equations give explicitly.
 
-    See `StepRows`.
+    Returns their indices and those of the equations. See `StepRows`.
     """
     if not function.is_a("SXFunction"):
         return (), ()
@@ -132,19 +136,19 @@ def _solved(function: ca.Function, slopes: np.ndarray) -> tuple[tuple[int, ...],
 
 
 def _row_names(function: ca.Function, f: OneStepMap, slopes: np.ndarray) -> tuple[str, ...]:
-    """Return names of rows: a constraint of configurations, or a next state.
+    """Return a name for each step equation, after a constraint or a next state.
 
-    A row that contains the next state x_next[j] with factor 1 is named after state j. The remaining rows
-    (balances of momenta) get the remaining states, in order.
+    An equation that contains the next state x_next[j] with factor 1 is named after state j. The remaining
+    ones (balances of momenta) get the remaining states, in order.
     """
     rows, nm = function.numel_out(0), function.numel_out(0) - f.nx
     depends = [_pattern(function, i) for i in range(5)]
     moving = np.array([n.startswith(("p.", "v.")) for n in f.state_names])
 
     def only(r: int, *allowed: np.ndarray) -> bool:
-        """Return True if a row depends on the next state and on nothing not allowed.
+        """Return True if an equation depends on no variables but the allowed states.
 
-        `allowed` are masks of x and x_next.
+        It must depend on the next state. `allowed` are masks of x and x_next.
         """
         here, after = (depends[i][r] & ~mask for i, mask in zip((0, 2), allowed, strict=True))
         rest = any(depends[i][r].any() for i in (1, 3, 4))
@@ -168,16 +172,16 @@ def _row_names(function: ca.Function, f: OneStepMap, slopes: np.ndarray) -> tupl
 
 
 def _pattern(function: ca.Function, i: int) -> np.ndarray:
-    """Return a mask of the entries of input i on which each row depends."""
+    """Return a mask of the components of one input on which each equation depends."""
     if not function.numel_in(i):
         return np.zeros((function.numel_out(0), 0), bool)
     return np.array(ca.DM(function.jac_sparsity(0, i), 1).full(), bool)
 
 
 def unit_slopes(function: ca.Function, i: int) -> np.ndarray:
-    """Return derivatives of rows by input i that are constant 1 or -1, else 0.
+    """Return the entries of a Jacobian that are constant 1 or -1, with 0 elsewhere.
 
-    Rows are the first axis. Constancy is checked at two random points.
+    It is the Jacobian of the equations (first axis) by input i. Constancy is checked at two random points.
     """
     random = np.random.default_rng(0)
     args = function.mx_in()
@@ -190,10 +194,10 @@ def unit_slopes(function: ca.Function, i: int) -> np.ndarray:
 def measured(
     function: ca.Function, names: Sequence[str], states: Sequence[str], *inputs: int
 ) -> dict[str, str]:
-    """Return the states with the units of the rows, by the rows' names.
+    """Return for each equation, by name, a state that has the same unit.
 
-    These are the states that occur with factor 1 or -1; `inputs` are the indices of the inputs that are
-    states.
+    These are states that occur with factor 1 or -1; `inputs` are the indices of the function's inputs that
+    are states.
     """
     alone = np.any([unit_slopes(function, i) for i in inputs], axis=0)
     return {name: states[int(np.argmax(row))] for name, row in zip(names, alone, strict=True) if row.any()}

@@ -1,6 +1,6 @@
-"""Homotopy in the smoothing of contact, from wide to the map's own.
+"""Homotopy that reduces the smoothing of contact from a large value to the map's.
 
-Each program starts from the solution before. docs/maths/contact_implicit.md.
+Each program starts from the previous solution. See docs/maths/contact_implicit.md.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LOOSE = 1e-6  # tolerance of all solves but the last
 
 
 class Stage(NamedTuple):
-    """Solve at one smoothing.
+    """Record of one solve of the homotopy, at one smoothing of contact.
 
     Attributes
     ----------
@@ -46,7 +46,9 @@ Solve = Callable[[float, "tuple[SolverOutcome, float] | None", bool], tuple[Solv
 def follow(
     solve: Solve, own: float, wide: float, max_iterations: int
 ) -> tuple[SolverOutcome, float, list[Stage]]:
-    """Return the last solution, its smoothing, and all solves.
+    """Solve with less and less smoothing of contact; return the last solution.
+
+    Its smoothing and the records of all solves are returned too.
 
     Parameters
     ----------
@@ -101,5 +103,5 @@ def follow(
 
 
 def reached(stages: list[Stage]) -> float:
-    """Return the smallest smoothing with a solution, inf if there is none."""
+    """Return the smallest smoothing that has a solution, inf if there is none."""
     return min((s.smoothing for s in stages if s.status is Status.CONVERGED), default=float("inf"))

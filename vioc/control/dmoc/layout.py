@@ -1,4 +1,4 @@
-"""Indices of a phase's unknowns and parameters in the vectors of the program."""
+"""Indices of a phase's unknowns and parameters in a nonlinear program."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from vioc.control.dmoc.phase import Phase
 
 
 class PhaseLayout:
-    """Indices of a phase's unknowns.
+    """Indices of a phase's unknowns in the vector of all unknowns.
 
     Parameters
     ----------
@@ -27,7 +27,8 @@ class PhaseLayout:
     Attributes
     ----------
     X, U, L : (N+1, nx), (N, nu), (N, nw) int
-        X is -1 where the state is not an unknown; L are the further unknowns of a step, mostly multipliers.
+        Indices of states, inputs and further unknowns of a step, mostly multipliers. X is -1 where the state
+        is not an unknown.
     kept, eliminated : lists of int
         Entries of the state that are unknowns at every sample, and the others.
     unknown : (N+1, nx) bool
@@ -39,7 +40,7 @@ class PhaseLayout:
     H : (N+1,) int or None
         Step length, if it is free: one unknown unless staged.
     end : int
-        One past the last index.
+        Last index plus 1.
     """
 
     def __init__(self, phase: Phase, start: int, staged: bool, eliminated: Sequence[int] = ()):
@@ -73,14 +74,14 @@ class PhaseLayout:
 
 
 class Given:
-    """Parameter vector of a program: named sections, filled at each solve."""
+    """Parameter vector of a nonlinear program, with sections that each solve fills."""
 
     def __init__(self) -> None:
         self.size = 0
         self._sections: dict[tuple[int, str], np.ndarray] = {}
 
     def add(self, phase: int, name: str, shape: tuple[int, ...]) -> np.ndarray:
-        """Return the indices, of `shape`, of a new section."""
+        """Add a section to the parameter vector; return its indices, in a given shape."""
         count = int(np.prod(shape))
         index = self.size + np.arange(count).reshape(shape)
         self._sections[phase, name] = index

@@ -1,4 +1,4 @@
-"""Phase of a problem: a motion of one map with its cost, limits and ends."""
+"""Phase of an optimal control problem, with one map, cost and limits."""
 
 from __future__ import annotations
 
@@ -133,9 +133,9 @@ class Phase:
 
     @cached_property
     def lifts(self) -> tuple[bool, bool]:
-        """Pair of bools: `Mechanism.implicit` are unknowns at steps, at the end.
+        """Flags that velocities are unknowns of the program at its steps, and at its end.
 
-        They (velocities) are unknowns where cost or constraints use them.
+        These are the quantities `Mechanism.implicit`. They are unknowns where cost or constraints use them.
         """
         running, terminal = (False, False) if self.cost is None else self.cost.lifts
         running &= self.quadrature != "midpoint"  # it evaluates states between the samples
@@ -145,17 +145,20 @@ class Phase:
         return running or bool(path), terminal or ends or later
 
     def lifted(self, c: PathConstraint) -> ca.SX | None:
-        """Return a constraint's expression in `Mechanism.implicit`, None if it uses none."""
+        """Return a constraint as an expression of velocities that are unknowns.
+
+        These are the quantities `Mechanism.implicit`; None if the constraint uses none.
+        """
         return self.map.mechanism.implicit and self.map.mechanism.implicit.lifted(c.expression, short=True)
 
     @property
     def quantities(self) -> int:
-        """Number of quantities `Mechanism.implicit`, 0 if they are not unknowns."""
+        """Number of velocities (`Mechanism.implicit`) that are unknowns at a sample."""
         return self.map.mechanism.implicit.w.numel() if self.map.mechanism.implicit and any(self.lifts) else 0
 
     @property
     def unknowns(self) -> int:
-        """Number of unknowns of a step besides inputs: multipliers, contact variables."""
+        """Number of multipliers or contact variables that are unknowns of a step."""
         return len(self.equations.unknowns)
 
     @cached_property
@@ -172,7 +175,7 @@ class Phase:
 
     @cached_property
     def measures(self) -> dict[str, str]:
-        """States with the units of the rows of steps and of `Mechanism.implicit`, by name."""
+        """Name of each equation, with the name of a state that has the same unit."""
         found, inner = dict(self.equations.measures), self.map.mechanism.implicit
         if inner is not None and self.quantities:
             names = [f"implicit.{j}" for j in range(self.quantities)]
@@ -181,7 +184,10 @@ class Phase:
 
     @cached_property
     def implicit_rows(self) -> ca.Function:
-        """Function (x, parameters, w) -> G, zero if w are `Mechanism.implicit`."""
+        """Function that returns the residual of the equations of implicit velocities.
+
+        It maps (x, parameters, w) to G, which is zero if w are `Mechanism.implicit`.
+        """
         inner = self.map.mechanism.implicit
         assert inner is not None
         return ca.Function("G", [inner.x, inner.parameters, inner.w], [inner.equation()])
@@ -190,9 +196,9 @@ class Phase:
 
     @cached_property
     def state_ends(self) -> list[tuple[str, int, int, float, float]]:
-        """Conditions on single states at the ends.
+        """Conditions on single states at the ends of the phase.
 
-        Each is ("initial" or "final", sample, entry, lower, upper limit).
+        Each is ("initial" or "final", sample, index of the state, lower, upper limit).
         """
         found = []
         for what, k, end in (("initial", 0, self._ends[0]), ("final", -1, self._ends[1])):
@@ -209,7 +215,7 @@ class Phase:
 
     @cached_property
     def state_limits(self) -> tuple[np.ndarray, np.ndarray]:
-        """Lower and upper limits of the states with end conditions, (N+1, nx) each."""
+        """Lower and upper limits (N+1, nx) of the states, including end conditions."""
         low, high = (side.copy() for side in self.state_bounds)
         for what, k, i, a, b in self.state_ends:
             if a > high[k, i] or b < low[k, i]:
@@ -227,7 +233,7 @@ class Phase:
 
     @cached_property
     def unknown_limits(self) -> tuple[np.ndarray, np.ndarray]:
-        """Limits of the further unknowns of steps, (N, nw) each."""
+        """Limits (N, nw) of the multipliers and contact variables of the steps."""
         own = {f"lambda.{n}" for n in self.map.multiplier_names}
         if not self.equations.implicit and not own.isdisjoint(self.bounds or {}):
             raise ValueError(f"bounds: {type(self.map).__name__} has no residual with multipliers to bound")
@@ -236,7 +242,7 @@ class Phase:
 
     @property
     def fixed_start(self) -> np.ndarray:
-        """Mask (nx,) of the given entries of the first state."""
+        """Mask (nx,) of the components of the first state that are given."""
         return self.state_limits[0][0] == self.state_limits[1][0]
 
     @property
@@ -252,7 +258,7 @@ class Phase:
 
     @cached_property
     def rows(self) -> tuple[PathConstraint, ...]:
-        """Constraints that are not limits of single unknowns."""
+        """Constraints of the phase other than bounds of single unknowns."""
         f = self.map
         unknowns = {*f.state_names, *(f"u.{n}" for n in f.input_names)}
         unknowns |= {*self.equations.unknowns}
@@ -266,14 +272,14 @@ class Phase:
         return tuple(rows)
 
     def row_limits(self, c: PathConstraint) -> tuple[np.ndarray, np.ndarray]:
-        """Return limits (samples, m) of a constraint's rows."""
+        """Return the limits (samples, m) of a constraint with m components."""
         pair = c.limits(self.map, self.steps)
         low, high = (np.repeat(side[:, None], c.expression.numel(), axis=1) for side in pair)
         return low, high
 
     @cached_property
     def rate_limits(self) -> dict[int, tuple[float, float]]:
-        """Limits of the inputs' rates, per second, by input index."""
+        """Limits of the rates of the inputs, per second, by the index of the input."""
         result = {}
         names = self.map.input_names
         for name, value in by_name(self.rate or {}, names, "rate", prefix=INPUTS).items():
@@ -283,14 +289,14 @@ class Phase:
 
     @cached_property
     def shifts(self) -> dict[int, float]:
-        """Shift, last minus first, of the periodic states, by index."""
+        """Last value minus first value of each periodic state, by the index of the state."""
         return shifts(self.map, self.periodic)
 
     # -- data over time -------------------------------------------------------------------------
 
     @cached_property
     def data(self) -> np.ndarray:
-        """References of the cost and of the constraints side by side, (N+1, total)."""
+        """References of cost and constraints over the samples, side by side (N+1, total)."""
         n = self.steps
         columns = [np.empty((n + 1, 0))]
         if self.cost is not None:
@@ -319,9 +325,10 @@ class Phase:
 
 
 def leap(f: OneStepMap, jump: Mapping[str, Any] | None) -> ca.Function | None:
-    """Return the function (x, parameters) -> x+ of a jump by name, or None.
+    """Return the jump of the state before a phase as a CasADi function, or None.
 
-    The values of `jump` are expressions in the symbols of the map before it.
+    The function is (x, parameters) -> x+. The values of `jump` are expressions in the symbols of the map
+    before it.
     """
     if not jump:
         return None

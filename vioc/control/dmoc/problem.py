@@ -1,4 +1,4 @@
-"""Problems of several phases (`Problem`), and one phase in one call (`solve`)."""
+"""Optimal control problems of one or several phases, as nonlinear programs."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ WARM = {
     "ipopt.warm_start_mult_bound_push": 1e-9,
     "ipopt.mu_init": 1e-6,
 }
-NEAR = {"ipopt.mu_init": 1e-3, "ipopt.bound_push": 1e-8, "ipopt.bound_frac": 1e-8}  # the equations keep cones
+NEAR = {"ipopt.mu_init": 1e-3, "ipopt.bound_push": 1e-8, "ipopt.bound_frac": 1e-8}  # contact keeps the cones
 BETWEEN = {"ipopt.mu_init": 1e-4}
 OF_FATROP = ("mu_init", "bound_push", "bound_frac")
 ENDED = Status.CONVERGED, Status.ACCEPTABLE
@@ -57,7 +57,9 @@ CENTERED = 1e-4  # largest residual of contact equations over the smoothing
 
 
 class Problem:
-    """Optimal control problem of one or several phases, see docs/maths/dmoc.md.
+    """Optimal control problem of one or several phases, solved as a nonlinear program.
+
+    See docs/maths/dmoc.md.
 
     Parameters
     ----------
@@ -105,7 +107,10 @@ class Problem:
         self._solvers: dict[Any, Solver] = {}
 
     def transcription(self, form: str = "auto") -> Transcription:
-        """Return the nonlinear program in a form, see `solve`; "staged" is FATROP's."""
+        """Return the nonlinear program of this problem in a given form, such as "states".
+
+        `solve` lists the forms; "staged" is FATROP's.
+        """
         if form not in FORMS:
             raise ValueError(f"form: expected one of {', '.join(FORMS)}, got {form!r}")
         if form not in self._transcriptions:
@@ -127,7 +132,7 @@ class Problem:
         raise_on_failure: bool = True,
         smoothing: float | None = None,
     ) -> Result:
-        """Minimize the cost (locally).
+        """Find a local minimum of the cost with a nonlinear programming solver.
 
         Parameters
         ----------
@@ -146,14 +151,14 @@ class Problem:
             an equation involves three configurations; "states" keeps them as unknowns. "auto" eliminates them
             in phases whose cost depends neither on them nor on velocities; FATROP requires states.
         tolerance : float
-            Of the optimality conditions, as the solver scales them.
+            Tolerance of the optimality conditions, as the solver scales them.
         options : dict, optional
-            For CasADi's `nlpsol` with that solver, e.g. ``{"ipopt.linear_solver": "mumps"}``.
+            Options of CasADi's `nlpsol` with that solver, e.g. ``{"ipopt.linear_solver": "mumps"}``.
         max_iterations, monitor, raise_on_failure
             As in `vioc.control.optimize`; FATROP does not report its iterates.
         smoothing : float, optional
-            For maps with contact, m^2/s^2: first smoothing of the homotopy to the maps' own. Default 1, or
-            the maps' own if the guess is a solution of the same program.
+            First smoothing of the homotopy for maps with contact, m^2/s^2; the last is the maps' own.
+            Default 1, or the maps' own if the guess is a solution of the same program.
 
         Returns
         -------
@@ -195,7 +200,7 @@ class Problem:
             return self._solvers[key](w, p, limits, mu, nu, log, sizes.priced(t, w, p))
 
         def search(guess: Any, w: np.ndarray, known: Any) -> tuple[SolverOutcome, float, list[Stage]]:
-            """Solve the homotopy in the smoothing of contact from a guess."""
+            """Solve problems with less and less smoothing of contact, beginning at a guess."""
 
             def stage(
                 level: float, before: tuple[SolverOutcome, float] | None, last: bool
@@ -225,7 +230,7 @@ class Problem:
                 outcome = one(p, outcome.w, duals, tolerance, left, {}, larger).behind(outcome)
         else:
             outcome, reached, stages = search(guess, w, known)
-            for again in (True, False):  # from its end, then from the trivial guess
+            for again in (True, False):  # from the end of the last search, then from the trivial guess
                 if outcome.status in (Status.CONVERGED, Status.INTERRUPTED):
                     break
                 other = None
@@ -256,15 +261,15 @@ class Problem:
 
     @property
     def costs(self) -> list[Cost | None]:
-        """Costs of the phases."""
+        """Costs of the phases, one for each."""
         return [phase.cost for phase in self.phases]
 
     def refine(self, result: Result, factor: int, **options: Any) -> Result:
-        """Return `Result.refine`: the finer problem solved from a result of this one."""
+        """Solve the problem with `factor` times as many steps, from a result."""
         return self.refined(factor).solve(result, **options)
 
     def sensitivity(self, result: Result) -> Sensitivity:
-        """Return `Result.sensitivity` of a result of this problem."""
+        """Return the derivatives of a result's optimum by parameters."""
         r = result.raw
         return sensitivity(r.transcription, r.w, r.mu, r.nu, r.p, (r.lower, r.upper), r.scales)
 
@@ -281,7 +286,7 @@ class Problem:
         return Problem(phases, self.jumps)
 
     def _limited(self, i: int, phase: Phase) -> Phase:
-        """Return phase i with the limits of its map as constraints."""
+        """Return a phase with the limits of its map, such as contact gaps, as constraints."""
         periodic = len(self.jumps) == len(self.phases)
         before, after = (
             self.maps[j % len(self.maps)].multiplier_names if 0 <= j < len(self.maps) or periodic else ()
@@ -301,7 +306,7 @@ class Problem:
     # -- starts ---------------------------------------------------------------------------------
 
     def _duals(self, guess: Any, t: Transcription) -> tuple[np.ndarray, np.ndarray] | None:
-        """Return the multipliers of a guess that is a solution of the same program."""
+        """Return the multipliers of a guess that solves the same program, else None."""
         raw = guess.raw if isinstance(guess, Result) else None
         if raw is None or len(guess.phases) != len(self.phases):
             return None
@@ -309,7 +314,7 @@ class Problem:
         return (raw.mu.copy(), raw.nu.copy()) if len({*sizes}) == 1 else None
 
     def _start(self, guess: Any, t: Transcription, smoothing: float = 0.0) -> np.ndarray:
-        """Return the guess as unknowns."""
+        """Return initial values of all unknowns of the program from the user's guess."""
         if isinstance(guess, Result):
             if self._duals(guess, t) is not None:
                 return guess.raw.w.copy()
@@ -334,7 +339,7 @@ class Problem:
         return w
 
     def _limits(self, t: Transcription, initial: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Return bounds of the unknowns, with another initial state if given."""
+        """Return the bounds of all unknowns, for another initial state if one is given."""
         low, high = t.lower.copy(), t.upper.copy()
         if initial is not None:
             phase, at = self.phases[0], t.layouts[0]
@@ -401,13 +406,13 @@ def _first_bad(block: FunctionBlock, w: np.ndarray, p: np.ndarray) -> tuple[str,
 
 
 def translated(settings: Mapping[str, Any], solver: str) -> dict[str, Any]:
-    """Return IPOPT's options for a solver: FATROP has a few of them, the SQP none."""
+    """Convert options of IPOPT to those of another solver, as far as it has them."""
     names = [n for n in settings if solver == "ipopt" or n.partition(".")[2] in OF_FATROP]
     return {f"{solver}.{n.partition('.')[2]}": settings[n] for n in names} if solver != "sqp" else {}
 
 
 def solve(f: OneStepMap, cost: Cost | None, guess: Any = None, *, steps: int, **options: Any) -> Result:
-    """Optimize one phase in one call.
+    """Solve an optimal control problem of one phase as a nonlinear program.
 
     Parameters
     ----------
@@ -443,7 +448,7 @@ def solve(f: OneStepMap, cost: Cost | None, guess: Any = None, *, steps: int, **
 
 
 def minimum_time(f: OneStepMap, weight: float = 1.0) -> Cost:
-    """Return a cost: the duration of a phase, s, times a weight.
+    """Return the duration of a phase, s, times a weight, as a cost.
 
     The phase needs ``duration=(low, high)``.
 

@@ -1,8 +1,8 @@
-"""Scaling of a program, which makes a solve independent of the user's units.
+"""Scaling of a nonlinear program, so that a solve does not depend on units.
 
-Unknowns are in units of their typical sizes, rows in units of the quantities in their equations or limits,
-and the cost in the power of 1000 in which its gradient at the guess is between 1 and 1000.
-docs/maths/dmoc.md, "Units".
+Unknowns are in units of their typical sizes, equations and constraints in units of the quantities in them or
+in their limits, and the cost in the power of 1000 in which its gradient at the guess is between 1 and 1000.
+See docs/maths/dmoc.md, "Units".
 """
 
 from __future__ import annotations
@@ -21,13 +21,16 @@ from vioc.control.dmoc.transcription import Transcription
 from vioc.control.problem.sizes import Sizes, power
 from vioc.names import INPUTS
 
-OF_QUANTITIES = "final ", "initial ", "periodic.", "joint.", "gap."  # prefixes of a quantity's name in rows
+OF_QUANTITIES = "final ", "initial ", "periodic.", "joint.", "gap."  # prefixes in names of constraints
 RATE, STEP = "rate.", "gap.step"
 GROWN = 1000.0  # ratio of an unknown at the end of a search to its size above which the size is raised
 
 
 class Scales(NamedTuple):
-    """Sizes of the unknowns (size,), of the rows (rows,), and of the cost."""
+    """Typical sizes of the unknowns, constraints and cost of a nonlinear program.
+
+    The first two are arrays (size,) and (rows,).
+    """
 
     unknowns: np.ndarray
     rows: np.ndarray
@@ -38,13 +41,14 @@ class Scales(NamedTuple):
         return cls(np.ones(t.program.size), np.ones(t.program.rows), 1.0)
 
     def back(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return unknowns and multipliers of the scaled program as those of the program."""
+        """Convert unknowns and multipliers from scaled units to those of the program."""
         return x * self.unknowns, y * self.cost / self.rows
 
     def grown(self, t: Transcription, w: np.ndarray) -> Scales | None:
-        """Return scales with larger sizes of unknowns that grew by `GROWN`, or None.
+        """Return scales with larger sizes of unknowns that became large, or None.
 
-        `w` are the unknowns at the end of a search; None if no unknown grew.
+        `w` are the unknowns at the end of a search. A size is raised if an unknown exceeds it by a factor
+        `GROWN`; None is returned if none does.
         """
         of_w = self.unknowns.copy()
         for at in t.layouts:
@@ -55,14 +59,15 @@ class Scales(NamedTuple):
         return self._replace(unknowns=of_w) if (of_w != self.unknowns).any() else None
 
     def priced(self, t: Transcription, w: np.ndarray, p: np.ndarray) -> Scales:
-        """Return scales with the size of the cost from its gradient at a guess."""
+        """Return scales with the unit of the cost that its gradient at a guess implies."""
         return self._replace(cost=_price(t.program, w, p, self.unknowns))
 
 
 class Scaled:
-    """Scaled functions of a `SeparableProgram`: unknowns w/s, rows g/r, cost f/c.
+    """Nonlinear program in scaled units, with its derivatives.
 
-    The parameter vector holds the program's parameters, then s, r and c.
+    For unknowns w, rows g and cost f of the `SeparableProgram` it has w/s, g/r and f/c. Its parameter vector
+    holds the program's parameters, then s, r and c.
     """
 
     def __init__(self, program: SeparableProgram):
@@ -75,12 +80,12 @@ class Scaled:
 
     @staticmethod
     def values(p: np.ndarray, scales: Scales) -> np.ndarray:
-        """Return the parameter vector."""
+        """Return the parameter vector of the scaled program."""
         return np.concatenate([p, *scales[:2], [scales.cost]])
 
     @property
     def nlp(self) -> dict[str, ca.MX]:
-        """Expressions x, p, f, g for `casadi.nlpsol`."""
+        """Expressions of the scaled program for `casadi.nlpsol`: x, p, f and g."""
         f, g = self.program.values.call(self._at, True, False)  # inlined: f and g can be evaluated separately
         return {"x": self.x, "p": self.q, "f": f / self._of_f, "g": g / self._of_g}
 
@@ -106,7 +111,7 @@ class Scaled:
 
 
 def _weighed(matrix: ca.MX, of_columns: ca.MX, of_rows: ca.MX) -> ca.MX:
-    """Return a sparse matrix with scaled columns and rows."""
+    """Scale the rows and columns of a sparse matrix."""
     pattern = matrix.sparsity()
     if not pattern.nnz():
         return matrix
@@ -118,10 +123,10 @@ def _weighed(matrix: ca.MX, of_columns: ca.MX, of_rows: ca.MX) -> ca.MX:
 
 
 def scales(t: Transcription, w: np.ndarray, p: np.ndarray) -> Scales:
-    """Return the scales of a program from the sizes of its motions at a guess.
+    """Return the scales of a program from the typical sizes of its motions at a guess.
 
-    An unknown or row without a known unit is scaled by its change when the other quantities change by their
-    sizes. Programs with contact are not scaled: their smoothing is in m^2/s^2.
+    An unknown or constraint without a known unit is scaled by its change when the other quantities change by
+    their sizes. Programs with contact are not scaled: their smoothing is in m^2/s^2.
     """
     of_w, of_g = np.ones(t.program.size), np.ones(t.program.rows)
     if all(phase.equations.relaxed is None for phase in t.phases):
@@ -133,7 +138,10 @@ def scales(t: Transcription, w: np.ndarray, p: np.ndarray) -> Scales:
 
 
 def _sizes(t: Transcription, w: np.ndarray, p: np.ndarray) -> list[Sizes]:
-    """Return the `Sizes` of each phase, over the duration of all."""
+    """Return the typical sizes of the states and inputs of each phase.
+
+    Their time is the duration of all phases.
+    """
     lengths = [
         float(w[at.H[0]]) if at.H is not None else phase.length_limits[0]
         for phase, at in zip(t.phases, t.layouts, strict=True)
@@ -146,7 +154,7 @@ def _sizes(t: Transcription, w: np.ndarray, p: np.ndarray) -> list[Sizes]:
 
 
 def _told(phase: Phase) -> dict[str, np.ndarray]:
-    """Return the limits of a phase by the name of the limited quantity."""
+    """Return the limits of a phase, by the name of the limited quantity."""
     f, found = phase.map, dict[str, list[np.ndarray]]()
     inputs = [INPUTS + n for n in f.input_names]
     for names, sides in ((f.state_names, phase.state_limits), (inputs, phase.input_limits)):
@@ -158,14 +166,14 @@ def _told(phase: Phase) -> dict[str, np.ndarray]:
 
 
 def _quantity(name: str) -> str:
-    """Return the name of a row's quantity."""
+    """Return the name of the limited quantity from the name of a constraint."""
     for prefix in OF_QUANTITIES:
         name = name.removeprefix(prefix)
     return name
 
 
 def _of_unknowns(t: Transcription, i: int, sizes: Sizes, of_w: np.ndarray) -> None:
-    """Set the sizes of the states, inputs and step lengths of phase i."""
+    """Set the typical sizes of a phase's states, inputs and step lengths."""
     at = t.layouts[i]
     for index, own in ((at.X, sizes.of_states), (at.W, sizes.of_states), (at.U, sizes.inputs)):
         of_w[index[index >= 0]] = np.broadcast_to(own, index.shape)[index >= 0]
@@ -176,10 +184,10 @@ def _of_unknowns(t: Transcription, i: int, sizes: Sizes, of_w: np.ndarray) -> No
 def _of_rows(
     t: Transcription, i: int, sizes: Sizes, J: sp.csr_matrix, of_w: np.ndarray, of_g: np.ndarray
 ) -> None:
-    """Set the sizes of rows and of unknowns without a known unit, of phase i.
+    """Set the typical sizes of a phase's constraints, and of unknowns without units.
 
-    J is the program's Jacobian in magnitudes. The size of such an unknown (a multiplier, for example) is the
-    one that changes a row of a known unit by its size.
+    J is the program's Jacobian in magnitudes. The size of an unknown without a known unit (a multiplier, for
+    example) is the one that changes a constraint of a known unit by its size.
     """
     at, sized = t.layouts[i], list[tuple[np.ndarray, float | None]]()
     for b, block in enumerate(t.program.blocks):
@@ -202,7 +210,7 @@ def _of_rows(
 
 
 def _size(phase: Phase, sizes: Sizes, name: str) -> float | None:
-    """Return the size of a row by its name, None if it has no known unit."""
+    """Return the typical size of a constraint by its name, None without a known unit."""
     if name == STEP:
         return sizes.time
     if name.startswith(RATE):
@@ -212,10 +220,10 @@ def _size(phase: Phase, sizes: Sizes, name: str) -> float | None:
 
 
 def _price(program: SeparableProgram, w: np.ndarray, p: np.ndarray, of_w: np.ndarray) -> float:
-    """Return the unit of the cost.
+    """Return the unit of the cost from its gradient at the guess.
 
-    It is the power of 1000 in which its gradient at the guess is between 1 and 1000; if the gradient
-    vanishes, the cost of unknowns of their sizes is used.
+    It is the power of 1000 in which the gradient is between 1 and 1000; if the gradient vanishes, the cost
+    of unknowns of their sizes is used.
     """
     cost, slope = (np.asarray(part).ravel() for part in program.grad_f(w, p))
     size = max(float(np.abs(cost).max()), float(np.abs(of_w * slope).max(initial=0.0)))

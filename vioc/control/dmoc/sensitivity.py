@@ -1,6 +1,6 @@
 """Derivatives of an optimum by parameters, from the KKT conditions.
 
-Implicit function theorem; docs/maths/dmoc.md, "Sensitivity by parameters".
+They follow from the implicit function theorem; see docs/maths/dmoc.md, "Sensitivity by parameters".
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ACTIVE = 1e-6  # distance to a limit, over 1 + |limit| in units of sizes, below 
 
 @dataclass(frozen=True, repr=False)
 class Sensitivity:
-    """First derivatives of an optimum.
+    """First derivatives of an optimum by parameters and given initial states.
 
     Attributes
     ----------
@@ -63,7 +63,7 @@ def sensitivity(
     limits: tuple[np.ndarray, np.ndarray],
     scales: Scales,
 ) -> Sensitivity:
-    """Solve the differentiated KKT conditions at a solution."""
+    """Solve the differentiated KKT conditions at an optimum for its derivatives."""
     program = t.program
     g = np.asarray(program.values(w, p)[1]).ravel()
     J = program.jac_g(w, p)[1].sparse().tocsr()
@@ -116,7 +116,7 @@ def sensitivity(
 
 
 def _active(value: np.ndarray, low: np.ndarray, high: np.ndarray, dual: np.ndarray):
-    """Return masks of the entries at a limit with and without a multiplier.
+    """Return masks of the active limits with a multiplier, and of those without one.
 
     At a solution either the distance to a limit or the multiplier is zero, up to the solver's tolerance; the
     larger of the two decides.
@@ -131,9 +131,9 @@ def _active(value: np.ndarray, low: np.ndarray, high: np.ndarray, dual: np.ndarr
 
 
 def _parameters(t: Transcription) -> tuple[tuple[str, ...], sp.csr_matrix]:
-    """Return names of the declared parameters, and the Jacobian of p by them.
+    """Return the declared parameters, and derivatives of the program's parameters.
 
-    p is the program's parameter vector.
+    The first output has their names; the second is the Jacobian of the program's parameter vector by them.
     """
     names = list(dict.fromkeys(n for phase in t.phases for n in phase.map.parameters))
     D = sp.lil_matrix((t.given.size, len(names)))
@@ -144,7 +144,11 @@ def _parameters(t: Transcription) -> tuple[tuple[str, ...], sp.csr_matrix]:
 
 
 def _by_given(t: Transcription, w: np.ndarray, p: np.ndarray, mu: np.ndarray):
-    """Return derivatives of L, of its gradient and of g by the parameter vector."""
+    """Return derivatives of the Lagrangian and the constraints by the parameters.
+
+    They are those of the Lagrangian, of its gradient and of the constraints g by the program's parameter
+    vector.
+    """
     program = t.program
     L_p = np.zeros(t.given.size)
     shape = (program.size, t.given.size), (program.rows, t.given.size)

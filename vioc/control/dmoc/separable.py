@@ -1,9 +1,10 @@
-"""Partially separable programs: small functions evaluated at many places.
+"""Nonlinear programs that are sums and stacks of small functions.
 
     f = sum over blocks, j of l(w[I_j], p[K_j]),     g = stack over blocks, j of c(w[I_j], p[K_j])
 
-The derivatives of a block are generated once and mapped over its places, so the time to build them does
-not grow with their number, and their sparsity is exact. docs/maths/dmoc.md.
+The programs are partially separable. The derivatives of a block are generated once and mapped over the
+places j where it is evaluated, so the time to build them does not grow with their number, and their sparsity
+is exact. See docs/maths/dmoc.md.
 """
 
 from __future__ import annotations
@@ -21,26 +22,28 @@ OPTIONS = {"cse": True}
 
 @dataclass(frozen=True)
 class FunctionBlock:
-    """Function of few unknowns, and the places where it is evaluated.
+    """Small function that a nonlinear program evaluates at many samples.
+
+    Each evaluation is a place, with its own unknowns and parameters.
 
     Attributes
     ----------
     function : casadi.Function
         ``(v, p) -> (cost (1,), rows (m,))``.
     index : (n, nv) int
-        Unknowns of each place.
+        Indices of the unknowns of each place.
     given : (n, np) int
-        Entries of the program's parameter vector of each place.
+        Indices of the parameters of each place.
     names : tuple of m str
-        Names of the rows.
+        Names of the constraints.
     samples : (n,) int
         Time index of each place.
     lower, upper : (n, m)
-        Bounds of the rows.
+        Bounds of the constraints.
     phase : int
     has_cost : bool
     stage : int
-        Order among the rows of one sample (staged programs): 0 for the defect, 1 for the rest.
+        Order among the constraints of one sample (staged programs): 0 for the defect, 1 for the others.
     """
 
     function: ca.Function
@@ -61,7 +64,7 @@ class FunctionBlock:
         assert self.lower.shape == self.upper.shape == (n, self.rows) and len(self.names) == self.rows
 
     def __len__(self) -> int:
-        """Number of places."""
+        """Number of evaluations of the function."""
         return len(self.index)
 
     @property
@@ -75,26 +78,26 @@ class FunctionBlock:
 
     @cached_property
     def cost(self) -> ca.Function:
-        """Function (v, p) -> cost alone."""
+        """CasADi function (v, p) that returns the cost of the block alone."""
         v, p = self._symbols
         return ca.Function("cost", [v, p], [self.function(v, p)[0]], OPTIONS)
 
     @cached_property
     def equations(self) -> ca.Function:
-        """Function (v, p) -> rows alone."""
+        """CasADi function (v, p) that returns the constraints of the block alone."""
         v, p = self._symbols
         return ca.Function("rows", [v, p], [self.function(v, p)[1]], OPTIONS)
 
     @cached_property
     def gradient(self) -> ca.Function:
-        """Function (v, p) -> cost, its gradient (nv,)."""
+        """CasADi function (v, p) that returns the block's cost and its gradient (nv,)."""
         v, p = self._symbols
         cost = self.function(v, p)[0]
         return ca.Function("gradient", [v, p], [cost, ca.gradient(cost, v)], OPTIONS)
 
     @cached_property
     def jacobian(self) -> ca.Function:
-        """Function (v, p) -> rows, their derivative (m, nv)."""
+        """CasADi function (v, p) that returns the block's constraints and their Jacobian."""
         v, p = self._symbols
         rows = self.function(v, p)[1]
         return ca.Function("jacobian", [v, p], [rows, ca.jacobian(rows, v)], OPTIONS)
@@ -107,15 +110,19 @@ class FunctionBlock:
 
     @cached_property
     def hessian(self) -> ca.Function:
-        """Function (v, p, sigma, mu) -> upper triangle of the Hessian of sigma l + mu'c."""
+        """CasADi function that returns the Hessian of the Lagrangian of the block.
+
+        It is the upper triangle of that of sigma l + mu'c; arguments are (v, p, sigma, mu).
+        """
         args, value = self._lagrangian()
         return ca.Function("hessian", args, [ca.triu(ca.hessian(value, args[0])[0])], OPTIONS)
 
     @cached_property
     def by_given(self) -> ca.Function:
-        """Function (v, p, sigma, mu) -> derivatives by p.
+        """Function that returns derivatives of the block by its parameters.
 
-        They are those of sigma l + mu'c (1, np), of its gradient, and of the rows.
+        They are those of the Lagrangian sigma l + mu'c (1, np), of its gradient, and of the rows; arguments
+        are (v, p, sigma, mu).
         """
         args, value = self._lagrangian()
         v, p = args[:2]
@@ -126,12 +133,15 @@ class FunctionBlock:
     # -- numerical values -----------------------------------------------------------------------
 
     def values(self, w: np.ndarray, p: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return costs (n,) and rows (n, m) at every place."""
+        """Return the costs (n,) and constraints (n, m) of all evaluations of the block."""
         cost, rows = self.function.map(len(self))(w[self.index].T, p[self.given].T)
         return np.asarray(cost).ravel(), np.asarray(rows).T
 
     def slopes(self, w: np.ndarray, p: np.ndarray, size: int, given: int) -> tuple[Any, Any]:
-        """Return sparse derivatives of the stacked rows by w (n m, size), p (n m, given)."""
+        """Return sparse Jacobians of the block's constraints by unknowns and parameters.
+
+        They are by all unknowns w, (n m, size), and by all parameters p, (n m, given), of the program.
+        """
         v, g = self._symbols
         rows = self.function(v, g)[1]
         found = []
@@ -145,7 +155,10 @@ class FunctionBlock:
 
     @cached_property
     def _given_slope(self) -> ca.Function:
-        """Function (v, p, mu) -> gradient by p of cost + mu'c (np,)."""
+        """Function that returns the gradient of the block's Lagrangian by its parameters.
+
+        It maps (v, p, mu) to the gradient (np,) of cost + mu'c.
+        """
         v, p = self._symbols
         mu = type(v).sym("mu", self.rows)
         cost, rows = self.function(v, p)
@@ -153,9 +166,9 @@ class FunctionBlock:
         return ca.Function("given_slope", [v, p, mu], [ca.densify(ca.gradient(value, p))], OPTIONS)
 
     def slope_by_given(self, w: np.ndarray, p: np.ndarray, mu: np.ndarray, size: int) -> np.ndarray:
-        """Return the derivative (size,) of costs and mu'rows by the program's parameters.
+        """Return the gradient of the block's Lagrangian by all parameters of the program.
 
-        mu is (n, m).
+        The Lagrangian is the sum of costs and mu'rows, with mu (n, m); the gradient is (size,).
         """
         total = np.zeros(size)
         if self.given.size:
@@ -165,7 +178,7 @@ class FunctionBlock:
 
 
 class SeparableProgram:
-    """Functions of a nonlinear program made of blocks.
+    """Nonlinear program made of function blocks, with its derivatives.
 
     Parameters
     ----------
@@ -183,14 +196,14 @@ class SeparableProgram:
         self._starts = np.concatenate([[0], np.cumsum(counts)])
         self.rows = int(self._starts[-1])
         self._order = np.arange(self.rows) if order is None else order
-        self._place = np.argsort(self._order)  # of each stacked row in the program
+        self._place = np.argsort(self._order)  # index of each stacked row in the program
 
     @property
     def size(self) -> int:
         return self.w.numel()
 
     def rows_of(self, i: int) -> np.ndarray:
-        """Return the places (n, m) of the rows of block i in g."""
+        """Return the indices (n, m) of block i's constraints in the stacked constraints g."""
         return self._place[self._starts[i] : self._starts[i + 1]].reshape(len(self.blocks[i]), -1)
 
     def _gather(self, block: FunctionBlock) -> list[ca.MX]:
@@ -217,18 +230,18 @@ class SeparableProgram:
 
     @property
     def nlp(self) -> dict[str, ca.MX]:
-        """Expressions x, p, f, g for `casadi.nlpsol`."""
+        """Expressions of the program for `casadi.nlpsol`: x, p, f and g."""
         f, g = self._values
         return {"x": self.w, "p": self.p, "f": f, "g": g}
 
     @cached_property
     def values(self) -> ca.Function:
-        """Function (w, p) -> f, g."""
+        """CasADi function (w, p) that returns the cost f and the constraints g."""
         return ca.Function("values", [self.w, self.p], list(self._values))
 
     @cached_property
     def grad_f(self) -> ca.Function:
-        """Function (w, p) -> f, gradient of f."""
+        """CasADi function (w, p) that returns the cost f and its gradient."""
         f, parts, targets = ca.MX(0), [], []
         for block in self.blocks:
             if block.has_cost:
@@ -242,7 +255,7 @@ class SeparableProgram:
 
     @cached_property
     def jac_g(self) -> ca.Function:
-        """Function (w, p) -> g, Jacobian of g."""
+        """CasADi function (w, p) that returns the constraints g and their Jacobian."""
         parts, rows, columns, values = [], [], [], []
         for i, block in enumerate(self.blocks):
             g, J = block.jacobian.map(len(block))(*self._gather(block))
@@ -262,7 +275,10 @@ class SeparableProgram:
 
     @cached_property
     def hess_lag(self) -> ca.Function:
-        """Function (w, p, sigma, mu) -> upper triangle of the Hessian of sigma f + mu'g."""
+        """CasADi function that returns the Hessian of the Lagrangian of the program.
+
+        It is the upper triangle of that of sigma f + mu'g; arguments are (w, p, sigma, mu).
+        """
         sigma, mu = ca.MX.sym("sigma"), ca.MX.sym("mu", self.rows)
         parts, targets = [], []
         for i, block in enumerate(self.blocks):
@@ -295,7 +311,10 @@ def _joined(arrays: list[np.ndarray]) -> np.ndarray:
 
 
 def _scatter_add(parts: list[ca.MX], targets: list[np.ndarray], size: int) -> ca.MX:
-    """Return the vector (size,) whose entry t is the sum of the parts with target t."""
+    """Add values into a symbolic vector at given indices.
+
+    Entry t of the result (size,) is the sum of the parts with target t.
+    """
     target = _joined(targets)
     if not len(target):
         return ca.MX.zeros(size)

@@ -1,4 +1,4 @@
-"""Results of a solve: trajectories, multipliers by name, and violated limits."""
+"""Conversion of a solver's outcome to trajectories, multipliers and violations."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SAME = 1e-7  # `Sizes.apart` of the ends of steps that are one root, to IPOPT's 
 def solution(
     problem: Problem, raw: Raw, outcome: SolverOutcome, history: History, stages: Sequence[Stage] = ()
 ) -> Result:
-    """Return the `Result` of a solver's outcome."""
+    """Convert the outcome of a nonlinear programming solver to a `Result`."""
     status, iterations = outcome.status, outcome.iterations
     t = raw.transcription
     cost, g = (np.asarray(v).ravel() for v in t.program.values(raw.w, raw.p))
@@ -97,9 +97,9 @@ def solution(
 
 
 def joined(jumps: Sequence[Any], runs: list[Trajectory]) -> tuple[Trajectory | None, str]:
-    """Return the phases as one trajectory, or None and the reason.
+    """Join the phases to one trajectory, or return None and the reason why not.
 
-    None with an empty reason if there is only one phase.
+    The reason is empty if there is only one phase.
     """
     if len(runs) == 1:
         return None, ""

@@ -45,14 +45,14 @@ STATUS = {  # return statuses of IPOPT and CasADi
 
 @dataclass
 class SolverOutcome:
-    """Outcome of a solver.
+    """Outcome of a nonlinear programming solver.
 
     Attributes
     ----------
     w : (size,)
         The solution, or the best iterate.
     mu : (rows,)
-        Multipliers of the rows.
+        Multipliers of the constraints.
     status : Status
     iterations : int
     seconds : float
@@ -68,7 +68,7 @@ class SolverOutcome:
     stats: dict[str, Any] = field(repr=False)
 
     def behind(self, first: SolverOutcome) -> SolverOutcome:
-        """Return the outcome of a continued solve, or the `first` one if it failed.
+        """Return this outcome of a continued solve, or the `first` one if this one failed.
 
         Iterations and seconds are summed.
         """
@@ -78,7 +78,7 @@ class SolverOutcome:
 
 
 class Watch(ca.Callback):
-    """Callback on every iterate: keeps the best, logs it, stops on Ctrl-C."""
+    """Solver callback that logs each iterate, keeps the best, and stops on Ctrl-C."""
 
     def __init__(self, t: Transcription, program: Scaled, tolerance: float, name: str):
         ca.Callback.__init__(self)
@@ -127,7 +127,7 @@ class Watch(ca.Callback):
 
 @contextlib.contextmanager
 def _interruptible(watch: Watch) -> Iterator[None]:
-    """End the solve after the iteration at Ctrl-C; a second one raises at once."""
+    """Let Ctrl-C end a solve after its iteration, and a second one end it at once."""
     before = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or before is signal.SIG_IGN:
         yield
@@ -146,7 +146,7 @@ def _interruptible(watch: Watch) -> Iterator[None]:
 
 
 class Solver:
-    """Solver of one transcription, for repeated solves with other data and guesses."""
+    """Nonlinear programming solver of one program, for repeated solves."""
 
     def __init__(
         self, t: Transcription, name: str, tolerance: float, max_iterations: int, options: Mapping[str, Any]
@@ -177,10 +177,10 @@ class Solver:
         log: Log,
         scales: Scales,
     ) -> SolverOutcome:
-        """Return the outcome from guess w within limits.
+        """Solve the program from a guess w within limits; return the outcome.
 
-        Multipliers (mu, nu) make a warm start. All arguments are in the units of the program; the solver uses
-        those of `scales`.
+        Multipliers (mu, nu) make a warm start. All arguments are in the units of the program; the solver
+        uses those of `scales`.
         """
         t, watch = self.transcription, self.watch
         watch.reset(log, scales)

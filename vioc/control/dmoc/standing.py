@@ -1,6 +1,6 @@
-"""Detection of gaps that are limited too tightly for a smoothing of contact.
+"""Detection of contact gaps that are limited too tightly for a smoothed contact.
 
-Such contacts would repel the bodies that rest on them. docs/maths/contact_implicit.md, (7).
+Such contacts would repel the bodies that rest on them. See docs/maths/contact_implicit.md, (7).
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from vioc.control.dmoc.transcription import PULL, Transcription
 
 MOST = 1.5  # total force of the limited contacts, over the weight, above which nothing can rest on them
 SHARE = 0.1  # force of a contact, over the weight, above which it is named
-TRIALS, SAME = 3, 1e-9  # random states at which a row and a gap must differ by a constant; tolerance, m
+TRIALS, SAME = 3, 1e-9  # random states at which constraint and gap must differ by a constant; tolerance, m
 ENTERS = 1e-6  # m; where limits force more penetration, room does not help
 
 
 def too_close(t: Transcription, smoothing: float) -> str:
-    """Return a text about gaps limited more tightly than a smoothing allows, or "".
+    """Return a warning if limits of gaps are too tight for the smoothing, else "".
 
     A gap of at most rho has an impulse of at least smoothing m h/(rho + give).
     """
@@ -31,7 +31,7 @@ def too_close(t: Transcription, smoothing: float) -> str:
             continue
         rooms = _rooms(phase, names)
         rooms[0] = np.inf  # gaps of the first sample belong to the step before it
-        with np.errstate(divide="ignore"):  # no room and no give
+        with np.errstate(divide="ignore"):  # division by 0 if there is neither room nor give
             push = smoothing / (rooms + t.contacts(i, smoothing)[1]) / PULL
         k = int(push.sum(axis=1).argmax())
         if not push[k].sum() > MOST:
@@ -50,9 +50,9 @@ def too_close(t: Transcription, smoothing: float) -> str:
 
 
 def _rooms(phase: Phase, names: list[str]) -> np.ndarray:
-    """Return the largest gaps (N+1, n), m, that limits allow.
+    """Return the largest contact gaps (N+1, n), m, that the limits of a phase allow.
 
-    Limits of states count, and rows that equal a gap up to a constant.
+    Limits of states count, and constraints that equal a gap up to a constant.
     """
     f = phase.map
     gaps = ca.vertcat(*(f.quantity(f"gap.{n}") for n in names))

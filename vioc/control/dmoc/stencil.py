@@ -1,4 +1,4 @@
-"""Symbols of a block of a program, created on request."""
+"""CasADi symbols from which one function of a nonlinear program is built."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 
 
 class Stencil:
-    """Symbols of a block and the sources of their values.
+    """CasADi symbols of one function of a nonlinear program.
+
+    The function is evaluated at many samples (places); the symbols stand for unknowns and parameters at a
+    place. Symbols are created on request.
 
     Parameters
     ----------
@@ -31,26 +34,26 @@ class Stencil:
         self._given: dict[Any, _Entry] = {}
 
     def node(self, phase: int, ahead: int = 0) -> SampleSymbols:
-        """Return the symbols of the sample `ahead` of the place."""
+        """Return the symbols of the sample that is `ahead` steps after the current one."""
         return self.node_at(phase, ahead, False) if self._at is None else self.fixed(phase, self._at + ahead)
 
     def fixed(self, phase: int, sample: int) -> SampleSymbols:
-        """Return the symbols of a sample, independent of the place."""
+        """Return the symbols of one particular sample, independent of the current one."""
         return self.node_at(phase, sample, True)
 
     def node_at(self, phase: int, k: int, fixed: bool) -> SampleSymbols:
-        """Return the symbols of sample k, relative to the place or `fixed`."""
+        """Return the symbols of sample k, counted from the current one unless `fixed`."""
         return self._nodes.setdefault((phase, k, fixed), SampleSymbols(self, phase, k, fixed))
 
     def unknown(self, node: SampleSymbols, name: str, table: np.ndarray) -> Any:
-        """Return the unknowns in a row of `table` (samples, size).
+        """Return the symbol of the unknowns whose indices a table lists for a sample.
 
-        A table with one row is used for all samples.
+        The table is (samples, size); a table with one row is used for all samples.
         """
         return self._symbol(self._unknowns, node, name, table)
 
     def given(self, node: SampleSymbols, name: str, table: np.ndarray) -> Any:
-        """Return entries of the program's parameter vector in a row of `table`."""
+        """Return the symbol of the parameters whose indices a table lists for a sample."""
         return self._symbol(self._given, node, name, table)
 
     def _symbol(self, entries: dict[Any, _Entry], node: SampleSymbols, name: str, table: np.ndarray) -> Any:
@@ -61,9 +64,9 @@ class Stencil:
         return entries[key].symbol
 
     def function(self, cost: Any, rows: Any) -> ca.Function:
-        """Return the function (v, p) -> cost, rows.
+        """Build the function of the block from its cost and constraints.
 
-        Symbols on which cost and rows do not depend are dropped.
+        It is (v, p) -> cost, rows. Symbols on which cost and constraints do not depend are dropped.
         """
         self._unknowns = _used(self._unknowns, cost, rows, least=1)
         self._given = _used(self._given, cost, rows)
@@ -79,34 +82,34 @@ class Stencil:
 
     @property
     def reach(self) -> int:
-        """Smallest offset, <= 0, of the samples in the block."""
+        """Smallest offset, <= 0, of the samples in use from the current sample."""
         entries = [*self._unknowns.values(), *self._given.values()]
         return min((e.k for e in entries if not e.fixed), default=0)
 
     def index(self, samples: np.ndarray) -> np.ndarray:
-        """Return the unknowns (samples, numel) of each place."""
+        """Return the indices of the unknowns at each sample (samples, numel)."""
         return _rows_at(self._unknowns, samples)
 
     def given_index(self, samples: np.ndarray) -> np.ndarray:
-        """Return the parameters (samples, numel) of each place."""
+        """Return the indices of the parameters at each sample (samples, numel)."""
         return _rows_at(self._given, samples)
 
 
 class SampleSymbols:
-    """Symbols of one sample of a phase.
+    """CasADi symbols of the state, inputs and other quantities at one sample.
 
     Attributes
     ----------
     x : (nx,)
-        The state. Its eliminated entries (see `StepRows`) are expressions of the sample before.
+        The state. Its eliminated components (see `StepRows`) are expressions of the previous sample.
     u, unknowns, multipliers : (nu,), (nw,), (nm,)
-        Of the step that starts here: inputs, further unknowns, the map's multipliers.
+        Inputs, further unknowns and map multipliers of the step that starts here.
     quantities : (nw,)
         `Mechanism.implicit`, if the phase has them as unknowns.
     w : (nx,)
         Copy of the next state in a staged program.
     t, h, theta, data, contacts
-        Time, step length, the map's parameters, references; smoothing and give of contacts.
+        Time, step length, the map's parameters, references; smoothing and gap offset (give) of contacts.
     """
 
     def __init__(self, stencil: Stencil, phase: int, k: int, fixed: bool):
@@ -118,7 +121,7 @@ class SampleSymbols:
         return self.stencil.unknown(self, name, table)
 
     def section(self, name: str) -> Any:
-        """Return a section of the parameters for this sample, see `Given`."""
+        """Return the symbol of one section of the parameters (see `Given`) at this sample."""
         table = self.stencil.owner.given.index(self.phase, name)
         return self.stencil.given(self, name, table[None] if table.ndim == 1 else table)
 
@@ -140,7 +143,7 @@ class SampleSymbols:
         return self._unknown("q", self._layout.X[:, self._layout.kept])
 
     def given_next(self, kept: Any) -> Any:
-        """Return the eliminated entries of the next state from its other entries `kept`."""
+        """Return the eliminated components of the next state from its other components."""
         at, f = self._layout, self._of.map
         x, x1 = (_placed(f.nx, (at.kept, values)) for values in (self._kept, kept))
         more = self.unknowns, self.t, self.h, self.theta, self.contacts
@@ -193,14 +196,17 @@ class SampleSymbols:
 
 
 class _Entry:
-    """Symbol, its table, and its row: a sample, or an offset from the place."""
+    """Symbol with the table of indices of the unknowns or parameters it stands for.
+
+    Its row in the table is a fixed sample, or an offset from the current sample.
+    """
 
     def __init__(self, symbol: Any, table: np.ndarray, k: int, fixed: bool):
         self.symbol, self.table, self.k, self.fixed = symbol, table, k, fixed
 
 
 def _placed(size: int, *parts: tuple[list[int], Any]) -> Any:
-    """Return a column with values at some entries, 0 elsewhere."""
+    """Return a column vector with given values at given indices, 0 elsewhere."""
     column = ca.SX.zeros(size)
     for entries, values in parts:
         column[entries] = values
@@ -208,7 +214,7 @@ def _placed(size: int, *parts: tuple[list[int], Any]) -> Any:
 
 
 def _used(entries: dict[Any, _Entry], cost: Any, rows: Any, least: int = 0) -> dict[Any, _Entry]:
-    """Return the entries on which an expression depends, at least `least` of them."""
+    """Return the symbols that cost and constraints contain, at least `least` of them."""
     expression = ca.vertcat(cost, rows)
     used = {key: e for key, e in entries.items() if ca.depends_on(expression, e.symbol)}
     return used or dict(list(entries.items())[:least])
@@ -220,7 +226,10 @@ def _split(whole: Any, parts: list[Any]) -> list[Any]:
 
 
 def _rows_at(entries: dict[Any, _Entry], samples: np.ndarray) -> np.ndarray:
-    """Return the tables' rows of each sample, side by side (samples, total)."""
+    """Return the indices of the unknowns or parameters of all symbols at each sample.
+
+    The rows of the symbols' tables are side by side (samples, total).
+    """
     columns = [np.empty((len(samples), 0), int)]
     for e in entries.values():
         columns.append(e.table[np.full(len(samples), e.k) if e.fixed else samples + e.k])

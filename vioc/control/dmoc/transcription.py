@@ -1,4 +1,7 @@
-"""Transcription of phases to a partially separable program. docs/maths/dmoc.md."""
+"""Transcription of an optimal control problem to a nonlinear program.
+
+See docs/maths/dmoc.md.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ PULL = 10.0  # m/s^2
 
 
 class Transcription:
-    """Partially separable program of phases.
+    """Nonlinear program of a problem with one or several phases.
 
     Parameters
     ----------
@@ -41,7 +44,7 @@ class Transcription:
         Bounds of the unknowns.
     row_lower, row_upper : (rows,)
     step_names : list of tuple of str
-        Names of the rows of a step, by phase.
+        Names of the equations of a step, by phase.
     """
 
     def __init__(
@@ -82,16 +85,17 @@ class Transcription:
     # -- numerical values -----------------------------------------------------------------------
 
     def start_time(self, i: int) -> float:
-        """Return the time of the first sample of phase i, s, for given durations before.
+        """Return the time of the first sample of a phase, s.
 
-        A step k of a map starts at k h (`OneStepMap.dt`), so the first phase starts at k0 h.
+        The durations of the phases before are given. A step k of a map starts at k h (`OneStepMap.dt`), so
+        the first phase starts at k0 h.
         """
         lengths = [p.length_limits[0] for p in self.phases]
         before = (p.steps * h for p, h in zip(self.phases[:i], lengths, strict=False))
         return self.phases[0].k0 * lengths[0] + sum(before)
 
     def given_values(self, smoothing: float = 0.0) -> np.ndarray:
-        """Return the parameter vector p of the program.
+        """Return the parameter vector p of the nonlinear program.
 
         Contacts have the given smoothing, but at least their maps' own.
         """
@@ -107,10 +111,11 @@ class Transcription:
         return self.given.values(numbers)
 
     def contacts(self, i: int, least: float = 0.0) -> np.ndarray:
-        """Return smoothing and give of phase i's contacts (2,), (0,) without contacts.
+        """Return the smoothing of a phase's contacts, and the offset of their gaps.
 
-        The smoothing is the larger of the map's own and `least`. The give is 0 for the map's own; otherwise
-        it is the height at which bodies hover under `PULL`.
+        The array is (2,), or (0,) without contacts. The smoothing is the larger of the map's own and
+        `least`. The offset (give) is 0 for the map's own; otherwise it is the height at which bodies hover
+        under `PULL`.
         """
         step = self.phases[i].equations.relaxed
         if step is None:
@@ -120,12 +125,12 @@ class Transcription:
 
     @property
     def own_smoothing(self) -> float | None:
-        """Smallest smoothing of the maps; None without contact."""
+        """Smallest smoothing of contact among the maps; None without contact."""
         own = [s for i in range(len(self.phases)) for s in self.contacts(i)[:1]]
         return min(own, default=None)
 
     def unknowns_of(self, i: int) -> list[tuple[tuple[str, ...], np.ndarray, np.ndarray]]:
-        """Return names, indices and masks of the unknowns of phase i, by samples.
+        """Return names, indices and masks of the unknowns of a phase, by samples.
 
         The three items are states, inputs, and further unknowns.
         """
@@ -139,7 +144,7 @@ class Transcription:
         ]
 
     def names(self) -> tuple[list[str], list[str]]:
-        """Return names of the unknowns and of the rows, each with its sample."""
+        """Return the names of all unknowns and of all constraints, each with its sample."""
         unknowns, rows = [""] * self.program.size, [""] * self.program.rows
         for p, (phase, at) in enumerate(zip(self.phases, self.layouts, strict=True)):
             inner = tuple(f"implicit.{j}" for j in range(phase.quantities))
@@ -165,7 +170,7 @@ class Transcription:
             ("k", (phase.steps + 1, 1)),
             ("data", phase.data.shape),
             ("contacts", self.contacts(i).shape),
-            ("delta", (phase.steps, len(self.layouts[i].eliminated))),  # 0; used for derivatives
+            ("delta", (phase.steps, len(self.layouts[i].eliminated))),  # always 0; used for derivatives
         ):
             self.given.add(i, name, shape)
 
@@ -180,7 +185,7 @@ class Transcription:
         return low, high
 
     def _staged_order(self) -> np.ndarray:
-        """Return the order of rows by sample, with defects first."""
+        """Return the order of constraints that FATROP needs: by sample, defects first."""
         keys = [
             np.stack(np.broadcast_arrays(b.samples[:, None], b.stage, np.arange(b.rows)), -1).reshape(-1, 3)
             for b in self.blocks
@@ -201,10 +206,10 @@ class Transcription:
         stage: int = REST,
         kind: Any = ca.SX,
     ) -> None:
-        """Add a block with a cost and rows at some samples.
+        """Add a function to the nonlinear program, with a cost and constraints at samples.
 
-        `build` gets the stencil and the node of the place. If it needs a state with eliminated entries, the
-        first sample is a separate block.
+        `build` gets the stencil and the symbols of the sample. If it needs a state with eliminated entries,
+        the first sample is a separate block.
         """
         samples = np.asarray(samples)
         lower, upper = (np.broadcast_to(side, (len(samples), len(names))) for side in (lower, upper))
@@ -284,9 +289,9 @@ class Transcription:
         self._add(i, rows, [0], names, shift, shift)
 
     def _steps(self, i: int) -> None:
-        """Add the equations of the steps, and the running cost as separate blocks.
+        """Add the step equations of a phase and its running cost.
 
-        Separate blocks have fewer derivatives.
+        They are separate blocks, which have fewer derivatives.
         """
         phase, at = self.phases[i], self.layouts[i]
         eq, n = phase.equations, phase.steps
@@ -305,7 +310,7 @@ class Transcription:
 
         lower = np.zeros((n, len(names)))
         upper = lower.copy()
-        loose = self._given_end_rows(i)  # constraints on a given end: satisfied or not, no freedom is left
+        loose = self._given_end_rows(i)  # no unknown can change constraints on a given end
         lower[-1, loose], upper[-1, loose] = -np.inf, np.inf
         kind = ca.SX if eq.function.is_a("SXFunction") else ca.MX
         self._add(i, rows, np.arange(n), names, lower, upper, kind=kind)
@@ -334,7 +339,10 @@ class Transcription:
         return weight * (at(x, now, node) + at(x1, later, after)) / 2
 
     def _gaps(self, i: int) -> None:
-        """Add the defects x[k+1] = w[k], and equal step lengths, of a staged program."""
+        """Add the equations that join the steps of a program in FATROP's form.
+
+        They are the defects x[k+1] = w[k], and equal step lengths.
+        """
         phase, at = self.phases[i], self.layouts[i]
         if not at.staged:
             return
@@ -348,7 +356,7 @@ class Transcription:
         self._add(i, rows, np.arange(phase.steps), names, stage=GAP)
 
     def _quantities(self, i: int) -> None:
-        """Add the linear equations of the quantities in `Phase.lifts`."""
+        """Add the linear equations of velocities that are unknowns (`Phase.lifts`)."""
         phase, inner = self.phases[i], self.phases[i].map.mechanism.implicit
         samples = np.flatnonzero((self.layouts[i].V >= 0).any(axis=1))
         if inner is None or not len(samples):
@@ -360,7 +368,7 @@ class Transcription:
         self._add(i, rows, samples, [f"implicit.{j}" for j in range(phase.quantities)])
 
     def _rows(self, i: int, where: str, by_step: bool, members: list[tuple[PathConstraint, int]]) -> None:
-        """Add constraints with the same samples."""
+        """Add the constraints of a phase that hold at the same samples."""
         phase = self.phases[i]
         f, n = phase.map, phase.steps
         samples = {"start": np.array([0]), "end": np.array([n]), "path": np.arange(n + (not by_step))}[where]
@@ -386,7 +394,7 @@ class Transcription:
         self._add(i, rows, samples, [name for c, _ in members for name in c.row_names], lower, upper)
 
     def _state_limits(self, i: int) -> None:
-        """Add bounds and given ends of eliminated states."""
+        """Add the limits and the given ends of eliminated states as constraints."""
         phase, at = self.phases[i], self.layouts[i]
         low, high = phase.state_limits
         groups: dict[tuple[int, ...], list[int]] = {}
@@ -415,7 +423,10 @@ class Transcription:
         self._add(i, cost, [phase.steps])
 
     def _rates(self, i: int) -> None:
-        """Add lower h <= u[k+1] - u[k] <= upper h."""
+        """Add the limits of the rates of inputs.
+
+        They are lower <= (u[k+1] - u[k]) / h <= upper.
+        """
         phase = self.phases[i]
         names, n = phase.map.input_names, phase.steps
         which = list(phase.rate_limits)
@@ -429,7 +440,10 @@ class Transcription:
     # -- ends of constrained mechanisms ---------------------------------------------------------
 
     def _given_end_rows(self, i: int) -> list[int]:
-        """Return the rows h(x_N) = 0 that depend only on given end states."""
+        """Return the holonomic constraints at the end that given final states determine.
+
+        These rows h(x_N) = 0 depend only on given end states.
+        """
         phase = self.phases[i]
         _, depends = constraint_values(phase.map) if phase.unknowns else ([], [])
         given = {n for n, fixed in zip(phase.map.state_names, phase.fixed_end, strict=True) if fixed}
@@ -438,7 +452,10 @@ class Transcription:
         return [names.index(f"h.{c}") for c in settled if f"h.{c}" in names]
 
     def _consistent_start(self, i: int, linked: frozenset[str]) -> None:
-        """Add h(q_0) = 0 and Dh(q_0) p_0 = 0 where a free start leaves them open."""
+        """Add the holonomic constraints of a free initial state.
+
+        They are h(q_0) = 0 and Dh(q_0) p_0 = 0 where the given states do not imply them.
+        """
         phase = self.phases[i]
         f = phase.map
         given = {n for n, fixed in zip(f.state_names, phase.fixed_start, strict=True) if fixed}
@@ -452,8 +469,9 @@ class Transcription:
     # -- joints between phases ------------------------------------------------------------------
 
     def _link(self, i: int, jump: Mapping[str, Any] | None) -> frozenset[str]:
-        """Add x_0 of phase i from the last state of the phase before (cyclically).
+        """Add the equations that join phase i to the phase before it.
 
+        The phase before the first one is the last one. The equations give x_0 from the last state before.
         Returns the names of the determined states.
         """
         before, after = self.phases[i - 1].map, self.phases[i].map
@@ -475,5 +493,5 @@ class Transcription:
 
 
 def _entries(columns: list[int], stencil: Stencil, node: SampleSymbols) -> tuple[Any, Any]:
-    """Return entries of a state as rows."""
+    """Return components of a state as constraints, without a cost."""
     return ca.SX(0), node.x[columns]

@@ -1,1 +1,1 @@
-"""Common inputs and outputs of all optimizers: limits by name, statuses, results."""
+"""Inputs and outputs that all optimizers share, such as limits and results."""

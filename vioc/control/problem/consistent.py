@@ -12,10 +12,10 @@ from vioc.maps.protocol import OneStepMap
 
 
 def constraint_values(f: OneStepMap, parameters: Collection[str] = ()) -> tuple[list[ca.SX], list[set[str]]]:
-    """Return h of a map's holonomic constraints, and the variables of each.
+    """Return the holonomic constraints of a map, with the variables of each.
 
-    Variables are states and free `parameters`. Empty without constraints, and if errors are not differences
-    of states.
+    The constraints are expressions h. Variables are states and free `parameters`. Both lists are empty
+    without constraints, and if errors are not differences of states.
     """
     if f.ndx != f.nx:
         return [], []
@@ -31,7 +31,7 @@ def constraint_values(f: OneStepMap, parameters: Collection[str] = ()) -> tuple[
 
 
 def across_constraints(f: OneStepMap) -> list[str]:
-    """Return the momenta of variables in holonomic constraints.
+    """Return the names of the momenta of variables in holonomic constraints.
 
     The components of these momenta across the constraints are free.
     """
@@ -47,10 +47,10 @@ def loose_start(
     linked: frozenset[str] = frozenset(),
     before: frozenset[str] = frozenset(),
 ) -> dict[str, ca.SX]:
-    """Return h(q_0) = 0 and Dh(q_0) p_0 = 0 unless the given states imply them.
+    """Return the holonomic constraints that a partly free initial state must satisfy.
 
-    Free parameters leave them open, too. A momentum across a constraint moves nothing: the impulse of the
-    first step absorbs it.
+    They are h(q_0) = 0 and Dh(q_0) p_0 = 0, unless the given states imply them; free parameters leave them
+    open, too. A momentum across a constraint moves nothing: the impulse of the first step absorbs it.
 
     Parameters
     ----------

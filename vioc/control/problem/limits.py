@@ -32,15 +32,16 @@ class PathConstraint:
     name : str
         Name in reports and of multipliers.
     expression : casadi.SX
-        In ``f.symbols`` (and `references`), a scalar or a column; at an end of states alone. An expression
-        with inputs, multipliers or the step length belongs to a step (N samples), else to a state (N+1).
+        Scalar or column in ``f.symbols`` (and `references`); at an end it contains states alone. An
+        expression with inputs, multipliers or the step length belongs to a step (N samples), else to a state
+        (N+1).
     lower, upper : float or array over the samples
-        Equal for an equation.
+        Limits; equal ones make an equation.
     where : {"path", "start", "end"}
     references : sequence of (symbol, values)
         Time-varying data, as in `Cost`: an SX column of s symbols with values (N+1, s).
     ball : (centre, radius, axes), optional
-        The ball of an `obstacle`, for pictures.
+        Ball of an `obstacle`, for pictures.
 
     Examples
     --------
@@ -68,7 +69,7 @@ class PathConstraint:
         return (self.name,) if m == 1 else tuple(f"{self.name}[{i}]" for i in range(m))
 
     def symbols(self) -> ca.SX:
-        """Return the reference symbols as one column."""
+        """Return the symbols of the references (time-varying data) as one column."""
         return ca.vertcat(ca.SX(0, 1), *(ca.vec(ca.SX(s)) for s, _ in self.references))
 
     def check(self, f: OneStepMap) -> None:
@@ -84,7 +85,10 @@ class PathConstraint:
             )
 
     def by_step(self, f: OneStepMap) -> bool:
-        """Return True if the constraint belongs to a step rather than a state."""
+        """Return True if the constraint belongs to a step, not to a state.
+
+        It then contains an input, a multiplier or the step length.
+        """
         s = f.symbols
         return bool(ca.depends_on(self.expression, ca.vertcat(s.u, s.multipliers, s.dt)))
 
@@ -93,7 +97,7 @@ class PathConstraint:
         return 1 if self.where != "path" else steps + (not self.by_step(f))
 
     def limits(self, f: OneStepMap, steps: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return lower and upper limit at each sample; ValueError if there is neither."""
+        """Return the lower and upper limits at all samples; ValueError if there are none."""
         what = f"constraint {self.name}"
         low, high = limits((self.lower, self.upper), self.samples(f, steps), what, number="equal")
         if not (np.isfinite(low) | np.isfinite(high)).any():
@@ -101,7 +105,7 @@ class PathConstraint:
         return low, high
 
     def data(self, steps: int) -> np.ndarray:
-        """Return the references side by side (N+1, s)."""
+        """Return the values of the references over time, side by side (N+1, s)."""
         columns = [np.empty((steps + 1, 0))]
         for symbol, values in self.references:
             size = ca.SX(symbol).numel()
@@ -118,7 +122,7 @@ class PathConstraint:
 
 
 def finer(values: Any, steps: int, factor: int) -> Any:
-    """Return data over `factor` times as many steps.
+    """Resample data over time for `factor` times as many steps.
 
     Data of N steps are repeated, those of N+1 samples interpolated; anything else is returned unchanged.
     """
@@ -133,7 +137,7 @@ def finer(values: Any, steps: int, factor: int) -> Any:
 
 
 def finer_bounds(bounds: Mapping[str, Any] | None, steps: int, factor: int) -> dict[str, Any] | None:
-    """Return bounds by name over `factor` times as many steps, see `finer`."""
+    """Resample bounds by name for `factor` times as many steps."""
 
     def each(value: Any) -> Any:
         pair = isinstance(value, (tuple, list))
@@ -143,7 +147,10 @@ def finer_bounds(bounds: Mapping[str, Any] | None, steps: int, factor: int) -> d
 
 
 def limit_scale(low: np.ndarray, high: np.ndarray, size: float = 1.0) -> float:
-    """Return half the mean range over the samples; one-sided max(size, |mean|)."""
+    """Return the scale of a constraint from its limits over the samples.
+
+    It is half the mean range; for a one-sided limit max(size, |mean|).
+    """
     both = np.isfinite(low) & np.isfinite(high) & (low != high)
     half = float(np.mean((high - low)[both])) / 2 if both.any() else 0.0
     sizes = np.abs(np.where(np.isfinite(high), high, low))
@@ -151,7 +158,7 @@ def limit_scale(low: np.ndarray, high: np.ndarray, size: float = 1.0) -> float:
 
 
 def bound(f: OneStepMap, name: str, value: Any, steps: int) -> PathConstraint:
-    """Return a bound of a quantity along N steps as a constraint."""
+    """Convert a bound of a quantity along N steps to a constraint."""
     c = PathConstraint(name, f.quantity(name))
     low, high = limits(value, c.samples(f, steps), f"bounds on {name}", number="symmetric")
     return replace(c, lower=low, upper=high)
@@ -160,7 +167,7 @@ def bound(f: OneStepMap, name: str, value: Any, steps: int) -> PathConstraint:
 def end_condition(
     f: OneStepMap, name: str, value: Any, where: str, among: Mapping[str, Any]
 ) -> PathConstraint:
-    """Return a value or range of a quantity at an end as a constraint.
+    """Convert a value or range of a quantity at the start or end to a constraint.
 
     If all three components of an orientation are values `among` the conditions, it is the rotation from the
     target orientation: this is smooth also at half a turn, where rotation vectors jump.
@@ -175,10 +182,10 @@ def end_condition(
 
 
 def end_values(f: OneStepMap, value: Any, what: str) -> dict[str, Any]:
-    """Return a condition on a state, given as array, dict or None, by full names.
+    """Return the conditions on the first or last state, by full names.
 
-    At the end, momenta of constrained variables are replaced by their velocities: momentum across constraints
-    moves nothing and depends on the impulses of the last step.
+    They are given as an array, a dict or None. At the end, momenta of constrained variables are replaced by
+    their velocities: momentum across constraints moves nothing and depends on the impulses of the last step.
     """
     if value is None:
         return {}
@@ -197,7 +204,7 @@ def end_values(f: OneStepMap, value: Any, what: str) -> dict[str, Any]:
 
 
 def duration_limits(value: Any) -> tuple[float, float]:
-    """Return the smallest and largest duration, s; equal if it is given."""
+    """Return the smallest and the largest duration, s; they are equal if it is given."""
     low, high = limits(value, 1, "duration", number="equal")
     if not (low[0] > 0 and np.isfinite(low[0])):
         raise ValueError(f"duration: expected a time > 0, or a pair of limits > 0, got {value!r}")
@@ -205,7 +212,7 @@ def duration_limits(value: Any) -> tuple[float, float]:
 
 
 def shifts(f: OneStepMap, periodic: Any) -> dict[int, float]:
-    """Return last - first of the periodic states, by index.
+    """Return the last minus the first value of each periodic state, by its index.
 
     `periodic` is True for all, names, or shifts by name.
     """
@@ -220,9 +227,9 @@ def shifts(f: OneStepMap, periodic: Any) -> dict[int, float]:
 def bound_arrays(
     bounds: Mapping[str, Any] | None, names: Sequence[str], count: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return limits (count, n) of n quantities from bounds by full names.
+    """Return the limits of several quantities over time, from bounds by full names.
 
-    They are infinite where none is given.
+    They are (count, n), infinite where none is given.
     """
     low, high = np.full((count, len(names)), -np.inf), np.full((count, len(names)), np.inf)
     for i, name in enumerate(names):
@@ -243,7 +250,9 @@ def check_distinct(constraints: Sequence[PathConstraint]) -> None:
 def obstacle(
     f: OneStepMap, frame: str, centre: Any, radius: float, *, axes: str = "xyz", name: str | None = None
 ) -> PathConstraint:
-    """Keep a frame's origin outside of a ball, or of a cylinder along omitted axes.
+    """Return a constraint that keeps a frame's origin outside of a ball.
+
+    With fewer `axes` it is a cylinder along the omitted ones.
 
     Parameters
     ----------
@@ -251,11 +260,11 @@ def obstacle(
         Map of a mechanism, with ``FRAME:x``.
     frame : str
     centre : (d,) or (N+1, d)
-        m, along `axes`; rows over time for a moving obstacle.
+        Centre along `axes`, m; rows over time for a moving obstacle.
     radius : float
-        m.
+        Radius, m.
     axes : str
-        ``"xz"`` for a planar mechanism.
+        Axes of the distance: ``"xz"`` for a planar mechanism.
 
     Returns
     -------
@@ -278,12 +287,12 @@ def obstacle(
 
 
 def obstacles_among(constraints: Sequence[PathConstraint]) -> dict[str, Ball]:
-    """Return the balls made by `obstacle`, by name."""
+    """Return the balls that obstacle constraints exclude, by name."""
     return {c.name: c.ball for c in constraints if c.ball is not None}
 
 
 def as_constraints(value: Any) -> tuple[PathConstraint, ...]:
-    """Return one constraint, several or None as a tuple; else raise TypeError."""
+    """Convert one constraint, several or None to a tuple; else raise TypeError."""
     if value is None:
         return ()
     several = not isinstance(value, (PathConstraint, ca.SX, ca.MX, ca.DM, str, Mapping)) and np.iterable(
@@ -301,7 +310,7 @@ def as_constraints(value: Any) -> tuple[PathConstraint, ...]:
 
 
 def full_names(f: OneStepMap, bounds: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """Return bounds with the full names of quantities.
+    """Return bounds whose names are replaced by the full names of quantities.
 
     Raises
     ------
@@ -316,7 +325,7 @@ def full_names(f: OneStepMap, bounds: Mapping[str, Any] | None) -> dict[str, Any
 def constant_bounds(
     f: OneStepMap, bounds: Mapping[str, Any] | None, known: Sequence[str], kinds: str
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return constant lower and upper bounds (n,) of the quantities `known`.
+    """Return constant lower and upper bounds of given quantities as arrays (n,).
 
     They are infinite where none is given.
 
@@ -348,7 +357,7 @@ def constant_bounds(
 
 
 def input_bounds(f: OneStepMap, bounds: Mapping[str, Any] | None) -> tuple[np.ndarray, np.ndarray]:
-    """Return `constant_bounds` (nu,) of a map's inputs."""
+    """Return constant lower and upper bounds (nu,) of a map's inputs."""
     return constant_bounds(f, bounds, [INPUTS + name for name in f.input_names], "inputs")
 
 
@@ -365,7 +374,7 @@ def input_rates(f: OneStepMap, rate: Any) -> np.ndarray:
 
 
 def penalty(name: str, weight: Any) -> tuple[float, float]:
-    """Return linear and square weight of a soft limit, from a pair or one number."""
+    """Return the linear and quadratic weight of a soft limit from one or two numbers."""
     pair = np.ravel(as_floats(weight, f"soft: {name}"))
     linear, square = (pair[0], pair[0]) if len(pair) == 1 else pair if len(pair) == 2 else (-1.0, -1.0)
     if not (linear >= 0 and square > 0):
@@ -374,7 +383,7 @@ def penalty(name: str, weight: Any) -> tuple[float, float]:
 
 
 class Violation(NamedTuple):
-    """Row or unknown outside of its limits.
+    """Constraint or unknown that violates its limits at one sample.
 
     Attributes
     ----------
@@ -382,7 +391,7 @@ class Violation(NamedTuple):
     phase, k : int
         Index of the phase, and sample in it.
     t : float
-        s.
+        Time, s.
     value, lower, upper : float
     """
 

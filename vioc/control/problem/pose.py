@@ -1,4 +1,4 @@
-"""Poses of frames as goals, ends and constraints.
+"""Poses of frames in costs, end conditions and constraints.
 
 The error of an orientation is log(R_d' R) (docs/maths/arms.md).
 """
@@ -17,13 +17,13 @@ from vioc.maps.protocol import OneStepMap
 
 
 def pose(frame: str, position: Any = None, rotation: Any = None) -> dict[str, float]:
-    """Return a pose by names of quantities, for goals, ends and names of weights.
+    """Return a pose as values by name, for goals, end conditions and weights.
 
     Parameters
     ----------
     frame : str
     position : (3,) or (4, 4), optional
-        m, in the world; a (4, 4) pose is both.
+        Position in the world, m; a (4, 4) pose holds position and rotation.
     rotation : (3, 3), (3,) or an object with ``as_matrix()``, optional
         A matrix, a rotation vector (rad), or scipy's `Rotation`.
 
@@ -52,8 +52,8 @@ def pose_error(f: OneStepMap, frame: str, position: Any = None, rotation: Any = 
     """Return the pose error of a frame in ``f.symbols``, for costs and constraints.
 
     It stacks p - p_d (m, in the world) and log(R_d' R) (rad, in the axes of R_d). Example:
-    ``PathConstraint("upright", pose_error(f, "cup", rotation=R)[:2], -0.1, 0.1)``. Arguments as for `pose`; a
-    part that is not given has no rows.
+    ``PathConstraint("upright", pose_error(f, "cup", rotation=R)[:2], -0.1, 0.1)``. Arguments are those of
+    `pose`; a part that is not given has no rows.
     """
     position, R = _given(frame, position, rotation)
     rows = []
@@ -69,11 +69,11 @@ def pose_error(f: OneStepMap, frame: str, position: Any = None, rotation: Any = 
 
 
 def turn(f: OneStepMap, name: str, among: Mapping[str, Any]) -> ca.SX | None:
-    """Return the error of ``FRAME:rx`` from its target orientation, or None.
+    """Return the error of one component of an orientation from its target, or None.
 
-    It is the entry of J_r(r_d)^-1 log(R_d' R), which to first order is r - r_d, so that multipliers are
-    derivatives by the given values; it is smooth where r jumps. None unless all three components of R_d are
-    numbers `among` the conditions: then the quantity itself is meant.
+    For ``FRAME:rx`` it is the entry of J_r(r_d)^-1 log(R_d' R), which to first order is r - r_d, so that
+    multipliers are derivatives by the given values; it is smooth where r jumps. None unless all three
+    components of R_d are numbers `among` the conditions: then the quantity itself is meant.
     """
     owner = component(name)
     R = None if owner is None else f.quantities.rotation(owner[0])
@@ -90,7 +90,10 @@ def turn(f: OneStepMap, name: str, among: Mapping[str, Any]) -> ca.SX | None:
 
 
 def _inverse_right_jacobian(r: np.ndarray) -> np.ndarray:
-    """Return J (3, 3) of log(exp(r) exp(e)) = r + J e + O(e^2), for |r| <= pi."""
+    """Return the inverse right Jacobian of the exponential map of rotations.
+
+    It is J (3, 3) of log(exp(r) exp(e)) = r + J e + O(e^2), for |r| <= pi.
+    """
     x, y, z = r
     K, half = np.array([[0, -z, y], [z, 0, -x], [-y, x, 0]]), 0.5 * float(np.linalg.norm(r))
     share = 1 / 12 if half < 1e-4 else (1 - half / np.tan(half)) / (4 * half**2)
@@ -98,7 +101,7 @@ def _inverse_right_jacobian(r: np.ndarray) -> np.ndarray:
 
 
 def _given(frame: str, position: Any, rotation: Any) -> tuple[np.ndarray | None, np.ndarray | None]:
-    """Return checked position (3,) and matrix (3, 3), None if not given."""
+    """Check a pose; return its position (3,) and rotation matrix (3, 3), or None."""
     if np.shape(position) == (4, 4):
         if rotation is not None:
             raise ModelError(f"pose of {frame!r}: a (4, 4) pose has its rotation, got one beside it")

@@ -1,4 +1,4 @@
-"""Results of optimizations, and their output during iterations."""
+"""Results of optimizations, and the records of their iterations."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ HEADER = (
 
 
 class Iteration(NamedTuple):
-    """Record of one iteration.
+    """Record of one iteration of an optimizer.
 
     Attributes
     ----------
@@ -46,7 +46,7 @@ class Iteration(NamedTuple):
         Shift of the Hessian, in units of the inputs' mean weight; 0 for Newton's own. For shooting the
         damping of Gauss-Newton's inputs.
     cost : float
-        Before the step.
+        Cost before the step.
     descent : float
         Dg(xi).zeta, negative; in multiple shooting the derivative of cost + penalty |r| along the step.
     step : float
@@ -75,12 +75,12 @@ class Iteration(NamedTuple):
 
     @property
     def note(self) -> str:
-        """Text of the iteration for the progress display."""
+        """Short text about the iteration for the progress display."""
         return f"cost {self.cost:.6g}, Dg.zeta {self.descent:.1e}"
 
 
 class Log:
-    """Records of an optimization, printed or passed to a monitor.
+    """Log of an optimization, which prints its records or passes them to a monitor.
 
     Parameters
     ----------
@@ -99,7 +99,7 @@ class Log:
 
     @property
     def seconds(self) -> float:
-        """Wall-clock time since the start."""
+        """Wall-clock time since the start, s."""
         return time.perf_counter() - self._begun
 
     def __call__(self, record: Any) -> None:
@@ -114,7 +114,7 @@ class Log:
             self.monitor(record)
 
     def shown(self) -> contextlib.AbstractContextManager[Any]:
-        """Return a context that shows progress unless lines are printed."""
+        """Return a context that shows a progress display unless lines are printed."""
         return contextlib.nullcontext() if self.monitor is True else self.progress
 
 
@@ -126,7 +126,7 @@ def check_ending(tolerance: float, max_iterations: int) -> None:
 
 
 class History(NamedTuple):
-    """Columns of `Iteration` over the iterations, as arrays of equal length."""
+    """History of an optimization, with one array for each field of `Iteration`."""
 
     iteration: np.ndarray
     method: np.ndarray
@@ -143,18 +143,18 @@ class History(NamedTuple):
         return History(*(np.array(c) for c in columns))
 
     def plot(self, *, ax: Any = None) -> Any:
-        """Plot cost and predicted reduction over the iterations; returns the axes."""
+        """Plot cost and predicted reduction over the iterations; return the axes."""
         return plots().plot_convergence(self, ax=ax)
 
 
 class NoMultiplier(ModelError, KeyError):
-    """Error: there is no multiplier of this name."""
+    """Error that no multiplier has the requested name."""
 
-    __str__ = Exception.__str__  # that of KeyError adds quotes
+    __str__ = Exception.__str__  # the method of KeyError adds quotes
 
 
 class Multipliers(dict[str, Any]):
-    """Multipliers by name: a dict whose `NoMultiplier` lists the known names."""
+    """Multipliers by name; an unknown name raises an error that lists the known ones."""
 
     def __missing__(self, name: str) -> Any:
         with contextlib.suppress(ModelError):
@@ -166,7 +166,7 @@ class Multipliers(dict[str, Any]):
 
 @dataclass(frozen=True)
 class PhaseResult(AsTrajectory):
-    """One phase of a `Result`; reads like its trajectory.
+    """Result of one phase of a problem; it reads like its trajectory.
 
     Attributes
     ----------
@@ -178,7 +178,7 @@ class PhaseResult(AsTrajectory):
     defect : float
         See `Result`.
     obstacles : dict of str to (centre, radius, axes)
-        The balls of its constraints made by `obstacle`, by name.
+        Balls of the constraints made by `obstacle`, by name.
     """
 
     trajectory: Trajectory
@@ -192,7 +192,7 @@ class PhaseResult(AsTrajectory):
 
 
 class Rollout(NamedTuple):
-    """Rollout of a result by its map.
+    """Rollout of the inputs of a result by its map.
 
     Attributes
     ----------
@@ -200,7 +200,7 @@ class Rollout(NamedTuple):
     gap : float
         Largest difference of its states from the result's.
     cost : float or None
-        By the problem's `Cost`; None without one, and for a result that was pickled.
+        Cost by the problem's `Cost`; None without one, and for a result that was pickled.
     feedback : bool
         True if the inputs were applied with feedback.
     """
@@ -213,7 +213,7 @@ class Rollout(NamedTuple):
 
 @dataclass(frozen=True)
 class Result(AsTrajectory):
-    """Result of an optimization by any method; reads like its trajectory.
+    """Result of an optimization by any method; it reads like its trajectory.
 
     For example ``best["theta"]``.
 
@@ -224,7 +224,7 @@ class Result(AsTrajectory):
         solver, a rollout up to `defect`; `rollout` returns an exact one. Several phases are joined
         on a `SwitchedMap`; ValueError if they are `apart`.
     phases : tuple of PhaseResult
-        One, or those of a `dmoc.Problem`; each reads like its trajectory.
+        One phase, or the phases of a `dmoc.Problem`; each reads like its trajectory.
     cost : float
     status : Status
         ``"converged"``, or why not: see `Status`.
@@ -274,9 +274,9 @@ class Result(AsTrajectory):
         Reason why several phases are not one trajectory: other states, a jump that leaves some free, or ends
         of an unsuccessful search that do not meet within 1e-6 of the state. Empty if they are.
     stages : list of Stage
-        For DMOC with contact: the sequence of smoothings.
+        Solves of DMOC with contact, one for each smoothing.
     stats : dict
-        For DMOC: the solver's statistics; empty after pickling.
+        Statistics of DMOC's solver; empty after pickling.
     """
 
     phases: tuple[PhaseResult, ...]
@@ -302,7 +302,7 @@ class Result(AsTrajectory):
     raw: Any = field(default=None, repr=False)  # vectors of DMOC's program
 
     def only(self) -> PhaseResult:
-        """Return the only phase; ValueError if there are several."""
+        """Return the result of the only phase; raise ValueError if there are several."""
         if len(self.phases) != 1:
             raise ValueError(f"the result has {len(self.phases)} phases; ask one of them: result.phases[0]")
         return self.phases[0]
@@ -325,7 +325,7 @@ class Result(AsTrajectory):
 
     @property
     def obstacles(self) -> dict[str, Ball]:
-        """Balls of `obstacle` constraints by name, for films and the viewer.
+        """Balls of the obstacle constraints by name, for films and the viewer.
 
         With several phases, a moving obstacle stands still in the phases before its own.
         """
@@ -380,9 +380,9 @@ class Result(AsTrajectory):
     def stabilize(self, Q: Any, R: Any, Qf: Any = None, *, phase: int | None = None) -> Regulator:
         """Return the time-varying regulator about the motion, or about one phase.
 
-        Weights as in `dlqr`, Qf = Q by default. Its map is the trajectory's, with the step length of the
-        result (`OneStepMap.with_dt`). At joints where contacts close, it accounts for the change of
-        touch-down times (`derivatives.linearize_motion`).
+        The weights are those of `dlqr`, with Qf = Q by default. The map of the regulator is the
+        trajectory's, with the step length of the result (`OneStepMap.with_dt`). At joints where contacts
+        close, the regulator accounts for the change of touch-down times (`derivatives.linearize_motion`).
         """
         run = self._motion(phase)
         regulator = dlqr(run.map, run, Q, R, Qf)
@@ -390,7 +390,7 @@ class Result(AsTrajectory):
         return regulator
 
     def rollout(self, phase: int | None = None) -> Rollout:
-        """Return the motion, or one phase, as a rollout of its map by its inputs.
+        """Roll out the inputs of the motion, or of one phase, by the map.
 
         The inputs are applied open loop. If an unstable motion amplifies the solver's tolerance above 1e-6 of
         the state, they are applied with the feedback of `stabilize(1, 1)`, which changes the inputs as little
@@ -421,9 +421,10 @@ class Result(AsTrajectory):
         return Rollout(again, _gap(run, again), total, feedback)
 
     def refine(self, factor: int = 2, **options: Any) -> Result:
-        """Solve the problem with `factor` times as many steps in the same time, from here.
+        """Solve the problem again with `factor` times as many steps, from this result.
 
-        `options` are those of its problem's `solve`: DMOC's for a result of DMOC, else shooting's.
+        The duration is the same. `options` are those of its problem's `solve`: DMOC's for a result of DMOC,
+        else shooting's.
         """
         finer: Result = self.problem.refine(self, factor, **options)
         return finer
@@ -431,8 +432,8 @@ class Result(AsTrajectory):
     def sensitivity(self) -> Any:
         """Return derivatives of the optimum by parameters and given initial state.
 
-        They are a `dmoc.Sensitivity` of the step's own equations: a result of another method is first solved
-        by DMOC.
+        They are a `dmoc.Sensitivity` and use the step's own equations: a result of another method is first
+        solved by DMOC.
 
         Raises
         ------
@@ -445,9 +446,9 @@ class Result(AsTrajectory):
         return self.problem.sensitivity(self)
 
     def products(self, phase: int | None = None) -> dict[str, np.ndarray]:
-        """Return gap times impulse (N,), m N s, of each contact and limit.
+        """Return the products of gap and impulse of each contact and limit.
 
-        Gaps are at the end of each step.
+        They are (N,), in m N s. Gaps are at the end of each step.
         """
         run = self._motion(phase)
         step = run.map.mechanism.relaxed()
@@ -455,7 +456,7 @@ class Result(AsTrajectory):
         return {n: run[f"gap.{n}"][1:] * run[f"force.{n}"] * run.step_lengths for n in names}
 
     def describe(self, phase: int | None = None) -> str:
-        """Return a text: the verdict, and the distance of the plan from its replay.
+        """Return a text with the verdict and the distance of the plan from its rollout.
 
         For phases that are `apart` the reason is given; each can be asked for. For contacts it has the
         largest product of gap and impulse, and the smoothings.
@@ -493,7 +494,7 @@ class Result(AsTrajectory):
         return f"<p>{escape(repr(self))}</p><p>{escape(self.apart)}</p>{''.join(each)}"
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state without the problem, its program and compiled functions."""
+        """Return the data to pickle, without the problem and its compiled functions."""
         return {**self.__dict__, "stated": None, "raw": None, "stats": {}}
 
     def __repr__(self) -> str:
@@ -507,7 +508,10 @@ def _gap(run: Trajectory, other: Trajectory) -> float:
 def finished(
     result: Result, interrupt: KeyboardInterrupt | None, monitor: Any, raise_on_failure: bool
 ) -> Result:
-    """Return the result, or raise its error; an interrupt carries the result."""
+    """Return the result of a search, or raise its error if `raise_on_failure`.
+
+    An interrupt carries the result.
+    """
     if monitor is True:
         print(result.message)
     if result.status == Status.INTERRUPTED and raise_on_failure:
@@ -518,11 +522,12 @@ def finished(
 
 
 def open_loop(run: Trajectory, sizes: Sizes | None = None) -> tuple[Trajectory, float, bool]:
-    """Return the rollout of an iterate's inputs, its distance, and if it separates.
+    """Roll out the inputs of an iterate without feedback, and compare the two motions.
 
-    If rounding separates the two, the iterate itself is returned. The test uses the sizes of a problem's
-    states, by default those of the motion. Steps are reproducible to the bit, so the distance is usually 0;
-    recursions that compile the step again may round differently, which an unstable motion amplifies.
+    Returns a trajectory, the distance, and True if rounding separates the two; then the trajectory is the
+    iterate itself, else the rollout. The test uses the sizes of a problem's states, by default those of the
+    motion. Steps are reproducible to the bit, so the distance is usually 0; recursions that compile the step
+    again may round differently, which an unstable motion amplifies.
     """
     f = run.map
     try:
@@ -536,10 +541,10 @@ def open_loop(run: Trajectory, sizes: Sizes | None = None) -> tuple[Trajectory, 
 
 
 def off_branch(run: Trajectory, near: float = OWN) -> str:
-    """Return a text about the first step that is not the map's step, or "".
+    """Return a warning about the first step on a wrong root of its equations, else "".
 
-    Steps are compared to `near` relative to 1 + |x| in units of sizes. Equations of long steps have several
-    roots, and only one of them is the step.
+    Steps are compared with the map's steps to `near` relative to 1 + |x| in units of sizes. Equations of
+    long steps have several roots, and only one of them is the step.
     """
     f = run.map
     try:
@@ -559,9 +564,10 @@ def off_branch(run: Trajectory, near: float = OWN) -> str:
 
 
 def judged(status: Status, run: Trajectory, gap: float, leaves: bool) -> tuple[Status, str]:
-    """Return the status of a search and a text, from the outcome of `open_loop`.
+    """Return the status of a search after comparison with the rollout of its inputs.
 
-    A motion that departs from the rollout of its inputs is still converged if its steps are the map's.
+    The arguments are the outcome of `open_loop`; a warning is returned, too. A motion that departs from the
+    rollout of its inputs is still converged if its steps are the map's.
     """
     if not leaves:
         return status, ""

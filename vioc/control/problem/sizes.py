@@ -33,7 +33,7 @@ POWERS = {  # powers of mass, length and time
 
 
 def powers(unit: str) -> tuple[int, int, int] | None:
-    """Return powers of mass, length, time in a unit such as ``"kg m^2/s"``, or None.
+    """Return the powers of mass, length and time in a unit such as ``"kg m^2/s"``.
 
     None if a part of the unit is not known.
     """
@@ -48,7 +48,7 @@ def powers(unit: str) -> tuple[int, int, int] | None:
 
 
 def power(value: float) -> float:
-    """Return the power of 1000 nearest to a value, its unit.
+    """Return the power of 1000 nearest to a value, which serves as its unit.
 
     Examples are g, kg and t, or mm, m and km. Values near 1 have unit 1, so they are unchanged to the bit,
     and scaling a problem to another such unit gives the same scaled problem.
@@ -57,7 +57,7 @@ def power(value: float) -> float:
 
 
 class Sizes:
-    """Mass, length and time of a problem on a map over a motion.
+    """Typical sizes of states and inputs, from the mass, length and time of a problem.
 
     Parameters
     ----------
@@ -65,7 +65,7 @@ class Sizes:
     X, U : (N+1, nx), (N, nu)
         The guess.
     duration : float
-        s.
+        Duration, s.
     known : mapping of str to value
         Values and limits of quantities, by name, that determine the length if the mechanism has none.
 
@@ -103,9 +103,9 @@ class Sizes:
         self._shares = self._inertias(body, known)
 
     def _inertias(self, body: Any, known: Mapping[str, Any]) -> dict[str, float]:
-        """Return relative inertias of single variables, by their momenta and inputs.
+        """Return the inertias of single variables, relative to the whole mechanism.
 
-        Each is the inertia moved over that of the whole mechanism, as a power of 1000. Inputs with known
+        They are listed by the momenta and inputs of these variables, as powers of 1000. Inputs with known
         limits, and the momenta that they drive, are left out.
         """
         lag, found = getattr(body, "lagrangian", None), dict[str, float]()
@@ -128,7 +128,7 @@ class Sizes:
         return found
 
     def _lengths(self, told: Iterable[tuple[str, Any]]) -> list[float]:
-        """Return the largest lengths implied by lengths, by speeds and by forces."""
+        """Return the largest length scales that lengths, speeds and forces imply."""
         found = [0.0, 0.0, 0.0]
         for unit, value in told:
             of = powers(unit)
@@ -141,7 +141,7 @@ class Sizes:
         return found
 
     def of(self, name: str) -> float:
-        """Return the typical size of a quantity."""
+        """Return the typical size of a quantity, 1 if its unit is not known."""
         return self.known(name) or 1.0
 
     def known(self, name: str) -> float | None:
@@ -156,48 +156,48 @@ class Sizes:
         return float(self._mass ** a[0] * self._length ** a[1] * self.time ** a[2] * share)
 
     def apart(self, X: np.ndarray, other: np.ndarray) -> float:
-        """Return the largest difference of states (N, nx), relative to 1 + |x|.
+        """Return the largest relative difference between two sequences of states (N, nx).
 
-        Both are in units of the states' sizes.
+        It is relative to 1 + |x|; both are in units of the states' sizes.
         """
         return float(self.each_apart(X, other).max(initial=0.0))
 
     def each_apart(self, X: np.ndarray, other: np.ndarray) -> np.ndarray:
-        """Return the difference of states of each sample (N,), as `apart`."""
+        """Return the relative difference (N,) between two sequences of states by sample."""
         off = np.abs(self.map.difference(X, other) / self.states).max(axis=-1, initial=0.0)
         return np.asarray(off / (1 + np.abs(X / self.of_states).max(initial=0.0)))
 
     @classmethod
     def along(cls, run: Trajectory) -> Sizes:
-        """Return the sizes of a motion."""
+        """Return the typical sizes of the states and inputs of a trajectory."""
         return cls(run.map, run.x, run.u, run.duration, {})
 
     @property
     def states(self) -> np.ndarray:
-        """Sizes of the errors of the state (ndx,)."""
+        """Typical sizes of the errors of the state (ndx,)."""
         return np.array([self.of(name) for name in self.map.space.error_names])
 
     @property
     def of_states(self) -> np.ndarray:
-        """Sizes of the state (nx,)."""
+        """Typical sizes of the states (nx,)."""
         return np.array([self.of(name) for name in self.map.state_names])
 
     @property
     def inputs(self) -> np.ndarray:
-        """Sizes of the inputs (nu,)."""
+        """Typical sizes of the inputs (nu,)."""
         return np.array([self.of(INPUTS + name) for name in self.map.input_names])
 
 
 def _largest(*values: Any) -> float:
-    """Return the largest magnitude of finite numbers, 0 if there are none."""
+    """Return the largest magnitude among finite values, 0 if there are none."""
     each = [np.abs(np.asarray(value, float)) for value in values]  # None becomes NaN
     return max((float(a[np.isfinite(a)].max(initial=0.0)) for a in each), default=0.0)
 
 
 def _extent(body: Any, X: np.ndarray) -> float:
-    """Return the largest distance of a frame from the start of the first frame.
+    """Return the largest distance of any frame from where the first frame begins.
 
-    Frames move along a curve.
+    Distances are along a curve of states; 0 if the map has no frames.
     """
     if not hasattr(body, "frame_positions"):
         return 0.0

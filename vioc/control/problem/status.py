@@ -9,7 +9,10 @@ from vioc.control.problem.limits import Violation
 
 
 class Status(str, Enum):
-    """Status of an optimization; a string too, ``best.status == "converged"``."""
+    """Status of an optimization, which is also a string.
+
+    Example: ``best.status == "converged"``.
+    """
 
     CONVERGED = "converged"
     CLOSE = "close"
@@ -68,7 +71,10 @@ ADVICE = {
 
 
 def advice_on(status: Status, unsolved: Exception | None) -> str:
-    """Return advice; `unsolved` is the error of trials that were not trajectories."""
+    """Return advice on what to try after a search with a given status.
+
+    `unsolved` is the error of trials that were not trajectories.
+    """
     if status is Status.LINE_SEARCH and unsolved is not None:
         return f"no step lowers the cost enough, and some trials lead to no trajectory: {unsolved}"
     return status.advice
@@ -82,7 +88,7 @@ def verdict(
     promise: str = "",
     found: Sequence[Violation] = (),
 ) -> str:
-    """Return a sentence on the end of a search, with advice and the worst violations."""
+    """Return a sentence on how a search ended, with advice and the worst violations."""
     text = f"{status.replace('_', ' ')} after {work} at cost {cost:.10g}{promise}"
     if what := "; ".join(t for t in advice if t):
         text += f": {what}"

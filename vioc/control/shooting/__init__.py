@@ -1,1 +1,1 @@
-"""Multiple shooting with a primal-dual interior point, the core of the optimizer."""
+"""Multiple-shooting optimizer with a primal-dual interior-point method."""

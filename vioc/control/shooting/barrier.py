@@ -1,14 +1,14 @@
-"""Primal-dual interior-point method with an augmented Lagrangian, over stages.
+"""Primal-dual interior-point search for trajectories, by multiple shooting.
 
 Unknowns are the states and inputs of all stages (the first state only along its free directions) and a slack
 s for every inequality:
 
     minimize  g(X, U)  subject to  x_k+1 = f(x_k, u_k),  h_E = a_E,  h_I - s = 0,  a <= s <= b.
 
-An iteration regularizes the Hessian until the subproblem has a minimum, computes Newton's step on the
-conditions of optimality of a barrier subproblem (`newton_step`) and searches along it for the next iterate
-(`search`). When a barrier subproblem is solved, the next one begins (`level`). See docs/maths/shooting.md,
-whose equations are numbered (IP).
+The merit function is an augmented Lagrangian. An iteration regularizes the Hessian until the subproblem has
+a minimum, computes Newton's step on the conditions of optimality of a barrier subproblem (`newton_step`) and
+searches along it for the next iterate (`search`). When a barrier subproblem is solved, the next one begins
+(`level`). See docs/maths/shooting.md, whose equations are numbered (IP).
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ SLOW = 3, 0.5, 1e-10  # smallest shift falls: full shifted steps in a row, ratio
 FALLING = 0.25  # relative decrease of the merit above which Gauss-Newton steps are preferred
 SHORT = 5  # trials above which input damping grows, also after a trial without a step; it falls after 1 or 2
 CRAWLS = 8  # consecutive short steps after which the search ends
-DAMPING = 1.0, 10.0, 1e8  # of inputs, over their mean weight: first, factor, largest
+DAMPING = 1.0, 10.0, 1e8  # damping of inputs, over their mean weight: first, factor, largest
 RELAPSES, GENTLE = 3, 0.05  # renewals of damping just after its end; from then on damping ends below GENTLE
-FLOOR, ROUNDED = 10.0, 1e-5  # merit changes below rounding, in units of eps; KKT residual then acceptable
+FLOOR, ROUNDED = 10.0, 1e-5  # merit changes up to FLOOR eps are rounding; KKT residual then acceptable
 AT_ROUNDING = 8  # consecutive full steps with a predicted reduction below rounding that end a search
 HOPELESS = 3  # consecutive last subproblems without progress in feasibility that end the search
 
 
 class Interior:
-    """Interior-point search that starts from a guess; `now` is the current iterate.
+    """Interior-point search for an optimal trajectory; `now` is the current iterate.
 
     Parameters
     ----------
@@ -119,9 +119,11 @@ class Interior:
             self.status, self.stages.trouble = Status.NO_DESCENT, error
 
     def _weigh(self, b: StageBlocks, error: float) -> bool:
-        """Advance to the next barrier subproblems while `error` counts as solved.
+        """Begin the next barrier subproblem if the current one is solved.
 
-        Returns False after `HOPELESS` last subproblems without progress in feasibility.
+        `error` is the KKT residual of the current subproblem. The next one may count as solved at once; then
+        the one after it begins. Returns False after `HOPELESS` last subproblems without progress in
+        feasibility.
         """
         level = self.level
         while error <= SOLVED * level.mu:
@@ -132,7 +134,7 @@ class Interior:
         return True
 
     def _advance(self, b: StageBlocks, near: bool, log: Log) -> Status | None:
-        """Do one iteration; return a status if it is the last one.
+        """Do one iteration of the search; return its status if it ends, else None.
 
         The iterate stays where it is if no step is accepted.
         """
@@ -169,7 +171,7 @@ class Interior:
         if length == 1 and self._below_rounding(d.slope, worth.merit):
             return Status.ACCEPTABLE
         self._less_shift(length == 1 and trials == 1)
-        if self.search.cut:  # counts as a short step: beyond it the map has no step
+        if self.search.cut:  # the step counts as short, since the map has no step beyond it
             trials = max(trials, SHORT + 1)
         self.crawled = self.crawled + 1 if trials > SHORT else 0
         if self.crawled >= CRAWLS:
@@ -182,7 +184,7 @@ class Interior:
         return None
 
     def _damp(self, trials: int) -> None:
-        """Increase the damping of inputs after a step of many trials, reduce it after few."""
+        """Increase the damping of inputs after many line-search trials, reduce after few."""
         first, factor, most = DAMPING
         if trials > SHORT:
             self.relapses += self.eased
@@ -193,7 +195,7 @@ class Interior:
             self.damping = self.damping / factor if self.damping > last else 0.0
 
     def _less_shift(self, whole: bool) -> None:
-        """Reduce the smallest shift if full shifted steps hardly reduce the KKT residual."""
+        """Reduce the smallest shift of the Hessian if full shifted steps converge slowly."""
         (several, share, lowest), factor = SLOW, CURVED[1]
         slow = whole and self.exact and self.shift > 0 and self.error > share * self.before
         self.slow, self.before = self.slow + 1 if slow else 0, self.error
@@ -201,7 +203,7 @@ class Interior:
             self.least = max(self.least / factor, lowest)
 
     def _below_rounding(self, slope: float, merit: float) -> bool:
-        """Return True, and set `note`, if predicted reductions stay below rounding."""
+        """Return True, with a `note`, if several predicted reductions are below rounding."""
         self.unseen = 0 if seen(slope, merit) else self.unseen + 1
         if self.unseen < AT_ROUNDING or self.error > ROUNDED:
             return False
@@ -209,12 +211,12 @@ class Interior:
         return True
 
     def _modelled(self, b: StageBlocks, near: bool) -> StageBlocks | None:
-        """Return factored stage blocks for the next step and set `exact`.
+        """Return the quadratic model of the next step after factoring its Hessian.
 
         With `near`, `b` holds the exact Hessian of the cost; the second derivatives of map and constraints
-        are added if some shift leaves a minimum. The exact Hessian is not used in the first iteration, during
-        a pause, or while Gauss-Newton steps reduce the merit fast. Returns None if no shift of the
-        Gauss-Newton Hessian leaves a minimum either.
+        are added if some shift makes the Hessian of the subproblem positive definite. The exact Hessian is
+        not used in the first iteration, during a pause, or while Gauss-Newton steps reduce the merit fast.
+        Sets `exact`. Returns None if no shift of the Gauss-Newton Hessian suffices either.
         """
         n, it, scale = b.F.shape[1], self.now, self.level.scale
         unit = float(np.einsum("kii->", b.H[:, n:, n:])) / max(1, b.g[:, n:].size)
@@ -244,9 +246,10 @@ class Interior:
         return None
 
     def _price_of_limits(self, b: StageBlocks) -> float:
-        """Median input weight from the barrier, where the cost has none.
+        """Return the unit of the damping of inputs if the cost does not penalize inputs.
 
-        Without inequalities on inputs it is the unit of the cost.
+        It is the median weight of the inputs in the barrier terms, or the unit of the cost if no inequality
+        contains inputs.
         """
         (N, m, _), n = b.J.shape, b.F.shape[1]
         weight = self.level.weights(self.now)[: N * m].reshape(N, m)
@@ -256,5 +259,5 @@ class Interior:
 
 
 def seen(slope: float, merit: float) -> bool:
-    """Return whether a predicted reduction exceeds the rounding of the merit."""
+    """Return whether a predicted reduction of the merit exceeds its rounding error."""
     return bool(-slope > FLOOR * np.finfo(float).eps * abs(merit))

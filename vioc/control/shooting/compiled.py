@@ -1,7 +1,7 @@
-"""Arithmetic of a barrier subproblem in C (level.c).
+"""Barrier subproblems and Newton steps of the optimizer, evaluated in C (level.c).
 
-Used where the map's backend compiles and stages are small. NumPy calls take about half the time of an
-iteration there: 22 of 48 ms for the cart-pole of the benchmarks.
+C is used if the map's backend compiles and stages are small. There, NumPy calls take about half the time of
+an iteration: 22 of 48 ms for the cart-pole of the benchmarks.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Long, Pointer, Number = ctypes.c_longlong, ctypes.c_void_p, ctypes.c_double
 
 
 class _Level(ctypes.Structure):
-    """C struct `level` of level.c."""
+    """Mirror of the C struct of a barrier subproblem (`level` of level.c)."""
 
     _fields_ = (
         *((name, Long) for name in ("N", "n", "q", "e", "m", "rows", "free", "limits")),
@@ -48,14 +48,17 @@ class _Iterate(ctypes.Structure):
 
 
 def first_level(stages: Stages, tolerance: float, soft: float, scale: float | None = None) -> Level:
-    """Return the first `Level`, in C if the backend compiles and stages are small."""
+    """Return the first barrier subproblem, evaluated in C if its stages are small.
+
+    C also needs a backend that compiles.
+    """
     f = stages.map
     native = f.backend.name != "virtual" and f.ndx + f.nu <= SMALL and find_compiler() is not None
     return (NativeLevel if native else Level)(stages, tolerance, soft, scale)
 
 
 class NativeLevel(Level):
-    """Barrier subproblem evaluated in C; methods as documented in `Level`."""
+    """Barrier subproblem of the interior-point method whose arithmetic is done in C."""
 
     def __init__(self, stages: Stages, tolerance: float, soft: float, scale: float | None = None):
         super().__init__(stages, tolerance, soft, scale)
@@ -73,7 +76,7 @@ class NativeLevel(Level):
         self._at_found = address(self._found)
 
     def now(self) -> Any:
-        """Return a pointer to the C struct of this subproblem."""
+        """Return a pointer to the C struct of this barrier subproblem."""
         v = self._level
         v.mu, v.soft, v.scale, v.share = self.mu, self.soft, self.scale, self.share
         return ctypes.byref(v)
@@ -90,7 +93,7 @@ class NativeLevel(Level):
         return ctypes.byref(self._iterate[1])
 
     def blocks(self, b: StageBlocks) -> Any:
-        """Return a pointer to the C struct of stage blocks."""
+        """Return a pointer to the C struct of the quadratic model of all stages."""
         if self._blocks[0] is not b:
             m, q = b.J.shape[1:]
             one = b.J.strides[0] == 0  # derivatives of the constraints are the same at all steps
@@ -150,7 +153,7 @@ class NativeLevel(Level):
 
 
 class _Kept(ctypes.Structure):
-    """C struct `kept` of level.c."""
+    """Mirror of the C struct with the arrays of a factored Newton step (`kept`)."""
 
     _fields_ = tuple(
         (name, Pointer) for name in ("M", "last", "v", "g", "end", "c", "T", "P", "K", "L", "s", "d")
@@ -158,13 +161,16 @@ class _Kept(ctypes.Structure):
 
 
 def newton_of(level: Level) -> Newton:
-    """Return the `Newton` of a subproblem, in C if the subproblem is."""
+    """Return the Newton solver of a barrier subproblem.
+
+    It is in C if the subproblem is and the initial state is given.
+    """
     given = not level.stages.start.shape[1]
     return NativeNewton(level) if isinstance(level, NativeLevel) and given else Newton(level)
 
 
 class NativeNewton(Newton):
-    """Newton step in C with one call per method, for a given initial state."""
+    """Newton solver in C for problems with a given initial state."""
 
     level: NativeLevel
 
@@ -198,7 +204,7 @@ class NativeNewton(Newton):
 def directed(
     solved: tuple[np.ndarray, np.ndarray, np.ndarray], out: np.ndarray, found: np.ndarray
 ) -> NewtonDirection:
-    """Return the direction from the outputs of `vioc_level_direction`."""
+    """Return the Newton direction from the arrays that the C code has filled."""
     slope, of_slacks, of_multipliers = found.tolist()
     (dx, du, p), (y, ds, low, high) = solved, out
     return NewtonDirection(dx, du, p, y, ds, low, high, slope, (of_slacks, of_multipliers))

@@ -1,5 +1,5 @@
-/* Arithmetic of `level.py` in loops, for problems so small that numpy's calls would take most of the time. Formulas and
-   names are those of `level.py`; matrices are row by row. stages/chain.c precedes this text, and gives the gain. */
+/* Arithmetic of `level.py` in loops, for problems so small that calls of NumPy would take most of the time. Formulas
+   and names are those of `level.py`; matrices are row by row. stages/chain.c precedes this text and has the gain. */
 
 enum { NONE, EQUATION, INEQUALITY };
 
@@ -114,7 +114,7 @@ static double error(const level *v, const iterate *it, double most, double mu, d
   return largest(largest(most / of_duals, left), slack / of_limits / of_cost);
 }
 
-/* Residuals of the conditions of optimality, and of those of a level with `mu`. */
+/* KKT residuals of the problem, and of the barrier subproblem with `mu`. */
 PUBLIC void vioc_level_errors(const level *v, const blocks *b, const iterate *it, double mu, double ones, double *found) {
   const double most = stationarity(v, b, it);
   found[0] = error(v, it, most, 0, ones);
@@ -261,7 +261,7 @@ static double of_slack(const level *v, Long i, double h, double s) {
   return total;
 }
 
-/* Replaces the stepped slacks s by those of a trial; it: iterate at the start of the step. */
+/* Replace the slacks s after a step by the better ones of a trial; it: iterate at the start of the step. */
 PUBLIC void vioc_level_judged(const level *v, const iterate *it, double keep, const double *gaps, const double *h,
                               double cost, double *s, double *found) {
   Long i;
@@ -303,8 +303,8 @@ PUBLIC void vioc_newton_solve(const level *v, const blocks *b, const iterate *it
 
 static double between(double low, double value, double high) { return value < low ? low : value > high ? high : value; }
 
-/* p and y after a part `length` of a step: (N + 1, n) and (rows,). Multipliers of limits after a part `of_duals` of a
-   step: low and high (rows,), within a factor `sigma` of those of the barrier at slacks s. */
+/* p (N + 1, n) and y (rows,) after a fraction `length` of a step. Bound multipliers low and high (rows,) after a
+   fraction `of_duals` of a step, within a factor `sigma` of the estimates of the barrier at slacks s. */
 PUBLIC void vioc_level_moved(const level *v, const iterate *it, double length, double of_duals, double sigma,
                              const double *to_p, const double *to_y, const double *of_low, const double *of_high,
                              const double *s, double *p, double *y, double *low, double *high) {

@@ -1,7 +1,7 @@
-"""Barrier subproblem: its objective, merit function and KKT residual.
+"""Barrier subproblem of the interior-point method, its merit and KKT residual.
 
 A barrier subproblem has a barrier parameter mu for inequalities, a regularization delta of constraints and
-defects, and multiplier estimates for both. Where the states are a trajectory, delta of the dynamics is 0. The
+defects, and multiplier estimates for both. If the states are a trajectory, delta of the dynamics is 0. The
 class evaluates the merit (IP 7) and the KKT residual (IP 4), and eliminates constraints from Newton's step
 (IP 6); see docs/maths/shooting.md. `compiled.py` does the same arithmetic in C.
 """
@@ -22,11 +22,11 @@ LARGEST = 100.0  # largest entry of the cost's gradient at the guess after scali
 CHEAP = 30.0  # factor from the cost of inputs to the cost of a whole motion
 LEAST = 1e-6  # smallest cost that is assumed, in units of the cost
 SMALL = 1e-2  # gradient and Hessian below which the cost at the end is scaled up to 1
-FLAT = 1e-6  # gradient over Hessian below which the Hessian is scaled instead: a cost at its minimum
+FLAT = 1e-6  # gradient over Hessian below which the Hessian sets the scale: the cost is at its minimum
 LEVEL = 0.1  # first barrier parameter
 NEXT = 0.1, 1.7  # next barrier parameter: smallest factor, power
 EARLY = 0.3  # step length below which a slack or bound multiplier meets its bound early
-RELENT = 0.3  # fraction of its previous value to which mu is raised then
+RELENT = 0.3  # fraction of its previous value to which mu is raised in that case
 STIFFER = 10.0, 1e-8  # factor by which the regularization of constraints and defects falls; smallest one
 CLOSING, FAST = 0.25, 0.05  # ratio of infeasibilities of two subproblems: some progress, fast progress
 AHEAD = 0.01  # smallest mu over infeasibility: smaller ones gain nothing while constraints are violated
@@ -40,7 +40,7 @@ NONE, EQUATION, INEQUALITY = 0, 1, 2  # kinds of constraints
 
 @dataclass
 class Iterate:
-    """Iterate of the search: a point, slacks s of the constraints, and multipliers.
+    """Iterate of the interior-point search: states, inputs, slacks and multipliers.
 
     Attributes
     ----------
@@ -49,8 +49,8 @@ class Iterate:
     y : (rows,)
         Multipliers of the constraints.
     s, low, high : (rows,)
-        Slacks (of an equation its target), and multipliers >= 0 of their lower and upper bounds; 0 without a
-        bound.
+        Slacks (for an equation its target), and multipliers >= 0 of the lower and upper bounds of the slacks,
+        0 without a bound.
     foreseen : pair of arrays
         Predicted residuals of the cost, see `Cost.foreseen`.
     """
@@ -83,10 +83,10 @@ class NewtonDirection(NamedTuple):
 
 
 class Worth(NamedTuple):
-    """Merit (IP 7) of a point with slacks, and its parts.
+    """Merit of a point, with its barrier cost and its largest constraint residual.
 
-    `price` is the cost with the barrier but without the terms of constraints and defects; `left` is the
-    largest residual of constraints and defects.
+    `merit` is (IP 7). `price` is the cost with the barrier but without the terms of constraints and defects;
+    `left` is the largest residual of constraints and defects.
     """
 
     merit: float
@@ -95,15 +95,17 @@ class Worth(NamedTuple):
 
 
 class Level:
-    """Barrier subproblem; it begins with the largest mu, and `next` updates it.
+    """Barrier subproblem of the interior-point method.
+
+    The first one has the largest barrier parameter mu; `next` turns it into the next one.
 
     Parameters
     ----------
     stages : Stages
     tolerance : float
-        Of the scaled conditions of optimality.
+        Largest accepted KKT residual.
     soft : float
-        delta of the first subproblem.
+        delta, the regularization, of the first subproblem.
     scale : float, optional
         c, the scale of the cost; default from the gradient at the guess.
 
@@ -116,7 +118,7 @@ class Level:
     kind : (rows,)
         `NONE` without a limit, `EQUATION` or `INEQUALITY`.
     lower, upper, has : (rows,), and a pair of these
-        Bounds of slacks of inequalities, and which of them are finite.
+        Bounds of the slacks of inequalities, and masks of the finite ones.
     stuck : int
         Consecutive subproblems with the smallest mu and delta that did not reduce the infeasibility.
     """
@@ -144,7 +146,7 @@ class Level:
     # -- slacks ---------------------------------------------------------------------------------
 
     def inside(self, h: np.ndarray) -> np.ndarray:
-        """Return the slacks nearest to `h` that are well within their bounds."""
+        """Return the slacks nearest to given values that are well inside their bounds."""
         low, high = self.lower, self.upper
         with np.errstate(invalid="ignore"):
             room = np.where(self.has[0] & self.has[1], INTERIOR * (high - low), np.inf)
@@ -154,25 +156,25 @@ class Level:
         return np.where(self._unequal, s, self._target)
 
     def multipliers(self, s: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return barrier estimates of the lower and upper bound multipliers.
+        """Estimate the multipliers of lower and upper bounds by the barrier parameter.
 
-        They are 0 where there is no bound.
+        An estimate is mu over the distance of the slack from the bound, 0 if there is no bound.
         """
         return self.mu / (s - self.lower), self.mu / (self.upper - s)
 
     def remains(self, point: Point, s: np.ndarray) -> np.ndarray:
-        """Return the constraint residuals r (rows,), 0 where there is no limit."""
+        """Return constraint values minus slacks, 0 for a constraint without limits."""
         return np.where(self.kind, point.rows - s, 0.0)
 
     @property
     def keep(self) -> float:
-        """Smallest fraction of the distance to a bound that a step leaves."""
+        """Smallest fraction of the distance to its bound that a slack keeps in one step."""
         return 1 - max(BOUNDARY, 1 - self.mu)
 
     # -- merit ----------------------------------------------------------------------------------
 
     def worth(self, point: Point, s: np.ndarray) -> Worth:
-        """Return the merit of a point with slacks."""
+        """Return the merit of a point with given slacks."""
         r, gaps = self.remains(point, s), point.gaps
         price = self.scale * point.cost
         for has, distance in zip(self.has, (s - self.lower, self.upper - s), strict=True):
@@ -180,10 +182,10 @@ class Level:
         return Worth(price + self._of_residuals(gaps, r), price, _largest(gaps, r))
 
     def judged(self, it: Iterate, point: Point, s: np.ndarray) -> tuple[np.ndarray, Worth]:
-        """Return slacks and merit of a trial.
+        """Choose the slacks of a trial point, and return its merit with them.
 
-        The slack of each inequality is either the stepped one, `s`, or the value of the constraint at the
-        trial, whichever has the lower merit.
+        The slack of each inequality is either the one after the step, `s`, or the value of the constraint at
+        the trial, whichever has the lower merit.
         """
         if self._count:
             keep, h = self.keep, point.rows
@@ -206,18 +208,24 @@ class Level:
     # -- Newton's step --------------------------------------------------------------------------
 
     def elastic(self, it: Iterate) -> float:
-        """Return delta of the dynamics: 0 for a trajectory, whose steps stay trajectories."""
+        """Return the regularization of the dynamics, 0 if the iterate is a trajectory.
+
+        With 0 the linearized step from a trajectory has no defects.
+        """
         return self.soft if it.point.open else 0.0
 
     @property
     def softness(self) -> np.ndarray:
-        """delta of each constraint; 0 for bounds of constants, which slacks keep exactly."""
+        """Regularization of each constraint.
+
+        It is delta, and 0 for bounds of constants of the motion, which slacks keep exactly.
+        """
         return np.where(self.stages.rows.hard, 0.0, self.soft)
 
     def given_way(self, it: Iterate, p: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the changes of defects and constraints due to the regularization.
+        """Return the defects and constraint residuals that the regularization permits.
 
-        Constants of the motion are not regularized.
+        They are 0 for constants of the motion, which are not regularized.
         """
         return self.elastic(it) * self.gives * (p - self.costates)[1:], self.softness * (y - self.estimate)
 
@@ -242,17 +250,21 @@ class Level:
         return float(self.estimate @ r + half * r @ r) + float(np.vdot(self.costates[1:] + half * gaps, gaps))
 
     def weights(self, it: Iterate) -> np.ndarray:
-        """Return omega (rows,) of (IP 6), 0 where there is no limit."""
+        """Return the weights of the constraints in the Hessian of Newton's step.
+
+        These are omega (rows,) of (IP 6), 0 where there is no limit.
+        """
         sigma = it.low / (it.s - self.lower) + it.high / (self.upper - it.s)
         return np.where(self._equal, 1 / self.soft, sigma / (1 + self.softness * sigma))
 
     def weighed(
         self, it: Iterate, b: StageBlocks, of_states: float, of_inputs: float, of_start: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return M (N, q, q) and its last block (n, n): the Hessian of (IP 6).
+        """Return the Hessian of Newton's step after elimination of the constraints.
 
-        It is the scaled Hessian, shifted on its diagonal by `of_states` and `of_inputs` and for the first
-        state also by `of_start` (n,), plus the terms of the constraints.
+        These are the matrices M (N, q, q) of (IP 6) and the last one (n, n): the scaled Hessian, shifted on
+        its diagonal by `of_states` and `of_inputs` and for the first state also by `of_start` (n,), plus the
+        terms of the constraints.
         """
         (N, m, q), n, weight = b.J.shape, b.F.shape[1], self.weights(it)
         M, last = self.scale * b.H, self.scale * b.H_end
@@ -269,7 +281,7 @@ class Level:
     def linear(
         self, it: Iterate, b: StageBlocks, gaps: np.ndarray, r: np.ndarray, bent: tuple | None
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Return the linear terms of the linear-quadratic subproblem.
+        """Return the linear terms of the linear-quadratic subproblem of a Newton step.
 
         These are v of (IP 6), the gradients (N, q) and (ndx,), and the defects (N, ndx).
         """
@@ -293,7 +305,7 @@ class Level:
         v: np.ndarray,
         solved: tuple[np.ndarray, np.ndarray, np.ndarray],
     ) -> NewtonDirection:
-        """Return the full Newton direction from the solution of the subproblem.
+        """Compute slacks and multipliers of a Newton step from its states and inputs.
 
         `solved` holds dx, du and costates of the linear-quadratic subproblem.
         """
@@ -343,9 +355,10 @@ class Level:
         length: float,
         of_multipliers: float,
     ) -> Iterate:
-        """Return the iterate at a point with slacks s after a step of `length`.
+        """Return the iterate after a step of a given length along a Newton direction.
 
-        Bound multipliers take a step of `of_multipliers`.
+        `point` and its slacks s are those after the step. Bound multipliers take a step of length
+        `of_multipliers`.
         """
         p, y = it.p + length * (d.p - it.p), it.y + length * (d.y - it.y)
         of_low, of_high = self.multipliers(s)
@@ -361,15 +374,16 @@ class Level:
     # -- KKT residual ---------------------------------------------------------------------------
 
     def errors(self, it: Iterate, b: StageBlocks) -> tuple[float, float]:
-        """Return the KKT residuals (IP 4) of the problem and of this subproblem."""
+        """Return the KKT residuals (IP 4) of the problem and of this barrier subproblem."""
         stationarity = self._stationarity(it, b)
         self.weigh(it)
         return self._error(it, stationarity, 0.0), self._error(it, stationarity, self.mu)
 
     def weigh(self, it: Iterate) -> None:
-        """Set `share`, the cost of the iterate over its unit, within [LEAST, 1].
+        """Set the scale of the complementarity residual from the cost of the iterate.
 
-        It scales the complementarity of inequalities in the final KKT residual.
+        `share` is the cost over its unit, within [LEAST, 1]. It scales the complementarity of inequalities
+        in the final KKT residual.
         """
         cost = abs(it.point.cost) / self.unit
         self.share = min(1.0, self.scale * self.unit) * min(1.0, max(LEAST, cost))
@@ -388,14 +402,14 @@ class Level:
         parts = [stationarity / of_duals, _largest(balance) / of_duals, _largest(gaps, r)]
         distances = it.s - self.lower, self.upper - it.s
         for has, distance, z in zip(self.has, distances, (it.low, it.high), strict=True):
-            of_cost = 1.0 if mu else self.share  # of the problem itself: relative to the cost
+            of_cost = 1.0 if mu else self.share  # the residual of the problem itself is relative to the cost
             parts.append(_largest(z[has] * distance[has] - mu) / of_limits / of_cost)
         return max(parts)
 
     def _stationarity(self, it: Iterate, b: StageBlocks) -> float:
-        """Return the largest entry of the Lagrangian's gradient.
+        """Return the largest entry of the gradient of the Lagrangian.
 
-        Of the first state only the free directions count.
+        In the first state only the free directions count.
         """
         n, (by_rows, by_end) = b.F.shape[1], b.pulled(it.y)
         r = self.scale * b.g + np.einsum("kij,ki->kj", b.F, it.p[1:]) + by_rows
@@ -408,7 +422,7 @@ class Level:
     # -- updates of the subproblem --------------------------------------------------------------
 
     def begin_scale(self, it: Iterate, b: StageBlocks) -> None:
-        """Set the unit and the scale of the cost.
+        """Set the unit and the scale of the cost from the guess.
 
         The unit comes from the cost of inputs of typical size and of the guess without its final cost. A
         given scale stays: it cannot be determined at an optimum, where the gradient vanishes.
@@ -420,15 +434,16 @@ class Level:
         last = cost.end(curve.x[-1], curve.map.theta, cost.reference_rows(len(curve))[-1])[0]
         self.unit = power(max(CHEAP * of_inputs, abs(it.point.cost - last)) or max(slope, bend))
         if self._scaled:
-            self.unit = min(self.unit, 1 / self.scale)  # at most that of the search which set the scale
+            self.unit = min(self.unit, 1 / self.scale)  # at most the unit of the search that set the scale
             return
         largest = slope if slope > FLAT * bend else bend
         self.scale = min(1 / self.unit, LARGEST / largest) if largest > 0 else 1 / self.unit
 
     def scaled_up(self, it: Iterate, b: StageBlocks) -> Iterate | None:
-        """Return an iterate to continue from if the cost at the end is too small.
+        """Scale up a cost that became too small; return the iterate to continue from.
 
-        A cost far below its scale would accept any feasible curve. Returns None otherwise.
+        With a cost far below its scale, any feasible curve would be accepted as an optimum. Returns None if
+        the cost is large enough.
         """
         size = max(_largest(b.g, b.g_end), _largest(b.H, b.H_end))
         if not 0 < self.scale * size < SMALL:
@@ -437,7 +452,7 @@ class Level:
         return self.begin_near(it, b)
 
     def begin_near(self, it: Iterate, b: StageBlocks) -> Iterate:
-        """Return the first iterate for known constraint multipliers, and set mu.
+        """Return the first iterate of a warm start from given constraint multipliers.
 
         Costates come from the adjoint recursion. mu is at most the KKT residual of these multipliers. Slacks
         are the constraint values, at least mu over the multiplier inside of a bound.
@@ -461,9 +476,9 @@ class Level:
         return replace(there, s=s, low=of_low, high=of_high)
 
     def relents(self, d: NewtonDirection) -> bool:
-        """Raise mu again if the first step of a subproblem meets bounds early.
+        """Raise the barrier parameter again if bounds shorten the first Newton step.
 
-        Returns True if mu was raised.
+        The first step of a subproblem is tested. Returns True if mu was raised.
         """
         most, self._fell_from = RELENT * self._fell_from, 0.0
         relents = self.mu < most and min(d.lengths) < EARLY
@@ -475,7 +490,7 @@ class Level:
         return self.tolerance * self.share / 10
 
     def next(self, it: Iterate) -> bool:
-        """Update multiplier estimates, mu and delta for the next subproblem.
+        """Set multiplier estimates and parameters of the next barrier subproblem.
 
         delta falls if the estimates alone do not reduce the infeasibility fast. Returns False if mu can fall
         no further, because of the tolerance or of the remaining infeasibility.

@@ -1,4 +1,4 @@
-"""Newton's step of a barrier subproblem, as one linear-quadratic subproblem.
+"""Newton step of a barrier subproblem, solved as a linear-quadratic problem.
 
 Slacks and constraint multipliers are eliminated one by one; the equations are regularized, so redundant
 constraints are allowed. See docs/maths/shooting.md, (IP 5) and (IP 6).
@@ -15,7 +15,7 @@ from vioc.control.stages.recursion import Recursion
 
 
 class Newton:
-    """Newton solver of a barrier subproblem: `factor` the Hessian, then `solve`."""
+    """Newton solver of a barrier subproblem; call `factor`, then `solve`."""
 
     def __init__(self, level: Level):
         self.level, stages, f = level, level.stages, level.stages.map
@@ -29,7 +29,7 @@ class Newton:
     ) -> bool:
         """Factor the shifted Hessian; return True if the subproblem has one minimum.
 
-        Shifts as in `Level.weighed`.
+        `Level.weighed` documents the shifts.
         """
         M, last = self.level.weighed(it, b, of_states, of_inputs, of_start)
         return self.lq.factor(LinearQuadratic(b.F, M, last, b.g, b.g_end, b.c), self.level.elastic(it))
@@ -37,9 +37,9 @@ class Newton:
     def solve(
         self, it: Iterate, b: StageBlocks, gaps: np.ndarray, r: np.ndarray, bent: tuple | None = None
     ) -> NewtonDirection:
-        """Return the direction for given defects and residuals, by the last factors.
+        """Return the Newton direction for given defects and constraint residuals.
 
-        `bent`, (N, q) and (ndx,), is added to the cost's gradient.
+        It uses the last factors. `bent`, (N, q) and (ndx,), is added to the cost's gradient.
         """
         v, g, end, c = self.level.linear(it, b, gaps, r, bent)
         return self.level.direction(

@@ -1,4 +1,4 @@
-"""Optimal control problem over stages: first iterates of its searches and results."""
+"""Optimal control problem for multiple shooting, with its guesses and results."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ Own = TypeVar("Own", bound="ShootingProblem")
 
 
 class SearchStart(NamedTuple):
-    """Initial guess of one search.
+    """Initial guess and settings of one interior-point search.
 
     Attributes
     ----------
     soft : float
-        delta of its first barrier subproblem.
+        delta, the regularization, of its first barrier subproblem.
     X, U : (N+1, nx), (N, nu)
     duals : (rows,) or None
         Multipliers of the constraints, if known.
@@ -75,7 +75,7 @@ class SearchStart(NamedTuple):
 
 
 class ShootingProblem(ABC):
-    """Cost, map and limits over N steps.
+    """Base class of multiple-shooting problems with cost, map and limits over N steps.
 
     Parameters and errors are those of `vioc.control.Problem`.
     """
@@ -121,7 +121,7 @@ class ShootingProblem(ABC):
         self.k0 = k0
 
     def with_cost(self: Own, cost: Cost) -> Own:
-        """Return this problem with another cost of its map, e.g. with other references."""
+        """Return this problem with another cost, for example with other references."""
         cost.check_map(self.map)
         again = object.__new__(type(self))
         if cost.family is self.cost.family and self._stage_cost is not self.cost:
@@ -133,7 +133,7 @@ class ShootingProblem(ABC):
         return again
 
     def begun_at(self: Own, k0: int) -> Own:
-        """Return this problem shifted to sample k0 of a longer run.
+        """Return this problem with its first step at sample k0 of a longer run.
 
         References of the cost are indexed by the samples of the run, and the last reference is repeated at
         its end. Limits over time are indexed by the problem's own samples.
@@ -160,11 +160,11 @@ class ShootingProblem(ABC):
         monitor: bool | Callable[[Iteration], Any] | None,
         raise_on_failure: bool,
     ) -> Result:
-        """Return the result of the first search that converges.
+        """Run successive searches; return the result of the first one that converges.
 
-        If none converges, it is the search with the smallest KKT residual. ``order(stages, X, U, duals,
-        left)`` yields the starts, ``hint(status)`` gives advice for a failure; other arguments as in
-        `Problem.solve` (`vioc.control.control_problem`).
+        If none converges, return the result of the search with the smallest KKT residual. ``order(stages, X,
+        U, duals)`` yields the starts, ``hint(status)`` gives advice for a failure; the other arguments are
+        those of `Problem.solve` (`vioc.control.control_problem`).
         """
         check_ending(tolerance, max_iterations)
         if self.cost.only_time and not self.unknowns.span:
@@ -217,13 +217,14 @@ class ShootingProblem(ABC):
 
     @property
     def costs(self) -> list[Cost]:
-        """List with the cost of the only phase."""
+        """List with the cost of the problem, which has one phase."""
         return [self.cost]
 
     def stages(self, first: int, steps: int, k0: int) -> Stages:
-        """Return `steps` stages from step `first` on, with the end conditions.
+        """Return the stages of a window of the problem, with its end conditions.
 
-        They begin at sample k0 of a run whose samples index the references; the last reference is repeated.
+        The window has `steps` steps, from step `first` on. They begin at sample k0 of a run whose samples
+        index the references; the last reference is repeated.
         """
         whole = steps == self.steps and not first
         cost = _from(self._stage_cost, k0, steps)
@@ -231,7 +232,7 @@ class ShootingProblem(ABC):
         return Stages(self.unknowns.map, cost, rows, k0, self.lengths[first : first + steps])
 
     def _sizes(self, X: np.ndarray, U: np.ndarray, constants: np.ndarray) -> Sizes:
-        """Return typical sizes of states and inputs, from guess, ends and limits."""
+        """Return typical sizes of states and inputs, from guess, end states and limits."""
         u, told = self.unknowns, dict[str, Any]()
         for p in self.rows.places:
             name = p.constraint.name.removeprefix("final ").removeprefix("initial ")
@@ -244,7 +245,7 @@ class ShootingProblem(ABC):
         return self._begin(x0, guess)[:2]
 
     def _begin(self, x0: Any, guess: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return states, inputs and free constants of the guess."""
+        """Return states, inputs and free constants (duration, parameters) of the guess."""
         f, n, u = self.map, self.steps, self.unknowns
         left, guess = getattr(guess, "curve", None), trajectory_of(guess)
         x0 = None if x0 is None else f.check_state(x0, "x0")
@@ -282,7 +283,10 @@ class ShootingProblem(ABC):
         return X, np.array(U, float), constants
 
     def _begun(self, level: Level, start: SearchStart) -> tuple[Interior, str]:
-        """Return the search, from a constant state if a step of the guess does not exist."""
+        """Return a search from the guess, or from a constant state if that fails.
+
+        It fails if a step of the guess does not exist. The second output then says so.
+        """
         _, X, U, duals, said, _ = start
         try:
             return Interior(level, X, U, duals, rolled=not said), ""
@@ -324,7 +328,7 @@ class ShootingProblem(ABC):
         )
 
     def _of_start(self, search: Interior) -> dict[str, np.ndarray]:
-        """Return multipliers of the states given by `initial`.
+        """Return the multipliers of the given values of the initial state.
 
         They are minus the Lagrangian's gradient by these states.
         """
@@ -402,7 +406,7 @@ class ShootingProblem(ABC):
 
 
 def _from(cost: Cost, k0: int, steps: int) -> Cost:
-    """Return a cost with its references from row k0 on."""
+    """Return a cost whose references begin at sample k0 of the given ones."""
     at = k0 + np.arange(steps + 1)
     rows = [r[np.minimum(at, len(r) - 1)] for r in cost.references]
     return cost.with_references(*rows) if rows else cost

@@ -1,7 +1,7 @@
-"""Constraints of a problem as rows lower <= h <= upper, with exact derivatives.
+"""Constraints of a problem as lower <= h <= upper, with exact derivatives.
 
-Every row is divided by its scale: half the range, or the magnitude of a one-sided limit. The generated
-functions evaluate unscaled constraints, so other limits need no other code.
+Every constraint is divided by its scale: half the range, or the magnitude of a one-sided limit. The
+generated functions evaluate unscaled constraints, so other limits need no other code.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def collected(
     final: Any,
     free: bool = False,
 ) -> list[PathConstraint]:
-    """Return bounds, constraints and end conditions as checked constraints.
+    """Check bounds, constraints and end conditions; return them as one list.
 
     Raises
     ------
@@ -73,7 +73,7 @@ def collected(
 
 @dataclass(frozen=True)
 class RowPlaces:
-    """Rows of one constraint among those of a step and of the last state."""
+    """Indices of one constraint in the stacked constraints of a step and of the end."""
 
     constraint: PathConstraint
     limits: tuple[np.ndarray, np.ndarray]
@@ -89,7 +89,7 @@ class RowPlaces:
 
 
 class ConstraintRows:
-    """Constraints of a problem over N steps, stacked in rows.
+    """Constraints of an optimal control problem over N steps, stacked in one vector.
 
     Parameters
     ----------
@@ -105,10 +105,10 @@ class ConstraintRows:
     Attributes
     ----------
     m, m_end : int
-        Number of rows of a step, and of the last state.
+        Number of constraints of a step, and of the last state.
     lower, upper : (N m + m_end,)
-        Scaled limits: rows of all steps in turn, then those of the end. Infinite without a limit, and at the
-        start for given states.
+        Scaled limits: those of all steps in turn, then those of the end. They are infinite without a limit,
+        and at the start for given states.
     hard : (N m + m_end,) bool
         Limits of constants of the motion, which no defect changes and which a search never violates.
     """
@@ -160,7 +160,11 @@ class ConstraintRows:
         return len(self.lower)
 
     def window(self, first: int, steps: int) -> ConstraintRows:
-        """Return the rows of the end and of `steps` steps from a given start at `first`."""
+        """Return the constraints of a window of steps, with those at the end.
+
+        The window has `steps` steps, from step `first` on. Its first state is given, so limits of that state
+        alone are omitted.
+        """
         _ = self._values, self._first, self._second  # share the compiled functions
         again = object.__new__(type(self))
         size = self.steps * self.m
@@ -219,7 +223,7 @@ class ConstraintRows:
 
     @cached_property
     def scales(self) -> tuple[np.ndarray, np.ndarray]:
-        """Scales of the rows of a step (m,) and of the end (m_end,)."""
+        """Scales of the constraints of a step (m,) and of the end (m_end,)."""
         path, end = np.ones(self.m), np.ones(self.m_end)
         for p in self.places:
             if p.at_steps is not None:
@@ -232,7 +236,7 @@ class ConstraintRows:
 
     @cached_property
     def _symbols(self) -> tuple[list[ca.SX], ca.SX, ca.SX]:
-        """Arguments, rows of a step and rows of the end, all unscaled."""
+        """Symbols of the constraints, and the unscaled constraints of a step and the end."""
         references = ca.SX.sym("reference", self._rows.shape[1])
         path, end = ca.SX(self.m, 1), ca.SX(self.m_end, 1)
         column = 0
@@ -250,7 +254,7 @@ class ConstraintRows:
 
     @cached_property
     def _forces(self) -> bool:
-        """True if constraints use impulses; over their time these are forces."""
+        """True if path constraints contain impulses, which over their time are forces."""
         return bool(ca.depends_on(self._symbols[1], self.map.symbols.multipliers))
 
     def _function(self, name: str, args: list[ca.SX], outputs: list[ca.SX]) -> Evaluator:
@@ -264,9 +268,10 @@ class ConstraintRows:
 
     @cached_property
     def _first(self) -> tuple[Any, Any]:
-        """Jacobians by (error of x, u, multipliers) at steps and by x at the end.
+        """Functions of the constraint Jacobians at steps and at the end.
 
-        Each is a function, or an array if it is constant.
+        The Jacobians are by (error of x, u, multipliers) at steps and by the error of x at the end. A
+        constant one is an array instead of a function.
         """
         args, path, end = self._symbols
         s = self.map.symbols
@@ -278,9 +283,10 @@ class ConstraintRows:
 
     @cached_property
     def _second(self) -> tuple[Any, Any]:
-        """Hessians of y'h at steps and at the end, or None where they vanish.
+        """Functions of the Hessians of multipliers times constraints, y'h.
 
-        Arguments are those of `_first`, followed by y.
+        The first is for steps, the second for the end; None if it vanishes. Arguments are those of `_first`,
+        followed by y.
         """
         args, path, end = self._symbols
         s = self.map.symbols
@@ -304,16 +310,17 @@ class ConstraintRows:
         )
 
     def values(self, curve: Trajectory) -> np.ndarray:
-        """Return the scaled values h (N m + m_end,)."""
+        """Return the scaled values h (N m + m_end,) of all constraints along a curve."""
         (path, end), (of_path, of_end) = self._arguments(curve), self.scales
         at_steps = (self._values[0](*path)[0][..., 0] / of_path).ravel() if self.m else np.zeros(0)
         at_end = self._values[1](*end)[0].ravel() / of_end if self.m_end else np.zeros(0)
         return np.concatenate([at_steps, at_end])
 
     def jacobians(self, curve: Trajectory, lin: Linearization) -> tuple[np.ndarray, np.ndarray]:
-        """Return Jacobians at the steps (N, m, ndx + nu) and at the end (m_end, ndx).
+        """Return the scaled constraint Jacobians at all steps and at the end.
 
-        They are taken by (error of x, u), and by the error of x.
+        Those at steps, (N, m, ndx + nu), are by (error of x, u), those at the end, (m_end, ndx), by the
+        error of x.
         """
         f, (path, end) = self.map, self._arguments(curve)
         J_end = np.zeros((0, f.ndx))
@@ -324,14 +331,14 @@ class ConstraintRows:
         return J, J_end
 
     def _whole(self, path: list[np.ndarray]) -> np.ndarray:
-        """Return Jacobians by (error of x, u, multipliers) at the steps."""
+        """Return the constraint Jacobians at the steps by state, input and multipliers."""
         J, scale = self._first[0], self.scales[0][:, None]
         if isinstance(J, np.ndarray):
             return np.broadcast_to(J / scale, (self.steps, *J.shape))
         return J(*path)[0] / scale
 
     def _chained(self, J: np.ndarray, lin: Linearization) -> np.ndarray:
-        """Return Jacobians by (x, u), with the multipliers as functions of both."""
+        """Return constraint Jacobians by state and input, with multipliers eliminated."""
         q = self.map.ndx + self.map.nu
         if J.shape[2] == q or not J[:, :, q:].any():
             return J[:, :, :q]
@@ -340,10 +347,12 @@ class ConstraintRows:
     def curvature(
         self, curve: Trajectory, lin: Linearization, y: np.ndarray
     ) -> tuple[np.ndarray | None, np.ndarray | None, np.ndarray | None]:
-        """Return Hessians of y'h at the steps (N, q, q) and at the end (ndx, ndx).
+        """Return the constraint Hessians, weighted by multipliers, at all steps and the
+        end.
 
-        They are taken by (error of x, u). The third output is the derivative (N, nm) of y'h by the map's
-        multipliers; the map adds their second derivatives. Each is None where it vanishes.
+        The Hessians of y'h are by (error of x, u) at the steps, (N, q, q), and by the error of x at the end,
+        (ndx, ndx). The third output is the derivative (N, nm) of y'h by the map's multipliers; the map adds
+        their second derivatives. Each is None where it vanishes.
         """
         f, n = self.map, self.steps
         path, end = self._arguments(curve)
@@ -368,7 +377,7 @@ class ConstraintRows:
     # -- by name --------------------------------------------------------------------------------
 
     def each(self, values: np.ndarray) -> dict[str, np.ndarray]:
-        """Split an array over all rows by constraint name, each over its samples."""
+        """Split an array over all constraints into one array of samples for each name."""
         n = self.steps
         path, end = values[: n * self.m].reshape(n, self.m), values[n * self.m :]
         found = {}
@@ -380,9 +389,10 @@ class ConstraintRows:
         return found
 
     def multipliers(self, y: np.ndarray) -> dict[str, np.ndarray]:
-        """Return y by name, in units of the cost over those of the constraint.
+        """Return the multipliers of all constraints by name, in the user's units.
 
-        Multipliers are >= 0 at upper limits and <= 0 at lower ones.
+        The units are those of the cost over those of the constraint. Multipliers are >= 0 at upper limits
+        and <= 0 at lower ones.
         """
         path, end = self.scales
         return self.each(y / np.concatenate([np.tile(path, self.steps), end]))
@@ -405,9 +415,9 @@ class ConstraintRows:
                 )
 
     def from_multipliers(self, given: Mapping[str, Any]) -> np.ndarray:
-        """Return y from multipliers by name, the inverse of `multipliers`.
+        """Return the stacked scaled multipliers from a dict by name.
 
-        Missing names have 0, as have sides without a limit.
+        This is the inverse of `multipliers`. Missing names and sides without a limit have multipliers of 0.
         """
         n = self.steps
         path, end = np.zeros((n, self.m)), np.zeros(self.m_end)
@@ -427,7 +437,10 @@ class ConstraintRows:
         return np.clip(np.concatenate([path.ravel(), end]), -least, most)
 
     def violations(self, curve: Trajectory, tolerance: float) -> list[Violation]:
-        """Return samples violated by more than `tolerance` scales, the worst first."""
+        """Return the samples that violate their limits, the worst first.
+
+        A violation counts if it is more than `tolerance` times the scale of the constraint.
+        """
         h = self.values(curve)
         amount = np.maximum(self.lower - h, h - self.upper)
         each, size = self.each(h), self.each(np.where(np.isnan(amount), np.inf, amount))
@@ -444,7 +457,7 @@ class ConstraintRows:
         return [v for _, v in sorted(found, key=lambda pair: pair[0])]
 
     def margin(self, curve: Trajectory) -> float:
-        """Return the smallest scaled distance of inequalities to a limit; < 0 outside."""
+        """Return the smallest scaled distance of inequalities from limits; < 0 outside."""
         h, unequal = self.values(curve), self.lower < self.upper
         distances = np.minimum(h - self.lower, self.upper - h)[unequal]
         return float(distances.min()) if len(distances) else np.inf

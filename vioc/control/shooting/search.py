@@ -20,13 +20,13 @@ from vioc.maps.derivatives import Linearization
 TRIALS = 25
 MARGIN = 1e-5  # decrease of cost that the filter asks for, over the infeasibility
 WIDEST = 0.1  # largest infeasibility of a trial of the filter, in units of states and scales of constraints
-PRICED = 0.03  # factor from the root of the cost of mispredicted residuals to the infeasibility they count as
+PRICED = 0.03  # infeasibility of mispredicted residuals, over the root of twice their cost
 FAITHFUL = 2.0  # largest distance between a curve and the trajectory that follows it, over the step
 AGAIN = 4  # iterations after which trajectories are tried again after repeated rejection
 SUFFICIENT = 1e-4  # fraction of the predicted decrease that a step must reach
 CORRECTIONS, CLOSER = 4, 0.5  # corrections of the first trial: number, largest ratio of successive excesses
 HARMLESS = 1e-10  # relative increase of the merit that rounding causes along sensitive motions
-LOST = Worth(np.nan, np.nan, np.nan)  # merit of a trial without steps: rejected by both rules
+LOST = Worth(np.nan, np.nan, np.nan)  # merit of a trial without steps, which merit and filter reject
 
 
 class LineSearch:
@@ -51,11 +51,12 @@ class LineSearch:
         lin: Linearization | None,
         unseen: bool,
     ) -> tuple[Iterate | None, float, int]:
-        """Return the next iterate or None, the step length, and the number of trials.
+        """Search along a Newton direction for the next iterate.
 
-        `worth` is the merit of the iterate. `lin` is given if the Hessian of b is exact; the corrections then
-        include mispredicted residuals of the cost. `unseen` says that the predicted reduction is below the
-        rounding of the merit; a trial is then refused only if it raises the merit by more than `HARMLESS`.
+        Returns the iterate, or None if there is none, the step length, and the number of trials. `worth` is
+        the merit of the iterate. `lin` is given if the Hessian of b is exact; the corrections then include
+        mispredicted residuals of the cost. `unseen` says that the predicted reduction is below the rounding
+        of the merit; a trial is then refused only if it raises the merit by more than `HARMLESS`.
         """
         rounding = (HARMLESS if unseen else 10 * np.finfo(float).eps) * abs(worth.merit)
         length, of_multipliers = d.lengths
@@ -85,19 +86,19 @@ class LineSearch:
                     if better is not None:
                         return better, length, trial + 2
             self.cut |= point is None
-            length /= 4 if point is None else 2  # half of a step that does not exist mostly does not either
+            length /= 4 if point is None else 2  # if a step does not exist, half of it seldom does
         return None, 0.0, TRIALS
 
     def _judged(self, it: Iterate, point: Point | None, s: np.ndarray) -> tuple[np.ndarray, Worth]:
-        """Return slacks and merit of a trial; the merit is `LOST` if there is no point."""
+        """Return slacks and merit of a trial, or the merit `LOST` if it has no steps."""
         return (s, LOST) if point is None else self.level.judged(it, point, s)
 
     def _passes(self, it, b, d, length, point, here: Worth, there: Worth, lin) -> bool:
         """Return True if the filter accepts a trial.
 
-        Its cost must be below that of all iterates of this subproblem with no larger infeasibility. The
-        filter is needed since full steps along curved equations increase any merit; with an exact Hessian the
-        cost's residuals are such equations.
+        The cost of the trial must be below that of all iterates of this subproblem with no larger
+        infeasibility. The filter is needed since full steps along curved equations increase any merit; with
+        an exact Hessian the cost's residuals are such equations.
         """
         if lin is not None and any(rho is not None for rho in it.foreseen):
             there_foreseen = self.stages.foreseen(b, lin, d.dx, d.du, it.foreseen, length)
@@ -112,9 +113,9 @@ class LineSearch:
         return True
 
     def _elastic(self, b: StageBlocks, foreseen: Foreseen, point: Point, worth: Worth) -> Worth:
-        """Return the merit with mispredicted residuals counted as infeasibility.
+        """Move the cost of mispredicted residuals from the cost to the infeasibility.
 
-        Their cost is taken from `price` and enters `left`.
+        It is subtracted from `price` and enters `left`.
         """
         cost = self.level.scale * self.stages.cost.unforeseen(b.slopes, foreseen, point.curve)
         return Worth(worth.merit, worth.price - cost, max(worth.left, PRICED * (2 * cost) ** 0.5))
@@ -128,9 +129,9 @@ class LineSearch:
         return after - enough <= CLOSER * (merit - enough)
 
     def _corrected(self, it, b, d, length, point, s, merit, enough, lin) -> Iterate | None:
-        """Return a corrected step, or None if the merit rejects all corrections.
+        """Return a second-order corrected step, or None if the merit rejects it.
 
-        A second-order correction removes what constraints and defects deviate from their model. It is
+        The correction removes the deviation of constraints and defects from their linear model. It is
         repeated while the merit approaches acceptance.
         """
         gaps, r = it.point.gaps, self.level.remains(it.point, it.s)

@@ -1,4 +1,4 @@
-"""Values and derivatives of a problem by stage, along states and inputs."""
+"""Values and derivatives of cost, map and constraints along states and inputs."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ class Point:
 
     @cached_property
     def open(self) -> bool:
-        """True if there are defects: the curve is not a trajectory."""
+        """True if some defect is not 0, so that the curve is not a trajectory."""
         return bool(self.gaps.any())
 
     def closed(self) -> Point:
-        """Return the point with defects up to `ROUNDING` set to 0.
+        """Return the point with its defects set to 0 if they are rounding errors.
 
-        Rollouts of another backend or process have such defects.
+        Rollouts of another backend or process have defects of at most `ROUNDING`.
         """
         small = np.abs(self.gaps).max(initial=0.0) <= ROUNDING
         return replace(self, gaps=np.zeros_like(self.gaps)) if small and self.open else self
@@ -59,10 +59,11 @@ class Point:
 
 @dataclass(frozen=True)
 class StageBlocks(LinearQuadratic):
-    """Quadratic model at a point, in errors of x and changes of u.
+    """Quadratic model of the problem about a curve of states and inputs.
 
-    g is the gradient of the cost, H the Hessian of the Lagrangian, exact or Gauss-Newton, and c the defects.
-    States and inputs are in units of their sizes, see `Stages`.
+    The model is in errors of x and changes of u. g is the gradient of the cost, H the Hessian of the
+    Lagrangian, exact or Gauss-Newton, and c the defects. States and inputs are in units of their sizes, see
+    `Stages`.
 
     Attributes
     ----------
@@ -80,13 +81,16 @@ class StageBlocks(LinearQuadratic):
     slopes: Bending = (None, None)
 
     def pulled(self, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return J'y of multipliers y (rows,), by stage and at the end."""
+        """Return the terms of the constraints in the gradient of the Lagrangian.
+
+        They are J'y of multipliers y (rows,), by stage and at the end.
+        """
         N, m = self.J.shape[:2]
         return (y[: N * m].reshape(N, 1, m) @ self.J)[:, 0], self.J_end.T @ y[N * m :]
 
 
 class Stages:
-    """Cost, map and constraints over N steps.
+    """Cost, map and constraints over N steps, with their values and derivatives.
 
     Parameters
     ----------
@@ -129,13 +133,14 @@ class Stages:
         even = len(lengths) > 0 and bool((lengths == lengths[0]).all())
         self.dt = float(lengths[0]) if even else lengths  # a scalar is faster to evaluate
         self.trouble: Exception | None = None
-        # trials are also rolled out under feedback: slow without a kernel for it
+        # also roll out trials under feedback, which is slow without a kernel for it
         self.follows = True
 
     def at(self, X: np.ndarray, U: np.ndarray) -> Point | None:
-        """Return the point of a curve, or None if a step or value does not exist.
+        """Evaluate a curve of states and inputs; return None if a step does not exist.
 
-        `trouble` then holds the error.
+        None is also returned if the cost or a constraint has no finite value. `trouble` then holds the
+        error, if there is one.
         """
         f = self.map
         if not finite(X, U):
@@ -145,7 +150,7 @@ class Stages:
                 steps = f.steps_at(X[:-1], U, self.k0, self.dt, t=self.t[:-1])
             curve = Trajectory.stepped(f, self.lengths, X, U, steps.multipliers, k0=self.k0, t=self.t)
             return self._point(curve, steps, f.difference(X[1:], steps.x1))
-        except (StepError, OptimizationError, ConstraintError) as error:  # or a start in penetration
+        except (StepError, OptimizationError, ConstraintError) as error:  # the last: a start in penetration
             self.trouble = error
             return None
 
@@ -157,7 +162,7 @@ class Stages:
     def blocks(
         self, point: Point, lin: Linearization, exact: bool = False, foreseen: Foreseen = (None, None)
     ) -> StageBlocks:
-        """Return first derivatives and the cost's Hessian at a point.
+        """Return the first derivatives along a curve and the Hessian of the cost.
 
         The Hessian is Gauss-Newton, or exact with the predicted residuals `foreseen` as multipliers
         (`Cost.expand`).
@@ -178,10 +183,10 @@ class Stages:
         p: np.ndarray,
         y: np.ndarray,
     ) -> StageBlocks:
-        """Return blocks with the exact Hessian of the Lagrangian.
+        """Return the quadratic model with the exact Hessian of the Lagrangian.
 
-        `b` has the exact Hessian of the cost; the terms of the dynamics with costates p (N+1, ndx) and of the
-        constraints with multipliers y (rows,) are added.
+        `b` has the exact Hessian of the cost; the terms of the dynamics with costates p (N+1, ndx) and of
+        the constraints with multipliers y (rows,) are added.
         """
         n, H, H_end = b.F.shape[1], np.zeros(b.H.shape), b.H_end
         of_x, of_z = self.of_states, self.of_both
@@ -200,16 +205,16 @@ class Stages:
         return replace(b, H=b.H + H * np.outer(of_z, of_z), H_end=H_end)
 
     def moved(self, point: Point, dx: np.ndarray, du: np.ndarray, length: float) -> Any:
-        """Return states and inputs after a step of `length`."""
+        """Return states and inputs after a step of a given length along a direction."""
         dx, du = self.steps_of(dx, du)
         return self.map.retract(point.curve.x, length * dx), point.curve.u + length * du
 
     def steps_of(self, dx: np.ndarray, du: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return a step in the units of the map."""
+        """Convert changes of states and inputs from scaled units to the units of the map."""
         return self.of_states * dx, self.of_inputs * du
 
     def gains_of(self, gains: np.ndarray) -> np.ndarray:
-        """Return gains in the units of the map."""
+        """Convert feedback gains from scaled units to the units of the map."""
         return gains * (self.of_inputs[:, None] / self.of_states)
 
     def foreseen(
@@ -221,20 +226,26 @@ class Stages:
         before: Foreseen,
         length: float,
     ) -> Foreseen:
-        """Return `Cost.foreseen` for a step in units of sizes."""
+        """Predict the nonlinear residuals of the cost after a step in scaled units.
+
+        `Cost.foreseen` documents the arguments.
+        """
         return self.cost.foreseen(b.slopes, lin, *self.steps_of(dx, du), before, length)
 
     def beyond(
         self, b: StageBlocks, lin: Linearization, new: Trajectory, dx: np.ndarray, du: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray] | None:
-        """Return `Cost.beyond` for a step in units of sizes."""
+        """Return the gradient due to errors in the predicted residuals of the cost.
+
+        The step is in scaled units; `Cost.beyond` documents the arguments.
+        """
         found = self.cost.beyond(b.slopes, lin, new, *self.steps_of(dx, du))
         return None if found is None else (found[0] * self.of_both, found[1] * self.of_states)
 
     def followed(self, X: np.ndarray, U: np.ndarray, gains: np.ndarray, near: float = np.inf) -> Point | None:
-        """Return the point of the trajectory that follows a curve under feedback.
+        """Roll out and evaluate the trajectory that follows a curve under feedback.
 
-        None if there is none, or if it leaves the curve by more than `near`.
+        Returns None if there is none, or if it leaves the curve by more than `near`.
         """
         f = self.map
         if not (self.follows and finite(X, U)):

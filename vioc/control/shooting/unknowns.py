@@ -28,7 +28,7 @@ from vioc.runs.trajectory import Trajectory
 
 
 class Unknowns:
-    """Unknown constants and initial states of a problem over N steps of a map.
+    """Free initial states, duration and parameters of a problem over N steps.
 
     Parameters
     ----------
@@ -54,11 +54,11 @@ class Unknowns:
     lengths : (N,)
         Step lengths in the unit of time of `map`.
     start : (ndx, s)
-        Directions along which its first state is free.
+        Directions along which the first state is free.
     rigid : int
         Number of constants.
     open : (nx,) bool
-        Entries of its first state that are free.
+        Components of the first state that are free.
     told : dict of str to list of int
         For each state that `initial` gives a value, the errors of the first state that it changes.
     """
@@ -90,7 +90,7 @@ class Unknowns:
         self._read_start(initial)
 
     def _read_start(self, initial: Any) -> None:
-        """Set the given and free parts of the first state, and its conditions."""
+        """Divide the first state into given and free parts, and set its conditions."""
         f, names = self.f, self.f.state_names
         self.free_start = isinstance(initial, Mapping)
         self.known = {} if initial is None else end_values(f, initial, "initial")
@@ -121,7 +121,7 @@ class Unknowns:
 
     @property
     def _extended(self) -> ExtendedMap | None:
-        """Map with this problem's constants as states, or None.
+        """Map whose states include the free constants (duration, parameters), or None.
 
         `f` may itself be an `ExtendedMap`.
         """
@@ -132,15 +132,16 @@ class Unknowns:
         return self._extended.constants if self._extended else ()
 
     def _place(self, name: str) -> int:
-        """Return the index of a constant among the errors of the state."""
+        """Return the index of a free constant among the errors of the state."""
         return self.f.ndx + self._constants.index(name)
 
     # -- the problem on the map with constants --------------------------------------------------
 
     def rows(self, constraints: list[PathConstraint]) -> list[PathConstraint]:
-        """Return all constraints on the map with constants.
+        """Return all constraints of a problem whose duration or parameters are free.
 
-        These are the given ones and the conditions of free starts, durations, parameters and periods.
+        They are expressed for the map with these constants as states: the given constraints and the
+        conditions of free starts, durations, parameters and periods.
         """
         g = self._extended
         found = [*constraints, *self._rows]
@@ -160,7 +161,10 @@ class Unknowns:
         return found
 
     def cost(self, cost: Cost) -> Cost:
-        """Return a cost on the map with constants, weighted by step lengths in s."""
+        """Return the cost of a problem whose duration or parameters are free.
+
+        It is for the map with these constants as states, and weighted by step lengths in s.
+        """
         g = self._extended
         if g is None:
             return cost
@@ -179,7 +183,7 @@ class Unknowns:
     # -- where the search begins ----------------------------------------------------------------
 
     def first(self, x0: np.ndarray | None, final: Any) -> np.ndarray | None:
-        """Return the first state (nx,) of the guess, by what is known of it.
+        """Return the first state (nx,) of the guess, from the values given for it.
 
         It starts from `x0` if given, else from the conditions on the last state; None if nothing is known.
         """
@@ -205,9 +209,10 @@ class Unknowns:
         return x
 
     def constants(self, run: Trajectory | None, x0: np.ndarray) -> np.ndarray:
-        """Return the constants of the guess, within their limits.
+        """Return initial values of duration, parameters and periodic states.
 
-        They come from the trajectory `run`, if there is one, and from the first state x0.
+        They are inside their limits, and come from the trajectory `run`, if there is one, and from the first
+        state x0.
         """
         found = []
         if self.span:
@@ -221,25 +226,26 @@ class Unknowns:
         return np.array([*found, *(x0[j] for j in self.shifts)])
 
     def seconds(self, constants: np.ndarray) -> tuple[OneStepMap, np.ndarray]:
-        """Return the user's map with given constants, and its step lengths, s."""
+        """Return the user's map for given duration and parameters, and step lengths, s."""
         g = self._extended
         if g is None:
             return self.f, self.lengths
         return g.owner(constants), g.seconds(constants) * self.lengths
 
     def joined(self, X: np.ndarray, constants: np.ndarray) -> np.ndarray:
-        """Return states (N+1, nx) of the user's map with constants appended."""
+        """Append free constants, such as the duration, to states (N+1, nx) of the map."""
         return np.hstack([X, np.tile(constants, (len(X), 1))])
 
     def run(self, curve: Trajectory) -> Trajectory:
-        """Return a curve of the map with constants as one of the user's map, in s."""
+        """Convert a curve whose states include free constants to one of the user's map."""
         return self._extended.inner_trajectory(curve) if self._extended else curve
 
 
 def _well_within(value: float, low: float, high: float) -> float:
-    """Return the nearest value at least the distance `INTERIOR` inside of its limits.
+    """Return the value moved inside its limits by at least a small distance.
 
-    The distance is relative to the range, or for a one-sided limit to the magnitude of value or limit.
+    The distance `INTERIOR` is relative to the range, or for a one-sided limit to the magnitude of value or
+    limit.
     """
     if not (np.isfinite(low) or np.isfinite(high)):
         return float(value)
@@ -250,9 +256,9 @@ def _well_within(value: float, low: float, high: float) -> float:
 
 
 def _inside(value: Any, what: str, near: float, nearest: bool = False) -> float:
-    """Return the middle of a range, or its point next to `near`.
+    """Return the middle of a range, or the value of the range nearest to `near`.
 
-    The latter with `nearest`, or if a side is open.
+    The latter is returned with `nearest`, or if a side is open.
     """
     low, high = (float(side[0]) for side in limits(value, 1, what, number="equal"))
     middle = 0.5 * (low + high)
@@ -260,9 +266,10 @@ def _inside(value: Any, what: str, near: float, nearest: bool = False) -> float:
 
 
 def _weighed(s: Squares, weight: ca.SX, by: ca.SX, constants: ca.SX) -> Squares:
-    """Return a weight times squares; residuals are multiplied by its root.
+    """Multiply a sum of squared residuals by a weight.
 
-    Terms independent of `by` have residuals of constants of the motion alone.
+    Residuals are multiplied by its root. Terms independent of `by` have residuals of constants of the motion
+    alone.
     """
     own = Squares.of(Squares.without(s.value, by), constants)
     whole = replace(s + own, value=s.value)

@@ -1,4 +1,4 @@
-"""Data of a linear-quadratic problem on a chain of stages."""
+"""Data of a linear-quadratic optimal control problem."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ import numpy as np
 
 @dataclass(frozen=True)
 class LinearQuadratic:
-    """Linear-quadratic problem of N stages with z_k = (x_k, u_k), q = n + m entries.
+    """Linear-quadratic optimal control problem of N stages.
+
+    With z_k = (x_k, u_k) of q = n + m entries:
 
         minimize  sum over k < N of g_k'z_k + 1/2 z_k'H_k z_k  +  g_end'x_N + 1/2 x_N' H_end x_N
         subject to  x_k+1 = F_k z_k + c_k
@@ -31,7 +33,10 @@ class LinearQuadratic:
 
 
 def joined(xx: np.ndarray, xu: np.ndarray, uu: np.ndarray) -> np.ndarray:
-    """Return the blocks [[xx, xu], [xu', uu]], for stacks of matrices."""
+    """Assemble symmetric matrices from their state, cross and input blocks.
+
+    The result is [[xx, xu], [xu', uu]], also for stacks of matrices.
+    """
     n, q = xx.shape[-1], xx.shape[-1] + uu.shape[-1]
     H = np.empty((*np.broadcast_shapes(xx.shape[:-2], xu.shape[:-2], uu.shape[:-2]), q, q))
     H[..., :n, :n], H[..., :n, n:], H[..., n:, n:] = xx, xu, uu
@@ -40,9 +45,9 @@ def joined(xx: np.ndarray, xu: np.ndarray, uu: np.ndarray) -> np.ndarray:
 
 
 def costates(F: Any, g: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return costates p (N+1, n) and reduced gradients g + F'p (N, q) of each stage.
+    """Return costates and reduced gradients of all stages by the adjoint recursion.
 
-    Adjoint recursion p_N = end, p_k = g_x + F_x' p_k+1.
+    The costates p (N+1, n) obey p_N = end, p_k = g_x + F_x' p_k+1; the reduced gradients are g + F'p (N, q).
 
     Parameters
     ----------

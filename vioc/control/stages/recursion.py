@@ -1,4 +1,4 @@
-"""Riccati recursion on a chain of stages (`LinearQuadratic`).
+"""Riccati recursion for linear-quadratic optimal control problems.
 
 One factorization serves many linear terms. The dynamics may be regularized, x_k+1 = F_k z_k + c_k - delta
 p_k+1 with the costates p, except for the last (rigid) states. x_0 is given, or free along some directions.
@@ -30,9 +30,9 @@ Long = ctypes.c_longlong
 
 
 class NoMinimum(Exception):
-    """Stage k has no minimum: its Hessian (m, m) by u is not positive definite.
+    """Error that the Hessian of a stage by its inputs is not positive definite.
 
-    `hessian` includes the cost to go of the later stages.
+    `k` is the stage. `hessian` (m, m) includes the cost to go of the later stages.
     """
 
     def __init__(self, k: int, hessian: np.ndarray):
@@ -41,7 +41,7 @@ class NoMinimum(Exception):
 
     @property
     def least(self) -> float:
-        """Smallest eigenvalue of the Hessian."""
+        """Smallest eigenvalue of the Hessian; nan if the Hessian is not finite."""
         return float(np.linalg.eigvalsh(self.hessian)[0]) if np.isfinite(self.hessian).all() else np.nan
 
 
@@ -82,17 +82,20 @@ class Recursion:
 
     @property
     def places(self) -> list[int]:
-        """Addresses of T, P, K, L, s and d of the recursion in C."""
+        """Addresses of the arrays of the recursion for C code: T, P, K, L, s and d."""
         of_s, _, of_d = self._places
         return [*self._factors, of_s, of_d]
 
     @property
     def costs(self) -> np.ndarray:
-        """P (N+1, n, n) of the cost to go 1/2 x'P x + p'x + const, for delta = 0."""
+        """Matrices P (N+1, n, n) of the cost to go at all samples.
+
+        The cost to go is 1/2 x'P x + p'x + const, for delta = 0.
+        """
         return np.concatenate([self._P[None], self._T])
 
     def factor(self, q: LinearQuadratic, soft: float = 0.0) -> bool:
-        """Factor F, H and delta (`soft`); return True if the problem has one minimum."""
+        """Factor the problem, regularized by `soft`; return True if it has one minimum."""
         if self._native:
             self._begin(q.F, soft)
             given = addresses([self._F, np.ascontiguousarray(q.H), np.ascontiguousarray(q.H_end)])
@@ -120,11 +123,11 @@ class Recursion:
         return self.N, self.n, self.n + self.m, self._elastic
 
     def backward(self, q: LinearQuadratic, soft: float = 0.0) -> None:
-        """Factor in NumPy for a given start; raise `NoMinimum` if there is none.
+        """Factor the problem in NumPy; raise `NoMinimum` if a stage has no minimum.
 
-        BLAS and LAPACK are called directly, since NumPy's wrappers take three times as long for a stage, and
-        through SciPy alone, since the thread pool of NumPy's own BLAS would compete with SciPy's. A single
-        input needs no LAPACK, and NumPy alone takes two thirds of the time.
+        The initial state is given. BLAS and LAPACK are called directly, since NumPy's wrappers take three
+        times as long for a stage, and through SciPy alone, since the thread pool of NumPy's own BLAS would
+        compete with SciPy's. A single input needs no LAPACK, and NumPy alone takes two thirds of the time.
         """
         self._begin(q.F, soft)
         n, m, P, F, H = self.n, self.m, q.H_end, self._F, q.H
@@ -157,7 +160,10 @@ class Recursion:
             raise NoMinimum(0, np.full((m, m), np.nan))
 
     def _softened(self, k: int, P: np.ndarray, one: np.ndarray) -> np.ndarray:
-        """Return T = P (1 + delta P)^-1 over the regularized states."""
+        """Return the matrix of the cost to go after a step with regularized dynamics.
+
+        It is T = P (1 + delta P)^-1 over the regularized states.
+        """
         e, soft = len(one), self._soft
         S = one + soft * P[:e, :e]
         _, T, failed = dposv(S, P[:e], lower=True)
@@ -170,15 +176,17 @@ class Recursion:
         return T
 
     def linear(self, q: LinearQuadratic) -> tuple[np.ndarray, np.ndarray]:
-        """Return the linear terms p (N+1, n) of the cost to go and d (N, m) of the law.
+        """Return the linear terms of the cost to go and of the feedback law.
 
-        They use the last factors and hold for delta = 0.
+        They are p (N+1, n) and d (N, m) of u = -K x - d. They use the last factors and hold for delta = 0.
         """
         s0, s, d = self._linear(q)
         return np.concatenate([s0[None], s]), d
 
     def solve(self, q: LinearQuadratic, x0: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the minimum for g, g_end and c of q, by the last factors.
+        """Return the optimal states, inputs and costates for given linear terms.
+
+        The linear terms are g, g_end and c of q; the last factors are used.
 
         Parameters
         ----------
@@ -212,7 +220,10 @@ class Recursion:
 
     @cached_property
     def _closed(self) -> tuple[np.ndarray, np.ndarray]:
-        """A - B K (N, n, n), and the same with regularization, (I - D T) (A - B K)."""
+        """Closed-loop matrices of all stages, without and with regularization.
+
+        They are A - B K (N, n, n) and (I - D T) (A - B K).
+        """
         n, e = self.n, self._elastic
         free = self._F[:, :, :n] - self._F[:, :, n:] @ self.gains
         if not self._soft:
@@ -222,9 +233,10 @@ class Recursion:
         return free, along
 
     def _linear(self, q: LinearQuadratic) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the vectors s (n,) of the first stage, s (N, n), and d (N, m).
+        """Return the linear terms of the cost to go and of the feedback law.
 
-        s of all stages is after regularization.
+        These are the vectors s (n,) of the first stage, s (N, n) of all stages after regularization, and d
+        (N, m).
         """
         n, e, (free, along), pushed = self.n, self._elastic, self._closed, _times(self._T, q.c)
         given = q.g[:, :n] - _times(self.gains, q.g[:, n:], True) + _times(free, pushed, True)
@@ -238,7 +250,7 @@ class Recursion:
         return S[0], s, d
 
     def _forward(self, s, d, gaps, x, u, p) -> None:
-        """Write the states after the first, the inputs, and the costates of the steps."""
+        """Compute the states after the first, the inputs and the costates of the steps."""
         n, e, (free, along) = self.n, self._elastic, self._closed
         moved = gaps - _times(self._F[:, :, n:], d)
         given = moved.copy()
@@ -250,17 +262,17 @@ class Recursion:
 
 
 def _times(M: np.ndarray, v: np.ndarray, transposed: bool = False) -> np.ndarray:
-    """Return the products M v, or M'v, of each stage."""
+    """Multiply each stage's matrix, or its transpose, by the stage's vector."""
     return (v[:, None] @ M)[:, 0] if transposed else (M @ v[:, :, None])[..., 0]
 
 
 def chain_source() -> str:
-    """Return C code of the recursion: `vioc_chain_factor`, `_backward`, `_forward`."""
+    """Return the C code of the Riccati recursion over all stages (chain.c)."""
     return Path(__file__).with_name("chain.c").read_text("utf-8").replace(INCLUDED, stage_source())
 
 
 def stage_source() -> str:
-    """Return C code of one stage (riccati.c), for programs with their own loops."""
+    """Return the C code of one stage (riccati.c), for programs with their own loops."""
     return Path(__file__).with_name("riccati.c").read_text("utf-8")
 
 

@@ -1,4 +1,7 @@
-"""Stage of the Riccati recursion in CasADi symbols; docs/maths/optimal_control.md."""
+"""Backward step of the Riccati recursion in CasADi symbols.
+
+See docs/maths/optimal_control.md.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ import casadi as ca
 
 
 class RiccatiStep(NamedTuple):
-    """Result of one backward step of the Riccati recursion.
+    """Cost to go and feedback law after one backward step of the Riccati recursion.
 
     Attributes
     ----------
@@ -28,7 +31,10 @@ class RiccatiStep(NamedTuple):
 
 
 def riccati_step(F: ca.SX, H: ca.SX, g: ca.SX, P: ca.SX, p: ca.SX) -> RiccatiStep:
-    """Minimize 1/2 z'H z + g'z + 1/2 x+'P x+ + p'x+ over u, with x+ = F z, z = (x, u)."""
+    """Minimize the cost of one stage plus the cost to go, over the input.
+
+    The cost is 1/2 z'H z + g'z + 1/2 x+'P x+ + p'x+, with x+ = F z, z = (x, u).
+    """
     n = F.shape[0]
     H, g = H + F.T @ (P @ F), g + F.T @ p
     Hxx, Hxu, Huu = H[:n, :n], H[:n, n:], H[n:, n:]
@@ -42,9 +48,9 @@ def riccati_step(F: ca.SX, H: ca.SX, g: ca.SX, P: ca.SX, p: ca.SX) -> RiccatiSte
 
 
 def symmetric_solve(G: ca.SX, b: ca.SX) -> tuple[ca.SX, ca.SX]:
-    """Return G^-1 b and the pivots of symmetric G = L D L'.
+    """Solve a linear system with a symmetric matrix; also return the matrix's pivots.
 
-    G is positive definite if all pivots are > 0.
+    The pivots are D of G = L D L'. G is positive definite if all pivots are > 0.
     """
     D, upper, order = ca.ldl(ca.densify(G), False)
     return ca.ldl_solve(b, D, upper, order), D

@@ -1,4 +1,4 @@
-"""Newton's method on the stages of a problem as CasADi functions, for small maps.
+"""Newton's method on trajectories of small maps, with symbolic CasADi stages.
 
 `elimination` solves a step's linearized equations in a fixed order, `stage` writes a stage (map and cost) in
 symbols, `newton_stage` has the recursions' computation at one stage, `stage_programs` and `recursions` run it

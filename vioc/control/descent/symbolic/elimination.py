@@ -1,4 +1,4 @@
-"""Elimination of small systems in CasADi graphs, in an order fixed at build time.
+"""Symbolic LU factorization of small systems, in an order fixed at build time.
 
 Rows and columns are paired by a factorization with full pivoting at generic values. The graph repeats that
 order on symbols and skips structural zeros. A pivot that vanishes at other values shows as inf or nan in the
@@ -12,7 +12,9 @@ import numpy as np
 
 
 def pivot_order(matrix: np.ndarray) -> list[tuple[int, int]]:
-    """Return (row, column) of each pivot: large entries in sparse rows and columns.
+    """Return the pivots of an LU factorization, as (row, column).
+
+    They are large entries in sparse rows and columns.
 
     Raises
     ------
@@ -42,7 +44,7 @@ def pivot_order(matrix: np.ndarray) -> list[tuple[int, int]]:
 
 
 class SymbolicLU:
-    """LU factors of a square SX matrix, eliminated in a given order.
+    """LU factors of a square symbolic matrix, eliminated in a given order.
 
     Parameters
     ----------
@@ -65,7 +67,7 @@ class SymbolicLU:
             a = ca.sparsify(a[1:, 1:] - ca.mtimes(column, row))
 
     def solve(self, b: ca.SX) -> ca.SX:
-        """Return X with matrix X = b, for b of n rows."""
+        """Solve the linear system with this matrix for a symbolic right-hand side b."""
         done, left = [], ca.sparsify(ca.SX(b)[self._rows, :])
         for column in self._lower:
             done.append(left[0, :])
@@ -76,7 +78,7 @@ class SymbolicLU:
         return x[_inverse(self._columns), :]
 
     def solve_transposed(self, b: ca.SX) -> ca.SX:
-        """Return X with matrix' X = b."""
+        """Solve the linear system with the transposed matrix for a symbolic right side b."""
         done, left = [], ca.sparsify(ca.SX(b)[self._columns, :])
         for pivot, row in zip(self._pivots, self._upper, strict=True):
             done.append(left[0, :] / pivot)

@@ -1,4 +1,4 @@
-"""Stage functions of the passes about a trajectory: model, direction, trial.
+"""CasADi functions of one stage of Newton's method on trajectories.
 
 See docs/maths/optimal_control.md, "Stages". Matrices are stored row by row. The first argument and the first
 output are the carry from stage to stage; the third output is above 1/2 where a pass must stop.
@@ -20,7 +20,10 @@ FINITE = 1e300
 
 
 class StageLayout(NamedTuple):
-    """Layout of the blocks of a stage in a row of the second output of `about`."""
+    """Positions of the matrices of a stage in the row that holds their entries.
+
+    The row is the second output of the function `about`.
+    """
 
     names: tuple[str, ...]
     shapes: tuple[tuple[int, ...], ...]
@@ -36,15 +39,16 @@ class StageLayout(NamedTuple):
         return StageLayout(tuple(shapes), tuple(shapes.values()), tuple(starts))
 
     def part(self, first: str, last: str = "") -> slice:
-        """Return the columns of one block, or from one block to another."""
+        """Return the slice of one matrix of a stage, or from one matrix to another."""
         i, j = self.names.index(first), self.names.index(last or first)
         return slice(self.starts[i], self.starts[j + 1])
 
 
 def model_stage(e: SymbolicStage) -> ca.Function:
-    """Return the backward model: projection gains, adjoint, Newton Hessian, minimizer.
+    """Return the CasADi function of one backward stage of the local model of the cost.
 
-    The carry is (number of stages whose Hessian by u is not positive definite, G, adjoint, P, p).
+    It computes projection gains, adjoint, Newton Hessian and minimizer. The carry is (number of stages whose
+    Hessian by u is not positive definite, G, adjoint, P, p).
     """
     nx, ns, nz = e.nx, e.ns, e.nz
     square = nx * nx
@@ -82,9 +86,9 @@ def model_stage(e: SymbolicStage) -> ca.Function:
 
 
 def quadratic_stage(e: SymbolicStage) -> ca.Function:
-    """Return the backward stage of a linear-quadratic problem; carry (P, p).
+    """Return the CasADi function of one backward stage of a linear-quadratic problem.
 
-    It minimizes 1/2 (x, u)'(H + w diag(shift))(x, u) + g'(x, u) along A, B.
+    The carry is (P, p). The stage minimizes 1/2 (x, u)'(H + w diag(shift))(x, u) + g'(x, u) along A, B.
     """
     nx, ns = e.nx, e.ns
     carry, row = ca.SX.sym("carry", nx * nx + nx), ca.SX.sym("row", nx * ns + ns)
@@ -98,16 +102,19 @@ def quadratic_stage(e: SymbolicStage) -> ca.Function:
 
 
 def _affine(AB: ca.SX, K: ca.SX, d: ca.SX) -> ca.SX:
-    """Return M by rows, then m, of (du, dx_next) = M dx + m, for du = -K dx - d."""
+    """Return input and next state as an affine function of the state, in one column.
+
+    The column holds M by rows, then m, of (du, dx_next) = M dx + m, for du = -K dx - d.
+    """
     nx = AB.shape[0]
     M = ca.vertcat(-K, AB @ ca.vertcat(ca.SX.eye(nx), -K))
     return ca.vertcat(ca.vec(M.T), -d, -AB[:, nx:] @ d)
 
 
 def direction_stage(e: SymbolicStage) -> ca.Function:
-    """Return the forward stage of a tangent trajectory; carry (Dg.zeta, dx).
+    """Return the CasADi function of one forward stage of a descent direction.
 
-    The rows hold the affine maps of `_affine`; the second output is du.
+    The carry is (Dg.zeta, dx). The rows hold the affine maps of `_affine`; the second output is du.
     """
     nx, nu = e.nx, e.nu
     carry, g = ca.SX.sym("carry", 1 + nx), ca.SX.sym("g", e.ns)
@@ -120,9 +127,9 @@ def direction_stage(e: SymbolicStage) -> ca.Function:
 
 
 def trial_stage(e: SymbolicStage, kernel: Kernel) -> ca.Function:
-    """Return the forward stage of a trial: a kernel step under feedback with its cost.
+    """Return the CasADi function of one step of a trial rollout under feedback.
 
-    The carry is (cost, x).
+    It takes a kernel step and adds its cost. The carry is (cost, x).
     """
     nx, nu = e.nx, e.nu
     x, u, _, lam, t, dt, theta, reference, w = e.arguments
@@ -150,17 +157,20 @@ def trial_stage(e: SymbolicStage, kernel: Kernel) -> ca.Function:
 
 
 def running_stage(e: SymbolicStage) -> ca.Function:
-    """Return the running cost of a step."""
+    """Return the CasADi function of the running cost of one step."""
     x, u, _, lam, _, dt, theta, reference, w = e.arguments
     return ca.Function("running", [x, u, lam, dt, theta, reference, w], [ca.densify(e.l)], OPTIONS)
 
 
 def curvature_stage(e: SymbolicStage) -> ca.Function:
-    """Return the Hessian of the running cost by (x, u), with multipliers chained."""
+    """Return the CasADi function of the Hessian of the running cost of one step.
+
+    It is by (x, u); multipliers count as functions of both.
+    """
     H = e.condense(e.hessian(e.l))
     return ca.Function("curvature", e.arguments, [ca.densify(H)], OPTIONS)
 
 
 def by_rows(entries: ca.SX, rows: int) -> ca.SX:
-    """Return a matrix from its entries row by row."""
+    """Return a symbolic matrix from its entries in row-major order."""
     return ca.reshape(entries, entries.numel() // rows, rows).T

@@ -1,4 +1,4 @@
-"""Recursions of Newton's method on arrays: model, direction, trial.
+"""Recursions of Newton's method over all stages, on NumPy arrays.
 
 See docs/maths/optimal_control.md, "Stages". All arrays are in the order of time; backward recursions read and
 write reversed views.
@@ -25,7 +25,9 @@ STOP = 0.5  # threshold between 0 and 1 for the stage outputs that indicate fail
 
 
 class Recursions:
-    """Newton's recursions over a horizon, with their arrays, for one search at a time.
+    """Backward and forward recursions of Newton's method over a horizon.
+
+    Each object owns its arrays and serves one search at a time.
 
     Parameters
     ----------
@@ -41,8 +43,8 @@ class Recursions:
     lx_end, lxx_end : (nx,), (nx, nx)
         Derivatives of the terminal cost at the iterate.
     blocks : dict of str to (N, ...) array
-        Of the last model: A, B, g the cost's gradient by (x, u), K the projection's gains, L the cost's
-        Hessian and H Newton's.
+        Matrices of the last model: A, B, the cost's gradient g by (x, u), the projection's gains K, the
+        cost's Hessian L and Newton's H.
     L : (N, ns, ns)
         The cost's Hessian, known before the model.
     unit : float
@@ -107,7 +109,7 @@ class Recursions:
     # -- the iterate --------------------------------------------------------------------------------
 
     def begin(self, x0: np.ndarray, weights: Weights | None) -> None:
-        """Prepare for trajectories from x0; projection `weights` as in `LocalModel`."""
+        """Set the initial state and the projection weights of a search."""
         self._weights = weights
         self._start[1:] = x0
         if weights is not None:
@@ -121,11 +123,11 @@ class Recursions:
 
     @property
     def w(self) -> np.ndarray:
-        """Weights of the steps (N,)."""
+        """Weights of the steps in the cost (N,)."""
         return self._grid.w[:, 0]
 
     def load(self, run: Trajectory) -> None:
-        """Make a trajectory the iterate."""
+        """Set the iterate to a given trajectory."""
         self.x[:], self.u[:], self.multipliers[:] = run.x, run.u, run.multipliers
         if self._sizes is None:
             sizes = Sizes.along(run)
@@ -144,18 +146,14 @@ class Recursions:
     # -- model and directions -----------------------------------------------------------------------
 
     def model(self, shift: float) -> tuple[bool, bool]:
-        """Compute the model at the iterate for a Newton Hessian shifted by `shift` units.
+        """Compute the second-order model of the cost at the iterate, with a Hessian shift.
+
+        `shift` of Newton's Hessian is in units of `unit`.
 
         Returns
         -------
         sound, minimum : bool
-            True if all values are finite, the steps regular and the regulator exists; true if the
-            shifted Hessian has a minimum.
-
-        Returns
-        -------
-        sound, minimum : bool
-            Whether all numbers are finite, the steps regular and the regulator exists; whether the
+            True if all values are finite, the steps regular and the regulator exists; True if the
             shifted Hessian has a minimum.
         """
         nx = len(self.lx_end)
@@ -194,21 +192,24 @@ class Recursions:
         return known[1]
 
     def _shifted_end(self, carry: np.ndarray, P: np.ndarray, add: np.ndarray) -> None:
-        """Write (P + diag(add), p) of the last sample into `carry`."""
+        """Write the shifted Hessian and the gradient of the terminal cost into an array.
+
+        `carry` gets P + diag(add) and p of the last sample.
+        """
         nx = len(P)
         carry[: nx * nx] = P.reshape(-1)
         carry[: nx * nx : nx + 1] += add
         carry[nx * nx :] = self.lx_end
 
     def minimize(self, shift: float) -> int | None:
-        """Solve Newton's subproblem with another shift; see `direction`.
+        """Solve Newton's subproblem with another shift of the Hessian.
 
-        Returns None if there is no minimum.
+        Returns an argument for `direction`, or None if there is no minimum.
         """
         return self._minimize(0, self.lxx_end, shift * self.unit)
 
     def minimize_other(self, H: np.ndarray, P: np.ndarray) -> int | None:
-        """Solve the subproblem of another Hessian: (N, ns, ns), and (nx, nx) at the end."""
+        """Solve the subproblem with another Hessian, H of the steps and P of the end."""
         self._other[:] = H.reshape(len(H), -1)
         return self._minimize(1, P, np.zeros(len(self._shift)))
 
@@ -223,9 +224,10 @@ class Recursions:
         return which + 1 if self._minimizers[which].call() == len(self.u) else None
 
     def direction(self, which: int) -> tuple[np.ndarray, np.ndarray, float]:
-        """Return dx (N+1, nx), du (N, nu) and Dg.zeta of a minimizer.
+        """Return the descent direction of a solved subproblem, and the slope along it.
 
-        `which` is 0 for the model's minimizer, or the value that `minimize` returned.
+        These are dx (N+1, nx), du (N, nu) and Dg.zeta. `which` is 0 for the model's minimizer, or the value
+        that `minimize` returned.
         """
         if which not in self._directions:
             e, nx = self._programs.equations, self.x.shape[1]
@@ -244,7 +246,7 @@ class Recursions:
 
     @property
     def can_try(self) -> bool:
-        """True if the map has a kernel."""
+        """True if the map has a compiled step (kernel), which trials need."""
         return self._kernel is not None
 
     def aim(self, dx: np.ndarray, du: np.ndarray) -> None:
@@ -252,7 +254,7 @@ class Recursions:
         self._dx[:], self._du[:] = dx[:-1], du
 
     def attempt(self, gamma: float) -> float | None:
-        """Return the cost of a trial; None if the kernel does not complete a step.
+        """Roll out a trial of step length gamma; return its cost, None if a step fails.
 
         The failed step starts at `reached`.
         """
@@ -267,7 +269,7 @@ class Recursions:
 
     @cached_property
     def _trial(self) -> tuple[Bound, Bound]:
-        """Rollout along the direction by the map's kernel, and the terminal cost."""
+        """Compiled rollout of a trial by the map's kernel, and its terminal cost."""
         kernel, e = self._kernel, self._programs.equations
         assert kernel is not None
         program = self._programs.program("trial", lambda: newton_stage.trial_stage(e, kernel))
@@ -276,12 +278,12 @@ class Recursions:
         return bound, self._terminal(bound.outputs[0][-1, 1:])
 
     def attempted(self, run: Trajectory) -> Trajectory:
-        """Return the last trial; `run` is the iterate."""
+        """Return the trajectory of the last trial; `run` is the iterate."""
         states, u, _, multipliers = self._trial[0].outputs
         x = np.concatenate([self.x[:1], states[:, 1:]])
         return Trajectory(run.map, run.t, x, u.copy(), multipliers.copy(), k0=run.k0)
 
 
 def _back(a: np.ndarray) -> np.ndarray:
-    """Return rows in reversed order; arrays common to all rows are unchanged."""
+    """Reverse the order of an array's rows, unless all stages have the same row."""
     return a[::-1] if a.ndim == 2 else a

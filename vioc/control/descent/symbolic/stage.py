@@ -1,4 +1,4 @@
-"""Symbolic stage of a problem: implicit equations of a step and its running cost.
+"""Symbolic stage of a problem, with the equations and the running cost of a step.
 
 With s = (x, u) and z = (x_next, multipliers), a step is r(s, z) = 0. About any s, z, also where r != 0,
 
@@ -26,12 +26,12 @@ LARGEST = 200_000  # operations above which the functions take too long to build
 
 
 class SymbolicStage:
-    """Symbolic expressions of a stage.
+    """Symbolic equations and running cost of one step, with their derivatives.
 
     Parameters
     ----------
     f : OneStepMap
-        With a `residual`.
+        A map with a `residual`.
     cost : Cost
 
     Attributes
@@ -78,36 +78,42 @@ class SymbolicStage:
 
     @cached_property
     def Y(self) -> ca.SX:
-        """Derivative of z by s, (nz, ns)."""
+        """Derivative (nz, ns) of next state and multipliers by state and input."""
         return self._lu.solve(-ca.jacobian(self.r, self.s))
 
     @cached_property
     def z0(self) -> ca.SX:
-        """Newton's correction of z at the same s, (nz,)."""
+        """Newton's correction (nz,) of next state and multipliers for a given (x, u)."""
         return self._lu.solve(-self.r)
 
     @cached_property
     def gradient(self) -> tuple[ca.SX, ca.SX]:
-        """Gradients l_s, l_z."""
+        """Gradients of the running cost by (x, u) and by (next state, multipliers)."""
         g = ca.gradient(self.l, ca.vertcat(self.s, self.z))
         return g[: self.ns], g[self.ns :]
 
     def dual(self, weights: ca.SX) -> ca.SX:
-        """Return -r_z^-T weights (nz,) or (nz, any).
+        """Return multipliers of the step equations that cancel a given gradient.
 
-        These are the multipliers of r with which `weights` . dz vanishes in the Lagrangian.
+        They are -r_z^-T weights, (nz,) or (nz, any): `weights` . dz vanishes in the Lagrangian.
         """
         return self._lu.solve_transposed(-weights)
 
     def hessian(self, function: ca.SX) -> tuple[ca.SX, ca.SX, ca.SX]:
-        """Return the blocks ss, sz, zz of a scalar's second derivatives."""
+        """Return the second derivatives of a scalar function of the stage, in blocks.
+
+        They are ss, sz and zz, by s = (x, u) and z = (next state, multipliers).
+        """
         H = ca.hessian(function, ca.vertcat(self.s, self.z))[0]
         n = self.ns
         return H[:n, :n], H[:n, n:], H[n:, n:]
 
     @cached_property
     def convex(self) -> tuple[ca.SX, ca.SX, ca.SX]:
-        """Blocks ss, sz, zz of J'WJ of the squares in l, plus the Hessian of the rest."""
+        """Gauss-Newton Hessian of the running cost, in blocks ss, sz and zz.
+
+        It is J'WJ of the squares in l, plus the Hessian of the rest.
+        """
         squares, rest = self._convex
         nx, nu = self.nx, self.nu
         order = [*range(nx + nu), *range(2 * nx + nu, 2 * nx + nu + self.nm)]  # x, u, multipliers of (s, z)
@@ -118,14 +124,17 @@ class SymbolicStage:
         return tuple(a + b for a, b in zip(blocks, self.hessian(rest), strict=True))
 
     def condense(self, blocks: tuple[ca.SX, ca.SX, ca.SX]) -> ca.SX:
-        """Return a quadratic form in (s, z) as a form in s, along dz = Y ds."""
+        """Eliminate next state and multipliers from a quadratic form.
+
+        A form in (s, z) becomes a form in s, along dz = Y ds.
+        """
         ss, sz, zz = blocks
         cross = sz @ self.Y
         return ss + cross + cross.T + self.Y.T @ (zz @ self.Y)
 
 
 def operations(f: OneStepMap, cost: Cost) -> float:
-    """Return an approximate operation count of a stage; inf without symbolic form."""
+    """Estimate the operations of a symbolic stage; inf without a symbolic form."""
     residual: Any = f.residual
     if residual is None or f.ndx != f.nx or f.nu == 0:
         return np.inf

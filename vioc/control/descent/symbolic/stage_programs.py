@@ -1,4 +1,4 @@
-"""Programs of a problem's stages, and multiple shooting in one call per pass.
+"""Compiled functions of a problem's stages, and multiple shooting with them.
 
 Rows are samples; a backward pass takes and returns them in reversed order. Matrices are stored row by row in
 C order.
@@ -21,7 +21,7 @@ from vioc.maps.protocol import OneStepMap
 
 
 class StageArguments(NamedTuple):
-    """Arguments of a stage besides the unknowns.
+    """Arguments of the functions of all stages besides the unknowns.
 
     These are t, dt (N, 1), parameters, references, w (N, 1).
     """
@@ -33,13 +33,13 @@ class StageArguments(NamedTuple):
     w: np.ndarray
 
     def backward(self) -> StageArguments:
-        """Return the arguments in reversed order."""
+        """Return the arguments with the order of the stages reversed."""
         t, dt, theta, reference, w = self
         return StageArguments(_back(t), _back(dt), theta, _back(reference), _back(w))
 
     @staticmethod
     def of(f: OneStepMap, cost: Cost, steps: int, k0: int = 0, dt: Any = None) -> StageArguments:
-        """Return the arguments of a horizon; `dt` as in `OneStepMap.rollout`."""
+        """Return the arguments of all stages of a horizon with step lengths `dt`."""
         h = np.broadcast_to(np.asarray(f.dt if dt is None else dt, float), (steps,))
         t = f.times(h, k0)[:-1]
         dt = np.array(h[:, None])
@@ -52,7 +52,7 @@ _built: WeakKeyDictionary[Family, dict[tuple, StagePrograms | None]] = WeakKeyDi
 
 
 class StagePrograms:
-    """Functions of a problem's stages, built on first use on the map's backend.
+    """Compiled functions of a problem's stages, built on first use.
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ class StagePrograms:
 
     @staticmethod
     def of(f: OneStepMap, cost: Cost, limit: float = LARGEST, dt: Any = None) -> StagePrograms | None:
-        """Return the programs of a problem, built once for a family of costs.
+        """Return the compiled functions of a problem, shared by a family of costs.
 
         None if the stage has more operations than `limit`, and for costs of constraint forces over unequal
         steps `dt`, over which the same impulse is a different force.
@@ -86,7 +86,7 @@ class StagePrograms:
         return known[key]
 
     def program(self, name: str, build: Callable[[], ca.Function]) -> Any:
-        """Return a function as a program on the backend, built once."""
+        """Return a function compiled by the backend, built once for each name."""
         if name not in self._programs:
             self._programs[name] = self._backend.prepare(build())
         return self._programs[name]
@@ -96,7 +96,10 @@ class StagePrograms:
     def value(
         self, X: np.ndarray, U: np.ndarray, lam: np.ndarray, grid: StageArguments
     ) -> tuple[float, float]:
-        """Return running cost and |r|^2 of a curve; not finite outside of a domain."""
+        """Return the running cost and the squared residual norm |r|^2 of a curve.
+
+        They are not finite outside of a domain.
+        """
         e = self.equations
 
         def build() -> ca.Function:
@@ -111,13 +114,13 @@ class StagePrograms:
     ):
         """Return Newton's step on the optimality conditions of a curve.
 
-        See `_newton_stage`.
+        `_newton_stage` is one stage of it.
 
         Parameters
         ----------
         point : X (N+1, nx), U, multipliers, duals (N, nz)
         grid : StageArguments
-            In reversed order.
+            Arguments of the stages in reversed order.
         last : (nx, nx), (nx,)
             Hessian and gradient of the terminal cost.
         knobs : (1 + nx + nu,)
@@ -150,9 +153,10 @@ class StagePrograms:
         return [dX, du, dlam, np.ascontiguousarray(steps[:, nu + nz :])], gains, slope
 
     def _newton_stage(self) -> ca.Function:
-        """Return a stage of the Newton step: (P, p) of the next sample to this one.
+        """Return the CasADi function of one backward stage of the Newton step.
 
-        The unknowns of the stage are eliminated: (du, dz, dual) = M dx + m, output row by row.
+        It maps (P, p) of the next sample to this one. The unknowns of the stage are eliminated: (du, dz,
+        dual) = M dx + m, output row by row.
         """
         e = self.equations
         nx, ns, nz = e.nx, e.ns, e.nz
@@ -184,9 +188,9 @@ class StagePrograms:
         return ca.Function("newton", args, [ca.densify(o) for o in outputs], OPTIONS)
 
     def forward(self, affine: np.ndarray, nu: int, nx: int) -> np.ndarray:
-        """Return y_k = M_k dx_k + m_k with dx_0 = 0.
+        """Compute the changes of all stages forward in time from their affine functions.
 
-        dx_k+1 are the rows nu .. nu + nx of y_k.
+        They are y_k = M_k dx_k + m_k with dx_0 = 0; dx_k+1 are the rows nu .. nu + nx of y_k.
         """
         size = affine.shape[1] // (nx + 1)
 

@@ -1,4 +1,7 @@
-"""`LocalModel` by symbolic recursions over the stages, equal up to rounding."""
+"""Local models of the cost for small maps, computed by symbolic recursions.
+
+They equal `LocalModel` up to rounding.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,9 @@ _idle: WeakKeyDictionary[Cost, tuple[tuple, list[Recursions]]] = WeakKeyDictiona
 
 
 class LocalModels:
-    """Models at the iterates of a search, by symbolic recursions if the map is small.
+    """Local models of the cost at the iterates of a search.
+
+    Symbolic recursions compute them if the map is small.
 
     Parameters
     ----------
@@ -51,7 +56,7 @@ class LocalModels:
             self._recursions.begin(first.x[0], weights)
 
     def close(self) -> None:
-        """Return the recursions to the pool, so that the next search need not build them."""
+        """Give the recursions back to a pool, so that the next search can use them."""
         if self._recursions is not None:
             self._free.append(self._recursions)
             self._recursions = None
@@ -66,7 +71,7 @@ class LocalModels:
         return self.cost.value(run)
 
     def about(self, run: Trajectory, shift: float) -> LocalModel:
-        """Return the model at an iterate, valid until the next call.
+        """Return the local model of the cost at an iterate, valid until the next call.
 
         `shift` is the most likely one of its Newton direction.
         """
@@ -78,9 +83,10 @@ class LocalModels:
 
 
 class StageModel(LocalModel):
-    """`LocalModel` whose gains, Hessian and direction come from one backward pass.
+    """Local model of the cost whose gains, Hessian and direction come from one pass.
 
-    Its arrays are views of the recursions' arrays, which the next model overwrites.
+    The pass goes backward over the stages. The model's arrays are views of the recursions' arrays, which the
+    next model overwrites.
 
     Attributes
     ----------
@@ -133,7 +139,7 @@ class StageModel(LocalModel):
         return None if which is None else self._recursions.direction(which)
 
     def _along(self, method: str, shift: float, which: int | None) -> DescentDirection | None:
-        """Return the tangent trajectory of a minimizer; None if it does not descend."""
+        """Return the descent direction of a solved subproblem, None if the cost rises."""
         if which is None:
             return None
         dx, du, slope = self._recursions.direction(which)
