@@ -40,7 +40,7 @@ class Measurement:
     resolution : dict of str to float, optional
         Units per count of other quantities. Rounding by q adds q^2 / 12 to V.
     every : dict of str to int or (int, int), optional
-        n, or (n, first): the quantity is measured at samples first, first + n, ... only. Default: all samples.
+        n, or (n, first): the quantity is measured only at samples first, first + n, ... By default at all.
 
     Attributes
     ----------
