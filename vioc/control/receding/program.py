@@ -1,4 +1,4 @@
-"""Quadratic program of one sample: a problem linearized about a plan, (RH 1)."""
+"""Quadratic program of one MPC sample: a problem linearized about a plan, (RH 1)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CONVEX = 1e-8  # smallest over largest eigenvalue of a stage's convexified exact
 
 
 class Plan(NamedTuple):
-    """Predicted states and inputs, with multipliers of the program.
+    """Predicted states and inputs of an MPC, with multipliers.
 
     Attributes
     ----------
@@ -30,7 +30,7 @@ class Plan(NamedTuple):
     p : (n+1, ndx)
         Costates.
     y : (rows,)
-        Multipliers of the problem's scaled rows.
+        Multipliers of the problem's scaled constraints.
     """
 
     x: np.ndarray
@@ -40,7 +40,7 @@ class Plan(NamedTuple):
 
 
 class Prepared(NamedTuple):
-    """Program about a plan, complete except for the measured state."""
+    """Quadratic program about a plan, complete except for the measured state."""
 
     plan: Plan
     stages: Stages
@@ -49,16 +49,16 @@ class Prepared(NamedTuple):
 
 
 class Order(NamedTuple):
-    """Order of the rows of a step in a program: simple rows, then general ones.
+    """Order of a step's constraints in the quadratic program: simple ones first.
 
-    A simple row is a factor times one entry of (error of x, u).
+    A simple constraint limits one component of (error of x, u) times a factor.
 
     Attributes
     ----------
     simple, general : arrays of int
-        Indices of both kinds in the problem.
+        Indices of simple and other constraints in the problem.
     at, factor : tuple of int, array
-        Entries and factors of the simple rows.
+        Components and factors of the simple constraints.
     """
 
     simple: np.ndarray
@@ -86,7 +86,7 @@ class Order(NamedTuple):
         return Order(simple, general, at, np.array([found[i][1] for i in simple], float))
 
     def sides(self, low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return limits (N, m) of a problem's rows as those of the program's rows."""
+        """Return the problem's limits (N, m) in the quadratic program's order and scale."""
         flip, scaled = self.factor < 0, [side[:, self.simple] / self.factor for side in (low, high)]
         first = np.where(flip, *scaled[::-1]), np.where(flip, *scaled)
         lower, upper = (np.hstack([a, b[:, self.general]]) for a, b in zip(first, (low, high), strict=True))
@@ -94,17 +94,17 @@ class Order(NamedTuple):
 
 
 class RecedingProgram:
-    """Quadratic programs of a problem on a receding horizon.
+    """Quadratic programs of a nonlinear MPC problem, linearized at every sample.
 
     Parameters
     ----------
     problem : Problem
-        From a given state, over a given duration.
+        Problem with a given initial state and a given duration.
     soft : dict of str to float or (float, float)
-        Weights of limits by name that may be exceeded: linear e + 1/2 square e^2 per sample, e in the unit of
-        the limited quantity; one number is both.
+        Weights of limits by name that may be exceeded: a violation e, in the unit of the quantity, costs
+        linear e + 1/2 square e^2 per sample; one number is both.
     exact : bool
-        Use the Lagrangian's Hessian, its eigenvalues made positive stage by stage; else Gauss-Newton's.
+        Use the Lagrangian's Hessian with eigenvalues made positive in each stage, not the Gauss-Newton one.
     qp : arguments of `StageQP`
 
     Attributes
@@ -141,9 +141,9 @@ class RecedingProgram:
         self._filled: Prepared | None = None
 
     def clipped(self, u: np.ndarray, step: int) -> np.ndarray:
-        """Return an input clipped to its hard bounds at a step of the problem.
+        """Return an input clipped to its hard bounds at one step of the problem.
 
-        A solution satisfies them only to a tolerance.
+        The program's solution satisfies them only to a tolerance.
         """
         rows, d, n = self.problem.rows, self.qp.data, self.problem.map.ndx
         at = np.array(self.layout.at, int)
@@ -156,7 +156,10 @@ class RecedingProgram:
         return u
 
     def prepare(self, stages: Stages, plan: Plan) -> Prepared:
-        """Return the program about a plan; OptimizationError if a step does not exist."""
+        """Return the quadratic program linearized about a plan.
+
+        Raises OptimizationError if a step of the plan does not exist.
+        """
         point = stages.at(plan.x, plan.u)
         if point is None:
             raise OptimizationError(f"the plan has no steps: {stages.trouble}")
@@ -183,7 +186,7 @@ class RecedingProgram:
         self._filled = prepared
 
     def solve(self, prepared: Prepared, x: np.ndarray, **options: Any) -> tuple[Plan, Answer]:
-        """Return the plan from the measured state, and the program's solution."""
+        """Return the plan from the measured state, and the quadratic program's solution."""
         if self._filled is not prepared:
             self._fill(prepared)
         plan, stages, f = prepared.plan, prepared.stages, prepared.stages.map
@@ -198,7 +201,10 @@ class RecedingProgram:
 
 
 def _prices(problem: Problem, soft: Mapping[str, Any]) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Return linear and square weights of rows of a step and of the end; -1 if hard."""
+    """Return the weights for violating the constraints of a step and those of the end.
+
+    The linear weight is -1 for hard constraints.
+    """
     rows = problem.rows
     found = [(np.full(m, -1.0), np.ones(m)) for m in (rows.m, rows.m_end)]
     known = {p.constraint.name: p for p in rows.places}
@@ -221,7 +227,7 @@ def _prices(problem: Problem, soft: Mapping[str, Any]) -> list[tuple[np.ndarray,
 
 
 def _convex(b: StageBlocks) -> StageBlocks:
-    """Return blocks with Hessians whose eigenvalues are replaced by their magnitudes."""
+    """Return a program whose Hessians have positive eigenvalues, by taking magnitudes."""
 
     def positive(H: np.ndarray) -> np.ndarray:
         values, vectors = np.linalg.eigh(0.5 * (H + np.swapaxes(H, -1, -2)))
