@@ -68,9 +68,9 @@ class Attraction:
     def plot(
         self, first: str | None = None, second: str | None = None, *, ax: Any = None, **more: Any
     ) -> Any:
-        """Plot the initial states in the plane of two states.
+        """Plot the initial states in the plane of two states; return the axes.
 
-        Options are those of `vioc.viz.plot_attraction`. Returns the axes.
+        Options are those of `vioc.viz.plot_attraction`.
         """
         return plots().plot_attraction(self, first, second, ax=ax, **more)
 

@@ -22,6 +22,7 @@ def semi_axes(structure: Structure, first: str, second: str, section: bool = Fal
     """Return the semi-axes of a Gramian's ellipsoid in the plane of two errors.
 
     They are the columns of a (2, 2) array. With `section`, all other errors are 0.
+
     Raises
     ------
     ModelError
@@ -46,11 +47,10 @@ def semi_axes(structure: Structure, first: str, second: str, section: bool = Fal
 
 
 def sight_factor(basis: np.ndarray, factor: np.ndarray, seen: np.ndarray) -> np.ndarray:
-    """Return a factor of the best estimate's covariance, from an observability
-    Gramian.
+    """Return a factor of the best estimate's covariance, from a Gramian's factor.
 
-    The covariance is M M' with M (ndx, rank). The observable errors M w, |w| <= 1, have at most unit output
-    energy; unobservable errors may be added.
+    The covariance is M M' with M (ndx, rank); the Gramian is an observability Gramian. The observable errors
+    M w, |w| <= 1, have at most unit output energy; unobservable errors may be added.
 
     Parameters
     ----------
@@ -72,8 +72,7 @@ def project(M: np.ndarray, pair: list[int]) -> np.ndarray:
 
 
 def intersect(M: np.ndarray, pair: list[int]) -> np.ndarray:
-    """Return the semi-axes of an ellipsoid's section with the plane of two
-    coordinates.
+    """Return the semi-axes of an ellipsoid's section with a plane of two coordinates.
 
     The ellipsoid is {M w: |w| <= 1}; the semi-axes are the columns of a (2, 2) array.
     """

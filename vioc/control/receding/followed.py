@@ -32,7 +32,6 @@ class Takeover(NamedTuple):
 class Reference(NamedTuple):
     """Reference motion of a regulator, with its linearization and weights.
 
-
     Attributes
     ----------
     A, B : (M, ndx, ndx), (M, ndx, nu)
