@@ -1,6 +1,6 @@
-"""Checks of `base_parameters` for forces of known size.
+"""Checks that forces of known magnitude make inertial parameters identifiable.
 
-Without a known force the equations determine only ratios.
+`base_parameters` uses them: without a known force the equations determine only ratios.
 """
 
 from __future__ import annotations
@@ -13,7 +13,10 @@ from scipy.sparse.csgraph import connected_components
 
 
 def check_forces(W: np.ndarray, y: np.ndarray, rows: Sequence[str], rank: float) -> None:
-    """Raise ValueError if a decoupled set of rows has no force of known size."""
+    """Raise ValueError if a set of variables has no force of known magnitude.
+
+    The set's equations are not coupled to others. `rows` are the variables' names, W and y the equations.
+    """
     sizes = np.linalg.norm(W, axis=0)
     touched = sizes > rank * sizes.max(axis=0, initial=0.0)
     count, block = connected_components((touched @ touched.T).astype(float))
@@ -27,7 +30,10 @@ def check_forces(W: np.ndarray, y: np.ndarray, rows: Sequence[str], rank: float)
 
 
 def by_own_gain(regressor: Any, parts: Sequence[Any], y: np.ndarray, rows: Sequence[str]) -> tuple[str, ...]:
-    """Return variables driven only by inputs of unknown gain, without a known force."""
+    """Return variables that are driven only by inputs of unknown gain.
+
+    No force of known magnitude acts on them.
+    """
     driven = np.zeros(len(rows), bool)
     for m in parts:
         Y, idle = (regressor(m.q, m.v, m.a, u, m.t)[0] for u in (m.u, 0 * m.u))
