@@ -10,8 +10,8 @@ from scipy.linalg import qr
 
 SEEN = 1.0  # relative standard deviation above which a direction is not identifiable
 NULL = 1e-12  # eigenvalue of relative information, over the largest one, that is rounding
-DOUBTED = 1e-10  # ratio of a parameter's information to that with all others known, below which it is
-doubtful SMALL = 1e-3  # smaller components, relative to a direction's largest one, are not named
+DOUBTED = 1e-10  # doubtful information of a parameter, over that with all other parameters known
+SMALL = 1e-3  # smaller components, relative to a direction's largest one, are not named
 
 
 @dataclass(frozen=True)
