@@ -1,4 +1,7 @@
-"""Damped Gauss-Newton method for multiple shooting in identification, (ID-5)."""
+"""Damped Gauss-Newton method for multiple shooting in identification.
+
+See (ID-5).
+"""
 
 from __future__ import annotations
 
@@ -116,9 +119,9 @@ def fit(segments: Segments, trial: Trial, max_iterations: int, tolerance: float)
 
 
 class _Way:
-    """Damped Gauss-Newton step from a trial, (ID-5).
+    """Damped Gauss-Newton step from trial values of all unknowns.
 
-    With `loose`, defects have these variances, (ID-5a); without, they are constraints.
+    With `loose`, defects have these variances, (ID-5a); without, they are constraints. See (ID-5).
 
     Attributes
     ----------
@@ -224,11 +227,11 @@ def saddle(H: sparse.spmatrix, E: sparse.spmatrix, loose: np.ndarray | None = No
 
 
 def information(segments: Segments, trial: Trial) -> tuple[np.ndarray, np.ndarray]:
-    """Return the Fisher information on the parameters: (ID-10).
+    """Return the Fisher information on the parameters.
 
     Returns the information (n, n) if all other unknowns are free and defects are zero, and the information on
     each parameter if all others were known, (n,). Other unknowns that are not identifiable are limited only
-    by rounding.
+    by rounding. See (ID-10).
     """
     segments.plainly = True
     now, count = segments.predict(trial), segments.nz

@@ -41,9 +41,9 @@ def consistent(numbers: np.ndarray, slack: float = 1e-9) -> bool:
 
 
 def body_numbers(z: ca.SX) -> ca.SX:
-    """Return a body's ten inertial parameters from unconstrained coordinates: (ID-9).
+    """Return a body's ten inertial parameters from unconstrained coordinates.
 
-    The coordinates are (log m, c, L11, L22, L33, L21, L31, L32).
+    The coordinates are (log m, c, L11, L22, L33, L21, L31, L32). See (ID-9).
     """
     m = ca.exp(z[0])
     L = ca.SX(3, 3)

@@ -13,9 +13,9 @@ from scipy.sparse.csgraph import connected_components
 
 
 def check_forces(W: np.ndarray, y: np.ndarray, rows: Sequence[str], rank: float) -> None:
-    """Raise ValueError if a set of variables has no force of known magnitude.
+    """Raise ValueError if no force of known magnitude acts on a group of variables.
 
-    The set's equations are not coupled to others. `rows` are the variables' names, W and y the equations.
+    The group's equations are not coupled to others. `rows` are the variables' names, W and y the equations.
     """
     sizes = np.linalg.norm(W, axis=0)
     touched = sizes > rank * sizes.max(axis=0, initial=0.0)

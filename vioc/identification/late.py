@@ -14,7 +14,9 @@ BACK = 1e-4  # interval of a function's difference quotient, over the step lengt
 
 
 class Late:
-    """Input signal with a delay, evaluated earlier than the step it acts in: (ID-6).
+    """Input signal with a delay, evaluated earlier than the step it acts in.
+
+    See (ID-6).
 
     Parameters
     ----------

@@ -20,11 +20,11 @@ DELAY = "delay."
 
 
 class ParameterCoordinates:
-    """Unconstrained coordinates z of the estimated parameters theta(z): (ID-7).
+    """Unconstrained coordinates z of the estimated parameters theta(z).
 
     Parameters include delays and biases. Coordinates of a body whose ten inertial parameters are all
     estimated are Cholesky factors of its second moments. Masses and moments of other bodies, and bounded
-    parameters, have logarithms as coordinates; all other parameters are their own coordinates.
+    parameters, have logarithms as coordinates; all other parameters are their own coordinates. See (ID-7).
 
     Parameters
     ----------
@@ -131,7 +131,10 @@ class ParameterCoordinates:
         return len(self.start)
 
     def size(self, z: np.ndarray) -> np.ndarray:
-        """Return the scales (n,) of changes of z; for a logarithm one e-fold."""
+        """Return typical changes (n,) of the coordinates z, for scaling steps.
+
+        The change of a logarithm is one e-fold.
+        """
         least = self._least[: len(self)]
         return np.where(least > 0, np.maximum(np.abs(z), least), 1.0)
 

@@ -1,4 +1,7 @@
-"""Physical inertias of bodies that have the identified base parameters: (ID-15)."""
+"""Physical inertias of bodies that have the identified base parameters.
+
+See (ID-15).
+"""
 
 from __future__ import annotations
 
@@ -35,12 +38,12 @@ def length_of(numbers: np.ndarray, Y: np.ndarray) -> float:
 def physical_set(
     regressor: Any, base: np.ndarray, values: np.ndarray, R: np.ndarray, length: float, reach: np.ndarray
 ) -> tuple[np.ndarray, dict[str, np.ndarray], float]:
-    """Return physical inertial parameters that have given base parameters: (ID-15).
+    """Return physical inertial parameters that have given base parameters.
 
     Returns all parameters, those of each body, and the root mean square deviation of their combinations from
     the given ones. The set is near the initial guess. Distances are relative to the guessed masses, to
     `length`, and for parameters of forces to the larger of the guess and `reach` (n,), the value that
-    explains all measurements alone, since the guess of a friction may be 0.
+    explains all measurements alone, since the guess of a friction may be 0. See (ID-15).
     """
     count, own = len(regressor.bodies), len(regressor.linear)
     z = ca.SX.sym("z", 10)

@@ -203,9 +203,9 @@ class SimulationGrid:
         return np.interp(times, t, value) if len(value) == len(t) else np.repeat(value, np.diff(self.at))
 
     def inputs(self, delays: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the inputs in every step, and their derivative by the delays: (ID-6).
+        """Return the inputs in every step, and their derivative by the delays.
 
-        Shapes (N, nu), (N, nu, number of delays).
+        Shapes (N, nu), (N, nu, number of delays). See (ID-6).
         """
         U, D = self._fixed.copy(), np.zeros((*self._fixed.shape, len(self.delayed)))
         for j, name in enumerate(self.delayed):

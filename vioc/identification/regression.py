@@ -1,4 +1,7 @@
-"""Identification of base parameters by linear regression: (ID-12) to (ID-15)."""
+"""Identification of base parameters by linear regression.
+
+See (ID-12) to (ID-15).
+"""
 
 from __future__ import annotations
 
@@ -376,11 +379,11 @@ def _drawn(f: OneStepMap, regressor: Any, parts: Sequence[SmoothMotion], arms: n
 def _independent(
     W: np.ndarray, weights: np.ndarray, least: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return linearly independent columns, and the others as combinations: (ID-13).
+    """Return linearly independent columns, and the others as combinations.
 
     Returns the indices (r,) of independent columns of W and the coefficients K (r, others) of the others.
     `weights` (n,) make columns comparable; a column of weight 0 counts unless it is exactly 0. The last
-    output (r, n) is K for columns of norm one, and 0 for the independent columns.
+    output (r, n) is K for columns of norm one, and 0 for the independent columns. See (ID-13).
     """
     W = W.reshape(-1, W.shape[-1])
     lengths = np.linalg.norm(W, axis=0)

@@ -148,7 +148,7 @@ class Segments:
 
     @property
     def count(self) -> int:
-        """Number of residuals, which is that of all measured values."""
+        """Number of residuals, one for each measured value."""
         return int(sum(np.isfinite(y).sum() for y in self.y))
 
     def map_at(self, z: np.ndarray) -> OneStepMap:
@@ -166,7 +166,7 @@ class Segments:
             raise StepError(message, 0, float("nan"), "not finite") from None
 
     def slopes(self, z: np.ndarray) -> np.ndarray:
-        """Return the derivatives (n, nz) of the parameters by their coordinates.
+        """Return the Jacobian (n, nz) of the parameters with respect to their coordinates.
 
         With `plainly` the parameters are their own coordinates.
         """
@@ -262,11 +262,11 @@ class Segments:
         return np.concatenate(found) if found else np.zeros(0)
 
     def seamless(self, trial: Trial, found: Prediction) -> Trial:
-        """Return trial values with the same motions but without irrelevant differences.
+        """Remove state differences between segments that have no effect on the motion.
 
-        Differences between the end of a segment and the next initial state are removed in directions without
-        effect on the motion (momenta across constraints): bases rotate with initial states, and would turn
-        such differences into defects.
+        Returns trial values with the same motions, in which the end of a segment and the next initial state
+        agree in directions without effect on the motion (momenta across constraints). Bases rotate with
+        initial states, and would turn such differences into defects.
         """
         if not has_manifold(self.map):
             return trial
@@ -281,7 +281,10 @@ class Segments:
         return Trial(trial.z, trial.c, nodes)
 
     def spread(self, found: Prediction) -> np.ndarray | None:
-        """Return variances (g,) as large as a prediction's defects; None without defects."""
+        """Return variances for the defects, equal to their mean squares.
+
+        The shape is (g,). Returns None if there are no defects.
+        """
         joints = self._joints()
         if not joints or not found.gaps.any():
             return None
@@ -310,10 +313,10 @@ class Segments:
         return np.concatenate(least), np.sqrt(np.concatenate(gaps)) if gaps else np.zeros(0)
 
     def _sensitivities(self, lin, drives: Sequence[np.ndarray], J: np.ndarray, bases: Sequence[np.ndarray]):
-        """Return the derivatives of all states of every segment by the unknowns: (ID-3).
+        """Return the derivatives of all states of every segment by the unknowns.
 
         The unknowns are (coordinates of the segment's initial state, z, c); shapes (steps + 1, ndx, ...). The
-        second result is the number of columns for the initial state.
+        second result is the number of columns for the initial state. See (ID-3).
         """
         w, ndx = self.nz + self.nc, self.map.ndx
         lengths = [p.last - p.first for p in self.pieces]

@@ -56,10 +56,10 @@ class Told:
 def told(
     information: np.ndarray, names: Sequence[str], scale: np.ndarray, alone: np.ndarray | None = None
 ) -> Told:
-    """Return which parameters are identifiable, from the Fisher information: (ID-11).
+    """Return which parameters are identifiable, from the Fisher information.
 
     The information is in the units of the parameters; `scale` (n,) makes errors relative. `alone` (n,) is the
-    information on each parameter if all other unknowns were known, if that is more.
+    information on each parameter if all other unknowns were known, if that is more. See (ID-11).
     """
     n = len(names)
     if not n:

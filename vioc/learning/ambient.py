@@ -36,7 +36,7 @@ def errors(f: OneStepMap) -> list[int]:
 
 
 def inward(f: OneStepMap, x: np.ndarray) -> np.ndarray:
-    """Return the derivative of the state's error by the state's components.
+    """Return the Jacobian of the state's error with respect to the state's components.
 
     The shape is (N, ndx, nx), at the states x (N, nx).
     """
@@ -48,7 +48,7 @@ def inward(f: OneStepMap, x: np.ndarray) -> np.ndarray:
 
 
 def inward_curvature(f: OneStepMap, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Return the second derivative, by the state's components, of a weighted error.
+    """Return the Hessian of a weighted error with respect to the state's components.
 
     The weighted error is y . error with y (N, ndx); the shape is (N, nx, nx).
     """
@@ -63,7 +63,7 @@ def inward_curvature(f: OneStepMap, x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 def outward(f: OneStepMap, x1: np.ndarray) -> np.ndarray:
-    """Return the derivative of the state's components by the state's error.
+    """Return the Jacobian of the state's components with respect to the state's error.
 
     The shape is (N, nx, ndx), at states x1 with unit quaternions.
     """
@@ -75,7 +75,7 @@ def outward(f: OneStepMap, x1: np.ndarray) -> np.ndarray:
 
 
 def outward_curvature(f: OneStepMap, x1: np.ndarray, w: np.ndarray) -> np.ndarray:
-    """Return the second derivative, by the state's error, of a weighted state.
+    """Return the Hessian of a weighted state with respect to the state's error.
 
     The weighted state is w . state with w (N, nx); the shape is (N, ndx, ndx).
     """

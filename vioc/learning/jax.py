@@ -1,11 +1,11 @@
-"""Maps as JAX functions, with first and second derivatives in both modes.
+"""Maps as JAX functions, with forward and reverse derivatives to second order.
 
     step = vioc.learning.jax.step(f)
     x_next = step(x, u)                      # (nx,), under jit, vmap, grad, jacfwd, hessian, lax.scan
     many = vioc.learning.jax.rollouts(f)     # motions of many samples as operations of JAX, on a GPU too
 
-The modes are forward and reverse. Enable double precision, ``jax.config.update("jax_enable_x64", True)``,
-first.
+Enable double precision first: ``jax.config.update("jax_enable_x64", True)``.
+
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ class Solved:
 
     @property
     def jacobians(self) -> np.ndarray:
-        """Jacobians of all steps by state, input and parameters.
+        """Jacobians of all steps with respect to state, input and parameters.
 
         The shape is (N, nx + nm, nx + nu + np).
         """
@@ -133,7 +133,7 @@ class Solved:
 
 
 class _Errors:
-    """Conversion of derivatives by the state's error to derivatives by its components.
+    """Conversion of derivatives from errors of the state to components of the state.
 
     The formulas are in `vioc.learning.ambient`.
     """

@@ -47,7 +47,10 @@ class Bracket:
 
     @property
     def bad(self) -> bool:
-        """True if f0 occurs an odd number of times, and every input an even number."""
+        """True if the bracket is a possible obstruction to control (Sussmann: bad).
+
+        It contains f0 an odd number of times and every input an even number of times.
+        """
         return self.degrees[0] % 2 == 1 and not any(d % 2 for d in self.degrees[1:])
 
 
@@ -91,7 +94,7 @@ class Accessibility:
 
     @property
     def size(self) -> int:
-        """Dimension of the constraint manifold, or n without constraints."""
+        """Dimension of the constraint manifold, or of the state space without constraints."""
         return self.n - self.held
 
     @property
@@ -230,7 +233,7 @@ def _on_manifold(held: ca.Function | None, x: np.ndarray) -> tuple[np.ndarray, i
 
 
 def _growth(brackets: list[Bracket], n: int, degree: int, tolerance: float) -> tuple[tuple[int, ...], float]:
-    """Return the rank of the brackets up to each degree, and the largest norm."""
+    """Return the rank of the Lie brackets up to each degree, and the largest norm."""
     size = max((float(np.linalg.norm(b.value)) for b in brackets), default=0.0) or 1.0
     up_to = ([b for b in brackets if b.degree <= d] for d in range(1, degree + 1))
     return tuple(_span(some, n, tolerance, size).shape[1] for some in up_to), size
@@ -323,10 +326,11 @@ def _evaluate(fields: list[ca.Function], n: int, X: np.ndarray, degree: int) -> 
 def _obstructions(
     brackets: list[Bracket], n: int, theta: float, tolerance: float, size: float, rank: int
 ) -> tuple[str, ...]:
-    """Return the bad brackets that are not neutralized, in Sussmann's sense.
+    """Return the Lie brackets that may obstruct local controllability (Sussmann).
 
-    Their symmetrized values are not in the span of the brackets of lower weighted degree. Bad brackets longer
-    than `brackets` are included, unless brackets of lower weighted degree have full rank.
+    They are bad brackets that are not neutralized: their symmetrized values are not in the span of the
+    brackets of lower weighted degree. Bad brackets longer than `brackets` are included, unless brackets of
+    lower weighted degree have full rank.
     """
 
     def weighted(b: Bracket) -> float:

@@ -25,7 +25,7 @@ CONFIDENCE = 1.959964  # standard deviations of a 95 % interval
 
 @dataclass(frozen=True)
 class Attraction:
-    """Initial states, and a mark for those from which a closed loop returns.
+    """Result of a Monte Carlo test from which initial states a closed loop returns.
 
     The loop returns to its equilibrium.
 
@@ -62,7 +62,7 @@ class Attraction:
         return float(max(0.0, center - half)), float(min(1.0, center + half))
 
     def __getitem__(self, name: str) -> np.ndarray:
-        """Return the initial values (n,) of one state."""
+        """Return the sampled initial values (n,) of one state variable."""
         return self.starts[:, self.names.index(meaning(name, self.names, "starts"))]
 
     def plot(

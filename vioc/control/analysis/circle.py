@@ -1,4 +1,4 @@
-"""Decision if eigenvalues are inside the unit circle, robust against rounding.
+"""Test whether eigenvalues are inside the unit circle, robust to rounding.
 
 Maths: docs/maths/analysis.md#stability.
 """
@@ -16,7 +16,7 @@ KNOWN = 1e-10  # relative error of A: tolerance of steps and equilibria, cancell
 
 
 def sides(A: np.ndarray, values: np.ndarray, known: float = KNOWN) -> np.ndarray:
-    """Return for each eigenvalue if it is outside (1) or inside (-1) the unit circle.
+    """Return whether each eigenvalue is outside (1) or inside (-1) the unit circle.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ def sides(A: np.ndarray, values: np.ndarray, known: float = KNOWN) -> np.ndarray
 
 
 def natural_units(A: np.ndarray) -> np.ndarray:
-    """Return units of the states in which all couplings are as near to 1 as possible.
+    """Return scales of the states that bring couplings in A as near to 1 as possible.
 
     The result does not depend on the units of A. The units d (n,) minimize squares of log(|A_ij| d_j / d_i)
     over nonzero couplings; this is repeated without couplings that are then small. Unlike balancing, it also

@@ -47,7 +47,7 @@ def semi_axes(structure: Structure, first: str, second: str, section: bool = Fal
 
 
 def sight_factor(basis: np.ndarray, factor: np.ndarray, seen: np.ndarray) -> np.ndarray:
-    """Return a factor of the best estimate's covariance, from a Gramian's factor.
+    """Return a factor of the estimation error's covariance, from a Gramian's factor.
 
     The covariance is M M' with M (ndx, rank); the Gramian is an observability Gramian. The observable errors
     M w, |w| <= 1, have at most unit output energy; unobservable errors may be added.

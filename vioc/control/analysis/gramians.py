@@ -53,7 +53,7 @@ def controllability_gramian(A: Any, B: Any, steps: int | None = None) -> np.ndar
 
 
 def observability_gramian(A: Any, C: Any, steps: int | None = None) -> np.ndarray:
-    """Return the Gramian that tells how observable the initial state is.
+    """Return the observability Gramian of a constant or time-varying linear system.
 
             W = sum over k of Phi_{k,0}' C_k' C_k Phi_{k,0}
 
@@ -104,10 +104,10 @@ def gramian_factor(A: Matrices, B: Matrices) -> np.ndarray:
 
 
 def reversed_pair(A: Matrices, C: Matrices) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Return a system whose controllability Gramian is an observability Gramian.
+    """Return the dual system in reversed time, for an observability Gramian.
 
-    The observability Gramian is that of (A, C). N matrices A and N + 1 matrices C yield N + 1 steps, the
-    first of which has no predecessor.
+    The controllability Gramian of the result is the observability Gramian of (A, C). N matrices A and N + 1
+    matrices C yield N + 1 steps, the first of which has no predecessor.
     """
     first = np.zeros((C[-1].shape[1], C[-1].shape[1]))
     return [first, *(a.T for a in reversed(list(A)))], [c.T for c in reversed(list(C))]

@@ -134,9 +134,9 @@ def _fabs(a: Interval) -> Interval:
 
 
 def _wave(function: Callable, peak: float) -> Callable[[Interval], Interval]:
-    """Return the interval rule of a sine or cosine.
+    """Return a function that encloses a sine or cosine over intervals.
 
-    The function is 1 at `peak` plus whole turns, and -1 half a turn later.
+    The sine or cosine is 1 at `peak` plus whole turns, and -1 half a turn later.
     """
 
     def rule(a: Interval) -> Interval:

@@ -68,7 +68,7 @@ class LyapunovLevel:
         return {n: float(s) for n, s in zip(self.names, span, strict=True)}
 
     def draw_error(self, rng: np.random.Generator) -> np.ndarray:
-        """Return a random error z (ndx,), uniformly distributed in the set {V <= level}."""
+        """Return a random error z (ndx,), uniformly distributed in the level set of V."""
         w = rng.standard_normal(len(self.P))
         w *= np.sqrt(self.level) * rng.uniform() ** (1 / len(w)) / np.linalg.norm(w)
         return np.linalg.solve(np.linalg.cholesky(self.P).T, w)
@@ -160,9 +160,9 @@ def lyapunov_level(
 
 
 class _Decrease:
-    """Change V(F(z)) - V(z) of a Lyapunov function over one step of a closed loop.
+    """Change of a Lyapunov function V over one step of a closed loop.
 
-    It is computed in coordinates w with V = |w|^2.
+    It is V(F(z)) - V(z), computed in coordinates w with V = |w|^2.
     """
 
     def __init__(self, loop: Any):
@@ -177,9 +177,9 @@ class _Decrease:
         self.inverse = np.linalg.inv(self.L.T)
 
     def increases(self, w: np.ndarray) -> bool:
-        """Return True if V does not decrease over a step from z = L^-T w.
+        """Return True if the Lyapunov function V does not decrease over a step.
 
-        Return True also if the step fails.
+        The step begins at z = L^-T w. Return True also if the step fails.
         """
         z = self.inverse @ w
         try:
@@ -192,7 +192,7 @@ class _Decrease:
         return not bool(value @ value < w @ w)
 
     def radius(self, direction: np.ndarray, far: float) -> float:
-        """Return the first radius in a direction at which V does not decrease.
+        """Return the first radius in a direction at which V does not decrease over a step.
 
         The result has a relative accuracy of 1e-4, and is inf if it exceeds `far`. Radii of a geometric
         sequence are tried, then bisected: a violation between two of them can be missed.
@@ -271,9 +271,9 @@ class _Decrease:
         return radius, direction
 
     def sample(self, rng: np.random.Generator, level: float, count: int) -> np.ndarray | None:
-        """Return the first random point in {V <= level} at which V does not decrease.
+        """Return the first of random points at which V does not decrease over a step.
 
-        Returns None if there is none among `count` uniformly distributed points.
+        Returns None if there is none among `count` points, uniformly distributed in {V <= level}.
         """
         n = self.map.ndx
         for _ in range(count):

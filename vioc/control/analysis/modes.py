@@ -231,7 +231,7 @@ def _modes(A: np.ndarray, system: LinearSystem, period: float, moved: float) -> 
 
 
 def _stays(A: np.ndarray, system: LinearSystem) -> tuple[tuple[str, ...], int]:
-    """Return names of errors that a step does not change, and how many of them drift."""
+    """Return errors that no force restores, and the number of constant drift rates."""
     if not len(A):
         return (), 0
     balanced = matrix_balance(A, permute=False, separate=True)[1][0]

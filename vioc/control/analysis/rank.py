@@ -56,7 +56,7 @@ def observability_matrix(A: np.ndarray, C: np.ndarray) -> np.ndarray:
 
 
 def controllability_rank(A: np.ndarray, B: np.ndarray, tolerance: float = TOLERANCE) -> int:
-    """Return the dimension of the controllable subspace, by the staircase algorithm.
+    """Return the dimension of the controllable subspace by the staircase algorithm.
 
     Parameters
     ----------
@@ -225,7 +225,7 @@ def _stretches(A: Any, B: Any, cuts: np.ndarray, tolerance: float) -> Subspace:
 
 
 def compressed(L: np.ndarray) -> np.ndarray:
-    """Return a factor with the same product L L' and at most as many columns as rows."""
+    """Compress a square-root factor L of L L' to at most as many columns as rows."""
     return np.asarray(np.linalg.qr(L.T, mode="r")).T if L.shape[1] > L.shape[0] else L
 
 

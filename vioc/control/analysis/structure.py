@@ -112,7 +112,7 @@ class Structure:
 
     @property
     def gramian(self) -> np.ndarray:
-        """Gramian W (ndx, ndx), in SI units."""
+        """Controllability or observability Gramian (ndx, ndx), in SI units."""
         L = self.basis @ self.factor
         return L @ L.T
 
@@ -214,10 +214,10 @@ class Structure:
 
     @property
     def _scaled(self) -> tuple[np.ndarray, np.ndarray]:
-        """Bases of the tangent space and of its lost directions, in units of `scales`.
+        """Bases of the tangent space and its uncontrollable or unobservable directions.
 
-        The first, Q (ndx, r), is orthonormal. The second, N (r, lost), contains the uncontrollable or
-        unobservable directions.
+        They are in units of `scales`. The first, Q (ndx, r), is orthonormal. The second, N (r, lost),
+        contains the uncontrollable or unobservable directions.
         """
         Q = orth(self.basis / self.scales[:, None], rcond=1e-13)
         if self.what == "controllable":

@@ -57,7 +57,10 @@ class Tube:
         return np.sqrt(self.level * np.linalg.inv(self.P)[:, i, i])
 
     def value(self, k: int, x: np.ndarray) -> np.ndarray:
-        """Return z'P_k z over the level at states x (..., nx); at most 1 inside the tube."""
+        """Return how far states are from the centre of the tube: at most 1 inside.
+
+        The measure is z'P_k z over the level, at states x (..., nx).
+        """
         z = self.map.difference(np.broadcast_to(self.x[k], np.shape(x)), x)
         return np.einsum("...i,ij,...j->...", z, self.P[k], z) / self.level[k]
 
@@ -192,9 +195,9 @@ def verified_level(loop: Any, *, disturbance: Any = 0.0, cells: int = 1, share: 
 
 
 def _roots(P: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return coordinates w of the error z in which z'Pz = |w|^2, at every sample.
+    """Return transformations to coordinates in which the ellipsoids are balls.
 
-    Returns T (N+1, n, n) with z = T w, and factors (N+1,) near 1 by which the equation is inexact.
+    Returns T (N+1, n, n) with z = T w, z'Pz = |w|^2, and factors (N+1,) near 1 that bound its rounding error.
     """
     try:
         T = np.linalg.inv(np.swapaxes(np.linalg.cholesky(P), -1, -2))
@@ -215,7 +218,7 @@ def _nearly_one(A: np.ndarray, B: np.ndarray) -> float:
 
 
 class _Steps:
-    """Bounds on the closed loop's error after one step, from balls about given states.
+    """Bounds on a closed loop's error after one step, for balls of initial errors.
 
     The steps z -> z+ begin at c points: z = T w, z+ = T+ w+, |w| <= radius.
 

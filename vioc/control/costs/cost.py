@@ -71,23 +71,23 @@ class Expansion:
 
     @cached_property
     def lx(self) -> np.ndarray:
-        """Gradient of the cost by the error of the state, (N+1, ndx)."""
+        """Gradient of the cost with respect to errors of the state, (N+1, ndx)."""
         return np.concatenate([self.first[:, : len(self.end)], self.end[None]])
 
     @cached_property
     def lu(self) -> np.ndarray:
-        """Gradient of the cost by the input, (N, nu)."""
+        """Gradient of the cost with respect to the inputs, (N, nu)."""
         return np.ascontiguousarray(self.first[:, len(self.end) :])
 
     @cached_property
     def lxx(self) -> np.ndarray:
-        """Hessian of the cost by the error of the state, (N+1, ndx, ndx)."""
+        """Hessian of the cost with respect to errors of the state, (N+1, ndx, ndx)."""
         n = len(self.end)
         return np.concatenate([self.second[:, :n, :n], self.end_second[None]])
 
     @cached_property
     def lxu(self) -> np.ndarray:
-        """Mixed second derivatives of the cost by error of the state and input.
+        """Mixed second derivatives of the cost, by error of the state and by input.
 
         The shape is (N, ndx, nu).
         """
@@ -96,7 +96,7 @@ class Expansion:
 
     @cached_property
     def luu(self) -> np.ndarray:
-        """Hessian of the cost by the input, (N, nu, nu)."""
+        """Hessian of the cost with respect to the inputs, (N, nu, nu)."""
         n = len(self.end)
         return np.ascontiguousarray(self.second[:, n:, n:])
 
@@ -245,9 +245,10 @@ class Cost:
 
     @property
     def lifts(self) -> tuple[bool, bool]:
-        """Pair of bools: True if running and terminal cost use `Mechanism.implicit`.
+        """Pair of bools: True if running and terminal cost contain implicit quantities.
 
-        These are quantities that solve linear equations, such as velocities of momenta.
+        They are `Mechanism.implicit`, quantities that solve linear equations, such as velocities given
+        momenta.
         """
         return self._running.in_quantities is not None, self._terminal.in_quantities is not None
 
@@ -285,7 +286,10 @@ class Cost:
 
     @cached_property
     def constant_hessian(self) -> np.ndarray | None:
-        """Hessian of the running cost by (error of x, u) if it is constant, else None."""
+        """Hessian of the running cost if it is constant, otherwise None.
+
+        The variables are (error of x, u).
+        """
         if self.uses_multipliers:
             return None
         f = self.map
@@ -415,11 +419,11 @@ class Cost:
         before: Foreseen = (None, None),
         length: float = 1.0,
     ) -> Foreseen:
-        """Predict the cost's nonlinear residuals after a fraction `length` of a step.
+        """Predict the cost's nonlinear residuals after a fraction of a search step.
 
-        The prediction for a full step is r + J dz, with `slopes` from `expand`. With `before`, the prediction
-        for the iterate, the result is linear between the two in `length`. Returns residuals (N, n) of the
-        running cost and (n,) of the terminal cost, None if there are none.
+        The fraction is `length`. The prediction for a full step is r + J dz, with `slopes` from `expand`.
+        With `before`, the prediction for the iterate, the result is linear between the two in `length`.
+        Returns residuals (N, n) of the running cost and (n,) of the terminal cost, None if there are none.
         """
         along, end = slopes
         path = None if along is None else along.foreseen(_with_multipliers(lin, dx, du)[0])

@@ -59,9 +59,10 @@ def scalar_function(name: str, args: list[ca.SX], expression: Any) -> ca.Functio
 
 
 def derivatives(name: str, f: OneStepMap, args: list[ca.SX], scalar: ca.SX, *others: ca.SX) -> ca.Function:
-    """Return a CasADi function for the gradient (column) and Hessian of a scalar.
+    """Return a CasADi function for the gradient and the Hessian of a scalar.
 
-    Derivatives are taken by the state's error and `others`; `args` are the function's arguments.
+    Derivatives are taken by the state's error and `others`; the gradient is a column, and `args` are the
+    function's arguments.
     """
     operations = ca.Function("scalar", args, [scalar]).n_instructions()
     if operations * (f.ndx + sum(o.numel() for o in others)) > LONG:
@@ -210,9 +211,10 @@ class CostPart:
 
     @cached_property
     def in_quantities(self) -> ca.Function | None:
-        """Cost as a function of its arguments and of `Mechanism.implicit`, or None.
+        """Cost as a function of its arguments and of implicit quantities, or None.
 
-        It is None if the cost does not contain these quantities, which solve linear equations.
+        The quantities are `Mechanism.implicit`, which solve linear equations; it is None if the cost contains
+        none of them.
         """
         inner = self._map.mechanism.implicit
         value = None if inner is None else inner.lifted(self._structure.value, short=True)
@@ -346,7 +348,7 @@ def at_arguments(f: OneStepMap, lifted: ca.Function, args: Sequence[Any]) -> Squ
 
 
 def squares_hessian(f: OneStepMap, structure: Squares, *others: ca.SX) -> ca.SX:
-    """Return the Gauss-Newton Hessian J'WJ of a cost's residuals, as an expression.
+    """Return the Gauss-Newton Hessian J'WJ of a cost's residuals as an expression.
 
     Derivatives are taken by (error of the state, others).
     """

@@ -15,7 +15,7 @@ from vioc.maps.protocol import OneStepMap
 
 
 class ConfigurationEstimate(NamedTuple):
-    """Estimated state, with the configuration and input for the next estimate."""
+    """Estimated state, with the last configuration and input that the observer needs."""
 
     x: np.ndarray
     P: None = None

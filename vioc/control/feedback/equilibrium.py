@@ -64,9 +64,10 @@ class Equilibrium:
 
     @cached_property
     def modes(self) -> Modes:
-        """Modes of the linearization at the equilibrium, on the constraint manifold.
+        """Modes (eigenvalues and shapes) of the linearization at the equilibrium.
 
-        ``print(eq.modes)`` shows a table. Raises ValueError for a map that depends on time.
+        They are on the constraint manifold if there are constraints. ``print(eq.modes)`` shows a table.
+        Raises ValueError for a map that depends on time.
         """
         return modes(self.map, (self.x, self.u))
 
@@ -210,7 +211,7 @@ def equilibrium(
 def _settled(
     f: OneStepMap, x: np.ndarray, u: np.ndarray, entries: set[str], targets: Mapping[str, float]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return an equilibrium with contact near (x, u), or (x, u) if none is found.
+    """Return an equilibrium with contact near a guess, or the guess if none is found.
 
     The equilibrium is a periodic motion of one step, found while the smoothing of contact decreases.
     """
@@ -228,7 +229,7 @@ def _settled(
 
 
 def _around(f: OneStepMap, x: np.ndarray, entries: set[str]) -> Iterator[np.ndarray]:
-    """Yield other starting states for the search, at increasing distance from x."""
+    """Yield other initial guesses for an equilibrium, at increasing distance from x."""
     names = f.mechanism.coordinates
     free = np.array([n not in entries for n in names])
     rng = np.random.default_rng(0)
@@ -241,9 +242,9 @@ def _around(f: OneStepMap, x: np.ndarray, entries: set[str]) -> Iterator[np.ndar
 
 
 def _start(f, hold, guess, fixed, free) -> tuple[np.ndarray, np.ndarray, set[str], dict[str, float]]:
-    """Return the search's first x and u, names of fixed values, and fixed quantities.
+    """Return the initial guess of an equilibrium search, and the values kept fixed.
 
-    Fixed quantities, which are neither states nor inputs, have names and goals.
+    Returns x, u, the names of fixed states and inputs, and the values of other fixed quantities by name.
     """
     # if errors are not differences of states, a fixed state is treated as a fixed quantity
     states = f.state_names if f.ndx == f.nx else ()

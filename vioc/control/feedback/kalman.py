@@ -132,10 +132,7 @@ class KalmanFilter:
         return Estimate(x, self.before[after] if _same(P, self.before[after]) else P)
 
     def formula(self) -> ObserverFormula | None:
-        """Return the filter as symbolic expressions, if every sample is measured fully.
-
-        Otherwise return None.
-        """
+        """Return the filter as symbolic expressions, or None if some samples lack data."""
         ny = self.L.shape[2]
         if not self.measurement.always:
             return None

@@ -57,7 +57,7 @@ class LoopRun(AsTrajectory):
 
     @property
     def errors(self) -> np.ndarray:
-        """Estimation errors difference(true state, estimate) of the plant's states.
+        """Estimation errors of the plant's states: difference(true state, estimate).
 
         The shape is (N, ndx).
         """
@@ -233,12 +233,12 @@ class ClosedLoop:
 
     @property
     def map(self) -> OneStepMap:
-        """Map of the plant."""
+        """Discrete-time map of the plant."""
         return self.plant
 
     @property
     def x(self) -> np.ndarray | None:
-        """State (nx,) of the plant to which the law regulates in the end, or None."""
+        """Final set point of the feedback: a state (nx,) of the plant, or None."""
         x, f = getattr(as_law(self.law), "x", None), self.plant
         return x if x is None or len(x) == f.nx else f.join(x) if len(x) < f.nx else x[: f.nx]  # type: ignore[attr-defined]
 

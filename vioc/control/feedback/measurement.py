@@ -173,7 +173,7 @@ class Measurement:
 
     @property
     def formula(self) -> ca.Function:
-        """CasADi function (x, parameters) -> measurement g(x) and its Jacobian by x."""
+        """CasADi function (x, parameters) -> measurement g(x) and its Jacobian."""
         s, g = self.map.symbols, ca.densify(self.expression)
         return ca.Function("g", [s.x, s.parameters], [g, ca.densify(ca.jacobian(g, s.x))])
 
@@ -210,7 +210,7 @@ class Measurement:
         return y
 
     def jacobian(self, x: Any) -> np.ndarray:
-        """Return the Jacobian of the measurement by errors of the state.
+        """Return the measurement's Jacobian with respect to errors of the state.
 
         Shapes (nx,) -> (ny, ndx), or (N, nx) -> (N, ny, ndx).
         """
@@ -237,7 +237,7 @@ class Measurement:
         return np.where(self.wrapped, short_way(d), d)
 
     def sample(self, x: np.ndarray, rng: np.random.Generator | None, k: int = 0) -> np.ndarray:
-        """Return a random measurement of the state x at sample k, in whole counts.
+        """Return a random measurement of the state x at sample k, rounded to counts.
 
         Without a generator there is no noise.
         """
@@ -248,7 +248,7 @@ class Measurement:
         return normals @ self._root.T
 
     def sampled(self, x: np.ndarray, noise: np.ndarray | None, k: int = 0) -> np.ndarray:
-        """Return the measurement g(x) plus the given noise at sample k, in whole counts.
+        """Return the measurement g(x) plus the given noise at sample k, rounded to counts.
 
         Quantities that are not measured at this sample are NaN.
         """
@@ -273,7 +273,7 @@ def root(covariance: np.ndarray) -> np.ndarray:
 
 
 def retract_jacobian(f: OneStepMap, x: np.ndarray) -> np.ndarray:
-    """Return the derivative of the state by its error, at zero error.
+    """Return the Jacobian of the state with respect to its tangent-space error.
 
     It is D_dx retract(x, dx) (nx, ndx), by central differences of order 4.
     """

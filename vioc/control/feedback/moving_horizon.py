@@ -159,10 +159,10 @@ class MovingHorizon:
 
     @cached_property
     def _cost(self) -> Cost:
-        """Cost of the estimation: squared noise and squared residuals (MH 1).
+        """Cost of the estimation: squared noise and squared residuals.
 
         It is 1/2 |w|^2 + 1/2 |R (y - g(x))|^2. The measurements y and R, a root of V^-1 for the available
-        measurements, are references of the cost.
+        measurements, are references of the cost. See (MH 1).
         """
         f, measure, ny = self._noisy, self.measurement, len(self.measurement.names)
         y, R = ca.SX.sym("y", ny), ca.SX.sym("R", ny, ny)
@@ -235,10 +235,10 @@ class MovingHorizon:
     # -- optimal control problem of one sample --------------------------------------------------
 
     def _known(self, belief: Window, X: np.ndarray) -> tuple[np.ndarray, ...]:
-        """Return inputs and noise matrices of the steps in the window (MH 2).
+        """Return inputs and noise matrices of the steps in the window.
 
         Step 0 leads from the prior to the first state. The last c - 1 steps are steps of the map; the steps
-        between keep the state.
+        between keep the state. See (MH 2).
         """
         M, f, m, c = self.horizon, self.map, self._noisy.nu, len(belief.Y) + 1
         U, G, S = np.zeros((M, f.nu)), np.zeros((M, f.nu, m)), np.zeros((M, f.nx, m))
@@ -254,7 +254,7 @@ class MovingHorizon:
         return U, G, S, taken
 
     def _soft(self, belief: Window) -> float:
-        """Return the regularization, which must be small beside the least variance."""
+        """Return the search's regularization, small compared with the smallest variance."""
         variances = np.concatenate([np.diag(self.W), np.diag(belief.prior[1])])
         return min(SOFT, SOFTER * float(variances[variances > 0].min(initial=np.inf)))
 
@@ -296,7 +296,10 @@ class MovingHorizon:
         return np.concatenate([path[1:].ravel(), path[-1], y[n:]])
 
     def _covariances(self, X: np.ndarray, Y: np.ndarray, lin: Linearization) -> np.ndarray:
-        """Return the covariance of the last state's error (MH 4)."""
+        """Return the covariance of the last state's error.
+
+        See (MH 4).
+        """
         M, c, A, B = self.horizon, len(Y), lin.A, lin.B
         C = self.measurement.jacobian(X)
         P = B[0] @ B[0].T
@@ -310,9 +313,9 @@ class MovingHorizon:
         return P
 
     def _next_prior(self, belief: Window, Y: np.ndarray, search: Interior) -> tuple[np.ndarray, np.ndarray]:
-        """Return the prior of the next window: mean state and covariance (MH 3).
+        """Return the prior of the next window: mean state and covariance.
 
-        It contains the oldest measurement and step of this window, linearized at the solution.
+        It contains the oldest measurement and step of this window, linearized at the solution. See (MH 3).
         """
         f, (x, P), it, lin = self.map, belief.prior, search.now, search.lin
         first, ends, w = it.point.curve.x[1], it.point.steps.x1[1], it.point.curve.u[1]

@@ -22,7 +22,7 @@ from vioc.runs.steps import check_steps
 
 
 class SteadyTarget(NamedTuple):
-    """Target state (nx,) and input (nu,) to which a law regulates.
+    """Target state (nx,) and input (nu,) to which a feedback law regulates.
 
     `left` is the largest residual of the equilibrium and the fixed quantities.
     """
@@ -90,7 +90,10 @@ class OffsetFree(Law):
         return SteadyTarget(self.law.X[0], self.law.U[0])
 
     def apply(self, k: int, x: np.ndarray, memory: SteadyTarget) -> tuple[np.ndarray, SteadyTarget]:
-        """Return the input at sample k for an estimated extended state, and the target."""
+        """Return the control input for an estimated extended state, and the new target.
+
+        The estimate at sample k contains disturbances.
+        """
         i, (state, constants) = self.law.row(k), self.map.split(x)
         if self.names:
             target = self._next(memory, constants)
@@ -105,10 +108,10 @@ class OffsetFree(Law):
         return self.apply(k, np.asarray(x, float), self.start())[0]
 
     def _next(self, at: SteadyTarget, constants: np.ndarray) -> SteadyTarget:
-        """Return the target at the next sample by one Gauss-Newton step (OF 2).
+        """Return the target at the next sample by one Gauss-Newton step.
 
         At the target a step keeps the state, and the named quantities equal their reference. The step is the
-        shortest one.
+        shortest one. See (OF 2).
         """
         f, n = self.map.inner, self.map.inner.ndx
         steps = self.map.steps_at(np.concatenate([at.x, constants])[None], at.u[None])

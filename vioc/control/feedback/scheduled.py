@@ -21,9 +21,10 @@ from vioc.runs.steps import check_steps
 
 @dataclass(frozen=True)
 class ScheduledLaw(Law):
-    """Gain-scheduled law u = U(s) - K(s) difference(X(s), x) with variable s.
+    """Gain-scheduled feedback, interpolated between operating points.
 
-    Gains, states and inputs are linear in s between operating points and constant beyond them.
+    It is u = U(s) - K(s) difference(X(s), x) with the scheduling variable s. Gains, states and inputs are
+    linear in s between operating points and constant beyond them.
 
     Attributes
     ----------
@@ -124,14 +125,14 @@ class ScheduledLaw(Law):
 
 
 class Applied(NamedTuple):
-    """Memory of a limited law: the inner law's, and the last input or None."""
+    """Memory of a rate-limited law: the last input, and the memory of the inner law."""
 
     law: Any
     u: np.ndarray | None
 
 
 class LimitedLaw(Law):
-    """Feedback law whose input is clipped to bounds and to a largest rate.
+    """Feedback law whose output is clipped to input bounds and to a rate limit.
 
     Parameters
     ----------
@@ -171,7 +172,7 @@ class LimitedLaw(Law):
 
     @property
     def x(self) -> np.ndarray | None:
-        """State (nx,) to which the law regulates in the end, or None."""
+        """Final set point of the feedback: a state (nx,), or None."""
         return getattr(self.law, "x", None)
 
     def formula(self) -> LawFormula | None:

@@ -194,7 +194,7 @@ def steer_covariance(
 
 
 class _VarianceRows:
-    """Limits on named quantities in the form that the optimization takes.
+    """Limits on standard deviations by name, converted to limits on variances.
 
     Each limit is scaled to unit variance, after the variance of the filter's error is subtracted.
     """
@@ -297,7 +297,10 @@ class _VarianceRows:
         return prices
 
     def unreachable(self, problem: VarianceProblem, verdict: Unreachable) -> str:
-        """Return the error text: limits that exclude each other, and their least values."""
+        """Return the error message that names limits which exclude each other.
+
+        It contains the least value of each limit.
+        """
         named = [*self.states, *self.inputs]
         (mu, L), total = verdict.multipliers, verdict.multipliers.total
         shares: dict[str, list[int]] = {}

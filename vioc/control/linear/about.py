@@ -51,7 +51,7 @@ def about_of(f: OneStepMap, about: Any) -> Trajectory | tuple[np.ndarray, np.nda
 
 
 def check_trajectory(f: OneStepMap, about: Trajectory) -> OneStepMap:
-    """Return the map with the step length of a trajectory, after a check of its map.
+    """Check that a trajectory is one of a map; return the map with its step length.
 
     If the trajectory's steps are not equal, the result is the map itself.
 

@@ -216,7 +216,7 @@ def check_closed(f: OneStepMap, run: Trajectory) -> float:
 
 
 def output_jacobians(f: OneStepMap, names: Sequence[str], X: np.ndarray) -> np.ndarray:
-    """Return the derivatives of named outputs by the state's error at given states.
+    """Return Jacobians of named outputs with respect to errors of the state.
 
     The states X are (N, nx); the derivatives are (N, p, ndx).
     """

@@ -1,4 +1,4 @@
-"""Tangent spaces of constrained mechanisms, in which errors are consistent.
+"""Tangent spaces of constrained mechanisms: errors that the constraints allow.
 
 A state x = [q, p] of a variational integrator with constraints h(q) = 0 has errors that no motion has (dq
 that violates the constraints) and errors without effect on the future (dp in the range of Dh', which the next
@@ -49,7 +49,9 @@ def has_manifold(f: OneStepMap) -> bool:
 
 
 def tangent_basis(f: OneStepMap, x: Any, *, idle: bool = False) -> np.ndarray:
-    """Return an orthonormal basis of the reduced tangent space at a state.
+    """Return an orthonormal basis of the errors of a state that constraints allow.
+
+    It spans the reduced tangent space.
 
     Parameters
     ----------
@@ -89,7 +91,7 @@ def tangent_basis(f: OneStepMap, x: Any, *, idle: bool = False) -> np.ndarray:
 
 
 def tangent_bases(f: OneStepMap, trajectory: Trajectory, *, idle: bool = False) -> np.ndarray:
-    """Return bases of the reduced tangent space at every sample of a trajectory.
+    """Return bases of the errors that constraints allow, along a trajectory.
 
     They are those of `tangent_basis`, rotated so that they change little from k to k + 1.
 
@@ -109,9 +111,9 @@ def tangent_bases(f: OneStepMap, trajectory: Trajectory, *, idle: bool = False) 
 
 
 def restrict(A: np.ndarray, B: np.ndarray, T: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return a linearization in coordinates z = T'dx of the reduced tangent space.
+    """Return a linearization restricted to the errors that constraints allow.
 
-    It is T[k+1]' A[k] T[k] and T[k+1]' B[k].
+    It is T[k+1]' A[k] T[k] and T[k+1]' B[k], in coordinates z = T' dx.
 
     Parameters
     ----------
@@ -192,7 +194,7 @@ def _unseen(f: OneStepMap, X: np.ndarray, theta: np.ndarray) -> tuple[list[np.nd
 
 @lru_cache(maxsize=4)
 def _error_constraints(f: OneStepMap) -> Evaluator:
-    """Return a function for the constraints' derivatives by the state's error.
+    """Return a function for the constraints' Jacobian with respect to state errors.
 
     It is (x, parameters) -> (m, ndx).
     """
@@ -216,9 +218,10 @@ def _constraint(f: OneStepMap, name: str) -> ca.SX | None:
 
 @lru_cache(maxsize=4)
 def _conditions(f: OneStepMap) -> tuple[Evaluator, ca.Sparsity]:
-    """Return linear conditions whose null space is the reduced tangent space.
+    """Return linear conditions on the errors of a state that constraints allow.
 
-    They are a function (x, parameters) -> (c, nx), returned with its sparsity.
+    Their null space is the reduced tangent space. They are a function (x, parameters) -> (c, nx), returned
+    with its sparsity.
     """
     x, names = f.symbols.x, f.state_names
     moments = _momenta(f)

@@ -1,6 +1,6 @@
-"""Derivatives of a map's expressions by the error of its state, at zero error.
+"""Derivatives of expressions with respect to the error of a map's state.
 
-If errors are differences of states, these are the derivatives by the state. See
+They are taken at zero error. If errors are differences of states, they are derivatives by the state. See
 docs/maths/optimal_control.md, "States on a manifold".
 """
 
@@ -19,9 +19,9 @@ def foreign_symbols(expression: ca.SX, known: ca.SX) -> list[str]:
 
 
 def error_jacobian(f: OneStepMap, expression: ca.SX, *others: ca.SX) -> ca.SX:
-    """Return the derivative of an expression by the state's error and other variables.
+    """Return the Jacobian of an expression with respect to the state's error.
 
-    The shape is (rows, ndx + ...).
+    Derivatives are taken by (error of the state, others); the shape is (rows, ndx + ...).
     """
     moved, by, e = _by_error(f, expression, *others)
     found = _lifted(f, moved)
@@ -107,6 +107,6 @@ def _lifted(f: OneStepMap, expression: ca.SX) -> tuple[Implicit, ca.SX] | None:
 
 
 def _first(inner: Implicit, by: ca.SX) -> ca.SX:
-    """Return the implicit quantities' derivative by the state and other variables."""
+    """Return the Jacobian of the implicit quantities with respect to the state."""
     F = inner.first()
     return ca.horzcat(F, ca.SX(F.shape[0], by.numel() - F.shape[1]))

@@ -121,7 +121,7 @@ def error_weights(f: OneStepMap, value: Any, what: str, X: np.ndarray) -> np.nda
 def named_jacobians(
     f: OneStepMap, names: Sequence[str], X: np.ndarray, what: str, instead: str
 ) -> np.ndarray:
-    """Return the derivatives of named quantities by the state's error at given states.
+    """Return Jacobians of named quantities with respect to errors of the state.
 
     The states X are (N, nx); the derivatives are (N, p, ndx).
 

@@ -69,7 +69,7 @@ class CondensedSolver:
         return self._rows(d)
 
     def _rows(self, d: Any) -> bool:
-        """Set the constraints that have a finite limit, scaled to norm one.
+        """Set up the constraints with a finite limit, scaled to unit norm.
 
         `kept` are their indices among all constraints.
         """
@@ -138,9 +138,10 @@ class CondensedSolver:
         return found / self._length
 
     def least(self, x0: np.ndarray) -> np.ndarray:
-        """Return the least-squares violation of the constraints `kept`.
+        """Return the smallest violation of the constraints in the least-squares sense.
 
-        If the constraints are infeasible, the violations are multipliers that prove it, (RH 11).
+        The constraints are those of `kept`. If they are infeasible, the violations are multipliers that prove
+        it, (RH 11).
         """
         rows, size = self._matrix.shape
         H = np.concatenate([np.full(size, ROUGH), np.ones(rows)])
@@ -151,9 +152,10 @@ class CondensedSolver:
         return self._of_rows(np.array(out["x"]).ravel()[size:])
 
     def _run(self, limits: tuple[np.ndarray, np.ndarray], free: int):
-        """Minimize 1/2 |w|^2 + slope's under limits on A w, with slacks s = w[free:] >= 0.
+        """Solve the condensed quadratic program by CasADi's solver.
 
-        Returns w, multipliers, and True if the solver succeeded.
+        It is: minimize 1/2 |w|^2 + slope's under limits on A w, with the slacks s = w[free:] >= 0. Returns w,
+        multipliers, and True if the solver succeeded.
         """
         A, size = self._matrix, self._matrix.shape[1]
         if A.shape not in self._solvers:

@@ -263,7 +263,7 @@ class LinearMPC(Law):
         return float(over.offset @ over.Qf @ over.offset)
 
     def _beyond(self, limit: np.ndarray, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return a limit of states minus the reference, at inner samples and at the end."""
+        """Return a bound on states minus the reference, at inner samples and at the end."""
         away = limit - X[1:, self._bounded]
         return away[:-1], away[-1]
 

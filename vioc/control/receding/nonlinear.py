@@ -86,7 +86,7 @@ class Memory:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Number of samples with each status."""
+        """Number of samples that ended with each solver status."""
         return dict(Counter(v.status.value for v in self.verdicts))
 
 

@@ -1,4 +1,7 @@
-"""Quadratic program of one MPC sample: a problem linearized about a plan, (RH 1)."""
+"""Quadratic program of one MPC sample: a problem linearized about a plan.
+
+See (RH 1).
+"""
 
 from __future__ import annotations
 
@@ -49,9 +52,9 @@ class Prepared(NamedTuple):
 
 
 class Order(NamedTuple):
-    """Order of a step's constraints in the quadratic program: simple ones first.
+    """Order of constraints in the quadratic program: bounds first, then general ones.
 
-    A simple constraint limits one component of (error of x, u) times a factor.
+    A bound, or simple constraint, limits one component of (error of x, u) times a factor.
 
     Attributes
     ----------
@@ -227,7 +230,7 @@ def _prices(problem: Problem, soft: Mapping[str, Any]) -> list[tuple[np.ndarray,
 
 
 def _convex(b: StageBlocks) -> StageBlocks:
-    """Return a program whose Hessians have positive eigenvalues, by taking magnitudes."""
+    """Return a quadratic program made convex by taking magnitudes of eigenvalues."""
 
     def positive(H: np.ndarray) -> np.ndarray:
         values, vectors = np.linalg.eigh(0.5 * (H + np.swapaxes(H, -1, -2)))

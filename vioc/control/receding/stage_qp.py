@@ -125,7 +125,7 @@ class Data:
 
     @property
     def steps(self) -> int:
-        """Number N of steps, at most that of the layout."""
+        """Number N of time steps in the program, at most `layout.steps`."""
         return int(self.memory["steps"])
 
     @steps.setter
@@ -342,7 +342,10 @@ def row_values(d: Data, x: np.ndarray, u: np.ndarray) -> np.ndarray:
 
 
 def ranges(d: Data) -> np.ndarray:
-    """Return half the distance of an input's limits (N, nu), 1 if one is infinite."""
+    """Return half the range of every bounded input, and 1 for unbounded inputs.
+
+    The shape is (N, nu).
+    """
     N, n, found = d.steps, d.nx, np.ones((d.steps, d.nu))
     for i, entry in enumerate(d.layout.at):
         half = (d.upper[:N, i] - d.lower[:N, i]) / 2
@@ -369,11 +372,12 @@ def terms(d: Data, x: np.ndarray, u: np.ndarray) -> float:
 
 
 def remains(d: Data, a: Answer, size: float) -> float:
-    """Return the relative residual of the optimality conditions (RH 2) to (RH 4).
+    """Return the relative residual of the optimality conditions.
 
     It is the largest of these: violations of constraints and dynamics relative to their terms, stationarity
     with respect to an input relative to its terms, soft constraints relative to multipliers, and the duality
-    gap relative to the cost's unit (RH 9), which includes the `size` of the cost without limits.
+    gap relative to the cost's unit (RH 9), which includes the `size` of the cost without limits. See (RH 2)
+    to (RH 4).
     """
     N, n = d.steps, d.nx
     z, rows = np.hstack([a.x[:-1], a.u]), d.rows()[..., n:]
@@ -403,10 +407,10 @@ def remains(d: Data, a: Answer, size: float) -> float:
 
 
 def infeasible(d: Data, a: Answer) -> bool:
-    """Return True if the multipliers of hard constraints prove infeasibility (RH 11).
+    """Return True if the multipliers of hard constraints prove infeasibility.
 
     The sum of constraints times multipliers is then the same for every motion from this initial state, and
-    exceeds its limit.
+    exceeds its limit. See (RH 11).
     """
     low, high, linear, _ = d.limits()
     y = np.concatenate([a.y.ravel(), a.y_end])

@@ -20,7 +20,7 @@ class Estimate(NamedTuple):
 
 
 class LawFormula(NamedTuple):
-    """Feedback law as a symbolic expression with a table of its numbers.
+    """Feedback law as a symbolic expression, with a table of its gains.
 
     Attributes
     ----------
@@ -41,7 +41,7 @@ class LawFormula(NamedTuple):
 
 
 class ObserverFormula(NamedTuple):
-    """Observer as a symbolic expression, with a table of its numbers.
+    """Observer as a symbolic expression, with a table of its gains.
 
     The observer's map propagates the estimate between samples.
 

@@ -18,17 +18,17 @@ ONE_STEP = "a closed loop runs at one step: resample, or follow it with regulato
 
 
 class Law:
-    """Feedback law u = law(k, x) from sample number and state to the input.
+    """Feedback law: a function from time index k and state x to the control input.
 
     A law with a memory overrides `start` and `apply`; the memory is passed, not stored in the object.
     """
 
     def start(self) -> Any:
-        """Return the memory of the law before the first sample."""
+        """Return the initial memory of a feedback law, before the first sample."""
         return None
 
     def apply(self, k: int, x: np.ndarray, memory: Any) -> tuple[np.ndarray, Any]:
-        """Return the input at sample k, and the memory of the law after it."""
+        """Return the control input at sample k, and the law's updated memory."""
         return self(k, x), memory
 
     def formula(self) -> LawFormula | None:
@@ -54,7 +54,9 @@ class Law:
 
 @dataclass(frozen=True)
 class StateLaw(Law):
-    """Linear state feedback u = U[k] - K[k] difference(X[k], x), [S] (37).
+    """Linear state feedback about a reference, with gains that may vary in time.
+
+    It is u = U[k] - K[k] difference(X[k], x). See [S] (37).
 
     Attributes
     ----------
@@ -96,7 +98,7 @@ class StateLaw(Law):
 
     @property
     def x(self) -> np.ndarray | None:
-        """State (nx,) to which the law regulates in the end, or None."""
+        """Final set point of the feedback: a state (nx,), or None."""
         return self.X[-1] if self.after == "holds" else None
 
     def formula(self) -> LawFormula:

@@ -1,6 +1,6 @@
-"""Discrete-time linear-quadratic regulators, [S] (36), (37).
+"""Discrete-time linear-quadratic regulators.
 
-They stabilize equilibria, trajectories and periodic motions.
+They stabilize equilibria, trajectories and periodic motions. See [S] (36), (37).
 """
 
 from __future__ import annotations
@@ -197,7 +197,7 @@ class Regulator:
         return self.map.track(x0, X, U, K, k0=self.reference.k0, dt=h, t=t)
 
     def hold(self, x: Any = None, u: Any = None, *, disregard: str | Iterable[str] = ()) -> Regulator:
-        """Return this regulator extended by a steady regulator at the reference's end.
+        """Return this regulator followed by a steady one that holds the reference's end.
 
         The steady regulator has the same weights, and is on the constraint manifold if this regulator is.
 
@@ -348,7 +348,7 @@ def end_weight(f: OneStepMap, Q: np.ndarray, Qf: Any, X: np.ndarray) -> np.ndarr
 
 
 def along(Q: np.ndarray) -> np.ndarray:
-    """Return the state weights of all steps, without that of the last sample."""
+    """Return the running state weights, without the weight at the final state."""
     return Q if Q.ndim == 2 else Q[:-1]
 
 
@@ -409,7 +409,7 @@ def _steady(system: LinearSystem, Q: np.ndarray, R: np.ndarray, S: Any, disregar
 
 
 def holding_input(f: OneStepMap, x: np.ndarray, u: np.ndarray) -> np.ndarray:
-    """Return the input under which a step from x changes the state least.
+    """Return the input that best holds a state constant over one step.
 
     It is found by Gauss-Newton iteration on difference(x, f(x, u)).
     """

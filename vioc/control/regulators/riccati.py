@@ -1,4 +1,7 @@
-"""Discrete Riccati equations, [S] (36), (37), for gains and costs-to-go."""
+"""Discrete Riccati equations for gains and costs-to-go of regulators.
+
+See [S] (36), (37).
+"""
 
 from __future__ import annotations
 
@@ -127,7 +130,10 @@ def _gain(A: np.ndarray, B: np.ndarray, P: np.ndarray, R: np.ndarray, S: np.ndar
 
 
 def _cost_of(F: np.ndarray, M: np.ndarray) -> np.ndarray | None:
-    """Return the sum of F'^j M F^j over all j >= 0 by doubling; None if it diverges."""
+    """Return the infinite-horizon cost matrix of a closed loop; None if it diverges.
+
+    It is the sum of F'^j M F^j over j >= 0, computed by doubling.
+    """
     P = 0.5 * (M + M.T)
     with np.errstate(over="ignore", invalid="ignore"):  # a divergent sum
         for _ in range(60):
@@ -143,7 +149,7 @@ def _cost_of(F: np.ndarray, M: np.ndarray) -> np.ndarray | None:
 
 
 def periodic_riccati(A: Any, B: Any, Q: Any, R: Any, S: Any) -> np.ndarray:
-    """Return the cost-to-go of a linear-quadratic problem that repeats forever.
+    """Return the cost-to-go of a periodic linear-quadratic problem.
 
     Parameters
     ----------

@@ -154,9 +154,9 @@ class RobustRegulator:
         return law.map.track(x0, X, U, K)
 
     def assess(self, samples: Iterable[Mapping[str, float] | OneStepMap], K: Any = None) -> Assessment:
-        """Return costs and poles of the gain, or of another gain, on other samples.
+        """Return closed-loop costs and poles of a gain for other parameter values.
 
-        Another gain K (nu, ny) acts on the same outputs.
+        The gain is the regulator's, or K (nu, ny) on the same outputs.
         """
         loops = _Loops.of(self.map, (self.x, self.u), self.Q, self.R, self.P0, self.outputs, samples)
         return loops.assess(self.K if K is None else np.asarray(K, float))
@@ -331,9 +331,9 @@ class _Loops:
         return Assessment(costs, radii)
 
     def value(self, K: np.ndarray, discount: float, power: int):
-        """Return the power mean of the costs, its gradient, and a metric for the descent.
+        """Return the power mean of all costs, its gradient and its Gauss-Newton Hessian.
 
-        Returns None if a closed loop is unstable. The metric is the Gauss-Newton Hessian.
+        Returns None if a closed loop is unstable.
         """
         B, KC = discount * self.B, K @ self.C
         F = discount * self.A - B @ KC
@@ -389,7 +389,7 @@ class _Loops:
 
 
 def _inverse(metric: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the pseudo-inverse of a metric, and the scales of its variables.
+    """Return the pseudo-inverse of a Hessian approximation, and its scaling.
 
     Without scaling, gains of momenta would be negligible beside those of angles, and would not change.
     """
@@ -400,7 +400,7 @@ def _inverse(metric: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def lyapunov(F: np.ndarray, Q: np.ndarray) -> np.ndarray:
-    """Return the solution X = F X F' + Q of Lyapunov equations for stable F (S, n, n).
+    """Return solutions X = F X F' + Q of Lyapunov equations for stable F (S, n, n).
 
     The number of terms of the sum is doubled in every iteration.
     """

@@ -46,7 +46,9 @@ class PerfectObserver:
 
 @dataclass
 class LoopSamples:
-    """Records of a closed-loop simulation up to sample `done`; rows as in `LoopRun`.
+    """Recorded signals of a closed-loop simulation in progress.
+
+    Samples before `done` are complete; rows are those of `LoopRun`.
 
     Attributes
     ----------
@@ -109,7 +111,7 @@ class Sampler:
 
     @property
     def seen(self) -> OneStepMap:
-        """Map of the observer; without an observer, the plant."""
+        """Model of the plant that the observer uses; without an observer, the plant."""
         return getattr(self.observer, "map", self.plant)
 
     def run(
@@ -182,7 +184,7 @@ class Sampler:
 
     @property
     def _given(self) -> int:
-        """Number of states that the law receives: the first ones of the observer's map."""
+        """Number of the observer's states that are passed to the feedback law."""
         return getattr(self.law, "map", self.plant).nx
 
     # -- many samples -----------------------------------------------------------------------------

@@ -144,7 +144,7 @@ def stabilized(
 def _root(
     A: np.ndarray, B: np.ndarray, Q: np.ndarray, R: np.ndarray, S: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray] | None:
-    """Return A and a root of Q after the cross weight S is eliminated.
+    """Eliminate the cross weight S; return the new A and a root of the new Q.
 
     They are A - B R^-1 S', and C with C'C = Q - S R^-1 S'; None if this is indefinite.
     """

@@ -48,7 +48,10 @@ class VarianceLimits(NamedTuple):
     end: np.ndarray | None = None
 
     def only(self, rows: np.ndarray, end: bool) -> VarianceLimits:
-        """Return the limits that a mask (r + s,) selects."""
+        """Return the subset of the limits that a mask selects.
+
+        The mask is (r + s,): first the limits of C, then those of D.
+        """
         r = len(self.at)
         first, second = rows[:r], rows[r:]
         kept = self.C[first], self.at[first], self.D[second], self.when[second]
@@ -179,7 +182,10 @@ class VarianceProblem:
         raise OptimizationError(f"no gains were found in {ROUNDS} rounds of limits that join")
 
     def at(self, multipliers: VarianceMultipliers) -> VarianceDesign:
-        """Return the regulator with the multipliers as additional weights."""
+        """Return the optimal gains for given multipliers of the limits.
+
+        The multipliers are additional weights of a linear-quadratic regulator.
+        """
         (C, at, D, when, T), N = self.limits, len(self.A)
         r = len(at)
         weighed = np.concatenate([self.Q, self.Qf[None]])
@@ -273,7 +279,7 @@ class VarianceProblem:
         )
 
     def scale(self, known: float) -> float:
-        """Return a first value for multipliers: the best one if all multipliers are equal.
+        """Return an initial value for multipliers, from a search with all of them equal.
 
         If `known` > 0, return it.
         """
@@ -296,7 +302,7 @@ class VarianceProblem:
         return size
 
     def _tried(self, multipliers: VarianceMultipliers) -> VarianceDesign | None:
-        """Return the regulator for multipliers, or None if rounding prevents it.
+        """Return the optimal gains for given multipliers, or None if rounding prevents it.
 
         Rounding prevents it if multipliers are too large.
         """
@@ -352,7 +358,7 @@ class VarianceProblem:
 
 
 class Unreachable(Exception):
-    """Exception that no gains keep the limits on variances.
+    """Exception: no gains keep the variances within their limits.
 
     The sum of variances times these multipliers is at least `ratio` times that of their limits.
     """
@@ -363,7 +369,7 @@ class Unreachable(Exception):
 
 
 class _Basis:
-    """Coordinates of the multipliers as one vector, in an orthonormal basis.
+    """Vector form of the multipliers, in an orthonormal basis.
 
     The vector is mu, followed by L in a basis of symmetric matrices.
     """
@@ -395,9 +401,10 @@ class _Basis:
         return self.products(both, both)
 
     def products(self, S: np.ndarray, Z: np.ndarray) -> np.ndarray:
-        """Return the traces tr(E_p S E_q Z) for all pairs of basis matrices E_p, E_q.
+        """Return the matrix of a bilinear form in the basis of the multipliers.
 
-        The basis has the diagonal units of mu and the symmetric pairs of L. S and Z are (rows + n, rows + n).
+        Its elements are tr(E_p S E_q Z) for basis matrices E_p, E_q: the diagonal units of mu and the
+        symmetric pairs of L. S and Z are (rows + n, rows + n).
         """
         r = self.rows
         H = np.zeros((self.size, self.size))
