@@ -203,10 +203,7 @@ class Design:
 
     @property
     def condition(self) -> tuple[float, float]:
-        """Condition numbers of the information, from the guess and from the motion.
-
-        The information is that of relative errors.
-        """
+        """Condition numbers of the relative information, of the guess and of the motion."""
         S = np.outer(self.scale, self.scale)
         return float(np.linalg.cond(self.before * S)), float(np.linalg.cond(self.information * S))
 
@@ -365,10 +362,7 @@ def _nearness(
 
 
 def _nearest(problem: Problem, run: Trajectory, X: np.ndarray, U: np.ndarray) -> Trajectory | None:
-    """Return the motion within the limits that is nearest to a curve, or None.
-
-    It is None if no motion is found.
-    """
+    """Return the motion within the limits nearest to a curve; None if none is found."""
     try:
         found = problem.with_cost(problem.cost.with_references(X, U)).solve(
             run.x[0], run, raise_on_failure=False, max_iterations=59

@@ -217,10 +217,7 @@ def half_step(segments: Segments, trial: Trial) -> np.ndarray:
 
 
 def saddle(H: sparse.spmatrix, E: sparse.spmatrix, loose: np.ndarray | None = None):
-    """Return a factorization of the saddle-point matrix [[H, E'], [E, -diag(loose)]].
-
-    Without `loose` the last block is 0.
-    """
+    """Factorize the saddle-point matrix [[H, E'], [E, -diag(loose)]], 0 without loose."""
     if not E.shape[0]:
         return splu(sparse.csc_matrix(H))
     return splu(sparse.bmat([[H, E.T], [E, None if loose is None else -sparse.diags(loose)]], format="csc"))

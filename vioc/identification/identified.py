@@ -83,10 +83,7 @@ class Fitted:
 
     @property
     def share(self) -> dict[str, float]:
-        """Fraction of the measured variance that the prediction explains, by name.
-
-        1 is all.
-        """
+        """Fraction of the measured variance that is explained, by name; 1 is all."""
         spread = np.nanvar(self.measured, axis=0)
         errors = np.nanmean(self.errors**2, axis=0)
         return {

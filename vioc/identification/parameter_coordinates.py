@@ -131,10 +131,7 @@ class ParameterCoordinates:
         return len(self.start)
 
     def size(self, z: np.ndarray) -> np.ndarray:
-        """Return typical changes (n,) of the coordinates z, for scaling steps.
-
-        The change of a logarithm is one e-fold.
-        """
+        """Return typical changes (n,) of coordinates z; for a logarithm one e-fold."""
         least = self._least[: len(self)]
         return np.where(least > 0, np.maximum(np.abs(z), least), 1.0)
 
@@ -165,10 +162,7 @@ def _sides(name: str, value: Any) -> tuple[float | None, float | None]:
 
 
 def _between(z: ca.SX, value: float, low: float | None, high: float | None) -> tuple[Any, float]:
-    """Return a bounded parameter as an expression of its coordinate z.
-
-    Returns also the value of z that yields `value`.
-    """
+    """Return a bounded parameter as an expression of z, and the z of its value."""
     if low is None and high is None:
         return z, value
     if low is not None and high is not None:

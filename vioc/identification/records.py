@@ -227,10 +227,7 @@ class SimulationGrid:
             return f.run(start, U, k0, self.lengths[some], t=self.ends[:-1][some])
 
     def hats(self, knots: int) -> np.ndarray:
-        """Return hat functions of equally spaced knots, evaluated in the middle of steps.
-
-        They interpolate linearly between knots; the shape is (N, knots).
-        """
+        """Return hat functions (N, knots) of equally spaced knots, in the middle of steps."""
         middle = (self.ends[1:] + self.ends[:-1]) / 2
         places = np.linspace(self.ends[0], self.ends[-1], knots) if knots > 1 else self.ends[:1]
         return np.stack([np.interp(middle, places, e) for e in np.eye(knots)], axis=1)

@@ -166,10 +166,7 @@ class Segments:
             raise StepError(message, 0, float("nan"), "not finite") from None
 
     def slopes(self, z: np.ndarray) -> np.ndarray:
-        """Return the Jacobian (n, nz) of the parameters with respect to their coordinates.
-
-        With `plainly` the parameters are their own coordinates.
-        """
+        """Return the Jacobian (n, nz) of parameters with respect to their coordinates."""
         return np.eye(len(self.unknowns)) if self.plainly else self.unknowns.at(z)[1]
 
     def inputs(self, trial: Trial, record: int) -> tuple[np.ndarray, np.ndarray]:
@@ -203,10 +200,7 @@ class Segments:
         return Trial(z, c, nodes)
 
     def predict(self, trial: Trial, derivatives: bool = True) -> Prediction:
-        """Return the prediction of all records for trial values.
-
-        Raises `StepError` if a segment has no motion.
-        """
+        """Return the prediction of trial values; `StepError` if a segment has no motion."""
         f = self.map_at(trial.z)
         drives = [self.inputs(trial, r) for r in range(len(self.grids))]
         runs = []
@@ -240,10 +234,7 @@ class Segments:
         return found
 
     def _bases(self, f: OneStepMap, trial: Trial) -> list[np.ndarray]:
-        """Return bases of the directions in which initial states of segments are free.
-
-        A known initial state has none.
-        """
+        """Return bases of the free directions of initial states, none for a known state."""
         found = []
         for (r, a, _), x in zip(self.pieces, trial.nodes, strict=True):
             fixed = a == 0 and self.grids[r].record.known
@@ -281,10 +272,7 @@ class Segments:
         return Trial(trial.z, trial.c, nodes)
 
     def spread(self, found: Prediction) -> np.ndarray | None:
-        """Return variances for the defects, equal to their mean squares.
-
-        The shape is (g,). Returns None if there are no defects.
-        """
+        """Return mean squares (g,) of the defects as variances; None without defects."""
         joints = self._joints()
         if not joints or not found.gaps.any():
             return None
@@ -379,8 +367,7 @@ class Segments:
 def _placed(left: sparse.csr_matrix, own: sparse.csr_matrix, at: int, w: int, n: int) -> sparse.csr_matrix:
     """Return a sparse Jacobian, with blocks for common unknowns and one segment.
 
-    Columns [0, w) belong to the common unknowns, those from `at` to the segment's initial state. Columns [0,
-    w) belong to the common unknowns.
+    Columns [0, w) belong to the common unknowns, those from `at` to the segment's initial state.
     """
     m, size = own.shape
     blank, after = sparse.csr_matrix((m, at - w)), sparse.csr_matrix((m, n - at - size))

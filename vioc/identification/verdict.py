@@ -100,10 +100,7 @@ def _of_all(relative: np.ndarray, alone: np.ndarray) -> np.ndarray | None:
 
 
 def _pivots(N: np.ndarray, names: Sequence[str]) -> tuple[str, ...]:
-    """Return parameters that, if known, determine all unidentifiable directions.
-
-    The directions are the columns of N (n, k).
-    """
+    """Return parameters that, if known, determine all directions N (n, k)."""
     if not N.shape[1]:
         return ()
     pivots = qr(N.T, mode="r", pivoting=True)[1]

@@ -15,10 +15,7 @@ from vioc.maps.protocol import OneStepMap
 
 
 def normalized(f: OneStepMap, x: np.ndarray) -> np.ndarray:
-    """Return states (N, nx) with quaternions scaled to norm 1.
-
-    Raises ValueError for a zero quaternion.
-    """
+    """Return states (N, nx) with unit quaternions; ValueError for a zero quaternion."""
     if not f.space.quaternions:
         return x
     x = x.copy()

@@ -95,10 +95,7 @@ class Environment(gymnasium.Env):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
-        """Begin an episode at a random state near `start`, or at ``options["state"]``.
-
-        Returns the state and an empty dict.
-        """
+        """Begin an episode near `start`, or at ``options["state"]``; return its state."""
         super().reset(seed=seed)
         if options and "state" in options:
             self._begin(self.map.check_state(options["state"], "state"))

@@ -72,10 +72,7 @@ class Solved:
 
     @property
     def jacobians(self) -> np.ndarray:
-        """Jacobians of all steps with respect to state, input and parameters.
-
-        The shape is (N, nx + nm, nx + nu + np).
-        """
+        """Jacobians (N, nx + nm, nx + nu + np) with respect to state, input, parameters."""
         nx, nm, nu, np_ = self.sizes
         J = np.empty((self.count, nx + nm, nx + nu + np_))
         for rows, f, steps, x in self.parts:
@@ -145,10 +142,7 @@ class _Errors:
         self.own = lin.matrix
 
     def weights(self, w: np.ndarray) -> np.ndarray:
-        """Return weights of the next error and multipliers from those of the next state.
-
-        `w` weights (next state, multipliers).
-        """
+        """Return weights of the next error and multipliers from those of the next state."""
         nx = self.map.nx
         return np.concatenate([np.einsum("nij,ni->nj", self.out, w[:, :nx]), w[:, nx:]], axis=1)
 

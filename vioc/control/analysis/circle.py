@@ -76,10 +76,7 @@ def natural_units(A: np.ndarray) -> np.ndarray:
 
 
 def verdict(side: np.ndarray) -> str:
-    """Return the stability that follows from eigenvalues inside or outside the circle.
-
-    `side` is the result of `sides`.
-    """
+    """Return the stability that follows from eigenvalues inside or outside the circle."""
     if (side > 0).any():
         return "unstable"
     return "asymptotically stable" if (side < 0).all() else "marginal"

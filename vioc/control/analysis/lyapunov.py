@@ -55,10 +55,7 @@ class LyapunovLevel:
 
     @property
     def violating_volume(self) -> float:
-        """Bound on the fraction of the level set on which V does not decrease.
-
-        Its confidence is 95 %.
-        """
+        """Bound at 95 % confidence on the fraction of the set where V does not decrease."""
         return float(-np.log(RISK) / self.samples)
 
     @property

@@ -47,10 +47,7 @@ def controllability_matrix(A: np.ndarray, B: np.ndarray) -> np.ndarray:
 
 
 def observability_matrix(A: np.ndarray, C: np.ndarray) -> np.ndarray:
-    """Return Kalman's observability matrix [C; C A; ...; C A^(n-1)].
-
-    Shapes (n, n), (p, n) -> (n p, n).
-    """
+    """Return Kalman's observability matrix [C; C A; ...; C A^(n-1)], (n p, n)."""
     A, C = output_pair(A, C)
     return controllability_matrix(A.T, C.T).T
 
@@ -102,10 +99,7 @@ class Subspace:
         return self.basis.shape[1]
 
     def eigenvalues_left(self, A: np.ndarray) -> np.ndarray:
-        """Return the eigenvalues of A that do not belong to the invariant subspace.
-
-        The largest is first.
-        """
+        """Return the eigenvalues of A outside of the invariant subspace, largest first."""
         N = self.complement
         values = np.linalg.eigvals(N.T @ A @ N).astype(complex)
         return values[np.argsort(-np.abs(values), kind="stable")]

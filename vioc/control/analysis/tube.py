@@ -49,10 +49,7 @@ class Tube:
     certificate = "interval arithmetic"
 
     def reach(self, name: str) -> np.ndarray:
-        """Return the largest magnitude of a named error in the tube, at every sample.
-
-        The shape is (N+1,).
-        """
+        """Return the largest magnitude (N+1,) of a named error in the tube."""
         i = self.map.space.error_names.index(name)
         return np.sqrt(self.level * np.linalg.inv(self.P)[:, i, i])
 
@@ -264,10 +261,7 @@ class _Steps:
         self.inverse = np.array([_nearly_one(a, b) for a, b in zip(self.S, T[1:], strict=True)])
 
     def after(self, k: int, r: float, curved: float) -> float:
-        """Return a bound on the scaled error |w+| after step k, for |w| <= r before it.
-
-        It is inf if there is no bound.
-        """
+        """Return a bound on the scaled error |w+| after step k from |w| <= r, or inf."""
         if not (r < LARGEST and curved < LARGEST):
             return np.inf
         return float(self.inverse[k] * ((self.sigma[k] + 0.5 * curved * r) * r + self.drift[k]) * (1 + NORM))

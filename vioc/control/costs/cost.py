@@ -87,10 +87,7 @@ class Expansion:
 
     @cached_property
     def lxu(self) -> np.ndarray:
-        """Mixed second derivatives of the cost, by error of the state and by input.
-
-        The shape is (N, ndx, nu).
-        """
+        """Mixed second derivatives (N, ndx, nu) by error of the state and by input."""
         n = len(self.end)
         return np.ascontiguousarray(self.second[:, :n, n:])
 
@@ -258,10 +255,7 @@ class Cost:
 
     @cached_property
     def only_time(self) -> bool:
-        """True if the cost is a constant per second, as in minimum-time problems.
-
-        An example is `vioc.control.dmoc.minimum_time`.
-        """
+        """True if the cost is a constant per second, as that of `dmoc.minimum_time`."""
         s = self.map.symbols
         args = (*s, ca.SX.sym("reference", self.reference_size))
         running, terminal = self.running_at(*args), self.terminal_at(*args)
@@ -286,10 +280,7 @@ class Cost:
 
     @cached_property
     def constant_hessian(self) -> np.ndarray | None:
-        """Hessian of the running cost if it is constant, otherwise None.
-
-        The variables are (error of x, u).
-        """
+        """Hessian of the running cost by (error of x, u) if constant, otherwise None."""
         if self.uses_multipliers:
             return None
         f = self.map
@@ -484,10 +475,7 @@ class Cost:
         return running, [x[n], *zeros, theta, np.zeros(1), reference[n]]
 
     def reference_rows(self, n: int) -> np.ndarray:
-        """Return the values of all references at every sample, side by side.
-
-        The shape is (N+1, total) for a trajectory of n = N steps.
-        """
+        """Return all references side by side, (N+1, total), for a trajectory of n steps."""
         if self._stacked is None or len(self._stacked) != n + 1:
             columns = []
             for values, ends in zip(self._references, self._ends, strict=True):
@@ -513,10 +501,7 @@ class Cost:
 
 
 def checked(f: OneStepMap, cost: Any) -> Cost:
-    """Return `cost` if it is a cost of map `f`; otherwise raise an error.
-
-    The error is a TypeError or ValueError.
-    """
+    """Return a cost of map `f` unchanged; raise TypeError or ValueError for others."""
     if not isinstance(cost, Cost):
         raise TypeError(f"cost: expected a Cost (see vioc.control.quadratic), got {cost!r}")
     cost.check_map(f)

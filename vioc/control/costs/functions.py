@@ -1,7 +1,4 @@
-"""CasADi functions that evaluate a cost and its derivatives.
-
-They are checked when they are built.
-"""
+"""CasADi functions of a cost and its derivatives, checked when they are built."""
 
 from __future__ import annotations
 
@@ -33,10 +30,7 @@ def described(expression: ca.SX) -> str:
 
 
 def reference_rows(symbol: ca.SX, values: Any) -> np.ndarray:
-    """Return reference values as an array with one row per sample.
-
-    Its shape is (samples, size of the symbol).
-    """
+    """Return reference values as rows (samples, size of the symbol)."""
     array = np.asarray(values, float)
     if array.ndim == 1 and symbol.numel() == 1:
         array = array[:, None]
@@ -201,21 +195,14 @@ class CostPart:
         self.lifted = ca.Function(name, [*args, w], parts)
 
     def at_values(self, *args: Any) -> Any:
-        """Return the cost as an expression in other symbols.
-
-        The quantities of `Mechanism.implicit` may be a further argument.
-        """
+        """Return the cost in other symbols, with or without `Mechanism.implicit`."""
         function = self.function if len(args) == len(self._args) else self.in_quantities
         assert function is not None
         return function(*args)
 
     @cached_property
     def in_quantities(self) -> ca.Function | None:
-        """Cost as a function of its arguments and of implicit quantities, or None.
-
-        The quantities are `Mechanism.implicit`, which solve linear equations; it is None if the cost contains
-        none of them.
-        """
+        """Cost as a function of its arguments and `Mechanism.implicit`; None without it."""
         inner = self._map.mechanism.implicit
         value = None if inner is None else inner.lifted(self._structure.value, short=True)
         if inner is None or value is None:
@@ -237,10 +224,7 @@ class CostPart:
 
     @cached_property
     def exact(self) -> Evaluator:
-        """Evaluator of the exact gradient and Hessian of the cost.
-
-        Derivatives are taken by (error of the state, others); shapes (n, 1), (n, n).
-        """
+        """Evaluator of the cost's exact gradient (n, 1) and Hessian (n, n)."""
         value = self._structure.value
         return self._evaluator(derivatives("exact", self._map, self._args, value, *self._others))
 
@@ -291,7 +275,7 @@ class CostPart:
     def bent(self) -> Bent | None:
         """Functions of the cost's nonlinear residuals, or None if there are none.
 
-        They are nonlinear in (error of the state, others). The variables are (error of the state, others).
+        They are nonlinear in (error of the state, others).
         """
         f, s, (rows, slopes) = self._map, self._structure, self._curved
         if not rows:

@@ -169,10 +169,7 @@ class _Targets:
         return self._symbols[name]
 
     def _on_reference(self, name: str) -> np.ndarray:
-        """Return the values of a quantity along the reference states.
-
-        Quantities that belong to steps are zero.
-        """
+        """Return a quantity along the reference states; 0 if it belongs to steps."""
         f, quantity = self.f, self.f.quantity(name)
         if ca.depends_on(quantity, ca.vertcat(f.symbols.u, f.symbols.multipliers, f.symbols.dt)):
             return np.zeros(1)
@@ -199,10 +196,7 @@ class _Targets:
         return e
 
     def _rotation(self, frame: str) -> ca.SX:
-        """Return the desired rotation matrix R_d of a frame.
-
-        It follows from the frame's goal or from the reference states.
-        """
+        """Return a frame's desired rotation R_d, from its goal or the reference states."""
         from scipy.spatial.transform import Rotation  # imported here because it is slow to import
 
         names = [f"{frame}:{axis}" for axis in AXES]
@@ -223,10 +217,7 @@ class _Targets:
         return self._rotations[frame]
 
     def state_errors(self, what: str) -> list[ca.SX]:
-        """Return the components of the state's error from the reference.
-
-        They are those of difference(x_d, x).
-        """
+        """Return the components of the state's error difference(x_d, x)."""
         f = self.f
         if f.ndx == f.nx:
             return [self.error(name) for name in f.state_names]

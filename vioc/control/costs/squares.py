@@ -142,10 +142,7 @@ class _Walk:
         return None
 
     def _product(self, e: ca.SX, c: ca.SX, pending: list) -> None:
-        """Add a product of several factors to the terms found.
-
-        Factors independent of `by` become its weight.
-        """
+        """Add a product of factors; those independent of `by` become its weight."""
         factors, varying = [e], []
         while factors:
             a = factors.pop()

@@ -37,9 +37,7 @@ Equations = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 
 @dataclass(frozen=True)
 class Equilibrium:
-    """Equilibrium of a map: a state and an input with f(x, u) = x.
-
-    It is accepted by `dlqr`.
+    """Equilibrium of a map: state and input with f(x, u) = x; an argument of `dlqr`.
 
     Attributes
     ----------
@@ -83,10 +81,7 @@ class Equilibrium:
         return self.modes.stability
 
     def __getitem__(self, name: str) -> float:
-        """Return the value of a named quantity at the equilibrium.
-
-        A quantity of a step, such as a multiplier, is that of the step at the equilibrium.
-        """
+        """Return the value of a named quantity at the equilibrium or in the step from it."""
         return float(self.map.rollout(self.x, self.u, steps=1, warn=False)[name][0])
 
     def __repr__(self) -> str:

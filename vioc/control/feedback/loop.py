@@ -57,10 +57,7 @@ class LoopRun(AsTrajectory):
 
     @property
     def errors(self) -> np.ndarray:
-        """Estimation errors of the plant's states: difference(true state, estimate).
-
-        The shape is (N, ndx).
-        """
+        """Estimation errors (N, ndx) of the plant's states: difference(truth, estimate)."""
         f = self.trajectory.map
         return f.difference(self.trajectory.x[:-1], self.estimates[:, : f.nx])
 
@@ -89,7 +86,7 @@ class ClosedLoop:
     observer : KalmanFilter, ExtendedKalmanFilter, MovingHorizon, ConfigurationObserver, or None
         With None the law receives the true state.
     bounds : dict of str to (lower, upper), or None
-        Limits of the actuators by input, as numbers.
+        Limits of the actuators by input: as in `vioc.control.optimize`, but only with numbers.
     W : float, (ndx,), (ndx, ndx) or dict of str to float
         Covariance of the disturbance that is added to x[k+1] as an error.
     W_u : float, (nu,), (nu, nu) or dict of str to float

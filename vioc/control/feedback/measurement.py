@@ -111,10 +111,7 @@ class Measurement:
         return _rebuild, (self.map, self.names, self._noise, wrapped, self.resolution, self._every)
 
     def check_noisy(self, what: str) -> None:
-        """Raise ValueError if a sensor has variance 0.
-
-        Callers divide residuals by standard deviations.
-        """
+        """Raise ValueError if a sensor has variance 0, by which residuals are weighted."""
         exact = [n for n, v in zip(self.names, np.diag(self.V), strict=True) if not v > 0]
         if exact:
             raise ValueError(
@@ -144,10 +141,7 @@ class Measurement:
         return found
 
     def _rates(self, every: Mapping[str, int | tuple[int, int]]) -> np.ndarray:
-        """Return the sampling interval and the first sample of each measured quantity.
-
-        The result is (ny, 2).
-        """
+        """Return sampling interval and first sample of each measured quantity, (ny, 2)."""
         pairs = np.tile([1, 0], (len(self.names), 1))
         for name, value in by_name(every, self.names, "every").items():
             n, first = value if isinstance(value, tuple) else (value, 0)
@@ -181,10 +175,7 @@ class Measurement:
         return self._values(x, self.map.theta)
 
     def __call__(self, x: Any) -> np.ndarray:
-        """Return the exact measurement g(x) of one state or of several.
-
-        Shapes (nx,) -> (ny,), or (N, nx) -> (N, ny).
-        """
+        """Return the exact measurement g(x): (nx,) -> (ny,), or (N, nx) -> (N, ny)."""
         return self._evaluate(self._states(x))[0][..., 0]
 
     def _states(self, x: Any) -> np.ndarray:
@@ -195,10 +186,7 @@ class Measurement:
         return x
 
     def reading(self, y: Any) -> np.ndarray:
-        """Return a checked measurement as an array, with NaN for missing values.
-
-        The shape is (ny,) or (N, ny).
-        """
+        """Return a checked measurement (ny,) or (N, ny), with NaN for missing values."""
         if isinstance(y, Mapping):
             raise ValueError(
                 f"measurement: expected an array in the order {', '.join(self.names)}, got a dict of "
@@ -248,10 +236,7 @@ class Measurement:
         return normals @ self._root.T
 
     def sampled(self, x: np.ndarray, noise: np.ndarray | None, k: int = 0) -> np.ndarray:
-        """Return the measurement g(x) plus the given noise at sample k, rounded to counts.
-
-        Quantities that are not measured at this sample are NaN.
-        """
+        """Return g(x) plus noise at sample k in whole counts, NaN where not measured."""
         y, q = self(x) if noise is None else self(x) + noise, self.resolution
         y = np.where(q > 0, q * np.round(y / np.where(q > 0, q, 1.0)), y)
         return np.where(self.present(k), y, np.nan)

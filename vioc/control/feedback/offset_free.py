@@ -90,10 +90,7 @@ class OffsetFree(Law):
         return SteadyTarget(self.law.X[0], self.law.U[0])
 
     def apply(self, k: int, x: np.ndarray, memory: SteadyTarget) -> tuple[np.ndarray, SteadyTarget]:
-        """Return the control input for an estimated extended state, and the new target.
-
-        The estimate at sample k contains disturbances.
-        """
+        """Return the control input for an estimated extended state, and the new target."""
         i, (state, constants) = self.law.row(k), self.map.split(x)
         if self.names:
             target = self._next(memory, constants)

@@ -62,10 +62,7 @@ class ScheduledLaw(Law):
 
     @classmethod
     def of(cls, regulators: Sequence[Any], by: str) -> ScheduledLaw:
-        """Return the law that interpolates steady regulators about equilibria of one map.
-
-        The regulators may be in any order.
-        """
+        """Return the law that interpolates steady regulators of one map, in any order."""
         laws: list[StateLaw] = []
         for law in map(as_law, regulators):
             if not isinstance(law, StateLaw) or len(law.U) != 1:
@@ -141,7 +138,7 @@ class LimitedLaw(Law):
     rate : float, (nu,), dict of str to float
         Largest change of an input per second, in its units per second, > 0. The first sample is free.
     bounds : dict of str to (lower, upper), or None
-        Bounds of the inputs by name, as numbers.
+        Bounds of the inputs: as in `vioc.control.optimize`, but only with numbers.
 
     Attributes
     ----------

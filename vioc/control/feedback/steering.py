@@ -71,10 +71,7 @@ class SteeredCovariance:
         return self.regulator.as_law()
 
     def std(self, name: str) -> np.ndarray:
-        """Return the standard deviation of a named quantity at each sample.
-
-        The quantity is one of the state, or an error of the state; the result is (N+1,).
-        """
+        """Return the standard deviation (N+1,) of a quantity of the state or an error."""
         return self.spread.std(name)
 
     def plot(self, *names: str, ax: Any = None) -> Any:
@@ -297,10 +294,7 @@ class _VarianceRows:
         return prices
 
     def unreachable(self, problem: VarianceProblem, verdict: Unreachable) -> str:
-        """Return the error message that names limits which exclude each other.
-
-        It contains the least value of each limit.
-        """
+        """Return the error text: limits that exclude each other, and their least values."""
         named = [*self.states, *self.inputs]
         (mu, L), total = verdict.multipliers, verdict.multipliers.total
         shares: dict[str, list[int]] = {}

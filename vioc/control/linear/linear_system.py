@@ -170,10 +170,7 @@ def without_rounding(found: Sequence[Linearization]) -> tuple[np.ndarray, np.nda
 
 
 def _is_rounding(first: np.ndarray, others: Sequence[np.ndarray]) -> np.ndarray:
-    """Return a mask of the derivatives that are 0 or rounding noise at all steps.
-
-    The mask is (n, m), the derivatives are (N, n, m).
-    """
+    """Return a mask (n, m) of derivatives that are 0 or rounding at all N steps."""
     size = np.abs(first).max(axis=0)
     change = np.max([np.abs(other - first).max(axis=0) for other in others], axis=0)
     return np.asarray((change > SMOOTH * size) | (size == 0))
@@ -224,10 +221,7 @@ def output_jacobians(f: OneStepMap, names: Sequence[str], X: np.ndarray) -> np.n
 
 
 def sizes(value: Any, names: Sequence[str], what: str, prefix: str = "") -> np.ndarray:
-    """Return positive magnitudes (n,) from a number, an array or a dict by name.
-
-    The magnitude is 1 where not named.
-    """
+    """Return positive magnitudes (n,) from a number, an array or names, by default 1."""
     value = in_order(value, names, what, 1.0, prefix=prefix)
     array = check_array(
         np.broadcast_to(value, (len(names),)) if np.ndim(value) == 0 else value, (len(names),), what, names

@@ -279,10 +279,7 @@ def _absorbed(f: OneStepMap, moments: list[int]) -> list[ca.SX]:
 
 
 def _idle(f: OneStepMap) -> list[int]:
-    """Return indices of states on which no step depends.
-
-    They are rates of prescribed configurations.
-    """
+    """Return indices of states that no step uses: rates of prescribed configurations."""
     residual = f.residual
     if residual is None or f.ndx != f.nx:
         return []

@@ -69,10 +69,7 @@ class CondensedSolver:
         return self._rows(d)
 
     def _rows(self, d: Any) -> bool:
-        """Set up the constraints with a finite limit, scaled to unit norm.
-
-        `kept` are their indices among all constraints.
-        """
+        """Set up the constraints with a finite limit (`kept`), scaled to unit norm."""
         (by_d, by_start, offset), (x_d, x_start, x) = self._motion, self._end
         J = d.rows()
         parts = [

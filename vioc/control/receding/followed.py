@@ -111,10 +111,7 @@ def reference(regulator: Regulator | SteadyRegulator, S: np.ndarray | None = Non
 def _weights(
     regulator: Regulator | SteadyRegulator, S: np.ndarray | None, onto: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return state and cross weights of all steps, projected onto the errors fed back.
-
-    The shapes are (M, ndx, ndx) and (M, ndx, nu).
-    """
+    """Return weights Q (M, ndx, ndx) and S (M, ndx, nu) of all steps, projected."""
     f, Q = regulator.map, regulator.Q
     S = regulator.S if S is None else S
     Q = onto @ (Q if Q.ndim == 2 else Q[: len(onto)]) @ onto

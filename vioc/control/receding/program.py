@@ -159,10 +159,7 @@ class RecedingProgram:
         return u
 
     def prepare(self, stages: Stages, plan: Plan) -> Prepared:
-        """Return the quadratic program linearized about a plan.
-
-        Raises OptimizationError if a step of the plan does not exist.
-        """
+        """Return the program about a plan; OptimizationError if a step does not exist."""
         point = stages.at(plan.x, plan.u)
         if point is None:
             raise OptimizationError(f"the plan has no steps: {stages.trouble}")
@@ -204,10 +201,7 @@ class RecedingProgram:
 
 
 def _prices(problem: Problem, soft: Mapping[str, Any]) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Return the weights for violating the constraints of a step and those of the end.
-
-    The linear weight is -1 for hard constraints.
-    """
+    """Return weights for violations of step and end constraints, linear -1 if hard."""
     rows = problem.rows
     found = [(np.full(m, -1.0), np.ones(m)) for m in (rows.m, rows.m_end)]
     known = {p.constraint.name: p for p in rows.places}

@@ -77,10 +77,7 @@ class StageSizes:
 
     @property
     def fields(self) -> list[tuple]:
-        """NumPy fields of the C struct that contains the program's data.
-
-        Empty arrays have one element.
-        """
+        """NumPy fields of the C struct of the program's data; empty arrays have one item."""
         N, n, q, m = self.steps, self.nx, self.nx + self.nu, max(self.rows, 1)
         e, g = max(self.end, 1), max(self.general, 1)
         sizes: dict[str, tuple[int, ...]] = dict(H=(N, q, q), g=(N, q), F=(N, n, q), c=(N, n))
@@ -342,10 +339,7 @@ def row_values(d: Data, x: np.ndarray, u: np.ndarray) -> np.ndarray:
 
 
 def ranges(d: Data) -> np.ndarray:
-    """Return half the range of every bounded input, and 1 for unbounded inputs.
-
-    The shape is (N, nu).
-    """
+    """Return half the range (N, nu) of bounded inputs, and 1 for unbounded inputs."""
     N, n, found = d.steps, d.nx, np.ones((d.steps, d.nu))
     for i, entry in enumerate(d.layout.at):
         half = (d.upper[:N, i] - d.lower[:N, i]) / 2
@@ -355,10 +349,7 @@ def ranges(d: Data) -> np.ndarray:
 
 
 def least(d: Data) -> float:
-    """Return the least cost of any single input at half its range over one step.
-
-    It serves as a scale of the cost.
-    """
+    """Return the least cost of an input at half its range in one step, as a scale."""
     costs = 0.5 * np.einsum("kii->ki", d.H[: d.steps])[:, d.nx :] * ranges(d) ** 2
     return float(np.min(costs[costs > 0], initial=np.inf)) if (costs > 0).any() else 0.0
 

@@ -1,7 +1,4 @@
-"""Symbolic feedback laws and observers, for fast simulation of closed loops.
-
-`sampling` combines them to one function.
-"""
+"""Symbolic feedback laws and observers, which `sampling` combines to one function."""
 
 from __future__ import annotations
 

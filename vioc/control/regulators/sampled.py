@@ -354,10 +354,7 @@ class _Loops:
         return value, np.einsum("s,sij->ij", weights, slopes), metric
 
     def descend(self, K: np.ndarray, discount: float, power: int, tolerance: float, max_iterations: int):
-        """Minimize the mean cost over K by BFGS; all closed loops stay stable.
-
-        The first metric is the Gauss-Newton Hessian. Returns K and the number of steps.
-        """
+        """Minimize by BFGS from the Gauss-Newton Hessian; all closed loops stay stable."""
         now = self.value(K, discount, power)
         assert now is not None
         inverse, size = _inverse(now[2])
@@ -400,10 +397,7 @@ def _inverse(metric: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def lyapunov(F: np.ndarray, Q: np.ndarray) -> np.ndarray:
-    """Return solutions X = F X F' + Q of Lyapunov equations for stable F (S, n, n).
-
-    The number of terms of the sum is doubled in every iteration.
-    """
+    """Solve Lyapunov equations X = F X F' + Q for stable F (S, n, n), by doubling."""
     X = Q
     for _ in range(DOUBLINGS):
         more = F @ X @ np.swapaxes(F, 1, 2)

@@ -75,10 +75,7 @@ class LoopSamples:
 
 
 class Noise(NamedTuple):
-    """Noise added at each sample to measurements, inputs and states.
-
-    The noise of a state is an error of the state.
-    """
+    """Noise added at each sample to measurements, inputs and states (as an error)."""
 
     measured: np.ndarray
     applied: np.ndarray

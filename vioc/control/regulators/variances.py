@@ -48,10 +48,7 @@ class VarianceLimits(NamedTuple):
     end: np.ndarray | None = None
 
     def only(self, rows: np.ndarray, end: bool) -> VarianceLimits:
-        """Return the subset of the limits that a mask selects.
-
-        The mask is (r + s,): first the limits of C, then those of D.
-        """
+        """Return the subset of the limits that a mask (r + s,) selects."""
         r = len(self.at)
         first, second = rows[:r], rows[r:]
         kept = self.C[first], self.at[first], self.D[second], self.when[second]
@@ -93,10 +90,7 @@ class VarianceDesign(NamedTuple):
 
 
 class Steered(NamedTuple):
-    """Feasible gains with their covariances and cost.
-
-    `gap` bounds their suboptimality.
-    """
+    """Feasible gains with covariances and cost; `gap` bounds their suboptimality."""
 
     K: np.ndarray
     Pi: np.ndarray
@@ -182,10 +176,7 @@ class VarianceProblem:
         raise OptimizationError(f"no gains were found in {ROUNDS} rounds of limits that join")
 
     def at(self, multipliers: VarianceMultipliers) -> VarianceDesign:
-        """Return the optimal gains for given multipliers of the limits.
-
-        The multipliers are additional weights of a linear-quadratic regulator.
-        """
+        """Return the optimal gains with the limits' multipliers as additional weights."""
         (C, at, D, when, T), N = self.limits, len(self.A)
         r = len(at)
         weighed = np.concatenate([self.Q, self.Qf[None]])
@@ -243,10 +234,7 @@ class VarianceProblem:
     def ascend(
         self, now: VarianceMultipliers, t: float, tolerance: float
     ) -> tuple[VarianceMultipliers, float, int]:
-        """Maximize the dual by Newton's method with a decreasing barrier parameter.
-
-        The parameter starts at t.
-        """
+        """Maximize the dual by Newton's method with a barrier parameter falling from t."""
         count = len(now.mu) + len(now.L)
         if count == 0:
             return now, t, 0
@@ -279,9 +267,9 @@ class VarianceProblem:
         )
 
     def scale(self, known: float) -> float:
-        """Return an initial value for multipliers, from a search with all of them equal.
+        """Return the common value of all multipliers that maximizes the dual, or `known`.
 
-        If `known` > 0, return it.
+        `known` is returned if it is > 0.
         """
         if known > 0:
             return known
@@ -302,20 +290,14 @@ class VarianceProblem:
         return size
 
     def _tried(self, multipliers: VarianceMultipliers) -> VarianceDesign | None:
-        """Return the optimal gains for given multipliers, or None if rounding prevents it.
-
-        Rounding prevents it if multipliers are too large.
-        """
+        """Return the optimal gains for given multipliers; None if rounding prevents it."""
         try:
             return self.at(multipliers)
         except OptimizationError:
             return None
 
     def _search(self, now, found, basis, t: float, move: np.ndarray, decrement: float):
-        """Search along the Newton step for an increase by Armijo's rule.
-
-        Returns None if there is none.
-        """
+        """Search along the Newton step by Armijo's rule; return None without an increase."""
         value, length = found.dual + t * basis.barrier(now), 1.0
         while length > 1e-12:
             trial = basis.moved(now, length * move)
