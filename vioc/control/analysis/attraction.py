@@ -25,9 +25,8 @@ CONFIDENCE = 1.959964  # standard deviations of a 95 % interval
 
 @dataclass(frozen=True)
 class Attraction:
-    """Result of a Monte Carlo test from which initial states a closed loop returns.
+    """Result of a Monte Carlo test from which states a loop returns to equilibrium.
 
-    The loop returns to its equilibrium.
 
     Attributes
     ----------

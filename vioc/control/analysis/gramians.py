@@ -21,7 +21,7 @@ REACHABLE = 1e-9  # relative component of a target outside of the range that cou
 def controllability_gramian(A: Any, B: Any, steps: int | None = None) -> np.ndarray:
     """Return the controllability Gramian of a constant or time-varying linear system.
 
-            W = sum over k < N of Phi_{N,k+1} B_k B_k' Phi_{N,k+1}'
+        W = sum over k < N of Phi_{N,k+1} B_k B_k' Phi_{N,k+1}'
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ def controllability_gramian(A: Any, B: Any, steps: int | None = None) -> np.ndar
 def observability_gramian(A: Any, C: Any, steps: int | None = None) -> np.ndarray:
     """Return the observability Gramian of a constant or time-varying linear system.
 
-            W = sum over k of Phi_{k,0}' C_k' C_k Phi_{k,0}
+        W = sum over k of Phi_{k,0}' C_k' C_k Phi_{k,0}
 
     Parameters
     ----------
