@@ -69,7 +69,7 @@ def identify(
     dt : float, optional
         Longest step, s; default the map's. Steps end at samples.
     bounds : dict of str to (lower, upper), optional
-        Bounds of parameters: as in `vioc.control.optimize`, but only with numbers.
+        Bounds of parameters: as in `vioc.control.optimize`, but constant.
     values : dict of str to float, optional
         Initial guess of parameters that differs from the map's values.
     unknown_inputs : dict of str to int, optional

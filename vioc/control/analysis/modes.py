@@ -38,7 +38,7 @@ class Mode(NamedTuple):
     time_constant : float
         -1/Re lambda, s: time constant of the decay, negative for growth; inf on the unit circle.
     shape : dict of str to complex
-        Right eigenvector by state, SI units; the largest entry is 1.
+        Right eigenvector by state, SI units; the largest component is 1.
     stability : str
         ``"decays"``, ``"grows"`` or ``"marginal"``: not distinguishable from the unit circle within the
         error of the linearization.

@@ -357,7 +357,7 @@ def stuck_modes(
 
 
 def eliminated(rows: np.ndarray) -> np.ndarray:
-    """Return a basis of the same row space, with few nonzero entries in every row.
+    """Return a basis of the same row space, with few nonzero elements in every row.
 
     It results from Gaussian elimination with pivoting: each row has a leading 1. The shape is (m, n).
     """

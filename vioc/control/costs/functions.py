@@ -17,7 +17,7 @@ from vioc.control.linear.weights import absolute
 from vioc.maps.protocol import OneStepMap
 
 LONG = 150_000  # operations times directions (colours) above which a Hessian is a loop over its columns
-COMPILED = 40_000  # operations above which compiling takes longer than evaluation by the virtual machine
+COMPILED = 40_000  # operations above which compiling takes longer than all uncompiled evaluations
 
 
 def described(expression: ca.SX) -> str:

@@ -179,7 +179,7 @@ class KalmanFilter:
 def _same(P: np.ndarray | None, table: np.ndarray) -> bool:
     """Return True if a covariance equals a tabulated one to rounding.
 
-    Each entry is compared relative to the standard deviations of its two errors.
+    Each element is compared relative to the standard deviations of its two errors.
     """
     size = np.sqrt(np.abs(np.diag(table)))  # variances may differ by orders, rad^2 beside kg^2 m^2/s^2
     return P is None or bool((np.abs(P - table) <= 1e-12 * np.outer(size, size)).all())

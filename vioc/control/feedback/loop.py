@@ -86,7 +86,7 @@ class ClosedLoop:
     observer : KalmanFilter, ExtendedKalmanFilter, MovingHorizon, ConfigurationObserver, or None
         With None the law receives the true state.
     bounds : dict of str to (lower, upper), or None
-        Limits of the actuators by input: as in `vioc.control.optimize`, but only with numbers.
+        Limits of the actuators by input: as in `vioc.control.optimize`, but constant.
     W : float, (ndx,), (ndx, ndx) or dict of str to float
         Covariance of the disturbance that is added to x[k+1] as an error.
     W_u : float, (nu,), (nu, nu) or dict of str to float

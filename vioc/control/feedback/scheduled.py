@@ -138,7 +138,7 @@ class LimitedLaw(Law):
     rate : float, (nu,), dict of str to float
         Largest change of an input per second, in its units per second, > 0. The first sample is free.
     bounds : dict of str to (lower, upper), or None
-        Bounds of the inputs: as in `vioc.control.optimize`, but only with numbers.
+        Bounds of the inputs: as in `vioc.control.optimize`, but constant.
 
     Attributes
     ----------

@@ -115,7 +115,7 @@ def steer_covariance(
     P0, W, W_u : as in `covariance`
         Covariances of the first error, of the disturbance added to x[k+1] and of the inputs' noise.
     final : dict of str to float, or (ndx, ndx)
-        Largest final standard deviations of quantities of the state or entries of its error by name; or a
+        Largest final standard deviations of quantities or errors of the state by name; or a
         positive definite upper bound of P_N (final - P_N >= 0).
     bounds : dict of str to float or (low, high), optional
         Limits on inputs (``u.NAME``) and quantities of the state at every sample, as in `optimize`. Values

@@ -205,7 +205,7 @@ def _error_constraints(f: OneStepMap) -> Evaluator:
 def constraint_expressions(f: OneStepMap) -> list[ca.SX]:
     """Return the expressions of the constraints that belong to the map's multipliers.
 
-    Maps whose states are velocities keep only the rate of a constraint.
+    Maps with velocities as states keep only the rate of a constraint.
     """
     return [h for name in f.multiplier_names if (h := _constraint(f, name)) is not None]
 
@@ -237,7 +237,8 @@ def _conditions(f: OneStepMap) -> tuple[Evaluator, ca.Sparsity]:
             rows.append(ca.SX(1, f.nx))
             for n, i in moments.items():
                 rows[-1][0, i] = gradient[0, names.index(n)]
-        elif rates:  # a map whose states are velocities preserves dh/dt as well
+        elif rates:  # a map with velocities as states preserves dh/dt as well
+
             rate = sum((gradient[0, names.index(n)] * x[i] for n, i in rates.items()), ca.SX(0))
             rows.append(ca.jacobian(rate, x))
     rows += _absorbed(f, list(moments.values()))

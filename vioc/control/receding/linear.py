@@ -64,8 +64,7 @@ class LinearMPC(Law):
     horizon : int
         n >= 1.
     bounds : dict of str to (lower, upper), or None
-        Bounds of inputs, and of states at samples 1 .. n: as in `vioc.control.optimize`, but only with
-        numbers.
+        Bounds of inputs, and of states at samples 1 .. n: as in `vioc.control.optimize`, but constant.
     rate : float, (nu,), dict of str to float, or None
         Largest change of an input per second, in its units per second, > 0; also from `before` to the first
         sample.

@@ -298,7 +298,7 @@ def dlqr(
         impulse absorbs: gains K_red T' (`tangent_bases` with the idle directions, whose weights act on the
         inputs that determine them: a weight on ``v.NAME`` is one on the change of ``rho.NAME``). `P` is then
         T P_red T', and an equilibrium's `poles` are the r of the reduced loop (a 0 for each idle direction is
-        left out, unless S feeds it back).
+        omitted, unless S feeds it back).
     disregard : names, optional
         About an equilibrium: errors or quantities of the state that may end anywhere, since no input moves
         them and they do not settle, such as the position of a standing foot (the error without this argument
