@@ -27,7 +27,6 @@ CONFIDENCE = 1.959964  # standard deviations of a 95 % interval
 class Attraction:
     """Result of a Monte Carlo test from which states a loop returns to equilibrium.
 
-
     Attributes
     ----------
     starts : (n, nx)

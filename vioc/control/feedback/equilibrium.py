@@ -158,8 +158,7 @@ def equilibrium(
     the search from the guess fails, it starts from others at increasing distance, always the same ones
     (`Equilibrium.start`): the equilibrium found may then be far from the guess. If several equilibria remain
     (a cart may stand anywhere), each Gauss-Newton step is the shortest one. For a map with contact the guess
-    need not have contact: contact forces fade
- with the gap, so a step at rest is first sought with wide
+    need not have contact: contact forces fade with the gap, so a step at rest is first sought with wide
     smoothing of contact (`_settled`), with `coordinates` as near the guess as possible.
     """
     tolerance = as_positive(tolerance, "tolerance")

@@ -238,7 +238,6 @@ def _conditions(f: OneStepMap) -> tuple[Evaluator, ca.Sparsity]:
             for n, i in moments.items():
                 rows[-1][0, i] = gradient[0, names.index(n)]
         elif rates:  # a map with velocities as states preserves dh/dt as well
-
             rate = sum((gradient[0, names.index(n)] * x[i] for n, i in rates.items()), ca.SX(0))
             rows.append(ca.jacobian(rate, x))
     rows += _absorbed(f, list(moments.values()))
