@@ -5,7 +5,6 @@
     many = vioc.learning.jax.rollouts(f)     # motions of many samples as operations of JAX, on a GPU too
 
 Enable double precision first: ``jax.config.update("jax_enable_x64", True)``.
-
 """
 
 from __future__ import annotations
