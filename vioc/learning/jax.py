@@ -59,8 +59,8 @@ def step(f: OneStepMap, *, multipliers: bool = False) -> Callable[..., Any]:
     Notes
     -----
     Derivatives are the map's exact ones, (1) of `vioc.learning.solved`. Second derivatives are the whole
-    tensor, that is, ndx + nm contracted ones of `OneStepMap.second_order`; third derivatives raise an error. If
-    a step does not exist, JAX raises an error with the text of the map's error.
+    tensor, that is, ndx + nm contracted ones of `OneStepMap.second_order`; third derivatives raise an error.
+    If a step does not exist, JAX raises an error with the text of the map's error.
     """
     check_framework_map(f)
     _check_precision()
