@@ -1,7 +1,7 @@
-"""Parameter identification from measured motions.
+"""Estimation of a mechanism's parameters from measured motions.
 
-By shooting (`identify`), and by the linear regressor of a mechanism (`base_parameters`).
-Maths: docs/maths/identification.md, whose equations are numbered (ID).
+`identify` uses shooting, `base_parameters` the linear regressor of a mechanism; `design` optimizes
+experiments. Maths: docs/maths/identification.md, whose equations are numbered (ID).
 """
 
 from vioc.identification.design import design

@@ -1,4 +1,4 @@
-"""Initial iterates of a search: states at starts of segments, and sensor noise."""
+"""Initial guesses for identification: initial states and sensor noise."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from vioc.identification.records import Record, SimulationGrid
 from vioc.identification.segments import Segments, Trial
 from vioc.maps.protocol import OneStepMap
 
-DEGREE = 3  # of the polynomials fitted to samples
-WIDTHS = 4, 8, 16, 32, 64  # samples on either side
+DEGREE = 3  # degree of the polynomials fitted to samples
+WIDTHS = 4, 8, 16, 32, 64  # numbers of samples on either side that a polynomial is fitted to
 EXACT = 1e-9  # smallest assumed noise, over the largest value
 FITS = 1.5  # largest residual of a polynomial that represents the motion, over the noise
 
 
 def noise_of(records: Sequence[Record], name: str) -> float:
-    """Return the standard deviation of a measurement from third differences.
+    """Return the standard deviation of a sensor's noise, from third differences.
 
-    A smooth motion contributes little to them.
+    A smooth motion contributes little to third differences of the samples.
     """
     found = []
     for record in records:
@@ -40,10 +40,11 @@ def noise_of(records: Sequence[Record], name: str) -> float:
 
 
 def beginning(segments: Segments) -> Trial:
-    """Return the initial trial: zero unknown inputs, the map's parameters, and starts.
+    """Return the initial guess of all unknowns of an identification.
 
-    If all configurations are measured, or follow from constraints, each segment starts at the state of
-    polynomials fitted to them; otherwise on a rollout from the record's start.
+    Unknown inputs are zero, and parameters are those of the map. If all configurations are measured, or
+    follow from constraints, each segment starts at the state of polynomials fitted to them; otherwise it
+    starts on a rollout from the record's initial state.
     """
     z, c = segments.unknowns.start, np.zeros(segments.nc)
     trial = Trial(z, c, np.zeros((len(segments.pieces), segments.map.nx)))
@@ -113,7 +114,7 @@ def _from_rollout(
 
 
 class Smooth:
-    """Local polynomials fitted to a record's samples, as wide as its noise allows."""
+    """Local polynomials fitted to a record's samples, over as many as noise requires."""
 
     def __init__(self, record: Record, name: str, wrapped: bool):
         y = record.measured[name]
@@ -123,7 +124,10 @@ class Smooth:
         self.noise = float(np.sqrt(np.mean(d**2) / 20))
 
     def near(self, t: float) -> np.ndarray:
-        """Return coefficients, highest first, of a polynomial in the time since t."""
+        """Return the coefficients of a polynomial fitted to the samples around time t.
+
+        It is a polynomial in the time since t; the highest coefficient is first.
+        """
         middle, found = int(np.searchsorted(self.t, t)), np.zeros(DEGREE + 1)
         for m in WIDTHS:
             some = slice(max(middle - m, 0), middle + m + 1)

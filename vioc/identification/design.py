@@ -1,6 +1,6 @@
-"""Experiment design: the motion within limits most informative of parameters.
+"""Experiment design: the motion within limits that best determines parameters.
 
-Maths: docs/maths/identification.md, "Motions that tell most", whose equations are numbered (ID).
+Maths: docs/maths/identification.md, whose equations are numbered (ID).
 """
 
 from __future__ import annotations
@@ -30,23 +30,25 @@ from vioc.progress import Progress
 from vioc.runs.given import trajectory_of
 from vioc.runs.trajectory import Trajectory
 
-POWERS = {"D": 0, "A": 1, "E": 8}  # p of (ID-17)
+POWERS = {"D": 0, "A": 1, "E": 8}  # exponents p of (ID-17)
 REACH = 0.2  # root mean square of the first shift, in units of ranges
-GROWS, SHRINKS, LEAST = 2.0, 0.25, 1e-6  # shift after an accepted and a rejected step; smallest shift
+GROWS, SHRINKS, LEAST = 2.0, 0.25, 1e-6  # factors of the shift after success and failure; smallest shift
 SHARE = 1e-3  # least gain of a step over the gain predicted by the slope
-FREE = 1e-12  # information added to each entry of the start, relative, against rounding
+FREE = 1e-12  # relative information added to each component of the initial state, against rounding
 
 
 @dataclass(frozen=True)
 class Judged:
-    """Information of a motion, (ID-16), (ID-17).
+    """Fisher information of a motion about the parameters, and the design criterion.
+
+    These are (ID-16) and (ID-17).
 
     Attributes
     ----------
     value : float
         Value of the criterion: half of it is the logarithm of a mean relative deviation.
     information : (n, n)
-        Of the parameters, in their units, without prior knowledge.
+        Information on the parameters, in their units, without prior knowledge.
     x, u : (N+1, ndx), (N, nu), or None
         Derivatives of the criterion by states and inputs, along trajectories.
     """
@@ -58,18 +60,20 @@ class Judged:
 
 
 class Criterion:
-    """Design criterion of a trajectory, and its exact gradient: (ID-16) to (ID-20).
+    """Design criterion of an experiment's trajectory, with its exact gradient.
+
+    See (ID-16) to (ID-20).
 
     Parameters
     ----------
     f : OneStepMap
-        With the assumed parameter values.
+        Map with the assumed parameter values.
     unknowns : ParameterCoordinates
     sensors : Measurement
     power : int
         Exponent p of (ID-17).
     known : bool
-        True if the start is known, and not estimated with the parameters.
+        True if the initial state is known, and not estimated with the parameters.
     """
 
     def __init__(
@@ -89,9 +93,9 @@ class Criterion:
         self.sensors = sensors
 
     def _weights(self, run: Trajectory) -> np.ndarray:
-        """Return V^-1 of the scheduled measurements at each sample, (N+1, ny, ny).
+        """Return the inverse covariances of the scheduled measurements at each sample.
 
-        Entries without a measurement are 0.
+        They are V^-1 (N+1, ny, ny), with 0 for quantities that are not measured.
         """
         V, found = self.sensors.V, np.zeros((len(run) + 1, *self.sensors.V.shape))
         for k in range(len(found)):
@@ -100,7 +104,7 @@ class Criterion:
         return found
 
     def __call__(self, run: Trajectory, slope: bool = True) -> Judged:
-        """Evaluate a trajectory of the map."""
+        """Return information and criterion of a trajectory, with the gradient if `slope`."""
         f, E, ndx = self.map, self.E, self.map.ndx
         steps = Steps.along(run)
         lin = f.derivatives.linearize(steps)
@@ -122,7 +126,7 @@ class Criterion:
         K = np.eye(r + n)[r:]
         if r:
             size = np.sqrt(H[:r, :r].diagonal())
-            size[size == 0] = 1.0  # scaled entry by entry, as momenta may have small or large units
+            size[size == 0] = 1.0  # scaled by component, as momenta may have small or large units
             start = H[:r, :r] / np.outer(size, size) + FREE * np.eye(r)
             K[:, :r] = -np.linalg.solve(start, H[:r, r:] / size[:, None]).T / size
         relative = K @ H @ K.T
@@ -156,18 +160,19 @@ class Criterion:
 
 @dataclass(frozen=True, repr=False)
 class Design:
-    """Result of `design`.
+    """Result of an experiment design: a motion and the expected uncertainties.
 
     Attributes
     ----------
     trajectory : Trajectory
-        Motion whose start and inputs are the experiment.
+        Motion whose initial state and inputs are the experiment.
     values : dict of str to float
         Assumed values of the parameters.
     information, before : (n, n)
-        Of the parameters (starts are estimated too, unless known), by this motion and by the guess.
+        Fisher information on the parameters from this motion, and from the guess. Initial states are
+        estimated too, unless known.
     costs : list of float
-        Values of the criterion, step by step.
+        Values of the criterion, first that of the guess, then those after every step.
     converged : bool
     verdict : str
     """
@@ -183,22 +188,22 @@ class Design:
 
     @property
     def std(self) -> dict[str, float]:
-        """Predicted standard deviations by name; infinite if not identifiable."""
+        """Predicted standard deviations of the parameters, infinite if not identifiable."""
         return self._deviations(self.information)
 
     @property
     def std_before(self) -> dict[str, float]:
-        """Predicted standard deviations of the guess by name."""
+        """Predicted standard deviations of parameters, by name, for the initial guess."""
         return self._deviations(self.before)
 
     @property
     def unidentifiable(self) -> list[UnidentifiableDirection]:
-        """Combinations that are not identifiable by the motion."""
+        """Combinations of parameters that the motion does not make identifiable."""
         return told(self.information, list(self.values), self.scale).directions
 
     @property
     def condition(self) -> tuple[float, float]:
-        """Condition of the information in relative errors: of the guess, of the motion."""
+        """Condition numbers of the relative information, of the guess and of the motion."""
         S = np.outer(self.scale, self.scale)
         return float(np.linalg.cond(self.before * S)), float(np.linalg.cond(self.information * S))
 
@@ -228,7 +233,7 @@ def design(
     tolerance: float = 1e-2,
     **options: Any,
 ) -> Design:
-    """Optimize a motion near a guess, within limits, for identification by `identify`.
+    """Optimize a motion near a guess, within limits, for identifying parameters.
 
     Each step moves the guess along the criterion's exact gradient, and solves for the nearest motion within
     the limits (docs/maths/identification.md, (ID-21)). It ends at a local optimum.
@@ -236,25 +241,26 @@ def design(
     Parameters
     ----------
     f : OneStepMap
-        With the assumed parameter values.
+        Map with the assumed parameter values.
     parameters : names
         Parameters of the map.
     guess : Trajectory or result
-        A motion of the map; its start is fixed, unless `initial` says otherwise. A guess at rest has no
-        gradient: let it move.
+        A motion of the map; its initial state is fixed unless `initial` frees it. A guess at rest has no
+        gradient: give one that moves.
     noise : dict of str to float, or Measurement
         Variances of measurements at every sample, by name; a `Measurement` has its rates (`every`).
     criterion : {"D", "A", "E"}
-        The determinant, the trace, the largest eigenvalue (smoothed, p = 8) of the covariance of errors
-        relative to the parameters' magnitudes, which are their prior deviations.
+        Minimize the determinant (D), the trace (A) or the largest eigenvalue (E, smoothed with p = 8) of the
+        covariance of relative errors. The parameters' magnitudes are their prior deviations.
     bounds : dict, optional
         Bounds of states, velocities, inputs and other quantities, as in `vioc.control.optimize`.
     known : bool
-        True if the start is exact; else it is estimated with the parameters.
+        True if the initial state is exact, False if it is estimated with the parameters.
     max_iterations : int
-        0 evaluates only the guess.
+        Largest number of steps; 0 evaluates only the guess.
     tolerance : float
-        Ends when two successive steps each reduce the mean relative variance by less than this fraction.
+        The search ends if two successive steps each reduce the mean relative variance by less than this
+        fraction.
     **options
         ``constraints``, ``final``, ``initial``, ``periodic`` as in `vioc.control.optimize`.
 
@@ -331,9 +337,9 @@ def design(
 def _nearness(
     f: OneStepMap, run: Trajectory, bounds: Mapping[str, Any]
 ) -> tuple[Cost, np.ndarray, np.ndarray]:
-    """Return the squared distance from states and inputs as a cost, and the units.
+    """Return a cost for the distance from given states and inputs, and their ranges.
 
-    Units are ranges of states and inputs.
+    The cost is the squared distance in units of the ranges of states and inputs.
     """
     limits = {quantity_name(f, n, "bounds"): b for n, b in bounds.items()}
 

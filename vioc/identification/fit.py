@@ -1,4 +1,7 @@
-"""Damped Gauss-Newton method on residuals and defects: (ID-5)."""
+"""Damped Gauss-Newton method for multiple shooting in identification.
+
+See (ID-5).
+"""
 
 from __future__ import annotations
 
@@ -12,27 +15,27 @@ from vioc.errors import ConstraintError, StepError
 from vioc.identification.segments import Prediction, Segments, Trial
 from vioc.progress import Progress
 
-FIRST, LEAST, MOST = 1e-3, 1e-12, 1e8  # damping
-TINY = 1e-14  # smallest diagonal entry over the largest one
-SHARES = 1.0, 0.5, 0.25, 0.1  # step lengths tried, as damping does not shorten steps that close defects
-REFUSED = 8  # consecutive rejected steps after which there is no descent
+FIRST, LEAST, MOST = 1e-3, 1e-12, 1e8  # first, smallest and largest damping
+TINY = 1e-14  # smallest diagonal element over the largest one
+SHARES = 1.0, 0.5, 0.25, 0.1  # step lengths tried, since damping does not shorten steps that close defects
+REFUSED = 8  # consecutive rejected steps after which the search ends
 REACH = 2.0  # largest step: e-folds of a positive number, or multiples of another's size
-SETTLED = 1e-9  # damping of the last step, which limits directions that are not identifiable
-NEAR = 1e-2  # predicted reduction with loose defects over the merit (or its noise) that closes them
-TIGHTER, LEVELS = 100.0, 6  # factor of the defects' variances if closing them at once fails; most reductions
-NOTHING, STILL = 1e-6, 4  # relative reduction that chaos makes of rounding; consecutive steps below it
+SETTLED = 1e-9  # damping of the last step, which limits changes in directions that are not identifiable
+NEAR = 1e-2  # predicted reduction, over the merit or its noise, below which loose defects are closed
+TIGHTER, LEVELS = 100.0, 6  # divisor of the defects' variances if closing at once fails; most divisions
+NOTHING, STILL = 1e-6, 4  # relative reduction that may be amplified rounding; consecutive steps below it
 ROUNDED = "converged to the limit of rounding"
 ROUNDING = 1e-11  # relative reduction of the cost that is rounding
 
 
 @dataclass
 class Fit:
-    """Result of a search.
+    """Result of the Gauss-Newton search for parameters.
 
     Attributes
     ----------
     trial, prediction
-        The best trial, and its prediction with derivatives.
+        The best values of all unknowns, and their prediction with derivatives.
     iterations : int
     costs : list of float
     converged : bool
@@ -48,11 +51,11 @@ class Fit:
 
 
 def fit(segments: Segments, trial: Trial, max_iterations: int, tolerance: float) -> Fit:
-    """Minimize half the sum of squares subject to zero defects between segments.
+    """Minimize half the sum of squared residuals subject to zero defects of segments.
 
     At first defects are treated as measurement errors of their initial size (ID-5a), so that parameters fit
-    all segments before these are joined. A search has converged if the predicted reduction is below
-    `tolerance`, in units of one observation's variance, and defects are below its square root in theirs.
+    all segments before these are joined. The search has converged if the predicted reductions of the cost and
+    of the defects' penalty are at most `tolerance`, in units of one observation's variance.
 
     Raises
     ------
@@ -116,7 +119,9 @@ def fit(segments: Segments, trial: Trial, max_iterations: int, tolerance: float)
 
 
 class _Way:
-    """Damped step from a trial, (ID-5); with `loose`, variances of defects, (ID-5a).
+    """Damped Gauss-Newton step from trial values of all unknowns.
+
+    With `loose`, defects have these variances, (ID-5a); without, they are constraints. See (ID-5).
 
     Attributes
     ----------
@@ -162,7 +167,7 @@ class _Way:
         return found.cost + self._of_gaps(found.gaps)
 
     def corrected(self, there: Prediction) -> np.ndarray:
-        """Return the step with a second-order correction of the remaining defects."""
+        """Return the step with a second-order correction for the remaining defects."""
         n = len(self.step)
         return self.step + self._solved(np.concatenate([np.zeros(n), -there.gaps]))[:n]
 
@@ -176,7 +181,10 @@ class _Way:
 
 
 def _taken(segments: Segments, trial: Trial, now: Prediction, way: _Way) -> tuple[float, float, Trial]:
-    """Return step length, reduction of the merit and new trial; length 0 if none."""
+    """Return the accepted step length, the reduction of the merit, and the new trial.
+
+    The length is 0 if no step is accepted.
+    """
     before = way.merit(now)
 
     def tried(step: np.ndarray) -> tuple[float, Trial, Prediction | None]:
@@ -199,9 +207,9 @@ def _taken(segments: Segments, trial: Trial, now: Prediction, way: _Way) -> tupl
 
 
 def half_step(segments: Segments, trial: Trial) -> np.ndarray:
-    """Return the change (n,) of the parameters by halving the steps, to first order.
+    """Return how half the step length would change the parameters, to first order.
 
-    It is one more Gauss-Newton step with records in half the steps.
+    The change (n,) is a Gauss-Newton step for a simulation with steps of half the length.
     """
     segments.plainly = True
     found = segments.predict(trial)
@@ -209,17 +217,18 @@ def half_step(segments: Segments, trial: Trial) -> np.ndarray:
 
 
 def saddle(H: sparse.spmatrix, E: sparse.spmatrix, loose: np.ndarray | None = None):
-    """Return factors of [[H, E'], [E, -diag(loose)]], by default with 0."""
+    """Factorize the saddle-point matrix [[H, E'], [E, -diag(loose)]], 0 without loose."""
     if not E.shape[0]:
         return splu(sparse.csc_matrix(H))
     return splu(sparse.bmat([[H, E.T], [E, None if loose is None else -sparse.diags(loose)]], format="csc"))
 
 
 def information(segments: Segments, trial: Trial) -> tuple[np.ndarray, np.ndarray]:
-    """Information of the parameters (n, n), and of each alone (n,): (ID-10).
+    """Return the Fisher information on the parameters.
 
-    All other unknowns are free in the first, and defects are zero. Other unknowns that are not identifiable
-    are limited only by rounding.
+    Returns the information (n, n) if all other unknowns are free and defects are zero, and the information on
+    each parameter if all others were known, (n,). Other unknowns that are not identifiable are limited only
+    by rounding. See (ID-10).
     """
     segments.plainly = True
     now, count = segments.predict(trial), segments.nz

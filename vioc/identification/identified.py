@@ -1,4 +1,4 @@
-"""Identification result: estimates, uncertainty, and what is not identifiable."""
+"""Result of an identification: estimates, uncertainty, and identifiability."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from vioc.identification.segments import Segments
 from vioc.identification.verdict import UnidentifiableDirection, told
 from vioc.maps.protocol import OneStepMap
 
-SEGMENTS = 20  # of a validation record
-FELT = 0.5  # change of a value by halving the step, in deviations, that is reported
-ROUNDING = 1e-8  # noise over the measured values that is rounding: no sensor is so precise
+SEGMENTS = 20  # number of segments of a validation record
+FELT = 0.5  # smallest change by halving the step that is reported, in standard deviations
+ROUNDING = 1e-8  # ratio of noise to measured values that is rounding: no sensor is so precise
 CORRELATED = 0.2  # correlation of successive residuals above which intervals are too short
 
 
 @dataclass(frozen=True, repr=False)
 class Fitted:
-    """Comparison of a record with its prediction.
+    """Comparison of a measured record with its prediction.
 
     Attributes
     ----------
@@ -44,7 +44,7 @@ class Fitted:
     std : (ny,)
         Standard deviations of the noise.
     errors : (K, ny)
-        Predicted - measured, angles the short way; NaN where nothing was measured.
+        Predicted - measured, in [-pi, pi] for angles; NaN where nothing was measured.
     units : dict of str to str
     """
 
@@ -68,12 +68,12 @@ class Fitted:
 
     @property
     def rms(self) -> dict[str, float]:
-        """Root mean square of predicted - measured by name."""
+        """Root mean square of the prediction errors by name."""
         return {n: float(np.sqrt(np.nanmean(e**2))) for n, e in zip(self.names, self.errors.T, strict=True)}
 
     @property
     def whiteness(self) -> dict[str, float]:
-        """Correlation of successive errors by name; near 0 for white noise."""
+        """Correlation of successive prediction errors by name; near 0 for white noise."""
         found = {}
         for n, e in zip(self.names, self.errors.T, strict=True):
             pairs = np.stack([e[:-1], e[1:]])[:, np.isfinite(e[:-1]) & np.isfinite(e[1:])]
@@ -83,7 +83,7 @@ class Fitted:
 
     @property
     def share(self) -> dict[str, float]:
-        """Explained fraction of the measured variance by name; 1 is all."""
+        """Fraction of the measured variance that is explained, by name; 1 is all."""
         spread = np.nanvar(self.measured, axis=0)
         errors = np.nanmean(self.errors**2, axis=0)
         return {
@@ -92,40 +92,40 @@ class Fitted:
         }
 
     def plot(self, ax: Any = None) -> Any:
-        """Plot measured, predicted and their difference over time; returns the axes."""
+        """Plot measured and predicted values and their difference; return the axes."""
         return plots().plot_fitted(self, ax=ax)
 
 
 @dataclass(frozen=True, repr=False)
 class Identification:
-    """Result of `identify`.
+    """Result of an identification: estimated parameters and their uncertainty.
 
     Attributes
     ----------
     map : OneStepMap
-        With the estimated parameters.
+        Map with the estimated parameters.
     values : dict of str to float
         Identified parameters, delays (``delay.INPUT``, s) and biases (``bias.QUANTITY``).
     covariance : (n, n)
         In the order of `values`; infinite variances for parameters that are not identifiable.
     halving : dict of str to float
-        Change of each value by halving the step, to first order: the discretization error is 4/3 of that for
-        second order. It is not included in intervals.
+        Change of each value by halving the step, to first order. The discretization error of a second-order
+        integrator is 4/3 of that; intervals do not include it.
     unidentifiable : list of UnidentifiableDirection
-        Combinations that are not identifiable, by name.
+        Combinations of parameters that are not identifiable.
     given : tuple of str
         Parameters which, if known, make the others identifiable.
     inputs : list of dict of str to (k,)
-        Knots of unknown inputs, for each record.
+        Values of unknown inputs at their knots, for each record.
     fits : list of Fitted
     noise : dict of str to float
-        Standard deviations that weighted the residuals.
+        Standard deviations of the noise, by which residuals were divided.
     told : bool
-        True if these were given, not estimated from the residuals.
+        True if the noise was given, False if it was estimated from the residuals.
     freedom : int
-        Observations minus unknowns.
+        Number of observations minus number of unknowns.
     costs : list of float
-        Half the sum of squares, iteration by iteration.
+        Half the sum of squares in every iteration.
     converged : bool
     verdict : str
     method : str
@@ -134,7 +134,7 @@ class Identification:
     dt : float
         Longest step, s.
     whole : dict of str to tuple of str
-        The parameters of bodies with ten estimated inertial parameters.
+        Names of the parameters of bodies whose ten inertial parameters are all estimated.
     """
 
     map: OneStepMap
@@ -168,7 +168,7 @@ class Identification:
         method: str,
         seconds: float,
     ) -> Identification:
-        """Return the result of a search."""
+        """Return the identification result of a Gauss-Newton search."""
         unknowns, trial, prediction = segments.unknowns, found.trial, found.prediction
         theta = unknowns.at(trial.z)[0]
         knows = told(information[0], unknowns.names, _scales(unknowns, theta), information[1])
@@ -212,17 +212,17 @@ class Identification:
 
     @property
     def std(self) -> dict[str, float]:
-        """Standard deviations by name; infinite if not identifiable."""
+        """Standard deviations of the estimates by name; infinite if not identifiable."""
         return {n: float(s) for n, s in zip(self.values, np.sqrt(np.diag(self.covariance)), strict=True)}
 
     def interval(self, level: float = 0.95) -> dict[str, tuple[float, float]]:
-        """Confidence intervals by name, valid for white residuals of the noise's size."""
+        """Return confidence intervals by name, for white residuals as large as the noise."""
         k = float(ndtri(0.5 + level / 2))
         return {n: (v - k * self.std[n], v + k * self.std[n]) for n, v in self.values.items()}
 
     @property
     def bodies(self) -> dict[str, bool]:
-        """Physical consistency of each body's ten inertial parameters, as estimated."""
+        """Physical consistency by body: True if its ten inertial parameters are physical."""
         return {n: consistent(numbers) for n, numbers in self._inertias().items()}
 
     def _inertias(self) -> dict[str, np.ndarray]:
@@ -235,7 +235,7 @@ class Identification:
 
     @property
     def doubts(self) -> list[str]:
-        """Reasons why intervals may be too short, or values wrong; empty if none."""
+        """Reasons why intervals may be too short or values wrong; empty if there are none."""
         found = [] if self.converged else [f"the search has not converged: {self.verdict}"]
         if self._exact:
             found.append(
@@ -244,7 +244,7 @@ class Identification:
             return found + self._strange()
         if self.told and self.freedom > 0:
             chi = 2 * self.costs[-1]
-            low, high = 2 * gammaincinv(self.freedom / 2, [1e-4, 1 - 1e-4])  # of chi squared
+            low, high = 2 * gammaincinv(self.freedom / 2, [1e-4, 1 - 1e-4])  # quantiles of chi squared
             if not low <= chi <= high:
                 found.append(
                     f"residuals are {np.sqrt(chi / self.freedom):.2f} times the given noise: the model lacks "
@@ -268,14 +268,14 @@ class Identification:
 
     @property
     def _exact(self) -> bool:
-        """True if noise was estimated and is zero to rounding."""
+        """True if noise was estimated, and is so small that it is only rounding."""
         if self.told:
             return False
         largest = np.max([np.nanmax(np.abs(f.measured), axis=0) for f in self.fits], axis=0)
         return bool(np.all(list(self.noise.values()) <= ROUNDING * np.maximum(largest, 1.0)))
 
     def _strange(self) -> list[str]:
-        """Return texts about bodies that are flat or not physical."""
+        """Return warnings about bodies whose inertia is degenerate or not physical."""
         found = []
         for n, numbers in self._inertias().items():
             if flat(numbers) and any(np.isfinite(self.std[p]) for p in self.whole.get(n, ())):
@@ -283,14 +283,14 @@ class Identification:
         return found + [f"the inertia of {n} is not physical" for n, fine in self.bodies.items() if not fine]
 
     def validate(self, records: Record | Sequence[Any] | Any) -> list[Fitted]:
-        """Return predictions for records or runs not used in the fit.
+        """Return predictions for records that were not used in the fit.
 
-        Only their starts are fitted.
+        Only their initial states are fitted.
 
         Raises
         ------
         OptimizationError
-            If no start is found.
+            If no initial state is found.
         """
         records = as_records(records, self.sensors.names)
         f = self.map
@@ -306,7 +306,7 @@ class Identification:
         return _fits(segments, found.prediction)
 
     def plot(self, ax: Any = None) -> Any:
-        """Plot the first record, its prediction and the residuals; returns the axes."""
+        """Plot the first record, its prediction and the residuals; return the axes."""
         return self.fits[0].plot(ax=ax)
 
     def __str__(self) -> str:
@@ -335,7 +335,11 @@ class Identification:
 
 
 def _scales(unknowns: ParameterCoordinates, theta: np.ndarray) -> np.ndarray:
-    """Return the scales of relative errors: estimated values with a size of their own."""
+    """Return the scales of the parameters for relative errors.
+
+    They are the magnitudes of estimated values. Complete inertias, delays, biases and values of 0 have the
+    scales of `unknowns`.
+    """
     whole = {n for numbers in unknowns.bodies.values() for n in numbers}
     own = np.array(
         [

@@ -1,4 +1,4 @@
-"""Identification of a map's parameters from records of its motions."""
+"""Estimation of a map's parameters from records of its motions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from vioc.runs.given import AsTrajectory
 from vioc.runs.trajectory import Trajectory
 
 Method = Literal["multiple", "shooting"]
-AGAIN, SETTLED = 4, 0.01  # searches with noise estimated from residuals; its relative change that ends them
+AGAIN, SETTLED = 4, 0.01  # most searches with estimated noise, and its relative change that ends them
 SEGMENTS = 20  # default number for the longest record
 
 
@@ -42,40 +42,41 @@ def identify(
     max_iterations: int = 300,
     tolerance: float = 1e-3,
 ) -> Identification:
-    """Estimate the parameters with which the map's motions fit measurements best.
+    """Estimate the parameters with which a map's motions fit measurements best.
 
-    It minimizes half the sum of squares of (predicted - measured) / standard deviation over parameters, the
-    starts of records and unknown inputs, with exact derivatives of the map (docs/maths/identification.md).
+    It minimizes half the sum of squares of (predicted - measured) / standard deviation over parameters,
+    initial states of records and unknown inputs, with exact derivatives of the map
+    (docs/maths/identification.md).
 
     Parameters
     ----------
     f : OneStepMap
-        With the initial guess of the parameters.
+        Map with the initial guess of the parameters.
     records : Record, or several
-        Fitted together. Trajectories, results, runs of loops and batches are converted by `Record.of`; their
-        measurements are the quantities in `noise`.
+        All records are fitted together. Trajectories, results, runs of loops and batches are converted by
+        `Record.of`; their measurements are the quantities in `noise`.
     parameters : names
-        Of the map's; also ``delay.INPUT`` (s, of the input behind its signal) and ``bias.QUANTITY`` (a
-        sensor's constant error). Masses and inertias stay physical.
+        Parameters of the map; also ``delay.INPUT`` (delay of an input relative to its signal, s) and
+        ``bias.QUANTITY`` (a sensor's constant error). Masses and inertias stay physical.
     noise : dict of str to float, or Measurement, optional
         Variances by name, the inverse weights; a quantity that is not named is not used. A `Measurement` adds
         encoder counts and wrapped angles. Default: estimated from the residuals by repeated searches.
     method : {"multiple", "shooting"}
-        Multiple shooting in segments whose ends meet, or one segment for each record. Both have the same
+        Multiple shooting in segments that are joined, or one segment for each record. Both have the same
         minimum; multiple shooting finds it from farther away, and for unstable motions.
     segment : float, optional
         Length of segments, s; default a twentieth of the longest record.
     dt : float, optional
         Longest step, s; default the map's. Steps end at samples.
     bounds : dict of str to (lower, upper), optional
-        Bounds of parameters: as in `vioc.control.optimize`, with numbers.
+        Bounds of parameters: as in `vioc.control.optimize`, but constant.
     values : dict of str to float, optional
-        Another initial guess.
+        Initial guess of parameters that differs from the map's values.
     unknown_inputs : dict of str to int, optional
         Inputs that are not recorded, and the number of knots, equally spaced over each record, of their
         piecewise linear approximations.
     max_iterations : int
-        Largest number, per search.
+        Largest number of iterations per search.
     tolerance : float
         Largest predicted reduction of the cost at convergence, in variances of one observation.
 
@@ -86,9 +87,9 @@ def identify(
     Raises
     ------
     ModelError
-        Unknown names; a first value that is not inside of its bounds.
+        Unknown names; an initial value that is not inside of its bounds.
     ValueError
-        Records that do not fit the map; fewer observations than unknowns.
+        Records that do not belong to the map; fewer observations than unknowns.
     StepError
         If the first trial has no motion.
     """
@@ -143,18 +144,18 @@ def identify(
 
 
 def _noisy(noise: Any) -> tuple[str, ...]:
-    """Return the measured quantities named by the noise."""
+    """Return the names of the measured quantities whose noise is given."""
     return noise.names if isinstance(noise, Measurement) else tuple(noise or ())
 
 
 def _named(f: OneStepMap, record: Record) -> Record:
-    """Return a record with full names of quantities."""
+    """Return a record in which quantities have their full names."""
     measured = {quantity_name(f, n, f"{record.name}: measured"): v for n, v in record.measured.items()}
     return Record(record.t, measured, record.inputs, record.start, record.known, record.name)
 
 
 def _sensors(f: OneStepMap, records: Sequence[Record], noise: Any) -> tuple[Measurement, bool]:
-    """Return the measurement, and True if its noise was given."""
+    """Return the measurement model, and True if its noise was given."""
     names = tuple(dict.fromkeys(n for r in records for n in r.measured))
     if noise is None:
         return Measurement(f, {n: noise_of(records, n) ** 2 for n in names}), False
@@ -170,7 +171,7 @@ def _wrapped(sensors: Measurement) -> list[str]:
 
 
 def _variances(segments: Segments, prediction: Any) -> dict[str, float]:
-    """Return mean squared residuals by quantity, in its unit."""
+    """Return the mean squared residual of each quantity, in the square of its unit."""
     present = np.concatenate([np.isfinite(y) for y in segments.y])
     which = np.broadcast_to(np.arange(present.shape[1]), present.shape)[present]
     found = {}
@@ -182,7 +183,7 @@ def _variances(segments: Segments, prediction: Any) -> dict[str, float]:
 
 
 def _free(segments: Segments, prediction: Any) -> int:
-    """Return the number of unknowns not determined by zero defects."""
+    """Return the number of unknowns that remain when all defects are zero."""
     return prediction.J.shape[1] - prediction.E.shape[0]
 
 

@@ -1,9 +1,9 @@
 """Physical inertias of rigid bodies, by Cholesky factors of their second moments.
 
 The ten inertial parameters of a body are its mass m, centre of mass c (3), and inertia about it Ixx, Iyy,
-Izz, Ixy, Ixz, Iyz. Its second moments S = tr(I)/2 1 - I are positive definite exactly if I is and satisfies
-the triangle inequality (ID-8). The diagonals are not logarithms: these would place bodies without extent at
-infinity, where derivatives vanish.
+Izz, Ixy, Ixz, Iyz. Its second moments S = tr(I)/2 1 - I are positive definite if and only if I is positive
+definite and satisfies the triangle inequality (ID-8). Coordinates are the diagonals themselves: their
+logarithms would place bodies without extent at infinity, where derivatives vanish.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from typing import Any
 import casadi as ca
 import numpy as np
 
-LEAST = 1e-9  # smallest second moment at the start, over the largest one
+LEAST = 1e-9  # smallest second moment of an initial guess, over the largest one
 POINT = 1e-6  # radius of gyration of a point mass, over the mechanism's length
-FLAT = 1e-6  # second moment over the largest one, below which a body is flat: a thousandth of its length
+FLAT = 1e-6  # ratio of second moments below which a body is flat: thickness a thousandth of its length
 PAIRS = ((0, 1), (0, 2), (1, 2))
 
 
 def moments(numbers: np.ndarray) -> np.ndarray:
-    """Return second moments S (3, 3), kg m^2, about the centre of mass.
+    """Return the second moments of mass (3, 3) about a body's centre of mass, kg m^2.
 
-    They are functions of the ten inertial parameters (10,).
+    `numbers` (10,) are its ten inertial parameters.
     """
     inertia = np.diag(np.asarray(numbers[4:7], float))
     for (i, j), value in zip(PAIRS, numbers[7:10], strict=True):
@@ -31,19 +31,19 @@ def moments(numbers: np.ndarray) -> np.ndarray:
 
 
 def consistent(numbers: np.ndarray, slack: float = 1e-9) -> bool:
-    """Return True if ten inertial parameters are physical: m >= 0, S >= 0.
+    """Return True if a body's ten inertial parameters are physical: m >= 0, S >= 0.
 
-    The test allows `slack` of the largest moment. Bodies without extent (point masses), in a plane or on a
-    line are physical; so is a rotor without mass.
+    S are the second moments; `slack` times the largest one is tolerated. Bodies without extent (point
+    masses), in a plane or on a line are physical; so is a rotor without mass.
     """
     sizes = np.linalg.eigvalsh(moments(numbers))
     return bool(numbers[0] >= 0 and sizes[0] >= -slack * np.abs(sizes).max())
 
 
 def body_numbers(z: ca.SX) -> ca.SX:
-    """Return ten inertial parameters (10,) from coordinates: (ID-9).
+    """Return a body's ten inertial parameters from unconstrained coordinates.
 
-    The coordinates are (log m, c, L11, L22, L33, L21, L31, L32).
+    The coordinates are (log m, c, L11, L22, L33, L21, L31, L32). See (ID-9).
     """
     m = ca.exp(z[0])
     L = ca.SX(3, 3)
@@ -58,15 +58,16 @@ def body_numbers(z: ca.SX) -> ca.SX:
 
 
 def extent(numbers: np.ndarray) -> float:
-    """Return the RMS distance of a body's mass from its frame's origin, m."""
+    """Return the RMS distance of a body's mass from the origin of its frame, m."""
     c = numbers[1:4]
     return float(np.sqrt(np.trace(moments(numbers)) / numbers[0] + c @ c)) if numbers[0] > 0 else 0.0
 
 
 def body_coordinates(numbers: Any, length: float) -> np.ndarray:
-    """Return the inverse of `body_numbers` (10,).
+    """Return the unconstrained coordinates (10,) of a body's ten inertial parameters.
 
-    A point mass gets a small extent, relative to the mechanism's `length`.
+    This is the inverse of `body_numbers`. A point mass is given a small extent, relative to the mechanism's
+    `length`.
     """
     numbers = np.asarray(numbers, float)
     if numbers[0] <= 0:
@@ -88,10 +89,10 @@ def flat(numbers: np.ndarray) -> bool:
 
 
 def size_of(numbers: np.ndarray, length: float) -> np.ndarray:
-    """Return scales of errors of the ten inertial parameters (10,).
+    """Return typical magnitudes of a body's ten inertial parameters, to scale errors.
 
-    They are mass, radius of gyration and largest moment. A point mass has a small fraction of the mechanism's
-    length as its radius.
+    They are mass, radius of gyration and largest moment. The radius of a point mass is a small fraction of
+    the mechanism's length.
     """
     S = moments(numbers)
     largest = max(np.trace(S), numbers[0] * (POINT * length) ** 2)

@@ -1,6 +1,6 @@
-"""Checks of `base_parameters` for forces of known size.
+"""Checks that forces of known magnitude make inertial parameters identifiable.
 
-Without a known force the equations determine only ratios.
+`base_parameters` uses them: without a known force the equations determine only ratios.
 """
 
 from __future__ import annotations
@@ -13,7 +13,10 @@ from scipy.sparse.csgraph import connected_components
 
 
 def check_forces(W: np.ndarray, y: np.ndarray, rows: Sequence[str], rank: float) -> None:
-    """Raise ValueError if a decoupled set of rows has no force of known size."""
+    """Raise ValueError if no force of known magnitude acts on a group of variables.
+
+    The group's equations are not coupled to others. `rows` are the variables' names, W and y the equations.
+    """
     sizes = np.linalg.norm(W, axis=0)
     touched = sizes > rank * sizes.max(axis=0, initial=0.0)
     count, block = connected_components((touched @ touched.T).astype(float))

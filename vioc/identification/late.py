@@ -1,4 +1,4 @@
-"""Delayed signals: values over the steps of a record, and derivatives by delay."""
+"""Delayed input signals: their values in each step, and derivatives by the delay."""
 
 from __future__ import annotations
 
@@ -9,22 +9,24 @@ import numpy as np
 from vioc.runs.signals import first_knot, sample
 
 NODES, WEIGHTS = np.array([-1.0, -(0.2**0.5), 0.2**0.5, 1.0]), np.array([1.0, 5.0, 5.0, 1.0]) / 6  # Lobatto's
-CLOSE, HALVINGS = 1e-9, 40  # error of a function's mean, over the largest value; a jump takes 30 halvings
-BACK = 1e-4  # step of a function's difference quotient, over the step length
+CLOSE, HALVINGS = 1e-9, 40  # error of a function's mean, over its largest value; a jump takes 30 halvings
+BACK = 1e-4  # interval of a function's difference quotient, over the step length
 
 
 class Late:
-    """Signal evaluated at times before a step's own, (ID-6).
+    """Input signal with a delay, evaluated earlier than the step it acts in.
+
+    See (ID-6).
 
     Parameters
     ----------
     value : float, (K-1,), (K,) or function of time
-        As in `Record`. Numbers, and splines, keep their first value before the first sample, or knot;
+        Signal as in `Record`. Before the first sample or knot, numbers and splines keep their first value;
         a function is evaluated.
     t : (K,)
         Times of the samples, s.
     what : str
-        Its name in messages.
+        Name of the signal in messages.
     """
 
     def __init__(self, value: Any, t: np.ndarray, what: str):
@@ -41,9 +43,9 @@ class Late:
         self._areas = np.concatenate([[0.0], np.cumsum(areas)])
 
     def means(self, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return means over steps (N,), and their derivatives by the delay (N,).
+        """Return the signal's means over steps, and their derivatives by the delay.
 
-        Steps end at times (N+1,).
+        The steps are between the times `ends` (N+1,); the results are (N,).
         """
         lengths = np.diff(ends)
         if self.function is not None:
@@ -54,7 +56,10 @@ class Late:
         return np.diff(area) / lengths, -np.diff(value) / lengths
 
     def values(self, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Values at the ends of steps (N,), and their derivatives by the delay (N,)."""
+        """Return the signal's values at the ends of steps, and derivatives by the delay.
+
+        The steps are between the times `ends` (N+1,); the results are (N,).
+        """
         if self.function is not None:
             now, back = self._asked(ends[1:]), BACK * np.diff(ends)
             return now, (self._asked(ends[1:] - back) - now) / back
@@ -63,9 +68,9 @@ class Late:
         return value, -self._slopes[i] * within
 
     def _at(self, times: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return indices of the samples before times, times since them, and the values.
+        """Return indices of the samples before given times, times since them, and values.
 
-        Before the first sample, the first one is used.
+        Before the first sample, the first sample is used.
         """
         near = np.clip(times, *self.t[[0, -1]])
         i = np.clip(np.searchsorted(self.t, near, side="right") - 1, 0, len(self._starts) - 1)
@@ -73,20 +78,21 @@ class Late:
         return i, past, self._starts[i] + self._slopes[i] * past
 
     def _asked(self, times: np.ndarray) -> np.ndarray:
-        """Return values of the function."""
+        """Return values of a signal that is a function of time."""
         return sample(self.function, np.maximum(times, self._first).ravel(), self.what).reshape(times.shape)
 
     def _lobatto(self, a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, float]:
-        """Return integrals from a to b (n,) by Lobatto quadrature, and the largest value.
+        """Return the signal's integrals from a to b by Lobatto quadrature.
 
-        The nodes include the ends, so a jump between them is detected.
+        The integrals are (n,); the second result is the largest value at the nodes. The nodes include the
+        ends, so a jump between them is detected.
         """
         half = (b - a) / 2
         u = self._asked((a + half)[:, None] + half[:, None] * NODES)
         return half * (u @ WEIGHTS), float(np.abs(u).max(initial=0.0))
 
     def _quadrature(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        """Return integrals from a to b (n,) by adaptive bisection of the intervals."""
+        """Return the signal's integrals from a to b (n,) by adaptive bisection."""
         total, step, which = np.zeros(len(a)), b - a, np.arange(len(a))
         whole, largest = self._lobatto(a, b)
         for _ in range(HALVINGS):

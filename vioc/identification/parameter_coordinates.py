@@ -1,4 +1,4 @@
-"""Coordinates of estimated parameters, delays and biases that keep them physical."""
+"""Coordinates for estimated parameters, in which every value is physical."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ DELAY = "delay."
 
 
 class ParameterCoordinates:
-    """One-to-one coordinates z of parameters theta(z), with derivatives (ID-7).
+    """Unconstrained coordinates z of the estimated parameters theta(z).
 
-    A body with ten estimated inertial parameters has Cholesky factors of its second moments as coordinates;
-    masses and moments of other bodies, and bounded parameters, have logarithms; all others are their own
-    coordinates.
+    Parameters include delays and biases. Coordinates of a body whose ten inertial parameters are all
+    estimated are Cholesky factors of its second moments. Masses and moments of other bodies, and bounded
+    parameters, have logarithms as coordinates; all other parameters are their own coordinates. See (ID-7).
 
     Parameters
     ----------
@@ -32,22 +32,22 @@ class ParameterCoordinates:
     names : names
         Parameters of the map; ``delay.INPUT``, s; ``bias.QUANTITY``, of a measured quantity.
     bounds : dict of str to (lower, upper), or None
-        Bounds, either of which may be None; the start must lie between.
+        Bounds, either of which may be None; the initial value must lie between them.
     measured : names
         Quantities that may have a bias.
     values : dict of str to float
         Initial values, if not the map's.
     held : bool
-        True to fix them; z is then empty.
+        True to fix all parameters; z is then empty.
 
     Attributes
     ----------
     names : tuple of str
         Full names, in the order of theta.
     start : (n,)
-        z of the map's values; delays and biases begin at 0.
+        Coordinates z of the initial values; delays and biases begin at 0 unless given.
     scale : (n,)
-        Scales of relative errors, in theta's units.
+        Scales of relative errors, in the units of theta.
     """
 
     def __init__(
@@ -127,16 +127,16 @@ class ParameterCoordinates:
         self.start = start if self.held is None else np.zeros(0)
 
     def __len__(self) -> int:
-        """Return the size of z."""
+        """Return the number of coordinates z."""
         return len(self.start)
 
     def size(self, z: np.ndarray) -> np.ndarray:
-        """Return scales of steps of z (n,); for a logarithm one e-fold."""
+        """Return typical changes (n,) of coordinates z; for a logarithm one e-fold."""
         least = self._least[: len(self)]
         return np.where(least > 0, np.maximum(np.abs(z), least), 1.0)
 
     def at(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return theta (n,) and its derivative by z (n, n)."""
+        """Return the parameters theta (n,) at coordinates z, and the derivative (n, n)."""
         if self.held is not None or not len(self):
             theta = np.zeros(0) if self.held is None else self.held
             return theta, np.zeros((len(theta), 0))
@@ -144,7 +144,7 @@ class ParameterCoordinates:
         return value[:, 0], J
 
     def of(self, theta: np.ndarray, prefix: str = "") -> dict[str, float]:
-        """Return values by name of the map's parameters, or of those with a prefix.
+        """Return the values of the map's parameters, or of those with a prefix, by name.
 
         The prefix is removed.
         """
@@ -155,14 +155,14 @@ class ParameterCoordinates:
 
 
 def _sides(name: str, value: Any) -> tuple[float | None, float | None]:
-    """Return lower and upper bound of a parameter, None where it has none."""
+    """Return lower and upper bound of a parameter, with None for no bound."""
     sides = (float(side[0]) for side in limits(value, 1, f"bounds on {name}", number="symmetric"))
     low, high = (side if np.isfinite(side) else None for side in sides)
     return low, high
 
 
 def _between(z: ca.SX, value: float, low: float | None, high: float | None) -> tuple[Any, float]:
-    """Return a bounded number as an expression of its coordinate, and the coordinate."""
+    """Return a bounded parameter as an expression of z, and the z of its value."""
     if low is None and high is None:
         return z, value
     if low is not None and high is not None:
@@ -175,7 +175,7 @@ def _between(z: ca.SX, value: float, low: float | None, high: float | None) -> t
 
 
 def _entries(f: OneStepMap) -> dict[str, list[list[str]]]:
-    """Return the parameters on which each body's ten inertial parameters depend."""
+    """Return the names of parameters on which each body's inertial parameters depend."""
     theta, names = f.symbols.parameters, list(f.parameters)
     found = {}
     for body, numbers in f.mechanism.inertias().items():
@@ -189,9 +189,9 @@ def _entries(f: OneStepMap) -> dict[str, list[list[str]]]:
 
 
 def _whole_bodies(f: OneStepMap, estimated: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """Return bodies whose ten inertial parameters are ten estimated parameters.
+    """Return bodies whose ten inertial parameters are all estimated, one to one.
 
-    Nothing else in the tree of masses may depend on them.
+    No other inertial parameter may depend on these estimated parameters.
     """
     entries, names, theta = _entries(f), list(f.parameters), f.symbols.parameters
     uses: dict[str, int] = {}
@@ -209,5 +209,5 @@ def _whole_bodies(f: OneStepMap, estimated: Sequence[str]) -> dict[str, tuple[st
 
 
 def _positive(f: OneStepMap) -> set[str]:
-    """Return parameters that are masses or principal entries of inertias."""
+    """Return names of parameters that are masses or principal elements of inertias."""
     return {n for rows in _entries(f).values() for row in (rows[0], *rows[4:7]) for n in row}

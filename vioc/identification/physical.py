@@ -1,4 +1,7 @@
-"""Physical inertias with given combinations: (ID-15), and unit-free scales."""
+"""Physical inertias of bodies that have the identified base parameters.
+
+See (ID-15).
+"""
 
 from __future__ import annotations
 
@@ -11,17 +14,18 @@ from scipy.optimize import least_squares
 from vioc.compile.evaluate import Evaluator
 from vioc.identification.inertias import body_coordinates, body_numbers, extent
 
-NEAR = 1e4, 1e3, 1e2, 1e1, 1.0  # weights of the start, in standard deviations, of successive searches
+NEAR = 1e4, 1e3, 1e2, 1e1, 1.0  # weights of the initial guess in successive searches, in deviations
 TEN = np.array([0, 1, 1, 1, 2, 2, 2, 2, 2, 2])  # powers of length in the ten inertial parameters of a body
-ROUNDING = 1e-8  # relative length shown by a row of the equations that is rounding
+ROUNDING = 1e-8  # relative length below which a length in the equations is rounding
 
 
 def length_of(numbers: np.ndarray, Y: np.ndarray) -> float:
-    """Return a length of a mechanism: the largest extent of its bodies (n, 10).
+    """Return a typical length of a mechanism: the largest extent of its bodies.
 
-    Extents are about the origins of their frames. If all bodies are points there, it is the shortest arm in
-    the equations Y (N, nq, n): on each row the columns of masses over those of first moments. 1 if no row has
-    either, as then nothing depends on it.
+    `numbers` (n, 10) are the bodies' inertial parameters. Extents are about the origins of their frames. If
+    all bodies are points at these origins, the length is the shortest arm in the equations Y (N, nq, n): for
+    each variable, the columns of masses over those of first moments. It is 1 if no equation has either, since
+    nothing depends on it then.
     """
     columns = Y[..., : 10 * len(numbers)].reshape(*Y.shape[:2], -1, 10)
     mass, first = (np.sqrt((columns[..., i == TEN] ** 2).sum(axis=(0, 2, 3))) for i in (0, 1))
@@ -34,12 +38,12 @@ def length_of(numbers: np.ndarray, Y: np.ndarray) -> float:
 def physical_set(
     regressor: Any, base: np.ndarray, values: np.ndarray, R: np.ndarray, length: float, reach: np.ndarray
 ) -> tuple[np.ndarray, dict[str, np.ndarray], float]:
-    """Return physical inertial parameters with given combinations: (ID-15).
+    """Return physical inertial parameters that have given base parameters.
 
-    Outputs are all parameters, those of each body, and the root mean square deviation of their combinations.
-    The set is near the start, relative to the start's masses, to `length`, and for parameters of forces to
-    the larger of the start and `reach` (n,), the value that explains all measurements alone: a friction may
-    start at 0.
+    Returns all parameters, those of each body, and the root mean square deviation of their combinations from
+    the given ones. The set is near the initial guess. Distances are relative to the guessed masses, to
+    `length`, and for parameters of forces to the larger of the guess and `reach` (n,), the value that
+    explains all measurements alone, since the guess of a friction may be 0. See (ID-15).
     """
     count, own = len(regressor.bodies), len(regressor.linear)
     z = ca.SX.sym("z", 10)
@@ -72,7 +76,7 @@ def physical_set(
         return R @ (base @ unpacked(x)[0] - values)
 
     x = start
-    for near in NEAR:  # gradually, as the path on which the start loses its weight is curved
+    for near in NEAR:  # gradually, since the path along which the initial guess loses its weight is curved
         found = least_squares(
             lambda x, near: np.concatenate([gaps(x), near * (x - start) / scale]),
             x,

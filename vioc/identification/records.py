@@ -1,4 +1,4 @@
-"""Records of motions: measurements and inputs."""
+"""Records of measured motions for identification: measurements and inputs."""
 
 from __future__ import annotations
 
@@ -25,30 +25,30 @@ FITS = 1e-9  # largest distance of a sample from the end of a step, over the ste
 
 @dataclass(frozen=True)
 class Record:
-    """Record of a motion: samples, inputs, and its start.
+    """Measured motion: samples of quantities, inputs, and the initial state.
 
     Parameters
     ----------
     t : (K,)
         Increasing times of the samples, s; they need not be equally spaced.
     measured : dict of str to (K,)
-        Quantities of the state by name; NaN was not measured.
+        Quantities of the state by name; NaN means not measured.
     inputs : dict of str to number, (K-1,), (K,) or function of time, optional
-        K-1 values are constant between samples, K are interpolated linearly; a function is evaluated in the
-        middle of a step. If a delay is estimated, all are means over earlier intervals: numbers keep their
-        first value before t[0], a function is evaluated there. Prescribed configurations (``rho.NAME``) are
-        given at samples, as K values or a function. Inputs without a signal are zero.
+        K-1 values are constant between samples, K values are interpolated linearly; a function is evaluated
+        in the middle of a step. If a delay is estimated, inputs are means over earlier intervals: numbers
+        keep their first value before t[0], a function is evaluated there. Prescribed configurations
+        (``rho.NAME``) are given at samples, as K values or a function. Inputs without a signal are zero.
     start : dict of str to float, or (nx,), optional
-        The state at t[0]: an initial guess, or exact if `known`. Default from the
+        The state at t[0]: an initial guess, or exact if `known`. By default it is found from the
         measurements.
     known : bool
-        True if the start is exact and not estimated.
+        True if `start` is exact and not estimated.
     name : str
 
     Raises
     ------
     ValueError
-        Times that do not rise, wrong shapes, infinite numbers, nothing measured.
+        Times that do not increase, wrong shapes, infinite numbers, nothing measured.
     """
 
     t: np.ndarray
@@ -77,11 +77,11 @@ class Record:
 
     @staticmethod
     def of(run: Any, names: Sequence[str] = (), name: str = "record") -> Record:
-        """Return the record of a run, or of any object with a trajectory.
+        """Return the record of a simulated run, or of any object with a trajectory.
 
-        Inputs are the applied ones. Measurements are those of the observer's sensors for a `LoopRun` that has
-        one; else the exact quantities of `names`, by default configurations, or states of a map without
-        configurations. The start is the run's first state, or the observer's estimate of it.
+        Inputs are the applied ones. Measurements of a `LoopRun` with an observer are those of its sensors;
+        otherwise they are exact quantities, those of `names`, by default configurations, or states of a map
+        without configurations. `start` is the run's first state, or the observer's estimate of it.
         """
         found = trajectory_of(run)
         if not isinstance(found, Trajectory):
@@ -109,9 +109,9 @@ class Record:
         return f"Record({self.name!r}: {len(self)} samples, {span}, measured {measured}; inputs {inputs})"
 
     def part(self, first: float, last: float) -> Record:
-        """Return the samples from `first` to `last`, s.
+        """Return the part of the record between two times, s.
 
-        A start other than the first sample's is not known.
+        Its initial state is known only if it is that of the whole record.
         """
         keep = np.flatnonzero((self.t >= first) & (self.t <= last))
         if len(keep) < 2:
@@ -131,7 +131,7 @@ class Record:
 
 
 def as_records(given: Any, names: Sequence[str] = ()) -> list[Record]:
-    """Return records of one or several records and runs (`Record.of`), or of a batch."""
+    """Return a list of records from records and runs (`Record.of`), or from a batch."""
     if isinstance(given, Record):
         return [given]
     if not isinstance(given, Batch) and isinstance(trajectory_of(given), Trajectory):
@@ -145,16 +145,16 @@ def as_records(given: Any, names: Sequence[str] = ()) -> list[Record]:
 
 
 class SimulationGrid:
-    """Steps of the simulation of a record.
+    """Time steps with which a record is simulated.
 
-    They are equal between two samples, not longer than `dt`, and each is divided into `parts`.
+    Steps between two samples are equal and not longer than `dt`; each is divided into `parts`.
 
     Attributes
     ----------
     lengths : (N,)
         Lengths of the steps, s.
     ends : (N+1,)
-        Times of the states from t[0], s.
+        Times of the states, s; the first is t[0].
     at : (K,)
         Indices of the samples' states.
     """
@@ -180,7 +180,7 @@ class SimulationGrid:
                 self._fixed[:, f.input_names.index(n)] = self._held(n)
 
     def _signal(self, name: str) -> tuple[Any, np.ndarray, str]:
-        """Return an input as given and checked, its samples, and its name in messages."""
+        """Return a checked input signal, its sample times, and its name in messages."""
         if name not in self.signals:
             raise ValueError(f"{self.record.name}: the delay of {name!r} needs its signal")
         value, t, what = self.signals[name], self.record.t, f"{self.record.name}: input {name!r}"
@@ -194,7 +194,7 @@ class SimulationGrid:
         return sample(values, t[-len(values) :], what), t, what
 
     def _held(self, name: str) -> np.ndarray:
-        """Return the values of an input at every step (N,)."""
+        """Return the values (N,) of an input in every step."""
         value, t, what = self._signal(name)
         ends = name.startswith(PRESCRIBED)
         times = self.ends[1:] if ends else (self.ends[1:] + self.ends[:-1]) / 2
@@ -203,7 +203,10 @@ class SimulationGrid:
         return np.interp(times, t, value) if len(value) == len(t) else np.repeat(value, np.diff(self.at))
 
     def inputs(self, delays: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return U (N, nu) and its derivative by the delays (N, nu, number): (ID-6)."""
+        """Return the inputs in every step, and their derivative by the delays.
+
+        Shapes (N, nu), (N, nu, number of delays). See (ID-6).
+        """
         U, D = self._fixed.copy(), np.zeros((*self._fixed.shape, len(self.delayed)))
         for j, name in enumerate(self.delayed):
             i, late = self.map.input_names.index(name), self._late[name]
@@ -212,9 +215,10 @@ class SimulationGrid:
         return U, D
 
     def run(self, f: OneStepMap, start: np.ndarray, U: np.ndarray, first: int = 0) -> Trajectory:
-        """Simulate from state `first` on, under inputs (N, nu), at the record's own times.
+        """Simulate from step `first` on, with the steps of this grid.
 
-        Forces that depend on time act at their recorded times, independent of the map's own step.
+        The inputs U are (steps, nu). Forces that depend on time act at their recorded times, whatever the
+        map's own step length.
         """
         start, U = start_of(f, start, U, None)
         some = slice(first, first + len(U))

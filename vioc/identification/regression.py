@@ -1,4 +1,7 @@
-"""Base parameters of a mechanism, from linear equations: (ID-12) to (ID-15)."""
+"""Identification of base parameters by linear regression.
+
+See (ID-12) to (ID-15).
+"""
 
 from __future__ import annotations
 
@@ -19,21 +22,22 @@ from vioc.maps.protocol import OneStepMap
 from vioc.names import INPUTS, by_name
 from vioc.runs.signals import sample
 
-DEGREE = 5  # of splines, so that accelerations are smooth
-RANK = 1e-8  # singular values of columns of norm one below this count as zero, for trees
-RANK_LOOPS = 1e-5  # the same for samples whose loops are closed up to noise
-DRAWN = 400  # random states for the rank of a tree
-REWEIGHTED = 3
-FAR = 3.0  # deviations
+DEGREE = 5  # degree of splines, so that accelerations are smooth
+RANK = 1e-8  # smaller singular values count as zero, for columns of norm one of trees
+RANK_LOOPS = 1e-5  # the same threshold for samples whose loops are closed up to noise
+DRAWN = 400  # number of random states for the rank of a tree
+REWEIGHTED = 3  # number of fits, each weighted by the previous residuals
+FAR = 3.0  # standard deviations above which a distance is reported
 TIE = 1e-7  # preference for the first of columns of equal norm, so that rounding does not decide
-SMALL = 1e-6  # relative coefficient of a column that is not named
+SMALL = 1e-6  # smaller relative coefficients are omitted from names
 
 
 @dataclass(frozen=True)
 class SmoothMotion:
-    """Smooth motion fitted to a record, without its ends.
+    """Smooth motion fitted to a record: positions, velocities and accelerations.
 
-    q, v, a (N, nq), inputs of forces u (N, nu) and times t (N,). Prescribed motions are included in q, v, a.
+    q, v, a are (N, nq) and include prescribed motions; u (N, nu) are inputs of forces and t (N,) times. The
+    ends of the record are omitted.
     """
 
     t: np.ndarray
@@ -44,9 +48,9 @@ class SmoothMotion:
 
 
 def motion(f: OneStepMap, record: Record, knots: float) -> SmoothMotion:
-    """Return quintic least-squares splines with knots every `knots` s.
+    """Return a smooth motion: quintic splines fitted to a record by least squares.
 
-    Two such spans at either end are left out.
+    `knots` is the interval between knots, s. Two such intervals at either end are omitted.
     """
     variables = f.system.variables
     lacking = [n for n in variables if n not in record.measured]
@@ -79,9 +83,9 @@ def motion(f: OneStepMap, record: Record, knots: float) -> SmoothMotion:
 
 
 def _at_samples(value: Any, t: np.ndarray, what: str) -> np.ndarray:
-    """Return a signal at samples; where it jumps, the mean of both sides.
+    """Return a signal at the samples; where it jumps, the mean of both sides.
 
-    Signals that are constant between samples jump at them.
+    Signals that are constant between samples jump at the samples.
     """
     if not callable(value) and np.shape(value) == (len(t) - 1,):
         held = sample(value, t[1:], what)
@@ -91,7 +95,10 @@ def _at_samples(value: Any, t: np.ndarray, what: str) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Torques:
-    """Generalized forces by a record's inputs, and predicted ones, (N, nd) at `t`."""
+    """Generalized forces of a record's inputs, and those predicted from its motion.
+
+    They are (N, nd) at the times `t`.
+    """
 
     t: np.ndarray
     names: tuple[str, ...]
@@ -100,7 +107,7 @@ class Torques:
 
     @property
     def relative(self) -> dict[str, float]:
-        """Relative rms of the prediction error by variable."""
+        """Relative RMS prediction error of the generalized forces, by variable."""
         size = np.sqrt(np.mean(self.measured**2, axis=0))
         error = np.sqrt(np.mean((self.predicted - self.measured) ** 2, axis=0))
         return {n: float(e / s) for n, e, s in zip(self.names, error, size, strict=True) if s > 0}
@@ -108,7 +115,7 @@ class Torques:
 
 @dataclass(frozen=True, repr=False)
 class BaseParameters:
-    """Result of `base_parameters`.
+    """Result of `base_parameters`: identifiable combinations of inertial parameters.
 
     Attributes
     ----------
@@ -117,8 +124,8 @@ class BaseParameters:
     values, std : (nb,)
     covariance : (nb, nb)
     numbers : dict of str to (10,)
-        Mass, centre of mass and inertia about it of each body: a physical set with these combinations
-        to within their deviations, near the start where they are not determined.
+        Mass, centre of mass and inertia about it of each body: a physical set with these combinations, to
+        within their deviations. Where these do not determine the set, it is near the initial guess.
     linear : dict of str to float
         Parameters of forces.
     base : (nb, n)
@@ -126,16 +133,17 @@ class BaseParameters:
     physical : (n,)
         The physical set in the order of the regressor.
     apart : float
-        Distance of its combinations from `values`, root mean square in deviations. Above about one: no
-        bodies have these combinations, and the model or the splines are wrong.
+        Distance of the physical set's combinations from `values`, root mean square in deviations. If it is
+        above about one, no bodies have these combinations, and the model or the splines are wrong.
     deviations : dict of str to float
-        Of the forces' residuals by variable, N m or N; for loops by direction, forces times `arms`.
+        Standard deviations of the forces' residuals by variable, N m or N; for loops by direction, forces
+        times `arms`.
     arms : (nd,)
         A length of the mechanism for variables in metres and 1 for angles, which makes forces and torques
         comparable.
     biased : tuple of str
-        Variables driven only by an input of unknown gain: its noise makes the gain, and with it all estimates
-        there, too small, by more than `std`.
+        Variables driven only by an input of unknown gain. The input's noise makes the gain, and with it all
+        estimates for these variables, too small, by more than `std`.
     """
 
     map: OneStepMap
@@ -159,21 +167,22 @@ class BaseParameters:
         return np.sqrt(np.diag(self.covariance))
 
     def interval(self, level: float = 0.95) -> dict[str, tuple[float, float]]:
-        """Return confidence intervals by name, for white residuals."""
+        """Return confidence intervals of the base parameters by name, for white residuals."""
         k = float(ndtri(0.5 + level / 2))
         rows = zip(self.names, self.values, k * self.std, strict=True)
         return {n: (float(v - s), float(v + s)) for n, v, s in rows}
 
     @property
     def bodies(self) -> dict[str, bool]:
-        """Physical consistency of each body's ten inertial parameters."""
+        """Physical consistency by body: True if its ten inertial parameters are physical."""
         return {n: consistent(v) for n, v in self.numbers.items()}
 
     def validate(self, record: Any, physical: bool = True) -> Torques:
         """Return the forces of a record not used in the fit, and their prediction.
 
-        The prediction is from its motion, by the physical set, or by the base parameters. For loops it is the
-        part of forces that moves them. If gains were estimated, the forces of inputs use the estimated gains.
+        The prediction uses the record's motion and the physical set, or the base parameters. For loops it
+        contains only the components of forces that move them. If gains were estimated, the forces of inputs
+        use the estimated gains.
         """
         one, *others = as_records(record)
         if others:
@@ -212,11 +221,12 @@ class BaseParameters:
 def base_parameters(
     f: OneStepMap, records: Any, linear: str | Sequence[str] = (), *, knots: float = 0.1
 ) -> BaseParameters:
-    """Estimate identifiable combinations of a mechanism's inertias by least squares.
+    """Estimate the identifiable combinations of a mechanism's inertial parameters.
 
-    Parameters in which forces are linear may be included. Ten inertial parameters of every body are
-    considered, whether declared or not; other numbers (lengths, axes) are the model's. For trees, and for
-    loops, whose equations are projected on the motions that the loops allow.
+    The method is linear least squares. Parameters in which forces are linear may be included. All ten
+    inertial parameters of every body are considered, declared or not; other values (lengths, axes) are the
+    model's. Mechanisms may be trees or have loops, whose equations are projected onto the motions that the
+    loops allow.
 
     Parameters
     ----------
@@ -227,8 +237,8 @@ def base_parameters(
     linear : names
         Parameters of forces to be estimated too: friction, stiffness, gains of motors.
     knots : float
-        Spacing of the knots of the splines of the motion, s: shorter than the fastest part of the
-        motion, longer than several samples.
+        Interval between the knots of the motion's splines, s: shorter than the fastest part of the motion,
+        longer than several samples.
 
     Returns
     -------
@@ -239,7 +249,7 @@ def base_parameters(
     ModelError
         If there is no mechanism, or forces are not linear in a parameter.
     ValueError
-        A record without some configuration, or too short; no force of known size, even on a single axis.
+        A record that is too short or lacks a configuration; an axis without a force of known magnitude.
     """
     records = as_records(records)
     linear = (linear,) if isinstance(linear, str) else tuple(linear)
@@ -308,10 +318,10 @@ def base_parameters(
 def _projected(
     Y: np.ndarray, rest: np.ndarray, Dh: np.ndarray, arms: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return equations without constraint forces, projected on the free directions.
+    """Return the equations of motion without constraint forces.
 
-    The basis of these directions, sample by sample, is orthonormal in variables over `arms`, so it is free of
-    units.
+    They are projected onto the directions that the constraints leave free. At each sample the basis of these
+    directions is orthonormal in variables divided by `arms`, so that units do not matter.
     """
     nd = len(arms)
     Y, rest = Y[:, :nd], rest[:, :nd]
@@ -320,25 +330,25 @@ def _projected(
 
 
 def _weights(regressor: Any, length: float) -> np.ndarray:
-    """Return scales (n,) of the regressor's numbers that make its columns comparable."""
+    """Return scales (n,) for the regressor's columns that make them comparable."""
     ten = max(regressor.numbers[:, 0], default=1.0) * length**TEN
     sizes = np.abs(regressor.start[len(regressor.names) - len(regressor.linear) :])
     return np.concatenate([np.tile(ten, len(regressor.bodies)), sizes])
 
 
 def _reach(W: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Return the value (n,) at which each number alone explains all measurements.
+    """Return for each parameter the value at which it alone explains all measurements.
 
-    It is 0 for a number without effect.
+    It is 0 for a parameter without effect. The shape is (n,).
     """
     sizes = np.linalg.norm(W, axis=(0, 1))
     return np.divide(np.linalg.norm(y), sizes, out=np.zeros_like(sizes), where=sizes > 0)
 
 
 def _left(Dh: np.ndarray) -> np.ndarray | None:
-    """Orthonormal rows (N, r, nd) of the free directions; None if unconstrained.
+    """Return a basis of the directions that constraints leave free, at each sample.
 
-    They are computed sample by sample.
+    The rows (N, r, nd) are orthonormal. Returns None without constraints.
     """
     if not Dh.shape[1]:
         return None
@@ -347,10 +357,10 @@ def _left(Dh: np.ndarray) -> np.ndarray | None:
 
 
 def _drawn(f: OneStepMap, regressor: Any, parts: Sequence[SmoothMotion], arms: np.ndarray) -> np.ndarray:
-    """Return equations of a tree at random states, whose rank is the structural one.
+    """Return the equations of a tree at random states, to find their structural rank.
 
     States are as large as those of the records; metres are scaled by `arms` (nq,). Inputs, prescribed motions
-    and times are within the records' ranges: constants stay constant.
+    and times are within the records' ranges, so that constants stay constant.
     """
     rng = np.random.default_rng(0)
     sizes = [max(np.abs(getattr(m, n) / arms).max() for m in parts) for n in ("v", "a")]
@@ -369,11 +379,11 @@ def _drawn(f: OneStepMap, regressor: Any, parts: Sequence[SmoothMotion], arms: n
 def _independent(
     W: np.ndarray, weights: np.ndarray, least: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return independent columns (r,) and the combinations K (r, others): (ID-13).
+    """Return linearly independent columns, and the others as combinations.
 
-    All other columns are combinations of them. `weights` (n,) make columns comparable; a column of weight 0
-    counts unless it is exactly 0. The last output (r, n) is K for columns of norm one, 0 for the independent
-    ones.
+    Returns the indices (r,) of independent columns of W and the coefficients K (r, others) of the others.
+    `weights` (n,) make columns comparable; a column of weight 0 counts unless it is exactly 0. The last
+    output (r, n) is K for columns of norm one, and 0 for the independent columns. See (ID-13).
     """
     W = W.reshape(-1, W.shape[-1])
     lengths = np.linalg.norm(W, axis=0)

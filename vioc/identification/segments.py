@@ -1,4 +1,4 @@
-"""Predictions of records by trial unknowns: residuals, defects and derivatives."""
+"""Multiple shooting of records: residuals and defects of trial values."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from vioc.maps.space import short_way
 
 
 class Segment(NamedTuple):
-    """Steps [first, last) of a record, with an unknown start."""
+    """Steps first, ..., last - 1 of a record, which begin at an unknown state."""
 
     record: int
     first: int
@@ -33,16 +33,16 @@ class Segment(NamedTuple):
 
 @dataclass(frozen=True)
 class Trial:
-    """Values of all unknowns.
+    """Trial values of all unknowns of an identification.
 
     Attributes
     ----------
     z : (nz,)
         Coordinates of the parameters.
     c : (nc,)
-        Knots of unknown inputs, record by record.
+        Values of unknown inputs at their knots, ordered by record.
     nodes : (M, nx)
-        Starts of the segments.
+        Initial states of the segments.
     """
 
     z: np.ndarray
@@ -52,16 +52,17 @@ class Trial:
 
 @dataclass
 class Prediction:
-    """Prediction by a trial.
+    """Predicted measurements of all records for trial values, and their residuals.
 
     Attributes
     ----------
     residuals : (m,)
-        (predicted - measured) / standard deviation, of all measurements: (ID-2).
+        (predicted - measured) / standard deviation of all measurements: (ID-2).
     gaps : (g,)
-        Defects: ends of segments minus the next ones' starts, in the coordinates of bases: (ID-4).
+        Defects: ends of segments minus initial states of the next ones, in the coordinates of `bases`:
+        (ID-4).
     J, E : sparse (m, n), (g, n)
-        Derivatives by (z, c, starts in the coordinates of `bases`).
+        Derivatives of residuals and defects by (z, c, initial states in the coordinates of `bases`).
     bases : list of (ndx, r)
     outputs : list of (K, ny)
         Predicted measurements of each record.
@@ -81,12 +82,12 @@ class Prediction:
 
     @property
     def cost(self) -> float:
-        """Half the sum of squared residuals."""
+        """Cost of the prediction: half the sum of squared residuals."""
         return 0.5 * float(self.residuals @ self.residuals)
 
 
 class Segments:
-    """Records in segments, with the evaluation of trials.
+    """Records divided into segments for multiple shooting.
 
     Parameters
     ----------
@@ -97,13 +98,13 @@ class Segments:
     unknown_inputs : dict of str to int
         Unrecorded inputs and their numbers of knots.
     steps : int or None
-        Number of steps of a segment; None is one segment for each record.
+        Number of steps of a segment; None means one segment for each record.
 
     Attributes
     ----------
     plainly : bool
-        True to take derivatives by the parameters instead of their coordinates, whose derivatives may vanish
-        at the end of a search (a flat body).
+        True to take derivatives by the parameters, not by their coordinates: derivatives by coordinates may
+        vanish at the end of a search (a flat body).
     """
 
     plainly = False
@@ -147,13 +148,13 @@ class Segments:
 
     @property
     def count(self) -> int:
-        """Number of residuals."""
+        """Number of residuals, one for each measured value."""
         return int(sum(np.isfinite(y).sum() for y in self.y))
 
     def map_at(self, z: np.ndarray) -> OneStepMap:
-        """Return the map at the parameters of z.
+        """Return the map with the parameters at coordinates z.
 
-        `StepError` if a parameter is not finite or a body is not physical.
+        Raises `StepError` if a parameter is not finite or a body is not physical.
         """
         values = self.unknowns.at(z)[0]
         if not np.isfinite(values).all():
@@ -165,11 +166,14 @@ class Segments:
             raise StepError(message, 0, float("nan"), "not finite") from None
 
     def slopes(self, z: np.ndarray) -> np.ndarray:
-        """Return derivatives of the parameters by the variables of derivatives (n, nz)."""
+        """Return the Jacobian (n, nz) of parameters with respect to their coordinates."""
         return np.eye(len(self.unknowns)) if self.plainly else self.unknowns.at(z)[1]
 
     def inputs(self, trial: Trial, record: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return U (N, nu) of a record, and its derivative by (z, c) (N, nu, nz + nc)."""
+        """Return a record's inputs in every step, and their derivatives by the unknowns.
+
+        Shapes (N, nu), (N, nu, nz + nc); the unknowns are (z, c).
+        """
         grid = self.grids[record]
         theta, J = self.unknowns.at(trial.z)[0], self.slopes(trial.z)
         U, by_delays = grid.inputs(theta[self._delays])
@@ -185,7 +189,7 @@ class Segments:
         return U, D
 
     def moved(self, trial: Trial, step: np.ndarray, bases: Sequence[np.ndarray]) -> Trial:
-        """Return the trial after a step (n,); starts satisfy a mechanism's constraints."""
+        """Return the trial values after a step (n,); initial states satisfy constraints."""
         z, c = trial.z + step[: self.nz], trial.c + step[self.nz : self.nz + self.nc]
         nodes, at, f = trial.nodes.copy(), self.nz + self.nc, self.map_at(z)
         for j, T in enumerate(bases):
@@ -196,7 +200,7 @@ class Segments:
         return Trial(z, c, nodes)
 
     def predict(self, trial: Trial, derivatives: bool = True) -> Prediction:
-        """Return the prediction of a trial; `StepError` if a segment has no motion."""
+        """Return the prediction of trial values; `StepError` if a segment has no motion."""
         f = self.map_at(trial.z)
         drives = [self.inputs(trial, r) for r in range(len(self.grids))]
         runs = []
@@ -230,7 +234,7 @@ class Segments:
         return found
 
     def _bases(self, f: OneStepMap, trial: Trial) -> list[np.ndarray]:
-        """Return directions in which starts are free, none for a known start."""
+        """Return bases of the free directions of initial states, none for a known state."""
         found = []
         for (r, a, _), x in zip(self.pieces, trial.nodes, strict=True):
             fixed = a == 0 and self.grids[r].record.known
@@ -239,7 +243,7 @@ class Segments:
         return found
 
     def _joints(self) -> list[int]:
-        """Return segments that continue the one before."""
+        """Return indices of segments that continue the segment before them."""
         return [j for j in range(1, len(self.pieces)) if self.pieces[j].first > 0]
 
     def _gaps(
@@ -249,10 +253,11 @@ class Segments:
         return np.concatenate(found) if found else np.zeros(0)
 
     def seamless(self, trial: Trial, found: Prediction) -> Trial:
-        """Return a trial with the same motions whose starts agree with the previous ends.
+        """Remove state differences between segments that have no effect on the motion.
 
-        Directions without effect on the motion (momenta across constraints) are adapted: bases rotate with
-        starts, and would turn differences in these directions into defects.
+        Returns trial values with the same motions, in which the end of a segment and the next initial state
+        agree in directions without effect on the motion (momenta across constraints). Bases rotate with
+        initial states, and would turn such differences into defects.
         """
         if not has_manifold(self.map):
             return trial
@@ -267,7 +272,7 @@ class Segments:
         return Trial(trial.z, trial.c, nodes)
 
     def spread(self, found: Prediction) -> np.ndarray | None:
-        """Return variances (g,) of the size of a prediction's defects; None without any."""
+        """Return mean squares (g,) of the defects as variances; None without defects."""
         joints = self._joints()
         if not joints or not found.gaps.any():
             return None
@@ -278,10 +283,10 @@ class Segments:
         return np.concatenate([(found.bases[j] ** 2).T @ square for j in joints])
 
     def sizes(self, bases: Sequence[np.ndarray], diagonal: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return lower bounds (n,) of the information's diagonal, and deviations (g,).
+        """Return scales for the unknowns and for the defects.
 
-        The deviations are those of defects. Quantities of different kinds are scaled separately: the unit of
-        a momentum is not relevant to an angle.
+        They are lower bounds (n,) of the information's diagonal, and deviations (g,) of defects. Quantities
+        of different kinds are scaled separately: the unit of a momentum is not relevant to an angle.
         """
         w, told = self.nz + self.nc, np.zeros(self.map.ndx)
         columns = w + np.concatenate([[0], np.cumsum([T.shape[1] for T in bases])])
@@ -296,9 +301,10 @@ class Segments:
         return np.concatenate(least), np.sqrt(np.concatenate(gaps)) if gaps else np.zeros(0)
 
     def _sensitivities(self, lin, drives: Sequence[np.ndarray], J: np.ndarray, bases: Sequence[np.ndarray]):
-        """Return state derivatives of every segment, (steps + 1, ndx, ...): (ID-3).
+        """Return the derivatives of all states of every segment by the unknowns.
 
-        They are by (its start's coordinates, z, c).
+        The unknowns are (coordinates of the segment's initial state, z, c); shapes (steps + 1, ndx, ...). The
+        second result is the number of columns for the initial state. See (ID-3).
         """
         w, ndx = self.nz + self.nc, self.map.ndx
         lengths = [p.last - p.first for p in self.pieces]
@@ -359,7 +365,10 @@ class Segments:
 
 
 def _placed(left: sparse.csr_matrix, own: sparse.csr_matrix, at: int, w: int, n: int) -> sparse.csr_matrix:
-    """Return rows with columns [0, w) and those of one segment's start."""
+    """Return a sparse Jacobian, with blocks for common unknowns and one segment.
+
+    Columns [0, w) belong to the common unknowns, those from `at` to the segment's initial state.
+    """
     m, size = own.shape
     blank, after = sparse.csr_matrix((m, at - w)), sparse.csr_matrix((m, n - at - size))
     return sparse.hstack([left, blank, own, after], format="csr")

@@ -1,4 +1,4 @@
-"""Covariance from information, and names of directions not identifiable."""
+"""Identifiability of parameters from Fisher information."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ import numpy as np
 from scipy.linalg import qr
 
 SEEN = 1.0  # relative standard deviation above which a direction is not identifiable
-NULL = 1e-12  # eigenvalue over the largest one of relative information that is rounding
-DOUBTED = 1e-10  # remaining information of a parameter, over its own alone, that is rounding
-SMALL = 1e-3  # entry over a direction's largest one that is not named
+NULL = 1e-12  # eigenvalue of relative information, over the largest one, that is rounding
+DOUBTED = 1e-10  # doubtful information of a parameter, over that with all other parameters known
+SMALL = 1e-3  # smaller components, relative to a direction's largest one, are not named
 
 
 @dataclass(frozen=True)
 class UnidentifiableDirection:
-    """Direction of parameters that is not identifiable.
+    """Combination of parameter changes that the measurements do not determine.
 
     Attributes
     ----------
     parts : dict of str to float
-        Changes by name, in the parameters' own units; the largest relative change is 1.
+        Changes by name, in the units of the parameters; the largest relative change is 1.
     deviation : float
-        Relative standard deviation along it; infinite without any information.
+        Relative standard deviation along the direction; infinite without any information.
     """
 
     parts: dict[str, float]
@@ -36,14 +36,14 @@ class UnidentifiableDirection:
 
 @dataclass(frozen=True)
 class Told:
-    """Identifiability from relative information.
+    """Identifiability of parameters: covariance and undetermined directions.
 
     Attributes
     ----------
     covariance : (n, n)
-        In the parameters' units; infinite variances if not identifiable.
+        In the units of the parameters; infinite variances if not identifiable.
     directions : list of UnidentifiableDirection
-        Those not identifiable, the least informed first.
+        Directions that are not identifiable, the one with least information first.
     given : tuple of str
         Parameters that must be known for the others to be identifiable.
     """
@@ -56,10 +56,10 @@ class Told:
 def told(
     information: np.ndarray, names: Sequence[str], scale: np.ndarray, alone: np.ndarray | None = None
 ) -> Told:
-    """Return identifiability from information and scales of errors: (ID-11).
+    """Return which parameters are identifiable, from the Fisher information.
 
-    The information is in the parameters' units. `alone` (n,) is the information of each parameter if all
-    other unknowns were known, if that is more.
+    The information is in the units of the parameters; `scale` (n,) makes errors relative. `alone` (n,) is the
+    information on each parameter if all other unknowns were known, if that is more. See (ID-11).
     """
     n = len(names)
     if not n:
@@ -82,10 +82,10 @@ def told(
 
 
 def _of_all(relative: np.ndarray, alone: np.ndarray) -> np.ndarray | None:
-    """Relative covariance (n, n) if every direction is identifiable, or None.
+    """Return the relative covariance if all directions are certainly identifiable.
 
-    None also if this is in doubt. Each parameter is scaled by its own information: the information of a
-    parameter known to 1e-9 must not hide that of another known to 10 %.
+    It is (n, n); otherwise return None. Each parameter is scaled by its own information: the information on a
+    parameter known to 1e-9 must not hide that on another known to 10 %.
     """
     own = relative.diagonal()
     if not (own > DOUBTED * alone).all():
@@ -100,7 +100,7 @@ def _of_all(relative: np.ndarray, alone: np.ndarray) -> np.ndarray | None:
 
 
 def _pivots(N: np.ndarray, names: Sequence[str]) -> tuple[str, ...]:
-    """Return parameters that determine every direction of N (n, k) if known."""
+    """Return parameters that, if known, determine all directions N (n, k)."""
     if not N.shape[1]:
         return ()
     pivots = qr(N.T, mode="r", pivoting=True)[1]
@@ -110,9 +110,9 @@ def _pivots(N: np.ndarray, names: Sequence[str]) -> tuple[str, ...]:
 def _directions(
     N: np.ndarray, names: Sequence[str], scale: np.ndarray, information: np.ndarray
 ) -> list[UnidentifiableDirection]:
-    """Return a basis of N in which few parameters change at once.
+    """Return unidentifiable directions in which few parameters change at once.
 
-    Each pivot changes in one direction only.
+    They are a basis of N (n, k); each of k pivot parameters changes in one direction only.
     """
     k = N.shape[1]
     if not k:

@@ -1,8 +1,8 @@
-"""Steps on a manifold as functions of all entries of the state.
+"""Steps as functions of all components of a state that contains unit quaternions.
 
-Frameworks differentiate by these entries. A unit quaternion q of the state may be any q != 0 here: the step
-is that from q/|q|. Around a state x with quaternions q and the step's x1, errors are those of the map, q/|q|
-= qb * exp(phi), and to second order
+Machine-learning frameworks differentiate by these components. A quaternion q of the state may have any norm
+except 0 here: the step begins at q/|q|. Errors about a state x with quaternions qb, and about the next state
+x1, are those of the map, q/|q| = qb * exp(phi), and to second order
 
     phi = 2 v / s  with (s, v) = qb^-1 * q,            q1 = q1b * (1 - phi1.phi1 / 8, phi1 / 2).          (2)
 """
@@ -28,12 +28,15 @@ def normalized(f: OneStepMap, x: np.ndarray) -> np.ndarray:
 
 
 def errors(f: OneStepMap) -> list[int]:
-    """Return the indices of the rotation errors phi of the quaternions."""
+    """Return the indices of the quaternions' rotation errors phi in the state's error."""
     return [i - n for n, i in enumerate(f.space.quaternions)]
 
 
 def inward(f: OneStepMap, x: np.ndarray) -> np.ndarray:
-    """Return the derivative (N, ndx, nx) of the error by the state, at x (N, nx)."""
+    """Return the Jacobian of the state's error with respect to the state's components.
+
+    The shape is (N, ndx, nx), at the states x (N, nx).
+    """
     D = np.zeros((len(x), f.ndx, f.nx))
     _copy(f, D)
     for i, e in zip(f.space.quaternions, errors(f), strict=True):
@@ -42,9 +45,9 @@ def inward(f: OneStepMap, x: np.ndarray) -> np.ndarray:
 
 
 def inward_curvature(f: OneStepMap, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Return the second derivative (N, nx, nx) of y . error by the state.
+    """Return the Hessian of a weighted error with respect to the state's components.
 
-    The weights are y (N, ndx).
+    The weighted error is y . error with y (N, ndx); the shape is (N, nx, nx).
     """
     H = np.zeros((len(x), f.nx, f.nx))
     for i, e in zip(f.space.quaternions, errors(f), strict=True):
@@ -57,7 +60,10 @@ def inward_curvature(f: OneStepMap, x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 def outward(f: OneStepMap, x1: np.ndarray) -> np.ndarray:
-    """Derivative (N, nx, ndx) of the state by the error, at unit quaternions."""
+    """Return the Jacobian of the state's components with respect to the state's error.
+
+    The shape is (N, nx, ndx), at states x1 with unit quaternions.
+    """
     R = np.zeros((len(x1), f.nx, f.ndx))
     _copy(f, R.transpose(0, 2, 1))
     for i, e in zip(f.space.quaternions, errors(f), strict=True):
@@ -66,9 +72,9 @@ def outward(f: OneStepMap, x1: np.ndarray) -> np.ndarray:
 
 
 def outward_curvature(f: OneStepMap, x1: np.ndarray, w: np.ndarray) -> np.ndarray:
-    """Return the second derivative (N, ndx, ndx) of w . state by the error.
+    """Return the Hessian of a weighted state with respect to the state's error.
 
-    The weights are w (N, nx).
+    The weighted state is w . state with w (N, nx); the shape is (N, ndx, ndx).
     """
     H = np.zeros((len(x1), f.ndx, f.ndx))
     for i, e in zip(f.space.quaternions, errors(f), strict=True):
@@ -78,7 +84,7 @@ def outward_curvature(f: OneStepMap, x1: np.ndarray, w: np.ndarray) -> np.ndarra
 
 
 def _copy(f: OneStepMap, D: np.ndarray) -> None:
-    """Set ones where entries of the error are entries of the state."""
+    """Set a derivative to 1 where a component of the error is one of the state."""
     turned = {i + j for i in f.space.quaternions for j in range(4)}
     rows = {e + j for e in errors(f) for j in range(3)}
     D[:, [e for e in range(f.ndx) if e not in rows], [i for i in range(f.nx) if i not in turned]] = 1.0
@@ -90,7 +96,10 @@ def _square(q: np.ndarray) -> np.ndarray:
 
 
 def _left(q: np.ndarray, sign: int) -> np.ndarray:
-    """Return matrices (N, 4, 4) of p -> q * p, with sign -1 of p -> conjugate(q) * p."""
+    """Return the matrices (N, 4, 4) of multiplication by quaternions from the left.
+
+    They are p -> q * p, and with sign -1 p -> conjugate(q) * p.
+    """
     s, (a, b, c) = q[:, 0], sign * q[:, 1:].T
     rows = [[s, -a, -b, -c], [a, s, -c, b], [b, c, s, -a], [c, -b, a, s]]
     return np.stack([np.stack(row, axis=1) for row in rows], axis=1)

@@ -31,32 +31,33 @@ from vioc.runs.trajectory import Trajectory
 
 
 class Environment(gymnasium.Env):
-    """Gymnasium environment of a map with a cost and random starts.
+    """Gymnasium environment of a map with a cost and random initial states.
 
     Parameters
     ----------
     f : OneStepMap
     cost : Cost
-        On `f`.
+        Cost in the symbols of `f`.
     start : (nx,)
-        The initial state; ``reset(options={"state": x})`` sets another.
+        The initial state; ``reset(options={"state": x})`` sets another one.
     steps : int
-        N, after which an episode is truncated.
+        Number N of steps after which an episode is truncated.
     bounds : float, (nu,), or dict by name
         Largest magnitude of inputs, in their units; larger inputs are clipped, as ``info["clipped"]``
         reports.
     spread : dict by name, optional
-        Half-widths of the box around `start` from which states are drawn uniformly; others are as in `start`.
+        Half-widths, by state, of the box around `start` from which initial states are drawn uniformly. Other
+        states begin as in `start`.
     failure : float
         Cost of a step without a solution; the episode ends there, ``info["error"]`` has the reason.
     render_mode : None
-        Draw runs with ``Environment.trajectory().plot()``, or animate them.
+        Only None: plot runs with ``Environment.trajectory().plot()``, or animate them.
 
     Notes
     -----
-    Observations are states (nx,), float64, without bounds: a map has none. A step's reward is minus its
-    running cost, times dt if that is per second; the last reward includes the terminal cost. Thus the
-    undiscounted return of a whole episode is ``-cost.value`` of the trajectory.
+    Observations are states (nx,), float64, without bounds, since a map has none. A step's reward is minus its
+    running cost, times dt if the cost is per second; the last reward includes the terminal cost. The
+    undiscounted return of a whole episode is thus ``-cost.value`` of the trajectory.
     """
 
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 - Gymnasium's
@@ -94,7 +95,7 @@ class Environment(gymnasium.Env):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
-        """Return a state drawn around the start, or ``options["state"]``."""
+        """Begin an episode near `start`, or at ``options["state"]``; return its state."""
         super().reset(seed=seed)
         if options and "state" in options:
             self._begin(self.map.check_state(options["state"], "state"))
@@ -104,7 +105,7 @@ class Environment(gymnasium.Env):
         return self._x[-1].copy(), {}
 
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        """Return next state, reward, terminated, truncated, and information.
+        """Apply an action; return next state, reward, terminated, truncated, information.
 
         An episode is terminated by a step without a solution, and truncated after N steps.
         """
@@ -132,7 +133,7 @@ class Environment(gymnasium.Env):
         return run.x[1].copy(), float(reward), False, last, info
 
     def trajectory(self) -> Trajectory:
-        """Return the episode so far, which plots, is saved and linearized like any run."""
+        """Return the episode so far as a trajectory of the map."""
         f, n = self.map, len(self._u)
         u, multipliers = np.array(self._u).reshape(n, f.nu), np.array(self._multipliers).reshape(n, -1)
         return Trajectory(f, f.dt * np.arange(n + 1), np.array(self._x), u, multipliers)
@@ -151,7 +152,7 @@ def policy(regulator: Any, bounds: Any = np.inf) -> Callable[..., np.ndarray]:
     regulator
         Result of `vioc.control.dlqr` or similar.
     bounds : float or (nu,)
-        Of the environment: actions are clipped to them.
+        Bounds of the environment, to which actions are clipped.
     """
     law = as_law(regulator)
 
@@ -165,7 +166,7 @@ def policy(regulator: Any, bounds: Any = np.inf) -> Callable[..., np.ndarray]:
 
 @dataclass(frozen=True)
 class Transitions:
-    """Transitions of an expert, as rows for imitation learning.
+    """Transitions of an expert's motion, one per row, for imitation learning.
 
     Attributes
     ----------
@@ -184,19 +185,20 @@ class Transitions:
 
 
 def expert(env: Any, optimum: Any) -> Transitions:
-    """Return the transitions of an optimum, or any run, in an environment.
+    """Return the transitions of an optimal or other trajectory in an environment.
 
     Parameters
     ----------
     env : gymnasium.Env
         An `Environment`, wrapped or not.
     optimum : Result or Trajectory
-        Of N steps, at most as many as an episode has, with inputs within the environment's bounds.
+        Trajectory with at most as many steps as an episode, and with inputs within the environment's bounds.
 
     Raises
     ------
     ValueError
-        If the environment clips an input, or a state differs from the optimum's: its map is another.
+        If the environment clips an input, or a state differs from the trajectory's because its map is
+        another.
     """
     own: Environment = env.unwrapped
     run = trajectory_of(optimum)
@@ -214,13 +216,13 @@ def expert(env: Any, optimum: Any) -> Transitions:
     return Transitions(*(np.array(column) for column in zip(*rows, strict=True)))
 
 
-# -- the models -----------------------------------------------------------------------------------------
+# -- environments of models -----------------------------------------------------------------------------
 
 
 def pendulum(**options: Any) -> Environment:
-    """Return the swing-up of the pendulum of [S] VIII-A: 4 s, 6 N m.
+    """Return the environment of a pendulum that is to swing up in 4 s with 6 N m.
 
-    theta = pi is upright.
+    The pendulum is that of [S] VIII-A; theta = pi is upright.
     """
     f = MidpointVI(models.load("pendulum"), 0.02)
     cost = quadratic(
@@ -232,9 +234,9 @@ def pendulum(**options: Any) -> Environment:
 
 
 def cart_pole(**options: Any) -> Environment:
-    """Return the task to balance a pole upright, theta = 0, over the rail's middle.
+    """Return the environment of a cart that is to balance a pole upright.
 
-    4 s, 12 N.
+    The pole is upright at theta = 0, and the cart stays near the middle of the rail; 4 s, 12 N.
     """
     f = MidpointVI(models.load("cart_pole"), 0.02)
     weights = {"x": 1.0, "theta": 10.0, "v.x": 0.1, "v.theta": 0.1}
@@ -244,9 +246,9 @@ def cart_pole(**options: Any) -> Environment:
 
 
 def acrobot(**options: Any) -> Environment:
-    """Return the swing-up of the acrobot from q1 = pi to q1 = q2 = 0.
+    """Return the environment of an acrobot that is to swing up.
 
-    It hangs at first, and is upright at the end; 6 s, 25 N m at the elbow.
+    It hangs at first, q1 = pi, and is upright at the end, q1 = q2 = 0; 6 s, 25 N m at the elbow.
     """
     f = MidpointVI(models.load("acrobot"), 0.02)
     last = {"q1": 100.0, "q2": 100.0, "v.q1": 10.0, "v.q2": 10.0}

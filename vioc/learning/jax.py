@@ -1,10 +1,10 @@
-"""Maps as functions of JAX, with forward and reverse derivatives to second order.
+"""Maps as JAX functions, with forward and reverse derivatives to second order.
 
     step = vioc.learning.jax.step(f)
     x_next = step(x, u)                      # (nx,), under jit, vmap, grad, jacfwd, hessian, lax.scan
     many = vioc.learning.jax.rollouts(f)     # motions of many samples as operations of JAX, on a GPU too
 
-Double precision: ``jax.config.update("jax_enable_x64", True)`` first.
+Enable double precision first: ``jax.config.update("jax_enable_x64", True)``.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from vioc.maps.protocol import OneStepMap
 
 
 def step(f: OneStepMap, *, multipliers: bool = False) -> Callable[..., Any]:
-    """Return the step of a map as a function of JAX.
+    """Return the step of a map as a JAX function with exact derivatives.
 
     Parameters
     ----------
     f : OneStepMap
-        Contact included. Quaternions of states may have any norm: they are normalized.
+        The map may have contact. Quaternions of states may have any norm: they are normalized.
     multipliers : bool
         True to return multipliers, too.
 
@@ -47,7 +47,7 @@ def step(f: OneStepMap, *, multipliers: bool = False) -> Callable[..., Any]:
     callable
         (x, u, theta=None, k=0) -> x_next (nx,), or (x_next, multipliers (nm,)). `x` (nx,), `u` (nu,) and the
         values `theta` (np,) of the declared parameters, by default the map's own, in double precision; `k` is
-        the index of the step, without derivatives. Many at once: ``jax.vmap``.
+        the index of the step, without derivatives. Use ``jax.vmap`` for many steps at once.
 
     Raises
     ------
@@ -58,9 +58,9 @@ def step(f: OneStepMap, *, multipliers: bool = False) -> Callable[..., Any]:
 
     Notes
     -----
-    Derivatives are the map's exact ones, (1) of `vioc.learning.solved`. Second ones are the whole tensor,
-    ndx + nm contracted ones of `OneStepMap.second_order`; third ones are an error. A step that does
-    not exist raises in JAX the map's error with its text.
+    Derivatives are the map's exact ones, (1) of `vioc.learning.solved`. Second derivatives are the whole
+    tensor, that is, ndx + nm contracted ones of `OneStepMap.second_order`; third derivatives raise an error.
+    If a step does not exist, JAX raises an error with the text of the map's error.
     """
     check_framework_map(f)
     _check_precision()
@@ -86,22 +86,22 @@ def step(f: OneStepMap, *, multipliers: bool = False) -> Callable[..., Any]:
 
 
 def rollouts(f: MidpointVI | DiscreteLagrangianVI) -> Callable[..., Any]:
-    """Return rollouts of many samples as a program of JAX's own operations.
+    """Return a JAX program that simulates many motions at once, also on a GPU.
 
-    It is built from the graph of the map's step, without callbacks: it runs on the device of JAX's arrays, a
-    GPU too, and under ``jax.jit``. For derivatives use `step`.
+    The program consists of JAX operations made from the map's step, without callbacks. It runs on the device
+    of JAX's arrays and under ``jax.jit``. For derivatives use `step`.
 
     Parameters
     ----------
     f : MidpointVI or DiscreteLagrangianVI
-        Compiled once: XLA takes seconds to a minute for ten links.
+        The map is compiled once; XLA takes seconds to a minute for ten links.
 
     Returns
     -------
     callable
         (x0 (B, nx), U (B, N, nu), theta=None (np,) or (B, np), k0=0) -> X (B, N + 1, nx), compiled. Steps are
         those of the map's own `rollouts` to its `tolerance`. If the iteration cannot certify the root of a
-        step, which `rollouts` would solve otherwise or refuse, the sample is NaN from that step on.
+        step, which `rollouts` would then solve in another way or refuse, the sample is NaN from that step on.
 
     Raises
     ------
@@ -176,9 +176,9 @@ def _check_precision() -> None:
 
 @dataclass(frozen=True, eq=False)
 class _Host:
-    """Host callback of a primitive: steps of a map at (s (..., ns), k (...)).
+    """Host callback that solves steps of a map for JAX.
 
-    s = (x, u, theta).
+    Its arguments are s = (x, u, theta), (..., ns), and the step indices k (...).
     """
 
     map: OneStepMap
@@ -200,9 +200,10 @@ class _Host:
 
 @cache
 def _primitive(order: int) -> Primitive:
-    """Return the primitive (s, k) -> [y], [y, J] or [y''].
+    """Return the JAX primitive for a step or its derivatives of a given order.
 
-    Primitives are used since JAX drops custom derivative rules when it splits the body of a ``scan``.
+    For orders 0, 1, 2 it is (s, k) -> [y], [y, J] or [y'']. Primitives are used since JAX drops custom
+    derivative rules when it splits the body of a ``scan``.
     """
 
     def call(s: Any, k: Any, *, host: _Host) -> Any:

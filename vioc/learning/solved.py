@@ -1,4 +1,4 @@
-"""Steps from many states at once, with derivatives for learning frameworks.
+"""Solved steps from many states, with derivatives for learning frameworks.
 
 A step is y = (x', multipliers) of s = (x, u, parameters). With J = dy/ds of `Linearization` and the Hessian
 of w . y of `SecondOrder`,
@@ -22,7 +22,7 @@ from vioc.maps.protocol import OneStepMap
 
 
 def check_framework_map(f: OneStepMap) -> None:
-    """Raise ValueError for a map with unsupported errors.
+    """Raise ValueError for a map whose errors machine-learning frameworks cannot use.
 
     Errors must be differences of states or rotations of quaternions.
     """
@@ -34,7 +34,7 @@ def check_framework_map(f: OneStepMap) -> None:
 
 
 def autonomous(f: OneStepMap) -> bool:
-    """Return True if steps are known not to depend on time."""
+    """Return True if the map's steps are known not to depend on time."""
     step = f.mechanism.relaxed()
     relaxed = None if step is None else step.function  # the only equations of contacts
     for function, at in ((relaxed, 4), (f.residual, 4), (f.explicit, 2)):
@@ -45,15 +45,16 @@ def autonomous(f: OneStepMap) -> bool:
 
 @dataclass(frozen=True)
 class Solved:
-    """Solved steps, in parts with common parameters and, if relevant, step index.
+    """Steps of a map from many states, with first and second derivatives.
 
     Attributes
     ----------
     parts : list of (rows, map, Steps, x)
-        With the states x (rows, nx) as given: quaternions of any norm.
+        Groups of steps with common parameters and, for maps that depend on time, a common step index. The
+        states x (rows, nx) are as given: quaternions may have any norm.
     sizes : (nx, nm, nu, np)
     count : int
-        N.
+        Number N of steps.
     """
 
     parts: list[tuple[np.ndarray, OneStepMap, Steps, np.ndarray]]
@@ -62,7 +63,7 @@ class Solved:
 
     @property
     def values(self) -> np.ndarray:
-        """Values y (N, nx + nm)."""
+        """Next states and multipliers of all steps: y (N, nx + nm)."""
         nx, nm, *_ = self.sizes
         y = np.empty((self.count, nx + nm))
         for rows, _, steps, _ in self.parts:
@@ -71,7 +72,7 @@ class Solved:
 
     @property
     def jacobians(self) -> np.ndarray:
-        """Jacobians J (N, nx + nm, nx + nu + np)."""
+        """Jacobians (N, nx + nm, nx + nu + np) with respect to state, input, parameters."""
         nx, nm, nu, np_ = self.sizes
         J = np.empty((self.count, nx + nm, nx + nu + np_))
         for rows, f, steps, x in self.parts:
@@ -81,7 +82,10 @@ class Solved:
         return self._finite(J, "first")
 
     def hessians(self, W: np.ndarray) -> np.ndarray:
-        """Return w . y'' (N, ns, ns) with a row of weights W (N, nx + nm) for each step."""
+        """Return the Hessian of the weighted outputs w . y of each step.
+
+        The weights W are (N, nx + nm); the shape is (N, ns, ns).
+        """
         nx, _, nu, np_ = self.sizes
         ns = nx + nu + np_
         H = np.empty((self.count, ns, ns))
@@ -98,7 +102,7 @@ class Solved:
 
     @property
     def tensors(self) -> np.ndarray:
-        """Second derivatives y'' (N, nx + nm, ns, ns)."""
+        """Second derivatives of all outputs of all steps: (N, nx + nm, ns, ns)."""
         nx, nm, nu, np_ = self.sizes
         ns = nx + nu + np_
         T = np.empty((self.count, nx + nm, ns, ns))
@@ -126,9 +130,9 @@ class Solved:
 
 
 class _Errors:
-    """Conversion of derivatives by errors to derivatives by states.
+    """Conversion of derivatives from errors of the state to components of the state.
 
-    See `vioc.learning.ambient`.
+    The formulas are in `vioc.learning.ambient`.
     """
 
     def __init__(self, f: OneStepMap, steps: Steps, x: np.ndarray):
@@ -138,7 +142,7 @@ class _Errors:
         self.own = lin.matrix
 
     def weights(self, w: np.ndarray) -> np.ndarray:
-        """Return weights of (error at the end, multipliers) from those of (state, ...)."""
+        """Return weights of the next error and multipliers from those of the next state."""
         nx = self.map.nx
         return np.concatenate([np.einsum("nij,ni->nj", self.out, w[:, :nx]), w[:, nx:]], axis=1)
 
@@ -148,9 +152,9 @@ class _Errors:
         return np.concatenate([J[:, :, :ndx] @ self.into, J[:, :, ndx:]], axis=2)
 
     def second(self, H: np.ndarray, w: np.ndarray) -> np.ndarray:
-        """Return the second derivative of w . y by states.
+        """Return the second derivative of the weighted output w . y by the states.
 
-        H is that of `weights(w)` times (error at the end, multipliers) by (error, u, ...).
+        H is the second derivative of `weights(w)` times (next error, multipliers) by (error, u, ...).
         """
         f, ndx, nx, ends = self.map, self.map.ndx, self.map.nx, self.own[:, : self.map.ndx]
         H = H + ends.transpose(0, 2, 1) @ ambient.outward_curvature(f, self.steps.x1, w[:, :nx]) @ ends
@@ -163,16 +167,17 @@ class _Errors:
 
 
 def solve(f: OneStepMap, x: Any, u: Any, theta: Any, k: Any, timeless: bool) -> Solved:
-    """Return steps from rows of states, inputs, parameters and step indices.
+    """Solve the steps from many states, inputs, parameters and step indices.
 
     Parameters
     ----------
     f : OneStepMap
     x, u, theta : (N, nx), (N, nu), (N, np)
     k : (N,) int
-        Relevant to maps that depend on time.
+        Step indices, relevant to maps that depend on time.
     timeless : bool
-        `autonomous` of the map; the steps of others are solved row by row, over the cores.
+        Result of `autonomous` for the map. If False, the steps are solved separately, in parallel on all
+        cores.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""PyTorch functions of maps, with forward, reverse and double reverse derivatives.
+"""Maps as PyTorch functions, with forward, reverse and double reverse derivatives.
 
 step = vioc.learning.torch.step(f)
 x_next = step(x, u)                      # (..., nx), double precision
@@ -21,12 +21,12 @@ from vioc.maps.protocol import OneStepMap
 
 
 def step(f: OneStepMap, *, multipliers: bool = False) -> Callable[..., Any]:
-    """Return the step of a map as a function of PyTorch.
+    """Return the step of a map as a PyTorch function with exact derivatives.
 
     Parameters
     ----------
     f : OneStepMap
-        Contact included. Quaternions of states may have any norm: they are normalized.
+        The map may have contact. Quaternions of states may have any norm: they are normalized.
     multipliers : bool
         True to return multipliers, too.
 
@@ -49,8 +49,8 @@ def step(f: OneStepMap, *, multipliers: bool = False) -> Callable[..., Any]:
 
     Notes
     -----
-    Derivatives are the map's exact ones, (1) of `vioc.learning.solved`: double reverse mode costs one
-    contracted second derivative per step, never the tensor. A third derivative is an error.
+    Derivatives are the map's exact ones, (1) of `vioc.learning.solved`. Double reverse mode costs one
+    contracted second derivative per step, not the whole tensor. Third derivatives raise an error.
     """
     check_framework_map(f)
     timeless = autonomous(f)
@@ -75,7 +75,7 @@ def step(f: OneStepMap, *, multipliers: bool = False) -> Callable[..., Any]:
 
 
 class _Step(torch.autograd.Function):
-    """Autograd function of rows s -> y."""
+    """Autograd function that solves steps from rows of states, inputs and parameters."""
 
     @staticmethod
     def forward(ctx: Any, s: Any, f: OneStepMap, k: np.ndarray, timeless: bool) -> Any:
@@ -97,7 +97,7 @@ class _Step(torch.autograd.Function):
 
 
 class _Pushforward(torch.autograd.Function):
-    """Autograd function of rows (s, ds) -> J(s) ds."""
+    """Autograd function of forward derivatives: (s, ds) -> J(s) ds, for each row."""
 
     @staticmethod
     def forward(ctx: Any, s: Any, ds: Any, solved: Any) -> Any:
@@ -115,7 +115,7 @@ class _Pushforward(torch.autograd.Function):
 
 
 class _Pullback(torch.autograd.Function):
-    """Autograd function of rows (s, w) -> J(s)' w."""
+    """Autograd function of reverse derivatives: (s, w) -> J(s)' w, for each row."""
 
     @staticmethod
     def forward(ctx: Any, s: Any, w: Any, solved: Any) -> Any:
@@ -145,9 +145,10 @@ class _Pullback(torch.autograd.Function):
 
 
 class _Last(torch.autograd.Function):
-    """Identity that refuses derivatives; autograd would take H as constant.
+    """Identity function that refuses derivatives, since third ones do not exist.
 
-    Reverse mode raises an error; forward mode, in which tangents of everything are computed, returns NaN.
+    Without it, autograd would treat second derivatives as constant. Reverse mode raises an error; forward
+    mode, which computes all tangents, returns NaN.
     """
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""Analysis of maps: controllability, observability, modes, regions of attraction.
+"""System analysis: controllability, observability, modes, regions of attraction.
 
 Maths: docs/maths/analysis.md.
 """

@@ -1,4 +1,4 @@
-"""Accessibility and small-time local controllability by Lie brackets.
+"""Accessibility and small-time local controllability, tested by Lie brackets.
 
 Method of Sussmann (1987); maths: docs/maths/analysis.md. For a mechanism, ``Continuous(system).rates`` or any
 CasADi function (x, u) -> dx/dt gives the vector fields.
@@ -15,25 +15,25 @@ import numpy as np
 
 from vioc.checks import as_count, check_array
 
-Tree = Any  # an index of a field (0 the drift), or a pair of trees
-NEAR, APART = 3, 0.1  # number of generic points near the given one, and their relative distance
-HELD, ITERATIONS = 1e-9, 50  # largest residual of constraints, and iterations to reduce it
+Tree = Any  # an index of a vector field (0 is the drift), or a pair of trees
+NEAR, APART = 3, 0.1  # number of generic points near the given point, and their relative distance
+HELD, ITERATIONS = 1e-9, 50  # largest residual of constraints, and number of iterations to reduce it
 MOST_PERMUTATIONS = 6  # largest number of inputs: 720 terms of a symmetrized bracket
 
 
 @dataclass(frozen=True)
 class Bracket:
-    """Bracket of a Philip Hall basis at a point.
+    """Lie bracket of a Philip Hall basis, evaluated at a point.
 
     Attributes
     ----------
     name : str
-        ``[f0,[f0,g1]]``; f0 is the drift.
+        Such as ``[f0,[f0,g1]]``; f0 is the drift vector field.
     degrees : tuple of int
         Multiplicities of f0, g1, g2, ...
     value : (n,)
     symmetrized : (n,)
-        For a bad bracket: the sum over the permutations of the inputs; else `value`.
+        For a bad bracket the sum over the permutations of the inputs; otherwise `value`.
     """
 
     name: str
@@ -47,13 +47,16 @@ class Bracket:
 
     @property
     def bad(self) -> bool:
-        """True for an odd number of f0 and an even number of every input."""
+        """True if the bracket is a possible obstruction to control (Sussmann: bad).
+
+        It contains f0 an odd number of times and every input an even number of times.
+        """
         return self.degrees[0] % 2 == 1 and not any(d % 2 for d in self.degrees[1:])
 
 
 @dataclass(frozen=True)
 class Accessibility:
-    """Accessibility at a point by brackets up to `degree`.
+    """Accessibility and local controllability of a control-affine system at a point.
 
     Attributes
     ----------
@@ -61,21 +64,21 @@ class Accessibility:
         Size of the state.
     degree : int
     ranks : tuple of int
-        Of the brackets of degree 1, up to 2, ... (f0 counts).
+        Ranks of the brackets of degree 1, up to 2, ... (f0 counts).
     strong_rank : int
-        Of all brackets but f0 itself.
+        Rank of all brackets except f0 itself.
     equilibrium : bool
-        f0 vanishes at the point.
+        True if f0 vanishes at the point.
     obstructions : tuple of str
-        Bad brackets that are not neutralized by those of lower degree (for the best theta tried).
+        Bad brackets that brackets of lower degree do not neutralize, for the best theta tried.
     theta : float
-        The best weight, 1/theta for f0.
+        The best theta; f0 has the weight 1/theta.
     brackets : tuple of Bracket
     closed : bool
-        The longest brackets add nothing, here and at `NEAR` points nearby, so no higher degree does
-        (Frobenius).
+        True if the longest brackets add nothing, here and at `NEAR` points nearby; then no higher degree adds
+        anything (Frobenius).
     held : int
-        Number of directions of the state without motion because of constraints.
+        Number of directions of the state in which constraints prevent motion.
     """
 
     n: int
@@ -91,14 +94,14 @@ class Accessibility:
 
     @property
     def size(self) -> int:
-        """Dimension of the constraint manifold, n without constraints."""
+        """Dimension of the constraint manifold, or of the state space without constraints."""
         return self.n - self.held
 
     @property
     def accessible(self) -> bool:
-        """True if the reachable set has an interior.
+        """True if the reachable set has an interior, so that its dimension is full.
 
-        False only concerns brackets up to `degree` (see `closed`).
+        False refers only to brackets up to `degree` (see `closed`).
         """
         return self.ranks[-1] == self.size
 
@@ -108,9 +111,9 @@ class Accessibility:
 
     @property
     def locally_controllable(self) -> bool | None:
-        """True if small-time locally controllable, None if undecided.
+        """True if the system is small-time locally controllable, None if undecided.
 
-        Sussmann's condition is sufficient only.
+        Sussmann's condition is sufficient, not necessary.
         """
         return True if self.equilibrium and self.strongly_accessible and not self.obstructions else None
 
@@ -157,16 +160,16 @@ def accessibility(
     Parameters
     ----------
     rates : casadi.Function or `vioc.Continuous`
-        (x, u) -> dx/dt, affine in u; further inputs (parameters) are not supported. Or an object with such
-        `rates` and functions of x that stay 0, `held`: a mechanism with its constraints.
+        Function (x, u) -> dx/dt, affine in u; further inputs (parameters) are not supported. Or an object
+        with such `rates` and with `held`, functions of x that remain 0: a mechanism with its constraints.
     x : (n,)
         For a mechanism [q, v] that satisfies the constraints.
     degree : int
-        Of the longest brackets. Their number grows like (m + 1)^degree / degree.
+        Degree of the longest brackets. Their number grows like (m + 1)^degree / degree.
     tolerance : float
-        Relative singular values and projections that count as zero, of brackets of norm one.
+        Relative singular values and projections that count as zero, for brackets of norm one.
     theta : numbers >= 1
-        Weights of Sussmann's degree to try.
+        Values of theta to try in Sussmann's weighted degree.
 
     Returns
     -------
@@ -182,8 +185,8 @@ def accessibility(
     -----
     The brackets are exact expressions; ranks are decided at the given point. If the longest brackets add
     nothing, and the rank is the same at nearby points, the brackets are closed (Frobenius): motions stay on a
-    leaf of that dimension. This distinguishes conserved quantities from a degree that is too low. Constraints
-    are conserved quantities, too; with `held`, all results are relative to the manifold where it is 0.
+    leaf of that dimension. Closed brackets prove conserved quantities; otherwise `degree` may be too low.
+    Constraints are conserved quantities, too; with `held`, all results refer to the manifold where it is 0.
     """
     held = getattr(rates, "held", None)
     n, fields = _fields(getattr(rates, "rates", rates))
@@ -214,9 +217,9 @@ def accessibility(
 
 
 def _on_manifold(held: ca.Function | None, x: np.ndarray) -> tuple[np.ndarray, int]:
-    """Return the point near x where `held` is 0, and the rank of `held` there.
+    """Return a point near x that satisfies the constraints, and their rank there.
 
-    The rank is -1 if no point is found.
+    The constraints are that the functions `held` are 0. The rank is -1 if no point is found.
     """
     if held is None:
         return x, 0
@@ -230,14 +233,14 @@ def _on_manifold(held: ca.Function | None, x: np.ndarray) -> tuple[np.ndarray, i
 
 
 def _growth(brackets: list[Bracket], n: int, degree: int, tolerance: float) -> tuple[tuple[int, ...], float]:
-    """Return ranks of the brackets up to each degree, and the largest bracket's norm."""
+    """Return the rank of the Lie brackets up to each degree, and the largest norm."""
     size = max((float(np.linalg.norm(b.value)) for b in brackets), default=0.0) or 1.0
     up_to = ([b for b in brackets if b.degree <= d] for d in range(1, degree + 1))
     return tuple(_span(some, n, tolerance, size).shape[1] for some in up_to), size
 
 
 def _fields(rates: ca.Function) -> tuple[int, list[ca.Function]]:
-    """Return n, and f0, g1, ..., gm as functions of x."""
+    """Return the state's size, and drift and input vector fields as functions of x."""
     if not isinstance(rates, ca.Function) or rates.n_in() != 2 or rates.n_out() != 1:
         raise ValueError(
             "rates: expected a casadi.Function (x, u) -> dx/dt with two inputs and one output, got "
@@ -279,7 +282,7 @@ def hall_basis(count: int, degree: int) -> list[Tree]:
 
 
 def _evaluate(fields: list[ca.Function], n: int, X: np.ndarray, degree: int) -> list[list[Bracket]]:
-    """Return the brackets at each point of X (p, n)."""
+    """Return the values of all Lie brackets up to a degree at each point of X (p, n)."""
     m = len(fields) - 1
     trees = hall_basis(len(fields), degree)
     z = ca.SX.sym("x", n)
@@ -323,10 +326,11 @@ def _evaluate(fields: list[ca.Function], n: int, X: np.ndarray, degree: int) -> 
 def _obstructions(
     brackets: list[Bracket], n: int, theta: float, tolerance: float, size: float, rank: int
 ) -> tuple[str, ...]:
-    """Return bad brackets that are not neutralized.
+    """Return the Lie brackets that may obstruct local controllability (Sussmann).
 
-    Their symmetrized values are not in the span of the brackets of lower weighted degree. Longer bad brackets
-    than `brackets` are included, unless brackets of lower weighted degree have full rank.
+    They are bad brackets that are not neutralized: their symmetrized values are not in the span of the
+    brackets of lower weighted degree. Bad brackets longer than `brackets` are included, unless brackets of
+    lower weighted degree have full rank.
     """
 
     def weighted(b: Bracket) -> float:
@@ -342,7 +346,7 @@ def _obstructions(
         if np.linalg.norm(rest) > tolerance * max(size, float(np.linalg.norm(b.symmetrized))):
             found.append(b.name)
     longest = max(sum(b.degrees) for b in brackets)
-    drifts = longest - 1 + longest % 2  # odd, with two of one input: the next bad bracket of least degree
+    drifts = longest - 1 + longest % 2  # odd; with one input twice, this is the next bad bracket
     lower = [c for c in brackets if weighted(c) < 2 + drifts / theta - 1e-12]
     if _span(lower, n, tolerance, size).shape[1] < rank:
         found.append(f"bad ones of more than {longest} fields")
@@ -350,7 +354,7 @@ def _obstructions(
 
 
 def _span(brackets: list[Bracket], n: int, tolerance: float, size: float) -> np.ndarray:
-    """Return an orthonormal basis (n, r) of the brackets' values."""
+    """Return an orthonormal basis (n, r) of the space that the brackets' values span."""
     vectors = [
         b.value / np.linalg.norm(b.value) for b in brackets if np.linalg.norm(b.value) > tolerance * size
     ]

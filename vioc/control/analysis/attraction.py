@@ -1,4 +1,4 @@
-"""Regions of attraction of closed loops by seeded Monte Carlo simulation.
+"""Regions of attraction of closed loops, by seeded Monte Carlo simulation.
 
 Maths: docs/maths/analysis.md.
 """
@@ -25,17 +25,17 @@ CONFIDENCE = 1.959964  # standard deviations of a 95 % interval
 
 @dataclass(frozen=True)
 class Attraction:
-    """Starts from which a closed loop returns to its equilibrium.
+    """Result of a Monte Carlo test from which states a loop returns to equilibrium.
 
     Attributes
     ----------
     starts : (n, nx)
     caught : (n,), bool
     distances : (n,)
-        Largest error at the end, in units of `goal`; inf if a step had no solution.
+        Largest final error in units of `goal`; inf if a step had no solution.
     names : tuple of nx str
     units : dict of str to str
-        Of the states, if known.
+        Units of the states, if known.
     center : (nx,) or None
         The equilibrium.
     """
@@ -53,20 +53,23 @@ class Attraction:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """95 % confidence interval of the fraction of the sampled region (Wilson)."""
+        """95 % confidence interval of the attracted fraction of the region (Wilson)."""
         n, p, z = len(self.caught), self.fraction, CONFIDENCE
         center = (p + z * z / (2 * n)) / (1 + z * z / n)
         half = z / (1 + z * z / n) * np.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
         return float(max(0.0, center - half)), float(min(1.0, center + half))
 
     def __getitem__(self, name: str) -> np.ndarray:
-        """Return the starts of one state (n,)."""
+        """Return the sampled initial values (n,) of one state variable."""
         return self.starts[:, self.names.index(meaning(name, self.names, "starts"))]
 
     def plot(
         self, first: str | None = None, second: str | None = None, *, ax: Any = None, **more: Any
     ) -> Any:
-        """Plot the starts in the plane of two states; see `vioc.viz.plot_attraction`."""
+        """Plot the initial states in the plane of two states; return the axes.
+
+        Options are those of `vioc.viz.plot_attraction`.
+        """
         return plots().plot_attraction(self, first, second, ax=ax, **more)
 
     def __repr__(self) -> str:
@@ -93,29 +96,29 @@ def region_of_attraction(
     store: str | os.PathLike | None = None,
     progress: Any = None,
 ) -> Attraction:
-    """Estimate by Monte Carlo from which starts a closed loop reaches its equilibrium.
+    """Estimate by Monte Carlo from which states a closed loop reaches its equilibrium.
 
     Parameters
     ----------
     loop : SteadyRegulator, Regulator, ClosedLoop, a law, or any object with `map`, `rollout(x0, steps)`
-        And `x` (nx,), the equilibrium, unless `target` is given. A `ClosedLoop` keeps its bounds and rates,
-        and runs without noise.
+        It also needs `x` (nx,), the equilibrium, unless `target` is given. A `ClosedLoop` keeps its bounds
+        and rates, and runs without noise.
     region : dict of str to (low, high) or to float, or callable
-        Intervals of starts by state name, a number h is +-h about the target, other states start there;
-        or a function of a Generator that returns a start (nx,), e.g. one that satisfies constraints.
+        Intervals of initial values by state; a number h means +-h about the target. Other states begin at the
+        target. Or a function of a Generator that returns a state (nx,), such as one that obeys constraints.
     samples, steps : int
     goal : float, (ndx,) or dict of str to float
         Largest errors after `steps` that count as caught (inf where not named in a dict), by the names of
         states, or the map's ``space.error_names`` if it has fewer errors than states.
     target : (nx,), optional
     estimate : (nx,), optional
-        First estimate of the observer of a `ClosedLoop`; default each start itself.
+        First estimate of the observer of a `ClosedLoop`; default the initial state.
     seed : int
-        Start i is the same for any number of samples > i with the same batch.
+        Initial state i is the same for any number of samples > i with the same batch.
     batch : int
-        Starts per task of the underlying `sweep`.
+        Initial states per task of the underlying `sweep`.
     executor, workers, store, progress
-        As in `sweep`; by default it runs in this process.
+        As in `sweep`; by default the simulations run in this process.
 
     Returns
     -------
@@ -166,7 +169,7 @@ def region_of_attraction(
 
 @dataclass(frozen=True)
 class StartBox:
-    """Starts uniformly distributed between `low` and `high` (nx,)."""
+    """Sampler of initial states, uniformly distributed between `low` and `high` (nx,)."""
 
     low: np.ndarray
     high: np.ndarray

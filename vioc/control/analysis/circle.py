@@ -1,4 +1,4 @@
-"""Location of eigenvalues inside or outside the unit circle, despite rounding.
+"""Test whether eigenvalues are inside the unit circle, robust to rounding.
 
 Maths: docs/maths/analysis.md#stability.
 """
@@ -9,28 +9,28 @@ import numpy as np
 from scipy.linalg import matrix_balance
 
 FAR = 0.3  # distance from the circle that rounding cannot bridge, even for multiplicity 20
-RADII = 0.4, 0.8  # of discs about an eigenvalue, over its distance from the circle
-POINTS = 16  # on half of such a disc's boundary
-SWEEPS, WEAK = 3, 1e-10  # passes for natural units; relative coupling below which it is not used
+RADII = 0.4, 0.8  # radii of discs about an eigenvalue, over its distance from the circle
+POINTS = 16  # points on half of such a disc's boundary
+SWEEPS, WEAK = 3, 1e-10  # passes for natural units; smaller relative couplings are not used
 KNOWN = 1e-10  # relative error of A: tolerance of steps and equilibria, cancellation of terms of size M/dt
 
 
 def sides(A: np.ndarray, values: np.ndarray, known: float = KNOWN) -> np.ndarray:
-    """Return on which side of the unit circle each eigenvalue lies.
+    """Return whether each eigenvalue is outside (1) or inside (-1) the unit circle.
 
     Parameters
     ----------
     A : (n, n)
     values : (n,), complex
-        Its computed eigenvalues.
+        Computed eigenvalues of A.
     known : float
-        Uncertainty of A, relative to its norm in units in which it is balanced.
+        Uncertainty of A, relative to its norm after balancing.
 
     Returns
     -------
     (n,) of int
-        1 outside, -1 inside, for every matrix within the uncertainty; 0 if not certain: on the circle, or
-        spread about it by rounding, as a multiple eigenvalue is.
+        1 outside, -1 inside, for every matrix within the uncertainty; 0 if this is not certain: on the
+        circle, or spread about it by rounding, as multiple eigenvalues are.
 
     Notes
     -----
@@ -57,11 +57,11 @@ def sides(A: np.ndarray, values: np.ndarray, known: float = KNOWN) -> np.ndarray
 
 
 def natural_units(A: np.ndarray) -> np.ndarray:
-    """Return sizes d (n,) of states with which couplings are as near to 1 as possible.
+    """Return scales of the states that bring couplings in A as near to 1 as possible.
 
-    The result does not depend on the units of A. It is the least-squares fit of log(|A_ij| d_j / d_i) over
-    nonzero couplings, repeated over those that are then not small. Unlike balancing of rows and columns, it
-    also determines states that only drive others, or are only driven, as a free body's momentum and position.
+    The result does not depend on the units of A. The units d (n,) minimize squares of log(|A_ij| d_j / d_i)
+    over nonzero couplings; this is repeated without couplings that are then small. Unlike balancing, it also
+    scales states that only drive others, or are only driven, as a free body's momentum and position.
     """
     size = np.abs(A) * (1.0 - np.eye(len(A)))
     d, there = np.ones(len(A)), size > 0
@@ -76,7 +76,7 @@ def natural_units(A: np.ndarray) -> np.ndarray:
 
 
 def verdict(side: np.ndarray) -> str:
-    """Return the stability of a fixed point from the `sides` of its eigenvalues."""
+    """Return the stability that follows from eigenvalues inside or outside the circle."""
     if (side > 0).any():
         return "unstable"
     return "asymptotically stable" if (side < 0).all() else "marginal"

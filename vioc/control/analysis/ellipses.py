@@ -1,4 +1,4 @@
-"""Ellipsoids of Gramians in the plane of two errors.
+"""Ellipses of Gramians in the plane of two states.
 
 Maths: docs/pictures.md#what-is-drawn.
 """
@@ -15,20 +15,20 @@ from vioc.names import meaning
 if TYPE_CHECKING:
     from vioc.control.analysis.structure import Structure
 
-SEEN = 1e-8  # component in the plane of an unobservable direction that is rounding
+SEEN = 1e-8  # component of an unobservable direction in the plane that counts as rounding
 
 
 def semi_axes(structure: Structure, first: str, second: str, section: bool = False) -> np.ndarray:
-    """Return semi-axes (2, 2), as columns, of a report's ellipsoid in a plane.
+    """Return the semi-axes of a Gramian's ellipsoid in the plane of two errors.
 
-    The plane is that of two errors.
+    They are the columns of a (2, 2) array. With `section`, all other errors are 0.
 
     Raises
     ------
     ModelError
         If a name is unknown.
     ValueError
-        If the two are the same, or the ellipse is unbounded because a part of them is unobservable.
+        If the two names are the same, or the ellipse is unbounded because a part of them is unobservable.
     """
     s = structure
     first, second = (meaning(name, s.names, "ellipse") for name in (first, second))
@@ -47,15 +47,16 @@ def semi_axes(structure: Structure, first: str, second: str, section: bool = Fal
 
 
 def sight_factor(basis: np.ndarray, factor: np.ndarray, seen: np.ndarray) -> np.ndarray:
-    """Return M (ndx, rank): errors M w, |w| <= 1, have at most unit output energy.
+    """Return a factor of the estimation error's covariance, from a Gramian's factor.
 
-    Unobservable errors may be added. M M' is the covariance of the best estimate.
+    The covariance is M M' with M (ndx, rank); the Gramian is an observability Gramian. The observable errors
+    M w, |w| <= 1, have at most unit output energy; unobservable errors may be added.
 
     Parameters
     ----------
     basis : (ndx, r)
     factor : (r, c)
-        The Gramian's.
+        Factor of the Gramian.
     seen : (r, rank)
         Orthonormal basis of the observable directions.
     """
@@ -63,17 +64,17 @@ def sight_factor(basis: np.ndarray, factor: np.ndarray, seen: np.ndarray) -> np.
 
 
 def project(M: np.ndarray, pair: list[int]) -> np.ndarray:
-    """Return semi-axes (2, 2) of {M w: |w| <= 1} projected to two coordinates.
+    """Return the semi-axes of an ellipsoid projected to two coordinates.
 
-    Semi-axes are columns.
+    The ellipsoid is {M w: |w| <= 1}; the semi-axes are the columns of a (2, 2) array.
     """
     return _axes(M[pair])
 
 
 def intersect(M: np.ndarray, pair: list[int]) -> np.ndarray:
-    """Return semi-axes (2, 2) of the section of {M w: |w| <= 1} with two coordinates.
+    """Return the semi-axes of an ellipsoid's section with a plane of two coordinates.
 
-    All others are 0. Semi-axes are columns.
+    The ellipsoid is {M w: |w| <= 1}; the semi-axes are the columns of a (2, 2) array.
     """
     rest = np.delete(M, pair, axis=0)
     if not len(rest):
@@ -91,6 +92,6 @@ def _axes(rows: np.ndarray) -> np.ndarray:
 
 
 def boundary(axes: np.ndarray, points: int) -> np.ndarray:
-    """Return points (points, 2) of the ellipse with these semi-axes."""
+    """Return points on the boundary of the ellipse with these semi-axes: (points, 2)."""
     angle = np.linspace(0, 2 * np.pi, points)
     return np.stack([np.cos(angle), np.sin(angle)], axis=1) @ axes.T

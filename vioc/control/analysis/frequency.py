@@ -1,4 +1,4 @@
-"""Frequency responses of a map about an equilibrium, up to the Nyquist frequency.
+"""Frequency responses about an equilibrium, up to the Nyquist frequency.
 
 Maths: docs/pictures.md#what-is-drawn.
 """
@@ -17,25 +17,25 @@ from vioc.drawing import plots
 from vioc.maps.protocol import OneStepMap
 from vioc.names import INPUTS, by_name, meaning
 
-DECADES, POINTS = 4, 400  # of the grid below the Nyquist frequency
+DECADES, POINTS = 4, 400  # span and number of the grid's frequencies below the Nyquist frequency
 NEAR = np.concatenate([-(10.0 ** -np.arange(1, 5)), 10.0 ** -np.arange(4.0, 0, -1)])  # near a resonance
 
 
 @dataclass(frozen=True)
 class FrequencyResponse:
-    """Frequency response G(exp(2 pi i f dt)).
+    """Frequency response G(exp(2 pi i f dt)) of a discrete-time system.
 
     Attributes
     ----------
     frequencies : (n,)
-        Hz, rising, up to 1/(2 dt).
+        In Hz, increasing, up to 1/(2 dt).
     values : (n, p, m), complex
         SI units; infinite exactly at a pole.
     outputs, inputs : tuple of p str, tuple of m str
     dt : float
         s.
     units : dict of str to str
-        Of outputs and inputs, if known.
+        Units of outputs and inputs, if known.
     """
 
     frequencies: np.ndarray = field(repr=False)
@@ -47,9 +47,9 @@ class FrequencyResponse:
 
     @staticmethod
     def from_matrices(A: Any, B: Any, C: Any, dt: float, *, frequencies: Any = None) -> FrequencyResponse:
-        """Return the response of z+ = A z + B v, y = C z with step `dt`.
+        """Return the frequency response of the system z+ = A z + B v, y = C z.
 
-        Other arguments as in `frequency_response`.
+        dt is the step length, s. `frequencies` are those of `frequency_response`.
 
         Raises
         ------
@@ -67,9 +67,9 @@ class FrequencyResponse:
         return FrequencyResponse(grid, transfer(A, B, C, grid * dt), outputs, inputs, dt, {})
 
     def of(self, output: str | None = None, input: str | None = None) -> np.ndarray:
-        """Return the response (n,) of one output to one input, complex.
+        """Return the complex response (n,) of one output to one input.
 
-        A name may be left out if there is only one.
+        A name may be omitted if there is only one.
         """
         output, input = self.pair(output, input)
         return self.values[:, self.outputs.index(output), self.inputs.index(input)]
@@ -77,12 +77,14 @@ class FrequencyResponse:
     def pair(self, output: str | None = None, input: str | None = None) -> tuple[str, str]:
         """Return the full names of an output and an input.
 
-        A name may be left out if there is only one.
+        A name may be omitted if there is only one.
         """
         return _one(output, self.outputs, "output"), _one(input, self.inputs, "input", INPUTS)
 
     def singular_values(self, scales: Any = 1.0, input_scales: Any = 1.0) -> np.ndarray:
-        """Return singular values (n, min(p, m)), the largest first.
+        """Return the singular values of the response at each frequency, the largest first.
+
+        The shape is (n, min(p, m)).
 
         Parameters
         ----------
@@ -100,7 +102,7 @@ class FrequencyResponse:
     def plot(
         self, output: str | None = None, input: str | None = None, *, ax: Any = None, **scales: Any
     ) -> Any:
-        """Plot magnitude and phase of one pair, or singular values; returns the axes."""
+        """Plot magnitude and phase of one response, or singular values; return the axes."""
         return plots().plot_frequency_response(self, output, input, ax=ax, **scales)
 
     def __repr__(self) -> str:
@@ -119,7 +121,7 @@ def frequency_response(
     manifold: bool | None = None,
     gain: Any = None,
 ) -> FrequencyResponse:
-    """Return the response C (zI - A)^-1 B of a map about an equilibrium.
+    """Return the frequency response C (zI - A)^-1 B of a map about an equilibrium.
 
     Inputs are constant over a step.
 
@@ -137,7 +139,7 @@ def frequency_response(
     manifold : bool, optional
         As in `modes`.
     gain : SteadyRegulator, or (nu, ndx), optional
-        Of a feedback u = u_d - K dx: the response of the closed loop to additional inputs.
+        Gain of a feedback u = u_d - K dx; the result is the closed loop's response to additional inputs.
 
     Returns
     -------
@@ -169,7 +171,10 @@ def frequency_response(
 
 
 def transfer(A: np.ndarray, B: np.ndarray, C: np.ndarray, turns: np.ndarray) -> np.ndarray:
-    """Return C (zI - A)^-1 B at z = exp(2 pi i turns), (n, p, m); inf at a pole."""
+    """Return the transfer matrix C (zI - A)^-1 B at points of the unit circle.
+
+    The points are z = exp(2 pi i turns). The shape is (n, p, m), with inf at a pole.
+    """
     result = np.empty((len(turns), len(C), B.shape[1]), complex)
     for k, z in enumerate(np.exp(2j * np.pi * turns)):
         try:
@@ -180,7 +185,7 @@ def transfer(A: np.ndarray, B: np.ndarray, C: np.ndarray, turns: np.ndarray) -> 
 
 
 def _grid(A: np.ndarray, dt: float) -> np.ndarray:
-    """Return frequencies over four decades below Nyquist, with more near resonances."""
+    """Return frequencies over four decades below Nyquist, denser near resonances."""
     top = 0.5 / dt
     poles = np.linalg.eigvals(A)
     peaks = np.abs(np.angle(poles[np.abs(poles) > 1e-6])) / (2 * np.pi * dt)

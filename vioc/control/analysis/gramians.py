@@ -1,6 +1,6 @@
-"""Gramians as square-root factors, over finite and infinite horizons.
+"""Controllability and observability Gramians as square-root factors.
 
-Also along trajectories. Maths: docs/maths/analysis.md.
+Horizons are finite or infinite; systems may vary along a trajectory. Maths: docs/maths/analysis.md.
 """
 
 from __future__ import annotations
@@ -15,17 +15,19 @@ from vioc.control.analysis.rank import compressed, input_pair, output_pair
 from vioc.errors import OptimizationError
 
 Matrices = Sequence[np.ndarray] | np.ndarray
-REACHABLE = 1e-9  # component of a target outside of the range, relative, that counts as zero
+REACHABLE = 1e-9  # relative component of a target outside of the range that counts as zero
 
 
 def controllability_gramian(A: Any, B: Any, steps: int | None = None) -> np.ndarray:
-    """Return W = sum over k < N of Phi_{N,k+1} B_k B_k' Phi_{N,k+1}'.
+    """Return the controllability Gramian of a constant or time-varying linear system.
+
+        W = sum over k < N of Phi_{N,k+1} B_k B_k' Phi_{N,k+1}'
 
     Parameters
     ----------
     A, B : (n, n), (n, m); or (N, n, n), (N, n, m) along a trajectory
     steps : int, optional
-        N of a constant pair; None is an infinite horizon, which needs a stable A.
+        Horizon N of a constant pair; None means an infinite horizon, which needs a stable A.
 
     Returns
     -------
@@ -51,13 +53,16 @@ def controllability_gramian(A: Any, B: Any, steps: int | None = None) -> np.ndar
 
 
 def observability_gramian(A: Any, C: Any, steps: int | None = None) -> np.ndarray:
-    """Return W = sum over k of Phi_{k,0}' C_k' C_k Phi_{k,0}, of the initial state.
+    """Return the observability Gramian of a constant or time-varying linear system.
+
+        W = sum over k of Phi_{k,0}' C_k' C_k Phi_{k,0}
 
     Parameters
     ----------
     A, C : (n, n), (p, n); or (N, n, n) with (N+1, p, n) along a trajectory of N steps
     steps : int, optional
-        Samples of a constant pair, k < steps; None is an infinite horizon, which needs a stable A.
+        Number of samples, k < steps, of a constant pair; None means an infinite horizon, which needs a stable
+        A.
 
     Returns
     -------
@@ -79,7 +84,9 @@ def observability_gramian(A: Any, C: Any, steps: int | None = None) -> np.ndarra
 
 
 def gramian_factor(A: Matrices, B: Matrices) -> np.ndarray:
-    """Return L with W = L L' along N steps, by QR decompositions without forming W.
+    """Return a square-root factor L of the controllability Gramian W = L L'.
+
+    QR decompositions along the N steps yield it without W.
 
     Parameters
     ----------
@@ -97,18 +104,20 @@ def gramian_factor(A: Matrices, B: Matrices) -> np.ndarray:
 
 
 def reversed_pair(A: Matrices, C: Matrices) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Return a pair whose final Gramian is the observability Gramian of (A, C).
+    """Return the dual system in reversed time, for an observability Gramian.
 
-    N matrices A and N + 1 matrices C give N + 1 steps, the first of which has no predecessor.
+    The controllability Gramian of the result is the observability Gramian of (A, C). N matrices A and N + 1
+    matrices C yield N + 1 steps, the first of which has no predecessor.
     """
     first = np.zeros((C[-1].shape[1], C[-1].shape[1]))
     return [first, *(a.T for a in reversed(list(A)))], [c.T for c in reversed(list(C))]
 
 
 class Steering(NamedTuple):
-    """Inputs `u` (N, m) of least `energy`, the sum of u'Ru, that reach a target.
+    """Inputs of least energy that steer a linear system to a target.
 
-    `missed` (n,) is the unreachable component of the target.
+    `u` (N, m) are the inputs, `energy` is the sum of u'Ru, and `missed` (n,) is the unreachable component of
+    the target.
     """
 
     energy: float
@@ -124,16 +133,17 @@ class Steering(NamedTuple):
 
 
 def steer(A: Matrices, B: Matrices, target: Any, tolerance: float = REACHABLE) -> Steering:
-    """Minimize the sum of u_k'u_k with z_N = target, from z_0 = 0.
+    """Return the inputs of least energy that steer a linear system from 0 to a target.
 
-    The system is z_{k+1} = A_k z_k + B_k u_k.
+    The inputs minimize the sum of u_k'u_k for z_{k+1} = A_k z_k + B_k u_k with z_0 = 0 and z_N = target.
 
     Parameters
     ----------
     A, B : sequences of N matrices
     target : (n,)
     tolerance : float
-        Relative singular values of the factor that count as zero; largest relative distance from the target.
+        Largest relative singular value of the factor that counts as zero, and largest relative distance from
+        the target.
 
     Returns
     -------
@@ -158,7 +168,7 @@ def steer(A: Matrices, B: Matrices, target: Any, tolerance: float = REACHABLE) -
 
 
 def _smith(A: np.ndarray, B: np.ndarray) -> np.ndarray:
-    """Return W = A W A' + B B' by doubling: 2^j terms after j passes."""
+    """Return the solution W = A W A' + B B' of the Lyapunov equation, by doubling."""
     radius = np.abs(np.linalg.eigvals(A)).max(initial=0.0)
     if not radius < 1:
         raise OptimizationError(

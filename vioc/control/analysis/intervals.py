@@ -1,4 +1,4 @@
-"""Interval enclosures of a CasADi function over boxes, rounded outwards.
+"""Interval bounds of a CasADi function's values over boxes, rounded outwards.
 
 Maths: docs/maths/robust.md#verified-tubes.
 """
@@ -16,37 +16,37 @@ LIBM = 4  # bound on errors of the platform's sine and cosine, in units in the l
 
 
 class Interval(NamedTuple):
-    """Interval low <= value <= high, arrays of one shape."""
+    """Interval of values, elementwise low <= value <= high."""
 
     low: np.ndarray
     high: np.ndarray
 
     @property
     def ball(self) -> tuple[np.ndarray, np.ndarray]:
-        """Midpoint and radius of a ball that contains the interval, rounding included."""
+        """Midpoint and radius of a ball that contains the interval, including rounding."""
         middle = 0.5 * (self.low + self.high)
         return middle, _up(np.maximum(self.high - middle, middle - self.low))
 
 
 def enclose(function: ca.Function, *boxes: Interval) -> list[Interval]:
-    """Return enclosures of a function's values over boxes.
+    """Return intervals that contain a function's values over boxes of arguments.
 
     Parameters
     ----------
     function : casadi.Function
-        Of SX, dense outputs.
+        Function of SX with dense outputs.
     *boxes : Interval of (c, size)
-        Of each input, for c boxes at once.
+        Box of each input, for c boxes at once.
 
     Returns
     -------
     list of Interval of (c, rows, columns)
-        Infinite for a division by an interval that contains zero, or a root of a negative one.
+        Infinite for a division by an interval that contains zero, or the square root of a negative interval.
 
     Raises
     ------
     NotImplementedError
-        An operation that has no enclosure here; names it.
+        If an operation has no enclosure here; the message names it.
     """
     count = len(boxes[0].low)
     work: list[Interval] = [Interval(np.zeros(count), np.zeros(count))] * function.sz_w()
@@ -134,16 +134,16 @@ def _fabs(a: Interval) -> Interval:
 
 
 def _wave(function: Callable, peak: float) -> Callable[[Interval], Interval]:
-    """Return the rule of sine or cosine, which is 1 at `peak` plus whole turns.
+    """Return a function that encloses a sine or cosine over intervals.
 
-    It is -1 half a turn later.
+    The sine or cosine is 1 at `peak` plus whole turns, and -1 half a turn later.
     """
 
     def rule(a: Interval) -> Interval:
         ends = np.stack([function(a.low), function(a.high)])
         slack = LIBM * UNIT
         low, high = ends.min(axis=0) - slack, ends.max(axis=0) + slack
-        # test if a peak lies within, with a margin
+        # test if the interval contains a peak, with a margin
         around = 1e-9 * (1 + np.abs(a.low) + np.abs(a.high))
         turn = 2 * np.pi
 

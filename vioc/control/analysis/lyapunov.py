@@ -1,4 +1,4 @@
-"""Levels of V = z'Pz on which a closed loop decreases V at every step.
+"""Levels of a Lyapunov function V = z'Pz below which a closed loop decreases V.
 
 Maths, and the meaning of "verified by sampling": docs/maths/analysis.md.
 """
@@ -22,23 +22,25 @@ NEAR = 1e-6  # square root of a level that counts as 0
 
 @dataclass(frozen=True)
 class LyapunovLevel:
-    """Largest level c found with V(F(z)) < V(z) on 0 < z'Pz <= c.
+    """Largest level of a Lyapunov function below which a closed loop decreases it.
+
+    V(F(z)) < V(z) on 0 < V(z) = z'Pz <= c, verified by sampling.
 
     Attributes
     ----------
     level : float
-        c, verified by sampling: not a proof. See `violating_volume`.
+        Level c, verified by sampling, which is no proof; see `violating_volume`.
     upper : float
-        Upper bound: V does not decrease at `violation`. inf if nothing was found up to the
-        largest level that was searched.
+        Upper bound: V does not decrease at `violation`. inf if no violation was found up to the largest level
+        that was searched.
     violation : (ndx,) or None
-        The error z there.
+        Error z at which V does not decrease.
     samples : int
-        Uniform in {V <= level}, none of which violates.
+        Number of uniform samples in {V <= level}; V decreases at all of them.
     P : (ndx, ndx)
     names : tuple of ndx str
     units : dict of str to str
-        Of the errors, if known.
+        Units of the errors, if known.
     """
 
     level: float
@@ -53,23 +55,23 @@ class LyapunovLevel:
 
     @property
     def violating_volume(self) -> float:
-        """Bound at 95 % confidence on the part of {V <= level} where V does not decrease."""
+        """Bound at 95 % confidence on the fraction of the set where V does not decrease."""
         return float(-np.log(RISK) / self.samples)
 
     @property
     def reach(self) -> dict[str, float]:
-        """Largest size of each error in the level set: (c (P^-1)_ii)^(1/2)."""
+        """Largest magnitude of each error in the level set: (c (P^-1)_ii)^(1/2)."""
         span = np.sqrt(self.level * np.diag(np.linalg.inv(self.P)))
         return {n: float(s) for n, s in zip(self.names, span, strict=True)}
 
     def draw_error(self, rng: np.random.Generator) -> np.ndarray:
-        """Return an error z (ndx,) drawn uniformly from {V <= level}."""
+        """Return a random error z (ndx,), uniformly distributed in the level set of V."""
         w = rng.standard_normal(len(self.P))
         w *= np.sqrt(self.level) * rng.uniform() ** (1 / len(w)) / np.linalg.norm(w)
         return np.linalg.solve(np.linalg.cholesky(self.P).T, w)
 
     def ellipse(self, first: str, second: str, points: int = 200) -> np.ndarray:
-        """Return the boundary of {V <= level} in the plane of two errors: (points, 2).
+        """Return the boundary (points, 2) of {V <= level} in the plane of two errors.
 
         All other errors are 0.
         """
@@ -80,7 +82,7 @@ class LyapunovLevel:
         return np.linalg.solve(L.T, circle).T
 
     def plot(self, first: str, second: str, *, ax: Any = None) -> Any:
-        """Plot {V <= level} in the plane of two errors, others 0; returns the axes."""
+        """Plot {V <= level} in the plane of two errors, others 0; return the axes."""
         return plots().plot_level(self, first, second, ax=ax)
 
     def __repr__(self) -> str:
@@ -99,22 +101,22 @@ def lyapunov_level(
     seed: int = 0,
     margin: float = 0.99,
 ) -> LyapunovLevel:
-    """Find the largest sublevel set of V = z'Pz on which the loop decreases V.
+    """Find the largest level set of V = z'Pz on which a closed loop decreases V.
 
     Parameters
     ----------
     loop : SteadyRegulator
-        Or any object with `map`, `x`, `u`, `K` and `P`.
+        Regulator, or any object with `map`, `x`, `u`, `K` and `P`.
     largest : float, optional
         Largest level of the search; default: 1e6 times the level of an error of 1 SI unit of the state with
         the largest weight.
     directions : int
-        Random starts of the search for a violation.
+        Number of random directions in which the search for a violation starts.
     samples : int
-        Points of the verification; a level is accepted if none violates.
+        Number of points of the verification; a level is accepted if V decreases at all of them.
     seed : int
     margin : float
-        The verified level is this times the smallest violation found.
+        The verified level is this fraction of the smallest level at which V was found not to decrease.
 
     Returns
     -------
@@ -123,8 +125,8 @@ def lyapunov_level(
     Raises
     ------
     ValueError
-        A map that depends on time, or with constraints: states off the manifold have no meaning
-        (`region_of_attraction` accepts a sampler); wrong shapes.
+        A map that depends on time, or has constraints, since states off the constraint manifold have no
+        meaning (`region_of_attraction` accepts a sampler); wrong shapes.
     OptimizationError
         If P is not positive definite, or V increases arbitrarily near to the equilibrium.
     """
@@ -155,7 +157,10 @@ def lyapunov_level(
 
 
 class _Decrease:
-    """Change V(F(z)) - V(z) in coordinates w with V = |w|^2."""
+    """Change of a Lyapunov function V over one step of a closed loop.
+
+    It is V(F(z)) - V(z), computed in coordinates w with V = |w|^2.
+    """
 
     def __init__(self, loop: Any):
         self.map, self.x, self.u = loop.map, loop.x, loop.u
@@ -169,7 +174,10 @@ class _Decrease:
         self.inverse = np.linalg.inv(self.L.T)
 
     def increases(self, w: np.ndarray) -> bool:
-        """Return True if V fails to decrease at z = L^-T w, or if the step fails."""
+        """Return True if the Lyapunov function V does not decrease over a step.
+
+        The step begins at z = L^-T w. Return True also if the step fails.
+        """
         z = self.inverse @ w
         try:
             with trying(), np.errstate(over="ignore", invalid="ignore"):
@@ -181,17 +189,17 @@ class _Decrease:
         return not bool(value @ value < w @ w)
 
     def radius(self, direction: np.ndarray, far: float) -> float:
-        """Return the first radius (to 1e-4) in a direction at which V does not decrease.
+        """Return the first radius in a direction at which V does not decrease over a step.
 
-        inf beyond `far`. Radii are a geometric sequence, then bisected: a violation between two of them can
-        be missed.
+        The result has a relative accuracy of 1e-4, and is inf if it exceeds `far`. Radii of a geometric
+        sequence are tried, then bisected: a violation between two of them can be missed.
         """
         low, high = far * 1e-4, far * 1e-4
         while not self.increases(high * direction):
             low, high = high, high * 1.1
             if low >= far:
                 return np.inf
-        if high == low:  # at the first radius
+        if high == low:  # V does not decrease at the first radius
             low = 0.0
         while high - low > 1e-4 * high and high > NEAR:
             middle = 0.5 * (low + high)
@@ -201,7 +209,10 @@ class _Decrease:
     def least_violation(
         self, rng: np.random.Generator, count: int, largest: float
     ) -> tuple[np.ndarray | None, float]:
-        """Return a z with V(F(z)) >= V(z) and the smallest V(z) of a multi-start search."""
+        """Return the error at which V does not decrease with the smallest V found.
+
+        Returns this error and its V, or None and inf. The search starts in `count` random directions.
+        """
         far = np.sqrt(largest)
         found: list[tuple[float, np.ndarray]] = []
         for _ in range(count):
@@ -234,9 +245,9 @@ class _Decrease:
     def _descend(
         self, rng: np.random.Generator, radius: float, direction: np.ndarray
     ) -> tuple[float, np.ndarray]:
-        """Reduce the radius of a violation by random rotations of its direction.
+        """Reduce the radius of a point where V does not decrease, by random rotations.
 
-        (1+1) search with decreasing steps.
+        This is a (1+1) evolution strategy with decreasing step size.
         """
         size, failures = 0.3, 0
         while size > 1e-4 and radius > NEAR:
@@ -257,9 +268,9 @@ class _Decrease:
         return radius, direction
 
     def sample(self, rng: np.random.Generator, level: float, count: int) -> np.ndarray | None:
-        """Return the first violation among `count` uniform points in {V <= level}.
+        """Return the first of random points at which V does not decrease over a step.
 
-        None if there is none.
+        Returns None if there is none among `count` points, uniformly distributed in {V <= level}.
         """
         n = self.map.ndx
         for _ in range(count):

@@ -1,6 +1,6 @@
 """Modes of equilibria and Floquet multipliers of periodic trajectories.
 
-Shapes have names. Maths: docs/maths/analysis.md.
+Mode shapes are given by state name. Maths: docs/maths/analysis.md.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ from vioc.maps.protocol import OneStepMap
 from vioc.runs.given import trajectory_of
 from vioc.runs.trajectory import Trajectory
 
-STILL = 1e-9  # singular values of A - 1 in natural units, relative, of directions that a step does not change
-CLEAR = 1e4  # sufficient ratio of the smallest such singular value that counts to the largest that does not
-DEADBEAT = 1e-7  # eigenvalues below act within a step or two: rates of prescribed motions, artefacts
+STILL = 1e-9  # relative singular values of A - 1 in natural units below which a step changes nothing
+CLEAR = 1e4  # ratio of the singular values above and below this threshold that is certainly sufficient
+DEADBEAT = 1e-7  # smaller eigenvalues decay within a step or two: rates of prescribed motions, artefacts
 
 
 class Mode(NamedTuple):
-    """Mode: one real eigenvalue or a conjugate pair of a linearized map.
+    """Mode of a linearized map: one real eigenvalue, or a conjugate pair.
 
     Attributes
     ----------
     eigenvalue : complex
-        s, of the pair the one with a positive imaginary part; over a period for a Floquet multiplier.
+        Eigenvalue s, of a pair the one with positive imaginary part; over a period for a Floquet multiplier.
     frequency : float
-        Hz.
+        In Hz.
     damping_ratio : float
         -Re lambda/|lambda| with lambda = log(s)/dt; negative for growth, nan for s = 1.
     time_constant : float
-        -1/Re lambda, s: of the decay, negative for growth; inf on the unit circle.
+        -1/Re lambda, s: time constant of the decay, negative for growth; inf on the unit circle.
     shape : dict of str to complex
-        Right eigenvector by state, SI units; the largest entry is 1.
+        Right eigenvector by state, SI units; the largest component is 1.
     stability : str
         ``"decays"``, ``"grows"`` or ``"marginal"``: not distinguishable from the unit circle within the
         error of the linearization.
@@ -52,7 +52,7 @@ class Mode(NamedTuple):
     stability: str
 
     def largest(self, count: int = 3) -> dict[str, complex]:
-        """Return the largest entries of the shape."""
+        """Return the largest components of the mode shape, by state."""
         ordered = sorted(self.shape.items(), key=lambda item: -abs(item[1]))
         return {name: value for name, value in ordered[:count] if abs(value) > 1e-6}
 
@@ -72,21 +72,21 @@ class Modes:
     Attributes
     ----------
     modes : tuple of Mode
-        Without deadbeat ones (|s| <= 1e-7).
+        Modes except deadbeat ones (|s| <= 1e-7).
     deadbeat : int
         Number of deadbeat eigenvalues.
     eigenvalues : (r,), complex
-        All of them.
+        All eigenvalues.
     period : float
-        s: of the trajectory, or the time step.
+        Duration of the trajectory, or the time step, s.
     stability : str
-        ``"unstable"``, ``"asymptotically stable"``, or ``"marginal"``: eigenvalues on the unit circle, or so
-        near that rounding hides the side, as for multiple ones; the linearization does not decide.
+        ``"unstable"``, ``"asymptotically stable"``, or ``"marginal"``: eigenvalues are on the unit circle, or
+        so near that rounding hides the side, as for multiple ones; the linearization does not decide.
     stays : tuple of str
         Errors that remain constant, one for each direction with A dx = dx: no force restores them.
     drifts : int
-        Number of constant rates with which such errors grow in proportion to time: together they are double
-        eigenvalues 1, of free bodies and joints.
+        Number of constant rates with which such errors grow in proportion to time. An error and its rate
+        have a double eigenvalue 1, as free bodies and joints do.
     """
 
     modes: tuple[Mode, ...] = field(repr=False)
@@ -111,7 +111,7 @@ class Modes:
         return float(np.abs(self.eigenvalues).max(initial=0.0))
 
     def plot(self, *, ax: Any = None) -> Any:
-        """Plot the eigenvalues in the unit circle; returns the axes."""
+        """Plot the eigenvalues and the unit circle; return the axes."""
         return plots().plot_poles(self, ax=ax)
 
     def __str__(self) -> str:
@@ -141,9 +141,10 @@ def modes(f: OneStepMap, about: Any, *, manifold: bool | None = None, gain: Any 
     f : OneStepMap
     about : equilibrium (x, u), or an object with `x` (nx,) and `u` (nu,)
     manifold : bool, optional
-        On the constraint manifold, or in the full state; default: on it if there are constraints.
+        True for errors on the constraint manifold, False for all errors; default: True if there are
+        constraints.
     gain : SteadyRegulator, or (nu, ndx), optional
-        Of a feedback u = u_d - K dx (a regulator's own is its ``K``): modes of the closed loop.
+        Gain of a feedback u = u_d - K dx; the result contains the modes of the closed loop.
 
     Returns
     -------
@@ -168,15 +169,15 @@ def modes(f: OneStepMap, about: Any, *, manifold: bool | None = None, gain: Any 
 
 
 def floquet(f: OneStepMap, trajectory: Trajectory, *, manifold: bool | None = None) -> Modes:
-    """Return Floquet multipliers of a periodic trajectory.
+    """Return the Floquet multipliers of a periodic trajectory.
 
-    They are eigenvalues of the product of its A_k.
+    They are the eigenvalues of the product of the Jacobians A_k of all steps.
 
     Parameters
     ----------
     f : OneStepMap
     trajectory : Trajectory
-        Its last state is its first (up to whole turns of wrapped angles).
+        Its last state equals its first state, up to whole turns of wrapped angles.
     manifold : bool, optional
         As in `modes`.
 
@@ -189,7 +190,7 @@ def floquet(f: OneStepMap, trajectory: Trajectory, *, manifold: bool | None = No
     Raises
     ------
     ValueError
-        If the trajectory does not close; names the state with the error.
+        If the trajectory does not close; the message names the state with the error.
     """
     trajectory = trajectory_of(trajectory)
     moved = check_closed(f, trajectory)
@@ -230,7 +231,7 @@ def _modes(A: np.ndarray, system: LinearSystem, period: float, moved: float) -> 
 
 
 def _stays(A: np.ndarray, system: LinearSystem) -> tuple[tuple[str, ...], int]:
-    """Return names of the directions that A keeps, and the number of drift rates."""
+    """Return errors that no force restores, and the number of constant drift rates."""
     if not len(A):
         return (), 0
     balanced = matrix_balance(A, permute=False, separate=True)[1][0]
@@ -249,9 +250,9 @@ def _stays(A: np.ndarray, system: LinearSystem) -> tuple[tuple[str, ...], int]:
 
 
 def _clarity(sizes: np.ndarray) -> float:
-    """Return the ratio of the smallest size that counts to the largest that does not.
+    """Return how clearly a threshold separates large singular values from small ones.
 
-    It is limited to the value that leaves no doubt.
+    It is the ratio of the smallest value above the threshold to the largest below it, at most `CLEAR`.
     """
     top = max(sizes[0], 1e-300)
     kept = sizes > STILL * top

@@ -17,13 +17,13 @@ from vioc.control.analysis.circle import natural_units
 
 TOLERANCE = 1e-9  # relative singular values below it count as zero
 LONGEST = 10  # doublings of the step in the staircase: up to 1024 steps
-ROUNDING = 1e-13  # relative size of a factor's rows that are noise
+ROUNDING = 1e-13  # relative size below which rows of a factor are rounding
 UNSETTLED = 1e-6  # modes closer to the unit circle than this do not settle by themselves
 GROWTH = 1e6  # |A^p|/|A| above which longer steps hide modes that do not grow
 
 
 def controllability_matrix(A: np.ndarray, B: np.ndarray) -> np.ndarray:
-    """Return [B, A B, ..., A^(n-1) B].
+    """Return Kalman's controllability matrix [B, A B, ..., A^(n-1) B].
 
     Parameters
     ----------
@@ -47,13 +47,13 @@ def controllability_matrix(A: np.ndarray, B: np.ndarray) -> np.ndarray:
 
 
 def observability_matrix(A: np.ndarray, C: np.ndarray) -> np.ndarray:
-    """Return [C; C A; ...; C A^(n-1)], shapes (n, n), (p, n) -> (n p, n)."""
+    """Return Kalman's observability matrix [C; C A; ...; C A^(n-1)], (n p, n)."""
     A, C = output_pair(A, C)
     return controllability_matrix(A.T, C.T).T
 
 
 def controllability_rank(A: np.ndarray, B: np.ndarray, tolerance: float = TOLERANCE) -> int:
-    """Return the dimension of the controllable subspace, by the staircase algorithm.
+    """Return the dimension of the controllable subspace by the staircase algorithm.
 
     Parameters
     ----------
@@ -66,7 +66,7 @@ def controllability_rank(A: np.ndarray, B: np.ndarray, tolerance: float = TOLERA
 
 
 def observability_rank(A: np.ndarray, C: np.ndarray, tolerance: float = TOLERANCE) -> int:
-    """Return the rank of observability by outputs C (p, n).
+    """Return the dimension of the observable subspace for outputs C (p, n).
 
     See `controllability_rank`.
     """
@@ -76,17 +76,17 @@ def observability_rank(A: np.ndarray, C: np.ndarray, tolerance: float = TOLERANC
 
 @dataclass(frozen=True)
 class Subspace:
-    """Subspace found by rank decisions, with their clarity.
+    """Subspace with a numerically decided dimension, and the clarity of the decision.
 
     Attributes
     ----------
     basis : (n, rank)
-        Orthonormal.
+        Orthonormal basis.
     complement : (n, n - rank)
-        Orthonormal, orthogonal to it.
+        Orthonormal basis of the orthogonal complement.
     accepted, rejected : float
-        Smallest relative singular value that counted, and the largest that did not: the wider the interval
-        between them, the more credible the rank. inf and 0 if there was none.
+        Smallest relative singular value that counted, and the largest that did not; inf and 0 if there was
+        none. The wider the interval between them, the more credible the rank.
     """
 
     basis: np.ndarray
@@ -99,7 +99,7 @@ class Subspace:
         return self.basis.shape[1]
 
     def eigenvalues_left(self, A: np.ndarray) -> np.ndarray:
-        """Return eigenvalues of A (n, n) outside of the invariant subspace, largest first."""
+        """Return the eigenvalues of A outside of the invariant subspace, largest first."""
         N = self.complement
         values = np.linalg.eigvals(N.T @ A @ N).astype(complex)
         return values[np.argsort(-np.abs(values), kind="stable")]
@@ -110,7 +110,7 @@ class Subspace:
 
 
 def staircase(A: np.ndarray, B: np.ndarray, tolerance: float = TOLERANCE) -> Subspace:
-    """Return the smallest A-invariant subspace that contains the columns of B.
+    """Return the controllable subspace: the smallest A-invariant one that contains B.
 
     Parameters
     ----------
@@ -122,14 +122,14 @@ def staircase(A: np.ndarray, B: np.ndarray, tolerance: float = TOLERANCE) -> Sub
     Returns
     -------
     Subspace
-        Of the step length (1, 2, 4, ... steps) with the clearest decisions.
+        Subspace for the number p of combined steps (1, 2, 4, ...) with the clearest decisions.
 
     Notes
     -----
-    Paige's staircase, by orthogonal transformations, on (A^p, [B, A B, ..., A^(p-1) B]), which has the same
-    subspace for every p: short steps of a slow mechanism move it so little that couplings are lost in
-    rounding, long steps of a chain of integrators hide its length. Units of states and inputs do not
-    matter: each state is scaled by its motion under the inputs.
+    This is Paige's staircase algorithm, by orthogonal transformations, for (A^p, [B, A B, ..., A^(p-1) B]),
+    which has the same subspace for every p. In short steps a slow mechanism moves so little that couplings
+    are lost in rounding; long steps of a chain of integrators hide its length. Units of states and inputs do
+    not matter, since each state is scaled by its motion under the inputs.
     """
     A, B = input_pair(A, B)
     n = len(A)
@@ -145,7 +145,7 @@ def staircase(A: np.ndarray, B: np.ndarray, tolerance: float = TOLERANCE) -> Sub
             break
         powers.append(power)
         factors.append(factor)
-    scale, moved = _row_sizes(factors[-1])  # the reach of the inputs in each state: units cancel
+    scale, moved = _row_sizes(factors[-1])  # scaling by the inputs' effect on each state cancels units
     balanced = (
         (M * (scale * moved) / scale[:, None], L / scale[:, None])
         for M, L in zip(powers, factors, strict=True)
@@ -155,7 +155,7 @@ def staircase(A: np.ndarray, B: np.ndarray, tolerance: float = TOLERANCE) -> Sub
 
 
 def _stairs(A: np.ndarray, B: np.ndarray, tolerance: float) -> Subspace:
-    """Return the staircase of one pair, without the complement."""
+    """Return the controllable subspace of one pair (A, B), without the complement."""
     size, spread = np.linalg.norm(A, 2) or 1.0, np.linalg.norm(B, 2) or 1.0
     last, accepted, rejected = _range(B / spread, tolerance)
     basis = last
@@ -174,7 +174,7 @@ def reached(
 ) -> Subspace:
     """Return the reachable subspace along a trajectory.
 
-    R_{k+1} = A_k R_k + im B_k, R_0 = 0.
+    It is R_N of R_{k+1} = A_k R_k + im B_k, R_0 = 0.
 
     Parameters
     ----------
@@ -185,9 +185,9 @@ def reached(
     Returns
     -------
     Subspace
-        At the last state; for the number of sections (1, 2, 4, 8) with the clearest decisions. Each
-        section is one product of its A_k and one Gramian factor; for a very unstable motion a
-        single one hides directions that do not grow.
+        Subspace at the last state, for the number of sections (1, 2, 4, 8) with the clearest decisions. A
+        section is treated as one step, with the product of its A_k and a Gramian factor; for a very unstable
+        motion a single section hides directions that do not grow.
     """
     N = len(A)
     if N == 0 or len(B) != N:
@@ -219,14 +219,15 @@ def _stretches(A: Any, B: Any, cuts: np.ndarray, tolerance: float) -> Subspace:
 
 
 def compressed(L: np.ndarray) -> np.ndarray:
-    """Return a factor with the same L L' and at most as many columns as rows."""
+    """Compress a square-root factor L of L L' to at most as many columns as rows."""
     return np.asarray(np.linalg.qr(L.T, mode="r")).T if L.shape[1] > L.shape[0] else L
 
 
 def _row_sizes(M: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return norms of rows, 1 for rows that are rounding, and a mask of the others.
+    """Return the norms of a matrix's rows, and a mask of rows larger than rounding.
 
-    A basis must not include rounding: after scaling it would be as large as a small motion.
+    The norm of a row that is rounding is replaced by 1. A basis must not include rounding: after scaling it
+    would be as large as a small motion.
     """
     rows = np.linalg.norm(M, axis=1)
     there = rows > ROUNDING * rows.max(initial=0.0)
@@ -234,9 +235,10 @@ def _row_sizes(M: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _clarity(space: Subspace) -> float:
-    """Return the smallest accepted over the largest rejected singular value.
+    """Return how clearly the accepted and rejected singular values are separated.
 
-    A direction accepted with a singular value s is known only to eps/s, and so are all that follow from it.
+    It is the ratio of the smallest accepted to the largest rejected one. A direction with singular value s
+    has an error of eps/s, and so have all directions that follow from it.
     """
     least = min(space.accepted, 1.0)
     return least / max(space.rejected, np.finfo(float).eps / least)
@@ -254,17 +256,17 @@ def _orthonormal(basis: np.ndarray) -> np.ndarray:
 
 
 def hautus_margins(A: np.ndarray, B: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return margins of controllability of each eigenvalue of A.
+    """Return each eigenvalue of A and a measure of its controllability.
 
-    Test of Popov, Belevitch and Hautus.
+    This is the test of Popov, Belevitch and Hautus.
 
     Returns
     -------
     eigenvalues : (n,), complex
     margins : (n,)
-        Smallest over largest singular value of [s I - A, B], with columns of B of norm one; 0 if no
-        input moves the mode. In the given units or in `natural_units`, whichever is larger: momenta of a
-        machine of 100 t or of 1 mg make it small in kg and m.
+        Smallest over largest singular value of [s I - A, B], with columns of B of norm one; 0 if no input
+        moves the mode. It is the larger of the values in the given units and in `natural_units`, since
+        momenta of a machine of 100 t or of 1 mg make it small in kg and m.
     """
     A, B = input_pair(A, B)
     eigenvalues = np.linalg.eigvals(A).astype(complex)
@@ -279,7 +281,7 @@ def hautus_margins(A: np.ndarray, B: np.ndarray) -> tuple[np.ndarray, np.ndarray
 
 
 def unstabilizable_modes(A: np.ndarray, B: np.ndarray, tolerance: float = TOLERANCE) -> np.ndarray:
-    """Return eigenvalues |s| >= 1 of A that no feedback moves.
+    """Return eigenvalues of A with |s| >= 1 that no feedback can move.
 
     Parameters
     ----------
@@ -297,19 +299,21 @@ def unstabilizable_modes(A: np.ndarray, B: np.ndarray, tolerance: float = TOLERA
 
 
 def unreached_modes(A: np.ndarray, B: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return uncontrollable modes that do not settle: W'z with W'A = F W', W'B = 0.
+    """Return the uncontrollable modes that do not settle.
+
+    They are W'z with W'A = F W', W'B = 0.
 
     Returns
     -------
     F : (m, m)
-        With all eigenvalues |s| >= 1 - 1e-6 of the uncontrollable part of A by the `staircase`.
+        Matrix with all eigenvalues |s| >= 1 - 1e-6 of the uncontrollable part of A (`staircase`).
     W : (n, m)
-        Orthonormal.
+        Orthonormal basis.
     """
     N = staircase(A, B).complement
     if not N.shape[1]:
         return np.zeros((0, 0)), N
-    # sorted: eigenvalues outside of the circle of radius 1 - UNSETTLED first
+    # eigenvalues outside of the circle of radius 1 - UNSETTLED come first
     upper, Z, m = schur((N.T @ A @ N).T / (1 - UNSETTLED), sort="ouc")
     return (1 - UNSETTLED) * upper[:m, :m].T, N @ Z[:, :m]
 
@@ -317,21 +321,22 @@ def unreached_modes(A: np.ndarray, B: np.ndarray) -> tuple[np.ndarray, np.ndarra
 def stuck_modes(
     A: np.ndarray, B: np.ndarray, names: Sequence[str], T: np.ndarray | None = None, *, circle: bool = False
 ) -> str:
-    """Return a text of eigenvalues |s| >= 1 that no feedback moves, with their states.
+    """Return a text with the eigenvalues that no feedback can move, and their states.
 
     Parameters
     ----------
     A, B : (n, n), (n, nu)
     names : ndx names
     T : (ndx, n), optional
-        z = T' dx; by default the identity.
+        Basis with z = T' dx; by default the identity.
     circle : bool
-        Only eigenvalues on the unit circle.
+        Include only eigenvalues on the unit circle, not all with |s| >= 1.
 
     Returns
     -------
     str
-        States of the uncontrollable w'z; several with one eigenvalue are separated by elimination.
+        Eigenvalues with the states of their uncontrollable w'z. Several w with one eigenvalue are separated
+        by elimination.
     """
     F, W = unreached_modes(A, B)
     W = W if T is None else T @ W
@@ -352,25 +357,28 @@ def stuck_modes(
 
 
 def eliminated(rows: np.ndarray) -> np.ndarray:
-    """Return rows (m, n) of the same span after elimination, each with a leading 1."""
+    """Return a basis of the same row space, with few nonzero elements in every row.
+
+    It results from Gaussian elimination with pivoting: each row has a leading 1. The shape is (m, n).
+    """
     upper, order = qr(rows, mode="r", pivoting=True)
     m = len(rows)
     return np.asarray(np.linalg.solve(upper[:m, :m], upper[:m])[:, np.argsort(order)])
 
 
 def undetectable_modes(A: np.ndarray, C: np.ndarray, tolerance: float = TOLERANCE) -> np.ndarray:
-    """Return eigenvalues |s| >= 1 of A that outputs C (p, n) do not show.
+    """Return eigenvalues of A with |s| >= 1 that do not appear in the outputs C z.
 
-    See `unstabilizable_modes`.
+    C is (p, n). See `unstabilizable_modes`.
     """
     A, C = output_pair(A, C)
     return unstabilizable_modes(A.T, C.T, tolerance)
 
 
 def _range(M: np.ndarray, tolerance: float) -> tuple[np.ndarray, float, float]:
-    """Return an orthonormal basis of the columns, and two singular values.
+    """Return a basis of a matrix's column space, and two singular values.
 
-    These are the smallest kept and the largest dropped.
+    The basis is orthonormal. The values are the smallest above the tolerance and the largest below it.
     """
     if not M.size:
         return np.zeros((len(M), 0)), np.inf, 0.0
@@ -385,7 +393,7 @@ def _unit_columns(B: np.ndarray) -> np.ndarray:
 
 
 def input_pair(A: np.ndarray, B: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return A (n, n) and B (n, m) as checked arrays."""
+    """Return the checked system matrices A (n, n) and B (n, m) as arrays."""
     A, B = np.asarray(A, float), np.asarray(B, float)
     if A.ndim != 2 or A.shape[0] != A.shape[1] or B.ndim != 2 or len(B) != len(A):
         raise ValueError(f"expected A (n, n) and B (n, m), got {A.shape} and {B.shape}")
@@ -397,7 +405,7 @@ def input_pair(A: np.ndarray, B: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def output_pair(A: np.ndarray, C: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return A (n, n) and C (p, n) as checked arrays."""
+    """Return the checked system matrices A (n, n) and C (p, n) as arrays."""
     A, C = np.asarray(A, float), np.asarray(C, float)
     if A.ndim != 2 or A.shape[0] != A.shape[1] or C.ndim != 2 or C.shape[1] != len(A):
         raise ValueError(f"expected A (n, n) and C (p, n), got {A.shape} and {C.shape}")

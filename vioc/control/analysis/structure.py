@@ -1,4 +1,4 @@
-"""Controllability and observability of a map by name: ranks, Gramians, directions.
+"""Controllability and observability by state name: ranks, Gramians, directions.
 
 Maths: docs/maths/analysis.md; how to read a report: docs/analysis.md.
 """
@@ -23,21 +23,21 @@ from vioc.drawing import plots
 from vioc.maps.protocol import OneStepMap
 from vioc.names import INPUTS, by_name, in_order
 
-SHOWN = 6  # names in a line of a report
+SHOWN = 6  # number of names in a line of a report
 ROUNDING = 1e-11  # relative gain that rounding in A, B and their products can cause
-SMALL = 1e-6  # fractions and weights below it are rounding
+SMALL = 1e-6  # smaller fractions and weights are rounding
 
 
 class Direction(NamedTuple):
-    """Direction of the state's error.
+    """Direction of the state's error, and how strongly inputs move or outputs show it.
 
     Attributes
     ----------
     gain : float
-        Motion of the last state along it (in `scales`) by one unit of input energy; for observability,
-        the root of the output energy of a unit initial error along it.
+        Motion of the last state along the direction (in `scales`) by one unit of input energy; for
+        observability, the root of the output energy of a unit initial error along it.
     weights : dict of str to float
-        Its entries, in units of `scales`; the sum of squares is 1.
+        Components of the direction by error, in units of `scales`; the sum of squares is 1.
     """
 
     gain: float
@@ -49,28 +49,27 @@ class Direction(NamedTuple):
 
 @dataclass(frozen=True)
 class Structure:
-    """Report of `controllability` or `observability`.
+    """Report on the controllability or observability of a system.
 
     Attributes
     ----------
     what : {"controllable", "observable"}
     names : tuple of ndx str
     scales : (ndx,)
-        Size of each error that counts as 1.
+        Magnitude of each error that counts as 1.
     subspace : Subspace
-        In the coordinates of `basis`: the controllable directions; or the complement of the unobservable
-        ones.
+        Controllable directions, or the complement of the unobservable ones, in coordinates of `basis`.
     basis : (ndx, r)
-        Of the tangent space: at the end of the horizon (controllability), or at its start.
+        Basis of the tangent space at the end of the horizon (controllability), or at its start.
     factor : (r, c)
         W = basis factor factor' basis' is the Gramian.
     lost : (size - rank,), complex, or None
         About an equilibrium: the uncontrollable, or unobservable, eigenvalues of A.
     steps : int
-        Of the Gramian's horizon.
+        Number of steps of the Gramian's horizon.
     manifold : bool
     units : dict of str to str
-        Of the states, if known.
+        Units of the states, if known.
     """
 
     what: str
@@ -92,7 +91,7 @@ class Structure:
 
     @property
     def size(self) -> int:
-        """Dimension of the (reduced) tangent space."""
+        """Dimension of the tangent space, reduced by constraints if `manifold` is True."""
         return self.basis.shape[1]
 
     @property
@@ -102,24 +101,24 @@ class Structure:
 
     @property
     def felt(self) -> int:
-        """Number of directions with a gain above rounding, `ROUNDING` of the largest.
+        """Number of directions whose gain is larger than rounding.
 
-        It is below `rank` if the horizon is short for slow motions, or if rounding has been counted as
-        motion: rounding of A and B is removed (`without_rounding`), that of the states of the linearization
-        is not.
+        The threshold is `ROUNDING` times the largest gain. The number is below `rank` if the horizon is short
+        for slow motions, or if rounding was counted as motion: rounding of A and B is removed
+        (`without_rounding`), rounding of the states of the linearization is not.
         """
         gains = np.array([d.gain for d in self._directions])
         return int(np.count_nonzero(gains > ROUNDING * gains.max(initial=0.0)))
 
     @property
     def gramian(self) -> np.ndarray:
-        """Gramian W (ndx, ndx), SI units."""
+        """Controllability or observability Gramian (ndx, ndx), in SI units."""
         L = self.basis @ self.factor
         return L @ L.T
 
     @property
     def shares(self) -> dict[str, float]:
-        """Uncontrollable (or unobservable) fraction of each state, from 0 to 1."""
+        """Fraction of each state that is uncontrollable or unobservable, from 0 to 1."""
         Q, N = self._scaled
         whole = np.linalg.norm(Q, axis=1) ** 2
         lost = np.linalg.norm(Q @ N, axis=1) ** 2
@@ -127,9 +126,9 @@ class Structure:
         return {n: float(s) for n, s in zip(self.names, shares, strict=True)}
 
     def combinations(self) -> list[dict[str, float]]:
-        """Return independent uncontrollable (or unobservable) combinations of errors.
+        """Return independent uncontrollable or unobservable combinations of errors.
 
-        They are in units of `scales`, with few names each, largest entry 1. For controllability they are sums
+        Each has few names and a largest weight of 1, in units of `scales`. For controllability they are sums
         that no input changes, for observability directions that outputs do not show.
         """
         Q, N = self._scaled
@@ -144,13 +143,13 @@ class Structure:
         return sorted(found, key=lambda weights: self.names.index(next(iter(weights))))
 
     def directions(self) -> list[Direction]:
-        """Return all directions of the tangent space, in the order of falling gain."""
+        """Return all directions of the tangent space, the one of largest gain first."""
         return list(self._directions)
 
     @cached_property
     def _directions(self) -> list[Direction]:
         Q, _ = self._scaled
-        # covectors scale inversely: W_o acts on dx, W_c consists of dx
+        # the observability Gramian acts on dx, the controllability Gramian consists of dx: scales are inverse
         units = self.scales if self.what == "observable" else 1 / self.scales
         L = Q.T @ (units[:, None] * (self.basis @ self.factor))
         U, singular, _ = np.linalg.svd(L, full_matrices=True)
@@ -172,19 +171,19 @@ class Structure:
         return self._directions[::-1][:count]
 
     def steer(self, target: Mapping[str, float] | Any) -> Steering:
-        """Return inputs of least energy that add `target` to the last state.
+        """Return the inputs of least energy that add `target` to the last state.
 
-        Controllability only.
+        Only reports on controllability have this method.
 
         Parameters
         ----------
         target : dict of str to float (0 where not named), or (ndx,)
-            Error of the last state, SI units; its part off the constraints is dropped.
+            Error of the last state, SI units; its component that violates the constraints is dropped.
 
         Returns
         -------
         Steering
-            ``energy`` = sum of u'Ru over the horizon, inf if the target is unreachable; ``u`` (N, nu) is
+            ``energy`` is the sum of u'Ru over the horizon, inf if the target is unreachable; ``u`` (N, nu) is
             added to the inputs of the trajectory or equilibrium.
         """
         if self.what != "controllable":
@@ -201,23 +200,24 @@ class Structure:
     def ellipse(
         self, first: str, second: str, *, level: float = 1.0, section: bool = False, points: int = 200
     ) -> np.ndarray:
-        """Return the boundary of the Gramian's ellipsoid in a plane: (points, 2), SI.
+        """Return the boundary of the Gramian's ellipsoid in the plane of two errors.
 
-        The plane is that of two errors. Controllability: states reached with energy `level`. Observability:
-        errors with at most that output energy; ValueError if a part of the two is unobservable. Other errors
-        are free, or 0 in a `section`.
+        The result is (points, 2), in SI units. For controllability the ellipse contains the states reached
+        with energy `level`, for observability the errors with at most that output energy; ValueError if a
+        part of the two is unobservable. Other errors are free, or 0 in a `section`.
         """
         return boundary(semi_axes(self, first, second, section) * np.sqrt(level), points)
 
     def plot(self, first: str, second: str, *, level: float = 1.0, ax: Any = None) -> Any:
-        """Plot the Gramian's ellipses in the plane of two states; returns the axes."""
+        """Plot the Gramian's ellipses in the plane of two states; return the axes."""
         return plots().plot_gramian(self, first, second, level=level, ax=ax)
 
     @property
     def _scaled(self) -> tuple[np.ndarray, np.ndarray]:
-        """Orthonormal Q (ndx, r) of the tangent space, and N (r, lost), in `scales`.
+        """Bases of the tangent space and its uncontrollable or unobservable directions.
 
-        N are the uncontrollable or unobservable directions.
+        They are in units of `scales`. The first, Q (ndx, r), is orthonormal. The second, N (r, lost),
+        contains the uncontrollable or unobservable directions.
         """
         Q = orth(self.basis / self.scales[:, None], rcond=1e-13)
         if self.what == "controllable":
@@ -272,7 +272,7 @@ def controllability(
     steps: int = 100,
     tolerance: float = TOLERANCE,
 ) -> Structure:
-    """Return controllability about an equilibrium or along a trajectory.
+    """Return the controllability of a map about an equilibrium or along a trajectory.
 
     Parameters
     ----------
@@ -281,16 +281,17 @@ def controllability(
     inputs : names, optional
         The inputs that may be used; default all.
     manifold : bool, optional
-        On the constraint manifold, or in the full state; default: on it if there are constraints.
+        True for errors on the constraint manifold, False for all errors; default: True if there are
+        constraints.
     scales : float, (ndx,) or dict of str to float
-        Size of each state's error that counts as 1 in directions and fractions; 1 SI unit where not named.
-        The rank does not depend on it.
+        Magnitude of each state's error that counts as 1 in directions and fractions; 1 SI unit where not
+        named. The rank does not depend on it.
     R : float, (m,), (m, m) or dict of str to float
-        Energy is the sum over the steps of u'Ru, for the inputs used.
+        Weights of the inputs used: energy is the sum over the steps of u'Ru.
     steps : int
         Horizon of the Gramian about an equilibrium; a trajectory has its own.
     tolerance : float
-        Of rank decisions, see `staircase`.
+        Tolerance of rank decisions, see `staircase`.
 
     Returns
     -------
@@ -341,7 +342,7 @@ def observability(
     steps: int = 100,
     tolerance: float = TOLERANCE,
 ) -> Structure:
-    """Return observability of the initial state by outputs.
+    """Return the observability of the initial state from outputs.
 
     Parameters
     ----------
@@ -350,9 +351,9 @@ def observability(
     outputs : name, names, or (p, ndx)
         Quantities of the state (``"theta"``, ``"hand:x"``, ``"v.theta"``), or the matrix C.
     noise : float, (p,) or dict of str to float
-        Standard deviation of each output; the Gramian is then the information on the first state.
+        Standard deviation of each output; the Gramian is then the Fisher information on the first state.
     steps : int
-        Horizon of the Gramian about an equilibrium, samples - 1.
+        Horizon of the Gramian about an equilibrium: the number of samples minus 1.
 
     Returns
     -------
@@ -402,7 +403,7 @@ def _subspace(system: LinearSystem, A: Any, B: Any, tolerance: float) -> Subspac
 
 
 def _combination(weights: Mapping[str, float]) -> str:
-    """Return the largest entries as a sum."""
+    """Return the largest weights of a combination as text, written as a sum."""
     ordered = sorted(((n, w) for n, w in weights.items() if abs(w) > 1e-3), key=lambda item: -abs(item[1]))
     text = " ".join(f"{w:+.3g} {n}" for n, w in ordered[:SHOWN])
     return text + (f" ... ({len(ordered)} terms)" if len(ordered) > SHOWN else "")

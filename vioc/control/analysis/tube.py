@@ -1,6 +1,6 @@
-"""Verified tubes about trajectories and levels about equilibria.
+"""Proven tubes about trajectories and invariant level sets about equilibria.
 
-Proofs by bounds of second derivatives. Maths: docs/maths/robust.md#verified-tubes.
+The proofs use bounds of second derivatives. Maths: docs/maths/robust.md#verified-tubes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ LARGEST = 1e12  # radius, and bound of second derivatives, above which a tube di
 
 @dataclass(frozen=True)
 class Tube:
-    """Invariant ellipsoids z'P_k z <= level_k of a loop, z = difference(x_d, x).
+    """Ellipsoids z'P_k z <= level_k that a closed loop provably does not leave.
+
+    z = difference(x_d, x) is the deviation from the trajectory.
 
     Attributes
     ----------
@@ -47,17 +49,20 @@ class Tube:
     certificate = "interval arithmetic"
 
     def reach(self, name: str) -> np.ndarray:
-        """Return the largest size of an error, by name, at every sample (N+1,)."""
+        """Return the largest magnitude (N+1,) of a named error in the tube."""
         i = self.map.space.error_names.index(name)
         return np.sqrt(self.level * np.linalg.inv(self.P)[:, i, i])
 
     def value(self, k: int, x: np.ndarray) -> np.ndarray:
-        """Return z'P_k z over the level at states x (..., nx): at most 1 inside."""
+        """Return how far states are from the centre of the tube: at most 1 inside.
+
+        The measure is z'P_k z over the level, at states x (..., nx).
+        """
         z = self.map.difference(np.broadcast_to(self.x[k], np.shape(x)), x)
         return np.einsum("...i,ij,...j->...", z, self.P[k], z) / self.level[k]
 
     def draw(self, count: int, rng: np.random.Generator, k: int = 0) -> np.ndarray:
-        """Return random states (count, nx) on the boundary at sample k."""
+        """Return random states (count, nx) on the boundary of the tube at sample k."""
         w = rng.standard_normal((count, len(self.P[k])))
         w *= np.sqrt(self.level[k]) / np.linalg.norm(w, axis=1, keepdims=True)
         z = np.linalg.solve(np.linalg.cholesky(self.P[k]).T, w.T).T
@@ -72,19 +77,20 @@ class Tube:
 
 
 def verified_tube(regulator: Any, level: float, *, disturbance: Any = 0.0, cells: int = 1) -> Tube:
-    """Return a proven tube about a trajectory for all starts in its first ellipsoid.
+    """Return a tube that provably contains all motions from its first ellipsoid.
 
     Parameters
     ----------
     regulator : Regulator
-        With `map`, `reference`, `K` and positive definite `P`; the map must be explicit, with errors that
-        are differences of states (`CasadiMap`, `RungeKutta`), and free of constraints.
+        Regulator with `map`, `reference`, `K` and positive definite `P`; the map must be explicit, with
+        errors that are differences of states (`CasadiMap`, `RungeKutta`), and without constraints.
     level : float
-        Starts with z'P_0 z <= level.
+        Level of the first ellipsoid, z'P_0 z <= level.
     disturbance : float, (ndx,) or dict of str to float
         Bounds on the magnitude of each error that is added at every step.
     cells : int
-        Pieces of each error for bounds of second derivatives: cells^ndx boxes, a tighter tube.
+        Number of intervals of each error for bounds of second derivatives: cells^ndx boxes. More of them make
+        the tube tighter.
 
     Returns
     -------
@@ -95,7 +101,7 @@ def verified_tube(regulator: Any, level: float, *, disturbance: Any = 0.0, cells
     ValueError
         Unsupported maps; wrong values.
     OptimizationError
-        If the bound diverges; names the sample.
+        If the bound diverges; the message names the sample.
     NotImplementedError
         A map with an operation that has no enclosure.
     """
@@ -131,23 +137,24 @@ def verified_tube(regulator: Any, level: float, *, disturbance: Any = 0.0, cells
 def verified_level(loop: Any, *, disturbance: Any = 0.0, cells: int = 1, share: float = 0.4) -> Tube:
     """Return the largest ellipsoid z'Pz <= level that is proven invariant.
 
-    Without a disturbance it is also attracted to the equilibrium. P solves (F/g)'P(F/g) + Q + K'RK = P: it
-    contracts by at least g per step. P is not the cost to go, which hardly falls in its slowest direction.
+    Without a disturbance all motions in it converge to the equilibrium. P solves (F/g)'P(F/g) + Q + K'RK = P,
+    so it contracts by at least the factor g per step. P is not the cost-to-go, which hardly decreases in its
+    slowest direction.
 
     Parameters
     ----------
     loop : SteadyRegulator
-        Or any object with `map`, `x`, `u`, `K`, `Q`, `R`; maps as in `verified_tube`.
+        Regulator, or any object with `map`, `x`, `u`, `K`, `Q`, `R`; maps as in `verified_tube`.
     disturbance, cells
         As in `verified_tube`.
     share : float
-        g is this fraction of the way from the largest pole to 1.
+        g lies this fraction of the way from the magnitude of the largest pole to 1.
 
     Returns
     -------
     Tube
-        Of one sample. Without a disturbance z'Pz falls by a constant factor per step anywhere inside, down
-        to rounding.
+        Tube of one sample. Without a disturbance z'Pz decreases by a constant factor per step anywhere
+        inside, down to rounding.
 
     Raises
     ------
@@ -185,9 +192,9 @@ def verified_level(loop: Any, *, disturbance: Any = 0.0, cells: int = 1, share: 
 
 
 def _roots(P: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return T (N+1, n, n) with z = T w, z'Pz = |w|^2, up to factors (N+1,) near 1.
+    """Return transformations to coordinates in which the ellipsoids are balls.
 
-    The factors are returned too.
+    Returns T (N+1, n, n) with z = T w, z'Pz = |w|^2, and factors (N+1,) near 1 that bound its rounding error.
     """
     try:
         T = np.linalg.inv(np.swapaxes(np.linalg.cholesky(P), -1, -2))
@@ -197,7 +204,10 @@ def _roots(P: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _nearly_one(A: np.ndarray, B: np.ndarray) -> float:
-    """Return a bound 1 / (1 - |1 - A B|) on the norm of the inverse of A B."""
+    """Return a bound on the norm of the inverse of a product A B near the identity.
+
+    It is 1 / (1 - |1 - A B|), inf if A B is not near enough.
+    """
     n = len(A)
     off = np.abs(np.eye(n) - A @ B) + 8 * n * UNIT * (np.abs(A) @ np.abs(B))
     norm = float(np.linalg.norm(off))
@@ -205,7 +215,9 @@ def _nearly_one(A: np.ndarray, B: np.ndarray) -> float:
 
 
 class _Steps:
-    """Bounds of steps z -> z+ at c points: z = T w, z+ = T+ w+, |w| <= radius.
+    """Bounds on a closed loop's error after one step, for balls of initial errors.
+
+    The steps z -> z+ begin at c points: z = T w, z+ = T+ w+, |w| <= radius.
 
     Parameters
     ----------
@@ -249,15 +261,15 @@ class _Steps:
         self.inverse = np.array([_nearly_one(a, b) for a, b in zip(self.S, T[1:], strict=True)])
 
     def after(self, k: int, r: float, curved: float) -> float:
-        """Return a bound on |w+| for |w| <= r, inf if there is none."""
+        """Return a bound on the scaled error |w+| after step k from |w| <= r, or inf."""
         if not (r < LARGEST and curved < LARGEST):
             return np.inf
         return float(self.inverse[k] * ((self.sigma[k] + 0.5 * curved * r) * r + self.drift[k]) * (1 + NORM))
 
     def curvature(self, radii: np.ndarray) -> np.ndarray:
-        """Return bounds (c,) on the norms of w -> D2(w+)[w, w] over |w| <= radii (c,).
+        """Return bounds on the second derivatives of the steps over balls of errors.
 
-        inf if there is no enclosure.
+        They are bounds (c,) on the norms of w -> D2(w+)[w, w] over |w| <= radii (c,), inf if there is none.
         """
         with np.errstate(over="ignore", invalid="ignore"):
             return self._curvature(radii)
@@ -295,7 +307,7 @@ class _Steps:
         finite = finite[:, :, 0, 0, 0]
         norms = np.where(finite, np.linalg.norm(parts, axis=2) * (1 + NORM), np.inf)
         norms = np.where(norms < LARGEST, norms, np.inf)
-        # a piece whose inputs are disjoint from the ball's is outside
+        # a box whose inputs do not occur in the ball is outside of the ball
         return np.where((ulow <= uhigh).all(axis=2), norms, 0.0).max(axis=1)
 
 
@@ -307,7 +319,7 @@ def _exact(M: np.ndarray) -> Ball:
 
 
 def _times(a: Ball, b: Ball) -> Ball:
-    """Return products of matrices with entrywise radii, including rounding."""
+    """Return the product of matrices with error bounds, including rounding."""
     (A, ra), (B, rb) = a, b
     n = A.shape[-1]
     size, sb = np.abs(A), np.abs(B)
@@ -316,5 +328,5 @@ def _times(a: Ball, b: Ball) -> Ball:
 
 
 def _norm(a: Ball) -> Any:
-    """Return bounds on the spectral norms of (..., n, n)."""
+    """Return bounds on the spectral norms of uncertain matrices (..., n, n)."""
     return (np.linalg.norm(a[0], 2, axis=(-2, -1)) + np.linalg.norm(a[1], axis=(-2, -1))) * (1 + NORM)

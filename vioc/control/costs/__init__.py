@@ -1,1 +1,1 @@
-"""Running and terminal costs of trajectories, in the symbols of a map."""
+"""Running and terminal costs of trajectories, as expressions in a map's symbols."""

@@ -43,19 +43,20 @@ Bending = tuple[Slopes | None, Slopes | None]
 
 @dataclass(frozen=True)
 class Expansion:
-    """Second-order expansion of a cost about a trajectory, with step weights w_k.
+    """Second-order expansion of a cost about a trajectory.
 
     Attributes
     ----------
     first, second : (N, q), (N, q, q)
-        Gradients and Hessians of the steps by z = (error of x, u), q = |z|. First derivatives of the
-        multipliers are chained; their second derivatives are those of ``second_order_trajectory(zeta=zeta)``.
+        Gradients and Hessians of the steps by z = (error of x, u), q = |z|, with step weights w_k. They
+        include first derivatives of the multipliers; ``second_order_trajectory(zeta=zeta)`` has the second
+        derivatives.
     end, end_second : (ndx,), (ndx, ndx)
         Gradient and Hessian of the terminal cost.
     zeta : (N, nm) or None
-        Derivative by the multipliers; None if the cost does not use them.
+        Derivative of the cost by the multipliers; None if the cost does not use them.
     weights : (N,)
-        w_k.
+        Step weights w_k.
     slopes : pair of Slopes or None
         Nonlinear residuals of the running and of the terminal cost, without w_k.
     """
@@ -70,42 +71,42 @@ class Expansion:
 
     @cached_property
     def lx(self) -> np.ndarray:
-        """Gradient by the error of x, (N+1, ndx)."""
+        """Gradient of the cost with respect to errors of the state, (N+1, ndx)."""
         return np.concatenate([self.first[:, : len(self.end)], self.end[None]])
 
     @cached_property
     def lu(self) -> np.ndarray:
-        """Gradient by u, (N, nu)."""
+        """Gradient of the cost with respect to the inputs, (N, nu)."""
         return np.ascontiguousarray(self.first[:, len(self.end) :])
 
     @cached_property
     def lxx(self) -> np.ndarray:
-        """Hessian by the error of x, (N+1, ndx, ndx)."""
+        """Hessian of the cost with respect to errors of the state, (N+1, ndx, ndx)."""
         n = len(self.end)
         return np.concatenate([self.second[:, :n, :n], self.end_second[None]])
 
     @cached_property
     def lxu(self) -> np.ndarray:
-        """Mixed second derivatives by the error of x and u, (N, ndx, nu)."""
+        """Mixed second derivatives (N, ndx, nu) by error of the state and by input."""
         n = len(self.end)
         return np.ascontiguousarray(self.second[:, :n, n:])
 
     @cached_property
     def luu(self) -> np.ndarray:
-        """Hessian by u, (N, nu, nu)."""
+        """Hessian of the cost with respect to the inputs, (N, nu, nu)."""
         n = len(self.end)
         return np.ascontiguousarray(self.second[:, n:, n:])
 
 
 class Family:
-    """Identity shared by costs that differ only in their references.
+    """Identifier shared by costs that differ only in their reference values.
 
     Functions built for one cost of a family are reused by the others.
     """
 
 
 class Cost:
-    """Running and terminal cost, written in the symbols of a map.
+    """Running and terminal cost of a trajectory, written in the symbols of a map.
 
     Parameters
     ----------
@@ -113,14 +114,15 @@ class Cost:
     running, terminal : casadi.SX, float or Squares
         Scalars in ``f.symbols`` and the symbols of `references`; `running` may use x, u, multipliers and
         parameters, `terminal` x and parameters. ``f.quantity(name)`` gives named expressions. Weighted sums
-        of squares in them are detected (`Squares.of`) and give Gauss-Newton its J'WJ. Pass `Squares` for
-        another convex function of residuals.
+        of squares in them are detected (`Squares.of`) and yield the Gauss-Newton Hessian J'WJ. Pass `Squares`
+        for another convex function of residuals.
     references : sequence of (symbol, values), optional
         Time-varying data: an SX column of s symbols with values of shape (N+1, s), or (N+1,) for one
         symbol; N rows suffice if `terminal` does not use them. Row k belongs to sample k of the
         trajectory.
     per_time : bool
-        Weight step k by its length dt_k (s), so that the sum approximates an integral; else by 1.
+        True to weight step k by its length dt_k (s), so that the sum approximates an integral; False to
+        weight it by 1.
 
     Raises
     ------
@@ -134,7 +136,8 @@ class Cost:
         Functions of (x, u, multipliers, parameters, dt, reference), for one point or rows of points; without
         step weights.
     running_derivatives, terminal_derivatives : Evaluator
-        Gradient and Hessian by (error of x, u, multipliers), and by the error of x.
+        Gradient and Hessian of the running cost by (error of x, u, multipliers), of the terminal cost by the
+        error of x.
     uses_multipliers : bool
         True if the running cost depends on the multipliers.
 
@@ -178,14 +181,14 @@ class Cost:
         return _rebuild, (self.map, *functions, self._references, self.per_time)
 
     def check_map(self, f: OneStepMap) -> None:
-        """Raise ValueError unless `f` has the states, inputs and step of this cost's map."""
+        """Raise ValueError unless a map has the states, inputs and step of the cost's map."""
         if self.map.state_names != f.state_names or self.map.input_names != f.input_names:
             raise ValueError("cost: it was built on a map with other states or inputs")
         if self.map.multiplier_names != f.multiplier_names or [*self.map.parameters] != [*f.parameters]:
             raise ValueError("cost: it was built on a map with other multipliers or parameters")
         check_steps(self.map.dt, f.dt, "cost", "the map", "build it on this map")
 
-    # -- in symbols -----------------------------------------------------------------------------
+    # -- expressions ----------------------------------------------------------------------------
 
     @property
     def references(self) -> tuple[np.ndarray, ...]:
@@ -194,12 +197,12 @@ class Cost:
 
     @property
     def reference_size(self) -> int:
-        """Number of entries of a sample's references."""
+        """Number of reference values at one sample."""
         return self._running.function.numel_in(5)
 
     @property
     def operations(self) -> int:
-        """Number of instructions of the running cost."""
+        """Number of instructions that evaluate the running cost."""
         return self._running.function.n_instructions()
 
     @property
@@ -219,36 +222,40 @@ class Cost:
         return self._terminal.exact
 
     def running_at(self, *args: Any) -> ca.SX:
-        """Return the running cost at other symbols, without its step weight.
+        """Return the running cost as an expression in other symbols, without step weight.
 
-        Arguments are (x, u, multipliers, parameters, dt, reference). With the quantities `Mechanism.implicit`
-        as one more argument the cost is written in them, see `lifts`.
+        The symbols are (x, u, multipliers, parameters, dt, reference). With the quantities
+        `Mechanism.implicit` as a further argument, the cost is a function of these too, see `lifts`.
         """
         return self._running.at_values(*args)
 
     def running_squares(self, *args: Any) -> Squares:
-        """Return residuals and remainder of the running cost, at the same arguments."""
+        """Return residuals and remainder of the running cost, in other symbols."""
         return self._running.at(*args)
 
     def terminal_at(self, *args: Any) -> ca.SX:
-        """Return the terminal cost at the same arguments.
+        """Return the terminal cost as an expression in other symbols.
 
-        Only x, parameters and reference matter.
+        The arguments are those of `running_at`; only x, parameters and reference have an effect.
         """
         return self._terminal.at_values(*args)
 
     @property
     def lifts(self) -> tuple[bool, bool]:
-        """Pair of bools: running and terminal cost use `Mechanism.implicit`."""
+        """Pair of bools: True if running and terminal cost contain implicit quantities.
+
+        They are `Mechanism.implicit`, quantities that solve linear equations, such as velocities given
+        momenta.
+        """
         return self._running.in_quantities is not None, self._terminal.in_quantities is not None
 
     def terminal_squares(self, *args: Any) -> Squares:
-        """Return residuals and remainder of the terminal cost, at the same arguments."""
+        """Return residuals and remainder of the terminal cost, in other symbols."""
         return self._terminal.at(*args)
 
     @cached_property
     def only_time(self) -> bool:
-        """True if the cost is a constant per second, as `vioc.control.dmoc.minimum_time`."""
+        """True if the cost is a constant per second, as that of `dmoc.minimum_time`."""
         s = self.map.symbols
         args = (*s, ca.SX.sym("reference", self.reference_size))
         running, terminal = self.running_at(*args), self.terminal_at(*args)
@@ -257,9 +264,9 @@ class Cost:
         return constant and not running.is_zero()
 
     def with_references(self, *rows: np.ndarray) -> Cost:
-        """Return this cost with other reference values, in the order of `references`.
+        """Return this cost with other reference values, without building functions again.
 
-        No function is built again.
+        The values are in the order of `references`.
         """
         if len(rows) != len(self._references):
             raise ValueError(f"references: expected {len(self._references)}, got {len(rows)}")
@@ -273,7 +280,7 @@ class Cost:
 
     @cached_property
     def constant_hessian(self) -> np.ndarray | None:
-        """Hessian of the running cost by (error of x, u) if it is constant, else None."""
+        """Hessian of the running cost by (error of x, u) if constant, otherwise None."""
         if self.uses_multipliers:
             return None
         f = self.map
@@ -284,9 +291,9 @@ class Cost:
         return ca.DM(H).full()
 
     def end(self, x: np.ndarray, parameters: np.ndarray, reference: np.ndarray):
-        """Return the terminal cost at a state and its derivatives.
+        """Return the terminal cost at a state, with its derivatives.
 
-        These are value, gradient (ndx,), Hessian and Gauss-Newton Hessian (ndx, ndx).
+        Returns value, gradient (ndx,), Hessian and Gauss-Newton Hessian (ndx, ndx).
         """
         m, gradient, hessian, squares, rest = self._end(x, parameters, reference)
         if rest.any() and np.isfinite(rest).all():
@@ -295,22 +302,25 @@ class Cost:
 
     @property
     def end_program(self) -> Program:
-        """Program of `end` for arrays (x, parameters, reference), with flat outputs."""
+        """Compiled program of the terminal cost and its derivatives, as `end`.
+
+        Its arguments are arrays (x, parameters, reference); its outputs are flat.
+        """
         return self._end.program
 
     # -- along a trajectory ---------------------------------------------------------------------
 
     def step_weights(self, trajectory: Trajectory) -> np.ndarray:
-        """Return w_k (N,): step lengths in s, or ones."""
+        """Return the weights (N,) of the steps in the cost: step lengths in s, or ones."""
         return trajectory.step_lengths if self.per_time else np.ones(len(trajectory))
 
     def value(self, trajectory: Trajectory) -> float:
-        """Return the cost g of a trajectory.
+        """Return the cost of a trajectory.
 
         Raises
         ------
         OptimizationError
-            If the cost is not finite; names the first time index.
+            If the cost is not finite; the message names the first time index.
         """
         trajectory = trajectory_of(trajectory)
         running, terminal = self._arguments(trajectory)
@@ -336,27 +346,27 @@ class Cost:
         exact: bool = True,
         foreseen: Foreseen = (None, None),
     ) -> Expansion:
-        """Return gradient and Hessian along a trajectory with linearization `lin`.
+        """Return gradient and Hessian of the cost along a trajectory.
 
-        Derivatives are taken by errors of the state. With lambda = lambda(x, u), C = D_x lambda and D = D_u
-        lambda, the gradient is l_x + C' l_lambda, l_u + D' l_lambda and the Hessian is T' l'' T with T the
-        derivative of (x, u, lambda) by (x, u). The trajectory's states need not be consistent with its
-        inputs.
+        Derivatives are taken by errors of the state; `lin` is the linearization of the trajectory. With
+        lambda = lambda(x, u), C = D_x lambda and D = D_u lambda, the gradient is l_x + C' l_lambda, l_u + D'
+        l_lambda and the Hessian is T' l'' T with T the derivative of (x, u, lambda) by (x, u). The
+        trajectory's states need not follow from its inputs.
 
         Parameters
         ----------
         exact : bool
-            False for Gauss-Newton, which is positive semi-definite everywhere: J'WJ for the squares of
-            residuals, and the Hessian of the rest of the cost with its eigenvalues replaced by their
-            magnitudes.
+            False for the Gauss-Newton Hessian, which is positive semi-definite everywhere: J'WJ for the
+            squares of residuals, plus the Hessian of the remaining cost with its eigenvalues replaced by
+            their magnitudes.
         foreseen : pair of arrays
-            `foreseen` of the step that led here: the predicted values rho of the nonlinear residuals. Their
+            Nonlinear residuals rho predicted by `foreseen` for the step that led to this iterate. Their
             multipliers W rho replace W r in the exact Hessian.
 
         Raises
         ------
         OptimizationError
-            If a derivative is not finite; names the first time index.
+            If a derivative is not finite; the message names the first time index.
         """
         trajectory = trajectory_of(trajectory)
         running, terminal = self._arguments(trajectory)
@@ -400,11 +410,11 @@ class Cost:
         before: Foreseen = (None, None),
         length: float = 1.0,
     ) -> Foreseen:
-        """Predict the nonlinear residuals after a fraction `length` of a step.
+        """Predict the cost's nonlinear residuals after a fraction of a search step.
 
-        The prediction of a full step is r + J dz, with `slopes` from `expand`. With `before`, the prediction
-        for the iterate, it is interpolated linearly by `length`. Returns residuals (N, n) of the running cost
-        and (n,) of the terminal cost, None if there are none.
+        The fraction is `length`. The prediction for a full step is r + J dz, with `slopes` from `expand`.
+        With `before`, the prediction for the iterate, the result is linear between the two in `length`.
+        Returns residuals (N, n) of the running cost and (n,) of the terminal cost, None if there are none.
         """
         along, end = slopes
         path = None if along is None else along.foreseen(_with_multipliers(lin, dx, du)[0])
@@ -413,10 +423,10 @@ class Cost:
         return path, last
 
     def unforeseen(self, slopes: Bending, foreseen: Foreseen, trajectory: Trajectory) -> float:
-        """Return the cost of mispredicted residuals, sum of w 1/2 (r - rho)'W (r - rho).
+        """Return the cost of the difference between actual and predicted residuals.
 
-        rho are predictions of the nonlinear residuals; `slopes` supplies W, which does not depend on the
-        state.
+        It is the sum of w 1/2 (r - rho)'W (r - rho) over nonlinear residuals r and their predictions rho, the
+        argument `foreseen`. `slopes` supplies W, which does not depend on the state.
         """
         of_path, of_end = self._arguments(trajectory)
         total, parts = 0.0, (self._running, self._terminal)
@@ -429,10 +439,10 @@ class Cost:
     def beyond(
         self, slopes: Bending, lin: Linearization, new: Trajectory, dx: np.ndarray, du: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray] | None:
-        """Return the gradient J'W (r1 - r - J dz) of the prediction error of residuals.
+        """Return the gradient of the cost due to the prediction error of residuals.
 
-        r1 are the nonlinear residuals along the trajectory `new` after a step (dx, du). Shapes are (N, ndx +
-        nu) by stage and (ndx,) at the end; None if all residuals are linear.
+        It is J'W (r1 - r - J dz) with the nonlinear residuals r1 along the trajectory `new` after a step (dx,
+        du). Shapes are (N, ndx + nu) for the stages and (ndx,) for the end; None if all residuals are linear.
         """
         (a, b), (along, end) = slopes, (self._running.bent, self._terminal.bent)
         if a is None and b is None:
@@ -449,7 +459,7 @@ class Cost:
         return g, g_end
 
     def _arguments(self, trajectory: Trajectory) -> tuple[list[np.ndarray], list[np.ndarray]]:
-        """Return the arguments of the running function (rows) and of the terminal one."""
+        """Return the arguments of the running and terminal cost along a trajectory."""
         n, f = len(trajectory), self.map
         if trajectory.x.shape[1] != f.nx or trajectory.u.shape[1] != f.nu:
             raise ValueError(
@@ -491,7 +501,7 @@ class Cost:
 
 
 def checked(f: OneStepMap, cost: Any) -> Cost:
-    """Return `cost` if it is a cost of this map; else raise TypeError or ValueError."""
+    """Return a cost of map `f` unchanged; raise TypeError or ValueError for others."""
     if not isinstance(cost, Cost):
         raise TypeError(f"cost: expected a Cost (see vioc.control.quadratic), got {cost!r}")
     cost.check_map(f)
@@ -499,7 +509,10 @@ def checked(f: OneStepMap, cost: Any) -> Cost:
 
 
 def _with_multipliers(lin: Linearization, dx: np.ndarray, du: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return changes of (error of x, u, multipliers) of every step, and [C D]."""
+    """Return the changes of state, input and multipliers in every step.
+
+    The state's change is an error. Returns also [C D], the derivative of the multipliers.
+    """
     T = np.concatenate([lin.C, lin.D], axis=2)
     dz = np.concatenate([dx[:-1], du], axis=1)
     return np.concatenate([dz, np.einsum("kij,kj->ki", T, dz)], axis=1), T

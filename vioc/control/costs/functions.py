@@ -1,4 +1,4 @@
-"""CasADi functions of a `Cost`, checked when they are built."""
+"""CasADi functions of a cost and its derivatives, checked when they are built."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from vioc.control.linear.weights import absolute
 from vioc.maps.protocol import OneStepMap
 
 LONG = 150_000  # operations times directions (colours) above which a Hessian is a loop over its columns
-COMPILED = 40_000  # operations above which compiling takes longer than the virtual machine ever will
+COMPILED = 40_000  # operations above which compiling takes longer than all uncompiled evaluations
 
 
 def described(expression: ca.SX) -> str:
-    """Return a short expression as text, of a long one the names of its symbols."""
+    """Return a short expression as text, and for a long one only its symbols' names."""
     text = str(expression)
     if len(text) <= 60 and "@" not in text:  # @1 is CasADi's name of a shared part
         return text
@@ -30,7 +30,7 @@ def described(expression: ca.SX) -> str:
 
 
 def reference_rows(symbol: ca.SX, values: Any) -> np.ndarray:
-    """Return `values` as rows (samples, size of the symbol)."""
+    """Return reference values as rows (samples, size of the symbol)."""
     array = np.asarray(values, float)
     if array.ndim == 1 and symbol.numel() == 1:
         array = array[:, None]
@@ -40,9 +40,9 @@ def reference_rows(symbol: ca.SX, values: Any) -> np.ndarray:
 
 
 def scalar_function(name: str, args: list[ca.SX], expression: Any) -> ca.Function:
-    """Return a cost as a function of `args`.
+    """Return a cost expression as a CasADi function.
 
-    Raises ValueError if it is not scalar or has other symbols.
+    Raises ValueError if the cost is not scalar or contains symbols other than `args`.
     """
     expression = ca.SX(expression)
     if not expression.is_scalar():
@@ -53,9 +53,10 @@ def scalar_function(name: str, args: list[ca.SX], expression: Any) -> ca.Functio
 
 
 def derivatives(name: str, f: OneStepMap, args: list[ca.SX], scalar: ca.SX, *others: ca.SX) -> ca.Function:
-    """Return gradient (column) and Hessian of a scalar as a function of `args`.
+    """Return a CasADi function for the gradient and the Hessian of a scalar.
 
-    Derivatives are taken by the state's error and `others`.
+    Derivatives are taken by the state's error and `others`; the gradient is a column, and `args` are the
+    function's arguments.
     """
     operations = ca.Function("scalar", args, [scalar]).n_instructions()
     if operations * (f.ndx + sum(o.numel() for o in others)) > LONG:
@@ -77,9 +78,9 @@ def _by_columns(
     d: ca.SX,
     along: ca.SX,
 ) -> ca.Function:
-    """Return gradient and Hessian by a loop over the Hessian's columns.
+    """Return gradient and Hessian as a function that loops over the Hessian's columns.
 
-    `along` is the Hessian by (error, used) times d.
+    `along` is the Hessian by (error, used) times the direction d.
     """
     first = ca.Function("first", args, [ca.densify(gradient)], {"cse": True})
     column = ca.Function("column", [*args, d], [ca.densify(along)], {"cse": True})
@@ -93,13 +94,13 @@ def _by_columns(
 
 
 class Slopes(NamedTuple):
-    """Nonlinear residuals and their derivatives, along a curve or at its end.
+    """Nonlinear residuals of a cost and their derivatives, at the steps or at the end.
 
     Attributes
     ----------
     r : (..., n, 1)
     J : (..., n, q)
-        Derivative by (error of the state, others).
+        Derivative of the residuals by (error of the state, others).
     W : (..., n, n)
         Second derivative of the cost by the residuals.
     """
@@ -109,37 +110,44 @@ class Slopes(NamedTuple):
     W: np.ndarray
 
     def foreseen(self, dz: np.ndarray) -> np.ndarray:
-        """Return the predicted residuals r + J dz (..., n) after a step dz (..., q)."""
+        """Return the residuals r + J dz (..., n) predicted after a step dz (..., q)."""
         rho: np.ndarray = self.r + self.J @ dz[..., None]
         return rho[..., 0]
 
     def unforeseen(self, rho: np.ndarray, r: np.ndarray) -> np.ndarray:
-        """Return 1/2 (r - rho)'W (r - rho) (...) for values r (..., n, 1)."""
+        """Return the cost of the difference between actual and predicted residuals.
+
+        It is 1/2 (r - rho)'W (r - rho) (...), for actual residuals r (..., n, 1) and predicted ones rho.
+        """
         off = r[..., 0] - rho
         cost: np.ndarray = 0.5 * np.einsum("...i,...ij,...j->...", off, self.W, off)
         return cost
 
     def beyond(self, dz: np.ndarray, r: np.ndarray) -> np.ndarray:
-        """Return J'W (r1 - r - J dz) (..., q), for values r1 (..., n, 1) after a step."""
+        """Return the gradient of the cost due to the residuals' prediction error.
+
+        It is J'W (r1 - r - J dz) (..., q) with the residuals r1 (..., n, 1), argument `r`, after the step dz.
+        """
         off = r - self.r - self.J @ dz[..., None]
         g: np.ndarray = np.swapaxes(self.J, -1, -2) @ (self.W @ off)
         return g[..., 0]
 
 
 class Bent(NamedTuple):
-    """Functions of nonlinear residuals r with their own multipliers y = W rho.
+    """Functions of the nonlinear residuals in a cost, for an exact Hessian.
 
-    rho is the prediction of r for the step that led to the iterate; at convergence rho = r.
+    The residuals r have multipliers y = W rho, where rho is the prediction of r for the step that led to the
+    iterate; at convergence rho = r.
 
     Attributes
     ----------
     second : Evaluator
-        Of a cost's arguments and rho (n,): gradient (q, 1), the exact Hessian (q, q) with W rho instead of W
-        r, and r, J, W of `Slopes`.
+        Function of a cost's arguments and rho (n,): gradient (q, 1), exact Hessian (q, q) with W rho instead
+        of W r, and r, J, W of `Slopes`.
     slopes : Evaluator
-        r, J, W.
+        Function that returns r, J, W.
     values : Evaluator
-        r (n, 1).
+        Function that returns r (n, 1).
     """
 
     second: Evaluator
@@ -148,7 +156,7 @@ class Bent(NamedTuple):
 
 
 class CostPart:
-    """Running or terminal cost: functions built on first use on the map's backend.
+    """Running or terminal cost with its functions, which are built when first used.
 
     Parameters
     ----------
@@ -158,7 +166,7 @@ class CostPart:
         ``*f.symbols, reference``.
     what : SX, float or Squares
     others : SX
-        Further variables of derivatives besides the state: inputs, multipliers.
+        Variables by which derivatives are taken besides the state: inputs, multipliers.
 
     Raises
     ------
@@ -168,7 +176,7 @@ class CostPart:
     Attributes
     ----------
     function : casadi.Function
-        The scalar as a function of `args`.
+        The cost as a function of `args`.
     lifted : casadi.Function
         value, r, W and rest of `Squares` as functions of `args` and, if used, `Mechanism.implicit`.
     """
@@ -187,14 +195,14 @@ class CostPart:
         self.lifted = ca.Function(name, [*args, w], parts)
 
     def at_values(self, *args: Any) -> Any:
-        """Return the scalar at other arguments, with or without `Mechanism.implicit`."""
+        """Return the cost in other symbols, with or without `Mechanism.implicit`."""
         function = self.function if len(args) == len(self._args) else self.in_quantities
         assert function is not None
         return function(*args)
 
     @cached_property
     def in_quantities(self) -> ca.Function | None:
-        """Scalar as a function of `args` and `Mechanism.implicit`; None if free of these."""
+        """Cost as a function of its arguments and `Mechanism.implicit`; None without it."""
         inner = self._map.mechanism.implicit
         value = None if inner is None else inner.lifted(self._structure.value, short=True)
         if inner is None or value is None:
@@ -202,7 +210,7 @@ class CostPart:
         return ca.Function(self._name, [*self._args, inner.w], [value])
 
     def at(self, *args: Any) -> Squares:
-        """Return the `Squares` at other arguments."""
+        """Return the residuals and remainder of the cost in other symbols, as `Squares`."""
         return at_arguments(self._map, self.lifted, args)
 
     def _evaluator(self, function: ca.Function) -> Evaluator:
@@ -211,19 +219,20 @@ class CostPart:
 
     @cached_property
     def value(self) -> Evaluator:
-        """Evaluator of the scalar, (1, 1)."""
+        """Evaluator of the cost, (1, 1)."""
         return self._evaluator(self.function)
 
     @cached_property
     def exact(self) -> Evaluator:
-        """Evaluator of gradient (n, 1) and Hessian (n, n) by (error of the state, others)."""
+        """Evaluator of the cost's exact gradient (n, 1) and Hessian (n, n)."""
         value = self._structure.value
         return self._evaluator(derivatives("exact", self._map, self._args, value, *self._others))
 
     def gauss_newton(self, *args: np.ndarray) -> tuple[np.ndarray, np.ndarray, Slopes | None]:
-        """Return gradient (..., n, 1), Gauss-Newton Hessian (..., n, n) and `Slopes`.
+        """Return gradient, Gauss-Newton Hessian and nonlinear residuals of the cost.
 
-        The Hessian is J'WJ plus the Hessian of the remainder, made positive semi-definite.
+        Shapes (..., n, 1), (..., n, n). The Hessian is J'WJ plus the Hessian of the remainder, made positive
+        semi-definite.
         """
         evaluate, at = self._gauss_newton
         gradient, H, rest, *slopes = evaluate(*args)
@@ -235,9 +244,10 @@ class CostPart:
     def second(
         self, rho: np.ndarray | None, *args: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, Slopes | None]:
-        """Return gradient (..., n, 1), exact Hessian (..., n, n) and `Slopes`.
+        """Return gradient, exact Hessian and nonlinear residuals of the cost.
 
-        With rho, the nonlinear residuals have multipliers W rho instead of W r.
+        Shapes (..., n, 1), (..., n, n). With rho, the nonlinear residuals have multipliers W rho instead of
+        W r.
         """
         if self.bent is None or rho is None:
             gradient, H = self.exact(*args)
@@ -251,25 +261,28 @@ class CostPart:
 
     @cached_property
     def _curved(self) -> tuple[list[int], list[ca.SX]]:
-        """Indices of the nonlinear residuals, and their dense r, J, W.
+        """Indices of the nonlinear residuals, and these residuals with their derivatives.
 
-        Residuals are nonlinear in (error of the state, others).
+        The variables are (error of the state, others). The residuals and derivatives r, J, W are dense.
         """
         s, inner = self._structure, self._inner
         J = error_jacobian(self._map, s.r, *self._others)
         rows = [i for i in range(s.r.numel()) if ca.depends_on(J[i, :], inner)]
-        rows = [i for i in rows if not ca.depends_on(s.W[i, :], inner)]  # otherwise phi' is not known
+        rows = [i for i in rows if not ca.depends_on(s.W[i, :], inner)]  # with variable W, phi' is unknown
         return rows, [ca.densify(e) for e in (s.r[rows], J[rows, :], s.W[rows, rows])] if rows else []
 
     @cached_property
     def bent(self) -> Bent | None:
-        """Functions of the residuals nonlinear in (error of the state, others), or None."""
+        """Functions of the cost's nonlinear residuals, or None if there are none.
+
+        They are nonlinear in (error of the state, others).
+        """
         f, s, (rows, slopes) = self._map, self._structure, self._curved
         if not rows:
             return None
         r, _, W = slopes
         rho, m = (ca.SX.sym(name, r.numel()) for name in ("rho", "m"))
-        if ca.depends_on(s.W, self._inner):  # second derivatives of the other residuals are not known either
+        if ca.depends_on(s.W, self._inner):  # second derivatives of the other residuals are unknown too
             gradient, H = error_expansion(f, s.value, *self._others)
             H += error_expansion(f, ca.dot(m, r), *self._others)[1]
             H = ca.substitute(H, m, W @ (rho - r))
@@ -290,9 +303,10 @@ class CostPart:
 
     @cached_property
     def _gauss_newton(self) -> tuple[Evaluator, np.ndarray]:
-        """Gradient, J'WJ and the Hessian of the remainder by its variables.
+        """Evaluator of gradient, J'WJ and the remainder's Hessian, for Gauss-Newton.
 
-        The second item holds the indices of these variables.
+        The remainder's Hessian is restricted to the variables on which it depends; their indices are returned
+        as the second item.
         """
         f, others, structure = self._map, self._others, self._structure
         gradient = error_jacobian(f, structure.value, *others).T
@@ -306,9 +320,10 @@ class CostPart:
 
 
 def at_arguments(f: OneStepMap, lifted: ca.Function, args: Sequence[Any]) -> Squares:
-    """Return the `Squares` of `CostPart.lifted` at other arguments.
+    """Return the residuals and remainder of a cost in other symbols, as `Squares`.
 
-    At the map's own symbols they contain the very nodes of `Mechanism.implicit`.
+    `lifted` is that of `CostPart`. In the map's own symbols the result contains the same expression nodes as
+    `Mechanism.implicit`.
     """
     w = ca.SX(0, 1)
     if lifted.numel_in(len(args)) and f.mechanism.implicit is not None:
@@ -317,7 +332,10 @@ def at_arguments(f: OneStepMap, lifted: ca.Function, args: Sequence[Any]) -> Squ
 
 
 def squares_hessian(f: OneStepMap, structure: Squares, *others: ca.SX) -> ca.SX:
-    """Return J'WJ of `Squares` in the map's symbols, by (error of the state, others)."""
+    """Return the Gauss-Newton Hessian J'WJ of a cost's residuals as an expression.
+
+    Derivatives are taken by (error of the state, others).
+    """
     n = f.ndx + sum(o.numel() for o in others)
     if not structure.r.numel():
         return ca.SX(n, n)
@@ -326,9 +344,9 @@ def squares_hessian(f: OneStepMap, structure: Squares, *others: ca.SX) -> ca.SX:
 
 
 def end_function(f: OneStepMap, part: CostPart) -> ca.Function:
-    """Return the terminal cost and its derivatives by (x, parameters, reference).
+    """Return a CasADi function for the terminal cost and its derivatives.
 
-    Outputs: value, gradient, Hessian, J'WJ, Hessian of the remainder.
+    Inputs: x, parameters, reference. Outputs: value, gradient, Hessian, J'WJ, Hessian of the remainder.
     """
     x, u, lam, theta, _ = f.symbols
     args = [*f.symbols, ca.SX.sym("reference", part.function.numel_in(5))]

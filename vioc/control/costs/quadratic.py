@@ -1,4 +1,4 @@
-"""Quadratic costs of named quantities."""
+"""Quadratic costs of named quantities about goals or reference trajectories."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def quadratic(
     per_time: bool = True,
     wrap: str | Iterable[str] = (),
 ) -> Cost:
-    """Return a quadratic cost of errors of named quantities from their targets.
+    """Return a quadratic cost of the deviations of named quantities from their goals.
 
-    It is the sum of w_k (1/2 e'Qe + 1/2 v'Rv) + 1/2 e_N'Qf e_N, e and v the errors of state and input.
+    It is the sum of w_k (1/2 e'Qe + 1/2 v'Rv) + 1/2 e_N'Qf e_N with the errors e and v of state and input.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ def quadratic(
     u_reference : (N, nu), (nu,), a trajectory, an equilibrium, or dict of str to float or (N,), optional
         Targets of the inputs, by the input's name as in R; default 0.
     per_time : bool
-        w_k = dt_k, else 1.
+        True for w_k = dt_k, False for w_k = 1.
     wrap : names, optional
         Quantities that are angles known modulo 2 pi, such as joint angles in maximal coordinates, in addition
         to those that the map wraps.
@@ -66,7 +66,7 @@ def quadratic(
         Unknown names.
     ValueError
         Wrong shapes or values that are not finite, Q or Qf not symmetric positive semi-definite, R not
-        positive definite, a goal or reference of a quantity that has no weight, a `wrap` without one.
+        positive definite, a goal, reference or `wrap` of a quantity that has no weight.
     """
     if Q is None and R is None and Qf is None:
         raise ValueError("a cost needs weights: give at least one of Q, R and Qf")
@@ -85,7 +85,7 @@ def quadratic(
 
 
 def _check_known(values: np.ndarray, what: str) -> None:
-    """Raise ValueError for samples that are not finite, with advice to fill them."""
+    """Raise ValueError if a reference has missing samples, with advice to fill them."""
     gaps = np.flatnonzero(~np.isfinite(values))
     if len(gaps) and values.ndim:
         more = f" and at {len(gaps) - 1} more" * (len(gaps) > 1)
@@ -97,7 +97,7 @@ def _check_known(values: np.ndarray, what: str) -> None:
 
 
 class _Targets:
-    """Errors of named quantities from their targets, with time-varying references."""
+    """Goals and time-varying references of named quantities, and errors from them."""
 
     def __init__(self, f: OneStepMap, goal: Any, reference: Any, u_reference: Any, wrap: tuple[str, ...]):
         self.f = f
@@ -106,7 +106,7 @@ class _Targets:
         self._to_wrap = set(wrap)  # each must have a weight
         self.references: list[tuple[ca.SX, np.ndarray]] = []
         self._values: dict[str, Any] = {}
-        self._named: list[str] = []  # targets given one by one: each must have a weight
+        self._named: list[str] = []  # quantities with a goal or reference by name: each must have a weight
         self._symbols: dict[str, ca.SX] = {}
         self._rotations: dict[str, ca.SX] = {}
         self._states: np.ndarray | None = None  # the reference, if it consists of whole states
@@ -157,7 +157,7 @@ class _Targets:
             self._values[name] = check_array(values, values.shape or (1,), f"{what} of {name!r}")
 
     def target(self, name: str) -> Any:
-        """Return the target of a quantity: a number, or the symbol of a reference."""
+        """Return the goal of a quantity: a number, or the symbol of a reference."""
         if name not in self._values and self._states is not None:
             self._values[name] = self._on_reference(name)
         values = self._values.get(name, np.zeros(1))
@@ -169,7 +169,7 @@ class _Targets:
         return self._symbols[name]
 
     def _on_reference(self, name: str) -> np.ndarray:
-        """Return a quantity along the reference states, or zero if it belongs to steps."""
+        """Return a quantity along the reference states; 0 if it belongs to steps."""
         f, quantity = self.f, self.f.quantity(name)
         if ca.depends_on(quantity, ca.vertcat(f.symbols.u, f.symbols.multipliers, f.symbols.dt)):
             return np.zeros(1)
@@ -182,7 +182,7 @@ class _Targets:
         return evaluate(self._states, self.f.theta)[0]
 
     def error(self, name: str) -> ca.SX:
-        """Return the quantity minus its target, for orientations log(R_d' R)."""
+        """Return the deviation of a quantity from its goal; for orientations, log(R_d' R)."""
         turned = component(name)
         R = None if turned is None else self.f.quantities.rotation(turned[0])
         if turned is not None and R is not None:
@@ -196,11 +196,11 @@ class _Targets:
         return e
 
     def _rotation(self, frame: str) -> ca.SX:
-        """Return R_d of a frame, from its target or along the reference states."""
+        """Return a frame's desired rotation R_d, from its goal or the reference states."""
         from scipy.spatial.transform import Rotation  # imported here because it is slow to import
 
         names = [f"{frame}:{axis}" for axis in AXES]
-        self._to_wrap -= set(names)  # a rotation vector always is the short way round
+        self._to_wrap -= set(names)  # a rotation vector always takes the short way round
         self._named = [name for name in self._named if name not in names]
         if frame not in self._rotations:
             if self._states is not None and not any(name in self._values for name in names):
@@ -217,7 +217,7 @@ class _Targets:
         return self._rotations[frame]
 
     def state_errors(self, what: str) -> list[ca.SX]:
-        """Return difference(x_d, x), entry by entry."""
+        """Return the components of the state's error difference(x_d, x)."""
         f = self.f
         if f.ndx == f.nx:
             return [self.error(name) for name in f.state_names]
@@ -232,7 +232,7 @@ class _Targets:
         return ca.vertsplit(f.space.difference_expression(x_d, f.symbols.x))
 
     def form(self, weights: Any, what: str) -> Squares:
-        """Return 1/2 e' W e."""
+        """Return the quadratic form 1/2 e'We of the errors of weighted quantities."""
         f = self.f
         by_name = isinstance(weights, Mapping)
         weights = by_quantity(f, weights, what) if by_name else weights

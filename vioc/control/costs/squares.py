@@ -1,4 +1,4 @@
-"""Squares of residuals in a cost: the structure that Gauss-Newton needs.
+"""Detection of squared residuals in a cost, for Gauss-Newton Hessians.
 
     l = phi(r) + rest,   phi convex,   second derivatives  J' W J + (those of rest),  W = phi''
 
@@ -16,13 +16,13 @@ import casadi as ca
 import numpy as np
 
 SAME = 4  # depth to which two expressions are compared
-ROUNDING = 1e-12  # relative to the largest eigenvalue of a form
-VISITS = 100_000  # terms of a sum that are examined; the others go to `rest` unchanged
+ROUNDING = 1e-12  # rounding of eigenvalues, relative to the largest eigenvalue of a form
+VISITS = 100_000  # number of terms of a sum that are examined; the others are added to `rest` unchanged
 
 
 @dataclass(frozen=True)
 class Squares:
-    """Scalar expression with the convex functions of residuals in it.
+    """Scalar expression, split into a convex function phi(r) of residuals and a rest.
 
     Attributes
     ----------
@@ -47,20 +47,20 @@ class Squares:
 
     @staticmethod
     def convex(value: ca.SX, r: ca.SX, W: Any) -> Squares:
-        """Return a convex function of residuals from its value and second derivative W.
+        """Return a convex function of residuals, given its value and second derivative W.
 
-        The caller is responsible for W >= 0.
+        The caller must ensure W >= 0.
         """
         return Squares(ca.SX(value), ca.vec(r), ca.sparsify(ca.SX(W)), ca.SX(0))
 
     @staticmethod
     def of(expression: Any, by: ca.SX) -> Squares:
-        """Return the squares in a scalar expression, found in its graph.
+        """Find weighted squares of residuals in a scalar expression.
 
-        `by` are the variables. The search passes sums, differences and multiples by factors independent of
-        `by`. It finds c sq(r), c r r and c r^2 / d, also of sums, and e' W e with constant W that is positive
-        semi-definite. The sign of a factor that is not constant is unknown: the residual has weight 0 where
-        the factor is negative.
+        `by` are the variables. The search follows sums, differences and multiples by factors independent of
+        `by`. It finds c sq(r), c r r and c r^2 / d, also of sums r, and e' W e with a constant W that is
+        positive semi-definite. The sign of a factor that is not constant is unknown: the residual has weight
+        0 where the factor is negative.
         """
         if isinstance(expression, Squares):
             return expression
@@ -94,19 +94,19 @@ class Squares:
 
 
 class _Walk:
-    """Traversal of a sum that collects terms c sq(r) and the remainder."""
+    """Traversal of a sum that separates squares of residuals from other terms."""
 
     def __init__(self, by: ca.SX):
         self._by = by
         self.residuals: list[ca.SX] = []
-        self.weights: list[ca.SX] = []  # of 1/2 r^2
+        self.weights: list[ca.SX] = []  # factors of 1/2 r^2
         self.rest: list[ca.SX] = []
         self.free: list[ca.SX] = []  # terms independent of `by`
         self._known: dict[int, int] = {}
         self._products: list[tuple[float, ca.SX, ca.SX]] = []
 
     def through(self, value: ca.SX) -> None:
-        """Visit every term of `value`, through nested sums."""
+        """Visit every term of an expression, through nested sums."""
         pending, visits = [(value, ca.SX(1))], 0
         while pending:
             e, c = pending.pop()
@@ -129,9 +129,9 @@ class _Walk:
                 self.free.append(c * e)
 
     def _multiple(self, e: ca.SX, c: Any) -> tuple[ca.SX, Any] | None:
-        """Return operand and factor if `e` is a negation, doubling or division.
+        """Return operand and factor of a negation, doubling or division; else None.
 
-        The divisor must not depend on `by`. Returns None otherwise.
+        The divisor must not depend on `by`.
         """
         if e.is_op(ca.OP_NEG):
             return e.dep(0), -c
@@ -142,7 +142,7 @@ class _Walk:
         return None
 
     def _product(self, e: ca.SX, c: ca.SX, pending: list) -> None:
-        """Add a product of several factors; factors independent of `by` are its weight."""
+        """Add a product of factors; those independent of `by` become its weight."""
         factors, varying = [e], []
         while factors:
             a = factors.pop()
@@ -168,7 +168,7 @@ class _Walk:
             (self.rest if varying else self.free).append(total)
 
     def _square(self, r: ca.SX, c: ca.SX, square: ca.SX, pending: list) -> None:
-        if r.is_op(ca.OP_SQRT) and _sum_of_squares(r.dep(0)):  # |e|^2 written as the square of a root
+        if r.is_op(ca.OP_SQRT) and _sum_of_squares(r.dep(0)):  # |e|^2, written as the square of a root
             pending.append((r.dep(0), c))
         elif not self._depends(r):
             self.free.append(c * square)
@@ -191,9 +191,10 @@ class _Walk:
     # -- sums of products of linear combinations ---------------------------------------------------
 
     def forms(self) -> list[tuple[ca.SX, np.ndarray]]:
-        """Return z and C of the forms 1/2 z' C z >= 0 that the products make.
+        """Return the positive semi-definite forms 1/2 z'Cz that the products add up to.
 
-        Squares of the same z are included. Products without such a form go to `rest`.
+        Returns z and C of each. Squares of the same z are included. Products that are not part of such a form
+        are added to `rest`.
         """
         atoms: dict[int, ca.SX] = {}
         products = [(c, self._linear(a, atoms), self._linear(b, atoms)) for c, a, b in self._products]
@@ -225,7 +226,10 @@ class _Walk:
         return found
 
     def _linear(self, e: ca.SX, atoms: dict[int, ca.SX]) -> dict[int, float]:
-        """Return the coefficients of `e` as a linear combination, without constants."""
+        """Return the coefficients of an expression as a linear combination of others.
+
+        Constants are omitted. `atoms` collects these other expressions.
+        """
         total: dict[int, float] = {}
         pending = [(e, 1.0)]
         while pending:
@@ -255,7 +259,7 @@ class _Walk:
 
 
 def _joined(sets: list[set[int]]) -> list[set[int]]:
-    """Return the unions of sets that have common elements."""
+    """Return the unions of all sets that have common elements."""
     found: list[set[int]] = []
     for s in sets:
         apart = [g for g in found if not g & s]

@@ -1,4 +1,6 @@
-"""Feedback on one-step maps: equilibria, regulators, observers, loops, horizons.
+"""Feedback control of discrete-time maps x[k+1] = f(x[k], u[k]).
+
+The package has equilibria, observers, closed loops and model predictive control.
 
 Maths: docs/maths/feedback.md; how to: docs/feedback.md.
 """

@@ -1,6 +1,6 @@
-"""Feedback from measured configurations alone, [S] II.
+"""Observer that computes the momentum from measured configurations.
 
-The momentum follows from the discrete Legendre transform.
+The momentum follows from the discrete Legendre transform, [S] II.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from vioc.maps.protocol import OneStepMap
 
 
 class ConfigurationEstimate(NamedTuple):
-    """Estimated state, with the last configuration and input for the next estimate."""
+    """Estimated state, with the last configuration and input that the observer needs."""
 
     x: np.ndarray
     P: None = None
@@ -24,7 +24,9 @@ class ConfigurationEstimate(NamedTuple):
 
 
 class ConfigurationObserver:
-    """Observer of the state from two configurations and the input between them.
+    """Observer that computes the state from two successive measured configurations.
+
+    The momentum follows from the configurations and the input between them:
 
         p_k = D2 L_d(q_{k-1}, q_k) + F+(q_{k-1}, q_k, u_{k-1})
 
@@ -35,8 +37,8 @@ class ConfigurationObserver:
     f : OneStepMap
         A map with ``state_from_configurations(q0, q1, u, k)``; its states begin with the nq configurations.
     covariance : float, (nq,), (nq, nq) or dict of str to float
-        Of the measured configurations; only for a simulation with noise, which the observer amplifies by M /
-        dt.
+        Covariance of the measured configurations; only for a simulation with noise, which the observer
+        amplifies by M / dt.
 
     Attributes
     ----------
@@ -59,7 +61,7 @@ class ConfigurationObserver:
         self.measurement = Measurement(f, f.mechanism.configurations, covariance)
 
     def state(self, q0: Any, q1: Any, u: Any = None, k: int = 1) -> np.ndarray:
-        """Return the state at sample k from two configurations and an input.
+        """Return the state at sample k from two successive configurations.
 
         q0 is at k - 1, q1 at k, and u is the input of step k - 1. Shapes (nq,), (nq,), (nu,) -> (nx,). Angles
         in the map's ``wrap`` may jump by turns from q0 to q1.
@@ -72,16 +74,16 @@ class ConfigurationObserver:
         return np.concatenate([q1, x[nq:]])
 
     def start(self, x: np.ndarray, P: Any = None) -> ConfigurationEstimate:
-        """Return the estimate before the first measurement.
+        """Return the estimate of the state before the first measurement.
 
-        The first sample has the momentum of x.
+        The estimate at the first sample keeps the momentum of x.
         """
         return ConfigurationEstimate(self.map.check_state(x, "estimate"))
 
     def correct(self, k: int, estimate: ConfigurationEstimate, y: np.ndarray) -> ConfigurationEstimate:
-        """Return the state at sample k from its configurations y (nq,) and those before.
+        """Return the state at sample k from the last two measured configurations.
 
-        If a configuration is missing (NaN), the map's step is used instead.
+        y (nq,) are the configurations at k. If one is missing (NaN), the map's step is used instead.
         """
         if np.isnan(y).any():
             x = estimate.x if estimate.q is None else self.map.step(estimate.x, estimate.u, k - 1)
@@ -93,7 +95,7 @@ class ConfigurationObserver:
         return ConfigurationEstimate(x, None, y)
 
     def predict(self, k: int, estimate: ConfigurationEstimate, u: np.ndarray) -> ConfigurationEstimate:
-        """Store the input of step k; the state is estimated at the next measurement."""
+        """Store the input of step k; the next measurement updates the state."""
         return estimate._replace(u=u)
 
     def __repr__(self) -> str:

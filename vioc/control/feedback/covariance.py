@@ -1,6 +1,6 @@
-"""Covariance of the state along a trajectory.
+"""Propagation of the state's covariance along a trajectory.
 
-Open loop, with feedback, and with feedback through a filter.
+The loop is open, closed by state feedback, or closed by feedback of a filter's estimate.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from vioc.runs.trajectory import Trajectory
 
 @dataclass(frozen=True)
 class Covariance:
-    """Covariance of the state's error along a trajectory, to first order.
+    """Covariance of the deviation from a trajectory at each sample, to first order.
 
     Attributes
     ----------
@@ -30,7 +30,7 @@ class Covariance:
     P : (N+1, ndx, ndx)
         Covariance of difference(x_d, x).
     input : (N, nu, nu)
-        Covariance of the feedback's u - u_d; zero without feedback.
+        Covariance of u - u_d due to the feedback; zero without feedback.
     estimate : (N+1, ndx, ndx) or None
         Covariance of the filter's error after each measurement.
     """
@@ -41,9 +41,10 @@ class Covariance:
     estimate: np.ndarray | None = field(default=None, repr=False)
 
     def std(self, name: str) -> np.ndarray:
-        """Return the standard deviation (N+1,) of a quantity of the state or an error.
+        """Return the standard deviation of a named quantity at each sample.
 
-        Raises ValueError for a quantity that belongs to a step.
+        The quantity is one of the state, or an error of the state; the result is (N+1,). Raises ValueError
+        for a quantity that belongs to a step.
         """
         run = self.trajectory
         c = named_jacobians(run.map, [name], run.x, "std", "`input` has the inputs' covariance")
@@ -51,7 +52,7 @@ class Covariance:
         return np.sqrt(np.maximum(variance, 0.0))
 
     def plot(self, *names: str, ax: Any = None) -> Any:
-        """Plot quantities of the state with two standard deviations; returns the axes."""
+        """Plot quantities of the state with two standard deviations; return the axes."""
         return plots().plot_covariance(self, *names, ax=ax)
 
     def __repr__(self) -> str:
@@ -68,7 +69,7 @@ def covariance(
     law: Any = None,
     observer: KalmanFilter | None = None,
 ) -> Covariance:
-    """Propagate a covariance along a trajectory of a map.
+    """Propagate the state's covariance along a trajectory, to first order.
 
     Parameters
     ----------
@@ -90,8 +91,8 @@ def covariance(
     Raises
     ------
     ValueError
-        Shapes, names, covariances; an observer without a law; a law or observer for another step; an
-        observer of another map.
+        Wrong shapes, names or covariances; an observer without a law; a law or observer for another step
+        length; an observer of another map.
     """
     trajectory = trajectory_of(trajectory)
     f, n, N = trajectory.map, trajectory.map.ndx, len(trajectory)
@@ -135,7 +136,7 @@ def covariance(
 
 
 def _propagate(F: np.ndarray, G: np.ndarray, P: np.ndarray) -> np.ndarray:
-    """Return P, F P F' + G, ... over all steps."""
+    """Return the covariances P[k+1] = F[k] P[k] F[k]' + G[k] of all samples."""
     result = [P]
     for Fk, Gk in zip(F, G, strict=True):
         P = Fk @ P @ Fk.T + Gk

@@ -1,4 +1,4 @@
-"""Equilibria f(x, u) = x, their inputs, and their stability by linearization."""
+"""Equilibria f(x, u) = x of a map, and their stability by linearization."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Equations = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 
 @dataclass(frozen=True)
 class Equilibrium:
-    """State and input with f(x, u) = x; an argument of `dlqr`.
+    """Equilibrium of a map: state and input with f(x, u) = x; an argument of `dlqr`.
 
     Attributes
     ----------
@@ -62,24 +62,26 @@ class Equilibrium:
 
     @cached_property
     def modes(self) -> Modes:
-        """Modes of the linearization, on the constraint manifold if there are constraints.
+        """Modes (eigenvalues and shapes) of the linearization at the equilibrium.
 
-        Print them. ValueError for a map that depends on time.
+        They are on the constraint manifold if there are constraints. ``print(eq.modes)`` shows a table.
+        Raises ValueError for a map that depends on time.
         """
         return modes(self.map, (self.x, self.u))
 
     @property
     def verdict(self) -> str:
-        """Stability: asymptotically stable, unstable, or marginal (undecided).
+        """Stability of the equilibrium, from the eigenvalues of the linearization.
 
-        It is undecided, too, for maps that depend on time.
+        It is asymptotically stable, unstable, or marginal (undecided). It is undecided for maps that depend
+        on time.
         """
         if self.map.depends_on_time:
             return "undecided, as the map depends on time"
         return self.modes.stability
 
     def __getitem__(self, name: str) -> float:
-        """Return a named quantity of the map at the equilibrium or in its step."""
+        """Return the value of a named quantity at the equilibrium or in the step from it."""
         return float(self.map.rollout(self.x, self.u, steps=1, warn=False)[name][0])
 
     def __repr__(self) -> str:
@@ -99,7 +101,7 @@ class Equilibrium:
 
 
 def _shown(pairs: list[tuple[str, float]]) -> list[str]:
-    """Return the first `SHOWN` values by name, and the number of the others."""
+    """Return texts "name = value" of the first values, and the count of the others."""
     plain = zip((n for n, _ in pairs), without_noise([v for _, v in pairs]), strict=True)
     more = [f"{len(pairs) - SHOWN} more"] if len(pairs) > SHOWN else []
     return [f"{n} = {v:.6g}" for n, v in [*plain][:SHOWN]] + more
@@ -116,7 +118,7 @@ def equilibrium(
     max_iterations: int = 300,
     **named: float,
 ) -> Equilibrium:
-    """Find an equilibrium f(x, u) = x near a guess, with fixed quantities.
+    """Find an equilibrium f(x, u) = x near a guess, with some quantities fixed.
 
     Parameters
     ----------
@@ -156,7 +158,7 @@ def equilibrium(
     the search from the guess fails, it starts from others at increasing distance, always the same ones
     (`Equilibrium.start`): the equilibrium found may then be far from the guess. If several equilibria remain
     (a cart may stand anywhere), each Gauss-Newton step is the shortest one. For a map with contact the guess
-    need not touch anything: contact forces fade with the gap, so a step at rest is first sought with wide
+    need not have contact: contact forces fade with the gap, so a step at rest is first sought with wide
     smoothing of contact (`_settled`), with `coordinates` as near the guess as possible.
     """
     tolerance = as_positive(tolerance, "tolerance")
@@ -204,9 +206,9 @@ def equilibrium(
 def _settled(
     f: OneStepMap, x: np.ndarray, u: np.ndarray, entries: set[str], targets: Mapping[str, float]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return a state of rest with contact near (x, u), or (x, u) if none is found.
+    """Return an equilibrium with contact near a guess, or the guess if none is found.
 
-    It is one periodic step, found at falling smoothings.
+    The equilibrium is a periodic motion of one step, found while the smoothing of contact decreases.
     """
     names = f.mechanism.coordinates
     expressions = [f.quantity(name) for name in names]
@@ -222,7 +224,7 @@ def _settled(
 
 
 def _around(f: OneStepMap, x: np.ndarray, entries: set[str]) -> Iterator[np.ndarray]:
-    """Yield other states of rest as starts, at increasing distance from x."""
+    """Yield other initial guesses for an equilibrium, at increasing distance from x."""
     names = f.mechanism.coordinates
     free = np.array([n not in entries for n in names])
     rng = np.random.default_rng(0)
@@ -235,8 +237,11 @@ def _around(f: OneStepMap, x: np.ndarray, entries: set[str]) -> Iterator[np.ndar
 
 
 def _start(f, hold, guess, fixed, free) -> tuple[np.ndarray, np.ndarray, set[str], dict[str, float]]:
-    """Return first x and u, the names of fixed entries, and targets of quantities."""
-    # if errors are not differences of states, a state's entry is treated as a quantity
+    """Return the initial guess of an equilibrium search, and the values kept fixed.
+
+    Returns x, u, the names of fixed states and inputs, and the values of other fixed quantities by name.
+    """
+    # if errors are not differences of states, a fixed state is treated as a fixed quantity
     states = f.state_names if f.ndx == f.nx else ()
     names = (*states, *_inputs(f))
     hold = by_quantity(f, hold, "hold")
@@ -277,18 +282,18 @@ def _inputs(f: OneStepMap) -> tuple[str, ...]:
 
 
 def _state(f: OneStepMap, guess: Mapping[str, float], hold: Mapping[str, float]) -> np.ndarray:
-    """Return the state of a guess, with the fixed values in it if that state exists."""
+    """Return the guessed state, with the fixed values inserted if such a state exists."""
     guess, hold = ({n: v for n, v in d.items() if n not in _inputs(f)} for d in (guess, hold))
     try:
         return f.state({**guess, **hold})
-    except ValueError:  # fixed are quantities, or the guess would violate the constraints
+    except ValueError:  # quantities are fixed, or the guess would violate the constraints
         return f.state(guess)
 
 
 def _rows(f: OneStepMap, expressions: list[ca.SX], names: tuple[str, ...] = ()) -> Equations:
-    """Return a function of x for values and their Jacobian by errors.
+    """Return a function that evaluates expressions and their Jacobian at a state.
 
-    With names, angles in `wrap` are taken the short way round.
+    The Jacobian is by errors of the state. With names, angles in `wrap` are taken the short way round.
     """
     y = ca.densify(ca.vertcat(ca.SX(0, 1), *expressions))
     turns = np.array([n in f.wrap for n in names] or [False] * y.numel(), float)
@@ -306,9 +311,9 @@ def _rows(f: OneStepMap, expressions: list[ca.SX], names: tuple[str, ...] = ()) 
 
 
 def _equations(f: OneStepMap, targets: Equations) -> tuple[Equations, int]:
-    """Return equations of w = (x, u[, multipliers]) and the number of multipliers.
+    """Return the residual function of an equilibrium, and the number of multipliers.
 
-    The equations return their values and Jacobian by the error of w.
+    The function of w = (x, u[, multipliers]) returns residuals and their Jacobian by the error of w.
     """
     nx = f.nx
     theta = f.theta
@@ -344,9 +349,9 @@ def _equations(f: OneStepMap, targets: Equations) -> tuple[Equations, int]:
 
 
 def _units(f: OneStepMap, x: np.ndarray, u: np.ndarray, extra: int) -> np.ndarray:
-    """Return natural sizes of errors, inputs and multipliers at a guess.
+    """Return magnitudes of errors, inputs and multipliers, for scaling the search.
 
-    They serve for momenta far from 1 in SI units.
+    They help if momenta in SI units are far from 1.
     """
     lin = f.linearize(x, u)
     errors = natural_units(lin.A)
@@ -355,7 +360,7 @@ def _units(f: OneStepMap, x: np.ndarray, u: np.ndarray, extra: int) -> np.ndarra
 
 
 def _lengths(M: np.ndarray, axis: int) -> np.ndarray:
-    """Return norms of rows (axis 1) or columns, 1 for zero ones."""
+    """Return norms of a matrix's rows (axis 1) or columns (axis 0), 1 for zero ones."""
     found = np.linalg.norm(M, axis=axis)
     return np.where(found > 0, found, 1.0)
 
@@ -368,9 +373,10 @@ def _solve(
     units: np.ndarray,
     limit: int,
 ) -> tuple[np.ndarray, int]:
-    """Solve equations by Levenberg-Marquardt; return w and the number of iterations.
+    """Solve equations by the Levenberg-Marquardt method.
 
-    The undamped step is the shortest Gauss-Newton step, with norms in `units` of w.
+    Returns w and the number of iterations. The undamped step is the shortest Gauss-Newton step, with norms in
+    `units` of w.
     """
     r, J = equations(w)
     units = units[change]

@@ -1,4 +1,4 @@
-"""Discrete Kalman filters: steady, along a trajectory, and extended."""
+"""Discrete-time Kalman filters: steady, along a trajectory, and extended."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from vioc.runs.trajectory import Trajectory
 
 
 def check_sensors(measurement: Measurement, f: OneStepMap) -> None:
-    """Raise ValueError unless a measurement has the step and parameters of map `f`."""
+    """Raise ValueError unless a measurement has the filter's step and parameters."""
     check_steps(measurement.map.dt, f.dt, "measurement", "the filter's map")
     for name, value in measurement.map.parameters.items():
         if (own := f.parameters.get(name, value)) != value:
@@ -35,7 +35,7 @@ def check_sensors(measurement: Measurement, f: OneStepMap) -> None:
 
 
 def correction(P: np.ndarray, C: np.ndarray, V: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return gain L and the covariance after a measurement, by Joseph's form.
+    """Return the Kalman gain and the covariance after a measurement, in Joseph's form.
 
     Shapes (n, n), (ny, n), (ny, ny) -> (n, ny), (n, n).
     """
@@ -51,9 +51,9 @@ def correction(P: np.ndarray, C: np.ndarray, V: np.ndarray) -> tuple[np.ndarray,
 
 
 def corrected(P: np.ndarray, C: np.ndarray, V: np.ndarray, d: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the correction dx (n,) and the covariance after an innovation d (ny,).
+    """Return the correction of the state and its covariance after a measurement.
 
-    NaN entries of d are missing measurements.
+    d (ny,) is the innovation, NaN where a measurement is missing; the correction is (n,).
     """
     seen = ~np.isnan(d)
     if not seen.all():
@@ -64,7 +64,7 @@ def corrected(P: np.ndarray, C: np.ndarray, V: np.ndarray, d: np.ndarray) -> tup
 
 @dataclass(frozen=True)
 class KalmanFilter:
-    """Kalman filter with precomputed gains; estimates are propagated by the map.
+    """Kalman filter with precomputed gains, whose estimates are propagated by the map.
 
     After a missing measurement, the covariance and gains are computed online until the covariance agrees with
     the table again.
@@ -85,8 +85,8 @@ class KalmanFilter:
     A, noise, C : (N, ndx, ndx), (N, ndx, ndx), (N+1, ny, ndx), or one of each
         Linear model: A and process noise of the steps, and C of the measurements.
     disregarded : tuple of str
-        Quantities whose estimate may drift: `before` and `after` contain only the part of their errors that
-        is correlated with the others.
+        Quantities whose estimates may drift: `before` and `after` contain only the part of their errors that
+        is correlated with the other errors.
     """
 
     map: OneStepMap = field(repr=False)
@@ -103,11 +103,11 @@ class KalmanFilter:
     disregarded: tuple[str, ...] = ()
 
     def start(self, x: np.ndarray, P: Any = None) -> Estimate:
-        """Return the estimate before the first measurement; P is the filter's own."""
+        """Return the estimate before the first measurement, with the filter's covariance."""
         return Estimate(self.map.check_state(x, "estimate"), self.before[0])
 
     def correct(self, k: int, estimate: Estimate, y: np.ndarray) -> Estimate:
-        """Return the estimate at sample k after its measurement (ny,)."""
+        """Return the estimate at sample k after the measurement y (ny,)."""
         i = self.row(k)
         d = self.measurement.innovation(estimate.x, y)
         if _same(estimate.P, self.before[i]):
@@ -132,7 +132,7 @@ class KalmanFilter:
         return Estimate(x, self.before[after] if _same(P, self.before[after]) else P)
 
     def formula(self) -> ObserverFormula | None:
-        """Return the symbolic filter, or None if a quantity is not always measured."""
+        """Return the filter as symbolic expressions, or None if some samples lack data."""
         ny = self.L.shape[2]
         if not self.measurement.always:
             return None
@@ -158,9 +158,9 @@ class KalmanFilter:
         )
 
     def row(self, k: int, last: bool = False) -> int:
-        """Return the row of the gains at sample k; ValueError if there is none.
+        """Return the index of the gain for sample k; ValueError if there is none.
 
-        With `last`, later samples have the last row.
+        With `last`, samples after the last gain use the last gain.
         """
         if self.steady:
             return 0
@@ -177,9 +177,9 @@ class KalmanFilter:
 
 
 def _same(P: np.ndarray | None, table: np.ndarray) -> bool:
-    """Return True if a covariance equals that of the table to rounding.
+    """Return True if a covariance equals a tabulated one to rounding.
 
-    Each entry is compared relative to the standard deviations of its two errors.
+    Each element is compared relative to the standard deviations of its two errors.
     """
     size = np.sqrt(np.abs(np.diag(table)))  # variances may differ by orders, rad^2 beside kg^2 m^2/s^2
     return P is None or bool((np.abs(P - table) <= 1e-12 * np.outer(size, size)).all())
@@ -202,11 +202,11 @@ def kalman(
     ----------
     f : OneStepMap
     about : as in `dlqr`
-        The filter has the step of a trajectory.
+        Along a trajectory, the filter has the trajectory's step length.
     measurement : Measurement
-        Of this map, with its step; its V is the covariance of y, 0 for exact sensors.
+        Measurement of this map, with its step length; its V is the covariance of y, 0 for exact sensors.
     W : float, (ndx,), (ndx, ndx) or dict of str to float
-        Covariance of the process noise, an error added to x[k+1]; by state name in a dict.
+        Covariance of the process noise, which is added to x[k+1] as an error; by state name in a dict.
     W_u : float, (nu,), (nu, nu) or dict of str to float
         Covariance of the noise added to the input.
     P0 : like W, optional
@@ -297,7 +297,7 @@ def _steady(system: LinearSystem, measurement: Measurement, W, W_u, disregard) -
     if X is None:
         before = P
     else:
-        # errors z = E y + X e: e is estimated from y by D = cov(e, y) (maths/feedback.md)
+        # errors are z = E y + X e; D = cov(e, y) estimates e from y (maths/feedback.md)
         n, m = E.shape[1], X.shape[1]
         F, kept = X.T @ A @ X, a @ (np.eye(n) - L @ c)
         made = X.T @ A @ E @ after @ a.T + X.T @ W @ E
@@ -314,7 +314,7 @@ def _steady(system: LinearSystem, measurement: Measurement, W, W_u, disregard) -
 
 @dataclass(frozen=True)
 class ExtendedKalmanFilter:
-    """Extended Kalman filter: linearized at its own estimate at every step.
+    """Extended Kalman filter, linearized at its own estimate at every step.
 
     Attributes
     ----------
@@ -348,7 +348,7 @@ class ExtendedKalmanFilter:
         return Estimate(x, self._restricted(x, self.P0 if P is None else P))
 
     def correct(self, k: int, estimate: Estimate, y: np.ndarray) -> Estimate:
-        """Return the estimate at sample k after its measurement (ny,)."""
+        """Return the estimate at sample k after the measurement y (ny,)."""
         d, C = self.measurement.linearized(estimate.x, y)
         assert estimate.P is not None
         dx, P = corrected(estimate.P, C, self.measurement.V, d)
@@ -369,9 +369,9 @@ class ExtendedKalmanFilter:
         return Estimate(steps.x1[0], self._restricted(steps.x1[0], 0.5 * (P + P.T)))
 
     def formula(self) -> ObserverFormula | None:
-        """Return the symbolic filter, or None on the constraint manifold.
+        """Return the filter as symbolic expressions, or None if it cannot be expressed.
 
-        None also if a quantity is not always measured.
+        It cannot on the constraint manifold, or if a quantity is not measured at every sample.
         """
         n, ny, nu = self.map.ndx, len(self.measurement.names), self.map.nu
         if self.manifold or not self.measurement.always:

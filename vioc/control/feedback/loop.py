@@ -1,4 +1,4 @@
-"""Closed loop: plant, law, observer and actuator bounds with seeded noise."""
+"""Closed loop of plant, law, observer and actuator limits, with seeded noise."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from vioc.runs.trajectory import Trajectory
 
 @dataclass(frozen=True)
 class LoopRun(AsTrajectory):
-    """Simulation of a closed loop.
+    """Result of a simulation of a closed loop.
 
     Attributes
     ----------
@@ -32,15 +32,15 @@ class LoopRun(AsTrajectory):
     estimates : (N, nx), or more columns of an observer whose map has more states
         Estimates of the observer at each sample; NaN between its samples.
     covariances : (N, ndx, ndx) or None
-        Of the estimates' errors, by the observer.
+        Covariances of the estimates' errors, as the observer computes them.
     measurements : (N, ny)
-        Without columns if there is no observer; NaN where none was made.
+        Without columns if there is no observer; NaN where nothing was measured.
     commands : (N, nu)
         Outputs of the law.
     saturated : (N, nu), bool
         True where a command was beyond a bound.
     belief, memory : object
-        Final states of observer and law: counts of their failures, the verdicts of `NonlinearMPC`.
+        Final states of observer and law, with counts of their failures and the verdicts of `NonlinearMPC`.
     measured : tuple of str
         Names of the columns of `measurements`.
     """
@@ -57,7 +57,7 @@ class LoopRun(AsTrajectory):
 
     @property
     def errors(self) -> np.ndarray:
-        """Estimation errors difference(truth, estimate) (N, ndx), of the plant's states."""
+        """Estimation errors (N, ndx) of the plant's states: difference(truth, estimate)."""
         f = self.trajectory.map
         return f.difference(self.trajectory.x[:-1], self.estimates[:, : f.nx])
 
@@ -70,7 +70,7 @@ class LoopRun(AsTrajectory):
 
 @dataclass(frozen=True)
 class ClosedLoop:
-    """Closed loop of plant, law, observer and actuator bounds.
+    """Closed loop of a plant, a feedback law, an observer and actuator limits.
 
     At sample k: measure y_k = g(x_k) + v_k, correct the estimate, evaluate the law for u_k, clip it, predict
     the estimate with the clipped input; the plant steps under u_k + noise and is disturbed.
@@ -86,20 +86,20 @@ class ClosedLoop:
     observer : KalmanFilter, ExtendedKalmanFilter, MovingHorizon, ConfigurationObserver, or None
         With None the law receives the true state.
     bounds : dict of str to (lower, upper), or None
-        Limits of the actuators, by input: as in `vioc.control.optimize`, with numbers.
+        Limits of the actuators by input: as in `vioc.control.optimize`, but constant.
     W : float, (ndx,), (ndx, ndx) or dict of str to float
         Covariance of the disturbance that is added to x[k+1] as an error.
     W_u : float, (nu,), (nu, nu) or dict of str to float
         Covariance of the noise of the applied input.
     hold : bool
-        Let law and observer have their own steps, integer multiples of the plant's, with the law's a multiple
-        of the observer's: each runs at its samples, and commands are constant between.
+        Let law and observer have longer steps than the plant: the observer's is an integer multiple of the
+        plant's, and the law's of the observer's. Each runs at its own samples; commands are constant between.
 
     Raises
     ------
     TypeError, ValueError
-        A law or an observer of another mechanism or for another step, or an object that is neither; bounds,
-        covariances, names.
+        A law or an observer of another mechanism or for another step length, or an object that is neither;
+        wrong bounds, covariances or names.
     """
 
     plant: OneStepMap = field(repr=False)
@@ -139,7 +139,7 @@ class ClosedLoop:
         self._noise()
 
     def _rates(self) -> tuple[int, int]:
-        """Return the steps of the law and of the observer, in steps of the plant."""
+        """Return the sampling periods of law and observer, in steps of the plant."""
         f, law, observer = self.plant, as_law(self.law), self.observer
         of_law = steps_within(getattr(law, "map", f).dt, f.dt, "law", "the plant", self.hold)
         if observer is None:
@@ -159,7 +159,7 @@ class ClosedLoop:
         return input_bounds(self.plant, self.bounds)
 
     def _noise(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return roots of the covariances of disturbance and input noise."""
+        """Return square roots of the covariances of disturbance and input noise."""
         f = self.plant
         return root(state_weight(f, self.W, "W")), root(input_weight(f, self.W_u, "W_u"))
 
@@ -173,7 +173,7 @@ class ClosedLoop:
         noise: int | np.random.Generator | None = None,
         k0: int = 0,
     ) -> LoopRun:
-        """Simulate a number of steps from x0 (nx,).
+        """Simulate the closed loop from the initial state x0 (nx,).
 
         Parameters
         ----------
@@ -181,7 +181,7 @@ class ClosedLoop:
             Estimate before the first measurement; default x0. Additional states of the observer
             have the values of its map (``ExtendedMap.join``) unless they are given.
         covariance : (ndx, ndx), optional
-            Of the estimate's error, for an extended filter; default its P0.
+            Covariance of the estimate's error, for an extended filter; default its P0.
         noise : seed, Generator or None
             None simulates without noise. The same seed gives the same run to the bit.
         k0 : int
@@ -196,7 +196,7 @@ class ClosedLoop:
         ValueError
             Wrong sizes; a law that returns values that are not finite.
         StepError
-            If a step of the plant does not exist; its `trajectory` is the plant's until then.
+            If a step of the plant does not exist; `trajectory` of the error is the plant's motion until then.
         """
         f, law = self.plant, as_law(self.law)
         steps = as_count(steps, "steps")
@@ -225,28 +225,28 @@ class ClosedLoop:
         )
 
     def rollout(self, x0: Any, steps: int, *, estimate: Any = None, k0: int = 0) -> Trajectory:
-        """Return the plant's trajectory in `simulate`, without noise."""
+        """Return the plant's trajectory in a simulation of the loop without noise."""
         return self.simulate(x0, steps, estimate=estimate, k0=k0).trajectory
 
     @property
     def map(self) -> OneStepMap:
-        """Map of the plant."""
+        """Discrete-time map of the plant."""
         return self.plant
 
     @property
     def x(self) -> np.ndarray | None:
-        """State (nx,) of the plant to which the law finally regulates, or None."""
+        """Final set point of the feedback: a state (nx,) of the plant, or None."""
         x, f = getattr(as_law(self.law), "x", None), self.plant
         return x if x is None or len(x) == f.nx else f.join(x) if len(x) < f.nx else x[: f.nx]  # type: ignore[attr-defined]
 
     @cached_property
     def _sensors(self) -> Any:
-        """Measurement of the observer, evaluated on the plant."""
+        """Measurement of the observer, evaluated with the plant's model."""
         measurement = self.observer and self.observer.measurement
         return measurement and measurement.on(self.plant)
 
     def _drawn(self, noise: Any, steps: int, k0: int, every: int) -> Noise | None:
-        """Return the noise by sample: of measurements (if made), of inputs, of states."""
+        """Return random noise of measurements, inputs and states at all samples."""
         if noise is None:
             return None
         f, rng, ny = self.plant, np.random.default_rng(noise), 0

@@ -1,4 +1,4 @@
-"""Measurements of named quantities: sampling, resolution and covariance."""
+"""Measurements of named quantities, with sampling rate, resolution and covariance."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from vioc.runs.given import state_of
 class Measurement:
     """Measurement y = g(x) + noise of named quantities of the state.
 
-    Values are rounded to encoder counts and may have their own sampling rates. A NaN entry was not measured,
-    by plan (`every`) or by chance: filters skip it.
+    Values are rounded to encoder counts and may have their own sampling rates. NaN means not measured,
+    as planned (`every`) or by chance; filters skip such values.
 
     Parameters
     ----------
@@ -30,9 +30,9 @@ class Measurement:
     quantities : names, or dict of str to float
         Measured quantities of the state (``"theta"``, ``"hand:x"``), or their variances.
     covariance : float, (ny,), (ny, ny) or dict of str to float, optional
-        V of the noise, in squares of the quantities' units (rad^2, m^2, ...), 0 for exact sensors; a number,
-        a diagonal, a matrix or by name. Default 1 for each quantity, which is realistic for no sensor: give
-        variances for serious use of a filter or noise.
+        Covariance of the noise, in squares of the quantities' units (rad^2, m^2, ...), 0 for exact sensors: a
+        number, a diagonal, a matrix or values by name. The default of 1 for each quantity is realistic for no
+        sensor: give variances if you use a filter or noise.
     wrap : names
         Measured angles known modulo 2 pi; states in the map's own ``wrap`` are included.
     counts : dict of str to int, optional
@@ -40,7 +40,7 @@ class Measurement:
     resolution : dict of str to float, optional
         Units per count of other quantities. Rounding by q adds q^2 / 12 to V.
     every : dict of str to int or (int, int), optional
-        n, or (n, first): measured at the samples first, first + n, ... only. Default: all samples.
+        n, or (n, first): the quantity is measured only at samples first, first + n, ... By default at all.
 
     Attributes
     ----------
@@ -111,7 +111,7 @@ class Measurement:
         return _rebuild, (self.map, self.names, self._noise, wrapped, self.resolution, self._every)
 
     def check_noisy(self, what: str) -> None:
-        """Raise ValueError for exact sensors, if residuals are divided by deviations."""
+        """Raise ValueError if a sensor has variance 0, by which residuals are weighted."""
         exact = [n for n, v in zip(self.names, np.diag(self.V), strict=True) if not v > 0]
         if exact:
             raise ValueError(
@@ -120,7 +120,7 @@ class Measurement:
             )
 
     def on(self, f: OneStepMap) -> Measurement:
-        """Return the same sensors on another map, e.g. the plant of an observer's model."""
+        """Return the same sensors on another map, for example the plant of an observer."""
         rebuild, (_, *what) = self.__reduce__()
         return self if f is self.map else rebuild(f, *what)
 
@@ -141,7 +141,7 @@ class Measurement:
         return found
 
     def _rates(self, every: Mapping[str, int | tuple[int, int]]) -> np.ndarray:
-        """Return n and the first sample of each quantity, (ny, 2)."""
+        """Return sampling interval and first sample of each measured quantity, (ny, 2)."""
         pairs = np.tile([1, 0], (len(self.names), 1))
         for name, value in by_name(every, self.names, "every").items():
             n, first = value if isinstance(value, tuple) else (value, 0)
@@ -152,22 +152,22 @@ class Measurement:
 
     @property
     def always(self) -> bool:
-        """True if everything is measured at every sample."""
+        """True if every quantity is measured at every sample."""
         return bool((self._every == [1, 0]).all())
 
     def present(self, k: int) -> np.ndarray:
-        """Return a mask (ny,) of the quantities measured at sample k by plan."""
+        """Return the mask (ny,) of the quantities that are to be measured at sample k."""
         n, first = self._every.T
         return (k >= first) & ((k - first) % n == 0)
 
     @property
     def key(self) -> tuple:
-        """Identity of these sensors among others on the same map, without the covariance."""
+        """Identifier of the sensors on this map; it does not include the covariance."""
         return self.names, *self.wrapped.tolist(), *self.resolution.tolist()
 
     @property
     def formula(self) -> ca.Function:
-        """Function (x, parameters) -> g, D_x g."""
+        """CasADi function (x, parameters) -> measurement g(x) and its Jacobian."""
         s, g = self.map.symbols, ca.densify(self.expression)
         return ca.Function("g", [s.x, s.parameters], [g, ca.densify(ca.jacobian(g, s.x))])
 
@@ -175,7 +175,7 @@ class Measurement:
         return self._values(x, self.map.theta)
 
     def __call__(self, x: Any) -> np.ndarray:
-        """Return g(x); (nx,) -> (ny,), or (N, nx) -> (N, ny)."""
+        """Return the exact measurement g(x): (nx,) -> (ny,), or (N, nx) -> (N, ny)."""
         return self._evaluate(self._states(x))[0][..., 0]
 
     def _states(self, x: Any) -> np.ndarray:
@@ -186,7 +186,7 @@ class Measurement:
         return x
 
     def reading(self, y: Any) -> np.ndarray:
-        """Return a measurement as an array (ny,), or (N, ny), with NaN for missing values."""
+        """Return a checked measurement (ny,) or (N, ny), with NaN for missing values."""
         if isinstance(y, Mapping):
             raise ValueError(
                 f"measurement: expected an array in the order {', '.join(self.names)}, got a dict of "
@@ -198,7 +198,10 @@ class Measurement:
         return y
 
     def jacobian(self, x: Any) -> np.ndarray:
-        """Return C = D_x g by the errors of x; (nx,) -> (ny, ndx), or with a leading N."""
+        """Return the measurement's Jacobian with respect to errors of the state.
+
+        Shapes (nx,) -> (ny, ndx), or (N, nx) -> (N, ny, ndx).
+        """
         x = self._states(x)
         C = self._evaluate(x)[1]
         if self.map.ndx == self.map.nx:
@@ -208,11 +211,11 @@ class Measurement:
         return C @ retract_jacobian(self.map, x)
 
     def innovation(self, x: np.ndarray, y: Any) -> np.ndarray:
-        """Return y - g(x), angles in [-pi, pi]; NaN where y is NaN."""
+        """Return the innovation y - g(x), angles in [-pi, pi]; NaN where y is NaN."""
         return self._apart(self.reading(y), self(x))
 
     def linearized(self, x: np.ndarray, y: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Return `innovation` (ny,) and `jacobian` (ny, ndx) from one evaluation."""
+        """Return the innovation (ny,) and the measurement's Jacobian (ny, ndx) at a state."""
         g, C = self._evaluate(x)
         d = self._apart(self.reading(y), g[:, 0])
         return d, C if self.map.ndx == self.map.nx else C @ retract_jacobian(self.map, x)
@@ -222,9 +225,9 @@ class Measurement:
         return np.where(self.wrapped, short_way(d), d)
 
     def sample(self, x: np.ndarray, rng: np.random.Generator | None, k: int = 0) -> np.ndarray:
-        """Return a measurement at sample k, with noise if there is a generator.
+        """Return a random measurement of the state x at sample k, rounded to counts.
 
-        It is rounded to whole counts.
+        Without a generator there is no noise.
         """
         return self.sampled(x, None if rng is None else self.noise(rng.standard_normal(len(self.names))), k)
 
@@ -233,7 +236,7 @@ class Measurement:
         return normals @ self._root.T
 
     def sampled(self, x: np.ndarray, noise: np.ndarray | None, k: int = 0) -> np.ndarray:
-        """Return the measurement at sample k, g(x) plus noise (ny,), in whole counts."""
+        """Return g(x) plus noise at sample k in whole counts, NaN where not measured."""
         y, q = self(x) if noise is None else self(x) + noise, self.resolution
         y = np.where(q > 0, q * np.round(y / np.where(q > 0, q, 1.0)), y)
         return np.where(self.present(k), y, np.nan)
@@ -246,18 +249,18 @@ class Measurement:
 
 
 def root(covariance: np.ndarray) -> np.ndarray:
-    """Return G with G G' a covariance that may be singular.
+    """Return a square root G, G G' = P, of a covariance P that may be singular.
 
-    G times independent standard normal numbers is a sample.
+    G times independent standard normal numbers is a random sample with this covariance.
     """
     values, vectors = np.linalg.eigh(covariance)
     return vectors * np.sqrt(np.maximum(values, 0.0))
 
 
 def retract_jacobian(f: OneStepMap, x: np.ndarray) -> np.ndarray:
-    """Return the derivative of retract(x, dx) by dx at 0, (nx, ndx).
+    """Return the Jacobian of the state with respect to its tangent-space error.
 
-    By central differences of order 4.
+    It is D_dx retract(x, dx) (nx, ndx), by central differences of order 4.
     """
     columns = []
     for e in np.eye(f.ndx):

@@ -1,4 +1,4 @@
-"""Moving-horizon estimation: states of a window from measurements, with bounds.
+"""Moving-horizon estimation of states from recent measurements, with bounds.
 
 The estimate is an optimal control problem on `vioc.control.shooting` whose inputs are the noise. Maths:
 docs/maths/feedback.md, "Moving horizon", whose equations are numbered (MH).
@@ -41,7 +41,7 @@ CLOSED = 1e-2  # largest residual of an unfinished estimate, over 1 + |x|
 
 @dataclass(frozen=True)
 class Window:
-    """Estimate and memory of a `MovingHorizon`.
+    """Estimate of a moving-horizon estimator, with the data of its window.
 
     Attributes
     ----------
@@ -52,12 +52,12 @@ class Window:
     Y, U : (c, ny), (c, nu) or one row less before `predict`
         Measurements and inputs of the window, the oldest first.
     X, W : (M+1, nx), (M, m)
-        Estimated states and noise, the guess of the next search.
+        Estimated states and noise, from which the next search starts.
     y : (rows,)
         Multipliers of bounds.
     iterations, failures, unfinished : int
-        Iterations of the last sample; number of samples so far estimated by the extended filter, and of those
-        whose search ran out of iterations with a KKT residual above 1e-4.
+        Iterations of the last sample; number of samples so far that the extended filter estimated; number of
+        those whose search ran out of iterations with a KKT residual above 1e-4.
     verdict : str
         Verdict of the last sample's search.
     """
@@ -96,10 +96,10 @@ class MovingHorizon:
     bounds, constraints
         Limits on quantities of the state, as in `vioc.control.optimize`: ``{"param.friction": (0, None)}``.
     max_iterations : int, optional
-        Per sample; ten times as many for the first one. Default 3, and 15 with bounds or constraints, whose
-        barrier needs more.
+        Per sample; ten times as many for the first sample. Default 3; 15 with bounds or constraints, since
+        the barrier method needs more.
     tolerance : float
-        KKT residual at which a search ends earlier.
+        KKT residual at which a search ends before `max_iterations`.
     manifold : bool
         As for `ExtendedKalmanFilter`.
 
@@ -139,13 +139,13 @@ class MovingHorizon:
 
     @cached_property
     def _filter(self) -> ExtendedKalmanFilter:
-        """Extended filter with the same covariances, used if a search fails."""
+        """Extended Kalman filter with the same covariances, used if a search fails."""
         own = self.W, self.W_u, self.P0
         return ExtendedKalmanFilter(self.map, self.measurement, *own, self.manifold)
 
     @cached_property
     def _noises(self) -> tuple[np.ndarray, np.ndarray]:
-        """Square roots of the covariances of the state's and the input's noise."""
+        """Square roots of the covariances of process noise and input noise."""
         return slim_root(self.W), slim_root(self.W_u)
 
     @cached_property
@@ -159,9 +159,10 @@ class MovingHorizon:
 
     @cached_property
     def _cost(self) -> Cost:
-        """Cost (MH 1): 1/2 |w|^2 + 1/2 |R (y - g(x))|^2 with references y and R.
+        """Cost of the estimation: squared noise and squared residuals.
 
-        R is a root of V^-1 of the available measurements.
+        It is 1/2 |w|^2 + 1/2 |R (y - g(x))|^2. The measurements y and R, a root of V^-1 for the available
+        measurements, are references of the cost. See (MH 1).
         """
         f, measure, ny = self._noisy, self.measurement, len(self.measurement.names)
         y, R = ca.SX.sym("y", ny), ca.SX.sym("R", ny, ny)
@@ -169,7 +170,7 @@ class MovingHorizon:
         rows = (y, np.zeros((self.horizon + 1, ny))), (ca.vec(R), np.zeros((self.horizon + 1, ny * ny)))
         return Cost(f, 0.5 * ca.sumsqr(f.symbols.u) + misfit, misfit, references=rows, per_time=False)
 
-    # -- what a loop calls ----------------------------------------------------------------------
+    # -- observer of a closed loop --------------------------------------------------------------
 
     def start(self, x: np.ndarray, P: np.ndarray | None = None) -> Window:
         """Return the estimate before the first measurement."""
@@ -178,7 +179,7 @@ class MovingHorizon:
         return Window(begun.x, begun.P, (begun.x, begun.P), *none)
 
     def correct(self, k: int, belief: Window, y: np.ndarray) -> Window:
-        """Return the estimate at sample k after its measurement (ny,)."""
+        """Return the estimate at sample k after the measurement y (ny,)."""
         Y = np.vstack([belief.Y, self.measurement.reading(y)])
         X, W = self._guess(belief, len(Y))
         g = self._noisy.with_known(self._known(belief, X), k + 1 - len(Y))
@@ -231,12 +232,13 @@ class MovingHorizon:
         within = f"; within limits of {limits}" if limits else ""
         return f"MovingHorizon({self.horizon} samples{within}; {self.measurement!r})"
 
-    # -- the problem of a sample ----------------------------------------------------------------
+    # -- optimal control problem of one sample --------------------------------------------------
 
     def _known(self, belief: Window, X: np.ndarray) -> tuple[np.ndarray, ...]:
-        """Return the step data of (MH 2).
+        """Return inputs and noise matrices of the steps in the window.
 
-        Step 0 is the arrival, the last c - 1 steps are the map's, those between keep the state.
+        Step 0 leads from the prior to the first state. The last c - 1 steps are steps of the map; the steps
+        between keep the state. See (MH 2).
         """
         M, f, m, c = self.horizon, self.map, self._noisy.nu, len(belief.Y) + 1
         U, G, S = np.zeros((M, f.nu)), np.zeros((M, f.nu, m)), np.zeros((M, f.nx, m))
@@ -252,14 +254,14 @@ class MovingHorizon:
         return U, G, S, taken
 
     def _soft(self, belief: Window) -> float:
-        """Return the regularization, which must be small beside the least variance."""
+        """Return the search's regularization, small compared with the smallest variance."""
         variances = np.concatenate([np.diag(self.W), np.diag(belief.prior[1])])
         return min(SOFT, SOFTER * float(variances[variances > 0].min(initial=np.inf)))
 
     def _guess(self, belief: Window, c: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the previous solution shifted by one sample, as the next guess.
 
-        The arrival's noise leads from the prior to its first state.
+        The noise of step 0 leads from the prior to the first state.
         """
         M, m, (x, P) = self.horizon, self._noisy.nu, belief.prior
         if belief.X is None or belief.W is None:
@@ -273,9 +275,9 @@ class MovingHorizon:
         return X, W
 
     def _data(self, X: np.ndarray, Y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the references of the cost: measurements, and the roots of V^-1.
+        """Return the references of the cost: measurements, and weights of the residuals.
 
-        Measured angles are on the same turn as the guess.
+        The weights are roots of V^-1. Measured angles are on the same turn as the guess.
         """
         ny, M, c, V = Y.shape[1], self.horizon, len(Y), self.measurement.V
         y, R = np.zeros((M + 1, ny)), np.zeros((M + 1, ny, ny))
@@ -288,13 +290,16 @@ class MovingHorizon:
         return y, np.swapaxes(R, 1, 2).reshape(M + 1, ny * ny)  # matrices in column order
 
     def _shifted(self, y: np.ndarray) -> np.ndarray:
-        """Return multipliers of rows shifted by one sample."""
+        """Return the constraint multipliers shifted by one sample."""
         n = self.horizon * self._rows.m
         path = y[:n].reshape(self.horizon, self._rows.m)
         return np.concatenate([path[1:].ravel(), path[-1], y[n:]])
 
     def _covariances(self, X: np.ndarray, Y: np.ndarray, lin: Linearization) -> np.ndarray:
-        """Return the covariance of the last state (MH 4)."""
+        """Return the covariance of the last state's error.
+
+        See (MH 4).
+        """
         M, c, A, B = self.horizon, len(Y), lin.A, lin.B
         C = self.measurement.jacobian(X)
         P = B[0] @ B[0].T
@@ -308,9 +313,9 @@ class MovingHorizon:
         return P
 
     def _next_prior(self, belief: Window, Y: np.ndarray, search: Interior) -> tuple[np.ndarray, np.ndarray]:
-        """Return the prior after the first measurement and step (MH 3).
+        """Return the prior of the next window: mean state and covariance.
 
-        It is linearized at the solution.
+        It contains the oldest measurement and step of this window, linearized at the solution. See (MH 3).
         """
         f, (x, P), it, lin = self.map, belief.prior, search.now, search.lin
         first, ends, w = it.point.curve.x[1], it.point.steps.x1[1], it.point.curve.u[1]
@@ -323,7 +328,10 @@ class MovingHorizon:
         return x, 0.5 * (P + P.T)
 
     def _prior_by_filter(self, k: int, belief: Window, Y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the next prior by the extended filter, linearized at the prior."""
+        """Return the next window's prior by one step of the extended Kalman filter.
+
+        The filter is linearized at the present prior.
+        """
         first = k + 1 - len(Y)
         begun: Any = self._filter.correct(first, Estimate(*belief.prior), Y[0])
         begun = self._filter.predict(first, begun, belief.U[0])
@@ -331,14 +339,14 @@ class MovingHorizon:
 
 
 def slim_root(covariance: np.ndarray) -> np.ndarray:
-    """Return G (n, r) with G G' a covariance of rank r."""
+    """Return a square root G (n, r), G G' = P, of a covariance P of rank r."""
     G = root(covariance)
     size = np.abs(G).max(axis=0, initial=0.0)
     return G[:, size > 1e-12 * size.max(initial=0.0)]
 
 
 def _failure(search: Interior) -> str:
-    """Return the reason why a search's result is not an estimate, or ""."""
+    """Return the reason why a search did not yield an estimate, or ""."""
     point, level = search.now.point, search.level
     if search.status in (Status.CONVERGED, Status.ACCEPTABLE):
         return ""

@@ -1,7 +1,7 @@
-"""Offset-free tracking: feedback about a target without steady-state error.
+"""Offset-free tracking: feedback without steady-state error under disturbances.
 
-The target depends on reference and estimated disturbances. Maths: docs/maths/feedback.md, "Offset-free
-tracking", whose equations are numbered (OF).
+The target depends on the reference and the estimated disturbances. Maths: docs/maths/feedback.md,
+"Offset-free tracking", whose equations are numbered (OF).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from vioc.runs.steps import check_steps
 
 
 class SteadyTarget(NamedTuple):
-    """Target state (nx,) and input (nu,) of a law.
+    """Target state (nx,) and input (nu,) to which a feedback law regulates.
 
     `left` is the largest residual of the equilibrium and the fixed quantities.
     """
@@ -33,21 +33,22 @@ class SteadyTarget(NamedTuple):
 
 
 class OffsetFree(Law):
-    """Law u = u_t - K difference(x_t, x^) about a target that depends on disturbances.
+    """Feedback law about a target that compensates estimated disturbances.
 
-    (x_t, u_t) is an equilibrium under the estimated disturbances.
+    The law is u = u_t - K difference(x_t, x^); the target (x_t, u_t) is an equilibrium under the estimated
+    disturbances.
 
     Parameters
     ----------
     regulator : SteadyRegulator, Regulator or law with gains
         Regulator of the mechanism without disturbances.
     f : ExtendedMap
-        The observer's map: that of the regulator, with disturbances, parameters, biases as states.
+        The observer's map: the regulator's map with disturbances, parameters and biases as states.
     hold : names, optional
-        Quantities of the state that must equal their reference, for a law about one point: the target
-        is found by one Newton step per sample from the last one (OF 2). Required if parameters
-        or disturbances of states are estimated. Default: disturbances of inputs are subtracted from
-        the input (OF 1), which is exact along any trajectory.
+        Quantities of the state that must equal their reference, for a law about one point: one Newton step
+        per sample, from the previous target, finds the target (OF 2). Required if parameters or disturbances
+        of states are estimated. By default disturbances of inputs are subtracted from the input (OF 1), which
+        is exact along any trajectory.
 
     Raises
     ------
@@ -85,11 +86,11 @@ class OffsetFree(Law):
             named_jacobians(inner, self.names, law.X[:1], "hold", "hold quantities of the state")
 
     def start(self) -> SteadyTarget:
-        """Return the regulator's equilibrium."""
+        """Return the regulator's equilibrium as the first target."""
         return SteadyTarget(self.law.X[0], self.law.U[0])
 
     def apply(self, k: int, x: np.ndarray, memory: SteadyTarget) -> tuple[np.ndarray, SteadyTarget]:
-        """Return the input at sample k for an estimate of the extended state."""
+        """Return the control input for an estimated extended state, and the new target."""
         i, (state, constants) = self.law.row(k), self.map.split(x)
         if self.names:
             target = self._next(memory, constants)
@@ -104,9 +105,10 @@ class OffsetFree(Law):
         return self.apply(k, np.asarray(x, float), self.start())[0]
 
     def _next(self, at: SteadyTarget, constants: np.ndarray) -> SteadyTarget:
-        """Return the target after the shortest Gauss-Newton step (OF 2).
+        """Return the target at the next sample by one Gauss-Newton step.
 
-        At the target a step keeps the state, and the named quantities equal their reference.
+        At the target a step keeps the state, and the named quantities equal their reference. The step is the
+        shortest one. See (OF 2).
         """
         f, n = self.map.inner, self.map.inner.ndx
         steps = self.map.steps_at(np.concatenate([at.x, constants])[None], at.u[None])

@@ -21,9 +21,10 @@ from vioc.runs.steps import check_steps
 
 @dataclass(frozen=True)
 class ScheduledLaw(Law):
-    """Gain-scheduled law u = U(s) - K(s) difference(X(s), x).
+    """Gain-scheduled feedback, interpolated between operating points.
 
-    It is linear in s between operating points and constant beyond them.
+    It is u = U(s) - K(s) difference(X(s), x) with the scheduling variable s. Gains, states and inputs are
+    linear in s between operating points and constant beyond them.
 
     Attributes
     ----------
@@ -37,7 +38,7 @@ class ScheduledLaw(Law):
     Raises
     ------
     ValueError
-        Wrong shapes, points that do not increase, or a quantity that is not of the state alone.
+        Wrong shapes, points that do not increase, or a quantity that depends on more than the state.
     """
 
     map: OneStepMap = field(repr=False)
@@ -61,7 +62,7 @@ class ScheduledLaw(Law):
 
     @classmethod
     def of(cls, regulators: Sequence[Any], by: str) -> ScheduledLaw:
-        """Return the law of steady regulators about equilibria of one map, in any order."""
+        """Return the law that interpolates steady regulators of one map, in any order."""
         laws: list[StateLaw] = []
         for law in map(as_law, regulators):
             if not isinstance(law, StateLaw) or len(law.U) != 1:
@@ -80,7 +81,7 @@ class ScheduledLaw(Law):
 
     @property
     def quantity(self) -> ca.SX:
-        """Scheduling quantity s in the map's symbols."""
+        """Scheduling variable s as an expression in the map's symbols."""
         return self.map.quantity(self.by)
 
     @cached_property
@@ -121,14 +122,14 @@ class ScheduledLaw(Law):
 
 
 class Applied(NamedTuple):
-    """Memory of a limited law: the inner law's, and the last input or None."""
+    """Memory of a rate-limited law: the last input, and the memory of the inner law."""
 
     law: Any
     u: np.ndarray | None
 
 
 class LimitedLaw(Law):
-    """Law with its input clipped to bounds and to a rate limit between samples.
+    """Feedback law whose output is clipped to input bounds and to a rate limit.
 
     Parameters
     ----------
@@ -137,7 +138,7 @@ class LimitedLaw(Law):
     rate : float, (nu,), dict of str to float
         Largest change of an input per second, in its units per second, > 0. The first sample is free.
     bounds : dict of str to (lower, upper), or None
-        Of inputs: as in `vioc.control.optimize`, with numbers.
+        Bounds of the inputs: as in `vioc.control.optimize`, but constant.
 
     Attributes
     ----------
@@ -168,7 +169,7 @@ class LimitedLaw(Law):
 
     @property
     def x(self) -> np.ndarray | None:
-        """State (nx,) to which the law finally regulates, or None."""
+        """Final set point of the feedback: a state (nx,), or None."""
         return getattr(self.law, "x", None)
 
     def formula(self) -> LawFormula | None:

@@ -38,12 +38,12 @@ SHARE = 1e-2  # share of the proof of infeasibility above which a limit is named
 
 @dataclass(frozen=True)
 class SteeredCovariance:
-    """Feedback with limits on standard deviations, to first order, and its cost.
+    """Feedback of least cost that keeps standard deviations within limits.
 
     Attributes
     ----------
     regulator : Regulator
-        Its P is the cost to go with the multipliers as weights.
+        Regulator whose P is the cost-to-go with the multipliers as additional weights.
     spread : Covariance
         Covariance along the trajectory under this feedback, with the filter if there is one.
     cost : float
@@ -54,7 +54,7 @@ class SteeredCovariance:
         Decrease of the cost, to first order, per relative increase of the allowed variance, for active
         limits by name, summed over the samples.
     observer : KalmanFilter or None
-        The filter of the law; part of the design.
+        Filter whose estimate the law uses; part of the design.
     iterations : int
     """
 
@@ -67,7 +67,7 @@ class SteeredCovariance:
     iterations: int = 0
 
     def as_law(self) -> StateLaw:
-        """Return the law for a `ClosedLoop`, to be used with `observer`."""
+        """Return the law for a `ClosedLoop`; use it with `observer`."""
         return self.regulator.as_law()
 
     def std(self, name: str) -> np.ndarray:
@@ -75,7 +75,7 @@ class SteeredCovariance:
         return self.spread.std(name)
 
     def plot(self, *names: str, ax: Any = None) -> Any:
-        """Plot quantities of the state with two standard deviations; returns the axes."""
+        """Plot quantities of the state with two standard deviations; return the axes."""
         return self.spread.plot(*names, ax=ax)
 
     def __repr__(self) -> str:
@@ -101,7 +101,7 @@ def steer_covariance(
     measurement: Measurement | None = None,
     tolerance: float = 1e-6,
 ) -> SteeredCovariance:
-    """Find gains of least expected cost that steer a covariance to its goal.
+    """Find gains of least expected cost that keep standard deviations within limits.
 
         minimize  E sum over k < N of z'Qz + v'Rv  +  z_N' Qf z_N     over  v_k = -K_k z_k
         subject to  P_N <= final,  |y_d - bound| >= sigmas (y'P_k y)^(1/2)
@@ -115,13 +115,13 @@ def steer_covariance(
     P0, W, W_u : as in `covariance`
         Covariances of the first error, of the disturbance added to x[k+1] and of the inputs' noise.
     final : dict of str to float, or (ndx, ndx)
-        Largest final standard deviations of quantities of the state or entries of its error by name; or a
+        Largest final standard deviations of quantities or errors of the state by name; or a
         positive definite upper bound of P_N (final - P_N >= 0).
     bounds : dict of str to float or (low, high), optional
-        Limits on inputs (``u.NAME``) and quantities of the state at every sample, as in `optimize`. Their
-        values on the trajectory stay `sigmas` standard deviations within.
+        Limits on inputs (``u.NAME``) and quantities of the state at every sample, as in `optimize`. Values
+        on the trajectory keep a distance of `sigmas` standard deviations from them.
     sigmas : float
-        0.27 % of Gaussian deviations exceed 3.
+        Number of standard deviations; 0.27 % of Gaussian deviations exceed 3.
     Q, R, Qf
         Weights as in `dlqr`, Q by default 0; Qf is Q unless given.
     measurement : Measurement, optional
@@ -139,10 +139,10 @@ def steer_covariance(
     ModelError
         Unknown names.
     ValueError
-        Wrong shapes, names, covariances; a trajectory that is itself outside of a bound.
+        Wrong shapes, names or covariances; a trajectory that violates a bound itself.
     OptimizationError
-        If no gains keep the limits, as proved by a lower bound: names the limits that exclude
-        each other and the least of each; or if this is undecided.
+        If no gains keep the limits, as a lower bound proves: the message names the limits that exclude each
+        other and the least value of each; or if this is undecided.
     """
     trajectory = trajectory_of(trajectory)
     if not isinstance(trajectory, Trajectory):
@@ -191,11 +191,14 @@ def steer_covariance(
 
 
 class _VarianceRows:
-    """Limits by name as rows of unit variance, minus the filter's error variance."""
+    """Limits on standard deviations by name, converted to limits on variances.
+
+    Each limit is scaled to unit variance, after the variance of the filter's error is subtracted.
+    """
 
     def __init__(self, f: OneStepMap, trajectory: Trajectory, unseen: np.ndarray, P0: np.ndarray):
         self.map, self.trajectory, self.unseen, self.P0 = f, trajectory, unseen, P0
-        # name, sample, row of the state's error or the input, largest standard deviation
+        # name, sample, coefficients of the state's error or the input, largest standard deviation
         self.states: list[tuple[str, int, np.ndarray, float]] = []
         self.inputs: list[tuple[str, int, np.ndarray, float]] = []
         self.matrix: np.ndarray | None = None
@@ -278,7 +281,7 @@ class _VarianceRows:
         )
 
     def prices(self, found: Steered) -> dict[str, float]:
-        """Return multipliers of active limits, summed over the samples of a name."""
+        """Return the multipliers of active limits by name, summed over the samples."""
         names = [name for name, *_ in (*self.states, *self.inputs)]
         mu, least = found.multipliers.mu, 10 * found.gap
         prices: dict[str, float] = {}
@@ -291,7 +294,7 @@ class _VarianceRows:
         return prices
 
     def unreachable(self, problem: VarianceProblem, verdict: Unreachable) -> str:
-        """Return a text with the limits that exclude each other, and the least of each."""
+        """Return the error text: limits that exclude each other, and their least values."""
         named = [*self.states, *self.inputs]
         (mu, L), total = verdict.multipliers, verdict.multipliers.total
         shares: dict[str, list[int]] = {}

@@ -1,4 +1,4 @@
-"""Operating points of designs: equilibria, and trajectories of the design's map."""
+"""Equilibria and trajectories about which regulators and analyses are made."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from vioc.runs.trajectory import Trajectory
 
 
 def states_at_rest(f: OneStepMap, x: np.ndarray) -> list[tuple[str, float]]:
-    """Return states (nx,) by name for printing an equilibrium.
+    """Return the states of an equilibrium by name, for printing.
 
-    Momenta are left out if there are constraints: at rest they are halves of constraint impulses.
+    Momenta are omitted if there are constraints: at rest they are half the constraint impulses.
     """
     names = f.state_names
     told = [not (f.multiplier_names and n.startswith("p.") and n[2:] in names) for n in names]
@@ -25,18 +25,18 @@ def states_at_rest(f: OneStepMap, x: np.ndarray) -> list[tuple[str, float]]:
 
 
 def about_of(f: OneStepMap, about: Any) -> Trajectory | tuple[np.ndarray, np.ndarray]:
-    """Return a trajectory, or state (nx,) and input (nu,) of an equilibrium.
+    """Return the given trajectory, or state (nx,) and input (nu,) of an equilibrium.
 
     Parameters
     ----------
     f : OneStepMap
-    about : Trajectory, what has one, (x, u), or an object with `x` (nx,) and `u` (nu,)
-        The last as `vioc.control.equilibrium` and steady regulators are. `u` None is zero.
+    about : Trajectory or an object with one, (x, u), or an object with `x` (nx,) and `u` (nu,)
+        Results of `vioc.control.equilibrium` and steady regulators have `x` and `u`. `u` None means zero.
 
     Raises
     ------
     ValueError
-        Anything else, shapes, an equilibrium of another map; what has several trajectories.
+        Any other object, wrong shapes, an equilibrium of another map, several trajectories.
     """
     about = trajectory_of(about)
     if isinstance(about, Trajectory):
@@ -51,14 +51,14 @@ def about_of(f: OneStepMap, about: Any) -> Trajectory | tuple[np.ndarray, np.nda
 
 
 def check_trajectory(f: OneStepMap, about: Trajectory) -> OneStepMap:
-    """Return the map with the step length of a trajectory, which must be its own.
+    """Check that a trajectory is one of a map; return the map with its step length.
 
-    If the steps are not equal, it is the map itself.
+    If the trajectory's steps are not equal, the result is the map itself.
 
     Raises
     ------
     ValueError
-        A trajectory of a map with other states or inputs, of another rule or model, with other parameters.
+        A trajectory of a map with other states, inputs or parameters, or of another integrator or model.
     """
     if about.map.state_names != f.state_names or about.map.input_names != f.input_names:
         raise ValueError(
@@ -78,6 +78,6 @@ def check_trajectory(f: OneStepMap, about: Trajectory) -> OneStepMap:
 
 
 def check_timeless(f: OneStepMap, what: str, instead: str) -> None:
-    """Raise ValueError for a map that depends on time: results at a point may change."""
+    """Raise ValueError if the map depends on time, so that a linearization may change."""
     if f.depends_on_time:
         raise ValueError(f"{what}: steps of {f!r} depend on time; use {instead}")

@@ -1,6 +1,6 @@
-"""Linear system of a design about an equilibrium or a trajectory.
+"""Linearization of a map about an equilibrium or along a trajectory.
 
-Its coordinates are those of the full state or of the constraint manifold.
+Its coordinates are errors of the full state, or coordinates of the constraint manifold's tangent space.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from vioc.runs.trajectory import Trajectory
 
 FIXED_POINT = 1e-8  # largest change of an equilibrium by a step, relative to 1 + |x|
 CLOSED = 1e-8  # largest distance of a periodic trajectory's end from its start, relative to 1 + |x|
-# Changes of the step length that reveal rounding; several, as some last digits may agree by chance
+# Changes of the step length that reveal rounding; several, since some last digits may agree by chance
 NEARBY = (1e-6, -2.3e-6, 3.7e-6, -5.9e-6, 7.1e-6, -8.3e-6, 1.3e-5, -1.7e-5)
 FEW = 3  # changes used along a trajectory, which has many steps
 SMOOTH = 1e-3  # largest relative change of a derivative that is not rounding
@@ -30,17 +30,19 @@ SMOOTH = 1e-3  # largest relative change of a derivative that is not rounding
 
 @dataclass(frozen=True)
 class LinearSystem:
-    """Linear system z_{k+1} = A_k z_k + B_k v_k with z = T_k' dx in bases T_k.
+    """Linearization of a map about an equilibrium or a trajectory.
+
+    It is z_{k+1} = A_k z_k + B_k v_k with coordinates z = T_k' dx in bases T_k.
 
     Attributes
     ----------
     map : OneStepMap
     A, B : (N, r, r), (N, r, nu); N = 1 about an equilibrium
     T : (N+1, ndx, r)
-        Orthonormal; the identity in the full state.
+        Orthonormal bases; the identity in the full state.
     x, u : (N+1, nx), (N, nu)
     steady : bool
-        About an equilibrium.
+        True about an equilibrium.
     manifold : bool
     """
 
@@ -58,9 +60,9 @@ class LinearSystem:
         return self.map.space.error_names
 
     def output_matrices(self, outputs: Any) -> tuple[np.ndarray, tuple[str, ...]]:
-        """Return C (N+1, p, r) and names of outputs.
+        """Return the output matrices C (N+1, p, r) and the names of outputs.
 
-        Outputs are quantities or errors of the state, or a matrix (p, ndx).
+        `outputs` are quantities or errors of the state, or a matrix (p, ndx).
         """
         if isinstance(outputs, str) or (
             isinstance(outputs, Sequence) and outputs and isinstance(outputs[0], str)
@@ -78,9 +80,9 @@ class LinearSystem:
         return C @ self.T, tuple(f"output {i}" for i in range(len(C)))
 
     def _check_seen(self, C: np.ndarray, names: Sequence[str]) -> None:
-        """Raise ValueError for outputs that depend on idle directions.
+        """Raise ValueError if outputs depend on directions that the coordinates omit.
 
-        They would be zero in coordinates without these directions.
+        These are idle directions (`tangent_basis`); such outputs would be zero in the coordinates.
         """
         if not self.manifold:
             return
@@ -104,22 +106,22 @@ def linear_system(
 ) -> LinearSystem:
     """Linearize a map about an equilibrium or along a trajectory.
 
-    About an equilibrium, entries that are rounding are set to those of a constant state; see
-    `without_rounding`.
+    About an equilibrium, elements of A and B that are rounding are set to zero (to 1 on the diagonal of A);
+    see `without_rounding`.
 
     Parameters
     ----------
     f : OneStepMap
     about : Trajectory or a result that has one, or an equilibrium: (x, u), or an object with `x` and `u`
     manifold : bool, optional
-        Coordinates of the reduced tangent space, or of the full state; default: the former if the
-        map has constraints, and one such space (`one_manifold`).
+        True for coordinates of the reduced tangent space, False for the full state; default: True if the map
+        has constraints and a single such space (`one_manifold`).
     idle : bool
         On the manifold, keep idle directions; see `tangent_basis`.
     ranks : bool
         Remove rounding along a trajectory too, for rank decisions.
     closed : bool
-        The trajectory continues with its first step.
+        True if the trajectory continues with its first step.
 
     Raises
     ------
@@ -150,13 +152,13 @@ def linear_system(
 
 
 def without_rounding(found: Sequence[Linearization]) -> tuple[np.ndarray, np.ndarray]:
-    """Return A (N, n, n) and B (N, n, m) without entries that are rounding.
+    """Return A and B of a linearization without elements that are rounding noise.
 
-    `found` are linearizations for slightly different step lengths. A derivative changes in proportion to the
-    step length; rounding noise changes completely. If a state's row of A - I and B is noise at all N steps,
-    the state is conserved (a momentum that no force changes); if its column of A - I is, nothing depends on
-    it. Magnitudes alone cannot distinguish noise from weak couplings, and rank decisions, which scale each
-    state by its motion, would count it.
+    Shapes (N, n, n), (N, n, m). `found` are linearizations for slightly different step lengths. A derivative
+    changes in proportion to the step length; rounding noise changes completely. If a state's row of A - I and
+    B is noise at all N steps, the state is conserved (a momentum that no force changes); if its column of A -
+    I is noise, nothing depends on the state. Magnitudes alone cannot distinguish noise from weak couplings,
+    and rank decisions, which scale each state by its motion, would count noise.
     """
     n = found[0].A.shape[1]
     A, *others = (lin.A - np.eye(n) for lin in found)
@@ -168,19 +170,19 @@ def without_rounding(found: Sequence[Linearization]) -> tuple[np.ndarray, np.nda
 
 
 def _is_rounding(first: np.ndarray, others: Sequence[np.ndarray]) -> np.ndarray:
-    """Return a mask of entries (n, m) of (N, n, m) that are 0 or noise at all N steps."""
+    """Return a mask (n, m) of derivatives that are 0 or rounding at all N steps."""
     size = np.abs(first).max(axis=0)
     change = np.max([np.abs(other - first).max(axis=0) for other in others], axis=0)
     return np.asarray((change > SMOOTH * size) | (size == 0))
 
 
 def _stretched(run: Trajectory, by: float) -> Trajectory:
-    """Return a trajectory with steps longer by a factor."""
+    """Return a trajectory whose steps are longer by a factor."""
     return replace(run, t=run.t[0] + (run.t - run.t[0]) * by)
 
 
 def equilibrium_point(f: OneStepMap, about: tuple[np.ndarray, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """Return (x, u) if it is an equilibrium at all times, else raise ValueError."""
+    """Return (x, u) if it is an equilibrium at all times; otherwise raise ValueError."""
     check_timeless(f, "about a state", "a trajectory, or the map whose turn it is then")
     x, u = about
     moved = np.abs(f.difference(x, f.step(x, u)))
@@ -195,9 +197,9 @@ def equilibrium_point(f: OneStepMap, about: tuple[np.ndarray, np.ndarray]) -> tu
 
 
 def check_closed(f: OneStepMap, run: Trajectory) -> float:
-    """Return the relative distance of a periodic trajectory's end from its start.
+    """Return the distance of a periodic trajectory's end from its start.
 
-    It is relative to 1 + |x|. ValueError if too large.
+    It is relative to 1 + |x|. Raises ValueError if it is too large.
     """
     gap = np.abs(f.difference(run.x[0], run.x[-1]))
     moved = gap.max() / (1 + np.abs(run.x[0]).max())
@@ -211,15 +213,15 @@ def check_closed(f: OneStepMap, run: Trajectory) -> float:
 
 
 def output_jacobians(f: OneStepMap, names: Sequence[str], X: np.ndarray) -> np.ndarray:
-    """Return derivatives of named quantities or errors at states X (N, nx).
+    """Return Jacobians of named outputs with respect to errors of the state.
 
-    They are by the state's error, (N, p, ndx).
+    The states X are (N, nx); the derivatives are (N, p, ndx).
     """
     return named_jacobians(f, names, X, "outputs", "give the matrix C instead")
 
 
 def sizes(value: Any, names: Sequence[str], what: str, prefix: str = "") -> np.ndarray:
-    """Return positive sizes (n,) from a number, an array or names (1 where not named)."""
+    """Return positive magnitudes (n,) from a number, an array or names, by default 1."""
     value = in_order(value, names, what, 1.0, prefix=prefix)
     array = check_array(
         np.broadcast_to(value, (len(names),)) if np.ndim(value) == 0 else value, (len(names),), what, names

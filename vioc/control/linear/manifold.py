@@ -1,11 +1,11 @@
-"""Bases of the reduced tangent space of constrained mechanisms.
+"""Tangent spaces of constrained mechanisms: errors that the constraints allow.
 
-A state x = [q, p] of a variational integrator with constraints h(q) = 0 has errors that no motion takes (dq
-off the constraints) and errors without effect on the future (dp in the range of Dh', which the next step's
+A state x = [q, p] of a variational integrator with constraints h(q) = 0 has errors that no motion has (dq
+that violates the constraints) and errors without effect on the future (dp in the range of Dh', which the next
 constraint impulse absorbs; rates of prescribed configurations). The remaining errors are the tangent space of
-the reduced phase space, and the linearization maps these spaces to each other exactly. A cost or a
-measurement may depend on an idle direction; regulators and filters therefore keep those. Maths:
-docs/maths/feedback.md.
+the reduced phase space, and the linearization maps these spaces to each other exactly. Idle directions are
+errors that a step does not use; regulators and filters keep them, since a cost or a measurement may depend on
+them. Maths: docs/maths/feedback.md.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from vioc.maps.protocol import OneStepMap
 from vioc.runs.given import trajectory_of
 from vioc.runs.trajectory import Trajectory
 
-RANK = 1e-9  # singular values of conditions of norm one below this count as zero
+RANK = 1e-9  # smaller singular values count as zero, for conditions of norm one
 
 
 def one_manifold(f: OneStepMap) -> bool:
-    """Return True if `tangent_basis` knows a single space of motions.
+    """Return True if the map has a single known constraint manifold.
 
     False if phases have different constraints, or if velocity constraints cannot be derived from the step's
     equations.
@@ -44,44 +44,46 @@ def one_manifold(f: OneStepMap) -> bool:
 
 
 def has_manifold(f: OneStepMap) -> bool:
-    """Return True if errors are on the constraint manifold by default."""
+    """Return True if errors are restricted to the constraint manifold by default."""
     return bool(f.multiplier_names) and one_manifold(f)
 
 
 def tangent_basis(f: OneStepMap, x: Any, *, idle: bool = False) -> np.ndarray:
-    """Return an orthonormal basis of the reduced tangent space at a state.
+    """Return an orthonormal basis of the errors of a state that constraints allow.
+
+    It spans the reduced tangent space.
 
     Parameters
     ----------
     f : OneStepMap
-        Its constraints are its quantities ``h.NAME`` with the multipliers'
-        names; a state ``p.NAME`` beside a state ``NAME`` is the momentum of a dynamic configuration,
-        ``v.NAME`` its rate. If errors are not differences of states, errors without effect on the future are
-        the kernel of A among the errors that satisfy the constraints.
+        The map's constraints are its quantities ``h.NAME`` with the names of multipliers; a state ``p.NAME``
+        beside a state ``NAME`` is the momentum of a dynamic configuration, ``v.NAME`` its rate. If errors are
+        not differences of states, errors without effect on the future are the kernel of A among the errors
+        that satisfy the constraints.
     x : (nx,)
-        With h(x) = 0.
+        State with h(x) = 0.
     idle : bool
-        Also keep idle directions, on which nothing of a step depends, not even a multiplier: a step writes
-        them and no step reads them, as the rates of prescribed configurations, but a weight may depend on
-        them.
+        Also keep idle directions, on which nothing in a step depends, not even a multiplier. Examples are the
+        rates of prescribed configurations: a step computes them and no step uses them, but a weight may
+        depend on them.
 
     Returns
     -------
     T : (ndx, r)
         A consistent error is dx = T z, and z = T' dx are its coordinates: T' also removes errors without
-        effect on the future. Idle directions are the last columns. The identity for a map without constraints
-        and idle states.
+        effect on the future. Idle directions are the last columns. T is the identity for a map without
+        constraints and idle states.
 
     Raises
     ------
     ValueError
-        If x has another shape, and for maps without `one_manifold`.
+        If x has the wrong shape, or the map has no single manifold (`one_manifold`).
     StepError
         If ndx != nx and the map has no step from x.
 
     Notes
     -----
-    T' T = I, Dh(q) dq = 0 and dp orthogonal to the range of Dh'. With r = 2 (number of dynamic
+    T' T = I, Dh(q) dq = 0 and dp is orthogonal to the range of Dh'. The dimension is r = 2 (number of dynamic
     configurations - rank of Dh) + number of prescribed configurations.
     """
     x = f.check_state(x)
@@ -89,9 +91,9 @@ def tangent_basis(f: OneStepMap, x: Any, *, idle: bool = False) -> np.ndarray:
 
 
 def tangent_bases(f: OneStepMap, trajectory: Trajectory, *, idle: bool = False) -> np.ndarray:
-    """Return `tangent_basis` at every sample of a trajectory.
+    """Return bases of the errors that constraints allow, along a trajectory.
 
-    Bases are rotated so that they change little from k to k + 1.
+    They are those of `tangent_basis`, rotated so that they change little from k to k + 1.
 
     Returns
     -------
@@ -100,7 +102,8 @@ def tangent_bases(f: OneStepMap, trajectory: Trajectory, *, idle: bool = False) 
     Raises
     ------
     ValueError
-        As `tangent_basis`; or if the constraints' rank changes along the trajectory, naming the sample.
+        As `tangent_basis`; or if the constraints' rank changes along the trajectory; the message names the
+        sample.
     """
     trajectory = trajectory_of(trajectory)
     X = check_array(trajectory.x, (len(trajectory) + 1, f.nx), "trajectory", f.state_names)
@@ -108,7 +111,9 @@ def tangent_bases(f: OneStepMap, trajectory: Trajectory, *, idle: bool = False) 
 
 
 def restrict(A: np.ndarray, B: np.ndarray, T: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return a linearization in z = T' dx: T[k+1]' A[k] T[k] and T[k+1]' B[k].
+    """Return a linearization restricted to the errors that constraints allow.
+
+    It is T[k+1]' A[k] T[k] and T[k+1]' B[k], in coordinates z = T' dx.
 
     Parameters
     ----------
@@ -166,16 +171,18 @@ def _bases(f: OneStepMap, X: np.ndarray, idle: bool) -> np.ndarray:
 
 
 def _unseen(f: OneStepMap, X: np.ndarray, theta: np.ndarray) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Return constraint rows and the kernel of A at each state, and idle directions.
+    """Return conditions that errors of the reduced tangent space satisfy.
 
-    The rows (c, ndx) are derivatives of the constraints by errors, and A's kernel among errors that satisfy
-    them. Idle directions are the columns of that kernel that no multiplier absorbs and no constraint forbids.
+    The errors are consistent and affect the future. At each state the conditions (c, ndx) are the derivatives
+    of the constraints by errors, and the kernel of A among errors that satisfy them. Idle directions,
+    returned second, span the part of that kernel that has no effect on a multiplier and that no constraint
+    excludes.
     """
     G = _error_constraints(f)(np.ascontiguousarray(X), theta)[0]
     lin = f.derivatives.linearize(f.steps_at(X, np.array([f.rest_input(x) for x in X])))
     found, idle = [], []
     for g, a, c in zip(G, lin.A, lin.C, strict=True):
-        N = _null_space(g, None)  # a step may take an error off the constraints for one of the velocity
+        N = _null_space(g, None)  # a step may map an error off the constraints to an error of the velocity
         _, size, V = np.linalg.svd(a @ N)
         kernel = V[size <= RANK * size[0]] @ N.T
         found.append(np.concatenate([g, kernel]))
@@ -187,33 +194,34 @@ def _unseen(f: OneStepMap, X: np.ndarray, theta: np.ndarray) -> tuple[list[np.nd
 
 @lru_cache(maxsize=4)
 def _error_constraints(f: OneStepMap) -> Evaluator:
-    """Return the function (x, parameters) -> derivatives (m, ndx) of the constraints.
+    """Return a function for the constraints' Jacobian with respect to state errors.
 
-    They are by the state's error.
+    It is (x, parameters) -> (m, ndx).
     """
     jacobian = error_jacobian(f, ca.vertcat(ca.SX(0, 1), *constraint_expressions(f)))
     return Evaluator(ca.Function("G", [f.symbols.x, f.symbols.parameters], [ca.densify(jacobian)]))
 
 
 def constraint_expressions(f: OneStepMap) -> list[ca.SX]:
-    """Return the constraints of a map's multipliers.
+    """Return the expressions of the constraints that belong to the map's multipliers.
 
-    Maps of velocities keep only the rate of a constraint.
+    Maps with velocities as states keep only the rate of a constraint.
     """
     return [h for name in f.multiplier_names if (h := _constraint(f, name)) is not None]
 
 
 def _constraint(f: OneStepMap, name: str) -> ca.SX | None:
-    """Return the constraint of a multiplier; None if it has none."""
+    """Return the constraint's expression for a multiplier; None if there is none."""
     full = "h." + name
     return f.quantity(full) if full in f.quantities.names() else None
 
 
 @lru_cache(maxsize=4)
 def _conditions(f: OneStepMap) -> tuple[Evaluator, ca.Sparsity]:
-    """Return rows (c, nx) with the reduced tangent space as null space.
+    """Return linear conditions on the errors of a state that constraints allow.
 
-    They are a function of (x, parameters), with their sparsity.
+    Their null space is the reduced tangent space. They are a function (x, parameters) -> (c, nx), returned
+    with its sparsity.
     """
     x, names = f.symbols.x, f.state_names
     moments = _momenta(f)
@@ -225,11 +233,11 @@ def _conditions(f: OneStepMap) -> tuple[Evaluator, ca.Sparsity]:
             continue
         gradient = ca.jacobian(h, x)
         rows.append(gradient)
-        if moments:  # the next constraint impulse absorbs dp along Dh'
+        if moments:  # the next constraint impulse absorbs dp in the range of Dh'
             rows.append(ca.SX(1, f.nx))
             for n, i in moments.items():
                 rows[-1][0, i] = gradient[0, names.index(n)]
-        elif rates:  # a map of velocities preserves dh/dt as well
+        elif rates:  # a map with velocities as states preserves dh/dt as well
             rate = sum((gradient[0, names.index(n)] * x[i] for n, i in rates.items()), ca.SX(0))
             rows.append(ca.jacobian(rate, x))
     rows += _absorbed(f, list(moments.values()))
@@ -246,15 +254,15 @@ def _momenta(f: OneStepMap) -> dict[str, int]:
 
 
 def _equations(f: OneStepMap) -> ca.Function | None:
-    """Return the step's equations if they are an SX function, else None."""
+    """Return the equations of a step if they are an SX function, else None."""
     return f.residual if f.residual is not None and f.residual.is_a("SXFunction") else None
 
 
 def _absorbed(f: OneStepMap, moments: list[int]) -> list[ca.SX]:
-    """Return rows (1, nx) of momenta absorbed by impulses of velocity constraints.
+    """Return conditions on momenta that impulses of velocity constraints absorb.
 
-    They are A of A(q) dq = 0, derived from the step's equations, in which p and the impulses are added to
-    each other.
+    They are rows (1, nx) with A of A(q) dq = 0, derived from the step's equations, in which p and the
+    impulses are added to each other.
     """
     residual = _equations(f)
     if not f.mechanism.velocity_constraints or residual is None:
@@ -271,7 +279,7 @@ def _absorbed(f: OneStepMap, moments: list[int]) -> list[ca.SX]:
 
 
 def _idle(f: OneStepMap) -> list[int]:
-    """Return states on which no step depends: rates of prescribed configurations."""
+    """Return indices of states that no step uses: rates of prescribed configurations."""
     residual = f.residual
     if residual is None or f.ndx != f.nx:
         return []
@@ -280,10 +288,10 @@ def _idle(f: OneStepMap) -> list[int]:
 
 
 def _groups(pattern: ca.Sparsity, n: int) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Return (rows, states) of conditions with common states, one pair per group.
+    """Return groups of linear conditions that have states in common.
 
-    Separate groups give a basis that does not mix what the conditions do not mix: states without a condition
-    remain coordinates, configurations and momenta remain separate.
+    A group is a pair (rows, states). Separate groups yield a basis that mixes only states that a condition
+    mixes: states without a condition remain coordinates, configurations and momenta remain separate.
     """
     i, j = pattern.get_triplet()
     m = pattern.size1()
@@ -295,7 +303,7 @@ def _groups(pattern: ca.Sparsity, n: int) -> list[tuple[np.ndarray, np.ndarray]]
 
 
 def _null_space(C: np.ndarray, groups: list[tuple[np.ndarray, np.ndarray]] | None) -> np.ndarray:
-    """Return an orthonormal basis of the null space of conditions C (c, n)."""
+    """Return an orthonormal basis of the null space of linear conditions C (c, n)."""
     columns = []
     if groups is None:
         groups = [(np.arange(C.shape[0]), np.arange(C.shape[1]))]

@@ -1,6 +1,6 @@
-"""Derivatives of a map's expressions by the error of its state, at error zero.
+"""Derivatives of expressions with respect to the error of a map's state.
 
-If errors are differences of states, these are derivatives by the state. See
+They are taken at zero error. If errors are differences of states, they are derivatives by the state. See
 docs/maths/optimal_control.md, "States on a manifold".
 """
 
@@ -13,15 +13,15 @@ from vioc.maps.protocol import OneStepMap
 
 
 def foreign_symbols(expression: ca.SX, known: ca.SX) -> list[str]:
-    """Return names of an expression's symbols that are not among those known."""
+    """Return names of symbols in an expression that are not among the known ones."""
     own = {e.element_hash() for e in ca.symvar(known)}
     return [e.name() for e in ca.symvar(expression) if e.element_hash() not in own]
 
 
 def error_jacobian(f: OneStepMap, expression: ca.SX, *others: ca.SX) -> ca.SX:
-    """Return the derivative of an expression by (error of the state, others).
+    """Return the Jacobian of an expression with respect to the state's error.
 
-    Shape (rows, ndx + ...).
+    Derivatives are taken by (error of the state, others); the shape is (rows, ndx + ...).
     """
     moved, by, e = _by_error(f, expression, *others)
     found = _lifted(f, moved)
@@ -33,7 +33,10 @@ def error_jacobian(f: OneStepMap, expression: ca.SX, *others: ca.SX) -> ca.SX:
 
 
 def error_expansion(f: OneStepMap, scalar: ca.SX, *others: ca.SX) -> tuple[ca.SX, ca.SX]:
-    """Return gradient (column) and Hessian of a scalar by (error of state, others)."""
+    """Return gradient and Hessian of a scalar expression.
+
+    Derivatives are taken by (error of the state, others). The gradient is a column.
+    """
     moved, by, e = _by_error(f, scalar, *others)
     found = _lifted(f, moved)
     if found is None:
@@ -53,9 +56,10 @@ def error_expansion(f: OneStepMap, scalar: ca.SX, *others: ca.SX) -> tuple[ca.SX
 
 
 def error_curvature(f: OneStepMap, scalar: ca.SX, *others: ca.SX) -> tuple[ca.SX, ca.SX, ca.SX]:
-    """Return gradient, a direction d (ndx + ...,) and Hessian times d.
+    """Return gradient and Hessian-vector product of a scalar expression.
 
-    The product is short even if the Hessian is not.
+    Derivatives are taken by the state's error and other variables. Returns the gradient, the symbols of a
+    direction d (ndx + ...,), and the Hessian times d, which is a short expression even if the Hessian is not.
     """
     moved, by, e = _by_error(f, scalar, *others)
     d = ca.SX.sym("d", by.numel())
@@ -76,9 +80,10 @@ def error_curvature(f: OneStepMap, scalar: ca.SX, *others: ca.SX) -> tuple[ca.SX
 
 
 def _by_error(f: OneStepMap, expression: ca.SX, *others: ca.SX) -> tuple[ca.SX, ca.SX, ca.SX | None]:
-    """Return expression, variables of differentiation, and the error symbol or None.
+    """Return an expression at x plus an error, and the variables of differentiation.
 
-    The error is to be set to zero afterwards.
+    The third value is the symbol of the error, which is to be set to zero after differentiation, or None if
+    errors are differences of states.
     """
     if f.ndx == f.nx:
         return expression, ca.vertcat(f.symbols.x, *others), None
@@ -91,13 +96,17 @@ def _at_zero(expression: ca.SX, e: ca.SX | None) -> ca.SX:
 
 
 def _lifted(f: OneStepMap, expression: ca.SX) -> tuple[Implicit, ca.SX] | None:
-    """Return `Mechanism.implicit` and the expression in its symbols, or None."""
+    """Return an expression with symbols in place of its implicit quantities.
+
+    Returns `Mechanism.implicit`, quantities that solve linear equations, and the expression; None if it
+    contains none of them.
+    """
     inner = f.mechanism.implicit if f.ndx == f.nx else None
     lifted = None if inner is None else inner.lifted(expression)
     return None if inner is None or lifted is None else (inner, lifted)
 
 
 def _first(inner: Implicit, by: ca.SX) -> ca.SX:
-    """Return the derivative of the quantities by (x, others)."""
+    """Return the Jacobian of the implicit quantities with respect to the state."""
     F = inner.first()
     return ca.horzcat(F, ca.SX(F.shape[0], by.numel() - F.shape[1]))

@@ -1,4 +1,4 @@
-"""Weights as a number, a diagonal, a matrix or by name, checked."""
+"""Checked weights, given as a number, a diagonal, a matrix or by name."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from vioc.names import INPUTS, by_quantity, in_order, quantity_name
 def weight_matrix(
     value: Any, names: Sequence[str], what: str, *, definite: bool = False, prefix: str = ""
 ) -> np.ndarray:
-    """Return a symmetric weight on the quantities `names`.
+    """Return a checked symmetric weight matrix on named quantities.
 
     Parameters
     ----------
@@ -27,11 +27,11 @@ def weight_matrix(
         The same weight for all, a diagonal, a matrix, or a diagonal by name (zero where not named).
     names : sequence of n str
     what : str
-        What messages call it: ``"Q"``, ``"R"``.
+        Name of the weight in messages: ``"Q"``, ``"R"``.
     definite : bool
-        Demand positive definite, else positive semi-definite.
+        True to require a positive definite matrix, False for a positive semi-definite one.
     prefix : str
-        May stand before a name in a dict.
+        Optional prefix of names in a dict.
 
     Returns
     -------
@@ -66,10 +66,10 @@ def weight_matrix(
 
 
 def _check_definite(matrix: np.ndarray, names: Sequence[str], what: str, definite: bool) -> None:
-    if definite:  # scaled to a unit diagonal: variances of different quantities may differ by 1e-12
+    if definite:  # scaled to a unit diagonal: variances of quantities may differ by a factor of 1e-12
         size = np.sqrt(np.abs(np.diag(matrix)))
         size[size == 0] = np.sqrt(np.abs(matrix).max()) or 1.0
-    else:  # zero entries may be rounding of the others
+    else:  # small elements may be rounding of the others
         size = np.ones(len(matrix))
     values, vectors = np.linalg.eigh(matrix / np.outer(size, size))
     rounding = 1e-12 * np.abs(values).max()
@@ -80,7 +80,7 @@ def _check_definite(matrix: np.ndarray, names: Sequence[str], what: str, definit
 
 
 def state_weight(f: OneStepMap, value: Any, what: str) -> np.ndarray:
-    """Return a semi-definite weight (ndx, ndx) on a map's errors, as `weight_matrix`."""
+    """Return a checked semi-definite weight (ndx, ndx) on the errors of the state."""
     names = f.space.error_names
     if isinstance(value, Mapping):
         value = by_quantity(f, value, what, names)
@@ -94,9 +94,9 @@ def state_weight(f: OneStepMap, value: Any, what: str) -> np.ndarray:
 
 
 def error_weights(f: OneStepMap, value: Any, what: str, X: np.ndarray) -> np.ndarray:
-    """Return a semi-definite weight on errors about states X (N, nx).
+    """Return a semi-definite weight on errors, given by the names of quantities.
 
-    A dict may name any quantity of the state.
+    X (N, nx) are the states about which the errors are taken.
 
     Returns
     -------
@@ -108,7 +108,7 @@ def error_weights(f: OneStepMap, value: Any, what: str, X: np.ndarray) -> np.nda
     ModelError
         Unknown name.
     ValueError
-        As `weight_matrix`; a quantity of a step.
+        As `weight_matrix`; a quantity that belongs to a step.
     """
     if isinstance(value, Mapping):
         value = by_quantity(f, value, what, f.space.error_names)
@@ -121,16 +121,16 @@ def error_weights(f: OneStepMap, value: Any, what: str, X: np.ndarray) -> np.nda
 def named_jacobians(
     f: OneStepMap, names: Sequence[str], X: np.ndarray, what: str, instead: str
 ) -> np.ndarray:
-    """Return derivatives of named quantities (N, p, ndx) at states X (N, nx).
+    """Return Jacobians of named quantities with respect to errors of the state.
 
-    They are by the state's error.
+    The states X are (N, nx); the derivatives are (N, p, ndx).
 
     Parameters
     ----------
     names : sequence of p str
         Names among `error_names`, or quantities of the state.
     what, instead : str
-        The names' term in messages, and advice for a quantity that belongs to a step.
+        The argument's name in messages, and advice for a quantity that belongs to a step.
 
     Raises
     ------
@@ -160,14 +160,14 @@ def named_jacobians(
 
 
 def input_weight(f: OneStepMap, value: Any, what: str, *, definite: bool = False) -> np.ndarray:
-    """Return a weight on inputs (nu, nu), as `weight_matrix`.
+    """Return a checked weight matrix (nu, nu) on the inputs.
 
-    Names are ``NAME`` or ``u.NAME``.
+    Names are ``NAME`` or ``u.NAME``; other arguments are those of `weight_matrix`.
     """
     return weight_matrix(value, f.input_names, what, definite=definite, prefix=INPUTS)
 
 
 def absolute(H: np.ndarray) -> np.ndarray:
-    """Return symmetric matrices (..., n, n) with absolute values of eigenvalues."""
+    """Return symmetric matrices with eigenvalues replaced by their absolute values."""
     values, vectors = np.linalg.eigh(H)
     return (vectors * np.abs(values)[..., None, :]) @ np.swapaxes(vectors, -1, -2)

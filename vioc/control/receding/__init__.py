@@ -1,4 +1,4 @@
-"""Receding horizons: linear and nonlinear model-predictive control.
+"""Model predictive control of linear and nonlinear models on a receding horizon.
 
-Both solve one quadratic program of stages.
+Both solve a quadratic program with the structure of stages at every sample.
 """

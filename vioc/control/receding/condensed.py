@@ -1,8 +1,8 @@
-"""Condensed quadratic program of stages for an active-set method.
+"""Condensed quadratic program of a receding horizon, for an active-set method.
 
-Used without a compiler. The states are eliminated; in the coordinates u_k = -K_k x_k - f_k + L_k^-T d_k, with
-the gains of its Riccati recursion, the cost is 1/2 |d|^2 up to a constant, so that matrices stay small where
-the map is unstable.
+It is used without a compiler. The states are eliminated. The variables are d_k of u_k = -K_k x_k - f_k +
+L_k^-T d_k with the gains of the program's Riccati recursion: the cost is then 1/2 |d|^2 up to a constant, and
+matrices stay small where the map is unstable.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ OPTIONS: dict[str, dict[str, Any]] = {
     },
     "qrqp": {"print_iter": False, "print_header": False, "print_info": False, "max_iter": 10000},
 }
-ROUGH = 1e-9  # weight of inputs in the least-squares violation of infeasible rows
-VIOLATED = 1e-6  # violation of rows of norm one that counts as a failure, as not every solver reports it
+ROUGH = 1e-9  # weight of inputs in the least-squares violation of infeasible constraints
+VIOLATED = 1e-6  # violation of constraints of norm one that counts as a failure; not every solver reports it
 
 
 class CondensedSolver:
-    """Solver by one of CasADi's quadratic solvers, with cached sparsity patterns.
+    """Solver of a condensed quadratic program by one of CasADi's solvers.
 
     Parameters
     ----------
@@ -46,9 +46,9 @@ class CondensedSolver:
         self._solvers: dict[tuple, ca.Function] = {}
 
     def prepare(self, d: Any) -> bool:
-        """Condense the `Data` of a program; return False if it has no minimum.
+        """Condense a quadratic program; return False if it has no minimum.
 
-        Nothing here depends on the first state.
+        `d` is the `Data` of the program. Nothing in this function depends on the initial state.
         """
         N, n, m = d.steps, d.nx, d.nu
         q, size = n + m, d.steps * d.nu
@@ -69,7 +69,7 @@ class CondensedSolver:
         return self._rows(d)
 
     def _rows(self, d: Any) -> bool:
-        """Set the rows with a limit, whose indices are `kept`, scaled to norm one."""
+        """Set up the constraints with a finite limit (`kept`), scaled to unit norm."""
         (by_d, by_start, offset), (x_d, x_start, x) = self._motion, self._end
         J = d.rows()
         parts = [
@@ -81,9 +81,9 @@ class CondensedSolver:
         low, high, linear, square = d.limits()
         keep = np.flatnonzero(np.isfinite(low) | np.isfinite(high))
         soft = linear[keep] >= 0
-        root = np.sqrt(square[keep][soft])  # the variable of a slack e is root e
+        root = np.sqrt(square[keep][soft])  # the program's variable for a slack e is root e
         length = np.linalg.norm(A[keep], axis=1)
-        length[soft] = np.hypot(length[soft], 1 / root)  # the solver's tolerance assumes rows of norm one
+        length[soft] = np.hypot(length[soft], 1 / root)  # the solver's tolerance assumes norm one
         length = np.maximum(length, 1e-12)
         self.kept, self._length, self._start = keep, length, start[keep] / length[:, None]
         self._A = A[keep] / length[:, None]
@@ -96,9 +96,10 @@ class CondensedSolver:
         return True
 
     def solve(self, x0: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, bool]:
-        """Return (x_k, u_k) of the stages, the last state, multipliers, and success.
+        """Solve the program for an initial state; return its solution and multipliers.
 
-        Multipliers are those of the rows `kept`.
+        Returns (x_k, u_k) of all stages, the last state, the multipliers of the constraints `kept`, and True
+        if the solver succeeded.
         """
         (by_d, by_start, offset), (x_d, x_start, x) = self._motion, self._end
         soft, size = self._soft, by_d.shape[2]
@@ -112,15 +113,16 @@ class CondensedSolver:
         return z, end, self._of_rows(y) if good else self.least(x0), good
 
     def free(self, x0: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return states (N+1, nx) and inputs (N, nu) of the minimum without rows."""
+        """Return the states (N+1, nx) and inputs (N, nu) of the unconstrained optimum."""
         (_, by_start, offset), (_, x_start, x) = self._motion, self._end
         z, n = by_start @ x0 + offset, len(x0)
         return np.vstack([z[:, :n], x_start @ x0 + x]), z[:, n:]
 
     def _limits(self, x0: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return limits of all rows, then the upper limits of soft rows.
+        """Return the lower and upper limits of the constraints for an initial state.
 
-        Soft rows have no upper limit in the first part.
+        The first part contains all constraints, soft ones without their upper limits; the second part
+        contains the upper limits of the soft ones.
         """
         at, soft = self._start @ x0, self._soft
         low, high = self._low - at, self._high - at
@@ -133,9 +135,10 @@ class CondensedSolver:
         return found / self._length
 
     def least(self, x0: np.ndarray) -> np.ndarray:
-        """Return the least-squares violation of the rows `kept`.
+        """Return the smallest violation of the constraints in the least-squares sense.
 
-        For infeasible rows these are multipliers that prove infeasibility, (RH 11).
+        The constraints are those of `kept`. If they are infeasible, the violations are multipliers that prove
+        it, (RH 11).
         """
         rows, size = self._matrix.shape
         H = np.concatenate([np.full(size, ROUGH), np.ones(rows)])
@@ -146,7 +149,11 @@ class CondensedSolver:
         return self._of_rows(np.array(out["x"]).ravel()[size:])
 
     def _run(self, limits: tuple[np.ndarray, np.ndarray], free: int):
-        """Minimize 1/2 |w|^2 + slope's with limits of A w, and s = w[free:] >= 0."""
+        """Solve the condensed quadratic program by CasADi's solver.
+
+        It is: minimize 1/2 |w|^2 + slope's under limits on A w, with the slacks s = w[free:] >= 0. Returns w,
+        multipliers, and True if the solver succeeded.
+        """
         A, size = self._matrix, self._matrix.shape[1]
         if A.shape not in self._solvers:
             if len(self._solvers) >= 8:

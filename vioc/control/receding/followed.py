@@ -1,4 +1,4 @@
-"""Reference of a regulator and its linearization, sample by sample."""
+"""Reference of a predictive controller at every sample, with its linearization."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from vioc.control.regulators.lqr import Regulator, SteadyRegulator
 
 
 class Takeover(NamedTuple):
-    """Transition to a constant reference at the last sample of a trajectory.
+    """Transition from a trajectory to a constant reference at its last sample.
 
     Attributes
     ----------
     sample : int
-        N, counted from the reference's first.
+        Number N of the sample, counted from the reference's first one.
     offset : (ndx,)
         Error from the constant state minus the error from the trajectory's last state.
     Qf, P : (ndx, ndx)
-        Cost to go of the error from the trajectory's last state, and from the constant state.
+        Costs-to-go of the error from the trajectory's last state, and of that from the constant state.
     """
 
     sample: int
@@ -30,26 +30,24 @@ class Takeover(NamedTuple):
 
 
 class Reference(NamedTuple):
-    """Reference of a regulator and its linearization by sample.
-
-    States have one row more than steps.
+    """Reference motion of a regulator, with its linearization and weights.
 
     Attributes
     ----------
     A, B : (M, ndx, ndx), (M, ndx, nu)
     X, U : (M+1, nx), (M, nu)
     P : (M+1, ndx, ndx)
-        Cost to go.
+        Cost-to-go.
     Q, S : (M, ndx, ndx), (M, ndx, nu)
-        Weights; restricted to the manifold if the regulator is.
+        Weights; restricted to the constraint manifold if the regulator is.
     onto : (M, ndx, ndx)
         Projection of errors onto those that the regulator feeds back.
     k0 : int
         Sample of the first row.
     after : str
-        "ends"; "holds": the last row is repeated; "repeats": all rows are.
+        "ends"; "holds": the last row is repeated; "repeats": all rows are repeated.
     takeover : Takeover or None
-        For a trajectory followed by a constant reference.
+        Transition, for a trajectory followed by a constant reference.
     """
 
     A: np.ndarray
@@ -65,9 +63,10 @@ class Reference(NamedTuple):
     takeover: Takeover | None = None
 
     def window(self, k: int, horizon: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return rows of the samples k .. k + n and of the n steps between.
+        """Return the indices of samples and steps in a horizon that begins at sample k.
 
-        n < horizon near an end. Raises ValueError outside of the reference.
+        They are the samples k .. k + n and the n steps between them, with n < horizon near an end. Raises
+        ValueError outside of the reference.
         """
         i, last = k - self.k0, len(self.U)
         if i < 0 or (i >= last and self.after == "ends"):
@@ -80,9 +79,9 @@ class Reference(NamedTuple):
 
 
 def reference(regulator: Regulator | SteadyRegulator, S: np.ndarray | None = None) -> Reference:
-    """Return the reference of a regulator; an equilibrium is constant.
+    """Return the reference of a regulator: a trajectory or an equilibrium.
 
-    ValueError for unequal steps. `S` replaces the regulator's cross weight.
+    `S` replaces the regulator's cross weight. Raises ValueError for unequal steps.
     """
     f = regulator.map
     if isinstance(regulator, SteadyRegulator):
@@ -112,7 +111,7 @@ def reference(regulator: Regulator | SteadyRegulator, S: np.ndarray | None = Non
 def _weights(
     regulator: Regulator | SteadyRegulator, S: np.ndarray | None, onto: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return Q (M, ndx, ndx) and S (M, ndx, nu) of the steps, projected by `onto`."""
+    """Return weights Q (M, ndx, ndx) and S (M, ndx, nu) of all steps, projected."""
     f, Q = regulator.map, regulator.Q
     S = regulator.S if S is None else S
     Q = onto @ (Q if Q.ndim == 2 else Q[: len(onto)]) @ onto

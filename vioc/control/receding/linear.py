@@ -1,4 +1,4 @@
-"""Linear model-predictive control: one quadratic program per sample."""
+"""Linear model predictive control, with one quadratic program per sample."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from vioc.maps.protocol import OneStepMap
 from vioc.names import INPUTS, by_name, in_order
 from vioc.runs.given import input_of
 
-BLAME = 1e5  # weight of violated bounds in the soft program that finds which bounds are infeasible
-HARD = -1.0, 1.0  # weights of a hard bound
+BLAME = 1e5  # weight of violated bounds in the softened program that finds the infeasible bounds
+HARD = -1.0, 1.0  # linear and square weight that mark a hard bound
 VIOLATED = 1e-6  # violation above which a softened bound is named
 
 
 class LinearPlan(NamedTuple):
-    """Solution of the program at one sample, n steps ahead.
+    """Optimal inputs and predicted states of linear MPC at one sample.
 
     Attributes
     ----------
@@ -38,7 +38,7 @@ class LinearPlan(NamedTuple):
     slack : (n, number of bounded states)
         Violation of soft bounds.
     cost : float
-        Cost of the deviations, with the cost to go at the end.
+        Cost of the deviations, with the cost-to-go at the end.
     """
 
     u: np.ndarray
@@ -48,38 +48,38 @@ class LinearPlan(NamedTuple):
 
 
 class LinearMPC(Law):
-    """Linear model-predictive controller with bounds on inputs and states.
+    """Linear model predictive controller with bounds on inputs and states.
 
         minimize  sum over j < n of z'Qz + v'Rv + 2 z'Sv  +  z_n' P z_n   (+ linear s + 1/2 square s^2)
         lower <= u_d + v <= upper,   lower - s <= x_d + z <= upper + s,   |u_j - u_{j-1}| <= dt rate
 
-    The weights, the reference and P are those of the regulator, so the first input is the regulator's if no
-    bound is active.
+    The weights, the reference and P are those of the regulator, so the first input equals the regulator's if
+    no bound is active.
 
     Parameters
     ----------
     regulator : SteadyRegulator or Regulator
-        About an equilibrium or a trajectory (with ``hold()``, also past its end; else the horizon shrinks
-        towards the end).
+        Regulator about an equilibrium or a trajectory. The horizon shrinks towards the trajectory's end,
+        unless ``hold()`` continues it.
     horizon : int
         n >= 1.
     bounds : dict of str to (lower, upper), or None
-        Of inputs, and of states at samples 1 .. n: as in `vioc.control.optimize`, with numbers.
+        Bounds of inputs, and of states at samples 1 .. n: as in `vioc.control.optimize`, but constant.
     rate : float, (nu,), dict of str to float, or None
         Largest change of an input per second, in its units per second, > 0; also from `before` to the first
         sample.
     before : (nu,), dict of str to float, optional
-        Input applied before the first sample, 0 where not named; default the reference's at the
-        first sample, such as the input of an equilibrium.
+        Input applied before the first sample, 0 where not named; by default the input of the reference at the
+        first sample, such as that of an equilibrium.
     S : (ndx, nu), optional
         Cross weight; default the regulator's.
     soft : dict, optional
-        Bounds on states that may be exceeded, with their weights (linear, square): s beyond one costs
-        linear s + 1/2 square s^2 a sample; one number is both. All others are hard.
+        Bounds on states that may be exceeded, with their weights (linear, square): a violation s costs
+        linear s + 1/2 square s^2 per sample; one number is both. Other bounds are hard.
     solver : str, optional
         A quadratic solver of CasADi, for the condensed program; ``"daqp"`` (an active-set method,
-        exact and fast on programs of this size) and ``"osqp"`` are bundled with it. Default: the interior
-        point on stages in C if the map's backend compiles, else the first of these that is available.
+        exact and fast on programs of this size) and ``"osqp"`` are bundled with CasADi. Default: an
+        interior-point method in C if the map's backend compiles, else the first of these that is available.
     options : dict, optional
         Options of that solver.
 
@@ -90,10 +90,11 @@ class LinearMPC(Law):
 
     Notes
     -----
-    As a law it raises `OptimizationError` if the program has no solution, and names the infeasible bounds. It
-    has no memory between samples except the last input if `rate` is given. The regulator's own plan is used
-    if it satisfies every bound. Where `hold` takes over at sample N, the cost to go of N is the regulator's
-    Qf, plus the increase by bounds of the held regulator's cost from there on.
+    As a law, the controller raises `OptimizationError` if the program has no solution, and names the
+    infeasible bounds. It has no memory between samples except the last input if `rate` is given. The
+    regulator's own plan is used if it satisfies every bound. If `hold` continues a trajectory after sample N,
+    the cost-to-go of sample N is the regulator's Qf, plus the increase of the steady regulator's cost that
+    bounds cause from there on.
     """
 
     def __init__(
@@ -139,9 +140,9 @@ class LinearMPC(Law):
         self._programs: dict[bool, StageQP] = {}
 
     def _weights(self, soft: Mapping[str, Any] | None) -> np.ndarray | None:
-        """Return linear and square weights of the bounded states (2, states).
+        """Return linear and square weights for violations of the states' bounds.
 
-        linear < 0 for a hard bound.
+        They are (2, states); the linear weight is negative for a hard bound.
         """
         if soft is None:
             return None
@@ -154,7 +155,7 @@ class LinearMPC(Law):
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_programs": {}}
 
-    # -- as a law -------------------------------------------------------------------------------
+    # -- feedback law ---------------------------------------------------------------------------
 
     def start(self) -> np.ndarray | None:
         return self.before
@@ -169,9 +170,9 @@ class LinearMPC(Law):
         return self.plan(k, x).u[0]
 
     def plan(self, k: int, x: Any, last: Any = None) -> LinearPlan:
-        """Return the plan at sample k from state x (nx,).
+        """Return the optimal inputs and predicted states at sample k from state x (nx,).
 
-        `last` (nu,) is the input before it, default `before`.
+        `last` (nu,) is the input of the previous sample, default `before`.
 
         Raises
         ------
@@ -182,13 +183,13 @@ class LinearMPC(Law):
         """
         return self._solve(k, self.map.check_state(x), self.before if last is None else last, self.soft)
 
-    # -- the program ----------------------------------------------------------------------------
+    # -- quadratic program ----------------------------------------------------------------------
 
     def _program(self, soft: bool) -> StageQP:
-        """Return the program in errors z of the state, extended by the last input.
+        """Return the quadratic program for the deviations from the reference.
 
-        The last input is a state only if rates are bounded. Rows are inputs, bounded states, and changes of
-        inputs.
+        If rates are bounded, the last input is an additional state. Constraints are those of inputs, bounded
+        states, and changes of inputs.
         """
         if soft not in self._programs:
             f, nb = self.map, len(self._bounded)
@@ -226,7 +227,7 @@ class LinearMPC(Law):
         z0 = ref.onto[steps[0]] @ z0 if regulator.manifold else z0
         if self._rated:
             v = np.zeros(nu) if last is None else input_of(f, last) - U[0]
-            # the last input is relative to the next reference
+            # the last input becomes a deviation from the next reference input
             d.c[:n, nz:] = -np.diff(U, axis=0, append=U[-1:])
             change = f.dt * self.rate
             d.lower[:n, nu + nb :], d.upper[:n, nu + nb :] = -change, change
@@ -244,9 +245,10 @@ class LinearMPC(Law):
         return LinearPlan(u, np.vstack([x, ahead]), slack, cost)
 
     def _take_over(self, d: Data, k: int, n: int) -> float:
-        """Replace P by Qf at the sample of takeover; return the constant of the cost.
+        """Change the cost at the sample where a constant reference replaces a trajectory.
 
-        Later steps have the cost z'Pz if no bound is active, z the error from the constant state.
+        The weight P becomes Qf. Later steps have the cost z'Pz for the error z from the constant state if no
+        bound is active. Returns the constant term of the cost.
         """
         nz, ref = self.map.ndx, self._reference
         d.c[:n, :nz], d.g[:n, :nz], d.g_end[:nz] = 0.0, 0.0, 0.0
@@ -261,12 +263,12 @@ class LinearMPC(Law):
         return float(over.offset @ over.Qf @ over.offset)
 
     def _beyond(self, limit: np.ndarray, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return limits of states minus their reference, at the inner samples and the end."""
+        """Return a bound on states minus the reference, at inner samples and at the end."""
         away = limit - X[1:, self._bounded]
         return away[:-1], away[-1]
 
     def _slack(self, qp: StageQP, found: Answer) -> np.ndarray:
-        """Return the violation of limits of states (n, states)."""
+        """Return the violation of the states' limits at each sample (n, states)."""
         d, nu, nb, n = qp.data, self.map.nu, len(self._bounded), qp.data.steps
         h = row_values(d, found.x, found.u)
         h = np.vstack([h[: n * qp.layout.rows].reshape(n, -1)[1:, nu : nu + nb], h[n * qp.layout.rows :]])
@@ -277,9 +279,9 @@ class LinearMPC(Law):
     def _refusal(
         self, k: int, x: np.ndarray, last: Any, soft: np.ndarray | None, found: Answer
     ) -> OptimizationError:
-        """Return the error that names the infeasible hard bounds on states.
+        """Return the error that names the hard bounds on states that are infeasible.
 
-        These are the bounds that the softened program exceeds.
+        They are the bounds that the solution of a softened program exceeds.
         """
         where = f"sample {k}: the program has no solution"
         hard = np.full(len(self._bounded), True) if soft is None else soft[0] < 0

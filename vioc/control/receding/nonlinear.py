@@ -1,7 +1,7 @@
-"""Nonlinear model-predictive control by real-time iteration.
+"""Nonlinear model predictive control by real-time iteration.
 
-At sample k the last plan is shifted and linearized (`prepare`), then the program of its deviations is solved
-for the measured state (`feedback`); docs/maths/receding.md.
+At sample k the last plan is shifted and linearized (`prepare`); then the quadratic program for deviations
+from the plan is solved for the measured state (`feedback`). Maths: docs/maths/receding.md.
 """
 
 from __future__ import annotations
@@ -32,22 +32,23 @@ GOOD = Status.CONVERGED, Status.ACCEPTABLE
 
 
 class Verdict(NamedTuple):
-    """Verdict on one sample.
+    """Outcome of one sample of nonlinear MPC: status, iterations, time and defect.
 
     Attributes
     ----------
     k : int
     status : Status
-        Of its program: "converged"; "acceptable"; "late"; "infeasible" and others, whose solution is not
-        used.
+        Status of the sample's program: "converged"; "acceptable"; "late"; "infeasible" and others, whose
+        solution is not used.
     fallback : bool
-        True if the input was the fallback's.
+        True if the input came from the fallback law or, without one, from the last plan.
     iterations : int
-        Of the interior point.
+        Iterations of the interior-point method.
     seconds : float
         Duration of the feedback phase, by the law's clock.
     gap : float
-        Largest defect of the plan's dynamics before the program; its linear part is closed.
+        Largest defect of the plan's dynamics before the program is solved; the solution removes it to first
+        order.
     note : str
     """
 
@@ -62,14 +63,14 @@ class Verdict(NamedTuple):
 
 @dataclass(frozen=True)
 class Memory:
-    """Memory of a receding horizon between samples.
+    """Data of a nonlinear MPC that are kept between samples.
 
     Attributes
     ----------
     plan : Plan
         Plan from the next sample on.
     coming : Plan or None
-        Plan of an earlier sample's program that is still being computed, from the next sample on.
+        Plan, from the next sample on, of an earlier program whose solution was late.
     pending : tuple of (nu,)
         Inputs that were computed and do not act yet, with a delay.
     busy : float
@@ -85,48 +86,47 @@ class Memory:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Number of samples by status."""
+        """Number of samples that ended with each solver status."""
         return dict(Counter(v.status.value for v in self.verdicts))
 
 
 class NonlinearMPC(Law):
-    """Nonlinear model-predictive controller with one or a few Newton steps per sample.
+    """Nonlinear model predictive controller with one or a few Newton steps per sample.
 
-    Its input is the first one of the plan.
+    The applied input is the first input of the plan.
 
     Parameters
     ----------
     problem : Problem
-        Over the horizon: its cost, bounds, constraints and condition on the end. Rows of the cost's
-        references are indexed by samples of the run, and the last one is repeated: they may be longer than
-        the horizon.
+        Problem over the horizon: cost, bounds, constraints and end conditions. The cost's references are
+        indexed by samples of the run, and the last one is repeated: they may be longer than the horizon.
     guess : as `Problem.solve`, optional
-        Guess of the first plan, the problem's solution from the first state and sample; default the constant
-        state.
+        Guess for the first plan, which solves the problem from the first state and sample; default the
+        constant state.
     soft : dict, optional
-        Limits by name that may be exceeded, with their weights (linear, square): e beyond a limit costs
-        linear e + 1/2 square e^2 a sample; one number is both. All others are hard.
+        Limits by name that may be exceeded, with their weights (linear, square): a violation e costs
+        linear e + 1/2 square e^2 per sample; one number is both. Other limits are hard.
     horizon : callable or "shrink", optional
         ``horizon(k)`` is the number of steps of the plan at sample k, at most those of the problem; end
         conditions hold at the end of the plan. "shrink" drops past steps: the end of the problem is fixed in
         time, and the law ends there.
     delay : int
-        Samples until an input acts: plans begin at the state that the pending inputs lead to.
+        Samples until an input acts: plans begin at the state predicted with the pending inputs.
     newton : int
         Newton steps per sample.
     hessian : {"gauss-newton", "exact"}
     fallback : law, optional
-        Gives the input if the program has no solution or is late; default: the last plan continues.
+        Law that gives the input if the program has no solution or is late; default: the last plan continues.
     deadline : float, optional
-        s, of the feedback phase: a solution that takes longer is late, and is used from the sample at which
-        it is available.
+        Time limit of the feedback phase, s. A solution that takes longer is late; it is used from the sample
+        at which it is available.
     clock : callable
-        s; measures the feedback phase.
+        Function that returns a time, s, to measure the feedback phase.
     max_iterations, tolerance
-        Of the interior point, as in `StageQP.solve`: with a tolerance of 0 every sample takes exactly that
-        many iterations, and the same time.
+        Limits of the interior-point method, as in `StageQP.solve`. With a tolerance of 0 every sample takes
+        exactly `max_iterations` iterations, and the same time.
     first : int
-        Largest number of iterations of the first plan.
+        Largest number of iterations for the first plan.
     native : bool, optional
         Solve the programs in C; default if the map's backend compiles.
 
@@ -134,7 +134,7 @@ class NonlinearMPC(Law):
     ----------
     program : RecedingProgram
     layout : Layout
-        Of the quadratic programs.
+        Sizes of the quadratic programs.
 
     Raises
     ------
@@ -192,13 +192,13 @@ class NonlinearMPC(Law):
         if not self.tolerance >= 0:
             raise ValueError(f"tolerance: expected a number >= 0, got {tolerance!r}")
 
-    # -- as a law -------------------------------------------------------------------------------
+    # -- feedback law ---------------------------------------------------------------------------
 
     def start(self) -> Memory:
         return Memory()
 
     def apply(self, k: int, x: np.ndarray, memory: Memory) -> tuple[np.ndarray, Memory]:
-        """Return the input of sample k, and the memory with its verdict."""
+        """Return the input of sample k, and the memory with the sample's verdict."""
         pending = memory.pending or (self.map.rest_input(x),) * self.delay
         at, note = k + self.delay, ""
         if pending:  # predict the state at which the input will act
@@ -244,9 +244,9 @@ class NonlinearMPC(Law):
         return u, Memory(plan, coming, pending, busy, (*memory.verdicts, verdict))
 
     def shifted(self, k: int, plan: Plan) -> Plan:
-        """Return a plan without its first step, extended, as the guess of sample k.
+        """Return a plan without its first step, extended at its end, as the next guess.
 
-        k is the sample after the plan's.
+        It is the guess for sample k, which follows the plan's first sample.
         """
         rest = self._shifted(plan)
         return self._fitted(rest, k, rest.x[0])
@@ -256,9 +256,9 @@ class NonlinearMPC(Law):
         return Plan(plan.x[1:], plan.u[1:], plan.p[1:], plan.y[self.problem.rows.m :])
 
     def _fitted(self, plan: Plan, k: int, x: np.ndarray) -> Plan:
-        """Return the plan with the number of steps of sample k.
+        """Return the plan shortened or extended to the number of steps of sample k.
 
-        Additional steps have its last input.
+        Additional steps repeat the last input.
         """
         n, m = self.steps(k)[1], self.problem.rows.m
         X, U, p, y = plan.x[: n + 1], plan.u[:n], plan.p[: n + 1], plan.y
@@ -278,7 +278,7 @@ class NonlinearMPC(Law):
             )
         return Plan(X, U, p, np.concatenate([path.ravel(), end]))
 
-    # -- its phases -----------------------------------------------------------------------------
+    # -- phases of a sample ---------------------------------------------------------------------
 
     @property
     def _end(self) -> int:
@@ -286,9 +286,9 @@ class NonlinearMPC(Law):
         return self.problem.k0 + self.problem.steps
 
     def steps(self, k: int) -> tuple[int, int]:
-        """Return first step and number of steps of the plan of sample k.
+        """Return the first step and the number of steps of the plan at sample k.
 
-        Steps are counted in the problem.
+        The first step is counted from the beginning of the problem.
         """
         N = self.problem.steps
         if self.horizon == "shrink":
@@ -305,10 +305,10 @@ class NonlinearMPC(Law):
         return 0, n
 
     def begin(self, k: int, x: np.ndarray) -> tuple[Plan, str]:
-        """Return the first plan from x at sample k, and a note.
+        """Return the first plan, from state x at sample k, and a note on failures.
 
-        It is the problem's solution, or its best iterate; the constant state if the problem is infeasible or
-        x violates a limit.
+        The plan is the problem's solution or best iterate, or a constant state if the problem is infeasible
+        or x violates a limit.
         """
         first, n = self.steps(k)
         if first:
@@ -335,7 +335,7 @@ class NonlinearMPC(Law):
         return self.program.prepare(self.problem.stages(*self.steps(k), k), plan)
 
     def feedback(self, prepared: Prepared, x: np.ndarray) -> tuple[Plan, Any]:
-        """Return the plan from the measured state, and the program's `Answer`."""
+        """Return the plan from the measured state, and the quadratic program's solution."""
         return self.program.solve(prepared, x, max_iterations=self.max_iterations, tolerance=self.tolerance)
 
     def __repr__(self) -> str:
@@ -343,11 +343,11 @@ class NonlinearMPC(Law):
 
 
 def terminal_set(regulator: SteadyRegulator, level: float) -> PathConstraint:
-    """Return the constraint e'Pe <= level at the end.
+    """Return the terminal constraint e'Pe <= level about a regulator's equilibrium.
 
-    e is the error from a regulator's equilibrium and P its cost to go. If the regulator satisfies all limits
-    from every state of the set, a plan can always be continued by the regulator; P is then the weight `Qf` of
-    the end (with halves as the cost's: `quadratic` halves both).
+    e is the error from the equilibrium and P the regulator's cost-to-go. If the regulator satisfies all
+    limits from every state of this set, it can continue every plan. Use P as the final weight `Qf` of the
+    cost (`quadratic` halves both the running and the final cost).
     """
     if not isinstance(regulator, SteadyRegulator):
         raise TypeError(

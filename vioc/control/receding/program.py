@@ -1,4 +1,7 @@
-"""Quadratic program of one sample: a problem linearized about a plan, (RH 1)."""
+"""Quadratic program of one MPC sample: a problem linearized about a plan.
+
+See (RH 1).
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ CONVEX = 1e-8  # smallest over largest eigenvalue of a stage's convexified exact
 
 
 class Plan(NamedTuple):
-    """Predicted states and inputs, with multipliers of the program.
+    """Predicted states and inputs of an MPC, with multipliers.
 
     Attributes
     ----------
@@ -30,7 +33,7 @@ class Plan(NamedTuple):
     p : (n+1, ndx)
         Costates.
     y : (rows,)
-        Multipliers of the problem's scaled rows.
+        Multipliers of the problem's scaled constraints.
     """
 
     x: np.ndarray
@@ -40,7 +43,7 @@ class Plan(NamedTuple):
 
 
 class Prepared(NamedTuple):
-    """Program about a plan, complete except for the measured state."""
+    """Quadratic program about a plan, complete except for the measured state."""
 
     plan: Plan
     stages: Stages
@@ -49,16 +52,16 @@ class Prepared(NamedTuple):
 
 
 class Order(NamedTuple):
-    """Order of the rows of a step in a program: simple rows, then general ones.
+    """Order of constraints in the quadratic program: bounds first, then general ones.
 
-    A simple row is a factor times one entry of (error of x, u).
+    A bound, or simple constraint, limits one component of (error of x, u) times a factor.
 
     Attributes
     ----------
     simple, general : arrays of int
-        Indices of both kinds in the problem.
+        Indices of simple and other constraints in the problem.
     at, factor : tuple of int, array
-        Entries and factors of the simple rows.
+        Components and factors of the simple constraints.
     """
 
     simple: np.ndarray
@@ -86,7 +89,7 @@ class Order(NamedTuple):
         return Order(simple, general, at, np.array([found[i][1] for i in simple], float))
 
     def sides(self, low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return limits (N, m) of a problem's rows as those of the program's rows."""
+        """Return the problem's limits (N, m) in the quadratic program's order and scale."""
         flip, scaled = self.factor < 0, [side[:, self.simple] / self.factor for side in (low, high)]
         first = np.where(flip, *scaled[::-1]), np.where(flip, *scaled)
         lower, upper = (np.hstack([a, b[:, self.general]]) for a, b in zip(first, (low, high), strict=True))
@@ -94,17 +97,17 @@ class Order(NamedTuple):
 
 
 class RecedingProgram:
-    """Quadratic programs of a problem on a receding horizon.
+    """Quadratic programs of a nonlinear MPC problem, linearized at every sample.
 
     Parameters
     ----------
     problem : Problem
-        From a given state, over a given duration.
+        Problem with a given initial state and a given duration.
     soft : dict of str to float or (float, float)
-        Weights of limits by name that may be exceeded: linear e + 1/2 square e^2 per sample, e in the unit of
-        the limited quantity; one number is both.
+        Weights of limits by name that may be exceeded: a violation e, in the unit of the quantity, costs
+        linear e + 1/2 square e^2 per sample; one number is both.
     exact : bool
-        Use the Lagrangian's Hessian, its eigenvalues made positive stage by stage; else Gauss-Newton's.
+        Use the Lagrangian's Hessian with eigenvalues made positive in each stage, not the Gauss-Newton one.
     qp : arguments of `StageQP`
 
     Attributes
@@ -141,9 +144,9 @@ class RecedingProgram:
         self._filled: Prepared | None = None
 
     def clipped(self, u: np.ndarray, step: int) -> np.ndarray:
-        """Return an input clipped to its hard bounds at a step of the problem.
+        """Return an input clipped to its hard bounds at one step of the problem.
 
-        A solution satisfies them only to a tolerance.
+        The program's solution satisfies them only to a tolerance.
         """
         rows, d, n = self.problem.rows, self.qp.data, self.problem.map.ndx
         at = np.array(self.layout.at, int)
@@ -183,7 +186,7 @@ class RecedingProgram:
         self._filled = prepared
 
     def solve(self, prepared: Prepared, x: np.ndarray, **options: Any) -> tuple[Plan, Answer]:
-        """Return the plan from the measured state, and the program's solution."""
+        """Return the plan from the measured state, and the quadratic program's solution."""
         if self._filled is not prepared:
             self._fill(prepared)
         plan, stages, f = prepared.plan, prepared.stages, prepared.stages.map
@@ -198,7 +201,7 @@ class RecedingProgram:
 
 
 def _prices(problem: Problem, soft: Mapping[str, Any]) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Return linear and square weights of rows of a step and of the end; -1 if hard."""
+    """Return weights for violations of step and end constraints, linear -1 if hard."""
     rows = problem.rows
     found = [(np.full(m, -1.0), np.ones(m)) for m in (rows.m, rows.m_end)]
     known = {p.constraint.name: p for p in rows.places}
@@ -221,7 +224,7 @@ def _prices(problem: Problem, soft: Mapping[str, Any]) -> list[tuple[np.ndarray,
 
 
 def _convex(b: StageBlocks) -> StageBlocks:
-    """Return blocks with Hessians whose eigenvalues are replaced by their magnitudes."""
+    """Return a quadratic program made convex by taking magnitudes of eigenvalues."""
 
     def positive(H: np.ndarray) -> np.ndarray:
         values, vectors = np.linalg.eigh(0.5 * (H + np.swapaxes(H, -1, -2)))

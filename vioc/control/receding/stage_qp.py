@@ -1,12 +1,12 @@
-"""Quadratic program of stages of a receding horizon: data, C code and solutions.
+"""Quadratic program with the stages of a receding horizon: data and solution.
 
     minimize  sum over k < N of 1/2 z_k'H_k z_k + g_k'z_k  +  1/2 x_N'H_end x_N + g_end'x_N
     z_k = (x_k, u_k),   x_k+1 = F_k z_k + c_k,   x_0 given,
     lower <= rows(z_k) <= upper,   lower_end <= J_end x_N <= upper_end
 
-Solved by `qp.c`, compiled for its sizes, if there is a compiler (with `qp_data.c`, `stages/riccati.c`
-and `qp_stages.c`); else condensed, by a solver of CasADi.
-See docs/maths/receding.md.
+If there is a compiler, the program is solved by `qp.c` (with `qp_data.c`, `stages/riccati.c` and
+`qp_stages.c`), compiled for the program's sizes; otherwise it is condensed and solved by a solver of CasADi.
+Maths: docs/maths/receding.md.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ _VERDICTS = {0: Status.CONVERGED, 1: Status.MAX_ITERATIONS, 2: Status.NO_DESCENT
 
 @dataclass(frozen=True)
 class StageSizes:
-    """Sizes of a quadratic program.
+    """Sizes of a stage-structured quadratic program.
 
     Attributes
     ----------
     steps, nx, nu : int
-        Largest number of steps; states and inputs.
+        Largest number of steps; numbers of states and inputs.
     at : tuple of int
-        Entries of (x, u) that are rows of every stage.
+        Indices of the components of (x, u) that have limits in every stage.
     general, end : int
-        Number of other rows of a stage, which follow these; rows of the last state.
+        Number of other constraints of a stage, which follow those; constraints of the last state.
     soft : bool
-        True if rows may be soft.
+        True if constraints may be soft.
     """
 
     steps: int
@@ -59,13 +59,13 @@ class StageSizes:
 
     @property
     def rows(self) -> int:
-        """Number of rows of a stage."""
+        """Number of constraints of a stage."""
         return len(self.at) + self.general
 
     def source(self, name: str = "qp", *, single: bool = False, api: str = "") -> str:
-        """Return C99 code of a solver whose names begin with `name`.
+        """Return C99 source code of a solver for these sizes.
 
-        `api` is put before its functions.
+        Names begin with `name`; `api` is put before public functions.
         """
         sizes: dict[str, Any] = dict(
             N=self.steps, NX=self.nx, NU=self.nu, NB=len(self.at), NG=self.general, NE=self.end
@@ -77,7 +77,7 @@ class StageSizes:
 
     @property
     def fields(self) -> list[tuple]:
-        """NumPy fields of the C struct NAME_data; empty arrays have one entry."""
+        """NumPy fields of the C struct of the program's data; empty arrays have one item."""
         N, n, q, m = self.steps, self.nx, self.nx + self.nu, max(self.rows, 1)
         e, g = max(self.end, 1), max(self.general, 1)
         sizes: dict[str, tuple[int, ...]] = dict(H=(N, q, q), g=(N, q), F=(N, n, q), c=(N, n))
@@ -90,11 +90,12 @@ class StageSizes:
 
 
 class Data:
-    """Data of a quadratic program as arrays to be filled, see the module docstring.
+    """Data of a quadratic program, as arrays to fill in.
 
-    `lower`, `upper` (N, rows) begin with the entries `at`; `J` has the other rows. They are infinite without
-    a limit. `linear`, `square` (rows,), and those of the end, are penalties of the violation e of a limit,
-    linear e + 1/2 square e^2; linear < 0 for a hard row, the default.
+    The module docstring defines the symbols. Limits `lower`, `upper` (N, rows) are first those of the
+    components `at`, then those of the constraints with Jacobian `J`; they are infinite where there is no
+    limit. A violation e costs linear e + 1/2 square e^2 with `linear`, `square` (rows,), and likewise at the
+    end; linear < 0 means a hard constraint, the default.
     """
 
     def __init__(self, layout: StageSizes):
@@ -121,7 +122,7 @@ class Data:
 
     @property
     def steps(self) -> int:
-        """N, at most that of the layout."""
+        """Number N of time steps in the program, at most `layout.steps`."""
         return int(self.memory["steps"])
 
     @steps.setter
@@ -130,20 +131,20 @@ class Data:
 
     @property
     def stages(self) -> LinearQuadratic:
-        """Stages of the program, without rows."""
+        """Dynamics and costs of the program's stages, without constraints."""
         N = self.steps
         return LinearQuadratic(self.F[:N], self.H[:N], self.H_end, self.g[:N], self.g_end, self.c[:N])
 
     def rows(self) -> np.ndarray:
-        """Return the Jacobian of all rows of the stages (N, rows, nx + nu)."""
+        """Return the Jacobian of all constraints of the stages (N, rows, nx + nu)."""
         N, at = self.steps, list(self.layout.at)
         entries = np.eye(self.nx + self.nu)[at]
         return np.concatenate([np.broadcast_to(entries, (N, *entries.shape)), self.J[:N]], axis=1)
 
     def limits(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Return lower and upper limits and both penalties of all rows.
+        """Return lower limits, upper limits, and both penalty weights of all constraints.
 
-        Rows are stage by stage, then those of the end.
+        Constraints are ordered by stage; those of the end follow.
         """
         N = self.steps
         sides = [
@@ -158,20 +159,20 @@ class Data:
 
 
 class Answer(NamedTuple):
-    """Solution of a quadratic program.
+    """Solution of a quadratic program, with multipliers and status.
 
     Attributes
     ----------
     x, u : (N+1, nx), (N, nu)
     y, y_end : (N, rows), (end,)
-        Multipliers of rows, >= 0 at upper limits.
+        Multipliers of constraints, >= 0 at upper limits.
     p : (N+1, nx)
         Costates of the dynamics.
     status : Status
         "infeasible" is proved by the multipliers; "max_iterations" is not.
     iterations : int
     error : float
-        Relative residual of the conditions of optimality (`remains`).
+        Relative residual of the optimality conditions (`remains`).
     """
 
     x: np.ndarray
@@ -185,7 +186,7 @@ class Answer(NamedTuple):
 
 
 class StageQP:
-    """Quadratic program of fixed sizes, for repeated solution.
+    """Quadratic program of fixed sizes that is solved repeatedly.
 
     Parameters
     ----------
@@ -200,7 +201,7 @@ class StageQP:
     Attributes
     ----------
     data : Data
-        To be filled; then `prepare`, then `solve` for each first state.
+        Fill in the data, call `prepare`, then `solve` for each initial state.
     """
 
     def __init__(
@@ -220,22 +221,22 @@ class StageQP:
             self._views = _views(layout, self._state)
 
     def prepare(self) -> None:
-        """Do the computation that does not depend on the first state."""
+        """Do the computations that do not depend on the initial state."""
         self._good = self.native or self._condensed.prepare(self.data)
 
     def solve(
         self, x0: Any, max_iterations: int = ITERATIONS, tolerance: float = TOLERANCE, warm: bool = False
     ) -> Answer:
-        """Return the minimum from x0 (nx,).
+        """Return the solution for the initial state x0 (nx,).
 
         Parameters
         ----------
         max_iterations : int
-            Largest number of iterations of the interior point; exactly that many if `tolerance` is 0.
+            Largest number of iterations of the interior-point method; exactly that many if `tolerance` is 0.
         tolerance : float
-            Of the duality gap, relative to the cost's unit (RH 9), and of rows and dynamics.
+            Tolerance of the duality gap, relative to the cost's unit (RH 9), and of constraints and dynamics.
         warm : bool
-            Begin with the last solution's multipliers of equations.
+            Begin with the last solution's multipliers of the dynamics.
         """
         x0, N, d = np.ascontiguousarray(x0, float), self.data.steps, self.data
         m = self.layout.rows
@@ -281,9 +282,9 @@ class StageQP:
         return self._judged(found, float(terms(d, *self._condensed.free(x0)) + least(d)))
 
     def _judged(self, found: Answer, size: float) -> Answer:
-        """Return the solution with residual and status; `size` as in `remains`.
+        """Return the solution with its residual and its status.
 
-        The status is "infeasible" if the multipliers prove it.
+        `size` is that of `remains`. The status is "infeasible" if the multipliers prove it.
         """
         found = found._replace(error=remains(self.data, found, size))
         status = found.status
@@ -296,9 +297,9 @@ class StageQP:
         return found._replace(status=status)
 
     def _proved(self, found: Answer) -> bool:
-        """Return True if least-squares multipliers prove infeasibility.
+        """Return True if multipliers from a least-squares problem prove infeasibility.
 
-        Used for programs solved by the interior point.
+        This is used for programs solved by the interior-point method.
         """
         if not self.native or not self._condensed.prepare(self.data):
             return False
@@ -307,7 +308,7 @@ class StageQP:
         return infeasible(self.data, found._replace(y=y[: N * m].reshape(N, m), y_end=y[N * m :]))
 
     def _spread(self, kept: np.ndarray) -> np.ndarray:
-        """Return multipliers of all rows from those with a limit."""
+        """Return the multipliers of all constraints, 0 for those without a limit."""
         y = np.zeros(self.data.steps * self.layout.rows + self.layout.end)
         y[self._condensed.kept] = kept
         return y
@@ -316,9 +317,10 @@ class StageQP:
 def adjoint(
     d: Data, x: np.ndarray, u: np.ndarray, y: np.ndarray, y_end: np.ndarray, cost: bool = True
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return costates (N+1, nx) and the residual of stationarity by inputs (N, nu).
+    """Return the costates and the Lagrangian's gradient with respect to the inputs.
 
-    They belong to multipliers of rows. Without `cost`, the terms of the cost are left out.
+    Shapes (N+1, nx), (N, nu). y, y_end are multipliers of the constraints. Without `cost`, the terms of the
+    cost are omitted.
     """
     N = d.steps
     g, end = np.einsum("kmq,km->kq", d.rows(), y), d.J_end.T @ y_end
@@ -330,14 +332,14 @@ def adjoint(
 
 
 def row_values(d: Data, x: np.ndarray, u: np.ndarray) -> np.ndarray:
-    """Return the values of all rows, stage by stage, then the end."""
+    """Return the values of all constraints by stage, with those of the end last."""
     N, z = d.steps, np.hstack([x[:-1], u])
     parts = [z[:, list(d.layout.at)], np.einsum("kmq,kq->km", d.J[:N], z)]
     return np.concatenate([np.hstack(parts).ravel(), d.J_end @ x[-1]])
 
 
 def ranges(d: Data) -> np.ndarray:
-    """Return half the range of limits of inputs (N, nu), 1 unless both are finite."""
+    """Return half the range (N, nu) of bounded inputs, and 1 for unbounded inputs."""
     N, n, found = d.steps, d.nx, np.ones((d.steps, d.nu))
     for i, entry in enumerate(d.layout.at):
         half = (d.upper[:N, i] - d.lower[:N, i]) / 2
@@ -347,7 +349,7 @@ def ranges(d: Data) -> np.ndarray:
 
 
 def least(d: Data) -> float:
-    """Return the smallest cost of an input at half its range over a step, for `size`."""
+    """Return the least cost of an input at half its range in one step, as a scale."""
     costs = 0.5 * np.einsum("kii->ki", d.H[: d.steps])[:, d.nx :] * ranges(d) ** 2
     return float(np.min(costs[costs > 0], initial=np.inf)) if (costs > 0).any() else 0.0
 
@@ -361,11 +363,12 @@ def terms(d: Data, x: np.ndarray, u: np.ndarray) -> float:
 
 
 def remains(d: Data, a: Answer, size: float) -> float:
-    """Return the relative residual of the conditions (RH 2) to (RH 4).
+    """Return the relative residual of the optimality conditions.
 
-    It is the largest of: rows and dynamics relative to their terms, stationarity by an input relative to its
-    terms, soft rows relative to multipliers, and the duality gap relative to the cost's unit (RH 9), which
-    includes the `size` of the cost without limits.
+    It is the largest of these: violations of constraints and dynamics relative to their terms, stationarity
+    with respect to an input relative to its terms, soft constraints relative to multipliers, and the duality
+    gap relative to the cost's unit (RH 9), which includes the `size` of the cost without limits. See (RH 2)
+    to (RH 4).
     """
     N, n = d.steps, d.nx
     z, rows = np.hstack([a.x[:-1], a.u]), d.rows()[..., n:]
@@ -395,9 +398,10 @@ def remains(d: Data, a: Answer, size: float) -> float:
 
 
 def infeasible(d: Data, a: Answer) -> bool:
-    """Return True if the multipliers of hard rows prove infeasibility (RH 11).
+    """Return True if the multipliers of hard constraints prove infeasibility.
 
-    Their weighted sum of rows is then the same for every motion from this start, and beyond the limits.
+    The sum of constraints times multipliers is then the same for every motion from this initial state, and
+    exceeds its limit. See (RH 11).
     """
     low, high, linear, _ = d.limits()
     y = np.concatenate([a.y.ravel(), a.y_end])
@@ -421,7 +425,7 @@ def infeasible(d: Data, a: Answer) -> bool:
 
 
 def _views(layout: StageSizes, memory: np.ndarray) -> dict[str, np.ndarray]:
-    """Return views of the solution in the C struct NAME_state."""
+    """Return views of the solution's arrays in the memory of the C solver."""
     N, n, m = layout.steps, layout.nx, layout.nu
     rows = max(N * layout.rows + layout.end, 1)
     shapes = dict(x=(N + 1, n), u=(N, m), p=(N + 1, n), y=(rows,), size=(), apart=(), left=())
@@ -435,7 +439,7 @@ def _views(layout: StageSizes, memory: np.ndarray) -> dict[str, np.ndarray]:
 
 @lru_cache(maxsize=64)
 def _library(layout: StageSizes) -> tuple[Any, int]:
-    """Return the C function that solves, and the size of its state in bytes."""
+    """Return the compiled C function that solves, and the size of its memory in bytes."""
     api = '__attribute__((visibility("default")))'
     ask = f"\n{api} long long qp_bytes(int s) {{ return s ? sizeof(qp_state) : sizeof(qp_data); }}\n"
     library = load_library([layout.source(api=api) + ask], "quadratic program of stages")

@@ -1,4 +1,4 @@
-"""Symbolic laws and observers, which `sampling` combines to one function."""
+"""Symbolic feedback laws and observers, which `sampling` combines to one function."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ import numpy as np
 
 
 class Estimate(NamedTuple):
-    """Estimate of an observer: state (nx,) and covariance (ndx, ndx) or None."""
+    """Estimate of an observer: state (nx,) and its covariance (ndx, ndx) or None."""
 
     x: np.ndarray
     P: np.ndarray | None = None
 
 
 class LawFormula(NamedTuple):
-    """Symbolic law.
+    """Feedback law as a symbolic expression, with a table of its gains.
 
     Attributes
     ----------
     key : hashable
-        Identity of its expression among those of other laws, whatever their numbers.
+        Identifier of the expression: laws with equal keys differ in their numbers only.
     expression : (x, memory, numbers) -> (u, memory)
     rows : (k, n) -> (n, m), or (m,) for all
-        The numbers of n samples from k on. ValueError if the law has none.
+        Numbers of the law, such as gains, for n samples from sample k on. ValueError if the law has none.
     stored, restored
-        Conversion of a memory of the law to numbers, and back.
+        Conversion of the law's memory to an array, and back.
     """
 
     key: Hashable
@@ -38,20 +38,22 @@ class LawFormula(NamedTuple):
 
 
 class ObserverFormula(NamedTuple):
-    """Symbolic observer, whose estimate is propagated by its map between samples.
+    """Observer as a symbolic expression, with a table of its gains.
+
+    The observer's map propagates the estimate between samples.
 
     Attributes
     ----------
     key, rows
         As in `LawFormula`.
     expression : (x, P, innovation, C, numbers) -> (x, P)
-        The estimate after a measurement. P has no entries if covariances are precomputed.
+        Estimate after a measurement. P is empty if covariances are precomputed.
     holds : (k, estimate) -> bool
-        True if the formula agrees with the observer from sample k on.
+        Function that returns True if the formula agrees with the observer from sample k on.
     covariances : (k, n) -> (n, ndx, ndx)
-        After the measurements of n samples, if precomputed.
+        Covariances after the measurements of n samples, if precomputed.
     estimate : (k, x) -> Estimate
-        Before the measurement of sample k, if precomputed.
+        Estimate before the measurement of sample k, if covariances are precomputed.
     ahead : (P, A, B, numbers) -> P, optional
         Covariance of the next sample, if it depends on the estimates.
     """
@@ -66,13 +68,13 @@ class ObserverFormula(NamedTuple):
 
 
 def formula_of(part: Any) -> Any:
-    """Return the formula of a law or observer; None for classes derived from it.
+    """Return the symbolic formula of a law or observer, or None if it has none.
 
-    A derived class may act differently.
+    None also for derived classes, which may act differently.
     """
     return part.formula() if "formula" in vars(type(part)) else None
 
 
 def clipped(u: Any, low: Any, high: Any) -> Any:
-    """Return u clipped to bounds, in symbols; NaN stays NaN."""
+    """Return u clipped to bounds, as a symbolic expression; NaN stays NaN."""
     return ca.if_else(u < low, low, ca.if_else(u > high, high, u))

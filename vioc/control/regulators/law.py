@@ -1,4 +1,4 @@
-"""Feedback laws: inputs of a closed loop at every sample."""
+"""Feedback laws, which compute the inputs of a closed loop at every sample."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ ONE_STEP = "a closed loop runs at one step: resample, or follow it with regulato
 
 
 class Law:
-    """Feedback law u = law(k, x).
+    """Feedback law: a function from time index k and state x to the control input.
 
-    A law with a memory overrides `start` and `apply`; it keeps no state in itself.
+    A law with a memory overrides `start` and `apply`; the memory is passed, not stored in the object.
     """
 
     def start(self) -> Any:
-        """Return the memory before the first sample."""
+        """Return the initial memory of a feedback law, before the first sample."""
         return None
 
     def apply(self, k: int, x: np.ndarray, memory: Any) -> tuple[np.ndarray, Any]:
-        """Return the input at sample k, and the memory after it."""
+        """Return the control input at sample k, and the law's updated memory."""
         return self(k, x), memory
 
     def formula(self) -> LawFormula | None:
-        """Return the symbolic law, with which loops run in one call, or None."""
+        """Return the law as symbolic expressions for fast simulation, or None."""
         return None
 
     def rollout(self, x0: Any, steps: int, *, k0: int = 0) -> Trajectory:
-        """Simulate the closed loop of the law's own map from x0 (nx,) for `steps` steps.
+        """Simulate the closed loop of this law and its own map from x0 (nx,).
 
         Raises
         ------
@@ -54,16 +54,18 @@ class Law:
 
 @dataclass(frozen=True)
 class StateLaw(Law):
-    """Law u = U[k] - K[k] difference(X[k], x), [S] (37).
+    """Linear state feedback about a reference, with gains that may vary in time.
+
+    It is u = U[k] - K[k] difference(X[k], x). See [S] (37).
 
     Attributes
     ----------
     map : OneStepMap
     X, U, K : (N, nx), (N, nu), (N, nu, ndx)
     after : str
-        After sample N - 1: the law "ends", "holds" its last row for good, or "repeats" all rows.
+        After sample N - 1 the law "ends", "holds" its last gain forever, or "repeats" all gains.
     k0 : int
-        Sample of the first row.
+        Sample of the first gain.
     """
 
     map: OneStepMap = field(repr=False)
@@ -79,7 +81,7 @@ class StateLaw(Law):
             object.__setattr__(self, name, check_array(getattr(self, name), shape, name))
 
     def row(self, k: int) -> int:
-        """Return the row used at sample k; ValueError outside of the law's horizon."""
+        """Return the index of the gain for sample k; ValueError outside of the horizon."""
         i = k - self.k0
         if i >= len(self.U) and self.after != "ends":
             return len(self.U) - 1 if self.after == "holds" else i % len(self.U)
@@ -96,7 +98,7 @@ class StateLaw(Law):
 
     @property
     def x(self) -> np.ndarray | None:
-        """State (nx,) to which the law finally regulates, or None."""
+        """Final set point of the feedback: a state (nx,), or None."""
         return self.X[-1] if self.after == "holds" else None
 
     def formula(self) -> LawFormula:
@@ -122,7 +124,7 @@ class StateLaw(Law):
 
 
 def as_law(regulator: Any) -> Law:
-    """Return the law of a regulator, or of any object with ``as_law``.
+    """Return the feedback law of a regulator, or of any object with ``as_law``.
 
     A law is returned itself.
     """

@@ -1,6 +1,6 @@
-"""Discrete linear-quadratic regulators, [S] (36), (37).
+"""Discrete-time linear-quadratic regulators.
 
-About points, trajectories and periodic motions.
+They stabilize equilibria, trajectories and periodic motions. See [S] (36), (37).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PERIODIC = "periodic"
 
 @dataclass(frozen=True)
 class SteadyRegulator:
-    """Regulator about an equilibrium: u = u_d - K difference(x_d, x).
+    """Linear-quadratic regulator about an equilibrium: u = u_d - K difference(x_d, x).
 
     ``K, P, poles = regulator`` unpacks it as python-control's ``dlqr``.
 
@@ -47,7 +47,7 @@ class SteadyRegulator:
     disregarded : tuple of str
         Quantities that may end anywhere; Q, S and P do not penalize them.
     S : (ndx, nu) or None
-        Cross weight; None is none.
+        Cross weight of state and input, if any.
     manifold : bool
         As in `dlqr`.
     """
@@ -77,14 +77,14 @@ class SteadyRegulator:
         return self.map.track(x0, X, U, K)
 
     def as_law(self) -> StateLaw:
-        """Return the law for a `ClosedLoop`."""
+        """Return the feedback law for a `ClosedLoop`."""
         return StateLaw(self.map, self.x[None], self.u[None], self.K[None], "holds")
 
     def __iter__(self) -> Iterator[np.ndarray]:
         return iter((self.K, self.P, self.poles))
 
     def plot(self, *, ax: Any = None) -> Any:
-        """Plot the closed loop's poles in the unit circle; returns the axes."""
+        """Plot the closed loop's poles and the unit circle; return the axes."""
         return plots().plot_poles(self, ax=ax)
 
     def __repr__(self) -> str:
@@ -100,9 +100,11 @@ class SteadyRegulator:
 
 @dataclass(frozen=True)
 class Regulator:
-    """Regulator about a trajectory: u_k = u_d[k] - K_k difference(x_d[k], x_k).
+    """Time-varying linear-quadratic regulator about a trajectory.
 
-    [S] (37). ``K, P, poles = regulator`` unpacks it, as a regulator about an equilibrium.
+        u_k = u_d[k] - K_k difference(x_d[k], x_k)    [S] (37)
+
+    ``K, P, poles = regulator`` unpacks it, as a regulator about an equilibrium.
 
     Attributes
     ----------
@@ -112,13 +114,13 @@ class Regulator:
     K, P : (N, nu, ndx), (N+1, ndx, ndx)
         Gains and cost-to-go.
     Q, R, Qf : (ndx, ndx), (nu, nu), (ndx, ndx)
-        Q is (N+1, ndx, ndx) if it penalizes quantities by name that are not errors.
+        Q is (N+1, ndx, ndx) if it penalizes quantities by name that are not errors of the state.
     end : SteadyRegulator or None
         Regulator after N steps; see `hold`.
     periodic : bool
         True if the reference is repeated: P[N] = P[0].
     S : (ndx, nu) or None
-        Cross weight; None is none.
+        Cross weight of state and input, if any.
     manifold : bool
         As in `dlqr`.
 
@@ -155,9 +157,9 @@ class Regulator:
 
     @property
     def poles(self) -> np.ndarray:
-        """Eigenvalues (ndx,) of the closed loop's deviations over the whole reference.
+        """Eigenvalues of the closed loop's transition matrix over the whole reference.
 
-        They are complex; for a periodic motion they are its Floquet multipliers.
+        They are complex, (ndx,); for a periodic motion they are its Floquet multipliers.
         """
         A, B = self.map.linearize_trajectory(self.reference)
         return np.linalg.eigvals(_transition(A, B, self.K))
@@ -168,8 +170,8 @@ class Regulator:
     def rollout(self, x0: Any, steps: int | None = None) -> Trajectory:
         """Simulate the closed loop from x0 (nx,), over the horizon or `steps` steps.
 
-        After the horizon a periodic motion is repeated; the end of any other reference is held, see `hold`,
-        with the map's own step. Unequal steps of the reference are used as they are.
+        After the horizon a periodic motion is repeated; any other reference is held at its end, see `hold`,
+        with the map's own step length. Unequal steps of the reference keep their lengths.
 
         Raises
         ------
@@ -190,21 +192,22 @@ class Regulator:
             X, U, K = (np.concatenate(pair) for pair in zip((X, U, K), more, strict=True))
             h = np.concatenate([h, np.full(steps - n, self.map.dt)])
         own = self.map.times(h, self.reference.k0)[:-1]
-        late = self.reference.t[0] - own[:1]  # a part of a run of unequal steps keeps its start time
+        late = self.reference.t[0] - own[:1]  # a section of a run of unequal steps keeps its start time
         t = own + late if (np.abs(late) > SAME * h[:1]).any() else None
         return self.map.track(x0, X, U, K, k0=self.reference.k0, dt=h, t=t)
 
     def hold(self, x: Any = None, u: Any = None, *, disregard: str | Iterable[str] = ()) -> Regulator:
-        """Return this regulator with a steady regulator after its horizon.
+        """Return this regulator followed by a steady one that holds the reference's end.
 
-        The steady regulator has the same weights, and is on the manifold if this one is.
+        The steady regulator has the same weights, and is on the constraint manifold if this regulator is.
 
         Parameters
         ----------
         x : (nx,) or a report of an equilibrium, optional
             Default: the last state of the reference.
         u : (nu,), optional
-            Default: that of the report; else solved for, from the last input of the reference.
+            Default: the input of the report; without a report, the input that keeps x, found by iteration
+            from the last input of the reference.
         disregard : names
             As in `dlqr`.
 
@@ -231,10 +234,10 @@ class Regulator:
         return replace(self, end=end, periodic=False)
 
     def as_law(self) -> StateLaw:
-        """Return the law for a `ClosedLoop`.
+        """Return the feedback law for a `ClosedLoop`.
 
-        ValueError for unequal steps, since a law counts samples, or for a part of a run of unequal steps of a
-        map that depends on time.
+        Raises ValueError for unequal steps, since a law counts samples, and for a section of a run of unequal
+        steps if the map depends on time.
         """
         run, end = self.reference, self.end
         check_steps(run.step_lengths, self.map.dt, "reference", "a law", ONE_STEP)
@@ -247,7 +250,7 @@ class Regulator:
         return StateLaw(self.map, X, U, K, "holds", run.k0)
 
     def plot(self, *names: str, ax: Any = None) -> Any:
-        """Plot the gains of named states (all without names) over time; returns the axes."""
+        """Plot the gains of named states over time, by default of all; return the axes."""
         return plots().plot_gains(self, *names, ax=ax)
 
     def __repr__(self) -> str:
@@ -271,9 +274,9 @@ def dlqr(
 ) -> Regulator | SteadyRegulator:
     """Return the linear-quadratic regulator about an equilibrium or a trajectory.
 
-    [S] (36). The trajectory may be periodic. It minimizes the sum of z'Qz + v'Rv + 2 z'Sv, plus z_N' Qf z_N,
-    for the deviations z = difference(x_d, x), v = u - u_d under the exact linearization of the map; the
-    horizon is infinite about an equilibrium and a periodic motion.
+    The trajectory may be periodic. The regulator minimizes the sum of z'Qz + v'Rv + 2 z'Sv, plus z_N' Qf z_N,
+    for the deviations z = difference(x_d, x), v = u - u_d under the exact linearization of the map, [S] (36).
+    The horizon is infinite about an equilibrium and a periodic motion.
 
     Parameters
     ----------
@@ -282,9 +285,9 @@ def dlqr(
         A trajectory of the map, or an object with one; (x, u), or an object with `x` (nx,) and `u` (nu,). The
         regulator has the trajectory's steps: if they are equal, its map is ``f.with_dt`` of them.
     Q, Qf : float, (ndx,), (ndx, ndx) or dict of str to float
-        Weights >= 0 on the state's error; Qf is Q unless given. In a dict, names of the error's entries
-        (states, or the map's ``space.error_names`` if it has fewer errors than states) and of any quantity
-        of the state, such as ``v.NAME``, with the weight J'QJ, J its derivative by the error.
+        Weights >= 0 on the state's error; Qf is Q unless given. A dict may name components of the error
+        (states, or the map's ``space.error_names`` if it has fewer errors than states) and any quantity
+        of the state, such as ``v.NAME``, whose weight is J'QJ with its derivative J by the error.
         Qf "periodic": the trajectory closes and is repeated.
     R : float, (nu,), (nu, nu) or dict of str to float
         Weights > 0 on the input, by input name in a dict.
@@ -295,7 +298,7 @@ def dlqr(
         impulse absorbs: gains K_red T' (`tangent_bases` with the idle directions, whose weights act on the
         inputs that determine them: a weight on ``v.NAME`` is one on the change of ``rho.NAME``). `P` is then
         T P_red T', and an equilibrium's `poles` are the r of the reduced loop (a 0 for each idle direction is
-        left out, unless S feeds it back).
+        omitted, unless S feeds it back).
     disregard : names, optional
         About an equilibrium: errors or quantities of the state that may end anywhere, since no input moves
         them and they do not settle, such as the position of a standing foot (the error without this argument
@@ -335,14 +338,17 @@ def dlqr(
 
 
 def end_weight(f: OneStepMap, Q: np.ndarray, Qf: Any, X: np.ndarray) -> np.ndarray:
-    """Return Qf (ndx, ndx) at the last of states X (N+1, nx); by default the last Q."""
+    """Return the final weight Qf of a regulator; by default it equals the last Q.
+
+    It is (ndx, ndx), at the last of the states X (N+1, nx).
+    """
     if Qf is None:
         return Q if Q.ndim == 2 else Q[-1]
     return error_weights(f, Qf, "Qf", X[-1:]).reshape(f.ndx, f.ndx)
 
 
 def along(Q: np.ndarray) -> np.ndarray:
-    """Return Q of the steps: of all samples but the last, if given by sample."""
+    """Return the running state weights, without the weight at the final state."""
     return Q if Q.ndim == 2 else Q[:-1]
 
 
@@ -379,7 +385,7 @@ def _along(system: LinearSystem, run: Trajectory, Q: np.ndarray, R: np.ndarray, 
 
 
 def _transition(A: np.ndarray, B: np.ndarray, K: np.ndarray) -> np.ndarray:
-    """Return the product of the closed loop's steps A - B K."""
+    """Return the transition matrix of the closed loop, the product of all A - B K."""
     product = np.eye(A.shape[-1])
     for a, b, k in zip(A, B, K, strict=True):
         product = a @ product - b @ (k @ product)
@@ -403,9 +409,9 @@ def _steady(system: LinearSystem, Q: np.ndarray, R: np.ndarray, S: Any, disregar
 
 
 def holding_input(f: OneStepMap, x: np.ndarray, u: np.ndarray) -> np.ndarray:
-    """Return the input that moves the map least at x.
+    """Return the input that best holds a state constant over one step.
 
-    Gauss-Newton iteration on difference(x, f(x, u)).
+    It is found by Gauss-Newton iteration on difference(x, f(x, u)).
     """
     for _ in range(20):
         change = np.linalg.lstsq(f.linearize(x, u).B, f.difference(x, f.step(x, u)), rcond=None)[0]

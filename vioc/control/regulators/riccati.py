@@ -1,4 +1,7 @@
-"""Discrete Riccati equations, [S] (36), (37), for gains and costs to go."""
+"""Discrete Riccati equations for gains and costs-to-go of regulators.
+
+See [S] (36), (37).
+"""
 
 from __future__ import annotations
 
@@ -70,7 +73,7 @@ def riccati(A: Any, B: Any, Q: Any, R: Any, Qf: Any, S: Any = None) -> tuple[np.
 
 
 def steady_riccati(A: Any, B: Any, Q: Any, R: Any, S: Any = None) -> tuple[np.ndarray, np.ndarray]:
-    """Return gain and cost to go of `riccati` on an infinite horizon.
+    """Return gain and cost-to-go of a linear-quadratic problem on an infinite horizon.
 
     The solution of the algebraic equation comes from an ordered pencil (SciPy), which is inaccurate if A is
     singular or far from normal, as in maximal coordinates. It is refined by Kleinman's iteration: P is the
@@ -79,7 +82,7 @@ def steady_riccati(A: Any, B: Any, Q: Any, R: Any, S: Any = None) -> tuple[np.nd
     Raises
     ------
     numpy.linalg.LinAlgError, ValueError
-        If SciPy finds none. Stability of the loop is left to the caller.
+        If SciPy finds no solution. The caller must check that the loop is stable.
     """
     S = np.zeros(B.shape) if S is None else S
     x, u = _sizes(A, B, R)
@@ -104,11 +107,11 @@ def steady_riccati(A: Any, B: Any, Q: Any, R: Any, S: Any = None) -> tuple[np.nd
 
 
 def _sizes(A: np.ndarray, B: np.ndarray, R: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return sizes of states (n,) and inputs (m,), as powers of two.
+    """Return typical magnitudes of states and inputs, to scale the Riccati equation.
 
-    Those of inputs come from weights, those of states from the reach of such inputs in n steps. Scaling
-    removes units: in SI units the pencil of a large machine cannot be ordered. Powers of two cause no
-    rounding.
+    They are powers of two, which cause no rounding. Magnitudes of inputs come from their weights, those of
+    states (n,) from the states that such inputs (m,) reach in n steps. Scaling removes units: in SI units the
+    pencil of a large machine cannot be ordered.
     """
     weight = np.abs(R.diagonal())
     u = 1 / np.sqrt(np.where(weight > 0, weight, 1.0))
@@ -127,7 +130,10 @@ def _gain(A: np.ndarray, B: np.ndarray, P: np.ndarray, R: np.ndarray, S: np.ndar
 
 
 def _cost_of(F: np.ndarray, M: np.ndarray) -> np.ndarray | None:
-    """Return the sum of F'^j M F^j by doubling; None if it diverges."""
+    """Return the infinite-horizon cost matrix of a closed loop; None if it diverges.
+
+    It is the sum of F'^j M F^j over j >= 0, computed by doubling.
+    """
     P = 0.5 * (M + M.T)
     with np.errstate(over="ignore", invalid="ignore"):  # a divergent sum
         for _ in range(60):
@@ -135,7 +141,7 @@ def _cost_of(F: np.ndarray, M: np.ndarray) -> np.ndarray | None:
             P = P + 0.5 * (added + added.T)
             if not np.isfinite(P).all():
                 return None
-            # entry by entry: a state with a small weight may settle long after the others
+            # componentwise, since a state with a small weight may settle long after the others
             if (np.abs(added.diagonal()) <= np.finfo(float).eps * np.abs(P.diagonal())).all():
                 return P
             F = F @ F
@@ -143,27 +149,28 @@ def _cost_of(F: np.ndarray, M: np.ndarray) -> np.ndarray | None:
 
 
 def periodic_riccati(A: Any, B: Any, Q: Any, R: Any, S: Any) -> np.ndarray:
-    """Return the cost to go P_0 = P_N of a problem whose N steps repeat forever.
+    """Return the cost-to-go of a periodic linear-quadratic problem.
 
     Parameters
     ----------
     A, B, Q, R, S
-        As in `riccati`; the last step ends in the first sample's coordinates.
+        Matrices of the N steps of a period, as in `riccati`; the last step ends in the first sample's
+        coordinates.
 
     Returns
     -------
     (n, n)
-        If the motion can be stabilized; else the last of 60 doublings.
+        P_0 = P_N if the motion can be stabilized; else the result after 60 doublings.
 
     Notes
     -----
-    The cost over an interval, min z'Hz + |G^(+1/2) p|^2 of z+ = F z + G p, has the form of one step's with
-    F = A - B R^-1 S', G = B R^-1 B', H = Q - S R^-1 S'. Two intervals in sequence are one,
+    The cost over an interval, min z'Hz + |G^(+1/2) p|^2 of z+ = F z + G p, has the form of the cost of one
+    step, F = A - B R^-1 S', G = B R^-1 B', H = Q - S R^-1 S'. Two intervals in sequence are one,
 
         F = F2 W F1,  G = G2 + F2 W G1 F2',  H = H1 + F1' H2 W F1,  W = (I + G1 H2)^-1,
 
-    so the period is composed of its steps and then doubled until H, which tends to P_0, is constant (the
-    doubling algorithm of Anderson for the algebraic Riccati equation).
+    so the steps are combined to the period, which is doubled until H, which tends to P_0, is constant
+    (Anderson's doubling algorithm for the algebraic Riccati equation).
     """
     N, n, m = B.shape
     Q, R, S = (np.broadcast_to(a, (N, *s)) for a, s in ((Q, (n, n)), (R, (m, m)), (S, (n, m))))

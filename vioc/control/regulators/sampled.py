@@ -1,6 +1,6 @@
-"""Robust gain: least mean, or worst, cost over samples of parameters.
+"""Robust feedback: one gain for many sampled values of the parameters.
 
-Maths: docs/maths/robust.md#one-gain-for-many-mechanisms.
+It minimizes the mean or the worst cost. Maths: docs/maths/robust.md#one-gain-for-many-mechanisms.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from vioc.names import by_name
 from vioc.runs.steps import check_steps
 from vioc.runs.trajectory import Trajectory
 
-POWERS = (1, 2, 4, 8, 16, 32, 64)  # of the power mean that tends to the worst cost
+POWERS = (1, 2, 4, 8, 16, 32, 64)  # exponents of the power mean that tends to the worst cost
 ARMIJO = 1e-4
 DOUBLINGS = 60
 RAISE = 0.7  # increase of the discount per descent, over the largest possible one
@@ -42,7 +42,7 @@ def draw_parameters(
     Parameters
     ----------
     spread : dict of str to (low, high) or callable
-        Uniform within an interval, or a function of a numpy Generator that returns a number:
+        Interval of a uniform distribution, or a function of a numpy Generator that returns a number:
         ``{"mass": (0.8, 1.2), "friction": lambda rng: rng.lognormal(-3, 0.5)}``.
     count : int
     seed : int or Generator
@@ -79,14 +79,14 @@ def _uniform(low: float, high: float, rng: np.random.Generator) -> float:
 
 
 class Assessment(NamedTuple):
-    """Costs and stability of a gain on samples.
+    """Closed-loop costs and largest poles of one gain for sampled parameter values.
 
     Attributes
     ----------
     costs : (S,)
-        Expected over the starts; inf if the closed loop is not stable.
+        Expected cost over the initial states; inf if the closed loop is not stable.
     radii : (S,)
-        Largest absolute pole.
+        Largest absolute pole of the closed loop.
     """
 
     costs: np.ndarray
@@ -105,19 +105,19 @@ class Assessment(NamedTuple):
 
 @dataclass(frozen=True)
 class RobustRegulator:
-    """Regulator u = u_d - K y with one gain for all samples of a mechanism.
+    """Regulator u = u_d - K y with one gain for all sampled values of the parameters.
 
     Attributes
     ----------
     map : OneStepMap
-        The nominal one.
+        The nominal map.
     x, u : (nx,), (nu,)
         Its equilibrium.
     K : (nu, ny)
     outputs : tuple of str
-        y, deviations by name: the errors of the state, or quantities.
+        Names of the deviations y: the errors of the state, or quantities.
     found, nominal : Assessment
-        On the samples of the design: of K, and of the nominal map's own regulator.
+        Assessments of K, and of the nominal map's own regulator, on the samples of the design.
     worst : bool
         True if the worst cost was minimized, not the mean.
     P0, Q, R
@@ -139,22 +139,25 @@ class RobustRegulator:
     iterations: int = 0
 
     def as_law(self, f: OneStepMap | None = None) -> StateLaw:
-        """Return the law on the nominal map, or on another.
+        """Return the feedback law for the nominal map, or for another map.
 
-        On a map with other masses, the same momenta are other velocities; outputs by name keep their meaning.
+        On a map with other masses the same momenta are other velocities. Outputs by name keep their meaning.
         """
         f = self.map if f is None else f
         C = named_jacobians(f, self.outputs, self.x[None], "outputs", "name quantities of the state")[0]
         return StateLaw(f, self.x[None], self.u[None], (self.K @ C)[None], "holds")
 
     def rollout(self, x0: Any, steps: int, f: OneStepMap | None = None) -> Trajectory:
-        """Simulate the closed loop from x0 (nx,) of the nominal map, or of another."""
+        """Simulate the closed loop from x0 (nx,) with the nominal map, or with map `f`."""
         law = self.as_law(f)
         X, U, K = (np.tile(a, (steps, *(1,) * (a.ndim - 1))) for a in (law.X, law.U, law.K))
         return law.map.track(x0, X, U, K)
 
     def assess(self, samples: Iterable[Mapping[str, float] | OneStepMap], K: Any = None) -> Assessment:
-        """Assess K, or another gain (nu, ny) on the same outputs, on other samples."""
+        """Return closed-loop costs and poles of a gain for other parameter values.
+
+        The gain is the regulator's, or K (nu, ny) on the same outputs.
+        """
         loops = _Loops.of(self.map, (self.x, self.u), self.Q, self.R, self.P0, self.outputs, samples)
         return loops.assess(self.K if K is None else np.asarray(K, float))
 
@@ -179,33 +182,34 @@ def robust_dlqr(
     tolerance: float = 1e-6,
     max_iterations: int = 300,
 ) -> RobustRegulator:
-    """Find one gain u = u_d - K y with the least mean cost over sampled mechanisms.
+    """Find one gain that minimizes the mean cost over sampled parameter values.
 
         minimize over K   mean of tr(X P0),   X = Q + C'K'R K C + F'X F,   F = A - B K C
 
-    This is the expected sum of z'Qz + v'Rv from starts of covariance P0, each sample linearized at its own
-    equilibrium: the state of `about` with the input that this sample needs.
+    The law is u = u_d - K y. The cost is the expected sum of z'Qz + v'Rv from initial deviations of
+    covariance P0. Each sample is linearized at its own equilibrium: the state of `about` with the input that
+    this sample needs.
 
     Parameters
     ----------
     f : OneStepMap
         The nominal map.
     about : as in `dlqr`
-        An equilibrium of it.
+        An equilibrium of the nominal map.
     Q, R : as in `dlqr`
-        By the name of a quantity, such as ``v.theta``, Q penalizes the same motion in every sample.
+        If given by name of a quantity, such as ``v.theta``, Q penalizes the same motion in every sample.
     samples : dicts of str to float, or maps
         Values of parameters, for ``f.with_parameters``, or maps with the same states, inputs and step.
     outputs : names, optional
-        The quantities of the state that are fed back. By default the errors of the state, where a momentum is
-        each sample's own. Names such as ``["theta", "v.theta"]`` are measurable in any sample.
+        The quantities of the state that are fed back. By default the errors of the state, whose momenta
+        depend on the sample's masses. Names such as ``["theta", "v.theta"]`` are measurable in any sample.
     P0 : float, (ndx,), (ndx, ndx) or dict of str to float
-        Covariance of the starts.
+        Covariance of the initial deviations.
     worst : bool
-        Minimize the worst cost instead: by power means of rising power, up to the 64th, which is within a
-        factor S^(1/64) of the worst.
+        Minimize the worst cost instead, by power means with increasing exponents up to 64; that mean is
+        within a factor S^(1/64) of the worst cost of S samples.
     tolerance : float
-        Of the predicted descent, relative.
+        Predicted relative decrease of the cost at which the search ends.
     max_iterations : int
         Largest number of iterations.
 
@@ -220,8 +224,8 @@ def robust_dlqr(
     ValueError
         Wrong shapes; a sample for which the state is not an equilibrium under any input; unequal steps.
     OptimizationError
-        If no gain was found that stabilizes all samples; names the others, and reports if one
-        cannot be stabilized even by a gain of its own.
+        If no gain was found that stabilizes all samples; the message says how many are unstable, and
+        whether one of them cannot be stabilized even by a gain of its own.
     """
     about = about_of(f, about)
     if isinstance(about, Trajectory):
@@ -242,9 +246,9 @@ def robust_dlqr(
 
 
 def _stabilize(f: OneStepMap, loops: _Loops, K: np.ndarray, samples: list, max_iterations: int):
-    """Return a gain that stabilizes all samples, by costs with decreasing discount.
+    """Return a gain that stabilizes all samples, by raising a discount factor to 1.
 
-    The first discount makes all costs finite.
+    The first discount factor is so small that all costs are finite.
     """
     radius, discount, used = loops.assess(K).radii.max(), 0.0, 0
     while not radius < SETTLES:
@@ -276,7 +280,7 @@ def _left(loops: _Loops, K: np.ndarray, samples: list) -> str:
 
 @dataclass(frozen=True)
 class _Loops:
-    """Linear systems of the samples, (S, ...) each."""
+    """Linear models of the sampled mechanisms, stacked along the first axis."""
 
     maps: list[OneStepMap]
     x: np.ndarray
@@ -327,9 +331,9 @@ class _Loops:
         return Assessment(costs, radii)
 
     def value(self, K: np.ndarray, discount: float, power: int):
-        """Return the power mean of the costs, its gradient, and a metric.
+        """Return the power mean of all costs, its gradient and its Gauss-Newton Hessian.
 
-        None if a loop is unstable.
+        Returns None if a closed loop is unstable.
         """
         B, KC = discount * self.B, K @ self.C
         F = discount * self.A - B @ KC
@@ -350,7 +354,7 @@ class _Loops:
         return value, np.einsum("s,sij->ij", weights, slopes), metric
 
     def descend(self, K: np.ndarray, discount: float, power: int, tolerance: float, max_iterations: int):
-        """Minimize by BFGS from the Gauss-Newton metric; all loops stay stable."""
+        """Minimize by BFGS from the Gauss-Newton Hessian; all closed loops stay stable."""
         now = self.value(K, discount, power)
         assert now is not None
         inverse, size = _inverse(now[2])
@@ -382,10 +386,9 @@ class _Loops:
 
 
 def _inverse(metric: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the pseudo-inverse (n, n) and scales (n,) of a metric.
+    """Return the pseudo-inverse of a Hessian approximation, and its scaling.
 
-    Scaling removes units. Without it, gains of momenta would be neglected beside those of angles, and would
-    not change.
+    Without scaling, gains of momenta would be negligible beside those of angles, and would not change.
     """
     size = np.sqrt(metric.diagonal())
     size[~(size > 0)] = 1.0
@@ -394,7 +397,7 @@ def _inverse(metric: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def lyapunov(F: np.ndarray, Q: np.ndarray) -> np.ndarray:
-    """Return X = F X F' + Q for stable F (S, n, n), by doubling the number of terms."""
+    """Solve Lyapunov equations X = F X F' + Q for stable F (S, n, n), by doubling."""
     X = Q
     for _ in range(DOUBLINGS):
         more = F @ X @ np.swapaxes(F, 1, 2)

@@ -1,12 +1,11 @@
-"""Simulation of a plant under a law and an observer, sample by sample.
+"""Simulation of a plant under a feedback law and an observer, sample by sample.
 
-If all parts have formulas, many samples run in one call of a function
+If law and observer have symbolic formulas, many samples run in one call of a compiled function
 
-    (x, x^, memory), numbers of the sample -> the same of the next sample, and the records
+    (x, x^, memory), numbers of the sample -> (x, x^, memory) of the next sample, and the records
 
 made of the kernels of the plant and of the observer's map (`OneStepMap.kernel`), the sensors, and the
-formulas of law and observer. Its steps are compared with those of the maps; a step that disagrees, or that is
-not solved, is computed by the maps themselves.
+formulas of law and observer. A step that this function does not solve is computed by the maps themselves.
 """
 
 from __future__ import annotations
@@ -27,13 +26,13 @@ from vioc.maps.protocol import Kernel, OneStepMap
 from vioc.maps.space import TURN
 from vioc.runs.trajectory import Trajectory
 
-SOLVED = 0.5  # threshold for the output of the function that is 0 if the steps are solved, 1 if not
+SOLVED = 0.5  # threshold of the function's output that is 0 if the steps are solved, 1 if not
 LARGE = 100_000  # approximate operations of derivatives above which compiling takes too long
-AGAIN = 16  # samples that are computed together after one that was computed by itself
+AGAIN = 16  # samples computed in one call after a sample that was computed separately
 
 
 class PerfectObserver:
-    """Observer that returns the exact state, for a law without an observer."""
+    """Observer that returns the exact state, for a closed loop without an observer."""
 
     def start(self, x: np.ndarray, P: Any = None) -> Estimate:
         return Estimate(x)
@@ -47,7 +46,9 @@ class PerfectObserver:
 
 @dataclass
 class LoopSamples:
-    """Records of a simulation up to `done`; rows as in `LoopRun`.
+    """Recorded signals of a closed-loop simulation in progress.
+
+    Samples before `done` are complete; rows are those of `LoopRun`.
 
     Attributes
     ----------
@@ -56,7 +57,7 @@ class LoopSamples:
         `applied` is within bounds, `inputs` include noise.
     covariances : list of N arrays, or of None
     belief, memory : object
-        Before sample `done`.
+        States of observer and law before sample `done`.
     """
 
     k0: int
@@ -74,7 +75,7 @@ class LoopSamples:
 
 
 class Noise(NamedTuple):
-    """Noise of each sample, added to measurements, inputs and states (as an error)."""
+    """Noise added at each sample to measurements, inputs and states (as an error)."""
 
     measured: np.ndarray
     applied: np.ndarray
@@ -83,17 +84,18 @@ class Noise(NamedTuple):
 
 @dataclass(frozen=True)
 class Sampler:
-    """Simulator of a checked loop.
+    """Simulator of a closed loop of plant, law and observer.
 
     Attributes
     ----------
     plant, law, observer
         As in `ClosedLoop`; the observer may be a `PerfectObserver`.
     measure : Measurement or None
-        On the plant.
+        Measurement of the plant.
     low, high : (nu,)
+        Bounds of the inputs.
     every : (int, int)
-        Steps of the law and of the observer, in steps of the plant.
+        Sampling periods of the law and of the observer, in steps of the plant.
     """
 
     plant: OneStepMap
@@ -106,15 +108,16 @@ class Sampler:
 
     @property
     def seen(self) -> OneStepMap:
-        """Map of the observer."""
+        """Model of the plant that the observer uses; without an observer, the plant."""
         return getattr(self.observer, "map", self.plant)
 
     def run(
         self, x: np.ndarray, belief: Any, steps: int, k0: int = 0, noise: Noise | None = None
     ) -> LoopSamples:
-        """Simulate `steps` samples from the state x and a first estimate.
+        """Simulate the closed loop for `steps` samples from the state x.
 
-        Raises the errors of law, observer and steps. A StepError of the plant has its trajectory until then.
+        belief is the observer's first estimate. Errors of law, observer and steps are raised; a StepError of
+        the plant has the plant's trajectory until then.
         """
         f, ny = self.plant, 0 if self.measure is None else len(self.measure.names)
         sizes = (len(belief.x), ny, *[f.nu] * 3, len(f.multiplier_names))
@@ -133,7 +136,7 @@ class Sampler:
         return s
 
     def trajectory(self, s: LoopSamples) -> Trajectory:
-        """Return the plant's trajectory up to `done`."""
+        """Return the plant's trajectory of the samples simulated so far."""
         n = s.done
         t = (s.k0 + np.arange(n + 1)) * self.plant.dt
         X, U, impulses = s.x[: n + 1], s.inputs[:n], s.multipliers[:n]
@@ -178,14 +181,14 @@ class Sampler:
 
     @property
     def _given(self) -> int:
-        """Number of states of the observer's map that the law gets."""
+        """Number of the observer's states that are passed to the feedback law."""
         return getattr(self.law, "map", self.plant).nx
 
     # -- many samples -----------------------------------------------------------------------------
 
     @cached_property
     def _formulas(self) -> tuple[LawFormula, ObserverFormula | None] | None:
-        """Formulas of law and observer, or None if the maps or rates do not allow them."""
+        """Symbolic law and observer, or None if maps or sampling rates do not allow them."""
         law, observer = formula_of(self.law), None
         if not isinstance(self.observer, PerfectObserver):
             observer = formula_of(self.observer)
@@ -199,9 +202,9 @@ class Sampler:
         return law, observer
 
     def _together(self, s: LoopSamples, noise: Noise | None, count: int) -> None:
-        """Simulate samples in one call until a step disagrees with the maps.
+        """Simulate up to `count` samples in one call of the compiled function.
 
-        The first sample is `s.done`.
+        The first sample is `s.done`. The simulation ends before a step that the function does not solve.
         """
         assert self._formulas is not None
         (law, observer), f, g, i = self._formulas, self.plant, self.seen, s.done
@@ -242,9 +245,9 @@ class Sampler:
         s.done += done
 
     def _program(self, carries: list[int], numbers: list[int]) -> Program:
-        """Return the program of a sample, stored with the plant.
+        """Return the compiled function of one sample, stored with the plant.
 
-        Loops of equal formulas share it.
+        Closed loops with equal formulas share it.
         """
         assert self._formulas is not None
         law, observer = self._formulas
@@ -258,11 +261,11 @@ class Sampler:
         return programs[key][0]
 
     def _function(self, carries: list[int], numbers: list[int]) -> ca.Function:
-        """Return the function of one sample.
+        """Return the CasADi function that simulates one sample of the closed loop.
 
-        Inputs: carry, numbers of law and observer, noise, bounds, t, dt, both maps' parameters. Outputs: next
-        carry, multipliers, 0 if all is solved, estimate, y, command, applied, input, covariance if it is
-        computed.
+        Inputs: the states of plant, observer and law (carry), numbers of law and observer, noise, bounds, t,
+        dt, parameters of both maps. Outputs: the next states, multipliers, 0 if all steps are solved, the
+        estimate, y, command, applied input, input with noise, and the covariance if it is computed.
         """
         assert self._formulas is not None
         (law, observer), f, g = self._formulas, self.plant, self.seen
@@ -309,9 +312,10 @@ def _called(expression: Callable[..., Any], *given: ca.MX) -> list[ca.MX]:
 
 
 def _slopes(f: OneStepMap) -> ca.Function | None:
-    """Return the function (x, u, x_next, multipliers, t, dt, parameters) -> A, B.
+    """Return a CasADi function for the linearization A, B of a map's step.
 
-    It uses the map's equations or formula; None if it would be too large.
+    Its arguments are (x, u, x_next, multipliers, t, dt, parameters). It differentiates the map's equations or
+    formula. Returns None if it would be too large.
     """
     source = f.explicit if f.residual is None else f.residual
     nm = len(f.multiplier_names)

@@ -1,6 +1,6 @@
-"""Riccati equation of an equilibrium, with reasons why it has no solution.
+"""Steady linear-quadratic gains at an equilibrium, with reasons if none exists.
 
-Named modes may be disregarded. Maths: docs/maths/feedback.md#what-is-disregarded.
+Modes may be disregarded by name. Maths: docs/maths/feedback.md#what-is-disregarded.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from vioc.maps.protocol import OneStepMap
 GRIP = "grip."  # prefix of quantities for the remaining friction
 SETTLES = 1 - 1e-7  # poles closer to the unit circle count as not settling
 SEEN = 1e-6  # smallest motion of a named quantity with a mode, relative to the sizes of both
-SHARED = 1e-10  # relative singular value below which modes and the rest share an eigenvalue
-NOTHING = 1e-12  # eigenvalues of a weight with unit diagonal that are rounding
-COUPLED = 1e-9  # largest coupling of a mode to the rest, relative to the linearization
+SHARED = 1e-10  # relative singular value below which disregarded and other modes share an eigenvalue
+NOTHING = 1e-12  # eigenvalues of a weight with unit diagonal that count as rounding
+COUPLED = 1e-9  # largest coupling of a disregarded mode to the others, relative to the linearization
 
 
 class Words(NamedTuple):
-    """Phrases of a design's messages about missing solutions and their causes."""
+    """Phrases for the error messages of a design that has no solution."""
 
     none: str
     cannot: str
@@ -57,9 +57,9 @@ FILTER = Words(
 
 
 class SteadyGain(NamedTuple):
-    """Gain (nu, n), cost-to-go (n, n), weights, poles, and disregarded names.
+    """Gain of a steady regulator, with its cost-to-go, weights and poles.
 
-    The weights Q and S are (n, n) and (n, nu).
+    K is (nu, n), P and the weight Q are (n, n), and the cross weight S is (n, nu).
     """
 
     K: np.ndarray
@@ -84,10 +84,10 @@ def stabilized(
     named: bool = False,
     held: Callable[[], Sequence[str]] = tuple,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return gain, cost to go and poles of `steady_riccati` for a stable loop.
+    """Return gain, cost-to-go and poles of a steady regulator or filter.
 
-    For a filter, pass the transposes. A pole close to the unit circle counts as one that does not settle,
-    unless every mode is moved and penalized and the pole is inside for every A within rounding.
+    For a filter, pass the transposes. A pole close to the unit circle counts as not settling, unless inputs
+    move and weights penalize every mode and the pole is inside for every A within rounding.
 
     Parameters
     ----------
@@ -98,12 +98,13 @@ def stabilized(
     named : bool
         True if something is disregarded already.
     held : function
-        Returns the names of contacts and joints that friction holds.
+        Function that returns the names of contacts and joints that stick by friction.
 
     Raises
     ------
     OptimizationError
-        Names the modes that are not moved, not penalized, or hardly so.
+        If the closed loop is not stable; the message names the modes that inputs do not move, that weights do
+        not penalize, or hardly so.
     """
     loop, poles, largest = A, np.linalg.eigvals(A), np.inf
     try:
@@ -143,7 +144,10 @@ def stabilized(
 def _root(
     A: np.ndarray, B: np.ndarray, Q: np.ndarray, R: np.ndarray, S: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray] | None:
-    """Return A - B R^-1 S', and C with C'C = Q - S R^-1 S'; None if indefinite."""
+    """Eliminate the cross weight S; return the new A and a root of the new Q.
+
+    They are A - B R^-1 S', and C with C'C = Q - S R^-1 S'; None if this is indefinite.
+    """
     if S.any():
         feed = np.linalg.solve(R, S.T)
         A, Q = A - B @ feed, Q - S @ feed
@@ -170,7 +174,7 @@ def steady_gain(
     disregard: Any = (),
     counted: slice = slice(None),
 ) -> SteadyGain:
-    """Return the gain that minimizes the infinite sum of z'Qz + v'Rv + 2 z'Sv.
+    """Return the steady gain that minimizes the infinite sum of z'Qz + v'Rv + 2 z'Sv.
 
     The system is z+ = A z + B v.
 
@@ -181,7 +185,7 @@ def steady_gain(
         Point of the linearization.
     A, B, Q, R, S : (n, n), (n, nu), (n, n), (nu, nu), (n, nu)
     T : (ndx, n), optional
-        Orthonormal: z = T' dx. By default the identity.
+        Orthonormal basis with z = T' dx, where dx is the error of the state. By default the identity.
     disregard : names
         Errors or quantities of the state that may end anywhere: modes that inputs cannot move and that do
         not settle by themselves, see `vioc.control.dlqr`.
@@ -220,10 +224,11 @@ def _left_out(
     names: Sequence[str],
     T: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return E (n, n - m) and Y (n - m, n) of z = E y + X a with y = Y z.
+    """Return the coordinates of a linear system without its disregarded modes.
 
-    a are the amplitudes of m persistent modes. X spans an invariant subspace, A X = X F: the motion of the
-    mechanism with these modes, which feedback on y does not measure.
+    Returns E (n, n - m) and Y (n - m, n) of z = E y + X a with y = Y z, where a are the amplitudes of m modes
+    that do not settle. X spans an invariant subspace, A X = X F: the motion of the mechanism in these modes,
+    which feedback on y does not measure.
     """
     F, W = unreached_modes(A, B)
     n, m = W.shape
@@ -234,7 +239,7 @@ def _left_out(
         raise OptimizationError(f"disregard: what is left out grows; the inputs cannot move {what}")
     E = np.linalg.qr(W, mode="complete")[0][:, m:]
     A1, A2 = E.T @ A @ E, E.T @ A @ W
-    # A1 Z - Z F = -A2. Eigenvalues common to A1 and F leave part of Z free: named quantities carry the motion
+    # A1 Z - Z F = -A2 does not determine Z if A1 and F share eigenvalues; unnamed quantities then move least
     rows = np.kron(np.eye(m), A1) - np.kron(F.T, np.eye(n - m))
     U, sizes, V = np.linalg.svd(rows)
     told = sizes > SHARED * sizes.max(initial=0.0)
@@ -266,10 +271,10 @@ def unseen_left_out(
     names: Sequence[str],
     T: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return E and X (n, m): persistent modes without effect on outputs C (p, n).
+    """Return bases of the observed directions and of the unobserved modes of a system.
 
-    X is orthonormal, and E spans its complement. The space is invariant, A X = X F and C X = 0; the
-    quantities with rows `named` must move with X.
+    The unobserved modes X (n, m) do not settle and have no effect on outputs C (p, n): A X = X F and C X = 0.
+    X is orthonormal, and E spans its complement. The quantities with Jacobian `named` must move with X.
     """
     F, X = unreached_modes(A.T, C.T)
     what = stuck_modes(A.T, C.T, names, T)
@@ -290,9 +295,10 @@ def check_named(
     words: Words,
     what: str,
 ) -> None:
-    """Raise an error for names that do not identify the modes X (n, m).
+    """Raise an error if the disregarded names do not identify the disregarded modes.
 
-    Names have rows of C (p, n). Each must move with X, and together they must determine its columns.
+    The named quantities have the Jacobian C (p, n), the modes the basis X (n, m). Each quantity must move
+    with X, and together they must determine its columns.
     """
     shown = C @ X / np.linalg.norm(X, axis=0)
     shown /= np.maximum(np.linalg.norm(C, axis=1, keepdims=True), np.finfo(float).tiny)
@@ -310,7 +316,7 @@ def check_named(
 
 
 def gripping(f: OneStepMap, x: np.ndarray, u: np.ndarray) -> tuple[str, ...]:
-    """Return names of contacts and joints that friction holds over a step from x."""
+    """Return names of contacts and joints that stick by friction during a step from x."""
     grips = [n for n in f.quantities.names() if n.startswith(GRIP)]
     run = f.rollout(x, u[None]) if grips else None
     return tuple(n.removeprefix(GRIP) for n in grips if run is not None and np.min(run[n]) > 0)

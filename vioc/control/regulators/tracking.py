@@ -1,6 +1,6 @@
-"""Regulators about curves that need not be trajectories.
+"""Regulators about curves that need not be trajectories of the map.
 
-The cost may have cross and linear terms.
+The cost may have cross terms and linear terms.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from vioc.runs.trajectory import Trajectory
 
 @dataclass(frozen=True)
 class Tracking:
-    """Regulator about a curve: u = u_d - K z - d with z = difference(x_d, x).
+    """Regulator about a curve: u = u_d - K z - d, with z = difference(x_d, x).
 
     Attributes
     ----------
@@ -49,16 +49,16 @@ class Tracking:
     k0: int = 0
 
     def as_law(self) -> StateLaw:
-        """Return the law for a `ClosedLoop`, without its costs."""
+        """Return the feedback law for a `ClosedLoop`; it does not contain the costs."""
         return StateLaw(self.map, self.X[:-1], self.U - self.d, self.K, k0=self.k0)
 
     def cost_to_go(self, x: Any, k: int = 0) -> float:
-        """Return the linear model's cost to go from state x (nx,) at sample k."""
+        """Return the cost-to-go of the linear model from state x (nx,) at sample k."""
         z = self.map.difference(self.X[k], self.map.check_state(x))
         return float(z @ self.P[k] @ z + self.p[k] @ z + self.c[k])
 
     def rollout(self, x0: Any) -> Trajectory:
-        """Simulate the closed loop from x0 (nx,) over the curve's N steps."""
+        """Simulate the closed loop from x0 (nx,) along the curve."""
         return self.map.track(x0, self.X[:-1], self.U - self.d, self.K, k0=self.k0)
 
     def __repr__(self) -> str:
@@ -80,11 +80,7 @@ def track_curve(
     qf: Any = None,
     k0: int = 0,
 ) -> Tracking:
-    """Return the time-varying regulator about a curve, with cross and linear terms.
-
-        minimize  sum over k < N of z'Qz + v'Rv + 2 z'Sv + q'z + r'v  +  z_N' Qf z_N + qf'z_N
-
-    for z = difference(x_d, x), v = u - u_d under the linearization at the curve.
+    """Return the time-varying regulator about a curve that need not obey the dynamics.
 
         minimize  sum over k < N of z'Qz + v'Rv + 2 z'Sv + q'z + r'v  +  z_N' Qf z_N + qf'z_N
 
@@ -112,7 +108,7 @@ def track_curve(
     Raises
     ------
     ValueError
-        Shapes, names, weights.
+        Wrong shapes, names or weights.
     OptimizationError
         If the problem is not convex; names the sample.
     StepError
@@ -131,7 +127,7 @@ def track_curve(
     A, B = f.derivatives.linearize(f.steps_at(X[:-1], U, k0=k0))
     ends = np.array([f.step(x, u, k0 + k) for k, (x, u) in enumerate(zip(X, U, strict=False))])
     defects = f.difference(X[1:], ends)
-    # augmented state (z, 1): linear terms and defects are entries of larger matrices
+    # the augmented state is (z, 1): linear terms and defects become blocks of larger matrices
     A1, B1 = np.zeros((N, n + 1, n + 1)), np.zeros((N, n + 1, m))
     A1[:, :n, :n], A1[:, :n, n], A1[:, n, n], B1[:, :n] = A, defects, 1.0, B
     Q1, S1 = np.zeros((N, n + 1, n + 1)), np.zeros((N, n + 1, m))
@@ -144,7 +140,7 @@ def track_curve(
 
 
 def _rows(value: Any, shape: tuple[int, ...], N: int, what: str) -> np.ndarray:
-    """Return a term for every step, given once or for every step."""
+    """Return a cost term for every step, from one value or from a value per step."""
     if value is None:
         return np.zeros((N, *shape))
     array = np.asarray(value, float)

@@ -1,6 +1,6 @@
 """Linear feedback of least cost under limits on variances.
 
-Dual of a semidefinite program. Maths: docs/maths/robust.md#covariance-steering.
+It solves the dual of a semidefinite program. Maths: docs/maths/robust.md#covariance-steering.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import numpy as np
 from vioc.control.regulators.riccati import riccati
 from vioc.errors import OptimizationError
 
-SHRINK = 0.1  # factor of the barrier parameter between centres
-CENTRED = 1e-6  # squared Newton decrement over the barrier parameter at a centre
+SHRINK = 0.1  # factor of the barrier parameter between barrier subproblems
+CENTRED = 1e-6  # squared Newton decrement over the barrier parameter, at which a subproblem is solved
 ARMIJO = 1e-4
 PROVEN = 1e-9  # relative excess of a lower bound over the limits that proves infeasibility
-ROUNDING = 1e-9  # smallest significant increase of the dual, relative
+ROUNDING = 1e-9  # smallest significant relative increase of the dual
 COUPLED = 1e-13  # relative coupling of an input with the state it moves, below which it is rounding
 NEWTON = 300  # total number of Newton steps
 DECADES = 20  # search range of a first multiplier
@@ -27,14 +27,16 @@ ROUNDS = 30  # rounds of including limits
 
 
 class VarianceLimits(NamedTuple):
-    """Limits: variances of rows of at most 1, and an end covariance of at most I.
+    """Limits on variances of states and inputs, and on the final covariance.
+
+    Quantities are scaled so that their largest variance is 1, and the largest final covariance is I.
 
     Attributes
     ----------
     C, at : (r, n), (r,)
-        c'P_k c <= 1 for the row c at sample k > 0.
+        c'P_k c <= 1 for each row c of C, at sample k > 0.
     D, when : (s, m), (s,)
-        d'K_k P_k K_k'd <= 1 at step k.
+        d'K_k P_k K_k'd <= 1 for each row d of D, at step k.
     end : (n, n) or None
         T with T P_N T' <= I.
     """
@@ -46,7 +48,7 @@ class VarianceLimits(NamedTuple):
     end: np.ndarray | None = None
 
     def only(self, rows: np.ndarray, end: bool) -> VarianceLimits:
-        """Return the limits of the rows in a mask (r + s,)."""
+        """Return the subset of the limits that a mask (r + s,) selects."""
         r = len(self.at)
         first, second = rows[:r], rows[r:]
         kept = self.C[first], self.at[first], self.D[second], self.when[second]
@@ -54,7 +56,10 @@ class VarianceLimits(NamedTuple):
 
 
 class VarianceMultipliers(NamedTuple):
-    """Multipliers mu (r + s,) > 0 of the rows, and L (n, n) > 0 or (0, 0) of the end."""
+    """Multipliers of the limits on variances and on the final covariance.
+
+    `mu` (r + s,) > 0 are those of the variances; `L` (n, n) > 0, or (0, 0), is that of the final covariance.
+    """
 
     mu: np.ndarray
     L: np.ndarray
@@ -65,7 +70,7 @@ class VarianceMultipliers(NamedTuple):
 
 
 class VarianceDesign(NamedTuple):
-    """Design for given multipliers: gains, cost to go, covariances, variances, dual."""
+    """Feedback gains for given multipliers, with their covariances and dual value."""
 
     K: np.ndarray
     Pi: np.ndarray
@@ -76,7 +81,7 @@ class VarianceDesign(NamedTuple):
 
     @property
     def worst(self) -> float:
-        """Largest variance over its limit."""
+        """Largest ratio of a variance to its limit."""
         return float(max(self.variances.max(initial=0.0), np.linalg.eigvalsh(self.end).max(initial=0.0)))
 
     @property
@@ -85,7 +90,7 @@ class VarianceDesign(NamedTuple):
 
 
 class Steered(NamedTuple):
-    """Feasible gains, their covariances and cost, and a bound of its suboptimality."""
+    """Feasible gains with covariances and cost; `gap` bounds their suboptimality."""
 
     K: np.ndarray
     Pi: np.ndarray
@@ -98,9 +103,9 @@ class Steered(NamedTuple):
 
 @dataclass(frozen=True)
 class VarianceProblem:
-    """Minimize E sum z'Qz + v'Rv + z_N'Qf z_N over gains v = -K z under limits.
+    """Problem of finding gains of least expected cost under limits on variances.
 
-    The system is z+ = A z + B v + w.
+    Minimize E sum z'Qz + v'Rv + z_N'Qf z_N over the gains K of v = -K z for the system z+ = A z + B v + w.
 
     Attributes
     ----------
@@ -121,14 +126,14 @@ class VarianceProblem:
     limits: VarianceLimits
 
     def solve(self, tolerance: float) -> Steered:
-        """Return the gains of least cost, to relative `tolerance`.
+        """Return the feasible gains of least cost, to a relative tolerance.
 
         Raises
         ------
         Unreachable
             If a lower bound proves that no gains keep the limits.
         OptimizationError
-            If neither is found in a limited number of steps.
+            If neither gains nor a proof are found in a limited number of steps.
         """
         rows, end = np.zeros(len(self.limits.at) + len(self.limits.when), bool), False
         empty = np.zeros((0, 0))
@@ -171,7 +176,7 @@ class VarianceProblem:
         raise OptimizationError(f"no gains were found in {ROUNDS} rounds of limits that join")
 
     def at(self, multipliers: VarianceMultipliers) -> VarianceDesign:
-        """Return the regulator with the multipliers as additional weights, and its values."""
+        """Return the optimal gains with the limits' multipliers as additional weights."""
         (C, at, D, when, T), N = self.limits, len(self.A)
         r = len(at)
         weighed = np.concatenate([self.Q, self.Qf[None]])
@@ -186,11 +191,11 @@ class VarianceProblem:
         return VarianceDesign(K, Pi, P, *self._variances(K, P), float(dual))
 
     def least(self, multipliers: VarianceMultipliers) -> float:
-        """Return a lower bound on the sum of multipliers times variances, over all gains.
+        """Return a lower bound, over all gains, on the weighted sum of the variances.
 
-        It holds to rounding. It is the cost of the regulator for the multipliers' weights alone, without Q
-        and R. Inputs may then be free: the root Y of its cost to go, |Y z|^2, loses the range of Y B, which
-        inputs can cancel.
+        The multipliers are the weights. The bound holds to rounding. It is the cost of the regulator for
+        these weights alone, without Q and R. Inputs may then have no cost: the root Y of the cost-to-go |Y
+        z|^2 loses the range of Y B, which such inputs can cancel.
         """
         (C, at, D, when, T), N, n = self.limits, len(self.A), self.A.shape[1]
         root = np.sqrt(multipliers.mu)
@@ -262,7 +267,10 @@ class VarianceProblem:
         )
 
     def scale(self, known: float) -> float:
-        """Return the size of a multiplier that maximizes the dual along equal multipliers."""
+        """Return the common value of all multipliers that maximizes the dual, or `known`.
+
+        `known` is returned if it is > 0.
+        """
         if known > 0:
             return known
         (r, s), n = (len(self.limits.at), len(self.limits.when)), len(self.P0)
@@ -282,14 +290,14 @@ class VarianceProblem:
         return size
 
     def _tried(self, multipliers: VarianceMultipliers) -> VarianceDesign | None:
-        """Return `at`; None if multipliers are so large that rounding leaves no regulator."""
+        """Return the optimal gains for given multipliers; None if rounding prevents it."""
         try:
             return self.at(multipliers)
         except OptimizationError:
             return None
 
     def _search(self, now, found, basis, t: float, move: np.ndarray, decrement: float):
-        """Search along the step for an increase by Armijo's rule; None if there is none."""
+        """Search along the Newton step by Armijo's rule; return None without an increase."""
         value, length = found.dual + t * basis.barrier(now), 1.0
         while length > 1e-12:
             trial = basis.moved(now, length * move)
@@ -304,7 +312,7 @@ class VarianceProblem:
         return None
 
     def _derivatives(self, now: VarianceMultipliers, found: VarianceDesign, basis: _Basis, t: float):
-        """Return gradient and negative Hessian of the dual with the barrier."""
+        """Return gradient and negative Hessian of the dual with its barrier."""
         (C, at, D, when, T), (N, n, _) = self.limits, self.B.shape
         r, s = len(at), len(when)
         count = r + s + (0 if T is None else n)
@@ -318,7 +326,7 @@ class VarianceProblem:
             own = when == k
             if own.any():
                 G = G + np.einsum("i,im,il->ml", now.mu[r:][own], D[own], D[own])
-            # K changes by G^-1 a b' with the multiplier of a row
+            # the derivative of K by the multiplier of a limit is G^-1 a b'
             a, b = Y @ self.B[k], Y @ F[k]
             a[r : r + s][own], b[r : r + s][own] = -D[own], D[own] @ found.K[k]
             H += basis.products(a @ np.linalg.solve(G, a.T), b @ found.P[k] @ b.T)
@@ -332,9 +340,9 @@ class VarianceProblem:
 
 
 class Unreachable(Exception):
-    """Exception: no gains keep the limits.
+    """Exception: no gains keep the variances within their limits.
 
-    The variances times these multipliers are at least `ratio` times the limits.
+    The sum of variances times these multipliers is at least `ratio` times that of their limits.
     """
 
     def __init__(self, multipliers: VarianceMultipliers, ratio: float):
@@ -343,9 +351,9 @@ class Unreachable(Exception):
 
 
 class _Basis:
-    """Multipliers as one vector: mu, then L in a basis of symmetric matrices.
+    """Vector form of the multipliers, in an orthonormal basis.
 
-    The basis is orthonormal.
+    The vector is mu, followed by L in a basis of symmetric matrices.
     """
 
     def __init__(self, rows: int, n: int):
@@ -364,7 +372,7 @@ class _Basis:
         return VarianceMultipliers(now.mu + by[: self.rows], now.L + L)
 
     def barrier(self, now: VarianceMultipliers) -> float:
-        """Return the sum of log mu plus log det L; -inf outside."""
+        """Return the logarithmic barrier: sum of log mu plus log det L, -inf outside."""
         values = np.concatenate([now.mu, np.linalg.eigvalsh(now.L)])
         return float(np.log(values).sum()) if (values > 0).all() else -np.inf
 
@@ -375,9 +383,10 @@ class _Basis:
         return self.products(both, both)
 
     def products(self, S: np.ndarray, Z: np.ndarray) -> np.ndarray:
-        """Return tr(E_p S E_q Z) for the basis E_p of rows and of symmetric pairs.
+        """Return the matrix of a bilinear form in the basis of the multipliers.
 
-        S and Z are (rows + n, rows + n).
+        Its elements are tr(E_p S E_q Z) for basis matrices E_p, E_q: the diagonal units of mu and the
+        symmetric pairs of L. S and Z are (rows + n, rows + n).
         """
         r = self.rows
         H = np.zeros((self.size, self.size))
