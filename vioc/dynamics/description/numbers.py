@@ -49,11 +49,7 @@ def _short(name: object) -> str:
 class Parameter:
     """Named number of a description that can take other values at each call of a map.
 
-
-
-    `factor` makes it a multiple.
-
-    Maps take its value at each call and give derivatives by it (co-design, identification).
+    Maps give derivatives by it (co-design, identification).
     ``P("EI", 0.1) * 4`` stands for four times the value of the parameter EI.
 
     Parameters

@@ -1,4 +1,4 @@
-"""Model text: the s-expression language of [T] Table II, read and written.
+"""Reader and writer of model text, the s-expression language of [T] Table II.
 
 `docs/model_text.md` describes the language. Components (gravity, springs, constraints, ...) are read and
 written by their fields alone, so that a new `Component` with a `keyword` has a text form.
@@ -78,7 +78,10 @@ def write_text(system: System) -> str:
 
 
 def write(system: System, path: str | os.PathLike) -> None:
-    """Write a model file; an existing file is replaced completely, or kept on failure."""
+    """Write a system to a model file.
+
+    An existing file is replaced completely or, on failure, kept.
+    """
     data = write_text(system).encode("utf-8")
     target = Path(path)
     temporary = target.with_name(f".{uuid.uuid4().hex}.tmp")
@@ -103,7 +106,7 @@ def _values(values: Iterable[Number]) -> str:
 
 
 def _frame(frame: Frame) -> str:
-    """Text of a frame without its children and closing bracket."""
+    """Return the model text of a frame without its children and closing bracket."""
     value = frame.transform.value
     if isinstance(value, Pose):
         parameter = f"(({_values(value.position)}) ({_values(value.rotation)}))"
@@ -134,7 +137,7 @@ def _shape(component: Component, shape: Shape) -> str:
 
 
 def _component(component: Component) -> str:
-    """Text of a component without its closing bracket."""
+    """Return the model text of a component without its closing bracket."""
     cls = type(component)
     if component_types().get(cls.keyword.upper()) is not cls:
         raise ModelError(f"{component.label()}: {cls.__name__} has no keyword of its own, so no text form")

@@ -1,4 +1,4 @@
-"""Elastic rope over a drum: two spans, and friction of the capstan.
+"""Elastic rope over a drum with two free spans and capstan friction.
 
 docs/components.md.
 """
@@ -18,13 +18,13 @@ _Y = (0.0, 1.0, 0.0)
 
 
 class _Rope:
-    """Tensions of a rope over a drum.
+    """Base class with the span tensions of a rope over a drum.
 
     Subclasses have the fields frame1, frame2, sheave, radius, axis, slip, length and stiffness.
     """
 
     def tensions(self, k: Any) -> tuple[ca.SX, ca.SX, Way]:
-        """Tensions of the two spans, N, and the rope's path.
+        """Return the tensions of the two spans, N, and the rope's path.
 
         They are k (l_1 - L/2 - s) and k (l_2 - L/2 + s). Half of the arc belongs to each span.
         """
@@ -36,7 +36,9 @@ class _Rope:
 
 @dataclass(frozen=True, repr=False)
 class DrumRope(_Rope, Potential):
-    """Elastic rope over a drum between two points: V = (T_1^2 + T_2^2)/(2 k).
+    """Elastic rope over a drum between two points, with a variable for its slip.
+
+    V = (T_1^2 + T_2^2)/(2 k).
 
     T_1 and T_2 are the tensions of its two spans.
 
@@ -79,7 +81,7 @@ class DrumRope(_Rope, Potential):
 
 @dataclass(frozen=True, repr=False)
 class CapstanFriction(_Rope, Force):
-    """Friction of a `DrumRope` on its drum by Euler and Eytelwein.
+    """Capstan friction (Euler, Eytelwein) of a `DrumRope` on its drum.
 
     Sliding begins at T_1/T_2 = exp(mu phi). The difference of tensions is then (T_1 + T_2) tanh(mu phi/2),
     and the force on s is
@@ -132,6 +134,9 @@ def capstan_rope(
     axis: tuple[Number, Number, Number] = _Y,
     smoothing: Number = 1e-3,
 ) -> tuple[DrumRope, CapstanFriction]:
-    """Elastic rope over a drum with friction: a `DrumRope` and its `CapstanFriction`."""
+    """Return an elastic rope over a drum and its capstan friction.
+
+    They are a `DrumRope` and a `CapstanFriction`.
+    """
     rope = frame1, frame2, sheave, slip, length, stiffness, radius
     return DrumRope(*rope, axis), CapstanFriction(*rope, friction, axis, smoothing)
