@@ -25,7 +25,7 @@ CLOSED, DRIFT = (
 
 @dataclass(frozen=True)
 class ConstraintReport:
-    """Consistent configuration, with the rank of its constraints.
+    """Configuration that satisfies the constraints, with the rank of the constraints.
 
     Attributes
     ----------
@@ -72,7 +72,9 @@ def consistent_configuration(
     tolerance: float = 1e-12,
     **parameters: float,
 ) -> ConstraintReport:
-    """Find a configuration with h(q) = 0 near a guess, by damped Gauss-Newton.
+    """Find a configuration that satisfies the constraints, near a guess.
+
+    The method is damped Gauss-Newton.
 
     Each step is the smallest that solves the linearized constraints. Kinematic variables and those in
     `fixed` keep the values of the guess.
@@ -132,7 +134,10 @@ def consistent_configuration(
 
 
 def constraint_rank(lag: Lagrangian, q: np.ndarray, **parameters: float) -> tuple[int, tuple[str, ...]]:
-    """Rank of Dh(q) by the dynamic variables, and names of the dependent constraints."""
+    """Return the rank of the constraint Jacobian, and the dependent constraints.
+
+    The Jacobian is Dh(q) by the dynamic variables.
+    """
     names = lag.constraint_names
     if not names:
         return 0, ()
@@ -140,7 +145,9 @@ def constraint_rank(lag: Lagrangian, q: np.ndarray, **parameters: float) -> tupl
 
 
 def directions_within(lag: Lagrangian, q: np.ndarray, share: float, **parameters: float) -> np.ndarray:
-    """Jacobian Dh(q) by the dynamic variables (m, nd), with negligible rows set to 0.
+    """Return the constraint Jacobian with negligible rows set to 0.
+
+    It is Dh(q) by the dynamic variables (m, nd).
 
     A row is negligible within a `share` of the terms that cancel in h.
     """
@@ -153,7 +160,7 @@ def directions_within(lag: Lagrangian, q: np.ndarray, share: float, **parameters
 def rank_of_rows(
     J: np.ndarray, names: tuple[str, ...], tolerance: float = RANK_TOLERANCE
 ) -> tuple[int, tuple[str, ...]]:
-    """Rank of a matrix, and names of the rows that depend on previous rows."""
+    """Return the rank of a matrix, and the names of rows that depend on previous ones."""
     scale = np.linalg.norm(J, axis=1)
     basis: list[np.ndarray] = []
     redundant = []
@@ -170,9 +177,10 @@ def rank_of_rows(
 
 
 def may_be_dependent(J: np.ndarray) -> np.ndarray:
-    """Mask (N,) of matrices (N, m, n) whose rows `rank_of_rows` may find dependent.
+    """Return which of N matrices may have dependent rows, as a mask (N,).
 
-    It includes matrices that are not finite.
+    The matrices are (N, m, n). The mask includes those that `rank_of_rows` may find dependent, and those that
+    are not finite.
     """
     scale = np.linalg.norm(J, axis=2, keepdims=True)
     if not np.isfinite(scale).all() or J.shape[1] > J.shape[2] or not scale.all():
@@ -182,9 +190,9 @@ def may_be_dependent(J: np.ndarray) -> np.ndarray:
 
 
 def project_velocity(system: System | Lagrangian, q: Any, v: Any, **parameters: float) -> np.ndarray:
-    """Velocity nearest to `v` in the kinetic-energy metric that obeys the constraints.
+    """Project a velocity onto the constraints, in the metric of kinetic energy.
 
-    These are Dh(q) v = 0 and A(q) v = 0.
+    The result is the nearest velocity with Dh(q) v = 0 and A(q) v = 0.
 
     Kinematic rates keep their values. Shapes (nq,), (nq,) -> (nq,).
     """
@@ -202,7 +210,9 @@ def project_velocity(system: System | Lagrangian, q: Any, v: Any, **parameters: 
 def check_constraints(
     lag: Lagrangian, q: np.ndarray, v: np.ndarray, parameters: dict[str, float], dt: float = np.inf
 ) -> None:
-    """Raise `ConstraintError` unless h(q) = 0 and Dh(q) v = 0.
+    """Raise `ConstraintError` unless configuration and velocity obey the constraints.
+
+    These are h(q) = 0 and Dh(q) v = 0.
 
     The tolerance is 1e-8, relative to the terms that cancel in them. A rate may in addition let h drift
     within the time `dt` by 1e-10 of these terms, and have the rounding error of a gradient that vanishes,
@@ -230,7 +240,10 @@ def check_constraints(
 
 
 def check_holonomic(system: System, who: str) -> None:
-    """Raise `ModelError` if there are velocity constraints, which `who` excludes."""
+    """Raise `ModelError` if a system has velocity constraints.
+
+    `who` is the method that does not support them.
+    """
     for name, constraint in zip(system.constraint_names, system.constraints, strict=True):
         if isinstance(constraint, VelocityConstraint):
             raise ModelError(
