@@ -162,7 +162,7 @@ class Lagrangian:
 
     @cached_property
     def directions(self) -> ca.SX:
-        """Jacobian Dh by the dynamic variables (m, nd); rows of rounding error are set to 0."""
+        """Jacobian Dh by the dynamic variables (m, nd), with rows of rounding error at 0."""
         along = [int(n not in self.system.angles) for n in self.system.dynamic]
         J = ca.densify(self.Dh[:, : self.nd])
         negligible = ca.sum2(ca.fabs(J) <= NEGLIGIBLE * self.sizes[:, along]) == self.nd

@@ -1,4 +1,4 @@
-"""Frequency responses of a discrete map up to the Nyquist frequency."""
+"""Plots of the frequency response of a discrete map, up to the Nyquist frequency."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def _decibel(size: np.ndarray) -> np.ndarray:
 
 
 def _phase(G: np.ndarray) -> np.ndarray:
-    """Unwrapped phase, degrees.
+    """Return the unwrapped phase of a frequency response, degrees.
 
     A jump by half a turn falls at a peak and rises at a dip, as with little damping.
     """

@@ -68,7 +68,10 @@ def plot_convergence(
 
 
 def _curves(result: Any, descent: Any) -> tuple[dict[str, Any], Sequence[str]]:
-    """Curves by name, the first a cost; and the method of each iteration."""
+    """Return curves of an optimization by name, the first a cost, and its methods.
+
+    There is one method for each iteration.
+    """
     if log := getattr(result, "stats", {}).get(
         "iterations"
     ):  # the log of DMOC's solver has more than the history
@@ -131,7 +134,10 @@ def plot_orders(
 
 
 def _order(h: np.ndarray, e: np.ndarray, name: str) -> tuple[np.ndarray, np.ndarray, float]:
-    """Sorted step lengths and errors without invalid values, and the slope."""
+    """Return sorted step lengths and errors without invalid values, and the slope.
+
+    The slope is that of their logarithms.
+    """
     if h.ndim != 1 or e.shape != h.shape:
         raise ValueError(f"errors of {name!r}: expected shape {h.shape}, one per step length, got {e.shape}")
     keep = np.isfinite(e) & (e > 0) & (h > 0)
