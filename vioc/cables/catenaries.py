@@ -1,4 +1,4 @@
-"""Curves of hanging cables."""
+"""Catenaries: curves of hanging cables."""
 
 from __future__ import annotations
 

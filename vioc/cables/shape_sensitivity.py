@@ -1,4 +1,6 @@
-"""Sensitivity of a static equilibrium to prescribed values (docs/maths/cables.md).
+"""Sensitivity of a static equilibrium to prescribed variables and parameters.
+
+Maths: docs/maths/cables.md.
 
 Used for shape control and co-design.
 """
@@ -20,7 +22,7 @@ SINGULAR = 1e-12  # reciprocal condition number of the equations, scaled by rows
 
 
 def static_sensitivity(equilibrium: StaticEquilibrium, by: str | Iterable[str]) -> dict[str, np.ndarray]:
-    """Return derivatives dq/dr of an equilibrium by given variables and parameters.
+    """Return derivatives of an equilibrium by prescribed variables and parameters.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Poles of a compensator from measurements to inputs, without its plant."""
+"""Poles of a controller from measurements to inputs, without its plant."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ UNSTABLE = 1 + 1e-7  # magnitude of unstable poles: double ones of integrators a
 
 
 def unstable_poles(f: OneStepMap, law: Any, observer: Any) -> np.ndarray:
-    """Return poles of a compensator outside of the unit circle, the largest first.
+    """Return the poles of a compensator outside the unit circle, the largest first.
+
+    A compensator is a law with its observer.
 
     It is linearized about the points to which its law regulates. With the gains K of the law and L of the
     observer, the estimate before a measurement follows
@@ -41,7 +43,10 @@ def unstable_poles(f: OneStepMap, law: Any, observer: Any) -> np.ndarray:
 
 
 def _points(f: OneStepMap, law: Any) -> Iterator[Point]:
-    """Yield points to which a law regulates, with gains by the observer's states."""
+    """Yield the points to which a law regulates, with its gains.
+
+    Gains are by the observer's states.
+    """
     law = law.law if isinstance(law, LimitedLaw) else law
     offsets = np.zeros((f.nu, 0))
     if isinstance(law, OffsetFree):
@@ -62,7 +67,7 @@ def _points(f: OneStepMap, law: Any) -> Iterator[Point]:
 
 
 def _without_plant(f: OneStepMap, observer: Any, x: np.ndarray, u: np.ndarray, K: np.ndarray) -> np.ndarray:
-    """Return the matrix of a compensator's own motion.
+    """Return the state matrix of a compensator by itself, without its plant.
 
     It has no rows for a compensator without memory, or with changing gains.
     """
