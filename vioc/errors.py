@@ -95,7 +95,7 @@ class CrossingWarning(UserWarning):
 
 
 class StepWarning(UserWarning):
-    """Warning that an adaptive rollout shortened steps that do not exist."""
+    """Warning that an adaptive rollout shortened steps that had no solution."""
 
 
 class StepError(RuntimeError):

@@ -26,9 +26,7 @@ def direction(along: str) -> np.ndarray:
 def hinge_stiffness(options: dict[str, Any], ends: int) -> dict[str, Number]:
     """Return the stiffness of a cable's hinge about each of its axes.
 
-    `ends` is 1 at a clamp.
-
-    A clamp represents half a segment.
+    `ends` is 1 at a clamp, which represents half a segment.
     """
     section, along = options["section"], options["along"][-1]
     share = options["segments"] / options["length"] * (1 + ends)
@@ -114,7 +112,7 @@ def _stretch(slide: str, sign: float, variable: Variable) -> Transform:
 
 
 def _body(o: dict[str, Any], share: float, length: float, turning: float | None = None) -> Mass:
-    """Return a share of a segment's mass, as a rod from the frame on or as a point.
+    """Return a share of a segment's mass, as a rod beginning at the frame or a point.
 
     `turning` is the share of the inertia about the segment's axis, if it differs.
     """

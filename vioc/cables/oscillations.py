@@ -97,7 +97,7 @@ def longest_step(equilibrium: StaticEquilibrium) -> float:
 
 
 def _about(equilibrium: StaticEquilibrium) -> tuple[Statics, Any, Any]:
-    """Return the statics of an equilibrium with its allowed motions and their masses.
+    """Return energy derivatives, allowed motions and mass matrix at an equilibrium.
 
     Z is a basis of the motions that constraints allow; the mass matrix is Z' M Z.
     """

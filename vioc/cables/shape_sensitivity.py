@@ -1,8 +1,6 @@
 """Sensitivity of a static equilibrium to prescribed variables and parameters.
 
-Maths: docs/maths/cables.md.
-
-Used for shape control and co-design.
+Maths: docs/maths/cables.md. Used for shape control and co-design.
 """
 
 from __future__ import annotations

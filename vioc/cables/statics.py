@@ -141,8 +141,6 @@ class Statics:
 
         It is V_qq - F_q + sum_i lambda_i h_i,qq by the free variables.
 
-        It is (nf, nf), by the free variables.
-
         Raises
         ------
         ModelError
@@ -252,10 +250,9 @@ def static_equilibrium(
 ) -> StaticEquilibrium:
     """Return a configuration at rest under constraints: a local minimum of energy.
 
-    The energy is the potential energy minus the work of loads, on h(q) = 0.
-
-    The search descends from a guess. Loads are the forces at rest, with zero inputs. Kinematic variables and
-    those named in `fixed` keep the values of the guess.
+    The energy is the potential energy minus the work of loads, on h(q) = 0. The search descends from a guess.
+    Loads are the forces at rest, with zero inputs. Kinematic variables and those named in `fixed` keep the
+    values of the guess.
 
     Parameters
     ----------

@@ -114,9 +114,7 @@ class Compiler:
 def find_compiler() -> Compiler | None:
     """Return the user's C compiler, None if there is none that works.
 
-    It is that of the environment variable CC, else the first that works.
-
-    The candidates are cc, gcc, clang and the one of pip. None if there is none.
+    It is that of the environment variable CC, else the first of cc, gcc, clang and pip's compiler that works.
 
     Warns
     -----

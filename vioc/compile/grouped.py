@@ -41,10 +41,8 @@ Rows = slice | np.ndarray  # of a workspace
 class OperationValues(NamedTuple):
     """Operations of a CasADi function in the order of the virtual machine.
 
-    Each computes one value.
-
-    For each value: its operation `op` and its operands `of`; for inputs (argument, entry) and for constants
-    their values, in `given`.
+    Each operation computes one value. `op` has the operation of each value, `of` its operands: for inputs
+    (argument, entry), for constants their values, in `given`.
     """
 
     op: list[int]
@@ -102,9 +100,8 @@ class GroupedFunction:
     def __call__(self, args: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
         """Evaluate the function at the rows of its arguments, and write `outputs`.
 
-        Outputs are (count, size), and arguments two-dimensional.
-
-        One-dimensional arguments are the same for all points.
+        Outputs are (count, size), and arguments two-dimensional; one-dimensional arguments are the same for
+        all points.
         """
         count = len(outputs[0])
         pieces = -(-count // max(CACHE // self._height, NARROW))

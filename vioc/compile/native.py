@@ -161,9 +161,7 @@ class NativeProgram(Program):
     def _go(self, carry, rows, count, keep, tolerance, outputs, last=None) -> int:
         """Evaluate repeatedly in C into `outputs`, each time with the previous result.
 
-        The final result, the carry, is written into `last`.
-
-        Returns the number of successful evaluations.
+        The final result, the carry, is written into `last`. Returns the number of successful evaluations.
         """
         pointers, strides = _inputs(rows)
         done = _loops().vioc_accumulate(

@@ -28,10 +28,8 @@ def run_buffered(
 ) -> list[np.ndarray]:
     """Call a CasADi function on C-contiguous float64 arrays without copying them.
 
-    Outputs are flat, column-major.
-
-    `Function.buffer()` reads and writes numpy memory directly; a call with CasADi's DM takes ten times as
-    long. `sizes` are those of the outputs, for callers that know them.
+    Outputs are flat, column-major. `Function.buffer()` reads and writes numpy memory directly; a call with
+    CasADi's DM takes ten times as long. `sizes` are those of the outputs, for callers that know them.
     """
     buffer, evaluate = function.buffer()
     if sizes is None:
@@ -183,9 +181,7 @@ class VirtualProgram(Program):
 def _accumulated(f: ca.Function, n: int) -> ca.Function:
     """Return the function f accumulated n times.
 
-    A small f is evaluated several times within one function.
-
-    A call costs as much as about 100 operations.
+    A small f is evaluated several times within one function. A call costs as much as about 100 operations.
     """
     most, operations = UNROLLED
     m = min(most, operations // max(f.n_instructions(), 1), n)
@@ -207,9 +203,8 @@ def _accumulated(f: ca.Function, n: int) -> ca.Function:
 def _written_out(f: ca.Function, m: int) -> ca.Function:
     """Return a function that evaluates f m times, feeding its first output back.
 
-    It is (carry, rows) -> (last carry, all carries, other outputs).
-
-    Rows and outputs have a column for each of m evaluations.
+    It is (carry, rows) -> (last carry, all carries, other outputs). Rows and outputs have a column for each
+    of m evaluations.
     """
     start = now = ca.SX.sym("start", f.numel_in(0))
     rows = [ca.SX.sym("rows", f.numel_in(i), m) for i in range(1, f.n_in())]

@@ -13,10 +13,9 @@ from vioc.dynamics.description.system import System
 def body_numbers(system: System, theta: ca.SX) -> dict[str, ca.SX]:
     """Return the ten inertial parameters of each body as expressions, by frame.
 
-    They are mass, centre of mass (3) and moments of inertia about it (6).
-
-    A frame without a name is called by its variable, or that of its nearest ancestor with one.
-    `theta` are symbols of the system's parameters, in their order.
+    They are mass, centre of mass (3) and moments of inertia about it (6). A frame without a name is called by
+    its variable, or that of its nearest ancestor with one. `theta` are symbols of the system's parameters, in
+    their order.
     """
     names = list(system.parameters)
 

@@ -61,10 +61,8 @@ class Chart:
     def angles(self, R: Matrix) -> ca.SX:
         """Return the angles (3,), rad, of a rotation matrix of scalars.
 
-        They are singular where the chart is.
-
-        The first and the last are in (-pi, pi], the middle one within a quarter turn of 0, or for i = k in
-        [0, pi].
+        They are singular where the chart is. The first and the last are in (-pi, pi], the middle one within a
+        quarter turn of 0, or for i = k in [0, pi].
         """
         i, j, k = ("xyz".index(a) for a in self.axes)
         rest = 3 - i - j
@@ -327,7 +325,7 @@ def _euler(axes: str, angles: np.ndarray) -> np.ndarray:
 
 
 def _angles(axes: str, R: np.ndarray) -> np.ndarray:
-    """Return the Euler angles of a rotation matrix, the middle one regular."""
+    """Return the Euler angles of a rotation matrix, the middle one in its usual range."""
     from scipy.spatial.transform import Rotation
 
     return Rotation.from_matrix(R).as_euler(axes.upper())

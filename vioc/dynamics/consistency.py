@@ -74,10 +74,8 @@ def consistent_configuration(
 ) -> ConstraintReport:
     """Find a configuration that satisfies the constraints, near a guess.
 
-    The method is damped Gauss-Newton.
-
-    Each step is the smallest that solves the linearized constraints. Kinematic variables and those in
-    `fixed` keep the values of the guess.
+    Each step of damped Gauss-Newton is the smallest that solves the linearized constraints. Kinematic
+    variables and those in `fixed` keep the values of the guess.
 
     Parameters
     ----------
@@ -147,9 +145,8 @@ def constraint_rank(lag: Lagrangian, q: np.ndarray, **parameters: float) -> tupl
 def directions_within(lag: Lagrangian, q: np.ndarray, share: float, **parameters: float) -> np.ndarray:
     """Return the constraint Jacobian with negligible rows set to 0.
 
-    It is Dh(q) by the dynamic variables (m, nd).
-
-    A row is negligible within a `share` of the terms that cancel in h.
+    It is Dh(q) by the dynamic variables (m, nd). A row is negligible within a `share` of the terms that
+    cancel in h.
     """
     J, sizes = lag.constraint_jacobian(q, **parameters)[:, : lag.nd], lag.constraint_sizes(q, **parameters)
     along = [int(n not in lag.system.angles) for n in lag.system.dynamic]
@@ -192,9 +189,8 @@ def may_be_dependent(J: np.ndarray) -> np.ndarray:
 def project_velocity(system: System | Lagrangian, q: Any, v: Any, **parameters: float) -> np.ndarray:
     """Project a velocity onto the constraints, in the metric of kinetic energy.
 
-    The result is the nearest velocity with Dh(q) v = 0 and A(q) v = 0.
-
-    Kinematic rates keep their values. Shapes (nq,), (nq,) -> (nq,).
+    The result is the nearest velocity with Dh(q) v = 0 and A(q) v = 0. Kinematic rates keep their values.
+    Shapes (nq,), (nq,) -> (nq,).
     """
     lag = system if isinstance(system, Lagrangian) else Lagrangian(system)
     q = as_configuration(lag.system, q, "configuration")
@@ -212,11 +208,9 @@ def check_constraints(
 ) -> None:
     """Raise `ConstraintError` unless configuration and velocity obey the constraints.
 
-    These are h(q) = 0 and Dh(q) v = 0.
-
-    The tolerance is 1e-8, relative to the terms that cancel in them. A rate may in addition let h drift
-    within the time `dt` by 1e-10 of these terms, and have the rounding error of a gradient that vanishes,
-    such as the gradient normal to a planar loop.
+    These are h(q) = 0 and Dh(q) v = 0. The tolerance is 1e-8, relative to the terms that cancel in them. A
+    rate may in addition let h drift within the time `dt` by 1e-10 of these terms, and have the rounding error
+    of a gradient that vanishes, such as the gradient normal to a planar loop.
     """
     names = lag.constraint_names
     if not names:

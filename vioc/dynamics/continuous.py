@@ -90,10 +90,9 @@ class Continuous:
     def balance(self, a: ca.SX, multipliers: ca.SX) -> ca.SX:
         """Return the residual of the equations of motion at given accelerations.
 
-        It is d/dt L_v - L_q - F - Dh' lambda_c (nq,), at `a` (nq,).
-
-        It is the additional force that must act. The two products with second derivatives of L are one
-        directional derivative of L_v along (v, a), so that neither M nor L_vq is formed.
+        It is d/dt L_v - L_q - F - Dh' lambda_c (nq,), at `a` (nq,). It is the additional force that must act.
+        The two products with second derivatives of L are one directional derivative of L_v along (v, a), so
+        that neither M nor L_vq is formed.
         """
         lag, g = self.lagrangian, self.lagrangian.graph
         flow = ca.vertcat(g.v_vector, a)
@@ -108,9 +107,7 @@ class Continuous:
     def constraint_acceleration(self, a: ca.SX) -> ca.SX:
         """Return the second time derivative of the constraints (m,) ([T] (36b)).
 
-        It is d^2h/dt^2 = Dh a + D^2h (v, v).
-
-        For velocity constraints it is d/dt A(q) v.
+        It is d^2h/dt^2 = Dh a + D^2h (v, v). For velocity constraints it is d/dt A(q) v.
         """
         lag, g = self.lagrangian, self.lagrangian.graph
         if not self.nm:
@@ -135,9 +132,8 @@ class Continuous:
     def rates(self) -> ca.Function:
         """Vector field of the motion as a CasADi function: ([q, v], u) -> [v, a].
 
-        It has 2 nd entries, at the values of `parameters`.
-
-        Kinematic variables raise ModelError, forces that depend on time RuntimeError.
+        It has 2 nd entries, at the values of `parameters`. Kinematic variables raise ModelError, forces that
+        depend on time RuntimeError.
         """
         lag, g = self.lagrangian, self.lagrangian.graph
         if lag.nq != lag.nd:
@@ -352,7 +348,7 @@ class Continuous:
 
 
 def _rows(read: Any, system: System, value: Any, what: str) -> np.ndarray:
-    """Convert one configuration or velocity in any notation, or N, to an array."""
+    """Convert one or N configurations or velocities in any notation to an array."""
     if isinstance(value, Mapping) or np.ndim(value) != 2:
         return read(system, value, what)
     return _named(value, system.variables, what)

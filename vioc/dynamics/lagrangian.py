@@ -41,9 +41,7 @@ def _rows(block: list[list]) -> ca.SX:
 class Lagrangian:
     """Lagrangian of a system with generalized forces and constraints.
 
-    Forces are F(q, v, u, t).
-
-    Constraints are h(q) = 0 and A(q) dq = 0.
+    Forces are F(q, v, u, t), constraints h(q) = 0 and A(q) dq = 0.
 
     Parameters
     ----------
@@ -154,15 +152,18 @@ class Lagrangian:
 
     @cached_property
     def sizes(self) -> ca.SX:
-        """Sizes of the terms of h that cancel, as a scale of its rounding error (m, 2).
+        """Scales of the rounding errors of the constraints: sizes of terms that cancel.
 
-        The second column has the sizes of their slopes by positions.
+        The columns of the (m, 2) array are sizes of the terms of h, and of their slopes by positions.
         """
         return constraint_sizes(self.graph, self._kept.values())
 
     @cached_property
     def directions(self) -> ca.SX:
-        """Jacobian Dh by the dynamic variables (m, nd), with rows of rounding error at 0."""
+        """Constraint Jacobian (m, nd), with rows that are rounding errors set to 0.
+
+        It is Dh by the dynamic variables.
+        """
         along = [int(n not in self.system.angles) for n in self.system.dynamic]
         J = ca.densify(self.Dh[:, : self.nd])
         negligible = ca.sum2(ca.fabs(J) <= NEGLIGIBLE * self.sizes[:, along]) == self.nd
@@ -295,7 +296,7 @@ class Lagrangian:
         return ArticulatedInverse.of_masses(links, [link.pose for link in links], self.nd, [0.0] * self.nd)
 
     def hinged(self, terms: ca.SX, dt: ca.SX) -> bool:
-        """Return whether the articulated recursion can solve with M plus a given matrix.
+        """Return whether an articulated-body recursion can solve with M plus a matrix.
 
         The couplings of the matrix `terms` must be within hinges, and it must be symmetric at rest.
         """
@@ -428,9 +429,8 @@ class Lagrangian:
     def mobility(self, frame: str, q: Any, **parameters: float) -> np.ndarray:
         """Return the mobility of a frame: its acceleration per wrench, J M^-1 J' (6, 6).
 
-        It is in the frame's axes, for motions that the constraints allow.
-
-        It is regular at every configuration.
+        It is in the frame's axes, for motions that the constraints allow. It is regular at every
+        configuration.
         """
         J, Dh = self._jacobian(frame, q, parameters), self.constraint_jacobian(q, **parameters)
         M, Dh = self.mass_matrix(q, **parameters)[: self.nd, : self.nd], Dh[:, : self.nd]
@@ -474,15 +474,15 @@ class Lagrangian:
         return self._value("Dh", q, None, parameters)
 
     def constraint_sizes(self, q: Any, **parameters: float) -> np.ndarray:
-        """Return the sizes of the terms of h(q) that cancel, and of their slopes (m, 2).
+        """Return scales of the rounding errors of constraints: sizes of cancelling terms.
 
-        They are scales of rounding errors; slopes are by positions.
+        The columns of the (m, 2) array are sizes of the terms of h(q), and of their slopes by positions.
         """
         return self._value("sizes", q, None, parameters)
 
     def constraint_directions(self, q: Any, **parameters: float) -> np.ndarray:
-        """Return the Jacobian Dh(q) (m, nd) with rows of rounding error set to 0.
+        """Return the constraint Jacobian, with rows that are rounding errors set to 0.
 
-        Its columns are the dynamic variables.
+        It is Dh(q) (m, nd) by the dynamic variables.
         """
         return self._value("directions", q, None, parameters)

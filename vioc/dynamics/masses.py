@@ -36,9 +36,8 @@ def typical_masses(system: System) -> np.ndarray:
 def check_mass_matrix(system: System) -> None:
     """Raise `ModelError` if the mass matrix is nowhere positive definite.
 
-    Its rows are those of the dynamic variables.
-
-    It is tested at generic configurations, so that a chart that is singular at some configurations passes.
+    Its rows are those of the dynamic variables. The test is at generic configurations, so that a chart that
+    is singular at some configurations passes.
     """
     candidates = []
     for q in _generic(system):
@@ -60,9 +59,9 @@ def check_mass_matrix(system: System) -> None:
 def fault_at(system: System, q: np.ndarray, parameters: Mapping[str, float], nearly: bool = False) -> str:
     """Return why the mass matrix is not positive definite at q (nq,), "" if it is.
 
-    It names the responsible bodies: only physically impossible inertias, which files may contain, cause it.
-    With `nearly` the message is returned also if these take more than half of the kinetic energy of a
-    motion.
+    The message names the responsible bodies: the cause can only be physically impossible inertias, which
+    files may contain. With `nearly`, the message is returned also if these inertias take more than half of
+    the kinetic energy of a motion.
     """
     if not system.negative:
         return ""

@@ -123,9 +123,7 @@ def _units(lag: Lagrangian) -> np.ndarray:
 def _independent(J: np.ndarray) -> list[int]:
     """Return the indices of independent rows that span all rows of a matrix.
 
-    Each is the row farthest from the span of the previous ones.
-
-    Rows are scaled to length one.
+    Each is the row farthest from the span of the previous ones. Rows are scaled to length one.
     """
     length = np.linalg.norm(J, axis=1, keepdims=True)
     rest, kept = J / np.where(length > 0, length, 1.0), []

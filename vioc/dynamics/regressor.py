@@ -30,10 +30,9 @@ TEN = ("m", "mx", "my", "mz", "Jxx", "Jyy", "Jzz", "Jxy", "Jxz", "Jyz")
 class Regressor:
     """Regressor Y(q, v, a) of unknown inertial and force parameters.
 
-    The equations are linear in these; the remaining terms are evaluated with it.
-
-    The parameters of a body are its mass, first moments m c and moments of inertia J about its frame's
-    origin, in the frame's axes (Jxy the entry of the matrix); parameters in which forces are linear follow.
+    The equations are linear in these; the remaining terms are evaluated with it. The parameters of a body are
+    its mass, first moments m c and moments of inertia J about its frame's origin, in the frame's axes (Jxy
+    the entry of the matrix); parameters in which forces are linear follow.
 
     Parameters
     ----------
@@ -150,10 +149,9 @@ class Regressor:
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Evaluate the regressor, the remaining terms and the constraint Jacobian.
 
-        They are Y (N, nq, n), the rest (N, nq) and Dh (N, m, nq), at N samples.
-
-        Y pi + rest = Dh' lambda: the rest does not depend on pi and contains forces and inputs with negative
-        sign. u (N, nu) are inputs of forces, t (N,) times; prescribed motions are in q, v, a (N, nq).
+        They are Y (N, nq, n), the rest (N, nq) and Dh (N, m, nq), at N samples. Y pi + rest = Dh' lambda: the
+        rest does not depend on pi and contains forces and inputs with negative sign. u (N, nu) are inputs of
+        forces, t (N,) times; prescribed motions are in q, v, a (N, nq).
         """
         variables, inputs = self.system.variables, self.system.inputs
         q = check_rows(q, "regressor: q", variables)
@@ -165,7 +163,10 @@ class Regressor:
 
 
 class _Bodies(FrameGraph):
-    """Kinematics of a system whose bodies' inertias are symbols, collected in `own`."""
+    """Kinematics of a system in which the bodies' inertias are symbols.
+
+    The symbols are collected in `own`.
+    """
 
     def __init__(self, system: System):
         self.own: dict[str, ca.SX] = {}
@@ -203,9 +204,7 @@ class _View:
 def of_bodies(system: System) -> list[Component]:
     """Return the forces and potentials that depend on inertias of bodies.
 
-    Gravity is not among them.
-
-    Inertias are mass, centre of mass and moments of inertia.
+    Gravity is not among them. Inertias are mass, centre of mass and moments of inertia.
     """
     g, dependent = _Bodies(system), list[Component]()
     numbers = ca.vertcat(*g.own.values(), ca.SX(0, 1))

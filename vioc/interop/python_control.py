@@ -1,8 +1,6 @@
 """Conversion of maps and gains to and from python-control.
 
-It needs the extra ``vioc[interop]``.
-
-Signals are matched by name, never by index.
+It needs the extra ``vioc[interop]``. Signals are matched by name, never by index.
 """
 
 from __future__ import annotations

@@ -70,9 +70,7 @@ def mechanisms(
 ) -> Iterator[RandomMechanism]:
     """Return random mechanisms `first` to ``first + count - 1`` of a family.
 
-    `mechanism` documents the other arguments.
-
-    `seed` selects the family.
+    `mechanism` documents the other arguments. `seed` selects the family.
     """
     indices = range(first, first + count)
     return (mechanism(index, seed=seed, joints=joints, strings=strings) for index in indices)

@@ -94,9 +94,7 @@ def inputs(
 def sample(value: Any, t: np.ndarray, what: str = "signal", *, with_start: bool = False) -> np.ndarray:
     """Sample a signal at times `t` (N,).
 
-    `inputs` lists the forms of a signal.
-
-    `with_start` allows arrays of N+1 values, whose first is dropped.
+    `inputs` lists the forms of a signal. `with_start` allows arrays of N+1 values, whose first is dropped.
     """
     t = np.asarray(t, float)
     if callable(value):

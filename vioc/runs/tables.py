@@ -82,7 +82,7 @@ class Table(Mapping):
     # -- parts --------------------------------------------------------------------------------------
 
     def only(self, *names: str) -> Table:
-        """Return a table with some of the columns, and those of the index."""
+        """Return a table with some of the columns, and with its index columns."""
         kept = dict.fromkeys((*self.index, *names))
         units = {n: u for n, u in self.units.items() if n in kept}
         return Table({n: self[n] for n in kept}, units, self.index, self.source)
@@ -157,7 +157,7 @@ class Table(Mapping):
         return replace_file(path, lambda stream: stream.write(text.getvalue().encode()))
 
     def to_pandas(self) -> Any:
-        """Convert the table to a ``pandas.DataFrame`` over `index`.
+        """Convert the table to a ``pandas.DataFrame`` with its index columns as index.
 
         Units are ``frame.attrs["units"]``.
         """
@@ -167,7 +167,7 @@ class Table(Mapping):
         return frame
 
     def to_xarray(self) -> Any:
-        """Convert the table to an ``xarray.Dataset`` with `index` as dimensions.
+        """Convert the table to an ``xarray.Dataset`` with its index columns as dimensions.
 
         Units are in ``attrs``.
         """

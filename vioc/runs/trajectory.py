@@ -173,9 +173,8 @@ class Trajectory:
     def impulse_lengths(self) -> np.ndarray:
         """Time over which each step's constraint impulses act (N,), s.
 
-        An impulse divided by this time is the force.
-
-        An impulse at the start of a step belongs in part to the step before, which may have another length.
+        An impulse divided by this time is the force. An impulse at the start of a step belongs in part to the
+        step before, which may have another length.
         """
         h = self.step_lengths
         start = h[:1] if self.before is None else np.full(len(h[:1]), self.before)
@@ -215,9 +214,8 @@ class Trajectory:
     def plot(self, *names: str, **options: Any) -> Any:
         """Plot named quantities over time, by default all states.
 
-        The function is `vioc.viz.plot_trajectory`.
-
-        Returns an array of matplotlib Axes, one per unit, even if there is only one.
+        The function is `vioc.viz.plot_trajectory`. Returns an array of matplotlib Axes, one per unit, even if
+        there is only one.
         """
         return viz().plot_trajectory(self, *names, **options)
 

@@ -117,10 +117,9 @@ class Sweep(Sequence):
     def rows(self) -> list[dict[str, Any]]:
         """Results of all tasks as rows (dicts) for a table.
 
-        A row has ``task``, the entries of point and value, ``error`` and ``seconds``.
-
-        A point or value that is not a dict is ``point`` or ``value``; a name in both is ``value.NAME``
-        for the value. Arrays have a column for each entry, ``x[0]``.
+        A row has ``task``, the entries of point and value, ``error`` and ``seconds``. A point or value that
+        is not a dict is ``point`` or ``value``; a name in both is ``value.NAME`` for the value. Arrays have a
+        column for each entry, ``x[0]``.
         """
         rows = []
         for o in self.outcomes:

@@ -23,10 +23,8 @@ UNSTABLE = 1 + 1e-7  # magnitude of unstable poles: double ones of integrators a
 def unstable_poles(f: OneStepMap, law: Any, observer: Any) -> np.ndarray:
     """Return the poles of a compensator outside the unit circle, the largest first.
 
-    A compensator is a law with its observer.
-
-    It is linearized about the points to which its law regulates. With the gains K of the law and L of the
-    observer, the estimate before a measurement follows
+    A compensator is a law with its observer. It is linearized about the points to which its law regulates.
+    With the gains K of the law and L of the observer, the estimate before a measurement follows
 
         x^[k+1] = (A - B K) (I - L C) x^[k] + (A - B K) L y[k],
 

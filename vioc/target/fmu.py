@@ -147,7 +147,7 @@ def _variables(f: OneStepMap, x: np.ndarray, closed: bool) -> list[FmuVariable]:
 
 
 def _rows(variables: list[FmuVariable], row: str) -> str:
-    """Return a line of XML for each variable: `row` with its attributes and its start."""
+    """Return a line of XML for each variable of an FMU, from the template `row`."""
     found = []
     for i, v in enumerate(variables):
         initial = {"output": ' initial="exact"' if v.start is not None else ' initial="calculated"'}

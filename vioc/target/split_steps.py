@@ -1,10 +1,9 @@
 """Division of a map's step into explicit equations and an implicit core.
 
-docs/target.md describes it.
-
-The equations r(x, u, x+, lambda) = 0 of a step are ordered once, (TG 1-5): unknowns given explicitly by one
-equation come first, those that no other equation needs come last, and the rest is the core, G(d; x, u, t) = 0
-in the change d of the states and the multipliers. A fixed number of Newton iterations on G gives the step.
+docs/target.md describes it. The equations r(x, u, x+, lambda) = 0 of a step are ordered once, (TG 1-5):
+unknowns given explicitly by one equation come first, those that no other equation needs come last, and the
+rest is the core, G(d; x, u, t) = 0 in the change d of the states and the multipliers. A fixed number of
+Newton iterations on G gives the step.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ SOLVED = {"double": 1e-11, "single": 1e-4}  # largest last correction of a state
 class SplitStep:
     """Step of a map, divided into explicit equations and an implicit core.
 
-    It is at the map's own step length and parameters.
+    Step length and parameters are those of the map.
 
     Attributes
     ----------
@@ -64,18 +63,21 @@ class SplitStep:
         return bool(ca.depends_on(ca.vertcat(self.G, self.after), self.t))
 
     def function(self, name: str, outputs: dict[str, ca.SX]) -> ca.Function:
-        """Make a CasADi function of the core's unknowns d, and of x, u, t."""
+        """Make a CasADi function of a step's implicit unknowns d and of x, u, t."""
         inputs = {"d": self.d, "x": self.x, "u": self.u, "t": self.t}
         return ca.Function(name, [*inputs.values()], [*outputs.values()], [*inputs], [*outputs], OPTIONS)
 
     @cached_property
     def equations(self) -> ca.Function:
-        """CasADi function of the core's equations G."""
+        """CasADi function of the implicit equations of a step, G."""
         return self.function("equations", {"G": self.G})
 
     @cached_property
     def newton(self) -> ca.Function:
-        """CasADi function of the core's equations G and their Jacobian J by d."""
+        """CasADi function of the implicit equations of a step and their Jacobian.
+
+        The equations are G, the Jacobian J is by their unknowns d.
+        """
         return self.function("newton", {"G": self.G, "J": ca.jacobian(self.G, self.d)})
 
     @cached_property
@@ -87,9 +89,9 @@ class SplitStep:
 
     @cached_property
     def derivatives(self) -> ca.Function:
-        """CasADi function of derivatives of the core's equations and of the next state.
+        """CasADi function of the derivatives of the implicit equations and the next state.
 
-        They are by d, x, u.
+        The derivatives are by d, x, u.
         """
         ahead, by = self.after[: self.map.nx], {"d": self.d, "x": self.x, "u": self.u}
         outputs = {f"G_{n}": ca.jacobian(self.G, s) for n, s in by.items()}

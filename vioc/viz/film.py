@@ -128,7 +128,7 @@ def _write_html(path: Path, pictures: Iterable[Any], figure: Any, fps: float) ->
     from matplotlib.animation import HTMLWriter
 
     class Ready:
-        """Stand-in for a figure, for a writer whose picture already exists."""
+        """Stand-in for a figure that gives a movie writer an existing picture."""
 
         dpi = figure.dpi
         get_size_inches = figure.get_size_inches

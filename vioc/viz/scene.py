@@ -267,7 +267,10 @@ def labelled(runs: Runs) -> dict[str, Any]:
 
 
 def marked(scenes: Mapping[str, Scene], runs: Runs, marks: Marks) -> dict[str, Scene]:
-    """Add obstacles and targets to scenes: marks to the first, each obstacle once."""
+    """Add obstacles and targets to the scenes of several runs.
+
+    The first scene gets the marks; each obstacle is drawn once.
+    """
     result: dict[str, Scene] = {}
     drawn: set[str] = set()
     for label, run in _by_label(runs).items():

@@ -59,7 +59,7 @@ class AncestorPairs:
 
     @cached_property
     def masks(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return masks (nq, nq) of the pairs of variables of which one is an ancestor.
+        """Return two masks (nq, nq) of the variables that are ancestors of another.
 
         An entry is 1 if the row's variable is an ancestor of the column's. The diagonal is 1 in the first
         mask and 0 in the second.
@@ -95,9 +95,9 @@ class AncestorPairs:
     def factors(
         self, q: np.ndarray, v: np.ndarray, h: np.ndarray, theta: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return two thin matrices per step, whose masked products are the blocks.
+        """Return thin factors whose masked products are the second derivatives.
 
-        They are (N, nq, rank) and (N, 4 nq, rank); `masks` has the masks.
+        At each step they are (nq, rank) and (4 nq, rank); `masks` has the masks.
         """
         return self._factors(self._vectors, [q, v, h[:, None], theta])
 
@@ -177,9 +177,9 @@ class AncestorPairs:
 
 
 def in_world(links: list[recursions.Link]) -> list[tuple[Matrix, Vector]]:
-    """Return the world orientation of every link, and its position from the last link.
+    """Return the world orientation and the position of every link.
 
-    This origin keeps the rounding error small.
+    Positions are relative to the last link, which keeps the rounding error small.
     """
     placed: list[tuple[Matrix, Vector]] = []
     for link in links:
@@ -221,10 +221,10 @@ def _columns(
 
 
 def _weights(a: float, h: Any) -> tuple[Any, ...]:
-    """Return the weights of a link's wrenches F, y, z in the blocks D12, D11 and D22.
+    """Return the weights of joint twists and wrenches in the second derivatives.
 
-    K = Sd.y + S.z, C = Sd.F below and S.y above the diagonal, M = S.F. D12 has weights above and below
-    the diagonal.
+    A link's wrenches are F, y, z, and the derivatives D12, D11, D22 consist of K = Sd.y + S.z, C = Sd.F below
+    and S.y above the diagonal, and M = S.F. D12 has weights above and below the diagonal.
     """
     b = 1 - a
     c = a * b * h

@@ -89,9 +89,9 @@ class LinkJoint(NamedTuple):
 
 
 class ArticulatedInverse:
-    """Solver of K x = s b on a tree, factorized from the leaves to the root.
+    """Solver of a tree's linear system K x = s b, factorized from leaves to root.
 
-    The module's docstring defines K.
+    K is a mass matrix or a similar matrix, which the module's docstring defines.
 
     Parameters
     ----------
@@ -173,9 +173,10 @@ class ArticulatedInverse:
         scale: Any = 1.0,
         couplings: Mapping[tuple[int, int], Any] | None = None,
     ) -> ArticulatedInverse:
-        """Return a solver of (M + C) x = s b with the mass matrix M of links.
+        """Return a solver with the mass matrix M of links plus a coupling matrix C.
 
-        M is that of the first `n` variables at the poses `places`; C has a diagonal and couplings.
+        It solves (M + C) x = s b. M is that of the first `n` variables at the poses `places`; C has a
+        diagonal and couplings.
         """
         joints = [
             LinkJoint(link.parent, link.index if link.index < n else None, link.twist) for link in links
@@ -296,7 +297,7 @@ def _both(a: Wrench, b: Wrench) -> Wrench:
 
 @vec.inlined
 def _handed_symmetric(phi: Spatial, X: Place, above: Spatial) -> Spatial:
-    """Add a link's whole inertia to its parent's, for a joint that is no unknown.
+    """Add a link's whole inertia to its parent's, for a joint whose motion is given.
 
     Matrices are symmetric.
     """
@@ -359,7 +360,7 @@ def _eliminated(phi: SpatialMatrix, S: Twist, c: Any, X: Place, Y: Place, above:
 
 @vec.inlined
 def _handed(phi: SpatialMatrix, X: Place, Y: Place, above: SpatialMatrix) -> SpatialMatrix:
-    """Add a link's whole matrix to its parent's, for a joint that is no unknown.
+    """Add a link's whole matrix to its parent's, for a joint whose motion is given.
 
     Matrices have no symmetry.
     """

@@ -110,9 +110,9 @@ def product(rows: list[list[Any]], x: list[Any]) -> list[Any]:
 
 
 class Saddle:
-    """Solver of the saddle-point system D x - Jl' y = a, J x = b.
+    """Solver of a saddle-point system by its Schur complement.
 
-    It uses the Schur complement S = J D^-1 Jl'.
+    The system is D x - Jl' y = a, J x = b; the Schur complement is S = J D^-1 Jl'.
 
     Parameters
     ----------

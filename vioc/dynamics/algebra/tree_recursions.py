@@ -279,7 +279,10 @@ def second_derivatives(first: FirstDerivatives, n: int) -> SecondDerivatives:
 def _own_wrenches(
     composite: Composite, S: Wrench, state: State, momentum: Wrench
 ) -> tuple[Wrench, Wrench, Wrench]:
-    """Return the wrenches F, y, z of a link, which `second_derivatives` defines."""
+    """Return the three wrenches of a link from which second derivatives follow.
+
+    They are F, y and z of `second_derivatives`.
+    """
     m, h, _ = composite
     v, w, g = state
     y, dual = times_inertia(*composite, *ad(v, w, *S)), ad_transposed(*S, *momentum)

@@ -184,11 +184,11 @@ class Component:
 
     @classmethod
     def arguments(cls) -> tuple[dataclasses.Field, ...]:
-        """Return the dataclass fields but the name, in the order of the model text."""
+        """Return the dataclass fields except the name, in the order of the model text."""
         return tuple(f for f in dataclasses.fields(cls) if f.name != "name")
 
     def given(self) -> list[dataclasses.Field]:
-        """Return the fields that the notation must write.
+        """Return the fields that the component's model text must contain.
 
         Trailing numbers that have their defaults are not among them.
         """

@@ -107,7 +107,7 @@ class Mass:
 
     @classmethod
     def _solid(cls, mass: Number, squares: Sequence[float], com: Sequence[Number]) -> Mass:
-        """Return a mass with the inertia `squares` per unit mass."""
+        """Return a mass with moments of inertia given per unit mass (`squares`, m^2)."""
         number = as_number(mass, "mass")
         return cls(number, tuple(number * float(s) for s in squares), tuple(com))
 

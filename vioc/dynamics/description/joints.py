@@ -6,9 +6,9 @@ children to the last frame::
     spherical("shoulder")[tz(-0.3, name="elbow", mass=1.0)]
 
 Pairs that need a constraint (screw, gear, cam) are in `vioc.dynamics.terms.pairs`. An axis is "x", "y",
-"z", or
-three numbers of any norm. The names of a joint's variables begin with the joint's name; they are kinematic if
-the name is given as ``K(name)``. `frame` and `mass` are the name and the mass of its last frame::
+"z", or three numbers of any norm. The names of a joint's variables begin with the joint's name; they are
+kinematic if the name is given as ``K(name)``. `frame` and `mass` are the name and the mass of its last
+frame::
 
     free("b", frame="body", mass=2.0)  # variables b-x, b-y, ...; the frame is called "body"
 """
@@ -53,11 +53,8 @@ def names_its_joint(make: Callable[_Arguments, _Result]) -> Callable[_Arguments,
 class Joint(tuple):
     """Joint of several frames in a chain, with constraints between their variables.
 
-    As a tuple it is (frame, *constraints).
-
-    A `System` and the square brackets of a frame accept it directly. With children it becomes a `Frame`,
-    or, if
-    it has constraints, a tuple of the frame and the constraints::
+    As a tuple it is (frame, *constraints). A `System` and the square brackets of a frame accept it directly.
+    With children it becomes a `Frame`, or, if it has constraints, a tuple of the frame and the constraints::
 
         nut, thread = screw("nut", 0.01)[tz(0.1, mass=1.0)]
         System(rx("tilt")[nut], thread)

@@ -483,7 +483,10 @@ def _tree(frames: tuple[Frame, ...]) -> list[str]:
 
 
 def _siblings(frames: tuple[Frame, ...], indent: str) -> list[tuple[Frame, str, bool]]:
-    """Return sibling frames in reverse, with indents and whether each is the last."""
+    """Return sibling frames in reverse order for printing.
+
+    Each has its indent, and whether it is the last one.
+    """
     return [(frame, indent, i == 0) for i, frame in enumerate(reversed(frames))]
 
 

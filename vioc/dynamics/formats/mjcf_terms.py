@@ -208,9 +208,7 @@ def _tendons(model: MjcfModel) -> list[Any]:
 def _actuators(model: MjcfModel) -> tuple[list[Any], dict[str, tuple[float, float]]]:
     """Return the inputs of a MuJoCo model's actuators, and the ranges of the inputs.
 
-    Servos have a spring and a damper as well.
-
-    F = gear (gain u + b0 + b1 gear q + b2 gear dq).
+    Servos have a spring and a damper as well. F = gear (gain u + b0 + b1 gear q + b2 gear dq).
     """
     m, mj = model.compiled, model.mujoco
     components: list[Any] = []

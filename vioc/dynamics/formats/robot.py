@@ -262,10 +262,8 @@ class Robot:
     def locked(self, values: Mapping[str, float] | None = None, **named: float) -> Robot:
         """Return the robot with joints fixed at given values, rad or m.
 
-        Joints are given by name or variable.
-
-        Joints that mimic a fixed joint are fixed as well. ``panda.locked(panda_finger_joint1=0.04)``;
-        see `System.locked`.
+        Joints are given by name or variable. Joints that mimic a fixed joint are fixed as well.
+        ``panda.locked(panda_finger_joint1=0.04)``; see `System.locked`.
         """
         fixed: dict[str, float] = {}
         for name, value in {**(values or {}), **named}.items():
@@ -298,7 +296,7 @@ class Robot:
     def attached(self, frame: str, *frames: Any) -> Robot:
         """Return the robot with more frames attached to a link, such as a tool.
 
-        For example a tool: ``se3((0, 0, 0.1), name="tool", mass=0.5)``.
+        Example of a tool: ``se3((0, 0, 0.1), name="tool", mass=0.5)``.
         """
         return self._of(self.system.attached(frame, *frames))
 

@@ -1,8 +1,7 @@
 """Construction of a `System` from parsed model text.
 
-The brackets are already parsed.
-
-Nothing here recurses over the tree, so that a long chain needs no deep stack.
+The brackets are already parsed. Nothing here recurses over the tree, so that a long chain needs no deep
+stack.
 """
 
 from __future__ import annotations

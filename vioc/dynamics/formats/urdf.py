@@ -98,9 +98,7 @@ def read_urdf_text(
 ) -> Robot:
     """Read a robot from the text of a URDF file.
 
-    Options are those of `read_urdf`.
-
-    `source` is the name of the text in messages.
+    Options are those of `read_urdf`. `source` is the name of the text in messages.
     """
     data = re.sub(r"^\s*<\?xml.*?\?>", "", text, count=1, flags=re.DOTALL)  # str has no encoding
     # unpaired surrogates are refused together with the other characters that XML forbids

@@ -50,9 +50,7 @@ class BendingSpring(Potential):
 class _Hinge(Component):
     """Base class of springs and dampers of a hinge with three rotation angles.
 
-    The rotations are about x, y and z in any order.
-
-    Each frame is the child of the previous one.
+    The rotations are about x, y and z in any order. Each frame is the child of the previous one.
     """
 
     variables: tuple[str, ...]
@@ -151,9 +149,8 @@ class Way(NamedTuple):
 def way_over(k: Any, sheave: str, radius: Number, axis: Any, frame1: str, frame2: str) -> Way:
     """Return the path of a string between two points over a sheave.
 
-    It runs counter-clockwise about the sheave's axis.
-
-    The path is straight if that line does not meet the sheave.
+    It runs counter-clockwise about the sheave's axis. The path is straight if that line does not meet the
+    sheave.
     """
     a = in_world(k, axis, sheave)
     a = a / ca.sqrt(ca.sumsqr(a))
@@ -176,12 +173,10 @@ def way_over(k: Any, sheave: str, radius: Number, axis: Any, frame1: str, frame2
 class SheaveString(StringConstraint):
     """Taut string from one point over a sheave to another: path length = `length`.
 
-    h = s(q) - L.
-
-    The string runs counter-clockwise about the sheave's axis from frame1 to frame2, or straight if that line
-    does not meet the sheave; both points lie in the sheave's plane and outside it. It can only pull, as
-    every `StringConstraint`, and its ``tension.NAME`` is its multiplier divided by the step length. A length
-    given by a kinematic variable is a winch.
+    h = s(q) - L. The string runs counter-clockwise about the sheave's axis from frame1 to frame2, or straight
+    if that line does not meet the sheave; both points lie in the sheave's plane and outside it. It can only
+    pull, as every `StringConstraint`, and its ``tension.NAME`` is its multiplier divided by the step length.
+    A length given by a kinematic variable is a winch.
 
     Parameters
     ----------
@@ -263,9 +258,7 @@ class _Along(RateForce):
 class MassDamping(_Along):
     """Drag force on each mass of a chain of frames, proportional to its momentum.
 
-    F = -a dT/dv.
-
-    This is the mass part of Rayleigh damping.
+    F = -a dT/dv. This is the mass part of Rayleigh damping.
 
     Parameters
     ----------
@@ -293,9 +286,8 @@ class MassDamping(_Along):
 class LineDrag(_Along):
     """Linear drag on the rods of a cable, with coefficients along and across a rod.
 
-    Per length it is -c_t v along and -c_n v across.
-
-    Every frame with mass from `first` to `last` carries a rod along `direction` about its centre of mass.
+    Per length it is -c_t v along and -c_n v across. Every frame with mass from `first` to `last` carries a
+    rod along `direction` about its centre of mass.
 
     Parameters
     ----------

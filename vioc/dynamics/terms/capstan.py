@@ -38,9 +38,7 @@ class _Rope:
 class DrumRope(_Rope, Potential):
     """Elastic rope over a drum between two points, with a variable for its slip.
 
-    V = (T_1^2 + T_2^2)/(2 k).
-
-    T_1 and T_2 are the tensions of its two spans.
+    V = (T_1^2 + T_2^2)/(2 k). T_1 and T_2 are the tensions of its two spans.
 
     The slip s is a variable: the length of rope that has moved to the first span. Without `CapstanFriction`
     both tensions are equal up to the inertia that moves with s. The rope runs counter-clockwise about the

@@ -79,9 +79,8 @@ class PointOnPlane(Constraint):
 class DistanceConstraint(Constraint):
     """Constant or prescribed distance between two points ([T] (37)).
 
-    h = |p1 - p2|^2 - L^2.
-
-    Its ``tension.NAME`` in a trajectory is the force in the rod, N, negative under compression.
+    h = |p1 - p2|^2 - L^2. Its ``tension.NAME`` in a trajectory is the force in the rod, N, negative under
+    compression.
 
     Parameters
     ----------

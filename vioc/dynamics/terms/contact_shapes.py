@@ -27,10 +27,8 @@ STRAIGHT = (1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0)  # a rotation by rows
 class RoundedSegment(NamedTuple):
     """Sphere or capsule: all points within a radius of a point or of a segment.
 
-    The segment runs from center - half to center + half.
-
-    Without `half` it is a ball. `place` selects one of three spheres by which a capsule meets a box or a
-    hull: 0, 1, 2.
+    The segment runs from center - half to center + half. Without `half` it is a ball. `place` selects one of
+    three spheres by which a capsule meets a box or a hull: 0, 1, 2.
     """
 
     center: Vector
@@ -40,7 +38,7 @@ class RoundedSegment(NamedTuple):
 
 
 class OrientedBox(NamedTuple):
-    """Box with its axes as the columns of R, and half its edge lengths."""
+    """Box with its centre, its axes as the columns of R, and half its edge lengths."""
 
     center: Vector
     R: Matrix
@@ -48,7 +46,7 @@ class OrientedBox(NamedTuple):
 
 
 class PosedHull(NamedTuple):
-    """Convex hull with its pose; its corners are in axes that are the columns of R."""
+    """Convex hull with its pose (center, R) and its corners in its own axes."""
 
     center: Vector
     R: Matrix

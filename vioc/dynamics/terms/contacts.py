@@ -230,9 +230,7 @@ class Contact(FrictionContact):
     ) -> tuple[Contact | PairContact, ...]:
         """Return the contacts of a shape with the ground, one for each corner.
 
-        They are named ``NAME-1``, ``NAME-2``, ...
-
-        Options are those of `point`.
+        They are named ``NAME-1``, ``NAME-2``, ... Options are those of `point`.
         """
         return tuple(
             cls.sphere(frame, ball.radius, ball.center, name=_numbered(name, i), **options)
@@ -255,9 +253,8 @@ class PairContact(FrictionContact):
 
     Notes
     -----
-    Two shapes that meet in one point have the contact ``NAME``; a capsule and a box or hull have
-    ``NAME-1`` to
-    ``NAME-3``; two capsules ``NAME-1`` to ``NAME-5`` (the four ends, and the nearest points); a shape on
+    Two shapes that meet in one point have the contact ``NAME``; a capsule and a box or hull have ``NAME-1``
+    to ``NAME-3``; two capsules ``NAME-1`` to ``NAME-5`` (the four ends, and the nearest points); a shape on
     terrain one for each corner; two boxes or hulls up to eight contact points, which every step finds.
     """
 

@@ -185,10 +185,8 @@ def _place_by_block(block: OrientedBox, place: Vector, e: Vector, which: int) ->
 def _nearest(block: OrientedBox, place: Vector, e: Vector) -> Any:
     """Return the coordinate s in [-1, 1] of a segment's point nearest to a box.
 
-    The segment is place + s e.
-
-    Half the slope of the squared distance by s is monotone and piecewise linear, with kinks where the
-    segment passes a face's plane: the two kinks next to its zero give the zero exactly.
+    The segment is place + s e. Half the slope of the squared distance by s is monotone and piecewise linear,
+    with kinks where the segment passes a face's plane: the two kinks next to its zero give the zero exactly.
     """
 
     def slope(s: Any) -> Any:

@@ -137,8 +137,8 @@ def motor(
 class Propeller(RateForce):
     """Propeller driven by its speed, with thrust along its axis and a drag moment.
 
-    It has the moment of its drag as well. For |u| far above w the thrust is c u |u|; its slope and curvature
-    at u = 0 are finite.
+    The thrust is c u sqrt(u^2 + w^2). For |u| far above w it is c u |u|; its slope and curvature at u = 0 are
+    finite.
 
     Parameters
     ----------

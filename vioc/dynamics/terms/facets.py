@@ -84,7 +84,10 @@ def facets(points: tuple[tuple[float, float, float], ...]) -> Facets:
 
 
 def over(hull: Facets, at: Vector) -> tuple[Any, Vector]:
-    """Return the signed distance of a point from a convex hull, and its gradient (P7)."""
+    """Return the signed distance of a point from a convex hull, and its gradient.
+
+    docs/maths/contact.md, (P7).
+    """
     most, n, beside = _highest(hull, at)
     nearest, off = ca.SX(np.inf), at
     for start, way in zip(hull.starts.tolist(), hull.ways.tolist(), strict=True):
@@ -100,9 +103,9 @@ def over(hull: Facets, at: Vector) -> tuple[Any, Vector]:
 
 
 def place_on_segment(hull: Facets, middle: Vector, half: Vector, place: int) -> Any:
-    """Return where a capsule's contact sphere lies on its axis, against a hull (P8).
+    """Return where a capsule's contact sphere lies on its axis, against a hull.
 
-    The coordinate s is in [-1, 1]; `place` selects one of three spheres.
+    The coordinate s of docs/maths/contact.md (P8) is in [-1, 1]; `place` selects one of three spheres.
     """
     nearest = _nearest(hull, middle, half)
     at = vec.add(middle, vec.scale(nearest, half))
@@ -122,10 +125,9 @@ def place_on_segment(hull: Facets, middle: Vector, half: Vector, place: int) -> 
 def one_of_three(place: int, low: Any, high: Any, nearest: Any, tilt: Any) -> Any:
     """Return where one of a capsule's three contact spheres lies on its axis.
 
-    The first two are at the ends of the part of the segment above a face, the third is between them.
-
-    If no part is over a face, the ends are those of the segment. The third point is the middle of the two,
-    or, if the segment is tilted by more than SOFT, its nearest point.
+    The first two are at the ends of the part of the segment above a face, the third is between them. If no
+    part is over a face, the ends are those of the segment. The third point is the middle of the two, or, if
+    the segment is tilted by more than SOFT, its nearest point.
     """
     some = low < high
     low, high = ca.if_else(some, low, -1.0), ca.if_else(some, high, 1.0)

@@ -13,10 +13,13 @@ from vioc.dynamics.description.numbers import Number
 
 
 class RateForce(Force):
-    """Force that is linear in the rates of all variables: its power is f . v_vector."""
+    """Base class of forces that are defined by their power on the rates of variables.
+
+    The power is f . v_vector.
+    """
 
     def by_rates(self, k: Any) -> ca.SX:
-        """Return the generalized force on all variables, in the order of `k.v_vector`."""
+        """Return the generalized force on all variables (nq,), in the order of q."""
         raise TypeError(f"{type(self).__name__} must define by_rates(k)")
 
     def generalized(self, k: Any) -> dict[str, Any]:
@@ -48,10 +51,8 @@ class JointDamping(Force):
 class LinearDamper(RateForce):
     """Viscous damper between the origins of two frames.
 
-    The force is -c dx/dt along their line.
-
-    With x = |p1 - p2| the generalized force is F = -c (dx/dt) dx/dq. It has no direction where the
-    points meet.
+    The force is -c dx/dt along their line. With x = |p1 - p2| the generalized force is F = -c (dx/dt) dx/dq.
+    It has no direction where the points meet.
 
     Parameters
     ----------

@@ -64,12 +64,10 @@ class Skate(VelocityConstraint):
 class Rolling(VelocityConstraint):
     """Constraint that a thin disc rolls without slip along one direction.
 
-    t . (dp + w x r) = 0.
-
-    r is the vector from the disc's centre to the point of its rim that is lowest along the ground's normal
-    n: r = -R u / |u| with u = n - a (a . n), a the unit axle. It has no direction where the disc lies flat.
-    A wheel that slips in no direction has two of these, along two directions of the ground (`wheel`). They
-    do not keep it on the ground.
+    t . (dp + w x r) = 0. r is the vector from the disc's centre to the point of its rim that is lowest along
+    the ground's normal n: r = -R u / |u| with u = n - a (a . n), a the unit axle. It has no direction where
+    the disc lies flat. A wheel that slips in no direction has two of these, along two directions of the
+    ground (`wheel`). They do not keep it on the ground.
 
     Parameters
     ----------

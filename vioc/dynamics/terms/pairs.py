@@ -54,9 +54,7 @@ class ScrewConstraint(_Pair):
 class GearConstraint(_Pair):
     """Gear: constant ratio of two variables ([T] III-A).
 
-    h = q1 - r q2 - c.
-
-    Two external gear wheels have r < 0; a rack and its pinion have r in m/rad.
+    h = q1 - r q2 - c. Two external gear wheels have r < 0; a rack and its pinion have r in m/rad.
 
     Parameters
     ----------
@@ -90,10 +88,8 @@ class GearConstraint(_Pair):
 class CamConstraint(_Pair):
     """Cam: a follower's position is a function of the cam's angle ([T] III-A).
 
-    h = q_follower - lift(q_angle).
-
-    lift(a) = sum_n c_n cos(n a) + sum_n s_n sin(n a) has the period of a turn and is smooth; `cam`
-    fits it to samples, and accepts any function.
+    h = q_follower - lift(q_angle). lift(a) = sum_n c_n cos(n a) + sum_n s_n sin(n a) has the period of a turn
+    and is smooth; `cam` fits it to samples, and accepts any function.
 
     Parameters
     ----------

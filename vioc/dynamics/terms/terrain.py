@@ -51,9 +51,8 @@ class Terrain(Shape):
     def sampled(cls, x: Any, y: Any, heights: Any) -> Terrain:
         """Make a terrain from sampled heights, interpolated by a cubic spline.
 
-        The spline is extrapolated linearly.
-
-        The heights (len(x), len(y)), m, are those over evenly spaced x and y (docs/maths/contact.md).
+        The spline is extrapolated linearly. The heights (len(x), len(y)), m, are those over evenly spaced x
+        and y (docs/maths/contact.md).
         """
         return cls(SplineGrid.of(x, y, heights))
 

@@ -1,8 +1,7 @@
 """Constant and input-driven wrenches on frames.
 
-The generalized forces follow by the Jacobians of [T] IV-E1.
-
-A wrench is a force (N) and a moment (N m). Its `axes` are the axes and the reference point of both:
+The generalized forces follow by the Jacobians of [T] IV-E1. A wrench is a force (N) and a moment (N m). Its
+`axes` are the axes and the reference point of both:
 
 ==========  ======================  ==================  ==============================================
 axes        components in           moment about        generalized force

@@ -113,8 +113,6 @@ def _value(run: Any, name: str) -> str:
     """Return the name of a constraint's value: ``h.NAME``, or ``gap.NAME``.
 
     Contacts and limits have gaps.
-
-    Limits have gaps as well.
     """
     for quantity in (f"h.{name}", f"gap.{name}"):
         try:

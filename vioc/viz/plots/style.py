@@ -69,7 +69,7 @@ def over_time(f: Any, names: Sequence[str], ax: Any, labels: Sequence[str]) -> l
 
 
 def _new(count: int, labels: Sequence[Sequence[str]], size: tuple[float, float]) -> list[Any]:
-    """Make a new figure with `count` axes, as `panels` describes them."""
+    """Make a new figure with `count` axes one above the other, with space for legends."""
     import matplotlib.pyplot as plt
 
     rows = [*labels, *[()] * (count - len(labels))]
