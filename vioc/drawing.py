@@ -20,7 +20,7 @@ def pictures_are_at(door: Callable[[], Any]) -> None:
 
 def viz() -> Any:
     """Return the module `vioc.viz`, imported when something is drawn."""
-    assert _door is not None  # the package's __init__ has set it
+    assert _door is not None  # set by the package's __init__
     return _door()
 
 

@@ -16,7 +16,7 @@ from vioc.compile.evaluate import Evaluator
 from vioc.dynamics.lagrangian import OPTIONS, Lagrangian
 from vioc.errors import ModelError
 
-SINGULAR = 1e-12  # reciprocal condition number of the equations, scaled by rows, if they are singular
+SINGULAR = 1e-12  # reciprocal condition number, with scaled rows, below which equations are singular
 
 
 def static_sensitivity(equilibrium: StaticEquilibrium, by: str | Iterable[str]) -> dict[str, np.ndarray]:

@@ -11,7 +11,7 @@ from types import ModuleType
 from vioc.cli.options import Commands, check_folder
 
 OUT = Path("out") / "studies"
-GROUP = "vioc.studies"  # of entry points, each a package with modules runner, page and harness
+GROUP = "vioc.studies"  # group of entry points, each a package with modules runner, page and harness
 
 
 def add(commands: Commands) -> None:

@@ -14,7 +14,7 @@ import casadi as ca
 from vioc.errors import ModelError
 
 Operation = Callable[..., Any]
-NAMED = {  # by numpy's names
+NAMED = {  # numpy's names of operations
     ca.OP_NEG: "negative",
     ca.OP_EXP: "exp",
     ca.OP_LOG: "log",

@@ -35,7 +35,7 @@ ROUNDED = {
 }
 NOT_OF_SCALARS = {ca.OP_PARAMETER, ca.OP_CALL, ca.OP_ASSIGN}
 
-Rows = slice | np.ndarray  # of a workspace
+Rows = slice | np.ndarray  # indices of rows of a workspace
 
 
 class OperationValues(NamedTuple):
@@ -169,7 +169,7 @@ class GroupedFunction:
     # -- workspaces ---------------------------------------------------------------------------------
 
     def _taken(self, points: int) -> Workspace:
-        with self._lock:  # each thread uses its own
+        with self._lock:  # each thread uses its own workspace
             work = self._workspaces.pop(points, None)
         return self._workspace(points) if work is None else work
 

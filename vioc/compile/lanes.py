@@ -30,7 +30,7 @@ VECTOR = {
     ca.OP_NOT: "truth((marks)({0} == 0.0))",
     ca.OP_IF_ELSE_ZERO: "chosen((marks)({0} != 0.0), {1}, ALL(0.0))",
 }
-SCALAR = {  # for each lane
+SCALAR = {  # operations that are computed lane by lane
     ca.OP_EXP: "exp({0}[i])",
     ca.OP_LOG: "log({0}[i])",
     ca.OP_POW: "pow({0}[i], {1}[i])",

@@ -66,7 +66,7 @@ class Chart:
         """
         i, j, k = ("xyz".index(a) for a in self.axes)
         rest = 3 - i - j
-        sign = 1.0 if (j - i) % 3 == 1 else -1.0  # parity of the axes i, j, rest
+        sign = 1.0 if (j - i) % 3 == 1 else -1.0  # parity of the permutation (i, j, rest)
         if i == k:
             middle = ca.atan2(ca.sqrt(R[i][j] ** 2 + R[i][rest] ** 2), R[i][i])
             return ca.vertcat(

@@ -15,8 +15,8 @@ from vioc.dynamics.kinematics import as_configuration
 from vioc.dynamics.lagrangian import Lagrangian
 from vioc.errors import ConstraintError, ModelError
 
-RANK_TOLERANCE = 1e-9  # relative to the largest pivot
-ROUNDED = 64 * np.finfo(float).eps  # of a gradient: entries of Dh are sums of lengths that cancel
+RANK_TOLERANCE = 1e-9  # smaller relative pivots and remainders of rows count as 0
+ROUNDED = 64 * np.finfo(float).eps  # relative rounding error of a gradient, a sum of terms that cancel
 CLOSED, DRIFT = (
     1e-8,
     1e-10,

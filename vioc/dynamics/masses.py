@@ -15,7 +15,7 @@ from vioc.dynamics.description.numbers import Parameter
 from vioc.dynamics.description.system import System
 from vioc.errors import ModelError
 
-ROUNDING = 1e-12  # of eigenvalues of M with a diagonal of ones
+ROUNDING = 1e-12  # rounding error of the eigenvalues of M scaled to unit diagonal
 HALF = 0.5  # share of a motion's kinetic energy above which a negative inertia determines the steps
 
 

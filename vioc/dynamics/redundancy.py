@@ -22,8 +22,8 @@ from vioc.errors import ModelError, RedundancyWarning
 
 GUESSES = 2  # guesses, besides zero, for a configuration that satisfies the constraints
 AWAY = 0.1  # rad, or relative to the mechanism's length: distance to the second tested configuration
-# Largest remainder of a dependent row of length one. Configurations that fulfil h to 1e-12 are within its
-# square root of a position where h has no slope, and the slopes are of that size; a margin is added.
+# Largest distance of a dependent row of length one from the span of the others. Configurations that fulfil h
+# to 1e-12 are within 1e-6 of a position where h has no slope, and slopes are of that size; a margin is added.
 DEPENDENT = 1e-5
 BRANCHES = 24  # random positions from which other branches are searched
 

@@ -73,7 +73,7 @@ def step_functions(f: OneStepMap, *, second_order: bool = False) -> dict[str, ca
     nx, nm = f.nx, lam.numel()
     args = [ca.MX.sym(n, k) for n, k in zip(ARGUMENTS, (nx, f.nu, 1, 1, theta.numel()), strict=True)]
     if f.residual is not None:
-        if f.mechanism.relaxed() is not None:  # plain Newton would not solve them
+        if f.mechanism.relaxed() is not None:  # plain Newton iterations would not solve its steps
             raise ValueError(
                 f"export: {type(f).__name__} finds contacts as it goes, by a solver that is not exported; "
                 "export the ModeVI of each mode"

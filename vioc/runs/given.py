@@ -216,7 +216,7 @@ def lengths_given(value: Any, steps: int) -> np.ndarray:
     except ValueError:
         raise ValueError(f"dt: expected one step length or {steps}, got {value!r}") from None
     with np.errstate(over="ignore", under="ignore"):
-        squares = lengths * lengths  # steps divide by these
+        squares = lengths * lengths  # integrators divide by squares of step lengths
     if not (lengths > 0).all():
         raise ValueError(f"dt: expected step lengths > 0, got {value!r}")
     if not ((squares > 0).all() and np.isfinite(squares).all()):

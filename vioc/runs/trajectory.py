@@ -97,7 +97,7 @@ class Trajectory:
         t = f.times(lengths, k0) if t is None else t
         run = cls(f, t, x, u, multipliers, k0=k0)
         if (lengths == f.dt).all():
-            run.__dict__["step_lengths"] = lengths  # the same to the bit
+            run.__dict__["step_lengths"] = lengths  # identical to the bit
         return run
 
     def __len__(self) -> int:

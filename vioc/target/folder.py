@@ -194,7 +194,7 @@ def write_target(
         advance = spent.get("predict", NONE) + spent.get("ahead", NONE)
         cost |= {"output": spent["observe"] + spent["law"], "advance": advance}
         if isinstance(law, NonlinearMPC):
-            del cost["output"]  # those of its program are not counted
+            del cost["output"]  # operations of its quadratic program are not counted
     functions = [n for n, kept in (("step", stepped), ("linearize", linearized and stepped)) if kept]
     functions += ["law"] * (loop is not None and not isinstance(law, NonlinearMPC))
     functions += ["start", "output", "advance", "measure", "memory"] * (loop is not None)

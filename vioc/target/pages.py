@@ -19,7 +19,7 @@ STATUS = {  # bits of the functions' return values
     "NOT_FINITE": "a measurement or an input is no number; the prediction stays, or nothing is written",
     "NO_PLAN": "the program of a receding horizon has no answer; the last plan goes on",
 }
-TOLERANCE = {"double": 1e-10, "single": 2e-3}  # of the test program, relative to the largest of each quantity
+TOLERANCE = {"double": 1e-10, "single": 2e-3}  # of the test program, relative to each quantity's maximum
 PLANNED_SINGLE = 0.1  # the same for programs solved by an interior point in single precision
 
 PROTOTYPES = {

@@ -30,8 +30,8 @@ from vioc.target.controller_parts import (
 )
 from vioc.target.emit import SUFFIX, Emitted, emit
 
-NOWHERE = 1e30  # a limit that the program treats as infinite
-ITERATIONS, TOLERANCE = 30, 1e-5  # largest and smallest ones of a program in single precision
+NOWHERE = 1e30  # a limit that the quadratic program treats as infinite
+ITERATIONS, TOLERANCE = 30, 1e-5  # most iterations and least tolerance of a QP in single precision
 END_OF_TYPES = "} QP_(state);\n"
 
 

@@ -224,7 +224,7 @@ def _extended(f: ExtendedMap) -> SplitStep:
     return SplitStep(f, inner.d, inner.states, x, inner.u, inner.t, G, after)
 
 
-Pairs = list[tuple[int, int]]  # (equation, unknown) that it gives
+Pairs = list[tuple[int, int]]  # each equation with the unknown that it determines
 
 
 def _order(rows: ca.SX, y: ca.SX) -> tuple[Pairs, Pairs, list[int], list[int]]:

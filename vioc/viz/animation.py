@@ -20,11 +20,11 @@ from vioc.viz.solids import Solid, outline
 # View: the axes that it shows, right and up. The first view without motion along its normal is taken.
 PLANES = {"xz": (0, 2), "yz": (1, 2), "xy": (0, 1)}
 VIEWS = (*PLANES, "3d")
-TURNS = 10  # of a spring
+TURNS = 10  # number of turns of a drawn spring
 ZOOMS, MARGIN = (
     (0.2, 1.2),
     0.01,
-)  # of three-dimensional axes; the fraction of a figure that stays free at a side
+)  # range of zooms of three-dimensional axes; fraction of a figure that stays free at a side
 STYLES: dict[str, dict[str, Any]] = {
     "rail": {"lw": 3.0, "zorder": 0.5},
     "plane": {"lw": 1.0, "ls": "-.", "zorder": 0.5},

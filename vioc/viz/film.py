@@ -77,7 +77,7 @@ def _counted(pictures: Iterable[Any], path: Path, count: int) -> Iterator[Any]:
 def _camera(figure: Any, update: Callable[[int], list[Any]]) -> Callable[[int], np.ndarray]:
     """Return a function that draws frame i as an array (height, width, 3) of uint8."""
     canvas = figure.canvas
-    if not hasattr(canvas, "copy_from_bbox"):  # of a figure made without pyplot, or for PDF
+    if not hasattr(canvas, "copy_from_bbox"):  # a canvas made without pyplot, or for PDF
         from matplotlib.backends.backend_agg import FigureCanvasAgg
 
         canvas = FigureCanvasAgg(canvas.figure)

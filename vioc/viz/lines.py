@@ -25,7 +25,7 @@ from vioc.dynamics.terms.potentials import LinearSpring
 from vioc.viz.poses import Places, aligned, number, numbers
 
 ARC = 24  # points of a string on its sheave
-MARGIN = 0.03  # of a rail or plane beyond the motion, relative to the mechanism's extent
+MARGIN = 0.03  # margin of a rail or plane beyond the motion, relative to the mechanism's extent
 
 
 @dataclass(frozen=True)

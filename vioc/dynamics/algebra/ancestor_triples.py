@@ -95,7 +95,8 @@ class AncestorTriples:
         y = _apply(inertia, Sd) - _apply(turn, P)
         moved = inertia @ adjoint
         G = moved + np.swapaxes(moved, 2, 3)
-        # of a pair L_qq, L_q[b]v[c], L_v[b]q[c]: factors of a twist that is added to all velocities
+        # vectors per pair: their products with a twist that is added to all velocities below are the changes
+        # of L_qq, L_q[b]v[c] and L_v[b]q[c]
         above, below = turn[:, b], G[:, c]
         qq = -_apply(above, y[:, c]) - _apply(below, Sd[:, b])
         qv = -_apply(above, F[:, c])

@@ -12,7 +12,7 @@ from vioc.dynamics.description.numbers import Number, Parameter, as_number, as_n
 from vioc.errors import ModelError
 
 ORIGIN = (0.0, 0.0, 0.0)
-ROUNDING = 1e-12  # of moments of inertia, relative
+ROUNDING = 1e-12  # relative rounding error of moments of inertia
 ENTRIES = (
     (0, 0),
     (1, 1),

@@ -148,9 +148,8 @@ class Reader:
         except ModelError as error:
             failure = error
         # Each part is valid, but not all together (a name used twice, an unknown reference). The error is
-        # reported at
-        # the last part of the shortest beginning that fails; variables precede the components that refer to
-        # them.
+        # reported at the last part of the shortest beginning that fails; variables precede the components
+        # that refer to them.
         ordered = sorted(components, key=lambda item: not item[0].own_variables())
         ends = [p.at for p in placed] + [at for _, at in ordered]
         good, bad = 0, len(ends) if placed else 0

@@ -17,7 +17,7 @@ from vioc.dynamics.formats.robot import RobotGeometry
 from vioc.dynamics.formats.urdf_xml import Contents
 from vioc.errors import ModelError
 
-ROUNDING = 4 * np.finfo(float).eps  # of a product of sines and cosines
+ROUNDING = 4 * np.finfo(float).eps  # rounding error of a product of sines and cosines
 IDENTITY = Pose((0.0,) * 3, (1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0))
 
 

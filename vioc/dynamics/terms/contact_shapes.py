@@ -206,7 +206,7 @@ class Capsule(Shape):
         return (_First(*given), _Second(*given), self)
 
     def corners(self) -> Iterator[Sphere]:
-        a = np.array(as_numbers(self.axis, 3, "capsule: axis"), float)  # a direction of numbers
+        a = np.array(as_numbers(self.axis, 3, "capsule: axis"), float)  # a direction given by three numbers
         a *= 0.5 / np.linalg.norm(a)
         for sign in (-1, 1):
             ends = zip(self.center, sign * a, strict=True)

@@ -23,7 +23,7 @@ FEET = (
 )
 TINY = 1e-300  # avoids infinite slopes where two centres coincide
 PARALLEL = 1e-4  # square of the angle below which capsules' nearest points tend to the middle
-LEVEL = 1e-9  # m
+LEVEL = 1e-9  # m, below which a component or a height counts as 0
 
 Met = tuple[Any, Vector, Vector]
 

@@ -18,11 +18,11 @@ from vioc.dynamics.algebra import vectors as vec
 from vioc.dynamics.algebra.vectors import Vector
 from vioc.dynamics.terms.contact_shapes import triangles
 
-FLAT = 1e-9  # of unit normals: triangles in one plane
-STEEP = 1e-9  # of the length of a segment: largest extent along a normal that counts as parallel to the plane
+FLAT = 1e-9  # 1 - cosine of the angle of normals below which triangles are in one plane
+STEEP = 1e-9  # largest extent along a plane's normal, relative to a segment's length, that counts as parallel
 PARALLEL = 1e-12  # square of the angle below which a segment is parallel to an edge
 SOFT = 0.05  # rad between a capsule and a face at which its third sphere is at its nearest point
-BEYOND = 1e-9  # of the size: distance beyond its edges at which a foot is still on a face
+BEYOND = 1e-9  # distance beyond a face's edges, relative to the hull's size, that counts as on the face
 
 
 class Facets(NamedTuple):

@@ -105,7 +105,7 @@ class SplineGrid:
             if a.ndim != 1 or len(a) < 4 or not np.allclose(steps, steps[:1]) or not steps[0] > 0:
                 expected = "at least 4 numbers, evenly spaced and rising"
                 raise ModelError(f"terrain: {name}: expected {expected}, got {a.tolist()}")
-            start.append(float(a[0] - steps[0]))  # place of the first coefficient
+            start.append(float(a[0] - steps[0]))  # position of the first coefficient
             spacing.append(float(steps[0]))
         if H.shape != (np.size(x), np.size(y)) or not np.isfinite(H).all():
             raise ModelError(

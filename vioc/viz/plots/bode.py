@@ -9,7 +9,7 @@ import numpy as np
 from vioc.viz.plots.style import legend, panels
 from vioc.viz.plots.units import per
 
-ROUNDING = 1e-15  # of the largest value: smaller values are zeros of G
+ROUNDING = 1e-15  # relative to the largest value: smaller values count as zeros of G
 HALF_TURN = 20.0  # degrees: tolerance within which a jump of the phase counts as half a turn
 
 if TYPE_CHECKING:

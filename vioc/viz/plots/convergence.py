@@ -129,7 +129,7 @@ def plot_orders(
             middle = np.exp(np.log(e).mean() - round(order) * np.log(at).mean())
             axes.plot(at, 0.6 * middle * at ** round(order), "--", color="0.5", lw=0.8, zorder=1)
     axes.set(xlabel=xlabel, ylabel=label("error", unit))
-    legend(axes, least=1)  # the legend has the order
+    legend(axes, least=1)  # the legend shows the order of convergence
     return axes
 
 
