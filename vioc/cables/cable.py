@@ -28,7 +28,6 @@ class Cable(tuple):
     put its `frame` into the tree and its `terms` into the system; square brackets add children to its far
     end::
 
-
         rope = cable("rope", 20, 1.5, Section(0.1))[tz(0, name="load", mass=5.0)]
         System(Gravity(0, 0, -9.81), tx(K("trolley"))[rope.frame], rope.terms)
 
@@ -110,7 +109,7 @@ class Cable(tuple):
             Whether the far end keeps the direction of the frame, whose axes are those of a straight cable's
             segments. The hinge there has the stiffness 2 E I / l, as at a clamped start.
         axes : str, optional
-            Held directions; by default those in which the cable moves.
+            Fixed directions; by default those in which the cable moves.
         axes_of : str
             Frame in whose axes `axes` are given.
         name : str, optional

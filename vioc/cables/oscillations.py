@@ -53,7 +53,7 @@ def normal_modes(equilibrium: StaticEquilibrium, count: int | None = None) -> No
     Parameters
     ----------
     equilibrium : StaticEquilibrium
-        Equilibrium of `static_equilibrium`, with its parameters; variables that it held do not move.
+        Equilibrium of `static_equilibrium`, with its parameters; variables that it fixed do not move.
     count : int, optional
         Number of modes, slowest first; by default all.
 
@@ -85,7 +85,7 @@ def longest_step(equilibrium: StaticEquilibrium) -> float:
     Parameters
     ----------
     equilibrium : StaticEquilibrium
-        Equilibrium with its parameters; variables that it held do not move.
+        Equilibrium with its parameters; variables that it fixed do not move.
     """
     from scipy.linalg import eigh
 

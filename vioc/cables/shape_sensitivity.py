@@ -27,8 +27,8 @@ def static_sensitivity(equilibrium: StaticEquilibrium, by: str | Iterable[str]) 
     equilibrium : StaticEquilibrium
         Equilibrium of `static_equilibrium`, with its parameters.
     by : name or names
-        Variables that the search for the equilibrium held (kinematic ones, and those in its `fixed`), and
-        declared parameters. Dynamic variables named here, and those held by the search, count as held, all
+        Variables that the search for the equilibrium fixed (kinematic ones, and those in its `fixed`), and
+        declared parameters. Dynamic variables named here, and those fixed by the search, count as fixed, all
         others as free.
 
     Returns

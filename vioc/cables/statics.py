@@ -50,7 +50,7 @@ class StaticEquilibrium:
     parameters : dict of str to float
         Values of the declared parameters.
     held : tuple of str
-        Dynamic variables that the search held (`fixed`); results made from the equilibrium hold them, too.
+        Dynamic variables that the search fixed; results made from the equilibrium fix them, too.
     """
 
     system: System = field(repr=False)
@@ -278,8 +278,8 @@ def static_equilibrium(
         If the constraints cannot be satisfied from the guess.
     ModelError
         If the search does not converge; the message names the remaining error. Also for a load without a
-        potential (one that turns with its frame), a load that depends on time, and if a contact or a limit
-        would have to hold.
+        potential (one that turns with its frame), a load that depends on time, and if the equilibrium needs
+        the force of a contact or a limit.
     """
     lag = system if isinstance(system, Lagrangian) else Lagrangian(system)
     q = as_configuration(lag.system, guess, "guess").copy()

@@ -41,8 +41,8 @@ Rows = slice | np.ndarray  # indices of rows of a workspace
 class OperationValues(NamedTuple):
     """Operations of a CasADi function in the order of the virtual machine.
 
-    Each operation computes one value. `op` has the operation of each value, `of` its operands: for inputs
-    (argument, entry), for constants their values, in `given`.
+    Each operation computes one value. `op` has the operation of each value, `of` the indices of its operands.
+    `given` has (argument, entry) of inputs, and the values of constants.
     """
 
     op: list[int]

@@ -90,9 +90,9 @@ class Continuous:
     def balance(self, a: ca.SX, multipliers: ca.SX) -> ca.SX:
         """Return the residual of the equations of motion at given accelerations.
 
-        It is d/dt L_v - L_q - F - Dh' lambda_c (nq,), at `a` (nq,). It is the additional force that must act.
-        The two products with second derivatives of L are one directional derivative of L_v along (v, a), so
-        that neither M nor L_vq is formed.
+        It is d/dt L_v - L_q - F - Dh' lambda_c (nq,), at `a` (nq,): the additional force that must act. The
+        two products with second derivatives of L are one directional derivative of L_v along (v, a), so that
+        neither M nor L_vq is formed.
         """
         lag, g = self.lagrangian, self.lagrangian.graph
         flow = ca.vertcat(g.v_vector, a)

@@ -413,10 +413,8 @@ def as_configuration(
 ) -> np.ndarray:
     """Convert a configuration or velocity to an array in the order of the variables.
 
-    `q` is an array, a dict by name, or None for zero.
-
-    `named` has further values by name, and requires that `q` is a dict or None. A velocity may have its full
-    name, ``v.theta``.
+    `q` is an array, a dict by name, or None for zero. `named` has further values by name, and requires that
+    `q` is a dict or None. A velocity may have its full name, ``v.theta``.
     """
     names = system.variables
     q = getattr(q, "q", q)  # a ConstraintReport is a configuration

@@ -377,9 +377,9 @@ class Lagrangian:
 
         They compensate gravity, springs and damping. With velocities `v` and accelerations `a` they are the
         inputs of that motion: inverse dynamics in continuous time, M a + bias = F(u) - Dh' lambda
-        (docs/maths/arms.md, (5)). If several inputs do, the smallest are returned if forces are affine in the
-        inputs, else those that Newton's method finds from zero. If none do, a ModelError names the variable
-        and the missing force.
+        (docs/maths/arms.md, (5)). If several inputs achieve this, the result is the smallest one if forces
+        are affine in the inputs, else the one that Newton's method finds from zero. If none does, a
+        ModelError names the variable and the missing force.
         """
         values = [self._value(n, q, v, parameters)[: self.nd] for n in ("bias", "M")]
         bias, M, Dh = *values, self._value("Dh", q, v, parameters)[:, : self.nd]

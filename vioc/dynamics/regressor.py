@@ -221,8 +221,7 @@ def of_bodies(system: System) -> list[Component]:
 def standard(numbers: np.ndarray) -> np.ndarray:
     """Return the inertial parameters about the frame's origin (10,).
 
-    They are mass, first moments and moments of inertia, from the mass, centre of mass and moments about it
-    (10,).
+    They are mass, first moments and moments of inertia, from mass, centre of mass and moments about it (10,).
     """
     m, c = numbers[0], numbers[1:4]
     about = m * (c @ c * np.eye(3) - np.outer(c, c))

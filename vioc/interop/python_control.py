@@ -102,8 +102,8 @@ def nonlinear_system(f: OneStepMap, outputs: Sequence[str] | None = None) -> Any
 def gain_system(loop: Any) -> Any:
     """Return a regulator's feedback v = -K dx as a static ``control.StateSpace``.
 
-    Inputs are states, outputs are inputs of the map.
-    ``control.interconnect([state_space(f, eq), gain_system(loop)], ...)`` closes the loop by names.
+    Inputs are states, outputs are inputs of the map. ``control.interconnect([state_space(f, eq),
+    gain_system(loop)], ...)`` closes the loop by names.
     """
     control = _control()
     f, K = loop.map, np.asarray(loop.K, float)

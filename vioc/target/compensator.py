@@ -28,8 +28,8 @@ def unstable_poles(f: OneStepMap, law: Any, observer: Any) -> np.ndarray:
 
         x^[k+1] = (A - B K) (I - L C) x^[k] + (A - B K) L y[k],
 
-    which may be unstable although the closed loop is stable. Empty if gains change: for a
-    law along a trajectory, a receding horizon, a filter that is not steady.
+    which may be unstable although the closed loop is stable. The result is empty if gains change: for a law
+    along a trajectory, a receding horizon, a filter that is not steady.
     """
     found = [np.zeros(0, complex)]
     for x, u, K in _points(f, law):

@@ -86,9 +86,9 @@ class AncestorPairs:
     def blocks_along(
         self, q: np.ndarray, v: np.ndarray, h: np.ndarray, theta: np.ndarray, dq: np.ndarray, dv: np.ndarray
     ) -> StepBlocks:
-        """Return directional derivatives of the second derivatives along (dq, dv).
+        """Return third derivatives of the discrete Lagrangian along a direction (dq, dv).
 
-        They are contracted third derivatives of L_d. dq and dv are (N, nq).
+        They are directional derivatives of `blocks`. dq and dv are (N, nq).
         """
         return self._products(self._variations, [q, v, h[:, None], theta, dq, dv])
 
@@ -104,9 +104,9 @@ class AncestorPairs:
     def factors_along(
         self, q: np.ndarray, v: np.ndarray, h: np.ndarray, theta: np.ndarray, dq: np.ndarray, dv: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return the thin factors of the directional derivatives along (dq, dv).
+        """Return thin factors of the third derivatives along a direction (dq, dv).
 
-        `factors` has their shapes.
+        Their shapes are those of `factors`.
         """
         return self._factors(self._variations, [q, v, h[:, None], theta, dq, dv])
 
@@ -131,7 +131,7 @@ class AncestorPairs:
         return StepBlocks(symmetric(first), D12, symmetric(second))
 
     def _varied(self) -> ca.Function:
-        """Make the CasADi function of the thin factors' directional derivatives.
+        """Make the CasADi function of directional derivatives of the thin factors.
 
         The derivative of a product is again one product: (X' Y)' = [X; dX]' [dY; Y].
         """

@@ -125,9 +125,9 @@ class AncestorTriples:
 
     @cached_property
     def _function(self) -> ca.Function:
-        """CasADi function from (q, v, parameters) to the vectors of each link.
+        """CasADi function of the twist, momentum, inertia and gravity of each link.
 
-        They are S, ad(V) S, momentum, composite inertia (6 x 6), gravity.
+        From (q, v, parameters) it returns S, ad(V) S, momentum, composite inertia (6 x 6) and gravity.
         """
         lag = self._lagrangian
         graph, tree = lag.graph, lag.first

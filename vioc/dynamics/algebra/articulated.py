@@ -222,7 +222,7 @@ class ArticulatedInverse:
         return [e for e in vec.leaves(_tree(self.factors)) if _varies(e)]
 
     def with_entries(self, values: Sequence[Any]) -> ArticulatedInverse:
-        """Return a solver with the same structure and other values, as `entries` lists."""
+        """Return a solver with the same structure and other values of `entries`."""
         result, supply, tree = object.__new__(ArticulatedInverse), iter(values), _tree(self.factors)
         result.joints, result.n, result.tied = self.joints, self.n, self.tied
         factors, scale, ties = vec.filled(tree, (next(supply) if _varies(e) else e for e in vec.leaves(tree)))
@@ -402,7 +402,7 @@ def _handed_up(place: Place, S: Twist, along: Wrench, inverse: Any, b: Any, shar
 
 @vec.inlined
 def _handed_down(place: Place, S: Twist, along: Wrench, inverse: Any, rest: Any, above: Twist):
-    """Substitute back from parent to link: the link's unknown x and its motion.
+    """Return a link's unknown and motion, by back substitution from its parent.
 
     `above` is the motion of the parent.
     """

@@ -124,8 +124,8 @@ class Elimination:
     -----
     The operations at a node are a Function of its blocks, shared by all nodes with the same sparsities. A
     node with many neighbours, such as one of many bodies that can touch each other, has a function for
-    each pair of blocks.
-    Graphs and generated code therefore stay small, however many nodes and edges there are.
+    each pair of blocks. Graphs and generated code therefore stay small, however many nodes and edges there
+    are.
     """
 
     def __init__(
@@ -199,7 +199,7 @@ class Elimination:
         return self.functions[key]
 
     def _folded(self, *patterns: ca.Sparsity) -> ca.Function:
-        """CasADi function of the product F_ik U_kj of two blocks."""
+        """CasADi function of the product of two matrix blocks, F_ik U_kj."""
         return self._once("folded", 1, patterns, lambda a: [ca.sparsify(a[0] @ a[1])])
 
     def _back(self, count: int, patterns: list[ca.Sparsity]) -> ca.Function:

@@ -80,7 +80,7 @@ def halfway(q: Quaternion) -> Quaternion:
 
 
 def advanced(a: Quaternion, b: Quaternion) -> Quaternion:
-    """Return the quaternion product a * b as a plus an increment, nearly normalized.
+    """Return the quaternion product a * b in the form a + increment, near norm 1.
 
     The norm is 1 to second order. This keeps the accumulated rounding error of many small rotations b small.
     """
@@ -91,7 +91,7 @@ def advanced(a: Quaternion, b: Quaternion) -> Quaternion:
 
 
 def turned(q: Quaternion, a: Vector) -> Vector:
-    """Rotate the vector a by the quaternion q, computed as a plus an increment.
+    """Rotate the vector a by the quaternion q, in the form a + increment.
 
     A vector along the axis is therefore unchanged.
     """

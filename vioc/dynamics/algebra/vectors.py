@@ -230,10 +230,8 @@ def part(v: ca.SX, start: int, stop: int | None = None) -> ca.SX:
 def tangents(n: Vector) -> tuple[Vector, Vector]:
     """Return two unit vectors normal to n and to each other.
 
-    They are continuous except where n_z passes -0.79.
-
-    No choice is continuous on the whole sphere; floors, walls and ceilings that are slightly tilted are
-    far from there.
+    They are continuous except where n_z passes -0.79. No choice is continuous on the whole sphere; floors,
+    walls and ceilings that are slightly tilted are far from there.
     """
     x, y, z = n
     sign = ca.if_else(z < -0.79, -1.0, 1.0)  # 1/(sign + z) is at most 5

@@ -1,6 +1,6 @@
 """Elastic rope over a drum with two free spans and capstan friction.
 
-docs/components.md.
+Maths: docs/components.md.
 """
 
 from __future__ import annotations
@@ -38,11 +38,10 @@ class _Rope:
 class DrumRope(_Rope, Potential):
     """Elastic rope over a drum between two points, with a variable for its slip.
 
-    V = (T_1^2 + T_2^2)/(2 k). T_1 and T_2 are the tensions of its two spans.
-
-    The slip s is a variable: the length of rope that has moved to the first span. Without `CapstanFriction`
-    both tensions are equal up to the inertia that moves with s. The rope runs counter-clockwise about the
-    axis from frame1 to frame2, as a `SheaveString`, and must be taut.
+    V = (T_1^2 + T_2^2)/(2 k) with the tensions T_1 and T_2 of its two spans. The slip s is a variable: the
+    length of rope that has moved to the first span. Without `CapstanFriction` both tensions are equal up to
+    the inertia that moves with s. The rope runs counter-clockwise about the axis from frame1 to frame2, as a
+    `SheaveString`, and must be taut.
 
     Parameters
     ----------

@@ -150,10 +150,9 @@ def coincident(
 ) -> tuple[PointConstraint, ...]:
     """Return point constraints that pin two points together along some axes.
 
-    `axes` are the world's, or those of the frame `direction_in`.
-
-    In a planar mechanism name the two axes of its plane; the third would be redundant. Pin a planar loop
-    that turns in space in the axes of one of its bodies; then the same constraint is redundant everywhere.
+    `axes` are the world's, or those of the frame `direction_in`. In a planar mechanism name the two axes of
+    its plane; the third would be redundant. Pin a planar loop that turns in space in the axes of one of its
+    bodies; then the same constraint is redundant everywhere.
     """
     unit = {"x": (1.0, 0.0, 0.0), "y": (0.0, 1.0, 0.0), "z": (0.0, 0.0, 1.0)}
     if not axes or set(axes) - set(unit) or len(set(axes)) < len(axes):

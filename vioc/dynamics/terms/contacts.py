@@ -1,9 +1,7 @@
 """Rigid contact with Coulomb friction of bodies with the ground and each other.
 
-The ground is a half-space or terrain.
-
-Contacts are inelastic unless they have a restitution, which `ContactVI` supports. Maths:
-docs/maths/contact.md.
+The ground is a half-space or terrain. Contacts are inelastic unless they have a restitution, which
+`ContactVI` supports. Maths: docs/maths/contact.md.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """Gap, normal and contact point of two contact shapes in closed form.
 
-Arguments are numbers or expressions.
-
-docs/maths/contact.md, "Gaps". Normals point from the first shape to the second; the contact point is midway
-between the two surfaces, so that friction conserves angular momentum. Gaps have continuous slopes as long as
-shapes do not overlap.
+Arguments are numbers or expressions. Normals point from the first shape to the second; the contact point is
+midway between the two surfaces, so that friction conserves angular momentum. Gaps have continuous slopes as
+long as shapes do not overlap. Maths: docs/maths/contact.md, "Gaps".
 """
 
 from __future__ import annotations

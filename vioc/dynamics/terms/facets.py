@@ -1,9 +1,7 @@
 """Contact of spheres and capsules with a convex hull, in closed form.
 
-docs/maths/contact.md, (P7) and (P8).
-
 Planes, edges and corners of the hull are numbers, one row each; the point or segment is expressions in its
-axes. The cost is a few scalar products for each plane and edge.
+axes. The cost is a few scalar products for each plane and edge. Maths: docs/maths/contact.md, (P7) and (P8).
 """
 
 from __future__ import annotations

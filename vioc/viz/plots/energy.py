@@ -110,10 +110,7 @@ def _positive(values: np.ndarray) -> np.ndarray:
 
 
 def _value(run: Any, name: str) -> str:
-    """Return the name of a constraint's value: ``h.NAME``, or ``gap.NAME``.
-
-    Contacts and limits have gaps.
-    """
+    """Return the name of a constraint's value ``h.NAME``, or a contact's ``gap.NAME``."""
     for quantity in (f"h.{name}", f"gap.{name}"):
         try:
             run.map.quantity(quantity)

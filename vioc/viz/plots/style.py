@@ -89,7 +89,7 @@ def _new(count: int, labels: Sequence[Sequence[str]], size: tuple[float, float])
 
 
 def curve(axes: Any, t: np.ndarray, values: np.ndarray, name: str, **style: Any) -> None:
-    """Draw a quantity of samples as a line, one of steps as stairs.
+    """Draw a quantity given at samples as a line, one given over steps as stairs.
 
     A vector has one curve for each column.
     """
@@ -105,7 +105,7 @@ def curve(axes: Any, t: np.ndarray, values: np.ndarray, name: str, **style: Any)
 
 
 def held(values: np.ndarray) -> np.ndarray:
-    """Repeat the last value of a quantity of steps, for stairs over samples."""
+    """Repeat the last value of a quantity given over steps, for stairs over samples."""
     return np.append(values, values[-1:])
 
 
