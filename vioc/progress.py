@@ -138,7 +138,7 @@ _QUIET = _Quiet("")
 def progress_of(title: str, total: int, few: int) -> Progress:
     """Return a `Progress` for more than `few` pieces, else one that costs no time.
 
-    It is not displayed.
+    The latter is not displayed.
     """
     return Progress(title, total) if total > few else _QUIET
 

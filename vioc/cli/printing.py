@@ -34,7 +34,7 @@ def print_values(
 
 @contextmanager
 def remarks() -> Iterator[None]:
-    """Collect warnings within the block, and print them to stderr at its end."""
+    """Collect warnings within the block; print them to stderr at its end, one a line."""
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always")
         yield

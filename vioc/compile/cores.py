@@ -35,7 +35,7 @@ def workers() -> int:
 
 
 def shares(n: int, least: int) -> list[slice]:
-    """Split n rows into slices for threads, of at least `least` rows each.
+    """Split n rows into equal slices for threads, of at least `least` rows each.
 
     There is at most one slice for each thread.
     """

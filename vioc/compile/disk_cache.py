@@ -106,7 +106,8 @@ class Cache:
     def get(self, key: str, title: str, build: Callable[[Path], None]) -> Path:
         """Return the path of a key's library; ``build(path)`` makes it if necessary.
 
-        If the cache cannot be written, the library is made in a temporary folder of this process.
+        A missing or damaged library is made; if the cache cannot be written, it is made in a temporary folder
+        of this process.
 
         Raises
         ------

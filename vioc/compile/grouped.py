@@ -128,7 +128,7 @@ class GroupedFunction:
     # -- rows ---------------------------------------------------------------------------------------
 
     def _lay_out(self, values: OperationValues, order: list[list[int]], kept: set[int]) -> list[int]:
-        """Assign a row of the workspace to every value.
+        """Assign a row of the numpy workspace to every value of the function.
 
         Rows are reused once no operation needs them.
         """

@@ -1,4 +1,4 @@
-"""Programs that run in CasADi's virtual machine and need no compiler."""
+"""Programs that run in CasADi's virtual machine, at once and without a compiler."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ def of_loop(
 
 
 def _linearized(f: OneStepMap, steps: Steps, derivatives: bool) -> tuple[Steps, Linearization | None]:
-    """Return steps, and if wanted the derivatives of the first of them."""
+    """Return recorded steps of a map, and if wanted derivatives of the first ones."""
     few = steps.piece(slice(0, LINEARIZED))
     return steps, f.derivatives.linearize(few) if derivatives and len(few) else None
 

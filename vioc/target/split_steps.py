@@ -164,6 +164,8 @@ class SplitStep:
 def split(f: OneStepMap) -> SplitStep:
     """Divide the step of a map into explicit equations and an implicit core.
 
+    The map must have equations of its step, or a formula for it.
+
     Raises
     ------
     ValueError

@@ -72,7 +72,10 @@ def carriages(system: System) -> list[int]:
 
 
 def hoisted(system: System) -> list[int]:
-    """Return the sliding frames of hoists, each below a massless rotating frame."""
+    """Return the sliding frames of hoists and telescopic arms.
+
+    Each is below a frame that rotates and has no mass.
+    """
     nodes = []
     for i in carriages(system):
         above = system.nodes[i].parent

@@ -197,7 +197,7 @@ def _map_poses(f: Any, t: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, np.nda
 
 
 def _bodies(f: Any, x: np.ndarray) -> dict[int, tuple[np.ndarray, np.ndarray]]:
-    """Return the poses of bodies in states with positions and quaternions."""
+    """Return the poses of the bodies' root frames from positions and quaternions."""
     positions, known = f.frame_positions(x), {}
     for body in f.graph.bodies:
         turned = [f.state_names.index(f"{c}.{body.name}") for c in ("qw", "qx", "qy", "qz")]

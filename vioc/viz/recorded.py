@@ -96,7 +96,7 @@ def _innermost(identity: dict[str, Any]) -> dict[str, Any]:
 
 
 def _with_own_states(identity: dict[str, Any], system: System, path: Any) -> Any:
-    """Return a map whose states are not variables, such as poses of bodies, else None."""
+    """Return a map of the saved kind if its states are not variables, else None."""
     from vioc.dynamics.integrators.groups import GroupVI
     from vioc.dynamics.integrators.maximal import MaximalVI
 

@@ -25,7 +25,7 @@ from vioc.viz.wrapped import SteadyParameters
 
 @dataclass(frozen=True)
 class SceneBody:
-    """Mass of a scene, or a carriage without a mass.
+    """Body of a drawn scene: a mass, or a massless carriage that slides on a rail.
 
     Attributes
     ----------

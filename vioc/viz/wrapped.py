@@ -28,7 +28,7 @@ def freed_parameters(run: Any) -> dict[str, np.ndarray]:
 
 
 def pieces(run: Any, rows: np.ndarray) -> Iterator[tuple[slice, Any]]:
-    """Yield slices of samples with equal parameters, and the innermost map with these."""
+    """Yield slices of samples with equal parameters, and the innermost map at these."""
     freed, f = freed_parameters(run), innermost(run.map)
     if not freed:
         yield slice(0, len(rows)), f

@@ -25,9 +25,9 @@ SLOTS = tuple(product((0, 1), repeat=3))  # end of each of three variables: q_k 
 
 
 class AncestorTriples:
-    """Evaluator of third derivatives of the discrete Lagrangian L_d(q_k, q_k+1).
+    """Evaluator of third derivatives of the discrete Lagrangian along a trajectory.
 
-    L_d contains T - V_gravity alone.
+    L_d(q_k, q_k+1) contains T - V_gravity alone.
 
     Parameters
     ----------
@@ -127,7 +127,8 @@ class AncestorTriples:
     def _function(self) -> ca.Function:
         """CasADi function of the twist, momentum, inertia and gravity of each link.
 
-        From (q, v, parameters) it returns S, ad(V) S, momentum, composite inertia (6 x 6) and gravity.
+        From (q, v, parameters) it returns S, ad(V) S, momentum, composite inertia (6 x 6) and gravity, in
+        common axes.
         """
         lag = self._lagrangian
         graph, tree = lag.graph, lag.first

@@ -307,7 +307,7 @@ def _coupled(pose: tuple[Matrix, Vector], S: Wrench, state: State, F: Wrench, y:
 
 
 def mass_matrix(links: list[Link], n: int) -> list[list]:
-    """Return the mass matrix by the composite rigid body algorithm."""
+    """Return the mass matrix M = L_vv by the composite rigid body algorithm."""
     M = [[0.0] * n for _ in range(n)]
     composite = composite_inertias(links)
     for j, link in enumerate(links):

@@ -481,7 +481,7 @@ class VelocityConstraint(Constraint):
 
 @dataclass(frozen=True)
 class Meeting:
-    """Gap, normal and friction of a contact, as expressions of the coordinates.
+    """Contact or dry friction of two bodies: gap, normal and slip as expressions.
 
     Attributes
     ----------

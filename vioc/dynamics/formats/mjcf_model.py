@@ -197,7 +197,7 @@ class MjcfModel:
     def acts(self, a: int) -> bool:
         """Return whether an actuator is switched on.
 
-        Groups from 31 on cannot be disabled.
+        An actuator is on if no flag and no group disables it; groups from 31 on cannot be disabled.
         """
         m, group = self.compiled, int(self.compiled.actuator_group[a])
         switched_off = 0 <= group <= 30 and int(m.opt.disableactuator) >> group & 1
@@ -215,7 +215,7 @@ class MjcfModel:
         return not plugged and int(m.actuator_gaintype[a]) == 0 and int(m.actuator_dyntype[a]) in kinds
 
     def effort(self, j: int) -> float:
-        """Return the largest force of a joint's actuators, N or N m, or infinity."""
+        """Return the largest force of a joint's actuators, N or N m; inf if unbounded."""
         m = self.compiled
         bound = float(np.abs(m.jnt_actfrcrange[j]).max()) if m.jnt_actfrclimited[j] else math.inf
         forces = [self._force(a) for a in self.actuators if self.acts(a) and self.driven_joint(a) == j]
@@ -257,7 +257,7 @@ class MjcfModel:
         return list(map(float, np.ravel(self.compiled.actuator(a).gear)[:6]))
 
     def _only(self, a: int) -> int | None:
-        """Return the index of the joint if a tendon runs over one joint, else None."""
+        """Return the index of the joint if a fixed tendon runs over one joint, else None."""
         m, mj, tendon = self.compiled, self.mujoco, int(self.compiled.actuator_trnid[a, 0])
         if int(m.actuator_trntype[a]) != mj.mjtTrn.mjTRN_TENDON or int(m.tendon_num[tendon]) != 1:
             return None
@@ -265,7 +265,7 @@ class MjcfModel:
         return at if int(m.wrap_type[at]) == mj.mjtWrap.mjWRAP_JOINT else None
 
     def tendon(self, a: int) -> tuple[list[str], list[float]] | None:
-        """Return variables and coefficients of an actuator's tendon over several joints."""
+        """Return an actuator's fixed tendon over several joints: variables, coefficients."""
         m, mj, tendon = self.compiled, self.mujoco, int(self.compiled.actuator_trnid[a, 0])
         if int(m.actuator_trntype[a]) != mj.mjtTrn.mjTRN_TENDON or int(m.tendon_num[tendon]) < 2:
             return None
@@ -339,7 +339,7 @@ class MjcfModel:
         return bool(low <= least and most <= high)
 
     def control_range(self, a: int) -> tuple[float, float]:
-        """Return the range of a control, tightened by limits of the force it produces."""
+        """Return the range of a control, tightened by limits of a proportional force."""
         m, actuator = self.compiled, self.compiled.actuator(a)
         clamped = actuator.ctrllimited[0] and not self.disabled("CLAMPCTRL")
         low, high = map(float, actuator.ctrlrange if clamped else (-math.inf, math.inf))

@@ -32,7 +32,8 @@ def terms(
 def _relieved(model: MjcfModel, gravity: Any) -> list[Any]:
     """Return the gravity compensation of bodies (``gravcomp``) as components.
 
-    MuJoCo ignores it if springs and dampers are both disabled, or if no body has a positive value.
+    The forces act against gravity at the bodies' centres of mass. MuJoCo ignores ``gravcomp`` if springs and
+    dampers are both disabled, or if no body has a positive value.
     """
     m = model.compiled
     passed_over = model.disabled("SPRING") and model.disabled("DAMPER")
@@ -164,7 +165,7 @@ def _geared(model: MjcfModel, e: int) -> GearConstraint | None:
 
 
 def _tendons(model: MjcfModel) -> list[Any]:
-    """Return strings, springs and dampers for tendons that run straight between sites."""
+    """Return strings, springs and dampers for straight tendons between two sites."""
     m, wrap = model.compiled, model.mujoco.mjtWrap
     components: list[Any] = []
     for t in range(m.ntendon):
