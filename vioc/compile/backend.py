@@ -54,10 +54,7 @@ class Backend:
         self.identity = identity
 
     def knowing(self, **more: Any) -> Backend:
-        """Return the same backend with `more` data in the identity of its map.
-
-        Compiled code in the cache is identified by these data.
-        """
+        """Return the same backend with `more` data that identify its map in the cache."""
         return self if self.identity is None else Backend(self.name, {**self.identity, **more})
 
     def __repr__(self) -> str:

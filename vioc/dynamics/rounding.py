@@ -46,11 +46,12 @@ def reaches(graph: FrameGraph) -> list[Any]:
 
 
 def constraint_sizes(graph: FrameGraph, constraints: Iterable[Constraint]) -> ca.SX:
-    """Return the sizes of the terms of each constraint that cancel (m, 2).
+    """Return scales of the rounding errors of constraints: sizes of cancelling terms.
 
-    The first, in the units of h, is sum |dh/dp| r + |dh/de| over the frames of h, where p is a frame's
-    position, r its reach and e rotates it; the rounding error of h is a few machine epsilons times this size.
-    The second, per metre, is sum |dh/dp|. Both are 0 for velocity constraints.
+    The result is (m, 2). The first column, in the units of h, is sum |dh/dp| r + |dh/de| over the frames of
+    h, where p is a frame's position, r its reach and e rotates it; the rounding error of h is a few machine
+    epsilons times this size. The second, in these units per metre, is sum |dh/dp|. Both are 0 for
+    velocity constraints.
     """
     far, rows = reaches(graph), []
     for constraint in constraints:

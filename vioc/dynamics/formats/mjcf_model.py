@@ -339,7 +339,10 @@ class MjcfModel:
         return bool(low <= least and most <= high)
 
     def control_range(self, a: int) -> tuple[float, float]:
-        """Return the range of a control, tightened by limits of a proportional force."""
+        """Return the range of an actuator's control, tightened by its force limits.
+
+        Only limits of a force that is proportional to the control count.
+        """
         m, actuator = self.compiled, self.compiled.actuator(a)
         clamped = actuator.ctrllimited[0] and not self.disabled("CLAMPCTRL")
         low, high = map(float, actuator.ctrlrange if clamped else (-math.inf, math.inf))

@@ -171,7 +171,7 @@ def way_over(k: Any, sheave: str, radius: Number, axis: Any, frame1: str, frame2
 
 @dataclass(frozen=True, repr=False)
 class SheaveString(StringConstraint):
-    """Taut string from one point over a sheave to another: path length = `length`.
+    """Taut string of given length from one point over a sheave to another.
 
     h = s(q) - L. The string runs counter-clockwise about the sheave's axis from frame1 to frame2, or straight
     if that line does not meet the sheave; both points lie in the sheave's plane and outside it. It can only

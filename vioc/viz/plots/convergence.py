@@ -68,9 +68,9 @@ def plot_convergence(
 
 
 def _curves(result: Any, descent: Any) -> tuple[dict[str, Any], Sequence[str]]:
-    """Return curves of an optimization by name, the first a cost, and its methods.
+    """Return an optimization's curves by name, and the method of each iteration.
 
-    There is one method for each iteration.
+    The first curve is a cost.
     """
     if log := getattr(result, "stats", {}).get(
         "iterations"
