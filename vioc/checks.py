@@ -143,10 +143,7 @@ def as_count(value: Any, what: str) -> int:
 
 
 def as_bounds(value: Any) -> Mapping[str, Any]:
-    """Return the argument ``bounds=`` as a dict by name, empty for None.
-
-    TypeError if it is not a dict.
-    """
+    """Return ``bounds=`` as a dict by name, empty for None; TypeError if not a dict."""
     if value is None:
         return {}
     if not isinstance(value, Mapping):

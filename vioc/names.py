@@ -79,10 +79,7 @@ def in_order(value: Any, names: Sequence[str], what: str, other: float = 0.0, *,
 
 
 def quantity_name(f: OneStepMap, name: str, what: str = "", more: Iterable[str] = ()) -> str:
-    """Return the full name of a quantity of a map.
-
-    `more` has further possible names, those of errors.
-    """
+    """Return the full name of a quantity of a map, or of `more` (names of errors)."""
     known = tuple(dict.fromkeys((*more, *f.quantities.names())))
     try:
         return meaning(name, known, what)

@@ -1,7 +1,4 @@
-"""Natural frequencies and mode shapes about a static equilibrium.
-
-Maths: docs/maths/cables.md.
-"""
+"""Natural frequencies and mode shapes at an equilibrium (docs/maths/cables.md)."""
 
 from __future__ import annotations
 

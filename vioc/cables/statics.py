@@ -1,7 +1,4 @@
-"""Static equilibria under constraints, by minimization of energy.
-
-Maths: docs/maths/cables.md.
-"""
+"""Static equilibria under constraints, by minimal energy (docs/maths/cables.md)."""
 
 from __future__ import annotations
 

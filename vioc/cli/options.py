@@ -45,10 +45,7 @@ class Parser(argparse.ArgumentParser):
 
     @property
     def arguments(self) -> list[argparse.Action]:
-        """Options and arguments of the parser, without its commands.
-
-        Those of its parents are included.
-        """
+        """Options and arguments of the parser and its parents, without its commands."""
         return [action for action in self._actions if action.nargs != argparse.PARSER]
 
     def _check_value(self, action: argparse.Action, value: object) -> None:
@@ -136,10 +133,7 @@ def model_options() -> argparse.ArgumentParser:
 
 @functools.cache
 def start_options() -> argparse.ArgumentParser:
-    """Return a parser with the options for model, start and time step.
-
-    They are ``MODEL --set --guess --dt``.
-    """
+    """Return a parser with ``MODEL --set --guess --dt``: model, start and time step."""
     made = argparse.ArgumentParser(add_help=False, parents=[model_options()])
     for option, help in (("--set", SET_HELP), ("--guess", GUESS_HELP)):
         made.add_argument(

@@ -20,10 +20,7 @@ BLAS = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS")
 
 
 def workers() -> int:
-    """Return the number of threads to use: ``VIOC_WORKERS``, else one per core.
-
-    Cores are those that this process may use.
-    """
+    """Return the number of threads: ``VIOC_WORKERS``, else one per available core."""
     chosen = os.environ.get(VARIABLE, "")
     if chosen:
         try:
@@ -35,10 +32,7 @@ def workers() -> int:
 
 
 def shares(n: int, least: int) -> list[slice]:
-    """Split n rows into equal slices for threads, of at least `least` rows each.
-
-    There is at most one slice for each thread.
-    """
+    """Split n rows into equal slices of at least `least` rows, up to one per thread."""
     count = n // least
     count = min(workers(), count) if count > 1 else 1
     ends = [n * i // count for i in range(count + 1)]

@@ -41,10 +41,7 @@ _own: dict[str, Path] = {}  # libraries stored for this process only
 
 @dataclass(frozen=True)
 class Entry:
-    """Compiled library in the cache.
-
-    Its attributes are key, title, size in bytes and time made (s since 1970).
-    """
+    """Cached library: key, title, size in bytes and time made (s since 1970)."""
 
     key: str
     title: str
@@ -153,10 +150,7 @@ class Cache:
             shutil.rmtree(folder, ignore_errors=True)
 
     def discard(self, key: str) -> None:
-        """Remove a library from the cache if it exists.
-
-        Its folder is renamed in one step, then deleted.
-        """
+        """Remove a library if it exists: rename its folder in one step, then delete it."""
         folder = self.directory / key
         if not folder.exists():
             return

@@ -258,10 +258,7 @@ def _pointers(arrays: Sequence[np.ndarray]) -> bytes:
 
 
 def _outputs(ends: tuple[int, ...], count: int) -> tuple[list[np.ndarray], Any]:
-    """Allocate arrays for `count` evaluations in one block, with their addresses.
-
-    The arrays come first.
-    """
+    """Return arrays for `count` evaluations in one memory block, and their addresses."""
     if len(ends) == 2:
         one = np.empty(count * ends[1])
         return [one], _packed(1)(address(one))

@@ -124,10 +124,7 @@ class Program(ABC):
     def bind_accumulate(
         self, carry: np.ndarray, rows: Sequence[np.ndarray], count: int, keep: int, tolerance: float
     ) -> Bound:
-        """Bind `accumulate` to arrays that are read again at each call.
-
-        Arguments are those of `bind_map`.
-        """
+        """Bind `accumulate` to arrays that are read again at each call, as in `bind_map`."""
         outputs = [np.empty((count, size)) for size in [keep, *self.sizes_out[1:]]]
 
         def call() -> int:

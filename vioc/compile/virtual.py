@@ -90,10 +90,7 @@ class VirtualProgram(Program):
         return run_buffered(self._strung("map", count, shared), args, sizes)
 
     def _by_groups(self, count: int) -> GroupedFunction | None:
-        """Return the grouped numpy form of the function if `count` points are enough.
-
-        Its results are equal.
-        """
+        """Return the grouped numpy form of the function if `count` points are enough."""
         if count < FEW:
             return None
         grouped = self._grouped
@@ -160,10 +157,7 @@ class VirtualProgram(Program):
         return Bound(call, [carries, *outputs[1:]])
 
     def _strung(self, how: str, n: int, shared: tuple[int, ...] = ()) -> ca.Function:
-        """Return the function mapped over n rows, or accumulated n times.
-
-        `shared` arguments are not mapped.
-        """
+        """Return the function mapped (except `shared` arguments) or accumulated n times."""
         key, f = (how, n, shared), self.function
         with self._lock:  # shared by the rollouts of a batch
             if key in self._long:
@@ -245,10 +239,7 @@ def _bound(
     args: Sequence[tuple[np.ndarray, np.ndarray | None]],
     outputs: Sequence[np.ndarray],
 ) -> Callable[[], None]:
-    """Return a function that evaluates a CasADi function on fixed arrays.
-
-    `_inputs` makes `args`.
-    """
+    """Return a function that evaluates a CasADi function on arrays from `_inputs`."""
     buffer, evaluate = function.buffer()
     copies = [(own, source) for own, source in args if source is not None and own.size]
     for i, (a, _) in enumerate(args):

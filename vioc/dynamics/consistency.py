@@ -234,10 +234,7 @@ def check_constraints(
 
 
 def check_holonomic(system: System, who: str) -> None:
-    """Raise `ModelError` if a system has velocity constraints.
-
-    `who` is the method that does not support them.
-    """
+    """Raise `ModelError` for velocity constraints, which `who` does not support."""
     for name, constraint in zip(system.constraint_names, system.constraints, strict=True):
         if isinstance(constraint, VelocityConstraint):
             raise ModelError(

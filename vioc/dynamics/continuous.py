@@ -253,10 +253,7 @@ class Continuous:
     def dynamic_accelerations(
         self, q: np.ndarray, v: np.ndarray, u: np.ndarray, t: float, kinematic: np.ndarray
     ) -> np.ndarray:
-        """Return the accelerations of the dynamic variables (nd,), without checks.
-
-        Integrators call it.
-        """
+        """Return the accelerations of the dynamic variables (nd,), without checks."""
         t_array = np.array([t], float)
         return self._dynamic(q, v, u, t_array, kinematic, self._theta)[0][:, 0]
 

@@ -58,10 +58,7 @@ class TermGraph(ABC):
 
     @abstractmethod
     def node_velocity(self, i: int) -> tuple[Vector, Vector]:
-        """Return the linear and angular velocity of frame number i in its axes.
-
-        They are zero for the world, -1.
-        """
+        """Return linear and angular velocity of frame i in its axes; 0 for the world, -1."""
 
     @abstractmethod
     def slope(self, value: ca.SX) -> ca.SX:
@@ -72,10 +69,7 @@ class TermGraph(ABC):
 
     @abstractmethod
     def node_pose(self, i: int) -> tuple[Matrix, Vector]:
-        """Return the rotation and position of frame number i in the world.
-
-        The world itself is number -1.
-        """
+        """Return rotation and position of frame i in the world; the world itself is -1."""
 
     def body_velocity(self, name: str) -> ca.SX:
         """Return the body velocity (6,) of a frame, linear part first ([T] (5)).

@@ -140,10 +140,7 @@ def _independent(J: np.ndarray) -> list[int]:
 
 
 def _fulfilling(lag: Lagrangian, *guesses: np.ndarray) -> np.ndarray | None:
-    """Return a configuration that satisfies the constraints, or None.
-
-    It comes from the first guess that succeeds.
-    """
+    """Return a consistent configuration from the first guess that succeeds, or None."""
     for guess in guesses:
         with contextlib.suppress(ValueError, np.linalg.LinAlgError):  # including NaN in h
             return consistent_configuration(lag, guess).q

@@ -128,10 +128,7 @@ class Regressor:
         return ca.Function("regressor", args, outputs, OPTIONS)
 
     def _terms(self, i: int) -> ca.SX:
-        """Return the factors of a body's ten inertial parameters in the Lagrangian (10,).
-
-        The Lagrangian is linear in them.
-        """
+        """Return the factors of a body's ten inertial parameters in the Lagrangian (10,)."""
         g = self.lagrangian.graph
         v, w = (vec.column(e) for e in g.node_velocity(i))
         R, p = g.node_pose(i)
@@ -163,10 +160,7 @@ class Regressor:
 
 
 class _Bodies(FrameGraph):
-    """Kinematics of a system in which the bodies' inertias are symbols.
-
-    The symbols are collected in `own`.
-    """
+    """Kinematics of a system whose bodies' inertias are symbols, collected in `own`."""
 
     def __init__(self, system: System):
         self.own: dict[str, ca.SX] = {}

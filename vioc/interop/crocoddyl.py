@@ -198,18 +198,12 @@ class SampleLimits:
         self.lower, self.upper = np.array(sides).reshape(-1, 2).T.copy()
 
     def values(self, *args: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Return the limited quantities g and h at a sample.
-
-        Arguments are (x, u, multipliers, parameters, dt).
-        """
+        """Return the limited quantities g, h at (x, u, multipliers, parameters, dt)."""
         g, h = self._values(*args)
         return g.full()[:, 0], h.full()[:, 0]
 
     def jacobians(self, *args: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Return the Jacobians of the limited quantities g and h.
-
-        They are by (x, u, multipliers).
-        """
+        """Return the Jacobians of the limited quantities g and h by (x, u, multipliers)."""
         G, H = self._first(*args)
         return G.full(), H.full()
 

@@ -1,7 +1,4 @@
-"""Maps as discrete-time systems of Drake.
-
-The class is `MapSystem`; it needs the package ``drake``.
-"""
+"""Maps as discrete-time systems of Drake; needs the package ``drake``."""
 
 from __future__ import annotations
 

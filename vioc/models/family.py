@@ -171,10 +171,7 @@ def _rotation(rng: np.random.Generator) -> np.ndarray:
 
 
 def _terms(rng: np.random.Generator, tree: _Tree) -> list[Any]:
-    """Return gravity, and springs, dampers and inputs on random joints.
-
-    All slides have springs.
-    """
+    """Return gravity, springs on slides, and springs, dampers, inputs on some joints."""
     terms: list[Any] = [Gravity(0, 0, -9.81)]
     variables = System(*tree.frames({})).variables
     for name in variables:

@@ -35,10 +35,7 @@ def whole_file(path: str | os.PathLike, suffix: str = ".npz") -> Path:
 
 
 def replace_file(path: Path, write: Callable[[Any], None]) -> Path:
-    """Replace a file by new contents in one step, when they are complete.
-
-    `write` writes them to a stream.
-    """
+    """Replace a file in one step by what `write` writes to a stream, once complete."""
     handle, scratch = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
     try:
         mask = os.umask(0)

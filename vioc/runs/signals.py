@@ -189,10 +189,7 @@ def first_knot(value: Any) -> float | None:
 
 
 def _knots(value: Any) -> tuple[float, float] | None:
-    """Return the interval on which a scipy spline is defined.
-
-    None if it is periodic or another object.
-    """
+    """Return the interval of a scipy spline; None if periodic or another object."""
     if not type(value).__module__.startswith("scipy.") or getattr(value, "extrapolate", None) == "periodic":
         return None
     if hasattr(value, "t") and hasattr(value, "k"):  # BSpline: the base interval

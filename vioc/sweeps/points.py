@@ -21,10 +21,7 @@ def grid(**axes: Iterable[Any]) -> list[dict[str, Any]]:
 
 
 def zipped(**axes: Iterable[Any]) -> list[dict[str, Any]]:
-    """Combine the i-th values of all arguments to point i of a sweep.
-
-    ValueError for unequal numbers of values.
-    """
+    """Combine the i-th values of all arguments to point i; ValueError if counts vary."""
     columns = {name: list(values) for name, values in axes.items()}
     if len({len(column) for column in columns.values()}) > 1:
         sizes = ", ".join(f"{len(column)} of {name}" for name, column in columns.items())

@@ -41,10 +41,7 @@ def unstable_poles(f: OneStepMap, law: Any, observer: Any) -> np.ndarray:
 
 
 def _points(f: OneStepMap, law: Any) -> Iterator[Point]:
-    """Yield the points to which a law regulates, with its gains.
-
-    Gains are by the observer's states.
-    """
+    """Yield the points to which a law regulates, and its gains by observer states."""
     law = law.law if isinstance(law, LimitedLaw) else law
     offsets = np.zeros((f.nu, 0))
     if isinstance(law, OffsetFree):

@@ -62,10 +62,7 @@ def check_plan(law: NonlinearMPC, f: OneStepMap) -> None:
 
 
 def plan_part(law: NonlinearMPC, plan: Plan, bounds: Any, precision: str, cost: Any) -> ControllerPart:
-    """Return the part of a controller that contains a nonlinear MPC law.
-
-    `plan` is its first plan.
-    """
+    """Return the controller part of a nonlinear MPC law, whose first plan is `plan`."""
     f, problem, layout = law.map, law.problem, law.program.layout
     source = layout.source("target_qp", single=precision == "single", api="static")
     if source.count(END_OF_TYPES) != 1:

@@ -74,10 +74,7 @@ class SplitStep:
 
     @cached_property
     def newton(self) -> ca.Function:
-        """CasADi function of the implicit equations of a step and their Jacobian.
-
-        The equations are G, the Jacobian J is by their unknowns d.
-        """
+        """CasADi function of a step's implicit equations G and their Jacobian by d."""
         return self.function("newton", {"G": self.G, "J": ca.jacobian(self.G, self.d)})
 
     @cached_property
@@ -89,10 +86,7 @@ class SplitStep:
 
     @cached_property
     def derivatives(self) -> ca.Function:
-        """CasADi function of the derivatives of the implicit equations and the next state.
-
-        The derivatives are by d, x, u.
-        """
+        """CasADi function of derivatives of implicit equations and next state by d, x, u."""
         ahead, by = self.after[: self.map.nx], {"d": self.d, "x": self.x, "u": self.u}
         outputs = {f"G_{n}": ca.jacobian(self.G, s) for n, s in by.items()}
         outputs |= {f"E_{n}": ca.jacobian(ahead, s) for n, s in by.items()}
@@ -210,10 +204,7 @@ def split(f: OneStepMap) -> SplitStep:
 
 
 def _extended(f: ExtendedMap) -> SplitStep:
-    """Return the step of a map with input disturbances as constant states.
-
-    It is the inner map's step.
-    """
+    """Return the inner map's step with input disturbances as constant states."""
     if not f.matched:
         raise ValueError(
             f"{f!r}: in C constants are disturbances of inputs, and biases; leave out the others"

@@ -1,7 +1,4 @@
-"""Access to the mechanical map inside wrapping maps, for drawing.
-
-Wrapping maps are `DelayedMap` and `ExtendedMap`.
-"""
+"""Access to the mechanical map inside `DelayedMap` or `ExtendedMap`, for drawing."""
 
 from __future__ import annotations
 

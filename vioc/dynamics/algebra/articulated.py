@@ -297,10 +297,7 @@ def _both(a: Wrench, b: Wrench) -> Wrench:
 
 @vec.inlined
 def _handed_symmetric(phi: Spatial, X: Place, above: Spatial) -> Spatial:
-    """Add a link's whole inertia to its parent's, for a joint whose motion is given.
-
-    Matrices are symmetric.
-    """
+    """Add a link's whole inertia to its parent's, for a joint whose motion is given."""
     return _sum(above, _between_symmetric(X, phi))
 
 
@@ -320,10 +317,7 @@ def _between_symmetric(X: Place, phi: Spatial) -> Spatial:
 
 
 def _mirrored(m: Matrix) -> Matrix:
-    """Complete a symmetric matrix from its upper triangle.
-
-    The lower one is never computed.
-    """
+    """Complete a symmetric matrix from its upper triangle, the only one computed."""
     return m[0], (m[0][1], m[1][1], m[1][2]), (m[0][2], m[1][2], m[2][2])
 
 
@@ -360,10 +354,7 @@ def _eliminated(phi: SpatialMatrix, S: Twist, c: Any, X: Place, Y: Place, above:
 
 @vec.inlined
 def _handed(phi: SpatialMatrix, X: Place, Y: Place, above: SpatialMatrix) -> SpatialMatrix:
-    """Add a link's whole matrix to its parent's, for a joint whose motion is given.
-
-    Matrices have no symmetry.
-    """
+    """Add a link's whole matrix to its parent's, for a joint whose motion is given."""
     return _sum(above, _between(X, Y, phi))
 
 
@@ -402,10 +393,7 @@ def _handed_up(place: Place, S: Twist, along: Wrench, inverse: Any, b: Any, shar
 
 @vec.inlined
 def _handed_down(place: Place, S: Twist, along: Wrench, inverse: Any, rest: Any, above: Twist):
-    """Return a link's unknown and motion, by back substitution from its parent.
-
-    `above` is the motion of the parent.
-    """
+    """Return a link's unknown and motion from its parent's (back substitution)."""
     V = twist_to_child(place, above)
     x = vec.minus(rest, vec.times(inverse, paired(V, along)))
     return x, _moved(V, x, S)

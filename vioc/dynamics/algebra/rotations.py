@@ -63,10 +63,7 @@ TWIRL = [(-1.0) ** n / factorial(2 * n + 3) for n in range(15)]  # (sqrt(s) - si
 
 
 def turn(w: Vector, dt: Any) -> Quaternion:
-    """Return the rotation of a step at a constant angular velocity, exp(dt w).
-
-    It is NaN from half a turn on.
-    """
+    """Return the rotation of a step at angular velocity w, exp(dt w); NaN from pi on."""
     s = dt * dt * vec.dot(w, w)
     g = dt * series(SIN, s)
     c = ca.if_else(s < np.pi**2, series(COS, s), np.nan)
@@ -136,10 +133,7 @@ def straightened(own: Vector, w: Vector, dt: Any, sign: float) -> Vector:
 
 
 def spin(a: Quaternion, b: Quaternion) -> Vector:
-    """Return the rotation vector from orientation a to b, less than half a turn.
-
-    It is smooth at zero.
-    """
+    """Return the rotation vector from a to b, less than half a turn, smooth at zero."""
     s, *v = multiply(conjugate(a), b)
     return vec.scale(log_over_vector(s, vec.dot(v, v)), v)  # type: ignore[arg-type]
 

@@ -113,10 +113,7 @@ def gather_links(system: System, number: Any) -> tuple[list[Link], list[tuple[in
 
 
 def local_pose(transform: Transform, number: Any, q: Any = None) -> tuple[Matrix, Vector]:
-    """Return the rotation and position of a frame in its parent.
-
-    q is the value of its variable.
-    """
+    """Return the rotation and position of a frame in its parent at its variable q."""
     if isinstance(transform.value, Pose):
         r = tuple(map(number, transform.value.rotation))
         return (r[0:3], r[3:6], r[6:9]), tuple(map(number, transform.value.position))

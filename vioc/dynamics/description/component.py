@@ -64,10 +64,7 @@ def length() -> Any:
 
 
 def direction(default: Any = dataclasses.MISSING) -> Any:
-    """Declare a dataclass field with a direction: three numbers, not all zero.
-
-    They are not normalized.
-    """
+    """Declare a field with a direction: three numbers, not normalized, not all zero."""
     return field(default=default, metadata={"kind": "direction"})
 
 
@@ -85,10 +82,7 @@ def axes() -> Any:
 
 
 def vector(default: Any = dataclasses.MISSING, *, minimum: float = -np.inf) -> Any:
-    """Declare a dataclass field with three numbers, each at least `minimum`.
-
-    All may be zero.
-    """
+    """Declare a dataclass field with three numbers >= `minimum`; all may be zero."""
     return field(default=default, metadata={"kind": "vector", "minimum": minimum})
 
 
@@ -410,10 +404,7 @@ class Potential(Component):
     """Potential energy V(q), J, of a mechanism."""
 
     def energy(self, k: Any) -> Any:
-        """Return the potential energy as a scalar CasADi expression.
-
-        `k` is the symbolic kinematics.
-        """
+        """Return the potential energy as a scalar expression of the kinematics `k`."""
         raise TypeError(f"{type(self).__name__} must define energy(k)")
 
 
@@ -425,10 +416,7 @@ class Force(Component):
         raise TypeError(f"{type(self).__name__} must define generalized(k)")
 
     def input_unit(self, rotational: Collection[str]) -> str:
-        """Return the SI unit of the force's inputs, "" if it is unknown.
-
-        `rotational` names the variables that are angles.
-        """
+        """Return the SI unit of the inputs, "" if unknown; `rotational` names the angles."""
         driven = self.variable_names()
         return ("N m" if driven[-1] in rotational else "N") if driven else ""
 
@@ -458,10 +446,7 @@ class Constraint(Component):
     """Holonomic constraint h(q) = 0."""
 
     def value(self, k: Any) -> Any:
-        """Return the constraint's value h(q) as a scalar CasADi expression.
-
-        `k` is the symbolic kinematics.
-        """
+        """Return the constraint's value h(q) as a scalar expression of the kinematics `k`."""
         raise TypeError(f"{type(self).__name__} must define value(k)")
 
 
@@ -472,10 +457,7 @@ class VelocityConstraint(Constraint):
         raise ModelError(f"{self.label()} is a constraint on velocities: it has no h(q)")
 
     def rate(self, k: Any) -> Any:
-        """Return the constrained rate A(q) dq as a scalar CasADi expression.
-
-        `k` is the symbolic kinematics.
-        """
+        """Return the constrained rate A(q) dq as a scalar expression of kinematics `k`."""
         raise TypeError(f"{type(self).__name__} must define rate(k)")
 
 
@@ -521,10 +503,7 @@ class Inequality(Component):
         return 0.0
 
     def meetings(self, k: Any) -> dict[str, Meeting]:
-        """Return the contacts of this component, by a suffix of its name.
-
-        `k` is the symbolic kinematics.
-        """
+        """Return this component's contacts in the kinematics `k`, by a suffix of its name."""
         raise TypeError(f"{type(self).__name__} must define meetings(k)")
 
     def gaps(self, k: Any) -> dict[str, Any]:

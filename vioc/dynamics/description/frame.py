@@ -265,10 +265,7 @@ def _make(kind: str, value: object, name: str | None, mass: object) -> Frame:
 
 
 def tx(value: object, *, name: str | None = None, mass: object = None) -> Frame:
-    """Make a frame translated along the parent's x axis.
-
-    `value` is a number (m) or the name of a variable.
-    """
+    """Make a frame translated along the parent's x by a number (m) or a variable."""
     return _make("TX", value, name, mass)
 
 
@@ -283,10 +280,7 @@ def tz(value: object, *, name: str | None = None, mass: object = None) -> Frame:
 
 
 def rx(value: object, *, name: str | None = None, mass: object = None) -> Frame:
-    """Make a frame rotated about the parent's x axis.
-
-    `value` is a number (rad) or the name of a variable.
-    """
+    """Make a frame rotated about the parent's x by a number (rad) or a variable."""
     return _make("RX", value, name, mass)
 
 
@@ -375,8 +369,5 @@ def chain(*links: Any) -> Any:
 
 
 def _is_joint(link: object) -> bool:
-    """Return whether an object is a `Joint`.
-
-    Its module imports this one, so it cannot be imported here.
-    """
+    """Return whether an object is a `Joint`, whose module imports this one."""
     return isinstance(link, tuple) and hasattr(link, "length")

@@ -70,10 +70,7 @@ class Mass:
 
     @classmethod
     def sphere(cls, mass: Number, radius: float, com: Sequence[Number] = ORIGIN) -> Mass:
-        """Return the mass of a homogeneous ball; the radius is in m.
-
-        `mass` and `com` are those of `box`.
-        """
+        """Return the mass of a homogeneous ball, radius in m; `mass`, `com` as in `box`."""
         (r,) = _lengths((radius,), 1, "sphere: radius")
         return cls._solid(mass, (0.4 * r**2,) * 3, com)
 

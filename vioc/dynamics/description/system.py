@@ -207,10 +207,7 @@ class System:
 
     @cached_property
     def negative(self) -> dict[int, str]:
-        """Messages for bodies with a negative moment of inertia, by index of the frame.
-
-        Files may contain such bodies.
-        """
+        """Messages for bodies with a negative moment of inertia in a file, by frame index."""
         messages = {}
         for i, node in enumerate(self.nodes):
             mass = node.frame.mass
@@ -417,10 +414,7 @@ def _count(number: int, one: str, more: str | None = None) -> str:
 
 
 def _flat(system: System) -> tuple:
-    """Return the frames without their children, for comparison, hashing and pickling.
-
-    They are flat because trees may be of any depth.
-    """
+    """Return childless frames for comparison, hash and pickle of trees of any depth."""
     return _bare(system.nodes)
 
 
@@ -464,10 +458,7 @@ def _where(nodes: tuple[Node, ...], i: int) -> str:
 
 
 def _tree(frames: tuple[Frame, ...]) -> list[str]:
-    """Return the lines of the printed tree.
-
-    There is no recursion, so that long chains can be printed.
-    """
+    """Return the lines of the printed tree, without recursion for long chains."""
     lines: list[str] = []
     waiting = _siblings(frames, "")
     while waiting:
@@ -483,10 +474,7 @@ def _tree(frames: tuple[Frame, ...]) -> list[str]:
 
 
 def _siblings(frames: tuple[Frame, ...], indent: str) -> list[tuple[Frame, str, bool]]:
-    """Return sibling frames in reverse order for printing.
-
-    Each has its indent, and whether it is the last one.
-    """
+    """Return sibling frames in reverse, each with indent and whether it is the last."""
     return [(frame, indent, i == 0) for i, frame in enumerate(reversed(frames))]
 
 

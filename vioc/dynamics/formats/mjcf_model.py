@@ -317,10 +317,7 @@ class MjcfModel:
         return bodies
 
     def clamped(self) -> Iterable[int]:
-        """Yield the joints whose force limit is tighter than the ranges of their controls.
-
-        The limit is ``actuatorfrcrange``.
-        """
+        """Yield joints whose ``actuatorfrcrange`` is tighter than their controls' ranges."""
         for j, pushing in self._pushing.items():
             alone = len(pushing) == 1 and pushing[0][1] is not None
             if pushing and not alone and not self._within(j, pushing):

@@ -78,10 +78,7 @@ def write_text(system: System) -> str:
 
 
 def write(system: System, path: str | os.PathLike) -> None:
-    """Write a system to a model file.
-
-    An existing file is replaced completely or, on failure, kept.
-    """
+    """Write a model file; an existing file is replaced completely, or kept on failure."""
     data = write_text(system).encode("utf-8")
     target = Path(path)
     temporary = target.with_name(f".{uuid.uuid4().hex}.tmp")

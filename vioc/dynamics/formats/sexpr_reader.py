@@ -76,10 +76,7 @@ def component_form(cls: type[Component]) -> str:
 
 
 def field_kind(cls: type[Component], f: dataclasses.Field) -> str:
-    """Return the kind of a component's field.
-
-    ModelError if it has no text form.
-    """
+    """Return the kind of a component's field; ModelError if it has no text form."""
     kind = f.metadata.get("kind")
     if kind not in _FIELD_FORMS:
         raise ModelError(f"{cls.__name__}: the field {f.name!r} (kind {kind!r}) has no text form")

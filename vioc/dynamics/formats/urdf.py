@@ -260,10 +260,7 @@ class _UrdfTree:
     # -- joints -----------------------------------------------------------------------------------
 
     def _variable(self, name: str) -> str:
-        """Return `name` as a valid, unused name of a variable.
-
-        Forbidden characters become underscores.
-        """
+        """Return `name` as a valid, unused variable, with underscores where necessary."""
         result = cleaned(name)
         while result in self._used or (result != name and result in self.contents.joints):
             result += "_"

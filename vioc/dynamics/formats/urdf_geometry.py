@@ -1,7 +1,4 @@
-"""Poses, joint axes and shapes of a URDF file.
-
-They are made from the parser's objects.
-"""
+"""Poses, joint axes and shapes of a URDF file, from the parser's objects."""
 
 from __future__ import annotations
 
@@ -49,10 +46,7 @@ def pose(origin: Any) -> Pose:
 
 
 def _turned(quaternion: tuple[float, ...]) -> tuple[float, ...]:
-    """Return the rotation matrix (9, by rows) of a quaternion (x, y, z, w).
-
-    The quaternion need not be normalized.
-    """
+    """Return the rotation matrix (9, by rows) of a quaternion (x, y, z, w), any norm."""
     size = math.hypot(*quaternion)
     if not 0 < size < math.inf:
         raise ModelError(f"quat_xyzw: expected 4 finite numbers, not all zero, got {quaternion}")

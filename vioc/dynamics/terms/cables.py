@@ -1,7 +1,4 @@
-"""Components of cables: clamps, strings over sheaves, drag.
-
-Maths: docs/maths/cables.md.
-"""
+"""Clamps of cables, strings over sheaves, and drag (docs/maths/cables.md)."""
 
 from __future__ import annotations
 

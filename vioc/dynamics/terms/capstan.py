@@ -131,9 +131,6 @@ def capstan_rope(
     axis: tuple[Number, Number, Number] = _Y,
     smoothing: Number = 1e-3,
 ) -> tuple[DrumRope, CapstanFriction]:
-    """Return an elastic rope over a drum and its capstan friction.
-
-    They are a `DrumRope` and a `CapstanFriction`.
-    """
+    """Return an elastic `DrumRope` over a drum and its `CapstanFriction`."""
     rope = frame1, frame2, sheave, slip, length, stiffness, radius
     return DrumRope(*rope, axis), CapstanFriction(*rope, friction, axis, smoothing)

@@ -420,10 +420,7 @@ def _triple(numbers: Sequence[Number], default: Vector3) -> Vector3:
 
 
 def _total(terms: Sequence[Number]) -> Number:
-    """Return the sum of numbers.
-
-    One may be a parameter if the others are zero.
-    """
+    """Return the sum of numbers, one of which may be a parameter if the others are 0."""
     terms = [t for t in terms if isinstance(t, Parameter) or t]
     if len(terms) == 1:
         return terms[0]

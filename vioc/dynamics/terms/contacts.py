@@ -161,10 +161,7 @@ class Contact(FrictionContact):
         ground: Land = GROUND,
         **options: Any,
     ) -> Contact | PairContact:
-        """Return the contact of a sphere of a body with the ground.
-
-        Options are those of `point`.
-        """
+        """Return the contact of a body's sphere with the ground; options as for `point`."""
         if isinstance(ground, Terrain):
             return PairContact("world", ground, frame, Sphere(radius, center), **options)
         return cls(

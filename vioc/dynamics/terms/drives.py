@@ -1,7 +1,4 @@
-"""Drives as components: motors with gears, propellers, tendons over joints.
-
-Maths: docs/components.md.
-"""
+"""Drives: motors with gears, propellers, tendons over joints (docs/components.md)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Nonlinear springs: backlash, and springs with tabulated forces.
-
-Maths: docs/components.md.
-"""
+"""Nonlinear springs: backlash and tabulated forces (docs/components.md)."""
 
 from __future__ import annotations
 

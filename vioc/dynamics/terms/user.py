@@ -31,10 +31,7 @@ from vioc.errors import ModelError
 
 
 class _Guarded:
-    """Symbolic kinematics for a user's function, which refuses undeclared names.
-
-    They raise `ModelError`.
-    """
+    """Symbolic kinematics for a user's function; undeclared names raise `ModelError`."""
 
     def __init__(self, k: Any, term: Any):
         self._k, self._term = k, term
@@ -106,10 +103,7 @@ def _label(term: Component, function: Any) -> str:
 
 
 def called(term: Any, k: Any) -> ca.SX:
-    """Return the scalar expression that a component's user function returns.
-
-    `k` is the symbolic kinematics.
-    """
+    """Return the scalar that a user's function gives for the kinematics `k`."""
     return _scalar(_call(term, k), _label(term, term.function))
 
 

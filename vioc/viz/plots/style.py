@@ -136,10 +136,7 @@ def _width(labels: Sequence[str], height: float) -> float:
 
 
 def _columns(count: int, height: float) -> int:
-    """Return the number of columns of a legend of `count` rows beside axes, by height.
-
-    The height is in inches.
-    """
+    """Return a legend's number of columns for `count` rows beside axes of `height` in."""
     return -(-count // max(1, int(height / ROW) - 1))
 
 

@@ -1,7 +1,4 @@
-"""Mesh files converted for the browser viewer by trimesh.
-
-Installing viser installs trimesh.
-"""
+"""Mesh files for the browser viewer, by trimesh, which is installed with viser."""
 
 from __future__ import annotations
 
