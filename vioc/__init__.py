@@ -181,8 +181,8 @@ __all__ = [
 
 LAZY = ("control", "identification", "interop", "models", "sweeps", "target", "viz")
 
-with suppress(AttributeError):  # an older CasADi has neither the choice nor the warning
-    if GlobalOptions.getNumpyMode() == 0:  # nobody has chosen: spare np.sin(x) a page of warning
+with suppress(AttributeError):  # older versions of CasADi lack this option
+    if GlobalOptions.getNumpyMode() == 0:  # not set: suppress the long warning of np.sin(x)
         GlobalOptions.setNumpyMode(-1)
 
 
@@ -200,7 +200,7 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> Any:
-    if name in LAZY:  # imported when asked for: control brings scipy
+    if name in LAZY:  # imported on first use, as scipy is slow to import
         return importlib.import_module(f"vioc.{name}")
     for room in (cables, components, errors, shapes):
         if name in getattr(room, "__all__", dir(room)) and not name.startswith("_"):

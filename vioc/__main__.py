@@ -1,4 +1,4 @@
-"""`python -m vioc` is the command `vioc`."""
+"""Entry point of `python -m vioc`, which runs the command `vioc`."""
 
 from vioc.cli import main
 

@@ -1,4 +1,4 @@
-"""Checks of arrays at the boundary: what was got, what was expected, where."""
+"""Checks of arguments; messages say what was got, what was expected, and where."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ from typing import Any
 
 import numpy as np
 
-NOISE = 64 * np.finfo(float).eps  # relative: a few roundings, of what is solved for
+NOISE = 64 * np.finfo(float).eps  # relative size of a few rounding errors of a solution
 
 
 def check_rows(value: Any, what: str, names: Sequence[str]) -> np.ndarray:
-    """`value` as rows (N, number of names), one for each step or sample, checked by `check_array`."""
+    """Return a value as a checked array with a row for each step or sample.
+
+    Columns are `names`; `check_array` makes the checks.
+    """
     value, n = real(value, what), len(names)
     array = np.asarray(value)
     if array.dtype != object and (array.ndim != 2 or array.shape[1] != n):
@@ -27,7 +30,10 @@ def check_rows(value: Any, what: str, names: Sequence[str]) -> np.ndarray:
 
 
 def check_array(value: Any, shape: tuple[int, ...], what: str, names: Sequence[str] = ()) -> np.ndarray:
-    """`value` as a finite C-ordered float64 array of `shape`, or a ValueError that says where."""
+    """Return a value as a finite C-ordered float64 array of a given shape.
+
+    Else raise a ValueError that says where.
+    """
     array = np.ascontiguousarray(as_floats(value, what, f" of shape {shape}"))
     if array.shape != shape:
         order = f" in the order {', '.join(names)}" if names else ""
@@ -41,7 +47,10 @@ def check_array(value: Any, shape: tuple[int, ...], what: str, names: Sequence[s
 
 
 def as_floats(value: Any, what: str, shape: str = "") -> np.ndarray:
-    """`value` as a float64 array of any shape; ValueError where that are no numbers, by `real` too."""
+    """Return a value as a float64 array of any shape; ValueError if it has no numbers.
+
+    The checks of `real` are included.
+    """
     value = real(value, what)
     try:
         return np.asarray(value, dtype=float)
@@ -50,7 +59,7 @@ def as_floats(value: Any, what: str, shape: str = "") -> np.ndarray:
 
 
 def real(value: Any, what: str) -> Any:
-    """`value`, if floats can stand for it: ValueError of imaginary parts and masked entries."""
+    """Return a value if it is real; ValueError for imaginary parts and masked entries."""
     if type(value) is np.ndarray and value.dtype.kind != "c":
         return value
     if isinstance(value, np.ma.MaskedArray):
@@ -76,25 +85,25 @@ def is_complex(value: Any) -> bool:
 
 
 def filled(value: Any) -> Any:
-    """`value`, with not a number for the entries that a masked array hides."""
+    """Return an array with NaN for the entries that a masked array hides."""
     return np.ma.filled(value.astype(float), np.nan) if isinstance(value, np.ma.MaskedArray) else value
 
 
 def _place(at: np.ndarray) -> str:
-    """An index as messages write it."""
+    """Format an array index for messages."""
     return ", ".join(map(str, at.tolist())) or "0"
 
 
 def finite(*arrays: np.ndarray) -> bool:
     """Return whether all entries of arrays are finite.
 
-    The sum of squares tells it quickly; if the sum overflows, the entries are tested one by one.
+    The sum of squares is a fast test; if it overflows, the entries are tested one by one.
     """
     return math.isfinite(sum(np.vdot(a, a) for a in arrays)) or all(np.isfinite(a).all() for a in arrays)
 
 
 def _shown(value: Any) -> str:
-    """Return a short text for a value that is no number, and where its numbers are."""
+    """Describe a value that is not a number, and say where its numbers are."""
     if hasattr(value, "x"):
         return f"an object of type {type(value).__name__}; use its .x"
     if isinstance(value, Mapping):
@@ -103,7 +112,10 @@ def _shown(value: Any) -> str:
 
 
 def as_value(value: Any, what: str) -> float:
-    """`value` as a number; ValueError names what it is of. A text is none: units are SI, angles radians."""
+    """Return a value as a float, or raise a ValueError that names it.
+
+    A text is not accepted: units are SI, angles radians.
+    """
     try:
         if not (isinstance(value, (str, bytes)) or is_complex(value)):
             return float(value)
@@ -113,7 +125,7 @@ def as_value(value: Any, what: str) -> float:
 
 
 def as_positive(value: Any, what: str) -> float:
-    """`value` as a finite number > 0; ValueError names what it is of."""
+    """Return a value as a finite number > 0, or raise a ValueError that names it."""
     number = as_value(value, what)
     if not 0 < number < math.inf:
         raise ValueError(f"{what}: expected a number > 0, got {value!r}")
@@ -121,7 +133,7 @@ def as_positive(value: Any, what: str) -> float:
 
 
 def as_count(value: Any, what: str) -> int:
-    """`value` as a whole number >= 1; ValueError names what it is of."""
+    """Return a value as a whole number >= 1, or raise a ValueError that names it."""
     try:
         if value == int(value) and value >= 1:
             return int(value)
@@ -131,7 +143,7 @@ def as_count(value: Any, what: str) -> int:
 
 
 def as_bounds(value: Any) -> Mapping[str, Any]:
-    """Return ``bounds=`` as a dict by name, empty for None; TypeError if it is none."""
+    """Return ``bounds=`` as a dict by name, empty for None; TypeError if not a dict."""
     if value is None:
         return {}
     if not isinstance(value, Mapping):
@@ -140,15 +152,15 @@ def as_bounds(value: Any) -> Mapping[str, Any]:
 
 
 def limits(value: Any, count: int, what: str, *, number: str) -> tuple[np.ndarray, np.ndarray]:
-    """Lower and upper limits at `count` samples from what a user may write.
+    """Return lower and upper limits at `count` samples, from any accepted form.
 
-    A pair (lower, upper), each a number, an array over the samples or None for no limit; or a number b,
-    which means [-b, b] (`number` = "symmetric") or the value b (`number` = "equal").
+    `value` is a pair (lower, upper), each a number, an array over the samples or None for no limit; or a
+    number b, which means [-b, b] (`number` = "symmetric") or the value b (`number` = "equal").
 
     Raises
     ------
     ValueError
-        Wrong shape, not a number, or lower > upper; says at which sample.
+        For a wrong shape, a value that is not a number, or lower > upper, with the sample.
     """
     if isinstance(value, (tuple, list)) and len(value) == 2:
         low, high = value
@@ -180,7 +192,10 @@ def limits(value: Any, count: int, what: str, *, number: str) -> tuple[np.ndarra
 
 
 def few(items: Iterable[str], most: int = 6, what: str = "") -> str:
-    """Items in a line, cut after `most` of them: ``"x, theta, ... (39 states)"``; ``"none"`` of nothing."""
+    """Join items in one line, cut after `most`: ``"x, theta, ... (39 states)"``.
+
+    Without items it is ``"none"``.
+    """
     items = list(items)
     if len(items) <= most:
         return ", ".join(items) or "none"
@@ -188,7 +203,7 @@ def few(items: Iterable[str], most: int = 6, what: str = "") -> str:
 
 
 def is_number(text: str) -> bool:
-    """Return True if a text is a number, as Python writes it."""
+    """Return whether a text is a number, as Python writes it."""
     try:
         float(text)
     except ValueError:
@@ -197,19 +212,22 @@ def is_number(text: str) -> bool:
 
 
 def plain(value: float, digits: str = ".4g") -> str:
-    """A number in a few digits; a zero has no sign."""
+    """Format a number in a few digits; zero has no sign."""
     return f"{value + 0.0:{digits}}"
 
 
 def without_noise(values: Any) -> np.ndarray:
-    """Numbers to be printed: zero where they are rounding beside the largest, or beside 1 in SI units."""
+    """Return values for printing, with rounding errors replaced by zero.
+
+    A value is a rounding error relative to the largest one, or to 1 in SI units.
+    """
     array = np.asarray(values, float)
     largest = np.abs(array[np.isfinite(array)]).max(initial=1.0)
     return np.where(np.abs(array) <= NOISE * largest, 0.0, array)
 
 
 def near_misses(name: str, known: Iterable[str]) -> str:
-    """The end of a message about an unknown name: what was perhaps meant, or what there is."""
+    """Return the end of a message about an unknown name: similar or known names."""
     known = list(known)
     near = difflib.get_close_matches(name, known, n=3)
     if near:
@@ -221,7 +239,7 @@ def near_misses(name: str, known: Iterable[str]) -> str:
 
 
 def as_names(value: str | Iterable[str]) -> tuple[str, ...]:
-    """One name or several as a tuple: a string is one name, not its letters."""
+    """Return one name or several as a tuple; a string is one name, not its letters."""
     try:
         names = (value,) if isinstance(value, str) else tuple(value)
     except TypeError:

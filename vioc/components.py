@@ -1,4 +1,7 @@
-"""Less common components of a `System`, and the base classes of your own; `vioc` has the common ones."""
+"""Less common components of a `System`, and base classes for a user's own.
+
+`vioc` has the common ones.
+"""
 
 from vioc.dynamics.description.component import Constraint, Force, Potential, number, variable
 from vioc.dynamics.formats.sexpr import component_form

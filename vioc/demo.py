@@ -1,4 +1,7 @@
-"""The cart-pole swing-up: optimize it, follow it with feedback from a disturbed start, and draw it."""
+"""Demonstration: swing-up of a cart-pole by optimization and feedback.
+
+The feedback starts from a disturbed state; the motion is drawn.
+"""
 
 from __future__ import annotations
 
@@ -21,14 +24,14 @@ DISTURBANCE = {"x": 0.1, "theta": np.pi + 0.3}
 
 
 def swing_up(out: str | os.PathLike = "out", *, quick: bool = False) -> Result:
-    """Swing the pole up from hanging, balance it, and write what came of it to `out`.
+    """Swing up a cart-pole, balance it, and write plots and results to a folder.
 
     Parameters
     ----------
     out : path
-        Folder for swingup.png, convergence.png, swingup.gif and swingup.npz; made if need be.
+        Folder for swingup.png, convergence.png, swingup.gif and swingup.npz; created if missing.
     quick : bool
-        A step of 0.04 s in place of 0.01 s, and no animation.
+        Whether to take steps of 0.04 s instead of 0.01 s, and make no animation.
     """
     out = Path(out)
     out.mkdir(parents=True, exist_ok=True)
@@ -50,7 +53,7 @@ def swing_up(out: str | os.PathLike = "out", *, quick: bool = False) -> Result:
 
     Q, R = {"x": 100.0, "theta": 100.0, "p.x": 1.0, "p.theta": 1.0}, 1.0
     balance = vioc.control.dlqr(f, (upright, None), Q, R)
-    follow = best.stabilize(Q, R, Qf=balance.P).hold(upright)  # with its P at the end nothing jumps there
+    follow = best.stabilize(Q, R, Qf=balance.P).hold(upright)  # its P at the end avoids a jump of gains
     start = f.initial_state(DISTURBANCE)
     loop = follow.rollout(start, steps + round(BALANCE / f.dt))
     print(

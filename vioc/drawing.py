@@ -1,6 +1,7 @@
-"""The one door from results to their pictures: `.plot()`, `.animate()` and `.view()` go through it.
+"""Access from results to the module of pictures, which is imported when needed.
 
-Results know nothing of pictures; the package says, when it is imported, where they are.
+The methods `.plot()`, `.animate()` and `.view()` of results use it. Results do not import pictures: the
+package registers the module.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ def pictures_are_at(door: Callable[[], Any]) -> None:
 
 
 def viz() -> Any:
-    """The module `vioc.viz`, imported when something is drawn."""
-    assert _door is not None  # the package's __init__ has set it
+    """Return the module `vioc.viz`, imported when something is drawn."""
+    assert _door is not None  # set by the package's __init__
     return _door()
 
 
 def plots() -> Any:
-    """The module `vioc.viz.plots`."""
+    """Return the module `vioc.viz.plots`."""
     return viz().plots

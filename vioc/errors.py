@@ -1,4 +1,4 @@
-"""The exceptions of vioc; each subclasses the builtin that a caller would catch."""
+"""Exceptions and warnings of vioc; each exception subclasses a fitting builtin."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ def trying() -> Iterator[None]:
 
 
 def is_tried() -> bool:
-    """Return True within a block of `trying`."""
+    """Return whether the code runs within a block of `trying`."""
     return _trying.get()
 
 
 class ModelError(ValueError):
-    """A mechanism's description is wrong; the message names the frame or component."""
+    """Error in the description of a mechanism; the message names frame or component."""
 
 
 class ReadError(ModelError):
-    """A model text cannot be read.
+    """Error in a model text that cannot be read.
 
     Attributes
     ----------
@@ -55,60 +55,69 @@ class ReadError(ModelError):
 
 
 class ConstraintError(ModelError):
-    """Constraints contradict each other or cannot be met from the given configuration."""
+    """Error for constraints that contradict each other, or that a start violates.
+
+    It is also raised if they cannot be satisfied from the given configuration.
+    """
 
 
 class FileFormatError(ValueError):
-    """A saved file is not what it should be, or is damaged."""
+    """Error for a saved file that has another format or is damaged."""
 
 
 class CompileError(RuntimeError):
-    """C code could not be compiled, or there is no compiler."""
+    """Error for C code that cannot be compiled, or for a missing compiler."""
 
 
 class ChartWarning(UserWarning):
-    """A rollout comes near the singularity of a chart of rotations."""
+    """Warning that a rollout comes near the singularity of a chart of rotations."""
 
 
 class RedundancyWarning(UserWarning):
-    """Redundant constraints are omitted.
+    """Warning that redundant constraints are omitted.
 
     The forces of all constraints together have the least norm.
     """
 
 
 class SlackWarning(UserWarning):
-    """A string would have to push in a rollout, or a contact that is held to pull: a real one lets go."""
+    """Warning that a string pushes in a rollout, or that a closed contact pulls.
+
+    A real string or contact would let go.
+    """
 
 
 class CrossingWarning(UserWarning):
-    """Bodies pass through each other, or a joint over its limits, within a step of a rollout."""
+    """Warning that bodies pass through each other within a step of a rollout.
+
+    It is also issued if a joint passes its limits.
+    """
 
 
 class StepWarning(UserWarning):
-    """An adaptive rollout cut steps that do not exist at their length."""
+    """Warning that an adaptive rollout shortened steps that had no solution."""
 
 
 class StepError(RuntimeError):
-    """A step of an integrator does not exist, or could not be solved.
+    """Error for a step of an integrator that does not exist or cannot be solved.
 
     Attributes
     ----------
     k : int
         Index of the step that failed.
     residual : float
-        The scaled residual where the solver stopped; for a step that was solved but cannot be
-        linearized, how much it amplifies an impulse.
+        Scaled residual at which the solver stopped; for a step that was solved but cannot be linearized, its
+        amplification of an impulse.
     cause : str
-        What [S] VII calls it, ``"singular M"`` or ``"singular constraints"``; ``"indefinite M"`` where a
-        motion starts with, or comes to, a mass matrix that no bodies have; ``"no convergence"``;
-        ``"not finite"`` where a term of the system, or an explicit map, is no number; ``"fold"`` where the
-        step is longer than steps from its state exist (docs/maths/midpoint.md, "Which root is the step");
-        ``"diverged"`` of a rollout whose energy grew beyond what its forces can feed.
+        ``"singular M"`` or ``"singular constraints"``, as [S] VII calls them; ``"indefinite M"`` if a motion
+        starts with, or reaches, a mass matrix that no real bodies have; ``"no convergence"``;
+        ``"not finite"`` if a term of the system, or an explicit map, is NaN or infinite; ``"fold"`` if the
+        step is longer than any step from its state (docs/maths/midpoint.md, "Which root is the step");
+        ``"diverged"`` for a rollout whose energy grew more than its forces can supply.
     trajectory : Trajectory or None
-        The motion until then, of a rollout that ended with this error.
+        Motion before the failed step of a rollout.
     length : float or None
-        The length up to which steps from this state exist, s, where that is known.
+        Length up to which steps from this state exist, s, if it is known.
     """
 
     def __init__(
@@ -137,7 +146,9 @@ class StepError(RuntimeError):
 
 
 class OptimizationError(RuntimeError):
-    """An optimization or a design problem has no usable answer; the text says what to try.
+    """Error for an optimization or design problem without a usable answer.
+
+    The text says what to try.
 
     Attributes
     ----------
@@ -151,8 +162,8 @@ class OptimizationError(RuntimeError):
 
 
 class StartOutside(ValueError):
-    """A given initial state is outside of a limit along the path, where no input can change it."""
+    """Error for a given initial state outside a path limit, which no input can change."""
 
 
 class RobotWarning(UserWarning):
-    """A robot's file says something that the system does not have; the text says what."""
+    """Warning that parts of a robot file are not supported; the text names them."""

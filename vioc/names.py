@@ -1,4 +1,4 @@
-"""Names of quantities, full or short, by one rule (docs/conventions.md#names).
+"""Resolution of full and short names of quantities (docs/conventions.md#names).
 
 A full name (``theta``, ``v.theta``, ``u.force``) is that quantity. The part after the prefix (``force``) is a
 short form if exactly one of the possible quantities has it.
@@ -19,7 +19,7 @@ INPUTS = "u."  # prefix of inputs among a map's quantities
 
 
 def meaning(name: str, known: Sequence[str], what: str = "", *, prefix: str = "") -> str:
-    """Return the full name that a name stands for.
+    """Return the full name that a full or short name stands for.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ def meaning(name: str, known: Sequence[str], what: str = "", *, prefix: str = ""
 def by_name(
     values: Mapping[str, Any], known: Sequence[str], what: str, *, prefix: str = ""
 ) -> dict[str, Any]:
-    """Return `values` with full names of `known` as keys (see `meaning`).
+    """Return a dict with its keys replaced by full names.
 
     Raises ModelError if two keys mean the same quantity, or if `values` is not a dict.
     """
@@ -92,13 +92,13 @@ def quantity_name(f: OneStepMap, name: str, what: str = "", more: Iterable[str] 
 def by_quantity(
     f: OneStepMap, values: Mapping[str, Any], what: str, more: Iterable[str] = ()
 ) -> dict[str, Any]:
-    """Return `values` with full names as keys (see `quantity_name`)."""
+    """Return a dict with the names of a map's quantities in full as keys."""
     more = tuple(more)
     return _once(values, what, lambda name: quantity_name(f, name, what, more))
 
 
 def _long(name: str, known: Iterable[str]) -> list[str]:
-    """Return the full names that a name is short for."""
+    """Return the full names that a short name may stand for."""
     return [k for k in known if k.partition(".")[2] == name]
 
 

@@ -1,14 +1,14 @@
-"""Progress of long work, on a terminal: what runs, how far it is, and the time that is left.
+"""Progress line for long work on a terminal: title, progress and remaining time.
 
     with Progress("rollout", total=steps) as progress:
         for k in range(steps):
             ...
             progress.to(k + 1)
 
-A line on stderr appears when the work has taken two seconds, changes twice a second, and is gone when the
-work is done. Progress within progress is on the same line. Nothing is written where stderr is no terminal,
-in threads beside the main one, and in worker processes. The environment variable ``VIOC_PROGRESS`` turns it
-off (``0``), or on wherever stderr leads (``1``: notebooks, logs).
+A line on stderr appears after two seconds of work, is updated twice a second, and is removed at the end.
+Nested progress is on the same line. Nothing is written if stderr is not a terminal, in threads other than the
+main one, and in worker processes. The environment variable ``VIOC_PROGRESS`` switches the line off (``0``),
+or on for any stderr (``1``: notebooks, logs).
 """
 
 from __future__ import annotations
@@ -24,30 +24,30 @@ from multiprocessing import parent_process
 from types import TracebackType
 
 VARIABLE = "VIOC_PROGRESS"
-PATIENCE = 2.0  # s, after which work counts as long
+PATIENCE = 2.0  # s after which the line appears
 INTERVAL = 0.5  # s between changes of the line
 WIDTH = 20  # characters of a bar
 
 _active: list[Progress] = []  # outermost first
-_line = 0  # characters that stand on the terminal's line
-_lock = threading.RLock()  # of the two above, and of the terminal
+_line = 0  # number of characters on the terminal's line
+_lock = threading.RLock()  # guards the two variables above and the terminal
 
 
 class Progress:
-    """Work in progress, as a context; to report costs less than a microsecond.
+    """Context in which work reports its progress, at less than a microsecond a report.
 
     Parameters
     ----------
     title : str
     total : int, optional
-        Pieces of work in all; without it no time left is known, and only what was done is told.
+        Number of pieces of work; without it only the number done is displayed, and no remaining time.
     done : int
-        Pieces that were there before, and took no time.
+        Number of pieces that were done before and took no time.
 
     Attributes
     ----------
     note : str
-        What is being done, told behind the time.
+        Text after the time, about the present activity.
     """
 
     def __init__(self, title: str, total: int | None = None, done: int = 0):
@@ -63,7 +63,7 @@ class Progress:
         if self._shown:
             with _lock:
                 _active.append(self)
-                if len(_active) == 1:  # the outermost draws them all, while they compute
+                if len(_active) == 1:  # the outermost starts the thread that draws all
                     self._over = threading.Event()
                     threading.Thread(target=_keep_drawing, args=[self._over], daemon=True).start()
         return self
@@ -79,11 +79,11 @@ class Progress:
                 self._over.set()
 
     def advance(self, count: int = 1) -> None:
-        """`count` more pieces are done."""
+        """Report that `count` more pieces are done."""
         self.to(self.done + count, self.note)
 
     def to(self, done: int, note: str = "") -> None:
-        """Set the number of pieces that are done."""
+        """Report the number of pieces that are done."""
         self.done, self.note, self._last = done, note, time.monotonic()
 
     @property
@@ -93,19 +93,19 @@ class Progress:
 
     @property
     def left(self) -> float | None:
-        """Seconds until the end at the mean pace so far; None where it cannot be told."""
+        """Seconds until the end at the mean pace so far; None if unknown."""
         new = self.done - self._before
         if self.total is None or new <= 0:
             return None
         pace = (self._last - self._begun) / new
         left = pace * (self.total - self.done) - (time.monotonic() - self._last)
-        return left if left > 0 else None  # the next piece takes longer than those before
+        return left if left > 0 else None  # the current piece takes longer than the mean
 
     def __str__(self) -> str:
         return self.text()
 
     def text(self, bar: bool = True) -> str:
-        """Return the text of the line, with or without a bar."""
+        """Return the text of the progress line, with or without a bar."""
         parts = [self.title]
         if self.total:
             share = min(max(self.done / self.total, 0.0), 1.0)
@@ -120,7 +120,7 @@ class Progress:
 
 
 class _Quiet(Progress):
-    """Nothing is told."""
+    """Progress that is not displayed."""
 
     def __enter__(self) -> Progress:
         return self
@@ -136,14 +136,18 @@ _QUIET = _Quiet("")
 
 
 def progress_of(title: str, total: int, few: int) -> Progress:
-    """`Progress` of so many pieces, or nothing where they are `few`: for what must cost no microsecond."""
+    """Return a `Progress` for more than `few` pieces, else one that costs no time.
+
+    The latter is not displayed.
+    """
     return Progress(title, total) if total > few else _QUIET
 
 
 def in_pieces(go: Callable[[int, int], int], count: int, piece: int) -> int:
-    """`count` steps, of which a call takes `piece` at most, so that Ctrl-C ends a rollout in compiled code.
+    """Run `count` steps in calls of at most `piece` steps, so that Ctrl-C works.
 
-    `go` takes the first step and how many; returns how many it did, as this does.
+    `go` takes the index of the first step and the number of steps of a call, and returns the number it did. A
+    rollout in compiled code cannot be interrupted within a call.
     """
     if count <= piece:
         return go(0, count)
@@ -160,7 +164,7 @@ def in_pieces(go: Callable[[int, int], int], count: int, piece: int) -> int:
 
 
 def duration(seconds: float) -> str:
-    """``"42 s"``, ``"3 min 10 s"``, ``"2 h 5 min"``."""
+    """Format a duration as text: ``"42 s"``, ``"3 min 10 s"``, ``"2 h 5 min"``."""
     minutes, s = divmod(round(seconds), 60)
     hours, m = divmod(minutes, 60)
     if hours:
@@ -170,14 +174,14 @@ def duration(seconds: float) -> str:
 
 @contextlib.contextmanager
 def paused() -> Iterator[None]:
-    """The line is away within: for printing something else."""
+    """Hide the progress line within the block, for printing something else."""
     with _lock:
         _clear()
         yield
 
 
 def _wanted() -> bool:
-    """Return whether this process and thread may write progress."""
+    """Return whether this process and thread may display progress."""
     chosen = os.environ.get(VARIABLE, "")
     if chosen == "0" or threading.current_thread() is not threading.main_thread() or parent_process():
         return False
@@ -224,7 +228,7 @@ def _bar(share: float) -> str:
 
 
 def _write(text: str) -> None:
-    # a stream that is closed: the work matters more
+    # errors of a closed stream must not stop the work
     with contextlib.suppress(OSError, ValueError):
         sys.stderr.write(text)
         sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""Cables of a description: chains of segments as frames, springs and dampers."""
+"""Cables as chains of segments, made of frames, springs and dampers."""
 
 from __future__ import annotations
 
@@ -22,12 +22,11 @@ STIFFNESS = ("beam", "paper")
 
 
 class Cable(tuple):
-    """First frame of a cable and its springs and dampers, as (frame, *terms).
+    """Cable as a tuple of its first frame and its springs and dampers.
 
     Made by `cable`. A `System` accepts it directly; the cable then starts at the world's origin. Elsewhere,
     put its `frame` into the tree and its `terms` into the system; square brackets add children to its far
     end::
-
 
         rope = cable("rope", 20, 1.5, Section(0.1))[tz(0, name="load", mass=5.0)]
         System(Gravity(0, 0, -9.81), tx(K("trolley"))[rope.frame], rope.terms)
@@ -73,11 +72,11 @@ class Cable(tuple):
 
     @property
     def nodes(self) -> tuple[str, ...]:
-        """Names of the frames at ends of segments, from the start (NAME-0) to the far end."""
+        """Names of the frames at the ends of segments, from NAME-0 to the far end."""
         return tuple(f"{self.name}-{i}" for i in range(self.segments + 1))
 
     def __getitem__(self, children: Any) -> Cable:
-        """Return the cable with children on its far end."""
+        """Return the cable with child frames on its far end."""
         items = children if isinstance(children, tuple) else (children,)
         return cable(**{**self._options, "end": (*self._options["end"], *items)})
 
@@ -98,7 +97,7 @@ class Cable(tuple):
         axes_of: str = "world",
         name: str | None = None,
     ) -> tuple[Component, ...]:
-        """Return constraints for the system that hold a node at a frame's origin.
+        """Return constraints that fix a node of the cable at a frame's origin.
 
         Parameters
         ----------
@@ -110,7 +109,7 @@ class Cable(tuple):
             Whether the far end keeps the direction of the frame, whose axes are those of a straight cable's
             segments. The hinge there has the stiffness 2 E I / l, as at a clamped start.
         axes : str, optional
-            Held directions; by default those in which the cable moves.
+            Fixed directions; by default those in which the cable moves.
         axes_of : str
             Frame in whose axes `axes` are given.
         name : str, optional
@@ -140,12 +139,14 @@ class Cable(tuple):
         return (*held, BendingSpring(to, frame, tuple(stiffness)))
 
     def _moves(self) -> str:
-        """Axes along which the nodes of the cable move."""
+        """Return the axes along which the nodes of the cable can move."""
         turned = self._options["hinges"].replace(self._options["along"][-1], "")
         return "xyz".replace(turned, "") if len(turned) == 1 else "xyz"
 
     def configuration(self, points: Any) -> dict[str, float]:
-        """Return variables by name with the nodes at given points, as a start or a guess.
+        """Return the cable's variables, by name, for given positions of its nodes.
+
+        They serve as a start or a guess.
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-"""Curves of hanging cables."""
+"""Catenaries: curves of hanging cables."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def catenary(start: Any, end: Any, length: float, segments: int, *, up: Any = (0
     ratio = np.sqrt(length**2 - v**2) / h
     half = brentq(lambda x: np.sinh(x) / x - ratio, 1e-9, 4 + 2 * np.log(ratio + 1), xtol=1e-15, rtol=1e-15)
     size = h / (2 * half)
-    middle = np.arctanh(v / length)  # of the ends' x / a: v = 2 a sinh(middle) sinh(half)
+    middle = np.arctanh(v / length)  # mean x / a of the ends: v = 2 a sinh(middle) sinh(half)
     s = size * np.sinh(middle - half) + np.linspace(0.0, length, segments + 1)
     x = size * np.arcsinh(s / size)
     y = np.sqrt(size**2 + s**2)

@@ -1,4 +1,4 @@
-"""Variables, frames, springs and dampers that follow from a cable's options.
+"""Variables, frames, springs and dampers of a cable, derived from its options.
 
 The options are those of `vioc.cables.cable.cable`, checked there, as a dict.
 """
@@ -24,9 +24,9 @@ def direction(along: str) -> np.ndarray:
 
 
 def hinge_stiffness(options: dict[str, Any], ends: int) -> dict[str, Number]:
-    """Return the stiffness by hinge axis; `ends` is 1 at a clamp.
+    """Return the stiffness of a cable's hinge about each of its axes.
 
-    A clamp represents half a segment.
+    `ends` is 1 at a clamp, which represents half a segment.
     """
     section, along = options["section"], options["along"][-1]
     share = options["segments"] / options["length"] * (1 + ends)
@@ -40,7 +40,7 @@ def hinge_stiffness(options: dict[str, Any], ends: int) -> dict[str, Number]:
 
 
 def variables(o: dict[str, Any]) -> tuple[tuple[tuple[str, ...], ...], tuple[str, ...]]:
-    """Return the variables of the hinges, and of the extensions."""
+    """Return the names of a cable's hinge variables and of its elongations."""
     numbers = range(1, o["segments"] + 1)
     several = len(o["hinges"]) > 1
     hinges = tuple(tuple(f"{o['name']}-{i}" + f"-{a}" * several for a in o["hinges"]) for i in numbers)
@@ -48,7 +48,7 @@ def variables(o: dict[str, Any]) -> tuple[tuple[tuple[str, ...], ...], tuple[str
 
 
 def turns(o: dict[str, Any], i: int) -> str:
-    """Return the axes of hinge i in the order of its frames.
+    """Return the axes of hinge i of a cable in the order of its frames.
 
     Two successive turns leave a twist of half their product, always of the same sign. With the order swapped
     at every second hinge these cancel along the cable, and the twist is of second order in a segment's length
@@ -58,7 +58,7 @@ def turns(o: dict[str, Any], i: int) -> str:
 
 
 def frames(o: dict[str, Any], hinges, extensions) -> Frame:
-    """Return the tree from the first frame to the far end.
+    """Return the tree of a cable's frames, from the first to the far end.
 
     The first frame is NAME-0, or a free start's translation.
     """
@@ -104,7 +104,7 @@ def frames(o: dict[str, Any], hinges, extensions) -> Frame:
 
 
 def _stretch(slide: str, sign: float, variable: Variable) -> Transform:
-    """Return the translation by an elongation; along a negative axis it is a twist."""
+    """Return the translation by a segment's elongation; a twist along a negative axis."""
     if sign > 0:
         return Transform(slide, variable)
     backward = tuple(-float(a == slide[1]) for a in "XYZ")
@@ -112,7 +112,7 @@ def _stretch(slide: str, sign: float, variable: Variable) -> Transform:
 
 
 def _body(o: dict[str, Any], share: float, length: float, turning: float | None = None) -> Mass:
-    """Return a share of a segment's mass: a rod that starts at the frame, or a point.
+    """Return a share of a segment's mass, as a rod beginning at the frame or a point.
 
     `turning` is the share of the inertia about the segment's axis, if it differs.
     """
@@ -127,7 +127,7 @@ def _body(o: dict[str, Any], share: float, length: float, turning: float | None 
 
 
 def _sum(a: Number, b: Number, name: str) -> Number:
-    """Return a + b, of numbers or multiples of one parameter."""
+    """Return a + b, for numbers or for multiples of one parameter."""
     if not isinstance(a, Parameter) and not isinstance(b, Parameter):
         return a + b
     if isinstance(a, Parameter) and isinstance(b, Parameter) and a.name == b.name:
@@ -141,12 +141,12 @@ def _sum(a: Number, b: Number, name: str) -> Number:
 
 
 def _present(coefficient: Number) -> bool:
-    """Return whether a coefficient gives a term; a parameter's default may be zero."""
+    """Return whether a coefficient needs a component; a parameter's default may be 0."""
     return isinstance(coefficient, Parameter) or coefficient > 0
 
 
 def terms(o: dict[str, Any], hinges, extensions) -> list[Component]:
-    """Return springs with their dampers, drag and mass damping."""
+    """Return a cable's springs with their dampers, its drag and its mass damping."""
     alpha, beta = o["damping"]
     springs: list[tuple[str, Number]] = []
     coupled: list[tuple[tuple[str, ...], tuple[Number, Number, Number]]] = []

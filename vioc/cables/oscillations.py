@@ -31,11 +31,11 @@ class NormalModes:
 
     @property
     def frequency(self) -> np.ndarray:
-        """Frequencies (count,), Hz."""
+        """Natural frequencies (count,), Hz."""
         return self.omega / (2 * np.pi)
 
     def shape(self, mode: int) -> dict[str, float]:
-        """Return the displacements of one mode by name."""
+        """Return the displacements of one mode, by variable."""
         return dict(zip(self.names, map(float, self.shapes[mode]), strict=True))
 
     def __len__(self) -> int:
@@ -43,12 +43,14 @@ class NormalModes:
 
 
 def normal_modes(equilibrium: StaticEquilibrium, count: int | None = None) -> NormalModes:
-    """Return frequencies and shapes of small free motions on the constraints.
+    """Return frequencies and shapes of small free motions about an equilibrium.
+
+    Motions obey the constraints.
 
     Parameters
     ----------
     equilibrium : StaticEquilibrium
-        Equilibrium of `static_equilibrium`, with its parameters; variables that it held do not move.
+        Equilibrium of `static_equilibrium`, with its parameters; variables that it fixed do not move.
     count : int, optional
         Number of modes, slowest first; by default all.
 
@@ -71,7 +73,7 @@ def normal_modes(equilibrium: StaticEquilibrium, count: int | None = None) -> No
 
 
 def longest_step(equilibrium: StaticEquilibrium) -> float:
-    """Return the step up to which `MidpointVI` is stable about an equilibrium, s.
+    """Return the longest step for which `MidpointVI` is stable at an equilibrium, s.
 
     Constraint forces act at the start of a step, so the stiffness that they give to a taut cable is explicit:
     dt < 2/omega, with omega^2 the largest eigenvalue of sum_i lambda_i h_i,qq on the constraints relative to
@@ -80,7 +82,7 @@ def longest_step(equilibrium: StaticEquilibrium) -> float:
     Parameters
     ----------
     equilibrium : StaticEquilibrium
-        Equilibrium with its parameters; variables that it held do not move.
+        Equilibrium with its parameters; variables that it fixed do not move.
     """
     from scipy.linalg import eigh
 
@@ -92,7 +94,10 @@ def longest_step(equilibrium: StaticEquilibrium) -> float:
 
 
 def _about(equilibrium: StaticEquilibrium) -> tuple[Statics, Any, Any]:
-    """Return statics, a basis Z of the motions that constraints allow, and Z' M Z."""
+    """Return energy derivatives, allowed motions and mass matrix at an equilibrium.
+
+    Z is a basis of the motions that constraints allow; the mass matrix is Z' M Z.
+    """
     if not isinstance(equilibrium, StaticEquilibrium):
         raise ModelError(f"expected the result of static_equilibrium, got {type(equilibrium).__name__}")
     free = [i for i, n in enumerate(equilibrium.system.dynamic) if n not in equilibrium.held]

@@ -32,7 +32,7 @@ def _check_float(name: str, value: object, *, positive: bool = False) -> float:
 
 @dataclass(frozen=True)
 class Section:
-    """Uniform cross-section of a cable, with mass and stiffness.
+    """Uniform cross-section of a cable: mass and stiffness per length.
 
     Parameters
     ----------
@@ -85,7 +85,7 @@ def _section(area: float, moments: tuple[float, float], J: float, density, young
 def round_section(
     diameter: float, *, density: Number, young: Number = 0.0, shear: Number = 0.0, inner: float = 0.0
 ) -> Section:
-    """Return the section of a solid round or a tube.
+    """Return the cross-section of a solid round cable or a tube.
 
     Parameters
     ----------
@@ -107,7 +107,7 @@ def round_section(
 def rectangular_section(
     width: float, height: float, *, density: Number, young: Number = 0.0, shear: Number = 0.0
 ) -> Section:
-    """Return the section of a rectangle.
+    """Return a rectangular cross-section.
 
     Its `width` is along the first hinge's axis and its `height` across it (m), so that the first hinge bends
     with I = width height^3 / 12. The torsion constant is Saint-Venant's series for the rectangle. Other
@@ -122,7 +122,7 @@ def rectangular_section(
 
 
 def beam_stiffness(length: float, axial: float, bending: float) -> np.ndarray:
-    """Return K (6, 6) of a planar beam element.
+    """Return the stiffness matrix K (6, 6) of a planar beam element.
 
     Its coordinates are (dx0, dy0, dtheta0, dx1, dy1, dtheta1) ([C] (16), corrected).
 

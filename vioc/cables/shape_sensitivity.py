@@ -1,6 +1,6 @@
-"""Sensitivity of a static equilibrium to prescribed values (docs/maths/cables.md).
+"""Sensitivity of a static equilibrium to prescribed variables and parameters.
 
-Used for shape control and co-design.
+Maths: docs/maths/cables.md. Used for shape control and co-design.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from vioc.compile.evaluate import Evaluator
 from vioc.dynamics.lagrangian import OPTIONS, Lagrangian
 from vioc.errors import ModelError
 
-SINGULAR = 1e-12  # reciprocal condition number of the equations, scaled by rows, if they are singular
+SINGULAR = 1e-12  # reciprocal condition number, with scaled rows, below which equations are singular
 
 
 def static_sensitivity(equilibrium: StaticEquilibrium, by: str | Iterable[str]) -> dict[str, np.ndarray]:
-    """Return derivatives dq/dr of an equilibrium by given variables and parameters.
+    """Return derivatives of an equilibrium by prescribed variables and parameters.
 
     Parameters
     ----------
     equilibrium : StaticEquilibrium
         Equilibrium of `static_equilibrium`, with its parameters.
     by : name or names
-        Variables that the search for the equilibrium held (kinematic ones, and those in its `fixed`), and
-        declared parameters. Dynamic variables named here, and those held by the search, count as held, all
+        Variables that the search for the equilibrium fixed (kinematic ones, and those in its `fixed`), and
+        declared parameters. Dynamic variables named here, and those fixed by the search, count as fixed, all
         others as free.
 
     Returns

@@ -1,4 +1,4 @@
-"""Static equilibrium under constraints: minimal energy (docs/maths/cables.md)."""
+"""Static equilibria under constraints, by minimal energy (docs/maths/cables.md)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SETTLED = 1e-7  # relative step below which Newton's method ends as soon as its 
 
 @dataclass(frozen=True)
 class StaticEquilibrium:
-    """Configuration of a system at rest.
+    """Static equilibrium of a system, with its multipliers and stiffness.
 
     Attributes
     ----------
@@ -47,7 +47,7 @@ class StaticEquilibrium:
     parameters : dict of str to float
         Values of the declared parameters.
     held : tuple of str
-        Dynamic variables that the search held (`fixed`); results made from the equilibrium hold them, too.
+        Dynamic variables that the search fixed; results made from the equilibrium fix them, too.
     """
 
     system: System = field(repr=False)
@@ -63,7 +63,7 @@ class StaticEquilibrium:
 
     @property
     def stable(self) -> bool:
-        """True if the equilibrium is a strict minimum."""
+        """Flag, True if the equilibrium is a strict minimum of the energy."""
         return self.stiffness > 0
 
     def __getitem__(self, name: str) -> float:
@@ -81,7 +81,9 @@ class StaticEquilibrium:
 
 
 class Statics:
-    """Energy, constraints and their derivatives by the free dynamic variables.
+    """Energy and constraints of a system at rest, with derivatives.
+
+    Derivatives are by the free dynamic variables.
 
     Parameters
     ----------
@@ -116,12 +118,15 @@ class Statics:
         self._still = np.zeros(lag.nq)
 
     def first(self, q: np.ndarray) -> tuple[float, np.ndarray, np.ndarray, np.ndarray]:
-        """Return V, V_q - F (nf,), h (m,), Dh (m, nf)."""
+        """Return the energy and its gradient, and the constraints and their Jacobian.
+
+        They are V, V_q - F (nf,), h (m,), Dh (m, nf), where F are the loads at rest.
+        """
         V, slope, h, Dh = self._first(q, self._still, self._theta, self._no_impulse)
         return float(V[0, 0]), slope[self.free, 0], h[:, 0], Dh[:, self.free]
 
     def work(self, q: np.ndarray, to: np.ndarray) -> float:
-        """Return the work of loads along the line between two configurations, J."""
+        """Return the work of loads along the straight line between two configurations, J."""
         if self._loads is None:
             return 0.0
         d = to - q
@@ -129,7 +134,9 @@ class Statics:
         return float(WEIGHTS @ (forces @ d)) / 2
 
     def hessian(self, q: np.ndarray, multipliers: np.ndarray) -> np.ndarray:
-        """Return V_qq - F_q + sum_i lambda_i h_i,qq (nf, nf).
+        """Return the Hessian of energy and constraints (nf, nf).
+
+        It is V_qq - F_q + sum_i lambda_i h_i,qq by the free variables.
 
         Raises
         ------
@@ -144,7 +151,10 @@ class Statics:
         return (rows + rows.T) / 2
 
     def _refuse(self, q: np.ndarray) -> None:
-        """Raise a ModelError that names the load with an asymmetric slope at q."""
+        """Raise a ModelError that names the load whose work depends on the path.
+
+        Its slope at q is not symmetric.
+        """
         system, free = self.lagrangian.system, self.free
         for force in system.forces:
             lag = Lagrangian(System(*system.frames, force, name=system.name))
@@ -167,7 +177,9 @@ def _symmetric(slope: np.ndarray) -> bool:
 
 
 def loads_at_rest(lag: Lagrangian) -> ca.SX:
-    """Return F (nq,) at zero velocities and inputs, without exact zeros.
+    """Return the loads: generalized forces (nq,) at zero velocities and inputs.
+
+    They have no exact zeros.
 
     Raises
     ------
@@ -188,7 +200,10 @@ def loads_at_rest(lag: Lagrangian) -> ca.SX:
 
 
 def balance(lag: Lagrangian, multipliers: ca.SX) -> ca.SX:
-    """Return V_q - F + Dh' lambda (nq,) at rest; zero for free variables in balance."""
+    """Return the residual V_q - F + Dh' lambda (nq,) of a system at rest.
+
+    It is zero for free variables in balance.
+    """
     g = lag.graph
     return ca.jtimes(lag.h, g.q_vector, multipliers, True) - lag.L_q - loads_at_rest(lag)
 
@@ -210,7 +225,7 @@ def _check_gaps(lag: Lagrangian, q: np.ndarray, parameters: dict[str, float]) ->
 
 
 def kernel(J: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return an orthonormal basis of ker J, and the pseudo-inverse of J.
+    """Return an orthonormal basis of the kernel of J, and the pseudo-inverse of J.
 
     Dependent rows are left out.
     """
@@ -230,10 +245,11 @@ def static_equilibrium(
     max_iterations: int = 300,
     **parameters: float,
 ) -> StaticEquilibrium:
-    """Return a local minimum of potential energy minus work of loads, on h(q) = 0.
+    """Return a configuration at rest under constraints: a local minimum of energy.
 
-    The search descends from a guess. Loads are the forces at rest, with zero inputs. Kinematic variables and
-    those named in `fixed` keep the values of the guess.
+    The energy is the potential energy minus the work of loads, on h(q) = 0. The search descends from a guess.
+    Loads are the forces at rest, with zero inputs. Kinematic variables and those named in `fixed` keep the
+    values of the guess.
 
     Parameters
     ----------
@@ -259,8 +275,8 @@ def static_equilibrium(
         If the constraints cannot be satisfied from the guess.
     ModelError
         If the search does not converge; the message names the remaining error. Also for a load without a
-        potential (one that turns with its frame), a load that depends on time, and if a contact or a limit
-        would have to hold.
+        potential (one that turns with its frame), a load that depends on time, and if the equilibrium needs
+        the force of a contact or a limit.
     """
     lag = system if isinstance(system, Lagrangian) else Lagrangian(system)
     q = as_configuration(lag.system, guess, "guess").copy()

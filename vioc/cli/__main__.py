@@ -1,4 +1,4 @@
-"""Entry point: ``python -m vioc.cli`` runs the command ``vioc``."""
+"""Entry point of ``python -m vioc.cli``, which runs the command ``vioc``."""
 
 from vioc.cli import main
 

@@ -1,4 +1,4 @@
-"""The command ``vioc cache``: list or clear the cache of compiled libraries."""
+"""Command ``vioc cache``: list or clear the cache of compiled libraries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command ``vioc completion SHELL``: print a script for tab completion.
+"""Command ``vioc completion SHELL``: print a script for tab completion.
 
 It completes commands, options, models and studies.
 """
@@ -46,7 +46,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 class Option(NamedTuple):
-    """An option: its flags, help, and value (None, words, or a file name)."""
+    """Option of a command: its flags, help, and value (None, words, or a file name)."""
 
     flags: tuple[str, ...]
     help: str
@@ -56,7 +56,10 @@ class Option(NamedTuple):
 
 
 class Command(NamedTuple):
-    """A command: its path of words, subcommands with help, options, and arguments."""
+    """Command of the command line, with its subcommands, options and arguments.
+
+    `path` has the words of the command; subcommands have their help texts.
+    """
 
     path: tuple[str, ...]
     commands: dict[str, str]
@@ -105,7 +108,7 @@ def _values(action: argparse.Action) -> tuple[tuple[str, ...], bool]:
 
 
 def _first(help: str | None) -> str:
-    """Return the first part of a help text, for a list."""
+    """Return the first part of a help text, for a list of commands."""
     return (help or "").replace("%%", "%").split(" (default")[0].split(";")[0].split(": ")[0]
 
 

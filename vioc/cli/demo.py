@@ -1,4 +1,4 @@
-"""The command ``vioc demo``: a swing-up from model to feedback."""
+"""Command ``vioc demo``: a cart-pole swing-up from the model to the feedback."""
 
 from __future__ import annotations
 

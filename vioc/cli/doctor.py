@@ -1,4 +1,4 @@
-"""The command ``vioc doctor``: list and test versions and tools of this machine."""
+"""Command ``vioc doctor``: list and test the versions and tools of this machine."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def installation() -> Iterator[Row]:
-    """Yield versions, and the folder of vioc."""
+    """Yield the versions of installed software, and the folder of vioc."""
     folder = Path(vioc.__file__).parent
     checkout = (folder.parent / "pyproject.toml").is_file()
     yield "vioc", f"{vioc.__version__}, {'checkout' if checkout else 'installed'} in {folder}"
@@ -89,7 +89,7 @@ def installation() -> Iterator[Row]:
 
 
 def compiling() -> Iterator[Row]:
-    """Yield the compiler, and the state of its cache."""
+    """Yield the C compiler, and the state of its cache."""
     from vioc.compile import Cache, find_compiler
 
     with warnings.catch_warnings(record=True) as remarks:
@@ -144,7 +144,7 @@ def _cores() -> str:
 
 
 def _blas_threads() -> str:
-    """Return the thread count that NumPy's BLAS reports, or the environment's setting."""
+    """Return the number of threads of NumPy's BLAS, or the environment's setting."""
     loaded = []
     if sys.platform == "linux":
         with open("/proc/self/maps") as maps:
@@ -159,7 +159,7 @@ def _blas_threads() -> str:
 
 
 def _writable(folder: Path) -> str:
-    """Return whether files can be created in a folder, or in its first parent."""
+    """Return whether files can be created in a folder, or in its nearest parent."""
     while not folder.exists():
         folder = folder.parent
     try:
@@ -173,7 +173,7 @@ def _writable(folder: Path) -> str:
 
 
 def check_virtual() -> str:
-    """Check the energy error of a rollout, and A, B against finite differences."""
+    """Check the energy of a rollout, and its linearization by finite differences."""
     f = vioc.MidpointVI(vioc.models.load("cart_pole"), 0.01)
     run = f.rollout(f.initial_state({"theta": 0.5}), steps=500)
     band = float(np.ptp(run.energy))
@@ -208,7 +208,7 @@ def check_compiled() -> str:
 
 
 def check_optimizer() -> str:
-    """Check that DMOC converges for a small swing-up."""
+    """Check that the optimizer DMOC converges for a small swing-up."""
     import casadi as ca
 
     if not ca.has_nlpsol("ipopt"):

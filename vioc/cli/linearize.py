@@ -1,4 +1,4 @@
-"""The command ``vioc linearize MODEL``: A, B, eigenvalues and controllability."""
+"""Command ``vioc linearize MODEL``: A, B, eigenvalues and controllability."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def tangent(f: MechanicalMap, q: np.ndarray) -> np.ndarray:
-    """Return T (ndx, r), a basis of the motions that the constraints allow at q.
+    """Return a basis (ndx, r) of the motions that the constraints allow at q.
 
     At an equilibrium T' A T acts on these motions: configurations in ker Dh, and momenta modulo span Dh',
     which a step absorbs (docs/maths/linearization.md).

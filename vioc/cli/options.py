@@ -31,7 +31,7 @@ LAST_PORT = 65535
 
 
 class Parser(argparse.ArgumentParser):
-    """Parser that suggests similar words for an invalid choice.
+    """Argument parser that suggests similar words for an invalid choice.
 
     Attributes
     ----------
@@ -45,7 +45,7 @@ class Parser(argparse.ArgumentParser):
 
     @property
     def arguments(self) -> list[argparse.Action]:
-        """Options and arguments, including those of parents but not the commands."""
+        """Options and arguments of the parser and its parents, without its commands."""
         return [action for action in self._actions if action.nargs != argparse.PARSER]
 
     def _check_value(self, action: argparse.Action, value: object) -> None:
@@ -92,7 +92,7 @@ class Commands:
         return parser
 
     def group(self, name: str, help: str, examples: str) -> Commands:
-        """Declare a command with subcommands, and return these."""
+        """Declare a command with subcommands, and return an object for adding these."""
         return Commands(self._parser(name, help, f"examples:\n{examples}"))
 
     def _parser(self, name: str, help: str, epilog: str, *parents: Any) -> Parser:
@@ -109,7 +109,7 @@ class Commands:
 
 
 def model_help() -> str:
-    """Return the help for MODEL, with the names of the built-in models."""
+    """Return the help text for MODEL, with the names of the built-in models."""
     from vioc import models
 
     return MODEL_HELP.format(names=", ".join(models.names()))
@@ -117,7 +117,7 @@ def model_help() -> str:
 
 @functools.cache
 def debug() -> argparse.ArgumentParser:
-    """Return the option ``--debug``, which every command has."""
+    """Return a parser with the option ``--debug``, which every command has."""
     made = argparse.ArgumentParser(add_help=False)
     made.add_argument("--debug", action="store_true", help="show where an error came from")
     return made
@@ -125,7 +125,7 @@ def debug() -> argparse.ArgumentParser:
 
 @functools.cache
 def model_options() -> argparse.ArgumentParser:
-    """Return the argument ``MODEL``."""
+    """Return a parser with the argument ``MODEL``."""
     made = argparse.ArgumentParser(add_help=False)
     made.add_argument("model", metavar="MODEL", help="path or built-in name, see below")
     return made
@@ -133,7 +133,7 @@ def model_options() -> argparse.ArgumentParser:
 
 @functools.cache
 def start_options() -> argparse.ArgumentParser:
-    """Return the options ``MODEL --set --guess --dt``: model, start, and time step."""
+    """Return a parser with ``MODEL --set --guess --dt``: model, start and time step."""
     made = argparse.ArgumentParser(add_help=False, parents=[model_options()])
     for option, help in (("--set", SET_HELP), ("--guess", GUESS_HELP)):
         made.add_argument(
@@ -144,7 +144,7 @@ def start_options() -> argparse.ArgumentParser:
 
 
 def setting(text: str) -> tuple[str, float]:
-    """Convert ``NAME=NUMBER``, as an argument's type."""
+    """Convert ``NAME=NUMBER`` on the command line to a pair."""
     name, equals, value = text.partition("=")
     try:
         return name, float(value if equals else "")
@@ -153,14 +153,14 @@ def setting(text: str) -> tuple[str, float]:
 
 
 def port(text: str) -> int:
-    """Convert a port number, as an argument's type."""
+    """Convert a port number on the command line."""
     if not (text.isdecimal() and 1 <= int(text) <= LAST_PORT):
         raise argparse.ArgumentTypeError(f"expected a port from 1 to {LAST_PORT}, got {text!r}")
     return int(text)
 
 
 def seconds(text: str) -> float:
-    """Convert a time > 0, as an argument's type."""
+    """Convert a time > 0 on the command line."""
     value = float(text)
     if not 0 < value < np.inf:
         raise argparse.ArgumentTypeError(f"expected a time > 0 in seconds, got {text!r}")
@@ -182,7 +182,7 @@ def check_folder(option: str, folder: Path) -> None:
 
 
 def check_target(option: str, target: str | None, suffixes: tuple[str, ...]) -> None:
-    """Raise ValueError if the output file has another suffix or no folder.
+    """Raise ValueError if an output file has another suffix or no folder.
 
     Called before anything is computed, so that a mistake costs no time.
     """

@@ -1,4 +1,4 @@
-"""Output that several commands share."""
+"""Printed output that several commands share."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ROUNDING = 1e-12  # relative to the largest of the values printed together
 def print_values(
     f: MechanicalMap | MaximalVI, title: str, names: Sequence[str], values: np.ndarray, prefix: str = ""
 ) -> None:
-    """Print a line for each name, with value and unit.
+    """Print a line for each quantity, with name, value and unit.
 
     Values that are rounding errors relative to the largest are printed as 0.
     """
@@ -34,7 +34,7 @@ def print_values(
 
 @contextmanager
 def remarks() -> Iterator[None]:
-    """Collect warnings within the block; print them to stderr at its end by line."""
+    """Collect warnings within the block; print them to stderr at its end, one a line."""
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always")
         yield
@@ -43,7 +43,7 @@ def remarks() -> Iterator[None]:
 
 
 def print_start(found: ConstraintReport | None) -> None:
-    """Print how well the start satisfies the constraints, if there are any."""
+    """Print how well an initial state satisfies the constraints, if there are any."""
     if found:
         print(f"start found  {found}")
 

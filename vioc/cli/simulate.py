@@ -1,4 +1,4 @@
-"""The command ``vioc simulate MODEL``: compute, save, plot or animate a rollout."""
+"""Command ``vioc simulate MODEL``: compute, save, plot or animate a rollout."""
 
 from __future__ import annotations
 

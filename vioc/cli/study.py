@@ -1,4 +1,4 @@
-"""The command ``vioc study``: figures of papers, published against measured."""
+"""Command ``vioc study``: measure the figures of papers and compare with them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from types import ModuleType
 from vioc.cli.options import Commands, check_folder
 
 OUT = Path("out") / "studies"
-GROUP = "vioc.studies"  # of entry points, each a package with modules runner, page and harness
+GROUP = "vioc.studies"  # group of entry points, each a package with modules runner, page and harness
 
 
 def add(commands: Commands) -> None:
@@ -105,7 +105,7 @@ def page(args: argparse.Namespace) -> None:
 
 
 def studies(module: str) -> ModuleType:
-    """Return a module of the studies, of a registered package or the checkout.
+    """Return a module of the studies, from an installed package or from the checkout.
 
     Raises ModuleNotFoundError, with instructions for installing them, if there is neither.
     """

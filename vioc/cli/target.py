@@ -1,4 +1,4 @@
-"""The command ``vioc target FOLDER``: run a controller's C code at a given rate."""
+"""Command ``vioc target FOLDER``: run a controller's C code at a given rate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Evaluation of CasADi functions, in CasADi's virtual machine or as compiled C.
+"""Evaluation of CasADi functions in CasADi's virtual machine or as compiled C.
 
 Compiled libraries are kept in an on-disk cache. `programs` defines the operations on a function (call, map
 over rows, accumulate steps), `virtual` and `native` implement them, `backend` chooses between these,

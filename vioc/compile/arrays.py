@@ -1,4 +1,4 @@
-"""Functions of scalars on arrays of any library with numpy's functions.
+"""CasADi functions evaluated on arrays of any library with numpy's functions.
 
 Each scalar becomes an array. What `lanes.py` writes in C for one processor thus runs wherever the library's
 arrays are, including a GPU.
@@ -14,7 +14,7 @@ import casadi as ca
 from vioc.errors import ModelError
 
 Operation = Callable[..., Any]
-NAMED = {  # by numpy's names
+NAMED = {  # numpy's names of operations
     ca.OP_NEG: "negative",
     ca.OP_EXP: "exp",
     ca.OP_LOG: "log",
@@ -60,7 +60,7 @@ OWN: dict[int, Operation] = {
 
 
 def on_arrays(function: ca.Function, np: Any) -> Callable[..., tuple[Any, ...]]:
-    """Return `function` of SX as a function on arrays (entries, ...) of a library.
+    """Return a CasADi function of SX as a function on arrays of a numpy-like library.
 
     Parameters
     ----------
@@ -107,7 +107,7 @@ def on_arrays(function: ca.Function, np: Any) -> Callable[..., tuple[Any, ...]]:
 
 
 def _instruction(function: ca.Function, k: int, np: Any) -> tuple[Any, list[int], list[int]]:
-    """Return an operation, the registers of its operands, and those of its result.
+    """Return one instruction: operation, registers of its operands and of its result.
 
     The operation is None for a result, "input", a number, or a callable.
     """

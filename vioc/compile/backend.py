@@ -1,4 +1,4 @@
-"""Choice of the machine that runs the functions of a map."""
+"""Choice of how the functions of a map run: virtual machine or compiled C."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SPEED = 1e5  # approximate characters of C that a compiler processes per second
 
 
 class Backend:
-    """Factory of programs from functions, with a choice of how they run.
+    """Factory of programs from CasADi functions, with a choice of how they run.
 
     Parameters
     ----------
@@ -54,27 +54,27 @@ class Backend:
         self.identity = identity
 
     def knowing(self, **more: Any) -> Backend:
-        """Return the same backend for a map that more data determines."""
+        """Return the same backend with `more` data that identify its map in the cache."""
         return self if self.identity is None else Backend(self.name, {**self.identity, **more})
 
     def __repr__(self) -> str:
         return f"Backend({self.name!r})"
 
     def prepare(self, function: ca.Function) -> Program:
-        """Return a program of any function."""
+        """Return a program of a CasADi function."""
         return self._program(lambda: function, function.name(), None)
 
     def program(
         self, build: Callable[[], ca.Function], name: str, written: Callable[[], str | None] = lambda: None
     ) -> Program:
-        """Return a program of a function of this backend's map, by its name in the map.
+        """Return a program of one of the map's functions, by its name in the map.
 
         `written` returns C code written for it, None if there is none (`vioc.compile.native`).
         """
         return self._program(build, name, self._key(name), written)
 
     def many(self, written: Callable[[], str | None], name: str) -> ManyProgram | None:
-        """Return a step of the map as a program of many rollouts.
+        """Return a program that steps many rollouts of the map at once, or None.
 
         None if the backend is not ``"compiled"``, or `written`, a `vioc.compile.many.source`, returns None.
         """
@@ -107,7 +107,7 @@ class Backend:
 
 
 class AutoProgram(Program):
-    """Program that runs in the virtual machine until compiling pays."""
+    """Program that runs in the virtual machine until compiling it saves time."""
 
     def __init__(self, build: Callable[[], ca.Function], native: NativeProgram):
         self._virtual = VirtualProgram(build)

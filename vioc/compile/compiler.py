@@ -1,4 +1,4 @@
-"""The user's C compiler: how it is found, identified and called.
+"""Search for the user's C compiler, its identification and its calls.
 
 A compiler is optional everywhere.
 """
@@ -60,7 +60,7 @@ class Compiler:
 
     @property
     def name(self) -> str:
-        """Command without flags."""
+        """Command of the compiler without flags."""
         return " ".join(word for word in self.command if not word.startswith("-"))
 
     def build(
@@ -99,7 +99,7 @@ class Compiler:
             raise CompileError(f"{self.name} wrote what cannot be loaded: {error}. {ADVICE}") from None
 
     def try_out(self) -> None:
-        """Raise `CompileError` if it cannot compile, or the compiled code is wrong."""
+        """Raise `CompileError` if the compiler fails, or its compiled code is wrong."""
         with tempfile.TemporaryDirectory(prefix="vioc-", ignore_cleanup_errors=True) as folder:
             source, target = Path(folder, "trial.c"), Path(folder, "trial.so")
             source.write_text(TRIAL, "utf-8")
@@ -112,9 +112,9 @@ class Compiler:
 
 
 def find_compiler() -> Compiler | None:
-    """Return the compiler of the environment variable CC, else the first that works.
+    """Return the user's C compiler, None if there is none that works.
 
-    The candidates are cc, gcc, clang and the one of pip. None if there is none.
+    It is that of the environment variable CC, else the first of cc, gcc, clang and pip's compiler that works.
 
     Warns
     -----
@@ -129,7 +129,7 @@ def find_compiler() -> Compiler | None:
 
 
 def require_compiler() -> Compiler:
-    """Return the compiler, or raise a `CompileError` that says how to get one."""
+    """Return the C compiler, or raise a `CompileError` that says how to get one."""
     chosen = os.environ.get("CC", "")
     found, trouble = _find(chosen, os.environ.get("PATH", ""))
     if found is None:
@@ -143,7 +143,10 @@ def require_compiler() -> Compiler:
 
 @lru_cache(maxsize=8)
 def _find(chosen: str, _path: str) -> tuple[Compiler | None, str]:
-    """Return the compiler, and why the first one found fails ("" if none is found)."""
+    """Return the first C compiler that works, and why the first one found fails.
+
+    The reason is "" if none is found.
+    """
     own = [] if importlib.util.find_spec(PACKAGE) is None else [[sys.executable, "-m", PACKAGE, "cc"]]
     try:
         commands = [shlex.split(chosen)] if chosen else [*([name] for name in CANDIDATES), *own]
@@ -168,7 +171,7 @@ def _find(chosen: str, _path: str) -> tuple[Compiler | None, str]:
 
 
 def _run(command: Sequence[str], timeout: float | None, **options: Any) -> subprocess.CompletedProcess[str]:
-    """Return the result of a command, whose output may contain invalid text."""
+    """Run a command, whose output may contain invalid text, and return its result."""
     return subprocess.run(
         command, capture_output=True, text=True, errors="replace", timeout=timeout, **{"input": "", **options}
     )

@@ -1,4 +1,4 @@
-"""Independent tasks distributed over the machine's cores.
+"""Distribution of independent tasks over the machine's cores, by threads.
 
 Threads suffice: CasADi's virtual machine, compiled functions and BLAS all release Python's lock. Results do
 not depend on the number of threads.
@@ -20,7 +20,7 @@ BLAS = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS")
 
 
 def workers() -> int:
-    """Return the number of threads: ``VIOC_WORKERS``, else the cores of this process."""
+    """Return the number of threads: ``VIOC_WORKERS``, else one per available core."""
     chosen = os.environ.get(VARIABLE, "")
     if chosen:
         try:
@@ -32,7 +32,7 @@ def workers() -> int:
 
 
 def shares(n: int, least: int) -> list[slice]:
-    """Return slices of n rows: equal pieces of at least `least`, up to one per thread."""
+    """Split n rows into equal slices of at least `least` rows, up to one per thread."""
     count = n // least
     count = min(workers(), count) if count > 1 else 1
     ends = [n * i // count for i in range(count + 1)]
@@ -40,7 +40,10 @@ def shares(n: int, least: int) -> list[slice]:
 
 
 def over_cores(work: Callable[[Any], Any], pieces: Sequence[Any], count: int | None = None) -> Iterable[Any]:
-    """Return ``work`` of every piece, in order; the first exception is raised."""
+    """Apply a function to every piece of work on several cores; results are in order.
+
+    The first exception is raised.
+    """
     if len(pieces) <= 1:
         return map(work, pieces)
     count = min(workers() if count is None else count, len(pieces))
@@ -51,7 +54,7 @@ def over_cores(work: Callable[[Any], Any], pieces: Sequence[Any], count: int | N
 
 @contextmanager
 def one_thread_each() -> Iterator[None]:
-    """Limit processes to one thread each, unless the environment says otherwise.
+    """Limit new processes to one thread each, unless the environment says otherwise.
 
     With one process per core, BLAS threads of each process compete for the cores: OpenBLAS's threads wait
     actively, and small problems take several times as long.

@@ -41,7 +41,7 @@ _own: dict[str, Path] = {}  # libraries stored for this process only
 
 @dataclass(frozen=True)
 class Entry:
-    """A library in the cache: key, title, size in bytes and time made (s since 1970)."""
+    """Cached library: key, title, size in bytes and time made (s since 1970)."""
 
     key: str
     title: str
@@ -50,7 +50,7 @@ class Entry:
 
 
 class Cache:
-    """Compiled libraries in a folder.
+    """Cache of compiled libraries in a folder.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ class Cache:
         return f"Cache({len(entries)} libraries, {size:.1f} MB, in {self.directory})"
 
     def entries(self) -> Iterator[Entry]:
-        """Yield the entries of the cache, oldest first."""
+        """Yield the libraries in the cache, oldest first."""
         found = []
         for folder in self.directory.glob("*/"):
             try:
@@ -79,7 +79,7 @@ class Cache:
         yield from sorted(found, key=lambda e: e.made)
 
     def clear(self) -> int:
-        """Remove every entry, including partial ones; return the number of bytes freed."""
+        """Remove all libraries, including partial ones; return the number of bytes freed."""
         freed = 0
         for folder in self.directory.glob("*/"):
             if OURS.fullmatch(folder.name):
@@ -89,7 +89,7 @@ class Cache:
         return freed
 
     def find(self, key: str) -> Path | None:
-        """Return the library of a key, None if there is no valid one."""
+        """Return the path of a key's library, None if there is no valid one."""
         folder = self.directory / key
         try:
             note = json.loads((folder / NOTE).read_text("utf-8"))
@@ -101,9 +101,10 @@ class Cache:
         return None
 
     def get(self, key: str, title: str, build: Callable[[Path], None]) -> Path:
-        """Return the library of a key; ``build(path)`` makes it if missing or damaged.
+        """Return the path of a key's library; ``build(path)`` makes it if necessary.
 
-        If the cache cannot be written, the library is made in a temporary folder of this process.
+        A missing or damaged library is made; if the cache cannot be written, it is made in a temporary folder
+        of this process.
 
         Raises
         ------
@@ -130,7 +131,7 @@ class Cache:
             return _own.setdefault(key, folder / LIBRARY)
 
     def _made(self, key: str, title: str, build: Callable[[Path], None]) -> Path:
-        """Build the library of a key in a temporary folder, and move it into place."""
+        """Build the library of a key in a temporary folder, and move it into the cache."""
         self.directory.mkdir(parents=True, exist_ok=True)
         self._remove_stale()
         folder = Path(tempfile.mkdtemp(prefix="new-", dir=self.directory))
@@ -149,7 +150,7 @@ class Cache:
             shutil.rmtree(folder, ignore_errors=True)
 
     def discard(self, key: str) -> None:
-        """Remove an entry if it exists: rename it in one step, then delete it."""
+        """Remove a library if it exists: rename its folder in one step, then delete it."""
         folder = self.directory / key
         if not folder.exists():
             return
@@ -171,7 +172,7 @@ class Cache:
 
 
 def default_directory() -> Path:
-    """Return the folder for libraries if none is given."""
+    """Return the default folder for compiled libraries."""
     chosen = os.environ.get(VARIABLE)
     if chosen:
         return Path(chosen)

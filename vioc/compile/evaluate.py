@@ -1,4 +1,4 @@
-"""CasADi functions evaluated on rows of numpy arrays."""
+"""Evaluation of CasADi functions on rows of numpy arrays."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Bound", "Evaluator", "run_buffered"]
 
 
 class Evaluator:
-    """CasADi function or program, evaluated on rows of numpy arrays.
+    """Evaluator of a CasADi function or program on rows of numpy arrays.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""CasADi functions of scalars at many points, by grouped numpy operations.
+"""Evaluation of CasADi functions at many points, by grouped numpy operations.
 
 CasADi's virtual machine executes operations one by one, and most of its time are mispredicted branches
 between them: 2 ns per operation if all are sums, 5 ns if kinds alternate. Here every value is a row with an
@@ -35,14 +35,14 @@ ROUNDED = {
 }
 NOT_OF_SCALARS = {ca.OP_PARAMETER, ca.OP_CALL, ca.OP_ASSIGN}
 
-Rows = slice | np.ndarray  # of a workspace
+Rows = slice | np.ndarray  # indices of rows of a workspace
 
 
 class OperationValues(NamedTuple):
-    """Values of a function in the order of the virtual machine.
+    """Operations of a CasADi function in the order of the virtual machine.
 
-    For each value: its operation `op` and its operands `of`; for inputs (argument, entry) and for constants
-    their values, in `given`.
+    Each operation computes one value. `op` has the operation of each value, `of` the indices of its operands.
+    `given` has (argument, entry) of inputs, and the values of constants.
     """
 
     op: list[int]
@@ -51,7 +51,10 @@ class OperationValues(NamedTuple):
 
 
 class OperationGroup(NamedTuple):
-    """One operation on rows `of`, with results in `rows`."""
+    """Group of equal operations that are one numpy call on rows of a workspace.
+
+    Operands are in the rows `of`, results in `rows`.
+    """
 
     op: int
     rows: slice
@@ -59,14 +62,14 @@ class OperationGroup(NamedTuple):
 
 
 class Workspace(NamedTuple):
-    """Rows for a number of points, and the calls that fill them."""
+    """Array of values for a number of points, and the numpy calls that fill it."""
 
     rows: np.ndarray
     calls: list[Callable[[], Any]]
 
 
 class GroupedFunction:
-    """Function of scalars, evaluated at many points at once.
+    """CasADi function of scalars, evaluated at many points at once by numpy.
 
     Parameters
     ----------
@@ -95,9 +98,10 @@ class GroupedFunction:
         return all(function.instruction_id(k) not in NOT_OF_SCALARS for k in range(function.n_instructions()))
 
     def __call__(self, args: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
-        """Evaluate at rows of two-dimensional arguments; write `outputs` (count, size).
+        """Evaluate the function at the rows of its arguments, and write `outputs`.
 
-        One-dimensional arguments are the same for all points.
+        Outputs are (count, size), and arguments two-dimensional; one-dimensional arguments are the same for
+        all points.
         """
         count = len(outputs[0])
         pieces = -(-count // max(CACHE // self._height, NARROW))
@@ -124,7 +128,10 @@ class GroupedFunction:
     # -- rows ---------------------------------------------------------------------------------------
 
     def _lay_out(self, values: OperationValues, order: list[list[int]], kept: set[int]) -> list[int]:
-        """Return the row of every value; rows are reused once no operation needs them."""
+        """Assign a row of the numpy workspace to every value of the function.
+
+        Rows are reused once no operation needs them.
+        """
         last = [0] * len(values.op)
         for g, members in enumerate(order):
             for j in members:
@@ -162,7 +169,7 @@ class GroupedFunction:
     # -- workspaces ---------------------------------------------------------------------------------
 
     def _taken(self, points: int) -> Workspace:
-        with self._lock:  # each thread uses its own
+        with self._lock:  # each thread uses its own workspace
             work = self._workspaces.pop(points, None)
         return self._workspace(points) if work is None else work
 
@@ -191,14 +198,14 @@ class GroupedFunction:
 
 
 class _Free:
-    """Unused rows, as ordered ranges."""
+    """Unused rows of a workspace, as ordered ranges."""
 
     def __init__(self) -> None:
         self.height = 0
         self._ranges: list[tuple[int, int]] = []
 
     def take(self, count: int) -> int:
-        """Return the first of `count` adjacent rows."""
+        """Reserve `count` adjacent rows, and return the first."""
         for i, (first, end) in enumerate(self._ranges):
             if end - first >= count:
                 self._ranges[i : i + 1] = [(first + count, end)] if end - first > count else []
@@ -219,7 +226,7 @@ class _Free:
 
 
 def _read(f: ca.Function) -> tuple[OperationValues, list[list[int]]]:
-    """Return the values, and the entries of each output."""
+    """Read the operations of a CasADi function, and the values in each output."""
     holds: dict[int, int] = {}
     values = OperationValues([], [], {})
     outputs = [[0] * f.nnz_out(i) for i in range(f.n_out())]
@@ -239,7 +246,7 @@ def _read(f: ca.Function) -> tuple[OperationValues, list[list[int]]]:
 
 
 def _in_groups(values: OperationValues) -> list[list[int]]:
-    """Return groups of independent values of one kind.
+    """Group independent operations of one kind, in an order of evaluation.
 
     The next group is the kind with the longest chain of values that depend on it, as the longest chain limits
     the number of groups. Other orders, for example by the number of values that are ready, make two to four
@@ -275,7 +282,7 @@ def _in_groups(values: OperationValues) -> list[list[int]]:
 
 
 def _together(rows: Sequence[int]) -> Rows:
-    """Return rows as a slice if they are equally spaced, else as an array."""
+    """Convert row numbers to a slice if they are equally spaced, else to an array."""
     first, step = rows[0], rows[1] - rows[0] if len(rows) > 1 else 1
     end = first + step * len(rows)
     if step and list(rows) == list(range(first, end, step)):

@@ -1,4 +1,7 @@
-"""Many rollouts of one step, LANES samples at once on each core (lanes.c, many.c)."""
+"""Programs that step many rollouts at once, several on each core.
+
+LANES of them share the vector instructions of lanes.c and many.c.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,9 @@ Long = ctypes.c_longlong
 
 
 def source(functions: dict[str, ca.Function], step: str, **sizes: float) -> str | None:
-    """Return C of a step of LANES samples with the loop of many.c around it, or None.
+    """Return the C code that steps many rollouts of a map, or None.
+
+    It has the C function `step` of LANES samples, with the loop of many.c around it.
 
     Parameters
     ----------
@@ -44,7 +49,7 @@ def source(functions: dict[str, ca.Function], step: str, **sizes: float) -> str 
 
 
 class ManyProgram:
-    """Step as a program of many rollouts, compiled or loaded on first use.
+    """Compiled program that steps many rollouts, compiled or loaded on first use.
 
     Parameters
     ----------
@@ -61,7 +66,7 @@ class ManyProgram:
 
     @cached_property
     def source(self) -> str | None:
-        """C code, None if there is none."""
+        """C code of the program, None if there is none."""
         with Progress("building functions"):
             return self._written()
 
@@ -91,7 +96,7 @@ class ManyProgram:
 
     @property
     def available(self) -> bool:
-        """True if there is such a program."""
+        """Flag, True if there is C code for many rollouts of this step."""
         return self._library is not None
 
     def accumulate(
@@ -104,7 +109,7 @@ class ManyProgram:
         X: np.ndarray,
         multipliers: np.ndarray,
     ) -> np.ndarray:
-        """Continue rollouts from steps `at` until step `end`, or one that is not solved.
+        """Continue rollouts from their current steps until step `end`, or a failed step.
 
         Parameters
         ----------
@@ -144,7 +149,7 @@ class ManyProgram:
 
 
 class _NoForm(CompileError):
-    """Error: a step has an operation that is not supported in vectors."""
+    """Error raised if a step has an operation that vector code does not support."""
 
 
 def _pointers(arrays: Sequence[np.ndarray]):

@@ -26,7 +26,7 @@ EXPORT = '#define CASADI_SYMBOL_EXPORT __attribute__((visibility("default")))\n'
 
 
 class _Struct(ctypes.Structure):
-    """Layout of `program` in loops.c."""
+    """Layout of the C struct `program` in loops.c."""
 
     _fields_ = (
         ("f", ctypes.c_void_p),
@@ -66,12 +66,12 @@ class NativeProgram(Program):
 
     @property
     def keyed(self) -> bool:
-        """True if the key is known before the function is built."""
+        """Flag, True if the cache key is known before the function is built."""
         return self._chosen is not None
 
     @cached_property
     def source(self) -> str:
-        """C code of the function, named f."""
+        """C code of the function, which is named f."""
         with Progress("building functions"):
             written = self._written()
             if written is not None:
@@ -86,7 +86,7 @@ class NativeProgram(Program):
 
     @cached_property
     def key(self) -> str:
-        """Key in the cache."""
+        """Key of the compiled library in the cache."""
         return key_of(require_compiler(), ca.__version__, self._chosen or self.source)
 
     @cached_property
@@ -125,7 +125,7 @@ class NativeProgram(Program):
 
     @cached_property
     def _ends(self) -> tuple[int, ...]:
-        """Offsets of the ends of consecutive outputs, starting with 0."""
+        """Offsets of the outputs in one memory block, starting with 0."""
         return (0, *accumulate(self.sizes_out))
 
     def __call__(self, args: Sequence[np.ndarray]) -> list[np.ndarray]:
@@ -133,7 +133,7 @@ class NativeProgram(Program):
 
     @cached_property
     def _mapped(self) -> Any:
-        """Function `vioc_map` with its first arguments bound."""
+        """C function `vioc_map` with its first arguments bound."""
         return partial(_loops().vioc_map, ctypes.byref(self._struct), 0)
 
     def map(self, args: Sequence[np.ndarray], count: int) -> list[np.ndarray]:
@@ -159,9 +159,9 @@ class NativeProgram(Program):
         return [o[:done] for o in outputs], done, float(outputs[2][done, 0]) if done < count else 0.0
 
     def _go(self, carry, rows, count, keep, tolerance, outputs, last=None) -> int:
-        """Evaluate `count` times into `outputs`, and write the final carry into `last`.
+        """Evaluate repeatedly in C into `outputs`, each time with the previous result.
 
-        Returns the number of successful evaluations.
+        The final result, the carry, is written into `last`. Returns the number of successful evaluations.
         """
         pointers, strides = _inputs(rows)
         done = _loops().vioc_accumulate(
@@ -209,7 +209,7 @@ class NativeProgram(Program):
 
 
 def signature(sizes_in: Sequence[int], sizes_out: Sequence[int], work: int) -> str:
-    """Return C that declares a hand-written f of vectors, as CasADi generates it."""
+    """Return C declarations of a hand-written function f, as CasADi generates them."""
     lines = ['#define PUBLIC __attribute__((visibility("default")))']
     for kind, sizes in (("in", sizes_in), ("out", sizes_out)):
         shapes = ", ".join(f"{{{size}, 1}}" for size in sizes)
@@ -238,7 +238,7 @@ def _inputs(args: Sequence[np.ndarray]):
 
 
 def _steps(args: Sequence[np.ndarray]) -> Any:
-    """Return row strides, in numbers; negative if an array is read backwards."""
+    """Return the row strides of arrays, in numbers; negative if read backwards."""
     for a in args:
         if a.dtype != np.float64 or (a.shape[-1] > 1 and a.strides[-1] != a.itemsize):
             raise ValueError(
@@ -258,7 +258,7 @@ def _pointers(arrays: Sequence[np.ndarray]) -> bytes:
 
 
 def _outputs(ends: tuple[int, ...], count: int) -> tuple[list[np.ndarray], Any]:
-    """Return arrays for `count` evaluations, in one memory block, and their addresses."""
+    """Return arrays for `count` evaluations in one memory block, and their addresses."""
     if len(ends) == 2:
         one = np.empty(count * ends[1])
         return [one], _packed(1)(address(one))
@@ -285,7 +285,7 @@ def _loops() -> ctypes.CDLL:
 
 @lru_cache(maxsize=1)
 def sources_digest() -> str:
-    """Return a hash of the code that builds functions, as keys depend on its version."""
+    """Return a hash of vioc's source code, on whose version the cache keys depend."""
     root = Path(__file__).parents[1]
     digest = hashlib.sha256()
     for path in sorted([*root.rglob("*.py"), *root.rglob("*.c")]):

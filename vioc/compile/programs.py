@@ -1,4 +1,4 @@
-"""Programs: the operations on a CasADi function, independent of the machine."""
+"""Programs: the operations on a CasADi function, independent of what runs it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CHUNK = 1024  # steps per piece where pieces are needed
 
 
 def dense(function: ca.Function) -> ca.Function:
-    """Return the function with dense outputs; sparse buffers hold only nonzeros."""
+    """Return the function with dense outputs, whose buffers contain all entries."""
     if all(function.sparsity_out(i).is_dense() for i in range(function.n_out())):
         return function
     args = function.mx_in()
@@ -34,7 +34,7 @@ def without_repetition(function: ca.Function) -> ca.Function:
 
 
 class Bound(NamedTuple):
-    """Program bound to arrays, which a call reads and writes in place.
+    """Program bound to arrays, which each call reads and writes in place.
 
     Attributes
     ----------
@@ -49,7 +49,7 @@ class Bound(NamedTuple):
 
 
 class Program(ABC):
-    """A function of float64 arrays with dense outputs.
+    """Base class of programs: functions of float64 arrays with dense outputs.
 
     Attributes
     ----------
@@ -73,11 +73,11 @@ class Program(ABC):
 
     @abstractmethod
     def __call__(self, args: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Evaluate once."""
+        """Evaluate the function once."""
 
     @abstractmethod
     def map(self, args: Sequence[np.ndarray], count: int) -> list[np.ndarray]:
-        """Evaluate `count` times.
+        """Evaluate the function for `count` rows of its arguments.
 
         A two-dimensional argument has a row for each evaluation; others are used for all.
         """
@@ -92,7 +92,7 @@ class Program(ABC):
         tolerance: float,
         first: int = CHUNK,
     ) -> tuple[list[np.ndarray], int, float]:
-        """Evaluate repeatedly; the first output is the next evaluation's first argument.
+        """Evaluate the function repeatedly; its first output becomes its first argument.
 
         Parameters
         ----------
@@ -120,7 +120,7 @@ class Program(ABC):
         """
 
     def bind_map(self, args: Sequence[np.ndarray], count: int) -> Bound:
-        """Bind `map` to arguments that are read again at each call.
+        """Bind `map` to arrays that are read again at each call.
 
         Arguments are any float64 arrays with contiguous rows, including strided or reversed views.
         """
@@ -136,7 +136,7 @@ class Program(ABC):
     def bind_accumulate(
         self, carry: np.ndarray, rows: Sequence[np.ndarray], count: int, keep: int, tolerance: float
     ) -> Bound:
-        """Bind `accumulate` to arguments that are read again at each call; see `bind_map`."""
+        """Bind `accumulate` to arrays that are read again at each call, as in `bind_map`."""
         outputs = [np.empty((count, size)) for size in [keep, *self.sizes_out[1:]]]
 
         def call() -> int:

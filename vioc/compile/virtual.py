@@ -1,4 +1,4 @@
-"""Programs in CasADi's virtual machine, which start at once and need no compiler."""
+"""Programs that run in CasADi's virtual machine, at once and without a compiler."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ UNROLLED = (
 def run_buffered(
     function: ca.Function, args: Sequence[np.ndarray], sizes: Sequence[int] | None = None
 ) -> list[np.ndarray]:
-    """Call `function` on C-contiguous float64 arrays; outputs are flat, column-major.
+    """Call a CasADi function on C-contiguous float64 arrays without copying them.
 
-    `Function.buffer()` reads and writes numpy memory directly; a call with CasADi's DM takes ten times as
-    long. `sizes` are those of the outputs, for callers that know them.
+    Outputs are flat, column-major. `Function.buffer()` reads and writes numpy memory directly; a call with
+    CasADi's DM takes ten times as long. `sizes` are those of the outputs, for callers that know them.
     """
     buffer, evaluate = function.buffer()
     if sizes is None:
@@ -47,7 +47,7 @@ def run_buffered(
 
 
 class VirtualProgram(Program):
-    """CasADi function as a program in the virtual machine, built on first use."""
+    """CasADi function as a program of the virtual machine, built on first use."""
 
     def __init__(self, build: Callable[[], ca.Function]):
         self._build = build
@@ -106,7 +106,7 @@ class VirtualProgram(Program):
         return run_buffered(self._strung("map", count, shared), args, sizes)
 
     def _by_groups(self, count: int) -> GroupedFunction | None:
-        """Return the function in numpy if that pays for `count` points; results are equal."""
+        """Return the grouped numpy form of the function if `count` points are enough."""
         if count < FEW:
             return None
         grouped = self._grouped
@@ -189,9 +189,9 @@ class VirtualProgram(Program):
 
 
 def _accumulated(f: ca.Function, n: int) -> ca.Function:
-    """Return f accumulated n times; a small f has several evaluations per function.
+    """Return the function f accumulated n times.
 
-    A call costs as much as about 100 operations.
+    A small f is evaluated several times within one function. A call costs as much as about 100 operations.
     """
     most, operations = UNROLLED
     m = min(most, operations // max(f.n_instructions(), 1), n)
@@ -211,9 +211,10 @@ def _accumulated(f: ca.Function, n: int) -> ca.Function:
 
 
 def _written_out(f: ca.Function, m: int) -> ca.Function:
-    """Return (carry, rows) -> (last carry, all carries, other outputs).
+    """Return a function that evaluates f m times, feeding its first output back.
 
-    Rows and outputs have a column for each of m evaluations.
+    It is (carry, rows) -> (last carry, all carries, other outputs). Rows and outputs have a column for each
+    of m evaluations.
     """
     start = now = ca.SX.sym("start", f.numel_in(0))
     rows = [ca.SX.sym("rows", f.numel_in(i), m) for i in range(1, f.n_in())]
@@ -235,7 +236,7 @@ def _tiled(a: np.ndarray, count: int) -> np.ndarray:
 
 
 def _inputs(args: Sequence[np.ndarray], count: int = 0) -> list[tuple[np.ndarray, np.ndarray | None]]:
-    """Return arrays that a buffer can read, each with its source if it must be copied.
+    """Return contiguous arrays for a buffer, each with its source if it is a copy.
 
     With a count, a one-dimensional argument is repeated `count` times.
     """
@@ -254,7 +255,7 @@ def _bound(
     args: Sequence[tuple[np.ndarray, np.ndarray | None]],
     outputs: Sequence[np.ndarray],
 ) -> Callable[[], None]:
-    """Return a function that evaluates on these arrays; `args` as from `_inputs`."""
+    """Return a function that evaluates a CasADi function on arrays from `_inputs`."""
     buffer, evaluate = function.buffer()
     copies = [(own, source) for own, source in args if source is not None and own.size]
     for i, (a, _) in enumerate(args):

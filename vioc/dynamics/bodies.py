@@ -1,4 +1,4 @@
-"""Ten numbers of each rigid body of a mechanism, as expressions of its parameters."""
+"""Inertial parameters of each rigid body of a mechanism, as CasADi expressions."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from vioc.dynamics.description.system import System
 
 
 def body_numbers(system: System, theta: ca.SX) -> dict[str, ca.SX]:
-    """Mass, centre of mass (3), inertia about it (6) by frame, (10,) each.
+    """Return the ten inertial parameters of each body as expressions, by frame.
 
-    A frame without a name is called by its variable, or that of its nearest ancestor with one.
-    `theta` are symbols of the system's parameters, in their order.
+    They are mass, centre of mass (3) and moments of inertia about it (6). A frame without a name is called by
+    its variable, or that of its nearest ancestor with one. `theta` are symbols of the system's parameters, in
+    their order.
     """
     names = list(system.parameters)
 
@@ -35,7 +36,7 @@ def body_numbers(system: System, theta: ca.SX) -> dict[str, ca.SX]:
 
 
 def _moved_by(system: System, i: int) -> str:
-    """Variable of the node, or of its nearest ancestor that has one."""
+    """Return the variable that moves a frame, its own or that of its nearest ancestor."""
     while i >= 0:
         variable = system.nodes[i].frame.transform.variable
         if variable is not None:

@@ -1,4 +1,4 @@
-"""Euler-angle charts of free rotations: their singularities and changes.
+"""Euler-angle charts of free rotations: detection and change near singularities.
 
 Three consecutive rotations, R = R_i(a) R_j(b) R_k(c), are a chart of SO(3). It is singular where the first
 and the third axis coincide: at b = +-90 deg for three different axes, at b = 0 or 180 deg for
@@ -35,7 +35,7 @@ CHARTS = tuple("".join(p) for p in itertools.permutations("xyz"))
 
 @dataclass(frozen=True)
 class Chart:
-    """Three consecutive rotations that are a chart of a free rotation.
+    """Euler-angle chart of a free rotation: three consecutive rotations.
 
     Attributes
     ----------
@@ -51,22 +51,22 @@ class Chart:
     axes: str
 
     def distance(self, middle: np.ndarray) -> np.ndarray:
-        """Distance of the middle angle from the singularity: 0 at it, 1 at most."""
+        """Return the distance of the middle angle from the singularity, from 0 to 1."""
         return np.abs(np.sin(middle) if self.axes[0] == self.axes[2] else np.cos(middle))
 
     def rotation(self, angles: np.ndarray) -> np.ndarray:
-        """Rotation R_i(a) R_j(b) R_k(c), (3, 3)."""
+        """Return the rotation matrix R_i(a) R_j(b) R_k(c) of three angles, (3, 3)."""
         return _euler(self.axes, angles)
 
     def angles(self, R: Matrix) -> ca.SX:
-        """Angles (3,), rad, of a rotation matrix of scalars; singular where the chart is.
+        """Return the angles (3,), rad, of a rotation matrix of scalars.
 
-        The first and the last are in (-pi, pi], the middle one within a quarter turn of 0, or for i = k in
-        [0, pi].
+        They are singular where the chart is. The first and the last are in (-pi, pi], the middle one within a
+        quarter turn of 0, or for i = k in [0, pi].
         """
         i, j, k = ("xyz".index(a) for a in self.axes)
         rest = 3 - i - j
-        sign = 1.0 if (j - i) % 3 == 1 else -1.0  # parity of the axes i, j, rest
+        sign = 1.0 if (j - i) % 3 == 1 else -1.0  # parity of the permutation (i, j, rest)
         if i == k:
             middle = ca.atan2(ca.sqrt(R[i][j] ** 2 + R[i][rest] ** 2), R[i][i])
             return ca.vertcat(
@@ -76,7 +76,7 @@ class Chart:
         return ca.vertcat(ca.atan2(-sign * R[j][k], R[k][k]), middle, ca.atan2(-sign * R[i][j], R[i][i]))
 
     def rates(self, angles: np.ndarray) -> np.ndarray:
-        """Matrix W (3, 3) of the body angular velocity w = W dq."""
+        """Return the matrix W (3, 3) from angle rates to body angular velocity: w = W dq."""
         unit = np.eye(3)["xyz".index(self.axes[0])], np.eye(3)["xyz".index(self.axes[1])]
         last = _euler(self.axes[2], angles[2:])
         middle = _euler(self.axes[1], angles[1:2])
@@ -85,7 +85,7 @@ class Chart:
 
 
 def charts(system: System) -> tuple[Chart, ...]:
-    """Return the free rotations of a system: three consecutive frames.
+    """Find the free rotations of a system: three consecutive frames that rotate.
 
     Dynamic variables rotate them. The first two carry nothing else (no mass, no other child), so that only
     the product of the three matters.
@@ -198,7 +198,7 @@ def change_chart(f: MidpointVI, x: np.ndarray, chart: Chart, axes: str) -> tuple
 
 @dataclass(frozen=True)
 class ChartedRun:
-    """Rollout in several charts.
+    """Rollout that changes between Euler-angle charts.
 
     Attributes
     ----------
@@ -211,15 +211,15 @@ class ChartedRun:
 
     @property
     def t(self) -> np.ndarray:
-        """Sample times (N+1,), s."""
+        """Sample times of all segments (N+1,), s."""
         return np.concatenate([self.segments[0].t[:1], *(s.t[1:] for s in self.segments)])
 
     def __len__(self) -> int:
-        """Number of steps N."""
+        """Return the number of steps of all segments."""
         return sum(len(s) for s in self.segments)
 
     def __getitem__(self, name: str) -> np.ndarray:
-        """Return a quantity at all samples, as from `Trajectory`.
+        """Return a quantity at all samples by its name, as `Trajectory` does.
 
         Raises
         ------
@@ -254,8 +254,8 @@ class ChartedRun:
 def rollout_charts(f: MidpointVI, x0: Any, U: Any = None, steps: int | None = None) -> ChartedRun:
     """Compute a rollout that changes charts before it approaches a singularity.
 
-    It uses one chart until this is nearer than `SWITCH` to its singularity, and then continues
-    in the best of the six orders of x, y, z.
+    It uses one chart until this chart is nearer than `SWITCH` to its singularity, and then continues in the
+    best of the six orders of x, y, z.
 
     Parameters
     ----------
@@ -293,9 +293,9 @@ def rollout_charts(f: MidpointVI, x0: Any, U: Any = None, steps: int | None = No
 
 
 def _regular_steps(f: MidpointVI, run: Trajectory) -> int:
-    """Number of steps until a chart is nearer than SWITCH to its singularity.
+    """Return the number of steps before a chart comes near its singularity.
 
-    Without such a chart it is the number of all steps.
+    Near means nearer than `SWITCH`. Without such a chart it is the number of all steps.
     """
     first = len(run)
     for chart in charts(f.system):
@@ -306,7 +306,7 @@ def _regular_steps(f: MidpointVI, run: Trajectory) -> int:
 
 
 def _regular(f: MidpointVI, x: np.ndarray) -> tuple[MidpointVI, np.ndarray]:
-    """Return map and state with a better chart for each one near a singularity."""
+    """Return map and state with a better chart for each chart near its singularity."""
     for chart in charts(f.system):
         angles = x[[f.system.dynamic.index(name) for name in chart.variables]]
         if chart.distance(angles[1]) >= SWITCH:
@@ -318,14 +318,14 @@ def _regular(f: MidpointVI, x: np.ndarray) -> tuple[MidpointVI, np.ndarray]:
 
 
 def _euler(axes: str, angles: np.ndarray) -> np.ndarray:
-    """Product of rotations about the body's own axes, (3, 3)."""
+    """Return the rotation matrix (3, 3) of angles about the body's own axes."""
     from scipy.spatial.transform import Rotation  # imported here because it is slow
 
     return Rotation.from_euler(axes.upper(), angles).as_matrix().reshape(3, 3)
 
 
 def _angles(axes: str, R: np.ndarray) -> np.ndarray:
-    """Angles with `_euler(axes, angles)` = R, the middle one in the regular range."""
+    """Return the Euler angles of a rotation matrix, the middle one in its usual range."""
     from scipy.spatial.transform import Rotation
 
     return Rotation.from_matrix(R).as_euler(axes.upper())

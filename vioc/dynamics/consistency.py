@@ -15,8 +15,8 @@ from vioc.dynamics.kinematics import as_configuration
 from vioc.dynamics.lagrangian import Lagrangian
 from vioc.errors import ConstraintError, ModelError
 
-RANK_TOLERANCE = 1e-9  # relative to the largest pivot
-ROUNDED = 64 * np.finfo(float).eps  # of a gradient: entries of Dh are sums of lengths that cancel
+RANK_TOLERANCE = 1e-9  # smaller relative pivots and remainders of rows count as 0
+ROUNDED = 64 * np.finfo(float).eps  # relative rounding error of a gradient, a sum of terms that cancel
 CLOSED, DRIFT = (
     1e-8,
     1e-10,
@@ -25,7 +25,7 @@ CLOSED, DRIFT = (
 
 @dataclass(frozen=True)
 class ConstraintReport:
-    """Consistent configuration, with the rank of its constraints.
+    """Configuration that satisfies the constraints, with the rank of the constraints.
 
     Attributes
     ----------
@@ -72,10 +72,10 @@ def consistent_configuration(
     tolerance: float = 1e-12,
     **parameters: float,
 ) -> ConstraintReport:
-    """Find a configuration with h(q) = 0 near a guess, by damped Gauss-Newton.
+    """Find a configuration that satisfies the constraints, near a guess.
 
-    Each step is the smallest that solves the linearized constraints. Kinematic variables and those in
-    `fixed` keep the values of the guess.
+    Each step of damped Gauss-Newton is the smallest that solves the linearized constraints. Kinematic
+    variables and those in `fixed` keep the values of the guess.
 
     Parameters
     ----------
@@ -132,7 +132,10 @@ def consistent_configuration(
 
 
 def constraint_rank(lag: Lagrangian, q: np.ndarray, **parameters: float) -> tuple[int, tuple[str, ...]]:
-    """Rank of Dh(q) by the dynamic variables, and names of the dependent constraints."""
+    """Return the rank of the constraint Jacobian, and the dependent constraints.
+
+    The Jacobian is Dh(q) by the dynamic variables.
+    """
     names = lag.constraint_names
     if not names:
         return 0, ()
@@ -140,9 +143,10 @@ def constraint_rank(lag: Lagrangian, q: np.ndarray, **parameters: float) -> tupl
 
 
 def directions_within(lag: Lagrangian, q: np.ndarray, share: float, **parameters: float) -> np.ndarray:
-    """Jacobian Dh(q) by the dynamic variables (m, nd), with negligible rows set to 0.
+    """Return the constraint Jacobian with negligible rows set to 0.
 
-    A row is negligible within a `share` of the terms that cancel in h.
+    It is Dh(q) by the dynamic variables (m, nd). A row is negligible within a `share` of the terms that
+    cancel in h.
     """
     J, sizes = lag.constraint_jacobian(q, **parameters)[:, : lag.nd], lag.constraint_sizes(q, **parameters)
     along = [int(n not in lag.system.angles) for n in lag.system.dynamic]
@@ -153,7 +157,7 @@ def directions_within(lag: Lagrangian, q: np.ndarray, share: float, **parameters
 def rank_of_rows(
     J: np.ndarray, names: tuple[str, ...], tolerance: float = RANK_TOLERANCE
 ) -> tuple[int, tuple[str, ...]]:
-    """Rank of a matrix, and names of the rows that depend on previous rows."""
+    """Return the rank of a matrix, and the names of rows that depend on previous ones."""
     scale = np.linalg.norm(J, axis=1)
     basis: list[np.ndarray] = []
     redundant = []
@@ -170,9 +174,10 @@ def rank_of_rows(
 
 
 def may_be_dependent(J: np.ndarray) -> np.ndarray:
-    """Mask (N,) of matrices (N, m, n) whose rows `rank_of_rows` may find dependent.
+    """Return which of N matrices may have dependent rows, as a mask (N,).
 
-    It includes matrices that are not finite.
+    The matrices are (N, m, n). The mask includes those that `rank_of_rows` may find dependent, and those that
+    are not finite.
     """
     scale = np.linalg.norm(J, axis=2, keepdims=True)
     if not np.isfinite(scale).all() or J.shape[1] > J.shape[2] or not scale.all():
@@ -182,11 +187,10 @@ def may_be_dependent(J: np.ndarray) -> np.ndarray:
 
 
 def project_velocity(system: System | Lagrangian, q: Any, v: Any, **parameters: float) -> np.ndarray:
-    """Velocity nearest to `v` in the kinetic-energy metric that obeys the constraints.
+    """Project a velocity onto the constraints, in the metric of kinetic energy.
 
-    These are Dh(q) v = 0 and A(q) v = 0.
-
-    Kinematic rates keep their values. Shapes (nq,), (nq,) -> (nq,).
+    The result is the nearest velocity with Dh(q) v = 0 and A(q) v = 0. Kinematic rates keep their values.
+    Shapes (nq,), (nq,) -> (nq,).
     """
     lag = system if isinstance(system, Lagrangian) else Lagrangian(system)
     q = as_configuration(lag.system, q, "configuration")
@@ -202,11 +206,11 @@ def project_velocity(system: System | Lagrangian, q: Any, v: Any, **parameters: 
 def check_constraints(
     lag: Lagrangian, q: np.ndarray, v: np.ndarray, parameters: dict[str, float], dt: float = np.inf
 ) -> None:
-    """Raise `ConstraintError` unless h(q) = 0 and Dh(q) v = 0.
+    """Raise `ConstraintError` unless configuration and velocity obey the constraints.
 
-    The tolerance is 1e-8, relative to the terms that cancel in them. A rate may in addition let h drift
-    within the time `dt` by 1e-10 of these terms, and have the rounding error of a gradient that vanishes,
-    such as the gradient normal to a planar loop.
+    These are h(q) = 0 and Dh(q) v = 0. The tolerance is 1e-8, relative to the terms that cancel in them. A
+    rate may in addition let h drift within the time `dt` by 1e-10 of these terms, and have the rounding error
+    of a gradient that vanishes, such as the gradient normal to a planar loop.
     """
     names = lag.constraint_names
     if not names:
@@ -230,7 +234,7 @@ def check_constraints(
 
 
 def check_holonomic(system: System, who: str) -> None:
-    """Raise `ModelError` if there are velocity constraints, which `who` excludes."""
+    """Raise `ModelError` for velocity constraints, which `who` does not support."""
     for name, constraint in zip(system.constraint_names, system.constraints, strict=True):
         if isinstance(constraint, VelocityConstraint):
             raise ModelError(

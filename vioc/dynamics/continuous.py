@@ -1,4 +1,4 @@
-"""Continuous equations of motion of a system, for forward and inverse dynamics.
+"""Continuous-time equations of motion, for forward and inverse dynamics.
 
     d/dt L_v - L_q = F + Dh' lambda_c        rows of dynamic variables
     Dh a + D^2h (v, v) = 0
@@ -33,9 +33,9 @@ SINGULAR_MASS = 1e-13  # reciprocal condition of M, scaled by a generic M, below
 
 
 class Motion(NamedTuple):
-    """Accelerations (nq,) and multipliers lambda_c (m,), with samples as leading axis.
+    """Accelerations and constraint multipliers of forward dynamics.
 
-    Without samples there is no leading axis.
+    They are (nq,) and lambda_c (m,), with a leading axis if there are several samples.
     """
 
     accelerations: np.ndarray
@@ -43,7 +43,9 @@ class Motion(NamedTuple):
 
 
 class Continuous:
-    """Forward and inverse dynamics of a system, with derivatives of any order.
+    """Forward and inverse dynamics of a system in continuous time.
+
+    Derivatives of any order are exact.
 
     Parameters
     ----------
@@ -86,10 +88,11 @@ class Continuous:
     # -- expressions ------------------------------------------------------------------------------
 
     def balance(self, a: ca.SX, multipliers: ca.SX) -> ca.SX:
-        """Residual d/dt L_v - L_q - F - Dh' lambda_c (nq,) at accelerations `a` (nq,).
+        """Return the residual of the equations of motion at given accelerations.
 
-        It is the additional force that must act. The two products with second derivatives of L are one
-        directional derivative of L_v along (v, a), so that neither M nor L_vq is formed.
+        It is d/dt L_v - L_q - F - Dh' lambda_c (nq,), at `a` (nq,): the additional force that must act. The
+        two products with second derivatives of L are one directional derivative of L_v along (v, a), so that
+        neither M nor L_vq is formed.
         """
         lag, g = self.lagrangian, self.lagrangian.graph
         flow = ca.vertcat(g.v_vector, a)
@@ -102,9 +105,9 @@ class Continuous:
         return total
 
     def constraint_acceleration(self, a: ca.SX) -> ca.SX:
-        """Second derivative d^2h/dt^2 = Dh a + D^2h (v, v) (m,) ([T] (36b)).
+        """Return the second time derivative of the constraints (m,) ([T] (36b)).
 
-        For velocity constraints it is d/dt A(q) v.
+        It is d^2h/dt^2 = Dh a + D^2h (v, v). For velocity constraints it is d/dt A(q) v.
         """
         lag, g = self.lagrangian, self.lagrangian.graph
         if not self.nm:
@@ -116,11 +119,9 @@ class Continuous:
 
     @cached_property
     def solution(self) -> tuple[ca.SX, ca.SX]:
-        """Accelerations of the dynamic variables (nd,) and multipliers (m,).
+        """Symbolic accelerations of the dynamic variables (nd,), and multipliers (m,).
 
-        [T] (29), (36).
-
-        They are expressions of the graph's symbols and of the kinematic part of ``a_vector``.
+        They are [T] (29), (36), in the graph's symbols and the kinematic part of ``a_vector``.
         """
         nd = self.lagrangian.nd
         given = ca.vertcat(ca.SX.zeros(nd), part(self.a_vector, nd))
@@ -129,9 +130,10 @@ class Continuous:
 
     @cached_property
     def rates(self) -> ca.Function:
-        """Vector field ([q, v], u) -> [v, a] (2 nd,) at the values of `parameters`.
+        """Vector field of the motion as a CasADi function: ([q, v], u) -> [v, a].
 
-        Kinematic variables raise ModelError, forces that depend on time RuntimeError.
+        It has 2 nd entries, at the values of `parameters`. Kinematic variables raise ModelError, forces that
+        depend on time RuntimeError.
         """
         lag, g = self.lagrangian, self.lagrangian.graph
         if lag.nq != lag.nd:
@@ -146,9 +148,9 @@ class Continuous:
 
     @cached_property
     def held(self) -> ca.Function:
-        """Function [q, v] -> [h, Dh v] (2 m,), for velocity constraints [0, A v].
+        """CasADi function of the constraint values and rates: [q, v] -> [h, Dh v] (2 m,).
 
-        Where it is 0, `rates` keep it 0.
+        Velocity constraints give [0, A v]. Where the values are 0, motions along `rates` keep them 0.
         """
         lag, g = self.lagrangian, self.lagrangian.graph
         rows = ca.vertcat(lag.h, ca.mtimes(lag.Dh, g.v_vector))
@@ -157,7 +159,7 @@ class Continuous:
         return ca.Function("held", [ca.vertcat(g.q_vector, g.v_vector)], [ca.densify(rows)], {"cse": True})
 
     def saddle_solution(self, force: ca.SX, rate: ca.SX) -> tuple[ca.SX, ca.SX]:
-        """Solve M x - Dh' y = force, Dh x = rate for x, y, for the dynamic variables."""
+        """Solve M x - Dh' y = force, Dh x = rate for x and y, for the dynamic variables."""
         x, y = self._saddle.solve(ca.vertsplit(force), ca.vertsplit(rate))
         return ca.vertcat(*x), vec.column(y)
 
@@ -169,7 +171,7 @@ class Continuous:
 
     @cached_property
     def independence(self) -> ca.SX:
-        """Independence of each constraint from the others (m,), at most about 1.
+        """Measure of each constraint's independence of the others (m,), at most about 1.
 
         It is 0 if the constraint follows from others or if its gradient vanishes. The values are the pivots
         of Dh M^-1 Dh' divided by their values for gradients without cancellation. The rounding error of the
@@ -189,7 +191,7 @@ class Continuous:
     def forward(
         self, q: Any, v: Any = None, u: Any = None, *, t: Any = 0.0, kinematic: Any = None, by: str = ""
     ) -> Motion:
-        """Return accelerations and multipliers ([T] (29), (36)).
+        """Return the accelerations and multipliers of a motion ([T] (29), (36)).
 
         Parameters
         ----------
@@ -222,7 +224,7 @@ class Continuous:
     def inverse(
         self, q: Any, v: Any, a: Any, u: Any = None, multipliers: Any = None, *, t: Any = 0.0, by: str = ""
     ) -> np.ndarray:
-        """Return the additional generalized force (nq,) that accelerations `a` require.
+        """Return the additional generalized force that given accelerations require (nq,).
 
         It is d/dt L_v - L_q - F(q, v, u, t) - Dh' lambda_c ([T] (28), (36a)): zero for dynamic variables
         if ``a, multipliers = forward(q, v, u)``, and the driving force for kinematic ones.
@@ -243,7 +245,7 @@ class Continuous:
         return self._evaluate("inverse", by, symbols, numbers, "qvuap")
 
     def _state(self, q: Any, v: Any, u: Any, t: Any) -> list[np.ndarray]:
-        """Configurations, velocities, inputs and times as arrays."""
+        """Convert configurations, velocities, inputs and times to arrays."""
         q = _rows(as_configuration, self.system, q, "configuration")
         v = _rows(as_configuration, self.system, v, "velocity")
         return [q, v, _named(u, self.system.inputs, "input"), np.asarray(t, float)]
@@ -251,12 +253,12 @@ class Continuous:
     def dynamic_accelerations(
         self, q: np.ndarray, v: np.ndarray, u: np.ndarray, t: float, kinematic: np.ndarray
     ) -> np.ndarray:
-        """Accelerations of the dynamic variables (nd,), without checks, for integrators."""
+        """Return the accelerations of the dynamic variables (nd,), without checks."""
         t_array = np.array([t], float)
         return self._dynamic(q, v, u, t_array, kinematic, self._theta)[0][:, 0]
 
     def check_regular(self, q: np.ndarray, **parameters: float) -> None:
-        """Raise an error if Dh has dependent rows or M is singular.
+        """Raise an error if constraints are dependent or the mass matrix is singular.
 
         Accelerations would then be arbitrary.
 
@@ -343,14 +345,14 @@ class Continuous:
 
 
 def _rows(read: Any, system: System, value: Any, what: str) -> np.ndarray:
-    """Array of one configuration or velocity, in any notation, or of N rows."""
+    """Convert one or N configurations or velocities in any notation to an array."""
     if isinstance(value, Mapping) or np.ndim(value) != 2:
         return read(system, value, what)
     return _named(value, system.variables, what)
 
 
 def _named(value: Any, names: tuple[str, ...], what: str) -> np.ndarray:
-    """Array (n,) or (N, n) from an array, a dict by name, or None for zero."""
+    """Convert an array, a dict by name, or None for zero to an array (n,) or (N, n)."""
     if value is None:
         return np.zeros(len(names))
     value = in_order(value, names, what, prefix=INPUTS if what == "input" else "")

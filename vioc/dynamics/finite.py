@@ -1,4 +1,4 @@
-"""Search for the term of a system that is not finite, after failed steps."""
+"""Search for the term of a mechanism that became NaN or infinite in a failed step."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from vioc.dynamics.lagrangian import Lagrangian
 def not_finite(
     lagrangian: Lagrangian, q: np.ndarray, v: np.ndarray, u: np.ndarray, t: float, parameters: np.ndarray
 ) -> str | None:
-    """Return the first term whose value or derivative is not finite, or None.
+    """Describe the first term whose value or derivative is NaN or infinite, or None.
 
     Terms are potentials, forces and constraints.
 
@@ -54,7 +54,7 @@ def not_finite(
 
 
 def _values(lagrangian: Lagrangian) -> Iterator[tuple[str, ca.SX]]:
-    """Yield each term's contribution to the equations of motion, with its description."""
+    """Yield the value of each term of the equations of motion, with its description."""
     system, g = lagrangian.system, lagrangian.graph
     for potential in system.potentials:
         V = ca.SX(potential.energy(g))

@@ -1,4 +1,4 @@
-"""Inverse kinematics by damped Gauss-Newton within limits.
+"""Inverse kinematics by damped Gauss-Newton within joint limits.
 
 docs/maths/arms.md, (1) to (4). One attempt is one CasADi function, a fixed number of trials from a guess.
 Attempts of many targets and many guesses are mapped; those that do not converge start again from random
@@ -29,7 +29,7 @@ WIDE = np.pi  # rad or m: range of the random guesses of variables without limit
 
 @dataclass(frozen=True)
 class InverseConfigurations:
-    """Configurations for N targets.
+    """Configurations that inverse kinematics found for N targets.
 
     Attributes
     ----------
@@ -60,7 +60,7 @@ class InverseConfigurations:
 
 
 class InverseKinematics:
-    """Solver for the poses of several frames; see `Kinematics.inverse`.
+    """Solver of inverse kinematics for several frames; `Kinematics.inverse` calls it.
 
     Parameters
     ----------
@@ -90,9 +90,10 @@ class InverseKinematics:
         self._attempt = Evaluator(backend.prepare(self._attempts(errors_at, target.numel(), theta.numel())))
 
     def _attempts(self, errors_at: ca.Function, nt: int, np_: int) -> ca.Function:
-        """Function (q, target, free, lower, upper, parameters) -> (q, e) of one attempt.
+        """Make the CasADi function of one attempt, a fixed number of Gauss-Newton trials.
 
-        A trial (3) is accepted if it reduces the error.
+        It is (q, target, free, lower, upper, parameters) -> (q, e). A trial (3) is accepted if it reduces the
+        error.
         """
         n, m = self.nq, self.m
         sizes = {"q": n, "e": m, "J": m * n, "damping": 1, "target": nt, "free": n, "low": n, "high": n}
@@ -137,7 +138,7 @@ class InverseKinematics:
         tolerance: float,
         rng: np.random.Generator,
     ) -> tuple[np.ndarray, ...]:
-        """Return q, error, converged, attempts for rows of targets and of guesses."""
+        """Solve for N targets from N guesses: return q, error, converged and attempts."""
         N = len(target)
         best, error = guess.copy(), np.full(N, np.inf)
         attempts, waiting = np.zeros(N, int), np.arange(N)
@@ -169,9 +170,10 @@ def _solved(A: ca.SX, mu: ca.SX, b: ca.SX) -> ca.SX:
 
 
 def targets_of(targets: Mapping[str, Any]) -> tuple[list[tuple[str, bool]], np.ndarray, bool]:
-    """Frames with a flag for rotations, target values, and a flag for a single target.
+    """Convert targets by frame to arrays.
 
-    The values are rows (N, nt).
+    Return the frames with a flag for rotations, the target values as rows (N, nt), and a flag for a single
+    target.
     """
     if not isinstance(targets, Mapping) or not targets:
         raise ModelError(f"targets: expected a dict of frames, {{'hand': pose}}, got {targets!r}")

@@ -1,4 +1,4 @@
-"""Poses and body velocities of frames, with all their derivatives ([T] (2)-(10)).
+"""Poses and body velocities of frames, with derivatives ([T] (2)-(10)).
 
 `FrameGraph` is the recursion as a CasADi graph, in which each frame's pose and body velocity are built once
 and shared. `Kinematics` evaluates it numerically.
@@ -26,9 +26,9 @@ from vioc.errors import ModelError
 
 
 class TermGraph(ABC):
-    """Symbols and kinematics that potentials, forces and constraints are written with.
+    """Symbolic kinematics in which potentials, forces and constraints are written.
 
-    They are independent of the coordinates of a mechanism.
+    It is independent of the coordinates of a mechanism.
 
     Attributes
     ----------
@@ -50,31 +50,37 @@ class TermGraph(ABC):
 
     @abstractmethod
     def q(self, name: str) -> ca.SX:
-        """Configuration variable by name."""
+        """Return the symbol of a configuration variable by its name."""
 
     @abstractmethod
     def v(self, name: str) -> ca.SX:
-        """Rate of a configuration variable by name."""
+        """Return the rate of a configuration variable by its name."""
 
     @abstractmethod
     def node_velocity(self, i: int) -> tuple[Vector, Vector]:
-        """Linear and angular velocity of node i in its axes; zero for the world, -1."""
+        """Return linear and angular velocity of frame i in its axes; 0 for the world, -1."""
 
     @abstractmethod
     def slope(self, value: ca.SX) -> ca.SX:
-        """Gradient of a function of the coordinates; its rate is gradient . `v_vector`."""
+        """Return the gradient of a function of the coordinates.
+
+        Its product with `v_vector` is the function's rate.
+        """
 
     @abstractmethod
     def node_pose(self, i: int) -> tuple[Matrix, Vector]:
-        """Rotation and position of node i in the world; -1 is the world."""
+        """Return rotation and position of frame i in the world; the world itself is -1."""
 
     def body_velocity(self, name: str) -> ca.SX:
-        """Body velocity v^b_{s,k} = (linear, angular) in the frame's axes (6,) ([T] (5))."""
+        """Return the body velocity (6,) of a frame, linear part first ([T] (5)).
+
+        It is v^b_{s,k} in the frame's axes.
+        """
         v, w = self.node_velocity(self.system.frame_index(name))
         return ca.vertcat(vec.column(v), vec.column(w))
 
     def number(self, value: Number) -> Any:
-        """Float of a description's number, or the symbol of a declared parameter."""
+        """Return a number of the description, or the symbol of a declared parameter."""
         if not isinstance(value, Parameter):
             return value
         names = list(self.system.parameters)
@@ -83,17 +89,17 @@ class TermGraph(ABC):
         return value.of(self.parameters[names.index(value.name)])
 
     def u(self, name: str) -> ca.SX:
-        """Input by name."""
+        """Return the symbol of an input by its name."""
         if name not in self.system.inputs:
             raise ModelError(f"undeclared input {name!r}; {near_misses(name, self.system.inputs)}")
         return self.u_vector[self.system.inputs.index(name)]
 
     def position(self, name: str) -> ca.SX:
-        """World position of a frame's origin (3,), m."""
+        """Return the world position of a frame's origin (3,), m."""
         return vec.column(self.node_pose(self.system.frame_index(name))[1])
 
     def pose(self, name: str) -> ca.SX:
-        """Pose g_{s,k}, 4 x 4 ([T] (2))."""
+        """Return the pose of a frame in the world, 4 x 4 ([T] (2))."""
         R, p = self.node_pose(self.system.frame_index(name))
         top = ca.horzcat(vec.matrix(R), vec.column(p))
         return ca.vertcat(top, ca.SX(np.array([[0.0, 0.0, 0.0, 1.0]])))
@@ -108,7 +114,7 @@ class TermGraph(ABC):
 
 
 class FrameGraph(TermGraph):
-    """Kinematics of the tree of frames, for configurations (nq,) and rates (nq,)."""
+    """Symbolic kinematics of the tree of frames, in configuration q and rates v (nq,)."""
 
     def __init__(self, system: System):
         super().__init__(system)
@@ -140,7 +146,10 @@ class FrameGraph(TermGraph):
         return self._poses[i]
 
     def node_velocity(self, i: int) -> tuple[Vector, Vector]:
-        """Body velocity of node i: Ad(g_k^-1) of its parent's, plus the joint's twist."""
+        """Return the body velocity of frame number i from its parent's.
+
+        It is Ad(g_k^-1) of the parent's velocity, plus the joint's twist.
+        """
         if i < 0:
             return vec.ZERO, vec.ZERO
         if i not in self._velocities:
@@ -160,14 +169,16 @@ class FrameGraph(TermGraph):
         return self._velocities[i]
 
     def _local(self, i: int) -> tuple[Matrix, Vector]:
-        """Pose of node i in its parent."""
+        """Return the pose of frame number i in its parent."""
         transform = self.system.nodes[i].frame.transform
         variable = transform.variable
         return local_pose(transform, self.number, self.q(variable.name) if variable else None)
 
 
 class Kinematics:
-    """Numerical poses and body velocities of frames, with derivatives of any order.
+    """Numerical poses and body velocities of frames, and inverse kinematics.
+
+    Derivatives may have any order.
 
     Parameters
     ----------
@@ -199,7 +210,7 @@ class Kinematics:
         return f"Kinematics({system.name}: {len(system.variables)} variables, {frames} frames)"
 
     def pose(self, frame: str, q: Any, order: int = 0) -> np.ndarray:
-        """Pose g_{s,k} (4, 4) and its derivatives by q ([T] (2)-(4)).
+        """Return the pose of a frame (4, 4), or its derivatives by q ([T] (2)-(4)).
 
         Returns
         -------
@@ -208,11 +219,11 @@ class Kinematics:
         return self._evaluate("pose", frame, "q" * order, q, None)
 
     def position(self, frame: str, q: Any, order: int = 0) -> np.ndarray:
-        """Origin of a frame in the world (3,), m, and its derivatives by q."""
+        """Return the world position of a frame's origin (3,), m, or its derivatives by q."""
         return self.pose(frame, q, order)[:3, 3]
 
     def body_velocity(self, frame: str, q: Any, v: Any, by: str = "") -> np.ndarray:
-        """Body velocity v^b_{s,k} (6,) and its derivatives ([T] (5)-(10)).
+        """Return the body velocity of a frame (6,), or its derivatives ([T] (5)-(10)).
 
         Parameters
         ----------
@@ -223,7 +234,7 @@ class Kinematics:
         return self._evaluate("body_velocity", frame, by, q, v)
 
     def jacobian(self, frame: str, q: Any) -> np.ndarray:
-        """Body Jacobian J^b (6, nq), rows (linear, angular) ([T] IV-E)."""
+        """Return the body Jacobian (6, nq) of a frame, linear rows first ([T] IV-E)."""
         return self.body_velocity(frame, q, None, by="v")
 
     # -- inverse kinematics -------------------------------------------------------------------------
@@ -288,7 +299,7 @@ class Kinematics:
         seed: int = 0,
         **options: Any,
     ) -> np.ndarray:
-        """Find several configurations (k, nq) from many seeds.
+        """Find several configurations (k, nq) for one target, from many initial guesses.
 
         They are sorted by their distance from the first seed.
 
@@ -335,7 +346,10 @@ class Kinematics:
         return {t.variable.name for t in transforms if t.variable and t.rotational}
 
     def _limits(self, bounds: Any, guess: Any, fixed: Iterable[str]) -> tuple[np.ndarray, ...]:
-        """Lower and upper limits (nq,), mask of free variables, and guesses (1 or N, nq)."""
+        """Return the limits, the mask of free variables and the guesses of a search.
+
+        Lower and upper limits are (nq,), guesses (1 or N, nq).
+        """
         names = self.system.variables
         low, high = np.full(len(names), -np.inf), np.full(len(names), np.inf)
         others = {f"v.{n}" for n in names} | {p + n for n in self.system.inputs for p in ("", "u.")}
@@ -384,19 +398,17 @@ class Kinematics:
         return np.ascontiguousarray(flat.reshape((*shape, *[n] * len(by)), order="F"))
 
     def configuration(self, q: Mapping[str, float] | Any) -> np.ndarray:
-        """Configuration (nq,) from an array, a dict by name, or None (zero)."""
+        """Convert an array, a dict by name, or None (zero) to a configuration (nq,)."""
         return as_configuration(self.system, q, "configuration")
 
 
 def as_configuration(
     system: System, q: Mapping[str, float] | Any, what: str, named: Mapping[str, float] | None = None
 ) -> np.ndarray:
-    """Configuration or velocity as an array in the order of ``system.variables``.
+    """Convert a configuration or velocity to an array in the order of the variables.
 
-    `q` is an array, a dict by name, or None for zero.
-
-    `named` has further values by name, and requires that `q` is a dict or None. A velocity may have its full
-    name, ``v.theta``.
+    `q` is an array, a dict by name, or None for zero. `named` has further values by name, and requires that
+    `q` is a dict or None. A velocity may have its full name, ``v.theta``.
     """
     names = system.variables
     q = getattr(q, "q", q)  # a ConstraintReport is a configuration
@@ -417,7 +429,7 @@ def as_configuration(
 
 
 def _variable(system: System, name: str, what: str) -> str:
-    """Variable that a name in a dict of configurations or velocities refers to."""
+    """Return the variable that a name in a dict of configurations or velocities means."""
     kind, variable = (name[:2], name[2:]) if isinstance(name, str) else ("", "")
     if name in system.variables or variable not in system.variables:
         return name

@@ -1,4 +1,4 @@
-"""Lagrangian L = T - V of a system, with derivatives, forces and constraints.
+"""Lagrangian L = T - V of a mechanism, with its forces and constraints.
 
 [T] (11), (23)-(27), IV-C to IV-E. `Lagrangian` holds the CasADi graphs of all integrators, each built once,
 and evaluates them numerically.
@@ -39,9 +39,9 @@ def _rows(block: list[list]) -> ca.SX:
 
 
 class Lagrangian:
-    """Lagrangian of a system with forces F(q, v, u, t) and constraints.
+    """Lagrangian of a system with generalized forces and constraints.
 
-    Constraints are h(q) = 0 and A(q) dq = 0.
+    Forces are F(q, v, u, t), constraints h(q) = 0 and A(q) dq = 0.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ class Lagrangian:
 
     @cached_property
     def first(self) -> recursions.FirstDerivatives:
-        """First derivatives by recursion over the tree, with gravity."""
+        """First derivatives of the Lagrangian by recursion over the tree, with gravity."""
         gravity: Any = vec.ZERO
         for g in self._gravities:
             gravity = vec.add(gravity, tuple(self.graph.number(c) for c in (g.x, g.y, g.z)))
@@ -91,7 +91,7 @@ class Lagrangian:
 
     @cached_property
     def _other_potential(self) -> ca.SX:
-        """Potential energies that the recursions do not contain."""
+        """Sum of all potential energies but gravity, which the tree recursion contains."""
         others = (p for p in self.system.potentials if not isinstance(p, Gravity))
         return sum((p.energy(self.graph) for p in others), ca.SX(0))
 
@@ -113,7 +113,7 @@ class Lagrangian:
 
     @cached_property
     def potential_gradient(self) -> ca.SX:
-        """Gradient by q of the potentials other than gravity (nq,)."""
+        """Gradient by q of all potentials but gravity (nq,)."""
         return ca.gradient(self._other_potential, self.graph.q_vector)
 
     @cached_property
@@ -131,18 +131,18 @@ class Lagrangian:
 
     @cached_property
     def F_u(self) -> ca.SX:
-        """Derivative of the forces by the inputs (nq, nu)."""
+        """Derivative of the generalized forces by the inputs (nq, nu)."""
         u = self.graph.u_vector
         return ca.jacobian(self.F, u) if u.numel() else ca.SX(self.nq, 0)
 
     @cached_property
     def nonholonomic(self) -> list[bool]:
-        """Flags of the velocity constraints, A(q) dq = 0."""
+        """List of flags, True for each velocity constraint A(q) dq = 0."""
         return [isinstance(c, VelocityConstraint) for c in self._kept.values()]
 
     @cached_property
     def h(self) -> ca.SX:
-        """Values of the constraints (m,); 0 for velocity constraints."""
+        """Values h(q) of the constraints (m,); 0 for velocity constraints."""
         g, rows = self.graph, []
         for name, c in self._kept.items():
             rows.append(ca.SX(1, 1) if isinstance(c, VelocityConstraint) else ca.SX(c.value(g)))
@@ -152,14 +152,17 @@ class Lagrangian:
 
     @cached_property
     def sizes(self) -> ca.SX:
-        """Sizes of the terms that cancel in h, and their slopes by positions (m, 2)."""
+        """Scales of the rounding errors of the constraints: sizes of terms that cancel.
+
+        The columns of the (m, 2) array are sizes of the terms of h, and of their slopes by positions.
+        """
         return constraint_sizes(self.graph, self._kept.values())
 
     @cached_property
     def directions(self) -> ca.SX:
-        """Jacobian Dh by the dynamic variables (m, nd), without rows of rounding error.
+        """Constraint Jacobian (m, nd), with rows that are rounding errors set to 0.
 
-        These rows are 0.
+        It is Dh by the dynamic variables.
         """
         along = [int(n not in self.system.angles) for n in self.system.dynamic]
         J = ca.densify(self.Dh[:, : self.nd])
@@ -168,7 +171,7 @@ class Lagrangian:
 
     @cached_property
     def slips(self) -> ca.SX:
-        """Values A(q) v of the velocity constraints (m,), 0 for the others."""
+        """Slip velocities A(q) v of the velocity constraints (m,), 0 for the others."""
         return vec.column(
             [
                 self._slip(name, c) if isinstance(c, VelocityConstraint) else ca.SX(1, 1)
@@ -206,44 +209,47 @@ class Lagrangian:
 
     @cached_property
     def Dh(self) -> ca.SX:
-        """Directions of constraint impulses (m, nq): Dh, and A for velocity constraints."""
+        """Constraint Jacobian (m, nq): Dh, and A for velocity constraints.
+
+        Its rows are the directions of impulses.
+        """
         slope = ca.jacobian(self.h, self.graph.q_vector)
         return slope + ca.jacobian(self.slips, self.graph.v_vector) if any(self.nonholonomic) else slope
 
     @cached_property
     def M(self) -> ca.SX:
-        """Mass matrix L_vv by the composite rigid body algorithm."""
+        """Mass matrix M = L_vv by the composite rigid body algorithm."""
         return _rows(recursions.mass_matrix(self.first.links, self.nq))
 
     @cached_property
     def second(self) -> tuple[ca.SX, ca.SX, ca.SX]:
-        """Second derivatives L_qq, L_vq (rows v, columns q), L_vv.
+        """Second derivatives L_qq, L_vq (rows v, columns q) and L_vv of the Lagrangian.
 
-        The tree's are recursive, the others by automatic differentiation.
+        Those of kinetic energy and gravity are recursive, the others by automatic differentiation.
         """
         blocks = recursions.second_derivatives(self.first, self.nq)
         return _rows(blocks.qq) - self.stiffness, _rows(blocks.vq), _rows(blocks.vv)
 
     @cached_property
     def stiffness(self) -> ca.SX:
-        """Hessian by q of the potentials other than gravity."""
+        """Hessian by q of all potentials but gravity."""
         return ca.hessian(self._other_potential, self.graph.q_vector)[0]
 
     @property
     def state_args(self) -> list[ca.SX]:
-        """Arguments q, v, u, t, parameters of every function below."""
+        """Arguments of the CasADi functions of this class: q, v, u, t, parameters."""
         g = self.graph
         return [g.q_vector, g.v_vector, g.u_vector, g.t, g.parameters]
 
     def function(self, name: str, outputs: list[ca.SX], extra: list[ca.SX] | None = None) -> ca.Function:
-        """CasADi function of q, v, u, t, parameters (and `extra` symbols)."""
+        """Make a CasADi function of q, v, u, t, parameters and the symbols `extra`."""
         return ca.Function(name, [*self.state_args, *(extra or [])], outputs, OPTIONS)
 
     def velocity(self, p: ca.SX) -> tuple[ca.SX, ca.SX]:
-        """Dynamic velocities from dynamic momenta by the Legendre transform, and mu.
+        """Return dynamic velocities from momenta by the Legendre transform.
 
-        Solves M v = p - Dh' mu with Dh v = 0 (the velocities satisfy the constraints), given the
-        kinematic velocities in ``graph.v_vector``. All are expressions.
+        They solve M v = p - Dh' mu with Dh v = 0 (the velocities satisfy the constraints), given the
+        kinematic velocities in ``graph.v_vector``. Velocities and multipliers mu are expressions.
         """
         nd, v_k = self.nd, vec.part(self.graph.v_vector, self.nd)
         a = p - (self.M[:nd, nd:] @ v_k if self.nq > nd else 0.0)
@@ -253,13 +259,19 @@ class Lagrangian:
         return vec.column(x), vec.column(y)
 
     def legendre(self, p: ca.SX, mu: ca.SX) -> ca.SX:
-        """Residuals M v - p + Dh' mu, Dh v of `velocity`, at any ``graph.v_vector``."""
+        """Return the residual of the Legendre transform from momenta to velocities.
+
+        It is M v - p + Dh' mu and Dh v of `velocity`, at any ``graph.v_vector``.
+        """
         nd, Dh = self.nd, self.Dh
         momenta = vec.part(self.L_v, 0, nd) - p
         return ca.vertcat(momenta + Dh[:, :nd].T @ mu if Dh.shape[0] else momenta, Dh @ self.graph.v_vector)
 
     def legendre_solved(self, B: ca.SX) -> ca.SX:
-        """Solutions of [[M, Dh'], [Dh, 0]] X = B (nd + m, any), of the dynamic variables."""
+        """Solve the saddle-point system of mass matrix and constraints for many columns.
+
+        [[M, Dh'], [Dh, 0]] X = B (nd + m, any), for the dynamic variables.
+        """
         solved = []
         for column in ca.horzsplit(B):
             entries = [row[0] for row in scalars(column)]
@@ -268,13 +280,13 @@ class Lagrangian:
 
     @cached_property
     def saddle(self) -> Saddle:
-        """Solver of M x + Dh' y = a, Dh x = b of the dynamic variables, on expressions."""
+        """Symbolic solver of M x + Dh' y = a, Dh x = b, for the dynamic variables."""
         J = scalars(self.Dh[:, : self.nd])
         return Saddle(self.mass_inverse, J, [[vec.minus(0.0, e) for e in row] for row in J])
 
     @cached_property
     def mass_inverse(self) -> SparseLU | ArticulatedInverse:
-        """Solver with M of the dynamic variables, on expressions.
+        """Symbolic solver with the mass matrix of the dynamic variables.
 
         It is recursive for long trees.
         """
@@ -284,9 +296,9 @@ class Lagrangian:
         return ArticulatedInverse.of_masses(links, [link.pose for link in links], self.nd, [0.0] * self.nd)
 
     def hinged(self, terms: ca.SX, dt: ca.SX) -> bool:
-        """Return whether recursions can solve with M plus the matrix of these terms.
+        """Return whether an articulated-body recursion can solve with M plus a matrix.
 
-        Its couplings must be within hinges, and it must be symmetric at rest.
+        The couplings of the matrix `terms` must be within hinges, and it must be symmetric at rest.
         """
         pairs = list(zip(*terms.sparsity().get_triplet(), strict=True))
         if all(i == j for i, j in pairs):
@@ -300,7 +312,7 @@ class Lagrangian:
 
     @cached_property
     def depths(self) -> int:
-        """Sum over links of squared depths, the cost of factors of M.
+        """Sum over links of squared depths, a measure of the cost of factorizing M.
 
         The depth of a link is the number of dynamic variables from the root to the link.
         """
@@ -312,11 +324,11 @@ class Lagrangian:
 
     @cached_property
     def mass_scale(self) -> np.ndarray:
-        """Typical diagonal of M (nd,), for scaling by the unit of each variable."""
+        """Typical diagonal of the mass matrix (nd,), the scale of each variable's unit."""
         return typical_masses(self.system)
 
     def rotors(self, theta: np.ndarray) -> np.ndarray:
-        """Inertias of single variables (nq,), `RotorInertia`."""
+        """Return the rotor inertia of each variable (nq,), from `RotorInertia` components."""
         values = dict(zip(self.system.parameters, theta, strict=True))
         inertias = np.zeros(self.nq)
         for kinetic in self.system.kinetic:
@@ -341,33 +353,33 @@ class Lagrangian:
         return self._evaluators[name](q, v, u, np.zeros(1), theta)[0]
 
     def kinetic_energy(self, q: Any, v: Any, **parameters: float) -> float:
-        """Kinetic energy T(q, v), J. Arguments are arrays or dicts by name."""
+        """Return the kinetic energy T(q, v), J. Arguments are arrays or dicts by name."""
         return float(self._value("T", q, v, parameters)[0, 0])
 
     def potential_energy(self, q: Any, **parameters: float) -> float:
-        """Potential energy V(q), J."""
+        """Return the potential energy V(q), J."""
         return float(self._value("V", q, None, parameters)[0, 0])
 
     def lagrangian(self, q: Any, v: Any, **parameters: float) -> float:
-        """Lagrangian L = T - V, J ([T] (11))."""
+        """Return the value of the Lagrangian L = T - V, J ([T] (11))."""
         return float(self._value("L", q, v, parameters)[0, 0])
 
     def momentum(self, q: Any, v: Any, **parameters: float) -> np.ndarray:
-        """Momentum dL/dv (nq,) ([T] (25))."""
+        """Return the momentum dL/dv (nq,) ([T] (25))."""
         return self._value("L_v", q, v, parameters)[:, 0]
 
     def mass_matrix(self, q: Any, **parameters: float) -> np.ndarray:
-        """Mass matrix M(q) (nq, nq) ([T] (27))."""
+        """Return the mass matrix M(q) (nq, nq) ([T] (27))."""
         return self._value("M", q, None, parameters)
 
     def holding(self, q: Any, v: Any = None, a: Any = None, **parameters: float) -> np.ndarray:
-        """Return inputs (nu,) that hold a configuration.
+        """Return inputs (nu,) that hold a configuration in equilibrium.
 
         They compensate gravity, springs and damping. With velocities `v` and accelerations `a` they are the
         inputs of that motion: inverse dynamics in continuous time, M a + bias = F(u) - Dh' lambda
-        (docs/maths/arms.md, (5)). If several inputs do, the smallest are returned if forces are affine in
-        the inputs, else those that Newton's method finds from zero. If none do, a ModelError names the
-        variable and the missing force.
+        (docs/maths/arms.md, (5)). If several inputs achieve this, the result is the smallest one if forces
+        are affine in the inputs, else the one that Newton's method finds from zero. If none does, a
+        ModelError names the variable and the missing force.
         """
         values = [self._value(n, q, v, parameters)[: self.nd] for n in ("bias", "M")]
         bias, M, Dh = *values, self._value("Dh", q, v, parameters)[:, : self.nd]
@@ -375,7 +387,7 @@ class Lagrangian:
         load, u = M @ a + bias[:, 0], np.zeros(len(self.system.inputs))
 
         def unheld(force: np.ndarray) -> np.ndarray:
-            """Components of forces (columns) that constraints do not balance."""
+            """Return the components of forces (columns) that constraints do not balance."""
             return force - Dh.T @ np.linalg.lstsq(Dh.T, force, rcond=1e-12)[0] if len(Dh) else force
 
         def missing(u: np.ndarray) -> np.ndarray:
@@ -408,16 +420,17 @@ class Lagrangian:
         return u
 
     def task_inertia(self, frame: str, q: Any, **parameters: float) -> np.ndarray:
-        """Operational-space inertia (J M^-1 J')^-1 (6, 6) in the frame's axes.
+        """Return a frame's operational-space inertia (J M^-1 J')^-1 (6, 6) in its axes.
 
         It is a pseudo-inverse if the matrix is singular.
         """
         return np.linalg.pinv(self.mobility(frame, q, **parameters), rcond=1e-13, hermitian=True)
 
     def mobility(self, frame: str, q: Any, **parameters: float) -> np.ndarray:
-        """Mobility J M^-1 J' (6, 6) of a frame under a wrench, in its axes.
+        """Return the mobility of a frame: its acceleration per wrench, J M^-1 J' (6, 6).
 
-        It is regular at every configuration.
+        It is in the frame's axes, for motions that the constraints allow. It is regular at every
+        configuration.
         """
         J, Dh = self._jacobian(frame, q, parameters), self.constraint_jacobian(q, **parameters)
         M, Dh = self.mass_matrix(q, **parameters)[: self.nd, : self.nd], Dh[:, : self.nd]
@@ -427,7 +440,7 @@ class Lagrangian:
         return JZ @ np.linalg.solve(Z.T @ M @ Z, JZ.T)
 
     def manipulability(self, frame: str, q: Any, rows: str = "xyz", **parameters: float) -> float:
-        """Yoshikawa's measure sqrt(det(J J')) of a frame's Jacobian.
+        """Return Yoshikawa's manipulability sqrt(det(J J')) of a frame.
 
         It is 0 if the frame cannot move in one of the directions. `rows` selects x, y, z (linear, m per unit
         of q) and a, b, c (angular about them, rad).
@@ -438,7 +451,7 @@ class Lagrangian:
         return float(np.prod(np.linalg.svd(J, compute_uv=False))) if len(J) <= self.nd else 0.0
 
     def _jacobian(self, frame: str, q: Any, parameters: dict[str, float]) -> np.ndarray:
-        """Body Jacobian (6, nq)."""
+        """Return the body Jacobian of a frame (6, nq)."""
         if (name := f"jacobian of {frame}") not in self._evaluators:
             J = ca.densify(ca.jacobian(self.graph.body_velocity(frame), self.graph.v_vector))
             self._evaluators[name] = Evaluator(self.function("jacobian", [J]))
@@ -446,27 +459,30 @@ class Lagrangian:
 
     @cached_property
     def bias(self) -> ca.SX:
-        """Bias of M a + bias = F - Dh' lambda (nq,).
+        """Bias force of the equations of motion M a + bias = F - Dh' lambda (nq,).
 
         It contains Coriolis and centrifugal forces, and those of potentials.
         """
         return self.second[1] @ self.graph.v_vector - self.L_q
 
     def constraints(self, q: Any, **parameters: float) -> np.ndarray:
-        """Constraints h(q) (m,)."""
+        """Return the constraint values h(q) (m,)."""
         return self._value("h", q, None, parameters)[:, 0]
 
     def constraint_jacobian(self, q: Any, **parameters: float) -> np.ndarray:
-        """Constraint Jacobian Dh(q) (m, nq)."""
+        """Return the constraint Jacobian Dh(q) (m, nq)."""
         return self._value("Dh", q, None, parameters)
 
     def constraint_sizes(self, q: Any, **parameters: float) -> np.ndarray:
-        """Sizes of the terms that cancel in h(q), and their slopes by positions (m, 2)."""
+        """Return scales of the rounding errors of constraints: sizes of cancelling terms.
+
+        The columns of the (m, 2) array are sizes of the terms of h(q), and of their slopes by positions.
+        """
         return self._value("sizes", q, None, parameters)
 
     def constraint_directions(self, q: Any, **parameters: float) -> np.ndarray:
-        """Jacobian Dh(q) by the dynamic variables (m, nd), without rows of rounding error.
+        """Return the constraint Jacobian, with rows that are rounding errors set to 0.
 
-        These rows are 0.
+        It is Dh(q) (m, nd) by the dynamic variables.
         """
         return self._value("directions", q, None, parameters)

@@ -1,6 +1,6 @@
 """Numerical mass matrices, and checks that they are positive definite.
 
-These are evaluated once and need no graph: links of numbers give M by recursion over the tree.
+Links with numbers for parameters give M by recursion over the tree, without a CasADi graph.
 """
 
 from __future__ import annotations
@@ -15,12 +15,15 @@ from vioc.dynamics.description.numbers import Parameter
 from vioc.dynamics.description.system import System
 from vioc.errors import ModelError
 
-ROUNDING = 1e-12  # of eigenvalues of M with a diagonal of ones
+ROUNDING = 1e-12  # rounding error of the eigenvalues of M scaled to unit diagonal
 HALF = 0.5  # share of a motion's kinetic energy above which a negative inertia determines the steps
 
 
 def typical_masses(system: System) -> np.ndarray:
-    """Diagonal of M (nd,), the largest of three generic configurations; 1 if it is 0."""
+    """Return typical diagonal entries of the mass matrix (nd,).
+
+    Each is the largest of three generic configurations, or 1 if it is 0.
+    """
     links, diagonals = _numbers(system, system.parameters)[0], np.zeros(len(system.variables))
     for q in _generic(system):
         recursions.placed(links, q.tolist())
@@ -31,9 +34,10 @@ def typical_masses(system: System) -> np.ndarray:
 
 
 def check_mass_matrix(system: System) -> None:
-    """Raise `ModelError` if the dynamic mass matrix is nowhere positive definite.
+    """Raise `ModelError` if the mass matrix is nowhere positive definite.
 
-    It is tested at generic configurations, so that a chart that is singular at some configurations passes.
+    Its rows are those of the dynamic variables. The test is at generic configurations, so that a chart that
+    is singular at some configurations passes.
     """
     candidates = []
     for q in _generic(system):
@@ -53,11 +57,11 @@ def check_mass_matrix(system: System) -> None:
 
 
 def fault_at(system: System, q: np.ndarray, parameters: Mapping[str, float], nearly: bool = False) -> str:
-    """Message that M is not positive definite at q (nq,), or "".
+    """Return why the mass matrix is not positive definite at q (nq,), "" if it is.
 
-    It names the responsible bodies: only physically impossible inertias, which files may contain, cause it.
-    With `nearly` the message is returned also if these take more than half of the kinetic energy of a
-    motion.
+    The message names the responsible bodies: the cause can only be physically impossible inertias, which
+    files may contain. With `nearly`, the message is returned also if these inertias take more than half of
+    the kinetic energy of a motion.
     """
     if not system.negative:
         return ""
@@ -76,12 +80,12 @@ def fault_at(system: System, q: np.ndarray, parameters: Mapping[str, float], nea
 
 
 def _generic(system: System) -> np.ndarray:
-    """Three fixed configurations without special angles (3, nq)."""
+    """Return three fixed configurations without special angles (3, nq)."""
     return np.random.default_rng(0).uniform(0.3, 1.2, (3, len(system.variables)))
 
 
 def _numbers(system: System, parameters: Mapping[str, float]) -> tuple[list[recursions.Link], list[Any]]:
-    """Links, and poses of nodes in them."""
+    """Return the links with numerical inertias, and the poses of frames in them."""
 
     def number(value: Any) -> float:
         return float(value.of(parameters[value.name]) if isinstance(value, Parameter) else value)
@@ -90,7 +94,7 @@ def _numbers(system: System, parameters: Mapping[str, float]) -> tuple[list[recu
 
 
 class _Weakest(NamedTuple):
-    """Smallest eigenvalue of M with a diagonal of ones, and its motion.
+    """Smallest eigenvalue of the mass matrix scaled to unit diagonal, and its motion.
 
     The motion has rates (nd,) along the eigenvector, and names of the variables that move.
     """
@@ -111,7 +115,7 @@ def _weakest(system: System, q: np.ndarray, parameters: Mapping[str, float]) -> 
 
 
 def _why_indefinite(system: System, q: np.ndarray, parameters: Mapping[str, float], weakest: _Weakest) -> str:
-    """Message that names the variables and bodies that make M indefinite."""
+    """Return a message with the variables and bodies that make M indefinite."""
     return (
         f"the mass matrix is not positive definite: {weakest.moving} would move without a positive kinetic "
         f"energy, because of {_blamed(system, q, parameters, weakest)}"
@@ -119,7 +123,7 @@ def _why_indefinite(system: System, q: np.ndarray, parameters: Mapping[str, floa
 
 
 def _blamed(system: System, q: np.ndarray, parameters: Mapping[str, float], weakest: _Weakest) -> str:
-    """Bodies whose inertias reduce the kinetic energy of a motion, with advice."""
+    """Name the bodies whose inertias reduce a motion's kinetic energy, with advice."""
     energies = _rotational(system, q, parameters, weakest.rates)
     blamed = [i for i in sorted(energies, key=lambda i: energies[i]) if energies[i] < 0]
     named = "; ".join(f"{system.nodes[i].frame.label()} ({system.negative[i]})" for i in blamed)
@@ -129,7 +133,7 @@ def _blamed(system: System, q: np.ndarray, parameters: Mapping[str, float], weak
 def _rotational(
     system: System, q: np.ndarray, parameters: Mapping[str, float], rates: np.ndarray
 ) -> dict[int, float]:
-    """Kinetic energies of rotation, J, of the nodes with negative moments of inertia.
+    """Return the rotational energy, J, of each body with a negative moment of inertia.
 
     Rotations are about the centres of mass, at rates (nd,) of the dynamic variables. Only these energies can
     be negative, because masses are not.

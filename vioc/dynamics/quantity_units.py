@@ -1,4 +1,4 @@
-"""Units of a mechanism's quantities by their names, in any coordinates."""
+"""Units of a mechanism's quantities by name, for any choice of coordinates."""
 
 from __future__ import annotations
 

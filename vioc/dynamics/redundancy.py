@@ -1,4 +1,4 @@
-"""Redundant constraints: detection, and distribution of impulses.
+"""Redundant constraints: detection, and distribution of impulses over them.
 
 Maths: docs/maths/midpoint.md, "Redundant constraints".
 """
@@ -22,14 +22,16 @@ from vioc.errors import ModelError, RedundancyWarning
 
 GUESSES = 2  # guesses, besides zero, for a configuration that satisfies the constraints
 AWAY = 0.1  # rad, or relative to the mechanism's length: distance to the second tested configuration
-# Largest remainder of a dependent row of length one. Configurations that fulfil h to 1e-12 are within its
-# square root of a position where h has no slope, and the slopes are of that size; a margin is added.
+# Largest distance of a dependent row of length one from the span of the others. Configurations that fulfil h
+# to 1e-12 are within 1e-6 of a position where h has no slope, and slopes are of that size; a margin is added.
 DEPENDENT = 1e-5
 BRANCHES = 24  # random positions from which other branches are searched
 
 
 def chosen(system: System, named: tuple[str, ...] | None) -> tuple[str, ...]:
-    """Constraints that a step omits: those named, else those found, with a warning.
+    """Return the constraints that a step omits: the named ones, or redundant ones.
+
+    If none are named, the redundant ones are determined from the constraint Jacobian, with a warning.
 
     Raises
     ------
@@ -55,7 +57,7 @@ def chosen(system: System, named: tuple[str, ...] | None) -> tuple[str, ...]:
 
 @lru_cache(maxsize=64)
 def redundant_constraints(system: System) -> tuple[str, ...]:
-    """Find the constraints that follow from the others, by QR with pivots on Dh.
+    """Find the constraints that follow from the others by pivoted QR of Dh.
 
     The rows of Dh are scaled to length one. The rank of Dh is evaluated at the configuration found from
     zero, or from one of a few others, and again some distance along the motion, so that a singular position
@@ -95,9 +97,10 @@ def redundant_constraints(system: System) -> tuple[str, ...]:
 def left_out(
     lag: Lagrangian, q: np.ndarray, within: float = NEGLIGIBLE, **parameters: float
 ) -> tuple[int, tuple[str, ...]]:
-    """Rank of Dh(q) by the dynamic variables, and constraints that pivoting omits.
+    """Return the rank of the constraint Jacobian at q, and the constraints to omit.
 
-    Rows `within` that share of the terms that cancel in h are 0.
+    The Jacobian is Dh(q) by the dynamic variables; its rows within the share `within` of the terms that
+    cancel in h count as 0.
     """
     names, J = lag.constraint_names, directions_within(lag, q, within, **parameters)
     if not np.isfinite(J).all():
@@ -107,7 +110,10 @@ def left_out(
 
 
 def _units(lag: Lagrangian) -> np.ndarray:
-    """Units of the variables (nq,): 1 rad, or the mechanism's length if > 0, else 1 m."""
+    """Return a unit for each variable (nq,), for scaling.
+
+    It is 1 rad, or the mechanism's length if > 0, else 1 m.
+    """
     g, angles = lag.graph, lag.system.angles
     far = ca.Function("far", [g.q_vector, g.parameters], [ca.mmax(ca.vertcat(*reaches(g)))])
     length = float(far(np.zeros(lag.nq), list(lag.system.parameters.values()))) or 1.0
@@ -115,9 +121,9 @@ def _units(lag: Lagrangian) -> np.ndarray:
 
 
 def _independent(J: np.ndarray) -> list[int]:
-    """Rows that span all rows, chosen by distance from the span of the previous ones.
+    """Return the indices of independent rows that span all rows of a matrix.
 
-    Rows are scaled to length one.
+    Each is the row farthest from the span of the previous ones. Rows are scaled to length one.
     """
     length = np.linalg.norm(J, axis=1, keepdims=True)
     rest, kept = J / np.where(length > 0, length, 1.0), []
@@ -134,7 +140,7 @@ def _independent(J: np.ndarray) -> list[int]:
 
 
 def _fulfilling(lag: Lagrangian, *guesses: np.ndarray) -> np.ndarray | None:
-    """Configuration that satisfies the constraints, from the first successful guess."""
+    """Return a consistent configuration from the first guess that succeeds, or None."""
     for guess in guesses:
         with contextlib.suppress(ValueError, np.linalg.LinAlgError):  # including NaN in h
             return consistent_configuration(lag, guess).q
@@ -142,10 +148,11 @@ def _fulfilling(lag: Lagrangian, *guesses: np.ndarray) -> np.ndarray | None:
 
 
 def least_norm(kept: ca.SX, left_out: ca.SX, impulses: ca.SX) -> tuple[ca.SX, ca.SX]:
-    """Impulses of least norm of kept (r, n) and omitted (d, n) constraints.
+    """Distribute impulses over kept and redundant constraints with the least norm.
 
-    Together they act as `impulses` (r,) of the kept ones. With J_d = T J_s they are lambda_d = (1 + T T')^-1
-    T lambda and lambda_s = lambda - T' lambda_d.
+    Kept constraints have the Jacobian (r, n), omitted ones (d, n). Together they act as `impulses` (r,) of
+    the kept ones. With J_d = T J_s they are lambda_d = (1 + T T')^-1 T lambda and lambda_s = lambda - T'
+    lambda_d.
     """
     gram = SparseLU(scalars(kept @ kept.T))
     sides = (scalars(kept @ left_out[i, :].T) for i in range(left_out.shape[0]))

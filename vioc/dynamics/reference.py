@@ -1,4 +1,4 @@
-"""Accurate solutions of the continuous equations by scipy's adaptive integrators."""
+"""Accurate solutions of the continuous equations of motion by scipy's integrators."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from vioc.runs.signals import sample
 
 @dataclass(frozen=True)
 class ReferenceSolution:
-    """Solution of the continuous equations at given times.
+    """Accurate solution of the equations of motion at given times.
 
     Attributes
     ----------
@@ -58,7 +58,9 @@ def reference_solution(
     atol: float = 1e-12,
     **parameters: float,
 ) -> ReferenceSolution:
-    """Integrate [T] (29), with constraints (36), by ``scipy.integrate.solve_ivp``.
+    """Integrate the continuous equations of motion accurately by ``solve_ivp``.
+
+    The equations are [T] (29), with constraints (36).
 
     Parameters
     ----------
@@ -146,7 +148,10 @@ def reference_solution(
 
 
 def _motion(names: tuple[str, ...], given: Mapping[str, Any], start: np.ndarray):
-    """Function t -> position, velocity, acceleration (nk,) of the kinematic variables."""
+    """Return the motion of the kinematic variables as a function of time.
+
+    Its values are position, velocity, acceleration (nk,).
+    """
     given = by_name(given, names, "kinematic variable")
     paths: list[Any] = []
     for name, rest in zip(names, start, strict=True):
@@ -171,7 +176,7 @@ def _motion(names: tuple[str, ...], given: Mapping[str, Any], start: np.ndarray)
 
 
 def _force(names: tuple[str, ...], u: Any, intervals: int):
-    """Return whether the inputs jump at the samples, and their function.
+    """Return whether the inputs jump at the samples, and a function of their values.
 
     The function is (interval, t) -> (nf,).
     """

@@ -1,8 +1,6 @@
-"""Regressor of the equations of motion: Y(q, v, a) pi + rest = forces.
+"""Linear regressor of the equations of motion: Y(q, v, a) pi + rest = forces.
 
-It is linear in the inertias pi.
-
-Docs: docs/maths/identification.md, "The linear regressor".
+The equations are linear in the inertias pi. Maths: docs/maths/identification.md, "The linear regressor".
 """
 
 from __future__ import annotations
@@ -30,10 +28,11 @@ TEN = ("m", "mx", "my", "mz", "Jxx", "Jyy", "Jzz", "Jxy", "Jxz", "Jyz")
 
 
 class Regressor:
-    """Regressor Y(q, v, a) of the unknown parameters, and the rest of the equations.
+    """Regressor Y(q, v, a) of unknown inertial and force parameters.
 
-    The parameters of a body are its mass, first moments m c and moments of inertia J about its frame's
-    origin, in the frame's axes (Jxy the entry of the matrix); parameters in which forces are linear follow.
+    The equations are linear in these; the remaining terms are evaluated with it. The parameters of a body are
+    its mass, first moments m c and moments of inertia J about its frame's origin, in the frame's axes (Jxy
+    the entry of the matrix); parameters in which forces are linear follow.
 
     Parameters
     ----------
@@ -129,7 +128,7 @@ class Regressor:
         return ca.Function("regressor", args, outputs, OPTIONS)
 
     def _terms(self, i: int) -> ca.SX:
-        """Lagrangian of node i's body by its ten parameters (10,)."""
+        """Return the factors of a body's ten inertial parameters in the Lagrangian (10,)."""
         g = self.lagrangian.graph
         v, w = (vec.column(e) for e in g.node_velocity(i))
         R, p = g.node_pose(i)
@@ -145,10 +144,11 @@ class Regressor:
     def __call__(
         self, q: np.ndarray, v: np.ndarray, a: np.ndarray, u: np.ndarray, t: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return Y (N, nq, n), the rest (N, nq) and Dh (N, m, nq), at N samples.
+        """Evaluate the regressor, the remaining terms and the constraint Jacobian.
 
-        Y pi + rest = Dh' lambda: the rest does not depend on pi and contains forces and inputs with negative
-        sign. u (N, nu) are inputs of forces, t (N,) times; prescribed motions are in q, v, a (N, nq).
+        They are Y (N, nq, n), the rest (N, nq) and Dh (N, m, nq), at N samples. Y pi + rest = Dh' lambda: the
+        rest does not depend on pi and contains forces and inputs with negative sign. u (N, nu) are inputs of
+        forces, t (N,) times; prescribed motions are in q, v, a (N, nq).
         """
         variables, inputs = self.system.variables, self.system.inputs
         q = check_rows(q, "regressor: q", variables)
@@ -160,7 +160,7 @@ class Regressor:
 
 
 class _Bodies(FrameGraph):
-    """Kinematics of a system with symbols, `own`, for the inertias of its bodies."""
+    """Kinematics of a system whose bodies' inertias are symbols, collected in `own`."""
 
     def __init__(self, system: System):
         self.own: dict[str, ca.SX] = {}
@@ -186,7 +186,7 @@ class _Bodies(FrameGraph):
 
 
 class _View:
-    """System with other nodes."""
+    """System with other frames in place of its own."""
 
     def __init__(self, system: System, nodes: list):
         self._system, self.nodes = system, tuple(nodes)
@@ -196,9 +196,9 @@ class _View:
 
 
 def of_bodies(system: System) -> list[Component]:
-    """Forces, and potentials other than gravity, that depend on inertias of bodies.
+    """Return the forces and potentials that depend on inertias of bodies.
 
-    Inertias are mass, centre of mass and moments of inertia.
+    Gravity is not among them. Inertias are mass, centre of mass and moments of inertia.
     """
     g, dependent = _Bodies(system), list[Component]()
     numbers = ca.vertcat(*g.own.values(), ca.SX(0, 1))
@@ -213,9 +213,9 @@ def of_bodies(system: System) -> list[Component]:
 
 
 def standard(numbers: np.ndarray) -> np.ndarray:
-    """Mass, first moments and moments about the frame's origin (10,).
+    """Return the inertial parameters about the frame's origin (10,).
 
-    The argument has the mass, centre of mass and moments about it (10,).
+    They are mass, first moments and moments of inertia, from mass, centre of mass and moments about it (10,).
     """
     m, c = numbers[0], numbers[1:4]
     about = m * (c @ c * np.eye(3) - np.outer(c, c))

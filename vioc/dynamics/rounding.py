@@ -1,4 +1,4 @@
-"""Sizes of the terms that cancel in constraints, as a scale of rounding errors.
+"""Scales of the rounding errors of constraints: the sizes of terms that cancel.
 
 Maths: docs/maths/midpoint.md, "Redundant constraints".
 """
@@ -20,7 +20,7 @@ NEGLIGIBLE = (
 
 
 class _Displaced(FrameGraph):
-    """Graph in which symbols displace and rotate each frame that is used."""
+    """Symbolic kinematics that displaces and rotates every frame by symbols."""
 
     def __init__(self, graph: FrameGraph):
         self.__dict__.update(vars(graph))
@@ -37,7 +37,7 @@ class _Displaced(FrameGraph):
 
 
 def reaches(graph: FrameGraph) -> list[Any]:
-    """Lengths of the paths from the world to every frame, along its axes, m."""
+    """Return the length of the path from the world to every frame, along axes, m."""
     lengths: list[Any] = []
     for i, node in enumerate(graph.system.nodes):
         way = vec.column(vec.sub(graph.node_pose(i)[1], graph.node_pose(node.parent)[1]))
@@ -46,11 +46,12 @@ def reaches(graph: FrameGraph) -> list[Any]:
 
 
 def constraint_sizes(graph: FrameGraph, constraints: Iterable[Constraint]) -> ca.SX:
-    """Sizes of constraints in the units of h, and in those of h per metre (m, 2).
+    """Return scales of the rounding errors of constraints: sizes of cancelling terms.
 
-    The first is sum |dh/dp| r + |dh/de| over the frames of h, where p is a frame's position, r its reach and
-    e rotates it; the rounding error of h is a few machine epsilons times this size. The second is sum
-    |dh/dp|. Both are 0 for velocity constraints.
+    The result is (m, 2). The first column, in the units of h, is sum |dh/dp| r + |dh/de| over the frames of
+    h, where p is a frame's position, r its reach and e rotates it; the rounding error of h is a few machine
+    epsilons times this size. The second, in these units per metre, is sum |dh/dp|. Both are 0 for
+    velocity constraints.
     """
     far, rows = reaches(graph), []
     for constraint in constraints:

@@ -1,4 +1,7 @@
-"""Initial states by name, from settings such as theta=0.3, v.theta=1, u.force=2."""
+"""Initial states of a mechanism from settings by name, such as v.theta=1.
+
+Inputs have the prefix u, as in u.force=2.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ ATTEMPTS = (0.1, 0.3, 1.0, 3.0)  # rad and m: distances of further guesses from 
 
 
 class Start(NamedTuple):
-    """State (nx,), input (nu,), and the report of the constraints if there are any."""
+    """Initial state (nx,), input (nu,), and the report of the constraints if any."""
 
     x: np.ndarray
     u: np.ndarray
@@ -32,10 +35,11 @@ Settings = Sequence[tuple[str, float]]
 
 
 def start(f: MechanicalMap | MaximalVI, settings: Settings, guesses: Settings = ()) -> Start:
-    """Return state and input by name: ``theta``, velocities ``v.theta``, ``u.force``.
+    """Return an initial state and input from settings by name.
 
-    Kinematic variables keep their initial values. If there are constraints, they determine the variables
-    that are not set, from the guesses, and velocities are projected.
+    Names are those of variables (``theta``), velocities (``v.theta``) and inputs (``u.force``). Kinematic
+    variables keep their initial values. If there are constraints, they determine the variables that are not
+    set, from the guesses, and velocities are projected.
     """
     system = f.system
     known = {"": system.variables, "v.": system.variables, INPUTS: f.input_names}
@@ -72,7 +76,7 @@ def _settings(option: str, settings: Settings, known: Sequence[str]) -> dict[str
 
 
 def _consistent(lag: Lagrangian, fixed: dict[str, float], guess: dict[str, float]) -> ConstraintReport:
-    """Consistent configuration from the guess, or from guesses around it."""
+    """Find a consistent configuration from a guess, or from random guesses around it."""
     system = lag.system
     try:
         return consistent_configuration(lag, {**guess, **fixed}, fixed=fixed)

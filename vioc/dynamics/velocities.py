@@ -1,4 +1,4 @@
-"""Velocities of frames by name.
+"""Names of frame velocities, such as ``v.hand:x``.
 
 ``v.FRAME:x`` is the rate of ``FRAME:x``, ``w.FRAME:x`` the angular velocity, both in the world's axes;
 ``vb.FRAME:x`` and ``wb.FRAME:x`` are in the frame's own axes.
@@ -18,14 +18,14 @@ UNITS = {"v": "m/s", "w": "rad/s", "vb": "m/s", "wb": "rad/s"}
 
 
 class Velocity(NamedTuple):
-    """Component of a frame's velocity: ``KIND.FRAME:AXIS``."""
+    """Component of a frame's velocity, named ``KIND.FRAME:AXIS``."""
 
     kind: str
     frame: str
     axis: int
 
     def of(self, k: TermGraph) -> ca.SX:
-        """Expression of the velocity in the symbols of `k`."""
+        """Return the velocity as an expression in the symbolic kinematics `k`."""
         twist = k.body_velocity(self.frame)
         part = twist[:3] if self.kind[0] == "v" else twist[3:]
         if len(self.kind) == 1:
@@ -38,7 +38,7 @@ class Velocity(NamedTuple):
 
 
 def velocity(name: str, frames: Iterable[str]) -> Velocity | None:
-    """Return the velocity that a name denotes; None for names of other kinds."""
+    """Return the frame velocity that a name denotes, None for other quantities."""
     kind, _, rest = name.partition(".")
     frame, _, axis = rest.rpartition(":")
     known = kind in UNITS and frame in frames and len(axis) == 1 and axis in "xyz"

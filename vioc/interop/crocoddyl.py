@@ -36,7 +36,7 @@ from vioc.runs.trajectory import Trajectory
 
 
 class ActionModel(crocoddyl.ActionModelAbstract):
-    """Action model of one step with its running cost, or of the terminal cost.
+    """Crocoddyl action model of one step with its running cost, or of the final cost.
 
     Parameters
     ----------
@@ -88,7 +88,7 @@ class ActionModel(crocoddyl.ActionModelAbstract):
         self._weight = 1.0 if self.is_terminal or not cost.per_time else f.dt
 
     def calc(self, data: Any, x: np.ndarray, u: np.ndarray | None = None) -> None:
-        """Compute next state and cost."""
+        """Compute the next state and the cost."""
         x = np.array(x, float)
         if self.is_terminal or u is None:
             data.xnext, data.cost = (
@@ -105,7 +105,7 @@ class ActionModel(crocoddyl.ActionModelAbstract):
         data.g, data.h = self.limits.values(*args[:-1])
 
     def calcDiff(self, data: Any, x: np.ndarray, u: np.ndarray | None = None) -> None:
-        """Compute derivatives of next state and cost, at the point of the last `calc`."""
+        """Compute the derivatives of next state and cost, at the point of the last `calc`."""
         x = np.array(x, float)
         if self.is_terminal or u is None:
             data.Fx = np.eye(self.map.nx)
@@ -156,7 +156,7 @@ class ActionModel(crocoddyl.ActionModelAbstract):
 
 
 class SampleLimits:
-    """Limits of one sample as g in [lower, upper] and h = 0.
+    """Limits of one sample as inequalities g in [lower, upper] and equations h = 0.
 
     Attributes
     ----------
@@ -198,12 +198,12 @@ class SampleLimits:
         self.lower, self.upper = np.array(sides).reshape(-1, 2).T.copy()
 
     def values(self, *args: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Return g and h at (x, u, multipliers, parameters, dt)."""
+        """Return the limited quantities g, h at (x, u, multipliers, parameters, dt)."""
         g, h = self._values(*args)
         return g.full()[:, 0], h.full()[:, 0]
 
     def jacobians(self, *args: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Return Jacobians of g and h by (x, u, multipliers)."""
+        """Return the Jacobians of the limited quantities g and h by (x, u, multipliers)."""
         G, H = self._first(*args)
         return G.full(), H.full()
 
@@ -219,7 +219,7 @@ def shooting_problem(
     final: Any = None,
     equations: str = "h",
 ) -> Any:
-    """Return a problem of `vioc.control.optimize` as ``crocoddyl.ShootingProblem``.
+    """Convert a problem of `vioc.control.optimize` to a ``crocoddyl.ShootingProblem``.
 
     Parameters
     ----------
@@ -254,7 +254,7 @@ def shooting_problem(
 
 
 def trajectory(f: OneStepMap, solver: Any) -> Trajectory:
-    """Return the rollout of a solver's inputs on the map itself."""
+    """Return the rollout of a Crocoddyl solver's inputs on the map itself."""
     return f.rollout(np.array(solver.problem.x0), np.array([np.array(u) for u in solver.us]))
 
 

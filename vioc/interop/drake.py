@@ -1,4 +1,4 @@
-"""Maps as discrete systems of Drake: `MapSystem`. Needs the package ``drake``."""
+"""Maps as discrete-time systems of Drake; needs the package ``drake``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from vioc.maps.protocol import OneStepMap
 
 
 class MapSystem(LeafSystem):
-    """Map with the ports ``input`` (nu,) and ``state`` (nx,), updated every dt.
+    """Drake system of a map, with the ports ``input`` (nu,) and ``state`` (nx,).
+
+    It is updated every dt.
 
     Parameters
     ----------

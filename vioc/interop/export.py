@@ -73,7 +73,7 @@ def step_functions(f: OneStepMap, *, second_order: bool = False) -> dict[str, ca
     nx, nm = f.nx, lam.numel()
     args = [ca.MX.sym(n, k) for n, k in zip(ARGUMENTS, (nx, f.nu, 1, 1, theta.numel()), strict=True)]
     if f.residual is not None:
-        if f.mechanism.relaxed() is not None:  # plain Newton would not solve them
+        if f.mechanism.relaxed() is not None:  # plain Newton iterations would not solve its steps
             raise ValueError(
                 f"export: {type(f).__name__} finds contacts as it goes, by a solver that is not exported; "
                 "export the ModeVI of each mode"
@@ -111,7 +111,7 @@ def step_functions(f: OneStepMap, *, second_order: bool = False) -> dict[str, ca
 
 
 def save_functions(f: OneStepMap, path: str | os.PathLike[str], *, second_order: bool = False) -> Path:
-    """Write `step_functions` and the names to one JSON file.
+    """Write the step of a map, its derivatives and its names to one JSON file.
 
     It is read by `load_functions`, or by CasADi alone:
     ``casadi.Function.deserialize(json.load(open(path))["functions"]["step"])`` in Python, and similarly in
@@ -125,7 +125,7 @@ def save_functions(f: OneStepMap, path: str | os.PathLike[str], *, second_order:
 
 
 def load_functions(path: str | os.PathLike[str]) -> Exported:
-    """Read a file of `save_functions`; FileFormatError if it is not one, or damaged."""
+    """Read a file of `save_functions`; FileFormatError if it is damaged."""
     try:
         content = json.loads(Path(path).read_text())
         if content["format"] != FORMAT:

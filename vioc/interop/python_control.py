@@ -1,6 +1,6 @@
-"""State-space models and gains for python-control (extra ``vioc[interop]``).
+"""Conversion of maps and gains to and from python-control.
 
-Signals are matched by name, never by index.
+It needs the extra ``vioc[interop]``. Signals are matched by name, never by index.
 """
 
 from __future__ import annotations
@@ -102,8 +102,8 @@ def nonlinear_system(f: OneStepMap, outputs: Sequence[str] | None = None) -> Any
 def gain_system(loop: Any) -> Any:
     """Return a regulator's feedback v = -K dx as a static ``control.StateSpace``.
 
-    Inputs are states, outputs are inputs of the map.
-    ``control.interconnect([state_space(f, eq), gain_system(loop)], ...)`` closes the loop by names.
+    Inputs are states, outputs are inputs of the map. ``control.interconnect([state_space(f, eq),
+    gain_system(loop)], ...)`` closes the loop by names.
     """
     control = _control()
     f, K = loop.map, np.asarray(loop.K, float)
@@ -122,7 +122,7 @@ def regulator(
     states: Sequence[str] | None = None,
     inputs: Sequence[str] | None = None,
 ) -> SteadyRegulator:
-    """Return feedback of the nonlinear map by a gain from another program.
+    """Return feedback of a map by a gain that another program computed.
 
     For example from ``control.dlqr`` or ``control.place``.
 
@@ -165,7 +165,7 @@ def regulator(
 
 
 def map_arguments(system: Any) -> dict[str, Any]:
-    """Return a discrete ``control.StateSpace`` as arguments of `vioc.CasadiMap`.
+    """Convert a discrete ``control.StateSpace`` to arguments of `vioc.CasadiMap`.
 
     Returns
     -------
@@ -192,7 +192,7 @@ def map_arguments(system: Any) -> dict[str, Any]:
 
 
 def _order(given: Sequence[str] | None, names: tuple[str, ...], what: str) -> np.ndarray:
-    """Return the position in `given` of each of `names`."""
+    """Return the index in `given` of each of the names."""
     if given is None:
         return np.arange(len(names))
     labels = list(_labels(names))
@@ -209,7 +209,7 @@ def _labels(names: Sequence[str]) -> list[str]:
 
 
 def _label(name: str) -> str:
-    """Label for python-control, where a dot separates system and signal names."""
+    """Convert a signal name for python-control, where a dot separates systems."""
     return name.replace(".", "_")
 
 

@@ -1,4 +1,6 @@
-"""Trajectories as ROS 2 ``trajectory_msgs/msg/JointTrajectory`` data, without ROS.
+"""Trajectories as messages of ROS 2, without ROS.
+
+Messages are of the type ``trajectory_msgs/msg/JointTrajectory``::
 
     message = joint_trajectory(run, ["shoulder", "elbow"], efforts={"shoulder": "u0", "elbow": "u1"})
 
@@ -28,7 +30,7 @@ def joint_trajectory(
     efforts: Mapping[str, str] | None = None,
     frame: str = "",
 ) -> dict[str, Any]:
-    """Return the joints' motion as the fields of a message.
+    """Return the motion of joints as the fields of a ROS 2 message.
 
     Parameters
     ----------
@@ -84,11 +86,10 @@ def joint_trajectory(
 
 
 def save_joint_trajectory(message: Mapping[str, Any], path: str | os.PathLike[str]) -> Path:
-    """Write a message of `joint_trajectory` as CSV, with a row for each point.
+    """Write a message of `joint_trajectory` to a CSV file, with a row for each point.
 
-    Columns are ``time`` (integer nanoseconds, as in bags) and, flattened as by ROS tools,
-    ``positions/NAME``, ``velocities/NAME`` and, if given, ``effort/NAME``. Numbers keep
-    all their bits.
+    Columns are ``time`` (integer nanoseconds, as in bags) and, flattened as by ROS tools, ``positions/NAME``,
+    ``velocities/NAME`` and, if given, ``effort/NAME``. Numbers keep all their bits.
     """
     path = Path(path)
     fields = [f for f in ("positions", "velocities", "effort") if message["points"][0][f]]

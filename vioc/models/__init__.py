@@ -1,4 +1,4 @@
-"""Mechanisms that come with vioc: model files, and builders of families.
+"""Mechanisms that come with vioc: model files, and builders of families of models.
 
 Load them by name::
 
@@ -48,14 +48,14 @@ def names() -> tuple[str, ...]:
 
 
 def path(name: str) -> Path:
-    """Return the file of a model; raise `ModelError` for an unknown name."""
+    """Return the path of a model file; raise `ModelError` for an unknown name."""
     if name not in names():
         raise _unknown(name, names())
     return _FOLDER / f"{name}.sexp"
 
 
 def load(name: str, n: int | None = None) -> System:
-    """Return a model by name.
+    """Return a mechanism that comes with vioc, by its name.
 
     Parameters
     ----------
@@ -86,7 +86,7 @@ def load(name: str, n: int | None = None) -> System:
 
 
 def n_link_pendulum(n: int) -> System:
-    """Return the N-link pendulum of [T] VI-A: `n` massless rods with point masses.
+    """Return the pendulum of `n` massless rods with point masses ([T] VI-A).
 
     Rods are 1 m long, with a mass of 1 kg at each end; g = 9.8 m/s^2. In [T] the masses also have rotational
     inertia; [T] prints neither that nor masses and lengths, and here the inertia is 0.
@@ -111,7 +111,7 @@ def scissor_lift(
     inertia: float = 1e-3,
     g: float = 9.81,
 ) -> System:
-    """Return the hanging scissor lift of [T] VI-C with `n` segments, in the x-z plane.
+    """Return the hanging scissor lift of `n` segments in the x-z plane ([T] VI-C).
 
     A segment is two links of equal length that cross at their centres. The first segment's left link hangs on
     a pin at the origin, its right link on a slider along x. The links of each further segment hang on the
@@ -172,7 +172,7 @@ def _link(name: str, reach: float, mass: Mass, below: tuple[Frame, ...]) -> Fram
 
 
 def scissor_lift_configuration(n: int, theta: float, *, length: float = 1.0) -> dict[str, float]:
-    """Return the configuration of `scissor_lift` with links at `theta` (rad).
+    """Return the configuration of `scissor_lift` with links at the angle `theta`, rad.
 
     `theta` is the angle from the horizontal.
     """
@@ -185,7 +185,7 @@ def scissor_lift_configuration(n: int, theta: float, *, length: float = 1.0) -> 
 
 
 def marionette_configuration() -> dict[str, float]:
-    """Return the start of the model ``marionette`` ([S] VIII-B).
+    """Return the initial configuration of the model ``marionette`` ([S] VIII-B).
 
     It sits in the air with raised forearms. Each string is taut and vertical: its control is above its hook.
     Joints not named are at zero.

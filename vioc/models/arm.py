@@ -1,4 +1,4 @@
-"""Robot arm of seven joints, with its dimensions and masses."""
+"""Model of a robot arm with seven joints, its dimensions and masses."""
 
 from __future__ import annotations
 

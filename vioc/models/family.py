@@ -1,4 +1,4 @@
-"""Random mechanisms from seeds: trees and loops that do not depend on each other.
+"""Random mechanisms, trees and loops, each from its own seed.
 
 They serve to test statements about any mechanism, for example an integrator of your own::
 
@@ -43,7 +43,7 @@ SPEED = 1.0  # standard deviation of the initial rates, rad/s and m/s, before th
 
 
 class RandomMechanism(NamedTuple):
-    """Random mechanism with a start.
+    """Random mechanism with a consistent initial configuration and velocity.
 
     Attributes
     ----------
@@ -68,9 +68,9 @@ def mechanisms(
     joints: tuple[int, int] = JOINTS,
     strings: float = 0.0,
 ) -> Iterator[RandomMechanism]:
-    """Return mechanisms `first` to ``first + count - 1`` of a family; see `mechanism`.
+    """Return random mechanisms `first` to ``first + count - 1`` of a family.
 
-    `seed` selects the family.
+    `mechanism` documents the other arguments. `seed` selects the family.
     """
     indices = range(first, first + count)
     return (mechanism(index, seed=seed, joints=joints, strings=strings) for index in indices)
@@ -79,7 +79,7 @@ def mechanisms(
 def mechanism(
     index: int, *, seed: int = SEED, joints: tuple[int, int] = JOINTS, strings: float = 0.0
 ) -> RandomMechanism:
-    """Return one mechanism of a family, independent of the others.
+    """Return one random mechanism of a family, independent of the others.
 
     `joints` are the smallest and the largest number of joints, `strings` is the share of strings among the
     rods of loops.
@@ -102,7 +102,7 @@ def mechanism(
 
 
 class _Tree:
-    """Joints of a random tree.
+    """Random tree of joints and bodies.
 
     Body i has a point ``tip i``, and is attached to body ``parents[i]``, or the world (-1).
     """
@@ -121,7 +121,10 @@ class _Tree:
         self.tips = [_offset(rng) for _ in range(count)]
 
     def frames(self, anchors: dict[int, dict[str, Any]]) -> list[Frame]:
-        """Return the roots, with named points on bodies, or on the world (-1)."""
+        """Return the root frames of the tree, with additional named points on bodies.
+
+        The world is body -1.
+        """
 
         def points(i: int) -> list[Frame]:
             return [se3(position, name=name) for name, position in anchors.get(i, {}).items()]
@@ -147,7 +150,7 @@ def _joint(rng: np.random.Generator, kind: str, i: int) -> Any:
 
 
 def _body(rng: np.random.Generator) -> Mass:
-    """Return a solid ellipsoid of random size, shape and place."""
+    """Return the mass of a solid ellipsoid of random size, shape and position."""
     mass, axes, R = rng.uniform(0.3, 3.0), rng.uniform(0.08, 0.3, size=3), _rotation(rng)
     second = R @ np.diag(axes**2 / 5) @ R.T  # per unit of mass
     inertia = mass * (np.trace(second) * np.eye(3) - second)
@@ -186,9 +189,9 @@ def _terms(rng: np.random.Generator, tree: _Tree) -> list[Any]:
 def _closed(
     rng: np.random.Generator, tree: _Tree, system: System, q: np.ndarray, strings: float
 ) -> Lagrangian | None:
-    """Return the Lagrangian with one or two loops that are closed at q.
+    """Add one or two loops to a random tree, closed at the configuration q.
 
-    Returns None if the loops leave no freedom to move.
+    Return the Lagrangian, or None if the loops leave no freedom to move.
     """
     kinematics = Kinematics(system)
     anchors: dict[int, dict[str, Any]] = {}

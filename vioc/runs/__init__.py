@@ -1,4 +1,4 @@
-"""Inputs and results of rollouts.
+"""Trajectories and batches, the results of rollouts, and their inputs.
 
 `trajectory` is one run and `batch` many, `signals` their inputs, `tables` and `files` their forms for other
 tools and for storage. `given` converts arguments that may be a run or a state. No concrete map is imported

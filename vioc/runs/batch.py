@@ -1,4 +1,4 @@
-"""Batches: many rollouts of one map, in stacked arrays."""
+"""Batches: many rollouts of one map in stacked arrays."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def of_each(
     f: OneStepMap, parameters: Mapping[str, Any], starts: int, inputs: int | None
 ) -> tuple[dict[str, np.ndarray], int]:
-    """Return the values (M,) of parameters in M rollouts, and M.
+    """Return the parameter values (M,) of M rollouts, and M itself.
 
     A single value or start is used for all rollouts.
     """
@@ -47,7 +47,7 @@ def of_each(
 
 @dataclass
 class Runs:
-    """Rollouts in progress, M of N steps each.
+    """Arrays of M rollouts in progress, of N steps each.
 
     Attributes
     ----------
@@ -82,7 +82,7 @@ class Runs:
 
 @dataclass(frozen=True)
 class Batch:
-    """Rollouts of one map over the same times.
+    """Many rollouts of one map over the same times, in stacked arrays.
 
     ``batch[i]`` is the trajectory i, ``batch["theta"]`` a named quantity of all of them, (M, N+1) or (M, N).
 
@@ -110,7 +110,7 @@ class Batch:
     parameters: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     def __len__(self) -> int:
-        """Number of rollouts M."""
+        """Return the number of rollouts M."""
         return len(self.x)
 
     def __getitem__(self, key: int | slice | str):
@@ -129,7 +129,7 @@ class Batch:
 
     @property
     def trajectory(self) -> Trajectory:
-        """The rollout of a batch of one; ValueError if there are more."""
+        """Trajectory of a batch of one rollout; ValueError if there are more."""
         if len(self) != 1:
             raise ValueError(f"expected one trajectory, got a batch of {len(self)}; take one, batch[i]")
         return self[0]
@@ -138,7 +138,7 @@ class Batch:
         return (self[i] for i in range(len(self)))
 
     def table(self, *names: str) -> Table:
-        """Return tables of all rollouts (`Trajectory.table`) as one with a column ``run``.
+        """Return the quantities of all rollouts as one table, with a column ``run``.
 
         A failed rollout has NaN from the failure on.
         """

@@ -1,4 +1,4 @@
-"""Columns of a table that are quantities of a map, and their units."""
+"""Table columns that are quantities of a map, and their units."""
 
 from __future__ import annotations
 
@@ -45,7 +45,10 @@ def quantities_table(run: Any, names: Sequence[str]) -> Table:
 
 
 def quantities_html(run: Any, title: str) -> str:
-    """Return HTML for a notebook: first, last, smallest and largest states and inputs."""
+    """Return a notebook's HTML table of a run's states and inputs.
+
+    It has their first, last, smallest and largest values.
+    """
     f, shown = run.map, (*run.map.state_names, *(f"u.{n}" for n in run.map.input_names))
     columns: list[tuple[str, ...]] = []
     for name in shown[:SHOWN]:
@@ -59,7 +62,7 @@ def quantities_html(run: Any, title: str) -> str:
 
 
 def trajectory_columns(table: Table, f: Any) -> dict[str, Any]:
-    """Return the data of a trajectory of a map `f` from the columns of a table.
+    """Convert the columns of a table to the arrays of a trajectory of the map `f`.
 
     The data are t, x, u, multipliers, k0 and before.
 
@@ -120,7 +123,7 @@ def trajectory_columns(table: Table, f: Any) -> dict[str, Any]:
 
 
 def known_columns(table: Table, f: Any) -> dict[str, str]:
-    """Return columns by the full name of their quantity of `f`.
+    """Match the columns of a table to quantities of a map, by full name.
 
     Raises FileFormatError for unknown ones.
     """
@@ -143,7 +146,7 @@ def known_columns(table: Table, f: Any) -> dict[str, str]:
 
 
 def check_units(table: Table, f: Any, names: Mapping[str, str]) -> None:
-    """Raise FileFormatError if a unit differs from the map's (SI)."""
+    """Raise FileFormatError if a column's unit differs from the map's (SI)."""
     own = {n: (n, "s") for n in (TIME, BEFORE)} | {
         full: (column, f.unit(full)) for full, column in names.items()
     }

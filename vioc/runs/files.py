@@ -1,4 +1,4 @@
-"""File of a trajectory: arrays and names, complete or refused."""
+"""File format of saved trajectories, written completely and checked when read."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FORMAT = "vioc-trajectory-1"
 
 
 def whole_file(path: str | os.PathLike, suffix: str = ".npz") -> Path:
-    """Return the path, with `suffix` if it has none.
+    """Return the path of a file to be written, with `suffix` if it has none.
 
     Raises FileNotFoundError if the folder does not exist.
     """
@@ -35,7 +35,7 @@ def whole_file(path: str | os.PathLike, suffix: str = ".npz") -> Path:
 
 
 def replace_file(path: Path, write: Callable[[Any], None]) -> Path:
-    """Replace the file `path` by what `write` writes to a stream, once it is complete."""
+    """Replace a file in one step by what `write` writes to a stream, once complete."""
     handle, scratch = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
     try:
         mask = os.umask(0)
@@ -54,7 +54,7 @@ def replace_file(path: Path, write: Callable[[Any], None]) -> Path:
 
 
 def write_file(path: Path, arrays: dict[str, np.ndarray], header: dict[str, Any]) -> Path:
-    """Write an npz of `arrays` (see `read_file`) with a header."""
+    """Write an npz file of a trajectory's arrays with a header."""
     text = np.array(json.dumps({"format": FORMAT, **header}))
     return replace_file(path, lambda stream: np.savez_compressed(stream, **arrays, header=text))  # type: ignore[arg-type]
 
@@ -63,7 +63,7 @@ _AXES = {"t": 1, "x": 2, "u": 2, "multipliers": 2, "state_names": 1, "input_name
 
 
 def read_file(path: str | os.PathLike) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """Return checked arrays and header of a saved trajectory of any map.
+    """Read the checked arrays and the header of a saved trajectory of any map.
 
     Returns
     -------
@@ -98,7 +98,7 @@ def read_file(path: str | os.PathLike) -> tuple[dict[str, np.ndarray], dict[str,
 
 
 def _stored(path: Path, keys: tuple[str, ...]) -> tuple[dict[str, Any], Any]:
-    """Return the existing entries of the archive, with names as text, and its header."""
+    """Return the arrays and the header that an npz file contains, with names as text."""
     with open(path, "rb") as stream:
         archive = stream.read(2) == b"PK"
         stream.seek(0)
@@ -157,7 +157,7 @@ def _check_arrays(path: Path, data: dict[str, np.ndarray]) -> None:
 
 
 def read_columns(path: str | os.PathLike, map: OneStepMap) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """Return `read_file` of a trajectory of `map`, with columns in its order.
+    """Read a saved trajectory of a map, with columns in the order of the map's names.
 
     Raises FileFormatError if it is of another map.
     """
@@ -187,7 +187,7 @@ def read_columns(path: str | os.PathLike, map: OneStepMap) -> tuple[dict[str, np
 
 
 def _same(key: str, ours: Any, theirs: Any) -> bool:
-    """Return whether an entry of two identities is equal; a missing one is not."""
+    """Return whether an entry of two map identities is equal; a missing one is not."""
     if key == "dt" and isinstance(ours, float) and isinstance(theirs, (int, float)):
         return same_steps(theirs, ours)
     return ours == theirs

@@ -1,4 +1,4 @@
-"""Conversion and checks of arguments: trajectories, states, inputs, step lengths.
+"""Conversion of arguments: trajectories, states, inputs, step lengths.
 
 Results and runs of loops are accepted as trajectories, reports of equilibria as states.
 """
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class AsTrajectory:
-    """Result that can be used as its `trajectory`: ``best["theta"]``, ``best.plot()``."""
+    """Base class of results that can be used as their trajectory: ``best["theta"]``."""
 
     trajectory: Trajectory
 
@@ -36,22 +36,22 @@ class AsTrajectory:
 
     @property
     def t(self) -> np.ndarray:
-        """Times (N+1,), s."""
+        """Sample times of the trajectory (N+1,), s."""
         return self.trajectory.t
 
     @property
     def x(self) -> np.ndarray:
-        """States (N+1, nx)."""
+        """States of the trajectory (N+1, nx)."""
         return self.trajectory.x
 
     @property
     def u(self) -> np.ndarray:
-        """Inputs (N, nu)."""
+        """Inputs of the trajectory (N, nu)."""
         return self.trajectory.u
 
     @property
     def k0(self) -> int:
-        """Index of the first step."""
+        """Index of the trajectory's first step."""
         return self.trajectory.k0
 
     @property
@@ -61,7 +61,7 @@ class AsTrajectory:
 
     @property
     def duration(self) -> float:
-        """Duration, s."""
+        """Duration of the trajectory, s."""
         return self.trajectory.duration
 
     @property
@@ -70,7 +70,7 @@ class AsTrajectory:
         return self.trajectory.energy
 
     def __len__(self) -> int:
-        """Number of steps N."""
+        """Return the number of steps N."""
         return len(self.trajectory)
 
     def __bool__(self) -> bool:
@@ -89,15 +89,15 @@ class AsTrajectory:
         return quantities_html(self.trajectory, repr(self))
 
     def evaluate(self, expression: ca.SX) -> np.ndarray:
-        """Evaluate an expression; see `Trajectory.evaluate`."""
+        """Evaluate a CasADi expression along the trajectory; see `Trajectory.evaluate`."""
         return self.trajectory.evaluate(expression)
 
     def slack(self, tolerance: float | None = None) -> list[Slack]:
-        """Return where strings push; see `Trajectory.slack`."""
+        """Return the intervals in which strings push; see `Trajectory.slack`."""
         return self.trajectory.slack(tolerance)
 
     def resample(self, dt: Any, *, by: str) -> Trajectory:
-        """Return the run on other steps; see `Trajectory.resample`."""
+        """Return the trajectory with other steps; see `Trajectory.resample`."""
         return self.trajectory.resample(dt, by=by)
 
     def table(self, *names: str) -> Table:
@@ -105,7 +105,7 @@ class AsTrajectory:
         return self.trajectory.table(*names)
 
     def save(self, path: str | os.PathLike) -> Path:
-        """Write the trajectory; see `Trajectory.save`."""
+        """Write the trajectory to a file; see `Trajectory.save`."""
         return self.trajectory.save(path)
 
     def plot(self, *names: str, **options: Any) -> Any:
@@ -113,16 +113,16 @@ class AsTrajectory:
         return self.trajectory.plot(*names, **options)
 
     def animate(self, path: str | os.PathLike | None = None, **options: Any) -> Any:
-        """Animate with the obstacles of an optimization; see `Trajectory.animate`."""
+        """Animate the motion with an optimization's obstacles; see `Trajectory.animate`."""
         return viz().animate(self, path, **options)
 
     def view(self, **options: Any) -> Any:
-        """View with the obstacles of an optimization; see `Trajectory.view`."""
+        """Show the motion in the browser, with obstacles; see `Trajectory.view`."""
         return viz().view(self, **options)
 
 
 def trajectory_of(value: Any) -> Any:
-    """Return the trajectory of a value that is or has one; other values unchanged.
+    """Return the trajectory that a value is or has; return other values unchanged.
 
     Raises
     ------
@@ -136,7 +136,7 @@ def trajectory_of(value: Any) -> Any:
 
 
 def state_of(value: Any, what: str = "state") -> Any:
-    """Return the state of a value such as an equilibrium's report; others unchanged.
+    """Return the state that a value has, such as an equilibrium; others unchanged.
 
     Raises
     ------
@@ -155,13 +155,13 @@ def state_of(value: Any, what: str = "state") -> Any:
 
 
 def point_of(f: OneStepMap, x: Any, u: Any = None) -> tuple[np.ndarray, np.ndarray]:
-    """Return state and input, checked; by default with the input of an equilibrium."""
+    """Return the checked state and input; an equilibrium's input is the default."""
     state = f.check_state(x)
     return state, input_of(f, getattr(x, "u", None) if u is None else u, state)
 
 
 def start_of(f: OneStepMap, x0: Any, U: Any, steps: int | None) -> tuple[np.ndarray, np.ndarray]:
-    """Return the initial state and inputs (N, nu) of a rollout.
+    """Return the initial state and the inputs (N, nu) of a rollout.
 
     The input of an equilibrium is held if none are given.
     """
@@ -171,7 +171,7 @@ def start_of(f: OneStepMap, x0: Any, U: Any, steps: int | None) -> tuple[np.ndar
 
 
 def input_of(f: OneStepMap, u: Any, x: np.ndarray | None = None, what: str = "input") -> np.ndarray:
-    """Return `u` as a finite float array of shape (nu,); None is `rest_input` at x."""
+    """Return an input as a finite array (nu,); None is the map's `rest_input` at x."""
     if u is None:
         return np.zeros(f.nu) if x is None else f.rest_input(x)
     if isinstance(u, Mapping):
@@ -183,7 +183,7 @@ def input_of(f: OneStepMap, u: Any, x: np.ndarray | None = None, what: str = "in
 
 
 def inputs_of(f: OneStepMap, U: Any, steps: int | None, x0: np.ndarray) -> np.ndarray:
-    """Return inputs (N, nu) for `steps` steps.
+    """Return inputs (N, nu) for `steps` steps, from any accepted form.
 
     `U` is such an array, one input, or None (see `rest_input`).
     """
@@ -205,7 +205,7 @@ def inputs_of(f: OneStepMap, U: Any, steps: int | None, x0: np.ndarray) -> np.nd
 
 
 def lengths_given(value: Any, steps: int) -> np.ndarray:
-    """Return the lengths (N,) of steps from an array, or one length for all."""
+    """Return step lengths (N,) from an array or from one length for all."""
     if isinstance(value, float) and value > 0 < value * value < math.inf:
         return np.full(steps, value)  # fast path of the common case
     if isinstance(value, (str, bytes, bool)):
@@ -216,7 +216,7 @@ def lengths_given(value: Any, steps: int) -> np.ndarray:
     except ValueError:
         raise ValueError(f"dt: expected one step length or {steps}, got {value!r}") from None
     with np.errstate(over="ignore", under="ignore"):
-        squares = lengths * lengths  # steps divide by these
+        squares = lengths * lengths  # integrators divide by squares of step lengths
     if not (lengths > 0).all():
         raise ValueError(f"dt: expected step lengths > 0, got {value!r}")
     if not ((squares > 0).all() and np.isfinite(squares).all()):

@@ -1,4 +1,4 @@
-"""Resampling of runs: a new rollout of the map, or interpolation between samples.
+"""Resampling of a run to other steps, by a new rollout or by interpolation.
 
 Held inputs keep their integral: a new step has the mean of the inputs over its time. Prescribed variables
 (``rho.NAME``) are linear between samples, as in the map.
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def new_lengths(run: Trajectory, dt: Any) -> np.ndarray:
-    """Return lengths (M,), s, of steps `dt`; ValueError if they do not fill the run."""
+    """Return the new step lengths (M,), s; ValueError if they do not fill the run."""
     lengths, whole = np.asarray(dt, float), run.duration
     if not len(run):
         raise ValueError("resample: the run has no step")
@@ -34,7 +34,7 @@ def new_lengths(run: Trajectory, dt: Any) -> np.ndarray:
 
 
 def new_inputs(run: Trajectory, times: np.ndarray) -> np.ndarray:
-    """Return inputs (M, nu) on the steps between `times` (M+1,)."""
+    """Return a run's inputs (M, nu) on new steps between `times` (M+1,)."""
     f, h = run.map, run.step_lengths
     grown = np.concatenate([np.zeros((1, f.nu)), np.cumsum(run.u * h[:, None], axis=0)])
     held = np.diff(_columns(times, run.t, grown), axis=0) / np.diff(times)[:, None]
@@ -46,13 +46,13 @@ def new_inputs(run: Trajectory, times: np.ndarray) -> np.ndarray:
 
 
 def by_map(run: Trajectory, lengths: np.ndarray, times: np.ndarray, k0: int) -> Trajectory:
-    """Return the rollout of the run's start with its inputs, on the new steps."""
+    """Return a rollout with new steps from the run's initial state and inputs."""
     f = _of_lengths(run, lengths)
     return f.rollout(run.x[0], new_inputs(run, times), k0=k0, dt=lengths)
 
 
 def interpolated(run: Trajectory, lengths: np.ndarray, times: np.ndarray) -> tuple[Any, ...]:
-    """Return map, times, states, inputs and multipliers on the new steps.
+    """Interpolate a run to new steps: map, times, states, inputs and multipliers.
 
     States are interpolated along the map's own differences. Impulses of constraints keep their sum: each new
     step has its share of the impulses of the old steps that it overlaps.
@@ -70,7 +70,7 @@ def interpolated(run: Trajectory, lengths: np.ndarray, times: np.ndarray) -> tup
 
 
 def _of_lengths(run: Trajectory, lengths: np.ndarray) -> Any:
-    """Return the run's map with steps of `lengths` (M,), s."""
+    """Return the run's map with steps of the new lengths (M,), s."""
     f: Any = run.map
     if hasattr(f, "resampled"):
         return f.resampled(run, lengths)
@@ -90,7 +90,7 @@ def first_step(run: Trajectory, lengths: np.ndarray) -> int:
 
 
 def sample_times(run: Trajectory, lengths: np.ndarray, k0: int) -> np.ndarray:
-    """Return times (M+1,), s, that end with the run."""
+    """Return the sample times (M+1,), s, of new steps, ending exactly with the run."""
     times = run.map.times(lengths, k0)
     times = times + (run.t[0] - times[0])
     times[-1] = run.t[-1]

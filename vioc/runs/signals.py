@@ -1,4 +1,4 @@
-"""Input signals: inputs U from numbers, arrays, functions of time and splines.
+"""Input sequences of a map from numbers, arrays, functions of time and splines.
 
 A force is held over a step, so a function of time is sampled in the middle of the step. The input of a
 kinematic variable is its next value, so it is sampled at the step's end.
@@ -92,9 +92,9 @@ def inputs(
 
 
 def sample(value: Any, t: np.ndarray, what: str = "signal", *, with_start: bool = False) -> np.ndarray:
-    """Return a signal at times `t` (N,), see `inputs`.
+    """Sample a signal at times `t` (N,).
 
-    `with_start` allows arrays of N+1 values, whose first is dropped.
+    `inputs` lists the forms of a signal. `with_start` allows arrays of N+1 values, whose first is dropped.
     """
     t = np.asarray(t, float)
     if callable(value):
@@ -121,7 +121,7 @@ def sample(value: Any, t: np.ndarray, what: str = "signal", *, with_start: bool 
 
 
 def _recorded(f: OneStepMap, table: Table) -> dict[str, Any]:
-    """Return signals of the inputs that a record has; FileFormatError if it has none."""
+    """Return the signals of inputs in a table; FileFormatError if it has none."""
     names = known_columns(table, f)
     check_units(table, f, names)
     found: dict[str, Any] = {}
@@ -157,7 +157,7 @@ def _collect(f: OneStepMap, signals: Mapping[str, Any], named: Mapping[str, Any]
 
 
 def _call(value: Any, t: np.ndarray, what: str) -> np.ndarray:
-    """Return values of a function at every time.
+    """Evaluate a function of time at every time.
 
     Functions of scipy are evaluated at once, within their knots, others one by one.
     """
@@ -183,13 +183,13 @@ def _call(value: Any, t: np.ndarray, what: str) -> np.ndarray:
 
 
 def first_knot(value: Any) -> float | None:
-    """Return the first knot of a scipy spline; None if defined everywhere."""
+    """Return the first knot of a scipy spline; None if it is defined everywhere."""
     knots = _knots(value)
     return None if knots is None else knots[0]
 
 
 def _knots(value: Any) -> tuple[float, float] | None:
-    """Return the interval of a scipy spline; None if everywhere (periodic) or unknown."""
+    """Return the interval of a scipy spline; None if periodic or another object."""
     if not type(value).__module__.startswith("scipy.") or getattr(value, "extrapolate", None) == "periodic":
         return None
     if hasattr(value, "t") and hasattr(value, "k"):  # BSpline: the base interval

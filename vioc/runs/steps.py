@@ -1,4 +1,4 @@
-"""Step lengths: comparison, and errors for combining runs with different ones."""
+"""Step lengths of runs: comparison, and errors if they do not fit together."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ SAME = 1e-9  # relative difference up to which step lengths are equal
 
 
 def lengths_of(t: np.ndarray, own: float) -> np.ndarray:
-    """Return lengths (N,) of the steps between times t (N+1,), s.
+    """Return the lengths (N,) of the steps between sample times t (N+1,), s.
 
     They are `own` to the bit if they equal it, as times far from zero have rounding errors.
     """
@@ -45,7 +45,7 @@ def same_steps(got: Any, expected: Any) -> bool:
 
 
 def check_steps(got: Any, expected: Any, what: str, owner: str = "the map", instead: str = "") -> None:
-    """Raise ValueError if `what`, made for steps `got`, does not fit those of `owner`.
+    """Raise ValueError if two objects were made for different step lengths.
 
     Parameters
     ----------
@@ -85,9 +85,10 @@ def check_clock(run: Any, what: str) -> None:
 
 
 def steps_within(got: float, step: float, what: str, owner: str, hold: bool) -> int:
-    """Return the number of steps of `owner`, of length `step`, per step of `what`.
+    """Return the number of steps of length `step` in one step of length `got`.
 
-    Raises ValueError unless it is 1, or an integer if `what` is to `hold` between its samples.
+    `what` takes the longer steps, `owner` the shorter. Raises ValueError unless the number is 1, or an
+    integer if `what` is to `hold` between its samples.
     """
     n = max(1, round(got / step))
     whole = same_steps(got, n * step)

@@ -1,4 +1,4 @@
-"""Tables: named columns with units, for exchange of data with other tools.
+"""Tables of named columns with units, for exchange of data with other tools.
 
 Trajectories, batches, and sweeps make tables; a CSV file, a DataFrame of pandas, and a Dataset of xarray can
 be read as one. Column heads are ``name [unit]``, in SI; ``t`` is the time.
@@ -32,7 +32,7 @@ BETWEEN = ("hold", "line")
 
 @dataclass(frozen=True)
 class Table(Mapping):
-    """Named columns of equal length, in order; ``table["theta"]`` is one.
+    """Table of named columns of equal length; ``table["theta"]`` is one column.
 
     Attributes
     ----------
@@ -71,7 +71,7 @@ class Table(Mapping):
         return iter(self.columns)
 
     def __len__(self) -> int:
-        """Number of columns; ``table.rows`` is the number of rows."""
+        """Return the number of columns; ``table.rows`` is the number of rows."""
         return len(self.columns)
 
     @property
@@ -82,13 +82,13 @@ class Table(Mapping):
     # -- parts --------------------------------------------------------------------------------------
 
     def only(self, *names: str) -> Table:
-        """Return some columns, including those of the index."""
+        """Return a table with some of the columns, and with its index columns."""
         kept = dict.fromkeys((*self.index, *names))
         units = {n: u for n, u in self.units.items() if n in kept}
         return Table({n: self[n] for n in kept}, units, self.index, self.source)
 
     def renamed(self, names: Mapping[str, str]) -> Table:
-        """Return the table with other names, ``{"F": "force"}``, and the same units."""
+        """Return the table with other column names, ``{"F": "force"}``, in the same units."""
         for name in names:
             self[name]  # raises for an unknown name
         new = [names.get(n, n) for n in self]
@@ -99,7 +99,7 @@ class Table(Mapping):
         return Table(columns, units, tuple(names.get(n, n) for n in self.index), self.source)
 
     def complete(self) -> Table:
-        """Return the rows in which every column has a number."""
+        """Return the table without rows in which a number is missing."""
         every = [np.isfinite(v) for v in self.columns.values() if v.dtype.kind in "fiu"]
         kept = np.logical_and.reduce(every) if every else slice(None)
         columns = {n: v[kept] for n, v in self.columns.items()}
@@ -146,7 +146,7 @@ class Table(Mapping):
     # -- other tools --------------------------------------------------------------------------------
 
     def write(self, path: str | os.PathLike) -> Path:
-        """Write a CSV file with heads ``name [unit]``; numbers read back to the bit.
+        """Write the table to a CSV file with heads ``name [unit]``, exact to the bit.
 
         Missing numbers are empty. The file is written completely or not at all.
         """
@@ -157,14 +157,20 @@ class Table(Mapping):
         return replace_file(path, lambda stream: stream.write(text.getvalue().encode()))
 
     def to_pandas(self) -> Any:
-        """Return a ``pandas.DataFrame`` over `index`, with ``frame.attrs["units"]``."""
+        """Convert the table to a ``pandas.DataFrame`` with its index columns as index.
+
+        Units are ``frame.attrs["units"]``.
+        """
         frame = _package("pandas").DataFrame(dict(self.columns))
         frame = frame.set_index(list(self.index)) if self.index else frame
         frame.attrs["units"] = dict(self.units)
         return frame
 
     def to_xarray(self) -> Any:
-        """Return an ``xarray.Dataset`` with `index` as dimensions, and units in ``attrs``."""
+        """Convert the table to an ``xarray.Dataset`` with its index columns as dimensions.
+
+        Units are in ``attrs``.
+        """
         _package("xarray")
         dataset = self.to_pandas().to_xarray()
         for name, unit in self.units.items():
@@ -173,7 +179,7 @@ class Table(Mapping):
 
     @staticmethod
     def read(source: Any) -> Table:
-        """Return a table of a CSV file, a DataFrame, a Dataset, or a dict of columns.
+        """Make a table from a CSV file, a DataFrame, a Dataset, or a dict of columns.
 
         Parameters
         ----------
@@ -209,7 +215,7 @@ class Table(Mapping):
         return f"Table({self.rows} rows of {few(self, what='columns')})"
 
     def to_html(self) -> str:
-        """Return HTML of the first and last rows, for a notebook."""
+        """Return the first and last rows as HTML for a notebook."""
         heads = (f"{n} [{self.units[n]}]" if self.units.get(n) else n for n in self)
         shown = [0, 1, 2, 3, 4] if self.rows <= 10 else [0, 1, 2, -2, -1]
         body = "".join(
@@ -228,13 +234,13 @@ class Table(Mapping):
 
 
 class Signal:
-    """Recorded column as a function of time t (s)."""
+    """Column of a table as a function of time t (s)."""
 
     def __init__(self, t: np.ndarray, values: np.ndarray, between: str, end: float, what: str):
         self.t, self.values, self.between, self.end, self.what = t, values, between, end, what
 
     def __call__(self, t: float) -> float:
-        """Return the value at a time; ValueError outside the record."""
+        """Return the recorded value at a time; ValueError outside the record."""
         rounding = 1e-9 * (self.end - self.t[0])
         if not self.t[0] - rounding <= t <= self.end + rounding:
             raise ValueError(
@@ -294,7 +300,7 @@ def _read_csv(path: Path) -> Table:
 
 
 def _plain_numbers(text: str) -> tuple[list[str], list[np.ndarray]] | None:
-    """Return heads and columns of a text of names and numbers with commas, else None."""
+    """Read a CSV text of names and plain numbers quickly; None if it is more complex."""
     first, _, rest = text.partition("\n")
     if '"' in text or not first.strip() or not rest.strip():
         return None
@@ -308,7 +314,10 @@ def _plain_numbers(text: str) -> tuple[list[str], list[np.ndarray]] | None:
 
 
 def _delimiter(text: str) -> str:
-    """Return the separator in a CSV file's heads: a comma if one is outside quotes."""
+    """Return the separator of a CSV text's columns, from its first line.
+
+    It is a comma if one is outside quotes.
+    """
     heads = re.sub(r'"[^"]*"', "", text.lstrip("\r\n").partition("\n")[0].partition("\r")[0])
     return next((c for c in ",;\t" if c in heads), ",")
 
@@ -336,7 +345,7 @@ def _headed(
 
 
 def _values(column: Any) -> np.ndarray:
-    """Return floats, NaN for empty cells; integers and text unchanged."""
+    """Convert cells to floats, NaN for empty ones; leave integers and text unchanged."""
     if isinstance(column, tuple):  # the cells of a file
         try:
             return np.array(list(map(float, column)))

@@ -1,4 +1,4 @@
-"""Trajectories: results of rollouts, with access by name, and their files."""
+"""Trajectories: results of rollouts with access by name, and their files."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Slack(NamedTuple):
-    """Interval of a trajectory in which a string pushes.
+    """Time interval of a trajectory in which a string pushes.
 
     Attributes
     ----------
@@ -90,18 +90,18 @@ class Trajectory:
         k0: int = 0,
         t: np.ndarray | None = None,
     ) -> Trajectory:
-        """Return the trajectory of steps with known `lengths` (N,), s.
+        """Make a trajectory from steps of known lengths (N,), s.
 
         The lengths are not computed from the times `t`.
         """
         t = f.times(lengths, k0) if t is None else t
         run = cls(f, t, x, u, multipliers, k0=k0)
         if (lengths == f.dt).all():
-            run.__dict__["step_lengths"] = lengths  # the same to the bit
+            run.__dict__["step_lengths"] = lengths  # identical to the bit
         return run
 
     def __len__(self) -> int:
-        """Number of steps N."""
+        """Return the number of steps N."""
         return len(self.u)
 
     @overload
@@ -134,13 +134,14 @@ class Trajectory:
 
     @property
     def duration(self) -> float:
-        """Duration, s."""
+        """Duration of the trajectory, s."""
         return float(self.t[-1] - self.t[0])
 
     def on_its_step(self) -> Trajectory:
-        """Return the trajectory on the map with its step length as `dt`, if all are equal.
+        """Return the trajectory with a map whose `dt` is the length of its steps.
 
-        Results made from it (a regulator, a file, a quantity) then have these steps.
+        If they are not equal, the trajectory is unchanged. Results made from it (a regulator, a file, a
+        quantity) then have these steps.
         """
         h, f = self.step_lengths, self.map
         if not len(h) or h[0] == f.dt or not (h == h[0]).all():
@@ -148,7 +149,7 @@ class Trajectory:
         return replace(self, map=f.with_dt(float(h[0])))
 
     def evaluate(self, expression: ca.SX) -> np.ndarray:
-        """Return values of a CasADi expression of ``map.symbols`` along the trajectory.
+        """Evaluate a CasADi expression of ``map.symbols`` along the trajectory.
 
         Returns
         -------
@@ -170,9 +171,10 @@ class Trajectory:
 
     @cached_property
     def impulse_lengths(self) -> np.ndarray:
-        """Time over which each step's impulses act (N,), s; impulse over time is force.
+        """Time over which each step's constraint impulses act (N,), s.
 
-        An impulse at the start of a step belongs in part to the step before, which may have another length.
+        An impulse divided by this time is the force. An impulse at the start of a step belongs in part to the
+        step before, which may have another length.
         """
         h = self.step_lengths
         start = h[:1] if self.before is None else np.full(len(h[:1]), self.before)
@@ -184,7 +186,9 @@ class Trajectory:
         return self["energy"]
 
     def slack(self, tolerance: float | None = None) -> list[Slack]:
-        """Return where strings (`StringConstraint`) push, in order of time.
+        """Return the time intervals in which strings push, in order of time.
+
+        Strings are `StringConstraint`.
 
         Parameters
         ----------
@@ -208,9 +212,10 @@ class Trajectory:
         return sorted(found, key=lambda s: s.start)
 
     def plot(self, *names: str, **options: Any) -> Any:
-        """Plot named quantities over time, by default states: `vioc.viz.plot_trajectory`.
+        """Plot named quantities over time, by default all states.
 
-        Returns an array of matplotlib Axes, one per unit, even if there is only one.
+        The function is `vioc.viz.plot_trajectory`. Returns an array of matplotlib Axes, one per unit, even if
+        there is only one.
         """
         return viz().plot_trajectory(self, *names, **options)
 
@@ -233,7 +238,7 @@ class Trajectory:
         return quantities_html(self, repr(self))
 
     def part(self, start: int, end: int) -> Trajectory:
-        """Return the steps from `start` to before `end`.
+        """Return the part of the trajectory from step `start` to before step `end`.
 
         Both are non-negative; ``run[start:end]`` also counts from the end.
         """
@@ -245,7 +250,7 @@ class Trajectory:
         return Trajectory(self.map, *arrays, multipliers, k0=self.k0 + start, before=before).on_its_step()
 
     def resample(self, dt: Any, *, by: str) -> Trajectory:
-        """Return this run on other steps.
+        """Return this run with other steps, by a new rollout or by interpolation.
 
         Parameters
         ----------
@@ -323,7 +328,9 @@ class Trajectory:
 
     @staticmethod
     def load(path: Any, f: OneStepMap) -> Trajectory:
-        """Read a trajectory of the map `f`, with columns matched by name in any order.
+        """Read a saved trajectory of the map `f`, with columns matched by name.
+
+        They may have any order.
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-"""Sweeps, multi-start and Monte Carlo with `concurrent.futures` executors."""
+"""Parameter sweeps, multi-start and Monte Carlo on parallel executors."""
 
 from vioc.sweeps.points import grid, zipped
 from vioc.sweeps.run import Outcome, Sweep, SweepProgress, sweep

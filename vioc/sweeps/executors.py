@@ -1,4 +1,4 @@
-"""Execution of tasks by an executor, or by pools that survive lost workers."""
+"""Execution of tasks by executors or process pools that survive lost workers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LOST = (
 def results(
     call: Callable, tasks: dict[int, tuple], executor: Executor | None, workers: int | None
 ) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield (index, result) in the order of completion."""
+    """Run all tasks and yield (index, result) in the order of completion."""
     if executor is not None:
         width = AHEAD * max(8, os.cpu_count() or 1, _width(executor))
         yield from _through(executor, call, tasks, width, [])
@@ -49,7 +49,7 @@ def results(
 
 
 def _own_pool(call: Callable, tasks: dict[int, tuple], count: int, suspects: list[int]) -> Iterator:
-    """Run tasks in process pools, with a new pool after each break.
+    """Run tasks in process pools, with a new pool whenever one breaks.
 
     Tasks that were running at a break go to `suspects`.
     """
@@ -87,7 +87,7 @@ def _end_with_parent() -> None:
 def _through(
     executor: Executor, call: Callable, tasks: dict[int, tuple], width: int, lost: list[int]
 ) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield results of an executor, with `width` tasks at a time.
+    """Yield the results of tasks given to an executor, `width` at a time.
 
     If the executor breaks, its running tasks go to `lost`.
     """

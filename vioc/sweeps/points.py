@@ -1,4 +1,4 @@
-"""Points of a sweep: dicts of arguments."""
+"""Points of a sweep: dicts of the arguments of a function."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from typing import Any
 
 
 def grid(**axes: Iterable[Any]) -> list[dict[str, Any]]:
-    """Return every combination of the arguments' values; the last varies fastest.
+    """Return every combination of the arguments' values, as points of a sweep.
+
+    The last argument varies fastest.
 
     Examples
     --------
@@ -19,7 +21,7 @@ def grid(**axes: Iterable[Any]) -> list[dict[str, Any]]:
 
 
 def zipped(**axes: Iterable[Any]) -> list[dict[str, Any]]:
-    """Return the arguments' values side by side; ValueError for unequal numbers."""
+    """Combine the i-th values of all arguments to point i; ValueError if counts vary."""
     columns = {name: list(values) for name, values in axes.items()}
     if len({len(column) for column in columns.values()}) > 1:
         sizes = ", ".join(f"{len(column)} of {name}" for name, column in columns.items())

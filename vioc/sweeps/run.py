@@ -35,7 +35,7 @@ ENDS = "error", "seconds"  # the last columns of a table
 
 @dataclass(frozen=True)
 class Outcome:
-    """Outcome of one task.
+    """Result or error of one task of a sweep.
 
     Attributes
     ----------
@@ -81,7 +81,7 @@ class Sweep(Sequence):
 
     @property
     def values(self) -> list[Any]:
-        """Return values of the function at all points.
+        """List of the function's return values at all points.
 
         Raises
         ------
@@ -101,7 +101,7 @@ class Sweep(Sequence):
         return [o for o in self.outcomes if o.ok]
 
     def column(self, name: str) -> np.ndarray:
-        """Return entry `name` of points or values that are dicts; nan for failed tasks."""
+        """Return one entry of all points or results (dicts); nan for failed tasks."""
         column = []
         for o in self.outcomes:
             source = next((d for d in (o.point, o.value) if isinstance(d, Mapping) and name in d), None)
@@ -115,10 +115,11 @@ class Sweep(Sequence):
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """Rows as dicts: ``task``, entries of point and value, ``error``, ``seconds``.
+        """Results of all tasks as rows (dicts) for a table.
 
-        A point or value that is not a dict is ``point`` or ``value``; a name in both is ``value.NAME``
-        for the value. Arrays have a column for each entry, ``x[0]``.
+        A row has ``task``, the entries of point and value, ``error`` and ``seconds``. A point or value that
+        is not a dict is ``point`` or ``value``; a name in both is ``value.NAME`` for the value. Arrays have a
+        column for each entry, ``x[0]``.
         """
         rows = []
         for o in self.outcomes:
@@ -133,7 +134,7 @@ class Sweep(Sequence):
         return rows
 
     def table(self) -> Table:
-        """Return `rows` as a `Table` for CSV, pandas and xarray.
+        """Return the points and results of all tasks as a `Table`.
 
         Missing entries are nan, or "" in a column of text.
         """
@@ -150,7 +151,7 @@ class Sweep(Sequence):
 
     @staticmethod
     def read(path: str | os.PathLike) -> Sweep:
-        """Return the outcomes in a store, whose sweep may still be running.
+        """Read the outcomes in a sweep's store, whose sweep may still be running.
 
         Raises
         ------
@@ -165,7 +166,7 @@ class Sweep(Sequence):
         return self.table().to_html()
 
     def best(self, key: Callable[[Any], float]) -> Outcome:
-        """Return the outcome with the least `key` of its value.
+        """Return the outcome with the least value of the function `key` of its result.
 
         RuntimeError if every task failed.
         """
@@ -185,7 +186,7 @@ class Sweep(Sequence):
 
 
 def _flat(name: str, value: Any) -> dict[str, Any]:
-    """Return a value by column name; arrays, lists and dicts entry by entry."""
+    """Return a value by column name, with arrays, lists and dicts split into entries."""
     if isinstance(value, Mapping):
         return {k: v for key, item in value.items() for k, v in _flat(f"{name}.{key}", item).items()}
     if isinstance(value, (list, tuple)) or (isinstance(value, np.ndarray) and value.ndim):
@@ -196,7 +197,7 @@ def _flat(name: str, value: Any) -> dict[str, Any]:
 
 
 class SweepProgress(NamedTuple):
-    """Progress after a task: counts, seconds since the start, and the outcome.
+    """Progress of a sweep after a task: counts, seconds since the start, last outcome.
 
     `resumed` counts tasks from the store.
     """
@@ -317,7 +318,7 @@ def sweep(
 
 
 def _call(function: Callable[..., Any], point: Any, child: np.random.SeedSequence | None) -> dict[str, Any]:
-    """Run one task in the worker; exceptions of the function are caught."""
+    """Call the function for one task in the worker, and catch its exceptions."""
     before = time.perf_counter()
     more = {} if child is None else {"rng": np.random.default_rng(child)}
     result: dict[str, Any] = {"value": None, "error": None, "traceback": ""}
@@ -331,7 +332,7 @@ def _call(function: Callable[..., Any], point: Any, child: np.random.SeedSequenc
 
 
 def _packed(function: Callable[..., Any]) -> tuple[str, bytes]:
-    """Return the pickled function and its digest; a worker unpacks it only once."""
+    """Pickle a function, with a digest by which a worker unpacks it only once."""
     try:
         data = pickle.dumps(function)
     except Exception as error:
@@ -365,7 +366,7 @@ def _header(function: Callable, points: list, seed: int | None, name: str | None
 
 
 def _unbound(function: Callable) -> tuple[Callable, list[Any]]:
-    """Return the function inside of `functools.partial`, and the bound arguments."""
+    """Return the function inside `functools.partial`, and the bound arguments."""
     bound: list[Any] = []
     while isinstance(function, functools.partial):
         bound.append([list(function.args), dict(sorted(function.keywords.items()))])
@@ -374,7 +375,7 @@ def _unbound(function: Callable) -> tuple[Callable, list[Any]]:
 
 
 def _told(value: Any, within: tuple[int, ...]) -> Any:
-    """Return a bound value as plain data that identify it.
+    """Return plain data that identify the value of a bound argument.
 
     Objects are identified by `__reduce__`, or by their public attributes except cached properties; functions
     by their names, defaults and closures.
@@ -415,7 +416,7 @@ def _told(value: Any, within: tuple[int, ...]) -> Any:
 
 
 class _Teller:
-    """Progress output to a terminal or to a callable."""
+    """Progress report of a sweep, to a terminal or to a callable."""
 
     def __init__(self, progress: Any, total: int, done: int, failed: int):
         self.progress, self.total, self.resumed, self.failed = progress, total, done, failed

@@ -1,4 +1,4 @@
-"""Generated controllers and maps: C99 folders, FMUs, and loops at a fixed rate.
+"""Code generation: controllers and maps as C99 or FMUs, and loops at a fixed rate.
 
 How to: docs/target.md.
 """

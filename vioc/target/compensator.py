@@ -1,4 +1,4 @@
-"""Poles of a compensator from measurements to inputs, without its plant."""
+"""Poles of a controller from measurements to inputs, without its plant."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ UNSTABLE = 1 + 1e-7  # magnitude of unstable poles: double ones of integrators a
 
 
 def unstable_poles(f: OneStepMap, law: Any, observer: Any) -> np.ndarray:
-    """Return poles of a compensator outside of the unit circle, the largest first.
+    """Return the poles of a compensator outside the unit circle, the largest first.
 
-    It is linearized about the points to which its law regulates. With the gains K of the law and L of the
-    observer, the estimate before a measurement follows
+    A compensator is a law with its observer. It is linearized about the points to which its law regulates.
+    With the gains K of the law and L of the observer, the estimate before a measurement follows
 
         x^[k+1] = (A - B K) (I - L C) x^[k] + (A - B K) L y[k],
 
-    which may be unstable although the closed loop is stable. Empty if gains change: for a
-    law along a trajectory, a receding horizon, a filter that is not steady.
+    which may be unstable although the closed loop is stable. The result is empty if gains change: for a law
+    along a trajectory, a receding horizon, a filter that is not steady.
     """
     found = [np.zeros(0, complex)]
     for x, u, K in _points(f, law):
@@ -41,7 +41,7 @@ def unstable_poles(f: OneStepMap, law: Any, observer: Any) -> np.ndarray:
 
 
 def _points(f: OneStepMap, law: Any) -> Iterator[Point]:
-    """Yield points to which a law regulates, with gains by the observer's states."""
+    """Yield the points to which a law regulates, and its gains by observer states."""
     law = law.law if isinstance(law, LimitedLaw) else law
     offsets = np.zeros((f.nu, 0))
     if isinstance(law, OffsetFree):
@@ -62,7 +62,7 @@ def _points(f: OneStepMap, law: Any) -> Iterator[Point]:
 
 
 def _without_plant(f: OneStepMap, observer: Any, x: np.ndarray, u: np.ndarray, K: np.ndarray) -> np.ndarray:
-    """Return the matrix of a compensator's own motion.
+    """Return the state matrix of a compensator by itself, without its plant.
 
     It has no rows for a compensator without memory, or with changing gains.
     """

@@ -1,4 +1,4 @@
-"""Parts of a controller in C: the map's step, the observer and the law.
+"""C code of a controller in parts: the map's step, the observer and the law.
 
 A part is C99 text with its requirements (`ControllerPart`); `controller` joins them. An observer's part
 defines ::
@@ -39,7 +39,7 @@ LARGEST = {"double": 1.7e308, "single": 3.4e38}  # replaces an infinite bound
 
 @dataclass(frozen=True)
 class ControllerPart:
-    """Part of a controller.
+    """Part of a controller's C code, with its requirements.
 
     Attributes
     ----------
@@ -70,40 +70,43 @@ class ControllerPart:
 
 @cache
 def template(name: str) -> str:
-    """Return the text of a file in the folder ``c``."""
+    """Return the text of a C template, a file in the folder ``c``."""
     return (Path(__file__).parent / "c" / name).read_text()
 
 
 def piece(name: str) -> str:
-    """Return a template as a piece of a source, with a blank line after it."""
+    """Return a C template with a blank line after it."""
     return template(name) + "\n"
 
 
 @cache
 def helpers() -> dict[str, str]:
-    """Return the functions of ``matrices.c`` by name."""
+    """Return the C functions of ``matrices.c`` by name."""
     blocks = re.split(r"\n\n(?=/\*)", template("matrices.c").rstrip())
     return {re.search(r"static \w+ (\w+)\(", b)[1]: b.rstrip() + "\n\n" for b in blocks}  # type: ignore[index]
 
 
 def factored(n: int) -> Operations:
-    """Return the operation count of ``factor``."""
+    """Return the operation count of the C function ``factor`` for an n x n matrix."""
     inner = sum((n - k - 1) ** 2 for k in range(n))
     return Operations(inner, inner, n * (n - 1) // 2, tests=n * (n - 1) // 2 + n)
 
 
 def solved(n: int) -> Operations:
-    """Return the operation count of ``solve``."""
+    """Return the operation count of the C function ``solve`` for an n x n matrix."""
     return Operations(n * (n - 1), n * (n - 1), n)
 
 
 def product(n: int, m: int, p: int) -> Operations:
-    """Return the operation count of ``multiply`` and ``add_product``."""
+    """Return the operation count of a product of n x m and m x p matrices in C.
+
+    The C functions are ``multiply`` and ``add_product``.
+    """
     return Operations(n * m * p, n * m * p)
 
 
 def table(name: str, rows: Any, precision: str) -> str:
-    """Return a constant table (N, m) in C."""
+    """Return the C definition of a constant table (N, m)."""
     rows = np.atleast_2d(rows)
     size = f"[{rows.shape[0]}][{rows.shape[1]}]"
     inner = ",\n    ".join("{" + _numbers(row, precision) + "}" for row in rows)
@@ -111,7 +114,7 @@ def table(name: str, rows: Any, precision: str) -> str:
 
 
 def vector(name: str, values: Any, precision: str) -> str:
-    """Return a constant array of at least one number in C."""
+    """Return the C definition of a constant array of at least one number."""
     values = np.ravel(values)
     return f"static const real {name}[{max(len(values), 1)}] = {{{_numbers(values, precision) or '0'}}};\n"
 
@@ -121,7 +124,7 @@ def _numbers(values: np.ndarray, precision: str) -> str:
 
 
 def step_part(step: SplitStep, iterations: int, linearize: bool, precision: str) -> ControllerPart:
-    """Return the part of the map's step and its derivatives."""
+    """Return the part of a controller that computes the map's step and derivatives."""
     f, n, nx, nu = step.map, step.n, step.map.nx, step.map.nu
     sizes = {"NM": len(f.multiplier_names)}
     found = [emit(step.result, "result", precision, "x_next and the multipliers, by the core's unknowns")]
@@ -161,7 +164,10 @@ def _expression(name: str, comment: str, precision: str, outputs: dict, **symbol
 
 
 def _sensed(f: OneStepMap, measurement: Measurement | None, precision: str) -> tuple[ca.SX, ca.SX, str]:
-    """Return x, g(x) and the function `sensed`; without a measurement g is the state."""
+    """Return a state x, its measurement g(x), and C code of g, the function `sensed`.
+
+    Without a measurement g is the state.
+    """
     s, x = f.symbols, ca.SX.sym("x", f.nx)
     g = x
     if measurement is not None:
@@ -192,7 +198,10 @@ def observer_part(
     precision: str,
     P: Any,
 ) -> ControllerPart:
-    """Return the part of the observer; `P` is an extended filter's first covariance."""
+    """Return the part of a controller that contains the observer.
+
+    `P` is the initial covariance of an extended filter.
+    """
     nx, nu = f.nx, f.nu
     x, g, text = _sensed(f, getattr(observer, "measurement", None), precision)
     ny = g.numel()
@@ -257,7 +266,10 @@ def observer_part(
 
 
 def _recovered(step: SplitStep, nq: int, precision: str) -> tuple[Emitted, Emitted]:
-    """Maps (q0, q1, u, t) -> other states, and (q0, q1) -> q1 the short way from q0."""
+    """Return C functions that derive a state from two successive configurations.
+
+    They are (q0, q1, u, t) -> other states, and (q0, q1) -> q1 the short way round from q0.
+    """
     f = step.map
     q0, q1 = ca.SX.sym("q0", nq), ca.SX.sym("q1", nq)
     solved = {j: i for i, j in enumerate(step.states)}
@@ -279,14 +291,14 @@ def _recovered(step: SplitStep, nq: int, precision: str) -> tuple[Emitted, Emitt
 
 
 def difference_of(f: OneStepMap, precision: str) -> Emitted:
-    """Return the function `difference` of states."""
+    """Return C code of the function `difference` of two states."""
     x0, x1 = ca.SX.sym("x0", f.nx), ca.SX.sym("x1", f.nx)
     dx, text = f.space.difference_expression(x0, x1), "x1 - x0, angles the short way"
     return _expression("difference", text, precision, {"dx": ca.densify(dx)}, x0=x0, x1=x1)
 
 
 def law_part(law: Any, lower: np.ndarray, upper: np.ndarray, precision: str) -> ControllerPart:
-    """Return the part of the law, with its input within bounds."""
+    """Return the part of a controller that contains the law, with bounds on its input."""
     limited = law if isinstance(law, LimitedLaw) else None
     text, bounded, offset = "", [lower, upper], law if isinstance(law, OffsetFree) else None
     if limited is not None:
@@ -346,7 +358,7 @@ def law_part(law: Any, lower: np.ndarray, upper: np.ndarray, precision: str) -> 
 
 
 def listed(names: Iterable[str]) -> str:
-    """Return names separated by commas, for a C comment.
+    """Join names by commas for a C comment.
 
     Characters that C could read as more than a comment are replaced by ``_``.
     """

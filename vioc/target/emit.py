@@ -54,7 +54,7 @@ CHEAP = {
 
 @dataclass(frozen=True)
 class Operations:
-    """Worst-case operation count of a function.
+    """Operation count of a generated C function in the worst case.
 
     Attributes
     ----------
@@ -91,7 +91,7 @@ class Operations:
 
 @dataclass(frozen=True)
 class Emitted:
-    """Function in C.
+    """Generated C function with its operation count.
 
     Attributes
     ----------
@@ -104,14 +104,16 @@ class Emitted:
 
 
 def number(value: float, precision: str = "double") -> str:
-    """Return a literal that reads back to the same double, or to the nearest single."""
+    """Return a C literal that reads back to the same double, or to the nearest single."""
     if not math.isfinite(value):
         raise ValueError(f"a number in C is finite, got {value}")
     return repr(float(value)) + SUFFIX[precision]
 
 
 def emit(function: ca.Function, name: str, precision: str = "double", comment: str = "") -> Emitted:
-    """Return C ``static void name(const real *x, ..., real *y, ...)`` of a function.
+    """Generate the C code of a CasADi function.
+
+    It is ``static void name(const real *x, ..., real *y, ...)``.
 
     Parameters
     ----------
@@ -149,7 +151,7 @@ def emit(function: ca.Function, name: str, precision: str = "double", comment: s
 
 
 class _Value:
-    """Value of the graph: its operation, number of uses, and text in C."""
+    """Value in the graph of a function: its operation, number of uses, and C text."""
 
     __slots__ = ("op", "operands", "test", "text", "uses")
 
@@ -162,7 +164,7 @@ class _Value:
 
 
 class _Graph:
-    """Lines of a function's body, without its outputs."""
+    """Generator of the lines of a C function's body, without its outputs."""
 
     def __init__(self, function: ca.Function, precision: str):
         if not function.is_a("SXFunction"):
@@ -265,9 +267,9 @@ class _Graph:
         )
 
     def _named(self, value: _Value) -> str:
-        """Return the text of a value, first made a variable if it is an expression.
+        """Return the C text of a value that is written twice.
 
-        Used for values that are written twice.
+        An expression is first made a variable.
         """
         if value.operands and value.text.endswith(")"):
             name = f"a{self._names}"
@@ -280,7 +282,7 @@ class _Graph:
         self.operations += Operations(**operations)
 
     def written(self, i: int, name: str) -> list[str]:
-        """Return assignments of an output, row by row."""
+        """Return the C assignments of an output, row by row."""
         pattern = self.function.sparsity_out(i)
         rows, columns = pattern.size1(), pattern.size2()
         at = [r * columns + c for r, c in zip(*pattern.get_triplet(), strict=True)]
@@ -298,7 +300,7 @@ def _number(value: _Value) -> str:
 
 
 def _bare(text: str) -> str:
-    """Return the text without its outer pair of brackets, if they match."""
+    """Remove the outer pair of brackets of a C expression, if the two match."""
     if not (text.startswith("(") and text.endswith(")")):
         return text
     depth = 0

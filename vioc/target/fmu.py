@@ -1,6 +1,6 @@
-"""FMUs for co-simulation of maps and closed loops, FMI 2.0 and 3.0.
+"""Co-simulation FMUs of maps and closed loops, for FMI 2.0 and 3.0.
 
-They contain the same C as a folder.
+They contain the C code that `write_target` writes.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ def _variables(f: OneStepMap, x: np.ndarray, closed: bool) -> list[FmuVariable]:
 
 
 def _rows(variables: list[FmuVariable], row: str) -> str:
-    """Return a line for each variable: `row` with its attributes and its start."""
+    """Return a line of XML for each variable of an FMU, from the template `row`."""
     found = []
     for i, v in enumerate(variables):
         initial = {"output": ' initial="exact"' if v.start is not None else ' initial="calculated"'}
@@ -161,7 +161,10 @@ def _rows(variables: list[FmuVariable], row: str) -> str:
 
 
 def _outputs(variables: list[FmuVariable], output: str, unknown: str, first: int) -> tuple[str, str]:
-    """Return outputs, and those without a start, by their numbers from `first` on."""
+    """Return XML of the output variables, and of those without an initial value.
+
+    Variables are numbered from `first` on.
+    """
     numbered = [(i, v) for i, v in enumerate(variables, first) if v.causality == "output"]
     unset = (unknown.format(i) for i, v in numbered if v.start is None)
     return "".join(output.format(i) for i, _ in numbered), "".join(unset)

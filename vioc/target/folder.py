@@ -1,4 +1,4 @@
-"""Generation of a C99 folder from a closed loop or a map (docs/target.md)."""
+"""Generation of a folder of C99 code from a closed loop or a map (docs/target.md)."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 @dataclass(frozen=True)
 class Target:
-    """Generated C99 folder.
+    """Folder of generated C99 code.
 
     Attributes
     ----------
@@ -78,12 +78,12 @@ class Target:
     unstable_poles: tuple[complex, ...] = ()
 
     def text(self, source: str) -> str:
-        """Return C code with this folder's name in place of ``target_`` and ``TARGET_``."""
+        """Return C code with the folder's name in place of ``target_`` and ``TARGET_``."""
         source = re.sub(r"\bTARGET_(?=[A-Z])", f"{self.name.upper()}_", source)
         return re.sub(r"\btarget(?=[_.])", self.name, source)
 
     def write(self, file: str, source: str) -> Path:
-        """Write a file of the folder."""
+        """Write a file of generated code into the folder."""
         path = self.folder / file
         path.write_text(self.text(source))
         return path
@@ -104,7 +104,9 @@ def write_target(
     max_iterations: int | None = None,
     precision: Precision = "double",
 ) -> Target:
-    """Write a map, a law or a controller as C99 that allocates nothing, with a test.
+    """Write a map, a law or a controller as C99 code, with a test program.
+
+    The code allocates no memory.
 
     Parameters
     ----------
@@ -192,7 +194,7 @@ def write_target(
         advance = spent.get("predict", NONE) + spent.get("ahead", NONE)
         cost |= {"output": spent["observe"] + spent["law"], "advance": advance}
         if isinstance(law, NonlinearMPC):
-            del cost["output"]  # those of its program are not counted
+            del cost["output"]  # operations of its quadratic program are not counted
     functions = [n for n, kept in (("step", stepped), ("linearize", linearized and stepped)) if kept]
     functions += ["law"] * (loop is not None and not isinstance(law, NonlinearMPC))
     functions += ["start", "output", "advance", "measure", "memory"] * (loop is not None)
@@ -217,7 +219,10 @@ def write_target(
 
 
 def _loop(what: Any) -> ClosedLoop:
-    """Return a closed loop whose law can be written; a law alone about its own map."""
+    """Return a closed loop whose law can be written in C.
+
+    A law alone is closed about its own map.
+    """
     law = as_law(what.law if isinstance(what, ClosedLoop) else what)
     inner = law.law if isinstance(law, LimitedLaw) else law
     known = (StateLaw, ScheduledLaw)

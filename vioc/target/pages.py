@@ -1,4 +1,4 @@
-"""Descriptions in a folder: its header, README, CMake and JSON files."""
+"""Descriptive files of a generated folder: header, README, CMake and JSON."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STATUS = {  # bits of the functions' return values
     "NOT_FINITE": "a measurement or an input is no number; the prediction stays, or nothing is written",
     "NO_PLAN": "the program of a receding horizon has no answer; the last plan goes on",
 }
-TOLERANCE = {"double": 1e-10, "single": 2e-3}  # of the test program, relative to the largest of each quantity
+TOLERANCE = {"double": 1e-10, "single": 2e-3}  # of the test program, relative to each quantity's maximum
 PLANNED_SINGLE = 0.1  # the same for programs solved by an interior point in single precision
 
 PROTOTYPES = {
@@ -110,7 +110,7 @@ def header(target: Target, sizes: Mapping[str, int], pieces: list[ControllerPart
 
 
 def tolerance(target: Target) -> float:
-    """Return the tolerance of the test program."""
+    """Return the tolerance of the generated test program."""
     planned = "output" in target.functions and "law" not in target.functions
     return PLANNED_SINGLE if planned and target.precision == "single" else TOLERANCE[target.precision]
 
@@ -129,7 +129,7 @@ def layout(target: Target, observer: Any) -> dict[str, tuple[str, ...]]:
 
 
 def described(target: Target, sizes: Mapping[str, int], observer: Any) -> dict[str, Any]:
-    """Return the content of NAME.json."""
+    """Return the content of a generated folder's file NAME.json."""
     samples = target.records.samples
     return {
         "name": target.name,
@@ -147,7 +147,7 @@ def described(target: Target, sizes: Mapping[str, int], observer: Any) -> dict[s
 
 
 def readme(target: Target, observer: Any) -> str:
-    """Return the content of README.md."""
+    """Return the content of a generated folder's README.md."""
     rows = [f"| {n} | {listed(v)} |" for n, v in layout(target, observer).items() if v]
     costs = [f"| `target_{n}` | {o} |" for n, o in target.operations.items()]
     if "output" in set(target.functions) - set(target.operations):
@@ -167,7 +167,7 @@ def readme(target: Target, observer: Any) -> str:
 
 
 def unstable(target: Target) -> list[str]:
-    """Return lines about a compensator that is unstable by itself, else none."""
+    """Return lines of text about a controller that is unstable by itself, else none."""
     if not target.unstable_poles:
         return []
     poles = ", ".join(
@@ -180,7 +180,7 @@ def unstable(target: Target) -> list[str]:
 
 
 def filled(name: str, tokens: Mapping[str, str]) -> str:
-    """Return a file of the folder ``c`` with its ``@TOKENS@`` replaced."""
+    """Return a C template with its ``@TOKENS@`` replaced."""
     text = template(name)
     for token, value in tokens.items():
         text = text.replace(f"@{token}@", value)

@@ -1,4 +1,4 @@
-"""Real-time iteration in C: plan, stages and QP of a receding horizon.
+"""C code of a nonlinear MPC controller by real-time iteration.
 
 The program's C is that of `vioc.control.receding`; stages are generated from the problem's cost and limits.
 """
@@ -30,13 +30,13 @@ from vioc.target.controller_parts import (
 )
 from vioc.target.emit import SUFFIX, Emitted, emit
 
-NOWHERE = 1e30  # a limit that the program treats as infinite
-ITERATIONS, TOLERANCE = 30, 1e-5  # largest and smallest ones of a program in single precision
+NOWHERE = 1e30  # a limit that the quadratic program treats as infinite
+ITERATIONS, TOLERANCE = 30, 1e-5  # most iterations and least tolerance of a QP in single precision
 END_OF_TYPES = "} QP_(state);\n"
 
 
 def check_plan(law: NonlinearMPC, f: OneStepMap) -> None:
-    """Raise ValueError for features that the C of a receding horizon does not have."""
+    """Raise ValueError if the C code lacks a feature of a nonlinear MPC law."""
     problem = law.problem
     given = {
         "delay": law.delay != 0,
@@ -62,7 +62,7 @@ def check_plan(law: NonlinearMPC, f: OneStepMap) -> None:
 
 
 def plan_part(law: NonlinearMPC, plan: Plan, bounds: Any, precision: str, cost: Any) -> ControllerPart:
-    """Return the part of a receding horizon, with first plan `plan`."""
+    """Return the controller part of a nonlinear MPC law, whose first plan is `plan`."""
     f, problem, layout = law.map, law.problem, law.program.layout
     source = layout.source("target_qp", single=precision == "single", api="static")
     if source.count(END_OF_TYPES) != 1:
@@ -127,7 +127,7 @@ def plan_part(law: NonlinearMPC, plan: Plan, bounds: Any, precision: str, cost: 
 
 
 class _PlanRows:
-    """Rows of a step in the program's order, with limits by step.
+    """Constraints of one step of a horizon, in the order of the quadratic program.
 
     Rows that are entries of (x, u) come first.
     """
@@ -176,7 +176,10 @@ def _arguments(f: OneStepMap, reference: ca.SX) -> tuple[ca.SX, ...]:
 
 
 def _gauss_newton(squares: Squares, z: ca.SX, what: str) -> ca.SX:
-    """Return J'WJ plus the Hessian of the remainder, which must be constant."""
+    """Return the Gauss-Newton Hessian of a cost, J'WJ and a constant remainder.
+
+    The Hessian of the terms that are not squares must be constant.
+    """
     J = ca.jacobian(squares.r, z)
     rest = ca.simplify(ca.hessian(squares.rest, z)[0])
     if ca.symvar(rest):

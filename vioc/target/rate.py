@@ -1,4 +1,4 @@
-"""Execution of a controller's folder at a given rate, with timing."""
+"""Execution of a generated controller at a given rate, with timing."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SPUN = 2e-4  # time before a sample, s, in which the clock is polled, as sleep e
 
 @dataclass(frozen=True)
 class LoopTimes:
-    """Timing of a loop, sample by sample.
+    """Timing of a real-time loop, for each sample.
 
     Attributes
     ----------
@@ -46,7 +46,7 @@ class LoopTimes:
 
     @property
     def table(self) -> dict[str, tuple[float, float, float]]:
-        """Median, 99.9 % quantile and worst, in microseconds."""
+        """Median, 99.9 % quantile and worst case of each time, in microseconds."""
         rows = {"late": self.late, "output": self.output, "advance": self.advance}
         return {n: (*(1e6 * np.quantile(v, (0.5, 0.999))), 1e6 * v.max()) for n, v in rows.items()}
 
@@ -63,7 +63,7 @@ class LoopTimes:
 
 
 def run_at(folder: str | Path, frequency: float | None = None, seconds: float = 5.0) -> LoopTimes:
-    """Build a controller's folder and run it at a rate, repeatedly on its records.
+    """Build a generated controller and run it at a rate, repeatedly on its records.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Records for a test program: steps of the map and samples of the closed loop."""
+"""Recorded data for a generated test program: steps and samples of a closed loop."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FLOOR = 1e-3  # smallest scale of a quantity, over the largest one of its vector
 
 @dataclass(frozen=True)
 class RecordedLoop:
-    """Record of a closed loop, sample by sample.
+    """Record of a closed loop, for each sample.
 
     Attributes
     ----------
@@ -44,7 +44,7 @@ class RecordedLoop:
 
 @dataclass(frozen=True)
 class Records:
-    """Data of the test program.
+    """Recorded data that a generated test program replays.
 
     Attributes
     ----------
@@ -61,7 +61,7 @@ class Records:
 
 
 def of_map(f: OneStepMap, start: Any, inputs: Any, steps: int | None, derivatives: bool) -> Records:
-    """Return records of a rollout of a map."""
+    """Record a rollout of a map for the test program."""
     steps = USUAL if inputs is None and steps is None else steps
     return Records(*_linearized(f, Steps.along(f.rollout(start, inputs, steps, warn=False)), derivatives))
 
@@ -76,7 +76,7 @@ def of_loop(
     derivatives: bool,
     with_steps: bool,
 ) -> Records:
-    """Return records of a simulated closed loop, with steps of the observer's map `f`.
+    """Record a simulated closed loop, and steps of the observer's map, for the test.
 
     The steps start at its estimates.
     """
@@ -103,13 +103,13 @@ def of_loop(
 
 
 def _linearized(f: OneStepMap, steps: Steps, derivatives: bool) -> tuple[Steps, Linearization | None]:
-    """Return steps, and the derivatives of the first of them if wanted."""
+    """Return recorded steps of a map, and if wanted derivatives of the first ones."""
     few = steps.piece(slice(0, LINEARIZED))
     return steps, f.derivatives.linearize(few) if derivatives and len(few) else None
 
 
 def samples_text(records: Records) -> str:
-    """Return the tables of the test program as a C header."""
+    """Return the recorded data as tables in a C header."""
     steps, d, samples = records.steps, records.derivatives, records.samples
     lines = ["/* What the test program replays, from Python. SCALE: the largest of each quantity. */"]
     lines += [f"#define STEPS {len(steps)}", f"#define SLOPES {0 if d is None else len(d.A)}"]
@@ -131,7 +131,7 @@ def samples_text(records: Records) -> str:
 
 
 def _scaled(name: str, rows: np.ndarray, whole: bool = False) -> dict[str, np.ndarray]:
-    """Return a table and the scale of each of its columns; one scale for a matrix."""
+    """Return a table and the scale of each of its columns; a matrix has one scale."""
     size = np.abs(rows).max(axis=0, initial=0.0)
     largest = size.max(initial=0.0)
     scale = np.full_like(size, largest) if whole else np.maximum(size, FLOOR * largest)

@@ -1,8 +1,9 @@
-"""Splitting of a map's step into explicit and implicit equations (docs/target.md).
+"""Division of a map's step into explicit equations and an implicit core.
 
-The equations r(x, u, x+, lambda) = 0 of a step are ordered once, (TG 1-5): unknowns given explicitly by one
-equation come first, those that no other equation needs come last, and the rest is the core, G(d; x, u, t) = 0
-in the change d of the states and the multipliers. A fixed number of Newton iterations on G gives the step.
+docs/target.md describes it. The equations r(x, u, x+, lambda) = 0 of a step are ordered once, (TG 1-5):
+unknowns given explicitly by one equation come first, those that no other equation needs come last, and the
+rest is the core, G(d; x, u, t) = 0 in the change d of the states and the multipliers. A fixed number of
+Newton iterations on G gives the step.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ SOLVED = {"double": 1e-11, "single": 1e-4}  # largest last correction of a state
 
 @dataclass(frozen=True)
 class SplitStep:
-    """Split step at the map's own step length and parameters.
+    """Step of a map, divided into explicit equations and an implicit core.
+
+    Step length and parameters are those of the map.
 
     Attributes
     ----------
@@ -56,34 +59,34 @@ class SplitStep:
 
     @cached_property
     def timed(self) -> bool:
-        """True if a step depends on time."""
+        """Flag, True if a step depends on time."""
         return bool(ca.depends_on(ca.vertcat(self.G, self.after), self.t))
 
     def function(self, name: str, outputs: dict[str, ca.SX]) -> ca.Function:
-        """Return a function of d, x, u, t."""
+        """Make a CasADi function of a step's implicit unknowns d and of x, u, t."""
         inputs = {"d": self.d, "x": self.x, "u": self.u, "t": self.t}
         return ca.Function(name, [*inputs.values()], [*outputs.values()], [*inputs], [*outputs], OPTIONS)
 
     @cached_property
     def equations(self) -> ca.Function:
-        """Function with output G."""
+        """CasADi function of the implicit equations of a step, G."""
         return self.function("equations", {"G": self.G})
 
     @cached_property
     def newton(self) -> ca.Function:
-        """Function with outputs G and its derivative J by d."""
+        """CasADi function of a step's implicit equations G and their Jacobian by d."""
         return self.function("newton", {"G": self.G, "J": ca.jacobian(self.G, self.d)})
 
     @cached_property
     def result(self) -> ca.Function:
-        """Function with outputs x_next and the multipliers."""
+        """CasADi function of the next state and the multipliers."""
         nx = self.map.nx
         outputs = {"x_next": ca.densify(self.after[:nx]), "multipliers": ca.densify(self.after[nx:])}
         return self.function("result", outputs)
 
     @cached_property
     def derivatives(self) -> ca.Function:
-        """Function with derivatives of G and of x_next by d, x, u."""
+        """CasADi function of derivatives of implicit equations and next state by d, x, u."""
         ahead, by = self.after[: self.map.nx], {"d": self.d, "x": self.x, "u": self.u}
         outputs = {f"G_{n}": ca.jacobian(self.G, s) for n, s in by.items()}
         outputs |= {f"E_{n}": ca.jacobian(ahead, s) for n, s in by.items()}
@@ -98,7 +101,7 @@ class SplitStep:
         given: int | None = None,
         ends: np.ndarray | None = None,
     ) -> int:
-        """Return the number of Newton iterations: one more than given steps need.
+        """Return the number of Newton iterations for C code, one more than steps need.
 
         The steps have indices k, states X and inputs U; the first of them are known to end at `ends`. A
         number `given` is checked and returned.
@@ -153,7 +156,9 @@ class SplitStep:
 
 
 def split(f: OneStepMap) -> SplitStep:
-    """Return the split step of a map that has equations or a formula.
+    """Divide the step of a map into explicit equations and an implicit core.
+
+    The map must have equations of its step, or a formula for it.
 
     Raises
     ------
@@ -212,11 +217,14 @@ def _extended(f: ExtendedMap) -> SplitStep:
     return SplitStep(f, inner.d, inner.states, x, inner.u, inner.t, G, after)
 
 
-Pairs = list[tuple[int, int]]  # (equation, unknown) that it gives
+Pairs = list[tuple[int, int]]  # each equation with the unknown that it determines
 
 
 def _order(rows: ca.SX, y: ca.SX) -> tuple[Pairs, Pairs, list[int], list[int]]:
-    """Return pairs to solve first and last, and the core's unknowns and equations."""
+    """Order the equations of a step: explicit ones first, the core, the others last.
+
+    Return pairs (equation, unknown) to solve first and last, and the core's unknowns and equations.
+    """
     J = ca.jacobian(rows, y)
     places = set(zip(*J.sparsity().get_triplet(), strict=True))
     plain = {(i, j) for i, j in places if J[i, j].is_constant()}
@@ -243,7 +251,10 @@ def _order(rows: ca.SX, y: ca.SX) -> tuple[Pairs, Pairs, list[int], list[int]]:
 
 
 def _solved(rows: ca.SX, y: ca.SX, pairs: Pairs, given: dict[int, ca.SX]) -> dict[int, ca.SX]:
-    """Return `given` with the unknowns of `pairs`, in which equations are linear."""
+    """Solve equations that are linear in their unknown, one by one.
+
+    Return `given` with the unknowns of `pairs`.
+    """
     given = dict(given)
     for i, j in pairs:
         slope = ca.jacobian(rows[i], y[j])

@@ -1,4 +1,4 @@
-"""Animation of any mechanism, from its description and a trajectory."""
+"""Animation of a mechanism from its description and a trajectory."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from vioc.viz.solids import Solid, outline
 # View: the axes that it shows, right and up. The first view without motion along its normal is taken.
 PLANES = {"xz": (0, 2), "yz": (1, 2), "xy": (0, 1)}
 VIEWS = (*PLANES, "3d")
-TURNS = 10  # of a spring
+TURNS = 10  # number of turns of a drawn spring
 ZOOMS, MARGIN = (
     (0.2, 1.2),
     0.01,
-)  # of three-dimensional axes; the fraction of a figure that stays free at a side
+)  # range of zooms of three-dimensional axes; fraction of a figure that stays free at a side
 STYLES: dict[str, dict[str, Any]] = {
     "rail": {"lw": 3.0, "zorder": 0.5},
     "plane": {"lw": 1.0, "ls": "-.", "zorder": 0.5},
@@ -128,7 +128,7 @@ def animate(
 
 
 def common_plane(scenes: list[Scene]) -> str:
-    """First plane that no frame of any scene leaves, else ``"3d"``."""
+    """Return the first coordinate plane in which all frames move, else ``"3d"``."""
     travel = np.max([np.ptp(s.positions, axis=0).max(axis=0) for s in scenes], axis=0)
     still = travel <= 1e-6 * max(travel.max(), 1e-9)
     return next((view for view, (right, up) in PLANES.items() if still[3 - right - up]), "3d")
@@ -160,7 +160,10 @@ def _playable(axes: Any, update: Callable[[int], list[Any]], count: int, fps: fl
 def stage(
     scenes: dict[str, Scene], view: str, ax: Any = None, *, to_screen: bool, inertia: bool = False
 ) -> tuple[Any, Callable[[int], list[Any]]]:
-    """Return the axes, and the function that draws picture i and returns what moved."""
+    """Set up the axes of an animation, and return them with the function that draws.
+
+    The function returns the artists that moved.
+    """
     shown = list(PLANES.get(view, (0, 1, 2)))
     corners = [scene.limits for scene in scenes.values()]
     if inertia:
@@ -197,7 +200,7 @@ def stage(
 
 
 class _Pen:
-    """Drawing of a scene on axes, with one matplotlib line for each kind of object.
+    """Drawing of one scene on matplotlib axes, with one line for each kind of object.
 
     Parameters
     ----------
@@ -215,7 +218,7 @@ class _Pen:
         self.size = float(bounds[1].max() - bounds[0].min())
 
     def draw(self, scene: Scene, heaviest: float, inertia: bool) -> list[Callable[[int], Any]]:
-        """Return functions that draw picture i of each group of objects."""
+        """Return functions that each draw one group of objects in picture i."""
         flat = len(self.shown) == 2
         drawn = []
         for kind in STYLES:
@@ -282,7 +285,10 @@ def _inertia_boxes(scene: Scene) -> list[Line]:
 
 
 def _title(axes: Any) -> Any:
-    """Empty text above the axes, on the left; for moving axes a text of the figure."""
+    """Make an empty text for the time above the axes, on the left.
+
+    For three-dimensional axes it is a text of the figure.
+    """
     look = {"fontsize": "medium", "family": "monospace"}
     if axes.name == "3d":
         return axes.figure.text(0.03, 0.98, " ", va="top", **look)
@@ -290,7 +296,7 @@ def _title(axes: Any) -> Any:
 
 
 def widened(low: np.ndarray, high: np.ndarray, shown: list[int]) -> tuple[np.ndarray, np.ndarray]:
-    """Bounds of the axes shown, with a margin; none is much narrower than the others."""
+    """Return the bounds of the axes shown, with a margin and no very narrow axis."""
     low, high = low[shown], high[shown]
     half = (high - low) / 2
     half = np.maximum(half, max(0.25 * half.max(), 1e-3)) + 0.08 * half.max()
@@ -299,7 +305,7 @@ def widened(low: np.ndarray, high: np.ndarray, shown: list[int]) -> tuple[np.nda
 
 
 def clipped(polygon: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
-    """Part of a closed convex polygon (k, 3) in a box, closed; (0, 3) if it is empty."""
+    """Clip a closed convex polygon (k, 3) to a box; (0, 3) if nothing remains."""
     points = polygon[:-1]
     for axis, sign, bound in ((a, s, b[a]) for a in range(3) for s, b in ((1, low), (-1, high))):
         inside = sign * (points[:, axis] - bound)
@@ -336,7 +342,7 @@ def _axes(low: np.ndarray, high: np.ndarray, view: str, to_screen: bool) -> Any:
 
 
 def fit(axes: Any, lines: int = 1) -> None:
-    """Set the largest zoom of three-dimensional axes with all labels in the figure.
+    """Zoom three-dimensional axes so that all labels just fit in the figure.
 
     Layout engines do not see labels in three dimensions. A title of `lines` lines stays free.
     """
@@ -389,7 +395,7 @@ def _put(line: Any, points: np.ndarray) -> Any:
 
 
 def zigzags(ends: np.ndarray, width: float) -> np.ndarray:
-    """Zigzag line of a spring between two points (2, 2) of the plane."""
+    """Return the zigzag line of a spring between two points (2, 2) of the plane."""
     along = np.concatenate([[0.0, 0.1], np.linspace(0.1, 0.9, 2 * TURNS + 1)[1:-1], [0.9, 1.0]])
     across = np.zeros(len(along))
     across[2:-2] = width * np.where(np.arange(len(along) - 4) % 2, -1.0, 1.0)

@@ -1,4 +1,4 @@
-"""Writer of animations to files.
+"""Writer of animations to GIF, HTML and MP4 files.
 
 Objects that do not move are drawn once.
 """
@@ -41,7 +41,7 @@ def check(path: Path) -> None:
 
 
 def pace(path: Path, fps: float) -> float:
-    """Pictures per second nearest to `fps` that the file format has.
+    """Return the frame rate nearest to `fps` that the file format can have.
 
     GIF has delays in units of 1/100 s.
     """
@@ -49,7 +49,10 @@ def pace(path: Path, fps: float) -> float:
 
 
 def write(path: Path, figure: Any, update: Callable[[int], list[Any]], count: int, fps: float) -> None:
-    """Write `count` pictures of a figure; `update(i)` returns what moves in the i-th."""
+    """Write an animation of `count` frames to a file.
+
+    `update(i)` draws frame i of the figure and returns the artists that moved.
+    """
     frame = _camera(figure, update)
     kind = path.suffix.lower()
     if kind == ".mp4":
@@ -72,9 +75,9 @@ def _counted(pictures: Iterable[Any], path: Path, count: int) -> Iterator[Any]:
 
 
 def _camera(figure: Any, update: Callable[[int], list[Any]]) -> Callable[[int], np.ndarray]:
-    """Return a function of i that draws the picture (height, width, 3) of uint8."""
+    """Return a function that draws frame i as an array (height, width, 3) of uint8."""
     canvas = figure.canvas
-    if not hasattr(canvas, "copy_from_bbox"):  # of a figure made without pyplot, or for PDF
+    if not hasattr(canvas, "copy_from_bbox"):  # a canvas made without pyplot, or for PDF
         from matplotlib.backends.backend_agg import FigureCanvasAgg
 
         canvas = FigureCanvasAgg(canvas.figure)
@@ -93,9 +96,9 @@ def _camera(figure: Any, update: Callable[[int], list[Any]]) -> Callable[[int], 
 
 
 def _indexed(frame: Callable[[int], np.ndarray], count: int) -> Iterator[Any]:
-    """Yield the pictures with a common palette.
+    """Yield the frames of an animation with a common palette of 256 colours.
 
-    The palette has the most frequent colours of three of them.
+    The palette has the most frequent colours of three frames.
     """
     from PIL import Image
 
@@ -113,7 +116,7 @@ def _indexed(frame: Callable[[int], np.ndarray], count: int) -> Iterator[Any]:
 
 
 def _palette(colors: np.ndarray) -> Any:
-    """Image that holds colours, given as integers 0xRRGGBB."""
+    """Make a PIL image whose palette has the colours given as integers 0xRRGGBB."""
     from PIL import Image
 
     image = Image.new("P", (1, 1))
@@ -125,7 +128,7 @@ def _write_html(path: Path, pictures: Iterable[Any], figure: Any, fps: float) ->
     from matplotlib.animation import HTMLWriter
 
     class Ready:
-        """Figure for a writer whose picture already exists."""
+        """Stand-in for a figure that gives a movie writer an existing picture."""
 
         dpi = figure.dpi
         get_size_inches = figure.get_size_inches
@@ -150,7 +153,7 @@ def _ffmpeg(path: Path) -> str:
 
 
 def _write_mp4(path: Path, frames: Iterator[np.ndarray], fps: float) -> None:
-    """Write an MP4 by ffmpeg, in its default codec and a pixel format of all players."""
+    """Write an MP4 by ffmpeg, in its default codec and a common pixel format."""
     first = next(frames)
     height, width = first.shape[:2]
     command = [_ffmpeg(path), "-y", "-loglevel", "error", "-f", "rawvideo", "-pix_fmt", "rgb24"]

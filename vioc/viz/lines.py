@@ -1,4 +1,4 @@
-"""Lines of a scene: links, rails, strings, springs, cables, sheaves and the like."""
+"""Lines of a drawn scene: links, rails, strings, springs, cables, sheaves."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from vioc.dynamics.terms.potentials import LinearSpring
 from vioc.viz.poses import Places, aligned, number, numbers
 
 ARC = 24  # points of a string on its sheave
-MARGIN = 0.03  # of a rail or plane beyond the motion, relative to the mechanism's extent
+MARGIN = 0.03  # margin of a rail or plane beyond the motion, relative to the mechanism's extent
 
 
 @dataclass(frozen=True)
 class Line:
-    """Polyline over time.
+    """Polyline of a scene, with its points at every time.
 
     Attributes
     ----------
@@ -53,13 +53,13 @@ class Line:
 
 
 def slides(system: System) -> np.ndarray:
-    """Mask of the nodes that a variable translates (nodes,)."""
+    """Return a mask of the frames that a variable translates."""
     moves = (node.frame.transform for node in system.nodes)
     return np.array([t.variable is not None and not t.rotational for t in moves])
 
 
 def carriages(system: System) -> list[int]:
-    """Nodes that a single variable translates.
+    """Return the indices of frames that a single variable translates, as along a rail.
 
     Several translations without a mass between them are free motion.
     """
@@ -72,7 +72,10 @@ def carriages(system: System) -> list[int]:
 
 
 def hoisted(system: System) -> list[int]:
-    """Carriages below a frame that rotates and has no mass: hoists, telescopic arms."""
+    """Return the sliding frames of hoists and telescopic arms.
+
+    Each is below a frame that rotates and has no mass.
+    """
     nodes = []
     for i in carriages(system):
         above = system.nodes[i].parent
@@ -83,7 +86,10 @@ def hoisted(system: System) -> list[int]:
 
 
 def cable_nodes(system: System) -> list[list[int]]:
-    """Chains of three or more frames called NAME-0, NAME-1, ..., each below the last."""
+    """Return the cables of a system: chains of frames called NAME-0, NAME-1, ...
+
+    A cable has three or more frames, each below the previous one.
+    """
     chains: dict[str, list[int]] = {}
     for i, node in enumerate(system.nodes):
         match = re.fullmatch(r"(.*)-(\d+)", node.frame.name or "")
@@ -96,7 +102,7 @@ def cable_nodes(system: System) -> list[list[int]]:
 
 
 def _smooth(system: System, chain: list[int]) -> bool:
-    """Return whether a chain has only its own named frames.
+    """Return whether a cable has no named frames of other objects between its own.
 
     For example `link-0` below `tip-0` is a linkage, not a cable.
     """
@@ -109,7 +115,7 @@ def _smooth(system: System, chain: list[int]) -> bool:
 
 
 def _between(system: System, chain: list[int]) -> list[int]:
-    """All nodes from the first to the last of a chain."""
+    """Return all frames from the first to the last of a chain."""
     path = [chain[-1], *_ancestors(system, chain[-1])]
     return path[: path.index(chain[0]) + 1][::-1]
 
@@ -122,7 +128,7 @@ def _ancestors(system: System, i: int) -> list[int]:
 
 
 def tree_lines(places: Places) -> tuple[list[Line], set[int]]:
-    """Links, rails and cables; and the nodes that belong to a cable."""
+    """Return the lines of links, rails and cables, and the frames that form cables."""
     system, lines = places.system, []
     cables = cable_nodes(system)
     part_of = {i for c in cables for i in _between(system, c)}
@@ -147,7 +153,10 @@ def tree_lines(places: Places) -> tuple[list[Line], set[int]]:
 
 
 def _rail(places: Places, i: int) -> Line:
-    """Rail over the range of a carriage with a margin, extended to its body, if any."""
+    """Return a rail over the range of a sliding frame with a margin.
+
+    It is extended to the parent if this has a mass.
+    """
     node = places.system.nodes[i]
     R, origin = places.rotation(node.parent), places.position(node.parent)
     direction = np.array(node.frame.transform.twist[0])
@@ -165,7 +174,7 @@ def _rail(places: Places, i: int) -> Line:
 
 
 def component_lines(places: Places, parameters: Mapping[str, float]) -> list[Line]:
-    """Lines of potentials, forces and constraints."""
+    """Return the lines of potentials, forces and constraints."""
     system, lines = places.system, []
     names = iter(system.constraint_names)
     pins: dict[tuple[str, str], list[PointConstraint]] = {}
@@ -197,7 +206,7 @@ def component_lines(places: Places, parameters: Mapping[str, float]) -> list[Lin
 
 
 def _contact_points(places: Places, parameters: Mapping[str, float]) -> list[Line]:
-    """Points of spheres nearest to the ground, at which contacts touch it."""
+    """Return the points at which spheres touch the ground, as lines."""
     lines = []
     for item in places.system.inequalities:
         if isinstance(item, Contact):
@@ -217,7 +226,7 @@ def _between_frames(places: Places, kind: str, item: Any, name: str = "") -> Lin
 def _plane(
     places: Places, point: str, origin: str, axes: str, normal: np.ndarray, offset: np.ndarray, name: str
 ) -> Line:
-    """Square of a plane that a point stays in, over the range of its motion."""
+    """Return a square of the plane to which a point is constrained, over its range."""
     n = normal / np.linalg.norm(normal)
     basis = aligned(n)[:, :2].T
     R = places.rotation(axes)
@@ -234,7 +243,10 @@ def _plane(
 def _over_sheave(
     places: Places, item: SheaveString | DrumRope, name: str, parameters: Mapping[str, float]
 ) -> list[Line]:
-    """String between two points, counter-clockwise about the axis, and the sheave."""
+    """Return the lines of a string over a sheave, and of the sheave.
+
+    The string runs counter-clockwise about the axis.
+    """
     axis = numbers(item.axis, parameters)
     axis = axis / np.linalg.norm(axis)
     center, r = places.position(item.sheave), number(item.radius, parameters)

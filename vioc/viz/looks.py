@@ -1,4 +1,4 @@
-"""Colours of drawn objects: by kind for one run, by run for several."""
+"""Colours of drawn objects, by kind for one run and by run for several."""
 
 from __future__ import annotations
 
@@ -33,7 +33,10 @@ REFERENCE = "#8a8a8a"
 
 
 def run_colors(labels: list[str]) -> list[str | None]:
-    """Colour for each run; None (by kind) for a single run. A reference is grey."""
+    """Return a colour for each run; None (colours by kind) for a single run.
+
+    A reference is grey.
+    """
     if len(labels) == 1:
         return [None]
     supply = 0
@@ -48,6 +51,6 @@ def run_colors(labels: list[str]) -> list[str | None]:
 
 
 def rgb(color: str) -> tuple[int, int, int]:
-    """Convert ``"#1f77b4"`` to (31, 119, 180)."""
+    """Convert a colour ``"#1f77b4"`` to integers (31, 119, 180)."""
     value = int(color[1:], 16)
     return value >> 16, value >> 8 & 255, value & 255

@@ -1,4 +1,4 @@
-"""Obstacles and targets of a motion, as lines of a scene."""
+"""Obstacles and targets of a motion, as lines of a drawn scene."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Marks = Any  # a Constraint made by `obstacle`, a dict of points by label, or a 
 
 
 def mark_lines(marks: Marks, rows: np.ndarray, extent: float) -> list[Line]:
-    """Lines of obstacles and targets.
+    """Return the lines that draw obstacles and targets.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ def _cross(label: str, point: Any, arm: float) -> list[Line]:
 
 
 def ball_lines(name: str, centre: np.ndarray, radius: float, axes: str, rows: np.ndarray) -> list[Line]:
-    """Circle in the plane of two axes, or three circles of a ball.
+    """Return the circle of an obstacle in the plane of two axes, or three of a ball.
 
     The centre is (d,) or (N+1, d).
     """

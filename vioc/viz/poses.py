@@ -1,4 +1,4 @@
-"""Poses of every frame along a trajectory, computed in numpy ([T] (2)).
+"""Poses of all frames along a trajectory, computed in numpy for drawing ([T] (2)).
 
 Only the description is needed.
 """
@@ -23,7 +23,9 @@ Known = Mapping[int, tuple[np.ndarray, np.ndarray]]
 
 @dataclass(frozen=True)
 class Places:
-    """Poses of a system's frames over time; frames by index or name, -1 is the world.
+    """Poses of a system's frames over time.
+
+    Frames are given by index or name; -1 is the world.
 
     Attributes
     ----------
@@ -38,7 +40,7 @@ class Places:
 
     @cached_property
     def groups(self) -> np.ndarray:
-        """Node that each node moves with, -1 the world; see `rigid_groups`."""
+        """Index of the driven frame with which each frame moves rigidly, -1 for the world."""
         return rigid_groups(self.system)
 
     @cached_property
@@ -50,12 +52,12 @@ class Places:
         return self.system.frame_index(node) if isinstance(node, str) else node
 
     def position(self, node: int | str) -> np.ndarray:
-        """Positions (T, 3)."""
+        """Return the positions of a frame over time (T, 3)."""
         i = self.index(node)
         return self.positions[:, i] if i >= 0 else np.zeros((len(self.positions), 3))
 
     def rotation(self, node: int | str) -> np.ndarray:
-        """Rotations (T, 3, 3)."""
+        """Return the rotations of a frame over time (T, 3, 3)."""
         i = self.index(node)
         return self.rotations[:, i] if i >= 0 else np.broadcast_to(np.eye(3), (len(self.positions), 3, 3))
 
@@ -64,24 +66,24 @@ class Places:
         return int(self.groups[i]) if i >= 0 else -1
 
     def place(self, node: int | str, points: np.ndarray) -> np.ndarray:
-        """Transform points (k, 3) of a frame to the world (T, k, 3)."""
+        """Transform points (k, 3) of a frame to the world at all times (T, k, 3)."""
         return self.position(node)[:, None] + points @ np.swapaxes(self.rotation(node), 1, 2)
 
 
 def number(value: Any, parameters: Mapping[str, float]) -> float:
-    """Convert a number of a description to a float."""
+    """Convert a number of a description, perhaps a parameter, to a float."""
     return float(value.of(parameters[value.name]) if isinstance(value, Parameter) else value)
 
 
 def numbers(values: Any, parameters: Mapping[str, float]) -> np.ndarray:
-    """Convert numbers of a description to an array."""
+    """Convert numbers of a description, perhaps parameters, to an array."""
     return np.array([number(v, parameters) for v in values])
 
 
 def frame_poses(
     system: System, Q: np.ndarray, parameters: Mapping[str, float] | None = None, known: Known | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """World positions and rotations of all frames.
+    """Return the world positions and rotations of all frames.
 
     Parameters
     ----------
@@ -119,7 +121,10 @@ def frame_poses(
 def _local(
     transform: Transform, columns: Mapping[str, np.ndarray], parameters: Mapping[str, float]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Position (T or 1, 3) and rotation (T or 1, 3, 3) of a frame in its parent."""
+    """Return the position and rotation of a frame in its parent over time.
+
+    They are (T or 1, 3) and (T or 1, 3, 3).
+    """
     if isinstance(transform.value, Pose):
         R = np.reshape(transform.value.rotation, (1, 3, 3))
         return numbers(transform.value.position, parameters)[None], R
@@ -132,7 +137,10 @@ def _local(
 
 
 def exponential(linear: np.ndarray, angular: np.ndarray, q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Positions and rotations exp(hat(xi) q) of a twist (linear, angular) for q (T,)."""
+    """Return positions and rotations of a joint with a constant twist, at q (T,).
+
+    They are exp(hat(xi) q) for xi = (linear, angular).
+    """
     size = np.linalg.norm(angular)
     if size == 0:
         return q[:, None] * linear, np.broadcast_to(np.eye(3), (len(q), 3, 3))
@@ -146,7 +154,7 @@ def exponential(linear: np.ndarray, angular: np.ndarray, q: np.ndarray) -> tuple
 
 
 def trajectory_poses(run: Any, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Poses by `frame_poses` at samples of a trajectory of any map of a `System`.
+    """Return the poses of all frames at samples of a trajectory of a mechanism's map.
 
     Raises
     ------
@@ -167,7 +175,7 @@ def trajectory_poses(run: Any, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray
 
 
 def _map_poses(f: Any, t: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Poses of all frames at states of a mechanism's own map."""
+    """Return the poses of all frames at states of one mechanical map."""
     system, names = f.system, tuple(f.state_names)
     if hasattr(f, "frame_poses"):  # states without angles
         return f.frame_poses(x)
@@ -189,7 +197,7 @@ def _map_poses(f: Any, t: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, np.nda
 
 
 def _bodies(f: Any, x: np.ndarray) -> dict[int, tuple[np.ndarray, np.ndarray]]:
-    """Poses of the root frames of bodies, from states with positions and quaternions."""
+    """Return the poses of the bodies' root frames from positions and quaternions."""
     positions, known = f.frame_positions(x), {}
     for body in f.graph.bodies:
         turned = [f.state_names.index(f"{c}.{body.name}") for c in ("qw", "qx", "qy", "qz")]
@@ -198,7 +206,10 @@ def _bodies(f: Any, x: np.ndarray) -> dict[int, tuple[np.ndarray, np.ndarray]]:
 
 
 def rigid_groups(system: System) -> np.ndarray:
-    """Node that each node moves with: its nearest driven ancestor, or itself; or -1."""
+    """Return, for each frame, the driven frame with which it moves rigidly, or -1.
+
+    It is the nearest ancestor with a variable, or the frame itself.
+    """
     groups = np.zeros(len(system.nodes), int)
     for i, node in enumerate(system.nodes):
         driven = node.frame.transform.variable is not None
@@ -207,14 +218,14 @@ def rigid_groups(system: System) -> np.ndarray:
 
 
 def rotation_matrices(quaternions: np.ndarray) -> np.ndarray:
-    """Rotations (T, 3, 3) of unit quaternions (T, 4), scalar first."""
+    """Convert unit quaternions (T, 4), scalar first, to rotations (T, 3, 3)."""
     from scipy.spatial.transform import Rotation  # imported here because it is slow
 
     return Rotation.from_quat(quaternions[:, [1, 2, 3, 0]]).as_matrix()
 
 
 def quaternions(rotations: np.ndarray) -> np.ndarray:
-    """Unit quaternions (..., 4), scalar first, of rotations (..., 3, 3)."""
+    """Convert rotations (..., 3, 3) to unit quaternions (..., 4), scalar first."""
     from scipy.spatial.transform import Rotation
 
     R = np.asarray(rotations, float)
@@ -223,7 +234,7 @@ def quaternions(rotations: np.ndarray) -> np.ndarray:
 
 
 def aligned(direction: np.ndarray) -> np.ndarray:
-    """Rotation (3, 3) whose third column is along `direction`."""
+    """Return a rotation (3, 3) whose third column is along `direction`."""
     z = direction / np.linalg.norm(direction)
     x = np.cross(np.eye(3)[np.argmin(np.abs(z))], z)
     x = x / np.linalg.norm(x)

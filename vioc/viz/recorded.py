@@ -1,4 +1,4 @@
-"""Drawing of saved trajectories, from any map."""
+"""Trajectories read from files, in the form that drawing needs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from vioc.runs.files import read_file
 
 @dataclass(frozen=True)
 class RecordedMap:
-    """Attributes of a map that drawing needs.
+    """Stand-in for the map of a saved trajectory, with the attributes drawing needs.
 
     Attributes
     ----------
@@ -36,7 +36,7 @@ class RecordedMap:
 
 @dataclass(frozen=True)
 class Recorded:
-    """Saved trajectory of a system, with ``map``, ``t``, ``x`` as in `Trajectory`."""
+    """Saved trajectory of a system, with the attributes of `Trajectory`."""
 
     map: Any
     t: np.ndarray
@@ -46,7 +46,7 @@ class Recorded:
 
 
 def read_recorded(path: str | os.PathLike, system: System) -> Recorded:
-    """Read the motion of a system from a file of `Trajectory.save`.
+    """Read the saved motion of a system from a file of `Trajectory.save`.
 
     Parameters
     ----------
@@ -86,14 +86,17 @@ def read_recorded(path: str | os.PathLike, system: System) -> Recorded:
 
 
 def _innermost(identity: dict[str, Any]) -> dict[str, Any]:
-    """Identity of the map that takes the steps, the first of several."""
+    """Return the identity of the map that takes the steps, inside wrapping maps.
+
+    For several maps it is that of the first.
+    """
     while "inner" in identity or "maps" in identity:
         identity = identity["inner"] if "inner" in identity else identity["maps"][0]
     return identity
 
 
 def _with_own_states(identity: dict[str, Any], system: System, path: Any) -> Any:
-    """Map with the saved map's states if these are not variables, else None."""
+    """Return a map of the saved kind if its states are not variables, else None."""
     from vioc.dynamics.integrators.groups import GroupVI
     from vioc.dynamics.integrators.maximal import MaximalVI
 

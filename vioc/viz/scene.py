@@ -1,4 +1,4 @@
-"""Scene of a mechanism and its motion, from the description and a trajectory.
+"""Scene of a mechanism in motion: everything that a picture of it shows.
 
 Plain numpy in the world's axes: poses of frames, lines between them, bodies, and solids. The animation and
 the browser viewer draw the same scene.
@@ -25,7 +25,7 @@ from vioc.viz.wrapped import SteadyParameters
 
 @dataclass(frozen=True)
 class SceneBody:
-    """Mass, or carriage without a mass.
+    """Body of a drawn scene: a mass, or a massless carriage that slides on a rail.
 
     Attributes
     ----------
@@ -55,7 +55,7 @@ class SceneBody:
 
 @dataclass(frozen=True)
 class Scene(Places):
-    """Mechanism in motion.
+    """Scene of a mechanism in motion, with lines, bodies and solids at all times.
 
     Attributes
     ----------
@@ -77,11 +77,14 @@ class Scene(Places):
     dressed: bool = False
 
     def kind(self, *kinds: str) -> list[Line]:
-        """Return the lines of some kinds."""
+        """Return the lines of the given kinds."""
         return [line for line in self.lines if line.kind in kinds]
 
     def center_of_mass(self) -> np.ndarray:
-        """Centre of mass (T, 3), m; without masses the mean of the frames' origins."""
+        """Return the path of the centre of mass (T, 3), m.
+
+        Without masses it is the mean of the frames' origins.
+        """
         total = sum(b.mass for b in self.bodies)
         if not total > 0:
             return self.positions.mean(axis=1)
@@ -89,7 +92,7 @@ class Scene(Places):
         return np.sum(moved, axis=0)
 
     def track(self, name: str) -> np.ndarray:
-        """Position of a frame, or of the ``"center of mass"``, (T, 3).
+        """Return the path of a frame, or of the ``"center of mass"``, (T, 3).
 
         Raises `ModelError` for an unknown frame.
         """
@@ -99,7 +102,7 @@ class Scene(Places):
 
     @cached_property
     def limits(self) -> tuple[np.ndarray, np.ndarray]:
-        """Lowest and highest corner (3,) of all drawn objects, at all times.
+        """Corners (3,) of the box around all drawn objects at all times: lowest, highest.
 
         Grounds are infinite and excluded.
         """
@@ -114,7 +117,7 @@ class Scene(Places):
         return points.min(axis=0), points.max(axis=0)
 
     def with_marks(self, marks: Marks, run: Any, skip: Container[str] = ()) -> Scene:
-        """Return this scene of a run with obstacles and targets, see `mark_lines`.
+        """Return this scene with the obstacles and targets of a run, see `mark_lines`.
 
         Obstacles of the optimization that made the run are included, except for the names to `skip`.
         """
@@ -128,7 +131,7 @@ class Scene(Places):
 
     @property
     def extent(self) -> float:
-        """Longest edge of `limits`, m; 1 if everything is in one point."""
+        """Longest edge of the box around the scene, m; 1 if everything is in one point."""
         low, high = self.limits
         return float((high - low).max()) or 1.0
 
@@ -184,7 +187,7 @@ def scene_of(
 
 
 def nearest(t: np.ndarray, times: np.ndarray) -> np.ndarray:
-    """Indices of the samples at t (T,) nearest to each of `times`.
+    """Return the indices of the samples at t (T,) nearest to each of `times`.
 
     Interpolation between samples would shrink links.
     """
@@ -253,7 +256,7 @@ def _by_label(runs: Runs) -> dict[str, Any]:
 
 
 def labelled(runs: Runs) -> dict[str, Any]:
-    """Return trajectories by label: of one, of several, or of a dict of them."""
+    """Return the trajectories of one run, several or a dict of them, by label."""
     trajectories = {label: trajectory_of(run) for label, run in _by_label(runs).items()}
     if not trajectories:
         raise ValueError("expected a trajectory, or several, got none")
@@ -264,7 +267,10 @@ def labelled(runs: Runs) -> dict[str, Any]:
 
 
 def marked(scenes: Mapping[str, Scene], runs: Runs, marks: Marks) -> dict[str, Scene]:
-    """Return scenes by label with marks on the first, and each run's obstacles once."""
+    """Add obstacles and targets to the scenes of several runs.
+
+    The first scene gets the marks; each obstacle is drawn once.
+    """
     result: dict[str, Scene] = {}
     drawn: set[str] = set()
     for label, run in _by_label(runs).items():

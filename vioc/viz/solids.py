@@ -1,4 +1,4 @@
-"""Solids of frames: shapes of contacts, visuals of robots, and their outlines."""
+"""Solids of a drawn scene: contact shapes and robot visuals, with their outlines."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PATCHES = 24  # patches of a terrain in each direction
 
 @dataclass(frozen=True)
 class Solid:
-    """Solid in a frame.
+    """Solid that a frame carries, for drawing.
 
     Attributes
     ----------
@@ -60,7 +60,7 @@ class Solid:
 
 
 def contact_solids(system: System, parameters: Mapping[str, float]) -> list[Solid]:
-    """Grounds, and the shapes that may touch them or each other.
+    """Return the grounds of contacts, and the shapes that may touch something.
 
     Contacts of one frame with one ground are drawn as one shape: eight corners as a box, two spheres of one
     radius as a capsule.
@@ -101,7 +101,7 @@ def contact_solids(system: System, parameters: Mapping[str, float]) -> list[Soli
 
 
 def _solid(node: int, shape: Shape, parameters: Mapping[str, float]) -> Solid:
-    """Convert a shape of a frame to a solid."""
+    """Convert a contact shape of a frame to a solid."""
     if isinstance(shape, Sphere):
         size = (number(shape.radius, parameters),)
         return Solid(node, "sphere", size, numbers(shape.center, parameters), np.eye(3))
@@ -146,7 +146,7 @@ Visuals = str | os.PathLike | Robot | Sequence[Drawn]
 
 
 def visual_solids(system: System, visuals: Visuals, meshes: Any = None) -> list[Solid]:
-    """Solids of a robot's visuals.
+    """Return the solids of a robot's visual geometries.
 
     Parameters
     ----------
@@ -197,7 +197,7 @@ def _read_quietly(path: Path) -> Robot:
 
 
 def outline(solid: Solid, extent: float = 1.0) -> list[np.ndarray]:
-    """Polylines (k, 3) in the frame that show a solid; none of a mesh.
+    """Return polylines (k, 3) that show a solid in its frame; none for a mesh.
 
     `extent` is half a ground's edge.
     """
@@ -209,7 +209,7 @@ def outline(solid: Solid, extent: float = 1.0) -> list[np.ndarray]:
 
 
 def _circle(radius: float, axis: int = 2, height: float = 0.0) -> np.ndarray:
-    """Circle about an axis, at a height above the origin."""
+    """Return a circle about a coordinate axis, at a height above the origin."""
     a = np.linspace(0, 2 * np.pi, CIRCLE)
     points = np.full((CIRCLE, 3), height)
     points[:, (axis + 1) % 3], points[:, (axis + 2) % 3] = radius * np.cos(a), radius * np.sin(a)

@@ -1,4 +1,4 @@
-"""Drawing of runs of maps around a mechanism's map: `DelayedMap`, `ExtendedMap`."""
+"""Access to the mechanical map inside `DelayedMap` or `ExtendedMap`, for drawing."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from vioc.maps.made.extended import PARAMETER
 
 
 def innermost(f: Any) -> Any:
-    """Return the map of the mechanism itself, inside of other maps."""
+    """Return the map of the mechanism itself, inside wrapping maps."""
     while getattr(f, "inner", None) is not None:
         f = f.inner
     return f
 
 
 def freed_parameters(run: Any) -> dict[str, np.ndarray]:
-    """Parameters that are states of a run, by name: values (T,)."""
+    """Return the parameters that are states of a run, with their values (T,), by name."""
     names, x = list(run.map.state_names), np.asarray(run.x)
     return {n: x[:, names.index(PARAMETER + n)] for n in run.map.system.parameters if PARAMETER + n in names}
 
 
 def pieces(run: Any, rows: np.ndarray) -> Iterator[tuple[slice, Any]]:
-    """Yield slices of rows with equal parameters, and the innermost map with them."""
+    """Yield slices of samples with equal parameters, and the innermost map at these."""
     freed, f = freed_parameters(run), innermost(run.map)
     if not freed:
         yield slice(0, len(rows)), f
@@ -37,7 +37,7 @@ def pieces(run: Any, rows: np.ndarray) -> Iterator[tuple[slice, Any]]:
 
 
 class SteadyParameters(dict):
-    """Parameters of a run.
+    """Dict of a run's parameter values, for those that are constant along the run.
 
     A parameter that changes along the run raises `ValueError` if its value is needed.
     """

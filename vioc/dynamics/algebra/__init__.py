@@ -1,1 +1,1 @@
-"""Algebra of mechanisms: vectors, SE(3), tree recursions, factorizations."""
+"""Algebra of mechanisms: vectors, poses in SE(3), tree recursions, factorizations."""

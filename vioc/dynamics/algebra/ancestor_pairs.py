@@ -1,4 +1,4 @@
-"""Second derivatives of a discrete Lagrangian as products of per-link vectors.
+"""Second derivatives of a discrete Lagrangian, computed from vectors of each link.
 
 Only a link and its ancestors are coupled, and every coupling is the product of a twist of one and a wrench
 of the other (`tree_recursions.second_derivatives`). In axes that all links share, the blocks D_a D_b L_d of a
@@ -28,9 +28,10 @@ Wrench = tuple[Vector, Vector]
 
 @dataclass(frozen=True)
 class StepBlocks:
-    """Second derivatives of L_d(q_k, q_k+1), each (N, nq, nq).
+    """Second derivatives of the discrete Lagrangian L_d(q_k, q_k+1), as (N, nq, nq).
 
-    L_d contains T - V_gravity alone. D2 D1 is the transpose of D1 D2.
+    D1 and D2 are derivatives by q_k and q_k+1; D2 D1 is the transpose of D1 D2. L_d contains T - V_gravity
+    alone.
     """
 
     D11: np.ndarray
@@ -39,7 +40,9 @@ class StepBlocks:
 
 
 class AncestorPairs:
-    """Evaluation of `StepBlocks` along a trajectory, and of directional derivatives.
+    """Evaluator of the discrete Lagrangian's second derivatives along a trajectory.
+
+    It also evaluates their directional derivatives.
 
     Parameters
     ----------
@@ -56,9 +59,10 @@ class AncestorPairs:
 
     @cached_property
     def masks(self) -> tuple[np.ndarray, np.ndarray]:
-        """Masks of ancestors: 1 if the row's variable is an ancestor of the column's.
+        """Return two masks (nq, nq) of the variables that are ancestors of another.
 
-        The diagonal is 1 in the first mask and 0 in the second.
+        An entry is 1 if the row's variable is an ancestor of the column's. The diagonal is 1 in the first
+        mask and 0 in the second.
         """
         links = self._lagrangian.first.links
         mask = np.zeros((self._lagrangian.nq, self._lagrangian.nq))
@@ -69,7 +73,10 @@ class AncestorPairs:
         return mask, mask * (1 - np.eye(len(mask)))
 
     def blocks(self, q: np.ndarray, v: np.ndarray, h: np.ndarray, theta: np.ndarray) -> StepBlocks:
-        """Blocks at midpoints q (N, nq), velocities v (N, nq), step lengths h (N,)."""
+        """Return the second derivatives of the discrete Lagrangian at each step.
+
+        Arguments are midpoints q (N, nq), velocities v (N, nq), step lengths h (N,) and parameters theta.
+        """
         blocks = self._products(self._vectors, [q, v, h[:, None], theta])
         if self._lagrangian.system.kinetic:
             rotors = np.diag(self._lagrangian.rotors(theta)) / h[:, None, None]
@@ -79,25 +86,28 @@ class AncestorPairs:
     def blocks_along(
         self, q: np.ndarray, v: np.ndarray, h: np.ndarray, theta: np.ndarray, dq: np.ndarray, dv: np.ndarray
     ) -> StepBlocks:
-        """Derivatives of `blocks` along dq, dv (N, nq).
+        """Return third derivatives of the discrete Lagrangian along a direction (dq, dv).
 
-        They are contracted third derivatives of L_d.
+        They are directional derivatives of `blocks`. dq and dv are (N, nq).
         """
         return self._products(self._variations, [q, v, h[:, None], theta, dq, dv])
 
     def factors(
         self, q: np.ndarray, v: np.ndarray, h: np.ndarray, theta: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Factors (N, nq, rank) and (N, 4 nq, rank), whose masked products are the blocks.
+        """Return thin factors whose masked products are the second derivatives.
 
-        See `masks`.
+        At each step they are (nq, rank) and (4 nq, rank); `masks` has the masks.
         """
         return self._factors(self._vectors, [q, v, h[:, None], theta])
 
     def factors_along(
         self, q: np.ndarray, v: np.ndarray, h: np.ndarray, theta: np.ndarray, dq: np.ndarray, dv: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Factors of `blocks_along`."""
+        """Return thin factors of the third derivatives along a direction (dq, dv).
+
+        Their shapes are those of `factors`.
+        """
         return self._factors(self._variations, [q, v, h[:, None], theta, dq, dv])
 
     def _factors(self, program: Program, args: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
@@ -121,7 +131,7 @@ class AncestorPairs:
         return StepBlocks(symmetric(first), D12, symmetric(second))
 
     def _varied(self) -> ca.Function:
-        """Function of the vectors and their variations.
+        """Make the CasADi function of directional derivatives of the thin factors.
 
         The derivative of a product is again one product: (X' Y)' = [X; dX]' [dY; Y].
         """
@@ -136,9 +146,9 @@ class AncestorPairs:
 
     @cached_property
     def _function(self) -> ca.Function:
-        """Function (q, v, h, parameters) -> twists; wrenches of D12, D11, D22.
+        """CasADi function from (q, v, h, parameters) to twists and wrenches of all links.
 
-        The wrenches of D12 above the diagonal precede those below.
+        The wrenches are those of D12, D11 and D22. Those of D12 above the diagonal precede those below.
         """
         lag, a, h = self._lagrangian, self._alpha, ca.SX.sym("h")
         g, tree = lag.graph, lag.first
@@ -167,9 +177,9 @@ class AncestorPairs:
 
 
 def in_world(links: list[recursions.Link]) -> list[tuple[Matrix, Vector]]:
-    """Orientation of every link in the world, and its position from the last link.
+    """Return the world orientation and the position of every link.
 
-    This origin keeps the rounding error small.
+    Positions are relative to the last link, which keeps the rounding error small.
     """
     placed: list[tuple[Matrix, Vector]] = []
     for link in links:
@@ -193,9 +203,10 @@ def _columns(
     momentum: Wrench,
     weights: tuple[Any, ...],
 ) -> tuple[tuple[Any, ...], ...]:
-    """Columns of a link in world axes: [Sd; S], and those of D12, D11, D22.
+    """Return the twists and wrenches of one link, in world axes, as columns.
 
-    The column of D12 above the diagonal precedes the one below.
+    They are [Sd; S], with the joint's twist S and Sd = ad(V) S, and the wrenches of D12, D11, D22. The column
+    of D12 above the diagonal precedes the one below.
     """
     (v, w, g), (m, moment, _) = state, body
     Sd = recursions.ad(v, w, *S)
@@ -210,10 +221,10 @@ def _columns(
 
 
 def _weights(a: float, h: Any) -> tuple[Any, ...]:
-    """Weights of F, y and z in the factors of [Sd; S], for D12, D11, D22.
+    """Return the weights of joint twists and wrenches in the second derivatives.
 
-    K = Sd.y + S.z, C = Sd.F below and S.y above the diagonal, M = S.F. D12 has weights above and below
-    the diagonal.
+    A link's wrenches are F, y, z, and the derivatives D12, D11, D22 consist of K = Sd.y + S.z, C = Sd.F below
+    and S.y above the diagonal, and M = S.F. D12 has weights above and below the diagonal.
     """
     b = 1 - a
     c = a * b * h

@@ -1,4 +1,4 @@
-"""Third derivatives of a discrete Lagrangian, by triples of links on one branch.
+"""Third derivatives of a discrete Lagrangian, from triples of links on one branch.
 
 The topmost of three variables moves all its descendants as one body. This changes no inertia and no
 angle below it: it only adds its twist to the velocities there, and rotates gravity. The derivative of an
@@ -25,9 +25,9 @@ SLOTS = tuple(product((0, 1), repeat=3))  # end of each of three variables: q_k 
 
 
 class AncestorTriples:
-    """Third derivatives of L_d(q_k, q_k+1) along a trajectory.
+    """Evaluator of third derivatives of the discrete Lagrangian along a trajectory.
 
-    L_d contains T - V_gravity alone.
+    L_d(q_k, q_k+1) contains T - V_gravity alone.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ class AncestorTriples:
 
     @cached_property
     def _lists(self) -> tuple[np.ndarray, ...]:
-        """Links of pairs and triples on one branch.
+        """Indices of the links in all pairs and triples of links on one branch.
 
         Pairs (b, c) have b above c or equal; triples are tops a and indices of their pairs (b, c).
         """
@@ -58,7 +58,7 @@ class AncestorTriples:
 
     @cached_property
     def places(self) -> tuple[np.ndarray, np.ndarray]:
-        """Positions of `values` in the tensor, and their sources.
+        """Positions in the third-derivative tensor, and the value to write at each.
 
         Positions are (entries, 6) rows (x, end of x, y, end of y, z, end of z). A source is an index into a
         flattened (8, triples) array of one step. Every nonzero entry of the symmetric tensor occurs once.
@@ -77,10 +77,10 @@ class AncestorTriples:
         return positions, np.concatenate(sources)[first]
 
     def values(self, q: np.ndarray, v: np.ndarray, h: np.ndarray, theta: np.ndarray) -> np.ndarray:
-        """Derivatives D_e D_f D_g L_d of every triple of variables, (N, 8, triples).
+        """Return the third derivatives of L_d by every triple of variables on one branch.
 
-        Triples are (top, middle, bottom), with ends (e, f, g). Arguments are midpoints q (N, nq), velocities
-        v (N, nq), step lengths h (N,).
+        They are D_e D_f D_g L_d (N, 8, triples), where triples are (top, middle, bottom) with ends (e, f, g).
+        Arguments are midpoints q (N, nq), velocities v (N, nq), step lengths h (N,).
         """
         n, links = len(q), len(self._lagrangian.first.links)
         b, c, a, pair = self._lists
@@ -95,7 +95,8 @@ class AncestorTriples:
         y = _apply(inertia, Sd) - _apply(turn, P)
         moved = inertia @ adjoint
         G = moved + np.swapaxes(moved, 2, 3)
-        # of a pair L_qq, L_q[b]v[c], L_v[b]q[c]: factors of a twist that is added to all velocities
+        # vectors per pair: their products with a twist that is added to all velocities below are the changes
+        # of L_qq, L_q[b]v[c] and L_v[b]q[c]
         above, below = turn[:, b], G[:, c]
         qq = -_apply(above, y[:, c]) - _apply(below, Sd[:, b])
         qv = -_apply(above, F[:, c])
@@ -110,9 +111,9 @@ class AncestorTriples:
         return self._weights(h) @ np.stack(parts, axis=1)
 
     def _weights(self, h: np.ndarray) -> np.ndarray:
-        """Weights (N, 8, 6) from derivatives by (q, v) to derivatives by the two ends.
+        """Return the chain-rule weights from derivatives by (q, v) to those by q_k, q_k+1.
 
-        Both are ordered as in `values`.
+        They are (N, 8, 6), with both kinds of derivatives in the order of `values`.
         """
         one = np.ones_like(h)
         in_q = np.stack([(1 - self._alpha) * one, self._alpha * one])
@@ -124,9 +125,10 @@ class AncestorTriples:
 
     @cached_property
     def _function(self) -> ca.Function:
-        """Function (q, v, parameters) -> vectors of each link in common axes.
+        """CasADi function of the twist, momentum, inertia and gravity of each link.
 
-        They are S, ad(V) S, momentum, composite inertia (6 x 6), gravity.
+        From (q, v, parameters) it returns S, ad(V) S, momentum, composite inertia (6 x 6) and gravity, in
+        common axes.
         """
         lag = self._lagrangian
         graph, tree = lag.graph, lag.first
@@ -158,7 +160,7 @@ class AncestorTriples:
 
 
 def _adjoints(S: np.ndarray) -> np.ndarray:
-    """Matrices (..., 6, 6) of ad(S) for twists (..., 6)."""
+    """Return the matrices (..., 6, 6) of the adjoint ad(S) for twists S (..., 6)."""
     A = np.zeros((*S.shape, 6))
     for block, x in (((0, 0), S[..., 3:]), ((0, 3), S[..., :3]), ((3, 3), S[..., 3:])):
         for i in range(3):

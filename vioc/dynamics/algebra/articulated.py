@@ -1,4 +1,4 @@
-"""Articulated-body recursion: K^-1 b of a tree in O(n).
+"""Articulated-body recursion: solution of K x = b for a tree in O(n) operations.
 
 K is a mass matrix or a similar matrix.
 
@@ -44,7 +44,10 @@ NOTHING: Wrench = (vec.ZERO, vec.ZERO)
 
 
 class Spatial(NamedTuple):
-    """Symmetric 6 x 6 matrix from twists to wrenches: f = a v + b w, tau = b' v + d w."""
+    """Symmetric 6 x 6 matrix from twists (v, w) to wrenches (f, tau), in 3 x 3 blocks.
+
+    f = a v + b w, tau = b' v + d w.
+    """
 
     a: Matrix
     b: Matrix
@@ -52,7 +55,10 @@ class Spatial(NamedTuple):
 
 
 class SpatialMatrix(NamedTuple):
-    """Matrix (6 x 6) from twists to wrenches: f = a v + b w, tau = c v + d w."""
+    """General 6 x 6 matrix from twists (v, w) to wrenches (f, tau), in 3 x 3 blocks.
+
+    f = a v + b w, tau = c v + d w.
+    """
 
     a: Matrix
     b: Matrix
@@ -65,7 +71,7 @@ NO_BLOCKS = SpatialMatrix(*[vec.NOTHING] * 4)
 
 
 class LinkJoint(NamedTuple):
-    """Joint of a link.
+    """Joint of a link: parent link, index of the unknown, and axis.
 
     Attributes
     ----------
@@ -83,7 +89,9 @@ class LinkJoint(NamedTuple):
 
 
 class ArticulatedInverse:
-    """Solver of K x = s b; see the module's text.
+    """Solver of a tree's linear system K x = s b, factorized from leaves to root.
+
+    K is a mass matrix or a similar matrix, which the module's docstring defines.
 
     Parameters
     ----------
@@ -165,9 +173,10 @@ class ArticulatedInverse:
         scale: Any = 1.0,
         couplings: Mapping[tuple[int, int], Any] | None = None,
     ) -> ArticulatedInverse:
-        """Return a solver of (M + C) x = s b over the first `n` variables.
+        """Return a solver with the mass matrix M of links plus a coupling matrix C.
 
-        M is the mass matrix at some poses, C has a diagonal and couplings.
+        It solves (M + C) x = s b. M is that of the first `n` variables at the poses `places`; C has a
+        diagonal and couplings.
         """
         joints = [
             LinkJoint(link.parent, link.index if link.index < n else None, link.twist) for link in links
@@ -179,7 +188,7 @@ class ArticulatedInverse:
         return ArticulatedInverse(joints, places, [*map(_inertia, links)], whole, scale, couplings=couplings)
 
     def solve(self, b: Sequence[Any]) -> list[Any]:
-        """Return x with K x = s b."""
+        """Solve K x = s b for the right-hand side b."""
         factors, scale, ties = self.factors
         less: list[Any] = [0.0] * self.n
         share: list[Wrench] = [NOTHING] * (len(factors) + 1)  # the last is the world's
@@ -209,11 +218,11 @@ class ArticulatedInverse:
     # The factors pass between CasADi functions as one vector.
 
     def entries(self) -> list[Any]:
-        """Scalars of the factors that are expressions."""
+        """List the scalars of the factorization that are symbolic expressions."""
         return [e for e in vec.leaves(_tree(self.factors)) if _varies(e)]
 
     def with_entries(self, values: Sequence[Any]) -> ArticulatedInverse:
-        """Return the same structure with other values, in the order of `entries`."""
+        """Return a solver with the same structure and other values of `entries`."""
         result, supply, tree = object.__new__(ArticulatedInverse), iter(values), _tree(self.factors)
         result.joints, result.n, result.tied = self.joints, self.n, self.tied
         factors, scale, ties = vec.filled(tree, (next(supply) if _varies(e) else e for e in vec.leaves(tree)))
@@ -222,7 +231,10 @@ class ArticulatedInverse:
 
 
 def within_hinges(links: Sequence[Link], pairs: Iterable[tuple[int, int]]) -> bool:
-    """Return whether couplings keep to one branch and to at most `HINGE` unknowns."""
+    """Return whether couplings are only between variables close together on a branch.
+
+    Close means among `HINGE` consecutive unknowns.
+    """
     parent = {link.index: links[link.parent].index for link in links if link.parent >= 0}
 
     def above(row: int) -> list[int]:
@@ -243,7 +255,7 @@ def _varies(e: Any) -> bool:
 
 
 def _inertia(link: Link) -> Spatial:
-    """Spatial inertia of a link: momentum = (m v - h x w, h x v + I w)."""
+    """Return the spatial inertia of a link: momentum = (m v - h x w, h x v + I w)."""
     b = tuple(vec.scale(-1.0, row) for row in vec.skew(link.moment))
     return Spatial(vec.matscale(link.mass, vec.IDENTITY), b, link.inertia)  # type: ignore[arg-type]
 
@@ -253,9 +265,9 @@ def _inertia(link: Link) -> Spatial:
 
 @vec.inlined
 def _eliminated_symmetric(phi: Spatial, S: Twist, c: Any, own: Wrench, X: Place, above: Spatial):
-    """Return U and 1/d of a link, and its parent's Phi.
+    """Eliminate one link's unknown from the tree, for symmetric matrices.
 
-    The parent's Phi contains the reduced Phi of the link.
+    Return U and 1/d of the link, and the Phi of its parent, to which the reduced Phi of the link is added.
     """
     Sv, Sw = S
     U = (
@@ -271,7 +283,10 @@ def _eliminated_symmetric(phi: Spatial, S: Twist, c: Any, own: Wrench, X: Place,
 
 @vec.inlined
 def _tied(P: Wrench, S: Twist, c: Any, inverse: Any, U: Wrench, X: Place):
-    """Return e_a of a link, and P_a of its parent."""
+    """Eliminate a link's unknown from its coupling to an unknown above it.
+
+    Return e_a of the link, and P_a of its parent.
+    """
     e = vec.plus(paired(S, P), c)
     return e, carried(X, _moved(P, vec.minus(0.0, vec.times(e, inverse)), U))
 
@@ -282,12 +297,15 @@ def _both(a: Wrench, b: Wrench) -> Wrench:
 
 @vec.inlined
 def _handed_symmetric(phi: Spatial, X: Place, above: Spatial) -> Spatial:
-    """Return a parent's Phi with the whole Phi of a link."""
+    """Add a link's whole inertia to its parent's, for a joint whose motion is given."""
     return _sum(above, _between_symmetric(X, phi))
 
 
 def _between_symmetric(X: Place, phi: Spatial) -> Spatial:
-    """Transform Ad(X)^-T phi Ad(X)^-1: rotate, then shift by p."""
+    """Transform a symmetric spatial matrix phi to the parent's axes.
+
+    Ad(X)^-T phi Ad(X)^-1: rotate, then shift by p.
+    """
     R, back, P = X[0], vec.transpose(X[0]), vec.skew(X[1])
     a, b, d = (vec.matmul(vec.matmul(R, block), back) for block in phi)
     a = _mirrored(a)
@@ -299,7 +317,7 @@ def _between_symmetric(X: Place, phi: Spatial) -> Spatial:
 
 
 def _mirrored(m: Matrix) -> Matrix:
-    """Symmetric matrix from its upper triangle; the lower one is never computed."""
+    """Complete a symmetric matrix from its upper triangle, the only one computed."""
     return m[0], (m[0][1], m[1][1], m[1][2]), (m[0][2], m[1][2], m[2][2])
 
 
@@ -308,9 +326,10 @@ def _mirrored(m: Matrix) -> Matrix:
 
 @vec.inlined
 def _eliminated(phi: SpatialMatrix, S: Twist, c: Any, X: Place, Y: Place, above: SpatialMatrix):
-    """Return U = Phi S, W = Phi' S and 1/d of a link, and its parent's Phi.
+    """Eliminate one link's unknown from the tree, for matrices without symmetry.
 
-    The parent's Phi contains the reduced Phi of the link.
+    Return U = Phi S, W = Phi' S and 1/d of the link, and the Phi of its parent, to which the reduced Phi of
+    the link is added.
     """
     Sv, Sw = S
     back = SpatialMatrix(*map(vec.transpose, phi))
@@ -335,12 +354,12 @@ def _eliminated(phi: SpatialMatrix, S: Twist, c: Any, X: Place, Y: Place, above:
 
 @vec.inlined
 def _handed(phi: SpatialMatrix, X: Place, Y: Place, above: SpatialMatrix) -> SpatialMatrix:
-    """Return a parent's Phi with the whole Phi of a link."""
+    """Add a link's whole matrix to its parent's, for a joint whose motion is given."""
     return _sum(above, _between(X, Y, phi))
 
 
 def _between(X: Place, Y: Place, phi: SpatialMatrix) -> SpatialMatrix:
-    """Transform Ad(Y)^-T phi Ad(X)^-1."""
+    """Transform a matrix phi to the parent's axes: Ad(Y)^-T phi Ad(X)^-1."""
     back = vec.transpose(X[0])
     a, b, c, d = (vec.matmul(vec.matmul(Y[0], block), back) for block in phi)
     p, y = vec.skew(X[1]), vec.skew(Y[1])
@@ -353,7 +372,7 @@ def _between(X: Place, Y: Place, phi: SpatialMatrix) -> SpatialMatrix:
 
 
 def _less_outer(m: Matrix, a: Vector, b: Vector) -> Matrix:
-    """Matrix m - a b'."""
+    """Subtract the outer product a b' from a 3 x 3 matrix m."""
     return tuple(vec.sub(row, vec.scale(e, b)) for row, e in zip(m, a, strict=True))  # type: ignore[return-value]
 
 
@@ -363,7 +382,10 @@ def _sum(a: Any, b: Any) -> Any:
 
 @vec.inlined
 def _handed_up(place: Place, S: Twist, along: Wrench, inverse: Any, b: Any, share: Wrench, above: Wrench):
-    """Return (b - S . phi)/d of a link, and its parent's phi with the link's."""
+    """Eliminate one link's unknown from the right-hand side, towards the root.
+
+    Return (b - S . phi)/d of the link, and the wrench phi of its parent, to which the link's is added.
+    """
     rest = vec.times(inverse, vec.minus(b, paired(S, share)))
     up = carried(place, _moved(share, rest, along))
     return rest, (vec.add(above[0], up[0]), vec.add(above[1], up[1]))
@@ -371,19 +393,19 @@ def _handed_up(place: Place, S: Twist, along: Wrench, inverse: Any, b: Any, shar
 
 @vec.inlined
 def _handed_down(place: Place, S: Twist, along: Wrench, inverse: Any, rest: Any, above: Twist):
-    """Return x and the motion of a link whose parent moves by `above`."""
+    """Return a link's unknown and motion from its parent's (back substitution)."""
     V = twist_to_child(place, above)
     x = vec.minus(rest, vec.times(inverse, paired(V, along)))
     return x, _moved(V, x, S)
 
 
 def _moved(a: Twist, s: Any, b: Twist) -> Twist:
-    """Sum a + s b of twists or wrenches."""
+    """Return the sum a + s b of two twists or two wrenches."""
     return vec.add(a[0], vec.scale(s, b[0])), vec.add(a[1], vec.scale(s, b[1]))
 
 
 @vec.inlined
 def twist_to_child(X: Place, V: Twist) -> Twist:
-    """Transform Ad(X)^-1 V of a parent's twist to a frame at the pose X in the parent."""
+    """Transform a parent's twist V to a child frame at the pose X: Ad(X)^-1 V."""
     back = vec.transpose(X[0])
     return vec.apply(back, vec.add(V[0], vec.cross(V[1], X[1]))), vec.apply(back, V[1])

@@ -1,7 +1,7 @@
-"""Block LDU of matrices with the pattern of a graph; docs/maths/graph_ldu.md.
+"""Block LDU factorization of matrices whose pattern is a graph.
 
 Each kind of node has one function. The blocks are values of any kind that knows its sparsity: CasADi's
-expressions (`Expressions`), or places in the array of a compiled core.
+expressions (`Expressions`), or places in the array of a compiled core. Derivation: docs/maths/graph_ldu.md.
 """
 
 from __future__ import annotations
@@ -23,32 +23,32 @@ OPTIONS = {"cse": True}
 
 
 class Values(Protocol):
-    """Operations on the values that equations are written in.
+    """Interface of the arithmetic on matrix blocks that an elimination needs.
 
     Values have `sparsity()` and `nnz()`.
     """
 
     def call(self, function: ca.Function, args: Sequence[Any]) -> list[Any]:
-        """Return the function's outputs."""
+        """Return the outputs of a CasADi function at these arguments."""
 
     def sum(self, terms: Terms) -> Any:
-        """Return the sum of one or more values of equal shape."""
+        """Return the signed sum of one or more values of equal shape."""
 
     def stack(self, columns: Sequence[Any]) -> Any:
-        """Return columns stacked vertically, perhaps none."""
+        """Stack columns vertically; there may be none."""
 
     def split(self, column: Any, sizes: Sequence[int]) -> list[Any]:
-        """Return consecutive parts of a column with these sizes."""
+        """Split a column into consecutive parts of these sizes."""
 
     def constant(self, numbers: Any) -> Any:
-        """Return a column of numbers."""
+        """Return a column of constants."""
 
     def nothing(self, rows: int) -> Any:
-        """Return a square matrix without entries."""
+        """Return a square matrix without nonzeros."""
 
 
 class Expressions:
-    """Values that are SX or MX."""
+    """Arithmetic on matrix blocks that are CasADi expressions, SX or MX."""
 
     def call(self, function, args):
         return function.call(list(args))
@@ -76,9 +76,9 @@ class Expressions:
 
 
 def later(neighbours: Sequence[Iterable[int]], order: Sequence[int]) -> tuple[tuple[int, ...], ...]:
-    """Neighbours N(k) of each node at its elimination.
+    """Return the neighbours that each node of a graph has when it is eliminated.
 
-    A parent inherits the neighbours of its children.
+    A parent inherits the neighbours of its children: N(k) of docs/maths/graph_ldu.md.
     """
     place = {node: i for i, node in enumerate(order)}
     remaining: list[set[int]] = [{j for j in n if place[j] > place[i]} for i, n in enumerate(neighbours)]
@@ -90,7 +90,7 @@ def later(neighbours: Sequence[Iterable[int]], order: Sequence[int]) -> tuple[tu
 
 
 def sparse_order(count: int, edges: Iterable[tuple[int, int]]) -> list[int]:
-    """Order of elimination: each node has the fewest neighbours at its turn."""
+    """Return an order of elimination that takes the node with fewest neighbours first."""
     neighbours: list[set[int]] = [set() for _ in range(count)]
     for i, j in edges:
         neighbours[i].add(j)
@@ -107,7 +107,7 @@ def sparse_order(count: int, edges: Iterable[tuple[int, int]]) -> list[int]:
 
 
 class Elimination:
-    """Solver of F x = b by elimination without pivoting.
+    """Solver of F x = b by block elimination without pivoting, for a graph of blocks.
 
     Parameters
     ----------
@@ -124,8 +124,8 @@ class Elimination:
     -----
     The operations at a node are a Function of its blocks, shared by all nodes with the same sparsities. A
     node with many neighbours, such as one of many bodies that can touch each other, has a function for
-    each pair of blocks.
-    Graphs and generated code therefore stay small, however many nodes and edges there are.
+    each pair of blocks. Graphs and generated code therefore stay small, however many nodes and edges there
+    are.
     """
 
     def __init__(
@@ -143,7 +143,10 @@ class Elimination:
         self.functions: dict[tuple, ca.Function] = {} if functions is None else functions.functions
 
     def solve(self, on: Values, blocks: Blocks, b: Sequence[Terms]) -> list[Any]:
-        """Return x by nodes; blocks without an entry are zero; columns b are by nodes."""
+        """Solve F x = b, with one block of x and b for each node.
+
+        Blocks without an entry are zero.
+        """
         F, right = {at: list(terms) for at, terms in blocks.items()}, [list(terms) for terms in b]
         kept: dict[int, tuple[list[int], list[Any], Any]] = {}
         for k in self.order:
@@ -169,9 +172,9 @@ class Elimination:
         return x
 
     def _at_node(self, on: Values, up: int, args: list[Any]) -> tuple[list[Any], Any, list[Any]]:
-        """Eliminate the node of the blocks (D, U_kj.., F_ik.., b).
+        """Eliminate one node of the graph, given its blocks and its right-hand side.
 
-        Returned are D^-1 U_kj.., D^-1 b, and for each i F_ik times these.
+        From (D, U_kj.., F_ik.., b) return D^-1 U_kj.., D^-1 b, and for each i F_ik times these.
         """
         patterns = [a.sparsity() for a in args]
         low = len(args) - 2 - up
@@ -196,11 +199,14 @@ class Elimination:
         return self.functions[key]
 
     def _folded(self, *patterns: ca.Sparsity) -> ca.Function:
-        """Function (F_ik, U_kj) -> F_ik U_kj."""
+        """CasADi function of the product of two matrix blocks, F_ik U_kj."""
         return self._once("folded", 1, patterns, lambda a: [ca.sparsify(a[0] @ a[1])])
 
     def _back(self, count: int, patterns: list[ca.Sparsity]) -> ca.Function:
-        """Function (y, `count` columns U_kj, as many x_j) -> y - sum of U_kj x_j."""
+        """CasADi function of one back substitution, y - sum of U_kj x_j.
+
+        Its arguments are y, `count` columns U_kj and as many x_j.
+        """
 
         def build(a: list[ca.SX]) -> list[ca.SX]:
             total = a[0]
@@ -211,7 +217,10 @@ class Elimination:
         return self._once("back", count, patterns, build)
 
     def _node(self, up: int, low: int, patterns: list[ca.Sparsity]) -> ca.Function:
-        """Function (D, U_kj.., F_ik.., b_k) -> D^-1 [U_kj.., b_k], and F_ik times these."""
+        """CasADi function that eliminates one node with few neighbours.
+
+        (D, U_kj.., F_ik.., b_k) -> D^-1 [U_kj.., b_k], and F_ik times these.
+        """
 
         def build(a: list[ca.SX]) -> list[ca.SX]:
             pivot = SparseLU(scalars(a[0]))

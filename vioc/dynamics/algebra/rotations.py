@@ -1,4 +1,4 @@
-"""Unit quaternions (scalar first, Hamilton), on scalars and on arrays.
+"""Unit quaternions (scalar first, Hamilton), on scalars and on numpy arrays.
 
 Scalars may be CasADi expressions.
 """
@@ -22,7 +22,7 @@ UNIT = 1e-6  # largest distance from 1 of the norm of a state's quaternion
 
 
 def multiply(a: Quaternion, b: Quaternion) -> Quaternion:
-    """Product a * b: rotation by b, then by a (in fixed axes)."""
+    """Return the quaternion product a * b: rotation by b, then by a about fixed axes."""
     (s, *v), (t, *w) = a, b
     scalar = vec.minus(vec.times(s, t), vec.dot(v, w))  # type: ignore[arg-type]
     vector = vec.add(vec.add(vec.scale(s, w), vec.scale(t, v)), vec.cross(v, w))  # type: ignore[arg-type]
@@ -34,7 +34,10 @@ def conjugate(a: Quaternion) -> Quaternion:
 
 
 def matrix(q: Quaternion) -> Matrix:
-    """Matrix R(q) = 1 + 2 s v^ + 2 v^ v^, from body axes to the world's."""
+    """Return the rotation matrix of a unit quaternion, from body axes to the world's.
+
+    R(q) = 1 + 2 s v^ + 2 v^ v^.
+    """
     s, x, y, z = q
     return (
         (1 - 2 * (y * y + z * z), 2 * (x * y - s * z), 2 * (x * z + s * y)),
@@ -44,7 +47,7 @@ def matrix(q: Quaternion) -> Matrix:
 
 
 def series(coefficients: Sequence[float], s: Any) -> Any:
-    """Polynomial with these coefficients, ascending, at s."""
+    """Evaluate a polynomial at s; its coefficients are in ascending order."""
     total = coefficients[-1]
     for c in reversed(coefficients[:-1]):
         total = total * s + c
@@ -60,7 +63,7 @@ TWIRL = [(-1.0) ** n / factorial(2 * n + 3) for n in range(15)]  # (sqrt(s) - si
 
 
 def turn(w: Vector, dt: Any) -> Quaternion:
-    """Rotation exp(dt w) of a step at the angular velocity w; NaN from half a turn on."""
+    """Return the rotation of a step at angular velocity w, exp(dt w); NaN from pi on."""
     s = dt * dt * vec.dot(w, w)
     g = dt * series(SIN, s)
     c = ca.if_else(s < np.pi**2, series(COS, s), np.nan)
@@ -68,15 +71,15 @@ def turn(w: Vector, dt: Any) -> Quaternion:
 
 
 def halfway(q: Quaternion) -> Quaternion:
-    """Rotation by less than half a turn whose square is q."""
+    """Return the rotation by less than half a turn whose square is the rotation q."""
     size = ca.sqrt(2 * (1 + q[0]))
     return ((1 + q[0]) / size, *(e / size for e in q[1:]))
 
 
 def advanced(a: Quaternion, b: Quaternion) -> Quaternion:
-    """Product a * b as a plus an increment, normalized to second order.
+    """Return the quaternion product a * b in the form a + increment, near norm 1.
 
-    This keeps the accumulated rounding error of many small rotations b small.
+    The norm is 1 to second order. This keeps the accumulated rounding error of many small rotations b small.
     """
     c, *v = b
     off = (1 - sum(e * e for e in a)) / 2
@@ -85,7 +88,7 @@ def advanced(a: Quaternion, b: Quaternion) -> Quaternion:
 
 
 def turned(q: Quaternion, a: Vector) -> Vector:
-    """Rotated vector R(q) a as a plus an increment.
+    """Rotate the vector a by the quaternion q, in the form a + increment.
 
     A vector along the axis is therefore unchanged.
     """
@@ -95,9 +98,10 @@ def turned(q: Quaternion, a: Vector) -> Vector:
 
 
 def slope(w: Vector, dt: Any) -> Matrix:
-    """Matrix T of phi = T dw, dt J_r(dt w).
+    """Derivative of a step's final orientation by its constant angular velocity.
 
-    phi is the rotation of a step's end, in its axes, by a change dw of the angular velocity.
+    The matrix T = dt J_r(dt w) gives phi = T dw, where phi is the rotation of the step's end, in its axes, by
+    a change dw of the angular velocity.
     """
     s = dt * dt * vec.dot(w, w)
     first, second = 2 * dt * dt * series(SIN, s) ** 2, dt**3 * series(TWIRL, s)
@@ -110,14 +114,17 @@ def slope(w: Vector, dt: Any) -> Matrix:
 
 
 def momentum(J: Matrix, w: Vector, dt: Any, sign: float) -> Vector:
-    """Angular momenta of a step at w: pi- (sign 1) at departure, pi+ (-1) at arrival."""
+    """Return the angular momentum at the beginning or the end of a step.
+
+    w is the constant angular velocity: pi- (sign 1) at departure, pi+ (-1) at arrival.
+    """
     return straightened(vec.apply(J, w), w, dt, sign)
 
 
 def straightened(own: Vector, w: Vector, dt: Any, sign: float) -> Vector:
-    """Vector J_r^-1(dt w) `own` (sign 1) or J_l^-1(dt w) `own` (-1).
+    """Transform a vector from the middle of a step to the axes of one of its ends.
 
-    This transforms from the middle of a step to the axes of its ends.
+    J_r^-1(dt w) `own` (sign 1) or J_l^-1(dt w) `own` (-1).
     """
     s = dt * dt * vec.dot(w, w)
     across = vec.cross(w, own)
@@ -126,15 +133,15 @@ def straightened(own: Vector, w: Vector, dt: Any, sign: float) -> Vector:
 
 
 def spin(a: Quaternion, b: Quaternion) -> Vector:
-    """Rotation vector from a to b, less than half a turn; smooth at zero."""
+    """Return the rotation vector from a to b, less than half a turn, smooth at zero."""
     s, *v = multiply(conjugate(a), b)
     return vec.scale(log_over_vector(s, vec.dot(v, v)), v)  # type: ignore[arg-type]
 
 
 def apart(a: Any, b: Any) -> Any:
-    """Return the `logarithm` (3,) of the rotation between unit quaternions a and b.
+    """Return the rotation vector (3,) between unit quaternions a and b.
 
-    a and b are columns of symbols (4,).
+    It is the `logarithm` of the rotation. a and b are columns of symbols (4,).
     """
     s, v = ca.dot(a, b), a[0] * b[1:] - b[0] * a[1:] - ca.cross(a[1:], b[1:])
     size, sign = ca.sqrt(ca.dot(v, v) + 1e-300), ca.if_else(s < 0, -1.0, 1.0)
@@ -157,7 +164,7 @@ def check_units(s: np.ndarray, what: str, where: Sequence[str]) -> None:
 
 
 def from_matrix(R: np.ndarray) -> np.ndarray:
-    """Quaternions (n, 4) of rotation matrices (n, 3, 3), with s >= 0."""
+    """Convert rotation matrices (n, 3, 3) to quaternions (n, 4) with scalar part >= 0."""
     from scipy.spatial.transform import Rotation  # imported here because it is slow
 
     q = np.roll(Rotation.from_matrix(R).as_quat(), 1, axis=-1)
@@ -165,20 +172,20 @@ def from_matrix(R: np.ndarray) -> np.ndarray:
 
 
 def product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Product a * b on arrays (..., 4)."""
+    """Return the quaternion product a * b of arrays (..., 4)."""
     s, v, t, w = a[..., :1], a[..., 1:], b[..., :1], b[..., 1:]
     scalar = s * t - np.sum(v * w, axis=-1, keepdims=True)
     return np.concatenate([scalar, s * w + t * v + np.cross(v, w)], axis=-1)
 
 
 def exponential(phi: np.ndarray) -> np.ndarray:
-    """Quaternion (..., 4) of a rotation vector (..., 3)."""
+    """Return the unit quaternions (..., 4) of rotation vectors (..., 3)."""
     half = 0.5 * np.linalg.norm(phi, axis=-1, keepdims=True)
     return np.concatenate([np.cos(half), 0.5 * np.sinc(half / np.pi) * phi], axis=-1)
 
 
 def logarithm(q: np.ndarray) -> np.ndarray:
-    """Rotation vector (..., 3) of quaternions (..., 4), |phi| <= pi.
+    """Return the rotation vectors (..., 3) of unit quaternions (..., 4), |phi| <= pi.
 
     q and -q give the same vector.
     """

@@ -1,4 +1,4 @@
-"""Logarithm of SE(3), and inverse of the right-trivialized tangent of exp.
+"""Logarithm of SE(3), and the inverse of the derivative (tangent map) of exp.
 
 A pose is a rotation and a position, a twist V = (v, w) has its linear part first, hat(V) = [[w^, v], [0, 0]].
 
@@ -29,7 +29,7 @@ Twist = tuple[Vector, Vector]
 
 
 def _continued_fraction(depth: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Function beta(s) = (1 - y cot y)/(4 s), s = y^2, as a ratio of polynomials.
+    """Approximate beta(s) = (1 - y cot y)/(4 s), s = y^2, by a ratio of polynomials.
 
     Lambert: y cot y = 1 - s/(3 - s/(5 - s/(7 - ...))).
     """
@@ -48,11 +48,10 @@ ARCSINE = tuple(4.0**n * factorial(n) ** 2 / factorial(2 * n + 1) for n in range
 
 
 def beta(t: Any) -> tuple[Any, Any, Any]:
-    """Function (1 - y cot y)/t of t, and its first two derivatives.
+    """Return the coefficient beta(|w|^2) of w^ w^ in the inverse tangent map of SO(3).
 
-    y = |w|/2 and t = |w|^2 < (2 pi)^2.
-
-    It is the coefficient of w^ w^ in dlog of SO(3): 1/12 + t/720 + ... Exact to rounding for |w| <= pi.
+    Its first two derivatives follow. beta(t) = (1 - y cot y)/t = 1/12 + t/720 + ... with y = |w|/2 and t =
+    |w|^2 < (2 pi)^2, exact to rounding for |w| <= pi.
     """
     s = t * 0.25
     a, b = BETA_ABOVE, BETA_BELOW
@@ -70,7 +69,7 @@ def _derivative(coefficients: tuple[float, ...]) -> tuple[float, ...]:
 
 
 def _turn_over_sine(cosine: Any) -> Any:
-    """Ratio angle / sin(angle) as a smooth function of the cosine, angle in [0, pi).
+    """Return angle / sin(angle) as a smooth function of the cosine, angle in [0, pi).
 
     Three square roots give the cosines of a half, a quarter and an eighth of the angle; the rest is a series
     in z = sin^2(angle/16), which is computed without the cancellation of 1 - cos.
@@ -87,9 +86,9 @@ def _turn_over_sine(cosine: Any) -> Any:
 
 @vec.inlined
 def logarithm(R: Matrix, p: Vector) -> Twist:
-    """Logarithm (v, w) of a pose whose rotation is less than pi.
+    """Return the twist (v, w) that is the logarithm of a pose.
 
-    w = angle/sin(angle) vee(R - R')/2, and v = dlog of SO(3) at w, times p.
+    Its rotation is less than pi: w = angle/sin(angle) vee(R - R')/2, and v = dlog of SO(3) at w, times p.
     """
     trace = vec.plus(vec.plus(R[0][0], R[1][1]), R[2][2])
     twice = (
@@ -107,10 +106,10 @@ def logarithm(R: Matrix, p: Vector) -> Twist:
 
 @vec.inlined
 def dlog_transposed(X: Twist, P: Twist, sign: float = 1.0) -> Twist:
-    """Product dlog_X^T P for a momentum P = (f, tau).
+    """Multiply a momentum P = (f, tau) by the transposed inverse tangent map of exp.
 
-    With sign -1 it is dlog_{-X}^T P = Ad_{exp X}^T dlog_X^T P. It is the dual-number form of 1 + w^/2 + beta
-    w^ w^, with the derivative along v in the angular part.
+    The result is dlog_X^T P; with sign -1 it is dlog_{-X}^T P = Ad_{exp X}^T dlog_X^T P. It is the
+    dual-number form of 1 + w^/2 + beta w^ w^, with the derivative along v in the angular part.
     """
     (v, w), (f, tau) = X, P
     if all(vec.is_zero(c) for c in w):
@@ -126,7 +125,10 @@ def dlog_transposed(X: Twist, P: Twist, sign: float = 1.0) -> Twist:
 
 
 def dlog_blocks(X: Twist, sign: float = 1.0) -> tuple[Matrix, Matrix]:
-    """Blocks (A, Q) of dlog_{sign X} = [[A, Q], [0, A]]."""
+    """Return the 3 x 3 blocks of the inverse tangent map of exp on SE(3).
+
+    dlog_{sign X} = [[A, Q], [0, A]].
+    """
     v, w = X
     W, V = vec.skew(w), vec.skew(v)
     if all(vec.is_zero(c) for c in w):
@@ -143,7 +145,10 @@ def dlog_blocks(X: Twist, sign: float = 1.0) -> tuple[Matrix, Matrix]:
 
 
 def momentum_slope(X: Twist, P: Twist) -> tuple[Matrix, Matrix]:
-    """Blocks (k, K) of d(dlog_X^T P)/dX = [[0, k], [k, K]] for a fixed P = (f, tau)."""
+    """Return the derivative of `dlog_transposed` by the twist X, for a fixed momentum.
+
+    The blocks (k, K) are those of d(dlog_X^T P)/dX = [[0, k], [k, K]], P = (f, tau).
+    """
     (v, w), (f, tau) = X, P
     if all(vec.is_zero(c) for c in w):
         w = vec.ZERO

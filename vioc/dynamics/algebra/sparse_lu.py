@@ -15,7 +15,7 @@ from vioc.dynamics.algebra import vectors as vec
 
 
 class SparseLU:
-    """Factors of an n x n matrix given as nested lists of scalars.
+    """LU factorization of an n x n matrix of scalars, given as nested lists.
 
     Parameters
     ----------
@@ -49,7 +49,7 @@ class SparseLU:
         return vec.column(row[k] for k, row in enumerate(self.left))
 
     def solve(self, b: list[Any]) -> list[Any]:
-        """Return x with A x = b."""
+        """Solve A x = b with the factorized matrix A."""
         n, x = self.n, assembled([[e] for e in b])
         for k in reversed(range(1, n)):
             x = ca.vertcat(x[:k, 0] - self.over[k] * x[k], x[k:, 0])
@@ -64,11 +64,11 @@ class SparseLU:
     # The factors pass between CasADi functions as one vector.
 
     def entries(self) -> list[Any]:
-        """Structural nonzeros of the factors."""
+        """List the structural nonzeros of the factors."""
         return [e for part in (*self.over, *self.left) for e in part.nonzeros()]
 
     def with_entries(self, values: list[Any]) -> SparseLU:
-        """Return the same structure with other values, in the order of `entries`."""
+        """Return factors with the same structure and other values of `entries`."""
         result = object.__new__(SparseLU)
         supply = iter(values)
 
@@ -81,7 +81,7 @@ class SparseLU:
 
 
 def assembled(rows: list[list[Any]]) -> ca.SX:
-    """Matrix of scalars, without its exact zeros."""
+    """Make a sparse CasADi matrix from nested lists of scalars, without exact zeros."""
     shape = len(rows), len(rows[0]) if rows else 0
     places = [(i, j) for j in range(shape[1]) for i in range(shape[0]) if not vec.is_zero(rows[i][j])]
     sparsity = ca.Sparsity.triplet(*shape, [i for i, _ in places], [j for _, j in places])
@@ -89,7 +89,7 @@ def assembled(rows: list[list[Any]]) -> ca.SX:
 
 
 def scalars(matrix: ca.SX) -> list[list[Any]]:
-    """Matrix as nested lists, with exact zeros as floats."""
+    """Convert a CasADi matrix to nested lists of scalars, with exact zeros as floats."""
     rows, columns = matrix.shape
     sparse = ca.sparsify(matrix)
     result: list[list[Any]] = [[0.0] * columns for _ in range(rows)]
@@ -99,7 +99,7 @@ def scalars(matrix: ca.SX) -> list[list[Any]]:
 
 
 def product(rows: list[list[Any]], x: list[Any]) -> list[Any]:
-    """Matrix times vector on nested lists."""
+    """Multiply a matrix, given as nested lists, by a vector."""
     result: list[Any] = []
     for row in rows:
         total: Any = 0.0
@@ -110,7 +110,9 @@ def product(rows: list[list[Any]], x: list[Any]) -> list[Any]:
 
 
 class Saddle:
-    """Solver of  D x - Jl' y = a,  J x = b  by the Schur complement S = J D^-1 Jl'.
+    """Solver of a saddle-point system by its Schur complement.
+
+    The system is D x - Jl' y = a, J x = b; the Schur complement is S = J D^-1 Jl'.
 
     Parameters
     ----------
@@ -138,14 +140,14 @@ class Saddle:
         return x, y
 
     def entries(self) -> list[Any]:
-        """Structural nonzeros, as one list of scalars."""
+        """List the structural nonzeros of the factorization as scalars."""
         result = list(self.D.entries())
         for rows in (self.J, self.Y):
             result += [e for row in rows for e in row if not vec.is_zero(e)]
         return result + (self.S.entries() if self.S else [])
 
     def with_entries(self, values: list[Any]) -> Saddle:
-        """Return the same structure with other values, in the order of `entries`."""
+        """Return a solver with the same structure and other values of `entries`."""
         result = object.__new__(Saddle)
         supply = iter(values)
 

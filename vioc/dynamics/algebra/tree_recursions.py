@@ -1,10 +1,9 @@
-"""Tree recursions of the Lagrangian: O(n) gradients, second derivatives by pairs.
+"""Derivatives of the Lagrangian by recursions over the tree of links.
 
 Frames between two joints do not move relative to each other, and are collected in *links*, one for each
-configuration variable, with a composite inertia. One pass from the root to the leaves and one back
-give dL/dq and dL/dv; a walk from each link to its ancestors gives the three blocks of second
-derivatives. Derivation: docs/maths/kinematics.md. Twists and wrenches are (linear, angular) in body
-axes.
+configuration variable, with a composite inertia. One pass from the root to the leaves and one back give dL/dq
+and dL/dv in O(n); a walk from each link to its ancestors gives the three blocks of second derivatives.
+Derivation: docs/maths/kinematics.md. Twists and wrenches are (linear, angular) in body axes.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ State = tuple[Vector, Vector, Vector]  # velocity, angular velocity, gravity
 
 @dataclass
 class Link:
-    """Link: the frames that move rigidly with one configuration variable.
+    """Link: the frames that one configuration variable moves as one rigid body.
 
     Attributes
     ----------
@@ -77,7 +76,7 @@ class Link:
 
 
 def gather_links(system: System, number: Any) -> tuple[list[Link], list[tuple[int, Matrix, Vector]]]:
-    """Links of a system, and the link and constant pose of every node.
+    """Return the links of a system, and the link and constant pose of every frame.
 
     `number` converts a description's number to a float or a symbol. A node that no variable moves
     belongs to link -1, the world.
@@ -114,7 +113,7 @@ def gather_links(system: System, number: Any) -> tuple[list[Link], list[tuple[in
 
 
 def local_pose(transform: Transform, number: Any, q: Any = None) -> tuple[Matrix, Vector]:
-    """Rotation and position of a frame in its parent; q is the value of its variable."""
+    """Return the rotation and position of a frame in its parent at its variable q."""
     if isinstance(transform.value, Pose):
         r = tuple(map(number, transform.value.rotation))
         return (r[0:3], r[3:6], r[6:9]), tuple(map(number, transform.value.position))
@@ -122,14 +121,16 @@ def local_pose(transform: Transform, number: Any, q: Any = None) -> tuple[Matrix
 
 
 def _point(m: Any, c: Vector) -> Matrix:
-    """Inertia about the origin of a point mass at c: -m [c][c]."""
+    """Return the inertia about the origin of a point mass m at c: -m [c][c]."""
     product = vec.matmul(vec.skew(c), vec.skew(c))
     return tuple(vec.scale(-m, row) for row in product)  # type: ignore[return-value]
 
 
 @dataclass(frozen=True)
 class FirstDerivatives:
-    """First derivatives of L = T - V_gravity, with the values that second ones need.
+    """First derivatives of L = T - V_gravity, with intermediate results.
+
+    Second derivatives reuse the intermediate results.
 
     Attributes
     ----------
@@ -151,7 +152,7 @@ class FirstDerivatives:
 
 
 def first_derivatives(links: list[Link], q: ca.SX, v: ca.SX, gravity: Vector) -> FirstDerivatives:
-    """Compute kinetic energy and first derivatives by two passes over the tree.
+    """Compute kinetic energy and the gradients of L in two passes over the tree.
 
     Forward: V_i = Ad(X_i^-1) V_parent + S_i v_i; backward: P_i, W_i summed over the subtree.
     dL/dv_i = S_i . P_i and dL/dq_i = S_i . (ad(V_i)^T P_i + W_i).
@@ -181,7 +182,7 @@ def first_derivatives(links: list[Link], q: ca.SX, v: ca.SX, gravity: Vector) ->
 
 
 def placed(links: list[Link], q: Any) -> list[Link]:
-    """Return the links with their poses in their parents at q."""
+    """Return the links with their poses in their parents set for the configuration q."""
     for link in links:
         link.R, link.p = vec.joint((link.rotation, link.position), *link.twist, q[link.index])
     return links
@@ -191,9 +192,9 @@ def placed(links: list[Link], q: Any) -> list[Link]:
 def _forward(
     pose: tuple[Matrix, Vector], S: Wrench, above: State, rate: Any, body: Composite, T: Any
 ) -> tuple[State, Wrench, Wrench, Any]:
-    """Velocity and gravity of a link in its axes, its momentum and weight, and new T.
+    """Compute the velocity, gravity, momentum and weight of a link from its parent's.
 
-    T includes the kinetic energy of the link.
+    Vectors are in the link's axes. The last output is T plus the kinetic energy of the link.
     """
     (R, p), (Sv, Sw), (v, w, g) = pose, S, above
     back = vec.transpose(R)
@@ -209,10 +210,7 @@ def _forward(
 def _backward(
     pose: tuple[Matrix, Vector], S: Wrench, state: State, P: Wrench, W: Wrench, P_up: Wrench, W_up: Wrench
 ) -> tuple[Any, Any, Wrench, Wrench]:
-    """Derivatives dL/dv and dL/dq of a joint, and the parent's wrenches.
-
-    The parent's wrenches contain the link's.
-    """
+    """Compute dL/dv and dL/dq of a joint, and add the link's wrenches to its parent's."""
     turn = ad_transposed(state[0], state[1], *P)
     momentum, weight = carried(pose, P), carried(pose, W)
     return (
@@ -224,12 +222,12 @@ def _backward(
 
 
 def paired(S: Wrench, wrench: Wrench) -> Any:
-    """Product S . wrench: the component of a wrench along a joint."""
+    """Return the component of a wrench along a joint with the twist S."""
     return vec.plus(vec.dot(S[0], wrench[0]), vec.dot(S[1], wrench[1]))
 
 
 def carried(pose: tuple[Matrix, Vector], wrench: Wrench) -> Wrench:
-    """Wrench in the parent link's frame, transformed by Ad(X^-1)^T."""
+    """Transform a wrench from a link's axes to its parent's, by Ad(X^-1)^T."""
     R, p = pose
     force = vec.apply(R, wrench[0])
     return force, vec.add(vec.apply(R, wrench[1]), vec.cross(p, force))
@@ -237,7 +235,10 @@ def carried(pose: tuple[Matrix, Vector], wrench: Wrench) -> Wrench:
 
 @dataclass(frozen=True)
 class SecondDerivatives:
-    """Blocks (n x n) as nested lists: L_qq, L_vq (row: v, column: q), L_vv."""
+    """Second derivatives of the Lagrangian by q and v, as nested lists (n x n).
+
+    In vq the rows are v, the columns q.
+    """
 
     qq: list[list]
     vq: list[list]
@@ -245,7 +246,7 @@ class SecondDerivatives:
 
 
 def second_derivatives(first: FirstDerivatives, n: int) -> SecondDerivatives:
-    """Compute the blocks of second derivatives by walks to the ancestors.
+    """Compute the second derivatives of L for pairs of a link and its ancestors.
 
     All other pairs are zero. With F = I^c S, Sd = ad(V) S, y = I^c Sd - ad(S)^T P^c and gravity's variation
     z of link j, transformed to its ancestor i: L_vv = S_i.F_j, L_v[j]q[i] = Sd_i.F_j, L_v[i]q[j] = S_i.y_j
@@ -275,7 +276,10 @@ def second_derivatives(first: FirstDerivatives, n: int) -> SecondDerivatives:
 def _own_wrenches(
     composite: Composite, S: Wrench, state: State, momentum: Wrench
 ) -> tuple[Wrench, Wrench, Wrench]:
-    """Wrenches F, y, z of a link; see `second_derivatives`."""
+    """Return the three wrenches of a link from which second derivatives follow.
+
+    They are F, y and z of `second_derivatives`.
+    """
     m, h, _ = composite
     v, w, g = state
     y, dual = times_inertia(*composite, *ad(v, w, *S)), ad_transposed(*S, *momentum)
@@ -289,9 +293,10 @@ def _own_wrenches(
 
 @vec.inlined
 def _coupled(pose: tuple[Matrix, Vector], S: Wrench, state: State, F: Wrench, y: Wrench, z: Wrench):
-    """Products S.F, Sd.F, S.y, Sd.y + S.z of an ancestor with a link's wrenches.
+    """Compute the second derivatives of one pair of an ancestor and a link.
 
-    Returned are also the wrenches in the ancestor's parent's axes.
+    They are the products S.F, Sd.F, S.y, Sd.y + S.z. Returned are also the wrenches in the axes of the
+    ancestor's parent.
     """
     Sd = ad(state[0], state[1], *S)
     K = vec.plus(paired(Sd, y), paired(S, z))
@@ -299,7 +304,7 @@ def _coupled(pose: tuple[Matrix, Vector], S: Wrench, state: State, F: Wrench, y:
 
 
 def mass_matrix(links: list[Link], n: int) -> list[list]:
-    """Mass matrix M = L_vv by the composite rigid body algorithm."""
+    """Return the mass matrix M = L_vv by the composite rigid body algorithm."""
     M = [[0.0] * n for _ in range(n)]
     composite = composite_inertias(links)
     for j, link in enumerate(links):
@@ -315,7 +320,7 @@ def mass_matrix(links: list[Link], n: int) -> list[list]:
 
 
 def mass_matrix_of_numbers(links: list[Link], n: int) -> np.ndarray:
-    """Mass matrix of links of numbers, with vectorized walks to the ancestors."""
+    """Return the numerical mass matrix of links, computed with vectorized numpy."""
     M = np.zeros((n, n))
     R, p, Sv, Sw = (
         np.array([getattr(link, name) for link in links], float) for name in ("R", "p", "Sv", "Sw")
@@ -342,7 +347,7 @@ _climbed = vec.inlined(carried)
 
 
 def composite_inertias(links: list[Link]) -> list[Composite]:
-    """Mass, first moment and inertia of the subtree of each link, in its axes."""
+    """Return mass, first moment and inertia of each link's subtree, in its axes."""
     nothing: Composite = 0.0, vec.ZERO, vec.NOTHING
     total: list[Composite] = [*((link.mass, link.moment, link.inertia) for link in links), nothing]
     for i in reversed(range(len(links))):
@@ -353,7 +358,7 @@ def composite_inertias(links: list[Link]) -> list[Composite]:
 
 @vec.inlined
 def composed(own: Composite, pose: tuple[Matrix, Vector], above: Composite) -> Composite:
-    """Inertia of a parent plus that of a link."""
+    """Add a link's inertia to that of its parent."""
     (m, h, inertia), (R, position), (M, H, J) = own, pose, above
     turned = vec.apply(R, h)
     rotated = vec.matmul(vec.matmul(R, inertia), vec.transpose(R))
@@ -374,10 +379,10 @@ def times_inertia(m: Any, h: Vector, inertia: Matrix, v: Vector, w: Vector) -> t
 
 
 def ad(v: Vector, w: Vector, sv: Vector, sw: Vector) -> tuple[Vector, Vector]:
-    """Product ad(V) S = (w x sv + v x sw, w x sw)."""
+    """Return the Lie bracket ad(V) S of two twists: (w x sv + v x sw, w x sw)."""
     return vec.add(vec.cross(w, sv), vec.cross(v, sw)), vec.cross(w, sw)
 
 
 def ad_transposed(v: Vector, w: Vector, f: Vector, tau: Vector) -> tuple[Vector, Vector]:
-    """Product ad(V)^T P = (f x w, f x v + tau x w)."""
+    """Return the coadjoint product ad(V)^T P of a wrench: (f x w, f x v + tau x w)."""
     return vec.cross(f, w), vec.add(vec.cross(f, v), vec.cross(tau, w))

@@ -1,4 +1,4 @@
-"""Vectors (3) and matrices (3 x 3) of scalars (floats or CasADi SX), as tuples.
+"""Vectors (3) and matrices (3 x 3) of floats or CasADi SX scalars, as tuples.
 
 A product with an exact zero is dropped before CasADi sees it, so that recursions over a planar mechanism,
 written in three dimensions, cost as much as planar recursions.
@@ -24,7 +24,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def inlined(function: Function) -> Function:
-    """Decorate a function of nested tuples of scalars, for insertion in CasADi graphs.
+    """Decorate a function of nested tuples of scalars to be traced once by CasADi.
 
     An operation on SX takes 40 us from Python and 0.1 us in CasADi. The function is therefore traced once for
     each shape of its arguments and then called as a CasADi function, which drops products with
@@ -59,19 +59,19 @@ def _constant(value: float) -> ca.SX:
 
 
 def leaves(tree: tuple) -> list[Any]:
-    """List the leaves of nested tuples, from left to right."""
+    """List the leaves of nested tuples from left to right."""
     values: list[Any] = []
     _flattened(tree, values)
     return values
 
 
 def filled(tree: tuple, values: Iterable[Any]) -> Any:
-    """Return nested tuples with other leaves, in order."""
+    """Return nested tuples with their leaves replaced by `values`, in order."""
     return _filled(tree, iter(values))
 
 
 def _flattened(tree: tuple, leaves: list[Any]) -> tuple:
-    """Return the shape of a tree, and append its leaves to a list."""
+    """Return the shape of nested tuples, and append their leaves to the list `leaves`."""
     shape: list[Any] = []
     for branch in tree:
         if isinstance(branch, tuple):
@@ -162,7 +162,7 @@ def skew(a: Vector) -> Matrix:
 
 
 def rotation(axis: int, angle: Any) -> Matrix:
-    """Right-handed rotation about a coordinate axis."""
+    """Return the matrix of a right-handed rotation about a coordinate axis."""
     c, s = ca.cos(angle), ca.sin(angle)
     i, j = (axis + 1) % 3, (axis + 2) % 3
     m = [list(row) for row in IDENTITY]
@@ -171,7 +171,7 @@ def rotation(axis: int, angle: Any) -> Matrix:
 
 
 def exponential(linear: Vector, angular: Vector, q: Any) -> tuple[Matrix, Vector]:
-    """Rotation and position of exp of the twist (linear, angular) times q."""
+    """Return the rotation and position of exp(q xi), with xi = (linear, angular)."""
     if not any(angular):
         return IDENTITY, scale(q, linear)
     size = sum(c * c for c in angular) ** 0.5
@@ -192,9 +192,9 @@ def exponential(linear: Vector, angular: Vector, q: Any) -> tuple[Matrix, Vector
 
 
 def joint(place: tuple[Matrix, Vector], linear: Vector, angular: Vector, q: Any) -> tuple[Matrix, Vector]:
-    """Pose at q of a link on a joint at `place` with a constant twist.
+    """Return the pose of a link on a joint of constant twist, at joint variable q.
 
-    The twist is (linear, angular).
+    `place` is the pose of the joint in the parent; the twist is (linear, angular).
     """
     return _joint(linear, angular)(place, q)
 
@@ -210,7 +210,7 @@ def _joint(linear: Vector, angular: Vector) -> Callable[..., tuple[Matrix, Vecto
 
 
 def column(items: Iterable[Any]) -> ca.SX:
-    """Column of scalars or columns, stacked; (0, 1) without any."""
+    """Stack scalars or columns into one CasADi column, (0, 1) if there are none."""
     return ca.vertcat(ca.SX(0, 1), *items)
 
 
@@ -219,7 +219,7 @@ def matrix(m: Matrix) -> ca.SX:
 
 
 def part(v: ca.SX, start: int, stop: int | None = None) -> ca.SX:
-    """Rows start..stop of a column vector; empty parts are (0, 1).
+    """Return rows start..stop of a column vector, (0, 1) if there are none.
 
     CasADi's slice of a 1 x 1 matrix is (1, 0) if it is empty, which `vertcat` pads to a row.
     """
@@ -228,12 +228,10 @@ def part(v: ca.SX, start: int, stop: int | None = None) -> ca.SX:
 
 
 def tangents(n: Vector) -> tuple[Vector, Vector]:
-    """Two unit vectors normal to n and each other.
+    """Return two unit vectors normal to n and to each other.
 
-    They are continuous except where n_z passes -0.79.
-
-    No choice is continuous on the whole sphere; floors, walls and ceilings that are slightly tilted are
-    far from there.
+    They are continuous except where n_z passes -0.79. No choice is continuous on the whole sphere; floors,
+    walls and ceilings that are slightly tilted are far from there.
     """
     x, y, z = n
     sign = ca.if_else(z < -0.79, -1.0, 1.0)  # 1/(sign + z) is at most 5

@@ -1,4 +1,4 @@
-"""Components of a mechanism: potentials, forces, constraints, contacts.
+"""Base classes of potentials, forces, constraints and contacts.
 
 A component is a frozen dataclass whose fields declare their kinds (`frame`, `variable`, `number`, ... below).
 The system validates components, and model text is read and written, by these kinds alone. The mechanics of a
@@ -29,33 +29,34 @@ from vioc.errors import ModelError
 
 
 def frame() -> Any:
-    """Field with the name of a frame; ``"world"`` is the root."""
+    """Declare a dataclass field with the name of a frame; ``"world"`` is the root."""
     return field(metadata={"kind": "frame"})
 
 
 def variable() -> Any:
-    """Field with the name of a configuration variable."""
+    """Declare a dataclass field with the name of a configuration variable."""
     return field(metadata={"kind": "variable"})
 
 
 def variables() -> Any:
-    """Field with a tuple of different names of configuration variables."""
+    """Declare a dataclass field with a tuple of different variable names."""
     return field(metadata={"kind": "variables"})
 
 
 def number(
     default: Any = dataclasses.MISSING, *, minimum: float | None = None, positive: str | None = None
 ) -> Any:
-    """Field with a finite number or `Parameter`, at least `minimum`.
+    """Declare a dataclass field with a finite number or a `Parameter`.
 
-    If `positive` is given, the number must be > 0; messages call it by the text of `positive`.
+    The number is at least `minimum`. If `positive` is given, it must be > 0; messages call it by the text of
+    `positive`.
     """
     minimum = 0.0 if positive else minimum
     return field(default=default, metadata={"kind": "number", "minimum": minimum, "positive": positive})
 
 
 def length() -> Any:
-    """Field with a positive number or a `Variable`.
+    """Declare a dataclass field with a length: a positive number or a `Variable`.
 
     A kinematic variable prescribes the length; a dynamic one is that of a frame.
     """
@@ -63,17 +64,17 @@ def length() -> Any:
 
 
 def direction(default: Any = dataclasses.MISSING) -> Any:
-    """Field with three numbers, not all zero, which are not normalized."""
+    """Declare a field with a direction: three numbers, not normalized, not all zero."""
     return field(default=default, metadata={"kind": "direction"})
 
 
 def input_name() -> Any:
-    """Field with the name of an input of the map."""
+    """Declare a dataclass field with the name of an input of the map."""
     return field(metadata={"kind": "input"})
 
 
 def axes() -> Any:
-    """Field with the frame whose axes a direction is given in.
+    """Declare a dataclass field with the frame in whose axes a direction is given.
 
     It may be the frame of another field.
     """
@@ -81,22 +82,22 @@ def axes() -> Any:
 
 
 def vector(default: Any = dataclasses.MISSING, *, minimum: float = -np.inf) -> Any:
-    """Field with three numbers, each at least `minimum`; all may be zero."""
+    """Declare a dataclass field with three numbers >= `minimum`; all may be zero."""
     return field(default=default, metadata={"kind": "vector", "minimum": minimum})
 
 
 def numbers(default: Any = dataclasses.MISSING, *, least: int = 1) -> Any:
-    """Field with a tuple of at least `least` numbers."""
+    """Declare a dataclass field with a tuple of at least `least` numbers."""
     return field(default=default, metadata={"kind": "numbers", "least": least})
 
 
 def choice(*options: str) -> Any:
-    """Field with one of several words; the first is the default."""
+    """Declare a dataclass field with one of several words, by default the first."""
     return field(default=options[0], metadata={"kind": "choice", "options": options})
 
 
 def shape() -> Any:
-    """Field with a shape that a frame carries.
+    """Declare a dataclass field with a contact shape that a frame carries.
 
     See `vioc.dynamics.terms.contact_shapes`.
     """
@@ -104,7 +105,7 @@ def shape() -> Any:
 
 
 def function() -> Any:
-    """Field with a Python function.
+    """Declare a dataclass field with a Python function.
 
     A component with such a field has no text form, and can be pickled only if the function is named.
     """
@@ -112,7 +113,7 @@ def function() -> Any:
 
 
 def handed_on() -> Any:
-    """Field with further arguments of a component's function.
+    """Declare a dataclass field with extra arguments for a component's function.
 
     They are numbers, parameters and names, and follow the kinematics.
     """
@@ -120,7 +121,7 @@ def handed_on() -> Any:
 
 
 def input_names() -> Any:
-    """Field with a tuple of names of inputs, empty by default."""
+    """Declare a dataclass field with a tuple of input names, empty by default."""
     return field(default=(), metadata={"kind": "inputs"})
 
 
@@ -129,7 +130,10 @@ _MEANT = {"torque": "moment"}  # wrong argument names with the words that are me
 
 
 def component_types() -> dict[str, type[Component]]:
-    """Component classes that have a model-text form, by keyword in upper case."""
+    """Return the component classes that can be written in model text.
+
+    Keys are their keywords in upper case.
+    """
     return dict(_COMPONENTS)
 
 
@@ -166,7 +170,7 @@ class Component:
 
     @classmethod
     def keyword_of(cls) -> str:
-        """First word of the model-text form, in lower case with hyphens.
+        """Return the keyword of this component in model text, lower case with hyphens.
 
         Messages use it as well.
         """
@@ -174,11 +178,11 @@ class Component:
 
     @classmethod
     def arguments(cls) -> tuple[dataclasses.Field, ...]:
-        """Fields without the name, in the order of the model text."""
+        """Return the dataclass fields except the name, in the order of the model text."""
         return tuple(f for f in dataclasses.fields(cls) if f.name != "name")
 
     def given(self) -> list[dataclasses.Field]:
-        """Arguments that must be written.
+        """Return the fields that the component's model text must contain.
 
         Trailing numbers that have their defaults are not among them.
         """
@@ -200,7 +204,7 @@ class Component:
             object.__setattr__(self, f.name, _checked(value, f.metadata.get("kind"), f.metadata, what))
 
     def fault_of(self, values: Mapping[str, float]) -> str:
-        """Return a message if the component cannot take values of its parameters, else "".
+        """Return why a component cannot take these parameter values, "" if it can.
 
         Parameters without a value have their defaults.
         """
@@ -223,7 +227,7 @@ class Component:
         return f"{type(self).__name__}({', '.join(parts)})"
 
     def __str__(self) -> str:
-        """Return the arguments by keyword, without defaults."""
+        """Return the component with its arguments by keyword, without defaults."""
         given = [(f, getattr(self, f.name)) for f in dataclasses.fields(self)]
         given.sort(key=lambda pair: pair[0].name == "name")
         parts = [f"{f.name}={shown(value)}" for f, value in given if value != f.default]
@@ -241,7 +245,7 @@ class Component:
                 yield getattr(self, f.name)
 
     def frame_names(self) -> tuple[str, ...]:
-        """Names of the frames that the component refers to.
+        """Return the names of the frames that the component refers to.
 
         Those of `frame` fields come first, and must differ.
         """
@@ -252,7 +256,7 @@ class Component:
         return (*self._of_kind("variable"), *(name for names in self._of_kind("variables") for name in names))
 
     def own_variables(self) -> tuple[Variable, ...]:
-        """Variables that this component adds to the mechanism (a prescribed length)."""
+        """Return the variables that this component adds, such as a prescribed length."""
         return tuple(v for v in self._of_kind("length") if isinstance(v, Variable))
 
     def input_names(self) -> tuple[str, ...]:
@@ -379,7 +383,7 @@ _KINDS: dict[str, Callable[[Any, Any, str], Any]] = {
 
 
 def _valued(value: Any, values: Mapping[str, float]) -> Any:
-    """Value of a field with other defaults of its parameters."""
+    """Return a field's value, with parameters at these values."""
     if isinstance(value, Parameter):
         return dataclasses.replace(value, value=values.get(value.name, value.value))
     return tuple(_valued(v, values) for v in value) if isinstance(value, tuple) else value
@@ -392,33 +396,33 @@ def _tuple(value: Any, what: str, expected: str) -> tuple:
 
 
 def shown(value: Any) -> str:
-    """Return `repr` of a value, or the name of a function."""
+    """Return the text of a value: its `repr`, or the name of a function."""
     return getattr(value, "__qualname__", repr(value)) if callable(value) else repr(value)
 
 
 class Potential(Component):
-    """Potential energy V(q), J."""
+    """Potential energy V(q), J, of a mechanism."""
 
     def energy(self, k: Any) -> Any:
-        """Energy V as a scalar CasADi expression of the symbolic kinematics `k`."""
+        """Return the potential energy as a scalar expression of the kinematics `k`."""
         raise TypeError(f"{type(self).__name__} must define energy(k)")
 
 
 class Force(Component):
-    """Generalized force F(q, dq, u, t) without a potential."""
+    """Generalized force F(q, dq, u, t) that has no potential."""
 
     def generalized(self, k: Any) -> dict[str, Any]:
-        """Return the force on each variable it acts on (N or N m), by variable name."""
+        """Return the force on each variable that it acts on (N or N m), by name."""
         raise TypeError(f"{type(self).__name__} must define generalized(k)")
 
     def input_unit(self, rotational: Collection[str]) -> str:
-        """SI unit of the inputs, "" if it is unknown; `rotational` names the angles."""
+        """Return the SI unit of the inputs, "" if unknown; `rotational` names the angles."""
         driven = self.variable_names()
         return ("N m" if driven[-1] in rotational else "N") if driven else ""
 
 
 class Kinetic(Component):
-    """Kinetic energy 1/2 a (dq/dt)^2 of one variable.
+    """Extra kinetic energy 1/2 a (dq/dt)^2 of one variable, as of a motor's rotor.
 
     Subclasses have the fields `variable` and `inertia` (a).
     """
@@ -442,7 +446,7 @@ class Constraint(Component):
     """Holonomic constraint h(q) = 0."""
 
     def value(self, k: Any) -> Any:
-        """Value h as a scalar CasADi expression of the symbolic kinematics `k`."""
+        """Return the constraint's value h(q) as a scalar expression of the kinematics `k`."""
         raise TypeError(f"{type(self).__name__} must define value(k)")
 
 
@@ -453,13 +457,13 @@ class VelocityConstraint(Constraint):
         raise ModelError(f"{self.label()} is a constraint on velocities: it has no h(q)")
 
     def rate(self, k: Any) -> Any:
-        """Rate A(q) dq as a scalar CasADi expression of the symbolic kinematics `k`."""
+        """Return the constrained rate A(q) dq as a scalar expression of kinematics `k`."""
         raise TypeError(f"{type(self).__name__} must define rate(k)")
 
 
 @dataclass(frozen=True)
 class Meeting:
-    """Contact or dry friction of two bodies, as expressions of the coordinates.
+    """Contact or dry friction of two bodies: gap, normal and slip as expressions.
 
     Attributes
     ----------
@@ -492,13 +496,16 @@ class Inequality(Component):
 
     @property
     def restitution(self) -> Number:
-        """Ratio of separation speed to closing speed; contacts that bounce have a field."""
+        """Coefficient of restitution: separation speed over closing speed.
+
+        It is 0 unless a subclass has a field for it.
+        """
         return 0.0
 
     def meetings(self, k: Any) -> dict[str, Meeting]:
-        """Contacts in the symbolic kinematics `k`, by a suffix of the component's name."""
+        """Return this component's contacts in the kinematics `k`, by a suffix of its name."""
         raise TypeError(f"{type(self).__name__} must define meetings(k)")
 
     def gaps(self, k: Any) -> dict[str, Any]:
-        """Return each gap phi (m, or rad) as a CasADi expression, by a suffix of the name."""
+        """Return each gap (m or rad) as a CasADi expression, by a suffix of the name."""
         return {suffix: m.gap for suffix, m in self.meetings(k).items() if m.gap is not None}

@@ -1,4 +1,4 @@
-"""Mechanisms from other ones: attach frames, lock variables, remove branches.
+"""Edits of a mechanism's tree: attach frames, lock variables, remove branches.
 
 Trees are those of `System`: childless frames, each with the index of its parent, -1 for the world.
 """
@@ -19,14 +19,14 @@ Tree = list[tuple[Frame, int]]
 
 
 def attached(tree: Sequence[tuple[Frame, int]], at: int, more: Iterable[tuple[Frame, int]]) -> Tree:
-    """Attach another tree to the node `at` of `tree`."""
+    """Attach another tree to node `at` of a tree."""
     nodes = list(tree)
     begin = len(nodes)
     return nodes + [(frame, at if parent < 0 else begin + parent) for frame, parent in more]
 
 
 def locked(tree: Sequence[tuple[Frame, int]], values: Mapping[str, float]) -> Tree:
-    """Replace variables of `tree` by constants. ModelError if one moves no frame."""
+    """Replace variables of a tree by constants; ModelError if one moves no frame."""
     remaining = {name: float(as_number(value, f"locked: {name}")) for name, value in values.items()}
     nodes = []
     for frame, parent in tree:
@@ -42,7 +42,7 @@ def locked(tree: Sequence[tuple[Frame, int]], values: Mapping[str, float]) -> Tr
 
 
 def _held(transform: Transform, q: float) -> Transform:
-    """Constant transform of a joint with its variable fixed at q."""
+    """Return the constant transform of a joint whose variable is fixed at q."""
     if not isinstance(transform.value, Twist):
         return replace(transform, value=q)
     v, w = (np.array(part, float) for part in transform.twist)
@@ -58,7 +58,7 @@ def _held(transform: Transform, q: float) -> Transform:
 
 
 def without(tree: Sequence[tuple[Frame, int]], gone: set[int]) -> tuple[Tree, set[str], set[str]]:
-    """Remove nodes and their descendants from `tree`.
+    """Remove frames and all their descendants from a tree.
 
     Frames without name and mass whose children are all removed are removed, too. Returned are the tree, and
     the variables and names of the removed frames.
@@ -84,7 +84,7 @@ def without(tree: Sequence[tuple[Frame, int]], gone: set[int]) -> tuple[Tree, se
 
 
 def untouched(components: Iterable[Component], gone: set[str], what: str) -> list[Component]:
-    """Components without those of removed variables and frames.
+    """Return the components that do not act on removed variables or frames.
 
     ModelError if a component joins a removed one with one that remains.
     """

@@ -1,4 +1,4 @@
-"""Frames, the nodes of the tree ([T] III), and their notation.
+"""Frames, the nodes of a mechanism's tree ([T] III), and functions to make them.
 
 One transform places each frame in its parent: TX, TY, TZ, RX, RY or RZ by a number or a configuration
 variable, a twist by a variable, or a constant pose in SE(3).
@@ -28,7 +28,7 @@ PRIMITIVES = ("TX", "TY", "TZ", "RX", "RY", "RZ")
 
 @dataclass(frozen=True)
 class Pose:
-    """Constant element of SE(3): `position` (3, m) and `rotation` (9, by rows)."""
+    """Constant pose: `position` (3, m) and rotation matrix `rotation` (9, by rows)."""
 
     position: tuple[Number, ...]
     rotation: tuple[float, ...]
@@ -50,7 +50,9 @@ class Pose:
 
 @dataclass(frozen=True)
 class Twist:
-    """Constant twist xi = (v, w) and the variable q of exp(hat(xi) q) ([T] III-A).
+    """Constant twist of a joint, xi = (v, w), with its joint variable q ([T] III-A).
+
+    The joint's pose is exp(hat(xi) q).
 
     Parameters
     ----------
@@ -76,7 +78,7 @@ class Twist:
 
 @dataclass(frozen=True)
 class Transform:
-    """Placement of a frame in its parent.
+    """Transform that places a frame in its parent.
 
     Parameters
     ----------
@@ -103,14 +105,14 @@ class Transform:
 
     @property
     def variable(self) -> Variable | None:
-        """Configuration variable of the transform, or None."""
+        """Configuration variable that drives the transform, None for a constant transform."""
         if isinstance(self.value, Twist):
             return self.value.variable
         return self.value if isinstance(self.value, Variable) else None
 
     @property
     def twist(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """Twist xi = (linear, angular) of a transform with a variable ([T] III-D)."""
+        """Return the twist (linear, angular) of a transform with a variable ([T] III-D)."""
         if isinstance(self.value, Twist):
             return self.value.linear, self.value.angular
         unit = tuple(float(i == self.axis) for i in range(3))
@@ -118,12 +120,15 @@ class Transform:
 
     @property
     def axis(self) -> int:
-        """Index 0, 1, 2 of the axis x, y, z (primitives only)."""
+        """Index 0, 1, 2 of the axis x, y, z along or about which the transform moves.
+
+        Twists and poses have none.
+        """
         return "XYZ".index(self.kind[1])
 
     @property
     def rotational(self) -> bool:
-        """Return whether the parameter is an angle, or a twist has a rotation."""
+        """Return whether the transform's variable is an angle, or its twist rotates."""
         if isinstance(self.value, Twist):
             return any(self.value.angular)
         return self.kind[0] == "R"
@@ -136,7 +141,7 @@ class Transform:
 
 @dataclass(frozen=True, repr=False)
 class Frame:
-    """Node of the tree: a transform, an optional name and mass, and children.
+    """Node of a mechanism's tree: a transform with optional name, mass and children.
 
     Write frames with `tx`, `ty`, `tz`, `rx`, `ry`, `rz`, `se3`, and children in square brackets::
 
@@ -163,7 +168,7 @@ class Frame:
         object.__setattr__(self, "children", _frames(self.children))
 
     def __getitem__(self, children: object) -> Frame:
-        """Return the same frame with these children added."""
+        """Return the same frame with `children` added."""
         items = children if isinstance(children, tuple) else (children,)
         return replace(self, children=self.children + _frames(items))
 
@@ -198,9 +203,9 @@ class Frame:
 
 
 def nest(flat: Sequence[tuple[Frame, int]]) -> list[Frame]:
-    """Build trees from childless frames with their parents' indices, depth first.
+    """Build nested frames from a flat list of frames with their parents' indices.
 
-    The index of the world is -1.
+    Parents come first, depth first; the index of the world is -1.
     """
     below: list[list[Frame]] = [
         [] for _ in range(len(flat) + 1)
@@ -233,7 +238,7 @@ _IDENTITY = (1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0)
 
 
 def _frames(items: object) -> tuple[Frame, ...]:
-    """Flatten a tuple or list of frames, or of such tuples (a joint is one)."""
+    """Flatten nested tuples or lists of frames and joints into one tuple of frames."""
     if not isinstance(items, (tuple, list)):
         raise ModelError(f"the children of a frame are a tuple of frames, got {items!r}")
     result: list[Frame] = []
@@ -260,32 +265,32 @@ def _make(kind: str, value: object, name: str | None, mass: object) -> Frame:
 
 
 def tx(value: object, *, name: str | None = None, mass: object = None) -> Frame:
-    """Translation along the parent's x by a number (m) or a variable (a string)."""
+    """Make a frame translated along the parent's x by a number (m) or a variable."""
     return _make("TX", value, name, mass)
 
 
 def ty(value: object, *, name: str | None = None, mass: object = None) -> Frame:
-    """Translation along the parent's y."""
+    """Make a frame translated along the parent's y axis; arguments are those of `tx`."""
     return _make("TY", value, name, mass)
 
 
 def tz(value: object, *, name: str | None = None, mass: object = None) -> Frame:
-    """Translation along the parent's z."""
+    """Make a frame translated along the parent's z axis; arguments are those of `tx`."""
     return _make("TZ", value, name, mass)
 
 
 def rx(value: object, *, name: str | None = None, mass: object = None) -> Frame:
-    """Rotation about the parent's x by a number (rad) or a variable (a string)."""
+    """Make a frame rotated about the parent's x by a number (rad) or a variable."""
     return _make("RX", value, name, mass)
 
 
 def ry(value: object, *, name: str | None = None, mass: object = None) -> Frame:
-    """Rotation about the parent's y."""
+    """Make a frame rotated about the parent's y axis; arguments are those of `rx`."""
     return _make("RY", value, name, mass)
 
 
 def rz(value: object, *, name: str | None = None, mass: object = None) -> Frame:
-    """Rotation about the parent's z."""
+    """Make a frame rotated about the parent's z axis; arguments are those of `rx`."""
     return _make("RZ", value, name, mass)
 
 
@@ -296,7 +301,10 @@ def se3(
     name: str | None = None,
     mass: object = None,
 ) -> Frame:
-    """Constant pose: `position` (3) and `rotation` (3 x 3 or 9 numbers by rows)."""
+    """Make a frame at a constant pose in its parent.
+
+    `position` has 3 numbers (m), `rotation` is 3 x 3 or 9 numbers by rows.
+    """
     try:
         return Frame(Transform("SE3", Pose(position, rotation)), name, as_mass(mass))  # type: ignore[arg-type]
     except ModelError as error:
@@ -311,7 +319,10 @@ def twist(
     name: str | None = None,
     mass: object = None,
 ) -> Frame:
-    """Joint exp(hat(xi) q) of any twist: `linear` and `angular` (3 each), see `Twist`."""
+    """Make a frame on a joint of any twist: exp(hat(xi) q) with the joint variable q.
+
+    `linear` and `angular` have 3 numbers each, see `Twist`.
+    """
     driver = Variable(variable) if isinstance(variable, str) else variable
     try:
         if not isinstance(driver, Variable):
@@ -330,7 +341,7 @@ def chain(*links: Any) -> Any: ...
 
 
 def chain(*links: Any) -> Any:
-    """Nest frames and joints: each is the child of the previous one.
+    """Nest frames and joints so that each is the child of the previous one.
 
     Only the last may have children.
 
@@ -358,5 +369,5 @@ def chain(*links: Any) -> Any:
 
 
 def _is_joint(link: object) -> bool:
-    """Return whether `link` is a `Joint`, whose module imports this one."""
+    """Return whether an object is a `Joint`, whose module imports this one."""
     return isinstance(link, tuple) and hasattr(link, "length")

@@ -12,7 +12,7 @@ from vioc.dynamics.description.numbers import Number, Parameter, as_number, as_n
 from vioc.errors import ModelError
 
 ORIGIN = (0.0, 0.0, 0.0)
-ROUNDING = 1e-12  # of moments of inertia, relative
+ROUNDING = 1e-12  # relative rounding error of moments of inertia
 ENTRIES = (
     (0, 0),
     (1, 1),
@@ -54,7 +54,7 @@ class Mass:
 
     @classmethod
     def box(cls, mass: Number, size: Sequence[float], com: Sequence[Number] = ORIGIN) -> Mass:
-        """Homogeneous box along the frame's axes.
+        """Return the mass of a homogeneous box along the frame's axes.
 
         Parameters
         ----------
@@ -70,7 +70,7 @@ class Mass:
 
     @classmethod
     def sphere(cls, mass: Number, radius: float, com: Sequence[Number] = ORIGIN) -> Mass:
-        """Homogeneous ball; `mass` and `com` as in `box`, the radius in m."""
+        """Return the mass of a homogeneous ball, radius in m; `mass`, `com` as in `box`."""
         (r,) = _lengths((radius,), 1, "sphere: radius")
         return cls._solid(mass, (0.4 * r**2,) * 3, com)
 
@@ -82,7 +82,7 @@ class Mass:
         axis: Sequence[float] = (0.0, 0.0, 1.0),
         com: Sequence[Number] = ORIGIN,
     ) -> Mass:
-        """Thin rod along an axis of the frame, without inertia about this axis.
+        """Return the mass of a thin rod along an axis, without inertia about this axis.
 
         Parameters
         ----------
@@ -104,7 +104,7 @@ class Mass:
 
     @classmethod
     def _solid(cls, mass: Number, squares: Sequence[float], com: Sequence[Number]) -> Mass:
-        """Mass with the inertia `squares` per unit mass."""
+        """Return a mass with moments of inertia given per unit mass (`squares`, m^2)."""
         number = as_number(mass, "mass")
         return cls(number, tuple(number * float(s) for s in squares), tuple(com))
 
@@ -130,7 +130,7 @@ class Mass:
             raise ModelError(fault[1])
 
     def fault(self, parameters: Mapping[str, Any]) -> tuple[int, str] | None:
-        """Return why mass or inertia is physically impossible, or None.
+        """Return why mass or inertia is physically impossible, or None if it is possible.
 
         Parameters
         ----------
@@ -170,7 +170,10 @@ class Mass:
         return i, f"{expected} {moments[i].tolist()}"
 
     def at(self, parameters: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Mass (...), inertia (..., 3, 3), centre of mass (..., 3) at parameters (...)."""
+        """Return mass, inertia and centre of mass at given parameter values.
+
+        They are (...), (..., 3, 3) and (..., 3) for parameters (...).
+        """
         mass, *rest = np.broadcast_arrays(*(_value(v, parameters) for v in self.numbers()))
         inertia = np.empty((*mass.shape, 3, 3))
         for (i, j), value in zip(ENTRIES, rest[:6], strict=True):
@@ -178,11 +181,11 @@ class Mass:
         return mass, inertia, np.stack(rest[6:], axis=-1)
 
     def matrix(self) -> np.ndarray:
-        """Inertia matrix (3, 3) about the centre of mass at the parameters' defaults."""
+        """Return the inertia matrix (3, 3) about the centre of mass at default parameters."""
         return self.at({})[1]
 
     def numbers(self) -> tuple[Number, ...]:
-        """All numbers in the order mass, inertia, centre of mass."""
+        """Return mass, inertia and centre of mass as one tuple of 10 numbers."""
         return (self.mass, *self.inertia, *self.com)
 
     def __repr__(self) -> str:
@@ -196,14 +199,14 @@ class Mass:
 
 
 def _value(number: Number, parameters: Mapping[str, Any]) -> Any:
-    """Value of a number or parameter, at values of parameters or at its default."""
+    """Return a number, or the value of a parameter, by default its declared one."""
     if not isinstance(number, Parameter):
         return float(number)
     return number.of(np.asarray(parameters.get(number.name, number.value), float))
 
 
 def _of_matrix(rows: tuple) -> tuple[Number, ...]:
-    """Six numbers of a symmetric matrix.
+    """Return the six independent entries of a symmetric inertia matrix.
 
     The rounding error of a rotation R I R' is accepted.
     """
@@ -215,7 +218,7 @@ def _of_matrix(rows: tuple) -> tuple[Number, ...]:
 
 
 def _lengths(values: object, count: int, what: str) -> list[float]:
-    """Return values as floats > 0."""
+    """Return values as positive floats, or raise `ModelError`."""
     lengths = [float(v) for v in as_numbers(values, count, what)]
     if min(lengths) <= 0:
         shown = lengths[0] if count == 1 else lengths
@@ -226,7 +229,7 @@ def _lengths(values: object, count: int, what: str) -> list[float]:
 
 
 def as_mass(value: object) -> Mass | None:
-    """Return a `Mass` from None, a `Mass`, a number, or ``(m, Ixx, Iyy, Izz)``."""
+    """Convert None, a `Mass`, a number or ``(m, Ixx, Iyy, Izz)`` to a `Mass` or None."""
     if value is None or isinstance(value, Mass):
         return value
     if isinstance(value, (tuple, list)):

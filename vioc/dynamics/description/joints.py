@@ -1,4 +1,4 @@
-"""Joints ([T] III-A) as frames of the tree.
+"""Joints of a mechanism as frames of its tree ([T] III-A).
 
 A joint of one variable is one frame. The others are chains of frames, a `Joint`; square brackets attach
 children to the last frame::
@@ -6,9 +6,9 @@ children to the last frame::
     spherical("shoulder")[tz(-0.3, name="elbow", mass=1.0)]
 
 Pairs that need a constraint (screw, gear, cam) are in `vioc.dynamics.terms.pairs`. An axis is "x", "y",
-"z", or
-three numbers of any norm. The names of a joint's variables begin with the joint's name; they are kinematic if
-the name is given as ``K(name)``. `frame` and `mass` are the name and the mass of its last frame::
+"z", or three numbers of any norm. The names of a joint's variables begin with the joint's name; they are
+kinematic if the name is given as ``K(name)``. `frame` and `mass` are the name and the mass of its last
+frame::
 
     free("b", frame="body", mass=2.0)  # variables b-x, b-y, ...; the frame is called "body"
 """
@@ -33,7 +33,7 @@ _Result = TypeVar("_Result")
 
 
 def names_its_joint(make: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
-    """Decorate a function whose first argument names a joint, to explain ``name=``.
+    """Decorate a function that makes a joint, so that ``name=`` raises an explanation.
 
     A call with ``name=`` raises a `ModelError` that points to ``frame=``.
     """
@@ -51,13 +51,10 @@ def names_its_joint(make: Callable[_Arguments, _Result]) -> Callable[_Arguments,
 
 
 class Joint(tuple):
-    """Chain of frames with the constraints between their variables.
+    """Joint of several frames in a chain, with constraints between their variables.
 
-    As a tuple it is (frame, *constraints).
-
-    A `System` and the square brackets of a frame accept it directly. With children it becomes a `Frame`,
-    or, if
-    it has constraints, a tuple of the frame and the constraints::
+    As a tuple it is (frame, *constraints). A `System` and the square brackets of a frame accept it directly.
+    With children it becomes a `Frame`, or, if it has constraints, a tuple of the frame and the constraints::
 
         nut, thread = screw("nut", 0.01)[tz(0.1, mass=1.0)]
         System(rx("tilt")[nut], thread)
@@ -118,7 +115,7 @@ def _label(name: str | Variable) -> str:
 
 
 def _unit(axis: Axis, what: str) -> np.ndarray:
-    """Unit vector of an axis, which is a letter or three numbers."""
+    """Return the unit vector of an axis given as a letter or three numbers."""
     if isinstance(axis, str):
         if axis not in ("x", "y", "z"):
             raise ModelError(f"{what}: axis: expected 'x', 'y', 'z' or three numbers, got {axis!r}")
@@ -135,7 +132,10 @@ def _unit(axis: Axis, what: str) -> np.ndarray:
 def _turn_or_slide(
     kind: str, variable: Variable, axis: Axis, frame: str | None = None, mass: Any = None
 ) -> Frame:
-    """Rotation ("R") or translation ("T"), a primitive along coordinate axes."""
+    """Make a frame that rotates ("R") or translates ("T") along an axis.
+
+    Letters as axes give primitive transforms, three numbers give twists.
+    """
     what = f"joint {variable.name!r}"
     unit = _unit(axis, what)
     if isinstance(axis, str):
@@ -155,7 +155,7 @@ def _joint(frames: list[Frame]) -> Joint:
 def revolute(
     name: str | Variable, axis: Axis = "z", *, frame: str | None = None, mass: Massive = None
 ) -> Frame:
-    """Rotation about an axis; variable NAME, rad."""
+    """Make a revolute joint: rotation about an axis by the variable NAME, rad."""
     return _turn_or_slide("R", _variable(name), axis, frame, mass)
 
 
@@ -163,7 +163,7 @@ def revolute(
 def prismatic(
     name: str | Variable, axis: Axis = "z", *, frame: str | None = None, mass: Massive = None
 ) -> Frame:
-    """Translation along an axis; variable NAME, m."""
+    """Make a prismatic joint: translation along an axis by the variable NAME, m."""
     return _turn_or_slide("T", _variable(name), axis, frame, mass)
 
 
@@ -176,10 +176,10 @@ def helical(
     frame: str | None = None,
     mass: Massive = None,
 ) -> Frame:
-    """Screw motion, exp of the twist (pitch axis, axis); variable NAME, rad.
+    """Make a screw joint: rotation by the variable NAME, rad, and advance by a pitch.
 
-    `pitch` is a number, m/rad. `vioc.dynamics.terms.pairs.screw` is the same joint as frames and a
-    constraint, whose multiplier is the force in the thread.
+    Its twist is (pitch axis, axis), with the number `pitch`, m/rad. `vioc.dynamics.terms.pairs.screw` is the
+    same joint as frames and a constraint, whose multiplier is the force in the thread.
     """
     unit = _unit(axis, f"joint {_label(name)}")
     if isinstance(pitch, bool) or not isinstance(pitch, (int, float)) or not np.isfinite(pitch):
@@ -200,7 +200,7 @@ def cylindrical(
     frame: str | None = None,
     mass: Massive = None,
 ) -> Joint:
-    """Rotation, then a translation along the same axis.
+    """Make a cylindrical joint: rotation about and translation along one axis.
 
     Variables are NAME-angle, NAME-travel. `angle` replaces the first variable, for instance by a
     kinematic one.
@@ -217,7 +217,7 @@ def spherical(
     frame: str | None = None,
     mass: Massive = None,
 ) -> Joint:
-    """Three rotations about different axes, in `order`.
+    """Make a spherical joint: three rotations about different axes, in `order`.
 
     Variables for the order "zyx": NAME-rz, NAME-ry, NAME-rx, rad. The chart is singular if the second angle
     is +-90 degrees.
@@ -233,7 +233,7 @@ def universal(
     frame: str | None = None,
     mass: Massive = None,
 ) -> Joint:
-    """Two rotations about two axes, the second carried by the first.
+    """Make a universal joint: two rotations, the second axis carried by the first.
 
     Variables are NAME-1, NAME-2, rad.
     """
@@ -255,7 +255,7 @@ def universal(
 def planar(
     name: str | Variable, normal: Axis = "z", *, frame: str | None = None, mass: Massive = None
 ) -> Joint:
-    """Two translations in a plane, then the rotation about its normal (a plane pair).
+    """Make a planar joint: two translations in a plane, rotation about its normal.
 
     Variables for the normal "z": NAME-x, NAME-y, NAME-rz; "x": NAME-y, NAME-z, NAME-rx; "y": NAME-z, NAME-x,
     NAME-ry, so that the three are right-handed in this order. For a normal of three numbers: NAME-1, NAME-2,
@@ -287,9 +287,9 @@ def free(
     frame: str | None = None,
     mass: Massive = None,
 ) -> Joint:
-    """All six degrees of freedom: translations, then the rotations of `spherical`.
+    """Make a joint with six degrees of freedom: translations, then three rotations.
 
-    The translations are NAME-x, NAME-y, NAME-z.
+    The translations are NAME-x, NAME-y, NAME-z; the rotations are those of `spherical`.
     """
     slides = [_turn_or_slide("T", _variable(name, f"-{axis}"), axis) for axis in "xyz"]
     return _joint([*slides, *_rotations(name, order, frame, mass)])

@@ -18,7 +18,7 @@ _NAME = re.compile(r"[^\s.:\"()\\\x00-\x1f\x7f-\x9f\ud800-\udfff]+")
 
 
 def check_name(name: object, what: str) -> str:
-    """Return `name`, or raise `ModelError` if it cannot name `what`.
+    """Return `name`, or raise `ModelError` if it is not a valid name.
 
     Names of variables, inputs and parameters must not contain ``.`` or ``:``, because ``p.theta`` and
     ``pole:x`` name derived quantities; white space, double quotes, round brackets and backslashes, which are
@@ -47,9 +47,9 @@ def _short(name: object) -> str:
 
 @dataclass(frozen=True)
 class Parameter:
-    """Number that remains an input of every map, or a multiple of it.
+    """Named number of a description that can take other values at each call of a map.
 
-    Maps take its value at each call and give derivatives by it (co-design, identification).
+    Maps give derivatives by it (co-design, identification).
     ``P("EI", 0.1) * 4`` stands for four times the value of the parameter EI.
 
     Parameters
@@ -73,7 +73,7 @@ class Parameter:
         object.__setattr__(self, "factor", _finite(self.factor, f"parameter {self.name!r}: factor"))
 
     def of(self, value: Any) -> Any:
-        """Return the number for a value of the parameter, which may be a symbol."""
+        """Multiply a value of the parameter, which may be a symbol, by the factor."""
         return value if self.factor == 1.0 else self.factor * value
 
     def __mul__(self, factor: Any) -> Parameter:
@@ -113,17 +113,17 @@ class Variable:
 
 
 def P(name: str, value: float) -> Parameter:
-    """Declare a parameter: ``tz(P("length", 0.5))``."""
+    """Declare a parameter, a named number with a default: ``tz(P("length", 0.5))``."""
     return Parameter(name, value)
 
 
 def K(name: str) -> Variable:
-    """Kinematic configuration variable: ``tx(K("trolley"))``."""
+    """Declare a kinematic (prescribed) configuration variable: ``tx(K("trolley"))``."""
     return Variable(name, kinematic=True)
 
 
 def D(name: str) -> Variable:
-    """Dynamic configuration variable; a plain string means the same."""
+    """Declare a dynamic configuration variable; a plain string means the same."""
     return Variable(name)
 
 

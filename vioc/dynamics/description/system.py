@@ -1,4 +1,4 @@
-"""Mechanisms (`System`), validated when they are built and immutable afterwards."""
+"""Class `System`, the description of a mechanism, validated and immutable."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WORLD = "world"
 
 @dataclass(frozen=True)
 class Node:
-    """Frame in the flat list of a system, in which parents precede children.
+    """Frame of a system with the index of its parent.
 
     Attributes
     ----------
@@ -119,7 +119,7 @@ class System:
 
     @property
     def components(self) -> tuple[Component, ...]:
-        """Components in the order of their kinds.
+        """All components, grouped by kind.
 
         The kinds are potentials, kinetic terms, forces, constraints, contacts and limits.
         """
@@ -155,7 +155,7 @@ class System:
         return self._index[name]
 
     def variable_index(self, name: str) -> int:
-        """Index of a configuration variable in q."""
+        """Return the index of a configuration variable in q."""
         if name not in self.variables:
             raise ModelError(f"unknown configuration variable {name!r}; {near_misses(name, self.variables)}")
         return self.variables.index(name)
@@ -165,7 +165,7 @@ class System:
         return System(*self.frames, *self.components, *components, name=self.name)
 
     def attached(self, frame: str, *frames: Frame | Iterable) -> System:
-        """Return the same system with more frames on one of its frames: a tool, a payload.
+        """Return the same system with more frames attached to a frame, such as a tool.
 
         ``system.attached("hand", se3((0, 0, 0.1), name="tool", mass=0.5))``
         """
@@ -175,7 +175,7 @@ class System:
         )
 
     def locked(self, values: Mapping[str, float]) -> System:
-        """Return the same system with variables fixed at values, rad and m.
+        """Return the same system with some variables fixed at given values, rad and m.
 
         Components that act on locked variables only (inputs, springs, damping, limits, rotors) are removed.
 
@@ -191,7 +191,7 @@ class System:
         return _rebuild(edits.locked(_flat(self), values), kept, self.name)
 
     def without(self, *frames: str) -> System:
-        """Return the same system without these frames and their descendants.
+        """Return the same system without some frames and their descendants.
 
         Components that act only on removed frames are removed, as are frames without name and mass whose
         children are all removed.
@@ -207,7 +207,7 @@ class System:
 
     @cached_property
     def negative(self) -> dict[int, str]:
-        """Messages by node for negative moments of inertia, which files may contain."""
+        """Messages for bodies with a negative moment of inertia in a file, by frame index."""
         messages = {}
         for i, node in enumerate(self.nodes):
             mass = node.frame.mass
@@ -239,7 +239,7 @@ class System:
                 raise ModelError(f"{self.name}: {where}, with {given}{sample}: {reason}")
 
     def check_components(self, values: Mapping[str, Any], changed: Iterable[str]) -> None:
-        """Raise `ModelError` if components do not accept values of parameters.
+        """Raise `ModelError` if components do not accept these values of parameters.
 
         Arguments are those of `check_bodies`.
         """
@@ -329,7 +329,7 @@ class System:
         return result
 
     def _bodies_by_parameter(self) -> dict[str, list[tuple[str, Any]]]:
-        """Masses and inertias that depend on parameters, with their names in messages."""
+        """Return the masses and inertias that depend on each parameter, with labels."""
         bodies: dict[str, list[tuple[str, Any]]] = {}
         owners = [(f"frame {_where(self.nodes, i)}", n.frame.mass) for i, n in enumerate(self.nodes)]
         for where, body in [*owners, *((c.label(), c) for c in self.kinetic)]:
@@ -391,7 +391,7 @@ class System:
         return f"System(\n{indented}    name={self.name!r},\n)"
 
     def __str__(self) -> str:
-        """Return a summary: counts, the tree, and every component."""
+        """Return a summary: counts, the tree of frames, and every component."""
         counts = [
             _count(len(self.nodes), "frame"),
             _count(len(self.dynamic), "dynamic variable"),
@@ -409,12 +409,12 @@ class System:
 
 
 def _count(number: int, one: str, more: str | None = None) -> str:
-    """Return "1 frame", "2 frames" and the like; "" for zero."""
+    """Return a count with its noun, such as "1 frame" or "2 frames"; "" for zero."""
     return f"{number} {one if number == 1 else more or one + 's'}" if number else ""
 
 
 def _flat(system: System) -> tuple:
-    """Nodes without children, for comparison, hash and pickle of trees of any depth."""
+    """Return childless frames for comparison, hash and pickle of trees of any depth."""
     return _bare(system.nodes)
 
 
@@ -449,7 +449,7 @@ def _walk(frames: tuple[Frame, ...]) -> list[Node]:
 
 
 def _where(nodes: tuple[Node, ...], i: int) -> str:
-    """Frame and its ancestors as text for messages."""
+    """Describe a frame and its ancestors for messages."""
     path = []
     while i >= 0:
         path.append(nodes[i].frame.label())
@@ -458,7 +458,7 @@ def _where(nodes: tuple[Node, ...], i: int) -> str:
 
 
 def _tree(frames: tuple[Frame, ...]) -> list[str]:
-    """Lines of the printed tree, without recursion: long chains can be printed."""
+    """Return the lines of the printed tree, without recursion for long chains."""
     lines: list[str] = []
     waiting = _siblings(frames, "")
     while waiting:
@@ -474,7 +474,7 @@ def _tree(frames: tuple[Frame, ...]) -> list[str]:
 
 
 def _siblings(frames: tuple[Frame, ...], indent: str) -> list[tuple[Frame, str, bool]]:
-    """Frames with their indents and whether they are the last, in reverse."""
+    """Return sibling frames in reverse, each with indent and whether it is the last."""
     return [(frame, indent, i == 0) for i, frame in enumerate(reversed(frames))]
 
 

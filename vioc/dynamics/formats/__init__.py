@@ -1,1 +1,1 @@
-"""Formats of models: s-expressions, read and written; URDF and MJCF, read."""
+"""Model file formats: s-expressions are read and written, URDF and MJCF are read."""

@@ -1,4 +1,4 @@
-"""Robots from MJCF files: bodies become frames, joints transforms ([T] III-A).
+"""Reader of MJCF files: bodies become frames, joints transforms ([T] III-A).
 
 MuJoCo's compiler reads the file (`mujoco.MjSpec`), so that defaults, includes, angles, orientations and
 inertias of geoms are exactly those of MuJoCo. This module maps the compiled model. docs/mjcf.md describes
@@ -107,7 +107,7 @@ def read_mjcf(
 
 
 def _stay_below(path: Path, folder: Any) -> None:
-    """Raise `ReadError` if a file names files outside of a folder.
+    """Raise `ReadError` if an MJCF file refers to files outside of a folder.
 
     Files that it names are searched as well. The texts are searched, not parsed, and each name is looked up
     in every folder in which MuJoCo might look. A file that is opened has therefore been checked, however
@@ -146,7 +146,7 @@ def _stay_below(path: Path, folder: Any) -> None:
 
 
 def _unescaped(value: bytes) -> str:
-    """Value of an attribute as a path."""
+    """Return the value of an XML attribute as a path, with its entities replaced."""
     known = dict(lt="<", gt=">", amp="&", quot='"', apos="'")
 
     def plain(found: re.Match) -> str:
@@ -183,7 +183,7 @@ def _build(model: MjcfModel, inputs: Any, gravity: Any, source: str) -> Robot:
 
 
 class _MjcfTree:
-    """Frames and joints of a compiled model."""
+    """Frames and joints made from a compiled MuJoCo model."""
 
     def __init__(self, model: MjcfModel):
         self.model, self.m = model, model.compiled
@@ -217,9 +217,9 @@ class _MjcfTree:
         self.ends[body] = len(self.nodes) - 1
 
     def _joint(self, j: int, body: int, place: Pose, moves: list[Transform]) -> Pose:
-        """Append the transforms of a joint, after the constant pose `place`, to `moves`.
+        """Append the transforms of a joint to `moves`, and return the pose that follows.
 
-        Returned is the pose that follows them.
+        The constant pose `place` precedes them.
         """
         m, model = self.m, self.model
         kind, names = int(m.jnt_type[j]), model.variables[j]

@@ -1,4 +1,4 @@
-"""Compiled MuJoCo model with valid names, and a list of its unsupported parts."""
+"""Compiled MuJoCo model with valid names and a list of its unsupported parts."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ X, Y = (1.0, 0.0, 0.0), (0.0, 1.0, 0.0)
 
 
 class MjcfModel:
-    """Compiled model with names for its bodies, joints, variables and sites.
+    """Compiled MuJoCo model with names for its bodies, joints, variables and sites.
 
-    It also collects what is not supported.
+    It also collects the parts of the model that are not supported.
 
     Parameters
     ----------
@@ -79,7 +79,7 @@ class MjcfModel:
         return m.joint(j).name or f"{self.bodies[body]}_joint{j - int(m.body_jntadr[body]) + 1}"
 
     def _variables(self, j: int) -> tuple[str, ...]:
-        """Variables of a joint.
+        """Return the names of a joint's configuration variables.
 
         A ball has three angles, about the moving z, y, x; a free body has a position and these angles.
         """
@@ -88,7 +88,7 @@ class MjcfModel:
         return tuple(self._variable(name) for name in names)
 
     def single(self, j: int) -> str | None:
-        """Variable of a hinge or slide, else None."""
+        """Return the variable of a hinge or slide joint, None for other joints."""
         return self.variables[j][0] if len(self.variables[j]) == 1 else None
 
     # -- poses ------------------------------------------------------------------------------------
@@ -116,18 +116,21 @@ class MjcfModel:
         return int(m.site_bodyid[i]), self.pose(m.site_pos[i], m.site_quat[i])
 
     def points(self) -> Iterable[tuple[str, int, Pose]]:
-        """Frames on bodies that equality constraints need."""
+        """Yield the additional frames on bodies that equality constraints need."""
         for frames in self._closures.values():
             yield from frames
 
     @cached_property
     def closures(self) -> dict[int, tuple[str, str]]:
-        """Names of the two frames that each connect and weld joins."""
+        """Names of the two frames that each connect or weld constraint joins."""
         return {e: (frames[0][0], frames[1][0]) for e, frames in self._closures.items()}
 
     @cached_property
     def _closures(self) -> dict[int, list[tuple[str, int, Pose]]]:
-        """Two frames of each closure, and for a weld points 1 m along their x and y axes."""
+        """Two frames of each connect or weld constraint.
+
+        A weld also has points 1 m along their x and y axes.
+        """
         m, E = self.compiled, self.mujoco.mjtEq
         closures = {}
         for e in range(m.neq):
@@ -153,7 +156,7 @@ class MjcfModel:
         return closures
 
     def turns_with(self, e: int) -> bool:
-        """Return whether a weld fixes the orientation: not if its torque scale is zero."""
+        """Return whether a weld fixes the orientation, which a torque scale of 0 prevents."""
         return bool(self.compiled.eq_data[e, 10])
 
     def equality(self, e: int) -> str:
@@ -170,7 +173,7 @@ class MjcfModel:
         return bool(self.compiled.opt.disableflags & int(getattr(bits, f"mjDSBL_{flag}")))
 
     def given(self, field: str, at: Any) -> bool:
-        """Return whether a field of the compiled model is not zero.
+        """Return whether a field of the compiled model exists and is not zero.
 
         Older versions of MuJoCo lack some fields.
         """
@@ -185,41 +188,41 @@ class MjcfModel:
 
     @property
     def actuators(self) -> range:
-        """Range of all actuators.
+        """Range of the indices of all actuators.
 
         ``nu`` counts controls; an actuator can have none or several.
         """
         return range(int(getattr(self.compiled, "nactuator", self.compiled.nu)))
 
     def acts(self, a: int) -> bool:
-        """Return whether an actuator is on: no flag and no group disables it.
+        """Return whether an actuator is switched on.
 
-        Groups from 31 on cannot be disabled.
+        An actuator is on if no flag and no group disables it; groups from 31 on cannot be disabled.
         """
         m, group = self.compiled, int(self.compiled.actuator_group[a])
         switched_off = 0 <= group <= 30 and int(m.opt.disableactuator) >> group & 1
         return not switched_off and not self.disabled("ACTUATION")
 
     def static(self, a: int) -> bool:
-        """Return whether an actuator has constant gain and no state, hence one control."""
+        """Return whether an actuator has a constant gain and no state, hence one control."""
         return self._proportional(a, "NONE")
 
     def _proportional(self, a: int, *dynamics: str) -> bool:
-        """Return whether an actuator has a constant gain, and one of these dynamics."""
+        """Return whether an actuator has a constant gain and one of the given dynamics."""
         m, D = self.compiled, self.mujoco.mjtDyn
         kinds = [int(getattr(D, f"mjDYN_{kind}")) for kind in dynamics]
         plugged = int(m.actuator_plugin[a]) >= 0
         return not plugged and int(m.actuator_gaintype[a]) == 0 and int(m.actuator_dyntype[a]) in kinds
 
     def effort(self, j: int) -> float:
-        """Largest force of a joint's actuators, N or N m; infinite without a bound."""
+        """Return the largest force of a joint's actuators, N or N m; inf if unbounded."""
         m = self.compiled
         bound = float(np.abs(m.jnt_actfrcrange[j]).max()) if m.jnt_actfrclimited[j] else math.inf
         forces = [self._force(a) for a in self.actuators if self.acts(a) and self.driven_joint(a) == j]
         return min(bound, sum(forces)) if forces else bound
 
     def _force(self, a: int) -> float:
-        """Largest force of an actuator at its joint."""
+        """Return the largest force that an actuator exerts at its joint."""
         m = self.compiled
         bounds = [math.inf]
         if m.actuator_forcelimited[a]:
@@ -234,7 +237,10 @@ class MjcfModel:
         return gear * min(bounds) if gear else 0.0
 
     def driven_joint(self, a: int) -> int | None:
-        """Joint of an actuator, directly or through a tendon of this joint alone."""
+        """Return the joint that an actuator drives, directly or through its only tendon.
+
+        The tendon must run over this joint alone.
+        """
         m, T = self.compiled, self.mujoco.mjtTrn
         kind, target = int(m.actuator_trntype[a]), int(m.actuator_trnid[a, 0])
         if (only := self._only(a)) is not None:
@@ -242,16 +248,16 @@ class MjcfModel:
         return target if kind in (T.mjTRN_JOINT, T.mjTRN_JOINTINPARENT) else None
 
     def gear(self, a: int) -> float:
-        """Gear of an actuator on a joint, times the coefficient of a tendon between them."""
+        """Return the gear ratio of an actuator, times the coefficient of its tendon."""
         only = self._only(a)
         return self.gears(a)[0] * (1.0 if only is None else float(self.compiled.wrap_prm[only]))
 
     def gears(self, a: int) -> list[float]:
-        """Six gears of an actuator; the first six if it has several outputs."""
+        """Return the six gear ratios of an actuator, those of its first output."""
         return list(map(float, np.ravel(self.compiled.actuator(a).gear)[:6]))
 
     def _only(self, a: int) -> int | None:
-        """Index of the joint in an actuator's fixed tendon over one joint, else None."""
+        """Return the index of the joint if a fixed tendon runs over one joint, else None."""
         m, mj, tendon = self.compiled, self.mujoco, int(self.compiled.actuator_trnid[a, 0])
         if int(m.actuator_trntype[a]) != mj.mjtTrn.mjTRN_TENDON or int(m.tendon_num[tendon]) != 1:
             return None
@@ -259,7 +265,7 @@ class MjcfModel:
         return at if int(m.wrap_type[at]) == mj.mjtWrap.mjWRAP_JOINT else None
 
     def tendon(self, a: int) -> tuple[list[str], list[float]] | None:
-        """Variables and coefficients of an actuator's fixed tendon over several joints."""
+        """Return an actuator's fixed tendon over several joints: variables, coefficients."""
         m, mj, tendon = self.compiled, self.mujoco, int(self.compiled.actuator_trnid[a, 0])
         if int(m.actuator_trntype[a]) != mj.mjtTrn.mjTRN_TENDON or int(m.tendon_num[tendon]) < 2:
             return None
@@ -273,7 +279,7 @@ class MjcfModel:
 
     @cached_property
     def _pushing(self) -> dict[int, list[tuple[int, float | None]]]:
-        """Actuators of each joint that limits the sum of their forces.
+        """Actuators that act on each joint with a limit on the sum of their forces.
 
         Each actuator has its number, and its force at the joint per control, None if the two are not
         proportional.
@@ -311,14 +317,14 @@ class MjcfModel:
         return bodies
 
     def clamped(self) -> Iterable[int]:
-        """Joints whose ``actuatorfrcrange`` is tighter than the ranges of controls."""
+        """Yield joints whose ``actuatorfrcrange`` is tighter than their controls' ranges."""
         for j, pushing in self._pushing.items():
             alone = len(pushing) == 1 and pushing[0][1] is not None
             if pushing and not alone and not self._within(j, pushing):
                 yield j
 
     def _within(self, j: int, pushing: list[tuple[int, float | None]]) -> bool:
-        """Return whether controls within their ranges never exceed a joint's force range."""
+        """Return whether controls within their ranges never exceed a joint's force limit."""
         least, most = 0.0, 0.0
         for a, arm in pushing:
             if arm is None:
@@ -330,7 +336,10 @@ class MjcfModel:
         return bool(low <= least and most <= high)
 
     def control_range(self, a: int) -> tuple[float, float]:
-        """Range of a control, tightened by limits of a force that is proportional to it."""
+        """Return the range of an actuator's control, tightened by its force limits.
+
+        Only limits of a force that is proportional to the control count.
+        """
         m, actuator = self.compiled, self.compiled.actuator(a)
         clamped = actuator.ctrllimited[0] and not self.disabled("CLAMPCTRL")
         low, high = map(float, actuator.ctrlrange if clamped else (-math.inf, math.inf))

@@ -22,7 +22,7 @@ Y, Z = (0.0, 1.0, 0.0), (0.0, 0.0, 1.0)
 def terms(
     model: MjcfModel, gravity: Any, actuators: bool
 ) -> tuple[list[Any], dict[str, tuple[float, float]]]:
-    """Components of the model, and the ranges of controls by input."""
+    """Return the components of a MuJoCo model, and the range of each input."""
     components: list[Any] = [] if gravity is None else [Gravity(*gravity)]
     components += _relieved(model, gravity) + _joint_terms(model) + _equalities(model) + _tendons(model)
     driven, controls = _actuators(model) if actuators else ([], {})
@@ -30,9 +30,10 @@ def terms(
 
 
 def _relieved(model: MjcfModel, gravity: Any) -> list[Any]:
-    """Forces of ``gravcomp`` against gravity at the centres of mass of bodies.
+    """Return the gravity compensation of bodies (``gravcomp``) as components.
 
-    MuJoCo ignores it if springs and dampers are both disabled, or if no body has a positive value.
+    The forces act against gravity at the bodies' centres of mass. MuJoCo ignores ``gravcomp`` if springs and
+    dampers are both disabled, or if no body has a positive value.
     """
     m = model.compiled
     passed_over = model.disabled("SPRING") and model.disabled("DAMPER")
@@ -52,7 +53,7 @@ def _relieved(model: MjcfModel, gravity: Any) -> list[Any]:
 
 
 def _coefficient(model: MjcfModel, field: str, at: Any, where: str) -> float:
-    """Stiffness or damping of a joint, tendon or actuator, zero if disabled.
+    """Return the stiffness or damping of a joint, tendon or actuator, 0 if disabled.
 
     Polynomial coefficients are reported.
     """
@@ -124,7 +125,7 @@ def _equalities(model: MjcfModel) -> list[Any]:
 
 
 def _connect(first: str, second: str, name: str) -> list[Any]:
-    """Coincidence of two points, with directions in the first frame's axes.
+    """Return constraints that make two points coincide, in the first frame's axes.
 
     In these axes the equations that a planar loop implies stay the same as it turns.
     """
@@ -132,7 +133,7 @@ def _connect(first: str, second: str, name: str) -> list[Any]:
 
 
 def _weld(first: str, second: str, name: str) -> list[Any]:
-    """Six constraints of a weld: coincident origins and parallel axes.
+    """Return the six constraints of a weld: coincident origins and parallel axes.
 
     The ends of both x axes agree along y and z, those of both y axes along z, in the first frame's axes.
     """
@@ -147,7 +148,10 @@ def _weld(first: str, second: str, name: str) -> list[Any]:
 
 
 def _geared(model: MjcfModel, e: int) -> GearConstraint | None:
-    """Constraint q1 - q1_0 = c0 + c1 (q2 - q2_0), if the polynomial is linear."""
+    """Return the gear constraint of two joints, None unless their relation is linear.
+
+    q1 - q1_0 = c0 + c1 (q2 - q2_0).
+    """
     m = model.compiled
     first, second = int(m.eq_obj1id[e]), int(m.eq_obj2id[e])
     c = m.eq_data[e, :5]
@@ -161,7 +165,7 @@ def _geared(model: MjcfModel, e: int) -> GearConstraint | None:
 
 
 def _tendons(model: MjcfModel) -> list[Any]:
-    """Strings, springs and dampers of tendons that run straight between two sites."""
+    """Return strings, springs and dampers for straight tendons between two sites."""
     m, wrap = model.compiled, model.mujoco.mjtWrap
     components: list[Any] = []
     for t in range(m.ntendon):
@@ -203,9 +207,9 @@ def _tendons(model: MjcfModel) -> list[Any]:
 
 
 def _actuators(model: MjcfModel) -> tuple[list[Any], dict[str, tuple[float, float]]]:
-    """Inputs, with spring and damper of servos.
+    """Return the inputs of a MuJoCo model's actuators, and the ranges of the inputs.
 
-    F = gear (gain u + b0 + b1 gear q + b2 gear dq).
+    Servos have a spring and a damper as well. F = gear (gain u + b0 + b1 gear q + b2 gear dq).
     """
     m, mj = model.compiled, model.mujoco
     components: list[Any] = []

@@ -1,4 +1,4 @@
-"""Contents of a robot file: system, joints, limits, shapes, unsupported parts."""
+"""Robot as a file describes it: system, joints, limits, shapes, unsupported parts."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _FORBIDDEN = re.compile(r"[\s.:\"()\\\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 def cleaned(name: str) -> str:
-    """Return a name with underscores instead of forbidden characters."""
+    """Return a name with underscores in place of forbidden characters."""
     return _FORBIDDEN.sub("_", name)
 
 
 class Unsupported(NamedTuple):
-    """Part of a file that the system does not represent.
+    """Part of a robot file that the system does not represent.
 
     Attributes
     ----------
@@ -50,7 +50,7 @@ class Unsupported(NamedTuple):
 
 
 class Limit(NamedTuple):
-    """Limits of a joint; infinite if the file gives none.
+    """Limits of a joint's position, velocity and force; infinite if the file has none.
 
     Attributes
     ----------
@@ -67,7 +67,7 @@ class Limit(NamedTuple):
 
 
 class RobotJoint(NamedTuple):
-    """Joint as defined in the file.
+    """Joint as the robot file defines it.
 
     Attributes
     ----------
@@ -95,7 +95,7 @@ class RobotJoint(NamedTuple):
 
 
 class RobotGeometry(NamedTuple):
-    """Visual or collision geometry.
+    """Visual or collision geometry of a link.
 
     Attributes
     ----------
@@ -137,7 +137,7 @@ class GivenMass(Mass):
 
 @dataclass(frozen=True)
 class Robot:
-    """Contents of a URDF or MJCF file.
+    """Robot read from a URDF or MJCF file: its system, joints, limits and shapes.
 
     Attributes
     ----------
@@ -167,7 +167,7 @@ class Robot:
     def shapes(
         self, *, corners: int = 20, cylinders: str = "hull", meshes: Any = None
     ) -> dict[str, tuple[contact.Shape, ...]]:
-        """Return collision shapes by frame, for contact.
+        """Return the collision shapes of each frame, for contact.
 
         Parameters
         ----------
@@ -260,10 +260,10 @@ class Robot:
     # -- modified robots --------------------------------------------------------------------------
 
     def locked(self, values: Mapping[str, float] | None = None, **named: float) -> Robot:
-        """Return the robot with joints fixed at values, rad or m, by name or variable.
+        """Return the robot with joints fixed at given values, rad or m.
 
-        Joints that mimic a fixed joint are fixed as well. ``panda.locked(panda_finger_joint1=0.04)``;
-        see `System.locked`.
+        Joints are given by name or variable. Joints that mimic a fixed joint are fixed as well.
+        ``panda.locked(panda_finger_joint1=0.04)``; see `System.locked`.
         """
         fixed: dict[str, float] = {}
         for name, value in {**(values or {}), **named}.items():
@@ -281,7 +281,7 @@ class Robot:
         return self._of(self.system.locked(fixed))
 
     def without(self, *joints: str) -> Robot:
-        """Return the robot without some joints and everything beyond them.
+        """Return the robot without some joints and all links beyond them.
 
         See `System.without`.
         """
@@ -294,9 +294,9 @@ class Robot:
         return self._of(self.system.without(*frames))
 
     def attached(self, frame: str, *frames: Any) -> Robot:
-        """Return the robot with more frames on a link.
+        """Return the robot with more frames attached to a link, such as a tool.
 
-        For example a tool: ``se3((0, 0, 0.1), name="tool", mass=0.5)``.
+        Example of a tool: ``se3((0, 0, 0.1), name="tool", mass=0.5)``.
         """
         return self._of(self.system.attached(frame, *frames))
 
@@ -312,7 +312,7 @@ class Robot:
         return variables[0]
 
     def _of(self, system: System) -> Robot:
-        """Return the robot with another system.
+        """Return the robot with another system, and the joints and shapes that remain.
 
         Joints of removed variables and links are removed.
         """
@@ -333,7 +333,7 @@ class Robot:
         )
 
     def bounds(self, *kinds: str, share: float = 1.0) -> dict[str, tuple[float, float]]:
-        """Return the limits in the form of `optimize` and other tools.
+        """Return the limits of joints and inputs as the bounds that `optimize` takes.
 
         Use them as ``bounds=robot.bounds()``.
 
@@ -380,9 +380,10 @@ class Robot:
 
 
 def driven(joints: Mapping[str, RobotJoint], inputs: Any, words: str = "'all'") -> list[str]:
-    """Variables that get an input: of all joints but mimics, of named joints, or none.
+    """Return the variables of the joints that get an input.
 
-    `words` names the other allowed values of `inputs` in messages.
+    `inputs` is "all", which excludes joints that mimic others, names of joints, or None; `words` names its
+    other allowed values in messages.
     """
     single = {name: j.variables[0] for name, j in joints.items() if len(j.variables) == 1}
     if inputs is None:
@@ -401,7 +402,7 @@ def driven(joints: Mapping[str, RobotJoint], inputs: Any, words: str = "'all'") 
 
 
 def warn_unsupported(source: str, unsupported: Sequence[Unsupported]) -> None:
-    """Warn of unsupported parts, at the line that calls the reader."""
+    """Warn of the unsupported parts of a robot file, at the line of the user's call."""
     if unsupported:
         counts = Counter(u.what for u in unsupported)
         listed = ", ".join(f"{n} x {what}" if n > 1 else what for what, n in counts.items())

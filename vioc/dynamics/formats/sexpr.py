@@ -1,4 +1,4 @@
-"""Model text: the s-expression language of [T] Table II, read and written.
+"""Reader and writer of model text, the s-expression language of [T] Table II.
 
 `docs/model_text.md` describes the language. Components (gravity, springs, constraints, ...) are read and
 written by their fields alone, so that a new `Component` with a `keyword` has a text form.
@@ -103,7 +103,7 @@ def _values(values: Iterable[Number]) -> str:
 
 
 def _frame(frame: Frame) -> str:
-    """Text of a frame without its children and closing bracket."""
+    """Return the model text of a frame without its children and closing bracket."""
     value = frame.transform.value
     if isinstance(value, Pose):
         parameter = f"(({_values(value.position)}) ({_values(value.rotation)}))"
@@ -134,7 +134,7 @@ def _shape(component: Component, shape: Shape) -> str:
 
 
 def _component(component: Component) -> str:
-    """Text of a component without its closing bracket."""
+    """Return the model text of a component without its closing bracket."""
     cls = type(component)
     if component_types().get(cls.keyword.upper()) is not cls:
         raise ModelError(f"{component.label()}: {cls.__name__} has no keyword of its own, so no text form")

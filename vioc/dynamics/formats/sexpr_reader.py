@@ -1,6 +1,7 @@
-"""Construction of a `System` from the brackets of a model text.
+"""Construction of a `System` from parsed model text.
 
-Nothing here recurses over the tree, so that a long chain needs no deep stack.
+The brackets are already parsed. Nothing here recurses over the tree, so that a long chain needs no deep
+stack.
 """
 
 from __future__ import annotations
@@ -58,7 +59,9 @@ _NUMBER = re.compile(r"[+-]?(?:(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:e[+-]?[0-9]+)?
 
 
 def component_form(cls: type[Component]) -> str:
-    """Form of a component: ``(JOINT-FORCE "variable" "input" [(NAME "name")])``.
+    """Return the syntax of a component in model text.
+
+    An example is ``(JOINT-FORCE "variable" "input" [(NAME "name")])``.
 
     Raises
     ------
@@ -73,7 +76,7 @@ def component_form(cls: type[Component]) -> str:
 
 
 def field_kind(cls: type[Component], f: dataclasses.Field) -> str:
-    """Kind of a component's field; `ModelError` if it has no text form."""
+    """Return the kind of a component's field; ModelError if it has no text form."""
     kind = f.metadata.get("kind")
     if kind not in _FIELD_FORMS:
         raise ModelError(f"{cls.__name__}: the field {f.name!r} (kind {kind!r}) has no text form")
@@ -86,7 +89,7 @@ def _required(f: dataclasses.Field) -> bool:
 
 @dataclass(frozen=True)
 class _Placed:
-    """Frame without children, with its parent's index, its depth and its offset."""
+    """Frame without children, with its parent, depth and offset in the model text."""
 
     frame: Frame
     parent: int
@@ -95,7 +98,10 @@ class _Placed:
 
 
 def _trees(placed: Sequence[_Placed]) -> list[Frame]:
-    """Frames below the world with their children; `placed` may end anywhere."""
+    """Return the frames below the world with their children attached.
+
+    `placed` may be any beginning of the list.
+    """
     below: list[list[Frame]] = [
         [] for _ in range(len(placed) + 1)
     ]  # the last list has the children of the world
@@ -105,7 +111,7 @@ def _trees(placed: Sequence[_Placed]) -> list[Frame]:
 
 
 class Reader:
-    """Reader of one text; `read` is its only public method."""
+    """Reader of one model text; `read` is its only public method."""
 
     def __init__(self, text: str, source: str):
         self._source = Source(text, source)
@@ -139,9 +145,8 @@ class Reader:
         except ModelError as error:
             failure = error
         # Each part is valid, but not all together (a name used twice, an unknown reference). The error is
-        # reported at
-        # the last part of the shortest beginning that fails; variables precede the components that refer to
-        # them.
+        # reported at the last part of the shortest beginning that fails; variables precede the components
+        # that refer to them.
         ordered = sorted(components, key=lambda item: not item[0].own_variables())
         ends = [p.at for p in placed] + [at for _, at in ordered]
         good, bad = 0, len(ends) if placed else 0
@@ -165,7 +170,7 @@ class Reader:
         self._fail(item.items[0].at, f"unknown keyword {shown(item.items[0])}; {hint}")
 
     def _once(self, old: object, item: Item, new: Any) -> Any:
-        """Return `new`, or fail if the option was given before."""
+        """Return the new value of an option, or fail if the option was given before."""
         if old is not None:
             self._fail(item.at, f"a second {shown(item)}; one is allowed")
         return new
@@ -173,7 +178,7 @@ class Reader:
     # -- frames -------------------------------------------------------------------------------------
 
     def _frames(self, form: Item, placed: list[_Placed]) -> None:
-        """Append a frame and all its descendants to `placed`, depth first."""
+        """Append a frame and all its descendants to the list `placed`, depth first."""
         waiting = [(form, -1)]
         while waiting:
             form, parent = waiting.pop()
@@ -206,7 +211,7 @@ class Reader:
             waiting += [(child, parent) for child in reversed(children)]
 
     def _transforms(self, form: Item) -> list[tuple[Transform, int]]:
-        """Pairs of type and parameter at the beginning of a frame, each with its place."""
+        """Return the transforms at the beginning of a frame's text, each with its offset."""
         result: list[tuple[Transform, int]] = []
         for i in range(0, len(form.items), 2):
             item = form.items[i]
@@ -295,7 +300,7 @@ class Reader:
             return cls(**values, name=name)
 
     def _argument(self, kind: str, rest: list[Item], what: str) -> object:
-        """Take the value of one field from the front of `rest`."""
+        """Remove the value of one field from the front of the list `rest`, and return it."""
         if kind == "direction" and (isinstance(rest[0], Atom) or rest[0].head == "P"):
             three = Form(rest[:3], rest[0].at)  # given as three arguments instead of a list
             del rest[:3]
@@ -360,7 +365,7 @@ class Reader:
         return tuple(self._number(entry, what) for entry in item.items)
 
     def _parameter(self, item: Item, what: str) -> Number | Variable:
-        """Return a number or a configuration variable."""
+        """Return the number or configuration variable that an item of the text denotes."""
         keyword = item.head
         if keyword in ("D", "K"):
             self._count(item, 1, f'({keyword} "variable")')

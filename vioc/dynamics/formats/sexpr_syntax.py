@@ -1,4 +1,4 @@
-"""Syntax of the model text: atoms and nested lists, each with its offset."""
+"""Syntax of model text: atoms and nested lists, each with its offset in the text."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _TOKEN = re.compile(
 
 @dataclass(frozen=True)
 class Atom:
-    """Symbol, or string without its quotes; `at` is its offset in the text."""
+    """Symbol or string (without its quotes) of model text; `at` is its offset."""
 
     text: str
     at: int
@@ -32,14 +32,14 @@ class Atom:
 
 @dataclass(frozen=True)
 class Form:
-    """Bracketed list; `at` is the offset of its opening bracket."""
+    """Bracketed list of model text; `at` is the offset of its opening bracket."""
 
     items: list[Item]
     at: int
 
     @property
     def head(self) -> str:
-        """Keyword in upper case; empty if the form does not begin with a symbol."""
+        """Keyword of the list in upper case; empty if it does not begin with a symbol."""
         first = self.items[0] if self.items else None
         return first.text.upper() if isinstance(first, Atom) and not first.quoted else ""
 
@@ -52,13 +52,13 @@ def is_symbol(item: Item) -> TypeGuard[Atom]:
 
 
 def quoted(text: str) -> str:
-    """Return a string in the quotes of the model text."""
+    """Return a string in double quotes, escaped as model text requires."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'
 
 
 def shown(item: Item) -> str:
-    """Return an item as messages quote it, shortened."""
+    """Return an item of model text as messages quote it, shortened."""
     if isinstance(item, Form):
         first = item.items[0] if item.items else None
         return "()" if first is None else f"({shown(first) if isinstance(first, Atom) else '(...)'} ...)"
@@ -72,7 +72,7 @@ def visible(text: str) -> str:
 
 
 class Source:
-    """Text with a name, and the errors that point into it."""
+    """Model text with a name, which reports errors with line and column."""
 
     def __init__(self, text: str, name: str):
         self.text = text
@@ -85,7 +85,7 @@ class Source:
 
     @contextmanager
     def building(self, at: int) -> Iterator[None]:
-        """Turn errors of the model classes into errors of the text at `at`."""
+        """Turn a `ModelError` into a `ReadError` with the line and column of `at`."""
         try:
             yield
         except ReadError:
@@ -94,7 +94,7 @@ class Source:
             self.fail(at, str(error))
 
     def atoms(self) -> Iterator[Atom]:
-        """Yield strings and symbols in order; a bracket is a symbol."""
+        """Yield the strings, symbols and brackets of the text in order."""
         at = 0
         while at < len(self.text):
             match = _TOKEN.match(self.text, at)
@@ -114,7 +114,7 @@ class Source:
         return re.sub(r"\\(.)", r"\1", raw, flags=re.DOTALL)
 
     def form(self, max_depth: int) -> Form:
-        """Return the one list of the text, nested at most `max_depth` deep."""
+        """Parse the text into its one list, nested at most `max_depth` deep."""
         result: Form | None = None
         still_open: list[Form] = []
         for atom in self.atoms():

@@ -1,4 +1,4 @@
-"""Poses, moving axes and shapes of a URDF file, from the parser's objects."""
+"""Poses, joint axes and shapes of a URDF file, from the parser's objects."""
 
 from __future__ import annotations
 
@@ -14,12 +14,15 @@ from vioc.dynamics.formats.robot import RobotGeometry
 from vioc.dynamics.formats.urdf_xml import Contents
 from vioc.errors import ModelError
 
-ROUNDING = 4 * np.finfo(float).eps  # of a product of sines and cosines
+ROUNDING = 4 * np.finfo(float).eps  # rounding error of a product of sines and cosines
 IDENTITY = Pose((0.0,) * 3, (1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0))
 
 
 def pose(origin: Any) -> Pose:
-    """Pose of an <origin>: R = Rz(yaw) Ry(pitch) Rx(roll), or that of a quaternion."""
+    """Return the pose of an <origin> element, from roll, pitch, yaw or a quaternion.
+
+    R = Rz(yaw) Ry(pitch) Rx(roll).
+    """
     if origin is None:
         return IDENTITY
     quaternion = getattr(origin, "quat_xyzw", None)
@@ -43,7 +46,7 @@ def pose(origin: Any) -> Pose:
 
 
 def _turned(quaternion: tuple[float, ...]) -> tuple[float, ...]:
-    """Rotation matrix of a quaternion (x, y, z, w), which is normalized, by rows."""
+    """Return the rotation matrix (9, by rows) of a quaternion (x, y, z, w), any norm."""
     size = math.hypot(*quaternion)
     if not 0 < size < math.inf:
         raise ModelError(f"quat_xyzw: expected 4 finite numbers, not all zero, got {quaternion}")
@@ -60,9 +63,9 @@ def _turned(quaternion: tuple[float, ...]) -> tuple[float, ...]:
 
 
 def move(kind: str, axis: np.ndarray, variable: str) -> Transform:
-    """Translation along, or rotation about, a unit vector.
+    """Return a transform by a variable along ("T") or about ("R") a unit vector.
 
-    It is a primitive transform for a coordinate axis.
+    It is a primitive transform for a coordinate axis, else a twist.
     """
     if sorted(axis) == [0.0, 0.0, 1.0]:
         return Transform(kind + "XYZ"[int(np.argmax(axis))], Variable(variable))
@@ -72,7 +75,10 @@ def move(kind: str, axis: np.ndarray, variable: str) -> Transform:
 
 
 def plane(normal: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Right-handed axes (a, b, normal), cyclic for a coordinate axis: z has x and y."""
+    """Return right-handed axes (a, b, normal) of a plane with this normal.
+
+    They are cyclic for a coordinate axis: z has x and y.
+    """
     first = np.eye(3)[(int(np.argmax(np.abs(normal))) + 1) % 3]
     a = first - (first @ normal) * normal
     a /= np.linalg.norm(a)
@@ -83,7 +89,7 @@ _SIZES = {"box": ("size",), "cylinder": ("radius", "length"), "sphere": ("radius
 
 
 def shapes(contents: Contents, frames: dict[str, str], which: str) -> Iterable[RobotGeometry]:
-    """Yield ``visuals`` or ``collisions`` of every link.
+    """Yield the visual or collision geometries of every link.
 
     `frames` has the frame of each link.
     """

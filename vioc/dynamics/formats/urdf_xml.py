@@ -1,4 +1,4 @@
-"""Reader of URDF's XML by the ROS project's parser (`urdfdom-py`).
+"""Reader of a URDF file's XML by the ROS project's parser (`urdfdom-py`).
 
 The parser turns each <link> and <joint> into an object with checked numbers. Elements that vioc does not use
 are removed before the parser runs, and listed, so that an extension of a plugin or sensor neither stops the
@@ -67,7 +67,7 @@ _DECLARATION = re.compile(rb"""(\s*)(<\?xml\s+version\s*=\s*)(["'])(.*?)\3(.*?\?
 
 @dataclass
 class Contents:
-    """Links and joints of a file as objects of the parser, in order; lines by name."""
+    """Links and joints of a URDF file as the parser's objects, with their lines."""
 
     name: str
     source: str
@@ -78,7 +78,7 @@ class Contents:
     unsupported: list[Unsupported] = field(default_factory=list)
 
     def fail(self, kind: str, name: str, message: str) -> ReadError:
-        """Return the error at the line of a link or joint."""
+        """Return the error for a link or joint, with its line in the file."""
         line = self.lines.get((kind, name), 1)
         return ReadError(f"{kind} {name!r}: {message}", line, 1, self.source)
 
@@ -87,7 +87,7 @@ class Contents:
 
 
 def parse(data: bytes, source: str) -> Contents:
-    """Parse links and joints of a URDF document.
+    """Parse the links and joints of a URDF document.
 
     Raises
     ------
@@ -135,7 +135,7 @@ def parse(data: bytes, source: str) -> Contents:
 
 
 def _root(etree: Any, data: bytes, contents: Contents) -> Any:
-    """Parse a document with `etree` and return its <robot>."""
+    """Parse a URDF document with `etree` and return its <robot> element."""
     source = contents.source
     parser = etree.XMLParser(
         remove_comments=True, remove_pis=True, resolve_entities=False, no_network=True, recover=True
@@ -168,7 +168,7 @@ def _version(root: Any) -> str:
 
 
 def _named(element: Any, target: dict[str, Any], contents: Contents) -> str:
-    """Name of a link or joint, unique in `target`; its line is recorded."""
+    """Return the name of a link or joint and record its line; ReadError if not unique."""
     line, name = element.sourceline, element.get("name")
     if not name:
         raise ReadError(f"<{element.tag}> has no name", line, 1, contents.source)
@@ -185,7 +185,7 @@ def _malformed(reason: Any, line: int, source: str) -> ReadError:
 
 
 def _declared(data: bytes, contents: Contents) -> bytes:
-    """Text with its XML declaration first and of version 1.0.
+    """Return the document with its XML declaration first and of version 1.0.
 
     Other readers of URDF accept any declaration. Lines keep their numbers.
     """
@@ -203,14 +203,14 @@ def _declared(data: bytes, contents: Contents) -> bytes:
 
 
 def _plain(root: Any) -> None:
-    """Remove a default namespace from the names of elements."""
+    """Remove the default namespace from the names of all elements."""
     for element in root.iter():
         if str(element.tag).startswith("{") and element.prefix is None:
             element.tag = element.tag.rpartition("}")[2]
 
 
 def _written(element: Any) -> str:
-    """Name of an element as in the file, with its prefix; an entity as it is."""
+    """Return the tag of an element as the file has it, or an XML entity unchanged."""
     if not isinstance(element.tag, str):
         return element.text
     local = element.tag.rpartition("}")[2]
@@ -237,7 +237,10 @@ def _wrong(element: Any) -> Iterator[str]:
 
 
 def _relax(element: Any, name: str, contents: Contents) -> None:
-    """Complete what other readers accept, remove unreadable shapes, and list both."""
+    """Tolerate the deviations from URDF that other readers accept, and list them.
+
+    Omitted values are completed, unreadable shapes are removed.
+    """
     for part in element.iter("inertia", "material", "mesh"):
         absent = [p for p in ("ixy", "ixz", "iyz") if part.tag == "inertia" and p not in part.attrib]
         if absent:
@@ -258,7 +261,7 @@ def _relax(element: Any, name: str, contents: Contents) -> None:
 
 
 def _turn(element: Any, read: Any, turns: dict[Any, str]) -> None:
-    """Set ``quat_xyzw`` of the parser's poses: URDF 1.2's quaternions.
+    """Store the quaternions of URDF 1.2 (``quat_xyzw``) in the parser's poses.
 
     The parser ignores them.
     """
@@ -286,7 +289,7 @@ def _refuse_xacro(root: Any, source: str) -> None:
 
 
 def _prune(element: Any, where: str, unsupported: list[Unsupported]) -> None:
-    """Remove and list elements that are not read."""
+    """Remove the XML elements that are not read, and list them as unsupported."""
     for child in list(element):
         inside = f"{child.tag} {child.get('name')!r}" if element.tag == "robot" else where
         if child.tag not in READ[element.tag]:
@@ -301,7 +304,7 @@ def _prune(element: Any, where: str, unsupported: list[Unsupported]) -> None:
 
 
 def _material(element: Any, contents: Contents) -> None:
-    """Record a colour that visuals refer to by name."""
+    """Record the colour of a named material, to which visuals refer by name."""
     color, name = element.find("color"), element.get("name")
     wrong = "it has no name" if not name else next(_wrong(element), None)
     if wrong:

@@ -1,1 +1,1 @@
-"""Mechanics of components: potentials, forces, constraints and contacts."""
+"""Mechanics of potentials, forces, constraints and contacts of a mechanism."""

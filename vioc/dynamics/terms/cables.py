@@ -1,4 +1,4 @@
-"""Terms of cables: clamps, strings over sheaves, drag (docs/maths/cables.md)."""
+"""Clamps of cables, strings over sheaves, and drag (docs/maths/cables.md)."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ class BendingSpring(Potential):
 
 
 class _Hinge(Component):
-    """Term of a hinge with three rotations about x, y and z in any order.
+    """Base class of springs and dampers of a hinge with three rotation angles.
 
-    Each frame is the child of the previous one.
+    The rotations are about x, y and z in any order. Each frame is the child of the previous one.
     """
 
     variables: tuple[str, ...]
@@ -61,7 +61,7 @@ class _Hinge(Component):
             )
 
     def _axes(self, system: Any) -> Iterator[str]:
-        """Axes of the hinge's rotations.
+        """Yield the axes of the hinge's rotations.
 
         They end at the first frame that is not the child of the previous one.
         """
@@ -76,7 +76,7 @@ class _Hinge(Component):
             yield kind[1].lower()
 
     def strain(self, k: Any) -> list[Any]:
-        """Rotation vector (3,) of the hinge, up to terms of third order."""
+        """Return the rotation vector (3,) of the hinge, up to terms of third order."""
         order, (a, b, c) = "".join(self._axes(k.system)), map(k.q, self.variables)
         half = 0.5 if order in "xyzxy" else -0.5
         along = a + half * b * c, b - half * a * c, c + half * a * b
@@ -113,7 +113,7 @@ class HingeSpring(_Hinge, Potential):
 
 @dataclass(frozen=True, repr=False)
 class HingeDamping(_Hinge, RateForce):
-    """Viscous damping of a hinge with three angles, by the rate of its rotation.
+    """Viscous damping of a hinge with three angles.
 
     F = -(dphi/dq)' diag(c) dphi/dt, with phi as in `HingeSpring`.
 
@@ -136,7 +136,7 @@ class HingeDamping(_Hinge, RateForce):
 
 
 class Way(NamedTuple):
-    """Path of a string over a sheave: its straight parts, m, and the arc, rad."""
+    """Path of a string over a sheave: its straight parts (m) and its arc (rad)."""
 
     first: ca.SX
     last: ca.SX
@@ -144,9 +144,10 @@ class Way(NamedTuple):
 
 
 def way_over(k: Any, sheave: str, radius: Number, axis: Any, frame1: str, frame2: str) -> Way:
-    """Path of a string counter-clockwise about a sheave's axis between two points.
+    """Return the path of a string between two points over a sheave.
 
-    The path is straight if that line does not meet the sheave.
+    It runs counter-clockwise about the sheave's axis. The path is straight if that line does not meet the
+    sheave.
     """
     a = in_world(k, axis, sheave)
     a = a / ca.sqrt(ca.sumsqr(a))
@@ -167,12 +168,12 @@ def way_over(k: Any, sheave: str, radius: Number, axis: Any, frame1: str, frame2
 
 @dataclass(frozen=True, repr=False)
 class SheaveString(StringConstraint):
-    """Taut string from one point over a sheave to another: h = s(q) - L.
+    """Taut string of given length from one point over a sheave to another.
 
-    The string runs counter-clockwise about the sheave's axis from frame1 to frame2, or straight if that line
-    does not meet the sheave; both points lie in the sheave's plane and outside it. It can only pull, as
-    every `StringConstraint`, and its ``tension.NAME`` is its multiplier divided by the step length. A length
-    given by a kinematic variable is a winch.
+    h = s(q) - L. The string runs counter-clockwise about the sheave's axis from frame1 to frame2, or straight
+    if that line does not meet the sheave; both points lie in the sheave's plane and outside it. It can only
+    pull, as every `StringConstraint`, and its ``tension.NAME`` is its multiplier divided by the step length.
+    A length given by a kinematic variable is a winch.
 
     Parameters
     ----------
@@ -198,7 +199,7 @@ class SheaveString(StringConstraint):
         return self.path(k) - size
 
     def path(self, k: Any) -> ca.SX:
-        """Length of the string from point to point, m."""
+        """Return the length of the string from point to point, m."""
         if self.radius == 0.0:
             center = k.position(self.sheave)
             return sum(ca.sqrt(ca.sumsqr(k.position(f) - center)) for f in (self.frame1, self.frame2))
@@ -210,7 +211,10 @@ class SheaveString(StringConstraint):
 
 
 class _Along(RateForce):
-    """Force from a dissipation on every mass of a chain from `first` to `last`."""
+    """Base class of drag forces on every mass of a chain of frames.
+
+    A subclass defines the dissipation.
+    """
 
     first: str
     last: str
@@ -223,7 +227,7 @@ class _Along(RateForce):
             )
 
     def _bodies(self, system: Any) -> Iterator[tuple[int, Mass]]:
-        """Index and mass of the frames with mass from `last` up to `first`.
+        """Yield index and mass of the frames with mass from `last` up to `first`.
 
         There are none if `first` is not an ancestor of `last`.
         """
@@ -239,7 +243,7 @@ class _Along(RateForce):
                 yield j, mass
 
     def dissipation(self, k: Any, i: int, mass: Mass) -> Any:
-        """Dissipation D of one body: a quadratic form of the velocities, W."""
+        """Return the dissipation of one body, W: a quadratic form of the velocities."""
         raise TypeError(f"{type(self).__name__} must define dissipation")
 
     def by_rates(self, k: Any) -> ca.SX:
@@ -249,9 +253,9 @@ class _Along(RateForce):
 
 @dataclass(frozen=True, repr=False)
 class MassDamping(_Along):
-    """Drag proportional to the masses of a chain of frames: F = -a dT/dv.
+    """Drag force on each mass of a chain of frames, proportional to its momentum.
 
-    This is the mass part of Rayleigh damping.
+    F = -a dT/dv. This is the mass part of Rayleigh damping.
 
     Parameters
     ----------
@@ -277,9 +281,10 @@ class MassDamping(_Along):
 
 @dataclass(frozen=True, repr=False)
 class LineDrag(_Along):
-    """Linear drag on the rods of a cable: per length -c_t v along and -c_n v across.
+    """Linear drag on the rods of a cable, with coefficients along and across a rod.
 
-    Every frame with mass from `first` to `last` carries a rod along `direction` about its centre of mass.
+    Per length it is -c_t v along and -c_n v across. Every frame with mass from `first` to `last` carries a
+    rod along `direction` about its centre of mass.
 
     Parameters
     ----------

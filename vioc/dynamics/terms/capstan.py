@@ -1,6 +1,6 @@
-"""Elastic rope over a drum: two spans, and friction of the capstan.
+"""Elastic rope over a drum with two free spans and capstan friction.
 
-docs/components.md.
+Maths: docs/components.md.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ _Y = (0.0, 1.0, 0.0)
 
 
 class _Rope:
-    """Tensions of a rope over a drum.
+    """Base class with the span tensions of a rope over a drum.
 
     Subclasses have the fields frame1, frame2, sheave, radius, axis, slip, length and stiffness.
     """
 
     def tensions(self, k: Any) -> tuple[ca.SX, ca.SX, Way]:
-        """Tensions of the two spans, N, and the rope's path.
+        """Return the tensions of the two spans, N, and the rope's path.
 
         They are k (l_1 - L/2 - s) and k (l_2 - L/2 + s). Half of the arc belongs to each span.
         """
@@ -36,13 +36,12 @@ class _Rope:
 
 @dataclass(frozen=True, repr=False)
 class DrumRope(_Rope, Potential):
-    """Elastic rope over a drum between two points: V = (T_1^2 + T_2^2)/(2 k).
+    """Elastic rope over a drum between two points, with a variable for its slip.
 
-    T_1 and T_2 are the tensions of its two spans.
-
-    The slip s is a variable: the length of rope that has moved to the first span. Without `CapstanFriction`
-    both tensions are equal up to the inertia that moves with s. The rope runs counter-clockwise about the
-    axis from frame1 to frame2, as a `SheaveString`, and must be taut.
+    V = (T_1^2 + T_2^2)/(2 k) with the tensions T_1 and T_2 of its two spans. The slip s is a variable: the
+    length of rope that has moved to the first span. Without `CapstanFriction` both tensions are equal up to
+    the inertia that moves with s. The rope runs counter-clockwise about the axis from frame1 to frame2, as a
+    `SheaveString`, and must be taut.
 
     Parameters
     ----------
@@ -79,7 +78,7 @@ class DrumRope(_Rope, Potential):
 
 @dataclass(frozen=True, repr=False)
 class CapstanFriction(_Rope, Force):
-    """Friction of a `DrumRope` on its drum by Euler and Eytelwein.
+    """Capstan friction (Euler, Eytelwein) of a `DrumRope` on its drum.
 
     Sliding begins at T_1/T_2 = exp(mu phi). The difference of tensions is then (T_1 + T_2) tanh(mu phi/2),
     and the force on s is
@@ -132,6 +131,6 @@ def capstan_rope(
     axis: tuple[Number, Number, Number] = _Y,
     smoothing: Number = 1e-3,
 ) -> tuple[DrumRope, CapstanFriction]:
-    """Elastic rope over a drum with friction: a `DrumRope` and its `CapstanFriction`."""
+    """Return an elastic `DrumRope` over a drum and its `CapstanFriction`."""
     rope = frame1, frame2, sheave, slip, length, stiffness, radius
     return DrumRope(*rope, axis), CapstanFriction(*rope, friction, axis, smoothing)

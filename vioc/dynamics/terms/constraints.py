@@ -20,7 +20,9 @@ def in_world(k: Any, vector: tuple[Number, ...], frame: str) -> ca.SX:
 
 @dataclass(frozen=True, repr=False)
 class PointConstraint(Constraint):
-    """Constraint of two points along a direction: h = n . (p1 - p2) ([T] IV-D4).
+    """Constraint that two points coincide along one direction ([T] IV-D4).
+
+    h = n . (p1 - p2).
 
     Parameters
     ----------
@@ -45,7 +47,9 @@ class PointConstraint(Constraint):
 
 @dataclass(frozen=True, repr=False)
 class PointOnPlane(Constraint):
-    """Constraint of a point to a plane that a frame carries: h = n . (p - o) - c.
+    """Constraint that a point stays on a plane that a frame carries.
+
+    h = n . (p - o) - c.
 
     Parameters
     ----------
@@ -73,9 +77,10 @@ class PointOnPlane(Constraint):
 
 @dataclass(frozen=True, repr=False)
 class DistanceConstraint(Constraint):
-    """Constant distance between two points: h = |p1 - p2|^2 - L^2 ([T] (37)).
+    """Constant or prescribed distance between two points ([T] (37)).
 
-    Its ``tension.NAME`` in a trajectory is the force in the rod, N, negative under compression.
+    h = |p1 - p2|^2 - L^2. Its ``tension.NAME`` in a trajectory is the force in the rod, N, negative under
+    compression.
 
     Parameters
     ----------
@@ -107,12 +112,11 @@ class DistanceConstraint(Constraint):
         return ca.sumsqr(k.position(self.frame1) - k.position(self.frame2)) - size**2
 
     def tension(self, k: Any, impulse: Any, dt: Any) -> ca.SX:
-        """Tension 2 |p1 - p2| lambda / dt, N.
+        """Return the tension of the rod, N, from the impulse of its constraint.
 
-        lambda is the impulse of [S] (28a) at the step's start.
-
-        The force on the first point is -Dh' lambda / dt = -(2 lambda / dt) (p1 - p2): towards the
-        second one where lambda > 0.
+        It is 2 |p1 - p2| lambda / dt, with the impulse lambda of [S] (28a) at the step's start. The force on
+        the first point is -Dh' lambda / dt = -(2 lambda / dt) (p1 - p2): towards the second one where lambda
+        > 0.
         """
         distance = ca.sqrt(ca.sumsqr(k.position(self.frame1) - k.position(self.frame2)))
         return 2 * distance * impulse / dt
@@ -144,12 +148,11 @@ def coincident(
     direction_in: str = "world",
     name: str | None = None,
 ) -> tuple[PointConstraint, ...]:
-    """Point constraints that pin two points together along some axes.
+    """Return point constraints that pin two points together along some axes.
 
-    `axes` are the world's, or those of the frame `direction_in`.
-
-    In a planar mechanism name the two axes of its plane; the third would be redundant. Pin a planar loop
-    that turns in space in the axes of one of its bodies; then the same constraint is redundant everywhere.
+    `axes` are the world's, or those of the frame `direction_in`. In a planar mechanism name the two axes of
+    its plane; the third would be redundant. Pin a planar loop that turns in space in the axes of one of its
+    bodies; then the same constraint is redundant everywhere.
     """
     unit = {"x": (1.0, 0.0, 0.0), "y": (0.0, 1.0, 0.0), "z": (0.0, 0.0, 1.0)}
     if not axes or set(axes) - set(unit) or len(set(axes)) < len(axes):

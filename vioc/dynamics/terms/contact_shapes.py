@@ -1,4 +1,4 @@
-"""Shapes for contact: spheres, capsules, boxes, convex hulls, half-spaces.
+"""Contact shapes: spheres, capsules, boxes, convex hulls, half-spaces.
 
 Each is plain data in the axes of a frame. `placed` returns the data, one row of numbers, in the axes of a
 body on which the frame is fixed; `at` returns the shape of that row at the body's pose for `distances.meet`.
@@ -25,10 +25,10 @@ STRAIGHT = (1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0)  # a rotation by rows
 
 
 class RoundedSegment(NamedTuple):
-    """Points within a radius of a segment from center - half to center + half.
+    """Sphere or capsule: all points within a radius of a point or of a segment.
 
-    Without `half` it is a ball. `place` selects one of three spheres by which a capsule meets a box or a
-    hull: 0, 1, 2.
+    The segment runs from center - half to center + half. Without `half` it is a ball. `place` selects one of
+    three spheres by which a capsule meets a box or a hull: 0, 1, 2.
     """
 
     center: Vector
@@ -38,7 +38,7 @@ class RoundedSegment(NamedTuple):
 
 
 class OrientedBox(NamedTuple):
-    """Box with its axes as columns of R, and half its edges."""
+    """Box with its centre, its axes as the columns of R, and half its edge lengths."""
 
     center: Vector
     R: Matrix
@@ -46,7 +46,7 @@ class OrientedBox(NamedTuple):
 
 
 class PosedHull(NamedTuple):
-    """Convex hull, with its corners in axes that are the columns of R."""
+    """Convex hull with its pose (center, R) and its corners in its own axes."""
 
     center: Vector
     R: Matrix
@@ -54,20 +54,23 @@ class PosedHull(NamedTuple):
 
 
 class Plane(NamedTuple):
-    """Half-space n . x >= level."""
+    """Half-space of the points x with n . x >= level."""
 
     normal: Vector
     level: Any
 
 
 class Surface(NamedTuple):
-    """Region z >= h(x, y); the function returns h and its two slopes."""
+    """Terrain surface z = h(x, y) with its slopes.
+
+    The function returns h and its two slopes; the free region is z >= h.
+    """
 
     height: ca.Function
 
 
 class Shape:
-    """Base class of all shapes, frozen dataclasses of numbers.
+    """Base class of all contact shapes, which are frozen dataclasses of numbers.
 
     Attributes
     ----------
@@ -80,29 +83,35 @@ class Shape:
     flat: ClassVar[bool] = False  # polytopes meet by features, which have no closed form
 
     def numbers(self) -> tuple[Number, ...]:
-        """Numbers of all fields in their order."""
+        """Return the numbers of all fields in their order."""
         values = (getattr(self, f.name) for f in fields(self))  # type: ignore[arg-type]
         return tuple(n for value in values for n in (value if isinstance(value, tuple) else (value,)))
 
     @classmethod
     def of(cls, numbers: Sequence[Number]) -> Shape:
-        """Shape with the given numbers; trailing ones have defaults."""
+        """Make a shape from its numbers; omitted ones at the end have defaults."""
         raise NotImplementedError
 
     def placed(self, number: Callable, R: Matrix, p: Vector) -> tuple:
-        """Numbers in the axes of a body in which the shape's frame has the pose (R, p)."""
+        """Return the shape's numbers in the axes of a body.
+
+        The shape's frame has the pose (R, p) in the body.
+        """
         raise NotImplementedError
 
     def at(self, row: tuple, R: Matrix, p: Vector) -> Any:
-        """Shape in the world from a row of `placed`, with its body at the pose (R, p)."""
+        """Return the shape in world axes for a pose (R, p) of its body.
+
+        `row` is a result of `placed`.
+        """
         raise NotImplementedError
 
     def corners(self) -> Iterator[Sphere]:
-        """Spheres whose convex hull is the shape."""
+        """Yield spheres whose convex hull is the shape."""
         raise NotImplementedError
 
     def against_box(self) -> tuple[Shape, ...]:
-        """Parts that meet a box or a hull in one point each."""
+        """Return parts of the shape that each touch a box or a hull in one point."""
         return (self,)
 
 
@@ -112,7 +121,7 @@ def _moved(R: Matrix, p: Vector, point: Any) -> Vector:
 
 @dataclass(frozen=True)
 class Sphere(Shape):
-    """Sphere, or a point.
+    """Sphere, or a point if its radius is 0.
 
     Parameters
     ----------
@@ -148,7 +157,7 @@ class Sphere(Shape):
 
 @dataclass(frozen=True)
 class Capsule(Shape):
-    """Points within a radius of a segment.
+    """Capsule: all points within a radius of a segment.
 
     Parameters
     ----------
@@ -197,7 +206,7 @@ class Capsule(Shape):
         return (_First(*given), _Second(*given), self)
 
     def corners(self) -> Iterator[Sphere]:
-        a = np.array(as_numbers(self.axis, 3, "capsule: axis"), float)  # a direction of numbers
+        a = np.array(as_numbers(self.axis, 3, "capsule: axis"), float)  # a direction given by three numbers
         a *= 0.5 / np.linalg.norm(a)
         for sign in (-1, 1):
             ends = zip(self.center, sign * a, strict=True)
@@ -214,7 +223,7 @@ class _Second(Capsule):
 
 @dataclass(frozen=True)
 class Box(Shape):
-    """Box of any orientation.
+    """Box with any orientation in its frame.
 
     Parameters
     ----------
@@ -271,7 +280,7 @@ class Box(Shape):
 
 @dataclass(frozen=True)
 class Hull(Shape):
-    """Convex hull of points.
+    """Convex hull of points, as a contact shape.
 
     Parameters
     ----------
@@ -318,7 +327,7 @@ class Hull(Shape):
 
 @dataclass(frozen=True)
 class HalfSpace:
-    """Ground below a plane; bodies are on the side that the normal points to.
+    """Ground below a plane; bodies are on the side to which the normal points.
 
     Parameters
     ----------
@@ -359,7 +368,7 @@ class HalfSpace:
 
 @dataclass(frozen=True)
 class Ground(Shape):
-    """Half-space n . x >= offset of its frame; n is not normalized.
+    """Half-space that a frame carries: n . x >= offset; n is not normalized.
 
     The numbers may be parameters.
     """
@@ -379,7 +388,10 @@ class Ground(Shape):
 
 
 def triangles(points: np.ndarray) -> np.ndarray:
-    """Faces (m, 3) of a convex hull, corners in the positive sense seen from outside."""
+    """Return the triangles (m, 3) of a convex hull as indices of corners.
+
+    They are counter-clockwise seen from outside.
+    """
     from scipy.spatial import ConvexHull
 
     hull = ConvexHull(points)
@@ -408,7 +420,7 @@ def _triple(numbers: Sequence[Number], default: Vector3) -> Vector3:
 
 
 def _total(terms: Sequence[Number]) -> Number:
-    """Sum of numbers, of which one may be a parameter if the others are zero."""
+    """Return the sum of numbers, one of which may be a parameter if the others are 0."""
     terms = [t for t in terms if isinstance(t, Parameter) or t]
     if len(terms) == 1:
         return terms[0]

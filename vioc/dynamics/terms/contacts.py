@@ -1,9 +1,7 @@
-"""Rigid contact with Coulomb friction: shapes on ground and on each other.
+"""Rigid contact with Coulomb friction of bodies with the ground and each other.
 
-The ground is a half-space or terrain.
-
-Contacts are inelastic unless they have a restitution, which `ContactVI` supports. Maths:
-docs/maths/contact.md.
+The ground is a half-space or terrain. Contacts are inelastic unless they have a restitution, which
+`ContactVI` supports. Maths: docs/maths/contact.md.
 """
 
 from __future__ import annotations
@@ -49,14 +47,20 @@ Part = tuple[str, Shape, str, Shape]
 
 
 class FrictionContact(Inequality):
-    """Contact with friction; subclasses have friction, directions and cone."""
+    """Base class of rigid contacts with Coulomb friction.
+
+    Subclasses have friction, directions and cone.
+    """
 
     friction: Number
     directions: int
     cone: str
 
     def parts(self) -> dict[str, Part]:
-        """Parts (frame, shape, frame, shape) that meet in one point, by name suffix."""
+        """Return the pairs of shapes that touch in one point each, by name suffix.
+
+        Each is (frame, shape, frame, shape).
+        """
         raise TypeError(f"{type(self).__name__} must define parts()")
 
     def meetings(self, k: Any) -> dict[str, Meeting]:
@@ -83,7 +87,7 @@ class FrictionContact(Inequality):
 
 @dataclass(frozen=True, repr=False)
 class Contact(FrictionContact):
-    """Contact of a sphere, or a point, of a body with a half-space.
+    """Contact of a body's sphere, or point, with a half-space.
 
     Parameters
     ----------
@@ -134,7 +138,7 @@ class Contact(FrictionContact):
     def point(
         cls, frame: str, at: Any = ORIGIN, *, ground: Land = GROUND, **options: Any
     ) -> Contact | PairContact:
-        """Contact of a point of a body.
+        """Return the contact of a point of a body with the ground.
 
         Parameters
         ----------
@@ -157,7 +161,7 @@ class Contact(FrictionContact):
         ground: Land = GROUND,
         **options: Any,
     ) -> Contact | PairContact:
-        """Contact of a sphere of a body; options as for `point`."""
+        """Return the contact of a body's sphere with the ground; options as for `point`."""
         if isinstance(ground, Terrain):
             return PairContact("world", ground, frame, Sphere(radius, center), **options)
         return cls(
@@ -182,7 +186,9 @@ class Contact(FrictionContact):
         name: str | None = None,
         **options: Any,
     ) -> tuple[Contact | PairContact, ...]:
-        """Contacts of a capsule, by the spheres at its ends: ``NAME-1``, ``NAME-2``.
+        """Return the contacts of a capsule with the ground: the spheres at its two ends.
+
+        They are named ``NAME-1`` and ``NAME-2``.
 
         Parameters
         ----------
@@ -199,9 +205,9 @@ class Contact(FrictionContact):
     def box(
         cls, frame: str, size: Any, center: Any = ORIGIN, *, name: str | None = None, **options: Any
     ) -> tuple[Contact | PairContact, ...]:
-        """Contacts of a box along a frame's axes, by its corners.
+        """Return the contacts of a box with the ground, one for each corner.
 
-        They are named ``NAME-1`` to ``NAME-8``.
+        The box lies along the frame's axes. Its contacts are named ``NAME-1`` to ``NAME-8``.
 
         Parameters
         ----------
@@ -217,9 +223,9 @@ class Contact(FrictionContact):
     def on(
         cls, frame: str, shape: Shape, *, name: str | None = None, **options: Any
     ) -> tuple[Contact | PairContact, ...]:
-        """Contacts of any shape of a body, by its corners: ``NAME-1``, ``NAME-2``, ...
+        """Return the contacts of a shape with the ground, one for each corner.
 
-        Options are those of `point`.
+        They are named ``NAME-1``, ``NAME-2``, ... Options are those of `point`.
         """
         return tuple(
             cls.sphere(frame, ball.radius, ball.center, name=_numbered(name, i), **options)
@@ -229,7 +235,7 @@ class Contact(FrictionContact):
 
 @dataclass(frozen=True, repr=False)
 class PairContact(FrictionContact):
-    """Contact of two shapes.
+    """Contact of two shapes that two bodies carry.
 
     Parameters
     ----------
@@ -242,9 +248,8 @@ class PairContact(FrictionContact):
 
     Notes
     -----
-    Two shapes that meet in one point have the contact ``NAME``; a capsule and a box or hull have
-    ``NAME-1`` to
-    ``NAME-3``; two capsules ``NAME-1`` to ``NAME-5`` (the four ends, and the nearest points); a shape on
+    Two shapes that meet in one point have the contact ``NAME``; a capsule and a box or hull have ``NAME-1``
+    to ``NAME-3``; two capsules ``NAME-1`` to ``NAME-5`` (the four ends, and the nearest points); a shape on
     terrain one for each corner; two boxes or hulls up to eight contact points, which every step finds.
     """
 
@@ -272,7 +277,7 @@ class PairContact(FrictionContact):
 
     @classmethod
     def among(cls, shapes: Mapping[str, Shape], *, name: str = "", **options: Any) -> tuple[PairContact, ...]:
-        """Contacts of every pair of bodies, named ``NAMEframe1-frame2``.
+        """Return contacts of every pair of bodies, named ``NAMEframe1-frame2``.
 
         The shapes of the bodies are given by their frames.
         """

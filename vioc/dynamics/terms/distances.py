@@ -1,10 +1,8 @@
-"""Gap, normal and contact point of two shapes in closed form.
+"""Gap, normal and contact point of two contact shapes in closed form.
 
-Arguments are numbers or expressions.
-
-docs/maths/contact.md, "Gaps". Normals point from the first shape to the second; the contact point is midway
-between the two surfaces, so that friction conserves angular momentum. Gaps have continuous slopes as long as
-shapes do not overlap.
+Arguments are numbers or expressions. Normals point from the first shape to the second; the contact point is
+midway between the two surfaces, so that friction conserves angular momentum. Gaps have continuous slopes as
+long as shapes do not overlap. Maths: docs/maths/contact.md, "Gaps".
 """
 
 from __future__ import annotations
@@ -23,13 +21,13 @@ FEET = (
 )
 TINY = 1e-300  # avoids infinite slopes where two centres coincide
 PARALLEL = 1e-4  # square of the angle below which capsules' nearest points tend to the middle
-LEVEL = 1e-9  # m
+LEVEL = 1e-9  # m, below which a component or a height counts as 0
 
 Met = tuple[Any, Vector, Vector]
 
 
 def meet(first: Any, second: Any) -> Met:
-    """Gap, normal and contact point of two shapes in the world."""
+    """Return the gap, normal and contact point of two shapes in world axes."""
     if isinstance(first, Plane):
         return _on_plane(first, second)
     if isinstance(first, Surface):
@@ -60,7 +58,10 @@ def _on_surface(surface: Surface, ball: RoundedSegment) -> Met:
 
 
 def _rounds(first: RoundedSegment, second: RoundedSegment) -> Met:
-    """Gap of spheres and capsules, from the nearest points of two segments."""
+    """Return gap, normal and contact point of two spheres or capsules.
+
+    They follow from the nearest points of two segments.
+    """
     p, q = first.center, second.center
     d = vec.sub(q, p)
     if first.half is not None and second.half is not None:
@@ -91,7 +92,10 @@ def _clamped(s: Any) -> Any:
 
 
 def _on_flat(body: OrientedBox | PosedHull, ball: RoundedSegment) -> Met:
-    """Gap of a box or hull and a sphere, or one of the three spheres of a capsule."""
+    """Return the gap of a box or hull and a sphere, with normal and contact point.
+
+    The sphere may be one of the three by which a capsule meets a body.
+    """
     q = ball.center
     if ball.half is not None:
         q = vec.add(q, vec.scale(_place_on_segment(body, ball), ball.half))
@@ -102,7 +106,10 @@ def _on_flat(body: OrientedBox | PosedHull, ball: RoundedSegment) -> Met:
 
 
 def _sorted_over(block: OrientedBox, place: Vector) -> tuple[list[Any], Any, Any]:
-    """Heights of a point over the faces of each axis, their maximum and their median."""
+    """Return heights of a point above a box's faces, their maximum and their median.
+
+    Each axis has one height, above the nearer of its two faces.
+    """
     over = [ca.fabs(x) - h for x, h in zip(place, block.half, strict=True)]
     most = ca.fmax(ca.fmax(over[0], over[1]), over[2])
     least = ca.fmin(ca.fmin(over[0], over[1]), over[2])
@@ -110,14 +117,20 @@ def _sorted_over(block: OrientedBox, place: Vector) -> tuple[list[Any], Any, Any
 
 
 def _chosen(over: list[Any], most: Any) -> tuple[Any, Any, Any]:
-    """Indicators of the axis with the largest height, exactly one of which is true."""
+    """Return three flags, of which exactly one is true: that of the largest height.
+
+    Each flag belongs to an axis of a box.
+    """
     first = over[0] >= most
     second = ca.logic_and(ca.logic_not(first), over[1] >= most)
     return first, second, ca.logic_not(ca.logic_or(first, second))
 
 
 def _over(block: OrientedBox, place: Vector) -> tuple[Any, Vector]:
-    """Signed distance of a point from a box, and its slope, in the box's axes."""
+    """Return the signed distance of a point from a box, and its gradient.
+
+    The point is in the box's axes.
+    """
     over, most, middle = _sorted_over(block, place)
     edge = middle > 0  # nearest to an edge or a corner, else to a face
     out = [ca.fmax(o, 0.0) for o in over]
@@ -134,7 +147,10 @@ def _in_axes(body: OrientedBox | PosedHull, d: Vector) -> Vector:
 
 
 def _place_on_segment(body: OrientedBox | PosedHull, rod: RoundedSegment) -> Any:
-    """Coordinate s in [-1, 1] of one of a capsule's three spheres against a body."""
+    """Return where on a capsule's axis one of its three contact spheres lies.
+
+    The coordinate s is in [-1, 1]; `body` is the box or hull that the capsule touches.
+    """
     assert rod.half is not None
     place, e = _in_axes(body, vec.sub(rod.center, body.center)), _in_axes(body, rod.half)
     if isinstance(body, PosedHull):
@@ -143,7 +159,10 @@ def _place_on_segment(body: OrientedBox | PosedHull, rod: RoundedSegment) -> Any
 
 
 def _place_by_block(block: OrientedBox, place: Vector, e: Vector, which: int) -> Any:
-    """Coordinate s for a box; docs/maths/contact.md (P4)."""
+    """Return where a capsule's contact sphere lies on its axis, against a box.
+
+    The coordinate s is that of docs/maths/contact.md (P4).
+    """
     nearest = _nearest(block, place, e)
     at = vec.add(place, vec.scale(nearest, e))
     over, most, middle = _sorted_over(block, at)
@@ -162,10 +181,10 @@ def _place_by_block(block: OrientedBox, place: Vector, e: Vector, which: int) ->
 
 
 def _nearest(block: OrientedBox, place: Vector, e: Vector) -> Any:
-    """Coordinate s in [-1, 1] of the point place + s e nearest to a box.
+    """Return the coordinate s in [-1, 1] of a segment's point nearest to a box.
 
-    Half the slope of the squared distance by s is monotone and piecewise linear, with kinks where the
-    segment passes a face's plane: the two kinks next to its zero give the zero exactly.
+    The segment is place + s e. Half the slope of the squared distance by s is monotone and piecewise linear,
+    with kinks where the segment passes a face's plane: the two kinks next to its zero give the zero exactly.
     """
 
     def slope(s: Any) -> Any:

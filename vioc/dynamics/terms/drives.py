@@ -1,4 +1,4 @@
-"""Drives: motors with gears, propellers, tendons over joints. docs/components.md."""
+"""Drives: motors with gears, propellers, tendons over joints (docs/components.md)."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Motor(Force):
     current_limit: Number = number(0.0, minimum=0.0)
 
     def current(self, k: Any) -> ca.SX:
-        """Current i, A."""
+        """Return the motor's current, A."""
         constant, n = k.number(self.constant), k.number(self.gear)
         free = (k.u(self.input) - constant * n * k.v(self.variable)) / k.number(self.resistance)
         if self.current_limit == 0.0:
@@ -122,17 +122,20 @@ def motor(
     current_limit: Number = 0.0,
     name: str | None = None,
 ) -> tuple[Motor, RotorInertia]:
-    """Motor and the inertia of its rotor (kg m^2) behind the gear, n^2 J at the joint."""
+    """Return a motor and the inertia of its rotor (kg m^2) behind the gear.
+
+    At the joint the inertia is n^2 J.
+    """
     drive = Motor(variable, input, constant, resistance, gear, current_limit, name=name)
     return drive, RotorInertia(variable, rotor * gear**2)
 
 
 @dataclass(frozen=True, repr=False)
 class Propeller(RateForce):
-    """Propeller driven by its speed u, with thrust c u sqrt(u^2 + w^2) along its axis.
+    """Propeller driven by its speed, with thrust along its axis and a drag moment.
 
-    It has the moment of its drag as well. For |u| far above w the thrust is c u |u|; its slope and curvature
-    at u = 0 are finite.
+    The thrust is c u sqrt(u^2 + w^2). For |u| far above w it is c u |u|; its slope and curvature at u = 0 are
+    finite.
 
     Parameters
     ----------

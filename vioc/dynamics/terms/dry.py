@@ -1,4 +1,4 @@
-"""Coulomb friction under a given load: of joints, and of points on a plane.
+"""Coulomb friction of joints, and of points on a plane, under a given load.
 
 `ContactVI` and `MaximalVI` solve it by the cones of contacts: docs/maths/contact.md, "Friction of a given
 load".
@@ -27,7 +27,7 @@ from vioc.errors import ModelError
 
 
 class Dry(Inequality):
-    """Coulomb friction under a given load; subclasses have its limit."""
+    """Base class of Coulomb friction with a given limit."""
 
     limit: Number
 
@@ -41,7 +41,9 @@ class Dry(Inequality):
 
 @dataclass(frozen=True, repr=False)
 class DryFriction(Dry):
-    """Coulomb friction of a joint: it sticks up to `limit`, which then opposes motion.
+    """Coulomb friction of a joint: it sticks under forces up to `limit`, then slides.
+
+    While it slides, a force `limit` opposes its motion.
 
     Parameters
     ----------

@@ -1,9 +1,7 @@
-"""Contact of spheres and capsules with a convex hull.
-
-docs/maths/contact.md, (P7) and (P8).
+"""Contact of spheres and capsules with a convex hull, in closed form.
 
 Planes, edges and corners of the hull are numbers, one row each; the point or segment is expressions in its
-axes. The cost is a few scalar products for each plane and edge.
+axes. The cost is a few scalar products for each plane and edge. Maths: docs/maths/contact.md, (P7) and (P8).
 """
 
 from __future__ import annotations
@@ -18,15 +16,15 @@ from vioc.dynamics.algebra import vectors as vec
 from vioc.dynamics.algebra.vectors import Vector
 from vioc.dynamics.terms.contact_shapes import triangles
 
-FLAT = 1e-9  # of unit normals: triangles in one plane
-STEEP = 1e-9  # of the length of a segment: largest extent along a normal that counts as parallel to the plane
+FLAT = 1e-9  # 1 - cosine of the angle of normals below which triangles are in one plane
+STEEP = 1e-9  # largest extent along a plane's normal, relative to a segment's length, that counts as parallel
 PARALLEL = 1e-12  # square of the angle below which a segment is parallel to an edge
 SOFT = 0.05  # rad between a capsule and a face at which its third sphere is at its nearest point
-BEYOND = 1e-9  # of the size: distance beyond its edges at which a foot is still on a face
+BEYOND = 1e-9  # distance beyond a face's edges, relative to the hull's size, that counts as on the face
 
 
 class Facets(NamedTuple):
-    """Planes and edges of a hull in its own axes, as numpy arrays.
+    """Face planes and edges of a convex hull in its own axes, as numpy arrays.
 
     Attributes
     ----------
@@ -49,7 +47,7 @@ class Facets(NamedTuple):
 
 @lru_cache(maxsize=64)
 def facets(points: tuple[tuple[float, float, float], ...]) -> Facets:
-    """Planes and edges of the hull of these corners."""
+    """Return the face planes and edges of the convex hull of these corners."""
     P = np.array(points)
     faces: list[tuple[np.ndarray, float, dict[tuple[int, int], None]]] = []
     for corners in triangles(P):
@@ -84,7 +82,10 @@ def facets(points: tuple[tuple[float, float, float], ...]) -> Facets:
 
 
 def over(hull: Facets, at: Vector) -> tuple[Any, Vector]:
-    """Signed distance of a point from the hull, and its slope (P7)."""
+    """Return the signed distance of a point from a convex hull, and its gradient.
+
+    docs/maths/contact.md, (P7).
+    """
     most, n, beside = _highest(hull, at)
     nearest, off = ca.SX(np.inf), at
     for start, way in zip(hull.starts.tolist(), hull.ways.tolist(), strict=True):
@@ -100,7 +101,10 @@ def over(hull: Facets, at: Vector) -> tuple[Any, Vector]:
 
 
 def place_on_segment(hull: Facets, middle: Vector, half: Vector, place: int) -> Any:
-    """Coordinate s in [-1, 1] of one of a capsule's three spheres against a hull (P8)."""
+    """Return where a capsule's contact sphere lies on its axis, against a hull.
+
+    The coordinate s of docs/maths/contact.md (P8) is in [-1, 1]; `place` selects one of three spheres.
+    """
     nearest = _nearest(hull, middle, half)
     at = vec.add(middle, vec.scale(nearest, half))
     most, n, beside = _highest(hull, at)
@@ -117,10 +121,11 @@ def place_on_segment(hull: Facets, middle: Vector, half: Vector, place: int) -> 
 
 
 def one_of_three(place: int, low: Any, high: Any, nearest: Any, tilt: Any) -> Any:
-    """Ends of the part of a segment over a face, or a point between them.
+    """Return where one of a capsule's three contact spheres lies on its axis.
 
-    If no part is over a face, the ends are those of the segment. The third point is the middle of the two,
-    or, if the segment is tilted by more than SOFT, its nearest point.
+    The first two are at the ends of the part of the segment above a face, the third is between them. If no
+    part is over a face, the ends are those of the segment. The third point is the middle of the two, or, if
+    the segment is tilted by more than SOFT, its nearest point.
     """
     some = low < high
     low, high = ca.if_else(some, low, -1.0), ca.if_else(some, high, 1.0)
@@ -131,9 +136,9 @@ def one_of_three(place: int, low: Any, high: Any, nearest: Any, tilt: Any) -> An
 
 
 def _highest(hull: Facets, at: Vector) -> tuple[Any, Vector, Any]:
-    """Largest height of a point over a plane of the hull.
+    """Return the largest height of a point above a plane of the hull, and that plane.
 
-    Returned are also the plane's normal and the point's distance beyond the face.
+    Returned are the height, the plane's normal and the point's distance beyond the face.
     """
     most, n, beside = ca.SX(-np.inf), vec.ZERO, ca.SX(0.0)
     for normal, level, (m, levels) in zip(hull.normals.tolist(), hull.levels, hull.rims, strict=True):
@@ -148,7 +153,7 @@ def _highest(hull: Facets, at: Vector) -> tuple[Any, Vector, Any]:
 
 
 def _nearest(hull: Facets, middle: Vector, half: Vector) -> Any:
-    """Coordinate s of the point of a segment nearest to the hull.
+    """Return the coordinate s of the point of a segment nearest to the hull.
 
     If part of the segment is inside, it is the middle of that part.
     """
@@ -176,7 +181,7 @@ def _nearest(hull: Facets, middle: Vector, half: Vector) -> Any:
 
 
 def _clipped(normals: np.ndarray, levels: np.ndarray, middle: Vector, half: Vector, length: Any):
-    """Interval of a segment behind all of some planes.
+    """Return the interval of a segment that lies behind all of these planes.
 
     The interval is empty if it begins after it ends.
     """

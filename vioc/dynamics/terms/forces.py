@@ -13,10 +13,13 @@ from vioc.dynamics.description.numbers import Number
 
 
 class RateForce(Force):
-    """Force defined by its power: P = f . v_vector, with all rates of the kinematics."""
+    """Base class of forces that are defined by their power on the rates of variables.
+
+    The power is f . v_vector.
+    """
 
     def by_rates(self, k: Any) -> ca.SX:
-        """Force f, as long as `k.v_vector`."""
+        """Return the generalized force on all rates, in the order of `k.v_vector`."""
         raise TypeError(f"{type(self).__name__} must define by_rates(k)")
 
     def generalized(self, k: Any) -> dict[str, Any]:
@@ -26,7 +29,7 @@ class RateForce(Force):
 
 @dataclass(frozen=True, repr=False)
 class JointDamping(Force):
-    """Viscous damping of one variable: F = -c dq.
+    """Viscous damping of one joint variable: F = -c dq.
 
     Parameters
     ----------
@@ -46,10 +49,10 @@ class JointDamping(Force):
 
 @dataclass(frozen=True, repr=False)
 class LinearDamper(RateForce):
-    """Damper between the origins of two frames: a force -c dx/dt along their line.
+    """Viscous damper between the origins of two frames.
 
-    With x = |p1 - p2| the generalized force is F = -c (dx/dt) dx/dq. It has no direction where the
-    points meet.
+    The force is -c dx/dt along their line. With x = |p1 - p2| the generalized force is F = -c (dx/dt) dx/dq.
+    It has no direction where the points meet.
 
     Parameters
     ----------
@@ -71,7 +74,7 @@ class LinearDamper(RateForce):
 
 @dataclass(frozen=True, repr=False)
 class JointForce(Force):
-    """Input that acts on one variable: F = g u.
+    """Input that acts as a force or torque on one joint variable: F = g u.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Smooth friction of a joint: Coulomb, Stribeck, viscous.
+"""Smooth friction of a joint: Coulomb, Stribeck and viscous parts.
 
 Maths: docs/components.md.
 """

@@ -1,4 +1,4 @@
-"""Velocity constraints A(q) dq = 0: skates, wheels, and user-defined conditions.
+"""Velocity constraints of skates and wheels, and user-defined ones: A(q) dq = 0.
 
 Maths: docs/maths/nonholonomic.md.
 """
@@ -30,14 +30,14 @@ _UP: Any = (0.0, 0.0, 1.0)
 
 
 def _velocity(k: Any, frame: str) -> tuple[ca.SX, ca.SX]:
-    """Velocity of a frame's origin, and its angular velocity, in world axes (3,) each."""
+    """Return velocity and angular velocity of a frame in world axes, (3,) each."""
     R, twist = k.pose(frame)[:3, :3], k.body_velocity(frame)
     return ca.mtimes(R, twist[:3]), ca.mtimes(R, twist[3:])
 
 
 @dataclass(frozen=True, repr=False)
 class Skate(VelocityConstraint):
-    """Constraint of a skate, n . dp = 0: no motion of a frame's origin across it.
+    """Constraint of a skate: its frame's origin does not move across it, n . dp = 0.
 
     It models a knife edge, the wheel of a castor, or an oar.
 
@@ -62,12 +62,12 @@ class Skate(VelocityConstraint):
 
 @dataclass(frozen=True, repr=False)
 class Rolling(VelocityConstraint):
-    """Rolling without slip of a thin disc along a direction: t . (dp + w x r) = 0.
+    """Constraint that a thin disc rolls without slip along one direction.
 
-    r is the vector from the disc's centre to the point of its rim that is lowest along the ground's normal
-    n: r = -R u / |u| with u = n - a (a . n), a the unit axle. It has no direction where the disc lies flat.
-    A wheel that slips in no direction has two of these, along two directions of the ground (`wheel`). They
-    do not keep it on the ground.
+    t . (dp + w x r) = 0. r is the vector from the disc's centre to the point of its rim that is lowest along
+    the ground's normal n: r = -R u / |u| with u = n - a (a . n), a the unit axle. It has no direction where
+    the disc lies flat. A wheel that slips in no direction has two of these, along two directions of the
+    ground (`wheel`). They do not keep it on the ground.
 
     Parameters
     ----------
@@ -107,7 +107,9 @@ class Rolling(VelocityConstraint):
 def wheel(
     frame: str, radius: Number, axle: Vector3, *, direction_in: str = "world", name: str | None = None
 ) -> tuple[Rolling, Rolling]:
-    """Wheel that rolls without slip on level ground, along x and y of `direction_in`.
+    """Return the constraints of a wheel that rolls without slip on level ground.
+
+    They act along x and y of `direction_in`.
 
     Parameters
     ----------

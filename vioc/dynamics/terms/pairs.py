@@ -18,7 +18,7 @@ from vioc.errors import ModelError
 
 
 class _Pair(Constraint):
-    """Constraint between two different variables."""
+    """Base class of constraints between two different variables."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -29,7 +29,9 @@ class _Pair(Constraint):
 
 @dataclass(frozen=True, repr=False)
 class ScrewConstraint(_Pair):
-    """Translation coupled to a rotation: h = p q_angle - q_travel ([T] (39)).
+    """Screw: a translation coupled to a rotation by the pitch ([T] (39)).
+
+    h = p q_angle - q_travel.
 
     Parameters
     ----------
@@ -50,9 +52,9 @@ class ScrewConstraint(_Pair):
 
 @dataclass(frozen=True, repr=False)
 class GearConstraint(_Pair):
-    """Constant ratio of two variables: h = q1 - r q2 - c ([T] III-A).
+    """Gear: constant ratio of two variables ([T] III-A).
 
-    Two external gear wheels have r < 0; a rack and its pinion have r in m/rad.
+    h = q1 - r q2 - c. Two external gear wheels have r < 0; a rack and its pinion have r in m/rad.
 
     Parameters
     ----------
@@ -84,10 +86,10 @@ class GearConstraint(_Pair):
 
 @dataclass(frozen=True, repr=False)
 class CamConstraint(_Pair):
-    """Follower on a cam: h = q_follower - lift(q_angle) ([T] III-A).
+    """Cam: a follower's position is a function of the cam's angle ([T] III-A).
 
-    lift(a) = sum_n c_n cos(n a) + sum_n s_n sin(n a) has the period of a turn and is smooth; `cam`
-    fits it to samples, and accepts any function.
+    h = q_follower - lift(q_angle). lift(a) = sum_n c_n cos(n a) + sum_n s_n sin(n a) has the period of a turn
+    and is smooth; `cam` fits it to samples, and accepts any function.
 
     Parameters
     ----------
@@ -123,7 +125,7 @@ def screw(
     frame: str | None = None,
     mass: Massive = None,
 ) -> Joint:
-    """Helical joint as a cylindrical joint and a `ScrewConstraint`.
+    """Make a screw joint of a cylindrical joint and a `ScrewConstraint`.
 
     Its variables are ``NAME-angle`` and ``NAME-travel``, its constraint is ``NAME``. `helical` has one
     transform and one variable.
@@ -152,7 +154,7 @@ def cam(
     *,
     name: str | None = None,
 ) -> Constraint:
-    """Cam pair with a profile: q_follower = lift(q_angle).
+    """Make a cam constraint with a given profile: q_follower = lift(q_angle).
 
     Parameters
     ----------
@@ -192,7 +194,7 @@ def cam(
 
 @dataclass(frozen=True)
 class _CamProfile:
-    """Constraint h of a cam whose lift is a function.
+    """Constraint function of a cam whose lift is a user's function.
 
     It is a class so that it pickles and compares.
     """

@@ -1,4 +1,4 @@
-"""Potential energies ([T] IV-C)."""
+"""Potential energies: gravity, gravitation and springs ([T] IV-C)."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from vioc.errors import ModelError
 
 @dataclass(frozen=True, repr=False)
 class Gravity(Potential):
-    """Uniform gravity on every mass: V = -sum_k m_k g . p_k ([T] (30)).
+    """Uniform gravity on every mass ([T] (30)).
 
-    p_k is the centre of mass.
+    V = -sum_k m_k g . p_k, where p_k is the centre of mass.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ def check_mass(system: Any, frame: str) -> None:
 
 
 def mass_center(k: Any, frame: str) -> tuple[Any, ca.SX]:
-    """Mass of a frame and the world position of its centre."""
+    """Return the mass of a frame and the world position of its centre of mass."""
     i = k.system.frame_index(frame)
     mass = k.system.nodes[i].frame.mass
     R, p = k.node_pose(i)
@@ -66,7 +66,9 @@ def mass_center(k: Any, frame: str) -> tuple[Any, ca.SX]:
 
 @dataclass(frozen=True, repr=False)
 class MassGravity(Potential):
-    """Uniform gravity on one mass, besides any `Gravity`: V = -m g . p ([T] (30)).
+    """Uniform gravity on one mass, in addition to any `Gravity` ([T] (30)).
+
+    V = -m g . p.
 
     Parameters
     ----------
@@ -94,7 +96,9 @@ class MassGravity(Potential):
 
 @dataclass(frozen=True, repr=False)
 class Gravitation(Potential):
-    """Gravitation of two masses as points: V = -G m1 m2 / |p1 - p2| ([T] IV-C1).
+    """Newton's gravitation between two point masses ([T] IV-C1).
+
+    V = -G m1 m2 / |p1 - p2|.
 
     Parameters
     ----------
@@ -122,7 +126,9 @@ class Gravitation(Potential):
 
 @dataclass(frozen=True, repr=False)
 class LinearSpring(Potential):
-    """Spring between two frames' origins: V = 1/2 k (|p1 - p2| - x0)^2 ([T] IV-C2).
+    """Linear spring between the origins of two frames ([T] IV-C2).
+
+    V = 1/2 k (|p1 - p2| - x0)^2.
 
     Parameters
     ----------
@@ -151,7 +157,7 @@ class LinearSpring(Potential):
 
 @dataclass(frozen=True, repr=False)
 class TorsionalSpring(Potential):
-    """Spring on one configuration variable: V = 1/2 k (q - q0)^2.
+    """Linear spring on one joint variable: V = 1/2 k (q - q0)^2.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Inertia of a joint's own motion: a rotor behind a gear, MuJoCo's armature."""
+"""Inertia of a rotor behind a joint's gear, which MuJoCo calls armature."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from vioc.errors import ModelError
 
 @dataclass(frozen=True, repr=False)
 class RotorInertia(Kinetic):
-    """Kinetic energy T = 1/2 a (dq/dt)^2 of a rotor behind a gear, a = n^2 J.
+    """Kinetic energy of a rotor behind a gear: T = 1/2 a (dq/dt)^2 with a = n^2 J.
 
     The rotor turns n times as fast as its joint. Its motion with the links before its joint is neglected
     (its mass belongs to the link that carries it): terms of order n and lower of its inertia. In MJCF this
@@ -38,7 +38,10 @@ class RotorInertia(Kinetic):
 
 
 def refuse_rotors(system: Any, integrator: str) -> None:
-    """Raise `ModelError` for integrators that sum over bodies only."""
+    """Raise `ModelError` if an integrator cannot represent the system's rotors.
+
+    Such integrators sum over bodies only.
+    """
     if system.kinetic:
         raise ModelError(
             f"{system.name}: {integrator} has no {system.kinetic[0].label()}; use MidpointVI, or give "

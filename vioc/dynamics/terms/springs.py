@@ -1,4 +1,4 @@
-"""Nonlinear springs: backlash, and springs from tables. Maths: docs/components.md."""
+"""Nonlinear springs: backlash and tabulated forces (docs/components.md)."""
 
 from __future__ import annotations
 
@@ -65,9 +65,9 @@ class Backlash(Potential):
 
 
 class _Table(Potential):
-    """Spring with a force from a table, by its natural cubic spline.
+    """Base class of springs with a tabulated force, interpolated by a cubic spline.
 
-    The spline is linear beyond its ends.
+    The natural cubic spline is linear beyond its ends.
     """
 
     at: tuple[Number, ...]
@@ -86,7 +86,7 @@ class _Table(Potential):
             raise ModelError(f"{self.label()}: at: expected increasing places, got {self.at}")
 
     def work(self, x: ca.SX) -> ca.SX:
-        """Integral of the force from the first place to x.
+        """Return the integral of the tabulated force from its first position to x.
 
         f = f_0 + s (x - x_0) + sum_i j_i/6 max(x - x_i, 0)^3, where j_i are the jumps of the third
         derivative.
@@ -107,7 +107,7 @@ class _Table(Potential):
 
 @dataclass(frozen=True, repr=False)
 class TableSpring(_Table):
-    """Spring on one variable with the force -f(q) from a table.
+    """Spring on one joint variable with a tabulated force -f(q).
 
     f is the natural cubic spline of the table.
 
@@ -132,7 +132,7 @@ class TableSpring(_Table):
 
 @dataclass(frozen=True, repr=False)
 class TableStrut(_Table):
-    """Spring between two frames' origins, with a table of its pull over its length.
+    """Spring between the origins of two frames, its pull tabulated over its length.
 
     Parameters
     ----------

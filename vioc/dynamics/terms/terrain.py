@@ -1,4 +1,4 @@
-"""Terrain: ground below a height over the world's x and y."""
+"""Terrain: uneven ground given by its height over the world's x and y."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WIDE = 3.0  # m, half the drawn width of a terrain without edges
 
 @dataclass(frozen=True)
 class Terrain(Shape):
-    """Ground below a height over the world's x and y: z = h(x, y).
+    """Uneven ground below a height over the world's x and y: z = h(x, y).
 
     Parameters
     ----------
@@ -40,7 +40,7 @@ class Terrain(Shape):
 
     @cached_property
     def function(self) -> ca.Function:
-        """Function (x, y) -> h and its slopes by x and y."""
+        """CasADi function from (x, y) to the height h and its slopes by x and y."""
         x, y = ca.SX.sym("x"), ca.SX.sym("y")
         h = ca.SX(self.height(x, y))
         if h.shape != (1, 1):
@@ -49,9 +49,10 @@ class Terrain(Shape):
 
     @classmethod
     def sampled(cls, x: Any, y: Any, heights: Any) -> Terrain:
-        """Terrain through samples, by a cubic spline that is extrapolated linearly.
+        """Make a terrain from sampled heights, interpolated by a cubic spline.
 
-        The heights (len(x), len(y)), m, are those over evenly spaced x and y (docs/maths/contact.md).
+        The spline is extrapolated linearly. The heights (len(x), len(y)), m, are those over evenly spaced x
+        and y (docs/maths/contact.md).
         """
         return cls(SplineGrid.of(x, y, heights))
 
@@ -63,20 +64,26 @@ class Terrain(Shape):
 
     @property
     def extent(self) -> tuple[tuple[float, float], tuple[float, float]]:
-        """Drawn range: lowest and highest x, and y, m; of samples their range."""
+        """Range of x and y, m, in which the terrain is drawn: (lowest, highest) of each.
+
+        Sampled terrain is drawn over the range of its samples.
+        """
         if isinstance(self.height, SplineGrid):
             return self.height.extent
         return (-WIDE, WIDE), (-WIDE, WIDE)
 
     def heights(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-        """Heights h, m, at arrays x and y of any shape."""
+        """Return the heights h, m, at arrays x and y of any shape."""
         values = self.function.map(np.size(x))(np.ravel(x)[None], np.ravel(y)[None])[0]
         return np.array(values).reshape(np.shape(x))
 
 
 @dataclass(frozen=True)
 class SplineGrid:
-    """Tensor product of uniform cubic B-splines: h = sum c_ij B(x/dx - i) B(y/dy - j)."""
+    """Height as a tensor product of uniform cubic B-splines in x and y.
+
+    h = sum c_ij B(x/dx - i) B(y/dy - j).
+    """
 
     start: tuple[float, float]
     spacing: tuple[float, float]
@@ -98,7 +105,7 @@ class SplineGrid:
             if a.ndim != 1 or len(a) < 4 or not np.allclose(steps, steps[:1]) or not steps[0] > 0:
                 expected = "at least 4 numbers, evenly spaced and rising"
                 raise ModelError(f"terrain: {name}: expected {expected}, got {a.tolist()}")
-            start.append(float(a[0] - steps[0]))  # place of the first coefficient
+            start.append(float(a[0] - steps[0]))  # position of the first coefficient
             spacing.append(float(steps[0]))
         if H.shape != (np.size(x), np.size(y)) or not np.isfinite(H).all():
             raise ModelError(
@@ -127,7 +134,7 @@ class SplineGrid:
 
 
 def _bump(s: Any) -> Any:
-    """Cubic B-spline, 4/6 at zero."""
+    """Return the cubic B-spline at s; its value at zero is 4/6."""
     a = ca.fabs(s)
     near, far = 4 / 6 - a * a + 0.5 * a**3, ca.fmax(2 - a, 0.0) ** 3 / 6
     return ca.if_else(a < 1, near, far)

@@ -58,9 +58,9 @@ class _Guarded:
 
 
 def _call(term: Any, k: Any) -> Any:
-    """Return the result of a term's function; any exception becomes a `ModelError`.
+    """Call a component's user function; any exception in it becomes a `ModelError`.
 
-    The error names the term.
+    The error names the component.
     """
     args = [a if isinstance(a, str) else k.number(a) for a in term.args]
     try:
@@ -76,7 +76,7 @@ def _call(term: Any, k: Any) -> Any:
 
 
 def _numeric(what: str, reason: str) -> ModelError:
-    """Error for an expression that contains NaN.
+    """Return the error for a user's expression that contains NaN.
 
     math.sin(symbol) is NaN without an error, because it takes the symbol as a number.
     """
@@ -103,13 +103,13 @@ def _label(term: Component, function: Any) -> str:
 
 
 def called(term: Any, k: Any) -> ca.SX:
-    """Return the one number that a term's function gives for the kinematics `k`."""
+    """Return the scalar that a user's function gives for the kinematics `k`."""
     return _scalar(_call(term, k), _label(term, term.function))
 
 
 @dataclass(frozen=True, repr=False)
 class UserPotential(Potential):
-    """Potential energy V(q) defined by a user's function, J.
+    """Potential energy V(q), J, defined by a user's function.
 
     Parameters
     ----------

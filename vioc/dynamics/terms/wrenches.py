@@ -1,6 +1,7 @@
-"""Wrenches on frames through the Jacobians of [T] IV-E1, constant or from inputs.
+"""Constant and input-driven wrenches on frames.
 
-A wrench is a force (N) and a moment (N m). Its `axes` are the axes and the reference point of both:
+The generalized forces follow by the Jacobians of [T] IV-E1. A wrench is a force (N) and a moment (N m). Its
+`axes` are the axes and the reference point of both:
 
 ==========  ======================  ==================  ==============================================
 axes        components in           moment about        generalized force
@@ -36,7 +37,10 @@ def _given(vector: tuple[Number, ...]) -> bool:
 
 
 class _WrenchForce(RateForce):
-    """Constant or driven wrench; subclasses have frame, force, moment and axes."""
+    """Base class of constant and input-driven wrenches on a frame.
+
+    Subclasses have frame, force, moment and axes.
+    """
 
     frame: str
     force: Vector3
@@ -51,11 +55,14 @@ class _WrenchForce(RateForce):
             raise ModelError(f"{self.label()}: expected a force or a moment, got zeros")
 
     def size(self, k: Any) -> Any:
-        """Factor of force and moment."""
+        """Return the factor by which force and moment are multiplied."""
         return 1.0
 
     def along_body(self, k: Any) -> ca.SX:
-        """Wrench (6,) in the frame's axes about its origin; J^b' is applied to it."""
+        """Return the wrench (6,) in the frame's axes, about the frame's origin.
+
+        J^b' is applied to it.
+        """
         force, moment = (self.size(k) * ca.vertcat(*map(k.number, v)) for v in (self.force, self.moment))
         if self.axes != "body":
             back, p = k.pose(self.frame)[:3, :3].T, k.position(self.frame)
@@ -70,7 +77,7 @@ class _WrenchForce(RateForce):
 
 @dataclass(frozen=True, repr=False)
 class Wrench(_WrenchForce):
-    """Constant wrench on a frame.
+    """Constant force and moment on a frame.
 
     Parameters
     ----------
@@ -91,7 +98,7 @@ class Wrench(_WrenchForce):
 
 @dataclass(frozen=True, repr=False)
 class WrenchInput(_WrenchForce):
-    """Input that drives a wrench on a frame: u times (force, moment).
+    """Input that scales a force and moment on a frame: u times (force, moment).
 
     Examples are a thruster and a propeller.
 
@@ -127,7 +134,7 @@ _COMPONENTS = ("fx", "fy", "fz", "mx", "my", "mz")
 
 
 def wrench_inputs(frame: str, axes: str = "body", **inputs: str) -> tuple[WrenchInput, ...]:
-    """Inputs for components of a wrench on a frame.
+    """Return inputs for single components of a wrench on a frame.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Plots of results, by name and with units.
+"""Plots of results by name, with units.
 
 Each function takes `ax` and returns the axes it drew on. Usage and content of the plots: docs/pictures.md.
 """

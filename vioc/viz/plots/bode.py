@@ -1,4 +1,4 @@
-"""Frequency responses of a discrete map up to the Nyquist frequency."""
+"""Plots of the frequency response of a discrete map, up to the Nyquist frequency."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from vioc.viz.plots.style import legend, panels
 from vioc.viz.plots.units import per
 
-ROUNDING = 1e-15  # of the largest value: smaller values are zeros of G
+ROUNDING = 1e-15  # relative to the largest value: smaller values count as zeros of G
 HALF_TURN = 20.0  # degrees: tolerance within which a jump of the phase counts as half a turn
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def _decibel(size: np.ndarray) -> np.ndarray:
 
 
 def _phase(G: np.ndarray) -> np.ndarray:
-    """Unwrapped phase, degrees.
+    """Return the unwrapped phase of a frequency response, degrees.
 
     A jump by half a turn falls at a peak and rises at a dip, as with little damping.
     """

@@ -1,4 +1,4 @@
-"""Comparison of runs: over time, and in the plane of two quantities."""
+"""Comparison plots of several runs, over time and in the plane of two quantities."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TOLD_APART = 8  # most runs with a colour each
 def plot_comparison(
     runs: Mapping[str, Trajectory], *names: str, ax: Any = None, bounds: Any = None, targets: Any = None
 ) -> Any:
-    """Plot quantities of several runs over time, one panel each.
+    """Plot quantities of several runs over time, with one panel for each quantity.
 
     The first run is dashed.
 

@@ -68,7 +68,10 @@ def plot_convergence(
 
 
 def _curves(result: Any, descent: Any) -> tuple[dict[str, Any], Sequence[str]]:
-    """Curves by name, the first a cost; and the method of each iteration."""
+    """Return an optimization's curves by name, and the method of each iteration.
+
+    The first curve is a cost.
+    """
     if log := getattr(result, "stats", {}).get(
         "iterations"
     ):  # the log of DMOC's solver has more than the history
@@ -126,12 +129,15 @@ def plot_orders(
             middle = np.exp(np.log(e).mean() - round(order) * np.log(at).mean())
             axes.plot(at, 0.6 * middle * at ** round(order), "--", color="0.5", lw=0.8, zorder=1)
     axes.set(xlabel=xlabel, ylabel=label("error", unit))
-    legend(axes, least=1)  # the legend has the order
+    legend(axes, least=1)  # the legend shows the order of convergence
     return axes
 
 
 def _order(h: np.ndarray, e: np.ndarray, name: str) -> tuple[np.ndarray, np.ndarray, float]:
-    """Sorted step lengths and errors without invalid values, and the slope."""
+    """Return sorted step lengths and errors without invalid values, and the slope.
+
+    The slope is that of their logarithms.
+    """
     if h.ndim != 1 or e.shape != h.shape:
         raise ValueError(f"errors of {name!r}: expected shape {h.shape}, one per step length, got {e.shape}")
     keep = np.isfinite(e) & (e > 0) & (h > 0)

@@ -1,4 +1,4 @@
-"""Ellipses of Gramians and Lyapunov functions in the plane of two errors."""
+"""Plots of Gramians and Lyapunov functions as ellipses in the plane of two errors."""
 
 from __future__ import annotations
 
@@ -59,7 +59,9 @@ def plot_gramian(structure: Structure, first: str, second: str, *, level: float 
 
 
 def plot_level(level: LyapunovLevel, first: str, second: str, *, ax: Any = None) -> Any:
-    """Plot the set {V <= c} in the plane of two errors, others at zero.
+    """Plot the level set {V <= c} of a Lyapunov function in the plane of two errors.
+
+    Other errors are zero.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Plots of energy and constraints, which an integrator conserves."""
+"""Plots of energy and of constraint violations, by which integrators are judged."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def _positive(values: np.ndarray) -> np.ndarray:
 
 
 def _value(run: Any, name: str) -> str:
-    """Name of a constraint's value: ``h.NAME``, for contacts and limits ``gap.NAME``."""
+    """Return the name of a constraint's value ``h.NAME``, or a contact's ``gap.NAME``."""
     for quantity in (f"h.{name}", f"gap.{name}"):
         try:
             run.map.quantity(quantity)

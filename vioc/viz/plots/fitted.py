@@ -1,4 +1,4 @@
-"""Plot of a record and its prediction by an identified map."""
+"""Plot of a measured record and its prediction by an identified map."""
 
 from __future__ import annotations
 

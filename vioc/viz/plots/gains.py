@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def plot_gains(regulator: Regulator, *names: str, ax: Any = None) -> Any:
-    """Plot entries of K over time, one panel per input.
+    """Plot the entries of a feedback gain K over time, with one panel for each input.
 
     u = u_d - K difference(x_d, x).
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def plot_loop_times(times: LoopTimes, ax: Any = None) -> Any:
-    """Plot histograms of delays of samples, and of durations of output and advance.
+    """Plot histograms of a real-time loop: delays of samples, and computing times.
 
     Both axes are logarithmic.
 

@@ -1,4 +1,4 @@
-"""Plots over two coordinates: results of sweeps, regions of attraction."""
+"""Plots over two coordinates: results of sweeps and regions of attraction."""
 
 from __future__ import annotations
 
@@ -165,14 +165,17 @@ def _two(region: Attraction, first: str | None, second: str | None) -> tuple[str
 
 
 def _heat(axes: Any, across: np.ndarray, up: np.ndarray, cells: np.ndarray, name: str, **colors: Any) -> None:
-    """Draw cells (rows up, columns across) between edges, hatched where NaN."""
+    """Draw a heat map of cells between edges, hatched where a cell is NaN.
+
+    Rows of cells go up, columns across.
+    """
     axes.patch.set(hatch="////", edgecolor="0.7", facecolor="0.95")
     mesh = axes.pcolormesh(across, up, np.ma.masked_invalid(cells), cmap="viridis", **colors)
     axes.figure.colorbar(mesh, ax=axes, label=name)
 
 
 def _ticks(axis: Any, values: list[Any]) -> None:
-    """Label the values of the cells, as many as there is space for."""
+    """Label as many of the cells' values along an axis as there is space for."""
     every = -(-len(values) // TICKS)
     places = np.arange(0, len(values), every)
     axis.set_ticks(places, [v if isinstance(v, str) else f"{v:.4g}" for v in values[::every]])

@@ -1,4 +1,4 @@
-"""Plots of the spread of runs: batches, and predicted covariances."""
+"""Plots of the spread of runs: batches of rollouts, and predicted covariances."""
 
 from __future__ import annotations
 
@@ -95,7 +95,10 @@ def plot_covariance(spread: Covariance, *names: str, ax: Any = None) -> Any:
 
 
 def _summary(axes: Any, t: np.ndarray, values: np.ndarray, count: int) -> None:
-    """Draw thin lines, band and median; quantities of steps are stairs."""
+    """Draw many rollouts as thin lines, with their median and a band of quantiles.
+
+    Quantities of steps are stairs.
+    """
     low, high = np.quantile(values, QUANTILES, axis=0)
     shown = values[:: -(-count // THIN)]
     stepped = values.shape[1] < len(t)

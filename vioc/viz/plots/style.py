@@ -1,4 +1,4 @@
-"""Common style of plots: axes, legends, curves.
+"""Common style of all plots: axes, legends, curves.
 
 Settings of matplotlib are not changed.
 """
@@ -33,7 +33,7 @@ def panels(
     size: tuple[float, float] = (WIDTH, ALONE),
     grid: bool = True,
 ) -> list[Any]:
-    """Return `count` axes one above the other: those given as `ax`, or new ones.
+    """Return `count` axes one above the other: the given ones, or new ones.
 
     All get a grid if `grid` is true. `labels` of the curves in each reserve space for legends; `names` of
     the panels are used in messages; `size` (in) is that of a single panel.
@@ -60,7 +60,7 @@ def panels(
 
 
 def over_time(f: Any, names: Sequence[str], ax: Any, labels: Sequence[str]) -> list[Any]:
-    """Return a panel for each quantity of a map, with its name and unit."""
+    """Return a panel over time for each quantity of a map, with its name and unit."""
     axes = panels(len(names), ax, names=names, labels=[labels])
     for panel, name in zip(axes, names, strict=True):
         panel.set_ylabel(label(name, quantity_unit(f, name)))
@@ -69,7 +69,7 @@ def over_time(f: Any, names: Sequence[str], ax: Any, labels: Sequence[str]) -> l
 
 
 def _new(count: int, labels: Sequence[Sequence[str]], size: tuple[float, float]) -> list[Any]:
-    """Axes of a new figure; see `panels`."""
+    """Make a new figure with `count` axes one above the other, with space for legends."""
     import matplotlib.pyplot as plt
 
     rows = [*labels, *[()] * (count - len(labels))]
@@ -89,7 +89,10 @@ def _new(count: int, labels: Sequence[Sequence[str]], size: tuple[float, float])
 
 
 def curve(axes: Any, t: np.ndarray, values: np.ndarray, name: str, **style: Any) -> None:
-    """Draw values of samples as a line, of steps as stairs; vectors by column."""
+    """Draw a quantity given at samples as a line, one given over steps as stairs.
+
+    A vector has one curve for each column.
+    """
     columns = values[:, None] if values.ndim == 1 else values
     for i, column in enumerate(columns.T):
         text = name if values.ndim == 1 else f"{name}[{i}]"
@@ -102,7 +105,7 @@ def curve(axes: Any, t: np.ndarray, values: np.ndarray, name: str, **style: Any)
 
 
 def held(values: np.ndarray) -> np.ndarray:
-    """Return values of steps with the last one repeated, for stairs over samples."""
+    """Repeat the last value of a quantity given over steps, for stairs over samples."""
     return np.append(values, values[-1:])
 
 
@@ -126,24 +129,24 @@ def legend(axes: Any, *, least: int = 2, **options: Any) -> None:
 
 
 def _width(labels: Sequence[str], height: float) -> float:
-    """Width of a legend beside axes of `height`, in."""
+    """Return the width of a legend beside axes of a given height, in inches."""
     if len(labels) < 2:
         return 0.0
     return _columns(len(labels), height) * (0.5 + LETTER * max(map(len, labels)))
 
 
 def _columns(count: int, height: float) -> int:
-    """Columns of a legend of `count` rows beside axes of `height` in."""
+    """Return a legend's number of columns for `count` rows beside axes of `height` in."""
     return -(-count // max(1, int(height / ROW) - 1))
 
 
 def full_names(f: Any, names: Sequence[str]) -> tuple[str, ...]:
-    """Full names of quantities of a map; all states by default."""
+    """Return the full names of quantities of a map, by default all states."""
     return tuple(quantity_name(f, n) for n in names) or tuple(f.state_names)
 
 
 def named_runs(runs: Any) -> dict[str, Any]:
-    """Runs by name: of a dict, numbered for a batch or a sequence, "" for one run."""
+    """Return runs by name: a dict unchanged, others numbered, "" for a single run."""
     if isinstance(runs, dict):
         return {name: trajectory_of(run) for name, run in runs.items()}
     if isinstance(runs, Batch):  # without failed rollouts

@@ -123,7 +123,7 @@ def view(
 
 
 def _sampled(run: Any, visuals: Any, meshes: Any) -> Scene:
-    """Scene of all samples, or of at most `MOST` of them."""
+    """Return the scene of a run, with at most `MOST` evenly spaced samples."""
     times = None
     if len(run.t) > MOST:
         times = np.linspace(run.t[0], run.t[-1], MOST)

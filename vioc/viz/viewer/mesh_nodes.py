@@ -1,4 +1,4 @@
-"""Mesh files for the browser, by trimesh, which is installed with viser."""
+"""Mesh files for the browser viewer, by trimesh, which is installed with viser."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def glb(path: Path) -> bytes:
 
 @functools.lru_cache(maxsize=256)
 def triangles(path: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Vertices (n, 3), m, and faces (m, 3) of a mesh file."""
+    """Return the vertices (n, 3), m, and faces (m, 3) of a mesh file."""
     vertices, faces, count = [], [], 0
     scene = _load(path)
     for name in scene.graph.nodes_geometry:

@@ -1,4 +1,4 @@
-"""Viewer: a viser server with scenes, a time slider, and a clock that plays."""
+"""Browser viewer of runs: a viser server with scenes, a time slider and a clock."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def load_viser() -> Any:
 
 
 class Viewer:
-    """Runs of mechanisms in the browser, made by `vioc.viz.view`.
+    """Viewer of mechanisms' runs in the browser, made by `vioc.viz.view`.
 
     Parameters
     ----------
@@ -135,7 +135,7 @@ class Viewer:
         )
 
     def _camera(self, scene: Scene, center: np.ndarray) -> None:
-        """Place the camera in front of the plane of motion, slightly above and aside."""
+        """Place the camera in front of the plane of motion, a little above and aside."""
         from vioc.viz.animation import PLANES, common_plane
 
         plane = common_plane([scene])
@@ -150,7 +150,7 @@ class Viewer:
     # -- time -----------------------------------------------------------------------------------------
 
     def go(self, t: float) -> None:
-        """Show the runs at a time, s.
+        """Show all runs at the time t, s.
 
         A run does not move before its start and after its end.
         """
@@ -163,7 +163,7 @@ class Viewer:
             self._slider.value = self.time
 
     def _followed(self) -> np.ndarray:
-        """Displacement of the followed point since the start (3,)."""
+        """Return the displacement of the followed point since the start (3,)."""
         if self.follow is None:
             return np.zeros(3)
         scene = next(iter(self.drawings.values())).scene
@@ -175,7 +175,7 @@ class Viewer:
         return self._playing.is_set()
 
     def play(self) -> None:
-        """Start the clock; at the end of the runs restart from the beginning."""
+        """Start the clock, which restarts at the end of the runs."""
         if self._slider is None:
             return
         if self.time >= self.end:
@@ -309,7 +309,7 @@ class Viewer:
                     self._boxes[name].value = shown
 
     def legend(self) -> str:
-        """HTML of the runs' labels in their colours; empty for one run."""
+        """Return the runs' labels in their colours as HTML; empty for one run."""
         from html import escape
 
         colors = run_colors(list(self.drawings))
@@ -362,7 +362,7 @@ class Viewer:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Suppress viser's output through rich when it starts and stops."""
+    """Suppress the messages that viser prints when it starts and stops."""
     import rich
 
     console = rich.get_console()
@@ -374,13 +374,13 @@ def _quiet() -> Iterator[None]:
 
 
 def _ratio(text: str) -> float:
-    """Convert ``"1/5"`` or ``"2"`` to a number."""
+    """Convert a ratio such as ``"1/5"`` or ``"2"`` to a float."""
     over, _, under = text.partition("/")
     return float(over) / float(under or 1)
 
 
 def nearest(t: np.ndarray, now: float) -> int:
-    """Index of the sample nearest to a time."""
+    """Return the index of the sample nearest to a time."""
     i = int(np.searchsorted(t, now))
     if i == 0 or (i < len(t) and t[i] - now < now - t[i - 1]):
         return i
@@ -388,7 +388,7 @@ def nearest(t: np.ndarray, now: float) -> int:
 
 
 def _up(system: System) -> np.ndarray:
-    """Direction against gravity; z if gravity is not along an axis."""
+    """Return the upward direction, against gravity; z if gravity is not along an axis."""
     for item in system.potentials:
         if isinstance(item, Gravity):
             g = numbers((item.x, item.y, item.z), system.parameters)

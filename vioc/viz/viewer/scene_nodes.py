@@ -1,4 +1,4 @@
-"""Nodes of a viser server for a scene, moved from sample to sample."""
+"""Objects of a viser server that draw a scene and move from sample to sample."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DEMANDED = ("frames", "names", "inertia", "skeleton")  # shown on demand
 
 
 class Drawing:
-    """Drawing of a run in the browser.
+    """Drawing of one run's scene in the browser.
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ class Drawing:
         self.show(0)
 
     def show(self, i: int, scene: Scene | None = None) -> None:
-        """Move everything to sample i of this or another scene of the same mechanism."""
+        """Move all objects to sample i of this scene, or of another of the same mechanism."""
         scene = self.scene if scene is None else scene
         for group, handle in self._groups.items():
             if group >= 0:
@@ -84,7 +84,7 @@ class Drawing:
     # -- groups of frames, and poses in them -----------------------------------------------------------
 
     def _group(self, group: int) -> str:
-        """Path of the node that moves with a group of frames."""
+        """Return the path of the viser node that moves with a rigid group of frames."""
         if group not in self._groups:
             path = (
                 f"{self._path}/{_clean(self._label(group))}-{group}" if group >= 0 else f"{self._path}/fixed"
@@ -93,17 +93,17 @@ class Drawing:
         return self._groups[group].name
 
     def _label(self, group: int) -> str:
-        """Name of the first named frame in a group."""
+        """Return the name of the first named frame in a rigid group."""
         nodes = self.scene.system.nodes
         names = (nodes[i].frame.name for i in np.flatnonzero(self.scene.groups == group))
         return next(filter(None, names), "frame")
 
     def _inside(self, group: int, points: np.ndarray) -> np.ndarray:
-        """Transform points (k, 3) of the world at the first sample to a group's axes."""
+        """Transform world points (k, 3) at the first sample to the axes of a rigid group."""
         return (points - self.scene.position(group)[0]) @ self.scene.rotation(group)[0]
 
     def _pose_inside(self, node: int, position: np.ndarray, rotation: np.ndarray) -> dict[str, Any]:
-        """Transform a pose in a frame to its group."""
+        """Transform a pose in a frame to the rigid group that contains the frame."""
         group = self.scene.group(node)
         where = self._inside(group, self.scene.place(node, position[None])[0])[0]
         turned = self.scene.rotation(group)[0].T @ self.scene.rotation(node)[0] @ rotation
@@ -297,12 +297,12 @@ def _place(handle: Any, position: np.ndarray, wxyz: np.ndarray | None = None) ->
 
 
 def _segments(points: np.ndarray) -> np.ndarray:
-    """Segments (k - 1, 2, 3) of a polyline (k, 3)."""
+    """Split a polyline (k, 3) into segments (k - 1, 2, 3)."""
     return np.stack([points[:-1], points[1:]], axis=1)
 
 
 def _coil(ends: np.ndarray, width: float, turns: int = 8) -> np.ndarray:
-    """Helical spring between two points (2, 3)."""
+    """Return the helical line of a spring between two points (2, 3)."""
     d = ends[1] - ends[0]
     if not np.any(d):
         return ends
@@ -315,5 +315,5 @@ def _coil(ends: np.ndarray, width: float, turns: int = 8) -> np.ndarray:
 
 
 def _clean(name: str) -> str:
-    """Return a name as one part of a path."""
+    """Replace slashes in a name, so that it is one part of a path."""
     return name.replace("/", "_")
