@@ -69,7 +69,7 @@ class ImplicitEuler(MechanicalMap):
 
     @shared
     def sensitivities(self):
-        """(v, x, u, t, dt, parameters, z) -> Jacobian of x_next, Hessian of z . x_next, by (x, u, parameters)."""
+        """(v, x, u, t, dt, parameters, z) -> Jacobian of x_next, Hessian of z . x_next, by s."""
         args = self.equations.sx_in()
         v, x, u, theta = *args[:3], args[5]
         s, z, w = ca.vertcat(x, u, theta), ca.SX.sym("z", self.nx), ca.SX.sym("w", self.nq)
