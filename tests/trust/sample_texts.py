@@ -16,8 +16,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 FENCED = re.compile(r"^(```|\$\$).*?^\1\s*$", re.MULTILINE | re.DOTALL)
+EQUATION = re.compile(r"\n\n(?:(?: {4}.*)?\n)* {4}.*(?:\n\n|$)")  # displayed, with the empty lines around it
 LISTED = re.compile(r"^\s*(?:[-*]|\d+\.)\s+", re.MULTILINE)
-SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z`*\[])")
+SENTENCE = re.compile(r"(?<=[.!?]|(?<=\[equation)\])\s+(?=[A-Z`*\[])")
 FEWEST = 5  # words of a sentence
 
 
@@ -35,12 +36,16 @@ def docstrings(root: Path) -> list[str]:
 
 
 def sentences(root: Path) -> list[str]:
-    """Return "page: sentence" of the running text of all documents, without code, equations and tables."""
+    """Return "page: sentence" of the running text of all documents, without code and tables.
+
+    A displayed equation within a sentence is replaced by "[equation]".
+    """
     texts = []
     for path in sorted((root / "docs").rglob("*.md")):
         if "generated" in path.parts:
             continue
-        for block in LISTED.sub("\n\n", FENCED.sub("\n\n", path.read_text("utf-8"))).split("\n\n"):
+        text = EQUATION.sub(" [equation] ", FENCED.sub("\n\n", path.read_text("utf-8")))
+        for block in LISTED.sub("\n\n", text).split("\n\n"):
             if block.lstrip().startswith(("#", "|", "<", "!", "{")):
                 continue
             for sentence in SENTENCE.split(" ".join(block.split())):

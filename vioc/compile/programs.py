@@ -24,8 +24,8 @@ def dense(function: ca.Function) -> ca.Function:
 def without_repetition(function: ca.Function) -> ca.Function:
     """Return the function with every common subexpression computed once.
 
-    Results are the same bits. Finding common subexpressions takes as much time as about 1500 evaluations in the virtual machine, and
-    saves about a seventh of the operations. Functions of MX are returned as they are.
+    Results are the same bits. Finding common subexpressions takes as much time as about 1500 evaluations in
+    the virtual machine, and saves about a seventh of the operations. Functions of MX are returned unchanged.
     """
     if not function.is_a("SXFunction"):
         return function

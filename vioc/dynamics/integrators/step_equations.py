@@ -83,9 +83,10 @@ class BlockEvaluator:
 
     @cached_property
     def along_branch(self) -> Evaluator:
-        """Evaluator of `Linearized` for a share of a step's length, with the matrix transposed.
+        """Evaluator of the equations for a share of a step's length, with the matrix transposed.
 
-        Its arguments are (x, u, t, dt, parameters, h(q_k), w, share), with w the mean velocity over the share.
+        Outputs are those of `Linearized`. Arguments are (x, u, t, dt, parameters, h(q_k), w, share), with the
+        mean velocity w over the share.
         """
         f = self.f
         nd, nq, nf = f.nd, f.nq, len(f.system.inputs)
