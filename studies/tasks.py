@@ -105,13 +105,21 @@ def at_most(seconds: float) -> Iterator[None]:
         yield
         return
 
+    over = False
+
     def stop(number: int, frame: Any) -> None:
+        nonlocal over
+        over = True
         raise TooLong
 
     before = signal.signal(signal.SIGPROF, stop)
     signal.setitimer(signal.ITIMER_PROF, seconds, AGAIN)
     try:
         yield
+    except Exception as error:  # compiled code in between may have turned the stop into an error of its own
+        if over:
+            raise TooLong from error
+        raise
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0.0)
         signal.signal(signal.SIGPROF, before)

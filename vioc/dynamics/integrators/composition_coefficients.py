@@ -42,7 +42,6 @@ METHODS: dict[str, tuple[float, ...]] = {
     ),
 }
 DEFAULTS = {4: "suzuki-4-7", 6: "sofroniou-spaletta-6"}
-NOISE = 0.1  # noise that a stage adds, in units of the third derivative times dt^3
 
 
 def order_of(coefficients: Sequence[float]) -> int:
