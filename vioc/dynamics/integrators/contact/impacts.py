@@ -410,7 +410,8 @@ class Impact:
         slack = 0.5 * (ca.dot(Vs[0], M @ Vs[0]) - ca.dot(Vs[1], M @ Vs[1]))
         half, a = 0.5 * ca.dot(d, M @ d), ca.dot(Vs[1], M @ d)
         root = 2 * slack / (a + ca.sqrt(ca.fmax(a * a + 4 * half * slack, 0) + 1e-300))
-        s = ca.if_else(half + a <= slack * (1 + 1e-12), 1.0, root)
+        # the smoothing may add energy in compression: then s is 0
+        s = ca.if_else(half + a <= slack * (1 + 1e-12), 1.0, ca.fmax(root, 0))
         change = ends[2] - ends[1] if law == "newton" else ends[2]
         slips = np.array([name.endswith(".slip") for name in f.multiplier_names])
         change = ends[1] + s * change
