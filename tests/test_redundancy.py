@@ -456,5 +456,7 @@ def test_a_step_that_ends_where_the_choice_fails_names_the_one_that_fits():
     backwards = g.step(g.initial_state(q, vioc.project_velocity(g.lagrangian, q, {"yaw": -2.0})))
     backwards[4:] *= -1
     np.testing.assert_allclose(g.step(backwards)[:4], q, atol=1e-12)
-    with pytest.raises(StepError, match=r"Dh\(q_k\+1\).* pin-x vanishes.*redundant=\('pin-x',\)\) leaves"):
+    # rounding decides whether the step ends in the singular position or just before it
+    named = r"pin-x (vanishes|follows from the others).*redundant=\('pin-x',\)\) leaves"
+    with pytest.raises(StepError, match=named):
         f.step(backwards)

@@ -81,7 +81,7 @@ class VirtualProgram(Program):
         return run_buffered(self.function, args, self.sizes_out)
 
     def _reduce(self, count: int) -> None:
-        """Compute common subexpressions once from now on, if the function has been evaluated often enough.
+        """Compute common subexpressions once, after many evaluations of the function.
 
         Functions of derivatives are built without that search, which takes ten times as long as the rest of
         building them. Results are the same bits.

@@ -232,9 +232,9 @@ class Level:
     def corrected(
         self, it: Iterate, d: NewtonDirection, point: Point, s: np.ndarray, length: float, merit: float
     ) -> float:
-        """Return the merit that a second-order correction of a trial leads to, to second order in the step.
+        """Return a prediction of the merit after a second-order correction of a trial.
 
-        The correction reduces defects and constraint residuals to those of the linear model, and changes the
+        The prediction is of second order in the step. The correction reduces defects and constraint residuals to those of the linear model, and changes the
         cost by the excess of both times the new multipliers.
         """
         r, gaps = self.remains(point, s), point.gaps

@@ -121,7 +121,7 @@ class LineSearch:
         return Worth(worth.merit, worth.price - cost, max(worth.left, PRICED * (2 * cost) ** 0.5))
 
     def _promises(self, it, b, d, length, point, s, merit, enough, lin) -> bool:
-        """Return True if the model says that a correction of the first trial removes half of its excess."""
+        """Return whether a correction is predicted to halve the excess of a trial's merit."""
         after = self.level.corrected(it, d, point, s, length, merit)
         if lin is not None and any(rho is not None for rho in it.foreseen):
             foreseen = self.stages.foreseen(b, lin, d.dx, d.du, it.foreseen, length)

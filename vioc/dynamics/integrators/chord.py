@@ -25,7 +25,8 @@ from vioc.dynamics.algebra import vectors as vec
 from vioc.dynamics.algebra.articulated import ArticulatedInverse
 from vioc.dynamics.algebra.sparse_lu import Saddle, SparseLU, scalars
 from vioc.dynamics.algebra.vectors import part
-from vioc.dynamics.integrators.continuation import Context, Root, left_by, with_continuation
+from vioc.dynamics.integrators.continuation import PATIENCE, Context, Root, left_by, with_continuation
+from vioc.dynamics.integrators.newton import SHORTEST
 from vioc.dynamics.integrators.predictor import far, motion, predicted_of_stiff
 from vioc.dynamics.integrators.step_equations import StepEquations
 from vioc.dynamics.integrators.variational import StepParts, VariationalRule, rescued
@@ -195,7 +196,8 @@ def solved_step(rule: ChordRule, inverse: Inverse | None = None) -> ca.Function:
     x_next, multipliers, error = near(guess, part(args.x, 0, nd), args)
     away += far(ca.fabs(moved(x_next, args.x)), f.turning)
     whole = ca.Function("whole", list(args), [x_next, multipliers, error + away])
-    return with_continuation(whole, begin, solve, f.turning, f.tolerance)
+    shortest = PATIENCE if f.nm else SHORTEST
+    return with_continuation(whole, begin, solve, f.turning, f.tolerance, shortest)
 
 
 def _chord(rule: ChordRule, inverse: Inverse | None) -> tuple[ca.Function, ca.Function, float]:

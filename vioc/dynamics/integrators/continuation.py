@@ -19,8 +19,8 @@ from vioc.dynamics.algebra.vectors import part
 from vioc.dynamics.integrators.newton import SHORTEST, TURN, BranchRoot
 
 SHARES = 100  # largest number of shares that are tried for one step
-# Growth of the share, relative to the share reached, below which a kernel leaves the step to `newton.follow`,
-# which takes a step near a fold or a singular position several times faster
+# Growth of the share, relative to the share reached, below which a kernel leaves a step with constraints to
+# `newton.follow`, which begins anew and passes singular positions of the constraints
 PATIENCE = 2.0**-4
 
 
@@ -52,6 +52,7 @@ def with_continuation(
     solve: Callable[[Context, ca.MX, ca.MX, ca.MX], Root],
     turning: list[bool],
     tolerance: float,
+    shortest: float = SHORTEST,
 ) -> ca.Function:
     """Return a function that solves a step, by continuation in its length if needed.
 
@@ -72,9 +73,11 @@ def with_continuation(
         Mask of the variables that are angles.
     tolerance : float
         Error up to which a step is solved.
+    shortest : float
+        Growth of the share, relative to the share reached, below which the branch counts as ended.
     """
     args = Context(*kernel.mx_in())
-    continued = _continued(kernel, begin, solve, turning, tolerance)
+    continued = _continued(kernel, begin, solve, turning, tolerance, shortest)
     whole = [ca.MX.sym("whole", kernel.sparsity_out(i)) for i in range(3)]
     kept = ca.Function("kept", [*whole, *args], whole)
     left = ca.Function("left", [*whole, *args], continued.call(args))
@@ -95,7 +98,7 @@ def left_by(f: Any, x: np.ndarray, u: np.ndarray, t: float, dt: float) -> Branch
     return BranchRoot(reached[: f.nd], np.zeros(0), np.inf, 2.0 - error) if 1.0 < error < 2.0 else None
 
 
-def _continued(kernel, begin, solve, turning, tolerance) -> ca.Function:
+def _continued(kernel, begin, solve, turning, tolerance, shortest) -> ca.Function:
     """Return the CasADi function that solves a step by continuation from length 0.
 
     It is a loop over z = (w, w before, share, share before, stride).
@@ -113,7 +116,7 @@ def _continued(kernel, begin, solve, turning, tolerance) -> ca.Function:
     forward = ca.vertcat(root.w, w, share, last, 2 * stride)
     shorter = ca.vertcat(w, before, last, second, half)
     arrived = ca.logic_and(good, share == 1.0)
-    ended = ca.logic_and(ca.logic_not(good), half < PATIENCE * ca.fmax(last, PATIENCE))
+    ended = ca.logic_and(ca.logic_not(good), half < shortest * ca.fmax(last, shortest))
     change = ca.if_else(ca.logic_or(arrived, ended), 0.0, z - ca.if_else(good, forward, shorter))
     error = ca.if_else(arrived, root.error, 2 - last)
     nothing = np.full(root.x_next.numel() - nd, np.nan)
