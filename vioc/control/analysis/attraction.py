@@ -169,7 +169,7 @@ def region_of_attraction(
 
 @dataclass(frozen=True)
 class StartBox:
-    """Sampler of initial states, uniformly distributed between `low` and `high` (nx,)."""
+    """Sampler of random initial states, uniform between `low` and `high` (nx,)."""
 
     low: np.ndarray
     high: np.ndarray

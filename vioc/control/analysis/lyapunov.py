@@ -55,7 +55,9 @@ class LyapunovLevel:
 
     @property
     def violating_volume(self) -> float:
-        """Bound at 95 % confidence on the fraction of the set where V does not decrease."""
+        """Bound at 95 % confidence on the fraction of the set where V does not decrease.
+        V is the Lyapunov function.
+        """
         return float(-np.log(RISK) / self.samples)
 
     @property

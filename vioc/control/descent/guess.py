@@ -63,7 +63,7 @@ def begin(
     *,
     strict: bool,
 ) -> tuple[Trajectory, str]:
-    """Return the first trajectory of a search, and a text if it is not the guess.
+    """Return the first trajectory of a search, and a note if it replaces the guess.
 
     `dt` is from `guess_lengths`.
     """
@@ -142,7 +142,7 @@ def _projected(
 
 @contextmanager
 def leads_nowhere() -> Iterator[None]:
-    """Convert errors of steps inside the block to an error about the guess."""
+    """Convert step errors inside the block to an error that blames the guess."""
     try:
         yield
     except (StepError, OptimizationError) as error:
