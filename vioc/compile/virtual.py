@@ -255,7 +255,7 @@ def _bound(
     args: Sequence[tuple[np.ndarray, np.ndarray | None]],
     outputs: Sequence[np.ndarray],
 ) -> Callable[[], None]:
-    """Return a call without arguments that evaluates a CasADi function on fixed arrays."""
+    """Return a function that evaluates a CasADi function on fixed arrays."""
     buffer, evaluate = function.buffer()
     copies = [(own, source) for own, source in args if source is not None and own.size]
     for i, (a, _) in enumerate(args):

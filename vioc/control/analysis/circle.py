@@ -57,7 +57,7 @@ def sides(A: np.ndarray, values: np.ndarray, known: float = KNOWN) -> np.ndarray
 
 
 def natural_units(A: np.ndarray) -> np.ndarray:
-    """Return units of states that bring the nonzero entries of A as near 1 as possible.
+    """Return units of states that bring nonzero entries of A as near 1 as possible.
 
     The result does not depend on the units of A. The units d (n,) minimize squares of log(|A_ij| d_j / d_i)
     over nonzero couplings; this is repeated without couplings that are then small. Unlike balancing, it also

@@ -123,7 +123,7 @@ class LocalModel:
 
     @property
     def _units(self) -> tuple[np.ndarray, np.ndarray]:
-        """Weights that regularize the Hessian, for states (ndx,) and inputs (nu,).
+        """Units of the Hessian's regularization, for states (ndx,) and inputs (nu,).
 
         They are the mean weight of inputs per unit step weight, or that of the last state if inputs have
         none, in units of sizes.

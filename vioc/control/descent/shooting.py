@@ -153,7 +153,7 @@ class Shooting:
         self.keep = max(self.keep, KEEP[2])
 
     def _direction(self):
-        """Return Newton's direction with the least reduced exact Hessian, or None.
+        """Return Newton's direction, with a reduced exact Hessian if necessary, or None.
 
         Returns steps, gains, slope and shift. The exact part of the Hessian is reduced until the subproblem
         has a minimum.

@@ -104,7 +104,7 @@ def limited(raw: Raw, g: np.ndarray) -> Iterator[tuple]:
 
 
 def margin(raw: Raw, g: np.ndarray) -> float:
-    """Return the smallest scaled distance of constrained quantities from their limits.
+    """Return the smallest scaled distance of inequalities from their limits.
 
     It is negative outside of the limits, and in units of the limits' scales.
     """
