@@ -235,7 +235,7 @@ class Stages:
     def beyond(
         self, b: StageBlocks, lin: Linearization, new: Trajectory, dx: np.ndarray, du: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray] | None:
-        """Return the gradient due to errors in the predicted residuals of the cost.
+        """Return the gradient of the cost that wrongly predicted residuals cause.
 
         The step is in scaled units; `Cost.beyond` documents the arguments.
         """
@@ -243,7 +243,7 @@ class Stages:
         return None if found is None else (found[0] * self.of_both, found[1] * self.of_states)
 
     def followed(self, X: np.ndarray, U: np.ndarray, gains: np.ndarray, near: float = np.inf) -> Point | None:
-        """Roll out and evaluate the trajectory that follows a curve under feedback.
+        """Roll out the trajectory that follows a curve under feedback, and evaluate it.
 
         Returns None if there is none, or if it leaves the curve by more than `near`.
         """

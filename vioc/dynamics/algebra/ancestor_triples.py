@@ -58,7 +58,7 @@ class AncestorTriples:
 
     @cached_property
     def places(self) -> tuple[np.ndarray, np.ndarray]:
-        """Positions in the third-derivative tensor, and the value to write at each.
+        """Positions and sources of the nonzero entries of the third-derivative tensor.
 
         Positions are (entries, 6) rows (x, end of x, y, end of y, z, end of z). A source is an index into a
         flattened (8, triples) array of one step. Every nonzero entry of the symmetric tensor occurs once.
@@ -111,7 +111,7 @@ class AncestorTriples:
         return self._weights(h) @ np.stack(parts, axis=1)
 
     def _weights(self, h: np.ndarray) -> np.ndarray:
-        """Return the chain-rule weights from derivatives by (q, v) to those by q_k, q_k+1.
+        """Return chain-rule weights from derivatives by (q, v) to those by q_k, q_k+1.
 
         They are (N, 8, 6), with both kinds of derivatives in the order of `values`.
         """

@@ -66,7 +66,7 @@ def warn_crossed(run: Trajectory, found: Iterable[Crossing]) -> None:
 
 
 def open_from(f: SmoothedMap, run: Trajectory) -> np.ndarray:
-    """Return the gap above which a contact counts as open, for each step (N,)."""
+    """Return, for each step (N,), the gap above which a contact counts as open."""
     return np.maximum(TOUCHING, 10 * np.sqrt(f.smoothing) * run.step_lengths)
 
 

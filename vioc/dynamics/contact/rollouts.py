@@ -25,7 +25,7 @@ class Rollouts(Program):
 
     @abstractmethod
     def steps(self, X, U, t, h, theta) -> list[np.ndarray]:
-        """Compute one step from each of several states, whether it converges or not.
+        """Compute one independent step from each of several states.
 
         Returned are states, multipliers and errors.
         """

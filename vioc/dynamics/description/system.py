@@ -414,7 +414,7 @@ def _count(number: int, one: str, more: str | None = None) -> str:
 
 
 def _flat(system: System) -> tuple:
-    """Return childless frames for comparison, hash and pickle of trees of any depth."""
+    """Return the frames as a flat tuple, for comparison, hash and pickle."""
     return _bare(system.nodes)
 
 

@@ -87,7 +87,7 @@ def far(reach: Any, turning: Iterable[bool]) -> Any:
 
 
 def bending_variables(lag: Lagrangian) -> np.ndarray:
-    """Return the mask (nd,) of dynamic variables that enter the equations nonlinearly.
+    """Return a mask (nd,) of dynamic variables that enter the equations nonlinearly.
 
     Second differences at random states and parameters detect them. The angle of a wheel about its axis of
     symmetry is none of them, nor the heading of a vehicle on a plane, nor an angle with a spring alone.
@@ -126,7 +126,7 @@ def predicted(f: MechanicalMap) -> ca.Function:
 
 
 def predicted_of_stiff(f: MechanicalMap) -> ca.Function:
-    """CasADi function of the first guess of a step's end, suited to stiff springs.
+    """CasADi function of the first guess of a step's end, also for stiff springs.
 
     `far` also tests the roots of these steps. If accelerations move an angle farther than velocities do, by
     more than `STIFF`, springs are stiff for the step: the guess omits the accelerations, and the step's

@@ -111,7 +111,7 @@ class BodyGraph(TermGraph):
 
     @cached_property
     def variations(self) -> ca.SX:
-        """Derivatives of poses (12 n, 6 n) by displacements and rotations of the bodies."""
+        """Derivatives (12 n, 6 n) of poses by displacements and rotations of the bodies."""
         return ca.jacobian(self.pose_rates, self.twists)
 
     def varied(self, value: ca.SX) -> ca.SX:
@@ -129,7 +129,7 @@ class BodyGraph(TermGraph):
 
     @cached_property
     def wrenches(self) -> tuple[ca.SX, ca.SX]:
-        """Wrenches (6 n,) of velocity-independent forces, and of velocity-dependent ones."""
+        """Wrenches (6 n,) of forces independent of velocity, and of the other forces."""
         still, moving = -self.varied(self.potential).T, ca.SX(TWIST * len(self.model.bodies), 1)
         for force in self.system.forces:
             wrench = self._wrench(force)
