@@ -20,7 +20,7 @@ NEGLIGIBLE = (
 
 
 class _Displaced(FrameGraph):
-    """Symbolic kinematics that displaces and rotates every frame by symbols."""
+    """Symbolic kinematics in which each frame is displaced and rotated by symbols."""
 
     def __init__(self, graph: FrameGraph):
         self.__dict__.update(vars(graph))

@@ -68,7 +68,7 @@ class Late:
         return value, -self._slopes[i] * within
 
     def _at(self, times: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return indices of the samples before given times, times since them, and values.
+        """Return sample indices, times since these samples, and values at given times.
 
         Before the first sample, the first sample is used.
         """
@@ -78,7 +78,7 @@ class Late:
         return i, past, self._starts[i] + self._slopes[i] * past
 
     def _asked(self, times: np.ndarray) -> np.ndarray:
-        """Return values of a signal that is a function of time."""
+        """Return the values, at given times, of a signal that is a function of time."""
         return sample(self.function, np.maximum(times, self._first).ravel(), self.what).reshape(times.shape)
 
     def _lobatto(self, a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, float]:

@@ -18,7 +18,7 @@ Self = TypeVar("Self")
 
 
 class _Made(ABC, Generic[T]):
-    """Property that is computed once."""
+    """Base class of properties that are computed once and then stored."""
 
     def __init__(self, make: Callable[[Any], T]):
         self._make, self.__doc__ = make, make.__doc__
@@ -81,7 +81,7 @@ def _own_names(kind: type) -> tuple[str, ...]:
 
 
 def twin(f: Map) -> Map:
-    """Return a copy of a map that shares what is built, before or later.
+    """Return a copy of a map that shares its built functions, also later ones.
 
     copy.copy would build it again.
     """

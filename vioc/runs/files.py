@@ -187,7 +187,7 @@ def read_columns(path: str | os.PathLike, map: OneStepMap) -> tuple[dict[str, np
 
 
 def _same(key: str, ours: Any, theirs: Any) -> bool:
-    """Return whether an entry of two map identities is equal; a missing one is not."""
+    """Return whether two entries of map identities are equal; a missing one is not."""
     if key == "dt" and isinstance(ours, float) and isinstance(theirs, (int, float)):
         return same_steps(theirs, ours)
     return ours == theirs

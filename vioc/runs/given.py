@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class AsTrajectory:
-    """Base class of results that can be used as their trajectory: ``best["theta"]``."""
+    """Base class of results that can be used like their trajectory."""
 
     trajectory: Trajectory
 
@@ -122,7 +122,7 @@ class AsTrajectory:
 
 
 def trajectory_of(value: Any) -> Any:
-    """Return the trajectory that a value is or has; return other values unchanged.
+    """Return the trajectory of a result; return other values unchanged.
 
     Raises
     ------
@@ -136,7 +136,7 @@ def trajectory_of(value: Any) -> Any:
 
 
 def state_of(value: Any, what: str = "state") -> Any:
-    """Return the state that a value has, such as an equilibrium; others unchanged.
+    """Return the state of an object such as an equilibrium; arrays are unchanged.
 
     Raises
     ------

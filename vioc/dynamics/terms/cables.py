@@ -227,7 +227,8 @@ class _Along(RateForce):
             )
 
     def _bodies(self, system: Any) -> Iterator[tuple[int, Mass]]:
-        """Yield index and mass of the frames with mass from `last` up to `first`.
+        """Yield index and mass of the frames on the chain from `last` up to `first`.
+        Frames without mass are left out.
 
         There are none if `first` is not an ancestor of `last`.
         """

@@ -57,7 +57,8 @@ class FrictionContact(Inequality):
     cone: str
 
     def parts(self) -> dict[str, Part]:
-        """Return the pairs of shapes that touch in one point each, by name suffix.
+        """Return the pairs of shapes of this contact, each of which touches in one point.
+        Their keys are suffixes of names.
 
         Each is (frame, shape, frame, shape).
         """

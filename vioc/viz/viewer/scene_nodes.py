@@ -84,7 +84,7 @@ class Drawing:
     # -- groups of frames, and poses in them -----------------------------------------------------------
 
     def _group(self, group: int) -> str:
-        """Return the path of the viser node that moves with a rigid group of frames."""
+        """Return the path of the viser node that moves with a group of rigid frames."""
         if group not in self._groups:
             path = (
                 f"{self._path}/{_clean(self._label(group))}-{group}" if group >= 0 else f"{self._path}/fixed"
@@ -315,5 +315,5 @@ def _coil(ends: np.ndarray, width: float, turns: int = 8) -> np.ndarray:
 
 
 def _clean(name: str) -> str:
-    """Replace slashes in a name, so that it is one part of a path."""
+    """Replace slashes in a name, so that it can be one part of a path."""
     return name.replace("/", "_")
