@@ -263,7 +263,7 @@ class LinearMPC(Law):
         return float(over.offset @ over.Qf @ over.offset)
 
     def _beyond(self, limit: np.ndarray, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return a bound on states relative to the reference, for the path and for the end."""
+        """Return a bound on states relative to the reference, for steps and for the end."""
         away = limit - X[1:, self._bounded]
         return away[:-1], away[-1]
 

@@ -278,7 +278,7 @@ class SwitchedMap(MapAround):
         return replace(super().derivatives, moving=self._linearized)
 
     def _linearized(self, trajectory: Trajectory, closed: bool) -> Linearization:
-        """Return the linearization of a motion, corrected where contacts close (saltation).
+        """Return the linearization of a motion, corrected at impacts (saltation).
 
         It is `MapDerivatives.linearize_motion` (saltation). The first step after a switch that closes
         contacts has the derivatives of a step whose start, and with it the end of the step before, is shifted
