@@ -101,7 +101,7 @@ class Cache:
         return None
 
     def get(self, key: str, title: str, build: Callable[[Path], None]) -> Path:
-        """Return the path of a key's library; ``build(path)`` makes it if necessary.
+        """Return the path of a key's cached library, after building it if necessary.
 
         A missing or damaged library is made; if the cache cannot be written, it is made in a temporary folder
         of this process.

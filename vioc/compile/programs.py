@@ -120,7 +120,7 @@ class Program(ABC):
         """
 
     def bind_map(self, args: Sequence[np.ndarray], count: int) -> Bound:
-        """Bind `map` to arrays that are read again at each call.
+        """Bind evaluation by rows to fixed arrays, which are read again at each call.
 
         Arguments are any float64 arrays with contiguous rows, including strided or reversed views.
         """

@@ -173,7 +173,7 @@ class VirtualProgram(Program):
         return Bound(call, [carries, *outputs[1:]])
 
     def _strung(self, how: str, n: int, shared: tuple[int, ...] = ()) -> ca.Function:
-        """Return the function mapped over n rows or iterated n times, as CasADi function."""
+        """Return a CasADi function: this one mapped over n rows, or iterated n times."""
         key, f = (how, n, shared), self.function
         with self._lock:  # shared by the rollouts of a batch
             if key in self._long:

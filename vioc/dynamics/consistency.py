@@ -234,7 +234,7 @@ def check_constraints(
 
 
 def check_holonomic(system: System, who: str) -> None:
-    """Raise `ModelError` for velocity constraints, which `who` does not support."""
+    """Raise `ModelError` for velocity constraints, which the feature `who` lacks."""
     for name, constraint in zip(system.constraint_names, system.constraints, strict=True):
         if isinstance(constraint, VelocityConstraint):
             raise ModelError(

@@ -205,7 +205,7 @@ class Design:
 
     @property
     def condition(self) -> tuple[float, float]:
-        """Condition numbers of the relative information, of the guess and of the motion."""
+        """Condition numbers of the relative information, for guess and designed motion."""
         S = np.outer(self.scale, self.scale)
         return float(np.linalg.cond(self.before * S)), float(np.linalg.cond(self.information * S))
 

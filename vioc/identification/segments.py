@@ -245,7 +245,7 @@ class Segments:
         return found
 
     def _joints(self) -> list[int]:
-        """Return the indices of the segments that continue the one before them."""
+        """Return the indices of segments that continue the preceding segment."""
         return [j for j in range(1, len(self.pieces)) if self.pieces[j].first > 0]
 
     def _gaps(

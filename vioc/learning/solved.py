@@ -22,7 +22,7 @@ from vioc.maps.protocol import OneStepMap
 
 
 def check_framework_map(f: OneStepMap) -> None:
-    """Raise ValueError for a map whose errors machine-learning frameworks cannot use.
+    """Raise ValueError for a map whose state errors learning frameworks cannot use.
 
     Errors must be differences of states or rotations of quaternions.
     """

@@ -124,7 +124,7 @@ class Linearization(StepArrays):
 
     @staticmethod
     def of(states: np.ndarray, multipliers: np.ndarray, nu: int) -> Linearization:
-        """Return the linearization made of Jacobians of next states and multipliers.
+        """Return a linearization in blocks, taken from Jacobian matrices.
 
         The Jacobian of the states is (..., ndx, ns), that of the multipliers (..., nm, ns), both by
         s = (state errors, inputs, parameters).
@@ -178,7 +178,7 @@ class SecondOrder(StepArrays):
 
     @staticmethod
     def of(H: np.ndarray, ndx: int, nu: int) -> SecondOrder:
-        """Return the second derivatives made of Hessians.
+        """Return second derivatives in blocks, taken from Hessian matrices.
 
         The Hessians (..., ns, ns) are by s = (state errors, inputs, parameters).
         """

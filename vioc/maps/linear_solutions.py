@@ -78,7 +78,7 @@ class Implicit:
     def extended(
         self, x: ca.SX, parameters: ca.SX, more: Callable[[ca.SX], ca.SX], rest: list[int]
     ) -> Implicit:
-        """Return the same equation-defined quantities for a map with additional states.
+        """Return the same quantities, which solve equations, for a map with more states.
 
         Its state x ends with `more`, which replaces some parameters; `rest` are the indices of those that
         remain parameters.

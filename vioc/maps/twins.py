@@ -68,7 +68,7 @@ class shared_by_step(_Made[T]):
 
 
 class own(_Made[T]):
-    """Property of one map, computed again for each copy; it may depend on everything."""
+    """Property computed anew for each copy of a map, as it may depend on everything."""
 
     def _value(self, map: Any) -> T:
         value = map.__dict__[self._name] = self._make(map)

@@ -252,7 +252,7 @@ def _stays(A: np.ndarray, system: LinearSystem) -> tuple[tuple[str, ...], int]:
 
 
 def _clarity(sizes: np.ndarray) -> float:
-    """Return the ratio of the smallest large singular value to the largest small one.
+    """Return how wide the gap between large and small singular values is, as a ratio.
 
     It is the ratio of the smallest value above the threshold to the largest below it, at most `CLEAR`.
     """

@@ -242,7 +242,7 @@ class Cost:
 
     @property
     def lifts(self) -> tuple[bool, bool]:
-        """Flags: running cost, and terminal cost, contain quantities that solve equations.
+        """Two flags: running or terminal cost contains quantities that solve equations.
 
         They are `Mechanism.implicit`, quantities that solve linear equations, such as velocities given
         momenta.

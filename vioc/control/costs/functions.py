@@ -94,7 +94,7 @@ def _by_columns(
 
 
 class Slopes(NamedTuple):
-    """Nonlinear residuals of a cost, with the derivatives r, J and W.
+    """Nonlinear residuals of a cost, with their Jacobian and weight matrix.
 
     Attributes
     ----------

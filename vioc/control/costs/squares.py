@@ -47,7 +47,7 @@ class Squares:
 
     @staticmethod
     def convex(value: ca.SX, r: ca.SX, W: Any) -> Squares:
-        """Return the split form of a cost that is a convex function of residuals.
+        """Return a cost that is a given convex function of residuals, without a rest.
 
         The caller must ensure W >= 0.
         """

@@ -84,7 +84,7 @@ def _closed(phase: Phase, X: np.ndarray, length: float, iterations: int = 20) ->
 
 
 def _inside(low: np.ndarray, high: np.ndarray) -> np.ndarray:
-    """Return the middle of each range; its finite end if only one is; else NaN."""
+    """Return the middle of each range, or its only finite end, or NaN."""
     with np.errstate(invalid="ignore"):
         middle = 0.5 * (low + high)
     return np.where(

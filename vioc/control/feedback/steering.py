@@ -67,7 +67,7 @@ class SteeredCovariance:
     iterations: int = 0
 
     def as_law(self) -> StateLaw:
-        """Return the law for a `ClosedLoop`; use it with `observer`."""
+        """Return the feedback law for a `ClosedLoop`, which also needs the `observer`."""
         return self.regulator.as_law()
 
     def std(self, name: str) -> np.ndarray:

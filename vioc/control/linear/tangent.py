@@ -96,7 +96,8 @@ def _at_zero(expression: ca.SX, e: ca.SX | None) -> ca.SX:
 
 
 def _lifted(f: OneStepMap, expression: ca.SX) -> tuple[Implicit, ca.SX] | None:
-    """Return an expression with its equation-defined quantities as symbols, or None.
+    """Return an expression with symbols for quantities that solve linear equations.
+    None if it contains no such quantity.
 
     Returns `Mechanism.implicit`, quantities that solve linear equations, and the expression; None if it
     contains none of them.
@@ -107,6 +108,6 @@ def _lifted(f: OneStepMap, expression: ca.SX) -> tuple[Implicit, ca.SX] | None:
 
 
 def _first(inner: Implicit, by: ca.SX) -> ca.SX:
-    """Return the Jacobian of equation-defined quantities with respect to the state."""
+    """Return the Jacobian, by the state, of quantities that solve linear equations."""
     F = inner.first()
     return ca.horzcat(F, ca.SX(F.shape[0], by.numel() - F.shape[1]))

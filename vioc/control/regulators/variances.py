@@ -191,7 +191,7 @@ class VarianceProblem:
         return VarianceDesign(K, Pi, P, *self._variances(K, P), float(dual))
 
     def least(self, multipliers: VarianceMultipliers) -> float:
-        """Return the least weighted sum of variances that any gains can reach.
+        """Return a lower bound, for any gains, on the weighted sum of the variances.
 
         The multipliers are the weights. The bound holds to rounding. It is the cost of the regulator for
         these weights alone, without Q and R. Inputs may then have no cost: the root Y of the cost-to-go |Y
@@ -298,7 +298,7 @@ class VarianceProblem:
             return None
 
     def _search(self, now, found, basis, t: float, move: np.ndarray, decrement: float):
-        """Search along a Newton step by Armijo's rule; return None if nothing increases."""
+        """Search along a Newton step by Armijo's rule; None if the dual does not increase."""
         value, length = found.dual + t * basis.barrier(now), 1.0
         while length > 1e-12:
             trial = basis.moved(now, length * move)

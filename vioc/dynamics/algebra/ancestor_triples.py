@@ -77,7 +77,8 @@ class AncestorTriples:
         return positions, np.concatenate(sources)[first]
 
     def values(self, q: np.ndarray, v: np.ndarray, h: np.ndarray, theta: np.ndarray) -> np.ndarray:
-        """Return the third derivatives of L_d by every triple of variables on one branch.
+        """Return the discrete Lagrangian's third derivatives by triples of variables.
+        The variables of a triple are on one branch of the tree.
 
         They are D_e D_f D_g L_d (N, 8, triples), where triples are (top, middle, bottom) with ends (e, f, g).
         Arguments are midpoints q (N, nq), velocities v (N, nq), step lengths h (N,).

@@ -36,7 +36,7 @@ class MeetingPlaces(NamedTuple):
     gaps: np.ndarray
 
     def of(self, i: int) -> tuple[np.ndarray, int]:
-        """Return the contact points (PLACES, NUMBERS) of one pair, and their number."""
+        """Return the contact points of one pair of polytopes, and their number."""
         return self.rows[i].copy(), int(self.counts[i])
 
 

@@ -70,9 +70,7 @@ class Mass:
 
     @classmethod
     def sphere(cls, mass: Number, radius: float, com: Sequence[Number] = ORIGIN) -> Mass:
-        """Return the mass of a homogeneous ball of given radius, m.
-        `mass` and `com` are those of `box`.
-        """
+        """Return the mass of a homogeneous ball of given radius, m, centred at `com`."""
         (r,) = _lengths((radius,), 1, "sphere: radius")
         return cls._solid(mass, (0.4 * r**2,) * 3, com)
 

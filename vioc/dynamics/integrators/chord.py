@@ -279,7 +279,7 @@ def near_pole(D: SparseLU, way: ca.SX, f: MechanicalMap) -> Any:
 def independent(
     pivots: ca.SX, J0: list[list[Any]], J1: list[list[Any]], masses: np.ndarray | list[float]
 ) -> ca.SX:
-    """Return flags that each constraint's gradient is independent of the others.
+    """Return flags: True for a constraint gradient independent of the others.
 
     The test uses the pivots of Dh(q_k+1) M^-1 Dh(q_k)'. All gradients are independent if all entries are
     true. A gradient that vanishes at one end is also short there relative to its length at the other end.

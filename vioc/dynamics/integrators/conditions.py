@@ -70,7 +70,7 @@ def conditions(rule: VariationalRule, steps: Steps, theta: np.ndarray) -> StepCo
 
 
 def _unit_rows(J: np.ndarray, M: np.ndarray) -> np.ndarray:
-    """Return J with rows scaled so that J M^-1 J' has the diagonal +-1."""
+    """Scale the rows of a Jacobian J so that J M^-1 J' has the diagonal +-1."""
     return J / np.sqrt(np.abs((J * np.linalg.solve(M, J.T).T).sum(axis=1)))[:, None]
 
 

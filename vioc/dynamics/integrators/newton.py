@@ -183,7 +183,7 @@ def solve_step(
 
 
 def follow(equations: BranchEquations, tolerance: float, begun: BranchRoot | None = None) -> BranchRoot:
-    """Follow the branch of roots to the largest share of the step that can be reached.
+    """Follow the branch of roots to the largest fraction of the step that it reaches.
 
     The branch begins at length 0, or at its root `begun`. Each root is extrapolated to the guess of the next.
     A share is accepted only if Newton's corrections contract so fast that no other root is near, and if the
@@ -326,7 +326,7 @@ def turns_back(equations: BranchEquations, last: BranchRoot, stride: float, tole
 
 
 def regular_between(before: np.ndarray, after: np.ndarray) -> bool:
-    """Return whether a matrix stays regular between two roots, by its small change.
+    """Return whether a matrix that changes little stays regular between two roots.
 
     The test is the spectral radius of the relative change, which does not depend on units. If it is below 1,
     all matrices on the straight line between are regular; beyond one fold, or two, it is not.

@@ -74,7 +74,7 @@ def _motion(f: MechanicalMap) -> ca.Function:
 
 
 def far(reach: Any, turning: Iterable[bool]) -> Any:
-    """Return 0, or infinity if an angle may move by more than 1 rad to a first guess.
+    """Return infinity if a first guess may be over 1 rad away from an angle, else 0.
 
     The limit is `FAR`. Sines and cosines of angles, and so the step's matrix, change by no more than the
     angle along the way. If that is less than a sixth of a turn, tests at the guess hold all the way to it.

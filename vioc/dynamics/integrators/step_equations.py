@@ -62,7 +62,7 @@ class ResidualBlocks(NamedTuple):
 
 
 class BlockEvaluator:
-    """Evaluator of residuals and Jacobian blocks of the steps of a rule.
+    """Evaluator of residuals and Jacobian blocks of a variational integrator's steps.
 
     It takes (x, u, t, dt, parameters, z) of one step, or of N steps as rows.
     """

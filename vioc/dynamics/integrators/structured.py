@@ -159,7 +159,7 @@ class StructuredLinearization:
 
     @cached_property
     def curved(self) -> bool:
-        """Flag: terms other than tree and constraints have nonzero second derivatives."""
+        """Flag: terms besides tree energy and constraints have nonzero second derivatives."""
         return bool(ca.sparsify(self._second_terms).nnz())
 
     def _first_terms(self, h: ca.SX) -> list[ca.SX]:

@@ -162,7 +162,9 @@ class Contact(FrictionContact):
         ground: Land = GROUND,
         **options: Any,
     ) -> Contact | PairContact:
-        """Return the contact of a body's sphere with the ground; options as for `point`."""
+        """Return the contact of a body's sphere with the ground.
+        The options are those of `point`: friction, directions, cone and name.
+        """
         if isinstance(ground, Terrain):
             return PairContact("world", ground, frame, Sphere(radius, center), **options)
         return cls(

@@ -82,7 +82,7 @@ def inner_quantities(
 
 
 def around(f: MapAround, review: Callable[[Trajectory], None] = nothing, **more: Any) -> Mechanism:
-    """Return the properties of a mechanism for a map that is built around its map.
+    """Return the mechanism properties of a map that is built around another map.
 
     They are those of the inner map; `more` are properties that replace them.
     """

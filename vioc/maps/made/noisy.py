@@ -21,7 +21,7 @@ from vioc.runs.trajectory import Trajectory
 
 
 class NoisyMap(MapAround):
-    """Map whose inputs are known and whose noise is its input, for estimation.
+    """Map with known inputs and with noise in place of an input, for estimation.
 
     It is (x, w) -> f(x, u_k + G_k w) + S_k w, or x + S_k w for samples without a step, with u_k, G_k, S_k
     known.

@@ -374,7 +374,7 @@ class SwitchedMap(MapAround):
         return self.with_maps([g.trying(**values) for g in self.maps])
 
     def resampled(self, run: Trajectory, lengths: np.ndarray) -> SwitchedMap:
-        """Return this map with numbers of steps for other step lengths along a run.
+        """Return this map for other step lengths along a run, with adapted step counts.
 
         Each map keeps its duration; ValueError if a switch lies within a step.
         """

@@ -131,7 +131,7 @@ class Bounces(ContactSteps):
         return (known.trying(**values) if values else known), at
 
     def step(self, f: ContactVI, x: np.ndarray, u: np.ndarray, t: float, h: float) -> list[Record]:
-        """Return the flights and impacts of a step, in the order of time."""
+        """Return a step's impacts and the motions between them, in the order of time."""
         records: list[Record] = []
         held, remaining = self._held(f, x[None], u[None], t, h)[0], h
         for _ in range(MOST):

@@ -199,7 +199,7 @@ class GroupStep:
         return factorize, ca.Function("iterate", args, [*map(ca.densify, outputs)], OPTIONS)
 
     def _constraint_slopes(self, x: Any, w: Any, theta: Any) -> tuple[list, list]:
-        """Return derivatives of constraints by the increments, at both ends of a step.
+        """Return constraint derivatives by a step's increments, at both of its ends.
 
         They are Dh(q_k) and the derivative of h(q_k+1) by w, as lists of rows with columns in the order of
         the auxiliary mechanism.

@@ -123,7 +123,7 @@ class Bodies:
     # -- Algorithm 4, and its inverse -------------------------------------------------------------
 
     def derivatives(self, X: Sequence[Twist | None], h: Any) -> list[SpatialMatrix]:
-        """Return the derivative of each link's momentum by the twist of its end.
+        """Return derivatives of the links' momenta by motions of their end poses.
 
         It is M_i = d mu_i / d eta_i, and zero for massless links.
         """
@@ -224,7 +224,7 @@ def _gathered(place: Place, S: Twist, P: Wrench, above: Wrench) -> tuple[Any, Wr
 
 @vec.inlined
 def _derivative(mass: Any, moment: Vector, inertia: Matrix, X: Twist, h: Any) -> SpatialMatrix:
-    """Return the derivative of a body's momentum by the twist of its end.
+    """Return the derivative of a body's momentum by a motion of its end pose.
 
     It is M_i = d mu_i / d eta_i = 1/h (dlog_X^T G + d(dlog_X^T P)/dX) dlog_-X at P = G X.
     """

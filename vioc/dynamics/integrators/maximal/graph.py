@@ -85,7 +85,7 @@ class StepGraph:
         return ca.Function("pose", [z], [ca.vertcat(z[:3], *(e for row in R for e in row))], OPTIONS)
 
     def _of_body(self, name: str, i: int, sizes: dict[str, int], outputs: Any) -> ca.Function:
-        """Return a function that all bodies with the inertia of body i share.
+        """Return the CasADi function of a body, shared by bodies of equal inertia.
 
         Its arguments are symbols of the given sizes and the parameters; `outputs` takes mass, J and the
         symbols.

@@ -211,7 +211,7 @@ def across(axis: Sequence[float] | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _aligned(rows: np.ndarray) -> np.ndarray:
-    """Return coordinate axes that span the same space as the rows, if there are any.
+    """Return coordinate axes with the same span as a matrix's rows, if there are any.
 
     They make the code of the constraints sparser.
     """

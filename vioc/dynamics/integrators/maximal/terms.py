@@ -70,7 +70,7 @@ class BodyGraph(TermGraph):
         return vec.matmul(R, place.rotation), vec.add(x, vec.apply(R, place.position))
 
     def place(self, i: int) -> NodePlace:
-        """Return body and pose of a frame; raise `ModelError` for one inside a joint."""
+        """Return a frame's body and pose; `ModelError` for a frame inside a joint."""
         place = self.model.places[i]
         if place is None:
             name = self.system.nodes[i].frame.label()
