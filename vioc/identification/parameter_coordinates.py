@@ -191,7 +191,7 @@ def _entries(f: OneStepMap) -> dict[str, list[list[str]]]:
 
 
 def _whole_bodies(f: OneStepMap, estimated: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """Return the bodies whose ten inertial parameters are estimated one by one.
+    """Return the bodies whose inertial parameters are all estimated, each by itself.
 
     No other inertial parameter may depend on these estimated parameters.
     """

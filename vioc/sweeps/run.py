@@ -166,7 +166,7 @@ class Sweep(Sequence):
         return self.table().to_html()
 
     def best(self, key: Callable[[Any], float]) -> Outcome:
-        """Return the outcome with the least value of the function `key` of its result.
+        """Return the outcome with the least value of `key`, a function of its result.
 
         RuntimeError if every task failed.
         """

@@ -25,7 +25,7 @@ CONFIDENCE = 1.959964  # standard deviations of a 95 % interval
 
 @dataclass(frozen=True)
 class Attraction:
-    """Result of a Monte Carlo test from which states a loop returns to equilibrium.
+    """Result of a Monte Carlo test of a closed loop's region of attraction.
 
     Attributes
     ----------

@@ -47,7 +47,7 @@ class Facets(NamedTuple):
 
 @lru_cache(maxsize=64)
 def facets(points: tuple[tuple[float, float, float], ...]) -> Facets:
-    """Return the face planes and edges of the convex hull of these corners."""
+    """Return the face planes and edges of the convex hull of given corners."""
     P = np.array(points)
     faces: list[tuple[np.ndarray, float, dict[tuple[int, int], None]]] = []
     for corners in triangles(P):

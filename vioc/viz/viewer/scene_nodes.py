@@ -72,7 +72,7 @@ class Drawing:
         self.show(0)
 
     def show(self, i: int, scene: Scene | None = None) -> None:
-        """Move all objects to sample i of this scene, or of another of the same mechanism."""
+        """Move all objects to sample i of a scene of the same mechanism."""
         scene = self.scene if scene is None else scene
         for group, handle in self._groups.items():
             if group >= 0:
@@ -84,7 +84,7 @@ class Drawing:
     # -- groups of frames, and poses in them -----------------------------------------------------------
 
     def _group(self, group: int) -> str:
-        """Return the path of the viser node that moves with a group of rigid frames."""
+        """Return the path of the viser node that moves with a rigid group of frames."""
         if group not in self._groups:
             path = (
                 f"{self._path}/{_clean(self._label(group))}-{group}" if group >= 0 else f"{self._path}/fixed"
