@@ -137,7 +137,7 @@ class StepError(RuntimeError):
         self.length = length
 
     def saying(self, message: str, k: int | None = None) -> StepError:
-        """Return a copy of the error with another message, and optionally another step."""
+        """Return a copy of the error with another message, and another step `k` if given."""
         k = self.k if k is None else k
         return StepError(message, k, self.residual, self.cause, self.trajectory, self.length)
 

@@ -144,7 +144,7 @@ def progress_of(title: str, total: int, few: int) -> Progress:
 
 
 def in_pieces(go: Callable[[int, int], int], count: int, piece: int) -> int:
-    """Run `count` steps in several calls, so that Ctrl-C can interrupt in between.
+    """Run `count` steps in calls of at most `piece` steps, so that Ctrl-C works.
 
     `go` takes the index of the first step and the number of steps of a call, and returns the number it did. A
     rollout in compiled code cannot be interrupted within a call.

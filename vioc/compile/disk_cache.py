@@ -103,6 +103,8 @@ class Cache:
     def get(self, key: str, title: str, build: Callable[[Path], None]) -> Path:
         """Return the path of a key's cached library, after building it if necessary.
 
+        ``build(path)`` builds the library.
+
         A missing or damaged library is made; if the cache cannot be written, it is made in a temporary folder
         of this process.
 

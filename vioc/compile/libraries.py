@@ -64,7 +64,10 @@ def key_of(compiler: Compiler, *parts: str) -> str:
 
 
 def load_keyed(key: str, title: str, texts, compiler: Compiler) -> ctypes.CDLL:
-    """Load the library of a cache key; compile it from C sources if it is missing."""
+    """Load the library of a cache key; compile it from C sources if it is missing.
+
+    The sources are ``texts()``.
+    """
 
     def build(target: Path) -> None:
         paths = []

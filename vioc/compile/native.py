@@ -133,7 +133,10 @@ class NativeProgram(Program):
 
     @cached_property
     def _mapped(self) -> Any:
-        """C function that evaluates the program on many rows, with first arguments bound."""
+        """C function that evaluates the program on many rows, with first arguments bound.
+
+        It is `vioc_map` of loops.c.
+        """
         return partial(_loops().vioc_map, ctypes.byref(self._struct), 0)
 
     def map(self, args: Sequence[np.ndarray], count: int) -> list[np.ndarray]:
@@ -160,6 +163,8 @@ class NativeProgram(Program):
 
     def _go(self, carry, rows, count, keep, tolerance, outputs, last=None) -> int:
         """Iterate the function in C: each evaluation takes the previous result.
+
+        The results are written into `outputs`.
 
         The final result, the carry, is written into `last`. Returns the number of successful evaluations.
         """
@@ -258,7 +263,10 @@ def _pointers(arrays: Sequence[np.ndarray]) -> bytes:
 
 
 def _outputs(ends: tuple[int, ...], count: int) -> tuple[list[np.ndarray], Any]:
-    """Return uninitialized output arrays in one memory block, and their addresses."""
+    """Return uninitialized output arrays in one memory block, and their addresses.
+
+    They hold `count` evaluations.
+    """
     if len(ends) == 2:
         one = np.empty(count * ends[1])
         return [one], _packed(1)(address(one))

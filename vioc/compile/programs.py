@@ -122,6 +122,8 @@ class Program(ABC):
     def bind_map(self, args: Sequence[np.ndarray], count: int) -> Bound:
         """Bind evaluation by rows to fixed arrays, which are read again at each call.
 
+        Each call does the work of `map`.
+
         Arguments are any float64 arrays with contiguous rows, including strided or reversed views.
         """
         outputs = [np.empty((count, size)) for size in self.sizes_out]
@@ -136,7 +138,10 @@ class Program(ABC):
     def bind_accumulate(
         self, carry: np.ndarray, rows: Sequence[np.ndarray], count: int, keep: int, tolerance: float
     ) -> Bound:
-        """Bind an iteration of the function to arrays that are read again at each call."""
+        """Bind an iteration of the function to arrays that are read again at each call.
+
+        Each call does the work of `accumulate`. Arguments are arrays as for `bind_map`.
+        """
         outputs = [np.empty((count, size)) for size in [keep, *self.sizes_out[1:]]]
 
         def call() -> int:

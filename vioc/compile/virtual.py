@@ -173,7 +173,10 @@ class VirtualProgram(Program):
         return Bound(call, [carries, *outputs[1:]])
 
     def _strung(self, how: str, n: int, shared: tuple[int, ...] = ()) -> ca.Function:
-        """Return a CasADi function: this one mapped over n rows, or iterated n times."""
+        """Return a CasADi function: this one mapped over n rows, or iterated n times.
+
+        The arguments `shared` are the same for all rows.
+        """
         key, f = (how, n, shared), self.function
         with self._lock:  # shared by the rollouts of a batch
             if key in self._long:
@@ -255,7 +258,10 @@ def _bound(
     args: Sequence[tuple[np.ndarray, np.ndarray | None]],
     outputs: Sequence[np.ndarray],
 ) -> Callable[[], None]:
-    """Return a function that evaluates a CasADi function on fixed arrays."""
+    """Return a function that evaluates a CasADi function on fixed arrays.
+
+    `_inputs` makes the arrays.
+    """
     buffer, evaluate = function.buffer()
     copies = [(own, source) for own, source in args if source is not None and own.size]
     for i, (a, _) in enumerate(args):

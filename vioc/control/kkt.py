@@ -90,7 +90,7 @@ class Kkt:
 
 
 class Row(NamedTuple):
-    """Limited scalar along a trajectory, with its multipliers and derivatives."""
+    """Limited scalar at samples `at` (S,), with its multipliers and derivatives."""
 
     name: str
     at: np.ndarray

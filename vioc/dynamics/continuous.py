@@ -150,6 +150,8 @@ class Continuous:
     def held(self) -> ca.Function:
         """CasADi function of the constraint values h and their rates Dh v.
 
+        It is [q, v] -> [h, Dh v] (2 m,).
+
         Velocity constraints give [0, A v]. Where the values are 0, motions along `rates` keep them 0.
         """
         lag, g = self.lagrangian, self.lagrangian.graph
@@ -172,6 +174,8 @@ class Continuous:
     @cached_property
     def independence(self) -> ca.SX:
         """Measure (m,) of each constraint's independence of the others; 0 if dependent.
+
+        It is at most about 1.
 
         It is 0 if the constraint follows from others or if its gradient vanishes. The values are the pivots
         of Dh M^-1 Dh' divided by their values for gradients without cancellation. The rounding error of the

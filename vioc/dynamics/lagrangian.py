@@ -330,7 +330,10 @@ class Lagrangian:
         return typical_masses(self.system)
 
     def rotors(self, theta: np.ndarray) -> np.ndarray:
-        """Return the inertia of a geared rotor at each variable (nq,), 0 without a rotor."""
+        """Return the inertia of a geared rotor at each variable (nq,), 0 without a rotor.
+
+        The rotors are the `RotorInertia` components.
+        """
         values = dict(zip(self.system.parameters, theta, strict=True))
         inertias = np.zeros(self.nq)
         for kinetic in self.system.kinetic:

@@ -160,7 +160,10 @@ class Regressor:
 
 
 class _Bodies(FrameGraph):
-    """Kinematics of a mechanism with symbols as inertias of the bodies."""
+    """Kinematics of a mechanism with symbols as inertias of the bodies.
+
+    The symbols are collected in `own`.
+    """
 
     def __init__(self, system: System):
         self.own: dict[str, ca.SX] = {}

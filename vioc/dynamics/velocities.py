@@ -25,7 +25,7 @@ class Velocity(NamedTuple):
     axis: int
 
     def of(self, k: TermGraph) -> ca.SX:
-        """Return this velocity component as an expression of the kinematics."""
+        """Return this velocity component as an expression of the kinematics `k`."""
         twist = k.body_velocity(self.frame)
         part = twist[:3] if self.kind[0] == "v" else twist[3:]
         if len(self.kind) == 1:

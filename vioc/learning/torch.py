@@ -97,7 +97,10 @@ class _Step(torch.autograd.Function):
 
 
 class _Pushforward(torch.autograd.Function):
-    """Autograd function of forward derivatives: Jacobian times direction, by row."""
+    """Autograd function of forward derivatives: Jacobian times direction, by row.
+
+    It is (s, ds) -> J(s) ds.
+    """
 
     @staticmethod
     def forward(ctx: Any, s: Any, ds: Any, solved: Any) -> Any:
@@ -115,7 +118,10 @@ class _Pushforward(torch.autograd.Function):
 
 
 class _Pullback(torch.autograd.Function):
-    """Autograd function of reverse derivatives: transposed Jacobian times weights."""
+    """Autograd function of reverse derivatives: transposed Jacobian times weights.
+
+    It is (s, w) -> J(s)' w, for each row.
+    """
 
     @staticmethod
     def forward(ctx: Any, s: Any, w: Any, solved: Any) -> Any:

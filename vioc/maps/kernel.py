@@ -39,7 +39,10 @@ Self = TypeVar("Self", bound="KernelMap")
 
 
 def none(*_: Any) -> None:
-    """Return None, for any arguments; stands for functions that a map lacks."""
+    """Return None, for any arguments; stands for functions that a map lacks.
+
+    It is the default of optional members of a `StepSolver`.
+    """
 
 
 @dataclass(frozen=True)
@@ -104,7 +107,10 @@ class KernelPrograms:
         self._many: list[ManyProgram | None] = []  # of length one once it was asked for
 
     def solver(self, rescued: Callable[..., Solved], **more: Any) -> StepSolver:
-        """Return a step solver made of these programs and other given functions."""
+        """Return a step solver made of these programs and other given functions.
+
+        `more` are other attributes of the `StepSolver`.
+        """
         known = dict(program=self.plain, robust=self.robust, many=self.many, kernel=self._kernel)
         return StepSolver(rescued=rescued, **{**known, **more})
 
@@ -181,7 +187,10 @@ class KernelMap(OneStepMap):
 
     @property
     def _checks(self) -> dict[str, Any]:
-        """Functions, by name, that check states before steps; by default none."""
+        """Functions, by name, that check states before steps; by default none.
+
+        They are arguments of `StepSolver`.
+        """
         return {}
 
     @own

@@ -89,7 +89,7 @@ class OneStepMap(ABC):
 
     @property
     def theta(self) -> np.ndarray:
-        """Values (np,) of the declared parameters, in order."""
+        """Values of the parameters (np,), in the order of ``symbols.parameters``."""
         return np.array(list(self.parameters.values()), float).T  # one row per sample of a batch
 
     # -- named quantities -----------------------------------------------------------------------
@@ -513,7 +513,10 @@ class OneStepMap(ABC):
 
     @property
     def kernel(self) -> Kernel | None:
-        """CasADi function of a step for rollouts in compiled code; None without one."""
+        """CasADi function of a step for rollouts in compiled code; None without one.
+
+        `track` makes rollouts from it.
+        """
         return None
 
     def identity(self) -> dict[str, Any]:

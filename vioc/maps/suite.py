@@ -100,7 +100,7 @@ class Case:
 
     @property
     def size(self) -> int:
-        """Number of arguments of a step: error of the state, input and parameters."""
+        """Number of components of s = (error, input, parameters), a step's arguments."""
         return self.f.ndx + self.f.nu + len(self.f.theta)
 
 

@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 
 
 class AsTrajectory:
-    """Base class of results that can be used like their trajectory."""
+    """Base class of results that can be used like their trajectory.
+
+    An example is ``best["theta"]``.
+    """
 
     trajectory: Trajectory
 

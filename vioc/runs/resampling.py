@@ -34,7 +34,7 @@ def new_lengths(run: Trajectory, dt: Any) -> np.ndarray:
 
 
 def new_inputs(run: Trajectory, times: np.ndarray) -> np.ndarray:
-    """Return the inputs (M, nu) of a run, converted to new steps."""
+    """Return a run's inputs (M, nu) on new steps between `times` (M+1,)."""
     f, h = run.map, run.step_lengths
     grown = np.concatenate([np.zeros((1, f.nu)), np.cumsum(run.u * h[:, None], axis=0)])
     held = np.diff(_columns(times, run.t, grown), axis=0) / np.diff(times)[:, None]

@@ -119,6 +119,8 @@ class Scene(Places):
     def with_marks(self, marks: Marks, run: Any, skip: Container[str] = ()) -> Scene:
         """Return this scene with obstacles and targets drawn into it.
 
+        `mark_lines` makes the lines.
+
         Obstacles of the optimization that made the run are included, except for the names to `skip`.
         """
         rows = nearest(np.asarray(run.t, float), self.t)

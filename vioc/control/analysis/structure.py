@@ -194,7 +194,10 @@ class Structure:
         return Steering(energy, u @ self._root.T, self.basis @ missed)
 
     def energy(self, target: Mapping[str, float] | Any) -> float:
-        """Return the least input energy u'Ru that adds `target` to the last state."""
+        """Return the least input energy u'Ru that adds `target` to the last state.
+
+        The inputs are those of `steer`.
+        """
         return self.steer(target).energy
 
     def ellipse(

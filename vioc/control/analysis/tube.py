@@ -261,7 +261,10 @@ class _Steps:
         self.inverse = np.array([_nearly_one(a, b) for a, b in zip(self.S, T[1:], strict=True)])
 
     def after(self, k: int, r: float, curved: float) -> float:
-        """Return a bound on the scaled error after step k, given one of r before it."""
+        """Return a bound on the scaled error after step k, given one of r before it.
+
+        It bounds |w+| for |w| <= r; inf without a bound.
+        """
         if not (r < LARGEST and curved < LARGEST):
             return np.inf
         return float(self.inverse[k] * ((self.sigma[k] + 0.5 * curved * r) * r + self.drift[k]) * (1 + NORM))

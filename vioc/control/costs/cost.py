@@ -255,7 +255,10 @@ class Cost:
 
     @cached_property
     def only_time(self) -> bool:
-        """Flag, True if the cost is only a constant per second, as for minimum time."""
+        """Flag, True if the cost is only a constant per second, as for minimum time.
+
+        `dmoc.minimum_time` is such a cost.
+        """
         s = self.map.symbols
         args = (*s, ca.SX.sym("reference", self.reference_size))
         running, terminal = self.running_at(*args), self.terminal_at(*args)

@@ -195,7 +195,10 @@ class CostPart:
         self.lifted = ca.Function(name, [*args, w], parts)
 
     def at_values(self, *args: Any) -> Any:
-        """Return the cost as an expression in given symbols."""
+        """Return the cost as an expression in given symbols.
+
+        The quantities `Mechanism.implicit` may be a further argument.
+        """
         function = self.function if len(args) == len(self._args) else self.in_quantities
         assert function is not None
         return function(*args)
@@ -204,6 +207,8 @@ class CostPart:
     def in_quantities(self) -> ca.Function | None:
         """Cost as a function of its arguments and of quantities that solve equations.
         The equations are linear, such as those of velocities given momenta; None without such quantities.
+
+        The quantities are `Mechanism.implicit`.
         """
         inner = self._map.mechanism.implicit
         value = None if inner is None else inner.lifted(self._structure.value, short=True)
@@ -323,6 +328,8 @@ class CostPart:
 
 def at_arguments(f: OneStepMap, lifted: ca.Function, args: Sequence[Any]) -> Squares:
     """Return a cost in given symbols, as squared residuals and a rest.
+
+    Both parts are in the returned `Squares`.
 
     `lifted` is that of `CostPart`. In the map's own symbols the result contains the same expression nodes as
     `Mechanism.implicit`.

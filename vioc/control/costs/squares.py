@@ -79,7 +79,7 @@ class Squares:
 
     @staticmethod
     def without(expression: ca.SX, by: ca.SX) -> ca.SX:
-        """Return the terms of a scalar sum that do not depend on given symbols."""
+        """Return the terms of a scalar sum that do not depend on the symbols `by`."""
         found = _Walk(by)
         found.through(expression)
         return sum(found.free, ca.SX(0))
@@ -142,7 +142,7 @@ class _Walk:
         return None
 
     def _product(self, e: ca.SX, c: ca.SX, pending: list) -> None:
-        """Add a product to the collected terms, its constant factors as weight."""
+        """Add a product to the collected terms; factors without `by` become its weight."""
         factors, varying = [e], []
         while factors:
             a = factors.pop()

@@ -116,7 +116,10 @@ def guess_curve(f: OneStepMap, guess: tuple) -> tuple[np.ndarray, np.ndarray]:
 def guess_trajectory(
     f: OneStepMap, guess: Any, x0: Any, steps: int | None, weights: Weights | None, dt: Any = None
 ) -> Trajectory:
-    """Convert a guess to a trajectory of the map with given step lengths."""
+    """Convert a guess to a trajectory of the map with given step lengths.
+
+    The lengths `dt` are those of `guess_lengths`.
+    """
     k0 = 0
     if isinstance(guess, Trajectory):
         if guess.map is f and (x0 is None or np.array_equal(x0, guess.x[0])):

@@ -41,7 +41,7 @@ def state_changes(
 
 
 def multipliers(t: Transcription, w: np.ndarray, p: np.ndarray, mu: np.ndarray) -> list[np.ndarray]:
-    """Return, by phase, multipliers of the equations that eliminate states."""
+    """Return multipliers (N, number) of equations that eliminate states, by phase."""
     total = np.zeros(t.given.size)
     if any(at.eliminated for at in t.layouts):
         for b, block in enumerate(t.program.blocks):

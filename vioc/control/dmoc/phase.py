@@ -123,7 +123,10 @@ class Phase:
 
     @cached_property
     def costs_eliminated(self) -> bool:
-        """Flag, True if the cost depends on states that could be eliminated."""
+        """Flag, True if the cost depends on states that could be eliminated.
+
+        `StepRows` determines these states.
+        """
         c, gone = self.cost, list(self.equations.eliminated)
         if c is None or not gone:
             return False
@@ -153,7 +156,10 @@ class Phase:
 
     @property
     def quantities(self) -> int:
-        """Number of velocities that are unknowns of the nonlinear program at a sample."""
+        """Number of velocities that are unknowns of the nonlinear program at a sample.
+
+        They are `Mechanism.implicit`.
+        """
         return self.map.mechanism.implicit.w.numel() if self.map.mechanism.implicit and any(self.lifts) else 0
 
     @property

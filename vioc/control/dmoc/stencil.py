@@ -34,7 +34,7 @@ class Stencil:
         self._given: dict[Any, _Entry] = {}
 
     def node(self, phase: int, ahead: int = 0) -> SampleSymbols:
-        """Return the symbols of the sample a number of steps after the current one."""
+        """Return the symbols of the sample `ahead` steps after the current one."""
         return self.node_at(phase, ahead, False) if self._at is None else self.fixed(phase, self._at + ahead)
 
     def fixed(self, phase: int, sample: int) -> SampleSymbols:
@@ -42,7 +42,10 @@ class Stencil:
         return self.node_at(phase, sample, True)
 
     def node_at(self, phase: int, k: int, fixed: bool) -> SampleSymbols:
-        """Return the symbols of a sample, fixed or relative to the current one."""
+        """Return the symbols of a sample, fixed or relative to the current one.
+
+        The index k counts from the current sample unless `fixed`.
+        """
         return self._nodes.setdefault((phase, k, fixed), SampleSymbols(self, phase, k, fixed))
 
     def unknown(self, node: SampleSymbols, name: str, table: np.ndarray) -> Any:
@@ -121,7 +124,10 @@ class SampleSymbols:
         return self.stencil.unknown(self, name, table)
 
     def section(self, name: str) -> Any:
-        """Return the symbol of a named section of the program's parameters at this sample."""
+        """Return the symbol of a named section of the program's parameters at this sample.
+
+        The sections are those of `Given`.
+        """
         table = self.stencil.owner.given.index(self.phase, name)
         return self.stencil.given(self, name, table[None] if table.ndim == 1 else table)
 

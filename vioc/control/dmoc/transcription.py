@@ -356,7 +356,10 @@ class Transcription:
         self._add(i, rows, np.arange(phase.steps), names, stage=GAP)
 
     def _quantities(self, i: int) -> None:
-        """Add the linear equations that define velocities as unknowns of the program."""
+        """Add the linear equations that define velocities as unknowns of the program.
+
+        They are the velocities of `Phase.lifts`.
+        """
         phase, inner = self.phases[i], self.phases[i].map.mechanism.implicit
         samples = np.flatnonzero((self.layouts[i].V >= 0).any(axis=1))
         if inner is None or not len(samples):

@@ -57,7 +57,7 @@ class LoopRun(AsTrajectory):
 
     @property
     def errors(self) -> np.ndarray:
-        """Estimation errors (N, ndx) of the plant's states, relative to the estimates."""
+        """Estimation errors (N, ndx): difference(truth, estimate) of the plant's states."""
         f = self.trajectory.map
         return f.difference(self.trajectory.x[:-1], self.estimates[:, : f.nx])
 

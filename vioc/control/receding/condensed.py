@@ -69,7 +69,10 @@ class CondensedSolver:
         return self._rows(d)
 
     def _rows(self, d: Any) -> bool:
-        """Set up those constraints of the program that have a finite limit."""
+        """Set up those constraints of the program that have a finite limit.
+
+        Their indices are `kept`. Each constraint is scaled to unit norm.
+        """
         (by_d, by_start, offset), (x_d, x_start, x) = self._motion, self._end
         J = d.rows()
         parts = [

@@ -203,7 +203,10 @@ class Interior:
             self.least = max(self.least / factor, lowest)
 
     def _below_rounding(self, slope: float, merit: float) -> bool:
-        """Return True if several successive predicted reductions are below rounding."""
+        """Return True if several successive predicted reductions are below rounding.
+
+        It then sets `note`.
+        """
         self.unseen = 0 if seen(slope, merit) else self.unseen + 1
         if self.unseen < AT_ROUNDING or self.error > ROUNDED:
             return False

@@ -347,8 +347,7 @@ class ConstraintRows:
     def curvature(
         self, curve: Trajectory, lin: Linearization, y: np.ndarray
     ) -> tuple[np.ndarray | None, np.ndarray | None, np.ndarray | None]:
-        """Return the constraint Hessians, weighted by multipliers, at all steps and the
-        end.
+        """Return the constraint Hessians, weighted by multipliers, for steps and the end.
 
         The Hessians of y'h are by (error of x, u) at the steps, (N, q, q), and by the error of x at the end,
         (ndx, ndx). The third output is the derivative (N, nm) of y'h by the map's multipliers; the map adds

@@ -44,7 +44,7 @@ NOTHING: Wrench = (vec.ZERO, vec.ZERO)
 
 
 class Spatial(NamedTuple):
-    """Symmetric 6 x 6 matrix that maps twists (v, w) to wrenches (f, tau), in blocks.
+    """Symmetric 6 x 6 matrix in 3 x 3 blocks, from twists (v, w) to wrenches (f, tau).
 
     f = a v + b w, tau = b' v + d w.
     """

@@ -107,7 +107,7 @@ def logarithm(R: Matrix, p: Vector) -> Twist:
 
 @vec.inlined
 def dlog_transposed(X: Twist, P: Twist, sign: float = 1.0) -> Twist:
-    """Multiply a momentum by the transposed inverse tangent map of exp on SE(3).
+    """Multiply a momentum P = (f, tau) by the transposed inverse tangent map of exp.
 
     The result is dlog_X^T P; with sign -1 it is dlog_{-X}^T P = Ad_{exp X}^T dlog_X^T P. It is the
     dual-number form of 1 + w^/2 + beta w^ w^, with the derivative along v in the angular part.

@@ -80,11 +80,14 @@ class Cone:
         return y[1]
 
     def within(self, most: Any, along: Any) -> Any:
-        """Return expressions that are >= 0 while friction stays within its limit."""
+        """Return expressions that are >= 0 while the friction `along` is at most `most`."""
         return ca.SX(0, 1)
 
     def products(self, y: Any) -> Any:
-        """Return the complementarity products of the contact's variables."""
+        """Return the complementarity products of the contact's variables.
+
+        Their targets are kappa times `centers`.
+        """
         return y[0] * y[1]
 
     def mismatch(self, y: Any, w: Any, mu: Any, lag: Any) -> Any:
@@ -92,7 +95,10 @@ class Cone:
         return w[0] - y[0]
 
     def law(self, p: Any, w: Any, kappa: Any, mu: Any) -> Any:
-        """Return the contact equations with the multipliers as only unknowns."""
+        """Return the contact equations with the multipliers as only unknowns.
+
+        The equations are smooth where kappa > 0. The multipliers are p.
+        """
         return w[0] * p[0] - kappa
 
     def lawful(self, w: Any, kappa: Any, mu: Any) -> Any:

@@ -36,7 +36,10 @@ class MeetingPlaces(NamedTuple):
     gaps: np.ndarray
 
     def of(self, i: int) -> tuple[np.ndarray, int]:
-        """Return the contact points of one pair of polytopes, and their number."""
+        """Return the contact points of one pair of polytopes, and their number.
+
+        The points have the shape (PLACES, NUMBERS).
+        """
         return self.rows[i].copy(), int(self.counts[i])
 
 

@@ -346,6 +346,8 @@ class InteriorPoint:
 class _EndIteration:
     """Newton iteration for one momentum balance of a step with contact.
 
+    The iterates are (V, constraint impulses, y).
+
     Parameters
     ----------
     problem : EndProblem

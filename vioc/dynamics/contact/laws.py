@@ -57,7 +57,10 @@ class ContactLaw:
         return self.impulse(z, mu)
 
     def start(self, w: Any, speed: Any, kappa: Any, mu: Any, share: Any = 1) -> Any:
-        """Return initial unknowns near the central path, from the relative velocities w."""
+        """Return initial unknowns near the central path, from the relative velocities w.
+
+        Gap rates are at least `speed`.
+        """
         s = ca.fmax(w[0], speed)
         return ca.vertcat(s, kappa * share / s)
 

@@ -94,7 +94,10 @@ class Tape(ABC):
 
     @abstractmethod
     def _write(self) -> None:
-        """Write all instruction tables, and set the positions of inputs and outputs."""
+        """Write all instruction tables, and set the positions of inputs and outputs.
+
+        Each table begins with ``begin(name)``. The positions are `places`.
+        """
 
     def begin(self, name: str) -> None:
         """Begin an instruction table, to which the next instructions belong."""

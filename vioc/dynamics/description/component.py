@@ -416,7 +416,10 @@ class Force(Component):
         raise TypeError(f"{type(self).__name__} must define generalized(k)")
 
     def input_unit(self, rotational: Collection[str]) -> str:
-        """Return the SI unit of the force's inputs, "" if unknown."""
+        """Return the SI unit of the force's inputs, "" if unknown.
+
+        `rotational` names the variables that are angles.
+        """
         driven = self.variable_names()
         return ("N m" if driven[-1] in rotational else "N") if driven else ""
 
@@ -446,7 +449,10 @@ class Constraint(Component):
     """Holonomic constraint h(q) = 0."""
 
     def value(self, k: Any) -> Any:
-        """Return the constraint value h(q) as a scalar CasADi expression."""
+        """Return the constraint value h(q) as a scalar CasADi expression.
+
+        It is written in the kinematics `k`.
+        """
         raise TypeError(f"{type(self).__name__} must define value(k)")
 
 
@@ -457,7 +463,10 @@ class VelocityConstraint(Constraint):
         raise ModelError(f"{self.label()} is a constraint on velocities: it has no h(q)")
 
     def rate(self, k: Any) -> Any:
-        """Return the constrained rate A(q) dq as a scalar CasADi expression."""
+        """Return the constrained rate A(q) dq as a scalar CasADi expression.
+
+        It is written in the kinematics `k`.
+        """
         raise TypeError(f"{type(self).__name__} must define rate(k)")
 
 
@@ -503,7 +512,10 @@ class Inequality(Component):
         return 0.0
 
     def meetings(self, k: Any) -> dict[str, Meeting]:
-        """Return the contacts of this component as expressions, by suffix of their names."""
+        """Return the contacts of this component as expressions, by suffix of their names.
+
+        They are written in the kinematics `k`.
+        """
         raise TypeError(f"{type(self).__name__} must define meetings(k)")
 
     def gaps(self, k: Any) -> dict[str, Any]:

@@ -104,7 +104,7 @@ class Mass:
 
     @classmethod
     def _solid(cls, mass: Number, squares: Sequence[float], com: Sequence[Number]) -> Mass:
-        """Return a mass with moments of inertia that are given per unit mass, m^2."""
+        """Return a mass with moments of inertia `squares` per unit mass, m^2."""
         number = as_number(mass, "mass")
         return cls(number, tuple(number * float(s) for s in squares), tuple(com))
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SolvedRows:
-    """Derivatives of a solved implicit equation of a stage along N steps.
+    """Derivatives of one solved implicit equation R(y, w) = 0 along N steps.
 
     Attributes
     ----------

@@ -128,7 +128,7 @@ class Tensor:
         in_r, in_h, in_p = slice(nd), slice(nd, nd + nm), slice(nd + nm, None)
 
         def mapped(count: int, evaluate: Evaluator, args: list[np.ndarray], *weights: float) -> np.ndarray:
-            """Evaluate a weighted function once for each unit weight vector, at every step."""
+            """Evaluate a function with each of `count` unit weight vectors, at every step."""
             many = [np.repeat(a, count, axis=0) if a.ndim == 2 else a for a in args]
             (found,) = evaluate(*many, *(np.tile(w * np.eye(count), (n, 1)) for w in weights))
             return found.reshape(n, count, *found.shape[1:])

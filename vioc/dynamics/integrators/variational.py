@@ -78,7 +78,7 @@ class VariationalRule(ABC):
 
     @abstractmethod
     def closing(self, q0: Any, q1: Any, theta: Any) -> tuple[Any, Any]:
-        """Return the constraint values at a step's end, and their Jacobian."""
+        """Return the constraint values h (nm,) at a step's end, and their Jacobian by q1."""
 
     @cached_property
     def blocks(self) -> BlockEvaluator:

@@ -31,7 +31,7 @@ from vioc.errors import ModelError
 
 
 class _Guarded:
-    """Symbolic kinematics given to a user's function, with errors for unknown names."""
+    """Symbolic kinematics for a user's function; unknown names raise `ModelError`."""
 
     def __init__(self, k: Any, term: Any):
         self._k, self._term = k, term

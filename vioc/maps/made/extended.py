@@ -176,6 +176,8 @@ class ExtendedMap(MapAround):
     def initial_state(self, q: Any = None, v: Any = None, u: Any = None, **named: float) -> np.ndarray:
         """Return an initial state from configurations and velocities by name.
         The constants, such as a duration, have their default values.
+
+        The defaults are those of `join`.
         """
         return self.join(self.inner.initial_state(q, v, u, **named))
 
@@ -208,7 +210,10 @@ class ExtendedMap(MapAround):
         return T
 
     def _pushes(self, constants: np.ndarray) -> np.ndarray:
-        """Return the disturbances among the values of all constants."""
+        """Return the disturbances among the values of all constants.
+
+        The shapes are (..., number of constants) -> (..., nd).
+        """
         end = constants.shape[-1] - len(self.biases)
         return constants[..., end - len(self.disturbances) : end]
 

@@ -70,7 +70,10 @@ class Substeps(MapAround):
         return np.arange(1, self.n + 1) / self.n
 
     def _inputs(self, X: np.ndarray, U: np.ndarray) -> np.ndarray:
-        """Return the inputs (N, n, nu) of the substeps of N steps."""
+        """Return the inputs (N, n, nu) of the substeps of N steps.
+
+        The steps begin at X (N, nx) under the inputs U.
+        """
         by_x, by_u = self.inner.mechanism.inputs_at(self._ends)
         held = np.einsum("iab,nb->nia", by_u, U)
         return held + np.einsum("iab,nb->nia", by_x, X) if by_x.any() else held
@@ -80,7 +83,10 @@ class Substeps(MapAround):
         return t[:, None] + lengths[:, None] * np.arange(self.n) / self.n
 
     def _total(self, multipliers: np.ndarray) -> np.ndarray:
-        """Return the multipliers (N, nm) of whole steps from those of their substeps."""
+        """Return the multipliers (N, nm) of whole steps from those of their substeps.
+
+        The multipliers of the substeps are (N, n, nm).
+        """
         return np.where(self.inner.mechanism.additive, multipliers.sum(axis=1), multipliers[:, -1])
 
     def run(

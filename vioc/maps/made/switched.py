@@ -100,6 +100,8 @@ class SwitchedMap(MapAround):
     def _pieces(self, k0: int, n: int) -> Iterator[tuple[slice, int, bool]]:
         """Yield ranges of steps with the map that takes them.
         A flag is True if they follow a switch.
+
+        The steps are k0 ... k0 + n - 1.
         """
         start = 0
         while start < n:
@@ -125,7 +127,7 @@ class SwitchedMap(MapAround):
         return found
 
     def _landed(self, x: np.ndarray, i: int, first: bool) -> np.ndarray:
-        """Return the state from which map i starts: after its jump, if it has one."""
+        """Return the state (nx,) from which map i starts: after its jump, if it has one."""
         if not first or i not in self._leaps:
             return x
         return self._leaps[i](x, self.theta)[0][:, 0]

@@ -278,7 +278,10 @@ class Recursions:
         return bound, self._terminal(bound.outputs[0][-1, 1:])
 
     def attempted(self, run: Trajectory) -> Trajectory:
-        """Return the trajectory of the last trial step."""
+        """Return the trajectory of the last trial step.
+
+        `run` is the iterate.
+        """
         states, u, _, multipliers = self._trial[0].outputs
         x = np.concatenate([self.x[:1], states[:, 1:]])
         return Trajectory(run.map, run.t, x, u.copy(), multipliers.copy(), k0=run.k0)

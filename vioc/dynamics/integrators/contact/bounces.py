@@ -41,7 +41,10 @@ SHARE = 0.6  # closing speed of a contact at rest, as a fraction of the speed th
 
 @dataclass(frozen=True)
 class Flight:
-    """Motion without impact within a step, until a contact closes or the step ends."""
+    """Motion without impact within a step, until a contact closes or the step ends.
+
+    The contact is `touch`.
+    """
 
     map: Any
     steps: Steps

@@ -66,7 +66,10 @@ def suspect(f: ContactVI, x: Any, u: Any, V: Any, balance: Any, t: Any, dt: Any,
 
 
 class WithContact(StepEquations):
-    """Step equations with given contact impulses, for continuation in the step length."""
+    """Step equations with given contact impulses, for continuation in the step length.
+
+    At a fraction `share` of the length, this fraction of the impulses (nd,) acts.
+    """
 
     contact = True
 

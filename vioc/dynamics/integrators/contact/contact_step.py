@@ -232,7 +232,7 @@ def _function(name: str, args: list[ca.SX], outputs: list[Any]) -> ca.Function:
 
 
 class CoordinateEnd(End):
-    """Residuals and Newton directions of a step, with mean velocities as unknowns."""
+    """Residuals and Newton directions of a step in the mean velocities V (nd,)."""
 
     def __init__(self, f: ContactVI):
         p = f.pieces

@@ -51,7 +51,10 @@ class ContactSteps(ABC):
     def rescued(
         self, f: ContactVI, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Solve one step by slower, robust methods, or raise `StepError`."""
+        """Solve one step by slower, robust methods, or raise `StepError`.
+
+        It has the arguments of `StepSolver.rescued`, after the map.
+        """
 
     @abstractmethod
     def step(self, f: ContactVI, x: np.ndarray, u: np.ndarray, t: float, h: float) -> list[Any]:
@@ -59,11 +62,17 @@ class ContactSteps(ABC):
 
     @abstractmethod
     def residual(self, f: ContactVI) -> ca.Function | None:
-        """Return the CasADi function of a step's residual, or None if it has none."""
+        """Return the CasADi function of a step's residual, or None if it has none.
+
+        See `OneStepMap.residual`.
+        """
 
     @abstractmethod
     def derivatives(self, f: ContactVI) -> MapDerivatives:
-        """Return the object that computes the derivatives of the map's steps."""
+        """Return the object that computes the derivatives of the map's steps.
+
+        See `OneStepMap.derivatives`.
+        """
 
 
 class Resting(ContactSteps):

@@ -125,7 +125,10 @@ def curves_of(points: str, stages: int) -> Curves:
 
 
 class Path:
-    """Quaternion curve of one rotation along a step, for given angular velocities."""
+    """Quaternion curve of one rotation along a step, for given angular velocities.
+
+    The angular velocities w are (3, s).
+    """
 
     def __init__(self, rule: Quadrature, w: ca.SX, dt: Any):
         self.rule, self.dt = rule, dt

@@ -68,11 +68,15 @@ class GroupLagrangian:
         self._nodes = [i + sum(first <= i for first in firsts) for i in range(len(system.nodes))]
 
     def ours(self, rows: Any) -> ca.SX:
-        """Reorder entries from the auxiliary mechanism's order to translations, rotations."""
+        """Reorder entries from the auxiliary mechanism's variables to (r, rotations).
+        The coordinates r are all others than rotations.
+        """
         return vec.column(rows[i] for i in self.place)
 
     def theirs(self, rows: list[Any]) -> list[Any]:
-        """Reorder entries from translations, rotations to the auxiliary mechanism's order."""
+        """Reorder entries from (r, rotations) to the auxiliary mechanism's variables.
+        The coordinates r are all others than rotations.
+        """
         found: list[Any] = [0.0] * len(rows)
         for i, row in zip(self.place, rows, strict=True):
             found[i] = row

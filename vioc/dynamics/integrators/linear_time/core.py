@@ -260,7 +260,7 @@ class LinearTimeCore:
         return norms[:n]
 
     def jacobian(self, q0: np.ndarray, q1: np.ndarray, dt: float) -> np.ndarray:
-        """Return the Newton matrix (nd, nd) of a step.
+        """Return the Newton matrix K = -D2(D1 L_d + F-) (nd, nd) of a step.
 
         K contains the kinetic part and joint damping only ([L] Algorithm 4).
         """

@@ -96,7 +96,10 @@ class StepGraphs:
         return list(rows) != list(columns)
 
     def parts(self, q0: Any, q1: Any, p: Any, u: Any, t: Any, dt: Any, theta: Any) -> StepParts:
-        """Return the equations of a step as expressions, for given inputs of forces."""
+        """Return the equations of a step as expressions, for given inputs of forces.
+
+        The inputs `u` do not contain rho.
+        """
         first, second = self.slots(q0, q1, dt, theta)
         v, middle = (q1 - q0) / dt, t + dt / 2
         minus = self.weight(q0, theta) + self.force(q0, v, u, middle, theta)

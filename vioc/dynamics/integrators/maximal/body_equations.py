@@ -235,7 +235,10 @@ class Assembly:
         )
 
     def arrive(self, V: Any, base: Any, held: Held) -> BodyBalance:
-        """Return the momentum balance and constraints at the end of a step."""
+        """Return the momentum balance and constraints at the end of a step.
+
+        V are the velocities and `base` the momenta from which they follow.
+        """
         on, graph = self.on, self.graph
         own = self.twists(V)
         rest = [r[0] for r in self._each(graph.stopped, own, self.twists(base), more=[self.theta])]

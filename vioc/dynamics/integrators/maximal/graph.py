@@ -148,7 +148,7 @@ class StepGraph:
 
     @cached_property
     def carried(self) -> ca.Function:
-        """CasADi function from a body's position and quaternion to those after a step.
+        """Function from a body's position and quaternion (7,) to those after a step.
 
         (z, V, dt) -> z. The result is normalized, since rounding makes the norm of the quaternion drift.
         """

@@ -309,7 +309,7 @@ class ConstraintFunctions:
 
     @cached_property
     def impulses(self) -> ca.Function:
-        """CasADi function of the sum of squared impulses of the single constraints.
+        """CasADi function of the sum of squared impulses of single constraints, (N s)^2.
 
         (G' by body.., multipliers, radii of gyration) -> sum of squares.
         """

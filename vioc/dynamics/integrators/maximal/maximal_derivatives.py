@@ -146,7 +146,7 @@ class MaximalDerivatives:
         return Evaluator(ca.Function("guesses", list(args), outputs))
 
     def _unknowns(self, steps: Steps, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the unknowns at start and end of solved steps, and their contact points."""
+        """Return unknowns (N, nw) at start and end of solved steps, and contact points."""
         f, at = self.f, STATE * self.f.graph.n
         t, dt = steps.t[:, None], steps.h[:, None]
         V = space.between(f.graph.n, steps.x0, steps.x1, dt)

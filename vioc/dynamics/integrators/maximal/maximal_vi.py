@@ -250,7 +250,7 @@ class MaximalVI(SmoothedMap):
         return 0.5 * self.smoothing * self.mass
 
     def whole(self, leaving: np.ndarray, arriving: np.ndarray) -> np.ndarray:
-        """Combine the multipliers at start and end of a step to those of the step.
+        """Return a step's multipliers (..., nm) from those at its start and its end.
 
         Impulses are added; slips are those at the end.
         """
