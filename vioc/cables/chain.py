@@ -144,7 +144,10 @@ def _sum(a: Number, b: Number, name: str) -> Number:
 
 
 def _present(coefficient: Number) -> bool:
-    """Return whether a coefficient is a parameter or > 0, and so needs a component."""
+    """Return whether a coefficient is a parameter or > 0, and so needs a component.
+
+    The default of a parameter may be 0.
+    """
     return isinstance(coefficient, Parameter) or coefficient > 0
 
 

@@ -78,7 +78,10 @@ class Lagrangian:
 
     @cached_property
     def first(self) -> recursions.FirstDerivatives:
-        """First derivatives of the Lagrangian, by recursion over the tree of links."""
+        """First derivatives of the Lagrangian, by recursion over the tree of links.
+
+        Gravity is included.
+        """
         gravity: Any = vec.ZERO
         for g in self._gravities:
             gravity = vec.add(gravity, tuple(self.graph.number(c) for c in (g.x, g.y, g.z)))

@@ -68,7 +68,7 @@ class Late:
         return value, -self._slopes[i] * within
 
     def _at(self, times: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return sample indices, times since these samples, and values at given times.
+        """Return indices of the samples before given times, times since them, and values.
 
         Before the first sample, the first sample is used.
         """

@@ -63,7 +63,10 @@ class ExplicitMap(KernelMap):
         return source({"kernel": kernel}, STEP, **dict(sizes), NWORK=0)
 
     def _refused(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
-        """Raise a `StepError` that explains why the step cannot be taken."""
+        """Raise a `StepError` that explains why the step cannot be taken.
+
+        There is no other way to take the step.
+        """
         *after, error = (np.array(m) for m in self.explicit(x, u, t, dt, self.theta))
         if all(np.isfinite(m).all() for m in after):
             left = float(error.item())

@@ -62,7 +62,10 @@ class ScheduledLaw(Law):
 
     @classmethod
     def of(cls, regulators: Sequence[Any], by: str) -> ScheduledLaw:
-        """Return the gain-scheduled law that interpolates given steady regulators."""
+        """Return the gain-scheduled law that interpolates given steady regulators.
+
+        They may be in any order.
+        """
         laws: list[StateLaw] = []
         for law in map(as_law, regulators):
             if not isinstance(law, StateLaw) or len(law.U) != 1:

@@ -294,7 +294,7 @@ class _VarianceRows:
         return prices
 
     def unreachable(self, problem: VarianceProblem, verdict: Unreachable) -> str:
-        """Return the error text for limits that exclude each other."""
+        """Return the error text for limits that exclude each other, with least values."""
         named = [*self.states, *self.inputs]
         (mu, L), total = verdict.multipliers, verdict.multipliers.total
         shares: dict[str, list[int]] = {}

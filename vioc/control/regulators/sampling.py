@@ -75,7 +75,10 @@ class LoopSamples:
 
 
 class Noise(NamedTuple):
-    """Noise of a simulation, added to measurements, inputs and states at each sample."""
+    """Noise of a simulation, added to measurements, inputs and states at each sample.
+
+    Noise of the states is an error of the state.
+    """
 
     measured: np.ndarray
     applied: np.ndarray

@@ -234,6 +234,8 @@ class Level:
     ) -> float:
         """Predict the merit of a trial after a second-order correction.
 
+        The prediction is of second order in the step.
+
         The correction reduces defects and constraint residuals to those of the linear model, and changes the
         cost by the excess of both times the new multipliers.
         """

@@ -27,6 +27,8 @@ class Rollouts(Program):
     def steps(self, X, U, t, h, theta) -> list[np.ndarray]:
         """Compute one independent step from each of several states.
 
+        A step is returned whether it converges or not.
+
         Returned are states, multipliers and errors.
         """
 

@@ -335,7 +335,7 @@ def root(n: int, residual: ca.Function, nd: int, converged: float = CONVERGED) -
 
 
 def step_functions(rule: ChordRule, inverse: Inverse | None, check: ca.Function | None) -> StepFunctions:
-    """Return functions that solve steps of many samples at once.
+    """Return functions that solve steps of many samples at once, without continuation.
 
     All are SX functions. `check` is (q_k+1, parameters) -> term added to the error.
     """

@@ -261,7 +261,10 @@ class RungeKutta(ExplicitMap, MechanicalMap):
         return ca.Function("step", args, self.full_step(*args)[:3])
 
     def _refused(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
-        """Raise a `StepError` that explains why the step cannot be taken."""
+        """Raise a `StepError` that explains why the step cannot be taken.
+
+        There is no other way to take the step.
+        """
         x_next, _, error, *_ = self._full_step_numbers(x, u, np.array([t]), np.array([dt]), self.theta)
         residual = float(error[0, 0])
         where = f"step {k} (t = {t:.6g} s, dt = {dt:g} s)"

@@ -85,6 +85,8 @@ class BlockEvaluator:
     def along_branch(self) -> Evaluator:
         """Evaluator of the equations of a step that is shortened to a fraction `share`.
 
+        The matrix is transposed.
+
         Outputs are those of `Linearized`. Arguments are (x, u, t, dt, parameters, h(q_k), w, share), with the
         mean velocity w over the share.
         """

@@ -191,7 +191,10 @@ class ContactVI(SmoothedMap, MechanicalMap):
 
     @property
     def velocity_of_state(self) -> ca.Function:
-        """CasADi function of the velocities (nd,) of a state, the first guess of a step."""
+        """CasADi function of the velocities (nd,) of a state, the first guess of a step.
+
+        Its arguments are state and parameters.
+        """
         return self._velocity_function
 
     @shared

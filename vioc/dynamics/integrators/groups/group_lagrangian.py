@@ -91,7 +91,10 @@ class GroupLagrangian:
         return {n: values[n] for n in self.lagrangian.system.parameters}
 
     def at(self, q: Any, theta: Any) -> tuple[ca.SX, ca.SX]:
-        """Return variables and parameters of the auxiliary mechanism at a configuration."""
+        """Return variables and parameters of the auxiliary mechanism at a configuration.
+
+        The angles are zero.
+        """
         angles = vec.column(self.theirs([*ca.vertsplit(q[: self.space.nr]), *[ca.SX(0)] * 3 * self.space.nb]))
         return angles, vec.column(self._values(q, theta).values())
 

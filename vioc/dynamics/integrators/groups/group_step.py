@@ -212,7 +212,10 @@ class GroupStep:
         return scalars(Dh[:, place]), scalars(ends[:, place])
 
     def _nothing(self, theta: Any) -> list[Any]:
-        """Return placeholder arguments for functions that use the parameters only."""
+        """Return placeholder arguments for functions that use the parameters only.
+
+        They are placeholders of input, time and step length, then the parameters.
+        """
         return [ca.SX(self.f.nu, 1), 0, 1, theta]
 
     @cached_property

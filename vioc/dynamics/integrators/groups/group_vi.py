@@ -212,7 +212,7 @@ class GroupVI(GroupQuantities):
 
     @shared
     def turning(self) -> np.ndarray:
-        """Mask (nd,) of rates that are rotations with nonlinear effects.
+        """Mask of the rates (nd,) that rotate: attitudes, and angles with nonlinear terms.
 
         An angle is nonlinear if momenta, forces or constraints depend on it nonlinearly.
         """

@@ -193,6 +193,8 @@ class BodyQuantities:
     def variations(self) -> ca.Function:
         """CasADi function of the constraint Jacobian (rows, 6 n) of a state.
 
+        Its arguments are state and parameters.
+
         Derivatives are by displacement and rotation vector (dx, phi) of every body.
         """
         f, theta = self.f, self.f.symbols.parameters

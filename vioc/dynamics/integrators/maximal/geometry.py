@@ -166,7 +166,7 @@ class Geometry:
 
     @cached_property
     def begun(self) -> ca.Function:
-        """CasADi function of a contact's initial variables, near the central path.
+        """CasADi function of initial contact variables in cones, near the central path.
 
         (J.., a, V.., speed, goal, data) -> y.
         """
