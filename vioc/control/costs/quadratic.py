@@ -169,7 +169,7 @@ class _Targets:
         return self._symbols[name]
 
     def _on_reference(self, name: str) -> np.ndarray:
-        """Return a quantity along the reference states, or 0 if it depends on inputs."""
+        """Return a quantity along the reference states, or 0 if it belongs to steps."""
         f, quantity = self.f, self.f.quantity(name)
         if ca.depends_on(quantity, ca.vertcat(f.symbols.u, f.symbols.multipliers, f.symbols.dt)):
             return np.zeros(1)

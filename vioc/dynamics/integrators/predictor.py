@@ -74,7 +74,7 @@ def _motion(f: MechanicalMap) -> ca.Function:
 
 
 def far(reach: Any, turning: Iterable[bool]) -> Any:
-    """Return infinity if a first guess may be over 1 rad away from an angle, else 0.
+    """Return infinity if the first guess may turn an angle by over 1 rad, else 0.
 
     The limit is `FAR`. Sines and cosines of angles, and so the step's matrix, change by no more than the
     angle along the way. If that is less than a sixth of a turn, tests at the guess hold all the way to it.
