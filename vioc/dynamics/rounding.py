@@ -37,7 +37,7 @@ class _Displaced(FrameGraph):
 
 
 def reaches(graph: FrameGraph) -> list[Any]:
-    """Return the length of the path from the world to every frame, along axes, m."""
+    """Return the path length from the world to every frame, m, summed along the axes."""
     lengths: list[Any] = []
     for i, node in enumerate(graph.system.nodes):
         way = vec.column(vec.sub(graph.node_pose(i)[1], graph.node_pose(node.parent)[1]))

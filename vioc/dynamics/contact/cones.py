@@ -351,7 +351,7 @@ class DryCone(RoundCone):
 
 
 def _joined(speed: Any, force: Any) -> Any:
-    """Return the Jordan product of slip speed and friction: their complementarity.
+    """Return the Jordan product of slip speed and friction in the second-order cone.
 
     It is (psi, eta) o (alpha, beta), and (kappa, 0, 0) at the solution.
     """

@@ -244,7 +244,7 @@ class _Along(RateForce):
                 yield j, mass
 
     def dissipation(self, k: Any, i: int, mass: Mass) -> Any:
-        """Return the dissipation of one body, W: a quadratic form of the velocities."""
+        """Return one body's Rayleigh dissipation function, W, quadratic in its velocities."""
         raise TypeError(f"{type(self).__name__} must define dissipation")
 
     def by_rates(self, k: Any) -> ca.SX:

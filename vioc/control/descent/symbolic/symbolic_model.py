@@ -62,7 +62,7 @@ class LocalModels:
             self._recursions = None
 
     def value(self, run: Trajectory) -> float:
-        """Return the cost of an iterate; `Cost.value` raises if it is not finite."""
+        """Return the cost of an iterate; `Cost.value` raises an error if it is not finite."""
         if self._recursions is not None:
             self._recursions.load(run)
             value = self._recursions.value
