@@ -103,7 +103,7 @@ def finite(*arrays: np.ndarray) -> bool:
 
 
 def _shown(value: Any) -> str:
-    """Describe a value that is not a number, and say where its numbers are."""
+    """Describe a value that is given in place of a number, for an error message."""
     if hasattr(value, "x"):
         return f"an object of type {type(value).__name__}; use its .x"
     if isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""Access from results to the module of pictures, which is imported when needed.
+"""Access to the module of pictures, `vioc.viz`, imported when it is needed.
 
 The methods `.plot()`, `.animate()` and `.view()` of results use it. Results do not import pictures: the
 package registers the module.

@@ -137,7 +137,7 @@ class StepError(RuntimeError):
         self.length = length
 
     def saying(self, message: str, k: int | None = None) -> StepError:
-        """Return a copy with another message and, if `k` is given, another step index."""
+        """Return a copy of the error with another message, and another step `k` if given."""
         k = self.k if k is None else k
         return StepError(message, k, self.residual, self.cause, self.trajectory, self.length)
 

@@ -79,7 +79,9 @@ def in_order(value: Any, names: Sequence[str], what: str, other: float = 0.0, *,
 
 
 def quantity_name(f: OneStepMap, name: str, what: str = "", more: Iterable[str] = ()) -> str:
-    """Return the full name of a quantity of a map, or of `more` (names of errors)."""
+    """Return the full name of a quantity, given its full or short name.
+    It is a quantity of the map, or one of `more` (names of errors).
+    """
     known = tuple(dict.fromkeys((*more, *f.quantities.names())))
     try:
         return meaning(name, known, what)
@@ -92,13 +94,13 @@ def quantity_name(f: OneStepMap, name: str, what: str = "", more: Iterable[str] 
 def by_quantity(
     f: OneStepMap, values: Mapping[str, Any], what: str, more: Iterable[str] = ()
 ) -> dict[str, Any]:
-    """Return a dict with the names of a map's quantities in full as keys."""
+    """Return a dict with the keys replaced by full names of a map's quantities."""
     more = tuple(more)
     return _once(values, what, lambda name: quantity_name(f, name, what, more))
 
 
 def _long(name: str, known: Iterable[str]) -> list[str]:
-    """Return the full names that a short name may stand for."""
+    """Return the full names that a short name can stand for."""
     return [k for k in known if k.partition(".")[2] == name]
 
 

@@ -83,7 +83,7 @@ class Progress:
         self.to(self.done + count, self.note)
 
     def to(self, done: int, note: str = "") -> None:
-        """Report the number of pieces that are done."""
+        """Set the number of pieces that are done."""
         self.done, self.note, self._last = done, note, time.monotonic()
 
     @property
@@ -136,7 +136,7 @@ _QUIET = _Quiet("")
 
 
 def progress_of(title: str, total: int, few: int) -> Progress:
-    """Return a `Progress` for more than `few` pieces, else one that costs no time.
+    """Return a progress display, which does nothing for at most `few` pieces.
 
     The latter is not displayed.
     """

@@ -104,7 +104,9 @@ def frames(o: dict[str, Any], hinges, extensions) -> Frame:
 
 
 def _stretch(slide: str, sign: float, variable: Variable) -> Transform:
-    """Return the translation by a segment's elongation; a twist along a negative axis."""
+    """Return the transform that lengthens a cable segment by its elongation variable.
+    Along a negative axis it is a joint with a twist.
+    """
     if sign > 0:
         return Transform(slide, variable)
     backward = tuple(-float(a == slide[1]) for a in "XYZ")
@@ -112,7 +114,8 @@ def _stretch(slide: str, sign: float, variable: Variable) -> Transform:
 
 
 def _body(o: dict[str, Any], share: float, length: float, turning: float | None = None) -> Mass:
-    """Return a share of a segment's mass, as a rod beginning at the frame or a point.
+    """Return the mass of a fraction `share` of a cable segment.
+    It is a rod that begins at the frame's origin, or a point mass if `length` is 0.
 
     `turning` is the share of the inertia about the segment's axis, if it differs.
     """
@@ -141,7 +144,10 @@ def _sum(a: Number, b: Number, name: str) -> Number:
 
 
 def _present(coefficient: Number) -> bool:
-    """Return whether a coefficient needs a component; a parameter's default may be 0."""
+    """Return whether a coefficient is a parameter or > 0, and so needs a component.
+
+    The default of a parameter may be 0.
+    """
     return isinstance(coefficient, Parameter) or coefficient > 0
 
 

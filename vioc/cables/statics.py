@@ -200,7 +200,8 @@ def loads_at_rest(lag: Lagrangian) -> ca.SX:
 
 
 def balance(lag: Lagrangian, multipliers: ca.SX) -> ca.SX:
-    """Return the residual V_q - F + Dh' lambda (nq,) of a system at rest.
+    """Return the static residual V_q - F + Dh' lambda (nq,), generalized forces.
+    V is the potential energy, F the loads and lambda the constraint multipliers.
 
     It is zero for free variables in balance.
     """
@@ -225,7 +226,7 @@ def _check_gaps(lag: Lagrangian, q: np.ndarray, parameters: dict[str, float]) ->
 
 
 def kernel(J: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return an orthonormal basis of the kernel of J, and the pseudo-inverse of J.
+    """Return an orthonormal basis of the null space of J, and the pseudo-inverse of J.
 
     Dependent rows are left out.
     """

@@ -89,7 +89,7 @@ def installation() -> Iterator[Row]:
 
 
 def compiling() -> Iterator[Row]:
-    """Yield the C compiler, and the state of its cache."""
+    """Yield the name of the C compiler, and the state of the cache of libraries."""
     from vioc.compile import Cache, find_compiler
 
     with warnings.catch_warnings(record=True) as remarks:

@@ -79,7 +79,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def tangent(f: MechanicalMap, q: np.ndarray) -> np.ndarray:
-    """Return a basis (ndx, r) of the motions that the constraints allow at q.
+    """Return a basis (ndx, r) of motions that constraints allow at a configuration.
 
     At an equilibrium T' A T acts on these motions: configurations in ker Dh, and momenta modulo span Dh',
     which a step absorbs (docs/maths/linearization.md).

@@ -1,4 +1,4 @@
-"""Command ``vioc study``: measure the figures of papers and compare with them."""
+"""Command ``vioc study``: measure values that papers report, and compare them."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ def on_arrays(function: ca.Function, np: Any) -> Callable[..., tuple[Any, ...]]:
 
 
 def _instruction(function: ca.Function, k: int, np: Any) -> tuple[Any, list[int], list[int]]:
-    """Return one instruction: operation, registers of its operands and of its result.
+    """Return one instruction of a CasADi function: operation, operands and result.
 
     The operation is None for a result, "input", a number, or a callable.
     """

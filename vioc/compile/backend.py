@@ -25,7 +25,7 @@ SPEED = 1e5  # approximate characters of C that a compiler processes per second
 
 
 class Backend:
-    """Factory of programs from CasADi functions, with a choice of how they run.
+    """Factory of programs that evaluate CasADi functions, interpreted or compiled.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ class Backend:
         self.identity = identity
 
     def knowing(self, **more: Any) -> Backend:
-        """Return the same backend with `more` data that identify its map in the cache."""
+        """Return the same backend with additional data that identify its map in the cache."""
         return self if self.identity is None else Backend(self.name, {**self.identity, **more})
 
     def __repr__(self) -> str:
@@ -67,14 +67,14 @@ class Backend:
     def program(
         self, build: Callable[[], ca.Function], name: str, written: Callable[[], str | None] = lambda: None
     ) -> Program:
-        """Return a program of one of the map's functions, by its name in the map.
+        """Return a program that evaluates one CasADi function of a map, given its name.
 
         `written` returns C code written for it, None if there is none (`vioc.compile.native`).
         """
         return self._program(build, name, self._key(name), written)
 
     def many(self, written: Callable[[], str | None], name: str) -> ManyProgram | None:
-        """Return a program that steps many rollouts of the map at once, or None.
+        """Return a program that advances many rollouts at once, or None if not available.
 
         None if the backend is not ``"compiled"``, or `written`, a `vioc.compile.many.source`, returns None.
         """

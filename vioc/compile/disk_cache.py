@@ -89,7 +89,7 @@ class Cache:
         return freed
 
     def find(self, key: str) -> Path | None:
-        """Return the path of a key's library, None if there is no valid one."""
+        """Return the path of a key's cached library; None if it is missing or damaged."""
         folder = self.directory / key
         try:
             note = json.loads((folder / NOTE).read_text("utf-8"))
@@ -101,7 +101,9 @@ class Cache:
         return None
 
     def get(self, key: str, title: str, build: Callable[[Path], None]) -> Path:
-        """Return the path of a key's library; ``build(path)`` makes it if necessary.
+        """Return the path of a key's cached library, after building it if necessary.
+
+        ``build(path)`` builds the library.
 
         A missing or damaged library is made; if the cache cannot be written, it is made in a temporary folder
         of this process.
@@ -131,7 +133,7 @@ class Cache:
             return _own.setdefault(key, folder / LIBRARY)
 
     def _made(self, key: str, title: str, build: Callable[[Path], None]) -> Path:
-        """Build the library of a key in a temporary folder, and move it into the cache."""
+        """Build a library in a temporary folder, and move it into the cache under its key."""
         self.directory.mkdir(parents=True, exist_ok=True)
         self._remove_stale()
         folder = Path(tempfile.mkdtemp(prefix="new-", dir=self.directory))

@@ -55,7 +55,10 @@ SCALAR = {  # operations that are computed lane by lane
 
 
 def prelude(lanes: int) -> str:
-    """Return the C types and functions that the vector code of `laned` uses."""
+    """Return the C types and functions that generated vector code needs.
+
+    `laned` generates that code.
+    """
     return f"#define LANES {lanes}\n" + Path(__file__).with_name("lanes.c").read_text("utf-8")
 
 

@@ -31,7 +31,10 @@ def address(array: np.ndarray) -> int:
 
 
 def addresses(arrays: Sequence[np.ndarray]) -> list[int]:
-    """Return the memory address of each array, in half the time for many at once."""
+    """Return the memory addresses of several arrays.
+
+    Many at once take half the time of single ones.
+    """
     try:
         return list(map(ctypes.addressof, map(_Nothing.from_buffer, arrays)))  # type: ignore[arg-type]
     except (TypeError, ValueError):
@@ -55,7 +58,7 @@ def load_library(sources: Sequence[str | Path], title: str) -> ctypes.CDLL:
 
 
 def key_of(compiler: Compiler, *parts: str) -> str:
-    """Return a hash of compiler and sources, the key of a library in the cache."""
+    """Return the cache key of a library: a hash of the compiler and its sources."""
     digest = hashlib.sha256()
     for part in (compiler.identity, " ".join(compiler.command), *parts):
         digest.update(part.encode())
@@ -64,7 +67,10 @@ def key_of(compiler: Compiler, *parts: str) -> str:
 
 
 def load_keyed(key: str, title: str, texts, compiler: Compiler) -> ctypes.CDLL:
-    """Load the library of a key; if necessary compile it from the sources ``texts()``."""
+    """Load the library of a cache key; compile it from C sources if it is missing.
+
+    The sources are ``texts()``.
+    """
 
     def build(target: Path) -> None:
         paths = []

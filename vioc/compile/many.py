@@ -149,7 +149,7 @@ class ManyProgram:
 
 
 class _NoForm(CompileError):
-    """Error raised if a step has an operation that vector code does not support."""
+    """Error raised if a step contains an operation that vector code does not support."""
 
 
 def _pointers(arrays: Sequence[np.ndarray]):

@@ -133,7 +133,10 @@ class NativeProgram(Program):
 
     @cached_property
     def _mapped(self) -> Any:
-        """C function `vioc_map` with its first arguments bound."""
+        """C function that evaluates the program on many rows, with first arguments bound.
+
+        It is `vioc_map` of loops.c.
+        """
         return partial(_loops().vioc_map, ctypes.byref(self._struct), 0)
 
     def map(self, args: Sequence[np.ndarray], count: int) -> list[np.ndarray]:
@@ -159,7 +162,9 @@ class NativeProgram(Program):
         return [o[:done] for o in outputs], done, float(outputs[2][done, 0]) if done < count else 0.0
 
     def _go(self, carry, rows, count, keep, tolerance, outputs, last=None) -> int:
-        """Evaluate repeatedly in C into `outputs`, each time with the previous result.
+        """Iterate the function in C: each evaluation takes the previous result.
+
+        The results are written into `outputs`.
 
         The final result, the carry, is written into `last`. Returns the number of successful evaluations.
         """
@@ -209,7 +214,7 @@ class NativeProgram(Program):
 
 
 def signature(sizes_in: Sequence[int], sizes_out: Sequence[int], work: int) -> str:
-    """Return C declarations of a hand-written function f, as CasADi generates them."""
+    """Return the C declarations that CasADi needs of a hand-written function f."""
     lines = ['#define PUBLIC __attribute__((visibility("default")))']
     for kind, sizes in (("in", sizes_in), ("out", sizes_out)):
         shapes = ", ".join(f"{{{size}, 1}}" for size in sizes)
@@ -238,7 +243,7 @@ def _inputs(args: Sequence[np.ndarray]):
 
 
 def _steps(args: Sequence[np.ndarray]) -> Any:
-    """Return the row strides of arrays, in numbers; negative if read backwards."""
+    """Return the distances between rows of float64 arrays, in entries."""
     for a in args:
         if a.dtype != np.float64 or (a.shape[-1] > 1 and a.strides[-1] != a.itemsize):
             raise ValueError(
@@ -258,7 +263,10 @@ def _pointers(arrays: Sequence[np.ndarray]) -> bytes:
 
 
 def _outputs(ends: tuple[int, ...], count: int) -> tuple[list[np.ndarray], Any]:
-    """Return arrays for `count` evaluations in one memory block, and their addresses."""
+    """Return uninitialized output arrays in one memory block, and their addresses.
+
+    They hold `count` evaluations.
+    """
     if len(ends) == 2:
         one = np.empty(count * ends[1])
         return [one], _packed(1)(address(one))

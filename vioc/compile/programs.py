@@ -34,7 +34,7 @@ def without_repetition(function: ca.Function) -> ca.Function:
 
 
 class Bound(NamedTuple):
-    """Program bound to arrays, which each call reads and writes in place.
+    """Program bound to fixed arrays: a call reads its inputs and overwrites outputs.
 
     Attributes
     ----------
@@ -77,7 +77,7 @@ class Program(ABC):
 
     @abstractmethod
     def map(self, args: Sequence[np.ndarray], count: int) -> list[np.ndarray]:
-        """Evaluate the function for `count` rows of its arguments.
+        """Evaluate the function once for each of `count` rows of its arguments.
 
         A two-dimensional argument has a row for each evaluation; others are used for all.
         """
@@ -92,7 +92,7 @@ class Program(ABC):
         tolerance: float,
         first: int = CHUNK,
     ) -> tuple[list[np.ndarray], int, float]:
-        """Evaluate the function repeatedly; its first output becomes its first argument.
+        """Iterate the function: its first output is the next first argument.
 
         Parameters
         ----------
@@ -120,7 +120,9 @@ class Program(ABC):
         """
 
     def bind_map(self, args: Sequence[np.ndarray], count: int) -> Bound:
-        """Bind `map` to arrays that are read again at each call.
+        """Bind evaluation by rows to fixed arrays, which are read again at each call.
+
+        Each call does the work of `map`.
 
         Arguments are any float64 arrays with contiguous rows, including strided or reversed views.
         """
@@ -136,7 +138,10 @@ class Program(ABC):
     def bind_accumulate(
         self, carry: np.ndarray, rows: Sequence[np.ndarray], count: int, keep: int, tolerance: float
     ) -> Bound:
-        """Bind `accumulate` to arrays that are read again at each call, as in `bind_map`."""
+        """Bind an iteration of the function to arrays that are read again at each call.
+
+        Each call does the work of `accumulate`. Arguments are arrays as for `bind_map`.
+        """
         outputs = [np.empty((count, size)) for size in [keep, *self.sizes_out[1:]]]
 
         def call() -> int:

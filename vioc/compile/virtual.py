@@ -81,7 +81,7 @@ class VirtualProgram(Program):
         return run_buffered(self.function, args, self.sizes_out)
 
     def _reduce(self, count: int) -> None:
-        """Compute common subexpressions once, after many evaluations of the function.
+        """Simplify the function's common subexpressions once it has been evaluated often.
 
         Functions of derivatives are built without that search, which takes ten times as long as the rest of
         building them. Results are the same bits.
@@ -106,7 +106,7 @@ class VirtualProgram(Program):
         return run_buffered(self._strung("map", count, shared), args, sizes)
 
     def _by_groups(self, count: int) -> GroupedFunction | None:
-        """Return the grouped numpy form of the function if `count` points are enough."""
+        """Return the function's form in grouped numpy operations; None for few points."""
         if count < FEW:
             return None
         grouped = self._grouped
@@ -173,7 +173,10 @@ class VirtualProgram(Program):
         return Bound(call, [carries, *outputs[1:]])
 
     def _strung(self, how: str, n: int, shared: tuple[int, ...] = ()) -> ca.Function:
-        """Return the function mapped (except `shared` arguments) or accumulated n times."""
+        """Return a CasADi function: this one mapped over n rows, or iterated n times.
+
+        The arguments `shared` are the same for all rows.
+        """
         key, f = (how, n, shared), self.function
         with self._lock:  # shared by the rollouts of a batch
             if key in self._long:
@@ -189,7 +192,7 @@ class VirtualProgram(Program):
 
 
 def _accumulated(f: ca.Function, n: int) -> ca.Function:
-    """Return the function f accumulated n times.
+    """Return a CasADi function that iterates f n times, feeding its first output back.
 
     A small f is evaluated several times within one function. A call costs as much as about 100 operations.
     """
@@ -211,7 +214,7 @@ def _accumulated(f: ca.Function, n: int) -> ca.Function:
 
 
 def _written_out(f: ca.Function, m: int) -> ca.Function:
-    """Return a function that evaluates f m times, feeding its first output back.
+    """Return a CasADi function with m evaluations of f, feeding its first output back.
 
     It is (carry, rows) -> (last carry, all carries, other outputs). Rows and outputs have a column for each
     of m evaluations.
@@ -236,7 +239,7 @@ def _tiled(a: np.ndarray, count: int) -> np.ndarray:
 
 
 def _inputs(args: Sequence[np.ndarray], count: int = 0) -> list[tuple[np.ndarray, np.ndarray | None]]:
-    """Return contiguous arrays for a buffer, each with its source if it is a copy.
+    """Return the arguments as contiguous arrays, each with its source if it is a copy.
 
     With a count, a one-dimensional argument is repeated `count` times.
     """
@@ -255,7 +258,10 @@ def _bound(
     args: Sequence[tuple[np.ndarray, np.ndarray | None]],
     outputs: Sequence[np.ndarray],
 ) -> Callable[[], None]:
-    """Return a function that evaluates a CasADi function on arrays from `_inputs`."""
+    """Return a function that evaluates a CasADi function on fixed arrays.
+
+    `_inputs` makes the arrays.
+    """
     buffer, evaluate = function.buffer()
     copies = [(own, source) for own, source in args if source is not None and own.size]
     for i, (a, _) in enumerate(args):

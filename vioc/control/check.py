@@ -127,7 +127,7 @@ def _check_function(function: ca.Function, inputs: Any, rng: np.random.Generator
 
 
 def _check_expression(expression: ca.SX, run: Trajectory, rng: np.random.Generator) -> list[DerivativeCheck]:
-    """Check each entry of an expression by state, input, multipliers and parameters."""
+    """Check derivatives of an expression by state, input, multipliers, parameters."""
     s, n = run.map.symbols, len(run)
     if free := foreign_symbols(expression, ca.vertcat(*s)):
         raise ValueError(
@@ -147,7 +147,7 @@ def _check_expression(expression: ca.SX, run: Trajectory, rng: np.random.Generat
 def _along(
     names: list[str], entries: Any, y: Any, points: np.ndarray, rng: np.random.Generator
 ) -> list[DerivativeCheck]:
-    """Check derivatives of expressions by their symbols along a random direction.
+    """Check derivatives of expressions along a random direction of their variables.
 
     Each of the m entries is reported at the point with its largest error.
     """
@@ -245,7 +245,7 @@ def _compare(name: str, phi: Callable[[float], float], first: float, second: flo
 
 
 def _compare_samples(name: str, values: np.ndarray, first: float, second: float) -> list[DerivativeCheck]:
-    """Compare first and second derivatives with differences of given values.
+    """Compare first and second derivatives with finite differences of given values.
 
     The values are those of the function after steps of 0, STEPS and -STEPS.
     """

@@ -139,7 +139,7 @@ class Problem(ShootingProblem):
             yield SearchStart(soft, X, U, duals, "", soft == last)
 
     def _held(self, X: np.ndarray, U: np.ndarray) -> bool:
-        """Return True if a guess repeats its first state and has no inputs."""
+        """Return True if all states of a guess equal the first and all inputs are zero."""
         return bool((X[0] == X).all()) and not U.any()
 
     def _end(self) -> np.ndarray | None:
@@ -169,7 +169,7 @@ class Problem(ShootingProblem):
     def _from_equations(
         self, stages: Stages, X: np.ndarray, U: np.ndarray, iterations: int
     ) -> Iterator[SearchStart]:
-        """Yield IPOPT's solution of the map's equations as the start of a search.
+        """Yield the solution of DMOC with IPOPT, as the initial guess of another search.
 
         This needs a given initial state and the map's own steps. Yields nothing if IPOPT fails.
         """
@@ -233,7 +233,8 @@ class Problem(ShootingProblem):
 
 
 def by_equations(f: OneStepMap, cost: Cost, guess: Any, **stated: Any) -> Result | None:
-    """Solve a problem by IPOPT on the map's equations; return None if that fails.
+    """Solve an optimal control problem by DMOC with IPOPT; return None if that fails.
+    The unknowns are states and inputs of all steps, and the map's equations are constraints.
 
     `dmoc.solve` does this. The equations hold only at the end of that search, so states without a step do
     not stop it.

@@ -90,7 +90,7 @@ class Kkt:
 
 
 class Row(NamedTuple):
-    """Limited scalar at samples `at` (S,), with values, multipliers and derivatives."""
+    """Limited scalar at samples `at` (S,), with its multipliers and derivatives."""
 
     name: str
     at: np.ndarray
@@ -104,7 +104,7 @@ class Row(NamedTuple):
 
 
 class Constants(NamedTuple):
-    """Free duration and parameters, with the derivatives of every step by them.
+    """Free duration and parameters of a problem, with derivatives of steps by them.
 
     Attributes
     ----------
@@ -221,7 +221,7 @@ def kkt(
 def _slopes(
     lin: Linearization, gx: np.ndarray, gu: np.ndarray, sx: np.ndarray, su: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return the derivatives of the Lagrangian, their magnitudes, and the costates.
+    """Return the Lagrangian's derivatives, the sizes of their terms, and the costates.
 
     Derivatives are by x_1 .. x_N and by u_0 .. u_N-1; magnitudes are sums over the terms of a derivative.
     Costates from their recursion make the derivatives by x zero. For an unstable motion the recursion
@@ -230,7 +230,7 @@ def _slopes(
     """
 
     def at(p: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Return derivatives of the Lagrangian and their magnitudes for given costates."""
+        """Return the Lagrangian's derivatives and term sizes for given costates."""
         moved, turned = np.einsum("kij,ki->kj", lin.A[1:], p[1:]), np.einsum("kij,ki->kj", lin.B, p)
         by_x = gx[1:] - p
         by_x[:-1] += moved
@@ -289,7 +289,7 @@ def _least_squares(
 
 
 class _Worst:
-    """Largest residual so far, nan if one was nan, with its quantity and sample."""
+    """Largest residual found so far, with its quantity and sample; nan if any was nan."""
 
     def __init__(self) -> None:
         self.value, self.place = 0.0, ""
@@ -305,7 +305,7 @@ class _Worst:
 def _against_difference(
     f: OneStepMap, cost: Cost, run: Trajectory, lin: Linearization, lx: np.ndarray, lu: np.ndarray
 ) -> float:
-    """Compare the cost's gradient with a central difference in a random direction."""
+    """Compare the cost's gradient with a finite difference in a random direction."""
     rng = np.random.default_rng(0)
     dx, du = rng.standard_normal(lx.shape), rng.standard_normal(lu.shape)
     impulses = np.einsum("kij,kj->ki", lin.C, dx[:-1]) + np.einsum("kij,kj->ki", lin.D, du)
@@ -390,7 +390,7 @@ def _rows(
     held: Constants,
     free: np.ndarray,
 ) -> list[Row]:
-    """Return values and derivatives of limited expressions along a trajectory.
+    """Return values, multipliers and derivatives of limited quantities along a run.
 
     Derivatives are by the error of the state, the input and the constants; impulses count as functions of
     them.
@@ -444,7 +444,7 @@ def _rows(
 
 
 def _open(f: OneStepMap, initial: Any) -> np.ndarray:
-    """Return a mask of the components of the first state's error that are free."""
+    """Return a mask of the components of the first state that are free."""
     if not isinstance(initial, Mapping):
         return np.zeros(f.ndx, bool)
     if f.ndx != f.nx:
@@ -460,7 +460,7 @@ def _at_start(
     given: dict[str, Any],
     periodic: Mapping[str, float],
 ) -> list[Limited]:
-    """Return the conditions on the free part of the first state, by name.
+    """Return the conditions on the free components of the first state, by name.
 
     Conditions from a mechanism's constraints are included if they have multipliers.
     """
@@ -515,7 +515,7 @@ def _of_constants(
     given: dict[str, Any],
     held: Constants,
 ) -> list[Row]:
-    """Return the free duration and parameters as limited quantities."""
+    """Return the free duration and parameters of a problem as limited quantities."""
     limits = {"duration": duration, **{f"param.{n}": pair for n, pair in parameters.items()}}
     found = []
     for i, name in enumerate(held.names):
@@ -550,7 +550,7 @@ def _closing(
 def _by_constants(
     f: OneStepMap, cost: Cost, run: Trajectory, rows: list[Row], p: np.ndarray, held: Constants
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return derivatives of the Lagrangian by free constants, and their magnitudes."""
+    """Return the Lagrangian's derivatives by duration and parameters, with term sizes."""
     n, s, ns = len(run), f.symbols, len(held.names)
     if not ns:
         return np.zeros(0), np.zeros(0)

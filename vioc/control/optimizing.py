@@ -242,7 +242,7 @@ def _projected(
 
 
 def _by_dmoc(stated: Problem, x0: Any, guess: Any, options: dict[str, Any]) -> Result:
-    """Solve a problem by DMOC and roll out its solution under feedback."""
+    """Solve a problem by DMOC, then roll out the solution under feedback."""
     h, run = stated.lengths, trajectory_of(guess)
     timed = "duration" in options and isinstance(run, Trajectory)  # the guess gives the duration
     samples = run if timed else stated.curve(x0, guess)
@@ -313,7 +313,7 @@ def _with_parameters(
 
 
 def _chosen(f: OneStepMap, cost: Cost, method: str, given: dict[str, Any]) -> str:
-    """Return the method to use; raise ValueError if it does not take the arguments."""
+    """Return the method to use; ValueError if it does not take the given arguments."""
     chosen = method
     if method == "auto":
         chosen = next((m for m, takes in TAKES.items() if given.keys() <= takes), "shooting")
@@ -333,7 +333,7 @@ def _chosen(f: OneStepMap, cost: Cost, method: str, given: dict[str, Any]) -> st
 
 
 def _says(value: Any) -> bool:
-    """Return True if an argument is given, that is, not None, empty or 0."""
+    """Return True if an argument is given: neither None, nor empty, nor 0."""
     return bool(np.size(value) if isinstance(value, np.ndarray) else value)
 
 

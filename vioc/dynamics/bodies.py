@@ -36,7 +36,7 @@ def body_numbers(system: System, theta: ca.SX) -> dict[str, ca.SX]:
 
 
 def _moved_by(system: System, i: int) -> str:
-    """Return the variable that moves a frame, its own or that of its nearest ancestor."""
+    """Return the variable that moves a frame: its own, else the nearest ancestor's."""
     while i >= 0:
         variable = system.nodes[i].frame.transform.variable
         if variable is not None:

@@ -219,7 +219,7 @@ class ChartedRun:
         return sum(len(s) for s in self.segments)
 
     def __getitem__(self, name: str) -> np.ndarray:
-        """Return a quantity at all samples by its name, as `Trajectory` does.
+        """Return a quantity, given by name, at all samples of all segments.
 
         Raises
         ------

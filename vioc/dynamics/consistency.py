@@ -174,7 +174,7 @@ def rank_of_rows(
 
 
 def may_be_dependent(J: np.ndarray) -> np.ndarray:
-    """Return which of N matrices may have dependent rows, as a mask (N,).
+    """Return a mask (N,) of the matrices whose rows may be linearly dependent.
 
     The matrices are (N, m, n). The mask includes those that `rank_of_rows` may find dependent, and those that
     are not finite.
@@ -234,7 +234,7 @@ def check_constraints(
 
 
 def check_holonomic(system: System, who: str) -> None:
-    """Raise `ModelError` for velocity constraints, which `who` does not support."""
+    """Raise `ModelError` for velocity constraints, which the feature `who` lacks."""
     for name, constraint in zip(system.constraint_names, system.constraints, strict=True):
         if isinstance(constraint, VelocityConstraint):
             raise ModelError(

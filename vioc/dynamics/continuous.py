@@ -148,7 +148,9 @@ class Continuous:
 
     @cached_property
     def held(self) -> ca.Function:
-        """CasADi function of the constraint values and rates: [q, v] -> [h, Dh v] (2 m,).
+        """CasADi function of the constraint values h and their rates Dh v.
+
+        It is [q, v] -> [h, Dh v] (2 m,).
 
         Velocity constraints give [0, A v]. Where the values are 0, motions along `rates` keep them 0.
         """
@@ -159,7 +161,7 @@ class Continuous:
         return ca.Function("held", [ca.vertcat(g.q_vector, g.v_vector)], [ca.densify(rows)], {"cse": True})
 
     def saddle_solution(self, force: ca.SX, rate: ca.SX) -> tuple[ca.SX, ca.SX]:
-        """Solve M x - Dh' y = force, Dh x = rate for x and y, for the dynamic variables."""
+        """Solve the equations M x - Dh' y = force, Dh x = rate for x and y."""
         x, y = self._saddle.solve(ca.vertsplit(force), ca.vertsplit(rate))
         return ca.vertcat(*x), vec.column(y)
 
@@ -171,7 +173,9 @@ class Continuous:
 
     @cached_property
     def independence(self) -> ca.SX:
-        """Measure of each constraint's independence of the others (m,), at most about 1.
+        """Measure (m,) of each constraint's independence of the others; 0 if dependent.
+
+        It is at most about 1.
 
         It is 0 if the constraint follows from others or if its gradient vanishes. The values are the pivots
         of Dh M^-1 Dh' divided by their values for gradients without cancellation. The rounding error of the

@@ -58,7 +58,9 @@ class TermGraph(ABC):
 
     @abstractmethod
     def node_velocity(self, i: int) -> tuple[Vector, Vector]:
-        """Return linear and angular velocity of frame i in its axes; 0 for the world, -1."""
+        """Return a frame's linear and angular velocity, in the frame's axes.
+        The frame has the index i; the world, -1, has the velocity 0.
+        """
 
     @abstractmethod
     def slope(self, value: ca.SX) -> ca.SX:
@@ -69,7 +71,9 @@ class TermGraph(ABC):
 
     @abstractmethod
     def node_pose(self, i: int) -> tuple[Matrix, Vector]:
-        """Return rotation and position of frame i in the world; the world itself is -1."""
+        """Return the rotation and position of a frame in the world.
+        The frame has the index i; the world itself is -1.
+        """
 
     def body_velocity(self, name: str) -> ca.SX:
         """Return the body velocity (6,) of a frame, linear part first ([T] (5)).
@@ -80,7 +84,7 @@ class TermGraph(ABC):
         return ca.vertcat(vec.column(v), vec.column(w))
 
     def number(self, value: Number) -> Any:
-        """Return a number of the description, or the symbol of a declared parameter."""
+        """Return a number of the description; for a parameter return its symbol."""
         if not isinstance(value, Parameter):
             return value
         names = list(self.system.parameters)
@@ -429,7 +433,7 @@ def as_configuration(
 
 
 def _variable(system: System, name: str, what: str) -> str:
-    """Return the variable that a name in a dict of configurations or velocities means."""
+    """Return the variable that a name stands for in a dict of configurations or rates."""
     kind, variable = (name[:2], name[2:]) if isinstance(name, str) else ("", "")
     if name in system.variables or variable not in system.variables:
         return name

@@ -78,7 +78,10 @@ class Lagrangian:
 
     @cached_property
     def first(self) -> recursions.FirstDerivatives:
-        """First derivatives of the Lagrangian by recursion over the tree, with gravity."""
+        """First derivatives of the Lagrangian, by recursion over the tree of links.
+
+        Gravity is included.
+        """
         gravity: Any = vec.ZERO
         for g in self._gravities:
             gravity = vec.add(gravity, tuple(self.graph.number(c) for c in (g.x, g.y, g.z)))
@@ -152,7 +155,7 @@ class Lagrangian:
 
     @cached_property
     def sizes(self) -> ca.SX:
-        """Scales of the rounding errors of the constraints: sizes of terms that cancel.
+        """Sizes of the terms that cancel in each constraint: scales of its rounding error.
 
         The columns of the (m, 2) array are sizes of the terms of h, and of their slopes by positions.
         """
@@ -160,7 +163,7 @@ class Lagrangian:
 
     @cached_property
     def directions(self) -> ca.SX:
-        """Constraint Jacobian (m, nd), with rows that are rounding errors set to 0.
+        """Constraint Jacobian (m, nd), with rows set to 0 where they are rounding errors.
 
         It is Dh by the dynamic variables.
         """
@@ -237,16 +240,18 @@ class Lagrangian:
 
     @property
     def state_args(self) -> list[ca.SX]:
-        """Arguments of the CasADi functions of this class: q, v, u, t, parameters."""
+        """Arguments q, v, u, t and parameters that all CasADi functions of the class take."""
         g = self.graph
         return [g.q_vector, g.v_vector, g.u_vector, g.t, g.parameters]
 
     def function(self, name: str, outputs: list[ca.SX], extra: list[ca.SX] | None = None) -> ca.Function:
-        """Make a CasADi function of q, v, u, t, parameters and the symbols `extra`."""
+        """Make a CasADi function of the mechanism's symbols q, v, u, t and parameters.
+        The symbols `extra` are further arguments.
+        """
         return ca.Function(name, [*self.state_args, *(extra or [])], outputs, OPTIONS)
 
     def velocity(self, p: ca.SX) -> tuple[ca.SX, ca.SX]:
-        """Return dynamic velocities from momenta by the Legendre transform.
+        """Return the dynamic velocities that belong to momenta, by the Legendre transform.
 
         They solve M v = p - Dh' mu with Dh v = 0 (the velocities satisfy the constraints), given the
         kinematic velocities in ``graph.v_vector``. Velocities and multipliers mu are expressions.
@@ -296,7 +301,7 @@ class Lagrangian:
         return ArticulatedInverse.of_masses(links, [link.pose for link in links], self.nd, [0.0] * self.nd)
 
     def hinged(self, terms: ca.SX, dt: ca.SX) -> bool:
-        """Return whether an articulated-body recursion can solve with M plus a matrix.
+        """Return whether O(n) recursions can solve with the mass matrix plus a matrix.
 
         The couplings of the matrix `terms` must be within hinges, and it must be symmetric at rest.
         """
@@ -328,7 +333,10 @@ class Lagrangian:
         return typical_masses(self.system)
 
     def rotors(self, theta: np.ndarray) -> np.ndarray:
-        """Return the rotor inertia of each variable (nq,), from `RotorInertia` components."""
+        """Return the inertia of a geared rotor at each variable (nq,), 0 without a rotor.
+
+        The rotors are the `RotorInertia` components.
+        """
         values = dict(zip(self.system.parameters, theta, strict=True))
         inertias = np.zeros(self.nq)
         for kinetic in self.system.kinetic:
@@ -387,7 +395,7 @@ class Lagrangian:
         load, u = M @ a + bias[:, 0], np.zeros(len(self.system.inputs))
 
         def unheld(force: np.ndarray) -> np.ndarray:
-            """Return the components of forces (columns) that constraints do not balance."""
+            """Return the part of given forces that constraint forces do not balance."""
             return force - Dh.T @ np.linalg.lstsq(Dh.T, force, rcond=1e-12)[0] if len(Dh) else force
 
         def missing(u: np.ndarray) -> np.ndarray:

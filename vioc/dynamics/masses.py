@@ -20,7 +20,7 @@ HALF = 0.5  # share of a motion's kinetic energy above which a negative inertia 
 
 
 def typical_masses(system: System) -> np.ndarray:
-    """Return typical diagonal entries of the mass matrix (nd,).
+    """Return typical diagonal entries (nd,) of the mass matrix.
 
     Each is the largest of three generic configurations, or 1 if it is 0.
     """
@@ -80,7 +80,7 @@ def fault_at(system: System, q: np.ndarray, parameters: Mapping[str, float], nea
 
 
 def _generic(system: System) -> np.ndarray:
-    """Return three fixed configurations without special angles (3, nq)."""
+    """Return three fixed configurations (3, nq), at which no angle is special."""
     return np.random.default_rng(0).uniform(0.3, 1.2, (3, len(system.variables)))
 
 

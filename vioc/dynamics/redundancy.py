@@ -29,7 +29,7 @@ BRANCHES = 24  # random positions from which other branches are searched
 
 
 def chosen(system: System, named: tuple[str, ...] | None) -> tuple[str, ...]:
-    """Return the constraints that a step omits: the named ones, or redundant ones.
+    """Return the constraints that a step omits: those named, or else redundant ones.
 
     If none are named, the redundant ones are determined from the constraint Jacobian, with a warning.
 
@@ -97,7 +97,7 @@ def redundant_constraints(system: System) -> tuple[str, ...]:
 def left_out(
     lag: Lagrangian, q: np.ndarray, within: float = NEGLIGIBLE, **parameters: float
 ) -> tuple[int, tuple[str, ...]]:
-    """Return the rank of the constraint Jacobian at q, and the constraints to omit.
+    """Return the rank of the constraint Jacobian at q, and which constraints to omit.
 
     The Jacobian is Dh(q) by the dynamic variables; its rows within the share `within` of the terms that
     cancel in h count as 0.
@@ -110,7 +110,7 @@ def left_out(
 
 
 def _units(lag: Lagrangian) -> np.ndarray:
-    """Return a unit for each variable (nq,), for scaling.
+    """Return a unit for each variable (nq,): 1 rad, or the mechanism's length.
 
     It is 1 rad, or the mechanism's length if > 0, else 1 m.
     """
@@ -121,7 +121,7 @@ def _units(lag: Lagrangian) -> np.ndarray:
 
 
 def _independent(J: np.ndarray) -> list[int]:
-    """Return the indices of independent rows that span all rows of a matrix.
+    """Return indices of linearly independent rows that span all rows of a matrix.
 
     Each is the row farthest from the span of the previous ones. Rows are scaled to length one.
     """
@@ -140,7 +140,9 @@ def _independent(J: np.ndarray) -> list[int]:
 
 
 def _fulfilling(lag: Lagrangian, *guesses: np.ndarray) -> np.ndarray | None:
-    """Return a consistent configuration from the first guess that succeeds, or None."""
+    """Return a configuration that satisfies the constraints, from several guesses.
+    The first guess that succeeds counts; None if all fail.
+    """
     for guess in guesses:
         with contextlib.suppress(ValueError, np.linalg.LinAlgError):  # including NaN in h
             return consistent_configuration(lag, guess).q

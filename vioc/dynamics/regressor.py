@@ -128,7 +128,7 @@ class Regressor:
         return ca.Function("regressor", args, outputs, OPTIONS)
 
     def _terms(self, i: int) -> ca.SX:
-        """Return the factors of a body's ten inertial parameters in the Lagrangian (10,)."""
+        """Return the factors (10,) of a body's inertial parameters in the Lagrangian."""
         g = self.lagrangian.graph
         v, w = (vec.column(e) for e in g.node_velocity(i))
         R, p = g.node_pose(i)
@@ -160,7 +160,10 @@ class Regressor:
 
 
 class _Bodies(FrameGraph):
-    """Kinematics of a system whose bodies' inertias are symbols, collected in `own`."""
+    """Kinematics of a mechanism with symbols as inertias of the bodies.
+
+    The symbols are collected in `own`.
+    """
 
     def __init__(self, system: System):
         self.own: dict[str, ca.SX] = {}
@@ -186,7 +189,7 @@ class _Bodies(FrameGraph):
 
 
 class _View:
-    """System with other frames in place of its own."""
+    """The same system with other frames."""
 
     def __init__(self, system: System, nodes: list):
         self._system, self.nodes = system, tuple(nodes)
@@ -196,7 +199,7 @@ class _View:
 
 
 def of_bodies(system: System) -> list[Component]:
-    """Return the forces and potentials that depend on inertias of bodies.
+    """Return the forces and potentials, besides gravity, that depend on inertias.
 
     Gravity is not among them. Inertias are mass, centre of mass and moments of inertia.
     """

@@ -20,7 +20,7 @@ NEGLIGIBLE = (
 
 
 class _Displaced(FrameGraph):
-    """Symbolic kinematics that displaces and rotates every frame by symbols."""
+    """Symbolic kinematics in which each frame is displaced and rotated by symbols."""
 
     def __init__(self, graph: FrameGraph):
         self.__dict__.update(vars(graph))
@@ -37,7 +37,7 @@ class _Displaced(FrameGraph):
 
 
 def reaches(graph: FrameGraph) -> list[Any]:
-    """Return the length of the path from the world to every frame, along axes, m."""
+    """Return the path length from the world to every frame, m, summed along the axes."""
     lengths: list[Any] = []
     for i, node in enumerate(graph.system.nodes):
         way = vec.column(vec.sub(graph.node_pose(i)[1], graph.node_pose(node.parent)[1]))

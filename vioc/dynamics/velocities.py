@@ -18,14 +18,14 @@ UNITS = {"v": "m/s", "w": "rad/s", "vb": "m/s", "wb": "rad/s"}
 
 
 class Velocity(NamedTuple):
-    """Component of a frame's velocity, named ``KIND.FRAME:AXIS``."""
+    """One component of a frame's velocity, as named by ``KIND.FRAME:AXIS``."""
 
     kind: str
     frame: str
     axis: int
 
     def of(self, k: TermGraph) -> ca.SX:
-        """Return the velocity as an expression in the symbolic kinematics `k`."""
+        """Return this velocity component as an expression of the kinematics `k`."""
         twist = k.body_velocity(self.frame)
         part = twist[:3] if self.kind[0] == "v" else twist[3:]
         if len(self.kind) == 1:
@@ -38,7 +38,7 @@ class Velocity(NamedTuple):
 
 
 def velocity(name: str, frames: Iterable[str]) -> Velocity | None:
-    """Return the frame velocity that a name denotes, None for other quantities."""
+    """Return the component of a frame's velocity that a name denotes, or None."""
     kind, _, rest = name.partition(".")
     frame, _, axis = rest.rpartition(":")
     known = kind in UNITS and frame in frames and len(axis) == 1 and axis in "xyz"

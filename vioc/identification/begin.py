@@ -114,7 +114,9 @@ def _from_rollout(
 
 
 class Smooth:
-    """Local polynomials fitted to a record's samples, over as many as noise requires."""
+    """Local polynomials fitted to the samples of one measured quantity.
+    The noise decides how many samples each one uses.
+    """
 
     def __init__(self, record: Record, name: str, wrapped: bool):
         y = record.measured[name]

@@ -39,7 +39,7 @@ FREE = 1e-12  # relative information added to each component of the initial stat
 
 @dataclass(frozen=True)
 class Judged:
-    """Fisher information of a motion about the parameters, and the design criterion.
+    """Fisher information of a motion about the parameters, with the design criterion.
 
     These are (ID-16) and (ID-17).
 
@@ -104,7 +104,9 @@ class Criterion:
         return found
 
     def __call__(self, run: Trajectory, slope: bool = True) -> Judged:
-        """Return information and criterion of a trajectory, with the gradient if `slope`."""
+        """Return Fisher information and design criterion of a trajectory.
+        With `slope`, the gradient is included.
+        """
         f, E, ndx = self.map, self.E, self.map.ndx
         steps = Steps.along(run)
         lin = f.derivatives.linearize(steps)
@@ -203,7 +205,7 @@ class Design:
 
     @property
     def condition(self) -> tuple[float, float]:
-        """Condition numbers of the relative information, of the guess and of the motion."""
+        """Condition numbers of the relative information, for guess and designed motion."""
         S = np.outer(self.scale, self.scale)
         return float(np.linalg.cond(self.before * S)), float(np.linalg.cond(self.information * S))
 
@@ -337,7 +339,7 @@ def design(
 def _nearness(
     f: OneStepMap, run: Trajectory, bounds: Mapping[str, Any]
 ) -> tuple[Cost, np.ndarray, np.ndarray]:
-    """Return a cost for the distance from given states and inputs, and their ranges.
+    """Return a cost of the distance from a given motion, and the ranges that scale it.
 
     The cost is the squared distance in units of the ranges of states and inputs.
     """

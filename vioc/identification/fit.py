@@ -119,7 +119,7 @@ def fit(segments: Segments, trial: Trial, max_iterations: int, tolerance: float)
 
 
 class _Way:
-    """Damped Gauss-Newton step from trial values of all unknowns.
+    """Damped Gauss-Newton step for all unknowns of an identification.
 
     With `loose`, defects have these variances, (ID-5a); without, they are constraints. See (ID-5).
 
@@ -167,7 +167,7 @@ class _Way:
         return found.cost + self._of_gaps(found.gaps)
 
     def corrected(self, there: Prediction) -> np.ndarray:
-        """Return the step with a second-order correction for the remaining defects."""
+        """Return the step with a second-order correction of the defects after it."""
         n = len(self.step)
         return self.step + self._solved(np.concatenate([np.zeros(n), -there.gaps]))[:n]
 
@@ -207,7 +207,8 @@ def _taken(segments: Segments, trial: Trial, now: Prediction, way: _Way) -> tupl
 
 
 def half_step(segments: Segments, trial: Trial) -> np.ndarray:
-    """Return how half the step length would change the parameters, to first order.
+    """Return the parameter change to expect if the step length were halved.
+    It is of first order.
 
     The change (n,) is a Gauss-Newton step for a simulation with steps of half the length.
     """
@@ -217,7 +218,9 @@ def half_step(segments: Segments, trial: Trial) -> np.ndarray:
 
 
 def saddle(H: sparse.spmatrix, E: sparse.spmatrix, loose: np.ndarray | None = None):
-    """Factorize the saddle-point matrix [[H, E'], [E, -diag(loose)]], 0 without loose."""
+    """Factorize the saddle-point matrix [[H, E'], [E, -diag(loose)]].
+    Without `loose`, the last block is 0.
+    """
     if not E.shape[0]:
         return splu(sparse.csc_matrix(H))
     return splu(sparse.bmat([[H, E.T], [E, None if loose is None else -sparse.diags(loose)]], format="csc"))

@@ -183,7 +183,7 @@ def _variances(segments: Segments, prediction: Any) -> dict[str, float]:
 
 
 def _free(segments: Segments, prediction: Any) -> int:
-    """Return the number of unknowns that remain when all defects are zero."""
+    """Return the number of unknowns less the number of defect equations."""
     return prediction.J.shape[1] - prediction.E.shape[0]
 
 

@@ -31,7 +31,8 @@ def moments(numbers: np.ndarray) -> np.ndarray:
 
 
 def consistent(numbers: np.ndarray, slack: float = 1e-9) -> bool:
-    """Return True if a body's ten inertial parameters are physical: m >= 0, S >= 0.
+    """Return True if a body's ten inertial parameters are physical.
+    The mass m and the matrix S of second moments must be >= 0.
 
     S are the second moments; `slack` times the largest one is tolerated. Bodies without extent (point
     masses), in a plane or on a line are physical; so is a rotor without mass.

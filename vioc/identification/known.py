@@ -30,7 +30,9 @@ def check_forces(W: np.ndarray, y: np.ndarray, rows: Sequence[str], rank: float)
 
 
 def by_own_gain(regressor: Any, parts: Sequence[Any], y: np.ndarray, rows: Sequence[str]) -> tuple[str, ...]:
-    """Return variables driven only by inputs of unknown gain, without a known force."""
+    """Return the variables on which no force of known magnitude acts.
+    Only inputs of unknown gain drive them.
+    """
     driven = np.zeros(len(rows), bool)
     for m in parts:
         Y, idle = (regressor(m.q, m.v, m.a, u, m.t)[0] for u in (m.u, 0 * m.u))

@@ -131,7 +131,9 @@ class ParameterCoordinates:
         return len(self.start)
 
     def size(self, z: np.ndarray) -> np.ndarray:
-        """Return typical changes (n,) of coordinates z; for a logarithm one e-fold."""
+        """Return typical changes (n,) of the coordinates z of the parameters.
+        That of a logarithm is 1, a factor e.
+        """
         least = self._least[: len(self)]
         return np.where(least > 0, np.maximum(np.abs(z), least), 1.0)
 
@@ -162,7 +164,7 @@ def _sides(name: str, value: Any) -> tuple[float | None, float | None]:
 
 
 def _between(z: ca.SX, value: float, low: float | None, high: float | None) -> tuple[Any, float]:
-    """Return a bounded parameter as an expression of z, and the z of its value."""
+    """Return a bounded parameter as a function of an unbounded z, and its present z."""
     if low is None and high is None:
         return z, value
     if low is not None and high is not None:
@@ -189,7 +191,7 @@ def _entries(f: OneStepMap) -> dict[str, list[list[str]]]:
 
 
 def _whole_bodies(f: OneStepMap, estimated: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """Return bodies whose ten inertial parameters are all estimated, one to one.
+    """Return the bodies whose inertial parameters are all estimated, each by itself.
 
     No other inertial parameter may depend on these estimated parameters.
     """

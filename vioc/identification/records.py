@@ -131,7 +131,10 @@ class Record:
 
 
 def as_records(given: Any, names: Sequence[str] = ()) -> list[Record]:
-    """Return a list of records from records and runs (`Record.of`), or from a batch."""
+    """Return a list of records, from records, simulated runs or a batch.
+
+    `Record.of` converts the runs.
+    """
     if isinstance(given, Record):
         return [given]
     if not isinstance(given, Batch) and isinstance(trajectory_of(given), Trajectory):

@@ -83,7 +83,7 @@ def motion(f: OneStepMap, record: Record, knots: float) -> SmoothMotion:
 
 
 def _at_samples(value: Any, t: np.ndarray, what: str) -> np.ndarray:
-    """Return a signal at the samples; where it jumps, the mean of both sides.
+    """Return a signal's values at the samples; the mean of both sides where it jumps.
 
     Signals that are constant between samples jump at the samples.
     """
@@ -330,14 +330,14 @@ def _projected(
 
 
 def _weights(regressor: Any, length: float) -> np.ndarray:
-    """Return scales (n,) for the regressor's columns that make them comparable."""
+    """Return scales (n,) that make the columns of the regressor comparable."""
     ten = max(regressor.numbers[:, 0], default=1.0) * length**TEN
     sizes = np.abs(regressor.start[len(regressor.names) - len(regressor.linear) :])
     return np.concatenate([np.tile(ten, len(regressor.bodies)), sizes])
 
 
 def _reach(W: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Return for each parameter the value at which it alone explains all measurements.
+    """Return the value of each parameter that alone would explain all measurements.
 
     It is 0 for a parameter without effect. The shape is (n,).
     """
@@ -346,7 +346,7 @@ def _reach(W: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 def _left(Dh: np.ndarray) -> np.ndarray | None:
-    """Return a basis of the directions that constraints leave free, at each sample.
+    """Return an orthonormal basis of the directions that constraints leave free.
 
     The rows (N, r, nd) are orthonormal. Returns None without constraints.
     """
@@ -379,7 +379,7 @@ def _drawn(f: OneStepMap, regressor: Any, parts: Sequence[SmoothMotion], arms: n
 def _independent(
     W: np.ndarray, weights: np.ndarray, least: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return linearly independent columns, and the others as combinations.
+    """Return linearly independent columns of a matrix, and the rest as combinations.
 
     Returns the indices (r,) of independent columns of W and the coefficients K (r, others) of the others.
     `weights` (n,) make columns comparable; a column of weight 0 counts unless it is exactly 0. The last

@@ -24,7 +24,7 @@ from vioc.maps.space import short_way
 
 
 class Segment(NamedTuple):
-    """Steps first, ..., last - 1 of a record, which begin at an unknown state."""
+    """Part of a record, from step `first` to before `last`, whose start is unknown."""
 
     record: int
     first: int
@@ -189,7 +189,7 @@ class Segments:
         return U, D
 
     def moved(self, trial: Trial, step: np.ndarray, bases: Sequence[np.ndarray]) -> Trial:
-        """Return the trial values after a step (n,); initial states satisfy constraints."""
+        """Return the trial values after a step (n,), with starts that obey constraints."""
         z, c = trial.z + step[: self.nz], trial.c + step[self.nz : self.nz + self.nc]
         nodes, at, f = trial.nodes.copy(), self.nz + self.nc, self.map_at(z)
         for j, T in enumerate(bases):
@@ -234,7 +234,9 @@ class Segments:
         return found
 
     def _bases(self, f: OneStepMap, trial: Trial) -> list[np.ndarray]:
-        """Return bases of the free directions of initial states, none for a known state."""
+        """Return a basis of free directions of each segment's initial state.
+        A known state has none.
+        """
         found = []
         for (r, a, _), x in zip(self.pieces, trial.nodes, strict=True):
             fixed = a == 0 and self.grids[r].record.known
@@ -243,7 +245,7 @@ class Segments:
         return found
 
     def _joints(self) -> list[int]:
-        """Return indices of segments that continue the segment before them."""
+        """Return the indices of segments that continue the preceding segment."""
         return [j for j in range(1, len(self.pieces)) if self.pieces[j].first > 0]
 
     def _gaps(
@@ -253,7 +255,7 @@ class Segments:
         return np.concatenate(found) if found else np.zeros(0)
 
     def seamless(self, trial: Trial, found: Prediction) -> Trial:
-        """Remove state differences between segments that have no effect on the motion.
+        """Remove differences between segments that do not affect the motion.
 
         Returns trial values with the same motions, in which the end of a segment and the next initial state
         agree in directions without effect on the motion (momenta across constraints). Bases rotate with
@@ -272,7 +274,7 @@ class Segments:
         return Trial(trial.z, trial.c, nodes)
 
     def spread(self, found: Prediction) -> np.ndarray | None:
-        """Return mean squares (g,) of the defects as variances; None without defects."""
+        """Return the mean squares (g,) of the defects between segments; None without any."""
         joints = self._joints()
         if not joints or not found.gaps.any():
             return None
@@ -301,7 +303,7 @@ class Segments:
         return np.concatenate(least), np.sqrt(np.concatenate(gaps)) if gaps else np.zeros(0)
 
     def _sensitivities(self, lin, drives: Sequence[np.ndarray], J: np.ndarray, bases: Sequence[np.ndarray]):
-        """Return the derivatives of all states of every segment by the unknowns.
+        """Return derivatives of the states of all segments by the unknowns.
 
         The unknowns are (coordinates of the segment's initial state, z, c); shapes (steps + 1, ndx, ...). The
         second result is the number of columns for the initial state. See (ID-3).
@@ -365,7 +367,7 @@ class Segments:
 
 
 def _placed(left: sparse.csr_matrix, own: sparse.csr_matrix, at: int, w: int, n: int) -> sparse.csr_matrix:
-    """Return a sparse Jacobian, with blocks for common unknowns and one segment.
+    """Return a segment's derivatives as a sparse Jacobian by all unknowns.
 
     Columns [0, w) belong to the common unknowns, those from `at` to the segment's initial state.
     """

@@ -36,7 +36,7 @@ class UnidentifiableDirection:
 
 @dataclass(frozen=True)
 class Told:
-    """Identifiability of parameters: covariance and undetermined directions.
+    """Identifiability of parameters: their covariance, and undetermined directions.
 
     Attributes
     ----------
@@ -82,7 +82,7 @@ def told(
 
 
 def _of_all(relative: np.ndarray, alone: np.ndarray) -> np.ndarray | None:
-    """Return the relative covariance if all directions are certainly identifiable.
+    """Return the relative covariance if all parameters are identifiable, else None.
 
     It is (n, n); otherwise return None. Each parameter is scaled by its own information: the information on a
     parameter known to 1e-9 must not hide that on another known to 10 %.
@@ -100,7 +100,9 @@ def _of_all(relative: np.ndarray, alone: np.ndarray) -> np.ndarray | None:
 
 
 def _pivots(N: np.ndarray, names: Sequence[str]) -> tuple[str, ...]:
-    """Return parameters that, if known, determine all directions N (n, k)."""
+    """Return parameters that would make all others identifiable if they were known.
+    The columns of N (n, k) are the directions that are not identifiable.
+    """
     if not N.shape[1]:
         return ()
     pivots = qr(N.T, mode="r", pivoting=True)[1]
@@ -110,7 +112,7 @@ def _pivots(N: np.ndarray, names: Sequence[str]) -> tuple[str, ...]:
 def _directions(
     N: np.ndarray, names: Sequence[str], scale: np.ndarray, information: np.ndarray
 ) -> list[UnidentifiableDirection]:
-    """Return unidentifiable directions in which few parameters change at once.
+    """Return unidentifiable directions, in each of which few parameters change.
 
     They are a basis of N (n, k); each of k pivot parameters changes in one direction only.
     """

@@ -125,7 +125,10 @@ def save_functions(f: OneStepMap, path: str | os.PathLike[str], *, second_order:
 
 
 def load_functions(path: str | os.PathLike[str]) -> Exported:
-    """Read a file of `save_functions`; FileFormatError if it is damaged."""
+    """Read exported functions of a map from a file; FileFormatError if damaged.
+
+    `save_functions` writes such files.
+    """
     try:
         content = json.loads(Path(path).read_text())
         if content["format"] != FORMAT:

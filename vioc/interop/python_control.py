@@ -58,7 +58,7 @@ def state_space(f: OneStepMap, about: Any, outputs: Sequence[str] | None = None)
 
 
 def nonlinear_system(f: OneStepMap, outputs: Sequence[str] | None = None) -> Any:
-    """Return a map as a discrete ``control.NonlinearIOSystem``, without linearization.
+    """Return a map, not linearized, as a discrete ``control.NonlinearIOSystem``.
 
     Parameters
     ----------
@@ -192,7 +192,7 @@ def map_arguments(system: Any) -> dict[str, Any]:
 
 
 def _order(given: Sequence[str] | None, names: tuple[str, ...], what: str) -> np.ndarray:
-    """Return the index in `given` of each of the names."""
+    """Return the index of each name in the list `given`."""
     if given is None:
         return np.arange(len(names))
     labels = list(_labels(names))
@@ -209,7 +209,7 @@ def _labels(names: Sequence[str]) -> list[str]:
 
 
 def _label(name: str) -> str:
-    """Convert a signal name for python-control, where a dot separates systems."""
+    """Convert a signal name for python-control: dots become underscores."""
     return name.replace(".", "_")
 
 

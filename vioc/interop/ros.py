@@ -86,7 +86,7 @@ def joint_trajectory(
 
 
 def save_joint_trajectory(message: Mapping[str, Any], path: str | os.PathLike[str]) -> Path:
-    """Write a message of `joint_trajectory` to a CSV file, with a row for each point.
+    """Write a joint trajectory message to a CSV file, with a row for each point.
 
     Columns are ``time`` (integer nanoseconds, as in bags) and, flattened as by ROS tools, ``positions/NAME``,
     ``velocities/NAME`` and, if given, ``effort/NAME``. Numbers keep all their bits.

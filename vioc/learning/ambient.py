@@ -28,12 +28,12 @@ def normalized(f: OneStepMap, x: np.ndarray) -> np.ndarray:
 
 
 def errors(f: OneStepMap) -> list[int]:
-    """Return the indices of the quaternions' rotation errors phi in the state's error."""
+    """Return the indices of the quaternions' rotation errors in the state's error."""
     return [i - n for n, i in enumerate(f.space.quaternions)]
 
 
 def inward(f: OneStepMap, x: np.ndarray) -> np.ndarray:
-    """Return the Jacobian of the state's error with respect to the state's components.
+    """Return the Jacobian of the state's error by the components of the state.
 
     The shape is (N, ndx, nx), at the states x (N, nx).
     """
@@ -45,7 +45,7 @@ def inward(f: OneStepMap, x: np.ndarray) -> np.ndarray:
 
 
 def inward_curvature(f: OneStepMap, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Return the Hessian of a weighted error with respect to the state's components.
+    """Return the Hessian of a weighted error of the state by the state's components.
 
     The weighted error is y . error with y (N, ndx); the shape is (N, nx, nx).
     """
@@ -60,7 +60,7 @@ def inward_curvature(f: OneStepMap, x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 def outward(f: OneStepMap, x1: np.ndarray) -> np.ndarray:
-    """Return the Jacobian of the state's components with respect to the state's error.
+    """Return the Jacobian of the state's components by the error of the state.
 
     The shape is (N, nx, ndx), at states x1 with unit quaternions.
     """
@@ -72,7 +72,7 @@ def outward(f: OneStepMap, x1: np.ndarray) -> np.ndarray:
 
 
 def outward_curvature(f: OneStepMap, x1: np.ndarray, w: np.ndarray) -> np.ndarray:
-    """Return the Hessian of a weighted state with respect to the state's error.
+    """Return the Hessian of a weighted state by the error of the state.
 
     The weighted state is w . state with w (N, nx); the shape is (N, ndx, ndx).
     """
@@ -84,7 +84,7 @@ def outward_curvature(f: OneStepMap, x1: np.ndarray, w: np.ndarray) -> np.ndarra
 
 
 def _copy(f: OneStepMap, D: np.ndarray) -> None:
-    """Set a derivative to 1 where a component of the error is one of the state."""
+    """Set to 1 the derivatives between plain states and their own errors."""
     turned = {i + j for i in f.space.quaternions for j in range(4)}
     rows = {e + j for e in errors(f) for j in range(3)}
     D[:, [e for e in range(f.ndx) if e not in rows], [i for i in range(f.nx) if i not in turned]] = 1.0

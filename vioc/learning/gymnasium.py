@@ -166,7 +166,7 @@ def policy(regulator: Any, bounds: Any = np.inf) -> Callable[..., np.ndarray]:
 
 @dataclass(frozen=True)
 class Transitions:
-    """Transitions of an expert's motion, one per row, for imitation learning.
+    """Transitions of an expert's trajectory, one per row, for imitation learning.
 
     Attributes
     ----------

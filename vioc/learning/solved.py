@@ -22,7 +22,7 @@ from vioc.maps.protocol import OneStepMap
 
 
 def check_framework_map(f: OneStepMap) -> None:
-    """Raise ValueError for a map whose errors machine-learning frameworks cannot use.
+    """Raise ValueError for a map whose state errors learning frameworks cannot use.
 
     Errors must be differences of states or rotations of quaternions.
     """
@@ -82,7 +82,7 @@ class Solved:
         return self._finite(J, "first")
 
     def hessians(self, W: np.ndarray) -> np.ndarray:
-        """Return the Hessian of the weighted outputs w . y of each step.
+        """Return the Hessian of the weighted outputs of each step.
 
         The weights W are (N, nx + nm); the shape is (N, ns, ns).
         """
@@ -130,7 +130,7 @@ class Solved:
 
 
 class _Errors:
-    """Conversion of derivatives from errors of the state to components of the state.
+    """Conversion of derivatives by errors of the state to those by its components.
 
     The formulas are in `vioc.learning.ambient`.
     """
@@ -142,7 +142,9 @@ class _Errors:
         self.own = lin.matrix
 
     def weights(self, w: np.ndarray) -> np.ndarray:
-        """Return weights of the next error and multipliers from those of the next state."""
+        """Convert weights of the next state to weights of the next state's error.
+        Weights of multipliers are unchanged.
+        """
         nx = self.map.nx
         return np.concatenate([np.einsum("nij,ni->nj", self.out, w[:, :nx]), w[:, nx:]], axis=1)
 
@@ -152,7 +154,7 @@ class _Errors:
         return np.concatenate([J[:, :, :ndx] @ self.into, J[:, :, ndx:]], axis=2)
 
     def second(self, H: np.ndarray, w: np.ndarray) -> np.ndarray:
-        """Return the second derivative of the weighted output w . y by the states.
+        """Return the Hessian of the weighted outputs by the states' components.
 
         H is the second derivative of `weights(w)` times (next error, multipliers) by (error, u, ...).
         """

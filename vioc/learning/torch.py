@@ -97,7 +97,10 @@ class _Step(torch.autograd.Function):
 
 
 class _Pushforward(torch.autograd.Function):
-    """Autograd function of forward derivatives: (s, ds) -> J(s) ds, for each row."""
+    """Autograd function of forward derivatives: Jacobian times direction, by row.
+
+    It is (s, ds) -> J(s) ds.
+    """
 
     @staticmethod
     def forward(ctx: Any, s: Any, ds: Any, solved: Any) -> Any:
@@ -115,7 +118,10 @@ class _Pushforward(torch.autograd.Function):
 
 
 class _Pullback(torch.autograd.Function):
-    """Autograd function of reverse derivatives: (s, w) -> J(s)' w, for each row."""
+    """Autograd function of reverse derivatives: transposed Jacobian times weights.
+
+    It is (s, w) -> J(s)' w, for each row.
+    """
 
     @staticmethod
     def forward(ctx: Any, s: Any, w: Any, solved: Any) -> Any:
@@ -145,7 +151,7 @@ class _Pullback(torch.autograd.Function):
 
 
 class _Last(torch.autograd.Function):
-    """Identity function that refuses derivatives, since third ones do not exist.
+    """Identity function that refuses derivatives: third ones do not exist.
 
     Without it, autograd would treat second derivatives as constant. Reverse mode raises an error; forward
     mode, which computes all tangents, returns NaN.

@@ -47,7 +47,9 @@ def cut_rollout(f: OneStepMap, x0: np.ndarray, U: np.ndarray, k0: int, lengths: 
         return Trajectory(f, t, x, u, lam, k0=k0).on_its_step()
 
     def taken(k: int, x: np.ndarray, start: float, size: float) -> np.ndarray:
-        """Take a fraction `size` of step k, from its fraction `start` and its state x on."""
+        """Take the part of step k that begins at `start` and has the length `size`.
+        Both are fractions of the step; x is the state at the beginning.
+        """
         nonlocal cuts
         by_x, by_u = (m[0] for m in f.mechanism.inputs_at(np.array([start + size])))
         u, h, t = by_x @ whole + by_u @ U[k], size * lengths[k], begins[k] + start * lengths[k]

@@ -23,7 +23,7 @@ Self = TypeVar("Self", bound="StepArrays")
 
 
 class StepArrays:
-    """Base class of dataclasses of arrays with a leading axis of N steps."""
+    """Base class of records of arrays whose first axis is the step."""
 
     @property
     def blocks(self) -> dict[str, np.ndarray]:
@@ -31,7 +31,7 @@ class StepArrays:
         return dict(self.__dict__)
 
     def rows(self: Self, index: Any) -> Self:
-        """Return the arrays of some steps; an integer `index` removes the leading axis."""
+        """Return the arrays of selected steps; an integer `index` removes the first axis."""
         return type(self)(**{name: block[index] for name, block in self.blocks.items()})
 
     @classmethod
@@ -124,7 +124,7 @@ class Linearization(StepArrays):
 
     @staticmethod
     def of(states: np.ndarray, multipliers: np.ndarray, nu: int) -> Linearization:
-        """Return the linearization whose blocks are those of given Jacobians.
+        """Return a linearization in blocks, taken from Jacobian matrices.
 
         The Jacobian of the states is (..., ndx, ns), that of the multipliers (..., nm, ns), both by
         s = (state errors, inputs, parameters).
@@ -149,7 +149,7 @@ class Linearization(StepArrays):
 
 
 def _table(m: np.ndarray) -> str:
-    """Return a matrix as text with five digits; 0 for values of rounding size."""
+    """Return a matrix as text with five digits; rounding errors are shown as 0."""
     texts = [[f"{v:.5g}" for v in row] for row in np.where(np.abs(m) > 1e-14 * np.abs(m).max(), m, 0.0)]
     width = max(len(text) for row in texts for text in row)
     return "\n       ".join(" ".join(text.rjust(width) for text in row) for row in texts)
@@ -178,7 +178,7 @@ class SecondOrder(StepArrays):
 
     @staticmethod
     def of(H: np.ndarray, ndx: int, nu: int) -> SecondOrder:
-        """Return the second derivatives whose blocks are those of given Hessians.
+        """Return second derivatives in blocks, taken from Hessian matrices.
 
         The Hessians (..., ns, ns) are by s = (state errors, inputs, parameters).
         """
@@ -193,7 +193,7 @@ class SecondOrder(StepArrays):
 
     @staticmethod
     def room(n: int, ndx: int, nu: int, np_: int) -> SecondOrder:
-        """Return uninitialized second derivatives of N steps."""
+        """Return second derivatives of N steps with uninitialized arrays."""
         return SecondOrder(*(np.empty((n, *shape)) for shape in SecondOrder.shapes(ndx, nu, np_)))
 
     @property
@@ -222,13 +222,13 @@ def solved(S: np.ndarray, right: np.ndarray | None = None) -> np.ndarray:
 
 
 def columns(ndx: int, nu: int) -> tuple[slice, slice, slice]:
-    """Return the slices of state errors, inputs and parameters among the arguments."""
+    """Return the positions of state errors, inputs and parameters in a Jacobian."""
     return slice(ndx), slice(ndx, ndx + nu), slice(ndx + nu, None)
 
 
 @dataclass(frozen=True)
 class MapDerivatives:
-    """Derivatives of the steps of a map, as functions.
+    """Derivatives of a map's steps, of first and second order.
 
     Attributes
     ----------
@@ -288,7 +288,7 @@ class MapDerivatives:
         )
 
     def linearize_motion(self, trajectory: Trajectory, *, closed: bool = False) -> Linearization:
-        """Return the first derivatives of a motion, for feedback along it.
+        """Return the first derivatives along a motion, for the design of feedback.
 
         They differ from `linearize` where steps are switched by their index, and bodies by contact
         (`SwitchedMap`). `closed`: the motion continues with its first step.

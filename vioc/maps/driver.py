@@ -36,7 +36,7 @@ LONG = 1 << 18  # steps in one call of a batch, a fraction of a second
 
 @dataclass
 class Course:
-    """State of a rollout in progress.
+    """Data of a rollout in progress: inputs, times, and the states so far.
 
     Attributes
     ----------
@@ -75,7 +75,7 @@ class Course:
 
 
 class Driver:
-    """Driver that takes the steps of a map with its solvers.
+    """Execution of a map's steps, first by fast and then by slower solvers.
 
     Parameters
     ----------
@@ -88,7 +88,7 @@ class Driver:
     # -- states -----------------------------------------------------------------------------------
 
     def check_starts(self, X: np.ndarray, k: int) -> None:
-        """Raise `StepError` if a rollout may not start at one of the states X (N, nx).
+        """Raise `StepError` if a step may not start at one of the states X (N, nx).
 
         They are the states of the steps from k on.
         """
@@ -99,7 +99,7 @@ class Driver:
         self._solver.check(X, k)
 
     def begin(self, c: Course) -> None:
-        """Raise `StepError` if a rollout may not start."""
+        """Raise `StepError` if the rollout may not start at its initial state."""
         try:
             self.check_starts(c.X[:1], c.k0)
         except StepError as error:
@@ -113,7 +113,7 @@ class Driver:
                     raise self._failed(c, _of_fault(fault, c.k0 + k), k)
 
     def _explained(self, error: StepError, x: np.ndarray) -> StepError:
-        """Return a step's error, or one that names a fault of the state it started from."""
+        """Return the step's error, or one that names a fault of the step's initial state."""
         fault = "" if self._solver.fault_of is None else self._solver.fault_of(x, True)
         return _of_fault(fault, error.k) if fault else error
 
@@ -168,12 +168,12 @@ class Driver:
         return c.X[1], c.multipliers[0]
 
     def take(self, c: Course, k: int) -> None:
-        """Take step k of a rollout by itself."""
+        """Take one step of a rollout."""
         if self._advance(c, self._solver.program, k, k + 1, 1)[1] is not None:
             self._overcome(c, k)
 
     def attempt(self, x: np.ndarray, u: np.ndarray, t: float, dt: float) -> tuple[np.ndarray, float]:
-        """Return the end of a step and its error, whether or not its root is certified.
+        """Return end and error of a step, even if its root is not certified.
 
         The robust kernel is used if there is one.
         """
@@ -183,7 +183,7 @@ class Driver:
         return np.ravel(x_next), float(np.ravel(error)[0])
 
     def _advance(self, c: Course, solve: Any, k: int, last: int, first: int) -> tuple[int, float | None]:
-        """Take steps from k on by one solver, until it fails.
+        """Take steps of a rollout with one solver until it fails.
 
         Returns the index of the step that it came to, and the error of that step if it is before `last`.
         Without a program no step is taken.
@@ -200,7 +200,7 @@ class Driver:
         return k + done, error if k + done < last else None
 
     def _overcome(self, c: Course, k: int) -> None:
-        """Take step k, which the fast solver did not solve, by slower methods."""
+        """Take a step by slower methods, after the fast solver failed."""
         if self._advance(c, self._solver.robust, k, k + 1, 1)[1] is None:
             return
         if c.feedback is not None:
@@ -273,7 +273,7 @@ class Driver:
     # -- many -----------------------------------------------------------------------------------
 
     def run_many(self, runs: Runs, threads: int | None) -> bool:
-        """Make many rollouts in parallel; return False if there is no program for that."""
+        """Compute many rollouts in parallel; return False if the map cannot do that."""
         f, many, n = self._f, self._solver.many(), len(runs.lengths)
         if many is None or not n:
             return False
@@ -297,7 +297,7 @@ class Driver:
         return True
 
     def _roll(self, many: ManyProgram, runs: Runs, rows: np.ndarray) -> None:
-        """Make some rollouts in parallel, with slower solvers for single hard steps."""
+        """Compute some rollouts in parallel; slower solvers take single hard steps."""
         X, n, h = runs.X, len(runs.lengths), runs.lengths
         t, looked_at = self._f.times(h, runs.k0)[:-1], self._solver.fault_of is not None
         known: dict[int, tuple[Driver, Course]] = {}
@@ -351,7 +351,7 @@ def _of_fault(fault: str, k: int) -> StepError:
 
 
 def _with_rows(f: KernelMap, parameters: Mapping[str, np.ndarray], rows: np.ndarray) -> KernelMap:
-    """Return the map with one set of parameters for each of several samples."""
+    """Return the map with separate parameter values for each of several rollouts."""
     if not parameters:
         return f
     result = twin(f)
@@ -361,7 +361,7 @@ def _with_rows(f: KernelMap, parameters: Mapping[str, np.ndarray], rows: np.ndar
 
 
 def _advanced(many: ManyProgram, rows, given, at, tolerance, X, multipliers):
-    """Take the steps of many rollouts, in calls short enough for Ctrl-C in between.
+    """Advance many rollouts to their end, in calls between which Ctrl-C works.
 
     Calls `ManyProgram.accumulate`.
     """

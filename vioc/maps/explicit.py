@@ -63,7 +63,10 @@ class ExplicitMap(KernelMap):
         return source({"kernel": kernel}, STEP, **dict(sizes), NWORK=0)
 
     def _refused(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
-        """Raise `StepError` with the cause, since there is no other way to take the step."""
+        """Raise a `StepError` that explains why the step cannot be taken.
+
+        There is no other way to take the step.
+        """
         *after, error = (np.array(m) for m in self.explicit(x, u, t, dt, self.theta))
         if all(np.isfinite(m).all() for m in after):
             left = float(error.item())
@@ -80,7 +83,7 @@ class ExplicitMap(KernelMap):
 
     @shared
     def _expressions(self) -> tuple[list[ca.SX], list[ca.SX], ca.SX, ca.SX]:
-        """Expressions that derivatives of a step are made from, with their symbols.
+        """Expressions of next state and multipliers, from which derivatives are made.
 
         They are the arguments, the variables of the derivatives, and two outputs: the error of the next state
         against x_next, and the multipliers.

@@ -39,12 +39,15 @@ Self = TypeVar("Self", bound="KernelMap")
 
 
 def none(*_: Any) -> None:
-    """Return None for any arguments; default of optional members of a `StepSolver`."""
+    """Return None, for any arguments; stands for functions that a map lacks.
+
+    It is the default of optional members of a `StepSolver`.
+    """
 
 
 @dataclass(frozen=True)
 class StepSolver:
-    """Functions that solve the steps of a map, tried one after another.
+    """Functions that solve the steps of a map, the fastest one first.
 
     Attributes
     ----------
@@ -76,7 +79,7 @@ class StepSolver:
 
 
 class KernelPrograms:
-    """Programs that evaluate the steps of a map, built on demand.
+    """Programs that evaluate the steps of a map, each built when first used.
 
     Parameters
     ----------
@@ -104,12 +107,15 @@ class KernelPrograms:
         self._many: list[ManyProgram | None] = []  # of length one once it was asked for
 
     def solver(self, rescued: Callable[..., Solved], **more: Any) -> StepSolver:
-        """Return a `StepSolver` of these programs; `more` are its other attributes."""
+        """Return a step solver made of these programs and other given functions.
+
+        `more` are other attributes of the `StepSolver`.
+        """
         known = dict(program=self.plain, robust=self.robust, many=self.many, kernel=self._kernel)
         return StepSolver(rescued=rescued, **{**known, **more})
 
     def plain(self, feedback: bool) -> Program:
-        """Return the program that takes steps, with or without feedback."""
+        """Return the program of the fast step solver, with or without feedback."""
         name, backend = "track" if feedback else "step", self._f.backend
         if name not in self._programs:
 
@@ -181,7 +187,10 @@ class KernelMap(OneStepMap):
 
     @property
     def _checks(self) -> dict[str, Any]:
-        """Arguments of `StepSolver` that check the states of this map, if any."""
+        """Functions, by name, that check states before steps; by default none.
+
+        They are arguments of `StepSolver`.
+        """
         return {}
 
     @own
@@ -258,7 +267,7 @@ class KernelMap(OneStepMap):
 
     @cached_property
     def built(self) -> dict[str, Any]:
-        """Values of properties that all copies of a map share.
+        """Compiled functions and other values that all copies of a map share.
 
         They are those of `shared` properties, in one dict.
         """
@@ -269,7 +278,7 @@ class KernelMap(OneStepMap):
         return StepTimes(self)
 
     def with_times(self) -> MapDerivatives:
-        """Return the map's derivatives, with those by step length and start time added.
+        """Return the map's derivatives, extended by step length and start time.
 
         They follow from the equations of a step.
         """

@@ -21,7 +21,7 @@ NODES = 100_000  # nodes of an expression that are searched for the quantities
 
 @dataclass(frozen=True)
 class Equations:
-    """Linear equations G(x, parameters, w) = 0, in symbols of their own.
+    """Linear equations G(x, parameters, w) = 0 for w, in CasADi symbols of their own.
 
     Attributes
     ----------
@@ -39,7 +39,8 @@ class Equations:
 
 
 class Implicit:
-    """Quantities w of a map that solve linear equations G(x, w) = 0.
+    """Quantities of a map that solve linear equations, such as velocities.
+    They are w with G(x, w) = 0.
 
     Parameters
     ----------
@@ -71,13 +72,13 @@ class Implicit:
 
     @cached_property
     def w(self) -> ca.SX:
-        """Symbols that replace the solution of the linear equations in expressions."""
+        """Symbols that stand for the solution of the linear equations in expressions."""
         return ca.SX.sym("w", self.values.numel())
 
     def extended(
         self, x: ca.SX, parameters: ca.SX, more: Callable[[ca.SX], ca.SX], rest: list[int]
     ) -> Implicit:
-        """Return the same quantities for a map with additional states.
+        """Return the same quantities, which solve equations, for a map with more states.
 
         Its state x ends with `more`, which replaces some parameters; `rest` are the indices of those that
         remain parameters.
@@ -106,7 +107,8 @@ class Implicit:
         return self._function.n_instructions() > SHORT
 
     def lifted(self, expression: ca.SX, short: bool = False) -> ca.SX | None:
-        """Return an expression with the solution replaced by symbols, or None.
+        """Return an expression in which symbols replace the solution of the equations.
+        None if the expression does not contain it.
 
         The symbols are `w`. None if it does not contain `values`, or if these are `SHORT`, unless `short`.
         """
@@ -140,7 +142,7 @@ class Implicit:
         return None if same else ca.SX(expression.sparsity(), ca.vertcat(*replaced))
 
     def lowered(self, *expressions: ca.SX) -> list[ca.SX]:
-        """Return expressions with the symbols of the solution replaced by its formula."""
+        """Return expressions in which the solution's formula replaces its symbols."""
         return ca.substitute(list(expressions), [self.w], [self.values])
 
     @cached_property
@@ -159,11 +161,11 @@ class Implicit:
         return self._derivatives(self.x, self.parameters, self.w, 0)[0]
 
     def first(self) -> ca.SX:
-        """Return the derivative (n, nx) of the solution by the state."""
+        """Return the derivative (n, nx) of the solution of the equations by the state."""
         return self._derivatives(self.x, self.parameters, self.w, 0)[1]
 
     def adjoint(self, weights: ca.SX) -> ca.SX:
-        """Return the adjoint (n,) of weights of the solution."""
+        """Return the adjoint (n,) of the linear equations for given weights."""
         return self._derivatives(self.x, self.parameters, self.w, weights)[2]
 
 

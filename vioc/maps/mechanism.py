@@ -20,17 +20,17 @@ if TYPE_CHECKING:
 
 
 def added(x: np.ndarray, by: np.ndarray, fixed: Any = ()) -> np.ndarray:
-    """Return x + by, for coordinates without constraints."""
+    """Return coordinates plus a change, x + by; default without constraints."""
     return x + by
 
 
 def exact(dt: float) -> float:
-    """Return 0 as the rounding error of forces, if it is not known."""
+    """Return 0, the default rounding error of forces."""
     return 0.0
 
 
 def no_regressor(linear: Any = ()) -> Any:
-    """Raise `ModelError`: the map has no regressor."""
+    """Raise `ModelError`, because the map has no regressor."""
     raise ModelError("the map is no mechanism's in generalized coordinates: no regressor; use identify")
 
 
@@ -104,10 +104,10 @@ class Mechanism:
 
 
 def no_mechanism(f: OneStepMap) -> Mechanism:
-    """Return the default mechanism properties, for a map of any kind."""
+    """Return default mechanism properties, for maps without a mechanism."""
     return Mechanism(f.state_names, np.ones(len(f.multiplier_names), bool), lambda ends: held_inputs(f, ends))
 
 
 def held_inputs(f: OneStepMap, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the matrices of substep inputs, for inputs constant over a step."""
+    """Return matrices of substep inputs that keep the step's input constant."""
     return np.zeros((len(ends), f.nu, f.nx)), np.tile(np.eye(f.nu), (len(ends), 1, 1))

@@ -22,7 +22,7 @@ def component(name: str) -> tuple[str, int] | None:
 
 
 def log_over_vector(s: Any, size: Any) -> Any:
-    """Return the factor c in log(q) = c v of a unit quaternion q = (s, v).
+    """Return the factor c with log(q) = c v, of a unit quaternion q = (s, v).
 
     It is smooth at zero, for s >= 0; `size` is |v|^2.
     """

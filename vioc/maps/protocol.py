@@ -84,7 +84,7 @@ class OneStepMap(ABC):
 
     @own
     def mechanism(self) -> Mechanism:
-        """Properties of the mechanism, or defaults if the map is not that of a mechanism."""
+        """Properties of the map's mechanism; defaults if the map has none."""
         return no_mechanism(self) if self._as_mechanism is None else self._as_mechanism()
 
     @property
@@ -120,7 +120,7 @@ class OneStepMap(ABC):
     # -- states and inputs by name --------------------------------------------------------------
 
     def initial_state(self, q: Any = None, v: Any = None, u: Any = None, **named: float) -> np.ndarray:
-        """Return the state of configurations `q` and velocities `v` by name, else zero.
+        """Return a state from configurations and velocities by name; others are zero.
 
         Parameters
         ----------
@@ -137,7 +137,7 @@ class OneStepMap(ABC):
         return self.state({**(q or {}), **rates, **named})
 
     def state_from_configurations(self, q0: Any, q1: Any, u: Any = None, k: int = 0) -> np.ndarray:
-        """Return the state at the end of a step between two configurations.
+        """Return the state after a step from one configuration to another.
 
         The step k leads from q0 to q1 under the input u.
         """
@@ -189,7 +189,7 @@ class OneStepMap(ABC):
         return np.zeros(self.nu)
 
     def lengths(self, dt: Any, steps: int) -> np.ndarray:
-        """Return the step lengths (N,) that `dt` specifies.
+        """Return step lengths (N,) from one length, N lengths, or None for the default.
 
         `dt` is N lengths, one for all, or None for the map's own.
         """
@@ -203,14 +203,15 @@ class OneStepMap(ABC):
         return FlatSpace(self.state_names, self.wrap)
 
     def difference(self, x0: np.ndarray, x1: np.ndarray) -> np.ndarray:
-        """Return x1 - x0 as an error vector; shapes (..., nx) -> (..., ndx).
+        """Return the error from state x0 to state x1; for plain states it is x1 - x0.
+        Shapes are (..., nx) -> (..., ndx).
 
         Angles in `wrap` are taken the short way round.
         """
         return self.space.difference(x0, x1)
 
     def retract(self, x: np.ndarray, dx: np.ndarray) -> np.ndarray:
-        """Return the state at the error `dx` from `x`; inverse of `difference`."""
+        """Return the state at the error `dx` from the state `x`; inverse of `difference`."""
         return self.space.retract(x, dx)
 
     # -- steps ----------------------------------------------------------------------------------
@@ -227,14 +228,16 @@ class OneStepMap(ABC):
         *,
         t: np.ndarray | None = None,
     ) -> Trajectory:
-        """Take N steps of `lengths` (N,), s, with given inputs or with feedback.
+        """Take N steps from a state, with given inputs or with feedback.
+        `lengths` (N,), s, are the step lengths.
 
         They are those of `rollout`, or of `track` if X and K are given. They begin at the times `t` (N,), s,
         if given, as for a range of a trajectory with unequal steps. The caller has checked shapes and values.
         """
 
     def step(self, x: Any, u: Any = None, k: int = 0, dt: float | None = None) -> np.ndarray:
-        """Return the next state x[k+1] (nx,), exactly as in `rollout`.
+        """Return the next state x[k+1] (nx,) of the map from a state and an input.
+        The result has the same bits as in a rollout.
 
         Raises `StepError` if the step does not exist.
         """
@@ -307,7 +310,8 @@ class OneStepMap(ABC):
         raise_on_failure: bool = True,
         parameters: Mapping[str, Any] | None = None,
     ) -> Batch:
-        """Return many rollouts over the cores; each has the bits of `rollout`.
+        """Return many rollouts of the map, computed in parallel.
+        Each one is identical to the bit to a single rollout.
 
         Parameters
         ----------
@@ -447,7 +451,7 @@ class OneStepMap(ABC):
         return self.derivatives.linearize(self._step_at(x, u, k, dt)).rows(0)
 
     def linearize_trajectory(self, trajectory: Trajectory) -> Linearization:
-        """Return the first derivatives along a rollout of this map.
+        """Return the first derivatives of all steps of a given trajectory.
 
         Its steps are not solved again.
         """
@@ -456,7 +460,9 @@ class OneStepMap(ABC):
     def second_order(
         self, x: Any, u: Any, z: Any, k: int = 0, dt: float | None = None, *, zeta: Any = None
     ) -> SecondOrder:
-        """Return the exact Hessian of z . f(x, u) (+ zeta . multipliers)."""
+        """Return the second derivatives of a step, weighted by z and zeta.
+        They are the exact Hessian of z . f(x, u) (+ zeta . multipliers).
+        """
         steps = self._step_at(x, u, k, dt)
         z = check_array(z, (self.ndx,), "weights z of the next state", self.space.error_names)
         return self._contracted(steps, z[None], None if zeta is None else [zeta]).rows(0)
@@ -490,7 +496,7 @@ class OneStepMap(ABC):
 
     @property
     def explicit(self) -> ca.Function | None:
-        """CasADi function of an explicit step, if the map has one.
+        """CasADi function of an explicit step; None if the map has none.
 
         It is (x, u, t, dt, parameters) -> (x_next, multipliers, error), without a first guess.
         """
@@ -507,16 +513,19 @@ class OneStepMap(ABC):
 
     @property
     def kernel(self) -> Kernel | None:
-        """CasADi function of a step from which `track` makes rollouts, or None."""
+        """CasADi function of a step for rollouts in compiled code; None without one.
+
+        `track` makes rollouts from it.
+        """
         return None
 
     def identity(self) -> dict[str, Any]:
-        """Return plain data that identifies this map, as saved with its trajectories."""
+        """Return plain data that identifies this map, for files of trajectories."""
         return {"map": type(self).__name__, "dt": self.dt}
 
     @abstractmethod
     def with_parameters(self, **values: float) -> OneStepMap:
-        """Return the map with other values of declared parameters, without recompilation.
+        """Return the map with other parameter values, without recompilation.
 
         Raises
         ------
@@ -526,7 +535,7 @@ class OneStepMap(ABC):
         """
 
     def trying(self, **values: float) -> OneStepMap:
-        """Return the map with trial values of parameters, as searches and filters need.
+        """Return the map with trial values of parameters, for searches and filters.
 
         In contrast to `with_parameters` only inertias of bodies are checked, since without valid ones there
         is no motion.

@@ -62,7 +62,10 @@ class Quantities:
         return Quantities(self._map, *self._tables, *tables, along=self._along)
 
     def find(self, name: str) -> ca.SX:
-        """Return a quantity as an expression; see `OneStepMap.quantity`."""
+        """Return the expression of a named quantity.
+
+        See `OneStepMap.quantity`.
+        """
         for table in reversed(self._tables):
             found = table.find(name)
             if found is not None:
@@ -92,7 +95,10 @@ class Quantities:
         return next((R for R in told if R is not None), None)
 
     def along(self, run: Trajectory, name: str) -> np.ndarray:
-        """Return the values of a quantity along a run of the map, ``run[name]``."""
+        """Return the values of a named quantity along a run of the map.
+
+        They are ``run[name]``.
+        """
         return run.evaluate(self.find(name)) if self._along is None else self._along(run, name)
 
     @property

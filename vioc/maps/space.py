@@ -13,7 +13,9 @@ TURN = 2 * np.pi
 
 
 def short_way(angle: np.ndarray) -> np.ndarray:
-    """Return angles modulo a turn in [-pi, pi); half a turn is -pi, as in expressions."""
+    """Return angles modulo a turn, in [-pi, pi).
+    Half a turn is -pi, as in symbolic expressions.
+    """
     return angle - TURN * np.floor(angle / TURN + 0.5)
 
 
@@ -32,11 +34,13 @@ class StateSpace(ABC):
 
     @abstractmethod
     def difference(self, x0: np.ndarray, x1: np.ndarray) -> np.ndarray:
-        """Return x1 - x0 as an error; shapes (..., nx) -> (..., ndx)."""
+        """Return the error from state x0 to state x1; for plain states it is x1 - x0.
+        Shapes are (..., nx) -> (..., ndx).
+        """
 
     @abstractmethod
     def retract(self, x: np.ndarray, dx: np.ndarray) -> np.ndarray:
-        """Return the state at the error `dx` from `x`; inverse of `difference`."""
+        """Return the state at the error `dx` from the state `x`; inverse of `difference`."""
 
     @abstractmethod
     def difference_expression(self, x0: Any, x1: Any) -> Any:
@@ -51,7 +55,7 @@ class StateSpace(ABC):
 
     @abstractmethod
     def check(self, x: np.ndarray, what: str) -> None:
-        """Raise `ValueError` if `x`, finite values (nx,), is not a state."""
+        """Raise `ValueError` unless `x`, finite values (nx,), is a valid state."""
 
 
 class FlatSpace(StateSpace):

@@ -30,7 +30,7 @@ APART = 2e-3  # size of the variations in difference quotients
 
 @dataclass(frozen=True)
 class Case:
-    """Map under test, with a state, an input and a short run from there.
+    """Test case of a map: a state, an input, and a short run from them.
 
     Attributes
     ----------
@@ -85,7 +85,7 @@ class Case:
             )
 
     def vary(self, s: np.ndarray) -> np.ndarray:
-        """Return the end of the step as a function of its arguments, for differences.
+        """Return a step's result for varied arguments, to compute finite differences.
 
         The result is the next state's error and the multipliers (ndx + nm,), if (error, input, parameters)
         differ from the test point by s.
@@ -100,7 +100,7 @@ class Case:
 
     @property
     def size(self) -> int:
-        """Number of components of s = (error, input, parameters)."""
+        """Number of components of s = (error, input, parameters), a step's arguments."""
         return self.f.ndx + self.f.nu + len(self.f.theta)
 
 
@@ -407,7 +407,7 @@ def along_trajectories(case: Case) -> None:
 
 
 def equations(case: Case) -> None:
-    """Check that steps solve `residual`, and that `explicit` and `kernel` make them."""
+    """Check that steps solve `residual`, and are those of `explicit` and `kernel`."""
     f, run = case.f, case.run
     t, at = case.k * f.dt, (run.x[0], run.u[0])
     if f.residual is not None:

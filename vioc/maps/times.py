@@ -55,7 +55,7 @@ class StepTimes:
 
     @cached_property
     def _equations(self):
-        """Equations of a step in symbols of the errors of its arguments and results.
+        """Equations of a step, in symbols of the errors of its arguments and results.
 
         They are arguments, e, y and r, with x and x_next displaced by their errors.
         """
@@ -89,7 +89,7 @@ class StepTimes:
 
     @cached_property
     def _slopes(self) -> Evaluator:
-        """Evaluator of the derivatives of a step's equations by results, dt and t.
+        """Evaluator of the derivatives of a step's equations by results, length and time.
 
         They are r_y, and r_dt and r_t as columns.
         """
@@ -100,7 +100,7 @@ class StepTimes:
 
     @cached_property
     def _curved(self) -> Evaluator:
-        """Evaluator of the second derivatives of weighted equations along dt and t.
+        """Evaluator of second derivatives of the equations by step length and time.
 
         (w . r)'' [0; 1; y_s], with rows (e, u, parameters, dt, t, y), for the columns y_s by dt and by t.
         """
@@ -130,7 +130,9 @@ class StepTimes:
         return -solved(R, np.swapaxes(Q, 1, 2) @ columns)
 
     def added(self, to: MapDerivatives) -> MapDerivatives:
-        """Return derivatives of a map, or of a copy of it, with those by dt and t added."""
+        """Return derivatives of a map with those by step length and start time added.
+        The map may be a copy.
+        """
         f = to.map
 
         def second(steps: Steps, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
@@ -141,7 +143,7 @@ class StepTimes:
         )
 
     def first(self, steps: Steps, theta: np.ndarray, lin: Linearization) -> Linearization:
-        """Return the linearization of steps with columns of dt and t after the parameters."""
+        """Return the linearization of steps with columns for step length and start time."""
         r_y, r_s = self._slopes(*self._at(steps, theta))
         by = self._solved(r_y, r_s)
         ndx = self.f.ndx

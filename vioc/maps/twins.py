@@ -18,7 +18,7 @@ Self = TypeVar("Self")
 
 
 class _Made(ABC, Generic[T]):
-    """Property that is computed once."""
+    """Base class of properties that are computed once and then stored."""
 
     def __init__(self, make: Callable[[Any], T]):
         self._make, self.__doc__ = make, make.__doc__
@@ -68,7 +68,7 @@ class shared_by_step(_Made[T]):
 
 
 class own(_Made[T]):
-    """Property of one map, computed again for each copy; it may depend on everything."""
+    """Property computed anew for each copy of a map, as it may depend on everything."""
 
     def _value(self, map: Any) -> T:
         value = map.__dict__[self._name] = self._make(map)
@@ -81,7 +81,7 @@ def _own_names(kind: type) -> tuple[str, ...]:
 
 
 def twin(f: Map) -> Map:
-    """Return a copy of a map that shares what is built, before or later.
+    """Return a copy of a map that shares its built functions, also later ones.
 
     copy.copy would build it again.
     """

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def of_each(
     f: OneStepMap, parameters: Mapping[str, Any], starts: int, inputs: int | None
 ) -> tuple[dict[str, np.ndarray], int]:
-    """Return the parameter values (M,) of M rollouts, and M itself.
+    """Return the parameter values (M,) of M rollouts, and the number M.
 
     A single value or start is used for all rollouts.
     """
@@ -47,7 +47,7 @@ def of_each(
 
 @dataclass
 class Runs:
-    """Arrays of M rollouts in progress, of N steps each.
+    """Arrays of M rollouts in progress, each of N steps.
 
     Attributes
     ----------

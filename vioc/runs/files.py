@@ -35,7 +35,7 @@ def whole_file(path: str | os.PathLike, suffix: str = ".npz") -> Path:
 
 
 def replace_file(path: Path, write: Callable[[Any], None]) -> Path:
-    """Replace a file in one step by what `write` writes to a stream, once complete."""
+    """Replace a file by what `write` writes to a stream, in one step when complete."""
     handle, scratch = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
     try:
         mask = os.umask(0)
@@ -187,7 +187,7 @@ def read_columns(path: str | os.PathLike, map: OneStepMap) -> tuple[dict[str, np
 
 
 def _same(key: str, ours: Any, theirs: Any) -> bool:
-    """Return whether an entry of two map identities is equal; a missing one is not."""
+    """Return whether two entries of map identities are equal; a missing one is not."""
     if key == "dt" and isinstance(ours, float) and isinstance(theirs, (int, float)):
         return same_steps(theirs, ours)
     return ours == theirs

@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 
 
 class AsTrajectory:
-    """Base class of results that can be used as their trajectory: ``best["theta"]``."""
+    """Base class of results that can be used like their trajectory.
+
+    An example is ``best["theta"]``.
+    """
 
     trajectory: Trajectory
 
@@ -89,40 +92,56 @@ class AsTrajectory:
         return quantities_html(self.trajectory, repr(self))
 
     def evaluate(self, expression: ca.SX) -> np.ndarray:
-        """Evaluate a CasADi expression along the trajectory; see `Trajectory.evaluate`."""
+        """Evaluate a CasADi expression of the map's symbols along the trajectory.
+        The arguments are those of `Trajectory.evaluate`.
+        """
         return self.trajectory.evaluate(expression)
 
     def slack(self, tolerance: float | None = None) -> list[Slack]:
-        """Return the intervals in which strings push; see `Trajectory.slack`."""
+        """Return the time intervals in which strings push.
+        The arguments are those of `Trajectory.slack`.
+        """
         return self.trajectory.slack(tolerance)
 
     def resample(self, dt: Any, *, by: str) -> Trajectory:
-        """Return the trajectory with other steps; see `Trajectory.resample`."""
+        """Return the trajectory with other steps.
+        The arguments are those of `Trajectory.resample`.
+        """
         return self.trajectory.resample(dt, by=by)
 
     def table(self, *names: str) -> Table:
-        """Return a table of quantities; see `Trajectory.table`."""
+        """Return a table of named quantities, with units.
+        The arguments are those of `Trajectory.table`.
+        """
         return self.trajectory.table(*names)
 
     def save(self, path: str | os.PathLike) -> Path:
-        """Write the trajectory to a file; see `Trajectory.save`."""
+        """Write the trajectory to a file.
+        The arguments are those of `Trajectory.save`.
+        """
         return self.trajectory.save(path)
 
     def plot(self, *names: str, **options: Any) -> Any:
-        """Plot named quantities over time, by default all states; see `Trajectory.plot`."""
+        """Plot named quantities over time, by default all states.
+        The arguments are those of `Trajectory.plot`.
+        """
         return self.trajectory.plot(*names, **options)
 
     def animate(self, path: str | os.PathLike | None = None, **options: Any) -> Any:
-        """Animate the motion with an optimization's obstacles; see `Trajectory.animate`."""
+        """Animate the motion, with the obstacles of an optimization.
+        The arguments are those of `Trajectory.animate`.
+        """
         return viz().animate(self, path, **options)
 
     def view(self, **options: Any) -> Any:
-        """Show the motion in the browser, with obstacles; see `Trajectory.view`."""
+        """Show the motion in the browser, with the obstacles of an optimization.
+        The arguments are those of `Trajectory.view`.
+        """
         return viz().view(self, **options)
 
 
 def trajectory_of(value: Any) -> Any:
-    """Return the trajectory that a value is or has; return other values unchanged.
+    """Return the trajectory of a result; return other values unchanged.
 
     Raises
     ------
@@ -136,7 +155,7 @@ def trajectory_of(value: Any) -> Any:
 
 
 def state_of(value: Any, what: str = "state") -> Any:
-    """Return the state that a value has, such as an equilibrium; others unchanged.
+    """Return the state of an object such as an equilibrium; arrays are unchanged.
 
     Raises
     ------

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def new_lengths(run: Trajectory, dt: Any) -> np.ndarray:
-    """Return the new step lengths (M,), s; ValueError if they do not fill the run."""
+    """Return new step lengths (M,), s; ValueError unless they fill the run."""
     lengths, whole = np.asarray(dt, float), run.duration
     if not len(run):
         raise ValueError("resample: the run has no step")
@@ -70,7 +70,7 @@ def interpolated(run: Trajectory, lengths: np.ndarray, times: np.ndarray) -> tup
 
 
 def _of_lengths(run: Trajectory, lengths: np.ndarray) -> Any:
-    """Return the run's map with steps of the new lengths (M,), s."""
+    """Return the run's map with other step lengths (M,), s."""
     f: Any = run.map
     if hasattr(f, "resampled"):
         return f.resampled(run, lengths)
@@ -78,7 +78,9 @@ def _of_lengths(run: Trajectory, lengths: np.ndarray) -> Any:
 
 
 def first_step(run: Trajectory, lengths: np.ndarray) -> int:
-    """Return the index of the first new step; ValueError if no step starts there."""
+    """Return the index of the first new step.
+    Raises ValueError if no step starts at the run's beginning.
+    """
     own = float(lengths[0]) if (lengths == lengths[0]).all() else run.map.dt
     k0 = float(run.t[0]) / own
     if abs(k0 - round(k0)) > 1e-6:

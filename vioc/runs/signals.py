@@ -189,7 +189,7 @@ def first_knot(value: Any) -> float | None:
 
 
 def _knots(value: Any) -> tuple[float, float] | None:
-    """Return the interval of a scipy spline; None if periodic or another object."""
+    """Return the interval of a scipy spline; None for periodic ones and other objects."""
     if not type(value).__module__.startswith("scipy.") or getattr(value, "extrapolate", None) == "periodic":
         return None
     if hasattr(value, "t") and hasattr(value, "k"):  # BSpline: the base interval

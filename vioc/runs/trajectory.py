@@ -90,7 +90,7 @@ class Trajectory:
         k0: int = 0,
         t: np.ndarray | None = None,
     ) -> Trajectory:
-        """Make a trajectory from steps of known lengths (N,), s.
+        """Make a trajectory from steps of given lengths (N,), s.
 
         The lengths are not computed from the times `t`.
         """

@@ -166,7 +166,7 @@ class Sweep(Sequence):
         return self.table().to_html()
 
     def best(self, key: Callable[[Any], float]) -> Outcome:
-        """Return the outcome with the least value of the function `key` of its result.
+        """Return the outcome with the least value of `key`, a function of its result.
 
         RuntimeError if every task failed.
         """
@@ -186,7 +186,7 @@ class Sweep(Sequence):
 
 
 def _flat(name: str, value: Any) -> dict[str, Any]:
-    """Return a value by column name, with arrays, lists and dicts split into entries."""
+    """Split a value into table columns: entries of arrays, lists and dicts."""
     if isinstance(value, Mapping):
         return {k: v for key, item in value.items() for k, v in _flat(f"{name}.{key}", item).items()}
     if isinstance(value, (list, tuple)) or (isinstance(value, np.ndarray) and value.ndim):
@@ -366,7 +366,7 @@ def _header(function: Callable, points: list, seed: int | None, name: str | None
 
 
 def _unbound(function: Callable) -> tuple[Callable, list[Any]]:
-    """Return the function inside `functools.partial`, and the bound arguments."""
+    """Return the function inside `functools.partial`, and its bound arguments."""
     bound: list[Any] = []
     while isinstance(function, functools.partial):
         bound.append([list(function.args), dict(sorted(function.keywords.items()))])
@@ -375,7 +375,7 @@ def _unbound(function: Callable) -> tuple[Callable, list[Any]]:
 
 
 def _told(value: Any, within: tuple[int, ...]) -> Any:
-    """Return plain data that identify the value of a bound argument.
+    """Return plain data that identify a bound argument of a swept function.
 
     Objects are identified by `__reduce__`, or by their public attributes except cached properties; functions
     by their names, defaults and closures.

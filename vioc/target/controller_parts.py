@@ -164,7 +164,7 @@ def _expression(name: str, comment: str, precision: str, outputs: dict, **symbol
 
 
 def _sensed(f: OneStepMap, measurement: Measurement | None, precision: str) -> tuple[ca.SX, ca.SX, str]:
-    """Return a state x, its measurement g(x), and C code of g, the function `sensed`.
+    """Return a state, its measurement, and C code of the measurement, `sensed`.
 
     Without a measurement g is the state.
     """

@@ -151,7 +151,7 @@ def emit(function: ca.Function, name: str, precision: str = "double", comment: s
 
 
 class _Value:
-    """Value in the graph of a function: its operation, number of uses, and C text."""
+    """Value in the graph of a C function: operation, number of uses, and C text."""
 
     __slots__ = ("op", "operands", "test", "text", "uses")
 

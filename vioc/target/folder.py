@@ -219,7 +219,7 @@ def write_target(
 
 
 def _loop(what: Any) -> ClosedLoop:
-    """Return a closed loop whose law can be written in C.
+    """Return the closed loop whose law is to be written in C.
 
     A law alone is closed about its own map.
     """
@@ -276,6 +276,6 @@ def _source(target: Target, sizes: Mapping[str, int], pieces: list[ControllerPar
 
 
 def _repeats(target: Target, sizes: Mapping[str, int]) -> int:
-    """Return the number of samples after which a controller repeats; 0 if never."""
+    """Return the number of samples after which a controller repeats, 0 if it does not."""
     again = sizes.get("LAW_AFTER") == 2 and sizes.get("FILTER_ROWS", 1) == 1
     return sizes["LAW_ROWS"] if again and not split(target.map).timed else 0

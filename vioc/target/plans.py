@@ -127,7 +127,7 @@ def plan_part(law: NonlinearMPC, plan: Plan, bounds: Any, precision: str, cost: 
 
 
 class _PlanRows:
-    """Constraints of one step of a horizon, in the order of the quadratic program.
+    """Constraints of one step of a horizon, bounds first, then general ones.
 
     Rows that are entries of (x, u) come first.
     """

@@ -86,7 +86,7 @@ class SplitStep:
 
     @cached_property
     def derivatives(self) -> ca.Function:
-        """CasADi function of derivatives of implicit equations and next state by d, x, u."""
+        """CasADi function of derivatives of the implicit equations and of the next state."""
         ahead, by = self.after[: self.map.nx], {"d": self.d, "x": self.x, "u": self.u}
         outputs = {f"G_{n}": ca.jacobian(self.G, s) for n, s in by.items()}
         outputs |= {f"E_{n}": ca.jacobian(ahead, s) for n, s in by.items()}
@@ -204,7 +204,7 @@ def split(f: OneStepMap) -> SplitStep:
 
 
 def _extended(f: ExtendedMap) -> SplitStep:
-    """Return the inner map's step with input disturbances as constant states."""
+    """Return the divided step of a map with constant input disturbances as states."""
     if not f.matched:
         raise ValueError(
             f"{f!r}: in C constants are disturbances of inputs, and biases; leave out the others"
@@ -221,7 +221,7 @@ Pairs = list[tuple[int, int]]  # each equation with the unknown that it determin
 
 
 def _order(rows: ca.SX, y: ca.SX) -> tuple[Pairs, Pairs, list[int], list[int]]:
-    """Order the equations of a step: explicit ones first, the core, the others last.
+    """Order the equations of a step: explicit ones, an implicit core, explicit ones.
 
     Return pairs (equation, unknown) to solve first and last, and the core's unknowns and equations.
     """
@@ -251,7 +251,7 @@ def _order(rows: ca.SX, y: ca.SX) -> tuple[Pairs, Pairs, list[int], list[int]]:
 
 
 def _solved(rows: ca.SX, y: ca.SX, pairs: Pairs, given: dict[int, ca.SX]) -> dict[int, ca.SX]:
-    """Solve equations that are linear in their unknown, one by one.
+    """Solve explicit equations one by one, each for its one unknown.
 
     Return `given` with the unknowns of `pairs`.
     """

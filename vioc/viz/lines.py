@@ -153,7 +153,7 @@ def tree_lines(places: Places) -> tuple[list[Line], set[int]]:
 
 
 def _rail(places: Places, i: int) -> Line:
-    """Return a rail over the range of a sliding frame with a margin.
+    """Return the rail of a sliding frame, over the range of its motion.
 
     It is extended to the parent if this has a mass.
     """

@@ -59,7 +59,7 @@ def _cross(label: str, point: Any, arm: float) -> list[Line]:
 
 
 def ball_lines(name: str, centre: np.ndarray, radius: float, axes: str, rows: np.ndarray) -> list[Line]:
-    """Return the circle of an obstacle in the plane of two axes, or three of a ball.
+    """Return the circle that draws an obstacle in a plane, or three for a ball.
 
     The centre is (d,) or (N+1, d).
     """

@@ -40,7 +40,7 @@ class Places:
 
     @cached_property
     def groups(self) -> np.ndarray:
-        """Index of the driven frame with which each frame moves rigidly, -1 for the world."""
+        """Index of the moved frame with which each frame moves rigidly, -1 for the world."""
         return rigid_groups(self.system)
 
     @cached_property

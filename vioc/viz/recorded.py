@@ -46,7 +46,8 @@ class Recorded:
 
 
 def read_recorded(path: str | os.PathLike, system: System) -> Recorded:
-    """Read the saved motion of a system from a file of `Trajectory.save`.
+    """Read the saved motion of a system from a file.
+    The file was written by `Trajectory.save`.
 
     Parameters
     ----------

@@ -117,7 +117,9 @@ class Scene(Places):
         return points.min(axis=0), points.max(axis=0)
 
     def with_marks(self, marks: Marks, run: Any, skip: Container[str] = ()) -> Scene:
-        """Return this scene with the obstacles and targets of a run, see `mark_lines`.
+        """Return this scene with obstacles and targets drawn into it.
+
+        `mark_lines` makes the lines.
 
         Obstacles of the optimization that made the run are included, except for the names to `skip`.
         """

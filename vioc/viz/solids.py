@@ -125,7 +125,7 @@ def _solid(node: int, shape: Shape, parameters: Mapping[str, float]) -> Solid:
 
 
 def _carried(node: int, balls: list[tuple[np.ndarray, float]]) -> list[Solid]:
-    """Convert spheres (centre, radius) of a frame to the solid that they bound."""
+    """Convert spheres (centre, radius) of a frame to their convex hull, a solid."""
     centers, radii = np.array([c for c, _ in balls]), [r for _, r in balls]
     low, high = centers.min(axis=0), centers.max(axis=0)
     if len(balls) == 8 and not any(radii):

@@ -23,7 +23,7 @@ MOST_PERMUTATIONS = 6  # largest number of inputs: 720 terms of a symmetrized br
 
 @dataclass(frozen=True)
 class Bracket:
-    """Lie bracket of a Philip Hall basis, evaluated at a point.
+    """Lie bracket of the system's vector fields, evaluated at a point.
 
     Attributes
     ----------
@@ -56,7 +56,7 @@ class Bracket:
 
 @dataclass(frozen=True)
 class Accessibility:
-    """Accessibility and local controllability of a control-affine system at a point.
+    """Result of tests of accessibility and local controllability at a point.
 
     Attributes
     ----------
@@ -233,14 +233,14 @@ def _on_manifold(held: ca.Function | None, x: np.ndarray) -> tuple[np.ndarray, i
 
 
 def _growth(brackets: list[Bracket], n: int, degree: int, tolerance: float) -> tuple[tuple[int, ...], float]:
-    """Return the rank of the Lie brackets up to each degree, and the largest norm."""
+    """Return the rank of the Lie brackets up to each degree, and their largest norm."""
     size = max((float(np.linalg.norm(b.value)) for b in brackets), default=0.0) or 1.0
     up_to = ([b for b in brackets if b.degree <= d] for d in range(1, degree + 1))
     return tuple(_span(some, n, tolerance, size).shape[1] for some in up_to), size
 
 
 def _fields(rates: ca.Function) -> tuple[int, list[ca.Function]]:
-    """Return the state's size, and drift and input vector fields as functions of x."""
+    """Return the number of states, and the drift and input vector fields."""
     if not isinstance(rates, ca.Function) or rates.n_in() != 2 or rates.n_out() != 1:
         raise ValueError(
             "rates: expected a casadi.Function (x, u) -> dx/dt with two inputs and one output, got "
@@ -282,7 +282,7 @@ def hall_basis(count: int, degree: int) -> list[Tree]:
 
 
 def _evaluate(fields: list[ca.Function], n: int, X: np.ndarray, degree: int) -> list[list[Bracket]]:
-    """Return the values of all Lie brackets up to a degree at each point of X (p, n)."""
+    """Return the Lie brackets of vector fields up to a degree, at points X (p, n)."""
     m = len(fields) - 1
     trees = hall_basis(len(fields), degree)
     z = ca.SX.sym("x", n)

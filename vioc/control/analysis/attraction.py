@@ -25,7 +25,7 @@ CONFIDENCE = 1.959964  # standard deviations of a 95 % interval
 
 @dataclass(frozen=True)
 class Attraction:
-    """Result of a Monte Carlo test from which states a loop returns to equilibrium.
+    """Result of a Monte Carlo test of a closed loop's region of attraction.
 
     Attributes
     ----------
@@ -169,7 +169,7 @@ def region_of_attraction(
 
 @dataclass(frozen=True)
 class StartBox:
-    """Sampler of initial states, uniformly distributed between `low` and `high` (nx,)."""
+    """Sampler of random initial states, uniform between `low` and `high` (nx,)."""
 
     low: np.ndarray
     high: np.ndarray

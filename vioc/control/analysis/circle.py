@@ -16,7 +16,7 @@ KNOWN = 1e-10  # relative error of A: tolerance of steps and equilibria, cancell
 
 
 def sides(A: np.ndarray, values: np.ndarray, known: float = KNOWN) -> np.ndarray:
-    """Return whether each eigenvalue is outside (1) or inside (-1) the unit circle.
+    """Return for each eigenvalue 1 outside the unit circle, -1 inside, 0 if uncertain.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ def sides(A: np.ndarray, values: np.ndarray, known: float = KNOWN) -> np.ndarray
 
 
 def natural_units(A: np.ndarray) -> np.ndarray:
-    """Return scales of the states that bring couplings in A as near to 1 as possible.
+    """Return units of states that bring nonzero entries of A as near 1 as possible.
 
     The result does not depend on the units of A. The units d (n,) minimize squares of log(|A_ij| d_j / d_i)
     over nonzero couplings; this is repeated without couplings that are then small. Unlike balancing, it also

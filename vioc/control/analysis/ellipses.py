@@ -19,7 +19,7 @@ SEEN = 1e-8  # component of an unobservable direction in the plane that counts a
 
 
 def semi_axes(structure: Structure, first: str, second: str, section: bool = False) -> np.ndarray:
-    """Return the semi-axes of a Gramian's ellipsoid in the plane of two errors.
+    """Return semi-axes of a Gramian's ellipse in the plane of two errors.
 
     They are the columns of a (2, 2) array. With `section`, all other errors are 0.
 
@@ -47,7 +47,7 @@ def semi_axes(structure: Structure, first: str, second: str, section: bool = Fal
 
 
 def sight_factor(basis: np.ndarray, factor: np.ndarray, seen: np.ndarray) -> np.ndarray:
-    """Return a factor of the estimation error's covariance, from a Gramian's factor.
+    """Return a square-root factor of the estimation error's covariance.
 
     The covariance is M M' with M (ndx, rank); the Gramian is an observability Gramian. The observable errors
     M w, |w| <= 1, have at most unit output energy; unobservable errors may be added.
@@ -92,6 +92,6 @@ def _axes(rows: np.ndarray) -> np.ndarray:
 
 
 def boundary(axes: np.ndarray, points: int) -> np.ndarray:
-    """Return points on the boundary of the ellipse with these semi-axes: (points, 2)."""
+    """Return points (points, 2) on the boundary of the ellipse with given semi-axes."""
     angle = np.linspace(0, 2 * np.pi, points)
     return np.stack([np.cos(angle), np.sin(angle)], axis=1) @ axes.T

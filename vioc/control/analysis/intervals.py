@@ -79,7 +79,7 @@ def enclose(function: ca.Function, *boxes: Interval) -> list[Interval]:
 
 
 def _whole(a: Interval) -> Interval:
-    """Return the interval with infinite bounds in place of NaN."""
+    """Return the interval with NaN ends replaced by infinite ones."""
     return Interval(np.where(np.isnan(a.low), -np.inf, a.low), np.where(np.isnan(a.high), np.inf, a.high))
 
 
@@ -134,7 +134,7 @@ def _fabs(a: Interval) -> Interval:
 
 
 def _wave(function: Callable, peak: float) -> Callable[[Interval], Interval]:
-    """Return a function that encloses a sine or cosine over intervals.
+    """Return a function that encloses the values of a sine or cosine over an interval.
 
     The sine or cosine is 1 at `peak` plus whole turns, and -1 half a turn later.
     """

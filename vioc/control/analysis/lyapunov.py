@@ -55,7 +55,9 @@ class LyapunovLevel:
 
     @property
     def violating_volume(self) -> float:
-        """Bound at 95 % confidence on the fraction of the set where V does not decrease."""
+        """Bound at 95 % confidence on the fraction of the set where V does not decrease.
+        V is the Lyapunov function.
+        """
         return float(-np.log(RISK) / self.samples)
 
     @property
@@ -209,7 +211,8 @@ class _Decrease:
     def least_violation(
         self, rng: np.random.Generator, count: int, largest: float
     ) -> tuple[np.ndarray | None, float]:
-        """Return the error at which V does not decrease with the smallest V found.
+        """Return the error of smallest V, among those found, where V does not decrease.
+        V is the Lyapunov function.
 
         Returns this error and its V, or None and inf. The search starts in `count` random directions.
         """

@@ -231,7 +231,9 @@ def _modes(A: np.ndarray, system: LinearSystem, period: float, moved: float) -> 
 
 
 def _stays(A: np.ndarray, system: LinearSystem) -> tuple[tuple[str, ...], int]:
-    """Return errors that no force restores, and the number of constant drift rates."""
+    """Return the errors of the state that no force restores, and the number of drifts.
+    A drift is a motion at a constant rate.
+    """
     if not len(A):
         return (), 0
     balanced = matrix_balance(A, permute=False, separate=True)[1][0]
@@ -250,7 +252,7 @@ def _stays(A: np.ndarray, system: LinearSystem) -> tuple[tuple[str, ...], int]:
 
 
 def _clarity(sizes: np.ndarray) -> float:
-    """Return how clearly a threshold separates large singular values from small ones.
+    """Return how wide the gap between large and small singular values is, as a ratio.
 
     It is the ratio of the smallest value above the threshold to the largest below it, at most `CLEAR`.
     """

@@ -99,7 +99,7 @@ class Subspace:
         return self.basis.shape[1]
 
     def eigenvalues_left(self, A: np.ndarray) -> np.ndarray:
-        """Return the eigenvalues of A outside of the invariant subspace, largest first."""
+        """Return the eigenvalues of A outside this invariant subspace, largest first."""
         N = self.complement
         values = np.linalg.eigvals(N.T @ A @ N).astype(complex)
         return values[np.argsort(-np.abs(values), kind="stable")]
@@ -172,7 +172,7 @@ def _stairs(A: np.ndarray, B: np.ndarray, tolerance: float) -> Subspace:
 def reached(
     A: Sequence[np.ndarray] | np.ndarray, B: Sequence[np.ndarray] | np.ndarray, tolerance: float = TOLERANCE
 ) -> Subspace:
-    """Return the reachable subspace along a trajectory.
+    """Return the subspace of last states that inputs along a trajectory can reach.
 
     It is R_N of R_{k+1} = A_k R_k + im B_k, R_0 = 0.
 
@@ -299,7 +299,7 @@ def unstabilizable_modes(A: np.ndarray, B: np.ndarray, tolerance: float = TOLERA
 
 
 def unreached_modes(A: np.ndarray, B: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the uncontrollable modes that do not settle.
+    """Return the uncontrollable modes that do not decay.
 
     They are W'z with W'A = F W', W'B = 0.
 
@@ -376,7 +376,8 @@ def undetectable_modes(A: np.ndarray, C: np.ndarray, tolerance: float = TOLERANC
 
 
 def _range(M: np.ndarray, tolerance: float) -> tuple[np.ndarray, float, float]:
-    """Return a basis of a matrix's column space, and two singular values.
+    """Return an orthonormal basis of a matrix's column space, and two singular values.
+    They are the smallest accepted value and the largest rejected one.
 
     The basis is orthonormal. The values are the smallest above the tolerance and the largest below it.
     """

@@ -101,7 +101,7 @@ class Structure:
 
     @property
     def felt(self) -> int:
-        """Number of directions whose gain is larger than rounding.
+        """Number of directions of the state whose gain is above the rounding error.
 
         The threshold is `ROUNDING` times the largest gain. The number is below `rank` if the horizon is short
         for slow motions, or if rounding was counted as motion: rounding of A and B is removed
@@ -194,7 +194,10 @@ class Structure:
         return Steering(energy, u @ self._root.T, self.basis @ missed)
 
     def energy(self, target: Mapping[str, float] | Any) -> float:
-        """Return the least sum of u'Ru that adds `target` to the last state; see `steer`."""
+        """Return the least input energy u'Ru that adds `target` to the last state.
+
+        The inputs are those of `steer`.
+        """
         return self.steer(target).energy
 
     def ellipse(

@@ -54,7 +54,7 @@ class Tube:
         return np.sqrt(self.level * np.linalg.inv(self.P)[:, i, i])
 
     def value(self, k: int, x: np.ndarray) -> np.ndarray:
-        """Return how far states are from the centre of the tube: at most 1 inside.
+        """Return a measure of the distance of states from the tube's centre, <= 1 inside.
 
         The measure is z'P_k z over the level, at states x (..., nx).
         """
@@ -192,7 +192,7 @@ def verified_level(loop: Any, *, disturbance: Any = 0.0, cells: int = 1, share: 
 
 
 def _roots(P: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return transformations to coordinates in which the ellipsoids are balls.
+    """Return transformations to coordinates in which ellipsoids z'Pz are balls.
 
     Returns T (N+1, n, n) with z = T w, z'Pz = |w|^2, and factors (N+1,) near 1 that bound its rounding error.
     """
@@ -204,7 +204,7 @@ def _roots(P: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _nearly_one(A: np.ndarray, B: np.ndarray) -> float:
-    """Return a bound on the norm of the inverse of a product A B near the identity.
+    """Return a bound on the norm of (A B)^-1 for a product A B near the identity.
 
     It is 1 / (1 - |1 - A B|), inf if A B is not near enough.
     """
@@ -261,7 +261,10 @@ class _Steps:
         self.inverse = np.array([_nearly_one(a, b) for a, b in zip(self.S, T[1:], strict=True)])
 
     def after(self, k: int, r: float, curved: float) -> float:
-        """Return a bound on the scaled error |w+| after step k from |w| <= r, or inf."""
+        """Return a bound on the scaled error after step k, given one of r before it.
+
+        It bounds |w+| for |w| <= r; inf without a bound.
+        """
         if not (r < LARGEST and curved < LARGEST):
             return np.inf
         return float(self.inverse[k] * ((self.sigma[k] + 0.5 * curved * r) * r + self.drift[k]) * (1 + NORM))
@@ -319,7 +322,7 @@ def _exact(M: np.ndarray) -> Ball:
 
 
 def _times(a: Ball, b: Ball) -> Ball:
-    """Return the product of matrices with error bounds, including rounding."""
+    """Return the product of two uncertain matrices, with a bound on its error."""
     (A, ra), (B, rb) = a, b
     n = A.shape[-1]
     size, sb = np.abs(A), np.abs(B)

@@ -202,7 +202,7 @@ class Cost:
 
     @property
     def operations(self) -> int:
-        """Number of instructions that evaluate the running cost."""
+        """Number of CasADi instructions that evaluate the running cost."""
         return self._running.function.n_instructions()
 
     @property
@@ -222,7 +222,7 @@ class Cost:
         return self._terminal.exact
 
     def running_at(self, *args: Any) -> ca.SX:
-        """Return the running cost as an expression in other symbols, without step weight.
+        """Return the running cost per unit weight as an expression in given symbols.
 
         The symbols are (x, u, multipliers, parameters, dt, reference). With the quantities
         `Mechanism.implicit` as a further argument, the cost is a function of these too, see `lifts`.
@@ -230,11 +230,11 @@ class Cost:
         return self._running.at_values(*args)
 
     def running_squares(self, *args: Any) -> Squares:
-        """Return residuals and remainder of the running cost, in other symbols."""
+        """Return the running cost in given symbols, as squared residuals and a rest."""
         return self._running.at(*args)
 
     def terminal_at(self, *args: Any) -> ca.SX:
-        """Return the terminal cost as an expression in other symbols.
+        """Return the terminal cost as an expression in given symbols.
 
         The arguments are those of `running_at`; only x, parameters and reference have an effect.
         """
@@ -242,7 +242,7 @@ class Cost:
 
     @property
     def lifts(self) -> tuple[bool, bool]:
-        """Pair of bools: True if running and terminal cost contain implicit quantities.
+        """Two flags: running or terminal cost contains quantities that solve equations.
 
         They are `Mechanism.implicit`, quantities that solve linear equations, such as velocities given
         momenta.
@@ -250,12 +250,15 @@ class Cost:
         return self._running.in_quantities is not None, self._terminal.in_quantities is not None
 
     def terminal_squares(self, *args: Any) -> Squares:
-        """Return residuals and remainder of the terminal cost, in other symbols."""
+        """Return the terminal cost in given symbols, as squared residuals and a rest."""
         return self._terminal.at(*args)
 
     @cached_property
     def only_time(self) -> bool:
-        """True if the cost is a constant per second, as that of `dmoc.minimum_time`."""
+        """Flag, True if the cost is only a constant per second, as for minimum time.
+
+        `dmoc.minimum_time` is such a cost.
+        """
         s = self.map.symbols
         args = (*s, ca.SX.sym("reference", self.reference_size))
         running, terminal = self.running_at(*args), self.terminal_at(*args)
@@ -264,7 +267,7 @@ class Cost:
         return constant and not running.is_zero()
 
     def with_references(self, *rows: np.ndarray) -> Cost:
-        """Return this cost with other reference values, without building functions again.
+        """Return this cost with other reference values, reusing its compiled functions.
 
         The values are in the order of `references`.
         """
@@ -302,7 +305,7 @@ class Cost:
 
     @property
     def end_program(self) -> Program:
-        """Compiled program of the terminal cost and its derivatives, as `end`.
+        """Compiled program of the terminal cost with its gradient and Hessians.
 
         Its arguments are arrays (x, parameters, reference); its outputs are flat.
         """
@@ -410,7 +413,7 @@ class Cost:
         before: Foreseen = (None, None),
         length: float = 1.0,
     ) -> Foreseen:
-        """Predict the cost's nonlinear residuals after a fraction of a search step.
+        """Predict the nonlinear residuals of the cost after a fraction of a search step.
 
         The fraction is `length`. The prediction for a full step is r + J dz, with `slopes` from `expand`.
         With `before`, the prediction for the iterate, the result is linear between the two in `length`.
@@ -423,7 +426,7 @@ class Cost:
         return path, last
 
     def unforeseen(self, slopes: Bending, foreseen: Foreseen, trajectory: Trajectory) -> float:
-        """Return the cost of the difference between actual and predicted residuals.
+        """Return the cost of the prediction error: actual minus predicted residuals.
 
         It is the sum of w 1/2 (r - rho)'W (r - rho) over nonlinear residuals r and their predictions rho, the
         argument `foreseen`. `slopes` supplies W, which does not depend on the state.
@@ -439,7 +442,7 @@ class Cost:
     def beyond(
         self, slopes: Bending, lin: Linearization, new: Trajectory, dx: np.ndarray, du: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray] | None:
-        """Return the gradient of the cost due to the prediction error of residuals.
+        """Return the gradient of the cost that the residuals' prediction error causes.
 
         It is J'W (r1 - r - J dz) with the nonlinear residuals r1 along the trajectory `new` after a step (dx,
         du). Shapes are (N, ndx + nu) for the stages and (ndx,) for the end; None if all residuals are linear.
@@ -459,7 +462,7 @@ class Cost:
         return g, g_end
 
     def _arguments(self, trajectory: Trajectory) -> tuple[list[np.ndarray], list[np.ndarray]]:
-        """Return the arguments of the running and terminal cost along a trajectory."""
+        """Return the arguments of running and terminal cost along a trajectory, as arrays."""
         n, f = len(trajectory), self.map
         if trajectory.x.shape[1] != f.nx or trajectory.u.shape[1] != f.nu:
             raise ValueError(
@@ -509,7 +512,7 @@ def checked(f: OneStepMap, cost: Any) -> Cost:
 
 
 def _with_multipliers(lin: Linearization, dx: np.ndarray, du: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the changes of state, input and multipliers in every step.
+    """Return the changes of state, input and multipliers of every step, side by side.
 
     The state's change is an error. Returns also [C D], the derivative of the multipliers.
     """

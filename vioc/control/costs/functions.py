@@ -21,7 +21,7 @@ COMPILED = 40_000  # operations above which compiling takes longer than all unco
 
 
 def described(expression: ca.SX) -> str:
-    """Return a short expression as text, and for a long one only its symbols' names."""
+    """Return an expression as text; only the names of its symbols if it is long."""
     text = str(expression)
     if len(text) <= 60 and "@" not in text:  # @1 is CasADi's name of a shared part
         return text
@@ -78,7 +78,7 @@ def _by_columns(
     d: ca.SX,
     along: ca.SX,
 ) -> ca.Function:
-    """Return gradient and Hessian as a function that loops over the Hessian's columns.
+    """Return a function of gradient and Hessian that computes the Hessian by columns.
 
     `along` is the Hessian by (error, used) times the direction d.
     """
@@ -94,7 +94,7 @@ def _by_columns(
 
 
 class Slopes(NamedTuple):
-    """Nonlinear residuals of a cost and their derivatives, at the steps or at the end.
+    """Nonlinear residuals of a cost, with their Jacobian and weight matrix.
 
     Attributes
     ----------
@@ -110,12 +110,12 @@ class Slopes(NamedTuple):
     W: np.ndarray
 
     def foreseen(self, dz: np.ndarray) -> np.ndarray:
-        """Return the residuals r + J dz (..., n) predicted after a step dz (..., q)."""
+        """Return the predicted residuals r + J dz (..., n) after a step dz (..., q)."""
         rho: np.ndarray = self.r + self.J @ dz[..., None]
         return rho[..., 0]
 
     def unforeseen(self, rho: np.ndarray, r: np.ndarray) -> np.ndarray:
-        """Return the cost of the difference between actual and predicted residuals.
+        """Return the cost of the prediction error: actual minus predicted residuals.
 
         It is 1/2 (r - rho)'W (r - rho) (...), for actual residuals r (..., n, 1) and predicted ones rho.
         """
@@ -124,7 +124,7 @@ class Slopes(NamedTuple):
         return cost
 
     def beyond(self, dz: np.ndarray, r: np.ndarray) -> np.ndarray:
-        """Return the gradient of the cost due to the residuals' prediction error.
+        """Return the gradient of the cost that the residuals' prediction error causes.
 
         It is J'W (r1 - r - J dz) (..., q) with the residuals r1 (..., n, 1), argument `r`, after the step dz.
         """
@@ -134,7 +134,7 @@ class Slopes(NamedTuple):
 
 
 class Bent(NamedTuple):
-    """Functions of the nonlinear residuals in a cost, for an exact Hessian.
+    """CasADi functions of a cost's nonlinear residuals, for the exact Hessian.
 
     The residuals r have multipliers y = W rho, where rho is the prediction of r for the step that led to the
     iterate; at convergence rho = r.
@@ -195,14 +195,21 @@ class CostPart:
         self.lifted = ca.Function(name, [*args, w], parts)
 
     def at_values(self, *args: Any) -> Any:
-        """Return the cost in other symbols, with or without `Mechanism.implicit`."""
+        """Return the cost as an expression in given symbols.
+
+        The quantities `Mechanism.implicit` may be a further argument.
+        """
         function = self.function if len(args) == len(self._args) else self.in_quantities
         assert function is not None
         return function(*args)
 
     @cached_property
     def in_quantities(self) -> ca.Function | None:
-        """Cost as a function of its arguments and `Mechanism.implicit`; None without it."""
+        """Cost as a function of its arguments and of quantities that solve equations.
+        The equations are linear, such as those of velocities given momenta; None without such quantities.
+
+        The quantities are `Mechanism.implicit`.
+        """
         inner = self._map.mechanism.implicit
         value = None if inner is None else inner.lifted(self._structure.value, short=True)
         if inner is None or value is None:
@@ -210,7 +217,7 @@ class CostPart:
         return ca.Function(self._name, [*self._args, inner.w], [value])
 
     def at(self, *args: Any) -> Squares:
-        """Return the residuals and remainder of the cost in other symbols, as `Squares`."""
+        """Return the cost in given symbols, as squared residuals and a rest."""
         return at_arguments(self._map, self.lifted, args)
 
     def _evaluator(self, function: ca.Function) -> Evaluator:
@@ -261,7 +268,7 @@ class CostPart:
 
     @cached_property
     def _curved(self) -> tuple[list[int], list[ca.SX]]:
-        """Indices of the nonlinear residuals, and these residuals with their derivatives.
+        """Indices of a cost's nonlinear residuals, and their expressions and derivatives.
 
         The variables are (error of the state, others). The residuals and derivatives r, J, W are dense.
         """
@@ -273,7 +280,7 @@ class CostPart:
 
     @cached_property
     def bent(self) -> Bent | None:
-        """Functions of the cost's nonlinear residuals, or None if there are none.
+        """CasADi functions of the cost's nonlinear residuals, or None if there are none.
 
         They are nonlinear in (error of the state, others).
         """
@@ -320,7 +327,9 @@ class CostPart:
 
 
 def at_arguments(f: OneStepMap, lifted: ca.Function, args: Sequence[Any]) -> Squares:
-    """Return the residuals and remainder of a cost in other symbols, as `Squares`.
+    """Return a cost in given symbols, as squared residuals and a rest.
+
+    Both parts are in the returned `Squares`.
 
     `lifted` is that of `CostPart`. In the map's own symbols the result contains the same expression nodes as
     `Mechanism.implicit`.
@@ -332,7 +341,8 @@ def at_arguments(f: OneStepMap, lifted: ca.Function, args: Sequence[Any]) -> Squ
 
 
 def squares_hessian(f: OneStepMap, structure: Squares, *others: ca.SX) -> ca.SX:
-    """Return the Gauss-Newton Hessian J'WJ of a cost's residuals as an expression.
+    """Return the Gauss-Newton Hessian J'WJ of a cost, as an expression.
+    J is the Jacobian of the residuals, W their weight.
 
     Derivatives are taken by (error of the state, others).
     """

@@ -157,7 +157,7 @@ class _Targets:
             self._values[name] = check_array(values, values.shape or (1,), f"{what} of {name!r}")
 
     def target(self, name: str) -> Any:
-        """Return the goal of a quantity: a number, or the symbol of a reference."""
+        """Return the goal of a quantity: a number, or the symbol of a varying reference."""
         if name not in self._values and self._states is not None:
             self._values[name] = self._on_reference(name)
         values = self._values.get(name, np.zeros(1))
@@ -169,7 +169,7 @@ class _Targets:
         return self._symbols[name]
 
     def _on_reference(self, name: str) -> np.ndarray:
-        """Return a quantity along the reference states; 0 if it belongs to steps."""
+        """Return a quantity along the reference states, or 0 if it belongs to steps."""
         f, quantity = self.f, self.f.quantity(name)
         if ca.depends_on(quantity, ca.vertcat(f.symbols.u, f.symbols.multipliers, f.symbols.dt)):
             return np.zeros(1)

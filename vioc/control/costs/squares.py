@@ -22,7 +22,7 @@ VISITS = 100_000  # number of terms of a sum that are examined; the others are a
 
 @dataclass(frozen=True)
 class Squares:
-    """Scalar expression, split into a convex function phi(r) of residuals and a rest.
+    """Scalar expression as a convex function of residuals plus a rest.
 
     Attributes
     ----------
@@ -47,7 +47,7 @@ class Squares:
 
     @staticmethod
     def convex(value: ca.SX, r: ca.SX, W: Any) -> Squares:
-        """Return a convex function of residuals, given its value and second derivative W.
+        """Return a cost that is a given convex function of residuals, without a rest.
 
         The caller must ensure W >= 0.
         """
@@ -94,7 +94,7 @@ class Squares:
 
 
 class _Walk:
-    """Traversal of a sum that separates squares of residuals from other terms."""
+    """Traversal of a sum that sorts its terms into squares of residuals and others."""
 
     def __init__(self, by: ca.SX):
         self._by = by
@@ -129,7 +129,7 @@ class _Walk:
                 self.free.append(c * e)
 
     def _multiple(self, e: ca.SX, c: Any) -> tuple[ca.SX, Any] | None:
-        """Return operand and factor of a negation, doubling or division; else None.
+        """Return the operand and factor of a negation, doubling or division; else None.
 
         The divisor must not depend on `by`.
         """
@@ -142,7 +142,7 @@ class _Walk:
         return None
 
     def _product(self, e: ca.SX, c: ca.SX, pending: list) -> None:
-        """Add a product of factors; those independent of `by` become its weight."""
+        """Add a product to the collected terms; factors without `by` become its weight."""
         factors, varying = [e], []
         while factors:
             a = factors.pop()
@@ -191,7 +191,7 @@ class _Walk:
     # -- sums of products of linear combinations ---------------------------------------------------
 
     def forms(self) -> list[tuple[ca.SX, np.ndarray]]:
-        """Return the positive semi-definite forms 1/2 z'Cz that the products add up to.
+        """Return the positive semi-definite forms 1/2 z'Cz that products make up.
 
         Returns z and C of each. Squares of the same z are included. Products that are not part of such a form
         are added to `rest`.
@@ -226,7 +226,7 @@ class _Walk:
         return found
 
     def _linear(self, e: ca.SX, atoms: dict[int, ca.SX]) -> dict[int, float]:
-        """Return the coefficients of an expression as a linear combination of others.
+        """Return an expression's coefficients as a linear combination of others.
 
         Constants are omitted. `atoms` collects these other expressions.
         """
@@ -259,7 +259,7 @@ class _Walk:
 
 
 def _joined(sets: list[set[int]]) -> list[set[int]]:
-    """Return the unions of all sets that have common elements."""
+    """Merge sets that have common elements."""
     found: list[set[int]] = []
     for s in sets:
         apart = [g for g in found if not g & s]

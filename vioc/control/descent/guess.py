@@ -63,7 +63,7 @@ def begin(
     *,
     strict: bool,
 ) -> tuple[Trajectory, str]:
-    """Return the first trajectory of a search, and a text if it is not the guess.
+    """Return the first trajectory of a search, and a note if it replaces the guess.
 
     `dt` is from `guess_lengths`.
     """
@@ -116,7 +116,10 @@ def guess_curve(f: OneStepMap, guess: tuple) -> tuple[np.ndarray, np.ndarray]:
 def guess_trajectory(
     f: OneStepMap, guess: Any, x0: Any, steps: int | None, weights: Weights | None, dt: Any = None
 ) -> Trajectory:
-    """Convert a guess to a trajectory of the map with steps `dt` (`guess_lengths`)."""
+    """Convert a guess to a trajectory of the map with given step lengths.
+
+    The lengths `dt` are those of `guess_lengths`.
+    """
     k0 = 0
     if isinstance(guess, Trajectory):
         if guess.map is f and (x0 is None or np.array_equal(x0, guess.x[0])):
@@ -142,7 +145,7 @@ def _projected(
 
 @contextmanager
 def leads_nowhere() -> Iterator[None]:
-    """Convert errors of steps inside the block to an error about the guess."""
+    """Convert step errors inside the block to an error that blames the guess."""
     try:
         yield
     except (StepError, OptimizationError) as error:

@@ -84,7 +84,7 @@ class Descent:
                 return
 
     def _model(self, i: int) -> LocalModel:
-        """Return the second-order model of the cost at the iterate of iteration i."""
+        """Return the second-order model of the cost at the current iterate."""
         assert self.models is not None
         model = self.models.about(self.run, self.shift)
         self.gains = model.gains
@@ -94,7 +94,7 @@ class Descent:
         return model
 
     def _directions(self, model: LocalModel) -> Iterator[DescentDirection]:
-        """Yield search directions, each if no step along the previous one was accepted."""
+        """Yield search directions; the next is used if no step along one was accepted."""
         for name in self.chain:
             if name == "newton":
                 yield from self._shifted(model)
@@ -144,7 +144,7 @@ class Descent:
 
     @property
     def _least(self) -> float:
-        """Predicted reduction below which a trajectory counts as stationary.
+        """Largest predicted reduction at which a trajectory counts as stationary.
 
         It is the tolerance in units of the cost: the power of 1000 in which the cost is between 30 and
         30000.
@@ -153,7 +153,7 @@ class Descent:
         return max(self.tolerance * power(size / 1000), self.noise)
 
     def _measure(self, model: LocalModel, slope: float) -> None:
-        """Set the scales of the cost from the first model and predicted reduction."""
+        """Set the scale and rounding error of the cost from the first second-order model."""
         e, run = model.expansion, self.run
         x, u = np.abs(run.x).max(axis=0), np.abs(run.u).max(axis=0, initial=0.0)
         x = x if len(x) == self.map.ndx else np.full(self.map.ndx, x.max(initial=0.0))
@@ -162,11 +162,11 @@ class Descent:
         self.begun = max(abs(self.value), -slope)
 
     def _short(self, aim: DescentDirection) -> bool:
-        """Return True if the predicted reduction is below the tolerance or rounding."""
+        """Return True if a direction's predicted reduction is below tolerance or rounding."""
         return -aim.slope <= max(self._least, ROUNDING * abs(self.value))
 
     def _advance(self, model: LocalModel, last: bool) -> None:
-        """Take one step along the first direction that permits one, or set `status`.
+        """Take one step along the first direction that lowers the cost, or set `status`.
 
         The first direction without a shift decides if the iterate is stationary.
         """

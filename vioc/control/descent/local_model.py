@@ -39,7 +39,7 @@ class DescentDirection:
 
 
 class LocalModel:
-    """Second-order model of the cost on the set of trajectories, about one of them.
+    """Second-order model of the cost near a trajectory, on the set of trajectories.
 
     Parameters
     ----------
@@ -123,7 +123,7 @@ class LocalModel:
 
     @property
     def _units(self) -> tuple[np.ndarray, np.ndarray]:
-        """Units of the regularization of the Hessian for states (ndx,) and inputs (nu,).
+        """Units of the Hessian's regularization, for states (ndx,) and inputs (nu,).
 
         They are the mean weight of inputs per unit step weight, or that of the last state if inputs have
         none, in units of sizes.
@@ -135,7 +135,7 @@ class LocalModel:
         return price / of_x**2, price / of_u**2
 
     def _factored(self, H: Hessian) -> tuple[Recursion, LinearQuadratic] | None:
-        """Return the factored linear-quadratic problem of a Hessian, None without minimum."""
+        """Return the factored linear-quadratic subproblem; None if it has no minimum."""
         e, (A, B) = self.expansion, self.lin
         N, n, m = B.shape
         stages = LinearQuadratic(np.concatenate([A, B], axis=2), *H, e.first, e.end, np.zeros((N, n)))
@@ -143,7 +143,7 @@ class LocalModel:
         return (lq, stages) if lq.factor(stages) else None
 
     def _minimizer(self, H: Hessian) -> tuple[np.ndarray, np.ndarray, float] | None:
-        """Return the minimizer dx, du of the quadratic model and its slope, or None."""
+        """Return the minimizer dx, du of the quadratic model and the slope, or None."""
         found, e = self._factored(H), self.expansion
         if found is None:
             return None
@@ -193,7 +193,7 @@ def descending(model: LocalModel, aim: DescentDirection) -> DescentDirection | N
 
 
 def convex_part(H: np.ndarray, end: np.ndarray) -> Hessian:
-    """Return the Hessian with its eigenvalues replaced by their magnitudes.
+    """Return the Hessian with its eigenvalues replaced by their absolute values.
 
     Steps stay short along directions of negative curvature.
     """

@@ -85,7 +85,7 @@ def projection_gains(
 
 
 def adjoint(lin: Linearization, K: np.ndarray, lx: np.ndarray, lu: np.ndarray) -> np.ndarray:
-    """Return the adjoint variables of the cost for a system under feedback.
+    """Return the adjoint variables of the cost along a trajectory under feedback.
 
     They obey z_N = lx_N, z_k = lx_k - K' lu_k + (A - B K)' z_{k+1}. z_{k+1} is the weight of the second
     derivative of step k in the second derivative of g(P(xi)); at a stationary trajectory it is the costate.

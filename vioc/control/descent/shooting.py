@@ -104,7 +104,7 @@ class Shooting:
         return run
 
     def _evaluate(self, X: np.ndarray, U: np.ndarray, lam: np.ndarray):
-        """Return cost, residual norm |r| and expansion of the terminal cost at a curve."""
+        """Return the cost of a curve, the norm of its defects, and the terminal expansion."""
         running, gap = self.programs.value(X, U, lam, self.grid)
         end = self.cost.end(X[-1], self.grid.parameters, self._last_reference)
         return running + end[0], gap**0.5, end
@@ -153,7 +153,7 @@ class Shooting:
         self.keep = max(self.keep, KEEP[2])
 
     def _direction(self):
-        """Return Newton's direction with as much exact curvature as possible, or None.
+        """Return Newton's direction, with a reduced exact Hessian if necessary, or None.
 
         Returns steps, gains, slope and shift. The exact part of the Hessian is reduced until the subproblem
         has a minimum.

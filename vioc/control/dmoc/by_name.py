@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Raw(NamedTuple):
-    """Unknowns, multipliers, parameters and bounds of a solved nonlinear program."""
+    """Solved nonlinear program: unknowns, multipliers, parameters and bounds."""
 
     transcription: Transcription
     w: np.ndarray
@@ -67,7 +67,7 @@ def duals(raw: Raw, i: int, gone: np.ndarray) -> Multipliers:
 
 
 def defect(t: Transcription, i: int, g: np.ndarray) -> float:
-    """Return the largest residual of the step equations of one phase."""
+    """Return the largest residual of one phase's step equations."""
     worst = 0.0
     for b, block in enumerate(t.program.blocks):
         if block.phase == i and block.names == t.step_names[i]:
@@ -104,7 +104,7 @@ def limited(raw: Raw, g: np.ndarray) -> Iterator[tuple]:
 
 
 def margin(raw: Raw, g: np.ndarray) -> float:
-    """Return the smallest scaled distance of an inequality from its limits.
+    """Return the smallest scaled distance of inequalities from their limits.
 
     It is negative outside of the limits, and in units of the limits' scales.
     """

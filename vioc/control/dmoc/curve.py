@@ -34,7 +34,7 @@ class Curve(NamedTuple):
 
 
 def trivial(phase: Phase) -> Curve:
-    """Return the default guess, a straight line between the given end states.
+    """Return the default guess: a straight line between the given end states.
 
     It has no forces and multipliers. An end given as a range counts with its middle (or its finite side); a
     state known at one end only is constant, one known at neither is 0. Loops are closed by the states that
@@ -84,7 +84,7 @@ def _closed(phase: Phase, X: np.ndarray, length: float, iterations: int = 20) ->
 
 
 def _inside(low: np.ndarray, high: np.ndarray) -> np.ndarray:
-    """Return the middle of each range, else its finite side, else NaN."""
+    """Return the middle of each range, or its only finite end, or NaN."""
     with np.errstate(invalid="ignore"):
         middle = 0.5 * (low + high)
     return np.where(
@@ -128,7 +128,7 @@ def resample(run: Trajectory, phase: Phase) -> Curve:
 
 
 def first_step(guess: Any, phase: Phase) -> int:
-    """Return the index of a phase's first step from the start time of its guess.
+    """Return the index of a phase's first step, from the start time of its guess.
 
     Without a motion it is the index of the phase, 0 by default.
 
@@ -177,7 +177,7 @@ def curve(guess: Any, phase: Phase) -> Curve:
 
 
 def unknowns(phase: Phase, c: Curve, smoothing: float) -> np.ndarray:
-    """Return initial multipliers or contact variables of the steps along a curve.
+    """Return initial values of the multipliers or contact variables along a curve.
 
     These are the further unknowns (N, nw) of the steps.
     """
@@ -189,7 +189,7 @@ def unknowns(phase: Phase, c: Curve, smoothing: float) -> np.ndarray:
 
 
 def quantities(phase: Phase, X: np.ndarray) -> np.ndarray:
-    """Return initial values of the velocities that are unknowns of the program.
+    """Return initial values of velocities that are unknowns of the nonlinear program.
 
     They are the quantities of `Phase.lifts` at states (N+1, nx), and solve linear equations.
     """

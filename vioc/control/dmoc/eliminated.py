@@ -26,7 +26,7 @@ def states(t: Transcription, i: int, w: np.ndarray, p: np.ndarray) -> np.ndarray
 def state_changes(
     t: Transcription, i: int, w: np.ndarray, p: np.ndarray, dw: np.ndarray, dp: np.ndarray
 ) -> np.ndarray:
-    """Return the changes of a phase's states for changes of unknowns and parameters.
+    """Return the sensitivity of a phase's states to unknowns and parameters.
 
     Unknowns w and parameters p of the program change by dw (size, m) and dp (given, m), the states by (N+1,
     nx, m).
@@ -41,7 +41,7 @@ def state_changes(
 
 
 def multipliers(t: Transcription, w: np.ndarray, p: np.ndarray, mu: np.ndarray) -> list[np.ndarray]:
-    """Return multipliers (N, number) of the equations that eliminate states, by phase."""
+    """Return multipliers (N, number) of equations that eliminate states, by phase."""
     total = np.zeros(t.given.size)
     if any(at.eliminated for at in t.layouts):
         for b, block in enumerate(t.program.blocks):
@@ -50,7 +50,7 @@ def multipliers(t: Transcription, w: np.ndarray, p: np.ndarray, mu: np.ndarray) 
 
 
 def _block(t: Transcription, i: int) -> FunctionBlock:
-    """Return the function that computes the eliminated states at samples 1 ... N."""
+    """Return the function that computes the eliminated states at samples 1 to N."""
     if i not in t.next_blocks:
         t.next_blocks[i] = _make_block(t, i)
     return t.next_blocks[i]

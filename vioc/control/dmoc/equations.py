@@ -14,7 +14,7 @@ from vioc.maps.protocol import OneStepMap
 
 
 class StepRows:
-    """Equations of one step of a map, with the names of equations and unknowns.
+    """Equations of one step of a map, with names of the equations and unknowns.
 
     The equations are r(x, u, x_next, w, t, dt, parameters) = 0, with further unknowns w of the step. They
     are the map's `residual` if it has one, with its multipliers as w; with contact its `relaxed` equations,
@@ -76,7 +76,7 @@ class StepRows:
 
     @cached_property
     def measures(self) -> dict[str, str]:
-        """Name of each equation, with the name of a state that has the same unit."""
+        """Names of the equations, each with the name of a state that has the same unit."""
         return measured(self.function, self.names, self._states, 0, 2)
 
     def at(self, *args: Any) -> Any:
@@ -88,7 +88,7 @@ class StepRows:
         return self.function(*args[:-1], *more)
 
     def given_next(self, *args: Any) -> Any:
-        """Return the components of the next state that the equations give explicitly.
+        """Return the components of the next state that equations give explicitly.
 
         These are g at the arguments of `at`, in which the entries e of x_next must be 0.
         """
@@ -96,7 +96,7 @@ class StepRows:
 
 
 def _explicit(f: OneStepMap) -> ca.Function:
-    """Return the equations x_next - f(x, u) of a map without a residual."""
+    """Return the equations x_next - f(x, u) of a map with an explicit step."""
     step = f.explicit
     if step is None:
         raise ValueError(
@@ -114,7 +114,7 @@ def _explicit(f: OneStepMap) -> ca.Function:
 
 
 def _solved(function: ca.Function, slopes: np.ndarray) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Find the components of the next state that the equations give explicitly.
+    """Find the components of the next state that the step's equations give explicitly.
 
     Returns their indices and those of the equations. See `StepRows`.
     """
@@ -136,7 +136,7 @@ def _solved(function: ca.Function, slopes: np.ndarray) -> tuple[tuple[int, ...],
 
 
 def _row_names(function: ca.Function, f: OneStepMap, slopes: np.ndarray) -> tuple[str, ...]:
-    """Return a name for each step equation, after a constraint or a next state.
+    """Return a name for each step equation: that of its constraint or next state.
 
     An equation that contains the next state x_next[j] with factor 1 is named after state j. The remaining
     ones (balances of momenta) get the remaining states, in order.
@@ -146,7 +146,7 @@ def _row_names(function: ca.Function, f: OneStepMap, slopes: np.ndarray) -> tupl
     moving = np.array([n.startswith(("p.", "v.")) for n in f.state_names])
 
     def only(r: int, *allowed: np.ndarray) -> bool:
-        """Return True if an equation depends on no variables but the allowed states.
+        """Return True if an equation depends only on given components of states.
 
         It must depend on the next state. `allowed` are masks of x and x_next.
         """
@@ -172,14 +172,14 @@ def _row_names(function: ca.Function, f: OneStepMap, slopes: np.ndarray) -> tupl
 
 
 def _pattern(function: ca.Function, i: int) -> np.ndarray:
-    """Return a mask of the components of one input on which each equation depends."""
+    """Return a mask: which equations depend on which components of one input."""
     if not function.numel_in(i):
         return np.zeros((function.numel_out(0), 0), bool)
     return np.array(ca.DM(function.jac_sparsity(0, i), 1).full(), bool)
 
 
 def unit_slopes(function: ca.Function, i: int) -> np.ndarray:
-    """Return the entries of a Jacobian that are constant 1 or -1, with 0 elsewhere.
+    """Return the constant entries 1 and -1 of a Jacobian, with 0 elsewhere.
 
     It is the Jacobian of the equations (first axis) by input i. Constancy is checked at two random points.
     """
@@ -194,7 +194,7 @@ def unit_slopes(function: ca.Function, i: int) -> np.ndarray:
 def measured(
     function: ca.Function, names: Sequence[str], states: Sequence[str], *inputs: int
 ) -> dict[str, str]:
-    """Return for each equation, by name, a state that has the same unit.
+    """Return the names of states that have the same unit as the named equations.
 
     These are states that occur with factor 1 or -1; `inputs` are the indices of the function's inputs that
     are states.

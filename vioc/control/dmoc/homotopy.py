@@ -103,5 +103,5 @@ def follow(
 
 
 def reached(stages: list[Stage]) -> float:
-    """Return the smallest smoothing that has a solution, inf if there is none."""
+    """Return the smallest smoothing with a solution, inf if there is none."""
     return min((s.smoothing for s in stages if s.status is Status.CONVERGED), default=float("inf"))

@@ -74,14 +74,14 @@ class PhaseLayout:
 
 
 class Given:
-    """Parameter vector of a nonlinear program, with sections that each solve fills."""
+    """Layout of a nonlinear program's parameter vector, in named sections."""
 
     def __init__(self) -> None:
         self.size = 0
         self._sections: dict[tuple[int, str], np.ndarray] = {}
 
     def add(self, phase: int, name: str, shape: tuple[int, ...]) -> np.ndarray:
-        """Add a section to the parameter vector; return its indices, in a given shape."""
+        """Add a section of a given shape to the parameter vector; return its indices."""
         count = int(np.prod(shape))
         index = self.size + np.arange(count).reshape(shape)
         self._sections[phase, name] = index

@@ -123,7 +123,10 @@ class Phase:
 
     @cached_property
     def costs_eliminated(self) -> bool:
-        """True if the cost depends on states that could be eliminated, see `StepRows`."""
+        """Flag, True if the cost depends on states that could be eliminated.
+
+        `StepRows` determines these states.
+        """
         c, gone = self.cost, list(self.equations.eliminated)
         if c is None or not gone:
             return False
@@ -133,7 +136,7 @@ class Phase:
 
     @cached_property
     def lifts(self) -> tuple[bool, bool]:
-        """Flags that velocities are unknowns of the program at its steps, and at its end.
+        """Flags: velocities are unknowns of the program at the steps, and at the end.
 
         These are the quantities `Mechanism.implicit`. They are unknowns where cost or constraints use them.
         """
@@ -145,7 +148,7 @@ class Phase:
         return running or bool(path), terminal or ends or later
 
     def lifted(self, c: PathConstraint) -> ca.SX | None:
-        """Return a constraint as an expression of velocities that are unknowns.
+        """Return a constraint in terms of the velocities that are unknowns of the program.
 
         These are the quantities `Mechanism.implicit`; None if the constraint uses none.
         """
@@ -153,12 +156,15 @@ class Phase:
 
     @property
     def quantities(self) -> int:
-        """Number of velocities (`Mechanism.implicit`) that are unknowns at a sample."""
+        """Number of velocities that are unknowns of the nonlinear program at a sample.
+
+        They are `Mechanism.implicit`.
+        """
         return self.map.mechanism.implicit.w.numel() if self.map.mechanism.implicit and any(self.lifts) else 0
 
     @property
     def unknowns(self) -> int:
-        """Number of multipliers or contact variables that are unknowns of a step."""
+        """Number of multipliers or contact variables that are unknowns at each step."""
         return len(self.equations.unknowns)
 
     @cached_property
@@ -175,7 +181,7 @@ class Phase:
 
     @cached_property
     def measures(self) -> dict[str, str]:
-        """Name of each equation, with the name of a state that has the same unit."""
+        """Names of the equations, each with the name of a state that has the same unit."""
         found, inner = dict(self.equations.measures), self.map.mechanism.implicit
         if inner is not None and self.quantities:
             names = [f"implicit.{j}" for j in range(self.quantities)]
@@ -184,7 +190,7 @@ class Phase:
 
     @cached_property
     def implicit_rows(self) -> ca.Function:
-        """Function that returns the residual of the equations of implicit velocities.
+        """CasADi function of the residual of the equations for implicit velocities.
 
         It maps (x, parameters, w) to G, which is zero if w are `Mechanism.implicit`.
         """
@@ -289,14 +295,14 @@ class Phase:
 
     @cached_property
     def shifts(self) -> dict[int, float]:
-        """Last value minus first value of each periodic state, by the index of the state."""
+        """Prescribed change of each periodic state over the phase, by the state's index."""
         return shifts(self.map, self.periodic)
 
     # -- data over time -------------------------------------------------------------------------
 
     @cached_property
     def data(self) -> np.ndarray:
-        """References of cost and constraints over the samples, side by side (N+1, total)."""
+        """Time-varying data of cost and constraints, side by side (N+1, total)."""
         n = self.steps
         columns = [np.empty((n + 1, 0))]
         if self.cost is not None:
@@ -325,7 +331,7 @@ class Phase:
 
 
 def leap(f: OneStepMap, jump: Mapping[str, Any] | None) -> ca.Function | None:
-    """Return the jump of the state before a phase as a CasADi function, or None.
+    """Return the jump of the state at a phase's start as a CasADi function, or None.
 
     The function is (x, parameters) -> x+. The values of `jump` are expressions in the symbols of the map
     before it.

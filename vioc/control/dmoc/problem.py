@@ -250,7 +250,7 @@ class Problem:
 
     @staticmethod
     def _bounds_duals(t: Transcription, found: SolverOutcome, p: np.ndarray) -> np.ndarray:
-        """Return the bound multipliers that make the Lagrangian stationary."""
+        """Return the bound multipliers for which the Lagrangian is stationary."""
         gradient = np.asarray(t.program.grad_f(found.w, p)[1]).ravel()
         return -(gradient + t.program.jac_g(found.w, p)[1].sparse().T @ found.mu)
 
@@ -306,7 +306,7 @@ class Problem:
     # -- starts ---------------------------------------------------------------------------------
 
     def _duals(self, guess: Any, t: Transcription) -> tuple[np.ndarray, np.ndarray] | None:
-        """Return the multipliers of a guess that solves the same program, else None."""
+        """Return the multipliers of a guess that solves the same program; otherwise None."""
         raw = guess.raw if isinstance(guess, Result) else None
         if raw is None or len(guess.phases) != len(self.phases):
             return None

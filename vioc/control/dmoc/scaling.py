@@ -45,7 +45,7 @@ class Scales(NamedTuple):
         return x * self.unknowns, y * self.cost / self.rows
 
     def grown(self, t: Transcription, w: np.ndarray) -> Scales | None:
-        """Return scales with larger sizes of unknowns that became large, or None.
+        """Return scales enlarged for unknowns that became large, or None if none did.
 
         `w` are the unknowns at the end of a search. A size is raised if an unknown exceeds it by a factor
         `GROWN`; None is returned if none does.
@@ -59,7 +59,7 @@ class Scales(NamedTuple):
         return self._replace(unknowns=of_w) if (of_w != self.unknowns).any() else None
 
     def priced(self, t: Transcription, w: np.ndarray, p: np.ndarray) -> Scales:
-        """Return scales with the unit of the cost that its gradient at a guess implies."""
+        """Return the same scales with the unit of the cost set by its gradient at a guess."""
         return self._replace(cost=_price(t.program, w, p, self.unknowns))
 
 
@@ -111,7 +111,7 @@ class Scaled:
 
 
 def _weighed(matrix: ca.MX, of_columns: ca.MX, of_rows: ca.MX) -> ca.MX:
-    """Scale the rows and columns of a sparse matrix."""
+    """Multiply the rows and columns of a sparse matrix by given factors."""
     pattern = matrix.sparsity()
     if not pattern.nnz():
         return matrix
@@ -154,7 +154,7 @@ def _sizes(t: Transcription, w: np.ndarray, p: np.ndarray) -> list[Sizes]:
 
 
 def _told(phase: Phase) -> dict[str, np.ndarray]:
-    """Return the limits of a phase, by the name of the limited quantity."""
+    """Return the limits of a phase by name of the limited quantity."""
     f, found = phase.map, dict[str, list[np.ndarray]]()
     inputs = [INPUTS + n for n in f.input_names]
     for names, sides in ((f.state_names, phase.state_limits), (inputs, phase.input_limits)):
@@ -166,14 +166,14 @@ def _told(phase: Phase) -> dict[str, np.ndarray]:
 
 
 def _quantity(name: str) -> str:
-    """Return the name of the limited quantity from the name of a constraint."""
+    """Return the name of the quantity that a named constraint limits."""
     for prefix in OF_QUANTITIES:
         name = name.removeprefix(prefix)
     return name
 
 
 def _of_unknowns(t: Transcription, i: int, sizes: Sizes, of_w: np.ndarray) -> None:
-    """Set the typical sizes of a phase's states, inputs and step lengths."""
+    """Write the typical sizes of a phase's states, inputs and step lengths."""
     at = t.layouts[i]
     for index, own in ((at.X, sizes.of_states), (at.W, sizes.of_states), (at.U, sizes.inputs)):
         of_w[index[index >= 0]] = np.broadcast_to(own, index.shape)[index >= 0]
@@ -184,7 +184,7 @@ def _of_unknowns(t: Transcription, i: int, sizes: Sizes, of_w: np.ndarray) -> No
 def _of_rows(
     t: Transcription, i: int, sizes: Sizes, J: sp.csr_matrix, of_w: np.ndarray, of_g: np.ndarray
 ) -> None:
-    """Set the typical sizes of a phase's constraints, and of unknowns without units.
+    """Write the typical sizes of constraints, and of unknowns without a known unit.
 
     J is the program's Jacobian in magnitudes. The size of an unknown without a known unit (a multiplier, for
     example) is the one that changes a constraint of a known unit by its size.
@@ -210,7 +210,7 @@ def _of_rows(
 
 
 def _size(phase: Phase, sizes: Sizes, name: str) -> float | None:
-    """Return the typical size of a constraint by its name, None without a known unit."""
+    """Return the typical size of a named constraint; None if its unit is unknown."""
     if name == STEP:
         return sizes.time
     if name.startswith(RATE):
@@ -220,7 +220,7 @@ def _size(phase: Phase, sizes: Sizes, name: str) -> float | None:
 
 
 def _price(program: SeparableProgram, w: np.ndarray, p: np.ndarray, of_w: np.ndarray) -> float:
-    """Return the unit of the cost from its gradient at the guess.
+    """Return a unit of the cost, a power of 1000, from its gradient at the guess.
 
     It is the power of 1000 in which the gradient is between 1 and 1000; if the gradient vanishes, the cost
     of unknowns of their sizes is used.

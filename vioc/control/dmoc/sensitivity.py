@@ -116,7 +116,7 @@ def sensitivity(
 
 
 def _active(value: np.ndarray, low: np.ndarray, high: np.ndarray, dual: np.ndarray):
-    """Return masks of the active limits with a multiplier, and of those without one.
+    """Return masks of active limits: those with a multiplier, and those without one.
 
     At a solution either the distance to a limit or the multiplier is zero, up to the solver's tolerance; the
     larger of the two decides.
@@ -131,7 +131,7 @@ def _active(value: np.ndarray, low: np.ndarray, high: np.ndarray, dual: np.ndarr
 
 
 def _parameters(t: Transcription) -> tuple[tuple[str, ...], sp.csr_matrix]:
-    """Return the declared parameters, and derivatives of the program's parameters.
+    """Return names of declared parameters, and a Jacobian of the program's parameters.
 
     The first output has their names; the second is the Jacobian of the program's parameter vector by them.
     """
@@ -144,7 +144,7 @@ def _parameters(t: Transcription) -> tuple[tuple[str, ...], sp.csr_matrix]:
 
 
 def _by_given(t: Transcription, w: np.ndarray, p: np.ndarray, mu: np.ndarray):
-    """Return derivatives of the Lagrangian and the constraints by the parameters.
+    """Return derivatives of Lagrangian and constraints by the program's parameters.
 
     They are those of the Lagrangian, of its gradient and of the constraints g by the program's parameter
     vector.

@@ -119,7 +119,7 @@ class FunctionBlock:
 
     @cached_property
     def by_given(self) -> ca.Function:
-        """Function that returns derivatives of the block by its parameters.
+        """CasADi function of derivatives of the block by its parameters.
 
         They are those of the Lagrangian sigma l + mu'c (1, np), of its gradient, and of the rows; arguments
         are (v, p, sigma, mu).
@@ -155,7 +155,7 @@ class FunctionBlock:
 
     @cached_property
     def _given_slope(self) -> ca.Function:
-        """Function that returns the gradient of the block's Lagrangian by its parameters.
+        """CasADi function of the gradient of the block's Lagrangian by its parameters.
 
         It maps (v, p, mu) to the gradient (np,) of cost + mu'c.
         """

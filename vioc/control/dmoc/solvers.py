@@ -68,7 +68,7 @@ class SolverOutcome:
     stats: dict[str, Any] = field(repr=False)
 
     def behind(self, first: SolverOutcome) -> SolverOutcome:
-        """Return this outcome of a continued solve, or the `first` one if this one failed.
+        """Return this continued solve's outcome if it converged, else the `first` outcome.
 
         Iterations and seconds are summed.
         """
@@ -127,7 +127,7 @@ class Watch(ca.Callback):
 
 @contextlib.contextmanager
 def _interruptible(watch: Watch) -> Iterator[None]:
-    """Let Ctrl-C end a solve after its iteration, and a second one end it at once."""
+    """Make the first Ctrl-C end a solve after its iteration, and the second at once."""
     before = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or before is signal.SIG_IGN:
         yield

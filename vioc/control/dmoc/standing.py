@@ -50,7 +50,7 @@ def too_close(t: Transcription, smoothing: float) -> str:
 
 
 def _rooms(phase: Phase, names: list[str]) -> np.ndarray:
-    """Return the largest contact gaps (N+1, n), m, that the limits of a phase allow.
+    """Return the largest contact gaps (N+1, n), m, that a phase's limits allow.
 
     Limits of states count, and constraints that equal a gap up to a constant.
     """

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Stencil:
-    """CasADi symbols of one function of a nonlinear program.
+    """Factory of the CasADi symbols from which one function of a program is built.
 
     The function is evaluated at many samples (places); the symbols stand for unknowns and parameters at a
     place. Symbols are created on request.
@@ -34,26 +34,29 @@ class Stencil:
         self._given: dict[Any, _Entry] = {}
 
     def node(self, phase: int, ahead: int = 0) -> SampleSymbols:
-        """Return the symbols of the sample that is `ahead` steps after the current one."""
+        """Return the symbols of the sample `ahead` steps after the current one."""
         return self.node_at(phase, ahead, False) if self._at is None else self.fixed(phase, self._at + ahead)
 
     def fixed(self, phase: int, sample: int) -> SampleSymbols:
-        """Return the symbols of one particular sample, independent of the current one."""
+        """Return the symbols of one fixed sample."""
         return self.node_at(phase, sample, True)
 
     def node_at(self, phase: int, k: int, fixed: bool) -> SampleSymbols:
-        """Return the symbols of sample k, counted from the current one unless `fixed`."""
+        """Return the symbols of a sample, fixed or relative to the current one.
+
+        The index k counts from the current sample unless `fixed`.
+        """
         return self._nodes.setdefault((phase, k, fixed), SampleSymbols(self, phase, k, fixed))
 
     def unknown(self, node: SampleSymbols, name: str, table: np.ndarray) -> Any:
-        """Return the symbol of the unknowns whose indices a table lists for a sample.
+        """Return a symbol for unknowns whose indices a table lists by sample.
 
         The table is (samples, size); a table with one row is used for all samples.
         """
         return self._symbol(self._unknowns, node, name, table)
 
     def given(self, node: SampleSymbols, name: str, table: np.ndarray) -> Any:
-        """Return the symbol of the parameters whose indices a table lists for a sample."""
+        """Return a symbol for parameters whose indices a table lists by sample."""
         return self._symbol(self._given, node, name, table)
 
     def _symbol(self, entries: dict[Any, _Entry], node: SampleSymbols, name: str, table: np.ndarray) -> Any:
@@ -82,16 +85,16 @@ class Stencil:
 
     @property
     def reach(self) -> int:
-        """Smallest offset, <= 0, of the samples in use from the current sample."""
+        """Smallest offset (at most 0) from the current sample to a sample in use."""
         entries = [*self._unknowns.values(), *self._given.values()]
         return min((e.k for e in entries if not e.fixed), default=0)
 
     def index(self, samples: np.ndarray) -> np.ndarray:
-        """Return the indices of the unknowns at each sample (samples, numel)."""
+        """Return the indices (samples, numel) of the unknowns at each sample."""
         return _rows_at(self._unknowns, samples)
 
     def given_index(self, samples: np.ndarray) -> np.ndarray:
-        """Return the indices of the parameters at each sample (samples, numel)."""
+        """Return the indices (samples, numel) of the parameters at each sample."""
         return _rows_at(self._given, samples)
 
 
@@ -121,7 +124,10 @@ class SampleSymbols:
         return self.stencil.unknown(self, name, table)
 
     def section(self, name: str) -> Any:
-        """Return the symbol of one section of the parameters (see `Given`) at this sample."""
+        """Return the symbol of a named section of the program's parameters at this sample.
+
+        The sections are those of `Given`.
+        """
         table = self.stencil.owner.given.index(self.phase, name)
         return self.stencil.given(self, name, table[None] if table.ndim == 1 else table)
 
@@ -143,7 +149,7 @@ class SampleSymbols:
         return self._unknown("q", self._layout.X[:, self._layout.kept])
 
     def given_next(self, kept: Any) -> Any:
-        """Return the eliminated components of the next state from its other components."""
+        """Return the eliminated components of the next state, given its other components."""
         at, f = self._layout, self._of.map
         x, x1 = (_placed(f.nx, (at.kept, values)) for values in (self._kept, kept))
         more = self.unknowns, self.t, self.h, self.theta, self.contacts
@@ -196,7 +202,7 @@ class SampleSymbols:
 
 
 class _Entry:
-    """Symbol with the table of indices of the unknowns or parameters it stands for.
+    """Symbol of unknowns or parameters, with the table of their indices by sample.
 
     Its row in the table is a fixed sample, or an offset from the current sample.
     """
@@ -214,7 +220,9 @@ def _placed(size: int, *parts: tuple[list[int], Any]) -> Any:
 
 
 def _used(entries: dict[Any, _Entry], cost: Any, rows: Any, least: int = 0) -> dict[Any, _Entry]:
-    """Return the symbols that cost and constraints contain, at least `least` of them."""
+    """Return the symbols on which cost or constraints depend.
+    If there are none, return the first `least` symbols.
+    """
     expression = ca.vertcat(cost, rows)
     used = {key: e for key, e in entries.items() if ca.depends_on(expression, e.symbol)}
     return used or dict(list(entries.items())[:least])
@@ -226,7 +234,7 @@ def _split(whole: Any, parts: list[Any]) -> list[Any]:
 
 
 def _rows_at(entries: dict[Any, _Entry], samples: np.ndarray) -> np.ndarray:
-    """Return the indices of the unknowns or parameters of all symbols at each sample.
+    """Return the indices of the unknowns or parameters behind all symbols, by sample.
 
     The rows of the symbols' tables are side by side (samples, total).
     """

@@ -125,12 +125,12 @@ class Transcription:
 
     @property
     def own_smoothing(self) -> float | None:
-        """Smallest smoothing of contact among the maps; None without contact."""
+        """Smallest contact smoothing of all maps; None without contact."""
         own = [s for i in range(len(self.phases)) for s in self.contacts(i)[:1]]
         return min(own, default=None)
 
     def unknowns_of(self, i: int) -> list[tuple[tuple[str, ...], np.ndarray, np.ndarray]]:
-        """Return names, indices and masks of the unknowns of a phase, by samples.
+        """Return names, indices and masks of the unknowns of a phase.
 
         The three items are states, inputs, and further unknowns.
         """
@@ -185,7 +185,7 @@ class Transcription:
         return low, high
 
     def _staged_order(self) -> np.ndarray:
-        """Return the order of constraints that FATROP needs: by sample, defects first."""
+        """Return the order of constraints for the solver FATROP: by sample, defects first."""
         keys = [
             np.stack(np.broadcast_arrays(b.samples[:, None], b.stage, np.arange(b.rows)), -1).reshape(-1, 3)
             for b in self.blocks
@@ -339,7 +339,7 @@ class Transcription:
         return weight * (at(x, now, node) + at(x1, later, after)) / 2
 
     def _gaps(self, i: int) -> None:
-        """Add the equations that join the steps of a program in FATROP's form.
+        """Add the defect equations between steps, in the form that FATROP needs.
 
         They are the defects x[k+1] = w[k], and equal step lengths.
         """
@@ -356,7 +356,10 @@ class Transcription:
         self._add(i, rows, np.arange(phase.steps), names, stage=GAP)
 
     def _quantities(self, i: int) -> None:
-        """Add the linear equations of velocities that are unknowns (`Phase.lifts`)."""
+        """Add the linear equations that define velocities as unknowns of the program.
+
+        They are the velocities of `Phase.lifts`.
+        """
         phase, inner = self.phases[i], self.phases[i].map.mechanism.implicit
         samples = np.flatnonzero((self.layouts[i].V >= 0).any(axis=1))
         if inner is None or not len(samples):
@@ -368,7 +371,7 @@ class Transcription:
         self._add(i, rows, samples, [f"implicit.{j}" for j in range(phase.quantities)])
 
     def _rows(self, i: int, where: str, by_step: bool, members: list[tuple[PathConstraint, int]]) -> None:
-        """Add the constraints of a phase that hold at the same samples."""
+        """Add those constraints of a phase that hold at the same samples."""
         phase = self.phases[i]
         f, n = phase.map, phase.steps
         samples = {"start": np.array([0]), "end": np.array([n]), "path": np.arange(n + (not by_step))}[where]
@@ -493,5 +496,5 @@ class Transcription:
 
 
 def _entries(columns: list[int], stencil: Stencil, node: SampleSymbols) -> tuple[Any, Any]:
-    """Return components of a state as constraints, without a cost."""
+    """Return selected components of a state as constraints, with zero cost."""
     return ca.SX(0), node.x[columns]

@@ -15,7 +15,7 @@ from vioc.maps.protocol import OneStepMap
 
 
 class ConfigurationEstimate(NamedTuple):
-    """Estimated state, with the last configuration and input that the observer needs."""
+    """Estimated state, with the last measured configuration and input."""
 
     x: np.ndarray
     P: None = None
@@ -95,7 +95,7 @@ class ConfigurationObserver:
         return ConfigurationEstimate(x, None, y)
 
     def predict(self, k: int, estimate: ConfigurationEstimate, u: np.ndarray) -> ConfigurationEstimate:
-        """Store the input of step k; the next measurement updates the state."""
+        """Store the input of step k, for the state estimate at the next measurement."""
         return estimate._replace(u=u)
 
     def __repr__(self) -> str:

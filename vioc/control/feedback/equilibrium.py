@@ -224,7 +224,7 @@ def _settled(
 
 
 def _around(f: OneStepMap, x: np.ndarray, entries: set[str]) -> Iterator[np.ndarray]:
-    """Yield other initial guesses for an equilibrium, at increasing distance from x."""
+    """Yield alternative guesses for an equilibrium, at increasing distance from x."""
     names = f.mechanism.coordinates
     free = np.array([n not in entries for n in names])
     rng = np.random.default_rng(0)
@@ -282,7 +282,7 @@ def _inputs(f: OneStepMap) -> tuple[str, ...]:
 
 
 def _state(f: OneStepMap, guess: Mapping[str, float], hold: Mapping[str, float]) -> np.ndarray:
-    """Return the guessed state, with the fixed values inserted if such a state exists."""
+    """Return the guessed state, with fixed values inserted if such a state exists."""
     guess, hold = ({n: v for n, v in d.items() if n not in _inputs(f)} for d in (guess, hold))
     try:
         return f.state({**guess, **hold})
@@ -291,7 +291,7 @@ def _state(f: OneStepMap, guess: Mapping[str, float], hold: Mapping[str, float])
 
 
 def _rows(f: OneStepMap, expressions: list[ca.SX], names: tuple[str, ...] = ()) -> Equations:
-    """Return a function that evaluates expressions and their Jacobian at a state.
+    """Return a function for the values and Jacobian of expressions at a state.
 
     The Jacobian is by errors of the state. With names, angles in `wrap` are taken the short way round.
     """
@@ -349,7 +349,7 @@ def _equations(f: OneStepMap, targets: Equations) -> tuple[Equations, int]:
 
 
 def _units(f: OneStepMap, x: np.ndarray, u: np.ndarray, extra: int) -> np.ndarray:
-    """Return magnitudes of errors, inputs and multipliers, for scaling the search.
+    """Return magnitudes of errors, inputs and multipliers, which scale the search.
 
     They help if momenta in SI units are far from 1.
     """

@@ -35,7 +35,7 @@ def check_sensors(measurement: Measurement, f: OneStepMap) -> None:
 
 
 def correction(P: np.ndarray, C: np.ndarray, V: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the Kalman gain and the covariance after a measurement, in Joseph's form.
+    """Return the Kalman gain and the covariance after a measurement (Joseph's form).
 
     Shapes (n, n), (ny, n), (ny, ny) -> (n, ny), (n, n).
     """
@@ -51,7 +51,7 @@ def correction(P: np.ndarray, C: np.ndarray, V: np.ndarray) -> tuple[np.ndarray,
 
 
 def corrected(P: np.ndarray, C: np.ndarray, V: np.ndarray, d: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the correction of the state and its covariance after a measurement.
+    """Return the state correction from a measurement, and the covariance after it.
 
     d (ny,) is the innovation, NaN where a measurement is missing; the correction is (n,).
     """
@@ -132,7 +132,7 @@ class KalmanFilter:
         return Estimate(x, self.before[after] if _same(P, self.before[after]) else P)
 
     def formula(self) -> ObserverFormula | None:
-        """Return the filter as symbolic expressions, or None if some samples lack data."""
+        """Return the filter as symbolic expressions; None if measurements are missing."""
         ny = self.L.shape[2]
         if not self.measurement.always:
             return None
@@ -158,7 +158,7 @@ class KalmanFilter:
         )
 
     def row(self, k: int, last: bool = False) -> int:
-        """Return the index of the gain for sample k; ValueError if there is none.
+        """Return the index of the filter gain for sample k; ValueError if there is none.
 
         With `last`, samples after the last gain use the last gain.
         """

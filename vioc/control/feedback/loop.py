@@ -57,7 +57,7 @@ class LoopRun(AsTrajectory):
 
     @property
     def errors(self) -> np.ndarray:
-        """Estimation errors (N, ndx) of the plant's states: difference(truth, estimate)."""
+        """Estimation errors (N, ndx): difference(truth, estimate) of the plant's states."""
         f = self.trajectory.map
         return f.difference(self.trajectory.x[:-1], self.estimates[:, : f.nx])
 
@@ -139,7 +139,7 @@ class ClosedLoop:
         self._noise()
 
     def _rates(self) -> tuple[int, int]:
-        """Return the sampling periods of law and observer, in steps of the plant."""
+        """Return the sampling periods of law and observer, as numbers of plant steps."""
         f, law, observer = self.plant, as_law(self.law), self.observer
         of_law = steps_within(getattr(law, "map", f).dt, f.dt, "law", "the plant", self.hold)
         if observer is None:
@@ -241,12 +241,12 @@ class ClosedLoop:
 
     @cached_property
     def _sensors(self) -> Any:
-        """Measurement of the observer, evaluated with the plant's model."""
+        """Sensors of the observer, evaluated on the plant instead of the observer's model."""
         measurement = self.observer and self.observer.measurement
         return measurement and measurement.on(self.plant)
 
     def _drawn(self, noise: Any, steps: int, k0: int, every: int) -> Noise | None:
-        """Return random noise of measurements, inputs and states at all samples."""
+        """Return random noise of measurements, inputs and states for all samples."""
         if noise is None:
             return None
         f, rng, ny = self.plant, np.random.default_rng(noise), 0

@@ -111,7 +111,7 @@ class Measurement:
         return _rebuild, (self.map, self.names, self._noise, wrapped, self.resolution, self._every)
 
     def check_noisy(self, what: str) -> None:
-        """Raise ValueError if a sensor has variance 0, by which residuals are weighted."""
+        """Raise ValueError if a sensor has variance 0, where residuals are divided by it."""
         exact = [n for n, v in zip(self.names, np.diag(self.V), strict=True) if not v > 0]
         if exact:
             raise ValueError(
@@ -120,7 +120,7 @@ class Measurement:
             )
 
     def on(self, f: OneStepMap) -> Measurement:
-        """Return the same sensors on another map, for example the plant of an observer."""
+        """Return the same sensors on another map, for example on the plant."""
         rebuild, (_, *what) = self.__reduce__()
         return self if f is self.map else rebuild(f, *what)
 
@@ -156,13 +156,13 @@ class Measurement:
         return bool((self._every == [1, 0]).all())
 
     def present(self, k: int) -> np.ndarray:
-        """Return the mask (ny,) of the quantities that are to be measured at sample k."""
+        """Return a mask (ny,) of the quantities that are measured at sample k."""
         n, first = self._every.T
         return (k >= first) & ((k - first) % n == 0)
 
     @property
     def key(self) -> tuple:
-        """Identifier of the sensors on this map; it does not include the covariance."""
+        """Identifier of these sensors without their covariance, for reuse of functions."""
         return self.names, *self.wrapped.tolist(), *self.resolution.tolist()
 
     @property
@@ -236,7 +236,9 @@ class Measurement:
         return normals @ self._root.T
 
     def sampled(self, x: np.ndarray, noise: np.ndarray | None, k: int = 0) -> np.ndarray:
-        """Return g(x) plus noise at sample k in whole counts, NaN where not measured."""
+        """Return the noisy measurement at sample k, rounded to the sensors' resolution.
+        Entries that are not measured at this sample are NaN.
+        """
         y, q = self(x) if noise is None else self(x) + noise, self.resolution
         y = np.where(q > 0, q * np.round(y / np.where(q > 0, q, 1.0)), y)
         return np.where(self.present(k), y, np.nan)

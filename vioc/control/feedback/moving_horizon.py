@@ -235,7 +235,7 @@ class MovingHorizon:
     # -- optimal control problem of one sample --------------------------------------------------
 
     def _known(self, belief: Window, X: np.ndarray) -> tuple[np.ndarray, ...]:
-        """Return inputs and noise matrices of the steps in the window.
+        """Return the known inputs and noise matrices of the steps in the window.
 
         Step 0 leads from the prior to the first state. The last c - 1 steps are steps of the map; the steps
         between keep the state. See (MH 2).
@@ -254,7 +254,7 @@ class MovingHorizon:
         return U, G, S, taken
 
     def _soft(self, belief: Window) -> float:
-        """Return the search's regularization, small compared with the smallest variance."""
+        """Return a regularization that is small compared with the smallest variance."""
         variances = np.concatenate([np.diag(self.W), np.diag(belief.prior[1])])
         return min(SOFT, SOFTER * float(variances[variances > 0].min(initial=np.inf)))
 
@@ -275,7 +275,7 @@ class MovingHorizon:
         return X, W
 
     def _data(self, X: np.ndarray, Y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the references of the cost: measurements, and weights of the residuals.
+        """Return the data of the cost: measurements, and weights of their residuals.
 
         The weights are roots of V^-1. Measured angles are on the same turn as the guess.
         """
@@ -290,7 +290,7 @@ class MovingHorizon:
         return y, np.swapaxes(R, 1, 2).reshape(M + 1, ny * ny)  # matrices in column order
 
     def _shifted(self, y: np.ndarray) -> np.ndarray:
-        """Return the constraint multipliers shifted by one sample."""
+        """Return the multipliers of the constraints, shifted by one sample."""
         n = self.horizon * self._rows.m
         path = y[:n].reshape(self.horizon, self._rows.m)
         return np.concatenate([path[1:].ravel(), path[-1], y[n:]])
@@ -339,14 +339,14 @@ class MovingHorizon:
 
 
 def slim_root(covariance: np.ndarray) -> np.ndarray:
-    """Return a square root G (n, r), G G' = P, of a covariance P of rank r."""
+    """Return a square root G (n, r) of a covariance of rank r: G G' is the covariance."""
     G = root(covariance)
     size = np.abs(G).max(axis=0, initial=0.0)
     return G[:, size > 1e-12 * size.max(initial=0.0)]
 
 
 def _failure(search: Interior) -> str:
-    """Return the reason why a search did not yield an estimate, or ""."""
+    """Return the reason why a search yielded no estimate, "" if it yielded one."""
     point, level = search.now.point, search.level
     if search.status in (Status.CONVERGED, Status.ACCEPTABLE):
         return ""

@@ -105,7 +105,7 @@ class OffsetFree(Law):
         return self.apply(k, np.asarray(x, float), self.start())[0]
 
     def _next(self, at: SteadyTarget, constants: np.ndarray) -> SteadyTarget:
-        """Return the target at the next sample by one Gauss-Newton step.
+        """Return the target state and input at the next sample, by one Gauss-Newton step.
 
         At the target a step keeps the state, and the named quantities equal their reference. The step is the
         shortest one. See (OF 2).

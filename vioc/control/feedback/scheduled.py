@@ -21,7 +21,7 @@ from vioc.runs.steps import check_steps
 
 @dataclass(frozen=True)
 class ScheduledLaw(Law):
-    """Gain-scheduled feedback, interpolated between operating points.
+    """Gain-scheduled feedback law, interpolated between operating points.
 
     It is u = U(s) - K(s) difference(X(s), x) with the scheduling variable s. Gains, states and inputs are
     linear in s between operating points and constant beyond them.
@@ -62,7 +62,10 @@ class ScheduledLaw(Law):
 
     @classmethod
     def of(cls, regulators: Sequence[Any], by: str) -> ScheduledLaw:
-        """Return the law that interpolates steady regulators of one map, in any order."""
+        """Return the gain-scheduled law that interpolates given steady regulators.
+
+        They may be in any order.
+        """
         laws: list[StateLaw] = []
         for law in map(as_law, regulators):
             if not isinstance(law, StateLaw) or len(law.U) != 1:
@@ -81,7 +84,7 @@ class ScheduledLaw(Law):
 
     @property
     def quantity(self) -> ca.SX:
-        """Scheduling variable s as an expression in the map's symbols."""
+        """Scheduling variable as an expression in the map's symbols."""
         return self.map.quantity(self.by)
 
     @cached_property
@@ -122,7 +125,7 @@ class ScheduledLaw(Law):
 
 
 class Applied(NamedTuple):
-    """Memory of a rate-limited law: the last input, and the memory of the inner law."""
+    """Memory of a rate-limited law: the last input, and the unlimited law's memory."""
 
     law: Any
     u: np.ndarray | None

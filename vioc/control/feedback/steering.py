@@ -67,7 +67,7 @@ class SteeredCovariance:
     iterations: int = 0
 
     def as_law(self) -> StateLaw:
-        """Return the law for a `ClosedLoop`; use it with `observer`."""
+        """Return the feedback law for a `ClosedLoop`, which also needs the `observer`."""
         return self.regulator.as_law()
 
     def std(self, name: str) -> np.ndarray:
@@ -191,7 +191,7 @@ def steer_covariance(
 
 
 class _VarianceRows:
-    """Limits on standard deviations by name, converted to limits on variances.
+    """Limits on standard deviations, converted to limits on variances.
 
     Each limit is scaled to unit variance, after the variance of the filter's error is subtracted.
     """
@@ -294,7 +294,7 @@ class _VarianceRows:
         return prices
 
     def unreachable(self, problem: VarianceProblem, verdict: Unreachable) -> str:
-        """Return the error text: limits that exclude each other, and their least values."""
+        """Return the error text for limits that exclude each other, with least values."""
         named = [*self.states, *self.inputs]
         (mu, L), total = verdict.multipliers, verdict.multipliers.total
         shares: dict[str, list[int]] = {}

@@ -60,7 +60,7 @@ class LinearSystem:
         return self.map.space.error_names
 
     def output_matrices(self, outputs: Any) -> tuple[np.ndarray, tuple[str, ...]]:
-        """Return the output matrices C (N+1, p, r) and the names of outputs.
+        """Return output matrices C (N+1, p, r) and the names of the outputs.
 
         `outputs` are quantities or errors of the state, or a matrix (p, ndx).
         """
@@ -152,7 +152,7 @@ def linear_system(
 
 
 def without_rounding(found: Sequence[Linearization]) -> tuple[np.ndarray, np.ndarray]:
-    """Return A and B of a linearization without elements that are rounding noise.
+    """Return the matrices A and B of a linearization with rounding noise set to zero.
 
     Shapes (N, n, n), (N, n, m). `found` are linearizations for slightly different step lengths. A derivative
     changes in proportion to the step length; rounding noise changes completely. If a state's row of A - I and
@@ -170,14 +170,14 @@ def without_rounding(found: Sequence[Linearization]) -> tuple[np.ndarray, np.nda
 
 
 def _is_rounding(first: np.ndarray, others: Sequence[np.ndarray]) -> np.ndarray:
-    """Return a mask (n, m) of derivatives that are 0 or rounding at all N steps."""
+    """Return a mask (n, m) of derivatives that are 0 or rounding noise at all steps."""
     size = np.abs(first).max(axis=0)
     change = np.max([np.abs(other - first).max(axis=0) for other in others], axis=0)
     return np.asarray((change > SMOOTH * size) | (size == 0))
 
 
 def _stretched(run: Trajectory, by: float) -> Trajectory:
-    """Return a trajectory whose steps are longer by a factor."""
+    """Return a trajectory with all steps lengthened by a factor."""
     return replace(run, t=run.t[0] + (run.t - run.t[0]) * by)
 
 

@@ -171,7 +171,8 @@ def _bases(f: OneStepMap, X: np.ndarray, idle: bool) -> np.ndarray:
 
 
 def _unseen(f: OneStepMap, X: np.ndarray, theta: np.ndarray) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Return conditions that errors of the reduced tangent space satisfy.
+    """Return linear conditions that define the reduced tangent space at given states.
+    Its errors satisfy the constraints and affect later steps.
 
     The errors are consistent and affect the future. At each state the conditions (c, ndx) are the derivatives
     of the constraints by errors, and the kernel of A among errors that satisfy them. Idle directions,
@@ -203,7 +204,7 @@ def _error_constraints(f: OneStepMap) -> Evaluator:
 
 
 def constraint_expressions(f: OneStepMap) -> list[ca.SX]:
-    """Return the expressions of the constraints that belong to the map's multipliers.
+    """Return the expressions of the constraints that have multipliers in the map.
 
     Maps with velocities as states keep only the rate of a constraint.
     """
@@ -211,14 +212,14 @@ def constraint_expressions(f: OneStepMap) -> list[ca.SX]:
 
 
 def _constraint(f: OneStepMap, name: str) -> ca.SX | None:
-    """Return the constraint's expression for a multiplier; None if there is none."""
+    """Return the expression of the constraint that a multiplier belongs to, or None."""
     full = "h." + name
     return f.quantity(full) if full in f.quantities.names() else None
 
 
 @lru_cache(maxsize=4)
 def _conditions(f: OneStepMap) -> tuple[Evaluator, ca.Sparsity]:
-    """Return linear conditions on the errors of a state that constraints allow.
+    """Return linear conditions that the errors of a constrained state must satisfy.
 
     Their null space is the reduced tangent space. They are a function (x, parameters) -> (c, nx), returned
     with its sparsity.
@@ -259,7 +260,7 @@ def _equations(f: OneStepMap) -> ca.Function | None:
 
 
 def _absorbed(f: OneStepMap, moments: list[int]) -> list[ca.SX]:
-    """Return conditions on momenta that impulses of velocity constraints absorb.
+    """Return conditions that exclude momenta which velocity constraints absorb.
 
     They are rows (1, nx) with A of A(q) dq = 0, derived from the step's equations, in which p and the
     impulses are added to each other.

@@ -13,7 +13,7 @@ from vioc.maps.protocol import OneStepMap
 
 
 def foreign_symbols(expression: ca.SX, known: ca.SX) -> list[str]:
-    """Return names of symbols in an expression that are not among the known ones."""
+    """Return the names of symbols in an expression that are not among `known`."""
     own = {e.element_hash() for e in ca.symvar(known)}
     return [e.name() for e in ca.symvar(expression) if e.element_hash() not in own]
 
@@ -80,7 +80,7 @@ def error_curvature(f: OneStepMap, scalar: ca.SX, *others: ca.SX) -> tuple[ca.SX
 
 
 def _by_error(f: OneStepMap, expression: ca.SX, *others: ca.SX) -> tuple[ca.SX, ca.SX, ca.SX | None]:
-    """Return an expression at x plus an error, and the variables of differentiation.
+    """Return an expression at a perturbed state, and the variables of differentiation.
 
     The third value is the symbol of the error, which is to be set to zero after differentiation, or None if
     errors are differences of states.
@@ -96,7 +96,8 @@ def _at_zero(expression: ca.SX, e: ca.SX | None) -> ca.SX:
 
 
 def _lifted(f: OneStepMap, expression: ca.SX) -> tuple[Implicit, ca.SX] | None:
-    """Return an expression with symbols in place of its implicit quantities.
+    """Return an expression with symbols for quantities that solve linear equations.
+    None if it contains no such quantity.
 
     Returns `Mechanism.implicit`, quantities that solve linear equations, and the expression; None if it
     contains none of them.
@@ -107,6 +108,6 @@ def _lifted(f: OneStepMap, expression: ca.SX) -> tuple[Implicit, ca.SX] | None:
 
 
 def _first(inner: Implicit, by: ca.SX) -> ca.SX:
-    """Return the Jacobian of the implicit quantities with respect to the state."""
+    """Return the Jacobian, by the state, of quantities that solve linear equations."""
     F = inner.first()
     return ca.horzcat(F, ca.SX(F.shape[0], by.numel() - F.shape[1]))

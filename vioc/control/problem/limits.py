@@ -105,7 +105,7 @@ class PathConstraint:
         return low, high
 
     def data(self, steps: int) -> np.ndarray:
-        """Return the values of the references over time, side by side (N+1, s)."""
+        """Return the constraint's time-varying data, side by side (N+1, s)."""
         columns = [np.empty((steps + 1, 0))]
         for symbol, values in self.references:
             size = ca.SX(symbol).numel()
@@ -147,7 +147,7 @@ def finer_bounds(bounds: Mapping[str, Any] | None, steps: int, factor: int) -> d
 
 
 def limit_scale(low: np.ndarray, high: np.ndarray, size: float = 1.0) -> float:
-    """Return the scale of a constraint from its limits over the samples.
+    """Return the scale of a constraint: half the mean range of its limits.
 
     It is half the mean range; for a one-sided limit max(size, |mean|).
     """
@@ -182,7 +182,7 @@ def end_condition(
 
 
 def end_values(f: OneStepMap, value: Any, what: str) -> dict[str, Any]:
-    """Return the conditions on the first or last state, by full names.
+    """Return the conditions on the first or last state, by full names of quantities.
 
     They are given as an array, a dict or None. At the end, momenta of constrained variables are replaced by
     their velocities: momentum across constraints moves nothing and depends on the impulses of the last step.
@@ -212,7 +212,7 @@ def duration_limits(value: Any) -> tuple[float, float]:
 
 
 def shifts(f: OneStepMap, periodic: Any) -> dict[int, float]:
-    """Return the last minus the first value of each periodic state, by its index.
+    """Return the prescribed change of each periodic state, by the state's index.
 
     `periodic` is True for all, names, or shifts by name.
     """
@@ -374,7 +374,7 @@ def input_rates(f: OneStepMap, rate: Any) -> np.ndarray:
 
 
 def penalty(name: str, weight: Any) -> tuple[float, float]:
-    """Return the linear and quadratic weight of a soft limit from one or two numbers."""
+    """Return the linear and the quadratic weight of violations of a soft limit."""
     pair = np.ravel(as_floats(weight, f"soft: {name}"))
     linear, square = (pair[0], pair[0]) if len(pair) == 1 else pair if len(pair) == 2 else (-1.0, -1.0)
     if not (linear >= 0 and square > 0):

@@ -69,7 +69,7 @@ def pose_error(f: OneStepMap, frame: str, position: Any = None, rotation: Any = 
 
 
 def turn(f: OneStepMap, name: str, among: Mapping[str, Any]) -> ca.SX | None:
-    """Return the error of one component of an orientation from its target, or None.
+    """Return an orientation component's error from its target; None without a target.
 
     For ``FRAME:rx`` it is the entry of J_r(r_d)^-1 log(R_d' R), which to first order is r - r_d, so that
     multipliers are derivatives by the given values; it is smooth where r jumps. None unless all three
@@ -101,7 +101,7 @@ def _inverse_right_jacobian(r: np.ndarray) -> np.ndarray:
 
 
 def _given(frame: str, position: Any, rotation: Any) -> tuple[np.ndarray | None, np.ndarray | None]:
-    """Check a pose; return its position (3,) and rotation matrix (3, 3), or None."""
+    """Check a pose; return position (3,) and rotation matrix (3, 3), None if missing."""
     if np.shape(position) == (4, 4):
         if rotation is not None:
             raise ModelError(f"pose of {frame!r}: a (4, 4) pose has its rotation, got one beside it")

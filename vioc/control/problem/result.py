@@ -126,7 +126,7 @@ def check_ending(tolerance: float, max_iterations: int) -> None:
 
 
 class History(NamedTuple):
-    """History of an optimization, with one array for each field of `Iteration`."""
+    """Iterations of an optimization, as one array for each field of `Iteration`."""
 
     iteration: np.ndarray
     method: np.ndarray
@@ -522,7 +522,7 @@ def finished(
 
 
 def open_loop(run: Trajectory, sizes: Sizes | None = None) -> tuple[Trajectory, float, bool]:
-    """Roll out the inputs of an iterate without feedback, and compare the two motions.
+    """Roll out the inputs of a motion without feedback, and compare the two motions.
 
     Returns a trajectory, the distance, and True if rounding separates the two; then the trajectory is the
     iterate itself, else the rollout. The test uses the sizes of a problem's states, by default those of the
@@ -541,7 +541,7 @@ def open_loop(run: Trajectory, sizes: Sizes | None = None) -> tuple[Trajectory, 
 
 
 def off_branch(run: Trajectory, near: float = OWN) -> str:
-    """Return a warning about the first step on a wrong root of its equations, else "".
+    """Return a warning if a motion contains a wrong root of a step, else "".
 
     Steps are compared with the map's steps to `near` relative to 1 + |x| in units of sizes. Equations of
     long steps have several roots, and only one of them is the step.
@@ -564,7 +564,7 @@ def off_branch(run: Trajectory, near: float = OWN) -> str:
 
 
 def judged(status: Status, run: Trajectory, gap: float, leaves: bool) -> tuple[Status, str]:
-    """Return the status of a search after comparison with the rollout of its inputs.
+    """Return the status of a search after comparing its motion with the rollout.
 
     The arguments are the outcome of `open_loop`; a warning is returned, too. A motion that departs from the
     rollout of its inputs is still converged if its steps are the map's.

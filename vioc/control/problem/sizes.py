@@ -48,7 +48,7 @@ def powers(unit: str) -> tuple[int, int, int] | None:
 
 
 def power(value: float) -> float:
-    """Return the power of 1000 nearest to a value, which serves as its unit.
+    """Return a unit for a value: the power of 1000 nearest to it.
 
     Examples are g, kg and t, or mm, m and km. Values near 1 have unit 1, so they are unchanged to the bit,
     and scaling a problem to another such unit gives the same scaled problem.
@@ -57,7 +57,7 @@ def power(value: float) -> float:
 
 
 class Sizes:
-    """Typical sizes of states and inputs, from the mass, length and time of a problem.
+    """Typical sizes of states and inputs, from a problem's mass, length and time.
 
     Parameters
     ----------
@@ -103,7 +103,7 @@ class Sizes:
         self._shares = self._inertias(body, known)
 
     def _inertias(self, body: Any, known: Mapping[str, Any]) -> dict[str, float]:
-        """Return the inertias of single variables, relative to the whole mechanism.
+        """Return the inertias of single variables relative to the whole mechanism's.
 
         They are listed by the momenta and inputs of these variables, as powers of 1000. Inputs with known
         limits, and the momenta that they drive, are left out.
@@ -128,7 +128,7 @@ class Sizes:
         return found
 
     def _lengths(self, told: Iterable[tuple[str, Any]]) -> list[float]:
-        """Return the largest length scales that lengths, speeds and forces imply."""
+        """Return the largest lengths that given lengths, speeds and forces imply."""
         found = [0.0, 0.0, 0.0]
         for unit, value in told:
             of = powers(unit)
@@ -156,7 +156,7 @@ class Sizes:
         return float(self._mass ** a[0] * self._length ** a[1] * self.time ** a[2] * share)
 
     def apart(self, X: np.ndarray, other: np.ndarray) -> float:
-        """Return the largest relative difference between two sequences of states (N, nx).
+        """Return the largest scaled difference between two sequences of states (N, nx).
 
         It is relative to 1 + |x|; both are in units of the states' sizes.
         """
@@ -169,7 +169,7 @@ class Sizes:
 
     @classmethod
     def along(cls, run: Trajectory) -> Sizes:
-        """Return the typical sizes of the states and inputs of a trajectory."""
+        """Return the typical sizes of states and inputs along a trajectory."""
         return cls(run.map, run.x, run.u, run.duration, {})
 
     @property

@@ -69,7 +69,10 @@ class CondensedSolver:
         return self._rows(d)
 
     def _rows(self, d: Any) -> bool:
-        """Set up the constraints with a finite limit (`kept`), scaled to unit norm."""
+        """Set up those constraints of the program that have a finite limit.
+
+        Their indices are `kept`. Each constraint is scaled to unit norm.
+        """
         (by_d, by_start, offset), (x_d, x_start, x) = self._motion, self._end
         J = d.rows()
         parts = [
@@ -96,7 +99,7 @@ class CondensedSolver:
         return True
 
     def solve(self, x0: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, bool]:
-        """Solve the program for an initial state; return its solution and multipliers.
+        """Solve the quadratic program for an initial state; return values and multipliers.
 
         Returns (x_k, u_k) of all stages, the last state, the multipliers of the constraints `kept`, and True
         if the solver succeeded.
@@ -119,7 +122,7 @@ class CondensedSolver:
         return np.vstack([z[:, :n], x_start @ x0 + x]), z[:, n:]
 
     def _limits(self, x0: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the lower and upper limits of the constraints for an initial state.
+        """Return the limits of the constraints for an initial state.
 
         The first part contains all constraints, soft ones without their upper limits; the second part
         contains the upper limits of the soft ones.

@@ -11,7 +11,7 @@ from vioc.control.regulators.lqr import Regulator, SteadyRegulator
 
 
 class Takeover(NamedTuple):
-    """Transition from a trajectory to a constant reference at its last sample.
+    """Transition from a trajectory to a constant reference at the trajectory's end.
 
     Attributes
     ----------
@@ -63,7 +63,7 @@ class Reference(NamedTuple):
     takeover: Takeover | None = None
 
     def window(self, k: int, horizon: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the indices of samples and steps in a horizon that begins at sample k.
+        """Return indices of the samples and steps in a horizon from sample k on.
 
         They are the samples k .. k + n and the n steps between them, with n < horizon near an end. Raises
         ValueError outside of the reference.
@@ -111,7 +111,7 @@ def reference(regulator: Regulator | SteadyRegulator, S: np.ndarray | None = Non
 def _weights(
     regulator: Regulator | SteadyRegulator, S: np.ndarray | None, onto: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return weights Q (M, ndx, ndx) and S (M, ndx, nu) of all steps, projected."""
+    """Return projected weights Q (M, ndx, ndx) and S (M, ndx, nu) of all steps."""
     f, Q = regulator.map, regulator.Q
     S = regulator.S if S is None else S
     Q = onto @ (Q if Q.ndim == 2 else Q[: len(onto)]) @ onto

@@ -263,12 +263,12 @@ class LinearMPC(Law):
         return float(over.offset @ over.Qf @ over.offset)
 
     def _beyond(self, limit: np.ndarray, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return a bound on states minus the reference, at inner samples and at the end."""
+        """Return a bound on states relative to the reference, for steps and for the end."""
         away = limit - X[1:, self._bounded]
         return away[:-1], away[-1]
 
     def _slack(self, qp: StageQP, found: Answer) -> np.ndarray:
-        """Return the violation of the states' limits at each sample (n, states)."""
+        """Return the violation of the state limits at each sample (n, states)."""
         d, nu, nb, n = qp.data, self.map.nu, len(self._bounded), qp.data.steps
         h = row_values(d, found.x, found.u)
         h = np.vstack([h[: n * qp.layout.rows].reshape(n, -1)[1:, nu : nu + nb], h[n * qp.layout.rows :]])

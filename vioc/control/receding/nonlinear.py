@@ -63,7 +63,7 @@ class Verdict(NamedTuple):
 
 @dataclass(frozen=True)
 class Memory:
-    """Data of a nonlinear MPC that are kept between samples.
+    """Memory of nonlinear MPC between samples: plans, pending inputs, outcomes.
 
     Attributes
     ----------
@@ -198,7 +198,7 @@ class NonlinearMPC(Law):
         return Memory()
 
     def apply(self, k: int, x: np.ndarray, memory: Memory) -> tuple[np.ndarray, Memory]:
-        """Return the input of sample k, and the memory with the sample's verdict."""
+        """Return the input of sample k, and the memory with this sample's outcome."""
         pending = memory.pending or (self.map.rest_input(x),) * self.delay
         at, note = k + self.delay, ""
         if pending:  # predict the state at which the input will act
@@ -256,7 +256,7 @@ class NonlinearMPC(Law):
         return Plan(plan.x[1:], plan.u[1:], plan.p[1:], plan.y[self.problem.rows.m :])
 
     def _fitted(self, plan: Plan, k: int, x: np.ndarray) -> Plan:
-        """Return the plan shortened or extended to the number of steps of sample k.
+        """Return the plan, shortened or extended to the horizon of sample k.
 
         Additional steps repeat the last input.
         """

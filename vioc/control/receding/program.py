@@ -159,7 +159,7 @@ class RecedingProgram:
         return u
 
     def prepare(self, stages: Stages, plan: Plan) -> Prepared:
-        """Return the program about a plan; OptimizationError if a step does not exist."""
+        """Return the program linearized about a plan; error if a step does not exist."""
         point = stages.at(plan.x, plan.u)
         if point is None:
             raise OptimizationError(f"the plan has no steps: {stages.trouble}")
@@ -186,7 +186,7 @@ class RecedingProgram:
         self._filled = prepared
 
     def solve(self, prepared: Prepared, x: np.ndarray, **options: Any) -> tuple[Plan, Answer]:
-        """Return the plan from the measured state, and the quadratic program's solution."""
+        """Return the new plan from the measured state, and the program's solution."""
         if self._filled is not prepared:
             self._fill(prepared)
         plan, stages, f = prepared.plan, prepared.stages, prepared.stages.map
@@ -201,7 +201,9 @@ class RecedingProgram:
 
 
 def _prices(problem: Problem, soft: Mapping[str, Any]) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Return weights for violations of step and end constraints, linear -1 if hard."""
+    """Return linear and quadratic violation weights of all constraints.
+    A linear weight of -1 marks a hard constraint.
+    """
     rows = problem.rows
     found = [(np.full(m, -1.0), np.ones(m)) for m in (rows.m, rows.m_end)]
     known = {p.constraint.name: p for p in rows.places}
@@ -224,7 +226,7 @@ def _prices(problem: Problem, soft: Mapping[str, Any]) -> list[tuple[np.ndarray,
 
 
 def _convex(b: StageBlocks) -> StageBlocks:
-    """Return a quadratic program made convex by taking magnitudes of eigenvalues."""
+    """Return a convex quadratic program: eigenvalues are replaced by their magnitudes."""
 
     def positive(H: np.ndarray) -> np.ndarray:
         values, vectors = np.linalg.eigh(0.5 * (H + np.swapaxes(H, -1, -2)))

@@ -136,13 +136,13 @@ class Data:
         return LinearQuadratic(self.F[:N], self.H[:N], self.H_end, self.g[:N], self.g_end, self.c[:N])
 
     def rows(self) -> np.ndarray:
-        """Return the Jacobian of all constraints of the stages (N, rows, nx + nu)."""
+        """Return the Jacobians (N, rows, nx + nu) of the constraints at all stages."""
         N, at = self.steps, list(self.layout.at)
         entries = np.eye(self.nx + self.nu)[at]
         return np.concatenate([np.broadcast_to(entries, (N, *entries.shape)), self.J[:N]], axis=1)
 
     def limits(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Return lower limits, upper limits, and both penalty weights of all constraints.
+        """Return lower and upper limits and both penalty weights of all constraints.
 
         Constraints are ordered by stage; those of the end follow.
         """
@@ -260,7 +260,7 @@ class StageQP:
         return self._judged(found, float(v["size"][0]))
 
     def cost(self, a: Answer) -> float:
-        """Return the cost of a solution, without penalties."""
+        """Return the cost of a solution, without the penalties of soft constraints."""
         d, N = self.data, self.data.steps
         z = np.hstack([a.x[:-1], a.u])
         total = 0.5 * np.einsum("ki,kij,kj->", z, d.H[:N], z) + np.vdot(d.g[:N], z)
@@ -297,7 +297,7 @@ class StageQP:
         return found._replace(status=status)
 
     def _proved(self, found: Answer) -> bool:
-        """Return True if multipliers from a least-squares problem prove infeasibility.
+        """Return True if least-squares multipliers prove that the program is infeasible.
 
         This is used for programs solved by the interior-point method.
         """
@@ -308,7 +308,7 @@ class StageQP:
         return infeasible(self.data, found._replace(y=y[: N * m].reshape(N, m), y_end=y[N * m :]))
 
     def _spread(self, kept: np.ndarray) -> np.ndarray:
-        """Return the multipliers of all constraints, 0 for those without a limit."""
+        """Return multipliers of all constraints, with 0 for constraints without a limit."""
         y = np.zeros(self.data.steps * self.layout.rows + self.layout.end)
         y[self._condensed.kept] = kept
         return y
@@ -332,14 +332,14 @@ def adjoint(
 
 
 def row_values(d: Data, x: np.ndarray, u: np.ndarray) -> np.ndarray:
-    """Return the values of all constraints by stage, with those of the end last."""
+    """Return the values of all constraints, ordered by stage, those of the end last."""
     N, z = d.steps, np.hstack([x[:-1], u])
     parts = [z[:, list(d.layout.at)], np.einsum("kmq,kq->km", d.J[:N], z)]
     return np.concatenate([np.hstack(parts).ravel(), d.J_end @ x[-1]])
 
 
 def ranges(d: Data) -> np.ndarray:
-    """Return half the range (N, nu) of bounded inputs, and 1 for unbounded inputs."""
+    """Return half the range (N, nu) of each bounded input, and 1 for unbounded ones."""
     N, n, found = d.steps, d.nx, np.ones((d.steps, d.nu))
     for i, entry in enumerate(d.layout.at):
         half = (d.upper[:N, i] - d.lower[:N, i]) / 2
@@ -349,13 +349,15 @@ def ranges(d: Data) -> np.ndarray:
 
 
 def least(d: Data) -> float:
-    """Return the least cost of an input at half its range in one step, as a scale."""
+    """Return the smallest cost of one input at half its range in one step.
+    It is a scale of the cost.
+    """
     costs = 0.5 * np.einsum("kii->ki", d.H[: d.steps])[:, d.nx :] * ranges(d) ** 2
     return float(np.min(costs[costs > 0], initial=np.inf)) if (costs > 0).any() else 0.0
 
 
 def terms(d: Data, x: np.ndarray, u: np.ndarray) -> float:
-    """Return the sum of the magnitudes of the cost's terms, without penalties."""
+    """Return the sum of the magnitudes of all terms of the cost, without penalties."""
     N, z = d.steps, np.hstack([x[:-1], u])
     of_stages = np.abs(np.matmul(d.H[:N], z[..., None])[..., 0]) / 2 + np.abs(d.g[:N])
     of_end = np.abs(d.H_end @ x[-1]) / 2 + np.abs(d.g_end)
@@ -363,7 +365,7 @@ def terms(d: Data, x: np.ndarray, u: np.ndarray) -> float:
 
 
 def remains(d: Data, a: Answer, size: float) -> float:
-    """Return the relative residual of the optimality conditions.
+    """Return the relative residual of the optimality conditions of a solution.
 
     It is the largest of these: violations of constraints and dynamics relative to their terms, stationarity
     with respect to an input relative to its terms, soft constraints relative to multipliers, and the duality
@@ -425,7 +427,7 @@ def infeasible(d: Data, a: Answer) -> bool:
 
 
 def _views(layout: StageSizes, memory: np.ndarray) -> dict[str, np.ndarray]:
-    """Return views of the solution's arrays in the memory of the C solver."""
+    """Return views of the solution's arrays in the C solver's memory."""
     N, n, m = layout.steps, layout.nx, layout.nu
     rows = max(N * layout.rows + layout.end, 1)
     shapes = dict(x=(N + 1, n), u=(N, m), p=(N + 1, n), y=(rows,), size=(), apart=(), left=())

@@ -1,4 +1,4 @@
-"""Symbolic feedback laws and observers, which `sampling` combines to one function."""
+"""Symbolic feedback laws and observers, for simulation in one compiled function."""
 
 from __future__ import annotations
 

@@ -151,7 +151,7 @@ class Regulator:
 
     @property
     def equal_steps(self) -> bool:
-        """True if all steps of the reference have one length, as a closed loop requires."""
+        """Flag, True if all steps of the reference have one length, as closed loops need."""
         h = self.reference.step_lengths
         return bool((h == h[0]).all())
 
@@ -348,7 +348,7 @@ def end_weight(f: OneStepMap, Q: np.ndarray, Qf: Any, X: np.ndarray) -> np.ndarr
 
 
 def along(Q: np.ndarray) -> np.ndarray:
-    """Return the running state weights, without the weight at the final state."""
+    """Return the state weights of the steps, without that of the final state."""
     return Q if Q.ndim == 2 else Q[:-1]
 
 
@@ -385,7 +385,7 @@ def _along(system: LinearSystem, run: Trajectory, Q: np.ndarray, R: np.ndarray, 
 
 
 def _transition(A: np.ndarray, B: np.ndarray, K: np.ndarray) -> np.ndarray:
-    """Return the transition matrix of the closed loop, the product of all A - B K."""
+    """Return the closed loop's transition matrix, the product of all A - B K."""
     product = np.eye(A.shape[-1])
     for a, b, k in zip(A, B, K, strict=True):
         product = a @ product - b @ (k @ product)
@@ -409,7 +409,7 @@ def _steady(system: LinearSystem, Q: np.ndarray, R: np.ndarray, S: Any, disregar
 
 
 def holding_input(f: OneStepMap, x: np.ndarray, u: np.ndarray) -> np.ndarray:
-    """Return the input that best holds a state constant over one step.
+    """Return the input under which a step changes a given state least.
 
     It is found by Gauss-Newton iteration on difference(x, f(x, u)).
     """

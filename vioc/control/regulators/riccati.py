@@ -19,7 +19,7 @@ KLEINMAN, STAYS = 10, 1e-13  # most iterations, and the relative change of the g
 
 
 def riccati(A: Any, B: Any, Q: Any, R: Any, Qf: Any, S: Any = None) -> tuple[np.ndarray, np.ndarray]:
-    """Return gains and cost-to-go of the time-varying linear-quadratic problem.
+    """Return gains and cost-to-go of a linear-quadratic problem that varies in time.
 
         minimize  sum over k < N of x'Qx + u'Ru + 2 x'Su  +  x_N' Qf x_N,   x+ = A x + B u.
 
@@ -107,7 +107,7 @@ def steady_riccati(A: Any, B: Any, Q: Any, R: Any, S: Any = None) -> tuple[np.nd
 
 
 def _sizes(A: np.ndarray, B: np.ndarray, R: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return typical magnitudes of states and inputs, to scale the Riccati equation.
+    """Return typical magnitudes of states and inputs that scale the Riccati equation.
 
     They are powers of two, which cause no rounding. Magnitudes of inputs come from their weights, those of
     states (n,) from the states that such inputs (m,) reach in n steps. Scaling removes units: in SI units the

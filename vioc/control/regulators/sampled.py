@@ -148,7 +148,7 @@ class RobustRegulator:
         return StateLaw(f, self.x[None], self.u[None], (self.K @ C)[None], "holds")
 
     def rollout(self, x0: Any, steps: int, f: OneStepMap | None = None) -> Trajectory:
-        """Simulate the closed loop from x0 (nx,) with the nominal map, or with map `f`."""
+        """Simulate the closed loop from x0 (nx,), by default with the nominal map."""
         law = self.as_law(f)
         X, U, K = (np.tile(a, (steps, *(1,) * (a.ndim - 1))) for a in (law.X, law.U, law.K))
         return law.map.track(x0, X, U, K)
@@ -331,7 +331,7 @@ class _Loops:
         return Assessment(costs, radii)
 
     def value(self, K: np.ndarray, discount: float, power: int):
-        """Return the power mean of all costs, its gradient and its Gauss-Newton Hessian.
+        """Return the power mean of all closed-loop costs, with gradient and Hessian.
 
         Returns None if a closed loop is unstable.
         """
@@ -386,7 +386,7 @@ class _Loops:
 
 
 def _inverse(metric: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the pseudo-inverse of a Hessian approximation, and its scaling.
+    """Return the pseudo-inverse of an approximate Hessian, and the scales used.
 
     Without scaling, gains of momenta would be negligible beside those of angles, and would not change.
     """

@@ -75,7 +75,10 @@ class LoopSamples:
 
 
 class Noise(NamedTuple):
-    """Noise added at each sample to measurements, inputs and states (as an error)."""
+    """Noise of a simulation, added to measurements, inputs and states at each sample.
+
+    Noise of the states is an error of the state.
+    """
 
     measured: np.ndarray
     applied: np.ndarray
@@ -108,7 +111,7 @@ class Sampler:
 
     @property
     def seen(self) -> OneStepMap:
-        """Model of the plant that the observer uses; without an observer, the plant."""
+        """Map that the observer uses as its model; the plant if there is no observer."""
         return getattr(self.observer, "map", self.plant)
 
     def run(
@@ -181,14 +184,14 @@ class Sampler:
 
     @property
     def _given(self) -> int:
-        """Number of the observer's states that are passed to the feedback law."""
+        """Number of estimated states that the feedback law takes."""
         return getattr(self.law, "map", self.plant).nx
 
     # -- many samples -----------------------------------------------------------------------------
 
     @cached_property
     def _formulas(self) -> tuple[LawFormula, ObserverFormula | None] | None:
-        """Symbolic law and observer, or None if maps or sampling rates do not allow them."""
+        """Symbolic law and observer; None if the closed loop has no symbolic form."""
         law, observer = formula_of(self.law), None
         if not isinstance(self.observer, PerfectObserver):
             observer = formula_of(self.observer)
@@ -245,7 +248,7 @@ class Sampler:
         s.done += done
 
     def _program(self, carries: list[int], numbers: list[int]) -> Program:
-        """Return the compiled function of one sample, stored with the plant.
+        """Return the compiled function of one closed-loop sample, cached in the plant.
 
         Closed loops with equal formulas share it.
         """
@@ -312,7 +315,7 @@ def _called(expression: Callable[..., Any], *given: ca.MX) -> list[ca.MX]:
 
 
 def _slopes(f: OneStepMap) -> ca.Function | None:
-    """Return a CasADi function for the linearization A, B of a map's step.
+    """Return a CasADi function of the linearization A, B of a map's step, or None.
 
     Its arguments are (x, u, x_next, multipliers, t, dt, parameters). It differentiates the map's equations or
     formula. Returns None if it would be too large.

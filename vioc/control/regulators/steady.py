@@ -28,7 +28,7 @@ COUPLED = 1e-9  # largest coupling of a disregarded mode to the others, relative
 
 
 class Words(NamedTuple):
-    """Phrases for the error messages of a design that has no solution."""
+    """Phrases of the error messages for a regulator or filter that does not exist."""
 
     none: str
     cannot: str
@@ -144,7 +144,8 @@ def stabilized(
 def _root(
     A: np.ndarray, B: np.ndarray, Q: np.ndarray, R: np.ndarray, S: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray] | None:
-    """Eliminate the cross weight S; return the new A and a root of the new Q.
+    """Eliminate the cross weight S from a linear-quadratic problem.
+    Returns the new A, and a root C of the new Q = C'C.
 
     They are A - B R^-1 S', and C with C'C = Q - S R^-1 S'; None if this is indefinite.
     """
@@ -224,7 +225,7 @@ def _left_out(
     names: Sequence[str],
     T: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the coordinates of a linear system without its disregarded modes.
+    """Return coordinates of a linear system that leave out its disregarded modes.
 
     Returns E (n, n - m) and Y (n - m, n) of z = E y + X a with y = Y z, where a are the amplitudes of m modes
     that do not settle. X spans an invariant subspace, A X = X F: the motion of the mechanism in these modes,
@@ -295,7 +296,7 @@ def check_named(
     words: Words,
     what: str,
 ) -> None:
-    """Raise an error if the disregarded names do not identify the disregarded modes.
+    """Raise an error unless the given names identify the disregarded modes.
 
     The named quantities have the Jacobian C (p, n), the modes the basis X (n, m). Each quantity must move
     with X, and together they must determine its columns.
@@ -316,7 +317,7 @@ def check_named(
 
 
 def gripping(f: OneStepMap, x: np.ndarray, u: np.ndarray) -> tuple[str, ...]:
-    """Return names of contacts and joints that stick by friction during a step from x."""
+    """Return the names of contacts and joints that friction holds in a step from x."""
     grips = [n for n in f.quantities.names() if n.startswith(GRIP)]
     run = f.rollout(x, u[None]) if grips else None
     return tuple(n.removeprefix(GRIP) for n in grips if run is not None and np.min(run[n]) > 0)

@@ -53,7 +53,9 @@ class Tracking:
         return StateLaw(self.map, self.X[:-1], self.U - self.d, self.K, k0=self.k0)
 
     def cost_to_go(self, x: Any, k: int = 0) -> float:
-        """Return the cost-to-go of the linear model from state x (nx,) at sample k."""
+        """Return the predicted cost-to-go from state x (nx,) at sample k.
+        It is that of the linearized dynamics.
+        """
         z = self.map.difference(self.X[k], self.map.check_state(x))
         return float(z @ self.P[k] @ z + self.p[k] @ z + self.c[k])
 
@@ -140,7 +142,7 @@ def track_curve(
 
 
 def _rows(value: Any, shape: tuple[int, ...], N: int, what: str) -> np.ndarray:
-    """Return a cost term for every step, from one value or from a value per step."""
+    """Return a cost term for every step, from one value or one value per step."""
     if value is None:
         return np.zeros((N, *shape))
     array = np.asarray(value, float)

@@ -48,7 +48,7 @@ class VarianceLimits(NamedTuple):
     end: np.ndarray | None = None
 
     def only(self, rows: np.ndarray, end: bool) -> VarianceLimits:
-        """Return the subset of the limits that a mask (r + s,) selects."""
+        """Return the limits that a mask (r + s,) selects."""
         r = len(self.at)
         first, second = rows[:r], rows[r:]
         kept = self.C[first], self.at[first], self.D[second], self.when[second]
@@ -70,7 +70,7 @@ class VarianceMultipliers(NamedTuple):
 
 
 class VarianceDesign(NamedTuple):
-    """Feedback gains for given multipliers, with their covariances and dual value."""
+    """Optimal gains for given multipliers, with covariances and the dual value."""
 
     K: np.ndarray
     Pi: np.ndarray
@@ -90,7 +90,7 @@ class VarianceDesign(NamedTuple):
 
 
 class Steered(NamedTuple):
-    """Feasible gains with covariances and cost; `gap` bounds their suboptimality."""
+    """Feasible gains with covariances and cost, and a bound `gap` on the excess cost."""
 
     K: np.ndarray
     Pi: np.ndarray
@@ -176,7 +176,7 @@ class VarianceProblem:
         raise OptimizationError(f"no gains were found in {ROUNDS} rounds of limits that join")
 
     def at(self, multipliers: VarianceMultipliers) -> VarianceDesign:
-        """Return the optimal gains with the limits' multipliers as additional weights."""
+        """Return the optimal gains, with the multipliers as additional weights."""
         (C, at, D, when, T), N = self.limits, len(self.A)
         r = len(at)
         weighed = np.concatenate([self.Q, self.Qf[None]])
@@ -191,7 +191,7 @@ class VarianceProblem:
         return VarianceDesign(K, Pi, P, *self._variances(K, P), float(dual))
 
     def least(self, multipliers: VarianceMultipliers) -> float:
-        """Return a lower bound, over all gains, on the weighted sum of the variances.
+        """Return a lower bound, for any gains, on the weighted sum of the variances.
 
         The multipliers are the weights. The bound holds to rounding. It is the cost of the regulator for
         these weights alone, without Q and R. Inputs may then have no cost: the root Y of the cost-to-go |Y
@@ -234,7 +234,7 @@ class VarianceProblem:
     def ascend(
         self, now: VarianceMultipliers, t: float, tolerance: float
     ) -> tuple[VarianceMultipliers, float, int]:
-        """Maximize the dual by Newton's method with a barrier parameter falling from t."""
+        """Maximize the dual function by Newton's method with a falling barrier parameter."""
         count = len(now.mu) + len(now.L)
         if count == 0:
             return now, t, 0
@@ -267,7 +267,8 @@ class VarianceProblem:
         )
 
     def scale(self, known: float) -> float:
-        """Return the common value of all multipliers that maximizes the dual, or `known`.
+        """Return an initial value of all multipliers: `known` if > 0, else the best one.
+        The best one maximizes the dual function.
 
         `known` is returned if it is > 0.
         """
@@ -290,14 +291,14 @@ class VarianceProblem:
         return size
 
     def _tried(self, multipliers: VarianceMultipliers) -> VarianceDesign | None:
-        """Return the optimal gains for given multipliers; None if rounding prevents it."""
+        """Return the optimal gains for given multipliers; None if rounding prevents them."""
         try:
             return self.at(multipliers)
         except OptimizationError:
             return None
 
     def _search(self, now, found, basis, t: float, move: np.ndarray, decrement: float):
-        """Search along the Newton step by Armijo's rule; return None without an increase."""
+        """Search along a Newton step by Armijo's rule; None if the dual does not increase."""
         value, length = found.dual + t * basis.barrier(now), 1.0
         while length > 1e-12:
             trial = basis.moved(now, length * move)
@@ -312,7 +313,7 @@ class VarianceProblem:
         return None
 
     def _derivatives(self, now: VarianceMultipliers, found: VarianceDesign, basis: _Basis, t: float):
-        """Return gradient and negative Hessian of the dual with its barrier."""
+        """Return gradient and negative Hessian of the dual function with its barrier."""
         (C, at, D, when, T), (N, n, _) = self.limits, self.B.shape
         r, s = len(at), len(when)
         count = r + s + (0 if T is None else n)
@@ -351,7 +352,7 @@ class Unreachable(Exception):
 
 
 class _Basis:
-    """Vector form of the multipliers, in an orthonormal basis.
+    """Conversion of multipliers (numbers and a symmetric matrix) to one vector.
 
     The vector is mu, followed by L in a basis of symmetric matrices.
     """
@@ -372,7 +373,9 @@ class _Basis:
         return VarianceMultipliers(now.mu + by[: self.rows], now.L + L)
 
     def barrier(self, now: VarianceMultipliers) -> float:
-        """Return the logarithmic barrier: sum of log mu plus log det L, -inf outside."""
+        """Return the barrier of the multipliers: sum of log mu plus log det L.
+        It is -inf if a multiplier is not positive (definite).
+        """
         values = np.concatenate([now.mu, np.linalg.eigvalsh(now.L)])
         return float(np.log(values).sum()) if (values > 0).all() else -np.inf
 
@@ -383,7 +386,7 @@ class _Basis:
         return self.products(both, both)
 
     def products(self, S: np.ndarray, Z: np.ndarray) -> np.ndarray:
-        """Return the matrix of a bilinear form in the basis of the multipliers.
+        """Return the matrix of the bilinear form tr(E_p S E_q Z) of basis matrices E.
 
         Its elements are tr(E_p S E_q Z) for basis matrices E_p, E_q: the diagonal units of mu and the
         symmetric pairs of L. S and Z are (rows + n, rows + n).

@@ -119,7 +119,7 @@ class Interior:
             self.status, self.stages.trouble = Status.NO_DESCENT, error
 
     def _weigh(self, b: StageBlocks, error: float) -> bool:
-        """Begin the next barrier subproblem if the current one is solved.
+        """Begin the next barrier subproblem once the present one is solved.
 
         `error` is the KKT residual of the current subproblem. The next one may count as solved at once; then
         the one after it begins. Returns False after `HOPELESS` last subproblems without progress in
@@ -203,7 +203,10 @@ class Interior:
             self.least = max(self.least / factor, lowest)
 
     def _below_rounding(self, slope: float, merit: float) -> bool:
-        """Return True, with a `note`, if several predicted reductions are below rounding."""
+        """Return True if several successive predicted reductions are below rounding.
+
+        It then sets `note`.
+        """
         self.unseen = 0 if seen(slope, merit) else self.unseen + 1
         if self.unseen < AT_ROUNDING or self.error > ROUNDED:
             return False
@@ -246,7 +249,7 @@ class Interior:
         return None
 
     def _price_of_limits(self, b: StageBlocks) -> float:
-        """Return the unit of the damping of inputs if the cost does not penalize inputs.
+        """Return a unit for the damping of inputs that the cost does not penalize.
 
         It is the median weight of the inputs in the barrier terms, or the unit of the cost if no inequality
         contains inputs.
@@ -259,5 +262,5 @@ class Interior:
 
 
 def seen(slope: float, merit: float) -> bool:
-    """Return whether a predicted reduction of the merit exceeds its rounding error."""
+    """Return whether a predicted reduction of the merit exceeds rounding error."""
     return bool(-slope > FLOOR * np.finfo(float).eps * abs(merit))

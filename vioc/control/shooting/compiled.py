@@ -24,7 +24,7 @@ Long, Pointer, Number = ctypes.c_longlong, ctypes.c_void_p, ctypes.c_double
 
 
 class _Level(ctypes.Structure):
-    """Mirror of the C struct of a barrier subproblem (`level` of level.c)."""
+    """Layout of the C struct `level`, a barrier subproblem (level.c)."""
 
     _fields_ = (
         *((name, Long) for name in ("N", "n", "q", "e", "m", "rows", "free", "limits")),
@@ -48,7 +48,7 @@ class _Iterate(ctypes.Structure):
 
 
 def first_level(stages: Stages, tolerance: float, soft: float, scale: float | None = None) -> Level:
-    """Return the first barrier subproblem, evaluated in C if its stages are small.
+    """Return the first barrier subproblem, computed in C if its stages are small.
 
     C also needs a backend that compiles.
     """
@@ -76,13 +76,13 @@ class NativeLevel(Level):
         self._at_found = address(self._found)
 
     def now(self) -> Any:
-        """Return a pointer to the C struct of this barrier subproblem."""
+        """Return a pointer to this barrier subproblem as a C struct."""
         v = self._level
         v.mu, v.soft, v.scale, v.share = self.mu, self.soft, self.scale, self.share
         return ctypes.byref(v)
 
     def of(self, it: Iterate) -> Any:
-        """Return a pointer to the C struct of an iterate."""
+        """Return a pointer to an iterate as a C struct."""
         if self._iterate[0] is not it:
             point = it.point
             arrays = [
@@ -93,7 +93,7 @@ class NativeLevel(Level):
         return ctypes.byref(self._iterate[1])
 
     def blocks(self, b: StageBlocks) -> Any:
-        """Return a pointer to the C struct of the quadratic model of all stages."""
+        """Return a pointer to the quadratic model of all stages as a C struct."""
         if self._blocks[0] is not b:
             m, q = b.J.shape[1:]
             one = b.J.strides[0] == 0  # derivatives of the constraints are the same at all steps
@@ -153,7 +153,7 @@ class NativeLevel(Level):
 
 
 class _Kept(ctypes.Structure):
-    """Mirror of the C struct with the arrays of a factored Newton step (`kept`)."""
+    """Layout of the C struct `kept`, the arrays of a factored Newton step."""
 
     _fields_ = tuple(
         (name, Pointer) for name in ("M", "last", "v", "g", "end", "c", "T", "P", "K", "L", "s", "d")
@@ -204,7 +204,7 @@ class NativeNewton(Newton):
 def directed(
     solved: tuple[np.ndarray, np.ndarray, np.ndarray], out: np.ndarray, found: np.ndarray
 ) -> NewtonDirection:
-    """Return the Newton direction from the arrays that the C code has filled."""
+    """Return the Newton direction made of arrays that the C code has filled."""
     slope, of_slacks, of_multipliers = found.tolist()
     (dx, du, p), (y, ds, low, high) = solved, out
     return NewtonDirection(dx, du, p, y, ds, low, high, slope, (of_slacks, of_multipliers))

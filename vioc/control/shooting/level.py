@@ -83,7 +83,7 @@ class NewtonDirection(NamedTuple):
 
 
 class Worth(NamedTuple):
-    """Merit of a point, with its barrier cost and its largest constraint residual.
+    """Merit of a point, with its barrier cost and its largest residual.
 
     `merit` is (IP 7). `price` is the cost with the barrier but without the terms of constraints and defects;
     `left` is the largest residual of constraints and defects.
@@ -146,7 +146,7 @@ class Level:
     # -- slacks ---------------------------------------------------------------------------------
 
     def inside(self, h: np.ndarray) -> np.ndarray:
-        """Return the slacks nearest to given values that are well inside their bounds."""
+        """Return the slacks nearest to given values and well inside their bounds."""
         low, high = self.lower, self.upper
         with np.errstate(invalid="ignore"):
             room = np.where(self.has[0] & self.has[1], INTERIOR * (high - low), np.inf)
@@ -156,14 +156,14 @@ class Level:
         return np.where(self._unequal, s, self._target)
 
     def multipliers(self, s: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Estimate the multipliers of lower and upper bounds by the barrier parameter.
+        """Estimate the bound multipliers: barrier parameter over distance from the bound.
 
         An estimate is mu over the distance of the slack from the bound, 0 if there is no bound.
         """
         return self.mu / (s - self.lower), self.mu / (self.upper - s)
 
     def remains(self, point: Point, s: np.ndarray) -> np.ndarray:
-        """Return constraint values minus slacks, 0 for a constraint without limits."""
+        """Return constraint values minus slacks, with 0 where there is no limit."""
         return np.where(self.kind, point.rows - s, 0.0)
 
     @property
@@ -182,7 +182,7 @@ class Level:
         return Worth(price + self._of_residuals(gaps, r), price, _largest(gaps, r))
 
     def judged(self, it: Iterate, point: Point, s: np.ndarray) -> tuple[np.ndarray, Worth]:
-        """Choose the slacks of a trial point, and return its merit with them.
+        """Choose the slacks of a trial point that lower its merit; return both.
 
         The slack of each inequality is either the one after the step, `s`, or the value of the constraint at
         the trial, whichever has the lower merit.
@@ -198,7 +198,7 @@ class Level:
         return s, self.worth(point, s)
 
     def _of_slacks(self, h: np.ndarray, s: np.ndarray) -> np.ndarray:
-        """Return the terms of the merit that depend on slacks, for constraint values h."""
+        """Return the terms of the merit that depend on the slacks, one per constraint."""
         r = h - s
         total = self.estimate * r + 0.5 / self.soft * r**2
         for has, distance in zip(self.has, (s - self.lower, self.upper - s), strict=True):
@@ -208,7 +208,7 @@ class Level:
     # -- Newton's step --------------------------------------------------------------------------
 
     def elastic(self, it: Iterate) -> float:
-        """Return the regularization of the dynamics, 0 if the iterate is a trajectory.
+        """Return the regularization of the dynamics; 0 if the iterate has no defects.
 
         With 0 the linearized step from a trajectory has no defects.
         """
@@ -232,9 +232,11 @@ class Level:
     def corrected(
         self, it: Iterate, d: NewtonDirection, point: Point, s: np.ndarray, length: float, merit: float
     ) -> float:
-        """Return a prediction of the merit after a second-order correction of a trial.
+        """Predict the merit of a trial after a second-order correction.
 
-        The prediction is of second order in the step. The correction reduces defects and constraint residuals to those of the linear model, and changes the
+        The prediction is of second order in the step.
+
+        The correction reduces defects and constraint residuals to those of the linear model, and changes the
         cost by the excess of both times the new multipliers.
         """
         r, gaps = self.remains(point, s), point.gaps
@@ -281,7 +283,7 @@ class Level:
     def linear(
         self, it: Iterate, b: StageBlocks, gaps: np.ndarray, r: np.ndarray, bent: tuple | None
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Return the linear terms of the linear-quadratic subproblem of a Newton step.
+        """Return the linear terms of a Newton step's linear-quadratic subproblem.
 
         These are v of (IP 6), the gradients (N, q) and (ndx,), and the defects (N, ndx).
         """
@@ -305,7 +307,7 @@ class Level:
         v: np.ndarray,
         solved: tuple[np.ndarray, np.ndarray, np.ndarray],
     ) -> NewtonDirection:
-        """Compute slacks and multipliers of a Newton step from its states and inputs.
+        """Complete a Newton direction: slacks and multipliers from states and inputs.
 
         `solved` holds dx, du and costates of the linear-quadratic subproblem.
         """
@@ -380,7 +382,7 @@ class Level:
         return self._error(it, stationarity, 0.0), self._error(it, stationarity, self.mu)
 
     def weigh(self, it: Iterate) -> None:
-        """Set the scale of the complementarity residual from the cost of the iterate.
+        """Set the scale of the complementarity residual from the iterate's cost.
 
         `share` is the cost over its unit, within [LEAST, 1]. It scales the complementarity of inequalities
         in the final KKT residual.
@@ -422,7 +424,7 @@ class Level:
     # -- updates of the subproblem --------------------------------------------------------------
 
     def begin_scale(self, it: Iterate, b: StageBlocks) -> None:
-        """Set the unit and the scale of the cost from the guess.
+        """Set the unit and the scale of the cost from the initial guess.
 
         The unit comes from the cost of inputs of typical size and of the guess without its final cost. A
         given scale stays: it cannot be determined at an optimum, where the gradient vanishes.
@@ -440,7 +442,8 @@ class Level:
         self.scale = min(1 / self.unit, LARGEST / largest) if largest > 0 else 1 / self.unit
 
     def scaled_up(self, it: Iterate, b: StageBlocks) -> Iterate | None:
-        """Scale up a cost that became too small; return the iterate to continue from.
+        """Enlarge the scale of a cost that became too small; return the new iterate.
+        Returns None if the cost is large enough.
 
         With a cost far below its scale, any feasible curve would be accepted as an optimum. Returns None if
         the cost is large enough.
@@ -476,7 +479,7 @@ class Level:
         return replace(there, s=s, low=of_low, high=of_high)
 
     def relents(self, d: NewtonDirection) -> bool:
-        """Raise the barrier parameter again if bounds shorten the first Newton step.
+        """Raise the barrier parameter again if bounds cut the first Newton step short.
 
         The first step of a subproblem is tested. Returns True if mu was raised.
         """

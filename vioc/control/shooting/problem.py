@@ -133,7 +133,7 @@ class ShootingProblem(ABC):
         return again
 
     def begun_at(self: Own, k0: int) -> Own:
-        """Return this problem with its first step at sample k0 of a longer run.
+        """Return this problem, begun at sample k0 of a longer run.
 
         References of the cost are indexed by the samples of the run, and the last reference is repeated at
         its end. Limits over time are indexed by the problem's own samples.
@@ -221,7 +221,7 @@ class ShootingProblem(ABC):
         return [self.cost]
 
     def stages(self, first: int, steps: int, k0: int) -> Stages:
-        """Return the stages of a window of the problem, with its end conditions.
+        """Return cost, map and constraints over a window of the problem's steps.
 
         The window has `steps` steps, from step `first` on. They begin at sample k0 of a run whose samples
         index the references; the last reference is repeated.
@@ -328,7 +328,7 @@ class ShootingProblem(ABC):
         )
 
     def _of_start(self, search: Interior) -> dict[str, np.ndarray]:
-        """Return the multipliers of the given values of the initial state.
+        """Return the multipliers of the components of the initial state that are given.
 
         They are minus the Lagrangian's gradient by these states.
         """
@@ -406,7 +406,7 @@ class ShootingProblem(ABC):
 
 
 def _from(cost: Cost, k0: int, steps: int) -> Cost:
-    """Return a cost whose references begin at sample k0 of the given ones."""
+    """Return a cost whose references are shifted to begin at sample k0."""
     at = k0 + np.arange(steps + 1)
     rows = [r[np.minimum(at, len(r) - 1)] for r in cost.references]
     return cost.with_references(*rows) if rows else cost

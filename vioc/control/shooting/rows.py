@@ -160,7 +160,7 @@ class ConstraintRows:
         return len(self.lower)
 
     def window(self, first: int, steps: int) -> ConstraintRows:
-        """Return the constraints of a window of steps, with those at the end.
+        """Return the constraints of a window of steps, with those at its end.
 
         The window has `steps` steps, from step `first` on. Its first state is given, so limits of that state
         alone are omitted.
@@ -183,7 +183,7 @@ class ConstraintRows:
         return again
 
     def sized(self, X: np.ndarray, U: np.ndarray, sizes: Sizes) -> ConstraintRows:
-        """Return these constraints with scales from typical sizes of their quantities.
+        """Return these constraints, scaled by typical sizes of their quantities.
 
         This concerns one-sided limits and equations. For a quantity without a known unit, the size is its
         change along the curve when states and inputs change by their sizes.
@@ -236,7 +236,7 @@ class ConstraintRows:
 
     @cached_property
     def _symbols(self) -> tuple[list[ca.SX], ca.SX, ca.SX]:
-        """Symbols of the constraints, and the unscaled constraints of a step and the end."""
+        """Symbols and unscaled expressions of the constraints at a step and at the end."""
         references = ca.SX.sym("reference", self._rows.shape[1])
         path, end = ca.SX(self.m, 1), ca.SX(self.m_end, 1)
         column = 0
@@ -254,7 +254,7 @@ class ConstraintRows:
 
     @cached_property
     def _forces(self) -> bool:
-        """True if path constraints contain impulses, which over their time are forces."""
+        """Flag, True if path constraints contain impulses, which are forces times time."""
         return bool(ca.depends_on(self._symbols[1], self.map.symbols.multipliers))
 
     def _function(self, name: str, args: list[ca.SX], outputs: list[ca.SX]) -> Evaluator:
@@ -268,7 +268,7 @@ class ConstraintRows:
 
     @cached_property
     def _first(self) -> tuple[Any, Any]:
-        """Functions of the constraint Jacobians at steps and at the end.
+        """Functions of the constraint Jacobians at the steps and at the end.
 
         The Jacobians are by (error of x, u, multipliers) at steps and by the error of x at the end. A
         constant one is an array instead of a function.
@@ -331,7 +331,7 @@ class ConstraintRows:
         return J, J_end
 
     def _whole(self, path: list[np.ndarray]) -> np.ndarray:
-        """Return the constraint Jacobians at the steps by state, input and multipliers."""
+        """Return the Jacobians of the step constraints by state, input and multipliers."""
         J, scale = self._first[0], self.scales[0][:, None]
         if isinstance(J, np.ndarray):
             return np.broadcast_to(J / scale, (self.steps, *J.shape))
@@ -347,8 +347,7 @@ class ConstraintRows:
     def curvature(
         self, curve: Trajectory, lin: Linearization, y: np.ndarray
     ) -> tuple[np.ndarray | None, np.ndarray | None, np.ndarray | None]:
-        """Return the constraint Hessians, weighted by multipliers, at all steps and the
-        end.
+        """Return the constraint Hessians, weighted by multipliers, for steps and the end.
 
         The Hessians of y'h are by (error of x, u) at the steps, (N, q, q), and by the error of x at the end,
         (ndx, ndx). The third output is the derivative (N, nm) of y'h by the map's multipliers; the map adds
@@ -377,7 +376,7 @@ class ConstraintRows:
     # -- by name --------------------------------------------------------------------------------
 
     def each(self, values: np.ndarray) -> dict[str, np.ndarray]:
-        """Split an array over all constraints into one array of samples for each name."""
+        """Split an array over all constraints into arrays over samples, by name."""
         n = self.steps
         path, end = values[: n * self.m].reshape(n, self.m), values[n * self.m :]
         found = {}

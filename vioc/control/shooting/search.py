@@ -90,7 +90,7 @@ class LineSearch:
         return None, 0.0, TRIALS
 
     def _judged(self, it: Iterate, point: Point | None, s: np.ndarray) -> tuple[np.ndarray, Worth]:
-        """Return slacks and merit of a trial, or the merit `LOST` if it has no steps."""
+        """Return slacks and merit of a trial; the merit is NaN if a step does not exist."""
         return (s, LOST) if point is None else self.level.judged(it, point, s)
 
     def _passes(self, it, b, d, length, point, here: Worth, there: Worth, lin) -> bool:
@@ -113,7 +113,7 @@ class LineSearch:
         return True
 
     def _elastic(self, b: StageBlocks, foreseen: Foreseen, point: Point, worth: Worth) -> Worth:
-        """Move the cost of mispredicted residuals from the cost to the infeasibility.
+        """Count the cost of mispredicted residuals as infeasibility instead of cost.
 
         It is subtracted from `price` and enters `left`.
         """
@@ -129,7 +129,7 @@ class LineSearch:
         return after - enough <= CLOSER * (merit - enough)
 
     def _corrected(self, it, b, d, length, point, s, merit, enough, lin) -> Iterate | None:
-        """Return a second-order corrected step, or None if the merit rejects it.
+        """Return a step with second-order correction, or None if the merit rejects it.
 
         The correction removes the deviation of constraints and defects from their linear model. It is
         repeated while the merit approaches acceptance.

@@ -49,7 +49,7 @@ class Point:
         return bool(self.gaps.any())
 
     def closed(self) -> Point:
-        """Return the point with its defects set to 0 if they are rounding errors.
+        """Return the same point with defects set to 0 if they are only rounding errors.
 
         Rollouts of another backend or process have defects of at most `ROUNDING`.
         """
@@ -81,7 +81,7 @@ class StageBlocks(LinearQuadratic):
     slopes: Bending = (None, None)
 
     def pulled(self, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the terms of the constraints in the gradient of the Lagrangian.
+        """Return the constraints' terms J'y in the gradient of the Lagrangian.
 
         They are J'y of multipliers y (rows,), by stage and at the end.
         """
@@ -210,11 +210,11 @@ class Stages:
         return self.map.retract(point.curve.x, length * dx), point.curve.u + length * du
 
     def steps_of(self, dx: np.ndarray, du: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Convert changes of states and inputs from scaled units to the units of the map."""
+        """Convert changes of states and inputs from scaled to the map's units."""
         return self.of_states * dx, self.of_inputs * du
 
     def gains_of(self, gains: np.ndarray) -> np.ndarray:
-        """Convert feedback gains from scaled units to the units of the map."""
+        """Convert feedback gains from scaled to the map's units."""
         return gains * (self.of_inputs[:, None] / self.of_states)
 
     def foreseen(
@@ -235,7 +235,7 @@ class Stages:
     def beyond(
         self, b: StageBlocks, lin: Linearization, new: Trajectory, dx: np.ndarray, du: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray] | None:
-        """Return the gradient due to errors in the predicted residuals of the cost.
+        """Return the gradient of the cost that wrongly predicted residuals cause.
 
         The step is in scaled units; `Cost.beyond` documents the arguments.
         """
@@ -243,7 +243,7 @@ class Stages:
         return None if found is None else (found[0] * self.of_both, found[1] * self.of_states)
 
     def followed(self, X: np.ndarray, U: np.ndarray, gains: np.ndarray, near: float = np.inf) -> Point | None:
-        """Roll out and evaluate the trajectory that follows a curve under feedback.
+        """Roll out the trajectory that follows a curve under feedback, and evaluate it.
 
         Returns None if there is none, or if it leaves the curve by more than `near`.
         """

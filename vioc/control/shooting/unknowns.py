@@ -90,7 +90,7 @@ class Unknowns:
         self._read_start(initial)
 
     def _read_start(self, initial: Any) -> None:
-        """Divide the first state into given and free parts, and set its conditions."""
+        """Divide the first state into given and free components, and set its conditions."""
         f, names = self.f, self.f.state_names
         self.free_start = isinstance(initial, Mapping)
         self.known = {} if initial is None else end_values(f, initial, "initial")
@@ -121,7 +121,7 @@ class Unknowns:
 
     @property
     def _extended(self) -> ExtendedMap | None:
-        """Map whose states include the free constants (duration, parameters), or None.
+        """Map with the free constants (duration, parameters) as states; None without them.
 
         `f` may itself be an `ExtendedMap`.
         """
@@ -226,7 +226,7 @@ class Unknowns:
         return np.array([*found, *(x0[j] for j in self.shifts)])
 
     def seconds(self, constants: np.ndarray) -> tuple[OneStepMap, np.ndarray]:
-        """Return the user's map for given duration and parameters, and step lengths, s."""
+        """Return the user's map and step lengths, s, for given duration and parameters."""
         g = self._extended
         if g is None:
             return self.f, self.lengths
@@ -237,7 +237,7 @@ class Unknowns:
         return np.hstack([X, np.tile(constants, (len(X), 1))])
 
     def run(self, curve: Trajectory) -> Trajectory:
-        """Convert a curve whose states include free constants to one of the user's map."""
+        """Remove the free constants from the states of a curve, for the user's map."""
         return self._extended.inner_trajectory(curve) if self._extended else curve
 
 
@@ -256,7 +256,7 @@ def _well_within(value: float, low: float, high: float) -> float:
 
 
 def _inside(value: Any, what: str, near: float, nearest: bool = False) -> float:
-    """Return the middle of a range, or the value of the range nearest to `near`.
+    """Return the middle of a range, or the value in the range nearest to `near`.
 
     The latter is returned with `nearest`, or if a side is open.
     """
@@ -266,7 +266,7 @@ def _inside(value: Any, what: str, near: float, nearest: bool = False) -> float:
 
 
 def _weighed(s: Squares, weight: ca.SX, by: ca.SX, constants: ca.SX) -> Squares:
-    """Multiply a sum of squared residuals by a weight.
+    """Multiply a sum of squared residuals by a weight, keeping its form.
 
     Residuals are multiplied by its root. Terms independent of `by` have residuals of constants of the motion
     alone.

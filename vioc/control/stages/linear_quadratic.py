@@ -33,7 +33,7 @@ class LinearQuadratic:
 
 
 def joined(xx: np.ndarray, xu: np.ndarray, uu: np.ndarray) -> np.ndarray:
-    """Assemble symmetric matrices from their state, cross and input blocks.
+    """Assemble symmetric matrices from blocks of states, cross terms and inputs.
 
     The result is [[xx, xu], [xu', uu]], also for stacks of matrices.
     """
@@ -45,7 +45,7 @@ def joined(xx: np.ndarray, xu: np.ndarray, uu: np.ndarray) -> np.ndarray:
 
 
 def costates(F: Any, g: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return costates and reduced gradients of all stages by the adjoint recursion.
+    """Return costates and reduced gradients of all stages, by the adjoint recursion.
 
     The costates p (N+1, n) obey p_N = end, p_k = g_x + F_x' p_k+1; the reduced gradients are g + F'p (N, q).
 

@@ -82,7 +82,7 @@ class Recursion:
 
     @property
     def places(self) -> list[int]:
-        """Addresses of the arrays of the recursion for C code: T, P, K, L, s and d."""
+        """Memory addresses of the recursion's arrays T, P, K, L, s and d, for C code."""
         of_s, _, of_d = self._places
         return [*self._factors, of_s, of_d]
 
@@ -95,7 +95,9 @@ class Recursion:
         return np.concatenate([self._P[None], self._T])
 
     def factor(self, q: LinearQuadratic, soft: float = 0.0) -> bool:
-        """Factor the problem, regularized by `soft`; return True if it has one minimum."""
+        """Factor the problem; return True if it has one minimum.
+        `soft` regularizes the dynamics.
+        """
         if self._native:
             self._begin(q.F, soft)
             given = addresses([self._F, np.ascontiguousarray(q.H), np.ascontiguousarray(q.H_end)])
@@ -160,7 +162,7 @@ class Recursion:
             raise NoMinimum(0, np.full((m, m), np.nan))
 
     def _softened(self, k: int, P: np.ndarray, one: np.ndarray) -> np.ndarray:
-        """Return the matrix of the cost to go after a step with regularized dynamics.
+        """Return the cost-to-go matrix, modified for regularized dynamics.
 
         It is T = P (1 + delta P)^-1 over the regularized states.
         """
@@ -176,7 +178,7 @@ class Recursion:
         return T
 
     def linear(self, q: LinearQuadratic) -> tuple[np.ndarray, np.ndarray]:
-        """Return the linear terms of the cost to go and of the feedback law.
+        """Return the linear terms p of the cost to go and d of the law u = -K x - d.
 
         They are p (N+1, n) and d (N, m) of u = -K x - d. They use the last factors and hold for delta = 0.
         """
@@ -220,7 +222,7 @@ class Recursion:
 
     @cached_property
     def _closed(self) -> tuple[np.ndarray, np.ndarray]:
-        """Closed-loop matrices of all stages, without and with regularization.
+        """Closed-loop matrices of all stages, without and with regularized dynamics.
 
         They are A - B K (N, n, n) and (I - D T) (A - B K).
         """
@@ -233,7 +235,7 @@ class Recursion:
         return free, along
 
     def _linear(self, q: LinearQuadratic) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the linear terms of the cost to go and of the feedback law.
+        """Return the linear terms of the cost to go and of the feedback law of all stages.
 
         These are the vectors s (n,) of the first stage, s (N, n) of all stages after regularization, and d
         (N, m).
@@ -250,7 +252,7 @@ class Recursion:
         return S[0], s, d
 
     def _forward(self, s, d, gaps, x, u, p) -> None:
-        """Compute the states after the first, the inputs and the costates of the steps."""
+        """Compute states, inputs and costates of all stages, forward in time."""
         n, e, (free, along) = self.n, self._elastic, self._closed
         moved = gaps - _times(self._F[:, :, n:], d)
         given = moved.copy()
@@ -262,7 +264,7 @@ class Recursion:
 
 
 def _times(M: np.ndarray, v: np.ndarray, transposed: bool = False) -> np.ndarray:
-    """Multiply each stage's matrix, or its transpose, by the stage's vector."""
+    """Multiply the matrix of each stage, or its transpose, by the vector of the stage."""
     return (v[:, None] @ M)[:, 0] if transposed else (M @ v[:, :, None])[..., 0]
 
 

@@ -48,7 +48,7 @@ def riccati_step(F: ca.SX, H: ca.SX, g: ca.SX, P: ca.SX, p: ca.SX) -> RiccatiSte
 
 
 def symmetric_solve(G: ca.SX, b: ca.SX) -> tuple[ca.SX, ca.SX]:
-    """Solve a linear system with a symmetric matrix; also return the matrix's pivots.
+    """Solve a linear system with a symmetric matrix G; also return the pivots of G.
 
     The pivots are D of G = L D L'. G is positive definite if all pivots are > 0.
     """

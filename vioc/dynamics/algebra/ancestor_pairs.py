@@ -28,7 +28,9 @@ Wrench = tuple[Vector, Vector]
 
 @dataclass(frozen=True)
 class StepBlocks:
-    """Second derivatives of the discrete Lagrangian L_d(q_k, q_k+1), as (N, nq, nq).
+    """Second derivatives of the discrete Lagrangian by both ends of a step.
+
+    The discrete Lagrangian is L_d(q_k, q_k+1), the derivatives are (N, nq, nq).
 
     D1 and D2 are derivatives by q_k and q_k+1; D2 D1 is the transpose of D1 D2. L_d contains T - V_gravity
     alone.
@@ -59,7 +61,7 @@ class AncestorPairs:
 
     @cached_property
     def masks(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return two masks (nq, nq) of the variables that are ancestors of another.
+        """Return masks (nq, nq): which variable is an ancestor of which other one.
 
         An entry is 1 if the row's variable is an ancestor of the column's. The diagonal is 1 in the first
         mask and 0 in the second.
@@ -95,7 +97,7 @@ class AncestorPairs:
     def factors(
         self, q: np.ndarray, v: np.ndarray, h: np.ndarray, theta: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return thin factors whose masked products are the second derivatives.
+        """Return low-rank factors whose masked products are the second derivatives.
 
         At each step they are (nq, rank) and (4 nq, rank); `masks` has the masks.
         """
@@ -104,7 +106,7 @@ class AncestorPairs:
     def factors_along(
         self, q: np.ndarray, v: np.ndarray, h: np.ndarray, theta: np.ndarray, dq: np.ndarray, dv: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return thin factors of the third derivatives along a direction (dq, dv).
+        """Return low-rank factors of the third derivatives along a direction (dq, dv).
 
         Their shapes are those of `factors`.
         """
@@ -131,7 +133,7 @@ class AncestorPairs:
         return StepBlocks(symmetric(first), D12, symmetric(second))
 
     def _varied(self) -> ca.Function:
-        """Make the CasADi function of directional derivatives of the thin factors.
+        """Make the CasADi function of directional derivatives of the low-rank factors.
 
         The derivative of a product is again one product: (X' Y)' = [X; dX]' [dY; Y].
         """
@@ -203,7 +205,7 @@ def _columns(
     momentum: Wrench,
     weights: tuple[Any, ...],
 ) -> tuple[tuple[Any, ...], ...]:
-    """Return the twists and wrenches of one link, in world axes, as columns.
+    """Return the columns of joint twists and wrenches of one link, in world axes.
 
     They are [Sd; S], with the joint's twist S and Sd = ad(V) S, and the wrenches of D12, D11, D22. The column
     of D12 above the diagonal precedes the one below.
@@ -221,7 +223,7 @@ def _columns(
 
 
 def _weights(a: float, h: Any) -> tuple[Any, ...]:
-    """Return the weights of joint twists and wrenches in the second derivatives.
+    """Return the coefficients of twists and wrenches in the second derivatives.
 
     A link's wrenches are F, y, z, and the derivatives D12, D11, D22 consist of K = Sd.y + S.z, C = Sd.F below
     and S.y above the diagonal, and M = S.F. D12 has weights above and below the diagonal.

@@ -58,7 +58,7 @@ class AncestorTriples:
 
     @cached_property
     def places(self) -> tuple[np.ndarray, np.ndarray]:
-        """Positions in the third-derivative tensor, and the value to write at each.
+        """Positions and sources of the nonzero entries of the third-derivative tensor.
 
         Positions are (entries, 6) rows (x, end of x, y, end of y, z, end of z). A source is an index into a
         flattened (8, triples) array of one step. Every nonzero entry of the symmetric tensor occurs once.
@@ -77,7 +77,8 @@ class AncestorTriples:
         return positions, np.concatenate(sources)[first]
 
     def values(self, q: np.ndarray, v: np.ndarray, h: np.ndarray, theta: np.ndarray) -> np.ndarray:
-        """Return the third derivatives of L_d by every triple of variables on one branch.
+        """Return the discrete Lagrangian's third derivatives by triples of variables.
+        The variables of a triple are on one branch of the tree.
 
         They are D_e D_f D_g L_d (N, 8, triples), where triples are (top, middle, bottom) with ends (e, f, g).
         Arguments are midpoints q (N, nq), velocities v (N, nq), step lengths h (N,).
@@ -111,7 +112,7 @@ class AncestorTriples:
         return self._weights(h) @ np.stack(parts, axis=1)
 
     def _weights(self, h: np.ndarray) -> np.ndarray:
-        """Return the chain-rule weights from derivatives by (q, v) to those by q_k, q_k+1.
+        """Return chain-rule weights from derivatives by (q, v) to those by q_k, q_k+1.
 
         They are (N, 8, 6), with both kinds of derivatives in the order of `values`.
         """

@@ -44,7 +44,7 @@ NOTHING: Wrench = (vec.ZERO, vec.ZERO)
 
 
 class Spatial(NamedTuple):
-    """Symmetric 6 x 6 matrix from twists (v, w) to wrenches (f, tau), in 3 x 3 blocks.
+    """Symmetric 6 x 6 matrix in 3 x 3 blocks, from twists (v, w) to wrenches (f, tau).
 
     f = a v + b w, tau = b' v + d w.
     """
@@ -71,7 +71,7 @@ NO_BLOCKS = SpatialMatrix(*[vec.NOTHING] * 4)
 
 
 class LinkJoint(NamedTuple):
-    """Joint of a link: parent link, index of the unknown, and axis.
+    """Joint of a link: its parent link, its index among the unknowns, and its twist.
 
     Attributes
     ----------
@@ -89,7 +89,7 @@ class LinkJoint(NamedTuple):
 
 
 class ArticulatedInverse:
-    """Solver of a tree's linear system K x = s b, factorized from leaves to root.
+    """Solver in O(n) of a tree's linear systems K x = s b, with K like a mass matrix.
 
     K is a mass matrix or a similar matrix, which the module's docstring defines.
 
@@ -173,7 +173,7 @@ class ArticulatedInverse:
         scale: Any = 1.0,
         couplings: Mapping[tuple[int, int], Any] | None = None,
     ) -> ArticulatedInverse:
-        """Return a solver with the mass matrix M of links plus a coupling matrix C.
+        """Return a solver for the mass matrix of links plus a diagonal and couplings.
 
         It solves (M + C) x = s b. M is that of the first `n` variables at the poses `places`; C has a
         diagonal and couplings.
@@ -218,11 +218,11 @@ class ArticulatedInverse:
     # The factors pass between CasADi functions as one vector.
 
     def entries(self) -> list[Any]:
-        """List the scalars of the factorization that are symbolic expressions."""
+        """List the entries of the factorization that are symbolic expressions."""
         return [e for e in vec.leaves(_tree(self.factors)) if _varies(e)]
 
     def with_entries(self, values: Sequence[Any]) -> ArticulatedInverse:
-        """Return a solver with the same structure and other values of `entries`."""
+        """Return the same solver with other values of its symbolic entries."""
         result, supply, tree = object.__new__(ArticulatedInverse), iter(values), _tree(self.factors)
         result.joints, result.n, result.tied = self.joints, self.n, self.tied
         factors, scale, ties = vec.filled(tree, (next(supply) if _varies(e) else e for e in vec.leaves(tree)))
@@ -231,7 +231,7 @@ class ArticulatedInverse:
 
 
 def within_hinges(links: Sequence[Link], pairs: Iterable[tuple[int, int]]) -> bool:
-    """Return whether couplings are only between variables close together on a branch.
+    """Return whether couplings act only between nearby variables on one branch.
 
     Close means among `HINGE` consecutive unknowns.
     """
@@ -283,7 +283,7 @@ def _eliminated_symmetric(phi: Spatial, S: Twist, c: Any, own: Wrench, X: Place,
 
 @vec.inlined
 def _tied(P: Wrench, S: Twist, c: Any, inverse: Any, U: Wrench, X: Place):
-    """Eliminate a link's unknown from its coupling to an unknown above it.
+    """Eliminate a link's unknown from its coupling with an unknown nearer to the root.
 
     Return e_a of the link, and P_a of its parent.
     """
@@ -297,7 +297,7 @@ def _both(a: Wrench, b: Wrench) -> Wrench:
 
 @vec.inlined
 def _handed_symmetric(phi: Spatial, X: Place, above: Spatial) -> Spatial:
-    """Add a link's whole inertia to its parent's, for a joint whose motion is given."""
+    """Add a link's whole inertia to its parent's, where the joint's motion is given."""
     return _sum(above, _between_symmetric(X, phi))
 
 
@@ -354,7 +354,7 @@ def _eliminated(phi: SpatialMatrix, S: Twist, c: Any, X: Place, Y: Place, above:
 
 @vec.inlined
 def _handed(phi: SpatialMatrix, X: Place, Y: Place, above: SpatialMatrix) -> SpatialMatrix:
-    """Add a link's whole matrix to its parent's, for a joint whose motion is given."""
+    """Add a link's whole spatial matrix to its parent's, for a joint of given motion."""
     return _sum(above, _between(X, Y, phi))
 
 
@@ -393,7 +393,7 @@ def _handed_up(place: Place, S: Twist, along: Wrench, inverse: Any, b: Any, shar
 
 @vec.inlined
 def _handed_down(place: Place, S: Twist, along: Wrench, inverse: Any, rest: Any, above: Twist):
-    """Return a link's unknown and motion from its parent's (back substitution)."""
+    """Compute a link's unknown and motion from its parent's (back substitution)."""
     V = twist_to_child(place, above)
     x = vec.minus(rest, vec.times(inverse, paired(V, along)))
     return x, _moved(V, x, S)

@@ -23,7 +23,7 @@ OPTIONS = {"cse": True}
 
 
 class Values(Protocol):
-    """Interface of the arithmetic on matrix blocks that an elimination needs.
+    """Interface of the block arithmetic that an elimination needs.
 
     Values have `sparsity()` and `nnz()`.
     """
@@ -32,7 +32,7 @@ class Values(Protocol):
         """Return the outputs of a CasADi function at these arguments."""
 
     def sum(self, terms: Terms) -> Any:
-        """Return the signed sum of one or more values of equal shape."""
+        """Return the sum of values of equal shape, each with its sign."""
 
     def stack(self, columns: Sequence[Any]) -> Any:
         """Stack columns vertically; there may be none."""
@@ -44,7 +44,7 @@ class Values(Protocol):
         """Return a column of constants."""
 
     def nothing(self, rows: int) -> Any:
-        """Return a square matrix without nonzeros."""
+        """Return a square matrix of structural zeros."""
 
 
 class Expressions:
@@ -199,11 +199,11 @@ class Elimination:
         return self.functions[key]
 
     def _folded(self, *patterns: ca.Sparsity) -> ca.Function:
-        """CasADi function of the product of two matrix blocks, F_ik U_kj."""
+        """CasADi function of the product F_ik U_kj of two matrix blocks."""
         return self._once("folded", 1, patterns, lambda a: [ca.sparsify(a[0] @ a[1])])
 
     def _back(self, count: int, patterns: list[ca.Sparsity]) -> ca.Function:
-        """CasADi function of one back substitution, y - sum of U_kj x_j.
+        """CasADi function of one back substitution: y minus the sum of U_kj x_j.
 
         Its arguments are y, `count` columns U_kj and as many x_j.
         """

@@ -71,13 +71,14 @@ def turn(w: Vector, dt: Any) -> Quaternion:
 
 
 def halfway(q: Quaternion) -> Quaternion:
-    """Return the rotation by less than half a turn whose square is the rotation q."""
+    """Return the half rotation: applied twice, it gives the rotation q."""
     size = ca.sqrt(2 * (1 + q[0]))
     return ((1 + q[0]) / size, *(e / size for e in q[1:]))
 
 
 def advanced(a: Quaternion, b: Quaternion) -> Quaternion:
-    """Return the quaternion product a * b in the form a + increment, near norm 1.
+    """Multiply the unit quaternions a and b so that rounding errors accumulate slowly.
+    The product has the form a + increment, for small rotations b.
 
     The norm is 1 to second order. This keeps the accumulated rounding error of many small rotations b small.
     """
@@ -88,7 +89,7 @@ def advanced(a: Quaternion, b: Quaternion) -> Quaternion:
 
 
 def turned(q: Quaternion, a: Vector) -> Vector:
-    """Rotate the vector a by the quaternion q, in the form a + increment.
+    """Rotate the vector a by the quaternion q, computed as a plus an increment.
 
     A vector along the axis is therefore unchanged.
     """
@@ -98,7 +99,7 @@ def turned(q: Quaternion, a: Vector) -> Vector:
 
 
 def slope(w: Vector, dt: Any) -> Matrix:
-    """Derivative of a step's final orientation by its constant angular velocity.
+    """Matrix from a change of angular velocity to the rotation of a step's end.
 
     The matrix T = dt J_r(dt w) gives phi = T dw, where phi is the rotation of the step's end, in its axes, by
     a change dw of the angular velocity.
@@ -114,7 +115,8 @@ def slope(w: Vector, dt: Any) -> Matrix:
 
 
 def momentum(J: Matrix, w: Vector, dt: Any, sign: float) -> Vector:
-    """Return the angular momentum at the beginning or the end of a step.
+    """Return the angular momentum at the start or at the end of a step.
+    The angular velocity w is constant over the step.
 
     w is the constant angular velocity: pi- (sign 1) at departure, pi+ (-1) at arrival.
     """
@@ -122,7 +124,7 @@ def momentum(J: Matrix, w: Vector, dt: Any, sign: float) -> Vector:
 
 
 def straightened(own: Vector, w: Vector, dt: Any, sign: float) -> Vector:
-    """Transform a vector from the middle of a step to the axes of one of its ends.
+    """Transform a vector from the axes in mid-step to the axes at one end of the step.
 
     J_r^-1(dt w) `own` (sign 1) or J_l^-1(dt w) `own` (-1).
     """

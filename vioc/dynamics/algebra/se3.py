@@ -29,7 +29,7 @@ Twist = tuple[Vector, Vector]
 
 
 def _continued_fraction(depth: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Approximate beta(s) = (1 - y cot y)/(4 s), s = y^2, by a ratio of polynomials.
+    """Return a rational approximation of (1 - y cot y)/(4 s) with s = y^2.
 
     Lambert: y cot y = 1 - s/(3 - s/(5 - s/(7 - ...))).
     """
@@ -48,7 +48,8 @@ ARCSINE = tuple(4.0**n * factorial(n) ** 2 / factorial(2 * n + 1) for n in range
 
 
 def beta(t: Any) -> tuple[Any, Any, Any]:
-    """Return the coefficient beta(|w|^2) of w^ w^ in the inverse tangent map of SO(3).
+    """Return a coefficient of SO(3)'s inverse tangent map, with two derivatives.
+    It is beta(|w|^2), the factor of w^ w^.
 
     Its first two derivatives follow. beta(t) = (1 - y cot y)/t = 1/12 + t/720 + ... with y = |w|/2 and t =
     |w|^2 < (2 pi)^2, exact to rounding for |w| <= pi.
@@ -145,7 +146,7 @@ def dlog_blocks(X: Twist, sign: float = 1.0) -> tuple[Matrix, Matrix]:
 
 
 def momentum_slope(X: Twist, P: Twist) -> tuple[Matrix, Matrix]:
-    """Return the derivative of `dlog_transposed` by the twist X, for a fixed momentum.
+    """Return the derivative of a transformed momentum dlog_X^T P by the twist X.
 
     The blocks (k, K) are those of d(dlog_X^T P)/dX = [[0, k], [k, K]], P = (f, tau).
     """

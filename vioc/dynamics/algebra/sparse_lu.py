@@ -68,7 +68,7 @@ class SparseLU:
         return [e for part in (*self.over, *self.left) for e in part.nonzeros()]
 
     def with_entries(self, values: list[Any]) -> SparseLU:
-        """Return factors with the same structure and other values of `entries`."""
+        """Return factors with the same structure and other values of their nonzeros."""
         result = object.__new__(SparseLU)
         supply = iter(values)
 
@@ -147,7 +147,7 @@ class Saddle:
         return result + (self.S.entries() if self.S else [])
 
     def with_entries(self, values: list[Any]) -> Saddle:
-        """Return a solver with the same structure and other values of `entries`."""
+        """Return a solver with the same structure and other values of its nonzeros."""
         result = object.__new__(Saddle)
         supply = iter(values)
 

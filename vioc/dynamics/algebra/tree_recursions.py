@@ -121,7 +121,7 @@ def local_pose(transform: Transform, number: Any, q: Any = None) -> tuple[Matrix
 
 
 def _point(m: Any, c: Vector) -> Matrix:
-    """Return the inertia about the origin of a point mass m at c: -m [c][c]."""
+    """Return the inertia -m [c][c] of a point mass m at c, about the origin."""
     product = vec.matmul(vec.skew(c), vec.skew(c))
     return tuple(vec.scale(-m, row) for row in product)  # type: ignore[return-value]
 
@@ -182,7 +182,7 @@ def first_derivatives(links: list[Link], q: ca.SX, v: ca.SX, gravity: Vector) ->
 
 
 def placed(links: list[Link], q: Any) -> list[Link]:
-    """Return the links with their poses in their parents set for the configuration q."""
+    """Set the poses of links in their parents for a configuration; return the links."""
     for link in links:
         link.R, link.p = vec.joint((link.rotation, link.position), *link.twist, q[link.index])
     return links
@@ -276,7 +276,7 @@ def second_derivatives(first: FirstDerivatives, n: int) -> SecondDerivatives:
 def _own_wrenches(
     composite: Composite, S: Wrench, state: State, momentum: Wrench
 ) -> tuple[Wrench, Wrench, Wrench]:
-    """Return the three wrenches of a link from which second derivatives follow.
+    """Return three wrenches of a link from which second derivatives of L are computed.
 
     They are F, y and z of `second_derivatives`.
     """
@@ -293,7 +293,7 @@ def _own_wrenches(
 
 @vec.inlined
 def _coupled(pose: tuple[Matrix, Vector], S: Wrench, state: State, F: Wrench, y: Wrench, z: Wrench):
-    """Compute the second derivatives of one pair of an ancestor and a link.
+    """Compute second derivatives of L for one pair of a link and its ancestor.
 
     They are the products S.F, Sd.F, S.y, Sd.y + S.z. Returned are also the wrenches in the axes of the
     ancestor's parent.
@@ -358,7 +358,7 @@ def composite_inertias(links: list[Link]) -> list[Composite]:
 
 @vec.inlined
 def composed(own: Composite, pose: tuple[Matrix, Vector], above: Composite) -> Composite:
-    """Add a link's inertia to that of its parent."""
+    """Return the inertia of a parent link with that of its child added."""
     (m, h, inertia), (R, position), (M, H, J) = own, pose, above
     turned = vec.apply(R, h)
     rotated = vec.matmul(vec.matmul(R, inertia), vec.transpose(R))

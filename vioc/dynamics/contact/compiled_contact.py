@@ -65,7 +65,7 @@ def _driver() -> ctypes.CDLL:
 
 @dataclass(frozen=True)
 class CoreLayout:
-    """Data of a map that the compiled solver needs besides its instruction tables.
+    """Sizes, scales and options of a map that the compiled solver needs.
 
     Attributes
     ----------
@@ -110,7 +110,7 @@ class CoreLayout:
 
 
 class Kernels:
-    """Compiled functions that instruction tables call; more can be compiled later.
+    """Compiled functions that instruction tables call, extensible at run time.
 
     Attributes
     ----------
@@ -143,7 +143,7 @@ class Kernels:
 
 
 class TapeCore:
-    """Compiled solver of a step, which runs the step's instruction tables.
+    """Compiled solver of steps with contact, which interprets instruction tables.
 
     A tape is a set of tables for the momentum balance at the start of a step or, in maximal coordinates, at
     its end.
@@ -213,11 +213,11 @@ class TapeCore:
             self._kept += [codes, arrays]
 
     def places(self, end: int) -> dict[str, int]:
-        """Return where the solver's inputs and outputs lie in the memory of a tape."""
+        """Return the positions of the solver's inputs and outputs in its working memory."""
         return {name: block.place for name, block in self._parts[end][0].places.items()}
 
     def models(self, theta: np.ndarray, floor: float) -> list[tuple[_TapeModel, np.ndarray]]:
-        """Return the solver's C structures at given parameters, with their memory."""
+        """Return the solver's C structures for given parameters, with their memory."""
         models = []
         for tape, first, fields in self._parts:
             image, at = first.copy(), tape.places["theta"].place

@@ -65,7 +65,7 @@ class Cone:
 
     @property
     def centers(self) -> tuple[float, ...]:
-        """Targets of the complementarity products, divided by the barrier parameter."""
+        """Target of each complementarity product, as a multiple of the barrier parameter."""
         return (1.0,) * (len(self.positive) // 2)
 
     def begin(self, w: Any, speed: Any, kappa: Any, mu: Any) -> Any:
@@ -80,38 +80,46 @@ class Cone:
         return y[1]
 
     def within(self, most: Any, along: Any) -> Any:
-        """Return expressions that are >= 0 if the friction `along` is at most `most`."""
+        """Return expressions that are >= 0 while the friction `along` is at most `most`."""
         return ca.SX(0, 1)
 
     def products(self, y: Any) -> Any:
-        """Return the complementarity products, whose targets are kappa times `centers`."""
+        """Return the complementarity products of the contact's variables.
+
+        Their targets are kappa times `centers`.
+        """
         return y[0] * y[1]
 
     def mismatch(self, y: Any, w: Any, mu: Any, lag: Any) -> Any:
-        """Return the residuals of all equations except the products, as speeds."""
+        """Return the residuals of all contact equations but complementarity, as speeds."""
         return w[0] - y[0]
 
     def law(self, p: Any, w: Any, kappa: Any, mu: Any) -> Any:
-        """Return contact equations in the multipliers p alone, smooth where kappa > 0."""
+        """Return the contact equations with the multipliers as only unknowns.
+
+        The equations are smooth where kappa > 0. The multipliers are p.
+        """
         return w[0] * p[0] - kappa
 
     def lawful(self, w: Any, kappa: Any, mu: Any) -> Any:
-        """Return the multipliers that obey the contact law at relative velocities w.
+        """Return the multipliers that satisfy the contact law at relative velocities w.
 
         The rate w[0] of the gap must be > 0.
         """
         return kappa / w[0]
 
     def direction(self, y: Any, w: Any, dw: Any, kappa: Any, mu: Any, lag: Any) -> Any:
-        """Return the Newton change of the contact variables for a velocity change dw."""
+        """Return Newton's changes of the contact variables for a change of velocity."""
         return ca.vertcat(*self._normal(y, w, dw, kappa))
 
     def _bound(self, y: Any, mu: Any, lag: Any) -> Any:
-        """Return the largest friction impulse; with lag 0 from the previous solution."""
+        """Return the largest friction impulse, from the present or last normal impulse.
+        `lag` is 1 for the present one and 0 for that of the previous solution.
+        """
         return mu * (lag * y[1] + (1 - lag) * y[-1] + self.preload)
 
     def preloaded(self, impulse: Any) -> Any:
-        """Return a copy whose friction limit includes a given extra normal impulse."""
+        """Return a copy whose friction limit includes an additional normal impulse."""
         twin = copy(self)
         object.__setattr__(twin, "preload", impulse)
         return twin
@@ -352,7 +360,7 @@ def _joined(speed: Any, force: Any) -> Any:
 
 
 def _rubbed(speed: Any, force: Any, deta: Any, dalpha: Any, kappa: Any) -> Any:
-    """Return the Newton change of slip speed and friction in the second-order cone.
+    """Return Newton's changes of slip speed and friction in the second-order cone.
 
     The changes of (psi, eta, alpha, beta) solve the linearized equation `_joined` = (kappa, 0, 0).
     """
@@ -397,7 +405,7 @@ class Variables:
         return min([length, *(to_cone(y[r], dy[r]) for r in self.round)])
 
     def clipped(self, y: np.ndarray, dy: np.ndarray) -> np.ndarray:
-        """Return the variables after a full step, each kept inside its own cone."""
+        """Return the variables after a full Newton step, shortened to stay in each cone."""
         new, p = y + dy, self.positive
         new[p] = np.maximum(new[p], CLIP * y[p])
         for r in self.round:

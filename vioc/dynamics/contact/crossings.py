@@ -66,7 +66,7 @@ def warn_crossed(run: Trajectory, found: Iterable[Crossing]) -> None:
 
 
 def open_from(f: SmoothedMap, run: Trajectory) -> np.ndarray:
-    """Return the gap above which a contact counts as open, for each step (N,)."""
+    """Return, for each step (N,), the gap above which a contact counts as open."""
     return np.maximum(TOUCHING, 10 * np.sqrt(f.smoothing) * run.step_lengths)
 
 
@@ -133,7 +133,7 @@ def _overlap(sides: list[tuple[_Solid, np.ndarray, np.ndarray]], scale: float) -
 
 
 def crossed_shapes(f: SmoothedMap, run: Trajectory) -> Iterator[Crossing]:
-    """Yield the pairs of other shapes that pass through each other within a step.
+    """Yield the pairs of other shapes than spheres that pass through each other.
 
     Steps in which the origins move far relative to each other are tested, at poses between the samples.
     Shapes scaled to 0.9 overlap only if they have entered each other; the reported depth is a lower bound.

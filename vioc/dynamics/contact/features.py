@@ -20,7 +20,7 @@ AHEAD = 1.5  # range of the search, in distances that bodies travel in a step
 
 
 class MeetingPlaces(NamedTuple):
-    """Contact points of pairs of polytopes, present or possible within a step.
+    """Contact points of pairs of polytopes, existing or possible within a step.
 
     Attributes
     ----------
@@ -36,12 +36,15 @@ class MeetingPlaces(NamedTuple):
     gaps: np.ndarray
 
     def of(self, i: int) -> tuple[np.ndarray, int]:
-        """Return the contact points (PLACES, NUMBERS) of one pair, and their number."""
+        """Return the contact points of one pair of polytopes, and their number.
+
+        The points have the shape (PLACES, NUMBERS).
+        """
         return self.rows[i].copy(), int(self.counts[i])
 
 
 class _Stack:
-    """Pairs of polytopes with equally many corners, faces and edges, as arrays."""
+    """Pairs of polytopes of equal size (corners, faces, edges), stacked in arrays."""
 
     def __init__(self, pairs: Sequence[Pair], index: list[int]):
         chosen = [pairs[i] for i in index]
@@ -86,7 +89,7 @@ class Features:
         self.smaller = self._radii.min(axis=1, initial=np.inf)
 
     def at(self, x: np.ndarray, R: np.ndarray, twists: np.ndarray, dt: float) -> MeetingPlaces:
-        """Return the contact points of all pairs at given poses, for a step of length dt.
+        """Return the contact points of all pairs of polytopes at given body poses.
 
         Positions (n, 3), rotations (n, 3, 3) and twists (n, 6) are those of the bodies.
         """
@@ -253,7 +256,7 @@ def _on_edges(own, parts, corners, axes, axis, width, R, x, bodies):
 
 
 def _rows(own, sides, normal, k, used, R, x, bodies):
-    """Transform contact points and normals from the world to the axes of the bodies.
+    """Transform contact points and normals from world axes to the axes of the bodies.
 
     Rows that are not used are OFF.
     """

@@ -21,7 +21,7 @@ from vioc.maps.derivatives import Linearization, Steps
 
 @dataclass(frozen=True)
 class First:
-    """First derivatives of N steps, with the values that second derivatives reuse.
+    """First derivatives of N steps, and intermediate results for second derivatives.
 
     Attributes
     ----------
@@ -41,7 +41,7 @@ class First:
 
 
 class Normals:
-    """Corrections of the normal contact equations against rounding errors.
+    """Correction of the normal contact equations for rounding errors.
 
     The equations s gamma = kappa of one momentum balance are in the order of its unknowns.
 
@@ -64,7 +64,7 @@ class Normals:
     def unrounded(
         self, R: np.ndarray, slopes: np.ndarray, q: np.ndarray, V: np.ndarray, dt: np.ndarray
     ) -> np.ndarray:
-        """Return the equations, corrected for the rounding error of the end positions.
+        """Return the equations with the rounding error of the end positions removed.
 
         The equations are (N, n), the positions q (N, moved) + dt V, and `dt` (N, 1).
         """
@@ -75,7 +75,7 @@ class Normals:
         return corrected
 
     def sharp(self, slopes: np.ndarray, unknowns: np.ndarray, kappa: float) -> np.ndarray:
-        """Return the Jacobian of the equations with exact derivatives by the impulses.
+        """Return the Jacobian with the exact derivatives of complementarity by impulses.
 
         It is (N, n, n). The derivatives of s gamma by gamma are those at the solution, kappa/gamma.
         """
@@ -117,7 +117,7 @@ def check_solved(derivatives: np.ndarray, steps: Steps) -> None:
 
 
 def along(H: np.ndarray, T: np.ndarray) -> np.ndarray:
-    """Return Hessians of functions restricted to z = T s, from Hessians by (s, z).
+    """Return Hessians by s of functions of (s, z), where z = T s.
 
     `H` are the Hessians by (s, z), (N, ns + nz, ns + nz).
     """

@@ -40,14 +40,14 @@ SHORT, FAR, NEAR = 0.1, 0.5, 0.9  # step lengths that determine the decrease of 
 
 
 def fall(length: float) -> float:
-    """Return the factor of the barrier parameter, which depends on the step length."""
+    """Return the factor for the barrier parameter, given the last Newton step length."""
     if length < 0.1 * SHORT:
         return 3.0
     return 1.0 if length < SHORT else 0.3 if length < FAR else 0.1 if length < NEAR else 0.01
 
 
 class End:
-    """Equations of the momentum balance at the start or the end of a step.
+    """Equations of the momentum balance at the start or at the end of a step.
 
     They are functions of (V, multipliers of constraints, y, ...); the last arguments are `given`.
 
@@ -233,7 +233,7 @@ class InteriorPoint:
         return solution._replace(iterations=count)
 
     def _last(self, problem: EndProblem) -> EndSolution:
-        """Return a first guess whose contact impulses follow from the gaps at the start."""
+        """Return a first guess with contact impulses from the gaps at the step's start."""
         E, nothing = problem.end, np.zeros(problem.end.variables.parts[-1])
         lam, still, least = np.zeros(E.rows), np.zeros(len(problem.guess)), self._floor / self._mass
         goal = np.array([self._floor, 1.0])
@@ -241,7 +241,7 @@ class InteriorPoint:
         return EndSolution(problem.guess, lam, y, np.zeros(0), np.inf, 0)
 
     def _true(self, problem: EndProblem, solution: EndSolution) -> EndSolution:
-        """Return the solution, marked as unsolved if its contacts add energy.
+        """Return the solution, marked as unsolved if the contacts would add energy.
 
         Contacts only dissipate energy, apart from the effect of the curvature of gaps.
         """
@@ -253,7 +253,7 @@ class InteriorPoint:
         return solution if work <= GAIN * energy else solution._replace(error=np.inf)
 
     def _relax(self, problem: EndProblem, solution: EndSolution) -> EndSolution:
-        """Solve repeatedly, with friction bounded by the previous normal impulses.
+        """Solve repeatedly, with friction limited by the previous normal impulses.
 
         When the normal impulses agree with the previous ones, the original problem is solved from there.
         """
@@ -276,7 +276,7 @@ class InteriorPoint:
         return solution._replace(iterations=count + solution.iterations)
 
     def _follow(self, problem: EndProblem, solution: EndSolution) -> EndSolution:
-        """Solve with a decreasing barrier parameter, each time from the last solution.
+        """Solve with falling barrier parameters, each time from the previous solution.
 
         If that fails, the start is cold.
         """
@@ -344,7 +344,9 @@ class InteriorPoint:
 
 
 class _EndIteration:
-    """Newton iterates (V, constraint impulses, y) of one momentum balance of a step.
+    """Newton iteration for one momentum balance of a step with contact.
+
+    The iterates are (V, constraint impulses, y).
 
     Parameters
     ----------
@@ -360,7 +362,7 @@ class _EndIteration:
         self.variables = problem.end.variables
 
     def left_of(self, V, lam, y) -> tuple[float, np.ndarray]:
-        """Return the norm of the residuals as speeds, and the complementarity products."""
+        """Return the residual norm, as a speed, and the complementarity products."""
         E, given, dt = self._problem.end, self._problem.given, self._problem.dt
         goal = np.array([self._floor, self._lag])
         balance, g, mismatch, products = (r[:, 0] for r in E.residuals(V, lam, y, *given, goal))
@@ -378,7 +380,7 @@ class _EndIteration:
         return step[: len(V)], step[len(V) :]
 
     def _fresh(self, V, lam, y, speed: float, kappa: float) -> np.ndarray:
-        """Return initial contact variables near the central path."""
+        """Return initial values of the contact variables, near the central path."""
         E, given = self._problem.end, self._problem.given
         return E.begin(V, lam, y, *given, np.array([speed]), np.array([kappa, self._lag]))[0][:, 0]
 

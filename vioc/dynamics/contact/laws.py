@@ -53,11 +53,14 @@ class ContactLaw:
         return z[1]
 
     def multipliers(self, z: Any, mu: Any) -> Any:
-        """Return the multipliers of the contact: its impulses and its scaled slip speed."""
+        """Return the contact's multipliers: impulses, and the scaled slip speed if any."""
         return self.impulse(z, mu)
 
     def start(self, w: Any, speed: Any, kappa: Any, mu: Any, share: Any = 1) -> Any:
-        """Return initial unknowns near the central path, with gap rates >= `speed`."""
+        """Return initial unknowns near the central path, from the relative velocities w.
+
+        Gap rates are at least `speed`.
+        """
         s = ca.fmax(w[0], speed)
         return ca.vertcat(s, kappa * share / s)
 
@@ -130,7 +133,7 @@ class RoundLaw(ContactLaw):
 
 
 class DryLaw(ContactLaw):
-    """Smooth equations of dry friction under a given load; its impulse is mu b.
+    """Smooth equations of dry friction whose normal load is given.
 
     Parameters
     ----------

@@ -52,7 +52,7 @@ class Look:
         self._let(np.arange(len(self.counts)))
 
     def _let(self, some: np.ndarray) -> None:
-        """Let the initial overlap of some pairs decrease over many steps.
+        """Allow the initial overlap of some pairs of bodies to shrink over many steps.
 
         A correction in one step would throw the bodies apart.
         """
@@ -60,7 +60,7 @@ class Look:
         self.rows[some, :, 10] = np.where(there, KEPT * self._depth[some, None], self.rows[some, :, 10])
 
     def deeper(self, x: np.ndarray) -> bool:
-        """Return whether bodies overlap at the end of a step; renew their contact points.
+        """Return whether bodies overlap at a step's end, and renew their contact points.
 
         x is the state at the end. Pairs that overlap twice keep their previous contact points in addition to
         the new ones; otherwise the separating plane could alternate.
@@ -76,7 +76,7 @@ class Look:
         return bool(len(some))
 
     def _both(self, i: int) -> tuple[np.ndarray, int]:
-        """Return the new contact points of one pair, then the previous ones that differ."""
+        """Return the new contact points of a pair, with those previous ones that differ."""
         rows, count = self.end.of(i)
         size = self._sizes[i]
         for old in self.rows[i, : self.counts[i]]:

@@ -25,7 +25,9 @@ class Rollouts(Program):
 
     @abstractmethod
     def steps(self, X, U, t, h, theta) -> list[np.ndarray]:
-        """Compute one step from each of several states, whether it converges or not.
+        """Compute one independent step from each of several states.
+
+        A step is returned whether it converges or not.
 
         Returned are states, multipliers and errors.
         """
@@ -59,7 +61,7 @@ class StepByStep(Rollouts):
         self._f = f
 
     def applied(self, u: np.ndarray, x: np.ndarray, tracked: Sequence[np.ndarray], k: int) -> np.ndarray:
-        """Return the input of one step, with feedback if there are goals and gains."""
+        """Return the input of one step, with feedback if references and gains are given."""
         if not tracked:
             return u
         return u - tracked[1][k].reshape(self._f.ndx, self._f.nu).T @ self._f.difference(tracked[0][k], x)

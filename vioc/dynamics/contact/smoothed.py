@@ -58,7 +58,9 @@ class SmoothedMap(KernelMap):
 
     @abstractmethod
     def seen(self, x: np.ndarray, dt: float, theta: np.ndarray) -> MeetingPlaces:
-        """Return the contact points of polytopes that meet in state x, or may within dt."""
+        """Return the contact points of boxes and hulls that touch in a state, or may soon.
+        Soon means within one step length `dt`.
+        """
 
     @abstractmethod
     def smooth_gaps(self, x: np.ndarray) -> np.ndarray:
@@ -74,12 +76,12 @@ class SmoothedMap(KernelMap):
 
     @cached_property
     def placed(self) -> np.ndarray:
-        """Mask of the contacts that are contact points of polytopes."""
+        """Mask of the contacts that belong to pairs of boxes or hulls."""
         return np.array([t.placed for t in self.meetings], bool)
 
     @cached_property
     def additive(self) -> np.ndarray:
-        """Mask of the multipliers that are impulses rather than slip speeds.
+        """Mask of the multipliers that are impulses; the others are slip speeds.
 
         Slip speeds are those at the end of a step.
         """
@@ -152,7 +154,7 @@ def check_apart(f: SmoothedMap, X: np.ndarray, k: int) -> None:
 
 
 def _limit_of(f: SmoothedMap, touch: str) -> tuple[JointLimits | None, str, float]:
-    """Return the joint limits, side and limit value that a contact's name denotes."""
+    """Return the joint limits that a contact belongs to, its side and limiting value."""
     name, _, side = touch.rpartition("-")
     for n, item in zip(f.system.inequality_names, f.system.inequalities, strict=True):
         if n == name and isinstance(item, JointLimits):

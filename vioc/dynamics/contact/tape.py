@@ -23,7 +23,7 @@ TAPES = ("start", "matrix", "begin", "leave", "solve", "rest", "work", "after")
 
 
 class TapeBlock:
-    """Matrix in a shared array or inside another matrix; the layout sets its place."""
+    """Matrix stored at a position in the shared array, or inside another matrix."""
 
     def __init__(self, pattern: ca.Sparsity):
         self._pattern, self._nnz = pattern, pattern.nnz()
@@ -51,7 +51,7 @@ def _dense(size: int) -> ca.Sparsity:
 
 
 class Tape(ABC):
-    """Instruction tables for one momentum balance of a step, and their array.
+    """Instruction tables for one momentum balance of a step, with their memory.
 
     Subclasses write the tables in `_write`. The class has the interface `Values`.
 
@@ -94,7 +94,10 @@ class Tape(ABC):
 
     @abstractmethod
     def _write(self) -> None:
-        """Write all instruction tables, each after `begin(name)`, and set `places`."""
+        """Write all instruction tables, and set the positions of inputs and outputs.
+
+        Each table begins with ``begin(name)``. The positions are `places`.
+        """
 
     def begin(self, name: str) -> None:
         """Begin an instruction table, to which the next instructions belong."""
@@ -137,7 +140,7 @@ class Tape(ABC):
         return total
 
     def _scattered(self, source: ca.Sparsity, target: ca.Sparsity) -> int:
-        """Return where the index map between two sparsity patterns lies; -1 if equal."""
+        """Return the position of the index map between two sparsity patterns, -1 if equal."""
         if source == target:
             return -1
         key = tuple(source.compress()), tuple(target.compress())

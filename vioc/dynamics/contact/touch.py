@@ -16,7 +16,7 @@ SLIP = 2  # tangential directions of a contact with friction
 
 @dataclass(frozen=True)
 class AnyTouch(ABC):
-    """Contact or limit with one gap, or dry friction without a gap, with its names.
+    """Contact, joint limit or dry friction, with the names of its multipliers.
 
     Attributes
     ----------
@@ -40,12 +40,12 @@ class AnyTouch(ABC):
 
     @property
     def lead(self) -> int:
-        """Number of normal impulses before those of friction: 1 with a gap, else 0."""
+        """Number of normal impulses: 1 if there is a gap, else 0."""
         return int(self.cone.gap)
 
     @property
     def single(self) -> bool:
-        """True if the first impulse is named like the contact itself.
+        """Flag, True if the first impulse has the name of the contact itself.
 
         Friction of a point under a given load has no such impulse.
         """
@@ -59,7 +59,7 @@ class AnyTouch(ABC):
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """Kinds of named quantities that the contact has, such as gap and force."""
+        """Kinds of the named quantities of the contact, such as gap and force."""
         kinds = ("gap",) * (self.cone.gap and not self.placed) + ("force",) * self.single
         return kinds + ("friction", "grip") * self.cone.friction
 

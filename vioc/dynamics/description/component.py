@@ -113,7 +113,7 @@ def function() -> Any:
 
 
 def handed_on() -> Any:
-    """Declare a dataclass field with extra arguments for a component's function.
+    """Declare a dataclass field with additional arguments of a user's function.
 
     They are numbers, parameters and names, and follow the kinematics.
     """
@@ -178,11 +178,11 @@ class Component:
 
     @classmethod
     def arguments(cls) -> tuple[dataclasses.Field, ...]:
-        """Return the dataclass fields except the name, in the order of the model text."""
+        """Return the component's fields, except its name, in the order of model text."""
         return tuple(f for f in dataclasses.fields(cls) if f.name != "name")
 
     def given(self) -> list[dataclasses.Field]:
-        """Return the fields that the component's model text must contain.
+        """Return the fields that must be written in the component's model text.
 
         Trailing numbers that have their defaults are not among them.
         """
@@ -227,7 +227,7 @@ class Component:
         return f"{type(self).__name__}({', '.join(parts)})"
 
     def __str__(self) -> str:
-        """Return the component with its arguments by keyword, without defaults."""
+        """Return the constructor call of this component, without default values."""
         given = [(f, getattr(self, f.name)) for f in dataclasses.fields(self)]
         given.sort(key=lambda pair: pair[0].name == "name")
         parts = [f"{f.name}={shown(value)}" for f, value in given if value != f.default]
@@ -383,7 +383,7 @@ _KINDS: dict[str, Callable[[Any, Any, str], Any]] = {
 
 
 def _valued(value: Any, values: Mapping[str, float]) -> Any:
-    """Return a field's value, with parameters at these values."""
+    """Return a field's value with its parameters set to given values."""
     if isinstance(value, Parameter):
         return dataclasses.replace(value, value=values.get(value.name, value.value))
     return tuple(_valued(v, values) for v in value) if isinstance(value, tuple) else value
@@ -412,11 +412,14 @@ class Force(Component):
     """Generalized force F(q, dq, u, t) that has no potential."""
 
     def generalized(self, k: Any) -> dict[str, Any]:
-        """Return the force on each variable that it acts on (N or N m), by name."""
+        """Return the generalized force on each variable it acts on, N or N m, by name."""
         raise TypeError(f"{type(self).__name__} must define generalized(k)")
 
     def input_unit(self, rotational: Collection[str]) -> str:
-        """Return the SI unit of the inputs, "" if unknown; `rotational` names the angles."""
+        """Return the SI unit of the force's inputs, "" if unknown.
+
+        `rotational` names the variables that are angles.
+        """
         driven = self.variable_names()
         return ("N m" if driven[-1] in rotational else "N") if driven else ""
 
@@ -431,7 +434,7 @@ class Kinetic(Component):
     inertia: Number
 
     def fault(self, parameters: Mapping[str, Any]) -> tuple[int, str] | None:
-        """Return the first sample of parameters with negative inertia, and a message.
+        """Return the first sample with negative inertia and a message, or None.
 
         See `Mass.fault`.
         """
@@ -446,7 +449,10 @@ class Constraint(Component):
     """Holonomic constraint h(q) = 0."""
 
     def value(self, k: Any) -> Any:
-        """Return the constraint's value h(q) as a scalar expression of the kinematics `k`."""
+        """Return the constraint value h(q) as a scalar CasADi expression.
+
+        It is written in the kinematics `k`.
+        """
         raise TypeError(f"{type(self).__name__} must define value(k)")
 
 
@@ -457,7 +463,10 @@ class VelocityConstraint(Constraint):
         raise ModelError(f"{self.label()} is a constraint on velocities: it has no h(q)")
 
     def rate(self, k: Any) -> Any:
-        """Return the constrained rate A(q) dq as a scalar expression of kinematics `k`."""
+        """Return the constrained rate A(q) dq as a scalar CasADi expression.
+
+        It is written in the kinematics `k`.
+        """
         raise TypeError(f"{type(self).__name__} must define rate(k)")
 
 
@@ -503,9 +512,12 @@ class Inequality(Component):
         return 0.0
 
     def meetings(self, k: Any) -> dict[str, Meeting]:
-        """Return this component's contacts in the kinematics `k`, by a suffix of its name."""
+        """Return the contacts of this component as expressions, by suffix of their names.
+
+        They are written in the kinematics `k`.
+        """
         raise TypeError(f"{type(self).__name__} must define meetings(k)")
 
     def gaps(self, k: Any) -> dict[str, Any]:
-        """Return each gap (m or rad) as a CasADi expression, by a suffix of the name."""
+        """Return the gaps of this component (m or rad) as expressions, by suffix of names."""
         return {suffix: m.gap for suffix, m in self.meetings(k).items() if m.gap is not None}

@@ -270,12 +270,18 @@ def tx(value: object, *, name: str | None = None, mass: object = None) -> Frame:
 
 
 def ty(value: object, *, name: str | None = None, mass: object = None) -> Frame:
-    """Make a frame translated along the parent's y axis; arguments are those of `tx`."""
+    """Make a frame translated along the parent's y axis by a number (m) or a variable.
+
+    The arguments are those of `tx`.
+    """
     return _make("TY", value, name, mass)
 
 
 def tz(value: object, *, name: str | None = None, mass: object = None) -> Frame:
-    """Make a frame translated along the parent's z axis; arguments are those of `tx`."""
+    """Make a frame translated along the parent's z axis by a number (m) or a variable.
+
+    The arguments are those of `tx`.
+    """
     return _make("TZ", value, name, mass)
 
 
@@ -285,12 +291,18 @@ def rx(value: object, *, name: str | None = None, mass: object = None) -> Frame:
 
 
 def ry(value: object, *, name: str | None = None, mass: object = None) -> Frame:
-    """Make a frame rotated about the parent's y axis; arguments are those of `rx`."""
+    """Make a frame rotated about the parent's y axis by a number (rad) or a variable.
+
+    The arguments are those of `rx`.
+    """
     return _make("RY", value, name, mass)
 
 
 def rz(value: object, *, name: str | None = None, mass: object = None) -> Frame:
-    """Make a frame rotated about the parent's z axis; arguments are those of `rx`."""
+    """Make a frame rotated about the parent's z axis by a number (rad) or a variable.
+
+    The arguments are those of `rx`.
+    """
     return _make("RZ", value, name, mass)
 
 

@@ -70,7 +70,7 @@ class Mass:
 
     @classmethod
     def sphere(cls, mass: Number, radius: float, com: Sequence[Number] = ORIGIN) -> Mass:
-        """Return the mass of a homogeneous ball, radius in m; `mass`, `com` as in `box`."""
+        """Return the mass of a homogeneous ball of given radius, m, centred at `com`."""
         (r,) = _lengths((radius,), 1, "sphere: radius")
         return cls._solid(mass, (0.4 * r**2,) * 3, com)
 
@@ -104,7 +104,7 @@ class Mass:
 
     @classmethod
     def _solid(cls, mass: Number, squares: Sequence[float], com: Sequence[Number]) -> Mass:
-        """Return a mass with moments of inertia given per unit mass (`squares`, m^2)."""
+        """Return a mass with moments of inertia `squares` per unit mass, m^2."""
         number = as_number(mass, "mass")
         return cls(number, tuple(number * float(s) for s in squares), tuple(com))
 
@@ -199,7 +199,7 @@ class Mass:
 
 
 def _value(number: Number, parameters: Mapping[str, Any]) -> Any:
-    """Return a number, or the value of a parameter, by default its declared one."""
+    """Return the value of a number or parameter; the default value if none is given."""
     if not isinstance(number, Parameter):
         return float(number)
     return number.of(np.asarray(parameters.get(number.name, number.value), float))
@@ -218,7 +218,7 @@ def _of_matrix(rows: tuple) -> tuple[Number, ...]:
 
 
 def _lengths(values: object, count: int, what: str) -> list[float]:
-    """Return values as positive floats, or raise `ModelError`."""
+    """Return `count` positive lengths as floats, or raise `ModelError`."""
     lengths = [float(v) for v in as_numbers(values, count, what)]
     if min(lengths) <= 0:
         shown = lengths[0] if count == 1 else lengths

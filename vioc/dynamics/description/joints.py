@@ -33,7 +33,7 @@ _Result = TypeVar("_Result")
 
 
 def names_its_joint(make: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
-    """Decorate a function that makes a joint, so that ``name=`` raises an explanation.
+    """Decorate a function that makes a joint: ``name=`` raises an error with advice.
 
     A call with ``name=`` raises a `ModelError` that points to ``frame=``.
     """

@@ -73,7 +73,7 @@ class Parameter:
         object.__setattr__(self, "factor", _finite(self.factor, f"parameter {self.name!r}: factor"))
 
     def of(self, value: Any) -> Any:
-        """Multiply a value of the parameter, which may be a symbol, by the factor."""
+        """Return the parameter's factor times a given value or symbol."""
         return value if self.factor == 1.0 else self.factor * value
 
     def __mul__(self, factor: Any) -> Parameter:

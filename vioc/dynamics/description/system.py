@@ -414,7 +414,10 @@ def _count(number: int, one: str, more: str | None = None) -> str:
 
 
 def _flat(system: System) -> tuple:
-    """Return childless frames for comparison, hash and pickle of trees of any depth."""
+    """Return the frames, without children, for comparison, hash and pickle.
+
+    The tuple allows trees of any depth.
+    """
     return _bare(system.nodes)
 
 

@@ -217,7 +217,7 @@ class _MjcfTree:
         self.ends[body] = len(self.nodes) - 1
 
     def _joint(self, j: int, body: int, place: Pose, moves: list[Transform]) -> Pose:
-        """Append the transforms of a joint to `moves`, and return the pose that follows.
+        """Append a joint's transforms to `moves`; return the constant pose after them.
 
         The constant pose `place` precedes them.
         """

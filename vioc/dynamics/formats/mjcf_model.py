@@ -156,7 +156,7 @@ class MjcfModel:
         return closures
 
     def turns_with(self, e: int) -> bool:
-        """Return whether a weld fixes the orientation, which a torque scale of 0 prevents."""
+        """Return whether a weld constraint fixes the orientation (torque scale not 0)."""
         return bool(self.compiled.eq_data[e, 10])
 
     def equality(self, e: int) -> str:
@@ -253,11 +253,11 @@ class MjcfModel:
         return self.gears(a)[0] * (1.0 if only is None else float(self.compiled.wrap_prm[only]))
 
     def gears(self, a: int) -> list[float]:
-        """Return the six gear ratios of an actuator, those of its first output."""
+        """Return the six gear ratios of an actuator's first output."""
         return list(map(float, np.ravel(self.compiled.actuator(a).gear)[:6]))
 
     def _only(self, a: int) -> int | None:
-        """Return the index of the joint if a fixed tendon runs over one joint, else None."""
+        """Return the joint's index if an actuator's tendon runs over one joint, else None."""
         m, mj, tendon = self.compiled, self.mujoco, int(self.compiled.actuator_trnid[a, 0])
         if int(m.actuator_trntype[a]) != mj.mjtTrn.mjTRN_TENDON or int(m.tendon_num[tendon]) != 1:
             return None
@@ -279,7 +279,7 @@ class MjcfModel:
 
     @cached_property
     def _pushing(self) -> dict[int, list[tuple[int, float | None]]]:
-        """Actuators that act on each joint with a limit on the sum of their forces.
+        """Actuators of each joint that has a limit on its total actuator force.
 
         Each actuator has its number, and its force at the joint per control, None if the two are not
         proportional.

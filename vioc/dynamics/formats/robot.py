@@ -312,7 +312,7 @@ class Robot:
         return variables[0]
 
     def _of(self, system: System) -> Robot:
-        """Return the robot with another system, and the joints and shapes that remain.
+        """Return the robot with another system, keeping the joints and shapes still in it.
 
         Joints of removed variables and links are removed.
         """

@@ -89,7 +89,7 @@ def _required(f: dataclasses.Field) -> bool:
 
 @dataclass(frozen=True)
 class _Placed:
-    """Frame without children, with its parent, depth and offset in the model text."""
+    """Frame read from model text, without children, with its parent, depth and offset."""
 
     frame: Frame
     parent: int
@@ -170,7 +170,7 @@ class Reader:
         self._fail(item.items[0].at, f"unknown keyword {shown(item.items[0])}; {hint}")
 
     def _once(self, old: object, item: Item, new: Any) -> Any:
-        """Return the new value of an option, or fail if the option was given before."""
+        """Return the new value of an option; raise an error if the option occurs twice."""
         if old is not None:
             self._fail(item.at, f"a second {shown(item)}; one is allowed")
         return new

@@ -185,7 +185,7 @@ def _malformed(reason: Any, line: int, source: str) -> ReadError:
 
 
 def _declared(data: bytes, contents: Contents) -> bytes:
-    """Return the document with its XML declaration first and of version 1.0.
+    """Return an XML document with its declaration at the beginning, version 1.0.
 
     Other readers of URDF accept any declaration. Lines keep their numbers.
     """

@@ -50,7 +50,7 @@ class AtOnce:
         self._gain = np.ascontiguousarray(F_u[at, np.arange(F_u.shape[1])], float)
 
     def first(self, left, right, h, theta, terms, A, B) -> np.ndarray | None:
-        """Write the Jacobians of N steps by state and input to the arrays A and B.
+        """Write the Jacobians A and B of N steps, by state and by input, into arrays.
 
         Their shapes are (N, 2n, 2n) and (N, 2n, nu). The return value is the derivative D2 D2 L_d + D2 F+
         (N, n, n) of the momenta, or None if a step cannot be linearized.
@@ -88,7 +88,7 @@ class AtOnce:
         return momentum_z if (amplified <= AMPLIFIED).all() else None
 
     def second(self, left, right, h, A, xx, xu, uu) -> None:
-        """Write the contracted second derivatives of N steps to the arrays xx, xu and uu.
+        """Write contracted second derivatives of N steps into arrays.
 
         Their shapes are (N, 2n, 2n), (N, 2n, nu), (N, nu, nu). A (N, 2n, 2n) is the Jacobian of the steps by
         the state. Only the kinetic energy and the gravity of the tree may have second derivatives.

@@ -139,7 +139,7 @@ class ChordSolver:
 
     @cached_property
     def step_functions(self) -> StepFunctions:
-        """CasADi functions that solve one step: first guess, factors, iteration and test."""
+        """CasADi functions that solve a step: first guess, factors, iteration and test."""
         return step_functions(self.rule, self._inverse, self._check)
 
     def _lanes(self) -> str | None:
@@ -158,7 +158,7 @@ class ChordSolver:
 
 
 def solved_step(rule: ChordRule, inverse: Inverse | None = None) -> ca.Function:
-    """Return the CasADi function that solves one step.
+    """Return the CasADi function that solves one step, with its certificate.
 
     It is (x, u, t, dt, parameters) -> (x_next, multipliers, error). `error` is the last correction of q
     relative to 1 + |q_k|, infinite where the root is not certified.
@@ -201,7 +201,7 @@ def solved_step(rule: ChordRule, inverse: Inverse | None = None) -> ca.Function:
 
 
 def _chord(rule: ChordRule, inverse: Inverse | None) -> tuple[ca.Function, ca.Function, float]:
-    """Return the functions of a chord iteration, and its largest accepted contraction.
+    """Return the functions of a chord iteration, and its largest allowed contraction.
 
     The functions are `factorize` and `iterate` of `StepFunctions`. The unknown y is q / (1 + |q_k|), and g is
     its correction with opposite sign.
@@ -249,7 +249,7 @@ def _chord(rule: ChordRule, inverse: Inverse | None) -> tuple[ca.Function, ca.Fu
 
 
 def signs(factored: Saddle, J0: list[list[Any]], dt: Any, masses: np.ndarray) -> ca.SX:
-    """Return 0, or infinity if a pivot of a step's matrix has the wrong sign.
+    """Return 0 if a step's matrix has the pivot signs of short steps, else infinity.
 
     The right signs are those of short steps: -dt D is then the mass matrix and S/-dt is Dh M^-1 Dh', so both
     have positive pivots (dt is negative in some stages of compositions). After a change of sign the
@@ -263,7 +263,7 @@ def signs(factored: Saddle, J0: list[list[Any]], dt: Any, masses: np.ndarray) ->
 
 
 def near_pole(D: SparseLU, way: ca.SX, f: MechanicalMap) -> Any:
-    """Return 0, or infinity if Euler angles may become singular along a displacement.
+    """Return infinity if Euler angles may become singular on a displacement, else 0.
 
     `way` (nd,) is the displacement, and D is the factorized matrix of the step at its end. At the pole of
     three Euler angles the first and the last angle turn about one axis. The determinant touches zero there
@@ -281,7 +281,7 @@ def near_pole(D: SparseLU, way: ca.SX, f: MechanicalMap) -> Any:
 def independent(
     pivots: ca.SX, J0: list[list[Any]], J1: list[list[Any]], masses: np.ndarray | list[float]
 ) -> ca.SX:
-    """Return whether each constraint's gradient is independent of the others.
+    """Return flags: True for a constraint gradient independent of the others.
 
     The test uses the pivots of Dh(q_k+1) M^-1 Dh(q_k)'. All gradients are independent if all entries are
     true. A gradient that vanishes at one end is also short there relative to its length at the other end.
@@ -296,7 +296,7 @@ def independent(
 
 
 def contracting(g: Any, memory: Any, rounding: Any, most: float) -> tuple[Any, Any]:
-    """Return one update of a chord iteration, which stops unless corrections contract.
+    """Return one update of a chord iteration, stopped unless corrections contract.
 
     The results are the changes of the unknowns and of the memory, with opposite sign, and the error. `g` is a
     correction. The memory is the size of the correction before, scaled by `TINY`, and 0 at first. If a
@@ -311,7 +311,7 @@ def contracting(g: Any, memory: Any, rounding: Any, most: float) -> tuple[Any, A
 
 
 def memory_at_first(suspect: Any) -> Any:
-    """Return the initial memory of a chord iteration, for its last correction.
+    """Return the initial value of a chord iteration's memory of its last correction.
 
     It ends the iteration at once if `suspect` is not 0.
     """

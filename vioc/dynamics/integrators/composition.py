@@ -132,7 +132,7 @@ class Composition(KernelMap, MapAround):
 
     @shared
     def _stage_inputs(self) -> tuple[np.ndarray, np.ndarray]:
-        """Matrices that make the stages' inputs from the step's state and input.
+        """Matrices that compute the stage inputs from the state and input of the step.
 
         The input of stage i is the first (s, nu, nx) times x_k plus the second (s, nu, nu) times u_k.
         """
@@ -192,7 +192,7 @@ class Composition(KernelMap, MapAround):
         return states[-1], impulses[0] / self.coefficients[0]
 
     def _rescued_stages(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
-        """Solve all stages of a step by the slower, robust methods.
+        """Solve all stages of a composed step by the slower, robust methods.
 
         Returns states (s, nx) and multipliers (s, nm).
         """
@@ -274,7 +274,7 @@ def _check_composed(base: KernelMap) -> None:
 
 
 def _undoes_itself(base: KernelMap) -> bool:
-    """Return whether a step by -dt undoes an explicit step by dt, tested at one state."""
+    """Return whether an explicit step is undone by the step of opposite length."""
     step = base.explicit
     assert step is not None
     rng = np.random.default_rng(0)

@@ -70,12 +70,12 @@ def conditions(rule: VariationalRule, steps: Steps, theta: np.ndarray) -> StepCo
 
 
 def _unit_rows(J: np.ndarray, M: np.ndarray) -> np.ndarray:
-    """Return the rows of J scaled to length one: J M^-1 J' then has the diagonal +-1."""
+    """Scale the rows of a Jacobian J so that J M^-1 J' has the diagonal +-1."""
     return J / np.sqrt(np.abs((J * np.linalg.solve(M, J.T).T).sum(axis=1)))[:, None]
 
 
 def inverse_of_least(M: np.ndarray, unit: np.ndarray | float | None = None) -> np.ndarray:
-    """Return the ratio of the largest to the least singular value of matrices.
+    """Return the ratios of the largest to the smallest singular value of matrices.
 
     The matrices have the shape (..., n, n). If `unit` is given, it replaces the largest value. The result is
     infinite where the least is rounding error.
@@ -90,7 +90,7 @@ def inverse_of_least(M: np.ndarray, unit: np.ndarray | float | None = None) -> n
 
 
 def condition(D: np.ndarray, mass_scale: np.ndarray) -> float:
-    """Return the condition number of D in units of a typical mass matrix's diagonal.
+    """Return the condition number of a step's matrix, scaled by typical masses.
 
     It is infinite where D is not finite. Scaling by D's own rows would hide a singularity of Euler angles,
     where a whole row vanishes.

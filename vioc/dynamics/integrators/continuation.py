@@ -35,7 +35,7 @@ class Context(NamedTuple):
 
 
 class Root(NamedTuple):
-    """Root of a step's equations for a fraction of the step length.
+    """Root of a step's equations at a fraction of the step length.
 
     `w` is its mean velocity; the other fields are the results of the step.
     """
@@ -90,7 +90,7 @@ def with_continuation(
 
 
 def left_by(f: Any, x: np.ndarray, u: np.ndarray, t: float, dt: float) -> BranchRoot | None:
-    """Return the last root that the continuation of a step reached.
+    """Return the last root that continuation of a step reached, or None.
 
     None if it is at length 0.
     """

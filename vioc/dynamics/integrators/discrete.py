@@ -61,7 +61,7 @@ class DiscreteStep:
 
 
 class DiscreteRule(ChordRule):
-    """Equations of a step of a map that come from a discrete Lagrangian."""
+    """Equations of the steps of a user's discrete Lagrangian."""
 
     def __init__(self, f: MechanicalMap, discrete: Callable[[DiscreteStep], Any]):
         super().__init__(f)
@@ -69,7 +69,7 @@ class DiscreteRule(ChordRule):
 
     @cached_property
     def slots(self) -> ca.Function:
-        """CasADi function of derivatives of the discrete Lagrangian, plus force impulses.
+        """CasADi function of the discrete Lagrangian's derivatives, with force impulses.
 
         (q0, q1, u, t, dt, parameters) -> D1 L_d + F-, D2 L_d + F+, and the derivative of the first by q1; all
         of the dynamic variables.

@@ -39,7 +39,7 @@ def grows(f: MechanicalMap, run: Trajectory) -> bool:
 
 
 def resolved(f: MechanicalMap, run: Trajectory) -> float:
-    """Return the energy of motions too small for the map's tolerance to resolve."""
+    """Return the largest energy of motions that the map's tolerance cannot resolve."""
     least = f.tolerance * (1 + np.abs(run.x[:, : f.nd])).max(axis=0)
     v, starts = least / run.step_lengths.min(), np.tile(run.x[0], (f.nd + 1, 1))
     starts[1:, : f.nd] += np.diag(least)

@@ -29,7 +29,7 @@ ENOUGH = 1e-8  # of the largest force: largest force that may be missing
 
 
 def equations(rule: VariationalRule) -> Evaluator:
-    """Return an evaluator of the terms of inverse dynamics of the dynamic variables.
+    """Return an evaluator of the terms from which inverse dynamics finds the inputs.
 
     (q_k, q_k+1, u, t, dt, parameters) -> b, B-, m, B+ at u, Dh(q_k).
     """
@@ -103,7 +103,7 @@ def inverse_dynamics(f: MechanicalMap, rule: VariationalRule, q: Any, x0: Any, k
 
 
 def _solved(B: np.ndarray, Dh: np.ndarray, right: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the least-squares u of B u - Dh' lambda = right, and the residual."""
+    """Solve B u - Dh' lambda = right by least squares; return u and the residual."""
     A = np.concatenate([B, -Dh.T], axis=1)
     x = np.linalg.lstsq(A, right, rcond=None)[0] if A.shape[1] else np.zeros(0)
     return x[: B.shape[1]], right - A @ x

@@ -135,7 +135,7 @@ class GalerkinVI(MechanicalMap):
 
     @shared
     def stage(self) -> ca.Function:
-        """CasADi function of momentum, force and constraints at one stage.
+        """CasADi function of momentum, force and constraints at a quadrature point.
 
         (q, v, u, t, parameters, lambda) -> L_v and f = L_q + F - Dh' lambda of the dynamic variables, and h.
         """
@@ -168,7 +168,7 @@ class GalerkinVI(MechanicalMap):
 
     @property
     def _converged(self) -> float:
-        """Limit of a step's last correction, below which the iteration ends."""
+        """Size of the last correction below which a step's iteration has converged."""
         return max(CONVERGED * self.tolerance, ROUNDING) * float(np.sqrt(self.stages * self.nd))
 
     @property
@@ -256,7 +256,7 @@ class GalerkinVI(MechanicalMap):
         return None if iterate is None else self._from(repeated(iterate, self._converged, CONTRACTION))
 
     def _from(self, solved: ca.Function) -> ca.Function:
-        """Return the CasADi function of one step from a solver of its stage equations.
+        """Return the CasADi function of a step, given a solver of its stage equations.
 
         It is (x, u, t, dt, parameters) -> x_next, impulse, error. The first guess extrapolates the velocities
         with the acceleration at the step's start, and has the multipliers there.

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class Points(NamedTuple):
-    """Values and derivatives at the quadrature points of N steps, P points each.
+    """Values and derivatives of N steps at their quadrature points.
 
     The points are the stages, and with constraints also the end. The docstring of this module defines o, y, w
     and s.
@@ -96,7 +96,7 @@ class GalerkinDerivatives:
     # -- unknowns -----------------------------------------------------------------------------------
 
     def split(self, w: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Split unknowns of N steps into stage velocities, multipliers and end velocity.
+        """Split the unknowns of N steps: stage velocities, multipliers, end velocities.
 
         V (N, s, nd, ...), lambda (N, s, nm, ...) and v (N, 0 or nd, ...) are parts of w (N, nw, ...).
         """
@@ -192,12 +192,12 @@ class GalerkinDerivatives:
         return Points(args, o, o_y, o_w, y_s)
 
     def _parts(self, o: np.ndarray) -> list[np.ndarray]:
-        """Split values at quadrature points into momenta, forces, h and Dh v."""
+        """Split values at quadrature points: momenta, forces, constraints and their rates."""
         nd, nm = self.f.nd, self.f.nm
         return np.split(o, np.cumsum([nd, nd, nm]), axis=2)
 
     def left(self, h: np.ndarray, o: np.ndarray) -> np.ndarray:
-        """Return the part of the step equations that comes from the quadrature points.
+        """Return the terms of the step equations that quadrature points contribute.
 
         From o (N, P, no, ...) it makes the equations (N, nw, ...): those of the stages, h at all points but
         the first, the momentum at the end, and Dh v there.
@@ -212,7 +212,7 @@ class GalerkinDerivatives:
         return np.concatenate([r.reshape(n, -1, *o.shape[3:]) for r in rows], axis=1)
 
     def weights(self, h: np.ndarray, mu: np.ndarray) -> np.ndarray:
-        """Return weights of values at quadrature points, from weights of the equations.
+        """Convert weights of the step equations to weights of values at quadrature points.
 
         The weights of o (N, P, no) are those in mu . `left`, with mu (N, nw).
         """
@@ -241,7 +241,7 @@ class GalerkinDerivatives:
     # -- derivatives --------------------------------------------------------------------------------
 
     def _chained(self, steps: Steps, theta: np.ndarray) -> tuple[Points, np.ndarray, np.ndarray, np.ndarray]:
-        """Return derivatives of steps by their arguments, through the implicit equations.
+        """Return derivatives of solved steps, by the implicit function theorem.
 
         The results are the points, the Jacobian of the equations by w (N, nw, nw), the total derivative of y
         by s (N, P, ny, ns), and that of x_next, then of the multipliers, by s (N, nx + nm, ns).
@@ -289,7 +289,8 @@ class GalerkinDerivatives:
         return Linearization.of(after[:, :nx], after[:, nx:], self.f.nu)
 
     def second(self, steps: Steps, theta: np.ndarray, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
-        """Return the Hessian of Z . x_k+1 + zeta . multipliers for each step.
+        """Return second derivatives of steps, contracted with covectors.
+        They are the Hessian of Z . x_k+1 + zeta . multipliers for each step.
 
         It is the Hessian of o, contracted with the adjoint's weights, along y_s (GA 9).
         """

@@ -199,7 +199,9 @@ class MechanicalMap(KernelMap):
         return there
 
     def _check_starts(self, X: np.ndarray, k: int) -> None:
-        """Raise `StepError` at a start with dependent constraints: its step is arbitrary."""
+        """Raise `StepError` if constraints are dependent at the start of a step.
+        Such a step is arbitrary.
+        """
         if not self.nm:
             return
         J = self._directions(X[:, : self.nq], self.theta)[0]
@@ -259,7 +261,7 @@ class MechanicalMap(KernelMap):
         return None if self.rule is None else self.rule.residual
 
     def _behind(self, q0: Any, q1: Any, u: Any, k: int) -> np.ndarray:
-        """Return the state at the end of a step between two configurations, q0 and q1.
+        """Return the state after a step from configuration q0 to q1.
 
         Its momentum is p = D2 L_d(q0, q1) + F+ ([T] V-A); k is the index of the step.
         """
@@ -316,12 +318,12 @@ class MechanicalMap(KernelMap):
 
     @shared
     def poles(self) -> list[int]:
-        """Index of the first Euler angle of each free rotation, in the dynamic variables."""
+        """Indices of the first Euler angles of free rotations, in the dynamic variables."""
         return [self.system.variables.index(chart.variables[0]) for chart in self._charts]
 
     @shared
     def turning(self) -> list[bool]:
-        """Mask of dynamic variables that are angles whose sine or cosine has an effect."""
+        """Mask of the dynamic variables that are angles with a nonlinear effect."""
         bends = bending_variables(self.lagrangian)
         return [self.unit(n) == "rad" and bool(b) for n, b in zip(self.system.dynamic, bends, strict=True)]
 
@@ -405,7 +407,7 @@ class MechanicalMap(KernelMap):
         return [n for n, c in named if not isinstance(c, VelocityConstraint)]
 
     def _force_rounding(self, dt: float) -> float:
-        """Return the force that rounding of q can cause, M eps/dt^2.
+        """Return the force M eps/dt^2 that rounding of configurations can cause.
 
         A step solves for velocities (q1 - q0)/dt.
         """
@@ -453,7 +455,7 @@ class MechanicalMap(KernelMap):
 
     @shared
     def _shared_impulses(self) -> ca.SX:
-        """Impulses of the kept constraints, then of the omitted ones."""
+        """Impulses of all constraints: of those kept in the step, then of those omitted."""
         names, Dh = self.system.constraint_names, self._all_constraints(*self._q_and_parameters)[1]
         kept, rest = (
             Dh[[names.index(n) for n in some], : self.nd] for some in (self.multiplier_names, self.redundant)
@@ -583,7 +585,7 @@ class MechanicalMap(KernelMap):
         return T, V, T + V
 
     def _at_rates(self, expression: ca.SX) -> ca.SX:
-        """Return an expression of configurations and rates in the symbols of the map."""
+        """Rewrite an expression of configurations and rates in the symbols of the map."""
         g = self.lagrangian.graph
         f = ca.Function("at_rates", [g.q_vector, g.v_vector, g.parameters], [expression], OPTIONS)
         q, theta = self._q_and_parameters

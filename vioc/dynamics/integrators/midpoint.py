@@ -161,7 +161,7 @@ class MidpointVI(MechanicalMap):
             raise self._advised(error, X[error.k - k, : self.nq]) from None
 
     def _advised(self, error: StepError, q: np.ndarray) -> StepError:
-        """Return a step's error with advice on constraints to omit if some are dependent.
+        """Return a step's error with advice on which dependent constraints to omit.
 
         The advice suits the configuration q.
         """

@@ -52,7 +52,7 @@ class MidpointRule(ChordRule):
         self.lacking = 0.5 if self._left else 0.0
 
     def force_shares(self, dt: Any) -> tuple[Any, Any]:
-        """Return the factors of a force F in its impulses F- and F+ at the ends of a step."""
+        """Return the factors of a force in its impulses at the start and end of a step."""
         return (dt, 0.0) if self._left else (dt / 2, dt / 2)
 
     def parts(self, q0: Any, q1: Any, p: Any, u: Any, t: Any, dt: Any, theta: Any) -> ChordParts:
@@ -64,7 +64,7 @@ class MidpointRule(ChordRule):
         return ChordParts(balance, momentum, dt * L_q + (minus + plus) * F)
 
     def _middle(self, q0: Any, q1: Any, u: Any, t: Any, dt: Any, theta: Any) -> tuple:
-        """Return the arguments at which the Lagrangian is sampled."""
+        """Return the point (q, v, u, t, parameters) at which the Lagrangian is evaluated."""
         a = self.alpha
         return (1 - a) * q0 + a * q1, (q1 - q0) / dt, u, t + a * dt, theta
 
@@ -80,7 +80,7 @@ class MidpointRule(ChordRule):
 
     @cached_property
     def _closing(self) -> ca.Function:
-        """CasADi function of the constraints of a step, if some are on velocities.
+        """CasADi function of a step's constraints, if some are velocity constraints.
 
         Holonomic ones are h(q1), those on velocities A(q_m) (q1 - q0) with q_m = (q0 + q1)/2
         (docs/maths/nonholonomic.md, (2)).
@@ -113,7 +113,7 @@ class MidpointRule(ChordRule):
         return self.newton_matrix(*self._middle(q0, q1, u, t, dt, theta), dt)
 
     def of_terms(self, dt: ca.SX) -> ca.SX:
-        """Return the part of a step's matrix from forces and from potentials but gravity.
+        """Return the part of Newton's matrix from forces and non-gravity potentials.
 
         The matrix is D2 D1 L_d + D2 F- (nd, nd).
         """
@@ -124,7 +124,7 @@ class MidpointRule(ChordRule):
         return (a * by_q + by_v / dt)[:nd, :nd]
 
     def inverse_of_mass(self, q0: Any, q1: Any, u: Any, t: Any, dt: Any, theta: Any) -> ArticulatedInverse:
-        """Return a fast solver for a step's matrix, approximated by masses and dampers.
+        """Return a fast solver for an approximation of a step's Newton matrix.
 
         Its matrix is -(M + dt^2 ...)/dt, the part of D2 D1 L_d that is not small with dt; the terms of order
         dt^2 are those of springs and dampers.

@@ -113,7 +113,7 @@ class BranchEquations(ABC):
 
     @abstractmethod
     def __call__(self, w: np.ndarray, share: float) -> Linearized:
-        """Return residual and Jacobian for a fraction of the step length, in (0, 1]."""
+        """Return residual and Jacobian for a fraction `share` in (0, 1] of the step."""
 
     def reason(self, found: BranchRoot) -> str:
         """Return as text why the branch of roots folds; empty if not known."""
@@ -183,7 +183,7 @@ def solve_step(
 
 
 def follow(equations: BranchEquations, tolerance: float, begun: BranchRoot | None = None) -> BranchRoot:
-    """Follow the branch of roots to the largest share of the step that can be reached.
+    """Follow the branch of roots to the largest fraction of the step that it reaches.
 
     The branch begins at length 0, or at its root `begun`. Each root is extrapolated to the guess of the next.
     A share is accepted only if Newton's corrections contract so fast that no other root is near, and if the
@@ -246,7 +246,7 @@ def follow(equations: BranchEquations, tolerance: float, begun: BranchRoot | Non
 
 
 def bends(equations: BranchEquations, at: BranchRoot, last: BranchRoot, matrix: np.ndarray | None) -> bool:
-    """Return whether the branch of roots bends away from the line to the last root.
+    """Return whether the branch of roots turns away from the line to the last root.
 
     Another branch that crosses near a singular position also has roots near that line, but another direction.
     The direction is the derivative of the root by the share, from the matrix at the root `at`.
@@ -279,7 +279,7 @@ def rate_by_share(
 
 
 def turns_back(equations: BranchEquations, last: BranchRoot, stride: float, tolerance: float) -> bool:
-    """Return whether the branch of roots folds right after the last root.
+    """Return whether the branch of roots has a fold just after the last root.
 
     Roots further along the branch then have smaller shares. The next root is sought in a plane across the
     branch, where the matrix with the share as an unknown is regular at a fold. Past the fold the determinant
@@ -326,7 +326,7 @@ def turns_back(equations: BranchEquations, last: BranchRoot, stride: float, tole
 
 
 def regular_between(before: np.ndarray, after: np.ndarray) -> bool:
-    """Return whether a matrix stays regular between two roots, by its small change.
+    """Return whether a matrix that changes little stays regular between two roots.
 
     The test is the spectral radius of the relative change, which does not depend on units. If it is below 1,
     all matrices on the straight line between are regular; beyond one fold, or two, it is not.
@@ -336,7 +336,7 @@ def regular_between(before: np.ndarray, after: np.ndarray) -> bool:
 
 
 def clear_of_poles(equations: BranchEquations, matrix: np.ndarray, at: BranchRoot, last: BranchRoot) -> bool:
-    """Return whether Euler angles stay regular between the last root and the one `at`.
+    """Return whether Euler angles stay regular between two roots of the branch.
 
     Matrices on both sides of a pole are alike (`chord.near_pole`). Where constraints hold a body, the
     momentum balance alone shows no pole.

@@ -74,7 +74,7 @@ def _motion(f: MechanicalMap) -> ca.Function:
 
 
 def far(reach: Any, turning: Iterable[bool]) -> Any:
-    """Return 0, or infinity if an angle may move by more than 1 rad to a first guess.
+    """Return infinity if the first guess may turn an angle by over 1 rad, else 0.
 
     The limit is `FAR`. Sines and cosines of angles, and so the step's matrix, change by no more than the
     angle along the way. If that is less than a sixth of a turn, tests at the guess hold all the way to it.
@@ -87,7 +87,7 @@ def far(reach: Any, turning: Iterable[bool]) -> Any:
 
 
 def bending_variables(lag: Lagrangian) -> np.ndarray:
-    """Return the mask (nd,) of dynamic variables that enter the equations nonlinearly.
+    """Return a mask (nd,) of dynamic variables that enter the equations nonlinearly.
 
     Second differences at random states and parameters detect them. The angle of a wheel about its axis of
     symmetry is none of them, nor the heading of a vehicle on a plane, nor an angle with a spring alone.
@@ -126,7 +126,7 @@ def predicted(f: MechanicalMap) -> ca.Function:
 
 
 def predicted_of_stiff(f: MechanicalMap) -> ca.Function:
-    """CasADi function of the first guess of a step's end, suited to stiff springs.
+    """CasADi function of the first guess of a step's end, also for stiff springs.
 
     `far` also tests the roots of these steps. If accelerations move an angle farther than velocities do, by
     more than `STIFF`, springs are stiff for the step: the guess omits the accelerations, and the step's

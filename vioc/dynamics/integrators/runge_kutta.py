@@ -106,7 +106,7 @@ class RungeKutta(ExplicitMap, MechanicalMap):
 
     @shared
     def _acceleration(self) -> ca.Function:
-        """CasADi function of accelerations of a stage, at constant kinematic velocities.
+        """CasADi function of a stage's accelerations, at constant kinematic velocities.
 
         (q, v, u, t, parameters) -> a (nd,), lambda_c, residual. The residual is that of the solved equations,
         which is not small if their matrix is singular. Times dt^2 it is an error of q, as in `_defect`.
@@ -120,7 +120,7 @@ class RungeKutta(ExplicitMap, MechanicalMap):
         return lag.function("acceleration", [ca.densify(a), ca.densify(multipliers), self._size_of(rows)])
 
     def _size_of(self, rows: ca.SX) -> ca.SX:
-        """Return the norm of a stage's residual, or infinity near singular constraints.
+        """Return the norm of a stage's residual; infinity near singular constraints.
 
         There rounding of q and v decides the accelerations, however small the residual is.
         """
@@ -130,7 +130,7 @@ class RungeKutta(ExplicitMap, MechanicalMap):
 
     @property
     def _row_scale(self) -> ca.SX:
-        """Scale of a stage's residuals: their change per error of q, times dt^2.
+        """Scale of a stage's residuals: their change, times dt^2, per unit error of q.
 
         Errors of q are relative to 1 + |q|.
         """
@@ -140,7 +140,9 @@ class RungeKutta(ExplicitMap, MechanicalMap):
 
     @shared
     def stage_rows(self) -> tuple[ca.SX, ca.SX, ca.SX]:
-        """Equations (nd + nm,) of a stage, and their unknowns a (nd,) and lambda_c (nm,)."""
+        """Equations of a stage, with its accelerations and multipliers as unknowns.
+        Shapes are (nd + nm,), (nd,) and (nm,).
+        """
         c, a = self.continuous, ca.SX.sym("a", self.nd)
         full = ca.vertcat(a, ca.SX.zeros(self.nk))
         balance = c.balance(full, c.multipliers)[: self.nd]
@@ -173,7 +175,7 @@ class RungeKutta(ExplicitMap, MechanicalMap):
 
     @shared
     def _defect(self) -> ca.Function:
-        """CasADi function of the norm of a stage's residual.
+        """CasADi function of the residual norm of a stage.
 
         (q, v, u, t, parameters, a, lambda_c) -> norm, which times dt^2 is an error of q.
         """
@@ -259,7 +261,10 @@ class RungeKutta(ExplicitMap, MechanicalMap):
         return ca.Function("step", args, self.full_step(*args)[:3])
 
     def _refused(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
-        """Raise `StepError` with the cause, since there is no other way to take the step."""
+        """Raise a `StepError` that explains why the step cannot be taken.
+
+        There is no other way to take the step.
+        """
         x_next, _, error, *_ = self._full_step_numbers(x, u, np.array([t]), np.array([dt]), self.theta)
         residual = float(error[0, 0])
         where = f"step {k} (t = {t:.6g} s, dt = {dt:g} s)"
@@ -323,7 +328,7 @@ class RungeKutta(ExplicitMap, MechanicalMap):
 
 
 def _norm(rows: ca.SX) -> ca.SX:
-    """Return the 2-norm, made smooth at zero so that a step is differentiable.
+    """Return the 2-norm, smoothed at zero so that it is differentiable.
 
     NaN remains NaN.
     """

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SolvedRows:
-    """Derivatives of one implicit equation R(y, w) = 0 along N steps.
+    """Derivatives of one solved implicit equation R(y, w) = 0 along N steps.
 
     Attributes
     ----------
@@ -146,7 +146,8 @@ class StageDerivatives:
         return StageFirstOrder(Linearization.of(x_s, mult_s, f.nu), h, k, solved_jump, done)
 
     def second(self, first: StageFirstOrder, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
-        """Return the Hessian of z . x_next + zeta . multipliers for each step.
+        """Return second derivatives of steps, contracted with covectors.
+        They are the Hessian of z . x_next + zeta . multipliers for each step.
 
         No third-order tensor is formed. The stages are visited from the last to the first: z, zeta and later
         stages weight w_i by omega_i. The adjoint S_i' eta_i = -omega_i then adds (y, w)_s' D^2(eta_i . R_i)

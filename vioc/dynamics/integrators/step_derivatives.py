@@ -79,7 +79,9 @@ class StepDerivatives:
         args = [*parts, t, dt]
 
         def columns(name: str, of: ca.SX, args: list[ca.SX]) -> ca.Function:
-            """Return an expression's Jacobian; if that is long, its product with a direction."""
+            """Return the CasADi function of an expression's Jacobian.
+            If that would be too long, it is the function of the Jacobian times a direction.
+            """
             along = ca.Function(name, [*args, d], [ca.jtimes(of, y, d)], {"cse": True})
             if along.n_instructions() * self.ny > (WHOLE if f.backend.name == "virtual" else COMPILED):
                 return along
@@ -107,7 +109,7 @@ class StepDerivatives:
         )
 
     def _columns(self, evaluate: Evaluator, args: list[np.ndarray]) -> np.ndarray:
-        """Return the Jacobians (N, rows, ny) of an expression at N steps.
+        """Return the Jacobians (N, rows, ny) of an expression along N steps.
 
         All entries are NaN for a step with an infinite one, since infinity times 0 would look singular.
         """
@@ -174,7 +176,8 @@ class StepDerivatives:
         return StepFirstOrder(lin, args, y_s, P[:, :, y1d], saddle)
 
     def second(self, first: StepFirstOrder, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
-        """Return the Hessian of z . x_k+1 + zeta . lambda_k for each step.
+        """Return second derivatives of steps, contracted with covectors.
+        They are the Hessian of z . x_k+1 + zeta . lambda_k for each step.
 
         No third-order tensor is formed ([S] (16)-(32)). With the adjoint (mu, nu) of the implicit equations
         the second derivatives of q_k+1 and lambda_k cancel, and the Hessian of mu . r + z_p . P + nu . h

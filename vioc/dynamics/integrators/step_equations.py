@@ -38,7 +38,7 @@ TURNED = 0.1  # cosine between constraint directions at both ends, near a quarte
 
 
 class ResidualBlocks(NamedTuple):
-    """Residuals and Jacobian blocks of the equations of one step or of N steps.
+    """Residuals and Jacobian blocks of the equations of one step or N steps.
 
     They are taken at the dynamic configurations z = q_k+1.
 
@@ -62,7 +62,7 @@ class ResidualBlocks(NamedTuple):
 
 
 class BlockEvaluator:
-    """Evaluator of residuals and Jacobian blocks of the steps of a rule.
+    """Evaluator of residuals and Jacobian blocks of a variational integrator's steps.
 
     It takes (x, u, t, dt, parameters, z) of one step, or of N steps as rows.
     """
@@ -83,7 +83,9 @@ class BlockEvaluator:
 
     @cached_property
     def along_branch(self) -> Evaluator:
-        """Evaluator of the equations for a share of a step's length, with the matrix transposed.
+        """Evaluator of the equations of a step that is shortened to a fraction `share`.
+
+        The matrix is transposed.
 
         Outputs are those of `Linearized`. Arguments are (x, u, t, dt, parameters, h(q_k), w, share), with the
         mean velocity w over the share.
@@ -140,7 +142,7 @@ class StepEquations(BranchEquations):
         self._bound = program.bind_map([*map(np.ascontiguousarray, given), self._w, self._share], 1)
 
     def _begins(self) -> np.ndarray:
-        """Return the state's velocities, those of least norm if coordinates are singular."""
+        """Return the velocities of a state; those of least norm at singular coordinates."""
         f = self.f
         v = f.velocities(self.x)
         if np.isfinite(v).all():

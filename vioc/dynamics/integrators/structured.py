@@ -136,7 +136,7 @@ class StructuredLinearization:
         self.start_args, self.start_size = (q, lam, theta), nq + nm + np_
 
     def end_args(self, q0: np.ndarray, q1: np.ndarray) -> list[np.ndarray]:
-        """Return the configurations on which the constraints of a step depend."""
+        """Return the configurations on which a step's constraints depend."""
         return [q0, q1] if self.drags else [q1]
 
     # -- terms other than the tree's --------------------------------------------------------------
@@ -152,14 +152,14 @@ class StructuredLinearization:
 
     @cached_property
     def _has_terms(self) -> bool:
-        """Flag: there are potentials besides gravity, or forces that depend on the state."""
+        """Flag: there are forces or potentials, besides gravity, that depend on the state."""
         lag, g = self.f.lagrangian, self.f.lagrangian.graph
         parts = (lag.stiffness, ca.jacobian(lag.F, ca.vertcat(g.q_vector, g.v_vector)))
         return any(ca.sparsify(part).nnz() for part in parts)
 
     @cached_property
     def curved(self) -> bool:
-        """Flag: terms other than tree and constraints have nonzero second derivatives."""
+        """Flag: terms besides tree energy and constraints have nonzero second derivatives."""
         return bool(ca.sparsify(self._second_terms).nnz())
 
     def _first_terms(self, h: ca.SX) -> list[ca.SX]:
@@ -297,11 +297,11 @@ class StructuredLinearization:
 
     @cached_property
     def _size(self) -> int:
-        """Number of steps in a group that is processed at once."""
+        """Number of steps that are processed as one group."""
         return max(4, (AT_ONCE if self._at_once else CACHED) // self.f.nx**2)
 
     def _pieces(self, n: int, size: int) -> list[slice]:
-        """Return slices of steps whose matrices stay in the cache of the processor."""
+        """Divide N steps into slices whose matrices fit into the processor's cache."""
         return [slice(k, min(k + size, n)) for k in range(0, n, size)]
 
     # -- first order ------------------------------------------------------------------------------
@@ -404,7 +404,7 @@ class StructuredLinearization:
 
     @cached_property
     def _at_once(self) -> AtOnce | None:
-        """Evaluator of the derivatives in C, or None if the mechanism is no simple tree.
+        """Evaluator of the derivatives in C; None if the mechanism is not a simple tree.
 
         It needs compiled functions, and forces that each act on one joint with a constant gain.
         """
@@ -415,7 +415,7 @@ class StructuredLinearization:
 
     @cached_property
     def _picked(self) -> tuple[slice | np.ndarray, np.ndarray] | None:
-        """Variables of the forces and their gains, if every force acts on one variable."""
+        """Driven variables and gains, if each input acts on one variable; else None."""
         F_u = self._constant_F_u
         if F_u is None or (np.count_nonzero(F_u, axis=0) != 1).any():
             return None
@@ -424,7 +424,7 @@ class StructuredLinearization:
         return slice(at[0], at[0] + nf) if row else at, F_u[at, np.arange(nf)]
 
     def _add_forces(self, A, B, C, D, args: list[np.ndarray], minus: np.ndarray, plus: np.ndarray) -> None:
-        """Write the columns of B and D that belong to the inputs of forces."""
+        """Write the derivatives by the inputs of forces into the Jacobians B and D."""
         f, F_u, picked = self.f, self._constant_F_u, self._picked
         p, nf = slice(f.nq, f.nq + f.nd), len(f.system.inputs)
         F_u = self._force_by_input(*args)[0] if F_u is None else F_u
@@ -445,7 +445,8 @@ class StructuredLinearization:
         zeta: np.ndarray,
         out: SecondOrder | None = None,
     ) -> SecondOrder:
-        """Return the Hessian of z . x_k+1 + zeta . lambda_k for each step.
+        """Return second derivatives of steps, contracted with covectors.
+        They are the Hessian of z . x_k+1 + zeta . lambda_k for each step.
 
         No third-order tensor is formed ([S] (16)-(27), (31)). With the adjoint (mu, nu) of the implicit
         equations the second derivatives of q_k+1 and lambda_k cancel in z . x_k+1 + zeta . lambda + mu . r +

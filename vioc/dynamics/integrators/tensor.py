@@ -37,7 +37,7 @@ class Tensor:
 
     @cached_property
     def _tree(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-        """Positions of the third derivatives of the kinetic energy in a step's matrices.
+        """Positions of the kinetic energy's third derivatives in a step's matrices.
 
         For each kind of matrix there are target positions in the flattened matrix, and source positions.
         """
@@ -64,7 +64,7 @@ class Tensor:
         return {"x": f.nx, "u": f.nu, "t": len(f.parameters), "z": f.nd + f.nm}
 
     def __call__(self, steps: Steps, first: TreeFirstOrder, out: list[list[np.ndarray]]) -> None:
-        """Write the Hessians of all components of the next state and of the multipliers.
+        """Write the Hessians of every component of the next state and multipliers.
 
         `out` has six arrays of zeros for the next state (N, nx, ...) and six for the multipliers (N, nm,
         ...), in the order of a `SecondOrder`.
@@ -106,7 +106,7 @@ class Tensor:
         return (n, 2 * f.nd + f.nm, *(self._sizes[kind] for kind in key))
 
     def _add(self, H: dict[str, np.ndarray], values: np.ndarray, blocks: list[Block]) -> None:
-        """Add Hessians to the matrices (N, equations, rows, columns) to which they belong."""
+        """Add Hessians to the matrices (N, equations, rows, columns) they belong to."""
         for key, matrix in H.items():
             if key in self._tree:
                 target, source = self._tree[key]
@@ -128,7 +128,7 @@ class Tensor:
         in_r, in_h, in_p = slice(nd), slice(nd, nd + nm), slice(nd + nm, None)
 
         def mapped(count: int, evaluate: Evaluator, args: list[np.ndarray], *weights: float) -> np.ndarray:
-            """Return evaluations with each of `count` unit vectors as weights, for every step."""
+            """Evaluate a function with each of `count` unit weight vectors, at every step."""
             many = [np.repeat(a, count, axis=0) if a.ndim == 2 else a for a in args]
             (found,) = evaluate(*many, *(np.tile(w * np.eye(count), (n, 1)) for w in weights))
             return found.reshape(n, count, *found.shape[1:])
@@ -154,7 +154,7 @@ class Tensor:
 
     @cached_property
     def _start_at_once(self) -> tuple[Evaluator, np.ndarray] | None:
-        """Evaluator of all nonzero Hessians of constraint impulses, and their positions.
+        """Evaluator of all nonzero Hessians of constraint impulses, with their positions.
 
         They are of -(Dh'lambda)_j by (q_k, lambda, parameters). None if there are so many that a loop over j
         is faster.

@@ -64,14 +64,14 @@ class VariationalRule(ABC):
 
     @abstractmethod
     def parts(self, q0: Any, q1: Any, p: Any, u: Any, t: Any, dt: Any, theta: Any) -> StepParts:
-        """Return the terms of a step's equations ([T] (44)) in symbols.
+        """Return the terms of a step's equations ([T] (44)) as expressions.
 
         `u` has the inputs of forces only.
         """
 
     @abstractmethod
     def slope(self, q0: Any, q1: Any, u: Any, t: Any, dt: Any, theta: Any) -> ca.SX:
-        """Return the Newton matrix of a step, D2 D1 L_d + D2 F- (nd, nd), dense.
+        """Return the Newton matrix (nd, nd) of a step, D2 D1 L_d + D2 F-.
 
         See [T] (22), [S] (8).
         """

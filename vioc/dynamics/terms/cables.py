@@ -227,7 +227,8 @@ class _Along(RateForce):
             )
 
     def _bodies(self, system: Any) -> Iterator[tuple[int, Mass]]:
-        """Yield index and mass of the frames with mass from `last` up to `first`.
+        """Yield index and mass of the frames on the chain from `last` up to `first`.
+        Frames without mass are left out.
 
         There are none if `first` is not an ancestor of `last`.
         """
@@ -243,7 +244,7 @@ class _Along(RateForce):
                 yield j, mass
 
     def dissipation(self, k: Any, i: int, mass: Mass) -> Any:
-        """Return the dissipation of one body, W: a quadratic form of the velocities."""
+        """Return one body's Rayleigh dissipation function, W, quadratic in its velocities."""
         raise TypeError(f"{type(self).__name__} must define dissipation")
 
     def by_rates(self, k: Any) -> ca.SX:

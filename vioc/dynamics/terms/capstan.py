@@ -24,7 +24,7 @@ class _Rope:
     """
 
     def tensions(self, k: Any) -> tuple[ca.SX, ca.SX, Way]:
-        """Return the tensions of the two spans, N, and the rope's path.
+        """Return the tensions of the rope's two free spans, N, and the rope's path.
 
         They are k (l_1 - L/2 - s) and k (l_2 - L/2 + s). Half of the arc belongs to each span.
         """

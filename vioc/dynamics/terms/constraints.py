@@ -13,7 +13,7 @@ from vioc.errors import ModelError
 
 
 def in_world(k: Any, vector: tuple[Number, ...], frame: str) -> ca.SX:
-    """Transform a vector (3,) from the axes of a frame to the world's."""
+    """Transform a vector (3,) from the axes of a frame to those of the world."""
     column = ca.vertcat(*map(k.number, vector))
     return column if frame == "world" else ca.mtimes(k.pose(frame)[:3, :3], column)
 

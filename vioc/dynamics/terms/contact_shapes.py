@@ -83,17 +83,17 @@ class Shape:
     flat: ClassVar[bool] = False  # polytopes meet by features, which have no closed form
 
     def numbers(self) -> tuple[Number, ...]:
-        """Return the numbers of all fields in their order."""
+        """Return the dimensions of the shape: the numbers of all fields in their order."""
         values = (getattr(self, f.name) for f in fields(self))  # type: ignore[arg-type]
         return tuple(n for value in values for n in (value if isinstance(value, tuple) else (value,)))
 
     @classmethod
     def of(cls, numbers: Sequence[Number]) -> Shape:
-        """Make a shape from its numbers; omitted ones at the end have defaults."""
+        """Make a shape from the numbers of its fields; last ones may be omitted."""
         raise NotImplementedError
 
     def placed(self, number: Callable, R: Matrix, p: Vector) -> tuple:
-        """Return the shape's numbers in the axes of a body.
+        """Return the shape's numbers transformed to the axes of a body.
 
         The shape's frame has the pose (R, p) in the body.
         """
@@ -107,11 +107,11 @@ class Shape:
         raise NotImplementedError
 
     def corners(self) -> Iterator[Sphere]:
-        """Yield spheres whose convex hull is the shape."""
+        """Yield spheres (or points) whose convex hull is the shape."""
         raise NotImplementedError
 
     def against_box(self) -> tuple[Shape, ...]:
-        """Return parts of the shape that each touch a box or a hull in one point."""
+        """Return the shape's parts, each of which touches a box or hull in one point."""
         return (self,)
 
 
@@ -420,7 +420,7 @@ def _triple(numbers: Sequence[Number], default: Vector3) -> Vector3:
 
 
 def _total(terms: Sequence[Number]) -> Number:
-    """Return the sum of numbers, one of which may be a parameter if the others are 0."""
+    """Return the sum of numbers; a parameter may be added to zeros only."""
     terms = [t for t in terms if isinstance(t, Parameter) or t]
     if len(terms) == 1:
         return terms[0]

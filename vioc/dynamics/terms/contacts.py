@@ -57,7 +57,8 @@ class FrictionContact(Inequality):
     cone: str
 
     def parts(self) -> dict[str, Part]:
-        """Return the pairs of shapes that touch in one point each, by name suffix.
+        """Return the pairs of shapes of this contact, each of which touches in one point.
+        Their keys are suffixes of names.
 
         Each is (frame, shape, frame, shape).
         """
@@ -161,7 +162,9 @@ class Contact(FrictionContact):
         ground: Land = GROUND,
         **options: Any,
     ) -> Contact | PairContact:
-        """Return the contact of a body's sphere with the ground; options as for `point`."""
+        """Return the contact of a body's sphere with the ground.
+        The options are those of `point`: friction, directions, cone and name.
+        """
         if isinstance(ground, Terrain):
             return PairContact("world", ground, frame, Sphere(radius, center), **options)
         return cls(

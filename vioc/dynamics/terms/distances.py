@@ -106,7 +106,8 @@ def _on_flat(body: OrientedBox | PosedHull, ball: RoundedSegment) -> Met:
 
 
 def _sorted_over(block: OrientedBox, place: Vector) -> tuple[list[Any], Any, Any]:
-    """Return heights of a point above a box's faces, their maximum and their median.
+    """Return the heights of a point above the faces of a box, by axis.
+    Also returned are the largest and the median height.
 
     Each axis has one height, above the nearer of its two faces.
     """
@@ -117,7 +118,7 @@ def _sorted_over(block: OrientedBox, place: Vector) -> tuple[list[Any], Any, Any
 
 
 def _chosen(over: list[Any], most: Any) -> tuple[Any, Any, Any]:
-    """Return three flags, of which exactly one is true: that of the largest height.
+    """Return flags of the three axes of a box, true only for the largest height.
 
     Each flag belongs to an axis of a box.
     """
@@ -147,7 +148,7 @@ def _in_axes(body: OrientedBox | PosedHull, d: Vector) -> Vector:
 
 
 def _place_on_segment(body: OrientedBox | PosedHull, rod: RoundedSegment) -> Any:
-    """Return where on a capsule's axis one of its three contact spheres lies.
+    """Return the position of one of a capsule's three contact spheres on its axis.
 
     The coordinate s is in [-1, 1]; `body` is the box or hull that the capsule touches.
     """
@@ -159,7 +160,7 @@ def _place_on_segment(body: OrientedBox | PosedHull, rod: RoundedSegment) -> Any
 
 
 def _place_by_block(block: OrientedBox, place: Vector, e: Vector, which: int) -> Any:
-    """Return where a capsule's contact sphere lies on its axis, against a box.
+    """Return the position of a capsule's contact sphere on its axis, against a box.
 
     The coordinate s is that of docs/maths/contact.md (P4).
     """

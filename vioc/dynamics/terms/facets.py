@@ -47,7 +47,7 @@ class Facets(NamedTuple):
 
 @lru_cache(maxsize=64)
 def facets(points: tuple[tuple[float, float, float], ...]) -> Facets:
-    """Return the face planes and edges of the convex hull of these corners."""
+    """Return the face planes and edges of the convex hull of given corners."""
     P = np.array(points)
     faces: list[tuple[np.ndarray, float, dict[tuple[int, int], None]]] = []
     for corners in triangles(P):
@@ -101,7 +101,7 @@ def over(hull: Facets, at: Vector) -> tuple[Any, Vector]:
 
 
 def place_on_segment(hull: Facets, middle: Vector, half: Vector, place: int) -> Any:
-    """Return where a capsule's contact sphere lies on its axis, against a hull.
+    """Return the position of a capsule's contact sphere on its axis, against a hull.
 
     The coordinate s of docs/maths/contact.md (P8) is in [-1, 1]; `place` selects one of three spheres.
     """
@@ -121,7 +121,7 @@ def place_on_segment(hull: Facets, middle: Vector, half: Vector, place: int) -> 
 
 
 def one_of_three(place: int, low: Any, high: Any, nearest: Any, tilt: Any) -> Any:
-    """Return where one of a capsule's three contact spheres lies on its axis.
+    """Return the position of one of a capsule's three contact spheres on its axis.
 
     The first two are at the ends of the part of the segment above a face, the third is between them. If no
     part is over a face, the ends are those of the segment. The third point is the middle of the two, or, if
@@ -181,7 +181,7 @@ def _nearest(hull: Facets, middle: Vector, half: Vector) -> Any:
 
 
 def _clipped(normals: np.ndarray, levels: np.ndarray, middle: Vector, half: Vector, length: Any):
-    """Return the interval of a segment that lies behind all of these planes.
+    """Return the interval of a segment that is behind all of several planes.
 
     The interval is empty if it begins after it ends.
     """

@@ -19,7 +19,10 @@ class RateForce(Force):
     """
 
     def by_rates(self, k: Any) -> ca.SX:
-        """Return the generalized force on all rates, in the order of `k.v_vector`."""
+        """Return the generalized force on all rates, in the order of the rates.
+
+        The rates are `k.v_vector`.
+        """
         raise TypeError(f"{type(self).__name__} must define by_rates(k)")
 
     def generalized(self, k: Any) -> dict[str, Any]:

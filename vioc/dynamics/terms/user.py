@@ -31,7 +31,7 @@ from vioc.errors import ModelError
 
 
 class _Guarded:
-    """Symbolic kinematics for a user's function; undeclared names raise `ModelError`."""
+    """Symbolic kinematics for a user's function; unknown names raise `ModelError`."""
 
     def __init__(self, k: Any, term: Any):
         self._k, self._term = k, term
@@ -76,7 +76,7 @@ def _call(term: Any, k: Any) -> Any:
 
 
 def _numeric(what: str, reason: str) -> ModelError:
-    """Return the error for a user's expression that contains NaN.
+    """Return the error for a user's expression that contains NaN, with advice.
 
     math.sin(symbol) is NaN without an error, because it takes the symbol as a number.
     """

@@ -55,11 +55,11 @@ class _WrenchForce(RateForce):
             raise ModelError(f"{self.label()}: expected a force or a moment, got zeros")
 
     def size(self, k: Any) -> Any:
-        """Return the factor by which force and moment are multiplied."""
+        """Return the factor of force and moment: 1, or the input."""
         return 1.0
 
     def along_body(self, k: Any) -> ca.SX:
-        """Return the wrench (6,) in the frame's axes, about the frame's origin.
+        """Return the wrench (6,) about the frame's origin, in the frame's axes.
 
         J^b' is applied to it.
         """

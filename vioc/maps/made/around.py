@@ -23,7 +23,7 @@ Self = TypeVar("Self", bound="MapAround")
 
 
 class SpaceAround(StateSpace):
-    """State space of an inner map, extended by further plain states.
+    """State space of an inner map, extended by additional plain states.
 
     `n` is the number of inner states.
     """
@@ -57,7 +57,7 @@ class SpaceAround(StateSpace):
 def inner_quantities(
     f: MapAround, expression: Callable[[ca.SX], ca.SX], unit: Callable[[str], str | None]
 ) -> QuantityTable:
-    """Return the named quantities of an inner map, for the map built around it.
+    """Return the inner map's named quantities in the symbols of the map around it.
 
     `expression` rewrites the symbols of the inner map in those of `f`; `unit` returns the units of the
     additional states.
@@ -82,7 +82,7 @@ def inner_quantities(
 
 
 def around(f: MapAround, review: Callable[[Trajectory], None] = nothing, **more: Any) -> Mechanism:
-    """Return the mechanism properties of a map that is built around another one.
+    """Return the mechanism properties of a map that is built around another map.
 
     They are those of the inner map; `more` are properties that replace them.
     """
@@ -103,12 +103,12 @@ def around(f: MapAround, review: Callable[[Trajectory], None] = nothing, **more:
 
 
 def unchanged(expression: ca.SX) -> ca.SX:
-    """Return the expression unchanged, for maps with the same symbols."""
+    """Return an expression unchanged, where inner and outer map have equal symbols."""
     return expression
 
 
 class MapAround(OneStepMap):
-    """Map whose state is that of an inner map, with additional states at its end.
+    """Base class of maps whose state is an inner map's state plus additional states.
 
     Subclasses define `_first` and `_second`. If they are made from the inner map and other arguments,
     `_made_of` are these arguments.
@@ -124,7 +124,7 @@ class MapAround(OneStepMap):
         expression: Callable[[ca.SX], ca.SX] = unchanged,
         unit: Callable[[str], str | None] = nothing,
     ) -> None:
-        """Take sizes and names from the inner map, and append the names of own states.
+        """Set this map's sizes and names from the inner map, with additional states.
 
         See `inner_quantities` for the other arguments.
         """
@@ -138,7 +138,7 @@ class MapAround(OneStepMap):
         self.quantities = Quantities(self, inner_quantities(self, expression, unit))
 
     def with_inner(self: Self, f: OneStepMap) -> Self:
-        """Return this map, built around another inner map."""
+        """Return a map of this kind around another inner map."""
         return type(self)(f, *self._made_of)  # type: ignore[call-arg]
 
     def with_dt(self: Self, dt: float) -> Self:

@@ -26,7 +26,7 @@ PENDING = "pending."  # prefix of the states that are pending inputs
 
 
 class DelayedMap(MapAround):
-    """Map with delayed input: the command u of step k acts in step k + n.
+    """Map whose input acts n steps after the command; pending commands are states.
 
     It is (x, w1, ..., wn) -> (f(x, w1), w2, ..., wn, u). All tools for maps work on it: `dlqr` about its
     equilibria is a regulator that takes the delay into account.
@@ -70,7 +70,7 @@ class DelayedMap(MapAround):
     # -- the state space ------------------------------------------------------------------------
 
     def join(self, x: Any, pending: Any = None) -> np.ndarray:
-        """Return the state from the inner state and pending commands, in order of action.
+        """Return a state from inner state and pending commands, in the order of action.
 
         `pending` has shape (n, nu), or (nu,) for equal commands; None is `rest_input`.
         """
@@ -80,7 +80,7 @@ class DelayedMap(MapAround):
         return np.concatenate([x, check_array(pending, (self.n, self.nu), "pending").ravel()])
 
     def state(self, values: Mapping[str, float] | None = None, **named: float) -> np.ndarray:
-        """Return a state from values of inner states and pending commands by name.
+        """Return a state from values by name, also of pending commands.
 
         Pending commands are ``pending.INPUT``, ...
         """
@@ -92,7 +92,8 @@ class DelayedMap(MapAround):
         return np.concatenate([self.inner.state(rest), *reversed(rows)])
 
     def initial_state(self, q: Any = None, v: Any = None, u: Any = None, **named: float) -> np.ndarray:
-        """Return the initial state of the inner map with the pending commands u.
+        """Return an initial state from configurations and velocities by name.
+        The pending commands are u.
 
         By default they are `rest_input`; see `join`. The first of several acts at the start.
         """
@@ -137,7 +138,8 @@ class DelayedMap(MapAround):
         dt: float | Sequence[float] | np.ndarray | None = None,
         t: np.ndarray | None = None,
     ) -> Trajectory:
-        """Return the closed-loop rollout, with steps of the map's length only.
+        """Return the closed-loop rollout under time-varying feedback.
+        All steps must have the map's own length.
 
         It is `OneStepMap.track`; gains are designed for the delay in seconds.
         """
@@ -153,7 +155,7 @@ class DelayedMap(MapAround):
         return whole.on_its_step()
 
     def inner_trajectory(self, run: Trajectory) -> Trajectory:
-        """Return the trajectory of the inner map in a run of this map."""
+        """Return the inner map's trajectory within a run of this delayed map."""
         run = trajectory_of(run)
         x, w = self.split(run.x)
         arrays = (np.ascontiguousarray(x), np.ascontiguousarray(w[:-1, : self.nu]))
@@ -192,7 +194,7 @@ class DelayedMap(MapAround):
         return self._outer_second(derivatives_of(self.inner, timed).second(self._inner(steps), Z, zeta))
 
     def _outer_second(self, H: SecondOrder) -> SecondOrder:
-        """Return second derivatives of this map's steps from those of the inner map.
+        """Return second derivatives of delayed steps from those of the inner map.
 
         The inner input is a state here, and the command enters linearly.
         """
@@ -218,7 +220,7 @@ class DelayedMap(MapAround):
     # -- names ----------------------------------------------------------------------------------
 
     def expression(self, of_inner: ca.SX) -> ca.SX:
-        """Rewrite an expression of the inner map in the symbols of this map.
+        """Rewrite an expression of the inner map in the symbols of this delayed map.
 
         The inner input is the oldest pending command.
         """

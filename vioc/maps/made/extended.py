@@ -109,7 +109,7 @@ class ExtendedMap(MapAround):
         self._made_of = self.steps, self.freed, self.kept, self.disturbances, self.biases
 
     def _read_disturbances(self, names: tuple[str, ...]) -> None:
-        """Set the matrices that add the disturbances to inputs and to rates of states.
+        """Set the matrices through which disturbances act on inputs and on states.
 
         They are `_to_inputs` (nu, nd) and `_to_states` (ndx, nd).
         """
@@ -128,7 +128,7 @@ class ExtendedMap(MapAround):
         self._pushes_states = bool(self._to_states.any())
 
     def _make_symbols(self) -> tuple[Symbols, ca.SX, Implicit | None]:
-        """Return the symbols of this map, the inner step length and implicit quantities.
+        """Return the map's symbols, with the step length and quantities of the inner map.
 
         The constants are appended to the symbols of the inner state.
         """
@@ -149,7 +149,7 @@ class ExtendedMap(MapAround):
     # -- the state space ------------------------------------------------------------------------
 
     def join(self, x: Any, constants: Mapping[str, float] | None = None) -> np.ndarray:
-        """Return the state from the inner state and constants by name.
+        """Return a state, made of the inner map's state and constants by name.
 
         By default constants have the values of the inner map.
         """
@@ -165,7 +165,7 @@ class ExtendedMap(MapAround):
         return np.array([*timed, *freed, *kept, *np.zeros(len(self.disturbances) + len(self.biases))])
 
     def state(self, values: Mapping[str, float] | None = None, **named: float) -> np.ndarray:
-        """Return a state from the inner map's states and constants by name.
+        """Return a state from values by name, of inner states and of constants.
 
         Omitted constants have the defaults of `join`.
         """
@@ -174,7 +174,11 @@ class ExtendedMap(MapAround):
         return self.join(inner, {n: v for n, v in values.items() if n in self.constants})
 
     def initial_state(self, q: Any = None, v: Any = None, u: Any = None, **named: float) -> np.ndarray:
-        """Return the initial state of the inner map, with constants as in `join`."""
+        """Return an initial state from configurations and velocities by name.
+        The constants, such as a duration, have their default values.
+
+        The defaults are those of `join`.
+        """
         return self.join(self.inner.initial_state(q, v, u, **named))
 
     # -- steps ----------------------------------------------------------------------------------
@@ -195,7 +199,9 @@ class ExtendedMap(MapAround):
         return known[1]
 
     def seconds(self, constants: np.ndarray, k: int = 0) -> float:
-        """Return the length of this map's unit of time in s; `StepError` unless positive."""
+        """Return the duration of one unit of this map's time, s.
+        Raises `StepError` unless it is positive.
+        """
         if not self.steps:
             return 1.0
         T = float(constants[0])
@@ -204,13 +210,16 @@ class ExtendedMap(MapAround):
         return T
 
     def _pushes(self, constants: np.ndarray) -> np.ndarray:
-        """Return the disturbances (..., nd) among constants (..., number of constants)."""
+        """Return the disturbances among the values of all constants.
+
+        The shapes are (..., number of constants) -> (..., nd).
+        """
         end = constants.shape[-1] - len(self.biases)
         return constants[..., end - len(self.disturbances) : end]
 
     @property
     def matched(self) -> bool:
-        """Flag: all constants except biases are disturbances of inputs."""
+        """Flag: all constants are disturbances of inputs, or sensor biases."""
         return len(self.constants) == len(self.disturbances) + len(self.biases) and not self._pushes_states
 
     def input_disturbance(self, constants: np.ndarray) -> np.ndarray:
@@ -260,13 +269,13 @@ class ExtendedMap(MapAround):
         return around(self, review, force_rounding=force_rounding, implicit=self._implicit)
 
     def outer_trajectory(self, run: Trajectory, constants: np.ndarray, t: np.ndarray) -> Trajectory:
-        """Return a run of the inner map as a run of this map, at its times t."""
+        """Convert a run of the inner map to a run of this map, at its times t."""
         x = np.hstack([run.x, np.tile(constants, (len(run.x), 1))])
         u = run.u - self.input_disturbance(constants)
         return Trajectory(self, t, x, u, run.multipliers, k0=run.k0)
 
     def inner_trajectory(self, run: Trajectory) -> Trajectory:
-        """Return the trajectory of the inner map in a run of this map.
+        """Return the inner map's trajectory within a run of this extended map.
 
         Its map has the step length and the parameters of the run.
         """
@@ -280,7 +289,7 @@ class ExtendedMap(MapAround):
     # -- derivatives ----------------------------------------------------------------------------
 
     def steps_at(self, X: Any, U: Any, k0: int = 0, dt: Any = None, *, t: np.ndarray | None = None) -> Steps:
-        """Return solved steps from N states, which must have the same duration."""
+        """Take one step from each of N states, which must have the same duration."""
         U = np.asarray(U, float)
         (x, constants), h = self.split(X), self.lengths(dt, len(U))
         if self.steps and not (constants[:, 0] == constants[:1, 0]).all():
@@ -307,7 +316,7 @@ class ExtendedMap(MapAround):
         return [slice(a, b) for a, b in pairwise([0, *cuts.tolist(), len(values)])]
 
     def _inner(self, steps: Steps) -> tuple[OneStepMap, Steps, float]:
-        """Return the inner map, the inner steps of given steps, and the unit of time."""
+        """Return the inner map, its steps for given steps, and the unit of time."""
         (x0, constants), (x1, _) = self.split(steps.x0), self.split(steps.x1)
         c = constants[0] if len(steps) else self._own(np.zeros(self.inner.nx))
         unit, d = self.seconds(c, int(steps.k[0]) if len(steps) else 0), self._pushes(constants)
@@ -359,7 +368,7 @@ class ExtendedMap(MapAround):
         return SecondOrder.of(whole, self.ndx, self.nu)
 
     def _chain(self, steps: Steps, unit: float, by_times: bool, timed: bool) -> np.ndarray:
-        """Return the Jacobian of the inner step's arguments with respect to this step's.
+        """Return the Jacobian of the inner step's arguments by the arguments of this step.
 
         Arguments are errors, inputs, parameters, dt and t.
         """
@@ -406,7 +415,7 @@ class ExtendedMap(MapAround):
     # -- names ----------------------------------------------------------------------------------
 
     def expression(self, of_inner: ca.SX) -> ca.SX:
-        """Rewrite an expression of the inner map in the symbols of this map."""
+        """Rewrite an expression of the inner map in the symbols of this extended map."""
         dt, u, e = self.inner.symbols.dt, self.inner.symbols.u, ca.SX(of_inner)
         if self.disturbances and ca.depends_on(e, u):
             c = self.symbols.x[self.inner.nx :]

@@ -63,7 +63,7 @@ def join(*runs: Any, jumps: Sequence[ca.Function | None] | None = None) -> Traje
 
 
 def _check_times(found: Sequence[Trajectory]) -> None:
-    """Raise `ValueError` if a time-dependent map would take steps at another time."""
+    """Raise `ValueError` if joining would shift steps of a time-dependent map in time."""
     step, t = found[0].k0, float(found[0].t[0])
     for i, run in enumerate(found):
         if _is_timed(run.map):
@@ -91,7 +91,7 @@ def _check_joints(found: Sequence[Trajectory], joints: Sequence[Any]) -> None:
 
 
 def _phases(found: Sequence[Trajectory], joints: Sequence[Any]) -> tuple[list[Trajectory], list[Any]]:
-    """Return the motions of single maps in the runs, and the jumps between them."""
+    """Split the runs into motions of single maps, with the jumps between them."""
     parts: list[Trajectory] = []
     leaps: list[Any] = []
     for run, jump in zip(found, [*joints, None], strict=True):
@@ -126,7 +126,7 @@ def _one_behind_another(runs: Sequence[Trajectory], f: OneStepMap) -> Trajectory
 
 
 def _what(f: OneStepMap) -> Any:
-    """Return the identity of a map without its step length.
+    """Return data that identify a map, apart from its step length.
 
     Maps of one trajectory share it.
     """

@@ -21,7 +21,7 @@ from vioc.runs.trajectory import Trajectory
 
 
 class NoisyMap(MapAround):
-    """Map with known inputs u_k and unknown noise w as its input, for estimation.
+    """Map with known inputs and with noise in place of an input, for estimation.
 
     It is (x, w) -> f(x, u_k + G_k w) + S_k w, or x + S_k w for samples without a step, with u_k, G_k, S_k
     known.
@@ -77,7 +77,7 @@ class NoisyMap(MapAround):
         self.U, self.G, self.S, self.taken = known or (*quiet, np.ones(1, bool))
 
     def with_known(self, known: tuple[np.ndarray, ...], k0: int) -> NoisyMap:
-        """Return the same map with other known inputs and noise."""
+        """Return the same map with other known inputs and noise matrices."""
         twin = object.__new__(type(self))
         twin.__dict__.update(self.__dict__)
         twin.U, twin.G, twin.S, twin.taken = known
@@ -85,7 +85,7 @@ class NoisyMap(MapAround):
         return twin
 
     def _rows(self, k: Any) -> np.ndarray:
-        """Return the sample indices of steps k; later steps use the last sample."""
+        """Return the rows of known data for steps k; later steps use the last row."""
         return np.minimum(k, len(self.U) - 1)
 
     def rest_input(self, x: np.ndarray) -> np.ndarray:
@@ -106,12 +106,12 @@ class NoisyMap(MapAround):
 
     @property
     def _on(self) -> int:
-        """Offset of the inner map's step indices."""
+        """Difference between the inner map's step index and that of this map."""
         return self.k0 - (int(np.argmax(self.taken)) if self.taken.any() else 0)
 
     @property
     def _later(self) -> float:
-        """Offset of the inner map's times, s."""
+        """Difference between the inner map's time and that of this map, s."""
         return self._on * self.before
 
     @property
@@ -141,7 +141,7 @@ class NoisyMap(MapAround):
         return Steps(X, ends, W, multipliers, t, h, k)
 
     def _inner(self, steps: Steps) -> tuple[slice, Steps]:
-        """Return the range of the steps that are taken, and the inner map's steps."""
+        """Return which steps are steps of the inner map, and these inner steps."""
         at = self._rows(steps.k)
         taken = np.flatnonzero(self.taken[at])
         some = slice(int(taken[0]), int(taken[-1]) + 1) if len(taken) else slice(0, 0)
@@ -151,7 +151,7 @@ class NoisyMap(MapAround):
         return some, replace(piece, x1=ends, u=inputs, k=piece.k + self._on, t=piece.t + self._later)
 
     def _chain(self, steps: Steps, more: int) -> np.ndarray:
-        """Return the Jacobian of the inner step's arguments with respect to this step's.
+        """Return the Jacobian of the inner step's arguments by the arguments of this step.
 
         Arguments are states, inputs and `more` others.
         """
@@ -194,7 +194,7 @@ class NoisyMap(MapAround):
         return self.inner.state(values, **named)
 
     def _find(self, name: str) -> ca.SX | None:
-        """Return a quantity of the inner map's state, or None if it is this map's own."""
+        """Return the expression of an inner map's quantity, or None for an own quantity."""
         if name in self.state_names or name.removeprefix("u.") in self.input_names:
             return None
         found = self.inner.quantity(name)

@@ -11,7 +11,7 @@ from vioc.maps.derivatives import Linearization, SecondOrder, Steps, columns
 
 @dataclass(frozen=True)
 class Parts:
-    """N steps, each of which consists of m successive steps, the parts.
+    """Steps that each consist of m successive steps of another map, the parts.
 
     Attributes
     ----------
@@ -41,12 +41,12 @@ class Parts:
         return len(self.sizes)
 
     def first(self, lin: Linearization) -> Linearization:
-        """Return first derivatives of steps from those of the steps they consist of."""
+        """Return the first derivatives of whole steps from those of their parts."""
         end, along, _ = self._chain(lin)
         return Linearization.of(end, along, lin.B.shape[2])
 
     def weights(self, lin: Linearization, Z: np.ndarray, zeta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the covectors for second derivatives of the parts of each step.
+        """Return the covectors that weight the second derivatives of each step's parts.
 
         They follow from the covectors Z and zeta of the whole steps: at the end of a part, Z is the costate
         of the remaining parts.
@@ -60,7 +60,7 @@ class Parts:
         return Z, zeta
 
     def second(self, lin: Linearization, H: SecondOrder) -> SecondOrder:
-        """Return second derivatives of steps from those of the steps they consist of.
+        """Return the second derivatives of whole steps from those of their parts.
 
         The latter are contracted with the `weights`.
         """

@@ -66,11 +66,14 @@ class Substeps(MapAround):
 
     @cached_property
     def _ends(self) -> np.ndarray:
-        """End times of the substeps as fractions of the step (n,)."""
+        """End of each substep as a fraction of the step (n,)."""
         return np.arange(1, self.n + 1) / self.n
 
     def _inputs(self, X: np.ndarray, U: np.ndarray) -> np.ndarray:
-        """Return the inputs (N, n, nu) of the substeps of steps from X (N, nx) under U."""
+        """Return the inputs (N, n, nu) of the substeps of N steps.
+
+        The steps begin at X (N, nx) under the inputs U.
+        """
         by_x, by_u = self.inner.mechanism.inputs_at(self._ends)
         held = np.einsum("iab,nb->nia", by_u, U)
         return held + np.einsum("iab,nb->nia", by_x, X) if by_x.any() else held
@@ -80,7 +83,10 @@ class Substeps(MapAround):
         return t[:, None] + lengths[:, None] * np.arange(self.n) / self.n
 
     def _total(self, multipliers: np.ndarray) -> np.ndarray:
-        """Return multipliers (N, nm) of steps from those of their substeps (N, n, nm)."""
+        """Return the multipliers (N, nm) of whole steps from those of their substeps.
+
+        The multipliers of the substeps are (N, n, nm).
+        """
         return np.where(self.inner.mechanism.additive, multipliers.sum(axis=1), multipliers[:, -1])
 
     def run(
@@ -111,7 +117,7 @@ class Substeps(MapAround):
         return self._outer(run, U, times, k0)
 
     def _outer(self, run: Trajectory, U: np.ndarray, times: np.ndarray, k0: int) -> Trajectory:
-        """Return the trajectory of whole steps from a run of substeps."""
+        """Return the trajectory of whole steps, given a run of substeps."""
         n, count = self.n, len(U)
         x = np.ascontiguousarray(run.x[: n * count + 1 : n])
         parts = run.multipliers[: n * count].reshape(count, n, len(self.multiplier_names))
@@ -133,7 +139,7 @@ class Substeps(MapAround):
     def _substeps_of(
         self, X: np.ndarray, U: np.ndarray, k0: int, h: np.ndarray, t: np.ndarray
     ) -> list[Steps]:
-        """Return the first substeps of N steps, then their second ones, and so on."""
+        """Take the substeps of N steps: all first ones, then all second ones, and so on."""
         inputs, starts, found, x = self._inputs(X, U), self._starts(t, h), [], X
         for i in range(self.n):
             each = np.ascontiguousarray(inputs[:, i])
@@ -168,7 +174,7 @@ class Substeps(MapAround):
     # -- derivatives ----------------------------------------------------------------------------
 
     def _parts(self, steps: Steps, timed: bool) -> Parts:
-        """Return the substeps of steps, those of each step together."""
+        """Return the substeps of given steps, grouped by step, with their data."""
         N, n = len(steps), self.n
         each = self._substeps_of(steps.x0, steps.u, 0, steps.h, steps.t)
         names = "x0", "x1", "u", "multipliers", "t", "h"

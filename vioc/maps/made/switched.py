@@ -89,7 +89,7 @@ class SwitchedMap(MapAround):
     # -- switching --------------------------------------------------------------------------------
 
     def turn(self, k: int) -> tuple[int, int]:
-        """Return the index of the map that takes step k, and the step's index within it."""
+        """Return which map takes step k, and the step's index within that map."""
         k = k % sum(self.steps_of) if self.periodic else k
         for i, n in enumerate(self.steps_of[:-1]):
             if k < n:
@@ -98,7 +98,11 @@ class SwitchedMap(MapAround):
         return len(self.maps) - 1, k
 
     def _pieces(self, k0: int, n: int) -> Iterator[tuple[slice, int, bool]]:
-        """Yield the steps k0 ... k0 + n - 1 by map, with a flag of steps after a switch."""
+        """Yield ranges of steps with the map that takes them.
+        A flag is True if they follow a switch.
+
+        The steps are k0 ... k0 + n - 1.
+        """
         start = 0
         while start < n:
             i, at = self.turn(k0 + start)
@@ -110,7 +114,7 @@ class SwitchedMap(MapAround):
 
     @cached_property
     def _leaps(self) -> dict[int, Evaluator]:
-        """Evaluators of each jump and its derivative, by the index of the map after it."""
+        """Evaluators of the jumps between maps, with derivatives, by the next map's index."""
         found = {}
         for i in range(len(self.maps)):
             jump = self.jumps[i - 1] if i or self.periodic else None
@@ -123,7 +127,7 @@ class SwitchedMap(MapAround):
         return found
 
     def _landed(self, x: np.ndarray, i: int, first: bool) -> np.ndarray:
-        """Return the state (nx,) from which map i starts, after its jump if there is one."""
+        """Return the state (nx,) from which map i starts: after its jump, if it has one."""
         if not first or i not in self._leaps:
             return x
         return self._leaps[i](x, self.theta)[0][:, 0]
@@ -140,11 +144,11 @@ class SwitchedMap(MapAround):
 
     @property
     def inner(self) -> OneStepMap:  # type: ignore[override]
-        """Map with the fewest constraints, whose quantities are valid for all."""
+        """Map with the fewest constraints, whose quantities exist for all maps."""
         return min(self.maps, key=_constraints)
 
     def initial_state(self, q: Any = None, v: Any = None, u: Any = None, **named: float) -> np.ndarray:
-        """Return the initial state of the first map."""
+        """Return an initial state of the first map, from configurations and velocities."""
         return self.maps[0].initial_state(q, v, u, **named)
 
     def frame_positions(self, X: Any) -> np.ndarray:
@@ -231,7 +235,7 @@ class SwitchedMap(MapAround):
     # -- derivatives ----------------------------------------------------------------------------
 
     def _by_map(self, steps: Steps) -> Iterator[tuple[np.ndarray, int, bool, Steps]]:
-        """Yield the steps of each map, with a flag of steps after a switch.
+        """Yield the steps of each map, with a flag for those after a switch.
 
         The rows of the steps need not be successive.
         """
@@ -276,7 +280,7 @@ class SwitchedMap(MapAround):
         return replace(super().derivatives, moving=self._linearized)
 
     def _linearized(self, trajectory: Trajectory, closed: bool) -> Linearization:
-        """Return the linearization of a motion whose contacts close when their gap does.
+        """Return the linearization of a motion, corrected at impacts (saltation).
 
         It is `MapDerivatives.linearize_motion` (saltation). The first step after a switch that closes
         contacts has the derivatives of a step whose start, and with it the end of the step before, is shifted
@@ -317,7 +321,7 @@ class SwitchedMap(MapAround):
         return ca.Function("quantity", list(g.symbols), [expression])(x, u, own, theta, dt)
 
     def _along(self, run: Trajectory, name: str) -> np.ndarray:
-        """Return a quantity along a run, from the map of each step.
+        """Return a quantity along a run, evaluated by the map that takes each step.
 
         At a switch it is that of the later map. For a map without the quantity, of a constraint of other
         maps, it is theirs without impulses: the force is 0.
@@ -336,7 +340,7 @@ class SwitchedMap(MapAround):
         return np.concatenate(cut if by_step else [*cut, values[-1][-1:]])
 
     def parts_of(self, run: Trajectory) -> list[Trajectory]:
-        """Split a run of this map into runs of the maps that took its steps.
+        """Split a run into runs of the single maps that took its steps.
 
         At a switch both runs have the state before the jump.
         """
@@ -372,7 +376,7 @@ class SwitchedMap(MapAround):
         return self.with_maps([g.trying(**values) for g in self.maps])
 
     def resampled(self, run: Trajectory, lengths: np.ndarray) -> SwitchedMap:
-        """Return this map with numbers of steps for other step lengths along a run.
+        """Return this map for other step lengths along a run, with adapted step counts.
 
         Each map keeps its duration; ValueError if a switch lies within a step.
         """

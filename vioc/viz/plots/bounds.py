@@ -12,7 +12,7 @@ from vioc.names import by_quantity
 
 
 class Marked:
-    """Bounds of a run's quantities over time and targets at its end, for plots.
+    """Bounds and targets of a run's quantities, as drawn in plots.
 
     Parameters
     ----------

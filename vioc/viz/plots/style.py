@@ -60,7 +60,7 @@ def panels(
 
 
 def over_time(f: Any, names: Sequence[str], ax: Any, labels: Sequence[str]) -> list[Any]:
-    """Return a panel over time for each quantity of a map, with its name and unit."""
+    """Return axes over time, one for each named quantity, with labels."""
     axes = panels(len(names), ax, names=names, labels=[labels])
     for panel, name in zip(axes, names, strict=True):
         panel.set_ylabel(label(name, quantity_unit(f, name)))
@@ -136,7 +136,9 @@ def _width(labels: Sequence[str], height: float) -> float:
 
 
 def _columns(count: int, height: float) -> int:
-    """Return a legend's number of columns for `count` rows beside axes of `height` in."""
+    """Return the number of columns of a legend with `count` entries.
+    `height` is that of the axes, in inches.
+    """
     return -(-count // max(1, int(height / ROW) - 1))
 
 

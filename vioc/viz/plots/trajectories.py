@@ -146,7 +146,7 @@ def _columns(name: str, values: np.ndarray) -> list[str]:
 
 
 def name_axis(axes: Any, names: Sequence[str], unit: str) -> None:
-    """Label an axis with name and unit; several curves have the common part of names."""
+    """Label an axis with name and unit; for several curves with their common name."""
     lines = axes.get_legend_handles_labels()[1]
     kinds = unique(n.partition(".")[0] for n in names if "." in n)
     several = ", ".join(names) if len(names) <= 3 else kinds[0] if len(kinds) == 1 else ""

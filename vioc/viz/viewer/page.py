@@ -62,7 +62,10 @@ def write_page(viewer: Viewer, path: str | os.PathLike, *, fps: float = 30, spee
 
 
 def check(path: str | os.PathLike, fps: float = 30, speed: float = 1.0) -> Path:
-    """Return the path if a page can be written to it, else raise as `write_page` does."""
+    """Return the path if a page can be written to it; otherwise raise an error.
+
+    The errors are those of `write_page`.
+    """
     target = Path(path)
     if target.suffix.lower() not in (".html", ".htm"):
         raise ValueError(f"{path}: expected a file .html")

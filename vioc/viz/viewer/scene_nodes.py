@@ -72,7 +72,7 @@ class Drawing:
         self.show(0)
 
     def show(self, i: int, scene: Scene | None = None) -> None:
-        """Move all objects to sample i of this scene, or of another of the same mechanism."""
+        """Move all objects to sample i of a scene of the same mechanism."""
         scene = self.scene if scene is None else scene
         for group, handle in self._groups.items():
             if group >= 0:
@@ -315,5 +315,5 @@ def _coil(ends: np.ndarray, width: float, turns: int = 8) -> np.ndarray:
 
 
 def _clean(name: str) -> str:
-    """Replace slashes in a name, so that it is one part of a path."""
+    """Replace slashes in a name, so that it can be one part of a path."""
     return name.replace("/", "_")

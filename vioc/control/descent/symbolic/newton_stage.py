@@ -20,7 +20,7 @@ FINITE = 1e300
 
 
 class StageLayout(NamedTuple):
-    """Positions of the matrices of a stage in the row that holds their entries.
+    """Positions of a stage's matrices in the row vector that holds their entries.
 
     The row is the second output of the function `about`.
     """
@@ -39,7 +39,7 @@ class StageLayout(NamedTuple):
         return StageLayout(tuple(shapes), tuple(shapes.values()), tuple(starts))
 
     def part(self, first: str, last: str = "") -> slice:
-        """Return the slice of one matrix of a stage, or from one matrix to another."""
+        """Return the positions of a stage's matrix, or of successive ones, as a slice."""
         i, j = self.names.index(first), self.names.index(last or first)
         return slice(self.starts[i], self.starts[j + 1])
 
@@ -102,7 +102,7 @@ def quadratic_stage(e: SymbolicStage) -> ca.Function:
 
 
 def _affine(AB: ca.SX, K: ca.SX, d: ca.SX) -> ca.SX:
-    """Return input and next state as an affine function of the state, in one column.
+    """Return input and next state as affine functions of the state, in one column.
 
     The column holds M by rows, then m, of (du, dx_next) = M dx + m, for du = -K dx - d.
     """

@@ -123,7 +123,7 @@ class Recursions:
 
     @property
     def w(self) -> np.ndarray:
-        """Weights of the steps in the cost (N,)."""
+        """Weights (N,) of the steps in the cost: step lengths in s, or ones."""
         return self._grid.w[:, 0]
 
     def load(self, run: Trajectory) -> None:
@@ -185,7 +185,7 @@ class Recursions:
         return True, bool(self._about.outputs[0][-1, 0] == 0)
 
     def _end_part(self) -> np.ndarray:
-        """Return the convex part of the terminal Hessian, recomputed only after a change."""
+        """Return the terminal Hessian with absolute eigenvalues, recomputed after changes."""
         known = self._end_known
         if known is None or not np.array_equal(known[0], self.lxx_end):
             self._end_known = known = self.lxx_end.copy(), absolute(self.lxx_end)
@@ -209,7 +209,7 @@ class Recursions:
         return self._minimize(0, self.lxx_end, shift * self.unit)
 
     def minimize_other(self, H: np.ndarray, P: np.ndarray) -> int | None:
-        """Solve the subproblem with another Hessian, H of the steps and P of the end."""
+        """Solve Newton's subproblem with given Hessians H of the steps and P of the end."""
         self._other[:] = H.reshape(len(H), -1)
         return self._minimize(1, P, np.zeros(len(self._shift)))
 
@@ -250,7 +250,7 @@ class Recursions:
         return self._kernel is not None
 
     def aim(self, dx: np.ndarray, du: np.ndarray) -> None:
-        """Set the direction of the trials that follow."""
+        """Set the search direction for the following trial steps."""
         self._dx[:], self._du[:] = dx[:-1], du
 
     def attempt(self, gamma: float) -> float | None:
@@ -269,7 +269,7 @@ class Recursions:
 
     @cached_property
     def _trial(self) -> tuple[Bound, Bound]:
-        """Compiled rollout of a trial by the map's kernel, and its terminal cost."""
+        """Compiled trial rollout under feedback, and the compiled cost of its last state."""
         kernel, e = self._kernel, self._programs.equations
         assert kernel is not None
         program = self._programs.program("trial", lambda: newton_stage.trial_stage(e, kernel))
@@ -278,12 +278,15 @@ class Recursions:
         return bound, self._terminal(bound.outputs[0][-1, 1:])
 
     def attempted(self, run: Trajectory) -> Trajectory:
-        """Return the trajectory of the last trial; `run` is the iterate."""
+        """Return the trajectory of the last trial step.
+
+        `run` is the iterate.
+        """
         states, u, _, multipliers = self._trial[0].outputs
         x = np.concatenate([self.x[:1], states[:, 1:]])
         return Trajectory(run.map, run.t, x, u.copy(), multipliers.copy(), k0=run.k0)
 
 
 def _back(a: np.ndarray) -> np.ndarray:
-    """Reverse the order of an array's rows, unless all stages have the same row."""
+    """Reverse the order of stages in an array, unless one row serves all stages."""
     return a[::-1] if a.ndim == 2 else a

@@ -78,12 +78,12 @@ class SymbolicStage:
 
     @cached_property
     def Y(self) -> ca.SX:
-        """Derivative (nz, ns) of next state and multipliers by state and input."""
+        """Jacobian (nz, ns) of next state and multipliers by state and input."""
         return self._lu.solve(-ca.jacobian(self.r, self.s))
 
     @cached_property
     def z0(self) -> ca.SX:
-        """Newton's correction (nz,) of next state and multipliers for a given (x, u)."""
+        """Newton's correction (nz,) of next state and multipliers for given (x, u)."""
         return self._lu.solve(-self.r)
 
     @cached_property
@@ -93,7 +93,7 @@ class SymbolicStage:
         return g[: self.ns], g[self.ns :]
 
     def dual(self, weights: ca.SX) -> ca.SX:
-        """Return multipliers of the step equations that cancel a given gradient.
+        """Return multipliers of the step's equations that cancel a given gradient.
 
         They are -r_z^-T weights, (nz,) or (nz, any): `weights` . dz vanishes in the Lagrangian.
         """
@@ -124,7 +124,7 @@ class SymbolicStage:
         return tuple(a + b for a, b in zip(blocks, self.hessian(rest), strict=True))
 
     def condense(self, blocks: tuple[ca.SX, ca.SX, ca.SX]) -> ca.SX:
-        """Eliminate next state and multipliers from a quadratic form.
+        """Eliminate next state and multipliers from a quadratic form of a stage.
 
         A form in (s, z) becomes a form in s, along dz = Y ds.
         """
@@ -134,7 +134,7 @@ class SymbolicStage:
 
 
 def operations(f: OneStepMap, cost: Cost) -> float:
-    """Estimate the operations of a symbolic stage; inf without a symbolic form."""
+    """Estimate the operations of a symbolic stage; inf if the map has no such form."""
     residual: Any = f.residual
     if residual is None or f.ndx != f.nx or f.nu == 0:
         return np.inf

@@ -21,7 +21,7 @@ from vioc.maps.protocol import OneStepMap
 
 
 class StageArguments(NamedTuple):
-    """Arguments of the functions of all stages besides the unknowns.
+    """Data of all stages: times, step lengths, parameters, references and weights.
 
     These are t, dt (N, 1), parameters, references, w (N, 1).
     """
@@ -33,13 +33,13 @@ class StageArguments(NamedTuple):
     w: np.ndarray
 
     def backward(self) -> StageArguments:
-        """Return the arguments with the order of the stages reversed."""
+        """Return the data of all stages in reversed order."""
         t, dt, theta, reference, w = self
         return StageArguments(_back(t), _back(dt), theta, _back(reference), _back(w))
 
     @staticmethod
     def of(f: OneStepMap, cost: Cost, steps: int, k0: int = 0, dt: Any = None) -> StageArguments:
-        """Return the arguments of all stages of a horizon with step lengths `dt`."""
+        """Return the data of all stages of a horizon with given step lengths."""
         h = np.broadcast_to(np.asarray(f.dt if dt is None else dt, float), (steps,))
         t = f.times(h, k0)[:-1]
         dt = np.array(h[:, None])
@@ -86,7 +86,7 @@ class StagePrograms:
         return known[key]
 
     def program(self, name: str, build: Callable[[], ca.Function]) -> Any:
-        """Return a function compiled by the backend, built once for each name."""
+        """Return the compiled form of a CasADi function, built once for each name."""
         if name not in self._programs:
             self._programs[name] = self._backend.prepare(build())
         return self._programs[name]
@@ -112,7 +112,7 @@ class StagePrograms:
     def newton(
         self, point: list[np.ndarray], grid: StageArguments, last: list[np.ndarray], knobs: np.ndarray
     ):
-        """Return Newton's step on the optimality conditions of a curve.
+        """Return Newton's step for the optimality conditions along a curve.
 
         `_newton_stage` is one stage of it.
 
@@ -188,7 +188,7 @@ class StagePrograms:
         return ca.Function("newton", args, [ca.densify(o) for o in outputs], OPTIONS)
 
     def forward(self, affine: np.ndarray, nu: int, nx: int) -> np.ndarray:
-        """Compute the changes of all stages forward in time from their affine functions.
+        """Compute the changes of all stages forward in time, affine in the state.
 
         They are y_k = M_k dx_k + m_k with dx_0 = 0; dx_k+1 are the rows nu .. nu + nx of y_k.
         """

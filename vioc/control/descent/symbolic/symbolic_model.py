@@ -56,13 +56,13 @@ class LocalModels:
             self._recursions.begin(first.x[0], weights)
 
     def close(self) -> None:
-        """Give the recursions back to a pool, so that the next search can use them."""
+        """Return the arrays of the search to a pool, for reuse by the next search."""
         if self._recursions is not None:
             self._free.append(self._recursions)
             self._recursions = None
 
     def value(self, run: Trajectory) -> float:
-        """Return the cost of an iterate; `Cost.value` raises if it is not finite."""
+        """Return the cost of an iterate; `Cost.value` raises an error if it is not finite."""
         if self._recursions is not None:
             self._recursions.load(run)
             value = self._recursions.value
@@ -83,7 +83,7 @@ class LocalModels:
 
 
 class StageModel(LocalModel):
-    """Local model of the cost whose gains, Hessian and direction come from one pass.
+    """Local model of the cost that one backward pass over the stages computes.
 
     The pass goes backward over the stages. The model's arrays are views of the recursions' arrays, which the
     next model overwrites.

@@ -41,7 +41,10 @@ SHARE = 0.6  # closing speed of a contact at rest, as a fraction of the speed th
 
 @dataclass(frozen=True)
 class Flight:
-    """Motion within a step until the contact `touch` closes, or the step ends."""
+    """Motion without impact within a step, until a contact closes or the step ends.
+
+    The contact is `touch`.
+    """
 
     map: Any
     steps: Steps
@@ -109,7 +112,9 @@ class Bounces(ContactSteps):
     # -- flights --------------------------------------------------------------------------------------
 
     def without(self, f: ContactVI, held: np.ndarray) -> tuple[Any, np.ndarray]:
-        """Return a map without open bouncing contacts, and indices of its multipliers."""
+        """Return a map without open bouncing contacts, and indices of its multipliers.
+        The indices are positions among the multipliers of the whole map.
+        """
         kept = ~self.bouncing | np.isin(self._owners, self._owners[held])
         owners = tuple(sorted(set(self._owners[kept].tolist())))
         key = owners, f.smoothing
@@ -129,7 +134,7 @@ class Bounces(ContactSteps):
         return (known.trying(**values) if values else known), at
 
     def step(self, f: ContactVI, x: np.ndarray, u: np.ndarray, t: float, h: float) -> list[Record]:
-        """Return the flights and impacts of a step, in the order of time."""
+        """Return a step's impacts and the motions between them, in the order of time."""
         records: list[Record] = []
         held, remaining = self._held(f, x[None], u[None], t, h)[0], h
         for _ in range(MOST):
@@ -165,7 +170,7 @@ class Bounces(ContactSteps):
         )
 
     def _now(self, f: ContactVI, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the gaps and gap rates of all contacts in given states.
+        """Return the gaps of all contacts in given states, and their rates.
 
         The momenta of these states must contain no contact impulses.
         """
@@ -202,7 +207,7 @@ class Bounces(ContactSteps):
         )
 
     def _held(self, f: ContactVI, X: np.ndarray, U: np.ndarray, t: float, h: float) -> np.ndarray:
-        """Return which bouncing contacts are at rest at the starts of steps.
+        """Return a mask of bouncing contacts that are at rest at the starts of steps.
 
         The steps have length h and begin at t. The momentum of a body at rest contains half of the impulse
         that the contact cancels in a step.
@@ -219,7 +224,7 @@ class Bounces(ContactSteps):
     def flights(
         self, f: ContactVI, x: np.ndarray, U: np.ndarray, t: float, h: float
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return states and multipliers of steps up to the first possible impact."""
+        """Return states and multipliers of the steps before the first possible impact."""
         held = self._held(f, x[None], U[:1], t, h)[0]
         free, at = self.without(f, held)
         nothing = np.empty((0, f.nx)), np.empty((0, len(f.multiplier_names)))
@@ -284,7 +289,7 @@ class Bounces(ContactSteps):
 
     @staticmethod
     def _open(i: int, gap: Any, high: float, start: float) -> float:
-        """Return a time before `high` at which a gap is open.
+        """Return a time before `high` at which a contact's gap is open.
 
         After a bounce the gap starts at 0.
         """
@@ -339,7 +344,7 @@ class Bounces(ContactSteps):
         return MapDerivatives(f, lambda steps: self._first(f, steps, 2), second, timed)
 
     def _first(self, f: ContactVI, steps: Steps, without: int) -> Linearization:
-        """Return the derivatives of steps by state, input, parameters, dt and time.
+        """Return derivatives of steps by state, input, parameters, step length and time.
 
         The last `without` columns are omitted: 0 or 2.
         """
@@ -352,7 +357,7 @@ class Bounces(ContactSteps):
         return Linearization.of(states[..., :cut], impulses[..., :cut], f.nu)
 
     def _derivatives(self, f: ContactVI, records: list[Record]) -> tuple[np.ndarray, np.ndarray]:
-        """Return the derivatives of a step's end state and impulses, through its impacts."""
+        """Return derivatives of a step's end and impulses, chained through its impacts."""
         nx, nu, names = f.nx, f.nu, list(f.parameters)
         ns = nx + nu + len(names) + 2
         whole = np.eye(ns)
@@ -388,19 +393,19 @@ class Bounces(ContactSteps):
 
 
 def _cubic(gap, speed, gap1, speed1, h: float) -> np.ndarray:
-    """Return gaps within a flight, interpolated from the gaps and rates at its ends."""
+    """Return gaps between the ends of a motion, by cubic interpolation."""
     s = LOOKS.reshape(-1, *[1] * gap.ndim)
     start = (1 + 2 * s) * (1 - s) ** 2 * gap + s * (1 - s) ** 2 * h * speed
     return start + s * s * (3 - 2 * s) * gap1 - s * s * (1 - s) * h * speed1
 
 
 def _still(item: Any, name: str) -> Any:
-    """Return a copy of a contact with the given name and without restitution."""
+    """Return a copy of a contact with another name and without restitution."""
     return replace(item, name=name, restitution=0.0) if _bounces(item) else replace(item, name=name)
 
 
 class BounceProgram(StepByStep):
-    """Rollouts with restitution, up to the first step with a possible impact."""
+    """Program of rollouts with restitution, up to the first possible impact."""
 
     def __init__(self, f: ContactVI, bounces: Bounces):
         super().__init__(f)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def suspect(f: ContactVI, x: Any, u: Any, V: Any, balance: Any, t: Any, dt: Any, theta: Any) -> Any:
-    """Return an expression, 0 if a root V is certified as physical, else infinity.
+    """Return 0 if a root of a contact step is certified as physical, else infinity.
 
     `balance` is the momentum balance without impulses at V, v the velocity after the impulses, r the
     difference between `balance` and its linearization at v, D the derivative there and d = V - v. The
@@ -66,7 +66,10 @@ def suspect(f: ContactVI, x: Any, u: Any, V: Any, balance: Any, t: Any, dt: Any,
 
 
 class WithContact(StepEquations):
-    """Step equations in which the fraction `share` of contact impulses (nd,) acts."""
+    """Step equations with given contact impulses, for continuation in the step length.
+
+    At a fraction `share` of the length, this fraction of the impulses (nd,) acts.
+    """
 
     contact = True
 

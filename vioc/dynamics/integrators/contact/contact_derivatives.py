@@ -41,7 +41,7 @@ class ContactDerivatives:
 
     @cached_property
     def _symbols(self) -> tuple[list[ca.SX], ca.SX, ca.SX]:
-        """Symbols and expressions of the step equations R and of the next state X."""
+        """Symbols of a step with contact, its equations, and the next state."""
         f = self._f
         x, u, theta = f.symbols.x, f.symbols.u, f.symbols.parameters
         t, dt, kappa = ca.SX.sym("t"), f.symbols.dt, ca.SX.sym("kappa")
@@ -84,7 +84,7 @@ class ContactDerivatives:
         return Normals(self._f.nd + self._f.nm, self._f.touches.all, np.arange(self._f.nd))
 
     def _unknowns(self, steps: Steps, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return mean velocities, multipliers (N, nz) and contact point data of steps."""
+        """Return mean velocities, multipliers (N, nz) and contact points of solved steps."""
         f, nd = self._f, self._f.nd
         if f.features.pairs:  # the contact points are known only inside the step: solve it again
             each = zip(steps.x0, steps.u, steps.t.tolist(), steps.h.tolist(), strict=True)
@@ -116,7 +116,7 @@ class ContactDerivatives:
         return First(arguments, z_s, [R_z, X_z], lin)
 
     def second(self, first: First, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
-        """Return step Hessians contracted with covectors of states and of multipliers."""
+        """Return second derivatives of steps, contracted with covectors."""
         f, (R_z, X_z) = self._f, first.slopes
         weight = (np.swapaxes(X_z, 1, 2) @ Z[..., None])[..., 0]
         weight[:, f.nd :] += zeta

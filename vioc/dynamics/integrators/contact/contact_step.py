@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class CoordinateBalance(NamedTuple):
-    """Step equations at a mean velocity, without constraint and contact impulses.
+    """Terms of the equations of a step at a mean velocity, without unknown impulses.
 
     Attributes
     ----------
@@ -85,7 +85,7 @@ def balance(
 
 
 class CondensedTouch(NamedTuple):
-    """Terms of a contact in Newton's system after elimination of its variables.
+    """Terms of a contact in Newton's system, with its own variables eliminated.
 
     `matrix` and `right` are added to the system; `expand` returns the change of the variables from dV.
     """
@@ -268,7 +268,7 @@ class CoordinateEnd(End):
 
 
 class OneEnd(ContactStep):
-    """Steps of a map whose contact impulses act at the start of each step only."""
+    """Contact steps whose impulses act only at the start of a step."""
 
     def __init__(self, f: ContactVI):
         self._f = f

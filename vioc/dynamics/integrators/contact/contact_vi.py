@@ -191,7 +191,10 @@ class ContactVI(SmoothedMap, MechanicalMap):
 
     @property
     def velocity_of_state(self) -> ca.Function:
-        """Function from state and parameters to velocities (nd,), a step's first guess."""
+        """CasADi function of the velocities (nd,) of a state, the first guess of a step.
+
+        Its arguments are state and parameters.
+        """
         return self._velocity_function
 
     @shared
@@ -225,7 +228,7 @@ class ContactVI(SmoothedMap, MechanicalMap):
         return Evaluator(ca.Function("normals", [q, theta], [ca.densify(M), ca.densify(N)], OPTIONS))
 
     def slopes(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return mass matrix, gap and constraint Jacobians by the dynamic variables."""
+        """Return the mass matrix, gap gradients and constraint Jacobian of a state."""
         q = x[: self.nq]
         M, N = self.normals(q, self.theta)
         return M, N, self.lagrangian.constraint_jacobian(q, **self.parameters)[:, : self.nd]

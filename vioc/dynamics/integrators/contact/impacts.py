@@ -252,7 +252,7 @@ class Impact:
 
     @cached_property
     def _end(self) -> tuple[ImpactEnd, Evaluator]:
-        """Equations for the interior-point solver, and the evaluator of their matrices."""
+        """Interior-point equations of an impact, and an evaluator of their constant data."""
         return ImpactEnd(self._pieces), Evaluator(self._pieces.held)
 
     @cached_property
@@ -306,7 +306,7 @@ class Impact:
     def _stages(
         self, kappa: float, q, b, others, closed, struck, tight, *, theta
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return the unknowns of all stages of N impacts, and their largest errors."""
+        """Solve all stages of N impacts; return their unknowns and largest errors."""
         M, N, e = self._numbers(q, theta)
         e, none, nd = e[..., 0] * struck, np.zeros_like(struck), self._f.nd
 
@@ -360,13 +360,13 @@ class Impact:
 
     @cached_property
     def _places(self) -> np.ndarray:
-        """Indices of the normal impulses among the multipliers of the contacts."""
+        """Indices of the contacts' normal impulses among all contact multipliers."""
         sizes = [len(t.multipliers) for t in self._f.touches.all]
         return np.cumsum([0, *sizes[:-1]])
 
     @cached_property
     def _symbols(self) -> tuple[list[Any], Any, Any]:
-        """Symbols and expressions of the impact equations G and their results X."""
+        """Symbols of an impact, its equations, and its results, as expressions."""
         f, kappa, law = self._f, ca.SX.sym("kappa"), self._f.impacts
         touches, nd, nm, n = f.touches.all, f.nd, len(f.system.constraints), len(f.touches.all)
         q, b, theta = ca.SX.sym("q", f.nq), ca.SX.sym("b", nd), f.symbols.parameters

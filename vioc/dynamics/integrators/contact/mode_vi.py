@@ -42,7 +42,7 @@ GAP, GRIP = 1e-6, 1e-6  # accepted violations: m or rad; fraction of the largest
 
 
 class HoldingLagrangian(Lagrangian):
-    """Lagrangian with the active contacts as additional constraints.
+    """Lagrangian of a mechanism with its active contacts as constraints.
 
     Parameters
     ----------
@@ -97,7 +97,7 @@ class HoldingLagrangian(Lagrangian):
 
     @cached_property
     def Dh(self) -> ca.SX:
-        """Jacobian of the constraints: of positions by q, of slip velocities by rates."""
+        """Jacobian of position constraints by q, and of velocity constraints by the rates."""
         m, g = len(self.system.constraints), self.graph
         if not m:
             return -self._slopes
@@ -106,7 +106,7 @@ class HoldingLagrangian(Lagrangian):
 
     @cached_property
     def sizes(self) -> ca.SX:
-        """Magnitudes of the constraint terms, for tests of rounding; 0 for contacts.
+        """Sizes of the constraints' terms, for tests of rounding; 0 for contacts.
 
         The 0 means that no gradient of a contact is neglected.
         """
@@ -272,7 +272,7 @@ class ModeVI(MechanicalMap):
         return found
 
     def _within(self, touch: Touching) -> ca.SX | None:
-        """Return expressions that are >= 0 if friction is in its cone, or None."""
+        """Return expressions that are >= 0 while friction can hold a contact, or None."""
         impulse, _ = self._impulse(touch)
         along = impulse[1:]
         if not along.numel():

@@ -64,5 +64,5 @@ def relaxed(f: ContactVI) -> Callable[[np.ndarray, float], RelaxedStep]:
 
 
 def _moving(slopes: ca.SX) -> list[int]:
-    """Return the indices of the tangents along which a variable moves the contact."""
+    """Return the indices of the tangents along which the contact point can move."""
     return [i for i in range(slopes.shape[0]) if slopes[i, :].nnz()]

@@ -51,19 +51,28 @@ class ContactSteps(ABC):
     def rescued(
         self, f: ContactVI, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Solve one step robustly, or raise `StepError`; see `StepSolver.rescued`."""
+        """Solve one step by slower, robust methods, or raise `StepError`.
+
+        It has the arguments of `StepSolver.rescued`, after the map.
+        """
 
     @abstractmethod
     def step(self, f: ContactVI, x: np.ndarray, u: np.ndarray, t: float, h: float) -> list[Any]:
-        """Return the flights and impacts of a step, or an empty list without restitution."""
+        """Return the motions and impacts within a step; an empty list without restitution."""
 
     @abstractmethod
     def residual(self, f: ContactVI) -> ca.Function | None:
-        """Return the residual function of a step, or None; see `OneStepMap.residual`."""
+        """Return the CasADi function of a step's residual, or None if it has none.
+
+        See `OneStepMap.residual`.
+        """
 
     @abstractmethod
     def derivatives(self, f: ContactVI) -> MapDerivatives:
-        """Return the derivatives of the map's steps; see `OneStepMap.derivatives`."""
+        """Return the object that computes the derivatives of the map's steps.
+
+        See `OneStepMap.derivatives`.
+        """
 
 
 class Resting(ContactSteps):

@@ -101,7 +101,7 @@ class Polytopes:
 
 
 class Touches:
-    """Contacts, limits and dry friction of a system, with their Jacobians.
+    """Contacts, joint limits and dry friction of a system, with their Jacobians.
 
     Attributes
     ----------
@@ -142,7 +142,7 @@ class Touches:
         self.names = tuple(n for t in self.all for n in t.multipliers)
 
     def loads(self, theta: Any, dt: Any) -> list[ca.SX]:
-        """Return friction coefficients of contacts, or largest dry-friction impulses."""
+        """Return friction coefficients of contacts, or dry friction's largest impulses."""
         each = zip(self.all, ca.vertsplit(self.friction(theta)), strict=True)
         return [value if t.cone.gap else dt * value for t, value in each]
 
@@ -181,7 +181,7 @@ def _placed(g: FrameGraph, name: str, item: PairContact, data: Any) -> Touching:
 
 
 def _velocity(g: FrameGraph, frame: str, point: Vector) -> Vector:
-    """Return the velocity of a point fixed in a frame, in world axes."""
+    """Return the velocity, in world axes, of a point that is fixed in a frame."""
     index = g.system.frame_index(frame)
     R, origin = g.node_pose(index)
     v, w = g.node_velocity(index)

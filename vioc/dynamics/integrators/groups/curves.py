@@ -26,7 +26,7 @@ ONE = (1.0, 0.0, 0.0, 0.0)
 
 
 class Curves:
-    """Attitudes and momenta of one rotation along a step, equal for all mechanisms.
+    """Attitudes and angular momenta of one rotating body along a step.
 
     The columns of arguments and results are the points of a step.
 
@@ -40,7 +40,7 @@ class Curves:
 
     @cached_property
     def path(self) -> ca.Function:
-        """CasADi function of attitudes along a step from angular velocities at its points.
+        """CasADi function of attitudes along a step, from angular velocities.
 
         (rates (3, s), dt) -> unit quaternions at points (4, s) and end (4,), relative to the start.
         """
@@ -117,7 +117,7 @@ class Curves:
 
 @lru_cache(maxsize=16)
 def curves_of(points: str, stages: int) -> Curves:
-    """Return the attitude curves of a quadrature rule, which all mechanisms share.
+    """Return the attitude curves of a quadrature rule, shared by all mechanisms.
 
     They take longer to build than most mechanisms.
     """
@@ -125,7 +125,10 @@ def curves_of(points: str, stages: int) -> Curves:
 
 
 class Path:
-    """Quaternion curve of one rotation along a step at given rates w (3, s)."""
+    """Quaternion curve of one rotation along a step, for given angular velocities.
+
+    The angular velocities w are (3, s).
+    """
 
     def __init__(self, rule: Quadrature, w: ca.SX, dt: Any):
         self.rule, self.dt = rule, dt
@@ -158,7 +161,9 @@ class Path:
 
 
 class _Elimination:
-    """Elimination solver of x_i - sum_j a_ij x_j q_j = right_i for quaternions x."""
+    """Solver by elimination of a linear system with quaternions as unknowns.
+    The equations are x_i - sum_j a_ij x_j q_j = right_i.
+    """
 
     def __init__(self, a: np.ndarray, q: list[Quaternion]):
         n = len(q)

@@ -30,7 +30,7 @@ class GroupDerivatives:
 
     @cached_property
     def _implied(self) -> tuple[list[ca.SX], ca.SX, ca.SX, ca.SX]:
-        """Expression G (ndx + nm,) that defines a step implicitly, with its symbols.
+        """Implicit equations of a step as an expression G (ndx + nm,), with their symbols.
 
         The symbols are those of the arguments, s and y. Errors and multipliers y are relative to the
         arguments.

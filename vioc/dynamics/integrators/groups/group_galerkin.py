@@ -46,7 +46,7 @@ class GalerkinStep:
 
     @cached_property
     def _places(self) -> ca.Function:
-        """CasADi function of the configurations along a step, from rates at its points.
+        """CasADi function of configurations along a step, from the rates at its points.
 
         (x, V (nd, s), dt) -> configurations at points (nq, s) and end (nq,).
         """
@@ -80,7 +80,7 @@ class GalerkinStep:
 
     @property
     def _unknowns(self) -> int:
-        """Number of unknowns: rates, and multipliers of all points except the last."""
+        """Number of unknowns: rates at all points, and multipliers at all but the last."""
         return self.rule.stages * self.space.nd + (self.rule.stages - 1) * self.f.nm
 
     @cached_property
@@ -145,7 +145,7 @@ class GalerkinStep:
         return ca.horzcat(*by), y @ ca.DM(apart).T / dt
 
     def residual(self) -> None:
-        """Return None, since a step has further unknowns besides its end."""
+        """Residual of a step: None, because a step has unknowns besides its end."""
 
     def kernel(self, robust: bool = False) -> ca.Function | None:
         """Return the CasADi function that solves one step.

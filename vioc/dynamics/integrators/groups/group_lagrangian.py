@@ -68,11 +68,15 @@ class GroupLagrangian:
         self._nodes = [i + sum(first <= i for first in firsts) for i in range(len(system.nodes))]
 
     def ours(self, rows: Any) -> ca.SX:
-        """Reorder rows from the auxiliary mechanism's variables to (r, rotations)."""
+        """Reorder entries from the auxiliary mechanism's variables to (r, rotations).
+        The coordinates r are all others than rotations.
+        """
         return vec.column(rows[i] for i in self.place)
 
     def theirs(self, rows: list[Any]) -> list[Any]:
-        """Reorder rows from (r, rotations) to the auxiliary mechanism's variables."""
+        """Reorder entries from (r, rotations) to the auxiliary mechanism's variables.
+        The coordinates r are all others than rotations.
+        """
         found: list[Any] = [0.0] * len(rows)
         for i, row in zip(self.place, rows, strict=True):
             found[i] = row
@@ -87,13 +91,16 @@ class GroupLagrangian:
         return {n: values[n] for n in self.lagrangian.system.parameters}
 
     def at(self, q: Any, theta: Any) -> tuple[ca.SX, ca.SX]:
-        """Return the auxiliary mechanism's variables (angles are zero) and its parameters."""
+        """Return variables and parameters of the auxiliary mechanism at a configuration.
+
+        The angles are zero.
+        """
         angles = vec.column(self.theirs([*ca.vertsplit(q[: self.space.nr]), *[ca.SX(0)] * 3 * self.space.nb]))
         return angles, vec.column(self._values(q, theta).values())
 
     @cached_property
     def place_at(self) -> ca.Function:
-        """CasADi function of the variables and parameters of the auxiliary mechanism.
+        """CasADi function of the auxiliary mechanism's variables and parameters.
 
         It is (q, parameters) -> both.
         """
@@ -109,7 +116,7 @@ class GroupLagrangian:
 
     @cached_property
     def terms(self) -> ca.Function:
-        """CasADi function of the derivatives of the Lagrangian, forces and energies.
+        """CasADi function of the Lagrangian's derivatives, the forces and the energies.
 
         (q, v, u, t, parameters) -> dL/dv, (dL/dr, n), F, T, V; n is the derivative of L by rotations.
         """
@@ -183,7 +190,7 @@ class GroupLagrangian:
         return ca.Function("motion", [q, p, u, t, theta], [v, a, lam], OPTIONS)
 
     def moved(self, expression: Any, q: Any, v: Any, theta: Any) -> ca.SX:
-        """Evaluate an expression of the auxiliary mechanism's variables and rates at q, v."""
+        """Evaluate an expression of the auxiliary mechanism at a configuration and rates."""
         g = self.lagrangian.graph
         raw = ca.Function("raw", [g.q_vector, g.v_vector, g.parameters], [expression], OPTIONS)
         angles, values = self.at(q, theta)
@@ -243,7 +250,7 @@ class GroupLagrangian:
 
     @cached_property
     def long(self) -> bool:
-        """Flag: recursions over the tree are possible, and cheaper than a factorization.
+        """Flag: tree recursions can solve a step, and are cheaper than a factorization.
 
         They are possible without constraints and if forces and potentials besides gravity couple no
         variables.
@@ -255,7 +262,7 @@ class GroupLagrangian:
 
     @cached_property
     def _slopes(self) -> ca.Function:
-        """CasADi function of the terms that forces add to a momentum balance's derivative.
+        """CasADi function of the forces' terms in the derivative of the momentum balance.
 
         Potentials except gravity count as forces.
         """
@@ -265,7 +272,7 @@ class GroupLagrangian:
         return lag.function("slopes", [found], [dt])
 
     def swept(self, q: Any, v: Any, u: Any, t: Any, dt: Any, theta: Any) -> ArticulatedInverse:
-        """Return a solver whose matrix approximates the derivative of a momentum balance.
+        """Return a solver that approximates the derivative of the momentum balance.
 
         The derivative is by the increments. The matrix is -M/dt plus `_slopes`, in the order of the auxiliary
         mechanism.

@@ -122,7 +122,7 @@ class GroupStageDerivatives:
     # -- unknowns of solved steps ---------------------------------------------------------------------
 
     def solved(self, steps: Steps, theta: np.ndarray) -> Along:
-        """Return the values of solved steps, whose rates Newton's method recomputes.
+        """Return values of solved steps, after recomputing the rates by Newton's method.
 
         The initial guess interpolates the rates at both ends.
 
@@ -235,11 +235,11 @@ class GroupStageDerivatives:
         return Along(points, curves, end, m[:, s], impulse, left, o_y, y_w, y_s, m_w, m_f, m_s, e_w, e_s)
 
     def _of_rotations(self, rows: np.ndarray) -> np.ndarray:
-        """Return the rotations' part (N nb, 3 s) of rows (N, s, nd)."""
+        """Return the rotational part (N nb, 3 s) of arrays (N, s, nd)."""
         return np.swapaxes(rows[:, :, self._turns], 1, 2).reshape(-1, 3 * rows.shape[1])
 
     def _equations(self, o: np.ndarray, m: np.ndarray) -> np.ndarray:
-        """Return the residual (N, nw, ...) of the equations that the rates solve.
+        """Return the residual (N, nw, ...) of the equations that determine the rates.
 
         It is g from o (N, K, no, ...) and the required momenta m (N, P, nd, ...). g contains the momenta of
         the stages; h at all points except the first; the momentum at the end, and Dh v there.
@@ -252,7 +252,7 @@ class GroupStageDerivatives:
         return np.concatenate([e.reshape(n, -1, *o.shape[3:]) for e in rows], axis=1)
 
     def _momenta_by(self, at: Along, by_y: np.ndarray, own: np.ndarray) -> np.ndarray:
-        """Return total derivatives (N, P, nd, n) of the momenta along a step.
+        """Return the total derivatives (N, P, nd, n) of the momenta along a step.
 
         They are the sum of `own` and of the derivatives through the forces f; `by_y` (N, K, ny, n) are the
         derivatives of y.
@@ -288,7 +288,8 @@ class GroupStageDerivatives:
         return at, matrix, m_w, w_s, at.y_s + at.y_w @ w_s[:, None]
 
     def second(self, steps: Steps, theta: np.ndarray, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
-        """Return the Hessians of Z . x_k+1 + zeta . multipliers for each step.
+        """Return second derivatives of steps, contracted with covectors.
+        They are the Hessians of Z . x_k+1 + zeta . multipliers for each step.
 
         They are sums of the Hessians of points and curves, weighted by the adjoint.
         """
@@ -350,7 +351,7 @@ class StageEquations(BranchEquations):
             V[:], v[:] = each, each
 
     def _at(self, w: np.ndarray, share: float) -> tuple[Along, np.ndarray]:
-        """Return values of a step at a fraction of its length, and units of its unknowns."""
+        """Return values of a step shortened to a fraction, and units of its unknowns."""
         length = share * self.dt
         one = self.x[None], self.x[None], self.u[None], np.zeros((1, self.f.nm))
         steps = Steps(*one, np.array([self.t]), np.array([length]), np.zeros(1, int))
@@ -380,7 +381,7 @@ class StageEquations(BranchEquations):
 
 
 def _by_columns(function: ca.Function) -> ca.Function:
-    """Return the function with its arguments and results as columns."""
+    """Return the same CasADi function with all arguments and results as columns."""
     args = [ca.SX.sym("a", function.numel_in(i)) for i in range(function.n_in())]
     given = [ca.reshape(a, *function.size_in(i)) for i, a in enumerate(args)]
     return ca.Function(function.name(), args, [ca.vec(o) for o in function.call(given)], OPTIONS)

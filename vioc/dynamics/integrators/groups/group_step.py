@@ -48,7 +48,7 @@ CONVERGED = 3e-16
 
 
 class Middle(NamedTuple):
-    """Momentum balance and impulse of a step without constraints, (nd,) each.
+    """Momentum balance of a step without constraints, and its impulse, (nd,) each.
 
     `balance` is the momentum balance (3); `impulse` is the change of p over the step, for rotations in the
     axes of the middle of the step.
@@ -117,7 +117,7 @@ class GroupStep:
         return ca.Function("balance", args, [rows], OPTIONS), ca.Function("slope", args, [slope], OPTIONS)
 
     def _context(self) -> list[ca.SX]:
-        """Return CasADi symbols of state, input, time, step length and parameters."""
+        """Return new CasADi symbols of state, input, time, step length and parameters."""
         f = self.f
         sizes = ("x", f.nx), ("u", f.nu), ("t", 1), ("dt", 1), ("theta", len(f.parameters))
         return [ca.SX.sym(*each) for each in sizes]
@@ -199,7 +199,7 @@ class GroupStep:
         return factorize, ca.Function("iterate", args, [*map(ca.densify, outputs)], OPTIONS)
 
     def _constraint_slopes(self, x: Any, w: Any, theta: Any) -> tuple[list, list]:
-        """Return the constraints' derivatives by the increments, at both ends of a step.
+        """Return constraint derivatives by a step's increments, at both of its ends.
 
         They are Dh(q_k) and the derivative of h(q_k+1) by w, as lists of rows with columns in the order of
         the auxiliary mechanism.
@@ -212,12 +212,15 @@ class GroupStep:
         return scalars(Dh[:, place]), scalars(ends[:, place])
 
     def _nothing(self, theta: Any) -> list[Any]:
-        """Return placeholders of input, time and step length, and the parameters."""
+        """Return placeholder arguments for functions that use the parameters only.
+
+        They are placeholders of input, time and step length, then the parameters.
+        """
         return [ca.SX(self.f.nu, 1), 0, 1, theta]
 
     @cached_property
     def finish(self) -> ca.Function:
-        """CasADi function of the next state from a solved step.
+        """CasADi function of the next state, from the solution of a step.
 
         (x, w, impulse, multipliers, parameters) -> x_next.
         """

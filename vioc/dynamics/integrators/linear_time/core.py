@@ -260,7 +260,7 @@ class LinearTimeCore:
         return norms[:n]
 
     def jacobian(self, q0: np.ndarray, q1: np.ndarray, dt: float) -> np.ndarray:
-        """Return the Newton matrix of a step, K = -D2(D1 L_d + F-) (nd, nd).
+        """Return the Newton matrix K = -D2(D1 L_d + F-) (nd, nd) of a step.
 
         K contains the kinetic part and joint damping only ([L] Algorithm 4).
         """
@@ -284,7 +284,7 @@ class LinearTimeProgram(Program):
         self.shapes_out = ((nx, 1), (0, 1), (1, 1), *(((nu, 1),) if feedback else ()))
 
     def core(self, theta: np.ndarray) -> LinearTimeCore:
-        """Return the model at given parameters; the last eight are kept."""
+        """Return the compiled model at given parameters, from a cache of eight."""
         key = theta.tobytes()
         if key not in self._cores:
             if len(self._cores) >= 8:

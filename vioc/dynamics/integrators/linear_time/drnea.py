@@ -123,7 +123,7 @@ class Bodies:
     # -- Algorithm 4, and its inverse -------------------------------------------------------------
 
     def derivatives(self, X: Sequence[Twist | None], h: Any) -> list[SpatialMatrix]:
-        """Return the derivative of each link's momentum by the twist of its end.
+        """Return derivatives of the links' momenta by motions of their end poses.
 
         It is M_i = d mu_i / d eta_i, and zero for massless links.
         """
@@ -135,7 +135,7 @@ class Bodies:
     def newton_inverse(
         self, start: Sequence[Place], end: Sequence[Place], h: Any, damping: Sequence[Any]
     ) -> ArticulatedInverse:
-        """Return the inverse of a step's Newton matrix, as a recursion in O(n).
+        """Return a solver in O(n) for the Newton matrix of a step.
 
         The matrix is -D2 D1 T_d + diag(damping).
         """
@@ -146,7 +146,7 @@ class Bodies:
         return ArticulatedInverse(joints, end, M, damping, Y=start)
 
     def impulse_inverse(self, places: Sequence[Place], h: Any, damping: Sequence[Any]) -> ArticulatedInverse:
-        """Return the inverse of the damped mass matrix of a step, as an O(n) recursion.
+        """Return a solver in O(n) for the damped mass matrix of a step.
 
         The matrix is M(q)/h + diag(damping), which RIQN uses ([L] (25)).
         """
@@ -214,7 +214,7 @@ def _impulses(mass: Any, moment: Vector, inertia: Matrix, X: Twist, h: Any) -> t
 
 @vec.inlined
 def _gathered(place: Place, S: Twist, P: Wrench, above: Wrench) -> tuple[Any, Wrench]:
-    """Return a link's generalized force S . P, and the sum of wrenches on its parent.
+    """Return a link's generalized force, and the sum of wrenches on its parent link.
 
     The sum includes the link's wrench.
     """
@@ -224,7 +224,7 @@ def _gathered(place: Place, S: Twist, P: Wrench, above: Wrench) -> tuple[Any, Wr
 
 @vec.inlined
 def _derivative(mass: Any, moment: Vector, inertia: Matrix, X: Twist, h: Any) -> SpatialMatrix:
-    """Return the derivative of a body's momentum by the twist of its end.
+    """Return the derivative of a body's momentum by a motion of its end pose.
 
     It is M_i = d mu_i / d eta_i = 1/h (dlog_X^T G + d(dlog_X^T P)/dX) dlog_-X at P = G X.
     """
@@ -250,7 +250,7 @@ def _derivative(mass: Any, moment: Vector, inertia: Matrix, X: Twist, h: Any) ->
 
 @vec.inlined
 def _momentum_change(M: SpatialMatrix, V: Twist) -> Wrench:
-    """Return the product of a spatial matrix M and a twist V."""
+    """Return the wrench that a spatial matrix assigns to a twist."""
     return (
         vec.add(vec.apply(M.a, V[0]), vec.apply(M.b, V[1])),
         vec.add(vec.apply(M.c, V[0]), vec.apply(M.d, V[1])),

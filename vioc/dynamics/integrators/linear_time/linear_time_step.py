@@ -96,7 +96,10 @@ class StepGraphs:
         return list(rows) != list(columns)
 
     def parts(self, q0: Any, q1: Any, p: Any, u: Any, t: Any, dt: Any, theta: Any) -> StepParts:
-        """Return the equations of a step as expressions; `u` does not contain rho."""
+        """Return the equations of a step as expressions, for given inputs of forces.
+
+        The inputs `u` do not contain rho.
+        """
         first, second = self.slots(q0, q1, dt, theta)
         v, middle = (q1 - q0) / dt, t + dt / 2
         minus = self.weight(q0, theta) + self.force(q0, v, u, middle, theta)
@@ -120,7 +123,7 @@ class StepGraphs:
         return ca.Function("newton_matrix", [q0, q1, u, t, dt, theta], [K])
 
     def damping(self, q0: Any, q1: Any, u: Any, t: Any, dt: Any, theta: Any) -> list[Any]:
-        """Return the diagonal that velocity-dependent forces add to the Newton matrix K."""
+        """Return the diagonal terms that velocity-dependent forces add to Newton's matrix."""
         slope = scalars(self.force_slope(q0, (q1 - q0) / dt, u, t + dt / 2, theta))
         return [vec.times(-0.5, slope[i][i]) for i in range(self.f.nd)]
 
@@ -141,7 +144,7 @@ class StepGraphs:
         return bodies.newton_inverse(start, bodies.places(ca.vertsplit(q1)), dt, damping)
 
     def _with(self, theta: Any) -> Bodies:
-        """Return the bodies with the symbols `theta` as parameters."""
+        """Return the bodies with symbols as values of the parameters."""
         f = self.f
         names = list(f.system.parameters)
         return Bodies(f.system, lambda n: n.of(theta[names.index(n.name)]) if isinstance(n, Parameter) else n)
@@ -225,7 +228,7 @@ class StepGraphs:
         )
 
     def _suspect(self, saddle: Saddle, J0: list[list[Any]], dt: Any) -> Any:
-        """Return infinity if a pivot has another sign than for short steps, else 0.
+        """Return 0 if a step's pivots have the signs of short steps, else infinity.
 
         A determinant may then have changed sign. For short steps K is M(q_k)/dt, and Dh K^-1 Dh' is
         dt Dh M^-1 Dh'. `J0` is Dh(q_k).

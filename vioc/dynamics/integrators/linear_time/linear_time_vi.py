@@ -187,7 +187,9 @@ class LinearTimeVI(MechanicalMap):
 
     @shared
     def _authors_start(self) -> Evaluator:
-        """Evaluator of the initial momentum of start ``"authors"``, by the authors of [L].
+        """Evaluator of the initial momentum as the authors of [L] define it.
+
+        It is used with ``start="authors"``.
 
         It is a function of (q, v, parameters, dt): S' dlog_hV^T G V at the body velocities V of (q, v), plus
         half a step's impulse of -dV/dq.

@@ -31,7 +31,7 @@ from vioc.dynamics.integrators.maximal.joint_constraints import ConstraintNode
 
 
 class Held(NamedTuple):
-    """Values that stay constant while one momentum balance of a step is solved.
+    """Quantities that stay constant during the solution of one momentum balance.
 
     Attributes
     ----------
@@ -56,7 +56,7 @@ class Held(NamedTuple):
 
 
 class BodyBalance(NamedTuple):
-    """Momentum balance and constraints at one end of a step, at given twists.
+    """Momentum balance and constraints at one end of a step, evaluated at twists.
 
     Attributes
     ----------
@@ -89,7 +89,7 @@ class BodyBalance(NamedTuple):
 
 
 class Assembly:
-    """Assembly of the step equations from functions of bodies and constraints.
+    """Assembly of the step equations from functions of bodies, joints and contacts.
 
     Parameters
     ----------
@@ -124,7 +124,7 @@ class Assembly:
         return [self.on.call(function(i), [*own, *more]) for i, own in enumerate(zip(*args, strict=True))]
 
     def off(self, at: BodyBalance, arrival: bool) -> list[Any]:
-        """Return constraint values of all groups as displacements, unchanged for joints."""
+        """Return constraint values as displacements, except those of joints."""
         found = []
         for group, g, H in zip(self.graph.groups, at.values, at.H, strict=True):
             function = group.rows.swept_off if arrival else group.rows.landed_off
@@ -145,7 +145,7 @@ class Assembly:
         return self.on.split(column, [g.rows.size for g in self.graph.groups])
 
     def held(self, poses: list[Any], arrival: bool = False) -> Held:
-        """Evaluate the values that stay constant while a momentum balance is solved."""
+        """Evaluate the quantities that stay constant during one momentum balance."""
         on, graph, theta, Z = self.on, self.graph, self.theta, self.on.stack(poses)
         G = [on.call(g.rows.held, [*(poses[i] for i in g.bodies), theta]) for g in graph.groups]
         data = self._data()
@@ -187,7 +187,7 @@ class Assembly:
         return on.stack([m[0] for m in each])
 
     def kicked(self, momenta: Any, Z: Any, V: Any = None) -> Any:
-        """Add half a step's impulse of the forces to the momenta (6 n,).
+        """Return the momenta (6 n,) after half a step's impulse of the forces.
 
         The forces act at poses Z; forces that depend on velocities act if twists V are given.
         """
@@ -197,7 +197,7 @@ class Assembly:
         return self.on.sum(terms)
 
     def landed(self, V: Any, Z: Any) -> Any:
-        """Return the momenta (6 n,) at the end of a step, before constraint impulses."""
+        """Return the momenta (6 n,) at the end of a step, without constraint impulses."""
         own = self._each(self.graph.landing, self.twists(V), more=[self.dt, self.theta])
         return self.kicked(self.on.stack([p[0] for p in own]), Z, V)
 
@@ -235,7 +235,10 @@ class Assembly:
         )
 
     def arrive(self, V: Any, base: Any, held: Held) -> BodyBalance:
-        """Return the balance at the end of a step, with velocities V from momenta `base`."""
+        """Return the momentum balance and constraints at the end of a step.
+
+        V are the velocities and `base` the momenta from which they follow.
+        """
         on, graph = self.on, self.graph
         own = self.twists(V)
         rest = [r[0] for r in self._each(graph.stopped, own, self.twists(base), more=[self.theta])]
@@ -249,13 +252,15 @@ class Assembly:
         return BodyBalance(own, rest, held.D, values, H, [], closing, K, [])
 
     def at(self, V: Any, base: Any, held: Held) -> BodyBalance:
-        """Return the balance at the start or the end of a step, whichever `held` is for."""
+        """Return the momentum balance and constraints at one end of a step.
+        It is the end for which the constant quantities `held` were evaluated.
+        """
         return self.arrive(V, base, held) if held.D else self.leave(V, base, held)
 
     # -- contacts -----------------------------------------------------------------------------------------
 
     def speeds(self, at: BodyBalance, held: Held) -> list[list[Any]]:
-        """Return Jacobians, gap velocity and twists of each contact."""
+        """Return, for each contact, its Jacobians, gap velocity and bodies' twists."""
         return [
             [*J, a, *(at.V[i] for i in t.bodies)]
             for t, J, a in zip(self.graph.touches, held.J, at.gaps, strict=True)
@@ -269,7 +274,7 @@ class Assembly:
     def pushed(
         self, at: BodyBalance, held: Held, y: Sequence[Any], goal: Any
     ) -> tuple[list[list[Any]], list[Any]]:
-        """Return contact impulses on bodies, contact residuals and contact multipliers."""
+        """Return the contacts' impulses on bodies, residuals, and multipliers."""
         touches = zip(self.graph.touches, self.speeds(at, held), y, held.data, strict=True)
         found = [self.on.call(t.geometry.pushed, [*s, own, goal, d]) for t, s, own, d in touches]
         pushes = [f[:-3] for f in found]
@@ -278,7 +283,7 @@ class Assembly:
     def lawful(
         self, at: BodyBalance, held: Held, p: Sequence[Any], kappa: Any
     ) -> tuple[list[list[Any]], list[Any]]:
-        """Return contact impulses on the bodies, and contact laws, for multipliers p.
+        """Return contact impulses on the bodies and residuals of the contact laws.
 
         Both are expressions.
         """
@@ -312,7 +317,7 @@ class Assembly:
         return [f[0] for f in found], [f[1] for f in found]
 
     def impulses(self, at: BodyBalance, held: Held, kappa: Any) -> Any:
-        """Return the multipliers that satisfy the contact laws at given twists."""
+        """Return the contact multipliers that satisfy the contact laws at given twists."""
         touches = zip(self.graph.touches, held.J, at.gaps, held.data, strict=True)
         return self.on.stack(
             [t.geometry.held_by(J, a, [at.V[i] for i in t.bodies], kappa, d) for t, J, a, d in touches]
@@ -323,7 +328,7 @@ class Assembly:
     def left(
         self, at: BodyBalance, held: Held, multipliers: Any, pushes: Sequence[list[Any]] = ()
     ) -> list[Any]:
-        """Return the residual of each body's momentum balance with all impulses."""
+        """Return the residual of each body's momentum balance, including all impulses."""
         terms: list[Terms] = [[(r, PLUS)] for r in at.rest]
         for group, G, own in zip(self.graph.groups, held.G, multipliers, strict=True):
             for i, impulse in zip(group.bodies, self.on.call(group.rows.impulse, [*G, own]), strict=True):
@@ -336,7 +341,7 @@ class Assembly:
     def system(
         self, at: BodyBalance, held: Held, left: Sequence[Any], y: Sequence[Any] = (), goal: Any = None
     ) -> tuple[Blocks, list[Terms]]:
-        """Return blocks and right-hand sides of Newton's linear system, by graph node.
+        """Return blocks and right-hand sides of Newton's linear system.
 
         y and goal are variables and goals of the contacts.
         """
@@ -358,12 +363,12 @@ class Assembly:
         return F, rhs
 
     def _touching(self, at: BodyBalance, held: Held, y: Sequence[Any], goal: Any) -> list[list[Any]]:
-        """Return the arguments of the functions that condense contacts onto bodies."""
+        """Return the arguments of the functions that eliminate contact variables."""
         touches = zip(self.graph.touches, held.J, at.K, at.gaps, y, held.data, strict=False)
         return [[*J, *K, a, *(at.V[i] for i in t.bodies), own, goal, d] for t, J, K, a, own, d in touches]
 
     def _weigh(self, F: Blocks, rhs: list[Terms], group: ConstraintNode, G: list, H: list, g: Any) -> None:
-        """Add a joint's equations, with weights, to those of bodies without inertia."""
+        """Add weighted joint equations to the equations of bodies that lack inertia."""
         weight = self.graph.weight(group, [h.sparsity() for h in H])
         outputs = iter(self.on.call(weight, [*G, *H, g, self.dt]))
         for i in group.bodies:
@@ -373,7 +378,7 @@ class Assembly:
 
     @staticmethod
     def _spread(F: Blocks, rhs: list[Terms], bodies: tuple[int, ...], condensed: list[Any]) -> None:
-        """Add a contact's condensed terms to Newton's system."""
+        """Add a contact's terms, without its own variables, to Newton's system."""
         outputs = iter(condensed)
         for i in bodies:
             rhs[i].append((next(outputs), PLUS))
@@ -381,7 +386,7 @@ class Assembly:
             F.setdefault((i, j), []).append((next(outputs), PLUS))
 
     def expanded(self, at: BodyBalance, held: Held, y: Sequence[Any], goal: Any, dV: Sequence[Any]) -> Any:
-        """Return the changes of contact variables that follow from changes of twists."""
+        """Return changes of the contact variables, given changes of the twists."""
         touches = zip(self.graph.touches, self._touching(at, held, y, goal), strict=True)
         changes = [[*args, *(dV[i] for i in t.bodies)] for t, args in touches]
         pairs = zip(self.graph.touches, changes, strict=True)
@@ -403,11 +408,11 @@ class Assembly:
 
     @property
     def loops(self) -> bool:
-        """True if there are constraints besides the joints, possibly dependent on these."""
+        """Flag, True if there are other constraints than joints, such as closed loops."""
         return not all(group.joint for group in self.graph.groups)
 
     def undetermined(self, held: Held, multipliers: Sequence[Any]) -> Any:
-        """Return infinity if the position does not determine the velocities, else 0.
+        """Return 0 if the end position determines the velocities, else infinity.
 
         The velocities are those at the end of a step, `multipliers` the impulses there by groups. Branches of
         the constraints cross at singular positions. If the angle between gradients is below about sqrt(e), a

@@ -90,7 +90,7 @@ class BodyQuantities:
         ]
 
     def _directed(self, touch: Touch) -> bool:
-        """Return whether a state determines the world direction of a contact's force."""
+        """Return whether a state alone determines the direction of a contact's force."""
         return not touch.placed and (touch.cone.gap or not touch.single)
 
     def _unit(self, name: str) -> str:
@@ -138,7 +138,7 @@ class BodyQuantities:
 
     @cached_property
     def still(self) -> Assembly:
-        """Equations that determine the velocities of the bodies in a single state."""
+        """Equations from which the velocities of the bodies in one state are computed."""
         return Assembly(self.f.graph, None, None, 1.0, self.f.symbols.parameters)
 
     def friction(self, touch: Touch) -> ca.SX:
@@ -191,7 +191,9 @@ class BodyQuantities:
 
     @cached_property
     def variations(self) -> ca.Function:
-        """Function from state and parameters to the constraint Jacobian (rows, 6 n).
+        """CasADi function of the constraint Jacobian (rows, 6 n) of a state.
+
+        Its arguments are state and parameters.
 
         Derivatives are by displacement and rotation vector (dx, phi) of every body.
         """

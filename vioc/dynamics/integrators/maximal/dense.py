@@ -92,14 +92,14 @@ class DenseStep(ContactStep):
 
     @cached_property
     def released(self) -> DenseStep:
-        """Equations of a step of the same mechanism without contacts and limits."""
+        """Step equations of the same mechanism without contacts and limits."""
         if not self._graph.touches:
             return self
         return DenseStep(self._graph.selected(np.zeros(0, int)), self._nu, self._whole)
 
     @cached_property
     def _functions(self) -> tuple[Evaluator, Evaluator]:
-        """Evaluators of poses and momenta at the start and at the end of a step.
+        """Evaluators of the poses and momenta at both ends of a step.
 
         The first maps (x, u, t, dt, parameters) to poses and momenta, the second (x, V, u, ..) to positions
         and quaternions, poses and momenta.
@@ -119,7 +119,7 @@ class DenseStep(ContactStep):
 
     @property
     def nowhere(self) -> np.ndarray:
-        """Contact point data of polytopes that do not meet."""
+        """Placeholder data for contact points of polytopes that do not touch."""
         return np.tile(OFF, len(self._graph.places))
 
     def leaving(self, x, u, t: float, dt: float, theta, places=None) -> EndProblem:
@@ -150,7 +150,7 @@ class DenseStep(ContactStep):
         return look.solved(solve, solver.tolerance)
 
     def _held(self, solver: InteriorPoint, x, u, t: float, dt: float, theta, places) -> Step:
-        """Solve a step with given contact points of polytopes."""
+        """Solve a step with given contact points between boxes and hulls."""
         gone = solver.solve_end(self.leaving(x, u, t, dt, theta, places))
         if not gone.error <= solver.tolerance:
             return Step((gone,), np.full(len(x), np.nan), np.full(len(gone.multipliers), np.nan), places)

@@ -22,7 +22,7 @@ OPEN = 1e3  # m/s or rad/s, above any closing speed
 
 
 class Geometry:
-    """Functions shared by all contacts of one kind, such as sphere on plane.
+    """Functions shared by all contacts of one geometry, such as sphere on plane.
 
     Parameters
     ----------
@@ -66,7 +66,7 @@ class Geometry:
         self.closing = ca.Function("closing", [a, *N, *V], [speed], OPTIONS)
 
     def lawful(self, J: list, a: Any, V: list, p: Any, kappa: Any, data: Any) -> tuple[list, Any]:
-        """Return the impulses on the bodies, and the contact laws of multipliers p."""
+        """Return contact impulses on the bodies, and the residual of the contact law."""
         law = self.cone.law(p, self._speeds(J, a, V), kappa, self._mu(data))
         return [j.T @ p[: j.shape[0]] for j in J], law
 
@@ -90,7 +90,7 @@ class Geometry:
         return self.law.start(self._speeds(J, a, V), speed, kappa, self._mu(data), share)
 
     def held_by(self, J: list, a: Any, V: list, kappa: Any, data: Any) -> Any:
-        """Return the multipliers that satisfy the contact law at given velocities."""
+        """Return the contact multipliers that satisfy the contact law at given velocities."""
         return self.cone.lawful(self._speeds(J, a, V), kappa, self._mu(data))
 
     # -- functions of the interior point, condensed onto the bodies ----------------------------------
@@ -102,7 +102,7 @@ class Geometry:
         return J, H, ca.SX.sym("a"), V, ca.SX.sym("y", self.cone.size), ca.SX.sym("goal", 2), data
 
     def _speeds(self, J: list, a: Any, V: list) -> Any:
-        """Return the gap velocity, if there is a gap, and the slip velocity (rows,)."""
+        """Return a contact's gap velocity, if it has a gap, and slip velocity (rows,)."""
         lead = int(self.cone.gap)
         slip = sum((j[lead:, :] @ v for j, v in zip(J, V, strict=True)), ca.SX(self.rows - lead, 1))
         return ca.vertcat(*[a] * lead, slip)
@@ -111,7 +111,7 @@ class Geometry:
         return data[-1] if self.cone.friction else None
 
     def _law(self) -> tuple[list, list, list, Any, Any]:
-        """Return the Newton change of a contact's variables as an expression.
+        """Return Newton's change of a contact's variables, as an expression.
 
         Returned are arguments, J, K, the change dy for a change dw of the speeds, and dw.
         """
@@ -124,7 +124,7 @@ class Geometry:
 
     @cached_property
     def condensed(self) -> ca.Function:
-        """Function of a contact's terms in Newton's system of its bodies.
+        """CasADi function of a contact's terms in Newton's system of its bodies.
 
         (J.., H.., a, V.., y, goal, data) -> J' c by body; J_i' S K_j by pair.
         """
@@ -138,7 +138,7 @@ class Geometry:
 
     @cached_property
     def expanded(self) -> ca.Function:
-        """Function from changes of the twists to changes of a contact's variables.
+        """CasADi function from changes of twists to changes of a contact's variables.
 
         (J.., H.., a, V.., y, goal, data, dV..) -> dy.
         """
@@ -150,7 +150,7 @@ class Geometry:
 
     @cached_property
     def pushed(self) -> ca.Function:
-        """Function of a contact's impulses on its bodies, residuals and multipliers.
+        """CasADi function of a contact's impulses, residuals and multipliers.
 
         (J.., a, V.., y, goal, data) -> impulses by body.., residuals (speeds), products, multipliers.
         """
@@ -166,7 +166,7 @@ class Geometry:
 
     @cached_property
     def begun(self) -> ca.Function:
-        """Function of initial contact variables in their cones, near the central path.
+        """CasADi function of initial contact variables in cones, near the central path.
 
         (J.., a, V.., speed, goal, data) -> y.
         """
@@ -177,7 +177,8 @@ class Geometry:
 
 
 def opened(s: Any, smoothing: Any) -> Any:
-    """Return the speed at which a gap phi = dt s may close at the end of a step.
+    """Return the speed at which a gap may close at the end of a step.
+    It is a function of s, the gap divided by the step length.
 
     At rest the first term alone balances the contact forces; the second makes open gaps inactive.
     """
@@ -186,7 +187,7 @@ def opened(s: Any, smoothing: Any) -> Any:
 
 
 def opened_share(s: Any, closing: Any, smoothing: Any) -> tuple[Any, Any]:
-    """Return the scaled gap velocity at the end of a step, and the scale.
+    """Return the scaled gap velocity at the end of a step, and the scale factor.
 
     The gap velocity is the speed `opened` plus the closing speed. The scale c, a fraction, keeps both values
     of the order of s and 1.

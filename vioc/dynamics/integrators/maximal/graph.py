@@ -85,7 +85,7 @@ class StepGraph:
         return ca.Function("pose", [z], [ca.vertcat(z[:3], *(e for row in R for e in row))], OPTIONS)
 
     def _of_body(self, name: str, i: int, sizes: dict[str, int], outputs: Any) -> ca.Function:
-        """Return a function that all bodies with the inertia of body i share.
+        """Return the CasADi function of a body, shared by bodies of equal inertia.
 
         Its arguments are symbols of the given sizes and the parameters; `outputs` takes mass, J and the
         symbols.
@@ -109,7 +109,7 @@ class StepGraph:
         return self._of_body("inertia", i, {"V": TWIST}, outputs)
 
     def stopped(self, i: int) -> ca.Function:
-        """Return the function of a body's momentum balance at the end of a step.
+        """Return the CasADi function of a body's momentum balance at the end of a step.
 
         (V, base, parameters) -> base - M V (6,).
         """
@@ -120,7 +120,7 @@ class StepGraph:
         return self._of_body("stopped", i, {"V": TWIST, "base": TWIST}, outputs)
 
     def landing(self, i: int) -> ca.Function:
-        """Return the function of a body's momentum at the end of a step.
+        """Return the CasADi function of a body's momentum at the end of a step.
 
         (V, dt, parameters) -> D2 L_d (6,).
         """
@@ -131,7 +131,7 @@ class StepGraph:
         return self._of_body("landing", i, {"V": TWIST, "dt": 1}, outputs)
 
     def departure(self, i: int) -> ca.Function:
-        """Return the function of a body's momentum balance at the start of a step.
+        """Return the CasADi function of a body's momentum balance at a step's start.
 
         (V, pose, base, dt, parameters) -> base + D1 L_d, derivative of -D1 L_d by V, next pose, T with phi =
         T dw.
@@ -170,7 +170,7 @@ class StepGraph:
 
     @cached_property
     def work(self) -> ca.Function:
-        """Function of the kinetic energy that impulses add to a body in a step.
+        """CasADi function of the kinetic energy that impulses add to a body.
 
         (V, base, rest), (6,) each -> kinetic energy that impulses add, twice the kinetic energy.
         """
@@ -186,7 +186,7 @@ class StepGraph:
 
     @cached_property
     def undetermined(self) -> ca.Function:
-        """Function that is infinite if a position does not determine the velocities.
+        """CasADi function that is infinite if a position does not determine velocities.
 
         (sum of squares of single impulses, sum of squares of their sums by body) -> 0 or infinity; see
         `Assembly.undetermined`.
@@ -234,7 +234,7 @@ class StepGraph:
 
     @cached_property
     def scales(self) -> np.ndarray:
-        """Masses and moments of inertia (6 n,) that scale residual momenta to velocities."""
+        """Masses and moments of inertia (6 n,), which convert momenta to velocities."""
         value, scales = self.terms.model.value, []
         for body, light in zip(self.bodies, self.light, strict=True):
             mass, *J = (value(v) for v in self._numbers(body)[0])
@@ -249,13 +249,13 @@ class StepGraph:
 
     @property
     def mass_ratio(self) -> float:
-        """Largest mass ratio of two bodies that a joint or another constraint connects."""
+        """Largest ratio of the masses of two bodies that a constraint connects."""
         masses = self.scales[::TWIST]
         of_groups = (masses[list(group.bodies)] for group in self.groups)
         return max((float(m.max() / m.min()) for m in of_groups), default=1.0)
 
     def by_length(self, G: np.ndarray) -> np.ndarray:
-        """Return a constraint Jacobian with rotations measured as displacements.
+        """Return the constraint Jacobian with rotations converted to displacements.
 
         It is (rows, 6 n). Rotations count as displacements at the radius of gyration. Masses do not enter, so
         that different masses do not make constraints look dependent.
@@ -322,7 +322,7 @@ class StepGraph:
 
     @cached_property
     def still(self) -> ca.Function:
-        """Function of the impulses of velocity-independent forces over half a step.
+        """CasADi function of half a step's impulses of forces independent of velocity.
 
         (poses, u, t, dt, parameters) -> impulses (6 n,).
         """
@@ -332,7 +332,7 @@ class StepGraph:
 
     @cached_property
     def moving(self) -> ca.Function:
-        """Function of the impulses of velocity-dependent forces over half a step.
+        """CasADi function of half a step's impulses of velocity-dependent forces.
 
         (poses, twists, u, t, dt, parameters) -> impulses (6 n,).
         """
@@ -342,7 +342,7 @@ class StepGraph:
 
     @cached_property
     def slopes(self) -> ca.Function:
-        """Function of the derivatives of velocity-dependent impulses by the twists.
+        """CasADi function of the derivatives of velocity-dependent impulses by twists.
 
         The arguments are those of `moving`; the results are blocks, one for each pair of `coupled`.
         """
@@ -366,7 +366,7 @@ class StepGraph:
     # -- contacts -----------------------------------------------------------------------------------------
 
     def numbers(self, touch: Touch) -> ca.DM | ca.Function:
-        """Return the data of a contact, or a function from parameters to the data."""
+        """Return a contact's numerical data, or a function of the parameters for them."""
         return self._once(("numbers", touch.name), lambda: self._numbers_of(touch))
 
     def _numbers_of(self, touch: Touch) -> ca.DM | ca.Function:
@@ -416,7 +416,7 @@ class StepGraph:
         return group.joint and self.light[group.bodies[-1]]
 
     def weight(self, group: ConstraintNode, patterns: list[ca.Sparsity]) -> ca.Function:
-        """Return the function of a joint's weighted terms in its bodies' equations.
+        """Return the CasADi function of a joint's weighted terms in its bodies' equations.
 
         (G' by body.., H by body.., g, dt) -> for each body i -G_i' K g, then G_i' K H_k for each body k.
         """

@@ -38,7 +38,7 @@ KINDS = {  # (free directions, free axes of rotation)
 
 @dataclass(frozen=True)
 class JointConstraints:
-    """Constraints between two bodies, and minimal coordinates of their free motions.
+    """Constraints of a joint between two bodies, and coordinates of its free motions.
 
     Attributes
     ----------
@@ -106,7 +106,7 @@ class JointConstraints:
     # -- constraint rows ---------------------------------------------------------------------------
 
     def constraint(self, a: tuple[Vector, Matrix], b: tuple[Vector, Matrix]):
-        """Return constraint values and their derivatives by the poses of both bodies.
+        """Return constraint values, and their derivatives by the motions of both bodies.
 
         They are g and, as rows, the right variations of g by (dx, phi) of a and of b.
         """
@@ -211,7 +211,7 @@ def across(axis: Sequence[float] | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _aligned(rows: np.ndarray) -> np.ndarray:
-    """Return coordinate axes with the same span as the rows, if possible.
+    """Return coordinate axes with the same span as a matrix's rows, if there are any.
 
     They make the code of the constraints sparser.
     """
@@ -251,13 +251,13 @@ class ConstraintFunctions:
 
     @cached_property
     def held(self) -> ca.Function:
-        """Function from poses to the transposed constraint Jacobians, (6, rows) per body."""
+        """CasADi function of constraint Jacobians at poses, transposed (6, rows) by body."""
         args = self._arguments()
         return ca.Function("held", args, [ca.sparsify(g.T) for g in self.function.call(args)[1:]], OPTIONS)
 
     @cached_property
     def landed(self) -> ca.Function:
-        """Function of constraint values after a step and their derivatives by twists.
+        """CasADi function of constraint values after a step, with derivatives by twists.
 
         (next poses.., T.., dt, parameters) -> g, H by body.
         """
@@ -269,7 +269,7 @@ class ConstraintFunctions:
 
     @cached_property
     def swept(self) -> ca.Function:
-        """Function of constraint rates after a step, times dt, and their derivatives.
+        """CasADi function of constraint rates after a step, times dt, with derivatives.
 
         (G' by body.., twists.., dt) -> dt G V (rows,), dt G by body.
         """
@@ -281,7 +281,7 @@ class ConstraintFunctions:
 
     @cached_property
     def landed_off(self) -> ca.Function:
-        """Function that converts constraint values after a step to displacements.
+        """CasADi function that converts constraint values after a step to displacements.
 
         (g, H by body.., radii of gyration, dt) -> g, each divided by the length of its gradient.
         """
@@ -289,7 +289,7 @@ class ConstraintFunctions:
 
     @cached_property
     def swept_off(self) -> ca.Function:
-        """Function that converts constraint rates times dt to displacements."""
+        """CasADi function that converts constraint rates, times dt, to displacements."""
         return self._off(self.swept)
 
     def _off(self, of: ca.Function) -> ca.Function:
@@ -302,14 +302,14 @@ class ConstraintFunctions:
 
     @cached_property
     def impulse(self) -> ca.Function:
-        """Function from Jacobians and multipliers to the constraint impulses by body."""
+        """CasADi function from Jacobians and multipliers to impulses on the bodies."""
         held = [ca.SX.sym("G", self.held.sparsity_out(i)) for i in range(self.bodies)]
         lam = ca.SX.sym("lambda", self.size)
         return ca.Function("impulse", [*held, lam], [ca.densify(g @ lam) for g in held], OPTIONS)
 
     @cached_property
     def impulses(self) -> ca.Function:
-        """Function of the summed squares of the single constraints' impulses, (N s)^2.
+        """CasADi function of the sum of squared impulses of single constraints, (N s)^2.
 
         (G' by body.., multipliers, radii of gyration) -> sum of squares.
         """

@@ -127,7 +127,7 @@ class MaximalDerivatives:
 
     @cached_property
     def _ends(self) -> Evaluator:
-        """Evaluator of the equations at both ends of a step and their Jacobians."""
+        """Evaluator of the equations at both ends of a step, and of their Jacobians."""
         args, e, R, S, *_ = self.equations
         w, m = args[3:5]
         if not self.f.graph.touches:  # the equations are linear in the multipliers
@@ -222,7 +222,7 @@ class MaximalDerivatives:
         return First(arguments, both, [R_w, S_w, S_m, X_w, X_m], lin)
 
     def second(self, first: First, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
-        """Return step Hessians contracted with covectors of states and of multipliers."""
+        """Return second derivatives of steps, contracted with covectors."""
         R_w, S_w, S_m, X_w, X_m = first.slopes
         n = TWIST * self.f.graph.n
         leaving, arriving = (np.einsum("nij,ni->nj", X, Z) for X in (X_w, X_m))

@@ -91,7 +91,7 @@ def build_kernel(graph: StepGraph, nx: int, nu: int, tolerance: float) -> ca.Fun
 
 
 def _contracting(dV: ca.MX, memory: ca.MX, weights: np.ndarray, least: ca.MX) -> tuple[ca.MX, ca.MX]:
-    """Test whether Newton's corrections contract as a certified root requires.
+    """Test whether Newton's corrections contract as fast as a certificate requires.
 
     Returned are changes of the `memory` (3,) with opposite sign, and infinity if the corrections dV do not
     contract, else 0. The memory contains the norm of the last correction, the worst ratio and the norm of the

@@ -368,7 +368,7 @@ class MaximalVI(SmoothedMap):
 
     @property
     def levers(self) -> np.ndarray:
-        """Largest distances of contact points from the bodies' centres of mass, m.
+        """Largest distance of each contact point from its body's centre of mass, m.
 
         They are infinite except for spheres on half-spaces.
         """
@@ -404,7 +404,7 @@ class MaximalVI(SmoothedMap):
                 yield from first_crossed(f"{name}-{side}", beyond > np.maximum(1e-6, open_at), beyond)
 
     def cold(self, x: np.ndarray, u: np.ndarray, t: float, dt: float) -> tuple[np.ndarray, np.ndarray, float]:
-        """Return next state, multipliers and error of one step, from a cold start."""
+        """Solve one step from a cold start; return next state, multipliers and error."""
         args = [x[None], u[None], np.array([t]), np.array([dt]), self.theta]
         state, multipliers, error = self.step_solver.program(False).map(args, 1)
         return np.ravel(state), np.ravel(multipliers), float(np.ravel(error)[0])

@@ -315,5 +315,5 @@ class BodyModel:
 
 
 def _along(direction: Any, axes: np.ndarray) -> bool:
-    """Return whether sliding along a direction commutes with a joint's rotations."""
+    """Return whether sliding along a direction commutes with rotations about axes."""
     return len(axes) == 1 and bool(np.abs(np.cross(axes[0], np.array(direction, float))).max() < PARALLEL)

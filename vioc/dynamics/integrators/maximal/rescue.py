@@ -31,7 +31,7 @@ HALF_THE_DIGITS = 1 / np.sqrt(np.finfo(float).eps)  # mass ratio at which roundi
 
 
 class Departure(BranchEquations):
-    """Equations that determine the twists of a step, with given contact impulses.
+    """Equations that determine the twists of a step, for given contact impulses.
 
     At a fraction `share` of the step length, this fraction of the `impulses` (6 n,) acts, and this fraction
     of the constraint error at the start is corrected: g(Z_k+1) = (1 - share) g(Z_k).

@@ -99,7 +99,7 @@ class States:
 
     @cached_property
     def _tangent(self) -> Evaluator:
-        """Evaluator of velocities that satisfy the constraints after a step of length dt.
+        """Evaluator of the velocities at a step's end that satisfy the constraints.
 
         (poses, twists, u, dt, parameters) -> velocities; dt may be 0. The joints determine the velocities of
         bodies about axes without inertia.

@@ -70,7 +70,7 @@ class BodyGraph(TermGraph):
         return vec.matmul(R, place.rotation), vec.add(x, vec.apply(R, place.position))
 
     def place(self, i: int) -> NodePlace:
-        """Return body and pose of a frame; raise `ModelError` for one inside a joint."""
+        """Return a frame's body and pose; `ModelError` for a frame inside a joint."""
         place = self.model.places[i]
         if place is None:
             name = self.system.nodes[i].frame.label()
@@ -111,7 +111,7 @@ class BodyGraph(TermGraph):
 
     @cached_property
     def variations(self) -> ca.SX:
-        """Derivatives of poses (12 n, 6 n) by displacements and rotations of the bodies."""
+        """Derivatives (12 n, 6 n) of poses by displacements and rotations of the bodies."""
         return ca.jacobian(self.pose_rates, self.twists)
 
     def varied(self, value: ca.SX) -> ca.SX:
@@ -129,7 +129,7 @@ class BodyGraph(TermGraph):
 
     @cached_property
     def wrenches(self) -> tuple[ca.SX, ca.SX]:
-        """Wrenches (6 n,) of velocity-independent forces, and of velocity-dependent ones."""
+        """Wrenches (6 n,) of forces independent of velocity, and of the other forces."""
         still, moving = -self.varied(self.potential).T, ca.SX(TWIST * len(self.model.bodies), 1)
         for force in self.system.forces:
             wrench = self._wrench(force)

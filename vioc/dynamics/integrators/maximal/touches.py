@@ -236,7 +236,7 @@ def _limit(terms: BodyGraph, name: str, phi: Any, once: Callable, smoothing: flo
 
 
 def _rubbing(terms: BodyGraph, name: str, item: Dry, once: Callable, smoothing: float) -> Touch:
-    """Return the dry friction of a joint or point under a given load.
+    """Return the dry friction of a joint, or of a point on a plane, as a contact.
 
     Its data are the parameters, then the largest friction force.
     """
