@@ -9,6 +9,7 @@ import pytest
 import vioc
 from vioc import Gravity, JointForce, System, rx, ry, tx, ty, tz
 from vioc.control import Cost, Problem, kkt, optimize, quadratic, straight_line
+from vioc.control.dmoc import PathConstraint
 
 # inside: trials of a search are made of numbers that no problem has to give
 from vioc.control.shooting.barrier import RELAPSES, Interior
@@ -28,6 +29,29 @@ def test_corrections_go_on_while_they_help():
     found = Problem(f, cost, 3).solve([np.cos(1.0), np.sin(1.0)])
     assert found.converged and found.iterations <= 16
     assert kkt(f, cost, found.trajectory).residual < 1e-8
+
+
+def test_the_predicted_merit_of_a_correction_is_of_second_order(monkeypatch):
+    """Along a circle as a constraint: the prediction is compared with the merit of an accepted correction."""
+    x, u = ca.SX.sym("x", 2), ca.SX.sym("u", 2)
+    names: dict = dict(state_names=["x", "y"], input_names=["a", "b"])
+    f = vioc.CasadiMap(ca.Function("f", [x, u], [x + u]), 1.0, **names)
+    at = f.symbols.x
+    cost = Cost(f, 1e-3 * ca.sumsqr(f.symbols.u), at[0], per_time=False)
+    compared, corrected = [], LineSearch._corrected
+
+    def recorded(self, it, b, d, length, point, s, merit, *more):
+        predicted = self.level.corrected(it, d, point, s, length, merit)
+        better = corrected(self, it, b, d, length, point, s, merit, *more)
+        if better is not None:
+            reached = self.level.worth(better.point, better.s).merit
+            compared.append(abs(reached - predicted) / abs(merit - predicted))
+        return better
+
+    monkeypatch.setattr(LineSearch, "_corrected", recorded)
+    circle = PathConstraint("circle", ca.sumsqr(at), 1.0, 1.0)
+    assert Problem(f, cost, 6, constraints=[circle]).solve([np.cos(1.0), np.sin(1.0)]).converged
+    assert min(compared) < 1e-3  # 3e-5; 0.01 or more if the multipliers are left out
 
 
 def test_residuals_that_are_off_pass_the_filter():
