@@ -51,7 +51,7 @@ def test_the_predicted_merit_of_a_correction_is_of_second_order(monkeypatch):
     monkeypatch.setattr(LineSearch, "_corrected", recorded)
     circle = PathConstraint("circle", ca.sumsqr(at), 1.0, 1.0)
     assert Problem(f, cost, 6, constraints=[circle]).solve([np.cos(1.0), np.sin(1.0)]).converged
-    assert min(compared) < 1e-3  # 3e-5; 0.01 or more if the multipliers are left out
+    assert min(compared) < 1e-3  # 3e-5
 
 
 def test_residuals_that_are_off_pass_the_filter():
