@@ -107,7 +107,7 @@ class Interior:
                     self.error, of_level = self.level.errors(it, b)
                 if self.error <= self.level.tolerance:
                     self.status = Status.CONVERGED
-                elif not self._weigh(b, of_level):
+                elif not self._next_subproblem(b, of_level):
                     self.status = Status.INFEASIBLE
                 elif i == max_iterations:
                     self.status = Status.MAX_ITERATIONS
@@ -118,7 +118,7 @@ class Interior:
         except StepError as error:
             self.status, self.stages.trouble = Status.NO_DESCENT, error
 
-    def _weigh(self, b: StageBlocks, error: float) -> bool:
+    def _next_subproblem(self, b: StageBlocks, error: float) -> bool:
         """Begin the next barrier subproblem once the present one is solved.
 
         `error` is the KKT residual of the current subproblem. The next one may count as solved at once; then
@@ -135,6 +135,17 @@ class Interior:
 
     def _advance(self, b: StageBlocks, near: bool, log: Log) -> Status | None:
         """Do one iteration of the search; return its status if it ends, else None.
+
+        1. `_modelled` factors the Hessian of the subproblem: exact if `near` and some shift makes it positive
+           definite, else Gauss-Newton's.
+        2. `Newton.solve` eliminates slacks and constraints and solves the linear-quadratic subproblem. If
+           bounds cut the step short just after mu has fallen, mu is raised in part and the step solved again
+           (`Level.relents`).
+        3. `LineSearch.take` tries step lengths: a rollout under the gains of the subproblem, else the curve
+           with its defects, until the merit or the filter accepts one.
+        4. A refused exact step makes Gauss-Newton steps follow, for `pause` iterations. A refused
+           Gauss-Newton step raises the damping of the inputs; beyond the largest damping the search ends.
+        5. An accepted step updates the multipliers, the predicted residuals of the cost, shift and damping.
 
         The iterate stays where it is if no step is accepted.
         """
@@ -217,8 +228,9 @@ class Interior:
         """Return the quadratic model of the next step after factoring its Hessian.
 
         With `near`, `b` holds the exact Hessian of the cost; the second derivatives of map and constraints
-        are added if some shift makes the Hessian of the subproblem positive definite. The exact Hessian is
-        not used in the first iteration, during a pause, or while Gauss-Newton steps reduce the merit fast.
+        are added if some shift makes the Hessian of the subproblem positive definite. `near` is false in the
+        first iteration except after a warm start, during a pause, and while Gauss-Newton steps reduce the
+        merit fast.
         Sets `exact`. Returns None if no shift of the Gauss-Newton Hessian suffices either.
         """
         n, it, scale = b.F.shape[1], self.now, self.level.scale

@@ -56,7 +56,7 @@ class MidpointVI(MechanicalMap):
     wrap : sequence of str
         Names of angles whose errors are taken modulo 2 pi (`difference`), for feedback.
     tolerance : float
-        Largest accepted residual of a step, as an error of q relative to 1 + |q|.
+        Largest accepted last correction of q in the solution of a step, relative to 1 + |q|.
     backend : {"virtual", "compiled", "auto"}
         Evaluator of the map's functions: CasADi's virtual machine, which starts at once; compiled C, kept on
         disk; or the first, and the second where it pays. Rollouts are the same to the bit (`Backend`).
@@ -181,6 +181,13 @@ class MidpointVI(MechanicalMap):
         return PASSING
 
     def _rescued(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
+        """Solve a step that no kernel certifies; return the next state and the multipliers.
+
+        The kernel tries a step first: simplified Newton iterations from a predicted end, then continuation in
+        the step length (`chord.solved_step`). For long chains, whose kernel uses an approximate matrix, a
+        kernel with the exact matrix follows (`StepSolver.robust`). What both leave is continued here by full
+        Newton iterations in numpy (`newton.follow`), which raise `StepError` if the step does not exist.
+        """
         try:
             x_next, multipliers = self.chord.rescued(self, x, u, k, t, dt, advice=self._advice)
         except StepError as error:

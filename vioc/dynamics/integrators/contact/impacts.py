@@ -306,7 +306,15 @@ class Impact:
     def _stages(
         self, kappa: float, q, b, others, closed, struck, tight, *, theta
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Solve all stages of N impacts; return their unknowns and largest errors."""
+        """Solve all stages of N impacts; return their unknowns and largest errors.
+
+        The stages are successive impacts at the configuration q, from the momentum b. First, constraints and
+        the closed contacts that are not struck act, because the momentum of a body at rest contains half of
+        a contact impulse; their end is the velocity before the impact. Then all closed contacts compress.
+        Last is restitution: by Newton's law relative to the velocity before the impact, by Poisson's relative
+        to the impulses of compression. Open contacts get an offset of `AWAY` in their gap rates, so that they
+        take no part.
+        """
         M, N, e = self._numbers(q, theta)
         e, none, nd = e[..., 0] * struck, np.zeros_like(struck), self._f.nd
 
