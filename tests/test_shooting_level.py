@@ -72,7 +72,7 @@ def results(kind, seed, **options):
     """Everything that a level computes, flat by name; of M the lower half, which is all that counts."""
     level, it, b, solved, bent = problem(kind, seed, **options)
     r = level.remains(it.point, it.s)
-    M, last = level.weighed(it, b, 0.1, 0.2, np.array([0.3, 0.0, 0.4]))
+    M, last = level.hessian(it, b, 0.1, 0.2, np.array([0.3, 0.0, 0.4]))
     found = {"M": np.tril(M), "last": last}
     for name, more in (("bent", bent), ("plain", None)):
         found |= dict(

@@ -5,10 +5,10 @@ A *kernel* is a CasADi function, or another program with the same arguments,
     (x, u, t, dt, parameters) -> (x_next, multipliers, error)
 
 of the state alone: no first guess is passed from step to step, so a step has the same bits in every rollout.
-`error` is a scalar: the last correction of the solution, relative, or at least 1 if the root is not certified
-(`vioc.dynamics.integrators.continuation`). `mapaccum`
-chains kernels to a rollout, with feedback if a trajectory is tracked. A step whose error is not small (or not
-a number) is solved by other methods.
+`error` is a scalar: the last correction of the solution, relative. If the root is not certified, `error` is
+at least 1 or not a number (`vioc.dynamics.integrators.continuation`). `mapaccum` chains kernels to a rollout,
+with feedback if a trajectory is tracked. A step whose error is not within the tolerance is solved by other
+methods.
 """
 
 from __future__ import annotations

@@ -32,14 +32,21 @@ FALLING = 0.25  # relative decrease of the merit above which Gauss-Newton steps 
 SHORT = 5  # trials above which input damping grows, also after a trial without a step; it falls after 1 or 2
 CRAWLS = 8  # consecutive short steps after which the search ends
 DAMPING = 1.0, 10.0, 1e8  # damping of inputs, over their mean weight: first, factor, largest
-RELAPSES, GENTLE = 3, 0.05  # renewals of damping just after its end; from then on damping ends below GENTLE
+# After RELAPSES renewals of damping just after its end, damping is reduced below GENTLE before it ends. This
+# avoids a cycle of full steps with damping and short steps without it.
+RELAPSES, GENTLE = 3, 0.05
 FLOOR, ROUNDED = 10.0, 1e-5  # merit changes up to FLOOR eps are rounding; KKT residual then acceptable
-AT_ROUNDING = 8  # consecutive full steps with a predicted reduction below rounding that end a search
-HOPELESS = 3  # consecutive last subproblems without progress in feasibility that end the search
+AT_ROUNDING = 8  # full or refused steps in a row that predict a reduction below rounding and end a search
+# A subproblem with the smallest mu and delta is repeated with new multiplier estimates. The search ends
+# after HOPELESS repetitions in a row without progress in feasibility.
+HOPELESS = 3
 
 
 class Interior:
     """Interior-point search for an optimal trajectory; `now` is the current iterate.
+
+    `iterate` repeats: linearize the map at the current iterate, compute the KKT residual, begin the next
+    barrier subproblem if this one is solved (`_next_subproblem`), and do one search step (`_advance`).
 
     Parameters
     ----------
@@ -51,6 +58,33 @@ class Interior:
         Multiplier estimates of the constraints, from a search with the cost scale of `level`.
     rolled : bool
         Treat a guess whose defects are rounding errors as a trajectory.
+
+    Attributes
+    ----------
+    pause, wait : int
+        Remaining iterations without the exact Hessian; length of the last such pause. It doubles, up to 8,
+        each time that no shift suffices, and is 1 after an exact step.
+    falling : bool
+        The last step reduced the merit fast, so a Gauss-Newton step follows.
+    exact : bool
+        The last step used the exact Hessian.
+    shift, least : float
+        Shift of the last exact Hessian, and the smallest shift that is tried after 0.
+    slow : int
+        Consecutive full shifted steps that reduced the KKT residual slowly; `SLOW` of them make `least` fall.
+    before : float
+        KKT residual before the last accepted step.
+    damping : float
+        Damping of the inputs, in units of their mean weight.
+    eased, relapses : bool, int
+        Damping has just ended; number of renewals just after its end.
+    at_rounding : int
+        Full or refused steps that predicted a reduction below rounding. A full or refused step that predicts
+        more, or the next subproblem, resets the count; a shorter step does not change it.
+    crawled : int
+        Consecutive short steps.
+    promise : float
+        Predicted reduction of the last accepted step, in units of the cost.
 
     Raises
     ------
@@ -77,12 +111,11 @@ class Interior:
         y = np.zeros(len(point.rows)) if duals is None else duals.copy()
         self.now = Iterate(point, np.zeros_like(level.costates), y, s, *level.multipliers(s))
         self.damping, self.shift, self.promise = 0.0, 0.0, np.nan
-        self.eased, self.relapses = False, 0  # damping has just ended; number of renewals just after its end
+        self.eased, self.relapses = False, 0
         self.least, self.slow, self.before = CURVED[0], 0, np.inf
         self.pause, self.wait = int(not self.warm), 1
         self.falling = self.exact = False
-        self.unseen = 0  # consecutive full steps whose predicted reduction is below rounding
-        self.crawled = 0  # consecutive short steps
+        self.at_rounding = self.crawled = 0
         self.status: Status | None = None
         self.note, self.error = "", np.inf
         self.gains = np.zeros_like(self.newton.gains)
@@ -94,8 +127,8 @@ class Interior:
             for i in range(max_iterations + 1):
                 it = self.now
                 self.lin = self.stages.map.derivatives.linearize(it.point.steps)
-                near = self.pause <= 0 and not self.falling
-                b = self.stages.blocks(it.point, self.lin, near, it.foreseen)
+                try_exact = self.pause <= 0 and not self.falling
+                b = self.stages.blocks(it.point, self.lin, try_exact, it.foreseen)
                 if i == 0:
                     self.level.begin_scale(it, b)
                     if self.warm:
@@ -112,7 +145,7 @@ class Interior:
                 elif i == max_iterations:
                     self.status = Status.MAX_ITERATIONS
                 else:
-                    self.status = self._advance(b, near, log)
+                    self.status = self._advance(b, try_exact, log)
                 if self.status:
                     return
         except StepError as error:
@@ -122,34 +155,36 @@ class Interior:
         """Begin the next barrier subproblem once the present one is solved.
 
         `error` is the KKT residual of the current subproblem. The next one may count as solved at once; then
-        the one after it begins. Returns False after `HOPELESS` last subproblems without progress in
-        feasibility.
+        the one after it begins. If mu and delta cannot fall, only the multiplier estimates change. Returns
+        False after `HOPELESS` such subproblems in a row without progress in feasibility.
         """
         level = self.level
         while error <= SOLVED * level.mu:
             self.search.forget()
             if not level.next(self.now):
                 return level.stuck < HOPELESS
-            self.unseen, error = 0, level.errors(self.now, b)[1]
+            self.at_rounding, error = 0, level.errors(self.now, b)[1]
         return True
 
-    def _advance(self, b: StageBlocks, near: bool, log: Log) -> Status | None:
+    def _advance(self, b: StageBlocks, try_exact: bool, log: Log) -> Status | None:
         """Do one iteration of the search; return its status if it ends, else None.
 
-        1. `_modelled` factors the Hessian of the subproblem: exact if `near` and some shift makes it positive
-           definite, else Gauss-Newton's.
+        1. `_modelled` factors the Hessian of the subproblem: exact if `try_exact` and some shift makes it
+           positive definite, else Gauss-Newton's.
         2. `Newton.solve` eliminates slacks and constraints and solves the linear-quadratic subproblem. If
            bounds cut the step short just after mu has fallen, mu is raised in part and the step solved again
            (`Level.relents`).
         3. `LineSearch.take` tries step lengths: a rollout under the gains of the subproblem, else the curve
-           with its defects, until the merit or the filter accepts one.
+           with its defects, until the merit or the filter accepts one. If the first trial is refused, a
+           second-order correction is tried.
         4. A refused exact step makes Gauss-Newton steps follow, for `pause` iterations. A refused
            Gauss-Newton step raises the damping of the inputs; beyond the largest damping the search ends.
-        5. An accepted step updates the multipliers, the predicted residuals of the cost, shift and damping.
+        5. An accepted step updates the multipliers, the predicted residuals of the cost, the smallest shift
+           and the damping. It ends the search at rounding, or after `CRAWLS` short steps in a row.
 
         The iterate stays where it is if no step is accepted.
         """
-        it, level, model = self.now, self.level, self._modelled(b, near)
+        it, level, model = self.now, self.level, self._modelled(b, try_exact)
         if model is None:
             return Status.NO_DESCENT
         worth = level.worth(it.point, it.s)
@@ -161,9 +196,10 @@ class Interior:
         moved, length, trials = self.search.take(
             it, model, d, worth, self.lin if self.exact else None, unseen
         )
+        # the record's field `shift` is the damping for Gauss-Newton steps
         kind, shift = ("newton", self.shift) if self.exact else ("gauss-newton", self.damping)
-        cost, descent, left = it.point.cost, d.slope / level.scale, worth.left
-        log(Iteration(len(log.records), kind, shift, cost, descent, length, trials, left))
+        cost, descent, violation = it.point.cost, d.slope / level.scale, worth.left
+        log(Iteration(len(log.records), kind, shift, cost, descent, length, trials, violation))
         first, factor, most = DAMPING
         if moved is None:
             if self._below_rounding(d.slope, worth.merit):
@@ -214,24 +250,25 @@ class Interior:
             self.least = max(self.least / factor, lowest)
 
     def _below_rounding(self, slope: float, merit: float) -> bool:
-        """Return True if several successive predicted reductions are below rounding.
+        """Return True if predicted reductions were below rounding `AT_ROUNDING` times.
 
-        It then sets `note`.
+        It is called after full and refused steps only. If it returns True, it sets `note`.
         """
-        self.unseen = 0 if seen(slope, merit) else self.unseen + 1
-        if self.unseen < AT_ROUNDING or self.error > ROUNDED:
+        self.at_rounding = 0 if seen(slope, merit) else self.at_rounding + 1
+        if self.at_rounding < AT_ROUNDING or self.error > ROUNDED:
             return False
         self.note = f"to rounding: the slope {slope / self.level.scale:.2g} is below the cost's precision"
         return True
 
-    def _modelled(self, b: StageBlocks, near: bool) -> StageBlocks | None:
+    def _modelled(self, b: StageBlocks, try_exact: bool) -> StageBlocks | None:
         """Return the quadratic model of the next step after factoring its Hessian.
 
-        With `near`, `b` holds the exact Hessian of the cost; the second derivatives of map and constraints
-        are added if some shift makes the Hessian of the subproblem positive definite. `near` is false in the
-        first iteration except after a warm start, during a pause, and while Gauss-Newton steps reduce the
-        merit fast.
-        Sets `exact`. Returns None if no shift of the Gauss-Newton Hessian suffices either.
+        With `try_exact`, `b` holds the exact Hessian of the cost, and the second derivatives of map and
+        constraints are added. Growing shifts are tried until the Hessian of the subproblem is positive
+        definite. If none suffices, this step and those of a pause use the Gauss-Newton Hessian.
+        `try_exact` is false in the first iteration except after a warm start, during a pause, and after a
+        step that reduced the merit fast. Sets `exact`. Returns None if no shift of the Gauss-Newton Hessian
+        suffices either.
         """
         n, it, scale = b.F.shape[1], self.now, self.level.scale
         unit = float(np.einsum("kii->", b.H[:, n:, n:])) / max(1, b.g[:, n:].size)
@@ -239,7 +276,7 @@ class Interior:
         # a free initial state is damped like an input before the first step
         of_start = self.damping * of_inputs * self._free
         self.pause -= 1
-        if near:
+        if try_exact:
             exact = self.stages.curved(it.point, self.lin, b, it.p / scale, it.y / scale)
             shift, (_, grow, most) = 0.0, CURVED
             while shift <= most:

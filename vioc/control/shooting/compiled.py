@@ -116,11 +116,11 @@ class NativeLevel(Level):
         _library().vioc_level_judged(*given, of_s, self._at_found)
         return s, Worth(*self._found.tolist())
 
-    def weighed(self, it, b, of_states, of_inputs, of_start):
+    def hessian(self, it, b, of_states, of_inputs, of_start):
         M, last = np.empty(b.H.shape), np.empty(b.H_end.shape)
         given = self.now(), self.blocks(b), self.of(it), of_states, of_inputs
         arrays = np.ascontiguousarray(of_start, float), M, last
-        _library().vioc_level_weighed(*given, *addresses(arrays))
+        _library().vioc_level_hessian(*given, *addresses(arrays))
         return M, last
 
     def linear(self, it, b, gaps, r, bent):
@@ -145,7 +145,7 @@ class NativeLevel(Level):
         return Iterate(point, p, y, s, low, high)
 
     def errors(self, it, b):
-        self.weigh(it)
+        self.set_share(it)
         _library().vioc_level_errors(
             self.now(), self.blocks(b), self.of(it), self.mu, OF_DUALS, self._at_found
         )
@@ -217,7 +217,7 @@ def _library() -> Any:
     P, R = Pointer, Number
     for name, arguments in (
         ("errors", [P, P, P, R, R, P]),
-        ("weighed", [P, P, P, R, R, P, P, P]),
+        ("hessian", [P, P, P, R, R, P, P, P]),
         ("linear", [P] * 10),
         ("direction", [P, P, P, R, *[P] * 6]),
         ("worth", [P, P, P, R, P, P]),

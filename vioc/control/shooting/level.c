@@ -122,7 +122,7 @@ PUBLIC void vioc_level_errors(const level *v, const blocks *b, const iterate *it
 }
 
 /* M (N, q, q), with only the lower half written, and last (n, n). */
-PUBLIC void vioc_level_weighed(const level *v, const blocks *b, const iterate *it, double of_states,
+PUBLIC void vioc_level_hessian(const level *v, const blocks *b, const iterate *it, double of_states,
                                double of_inputs, const double *of_start, double *M, double *last) {
   const Long N = v->N, n = v->n, q = v->q, m = v->m, end = N * m;
   Long i, j, k, l;
@@ -277,14 +277,14 @@ PUBLIC void vioc_level_judged(const level *v, const iterate *it, double keep, co
 
 /* Data of Newton's method kept between its two calls; m = q - n. */
 typedef struct {
-  double *M, *last, *v, *g, *end, *c; /* the linear-quadratic problem: vioc_level_weighed, _linear */
+  double *M, *last, *v, *g, *end, *c; /* the linear-quadratic problem: vioc_level_hessian, _linear */
   double *T, *P, *K, *L, *s, *d;      /* its factors, and results of `backward` for `forward` */
 } kept;
 
 /* `Newton.factor` for a given start; as vioc_chain_factor. */
 PUBLIC Long vioc_newton_factor(const level *v, const blocks *b, const iterate *it, const kept *k, double of_states,
                                double of_inputs, const double *of_start) {
-  vioc_level_weighed(v, b, it, of_states, of_inputs, of_start, k->M, k->last);
+  vioc_level_hessian(v, b, it, of_states, of_inputs, of_start, k->M, k->last);
   return vioc_chain_factor(v->N, v->n, v->q, v->e, it->elastic, b->F, k->M, k->last, k->T, k->P, k->K, k->L);
 }
 

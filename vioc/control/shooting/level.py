@@ -52,7 +52,9 @@ class Iterate:
         Slacks (for an equation its target), and multipliers >= 0 of the lower and upper bounds of the slacks,
         0 without a bound.
     foreseen : pair of arrays
-        Predicted residuals of the cost, see `Cost.foreseen`.
+        Predicted residuals rho of the cost, see `Cost.foreseen`. A residual r with a large weight W is a soft
+        equation, whose multiplier W r is noise far from the solution. The exact Hessian therefore contains
+        W rho, the multiplier that the last Newton steps found (IP 15).
     """
 
     point: Point
@@ -86,7 +88,7 @@ class Worth(NamedTuple):
     """Merit of a point, with its barrier cost and its largest residual.
 
     `merit` is (IP 7). `price` is the cost with the barrier but without the terms of constraints and defects;
-    `left` is the largest residual of constraints and defects.
+    `left` is the violation: the largest of all constraint residuals and defects, in magnitude.
     """
 
     merit: float
@@ -115,12 +117,17 @@ class Level:
         Barrier parameter.
     estimate, costates : (rows,), (N+1, ndx)
         Multiplier estimates of constraints and dynamics.
+    share : float
+        Factor of the tolerance for the complementarity of inequalities, see `set_share`.
+    left : float
+        Violation (`Worth.left`) at the end of the last subproblem.
     kind : (rows,)
         `NONE` without a limit, `EQUATION` or `INEQUALITY`.
     lower, upper, has : (rows,), and a pair of these
         Bounds of the slacks of inequalities, and masks of the finite ones.
     stuck : int
-        Consecutive subproblems with the smallest mu and delta that did not reduce the infeasibility.
+        Consecutive subproblems with the smallest mu and delta that did not reduce the violation to a fraction
+        `CLOSING`, or below `FEASIBLE`.
     """
 
     def __init__(self, stages: Stages, tolerance: float, soft: float, scale: float | None = None):
@@ -259,7 +266,7 @@ class Level:
         sigma = it.low / (it.s - self.lower) + it.high / (self.upper - it.s)
         return np.where(self._equal, 1 / self.soft, sigma / (1 + self.softness * sigma))
 
-    def weighed(
+    def hessian(
         self, it: Iterate, b: StageBlocks, of_states: float, of_inputs: float, of_start: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return the Hessian of Newton's step after elimination of the constraints.
@@ -378,14 +385,15 @@ class Level:
     def errors(self, it: Iterate, b: StageBlocks) -> tuple[float, float]:
         """Return the KKT residuals (IP 4) of the problem and of this barrier subproblem."""
         stationarity = self._stationarity(it, b)
-        self.weigh(it)
+        self.set_share(it)
         return self._error(it, stationarity, 0.0), self._error(it, stationarity, self.mu)
 
-    def weigh(self, it: Iterate) -> None:
-        """Set the scale of the complementarity residual from the iterate's cost.
+    def set_share(self, it: Iterate) -> None:
+        """Set `share`, the scale of the complementarity residual, from the cost.
 
-        `share` is the cost over its unit, within [LEAST, 1]. It scales the complementarity of inequalities
-        in the final KKT residual.
+        `share` is the cost of the iterate over its unit, within [LEAST, 1], times the scaled unit where that
+        is below 1. The complementarity of inequalities in the KKT residual of the problem is divided by it,
+        and the smallest mu is proportional to it.
         """
         cost = abs(it.point.cost) / self.unit
         self.share = min(1.0, self.scale * self.unit) * min(1.0, max(LEAST, cost))
@@ -443,7 +451,6 @@ class Level:
 
     def scaled_up(self, it: Iterate, b: StageBlocks) -> Iterate | None:
         """Enlarge the scale of a cost that became too small; return the new iterate.
-        Returns None if the cost is large enough.
 
         With a cost far below its scale, any feasible curve would be accepted as an optimum. Returns None if
         the cost is large enough.
@@ -495,17 +502,19 @@ class Level:
     def next(self, it: Iterate) -> bool:
         """Set multiplier estimates and parameters of the next barrier subproblem.
 
-        delta falls if the estimates alone do not reduce the infeasibility fast. Returns False if mu can fall
-        no further, because of the tolerance or of the remaining infeasibility.
+        The estimates always become the multipliers of the iterate. delta falls if the estimates alone did not
+        reduce the violation fast. Returns False if delta stays and mu falls by less than ten times, because
+        of the tolerance or of the remaining violation. The same subproblem is then repeated with the new
+        estimates, and `stuck` counts the repetitions without progress.
         """
-        (least, power), (stiffer, softest), before, mu = NEXT, STIFFER, self.left, self.mu
+        (least, power), (stiffer, smallest), before, mu = NEXT, STIFFER, self.left, self.mu
         self.estimate[:], self.costates[:] = it.y, it.p
         self.left = self.worth(it.point, it.s).left
         self.mu = max(self._last_mu, min(least * mu, mu**power), min(mu, AHEAD * self.left))
         self._fell_from = mu
         closing, fast = (self.left <= max(self.tolerance, share * before) for share in (CLOSING, FAST))
-        if not fast and self.soft > softest:
-            self.soft = max(self.soft / stiffer, softest)
+        if not fast and self.soft > smallest:
+            self.soft = max(self.soft / stiffer, smallest)
         elif self.mu > least * mu:
             self.stuck = 0 if closing or self.left <= FEASIBLE else self.stuck + 1
             return False

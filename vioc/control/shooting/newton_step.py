@@ -29,9 +29,9 @@ class Newton:
     ) -> bool:
         """Factor the shifted Hessian; return True if the subproblem has one minimum.
 
-        `Level.weighed` documents the shifts.
+        `Level.hessian` documents the shifts.
         """
-        M, last = self.level.weighed(it, b, of_states, of_inputs, of_start)
+        M, last = self.level.hessian(it, b, of_states, of_inputs, of_start)
         return self.lq.factor(LinearQuadratic(b.F, M, last, b.g, b.g_end, b.c), self.level.elastic(it))
 
     def solve(

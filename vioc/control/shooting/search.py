@@ -96,9 +96,12 @@ class LineSearch:
     def _passes(self, it, b, d, length, point, here: Worth, there: Worth, lin) -> bool:
         """Return True if the filter accepts a trial.
 
-        The cost of the trial must be below that of all iterates of this subproblem with no larger
-        infeasibility. The filter is needed since full steps along curved equations increase any merit; with
-        an exact Hessian the cost's residuals are such equations.
+        Cost here is `price`, which includes the barrier, and violation is `left`. The cost of the trial must
+        be below that of the current iterate by `MARGIN` times its violation, and the violation at most
+        `WIDEST`. For each entry of the filter the trial must have a lower cost or a lower violation. The
+        entries are the iterates of this subproblem from which the filter accepted a step. The filter is
+        needed since full steps along curved equations increase any merit; with an exact Hessian the cost's
+        residuals are such equations, and their prediction errors count as violation (`_elastic`).
         """
         if lin is not None and any(rho is not None for rho in it.foreseen):
             there_foreseen = self.stages.foreseen(b, lin, d.dx, d.du, it.foreseen, length)
@@ -107,7 +110,7 @@ class LineSearch:
         corner = here.price - MARGIN * here.left, here.left
         if not there.price <= corner[0] or there.left > WIDEST:
             return False
-        if any(there.price >= a and there.left >= b for a, b in self._filter):
+        if any(there.price >= price and there.left >= left for price, left in self._filter):
             return False
         self._filter.append(corner)
         return True
@@ -131,11 +134,17 @@ class LineSearch:
     def _corrected(self, it, b, d, length, point, s, merit, enough, lin) -> Iterate | None:
         """Return a step with second-order correction, or None if the merit rejects it.
 
-        The correction removes the deviation of constraints and defects from their linear model. It is
-        repeated while the merit approaches acceptance.
+        The Newton step is solved again with other defects and constraint residuals, so that the deviation of
+        the trial from its linear model cancels. It is repeated while the merit approaches acceptance.
+
+        `given` holds the defects and residuals of the last solution. After a step of length a, the linear
+        model leaves d - a (given - delta (p+ - p^e)) of the defects d, and likewise of the residuals;
+        `of_gaps` and `of_rows` are the terms with delta. `excess_gaps` and `excess_rows` are the values at
+        the trial minus these predictions. The next `given` is the step length times the first defects and
+        residuals, plus the excess.
         """
         gaps, r = it.point.gaps, self.level.remains(it.point, it.s)
-        told, step = (gaps, r), length
+        given, step = (gaps, r), length
         near = FAITHFUL * length * float(np.abs(d.dx).max()) if it.point.open else np.inf
         follow = partial(self.stages.followed, gains=self.newton.gains, near=near)
         trials: list[Callable[..., Point | None]] = [] if len(it.y) else [follow]
@@ -146,13 +155,13 @@ class LineSearch:
         dx = length * d.dx
         for _ in range(CORRECTIONS):
             of_gaps, of_rows = self.level.given_way(it, d.p, d.y)
-            beyond = point.gaps - gaps + step * (told[0] - of_gaps)
-            more = self.level.remains(point, s) - r + step * (told[1] - of_rows)
+            excess_gaps = point.gaps - gaps + step * (given[0] - of_gaps)
+            excess_rows = self.level.remains(point, s) - r + step * (given[1] - of_rows)
             bent = None
             if lin is not None:
                 bent = self.stages.beyond(b, lin, point.curve, step * d.dx, step * d.du)
-            told = length * gaps + beyond, length * r + more
-            d = self.newton.solve(it, b, *told, bent)
+            given = length * gaps + excess_gaps, length * r + excess_rows
+            d = self.newton.solve(it, b, *given, bent)
             step, of_multipliers = d.lengths
             if not np.abs(step * d.dx - dx).max() <= np.abs(dx).max():
                 return None  # a correction as large as the step is beyond what the model describes

@@ -1,11 +1,12 @@
 """CasADi function that solves one step by simplified Newton (chord) iteration.
 
-It makes a first guess, factorizes a matrix there once, and iterates. The unknown is q_k+1 alone: constraint
-impulses enter linearly and are eliminated. Each iteration evaluates the residual, its correction by the
-factors, and, since they share all work, the momentum and the impulses that follow. The last evaluation, whose
-correction is below the tolerance, is therefore also the result of the step. The contraction of the
-corrections certifies the root. Maths and operation counts: docs/maths/midpoint.md, "The solver" and "Which
-root is the step".
+`solved_step` is the whole kernel: this iteration, and continuation in the step length where the iteration is
+not certified (`continuation.py`). The chord iteration begins at a predicted end of the step, where a matrix
+is factorized once. The unknown is q_k+1 alone: constraint impulses enter linearly and are eliminated. Each
+iteration evaluates the residual, its correction by the factors, and, since they share all work, the momentum
+and the impulses that follow. The last evaluation, whose correction is below the tolerance, is therefore also
+the result of the step. The contraction of the corrections certifies the root. Maths and operation counts:
+docs/maths/midpoint.md, "The solver" and "Which root is the step".
 """
 
 from __future__ import annotations
@@ -42,12 +43,16 @@ CONVERGED = 3e-14
 ITERATIONS = 20
 PIVOT = 1e-9  # of -dt D2 D1 L_d, relative to a typical diagonal of M: a smaller pivot makes the root suspect
 # Largest ratio of a correction to the one before with which the root is certified: with the exact matrix by
-# the theorem of Newton and Kantorovich, with the mass matrix as a contraction
+# the theorem of Newton and Kantorovich, with the mass matrix as a contraction. `newton.CONTRACTION` is half
+# of this one, for the reason given there.
 CONTRACTION, CONTRACTION_OF_MASS = 0.25, 0.5
-# Limits below which a step goes to `rescued`, which decides whether constraints are dependent: pivots of
-# Dh M^-1 Dh' over the gradients' lengths, and one gradient's length over that at the step's other end
+# Limits below which a step goes to `ChordSolver.rescued`, which decides whether constraints are dependent:
+# pivots of Dh M^-1 Dh' over the gradients' lengths, and one gradient's length over that at the step's other
+# end
 DEPENDENT, VANISHING = 1e-8, 1e-6
-TINY = 2.0**-300  # scale of the iteration's memory, so that the memory never counts as a correction
+# Scale of the memory of `contracting`, an unknown of the root finder beside y. The root finder stops when the
+# changes of all unknowns are small; those of the memory always are.
+TINY = 2.0**-300
 
 
 Inverse = Callable[..., ArticulatedInverse]
@@ -152,7 +157,8 @@ class ChordSolver:
 
         `more` are further arguments of `StepEquations`.
         """
-        # with constraints `rescued` needs two roots: the branch may continue through a singular position
+        # With constraints the branch may pass a singular position. `newton.follow` accepts that only along a
+        # line through two roots, so it begins at length 0.
         begun = None if f.nm else left_by(f, x, u, t, dt)
         return rescued(f, StepEquations(f, self.rule, x, u, t, dt, **more), k, begun)
 
@@ -161,7 +167,8 @@ def solved_step(rule: ChordRule, inverse: Inverse | None = None) -> ca.Function:
     """Return the CasADi function that solves one step, with its certificate.
 
     It is (x, u, t, dt, parameters) -> (x_next, multipliers, error). `error` is the last correction of q
-    relative to 1 + |q_k|, infinite where the root is not certified.
+    relative to 1 + |q_k|. Where the root is not certified, the error is 2 minus the share of the step that
+    continuation reached, infinite or not a number (`with_continuation`).
     `inverse` solves with the mass matrix, by O(n) recursions, instead of the exact D2 D1 L_d: more
     iterations, each of less work.
     """
@@ -228,7 +235,8 @@ def _chord(rule: ChordRule, inverse: Inverse | None) -> tuple[ca.Function, ca.Fu
         suspect += near_pole(D, guess - last, f)
     factorize = ca.Function("factorize", [*context, last], [guess / size, factors, suspect], OPTIONS)
 
-    # Newton's method for q/size on the residual multiplied by the inverse: its Jacobian is taken as 1
+    # g is minus the chord correction of y = q/size. `root` finds its zero by y <- y - g, that is with the
+    # identity as the Jacobian of g.
     y, memory, w = ca.SX.sym("y", nd), ca.SX.sym("memory"), ca.SX.sym("w", factors.numel())
     q1 = ca.vertcat(y * size, rho)
     step = rule.parts(q0, q1, p, forces, t, dt, theta)

@@ -123,6 +123,8 @@ def _continued(kernel, begin, solve, turning, tolerance, shortest) -> ca.Functio
     reached = ca.if_else(arrived, root.x_next, ca.vertcat(w, nothing))
     trial = ca.Function("share", [z, *args], [change, reached, root.multipliers, error])
 
+    # The root finder is the loop. With the identity as Jacobian of `trial`, an iteration is z <- z - change.
+    # The loop ends where nothing changes: after the whole step, or where the branch cannot be followed.
     eye = ca.Function("identity", [z, *args], [ca.MX.eye(z.numel()), *trial.call([z, *args])])
     least = SHORTEST**3  # of a change of the stride; at the loop's end nothing changes
     options = {"jacobian_function": eye, "max_iter": SHARES, "error_on_fail": False}

@@ -183,10 +183,16 @@ class MidpointVI(MechanicalMap):
     def _rescued(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
         """Solve a step that no kernel certifies; return the next state and the multipliers.
 
-        The kernel tries a step first: simplified Newton iterations from a predicted end, then continuation in
-        the step length (`chord.solved_step`). For long chains, whose kernel uses an approximate matrix, a
-        kernel with the exact matrix follows (`StepSolver.robust`). What both leave is continued here by full
-        Newton iterations in numpy (`newton.follow`), which raise `StepError` if the step does not exist.
+        `Driver` tries these solvers in turn and accepts the first error within the tolerance:
+
+        1. The kernel (`chord.solved_step`): chord iterations from a predicted end, certified by their
+           contraction and the pivots of the matrix; else continuation in the step length, whose every share
+           is certified in the same way (`with_continuation`).
+        2. For long chains, whose kernel uses the mass matrix, a kernel with the exact matrix
+           (`StepSolver.robust`).
+        3. This method: continuation by full Newton iterations in numpy, with a certificate of its own
+           (`newton.follow`). It begins at the last share that the kernel reached; with constraints at length
+           0. `newton.solve_step` raises `StepError` if the step does not exist.
         """
         try:
             x_next, multipliers = self.chord.rescued(self, x, u, k, t, dt, advice=self._advice)

@@ -113,7 +113,9 @@ class Bounces(ContactSteps):
 
     def without(self, f: ContactVI, held: np.ndarray) -> tuple[Any, np.ndarray]:
         """Return a map without open bouncing contacts, and indices of its multipliers.
-        The indices are positions among the multipliers of the whole map.
+
+        The mask `held` (n,) has the bouncing contacts at rest, which the map contains. The indices are
+        positions among the multipliers of the whole map.
         """
         kept = ~self.bouncing | np.isin(self._owners, self._owners[held])
         owners = tuple(sorted(set(self._owners[kept].tolist())))
@@ -134,13 +136,16 @@ class Bounces(ContactSteps):
         return (known.trying(**values) if values else known), at
 
     def step(self, f: ContactVI, x: np.ndarray, u: np.ndarray, t: float, h: float) -> list[Record]:
-        """Return a step's impacts and the motions between them, in the order of time."""
+        """Return a step's impacts and the motions between them, in the order of time.
+
+        `held` are the bouncing contacts at rest, `hits` those that close in an impact.
+        """
         records: list[Record] = []
         held, remaining = self._held(f, x[None], u[None], t, h)[0], h
         for _ in range(MOST):
-            struck = self._closing(f, x, held)
-            if struck.any():
-                hit = self._hit(f, x, struck)
+            hits = self._closing(f, x, held)
+            if hits.any():
+                hit = self._hit(f, x, hits)
                 records.append(hit)
                 x = np.concatenate([x[: f.nq], hit.momenta[0]])
                 gap, speed = self._now(f, x)
@@ -172,7 +177,8 @@ class Bounces(ContactSteps):
     def _now(self, f: ContactVI, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the gaps of all contacts in given states, and their rates.
 
-        The momenta of these states must contain no contact impulses.
+        The velocities are M^-1 p, with constraints their tangent part. The momentum of a body at rest on a
+        contact lacks half of the contact's impulse, so its gap seems to close; `_held` allows for that.
         """
         M, N = f.normals(np.ascontiguousarray(x[..., : f.nq]), f.theta)
         phi = self._gaps(np.ascontiguousarray(x[..., : f.nq]), f.theta)[0][..., 0]
@@ -190,16 +196,17 @@ class Bounces(ContactSteps):
         gap, speed = self._now(f, x)
         return self.bouncing & ~held & (gap <= CLOSED) & (speed < -f.slow)
 
-    def _hit(self, f: ContactVI, x: np.ndarray, struck: np.ndarray) -> Struck:
+    def _hit(self, f: ContactVI, x: np.ndarray, hits: np.ndarray) -> Struck:
+        """Return the impact of the contacts `hits` in one state."""
         closed = self._now(f, x)[0] <= CLOSED
         opens = openable(*f.slopes(x), closed)  # contacts that keep each other closed do not bounce
-        masks = closed & ~struck, closed, struck & opens, closed & ~opens
-        others, near, hits, tight = (m.astype(float)[None] for m in masks)
-        hit = self.impact.struck(x[None, : f.nq], x[None, f.nq :], others, near, hits, tight, f.theta)
+        # the arguments `others`, `closed`, `bouncing` and `tight` of `Impact.struck`
+        masks = (m.astype(float)[None] for m in (closed & ~hits, closed, hits & opens, closed & ~opens))
+        hit = self.impact.struck(x[None, : f.nq], x[None, f.nq :], *masks, f.theta)
         if hit.solved.all():
             return hit
         names, error = (
-            ", ".join(t.name for t, on in zip(f.touches.all, struck, strict=True) if on),
+            ", ".join(t.name for t, on in zip(f.touches.all, hits, strict=True) if on),
             hit.errors[0],
         )
         raise StepError(
@@ -210,7 +217,9 @@ class Bounces(ContactSteps):
         """Return a mask of bouncing contacts that are at rest at the starts of steps.
 
         The steps have length h and begin at t. The momentum of a body at rest contains half of the impulse
-        that the contact cancels in a step.
+        of the forces in a step, which the contact cancels, and lacks half of the contact's. The body then
+        seems to close at half of the speed that the forces add in the step. A closing speed up to `SHARE` of
+        that added speed, plus `slow`, counts as rest.
         """
         gap, speed = self._now(f, X)
         held = self.bouncing & (gap <= CLOSED) & (speed <= f.slow)

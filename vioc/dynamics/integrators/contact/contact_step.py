@@ -112,15 +112,19 @@ def condensed(cone: Cone, y: Any, w: Any, J: Any, H: Any, mu: Any, goal: Any) ->
 class Pieces:
     """Step equations with contact, divided into CasADi functions.
 
-    Outputs of some functions are inputs of others. Matrices are passed as columns of their nonzeros.
+    Outputs of some functions are inputs of others. Matrices are passed as columns of their nonzeros. `held`
+    returns what does not depend on V, `leave` the equations at V without the unknown impulses. `rest` adds
+    the impulses of lambda and y to the momentum balance (`left`) and returns the other residuals of the
+    cones. `work` returns the energies and the certificate by which a root is accepted. `off` is h as
+    displacements.
 
     Attributes
     ----------
     velocity : (x, parameters) -> initial guess of V
     held : (x, u, t, dt, parameters, places) -> J, Dh0, mu
     matrix : (V, x, u, t, dt, parameters, places) -> M, -dt (D2 D1 L_d + D2 F-)
-    leave : (V, x, u, t, dt, parameters, places, J) -> balance, impulse of L and F, rates, h, gaps, slips,
-        slopes
+    leave : (V, x, u, t, dt, parameters, places, J) -> balance, impulse of L and F, rates, h, off, gaps,
+        slips, slopes
     fresh : (gaps, slips, mu, speed, goal) -> y
     rest : (balance, J, Dh0, mu, lambda, y, gaps, slips, goal) -> left, mismatch, products, impulses
     work : (M, J, Dh0, lambda, y, rates, V, balance, x, u, t, dt, parameters) -> kinetic energy

@@ -1,6 +1,6 @@
 """Impact laws with restitution and friction that never increase the energy.
 
-With the momenta b = M v before the impact and masks of the closed contacts,
+With the momenta b before the impact and masks of the closed contacts,
 
     M v0 = b + P0         constraints, and closed contacts outside the impact, act
     M vc = M v0 + Pc      0 <= N vc perp gamma_c >= 0, friction by vc                        compression
@@ -9,7 +9,9 @@ With the momenta b = M v before the impact and masks of the closed contacts,
                           |tau_e| <= mu (e gamma_c + gamma_e)
     v+ = v0 + r (vc + s (ve - vc) - v0) with the largest s, then r <= 1 for which T(v+) <= T(v0)
 
-docs/maths/contact_gradients.md, "Restitution".
+The velocity before the impact is v0, not M^-1 b, since b lacks half of the impulses P0 of constraints and of
+resting contacts (`Impact._stages`). M^-1 b still moves into those contacts; T(v0) does not contain the energy
+of that motion, so it is the bound. docs/maths/contact_gradients.md, "Restitution".
 """
 
 from __future__ import annotations
@@ -35,10 +37,9 @@ from vioc.dynamics.lagrangian import OPTIONS
 if TYPE_CHECKING:
     from vioc.dynamics.integrators.contact.contact_vi import ContactVI
 
-SHARP, RUBBED = (
-    (1e-14, 1e-12),
-    (1e-10, 1e-9, 1e-8, 1e-7, 1e-6, 1e-5),
-)  # m^2/s^2, smoothings of impacts without and with friction, tried in this order
+# Smoothings over the mass, m^2/s^2, of impacts without and with friction. The next one is tried for the
+# impacts that the ones before do not solve.
+SHARP, RUBBED = (1e-14, 1e-12), (1e-10, 1e-9, 1e-8, 1e-7, 1e-6, 1e-5)
 AWAY = 1e3  # m/s or rad/s, added to the gap velocity of open contacts
 STAGES = 3
 STOP, SOLVED = 1e-11, 1e-9  # scaled residuals: end of the iterations, largest accepted one
@@ -74,7 +75,9 @@ class ImpactPieces:
 
     Unknowns are velocities V, impulses lambda of the constraints and variables y of the cones. Given are M,
     J, Dh, mu, the momenta b, and for each contact an offset of its gap velocity and a preload: a given normal
-    impulse.
+    impulse. `held` returns the matrices, which do not depend on V; `leave` the residual b - M V with the
+    preloads and the velocities of constraints and contacts; `fresh` the initial y. `rest` adds the impulses
+    of lambda and y to the balance (`left`) and returns the other residuals of the cones.
 
     Attributes
     ----------
@@ -283,14 +286,14 @@ class Impact:
         outputs = [ca.densify(ca.SX(o)) for o in (M, N, self._restitution)]
         return Evaluator(ca.Function("numbers", [q, theta], outputs, OPTIONS))
 
-    def struck(self, q, b, others, closed, struck, tight, theta) -> Struck:
+    def struck(self, q, b, others, closed, bouncing, tight, theta) -> Struck:
         """Return the results of N impacts from configurations and momenta before them.
 
         The configurations are q (N, nq), the momenta b (N, nd). Masks (N, n), 0 or 1: `others` are closed
-        contacts outside the impact, `closed` all closed contacts, `struck` the contacts that bounce, `tight`
-        those that keep each other closed (`opposed`).
+        contacts outside the impact, `closed` all closed contacts, `bouncing` those with restitution in this
+        impact, `tight` those that keep each other closed (`opposed`).
         """
-        given = q, b, others, closed, struck, tight
+        given = q, b, others, closed, bouncing, tight
         z, errors = self._stages(self._levels[0], *given, theta=theta)
         kappa = np.full(len(q), self._levels[0])
         for level in self._levels[1:]:
@@ -304,19 +307,25 @@ class Impact:
         return Struck(momenta, multipliers, solution, errors)
 
     def _stages(
-        self, kappa: float, q, b, others, closed, struck, tight, *, theta
+        self, kappa: float, q, b, others, closed, bouncing, tight, *, theta
     ) -> tuple[np.ndarray, np.ndarray]:
         """Solve all stages of N impacts; return their unknowns and largest errors.
 
-        The stages are successive impacts at the configuration q, from the momentum b. First, constraints and
-        the closed contacts that are not struck act, because the momentum of a body at rest contains half of
-        a contact impulse; their end is the velocity before the impact. Then all closed contacts compress.
-        Last is restitution: by Newton's law relative to the velocity before the impact, by Poisson's relative
-        to the impulses of compression. Open contacts get an offset of `AWAY` in their gap rates, so that they
-        take no part.
+        Each stage is an inelastic impact at the configuration q. It has an initial momentum, an offset of
+        each gap rate and a preload, a given normal impulse, of each contact:
+
+        1. v0, the velocity before the impact, from the momentum b. Constraints and `others` act. This stage
+           is first because the momentum of a sample lacks half of their impulses: of a body at rest it
+           contains half of the weight's impulse in a step, and M^-1 b moves into the ground.
+        2. vc, after compression, from M v0. All closed contacts act.
+        3. ve, after restitution. By Newton's law it begins with M v0, and the offset is e min(N v0, 0). By
+           Poisson's law it begins with M vc, and the preload is e times the normal impulses of compression.
+
+        In every stage the offset also contains `AWAY` for contacts that do not act, and for tight contacts a
+        play, the root of the smoothing.
         """
         M, N, e = self._numbers(q, theta)
-        e, none, nd = e[..., 0] * struck, np.zeros_like(struck), self._f.nd
+        e, none, nd = e[..., 0] * bouncing, np.zeros_like(bouncing), self._f.nd
 
         def times(A: np.ndarray, v: np.ndarray) -> np.ndarray:
             return (A @ v[..., None])[..., 0]
@@ -378,13 +387,13 @@ class Impact:
         f, kappa, law = self._f, ca.SX.sym("kappa"), self._f.impacts
         touches, nd, nm, n = f.touches.all, f.nd, len(f.system.constraints), len(f.touches.all)
         q, b, theta = ca.SX.sym("q", f.nq), ca.SX.sym("b", nd), f.symbols.parameters
-        masks = others, closed, struck, tight = [
-            ca.SX.sym(name, n) for name in ("others", "closed", "struck", "tight")
+        masks = others, closed, bouncing, tight = [
+            ca.SX.sym(name, n) for name in ("others", "closed", "bouncing", "tight")
         ]
         size = nd + len(f.multiplier_names)
         z = ca.SX.sym("z", STAGES * size)
         M, J, Dh = mechanics(f, q, theta)
-        mu, e = ca.vertsplit(f.touches.friction(theta)), self._restitution * struck
+        mu, e = ca.vertsplit(f.touches.friction(theta)), self._restitution * bouncing
         Vs, lams, ps = [], [], []
         for own in ca.vertsplit(z, size):
             Vs.append(part(own, 0, nd))
@@ -418,7 +427,8 @@ class Impact:
         slack = 0.5 * (ca.dot(Vs[0], M @ Vs[0]) - ca.dot(Vs[1], M @ Vs[1]))
         half, a = 0.5 * ca.dot(d, M @ d), ca.dot(Vs[1], M @ d)
         root = 2 * slack / (a + ca.sqrt(ca.fmax(a * a + 4 * half * slack, 0) + 1e-300))
-        # the smoothing may add energy in compression: then s is 0
+        # Where no contact closes, the smoothing may add energy in compression, and slack is negative. Then s
+        # is 0 for a >= 0; for a < 0 it may exceed 1. In both cases r keeps T(v+) <= T(v0).
         s = ca.if_else(half + a <= slack * (1 + 1e-12), 1.0, ca.fmax(root, 0))
         change = ends[2] - ends[1] if law == "newton" else ends[2]
         slips = np.array([name.endswith(".slip") for name in f.multiplier_names])
