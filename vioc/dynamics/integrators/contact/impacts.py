@@ -427,9 +427,9 @@ class Impact:
         slack = 0.5 * (ca.dot(Vs[0], M @ Vs[0]) - ca.dot(Vs[1], M @ Vs[1]))
         half, a = 0.5 * ca.dot(d, M @ d), ca.dot(Vs[1], M @ d)
         root = 2 * slack / (a + ca.sqrt(ca.fmax(a * a + 4 * half * slack, 0) + 1e-300))
-        # Where no contact closes, the smoothing may add energy in compression, and slack is negative. Then s
-        # is 0 for a >= 0; for a < 0 it may exceed 1. In both cases r keeps T(v+) <= T(v0).
-        s = ca.if_else(half + a <= slack * (1 + 1e-12), 1.0, ca.fmax(root, 0))
+        # Where no contact closes, the smoothing may add energy in compression. Then slack is negative and the
+        # root may be outside of [0, 1]; r keeps T(v+) <= T(v0)
+        s = ca.if_else(half + a <= slack * (1 + 1e-12), 1.0, ca.fmin(ca.fmax(root, 0), 1))
         change = ends[2] - ends[1] if law == "newton" else ends[2]
         slips = np.array([name.endswith(".slip") for name in f.multiplier_names])
         change = ends[1] + s * change
