@@ -200,9 +200,10 @@ class Bounces(ContactSteps):
         """Return the impact of the contacts `hits` in one state."""
         closed = self._now(f, x)[0] <= CLOSED
         opens = openable(*f.slopes(x), closed)  # contacts that keep each other closed do not bounce
-        # the arguments `others`, `closed`, `bouncing` and `tight` of `Impact.struck`
-        masks = (m.astype(float)[None] for m in (closed & ~hits, closed, hits & opens, closed & ~opens))
-        hit = self.impact.struck(x[None, : f.nq], x[None, f.nq :], *masks, f.theta)
+        masks = closed & ~hits, closed, hits & opens, closed & ~opens
+        others, shut, bouncing, tight = (m.astype(float)[None] for m in masks)
+        before = x[None, : f.nq], x[None, f.nq :]
+        hit = self.impact.struck(*before, others, shut, bouncing, tight, f.theta)
         if hit.solved.all():
             return hit
         names, error = (
