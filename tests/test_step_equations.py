@@ -5,7 +5,7 @@ import pytest
 
 import vioc
 
-# Looks inside: continuation in the step length evaluates these equations, and no public function returns them
+# inside: continuation in the step length evaluates these equations, and no public function returns them
 from vioc.dynamics.integrators.step_equations import StepEquations
 
 
