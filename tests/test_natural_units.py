@@ -289,3 +289,29 @@ def test_a_light_wrist_is_optimized_as_exactly_as_its_shoulder(lines):
         parts[k] = np.abs(by_u[k]) + np.abs(lin.B[k].T) @ np.abs(costate)
         costate = by_x[k] + lin.A[k].T @ costate
     assert (np.abs(gradient).max(axis=0) <= 1e-6 * parts.max(axis=0)).all()
+
+
+def thrown(L):
+    """A rod with a hinged tail and two spherical feet, in units of 1/L m."""
+    rod = Mass(1.0, (0.02 * L * L,) * 3)
+    tail = Mass(0.4, (5e-3 * L * L,) * 3, (0.1 * L, 0, 0))
+    bend = tx(0.2 * L)[ry("bend", mass=tail)[tx(0.2 * L, name="toe")]]
+    body = tx("x")[tz("z")[ry("turn", mass=rod)[tx(-0.2 * L, name="heel"), bend]]]
+    feet = [vioc.Contact(n, radius=0.05 * L, friction=0.6, name=f"at-{n}") for n in ("heel", "toe")]
+    return System(body, Gravity(0, 0, -9.81 * L), TorsionalSpring("bend", 2.0 * L * L), *feet)
+
+
+@pytest.mark.parametrize("integrator", [vioc.ContactVI, vioc.MaximalVI])
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("L", [1e-3, 1e3])
+def test_contact_steps_are_the_same_in_any_unit_of_length(integrator, backend, L):
+    """Speeds and tolerances that were told in metres moved these feet by 3 nm in millimetres."""
+
+    def run(L):
+        f = integrator(thrown(L), 0.01, smoothing=1e-8 * L * L, backend=backend)
+        x0 = f.initial_state({"z": 0.35 * L, "turn": 0.4, "bend": 0.3}, {"x": 1.0 * L, "turn": 2.0})
+        found = f.rollout(x0, steps=30)
+        return np.stack([found["toe:x"] / L, found["toe:z"] / L, found["heel:x"] / L])
+
+    # rounding of positions of about 1 m, amplified over the impacts of 30 steps
+    np.testing.assert_allclose(run(L), run(1.0), rtol=0, atol=1e-12)

@@ -22,7 +22,7 @@ from vioc.dynamics.description.component import VelocityConstraint
 from vioc.dynamics.description.numbers import Parameter
 from vioc.dynamics.description.system import System
 from vioc.dynamics.kinematics import FrameGraph, as_configuration
-from vioc.dynamics.masses import typical_masses
+from vioc.dynamics.masses import natural_length, typical_masses
 from vioc.dynamics.rounding import NEGLIGIBLE, constraint_sizes
 from vioc.dynamics.terms.potentials import Gravity
 from vioc.errors import ModelError
@@ -331,6 +331,16 @@ class Lagrangian:
     def mass_scale(self) -> np.ndarray:
         """Typical diagonal of the mass matrix (nd,), the scale of each variable's unit."""
         return typical_masses(self.system)
+
+    @cached_property
+    def length(self) -> float:
+        """Length of the mechanism, m (`masses.natural_length`)."""
+        return natural_length(self.system)
+
+    @cached_property
+    def natural_sizes(self) -> np.ndarray:
+        """Natural units of the variables (nq,): 1 rad, or the length of the mechanism."""
+        return np.where([n in self.system.angles for n in self.system.variables], 1.0, self.length)
 
     def rotors(self, theta: np.ndarray) -> np.ndarray:
         """Return the inertia of a geared rotor at each variable (nq,), 0 without a rotor.

@@ -24,13 +24,36 @@ def typical_masses(system: System) -> np.ndarray:
 
     Each is the largest of three generic configurations, or 1 if it is 0.
     """
+    diagonals = _largest_diagonals(system, _generic(system))[: len(system.dynamic)]
+    return np.where(diagonals > 0, diagonals, 1.0)
+
+
+def natural_length(system: System) -> float:
+    """Return a length of a mechanism, m, as the scale of its translations.
+
+    It is the radius at which the whole mass has the largest moment of inertia of an angle, with all slides
+    at 0. Without angles it is the largest offset of a frame within its link, and 1 m if all are 0.
+    """
+    turning = np.array([n in system.angles for n in system.variables], bool)
+    masses = (node.frame.mass.mass for node in system.nodes if node.frame.mass)
+    whole = sum(float(m) for m in masses)
+    if turning.any() and whole > 0:
+        moments = _largest_diagonals(system, _random(system) * turning)[turning]
+        if moments.max() > 0:
+            return float(np.sqrt(moments.max() / whole))
+    places = _numbers(system, system.parameters)[1]
+    return max((float(np.linalg.norm(p)) for link, _, p in places if link >= 0), default=0.0) or 1.0
+
+
+def _largest_diagonals(system: System, configurations: np.ndarray) -> np.ndarray:
+    """Return the largest diagonal entries (nq,) of the mass matrix at some configurations (n, nq)."""
     links, diagonals = _numbers(system, system.parameters)[0], np.zeros(len(system.variables))
-    for q in _generic(system):
+    for q in configurations:
         recursions.placed(links, q.tolist())
         for link, composite in zip(links, recursions.composite_inertias(links), strict=True):
             size = recursions.paired(link.twist, recursions.times_inertia(*composite, *link.twist))
             diagonals[link.index] = max(diagonals[link.index], size + float(link.rotor))
-    return np.where(diagonals > 0, diagonals, 1.0)[: len(system.dynamic)]
+    return diagonals
 
 
 def check_mass_matrix(system: System) -> None:
@@ -80,7 +103,12 @@ def fault_at(system: System, q: np.ndarray, parameters: Mapping[str, float], nea
 
 
 def _generic(system: System) -> np.ndarray:
-    """Return three fixed configurations (3, nq), at which no angle is special."""
+    """Return three fixed configurations (3, nq), with no special angle; slides are in natural lengths."""
+    turning = [n in system.angles for n in system.variables]
+    return _random(system) * np.where(turning, 1.0, natural_length(system))
+
+
+def _random(system: System) -> np.ndarray:
     return np.random.default_rng(0).uniform(0.3, 1.2, (3, len(system.variables)))
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from vioc.compile.libraries import address, load_library
 from vioc.compile.native import EXPORT
 from vioc.dynamics.contact.cones import Variables
+from vioc.dynamics.contact.natural_units import NaturalUnits
 from vioc.dynamics.contact.rollouts import Rollouts
 from vioc.dynamics.contact.tape import TAPES, Tape
 from vioc.progress import in_pieces
@@ -26,7 +27,7 @@ PLACES = (
     *("mismatch", "products", "impulses", "y", "dy", "fresh", "gaps", "kappa", "speed", "work"),
 )
 COUNTS = ("touches", "mismatches", "complementary", "size_y", "positives", "rounds", "rubbing", "pushes")
-NUMBERS = "stop", "mass", "sample", "polish"
+NUMBERS = "stop", "mass", "length", "sample", "polish"
 SIZES = ("nx", "nv", "nu", "rows", "bodies", "lasting", "limit")
 ARRAYS = ("parts", "positive", "round", "before", "centers")
 
@@ -40,10 +41,10 @@ class _TapeModel(ctypes.Structure):
         *((name, Long) for name in ("bodies", "lasting", "guess", "extent", "extents", "works")),
         *((name, Long) for name in PLACES),
         *((name, Long) for name in COUNTS),
-        *((name, ctypes.c_void_p) for name in ("scales", "wrap", *ARRAYS)),
+        *((name, ctypes.c_void_p) for name in ("scales", "sizes", "row_sizes", "wrap", *ARRAYS)),
         ("stop", Double),
         ("limit", Long),
-        *((name, Double) for name in ("mass", "floor", "sample")),
+        *((name, Double) for name in ("mass", "length", "floor", "sample")),
         ("polish", Long),
     )
 
@@ -73,6 +74,7 @@ class CoreLayout:
         Numbers of states, of unknown velocities, of inputs, of multipliers of constraints.
     scales : (nv,)
         Masses and moments of inertia; momenta divided by them are velocities.
+    natural : NaturalUnits
     mass : float
         Mass of the mechanism, kg.
     stop : float
@@ -98,6 +100,7 @@ class CoreLayout:
     nu: int
     rows: int
     scales: np.ndarray
+    natural: NaturalUnits
     mass: float
     stop: float
     wrap: np.ndarray
@@ -107,6 +110,10 @@ class CoreLayout:
     sample: float = 0.0
     polish: bool = True
     whole: Callable = lambda multipliers: multipliers
+
+    @property
+    def length(self) -> float:
+        return self.natural.length
 
 
 class Kernels:
@@ -174,6 +181,8 @@ class TapeCore:
         shared: dict[str, Any] = {  # kept alive, because the structures point into these arrays
             "kernels": np.array(kernels.pointers, np.uint64),
             "scales": np.ascontiguousarray(layout.scales, float),
+            "sizes": layout.natural.sizes,
+            "row_sizes": layout.natural.rows,
             "wrap": np.ascontiguousarray(layout.wrap, np.int64),
             **{name: getattr(variables, name) for name in ARRAYS},
         }

@@ -14,6 +14,7 @@ import numpy as np
 
 from vioc.compile.evaluate import Evaluator
 from vioc.dynamics.contact.cones import BOUNDARY, CLIP, Variables
+from vioc.dynamics.contact.natural_units import NaturalUnits
 from vioc.dynamics.contact.rollouts import StepByStep
 from vioc.maps.kernel import KernelMap
 
@@ -24,18 +25,18 @@ COLD, WARM = (
     (0.1, 10.0, 1e-3, 1e2, 1e3),
     0.01,
 )  # initial barriers, relative to the energy of the closing contacts
-TINY, LEAST = 1e-12, 1e-3
+TINY = 1e-15  # barrier of a motion without contact, relative to the mass moving a length per step
+LEAST = 3e-5  # lengths of the mechanism per step, the least speed of a first guess
 CENTERED, POLISHED = (
     1e-6,
     1e-9,
 )  # relative distance of a product from kappa: accepted at the end, and attained by one more step
 ROUNDS, SAME = 100, 1e-6  # solves with friction bounded by previous impulses, and their accepted change
 GAIN = 0.2  # accepted energy from impulses, of the energy at the start: roots on the branch add less
-SLOW = 0.1  # m/s; its energy is always accepted, because a start can be slightly too deep
-HIGH, DOWN = (
-    1.0,
-    10**-0.5,
-)  # m^2/s^2, start of the continuation in kappa over the mass, and its factor
+# Lengths per step: its energy is always accepted, because a start can be slightly too deep
+SLOW = 3e-3
+TYPICAL = 0.03  # speed, lengths per step, whose energy is the unit of kappa
+DOWN = 10**-0.5  # factor of kappa in the continuation
 SHORT, FAR, NEAR = 0.1, 0.5, 0.9  # step lengths that determine the decrease of the barrier
 
 
@@ -95,7 +96,7 @@ class EndProblem(NamedTuple):
     guess : array
         Guess of the velocities V.
     dt, extent : float
-        Step length, s, and 1 + the size of the mechanism, to which a residual dt V is relative.
+        Step length, s, and 1 + the largest coordinate in natural units, to which a residual dt V is relative.
     """
 
     end: End
@@ -186,6 +187,7 @@ class InteriorPoint:
     step : ContactStep
     scales : array
         Masses and moments of inertia; momenta divided by them are velocities.
+    natural : NaturalUnits
     mass : float
         Mass of the whole mechanism, kg.
     barrier : float
@@ -199,12 +201,13 @@ class InteriorPoint:
         self,
         step: ContactStep,
         scales: np.ndarray,
+        natural: NaturalUnits,
         mass: float,
         barrier: float,
         tolerance: float,
         polish: bool = False,
     ):
-        self.step, self._scales, self._mass = step, scales, mass
+        self.step, self._scales, self._natural, self._mass = step, scales, natural, mass
         self._floor, self.tolerance, self._polish = barrier, tolerance, polish
 
     def solve(self, x, u, t: float, dt: float, theta) -> Step:
@@ -235,7 +238,8 @@ class InteriorPoint:
     def _last(self, problem: EndProblem) -> EndSolution:
         """Return a first guess with contact impulses from the gaps at the step's start."""
         E, nothing = problem.end, np.zeros(problem.end.variables.parts[-1])
-        lam, still, least = np.zeros(E.rows), np.zeros(len(problem.guess)), self._floor / self._mass
+        lam, still = np.zeros(E.rows), np.zeros(len(problem.guess))
+        least = self._floor / (self._mass * self._natural.speed(problem.dt))
         goal = np.array([self._floor, 1.0])
         y = E.begin(still, lam, nothing, *problem.given, np.array([least]), goal)[0][:, 0]
         return EndSolution(problem.guess, lam, y, np.zeros(0), np.inf, 0)
@@ -248,7 +252,7 @@ class InteriorPoint:
         if problem.end.work is None:
             return solution
         work, twice, *more = problem.end.work(solution.V, solution.lam, solution.y, *problem.given)[0][:, 0]
-        energy = 0.5 * max(twice, self._mass * SLOW**2)
+        energy = 0.5 * max(twice, self._mass * (SLOW * self._natural.speed(problem.dt)) ** 2)
         solution = solution._replace(suspect=sum(more))
         return solution if work <= GAIN * energy else solution._replace(error=np.inf)
 
@@ -280,7 +284,9 @@ class InteriorPoint:
 
         If that fails, the start is cold.
         """
-        level, count = HIGH * self._mass, 0
+        natural, guess = self._natural, np.nan_to_num(problem.guess, posinf=0.0, neginf=0.0)
+        moving = natural.length * np.abs(guess / natural.sizes).max(initial=0.0)
+        level, count = self._mass * max(TYPICAL * natural.speed(problem.dt), moving) ** 2, 0
         solution = solution._replace(error=np.inf)
         while True:
             floor = max(level, self._floor)
@@ -310,7 +316,8 @@ class InteriorPoint:
         `floor` replaces the map's barrier parameter; `bound` has normal impulses that bound friction.
         """
         floor = self._floor if floor is None else floor
-        end = _EndIteration(problem, self._scales, self._mass, floor, 1.0 if bound is None else 0.0)
+        lag = 1.0 if bound is None else 0.0
+        end = _EndIteration(problem, self._scales, self._natural, self._mass, floor, lag)
         point = end.first(seed, start, resume)
         if bound is not None:
             point[2][end.variables.before[:, 1]] = bound
@@ -318,6 +325,7 @@ class InteriorPoint:
         left, products = end.left_of(*point)
         off = _largest(products - floor * weights)
         length, count, stuck, polished = 0.0, 0, 0, False
+        unit = mass * (TYPICAL * self._natural.speed(problem.dt)) ** 2
         while count < ITERATIONS:
             solved = left * problem.dt <= self.tolerance * problem.extent and off <= CENTERED * floor
             if solved and count:  # one more step improves a first guess that is within the tolerance
@@ -327,7 +335,7 @@ class InteriorPoint:
             mean = products @ weights / weights.sum()
             kappa = fall(length if count else FAR) * mean
             if length >= NEAR:
-                kappa = min(kappa, mass * (mean / mass) ** 1.5)
+                kappa = min(kappa, unit * (mean / unit) ** 1.5)
             count += 1
             clip = start > 0 and JUMP <= stuck < LAND
             point, left, products, length, short = end.step(
@@ -351,22 +359,33 @@ class _EndIteration:
     Parameters
     ----------
     problem : EndProblem
-    scales, mass, floor
+    scales, natural, mass, floor
         As in `InteriorPoint`; `floor` is the last barrier parameter.
     lag : float
         0 if given normal impulses bound friction, else 1.
     """
 
-    def __init__(self, problem: EndProblem, scales: np.ndarray, mass: float, floor: float, lag: float):
-        self._problem, self._scales, self._mass, self._floor, self._lag = problem, scales, mass, floor, lag
+    def __init__(
+        self,
+        problem: EndProblem,
+        scales: np.ndarray,
+        natural: NaturalUnits,
+        mass: float,
+        floor: float,
+        lag: float,
+    ):
+        self._problem, self._scales, self._natural = problem, scales, natural
+        self._mass, self._floor, self._lag = mass, floor, lag
         self.variables = problem.end.variables
 
     def left_of(self, V, lam, y) -> tuple[float, np.ndarray]:
-        """Return the residual norm, as a speed, and the complementarity products."""
+        """Return the residual norm, as a speed in natural units, 1/s, and the complementarity products."""
         E, given, dt = self._problem.end, self._problem.given, self._problem.dt
         goal = np.array([self._floor, self._lag])
         balance, g, mismatch, products = (r[:, 0] for r in E.residuals(V, lam, y, *given, goal))
-        return float(np.linalg.norm(np.concatenate([balance / self._scales, g / dt, mismatch]))), products
+        rates = np.concatenate([g / dt, mismatch]) / self._natural.rows
+        speeds = balance / (self._scales * self._natural.sizes)
+        return float(np.linalg.norm(np.concatenate([speeds, rates]))), products
 
     def _direction(self, V, lam, y, kappa: float) -> tuple[np.ndarray, np.ndarray]:
         """Return the Newton changes of the velocities and of the constraint impulses."""
@@ -393,13 +412,16 @@ class _EndIteration:
         mass, parts = self._mass, self.variables.parts
         V, lam, y = guess.copy(), np.zeros(E.rows), np.zeros(parts[-1])
         if seed is None:  # motion without contact
-            y = self._fresh(V, lam, y, 1.0, TINY * mass)
-            dV, lam = self._direction(V, lam, y, TINY * mass)
+            stride = self._natural.speed(self._problem.dt)
+            kappa = TINY * mass * stride**2
+            y = self._fresh(V, lam, y, stride, kappa)
+            dV, lam = self._direction(V, lam, y, kappa)
             V = V + dV
         else:
             V, lam, y = seed.V.copy() if resume else V, seed.lam.copy(), seed.y.copy()
         gaps = E.gaps(V, lam, y, *given)[0][:, 0]
-        speed = max(float(-gaps.min(initial=0.0)), LEAST)
+        least = LEAST * self._natural.speed(self._problem.dt)
+        speed = max(float(-gaps.min(initial=0.0)), least)
         energy = (COLD[start] if seed is None else WARM) * mass * speed**2
         fresh = self._fresh(V, lam, y, speed, max(energy, self._floor))
         for o, end, a in zip(parts[:-1], parts[1:], gaps, strict=True):

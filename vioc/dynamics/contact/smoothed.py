@@ -13,16 +13,17 @@ from vioc.dynamics.contact.crossings import Crossing, crossed_shapes, crossed_sp
 from vioc.dynamics.contact.features import Features, MeetingPlaces
 from vioc.dynamics.contact.look import DEEP
 from vioc.dynamics.contact.polytopes import PLACES
-from vioc.dynamics.contact.touch import AnyTouch, refuse_polytopes
+from vioc.dynamics.contact.touch import AnyTouch, refuse_polytopes, unit_of
 from vioc.dynamics.description.numbers import Number, Parameter
 from vioc.dynamics.description.system import System
+from vioc.dynamics.masses import natural_length
 from vioc.dynamics.terms.joint_limits import JointLimits
 from vioc.errors import ConstraintError, ModelError
 from vioc.maps.kernel import KernelMap
 from vioc.maps.relaxed import RelaxedStep
 from vioc.runs.trajectory import Trajectory
 
-PENETRATION = 1e-6  # m or rad, accepted at the start of a step
+PENETRATION = 5e-6  # lengths of the mechanism or rad, accepted at the start of a step
 
 
 def as_smoothing(value: float) -> float:
@@ -73,6 +74,16 @@ class SmoothedMap(KernelMap):
 
         A coefficient is 1 without friction; for dry friction without a gap it is the largest friction.
         """
+
+    @cached_property
+    def penetration(self) -> np.ndarray:
+        """Penetration of each contact or limit that is accepted at the start of a step, m or rad."""
+        length, angles = natural_length(self.system), self.system.angles
+        units = [unit_of(self.system, "gap", t.name, angles) for t in self.meetings]
+        accepted = PENETRATION * np.where(np.array(units, object) == "rad", 1.0, length)
+        if self.features.pairs:
+            accepted[self.placed] = DEEP * np.repeat(self.features.smaller, PLACES)
+        return accepted
 
     @cached_property
     def placed(self) -> np.ndarray:
@@ -128,9 +139,7 @@ def check_apart(f: SmoothedMap, X: np.ndarray, k: int) -> None:
             f"{f.system.name}: the coefficient of friction of {f.meetings[int(np.argmin(mu))].name} is "
             f"{mu.min():g}, expected > 0 where it is a parameter"
         )
-    accepted = np.full(len(f.meetings), PENETRATION)
-    if f.features.pairs:
-        accepted[f.placed] = DEEP * np.repeat(f.features.smaller, PLACES)
+    accepted = f.penetration
     over = np.flatnonzero(~(each + accepted >= 0).all(axis=1))
     if not len(over):
         return
@@ -145,7 +154,7 @@ def check_apart(f: SmoothedMap, X: np.ndarray, k: int) -> None:
         raise ConstraintError(
             f"{f.system.name}: step {k}: {item.variable!r} starts {-gaps[worst]:.3g} {unit} beyond its "
             f"{side} limit {limit:g}, expected {value_of(f, item.lower):g} to {value_of(f, item.upper):g} "
-            f"({PENETRATION:g} {unit} beyond is accepted){more}; move the start, or the limit"
+            f"({accepted[worst]:.3g} {unit} beyond is accepted){more}; move the start, or the limit"
         )
     raise ConstraintError(
         f"{f.system.name}: step {k} starts in penetration: the gap of {name} is {gaps[worst]:.3g} {unit}, "

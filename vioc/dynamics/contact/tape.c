@@ -29,7 +29,7 @@ typedef struct {
     Int nx, nv, nu, rows;         /* numbers of states, velocities, inputs, multipliers of constraints */
     Int bodies;                   /* number of poses in the state, 0 for a flat state */
     Int lasting;                  /* whether the first guess of contact impulses follows from the gaps at the start */
-    Int guess, extent, extents;   /* places: first guess of V; values whose largest is the extent; their number */
+    Int guess, extent, extents;   /* places: first guess of V; coordinates in natural units; their number */
     Int works;                    /* 2; 0 without `work`; 3 if the root's certificate adds to the error */
     Int carry, u, t, dt;          /* places: carry (z and momenta for an arrival), input, time, step length */
     Int V, dV, found, multipliers, values, left, after;    /* found: multipliers that a linear solve returns */
@@ -37,6 +37,8 @@ typedef struct {
     Int work;                     /* kinetic energy that impulses add, and twice that of V; if works */
     Int touches, mismatches, complementary, size_y, positives, rounds, rubbing, pushes;
     const double *scales;         /* momenta divided by them are velocities */
+    const double *sizes;          /* natural units of the coordinates: 1 rad, or the length of the mechanism */
+    const double *row_sizes;      /* natural units of the constraints and of the mismatches */
     const Int *wrap;              /* states of a flat space that are angles modulo a turn */
     const Int *parts;             /* first index in y of each contact's variables, and the end */
     const Int *positive;          /* entries of y that stay positive */
@@ -45,7 +47,7 @@ typedef struct {
     const double *centers;        /* targets of the products, divided by kappa */
     double stop;
     Int limit;
-    double mass, floor;           /* of the mechanism; kappa at the end */
+    double mass, length, floor;   /* of the mechanism; kappa at the end */
     double sample;                /* fraction of the step at which its time is taken */
     Int polish;                   /* whether one more step brings products nearer to kappa */
 } Model;
@@ -101,18 +103,21 @@ static double largest(const double *a, Int n) {
     return most;
 }
 
-/* 2-norm of the residuals, as speeds. */
+/* 2-norm of the residuals, as speeds in natural units, 1/s. */
 static double speeds_left(const Model *m, const double *w) {
     double total = 0;
     for (Int i = 0; i < m->nv; i++) {
-        double e = w[m->left + i] / m->scales[i];
+        double e = w[m->left + i] / (m->scales[i] * m->sizes[i]);
         total += e * e;
     }
     for (Int i = 0; i < m->rows; i++) {
-        double e = w[m->values + i] / w[m->dt];
+        double e = w[m->values + i] / (m->row_sizes[i] * w[m->dt]);
         total += e * e;
     }
-    for (Int i = 0; i < m->mismatches; i++) total += w[m->mismatch + i] * w[m->mismatch + i];
+    for (Int i = 0; i < m->mismatches; i++) {
+        double e = w[m->mismatch + i] / m->row_sizes[m->rows + i];
+        total += e * e;
+    }
     return sqrt(total);
 }
 
@@ -124,7 +129,7 @@ static double residual(const Model *m, Work *k) {
     return w[m->dt] * speeds_left(m, w) / (1 + largest(w + m->extent, m->extents));
 }
 
-static const double CONTRACTION = 0.25, WIDE = 1; /* upper bounds: first correction times present one over last one squared; rotation in a step: maximal_kernel.py */
+static const double CONTRACTION = 0.25, WIDE = 1, AMBLE = 0.01; /* upper bounds: first correction times present one over last one squared; rotation in a step; a slow motion in a step: maximal_kernel.py */
 
 /* Find the twists that leave the state in the carry, by Newton's iteration from its twists. Return the scaled residual, infinite
    if the corrections contract too slowly to certify the root. */
@@ -132,7 +137,9 @@ static double depart(const Model *m, Work *k, double tolerance, Int *iterations)
     double *w = k->w, *V = w + m->V, *dV = w + m->dV, first = 0, last = 0;
     Int size = m->nv;
     memcpy(V, w + m->guess, size * sizeof(double));
-    double fastest = 1 + largest(V, size);
+    double fastest = 0;
+    for (Int i = 0; i < size; i++) fastest = fmax(fastest, fabs(V[i]) / m->sizes[i]);
+    fastest += AMBLE / fabs(w[m->dt]);
     for (const double *spin = V + 3; m->rows && spin < V + size; spin += 6)
         if (w[m->dt] * sqrt(spin[0] * spin[0] + spin[1] * spin[1] + spin[2] * spin[2]) > WIDE) return INFINITY;
     run(m, START, k);
@@ -141,9 +148,11 @@ static double depart(const Model *m, Work *k, double tolerance, Int *iterations)
         run(m, LEAVE, k);
         run(m, SOLVE, k);
         ++*iterations;
-        double weighted = 0, plain = 0;
+        double weighted = 0, plain = 0, most = 0;
         for (Int i = 0; i < size; i++) {
-            plain += dV[i] * dV[i];
+            double e = fabs(dV[i]) / m->sizes[i];
+            most = e <= most ? most : e; /* keeps NaN */
+            plain += e * e;
             weighted += m->scales[i] * dV[i] * dV[i];
         }
         weighted = sqrt(weighted);
@@ -152,7 +161,7 @@ static double depart(const Model *m, Work *k, double tolerance, Int *iterations)
         last = weighted;
         memcpy(w + m->multipliers, w + m->found, m->rows * sizeof(double));
         for (Int i = 0; i < size; i++) V[i] += dV[i];
-        if (!(largest(dV, size) > m->stop * fastest)) break;
+        if (!(most > m->stop * fastest)) break;
     }
     return residual(m, k);
 }
@@ -173,10 +182,10 @@ static double arrive(const Model *m, Work *k) {
 
 /* -- steps with contact: the interior point of interior.py -------------------------------------------- */
 
-static const double COLD[] = {0.1, 10, 1e-3, 1e2, 1e3}, WARM = 0.01, TINY = 1e-12, LEAST = 1e-3, BOUNDARY = 0.99;
+static const double COLD[] = {0.1, 10, 1e-3, 1e2, 1e3}, WARM = 0.01, TINY = 1e-15, LEAST = 3e-5, BOUNDARY = 0.99;
 static const double CENTERED = 1e-6, POLISHED = 1e-9, SHORT = 0.1, FAR = 0.5, NEAR = 0.9, CLIP = 0.1, SAME = 1e-6;
-static const double GAIN = 0.2, SLOW = 0.1;
-static const double HIGH = 1, DOWN = 0.31622776601683794;
+static const double GAIN = 0.2, SLOW = 3e-3;
+static const double TYPICAL = 0.03, DOWN = 0.31622776601683794;
 enum { STEPS = 100, PATIENCE = 20, STUCK = 2, JUMP = 2, LAND = 6, JAMMED = 8, HALVINGS = 12, STARTS = 5, ROUNDS = 100 };
 
 static double off_center(const Model *m, const double *w, double kappa) {
@@ -236,6 +245,9 @@ static double left_there(const Model *m, Work *k) {
     return speeds_left(m, k->w);
 }
 
+/* The speed of one natural length per step. */
+static double stride_of(const Model *m, const double *w) { return m->length / fabs(w[m->dt]); }
+
 /* Begin from k->guess: warm, with the contact impulses of `InteriorPoint._last`, or cold. */
 static void begin(const Model *m, Work *k, int warm, double cold) {
     double *w = k->w, *V = w + m->V, *y = w + m->y;
@@ -243,7 +255,7 @@ static void begin(const Model *m, Work *k, int warm, double cold) {
     run(m, START, k);
     memset(w + m->multipliers, 0, m->rows * bytes);
     if (warm) {
-        w[m->speed] = m->floor / m->mass;
+        w[m->speed] = m->floor / (m->mass * stride_of(m, w));
         w[m->kappa] = m->floor;
         memset(V, 0, size * bytes);
         run(m, LEAVE, k);
@@ -253,8 +265,9 @@ static void begin(const Model *m, Work *k, int warm, double cold) {
     for (Int i = 0; i < size; i++) V[i] = isfinite(k->guess[i]) ? k->guess[i] : 0;
     run(m, MATRIX, k);
     if (!warm) { /* motion without contact */
-        w[m->speed] = 1;
-        w[m->kappa] = TINY * m->mass;
+        double stride = stride_of(m, w);
+        w[m->speed] = stride;
+        w[m->kappa] = TINY * m->mass * stride * stride;
         run(m, LEAVE, k);
         run(m, BEGIN, k);
         memcpy(y, w + m->fresh, m->size_y * bytes);
@@ -264,7 +277,7 @@ static void begin(const Model *m, Work *k, int warm, double cold) {
         memcpy(w + m->multipliers, w + m->found, m->rows * bytes);
     }
     run(m, LEAVE, k);
-    double speed = LEAST;
+    double speed = LEAST * stride_of(m, w);
     for (Int i = 0; i < m->touches; i++) speed = fmax(speed, -w[m->gaps + i]);
     w[m->speed] = speed;
     w[m->kappa] = fmax(k->floor, (warm ? WARM : cold) * m->mass * speed * speed);
@@ -284,7 +297,8 @@ static double iterate(const Model *m, Work *k, int warm, int jumps, Int *iterati
     Int size = m->nv, rows = m->rows, bytes = sizeof(double), count = 0, stuck = 0;
     for (Int i = 0; i < m->complementary; i++) weight += m->centers[i];
     double left = left_there(m, k), off = off_center(m, w, k->floor), length = 0, dt = w[m->dt];
-    double extent = 1 + largest(w + m->extent, m->extents);
+    double extent = 1 + largest(w + m->extent, m->extents), speed = TYPICAL * stride_of(m, w);
+    double unit = m->mass * speed * speed;
     int polished = 0;
     while (count < STEPS) {
         if (count && left * dt <= m->stop * extent && off <= CENTERED * k->floor) { /* at least one step */
@@ -294,7 +308,7 @@ static double iterate(const Model *m, Work *k, int warm, int jumps, Int *iterati
         double mean = 0;
         for (Int i = 0; i < m->complementary; i++) mean += w[m->products + i] * m->centers[i] / weight;
         *kappa = fall(count ? length : FAR) * mean;
-        if (length >= NEAR) *kappa = fmin(*kappa, m->mass * pow(mean / m->mass, 1.5));
+        if (length >= NEAR) *kappa = fmin(*kappa, unit * pow(mean / unit, 1.5));
         *kappa = fmax(k->floor, *kappa);
         if (count > 6 || !warm) run(m, MATRIX, k); /* until then it is the matrix of the start */
         run(m, SOLVE, k);
@@ -360,12 +374,15 @@ static double true_error(const Model *m, Work *k, double error) {
     const double *work = k->w + m->work;
     if (!m->works) return error;
     run(m, WORK, k);
-    return work[0] <= 0.5 * GAIN * fmax(work[1], m->mass * SLOW * SLOW) ? error : INFINITY;
+    double slow = SLOW * stride_of(m, k->w);
+    return work[0] <= 0.5 * GAIN * fmax(work[1], m->mass * slow * slow) ? error : INFINITY;
 }
 
 /* Solve at decreasing kappa, each time from the previous solution, or cold if that fails. */
 static double follow(const Model *m, Work *k, double tolerance, Int *iterations) {
-    double error = INFINITY, level = HIGH * m->mass;
+    double speed = TYPICAL * stride_of(m, k->w);
+    for (Int i = 0; i < m->nv; i++) if (isfinite(k->guess[i])) speed = fmax(speed, fabs(k->guess[i]) * m->length / m->sizes[i]);
+    double error = INFINITY, level = m->mass * speed * speed;
     for (;; level *= DOWN) {
         k->floor = fmax(level, m->floor);
         error = error <= tolerance ? iterate(m, k, 0, 1, iterations) : error;

@@ -22,6 +22,12 @@ CALL, ADD, COPY, ZERO = range(4)
 TAPES = ("start", "matrix", "begin", "leave", "solve", "rest", "work", "after")
 
 
+def in_units(length: int, sizes: np.ndarray) -> ca.Function:
+    """Return a function from a column to its first entries, each divided by its natural unit."""
+    column = ca.SX.sym("column", length)
+    return ca.Function("in_units", [column], [column[: len(sizes)] / ca.DM(sizes)])
+
+
 class TapeBlock:
     """Matrix stored at a position in the shared array, or inside another matrix."""
 

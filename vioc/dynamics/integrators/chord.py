@@ -210,8 +210,8 @@ def solved_step(rule: ChordRule, inverse: Inverse | None = None) -> ca.Function:
 def _chord(rule: ChordRule, inverse: Inverse | None) -> tuple[ca.Function, ca.Function, float]:
     """Return the functions of a chord iteration, and its largest allowed contraction.
 
-    The functions are `factorize` and `iterate` of `StepFunctions`. The unknown y is q / (1 + |q_k|), and g is
-    its correction with opposite sign.
+    The functions are `factorize` and `iterate` of `StepFunctions`. The unknown y is q over its natural size +
+    |q_k|, and g is its correction with opposite sign.
     """
     f = rule.f
     nd, nq, nf = f.nd, f.nq, len(f.system.inputs)
@@ -220,7 +220,7 @@ def _chord(rule: ChordRule, inverse: Inverse | None) -> tuple[ca.Function, ca.Fu
     context = [x, guess, u, t, dt, theta]
     q0, p = part(x, 0, nq), part(x, nq, nq + nd)
     rho, forces = part(u, nf), part(u, 0, nf)
-    size = 1 + ca.fabs(part(q0, 0, nd))
+    size = ca.DM(f.lagrangian.natural_sizes[:nd]) + ca.fabs(part(q0, 0, nd))
 
     q_guess = ca.vertcat(guess, rho)
     ends = q0, q_guess, forces, t, dt, theta

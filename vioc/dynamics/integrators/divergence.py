@@ -40,7 +40,8 @@ def grows(f: MechanicalMap, run: Trajectory) -> bool:
 
 def resolved(f: MechanicalMap, run: Trajectory) -> float:
     """Return the largest energy of motions that the map's tolerance cannot resolve."""
-    least = f.tolerance * (1 + np.abs(run.x[:, : f.nd])).max(axis=0)
+    sizes = f.lagrangian.natural_sizes[: f.nd]
+    least = f.tolerance * (sizes + np.abs(run.x[:, : f.nd])).max(axis=0)
     v, starts = least / run.step_lengths.min(), np.tile(run.x[0], (f.nd + 1, 1))
     starts[1:, : f.nd] += np.diag(least)
     potential = f.energies(starts)[:, 1]

@@ -43,7 +43,7 @@ static int step(const double **arg, double **res, double *w) {
     V[i] = ALL((rho[i - ND] - x[i]) / h);
   }
   for (int a = 0; a < ND; a++) {
-    weights[a] = h / (1 + fabs(x[a]));
+    weights[a] = h / (SIZES[a] + fabs(x[a]));
   }
   for (int i = 0; i < NX; i++) start[i] = ALL(x[i]);
   for (int i = 0; i < NU; i++) inputs[i] = ALL(u[i]);

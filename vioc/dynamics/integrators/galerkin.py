@@ -219,7 +219,8 @@ class GalerkinVI(MechanicalMap):
         q1 = ca.vertcat(q_d + dt * V @ ca.DM(rule.b), rho)
         z_next = ca.vertcat(ca.vec(V), ca.vec(lam))
         after = ca.vertcat(q1, p + dt * f @ ca.DM(rule.b), rates, z_next, part(z, s * nd))
-        error = ca.norm_2(ca.vec(dt * by / ca.repmat(1 + ca.fabs(q_d), 1, s)))
+        sizes = ca.DM(self.lagrangian.natural_sizes[:nd]) + ca.fabs(q_d)
+        error = ca.norm_2(ca.vec(dt * by / ca.repmat(sizes, 1, s)))
         args = [z, x, u, t, dt, theta, factors]
         return ca.Function("iterate", args, [z_next, after, error], OPTIONS)
 

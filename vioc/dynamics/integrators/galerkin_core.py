@@ -73,6 +73,7 @@ def source(
     ones, given = np.ones(s), [f.nu, f.nx, f.nu * f.nx] if feedback else [f.nu]
     angles = [n in f.wrap for n in f.state_names]
     wrapped, turning = (", ".join(str(int(w)) for w in each) for each in (angles, f.turning))
+    natural = ", ".join(repr(float(a)) for a in f.lagrangian.natural_sizes[:nd])
     return "\n".join(
         [
             FUSED,
@@ -89,6 +90,7 @@ def source(
             *functions,
             f"#define FEEDBACK {int(feedback)}",
             f"static const int WRAP[] = {{{wrapped}}}, TURNING[] = {{{turning}}};",
+            f"static const double SIZES[] = {{{natural}}};",
             Path(__file__).with_name("galerkin.c").read_text("utf-8"),
         ]
     )

@@ -124,7 +124,8 @@ class GalerkinDerivatives:
         V, _, v = self.split(w)
         V[:] = ((steps.x1 - steps.x0)[:, None, : f.nd]) / h[..., None]
         v[:] = ((steps.x1 - steps.x0)[:, : f.nd])[:, : v.shape[1]] / h
-        scale = h / (1 + np.abs(steps.x0[:, : f.nd]).max(axis=1, initial=0.0))[:, None]
+        sizes = f.lagrangian.natural_sizes[: f.nd]
+        scale = h / (sizes + np.abs(steps.x0[:, : f.nd]))
         last = np.inf
         for _ in range(30):
             at = self.at(steps, theta, w)
@@ -134,7 +135,7 @@ class GalerkinDerivatives:
             except np.linalg.LinAlgError:
                 break
             w -= by
-            moved = (np.abs(by[:, : f.stages * f.nd]).max(axis=1, initial=0.0) * scale[:, 0]).max(initial=0.0)
+            moved = (np.abs(self.split(by)[0]).max(axis=1, initial=0.0) * scale).max(initial=0.0)
             if moved <= 1e-13 or (moved <= 1e-9 and moved >= 0.5 * last):
                 return w
             last = moved
@@ -322,7 +323,8 @@ class GalerkinEquations(BranchEquations):
         f = of.f
         self.of, self.x, self.u, self.t, self.dt = of, x, u, t, dt
         v0 = f.velocities(x)
-        v0, size = np.where(np.isfinite(v0), v0, 0.0), abs(dt) / (1 + np.abs(x[: f.nd]))
+        v0 = np.where(np.isfinite(v0), v0, 0.0)
+        size = abs(dt) / (f.lagrangian.natural_sizes[: f.nd] + np.abs(x[: f.nd]))
         turns = np.where(f.turning, abs(dt), 0.0)
         self.start, self.weights, self.size, self.turns = np.zeros((4, of.nw))
         columns = self.start, self.weights, self.size, self.turns

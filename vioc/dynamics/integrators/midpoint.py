@@ -148,7 +148,9 @@ class MidpointVI(MechanicalMap):
             [i for i, n in enumerate(names) if (n in self.redundant) == left] for left in (True, False)
         )
         h, Dh, sizes, directions = self._all_constraints(q, theta)
-        rounding = FOLLOWS * (ca.fabs(Dh[out, :]) @ (1 + ca.fabs(q)) + sizes[out, 0])
+        rounding = FOLLOWS * (
+            ca.fabs(Dh[out, :]) @ (ca.DM(self.lagrangian.natural_sizes) + ca.fabs(q)) + sizes[out, 0]
+        )
         sound = ca.vertcat(ca.fabs(h[out]) <= rounding, ca.sum2(ca.fabs(directions[kept, :])) > 0)
         return ca.Function(
             "contradiction", [q, theta], [ca.if_else(ca.sum1(sound) == len(names), 0.0, ca.inf)]

@@ -132,11 +132,12 @@ class RungeKutta(ExplicitMap, MechanicalMap):
     def _row_scale(self) -> ca.SX:
         """Scale of a stage's residuals: their change, times dt^2, per unit error of q.
 
-        Errors of q are relative to 1 + |q|.
+        Errors of q are relative to its natural size + |q|.
         """
-        size, nd = 1 + ca.fabs(self.lagrangian.graph.q_vector), self.nd
-        masses = ca.DM(self.lagrangian.mass_scale) * size[:nd]
-        return ca.vertcat(masses, ca.fabs(self.lagrangian.Dh[:, :nd]) @ size[:nd])
+        lag, nd = self.lagrangian, self.nd
+        size = ca.DM(lag.natural_sizes) + ca.fabs(lag.graph.q_vector)
+        masses = ca.DM(lag.mass_scale) * size[:nd]
+        return ca.vertcat(masses, ca.fabs(lag.Dh[:, :nd]) @ size[:nd])
 
     @shared
     def stage_rows(self) -> tuple[ca.SX, ca.SX, ca.SX]:

@@ -133,7 +133,7 @@ class StepEquations(BranchEquations):
         self._advice = advice
         self.start = self._begins()
         self.weights = np.sqrt(f.lagrangian.mass_scale)
-        self.size = abs(dt) / (1 + np.abs(x[: f.nd]))
+        self.size = abs(dt) / (f.lagrangian.natural_sizes[: f.nd] + np.abs(x[: f.nd]))
         self.turns, self.charted = np.where(f.turning, abs(dt), 0.0), bool(f.poles)
         self.off = self.blocks(x[: f.nd], 0.0).h if f.nm else np.zeros(0)
         self._w, self._share = np.empty((1, f.nd)), np.empty((1, 1))

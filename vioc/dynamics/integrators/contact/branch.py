@@ -60,7 +60,7 @@ def suspect(f: ContactVI, x: Any, u: Any, V: Any, balance: Any, t: Any, dt: Any,
     e, stiff = moved(balance - begin - slope), moved(-slope)
     square, along = ca.dot(weights * d, d), ca.dot(weights * d, stiff)
     near = ca.sqrt(ca.dot(weights * e, e) * square) <= CONTRACTION * ca.fmin(square, along)
-    rounding = ca.norm_2(dt * e / (1 + ca.fabs(part(q0, 0, nd)))) <= f.tolerance
+    rounding = ca.norm_2(dt * e / (lag.natural_sizes[:nd] + ca.fabs(part(q0, 0, nd)))) <= f.tolerance
     turned = far(dt * v, f.turning)
     return ca.if_else(ca.logic_or(near, rounding), 0.0, ca.inf) + turned
 

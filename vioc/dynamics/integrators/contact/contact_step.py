@@ -116,7 +116,7 @@ class Pieces:
     returns what does not depend on V, `leave` the equations at V without the unknown impulses. `rest` adds
     the impulses of lambda and y to the momentum balance (`left`) and returns the other residuals of the
     cones. `work` returns the energies and the certificate by which a root is accepted. `off` is h as
-    displacements.
+    displacements in natural units.
 
     Attributes
     ----------
@@ -175,8 +175,9 @@ class Pieces:
         self.matrix = _function("matrix", environment, [entries[3]])
         below = (row[touch.lead :, :] for touch, row in zip(touches, rows, strict=True))
         slipping = ca.vertcat(ca.SX(0, f.nq), *below)
-        sizes = ca.sqrt(ca.sum2(at.Dh1**2))
-        off = at.h / ca.if_else(sizes > 0, sizes, 1)  # as displacements, for constraints of any units
+        slopes_of_h = at.Dh1 @ ca.diag(f.lagrangian.natural_sizes[:nd])
+        sizes = ca.sqrt(ca.sum2(slopes_of_h**2))
+        off = at.h / ca.if_else(sizes > 0, sizes, 1)  # as displacements in natural units, for any h
         outputs = [
             at.parts.balance,
             at.parts.impulse,
@@ -284,7 +285,7 @@ class OneEnd(ContactStep):
     def problem(self, x, u, t: float, dt: float, theta, V: np.ndarray, places=None) -> EndProblem:
         nowhere = self._f.touches.polytopes.nowhere
         given = x, u, np.array([t]), np.array([dt]), theta, nowhere if places is None else places
-        return EndProblem(self.end, given, V, dt, 1 + float(np.abs(x[: self._f.nq]).max()))
+        return EndProblem(self.end, given, V, dt, self._f.natural.extent(x[: self._f.nd]))
 
     def solve(self, solver: InteriorPoint, x, u, t: float, dt: float, theta) -> Step:
         f = self._f

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vioc.dynamics.contact.tape import Tape
+from vioc.dynamics.contact.tape import Tape, in_units
 
 if TYPE_CHECKING:
     from vioc.dynamics.integrators.contact.contact_vi import ContactVI
@@ -32,7 +32,7 @@ class FlatTape(Tape):
         x, u, t, dt, theta, places, V, lam, y, kappa, speed = self.places.values()
         state, put = [x, u, t, dt, theta, places], self.places.__setitem__
         put("guess", self.call(p.velocity, [x, theta])[0])
-        put("extent", self.split(x, [f.nq, f.nx - f.nq])[0])
+        put("extent", self.call(in_units(f.nx, f.natural.sizes), [x])[0])
 
         J, Dh0, mu = self.call(p.held, state)
         self.begin("matrix")

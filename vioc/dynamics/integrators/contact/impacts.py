@@ -29,7 +29,7 @@ from vioc.dynamics.algebra.vectors import part
 from vioc.dynamics.contact.compiled_contact import CoreLayout, TapeCore
 from vioc.dynamics.contact.cones import Variables
 from vioc.dynamics.contact.interior import End, EndProblem, InteriorPoint
-from vioc.dynamics.contact.tape import Tape
+from vioc.dynamics.contact.tape import Tape, in_units
 from vioc.dynamics.integrators.contact.contact_step import condensed
 from vioc.dynamics.integrators.contact.touching import NOWHERE
 from vioc.dynamics.lagrangian import OPTIONS
@@ -205,7 +205,7 @@ class ImpactTape(Tape):
         q, b, offset, preload, guess = self.split(carry, sizes)
         put = self.places.__setitem__
         put("guess", guess)
-        put("extent", guess)
+        put("extent", self.call(in_units(f.nd, f.natural.sizes), [guess])[0])
         M, J, Dh, mu = self.call(p.held, [q, theta])
         self.begin("leave")
         balance, h, gaps, slips = self.call(p.leave, [V, M, J, Dh, b, offset, preload])
@@ -268,6 +268,7 @@ class Impact:
             nu=0,
             rows=self._pieces.leave.nnz_out(1),
             scales=f.lagrangian.mass_scale,
+            natural=f.natural,
             mass=f.mass,
             stop=STOP,
             wrap=np.zeros(size),
@@ -359,14 +360,15 @@ class Impact:
             states, multipliers, _, errors, _ = self._core.rollout(*given, floor=kappa)
             return np.hstack([states[:, : f.nd], multipliers]), errors[:n]
         end, held = self._end
-        solver = InteriorPoint(f.ends, f.lagrangian.mass_scale, f.mass, kappa, STOP, polish=True)
+        scales, natural = f.lagrangian.mass_scale, f.natural
+        solver = InteriorPoint(f.ends, scales, natural, f.mass, kappa, STOP, polish=True)
         M, J, Dh, mu = (a[..., 0] for a in held(q, theta))
         rows = []
         with np.errstate(all="ignore"):
             for i in range(n):
                 own = M[i], J[i], Dh[i], b[i], offset[i], preload[i], mu[i]
-                size = 1 + float(np.abs(guess[i]).max(initial=0.0))
-                rows.append(solver.solve_end(EndProblem(end, own, guess[i], 1.0, size), lasting=False))
+                problem = EndProblem(end, own, guess[i], 1.0, natural.extent(guess[i]))
+                rows.append(solver.solve_end(problem, lasting=False))
         return np.stack([s.unknowns for s in rows]), np.array([s.error for s in rows])
 
     def derivatives(self, solution: tuple) -> np.ndarray:

@@ -137,7 +137,7 @@ class GroupStageDerivatives:
         w = np.zeros((n, self.nw))
         V, _, v = self.split(w)
         V[:], v[:] = v0 * (1 - c) + v1 * c, v1
-        scale = steps.h / (1 + np.abs(steps.x0[:, : f.nr]).max(axis=1, initial=0.0))
+        scale = steps.h[:, None] / _sizes(f, steps.x0)
         last = np.inf
         for _ in range(30):
             at = self.at(steps, theta, w)
@@ -146,7 +146,7 @@ class GroupStageDerivatives:
             except np.linalg.LinAlgError:
                 break
             w = w - by
-            moved = (np.abs(self.split(by)[0]).max(axis=(1, 2), initial=0.0) * scale).max(initial=0.0)
+            moved = (np.abs(self.split(by)[0]).max(axis=1, initial=0.0) * scale).max(initial=0.0)
             if moved <= 1e-13 or (moved <= 1e-9 and moved >= 0.5 * last):
                 self._check(steps, at)
                 return at
@@ -340,8 +340,7 @@ class StageEquations(BranchEquations):
         self, of: GroupStageDerivatives, f: GroupVI, x: np.ndarray, u: np.ndarray, t: float, dt: float
     ):
         self.of, self.f, self.x, self.u, self.t, self.dt = of, f, x, u, t, dt
-        v0, size = f.velocities(x), np.full(f.nd, abs(dt))
-        size[: f.nr] /= 1 + np.abs(x[: f.nr])
+        v0, size = f.velocities(x), abs(dt) / _sizes(f, x[None])[0]
         self.start, self.weights, self.size, self.turns = np.zeros((4, of.nw))
         columns = self.start, self.weights, self.size, self.turns
         turns = np.where(f.turning, abs(dt), 0.0)
@@ -385,3 +384,10 @@ def _by_columns(function: ca.Function) -> ca.Function:
     args = [ca.SX.sym("a", function.numel_in(i)) for i in range(function.n_in())]
     given = [ca.reshape(a, *function.size_in(i)) for i, a in enumerate(args)]
     return ca.Function(function.name(), args, [ca.vec(o) for o in function.call(given)], OPTIONS)
+
+
+def _sizes(f: GroupVI, X: np.ndarray) -> np.ndarray:
+    """Return sizes (N, nd) to which displacements from states X (N, nx) are relative."""
+    sizes = np.tile(f.natural_sizes, (len(X), 1))
+    sizes[:, : f.nr] += np.abs(X[:, : f.nr])
+    return sizes

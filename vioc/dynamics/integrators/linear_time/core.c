@@ -18,7 +18,7 @@ typedef struct {
   const double *fixed;                   /* 12: rotation by rows and position of the joint in the parent */
   const double *turn, *slide;            /* per unit of q */
   const double *inertia;                 /* 10: m, m c, xx, yy, zz, xy, xz, yz */
-  const double *damping, *mass;          /* (nd); typical masses scale corrections */
+  const double *damping, *mass, *size;   /* (nd); typical masses and natural units scale corrections */
   const long long *drive;                /* (nf) dynamic variable of an input, -1 for none */
   double gravity[3];
   callback extra; /* (q0, q1, u, t, dt, parameters) -> impulses of other forces at both ends, or null */

@@ -45,7 +45,7 @@ class _LinearTimeModel(ctypes.Structure):
             (name, ctypes.c_void_p)
             for name in (
                 *("parent", "index", "row", "heavy", "plain"),
-                *("fixed", "turn", "slide", "inertia", "damping", "mass", "drive"),
+                *("fixed", "turn", "slide", "inertia", "damping", "mass", "size", "drive"),
             )
         ),
         ("gravity", Double * 3),
@@ -140,7 +140,7 @@ class LinearTimeCore:
             "drive": list(drive.values()),
         }
         reals = {"fixed": fixed, "turn": turn, "slide": slide, "inertia": inertia, "damping": damping}
-        reals["mass"] = f.lagrangian.mass_scale
+        reals["mass"], reals["size"] = f.lagrangian.mass_scale, f.lagrangian.natural_sizes[: f.nd]
         self._kept = {name: np.ascontiguousarray(a, np.int64) for name, a in integers.items()}
         self._kept |= {name: np.ascontiguousarray(a, float) for name, a in reals.items()}
         self._kept["parameters"] = np.array(theta, float)

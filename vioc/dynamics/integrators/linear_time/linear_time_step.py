@@ -164,7 +164,7 @@ class StepGraphs:
         context = [x, u, t, dt, theta]
         q0, p = part(x, 0, nq), part(x, nq, nq + nd)
         rho, forces = part(u, nf), part(u, 0, nf)
-        size = 1 + ca.fabs(part(q0, 0, nd))
+        size = ca.DM(f.lagrangian.natural_sizes[:nd]) + ca.fabs(part(q0, 0, nd))
         J0 = scalars(f.constraint(q0, theta)[1][:, :nd])
 
         def factored(q1: Any) -> Saddle:

@@ -108,7 +108,7 @@ static long long advance(step *w, const options *o, const double *x, double t, d
   w->t = t;
   for (long long i = 0; i < m->n; i++)
     place(m, i, x[m->index[i]], &w->L[i].c0, &w->L[i].s0, w->L[i].p0);
-  for (long long k = 0; k < nd; k++) w->unit[k] = 1 / (1 + fabs(x[k]));
+  for (long long k = 0; k < nd; k++) w->unit[k] = 1 / (m->size[k] + fabs(x[k]));
 
   w->suspect = 0;
   factorize_start(w);

@@ -124,12 +124,12 @@ class Assembly:
         return [self.on.call(function(i), [*own, *more]) for i, own in enumerate(zip(*args, strict=True))]
 
     def off(self, at: BodyBalance, arrival: bool) -> list[Any]:
-        """Return constraint values as displacements, except those of joints."""
+        """Return constraint values, those of loops as displacements in natural units."""
         found = []
         for group, g, H in zip(self.graph.groups, at.values, at.H, strict=True):
             function = group.rows.swept_off if arrival else group.rows.landed_off
-            radii = self.on.constant(self.graph.radii[list(group.bodies)])
-            found.append(g if group.joint else self.on.call(function, [g, *H, radii, self.dt])[0])
+            length = self.on.constant(np.array([self.graph.natural.length]))
+            found.append(g if group.joint else self.on.call(function, [g, *H, length, self.dt])[0])
         return found
 
     def twists(self, column: Any) -> list[Any]:

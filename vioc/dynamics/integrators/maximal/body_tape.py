@@ -9,9 +9,9 @@ from __future__ import annotations
 import casadi as ca
 
 from vioc.dynamics.contact.polytopes import NUMBERS
-from vioc.dynamics.contact.tape import Tape
+from vioc.dynamics.contact.tape import Tape, in_units
 from vioc.dynamics.integrators.maximal.body_equations import Assembly
-from vioc.dynamics.integrators.maximal.body_space import STATE, TWIST
+from vioc.dynamics.integrators.maximal.body_space import POSE, STATE, TWIST
 from vioc.dynamics.integrators.maximal.graph import StepGraph
 
 
@@ -58,8 +58,9 @@ class BodyTape(Tape):
         put = self.places.__setitem__
 
         self.begin("start")
-        held = E.held(E.poses(z), arrival)
-        put("extent", held.Z)
+        poses = E.poses(z)
+        held, one = E.held(poses, arrival), in_units(POSE, graph.pose_sizes[:POSE])
+        put("extent", self.stack([self.call(one, [pose])[0] for pose in poses]))
         put("guess", momenta)
         base = momenta if arrival else E.kicked(E.momenta(momenta), held.Z)
 

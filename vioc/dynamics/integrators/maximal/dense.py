@@ -127,7 +127,7 @@ class DenseStep(ContactStep):
         given = u, np.array([t + 0.5 * dt]), np.array([dt]), theta
         Z, base = self._functions[0](x, *given)
         where = self.nowhere if places is None else places
-        return _problem(self.ends[0], (Z[:, 0], base[:, 0], *given, where), x[STATE * self.n :], dt)
+        return self._problem(0, (Z[:, 0], base[:, 0], *given, where), x[STATE * self.n :], dt)
 
     def arriving(self, x, V, u, t: float, dt: float, theta, places=None) -> tuple[EndProblem, np.ndarray]:
         """Return the equations that determine the velocities at the end of a step.
@@ -137,7 +137,11 @@ class DenseStep(ContactStep):
         given = u, np.array([t + 0.5 * dt]), np.array([dt]), theta
         z, Z, base = self._functions[1](x, V, *given)
         where = self.nowhere if places is None else places
-        return _problem(self.ends[1], (Z[:, 0], base[:, 0], *given, where), V, dt), z[:, 0]
+        return self._problem(1, (Z[:, 0], base[:, 0], *given, where), V, dt), z[:, 0]
+
+    def _problem(self, end: int, given: tuple, guess: np.ndarray, dt: float) -> EndProblem:
+        extent = 1 + float(np.abs(given[0] / self._graph.pose_sizes).max())
+        return EndProblem(self.ends[end], given, guess, dt, extent)
 
     def solve(self, solver: InteriorPoint, x, u, t: float, dt: float, theta) -> Step:
         if not self._graph.pairs:
@@ -158,7 +162,3 @@ class DenseStep(ContactStep):
         there = solver.solve_end(problem)
         impulses = self._whole(gone.multipliers, there.multipliers)
         return Step((gone, there), np.concatenate([z, there.V]), impulses, places)
-
-
-def _problem(end: End, given: tuple, guess: np.ndarray, dt: float) -> EndProblem:
-    return EndProblem(end, given, guess, dt, 1 + float(np.abs(given[0]).max()))

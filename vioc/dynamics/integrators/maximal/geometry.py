@@ -18,7 +18,7 @@ from vioc.dynamics.contact.laws import law_of
 from vioc.dynamics.integrators.maximal.body_space import POSE, TWIST, pose_rates, unpack_pose, unpack_twist
 from vioc.dynamics.lagrangian import OPTIONS
 
-OPEN = 1e3  # m/s or rad/s, above any closing speed
+OPEN = 50.0  # speed, lengths of the mechanism or rad per step, above any closing speed
 
 
 class Geometry:
@@ -36,10 +36,12 @@ class Geometry:
         friction force.
     smoothing : float
         Smoothing of `MaximalVI`, m^2/s^2.
+    unit : float
+        Natural unit of the gap: the length of the mechanism (m), or 1 rad.
     """
 
-    def __init__(self, count: int, gap: Callable, size: int, cone: Cone, smoothing: float):
-        self.count, self.cone, self.law = count, cone, law_of(cone)
+    def __init__(self, count: int, gap: Callable, size: int, cone: Cone, smoothing: float, unit: float):
+        self.count, self.cone, self.law, self.unit = count, cone, law_of(cone), unit
         Z = [ca.SX.sym("Z", POSE) for _ in range(count)]
         V = [ca.SX.sym("V", TWIST) for _ in range(count)]
         data = ca.SX.sym("data", size + cone.friction)
@@ -58,7 +60,7 @@ class Geometry:
         self.landed = ca.Function("landed", [*Z, *T, dt, data], [phi / dt, *H], OPTIONS)
         *numbers, most = ca.vertsplit(data) if cone.friction else [ca.SX(0, 1)]
         self.loaded = ca.Function("loaded", [data, dt], [ca.vertcat(*numbers, 0.5 * dt * most)])
-        level = opened(phi / dt, smoothing) if cone.gap else phi
+        level = opened(phi / dt, smoothing, unit / dt) if cone.gap else phi
         self.level = ca.Function("level", [*Z, dt, data], [level, *map(ca.densify, varied)], OPTIONS)
         N = [ca.SX.sym("N", 1, TWIST) for _ in range(count)]
         a = ca.SX.sym("level")
@@ -176,23 +178,24 @@ class Geometry:
         return ca.Function("begun", [*J, a, *V, speed, goal, data], [ca.densify(y)], OPTIONS)
 
 
-def opened(s: Any, smoothing: Any) -> Any:
+def opened(s: Any, smoothing: Any, stride: Any) -> Any:
     """Return the speed at which a gap may close at the end of a step.
-    It is a function of s, the gap divided by the step length.
+    It is a function of s, the gap divided by the step length. `stride` is the speed of one natural unit of
+    the gap per step.
 
     At rest the first term alone balances the contact forces; the second makes open gaps inactive.
     """
     wide = s * (s * s / smoothing) ** 2
-    return s + wide / (1 + wide / OPEN)
+    return s + wide / (1 + wide / (OPEN * stride))
 
 
-def opened_share(s: Any, closing: Any, smoothing: Any) -> tuple[Any, Any]:
+def opened_share(s: Any, closing: Any, smoothing: Any, stride: Any) -> tuple[Any, Any]:
     """Return the scaled gap velocity at the end of a step, and the scale factor.
 
     The gap velocity is the speed `opened` plus the closing speed. The scale c, a fraction, keeps both values
     of the order of s and 1.
     """
     wide = s * (s * s / smoothing) ** 2
-    near = 1 / (1 + wide)
+    near = 1 / (1 + wide / stride)
     share = near + (1 - near) / OPEN
-    return share * (s + closing) + (1 - near), share
+    return share * (s + closing) + (1 - near) * stride, share

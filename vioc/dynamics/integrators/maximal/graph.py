@@ -17,6 +17,7 @@ from vioc.dynamics.algebra import rotations as rot
 from vioc.dynamics.algebra import vectors as vec
 from vioc.dynamics.algebra.block_elimination import Elimination, sparse_order
 from vioc.dynamics.contact.features import Features, MeetingPlaces
+from vioc.dynamics.contact.natural_units import NaturalUnits, units_of_touches
 from vioc.dynamics.description.system import System
 from vioc.dynamics.integrators.maximal import body_space as space
 from vioc.dynamics.integrators.maximal.body_space import POSE, STATE, TWIST, unpack_pose, unpack_twist
@@ -25,6 +26,7 @@ from vioc.dynamics.integrators.maximal.model import Body
 from vioc.dynamics.integrators.maximal.terms import BodyGraph
 from vioc.dynamics.integrators.maximal.touches import Touch, find_touches
 from vioc.dynamics.lagrangian import OPTIONS
+from vioc.dynamics.masses import natural_length
 
 APART = 4.0  # smallest sine between gradients of distinguishable branches, over the root of the tolerance
 BESIDE = 1e-3  # the same sine for steps with contact, whose iteration may jump between branches
@@ -262,15 +264,40 @@ class StepGraph:
         """
         return G / np.repeat(np.stack([np.ones_like(self.radii), self.radii], axis=1), 3, axis=1).ravel()
 
-    def gradients(self, G: np.ndarray) -> np.ndarray:
-        """Return the divisors (rows,) that convert constraint values to displacements.
+    @cached_property
+    def natural(self) -> NaturalUnits:
+        """Natural units of the unknowns and residuals of a step."""
+        system = self.terms.system
+        length = natural_length(system)
+        sizes = np.tile(np.repeat([length, 1.0], TWIST // 2), self.n)
+        rows = [self._joint_units(group, length) for group in self.groups]
+        return NaturalUnits(
+            length, sizes, np.concatenate([*rows, units_of_touches(system, self.touches, length)])
+        )
 
-        They are 1 for joints, else the lengths of the variations G (rows, 6 n), as in
+    @property
+    def pose_sizes(self) -> np.ndarray:
+        """Natural units of the poses (12 n,): a length for positions, 1 for entries of rotation matrices."""
+        return np.tile(np.repeat([self.natural.length, 1.0], [3, POSE - 3]), self.n)
+
+    def _joint_units(self, group: ConstraintNode, length: float) -> np.ndarray:
+        """Return the natural units of constraint values: 1 rad or a length; 1 for loops, see `landed_off`."""
+        moves = np.zeros(group.rows.size, bool)
+        if group.joint:
+            for i in range(len(group.bodies)):
+                pattern = np.array(ca.DM(group.rows.held.sparsity_out(i), 1.0))
+                moves |= pattern[: TWIST // 2].any(axis=0)  # G' (6, rows)
+        return np.where(moves, length, 1.0)
+
+    def gradients(self, G: np.ndarray) -> np.ndarray:
+        """Return the divisors (rows,) that convert constraint values to displacements in natural units.
+
+        They are constant for joints, else the lengths of the variations G (rows, 6 n), as in
         `ConstraintFunctions.landed_off`.
         """
-        length = np.linalg.norm(self.by_length(G), axis=1)
+        length = np.linalg.norm(G * self.natural.sizes, axis=1)
         joint = np.repeat([g.joint for g in self.groups], [g.rows.size for g in self.groups])
-        return np.where(joint | ~(length > 0), 1.0, length)
+        return np.where(joint | ~(length > 0), self.natural.rows[: len(G)], length)
 
     def _holds_to_world(self, group: ConstraintNode) -> bool:
         """Return whether a loop constraint connects bodies to the world.

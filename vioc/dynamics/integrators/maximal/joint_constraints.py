@@ -283,7 +283,7 @@ class ConstraintFunctions:
     def landed_off(self) -> ca.Function:
         """CasADi function that converts constraint values after a step to displacements.
 
-        (g, H by body.., radii of gyration, dt) -> g, each divided by the length of its gradient.
+        (g, H by body.., length, dt) -> g in natural units, each divided by the length of its gradient.
         """
         return self._off(self.landed)
 
@@ -293,12 +293,12 @@ class ConstraintFunctions:
         return self._off(self.swept)
 
     def _off(self, of: ca.Function) -> ca.Function:
-        g, dt, radii = ca.SX.sym("g", self.size), ca.SX.sym("dt"), ca.SX.sym("radii", self.bodies)
+        g, dt, length = ca.SX.sym("g", self.size), ca.SX.sym("dt"), ca.SX.sym("length")
         H = [ca.SX.sym("H", of.sparsity_out(i + 1)) for i in range(self.bodies)]
-        slopes = [ca.horzcat(h[:, :3], h[:, 3:] / r) for h, r in zip(H, ca.vertsplit(radii), strict=True)]
+        slopes = [ca.horzcat(h[:, :3] * length, h[:, 3:]) for h in H]
         sizes = ca.sqrt(sum((ca.sum2(ca.densify(h) ** 2) for h in slopes), ca.SX(self.size, 1))) / ca.fabs(dt)
         off = ca.densify(g / ca.if_else(sizes > 0, sizes, 1))
-        return ca.Function("off", [g, *H, radii, dt], [off], OPTIONS)
+        return ca.Function("off", [g, *H, length, dt], [off], OPTIONS)
 
     @cached_property
     def impulse(self) -> ca.Function:

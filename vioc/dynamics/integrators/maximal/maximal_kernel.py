@@ -19,6 +19,7 @@ from vioc.dynamics.integrators.predictor import FAR
 
 ITERATIONS = 30
 MEMORY = 3  # unknowns of the iteration that store the contraction of its corrections
+AMBLE = 0.01  # lengths of the mechanism, or rad, in a step; motions slower than this do not tighten `STOP`
 STOP = 1e-7  # correction of V, relative to its size, after which one more quadratic step reaches rounding
 
 
@@ -30,7 +31,7 @@ def build_kernel(graph: StepGraph, nx: int, nu: int, tolerance: float) -> ca.Fun
     `tolerance` do not contract as a certified root requires, or if a body of a mechanism with constraints
     turns by more than `FAR`, and constraint directions with it.
     """
-    n, size = graph.n, TWIST * graph.n
+    n, size, sizes = graph.n, TWIST * graph.n, ca.DM(graph.natural.sizes)
     x, u, t, dt = ca.MX.sym("x", nx), ca.MX.sym("u", nu), ca.MX.sym("t"), ca.MX.sym("dt")
     theta = ca.MX.sym("theta", graph.terms.parameters.numel())
     z, twists = ca.vertsplit(x[: STATE * n], STATE), x[STATE * n :]
@@ -49,13 +50,14 @@ def build_kernel(graph: StepGraph, nx: int, nu: int, tolerance: float) -> ca.Fun
     supply = iter(known)
     G = [[ca.reshape(next(supply), v.sparsity()) for v in row] for row in held.G]
     inner, at_Z = Assembly(graph, *environment), Held(own_Z, ca.vertsplit(own_Z, POSE), G, [], [], [], [])
-    gone = inner.leave(fastest * y[:size], own_base, at_Z)
+    gone = inner.leave(fastest * (sizes * y[:size]), own_base, at_Z)
     found, multipliers = inner.solved(*inner.system(gone, at_Z, gone.rest))
     dV, memory = ca.vertcat(*found), y[size:]
-    least = tolerance * _extent(own_Z) / environment[2]
-    changes, flag = _contracting(dV, memory, np.sqrt(graph.scales), least)
+    least = tolerance * _extent(graph, own_Z) / environment[2]
+    changes, flag = _contracting(dV, memory, np.sqrt(graph.scales), sizes, least)
     # multipliers are linear in the twists; these belong to the corrected twists
-    outputs = [ca.vertcat(-dV / fastest, changes), ca.vertcat(ca.MX(0, 1), *multipliers), flag]
+    corrections = -dV / (fastest * sizes)
+    outputs = [ca.vertcat(corrections, changes), ca.vertcat(ca.MX(0, 1), *multipliers), flag]
     inputs = [*own, *known]
     options = {
         "jacobian_function": ca.Function("identity", inputs, [ca.MX(ca.DM.eye(size + MEMORY)), *outputs]),
@@ -66,13 +68,13 @@ def build_kernel(graph: StepGraph, nx: int, nu: int, tolerance: float) -> ca.Fun
     }
     solve = ca.rootfinder("solve", "fast_newton", ca.Function("problem", inputs, outputs), options)
 
-    scale = 1 + ca.norm_inf(twists)
-    start = ca.vertcat(twists / scale, ca.MX.zeros(MEMORY))
+    scale = AMBLE / ca.fabs(dt) + ca.norm_inf(twists / sizes)
+    start = ca.vertcat(twists / (scale * sizes), ca.MX.zeros(MEMORY))
     root, leaving, suspect = solve(start, held.Z, base, scale, u, middle, dt, theta, *packed)
     if graph.groups:
         turns = ca.vertcat(*(ca.norm_2(w[TWIST // 2 :]) for w in ca.vertsplit(dt * twists, TWIST)))
         suspect += ca.if_else(ca.mmax(turns) <= FAR, 0.0, ca.inf)
-    V = scale * root[:size]
+    V = scale * (sizes * root[:size])
     error = residual_norm(E, E.leave(V, base, held), held, leaving)
 
     moved = E.moved(z, V)
@@ -90,12 +92,15 @@ def build_kernel(graph: StepGraph, nx: int, nu: int, tolerance: float) -> ca.Fun
     return ca.Function("step", [x, u, t, dt, theta], outputs)
 
 
-def _contracting(dV: ca.MX, memory: ca.MX, weights: np.ndarray, least: ca.MX) -> tuple[ca.MX, ca.MX]:
+def _contracting(
+    dV: ca.MX, memory: ca.MX, weights: np.ndarray, sizes: ca.DM, least: ca.MX
+) -> tuple[ca.MX, ca.MX]:
     """Test whether Newton's corrections contract as fast as a certificate requires.
 
     Returned are changes of the `memory` (3,) with opposite sign, and infinity if the corrections dV do not
     contract, else 0. The memory contains the norm of the last correction, the worst ratio and the norm of the
-    first correction, scaled by `TINY`; corrections below `least` are rounding.
+    first correction, scaled by `TINY`; corrections below `least`, in natural units of the velocities
+    (`sizes`), are rounding.
 
     Two corrections c, c' of Newton's method estimate the rate of change of the matrix, c' / c^2. The root is
     the only one near the guess if the product of the first correction and this rate is small. A small ratio
@@ -103,14 +108,14 @@ def _contracting(dV: ca.MX, memory: ca.MX, weights: np.ndarray, least: ca.MX) ->
     """
     last, worst, first = memory[0] / TINY, memory[1] / TINY, memory[2] / TINY
     now = ca.norm_2(ca.DM(weights) * dV)
-    counts = ca.logic_and(last > 0, ca.norm_2(dV) > least)
+    counts = ca.logic_and(last > 0, ca.norm_2(dV / sizes) > least)
     ratio = ca.fmax(worst, ca.if_else(counts, now * first / last**2, 0.0))
     kept = TINY * ca.vertcat(now, ratio, ca.if_else(last > 0, first, now))
     return memory - kept, ca.if_else(ratio > CONTRACTION, ca.inf, 0.0)
 
 
-def _extent(Z: ca.MX) -> ca.MX:
-    return 1 + ca.norm_inf(Z)
+def _extent(graph: StepGraph, Z: ca.MX) -> ca.MX:
+    return 1 + ca.norm_inf(Z / ca.DM(graph.pose_sizes))
 
 
 def residual_norm(E: Assembly, at: BodyBalance, held: Held, multipliers: ca.MX) -> ca.MX:
@@ -119,5 +124,7 @@ def residual_norm(E: Assembly, at: BodyBalance, held: Held, multipliers: ca.MX) 
     They are those of the momentum balance and of g, as displacements.
     """
     left = E.left(at, held, E.by_group(multipliers))
-    scaled = E.dt * ca.vertcat(*left) / ca.DM(E.graph.scales)
-    return ca.norm_2(ca.vertcat(scaled, *E.off(at, bool(held.D)))) / _extent(held.Z)
+    graph, values = E.graph, ca.vertcat(ca.MX(0, 1), *E.off(at, bool(held.D)))
+    scaled = E.dt * ca.vertcat(*left) / ca.DM(graph.scales * graph.natural.sizes)
+    units = ca.DM(graph.natural.rows[: values.numel()])
+    return ca.norm_2(ca.vertcat(scaled, values / units)) / _extent(graph, held.Z)

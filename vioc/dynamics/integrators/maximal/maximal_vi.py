@@ -259,7 +259,8 @@ class MaximalVI(SmoothedMap):
     @shared
     def interior(self) -> InteriorPoint:
         """Interior-point solver of steps with contact in numpy."""
-        return InteriorPoint(self.dense, self.graph.scales, self.mass, self.barrier, self.tolerance)
+        graph = self.graph
+        return InteriorPoint(self.dense, graph.scales, graph.natural, self.mass, self.barrier, self.tolerance)
 
     @shared
     def dense(self) -> DenseStep:
@@ -305,6 +306,7 @@ class MaximalVI(SmoothedMap):
             rows=len(graph.names),
             bodies=n,
             scales=graph.scales,
+            natural=graph.natural,
             mass=self.mass,
             stop=self.tolerance if graph.touches else STOP,
             limit=ITERATIONS,

@@ -43,7 +43,12 @@ def relaxed(f: MaximalVI) -> Callable[[np.ndarray, float], RelaxedStep]:
     gaps = [a + give / dt for a in gone.gaps]
     opening = [(a, 1) for a in gaps]
     closing = [
-        opened_share(s, sum(n @ come.V[i] for n, i in zip(level[1:], t.bodies, strict=True)), smoothing)
+        opened_share(
+            s,
+            sum(n @ come.V[i] for n, i in zip(level[1:], t.bodies, strict=True)),
+            smoothing,
+            t.geometry.unit / dt,
+        )
         if t.cone.gap
         else (s, 1)
         for t, s, level in zip(graph.touches, gaps, there.levels, strict=True)

@@ -43,7 +43,7 @@ class Departure(BranchEquations):
         problem = self._problem(1.0)
         self.start, n = problem.guess, len(problem.guess)
         self.weights = np.sqrt(f.graph.scales)
-        self.size = np.full(n, dt / problem.extent)
+        self.size = dt / (problem.extent * f.graph.natural.sizes)
         self.turns = np.tile([0.0, dt], (n // TWIST, 1)).repeat(TWIST // 2)
         self._off = iterate(problem, np.zeros(n)).residual[n:]  # g(Z_k): zero twists keep the poses
 
@@ -113,7 +113,8 @@ def solve_free(f: MaximalVI, x: np.ndarray, u: np.ndarray, k: int, t: float, dt:
         except np.linalg.LinAlgError:
             there = np.full(len(at.residual), np.nan)
         left = iterate(problem, there[:n]).residual + at.matrix[:, n:] @ there[n:]
-        scales = np.concatenate([f.graph.scales / dt, f.graph.gradients(at.matrix[n:, :n] / dt)])
+        momenta = f.graph.scales * f.graph.natural.sizes
+        scales = np.concatenate([momenta / dt, f.graph.gradients(at.matrix[n:, :n] / dt)])
         error = float(np.linalg.norm(left / scales)) / problem.extent
         work = problem.end.work
         if work is not None:

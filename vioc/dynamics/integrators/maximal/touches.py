@@ -14,11 +14,12 @@ from vioc.dynamics.algebra import vectors as vec
 from vioc.dynamics.algebra.vectors import Vector
 from vioc.dynamics.contact.cones import DryCone, cone_of
 from vioc.dynamics.contact.polytopes import NUMBERS, PLACES, Pair, Polytope, check_numbers, placed
-from vioc.dynamics.contact.touch import AnyTouch
+from vioc.dynamics.contact.touch import AnyTouch, unit_of
 from vioc.dynamics.description.component import Inequality
 from vioc.dynamics.integrators.maximal.body_space import TWIST, Pose, unpack_twist
 from vioc.dynamics.integrators.maximal.geometry import Geometry
 from vioc.dynamics.integrators.maximal.terms import BodyGraph
+from vioc.dynamics.masses import natural_length
 from vioc.dynamics.terms.contact_shapes import Ground, Hull, Shape, Sphere
 from vioc.dynamics.terms.contacts import FrictionContact, PairContact, Part
 from vioc.dynamics.terms.distances import meet
@@ -69,25 +70,27 @@ def find_touches(terms: BodyGraph, once: Callable, smoothing: float) -> tuple[li
     """Return all contacts, limits and dry friction of a system, and polytope pairs."""
     found: list[Touch] = []
     pairs: list[Pair] = []
-    for name, item in zip(terms.system.inequality_names, terms.system.inequalities, strict=True):
+    system, length = terms.system, natural_length(terms.system)
+    for name, item in zip(system.inequality_names, system.inequalities, strict=True):
+        unit = 1.0 if unit_of(system, "gap", name, system.angles) == "rad" else length
         if float(item.restitution):
             raise ModelError(
                 f"{terms.system.name}: {item.label()}: MaximalVI has no restitution, impacts are inelastic; "
                 "use ContactVI, or restitution=0"
             )
         if isinstance(item, PairContact) and item.by_features:
-            found += _polytopes(terms, name, item, once, smoothing, len(pairs) * PLACES)
+            found += _polytopes(terms, name, item, once, smoothing, unit, len(pairs) * PLACES)
             pairs.append(_pair(terms, item))
         elif isinstance(item, FrictionContact):
             for suffix, part in item.parts().items():
-                found.append(_contact(terms, name + suffix, item, part, once, smoothing))
+                found.append(_contact(terms, name + suffix, item, part, once, smoothing, unit))
         elif isinstance(item, Dry):
-            found.append(_rubbing(terms, name, item, once, smoothing))
+            found.append(_rubbing(terms, name, item, once, smoothing, unit))
         else:
             if isinstance(item, JointLimits):
                 _check_angles(terms, item)
             for suffix, phi in item.gaps(terms).items():
-                found.append(_limit(terms, name + suffix, phi, once, smoothing))
+                found.append(_limit(terms, name + suffix, phi, once, smoothing, unit))
     return found, pairs
 
 
@@ -109,7 +112,13 @@ def _check_angles(terms: BodyGraph, item: JointLimits) -> None:
 
 
 def _contact(
-    terms: BodyGraph, name: str, item: FrictionContact, part: Part, once: Callable, smoothing: float
+    terms: BodyGraph,
+    name: str,
+    item: FrictionContact,
+    part: Part,
+    once: Callable,
+    smoothing: float,
+    unit: float,
 ) -> Touch:
     """Return the contact of two shapes that meet in one point."""
     sides = [carried(terms, item, *part[:2]), carried(terms, item, *part[2:])]
@@ -127,14 +136,14 @@ def _contact(
 
     kinds = tuple(s if isinstance(s, Hull | Terrain) else type(s) for s in shapes)  # by value
     data = (*first[1], *second[1])
-    geometry = once((kinds, free, cone), lambda: Geometry(len(pair), gap, len(data), cone, smoothing))
+    geometry = once((kinds, free, cone), lambda: Geometry(len(pair), gap, len(data), cone, smoothing, unit))
     own = second[1]
     reach = ca.norm_2(ca.vertcat(*own[:3])) + own[3] if kinds == (Ground, Sphere) else None
     return Touch(name, cone, pair, geometry, (*data, *mu), None, reach)
 
 
 def _polytopes(
-    terms: BodyGraph, name: str, item: PairContact, once: Callable, smoothing: float, place: int
+    terms: BodyGraph, name: str, item: PairContact, once: Callable, smoothing: float, unit: float, place: int
 ) -> list[Touch]:
     """Return the possible contact points of two polytopes as contacts.
 
@@ -149,7 +158,9 @@ def _polytopes(
         phi, n, point, there = placed(poses, data)
         return phi, tuple(there * w for w in slip(n, point, poses, twists))
 
-    geometry = once(("polytopes", free, cone), lambda: Geometry(len(pair), gap, NUMBERS, cone, smoothing))
+    geometry = once(
+        ("polytopes", free, cone), lambda: Geometry(len(pair), gap, NUMBERS, cone, smoothing, unit)
+    )
     return [Touch(f"{name}-{i + 1}", cone, pair, geometry, mu, place + i) for i in range(PLACES)]
 
 
@@ -218,7 +229,7 @@ def slip(n: Vector, point: Vector, poses: list[Pose], twists: list) -> tuple:
     return tuple(vec.dot(t, relative) for t in vec.tangents(n))
 
 
-def _limit(terms: BodyGraph, name: str, phi: Any, once: Callable, smoothing: float) -> Touch:
+def _limit(terms: BodyGraph, name: str, phi: Any, once: Callable, smoothing: float, unit: float) -> Touch:
     """Return the limit whose gap is a given expression; its data are parameters."""
     bodies = terms.bodies_of(phi)
     own = ca.vertcat(*terms.own_poses(bodies))
@@ -231,11 +242,11 @@ def _limit(terms: BodyGraph, name: str, phi: Any, once: Callable, smoothing: flo
         return expression(ca.vertcat(*flat), ca.vertcat(ca.SX(0, 1), *data)), ()
 
     cone, _ = cone_of(None, None)
-    geometry = once(("limit", name), lambda: Geometry(len(bodies), gap, len(numbers), cone, smoothing))
+    geometry = once(("limit", name), lambda: Geometry(len(bodies), gap, len(numbers), cone, smoothing, unit))
     return Touch(name, cone, bodies, geometry, tuple(numbers))
 
 
-def _rubbing(terms: BodyGraph, name: str, item: Dry, once: Callable, smoothing: float) -> Touch:
+def _rubbing(terms: BodyGraph, name: str, item: Dry, once: Callable, smoothing: float, unit: float) -> Touch:
     """Return the dry friction of a joint, or of a point on a plane, as a contact.
 
     Its data are the parameters, then the largest friction force.
@@ -266,5 +277,5 @@ def _rubbing(terms: BodyGraph, name: str, item: Dry, once: Callable, smoothing: 
 
     cone = DryCone(count=rates.numel())
     count = theta.numel()
-    geometry = once(("rubbing", name), lambda: Geometry(len(bodies), gap, count, cone, smoothing))
+    geometry = once(("rubbing", name), lambda: Geometry(len(bodies), gap, count, cone, smoothing, unit))
     return Touch(name, cone, bodies, geometry, (*ca.vertsplit(theta), bound) if count else (bound,))

@@ -1,0 +1,51 @@
+"""Natural units of a mechanism, in which the residuals of a step with contact are measured."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import casadi as ca
+import numpy as np
+
+from vioc.dynamics.contact.touch import AnyTouch, unit_of
+from vioc.dynamics.description.system import System
+
+
+@dataclass(frozen=True)
+class NaturalUnits:
+    """Natural units of coordinates, constraints and contacts: 1 rad for angles, else a length.
+
+    Tolerances relative to them do not depend on the unit of length in which a model is written.
+
+    Attributes
+    ----------
+    length : float
+        Length of the mechanism (`masses.natural_length`), m.
+    sizes : (nv,)
+        Units of the coordinates whose velocities are unknown.
+    rows : (rows + mismatches,)
+        Units of the constraint values, then of the residuals of the contacts (`Cone.mismatch`), times s.
+    """
+
+    length: float
+    sizes: np.ndarray
+    rows: np.ndarray
+
+    def speed(self, dt: float) -> float:
+        """Return the speed of one natural length per step, m/s."""
+        return self.length / abs(dt)
+
+    def extent(self, coordinates: np.ndarray) -> float:
+        """Return 1 + the largest of the coordinates (nv,) in their units, to which residuals are relative."""
+        return 1 + float(np.abs(coordinates / self.sizes).max(initial=0.0))
+
+
+def units_of_touches(system: System, touches: Sequence[AnyTouch], length: float) -> np.ndarray:
+    """Return the units of all residuals of the contacts in the order of the touches."""
+    found: list[float] = []
+    for touch in touches:
+        y, w = ca.SX.sym("y", touch.cone.size), ca.SX.sym("w", touch.rows)
+        unit = 1.0 if unit_of(system, "gap", touch.name, system.angles) == "rad" else length
+        found += [unit] * touch.cone.mismatch(y, w, ca.SX(1), ca.SX(1)).numel()
+    return np.array(found)
