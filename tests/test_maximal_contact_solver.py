@@ -75,7 +75,8 @@ def test_steps_of_a_tumbling_box_solve_the_complementarity_problem(cone):
         s = phi / DT
         wide = s * (s * s / 1e-8) ** 2
         closing = nu1[2] + np.cross(turn1 @ nu1[3:], arms1)[:, 2]
-        complementary(both[1], s + wide / (1 + wide / 1e3) + closing, nu1, turn1, arms1)
+        fastest = 50 * np.sqrt(J) / DT  # lengths of the mechanism per step
+        complementary(both[1], s + wide / (1 + wide / fastest) + closing, nu1, turn1, arms1)
     assert touched > 40
 
 

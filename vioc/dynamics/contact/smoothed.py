@@ -76,7 +76,7 @@ class SmoothedMap(KernelMap):
         """
 
     @cached_property
-    def penetration(self) -> np.ndarray:
+    def _penetration(self) -> np.ndarray:
         """Penetration of each contact or limit that is accepted at the start of a step, m or rad."""
         length, angles = natural_length(self.system), self.system.angles
         units = [unit_of(self.system, "gap", t.name, angles) for t in self.meetings]
@@ -139,7 +139,7 @@ def check_apart(f: SmoothedMap, X: np.ndarray, k: int) -> None:
             f"{f.system.name}: the coefficient of friction of {f.meetings[int(np.argmin(mu))].name} is "
             f"{mu.min():g}, expected > 0 where it is a parameter"
         )
-    accepted = f.penetration
+    accepted = f._penetration
     over = np.flatnonzero(~(each + accepted >= 0).all(axis=1))
     if not len(over):
         return

@@ -285,7 +285,7 @@ class OneEnd(ContactStep):
     def problem(self, x, u, t: float, dt: float, theta, V: np.ndarray, places=None) -> EndProblem:
         nowhere = self._f.touches.polytopes.nowhere
         given = x, u, np.array([t]), np.array([dt]), theta, nowhere if places is None else places
-        return EndProblem(self.end, given, V, dt, self._f.natural.extent(x[: self._f.nd]))
+        return EndProblem(self.end, given, V, dt, self._f.touches.natural(self._f.nm).extent(x[: self._f.nd]))
 
     def solve(self, solver: InteriorPoint, x, u, t: float, dt: float, theta) -> Step:
         f = self._f

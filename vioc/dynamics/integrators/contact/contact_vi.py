@@ -18,7 +18,6 @@ from vioc.compile.evaluate import Evaluator
 from vioc.dynamics.contact.compiled_contact import CoreLayout, TapeCore
 from vioc.dynamics.contact.features import Features, MeetingPlaces
 from vioc.dynamics.contact.interior import InteriorPoint
-from vioc.dynamics.contact.natural_units import NaturalUnits, units_of_touches
 from vioc.dynamics.contact.smoothed import SmoothedMap, as_smoothing, check_apart
 from vioc.dynamics.description.system import System
 from vioc.dynamics.integrators.contact.bounces import Bounces, bounces
@@ -139,14 +138,6 @@ class ContactVI(SmoothedMap, MechanicalMap):
         masses = [float(node.frame.mass.mass) for node in self.system.nodes if node.frame.mass]
         return sum(masses) or float(self.lagrangian.mass_scale.sum())
 
-    @shared
-    def natural(self) -> NaturalUnits:
-        """Natural units of the unknowns and residuals of a step."""
-        length = self.lagrangian.length
-        touches = units_of_touches(self.system, self.touches.all, length)
-        rows = np.concatenate([np.ones(self.nm), touches])  # constraint values have no unit in `Pieces`
-        return NaturalUnits(length, self.lagrangian.natural_sizes[: self.nd], rows)
-
     @property
     def barrier(self) -> float:
         """Barrier parameter of the smoothed contacts, J."""
@@ -183,7 +174,7 @@ class ContactVI(SmoothedMap, MechanicalMap):
     @property
     def interior(self) -> InteriorPoint:
         """Interior-point solver of the steps in numpy."""
-        scales, natural = self.lagrangian.mass_scale, self.natural
+        scales, natural = self.lagrangian.mass_scale, self.touches.natural(self.nm)
         return InteriorPoint(self.ends, scales, natural, self.mass, self.barrier, self.tolerance, polish=True)
 
     @own
@@ -215,7 +206,7 @@ class ContactVI(SmoothedMap, MechanicalMap):
             nu=self.nu,
             rows=self.nm,
             scales=self.lagrangian.mass_scale,
-            natural=self.natural,
+            natural=self.touches.natural(self.nm),
             mass=self.mass,
             stop=self.tolerance,
             wrap=np.array([n in self.wrap for n in self.state_names], float),

@@ -32,7 +32,7 @@ class FlatTape(Tape):
         x, u, t, dt, theta, places, V, lam, y, kappa, speed = self.places.values()
         state, put = [x, u, t, dt, theta, places], self.places.__setitem__
         put("guess", self.call(p.velocity, [x, theta])[0])
-        put("extent", self.call(in_units(f.nx, f.natural.sizes), [x])[0])
+        put("extent", self.call(in_units(f.nx, f.lagrangian.natural_sizes[: f.nd]), [x])[0])
 
         J, Dh0, mu = self.call(p.held, state)
         self.begin("matrix")

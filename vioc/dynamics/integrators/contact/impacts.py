@@ -205,7 +205,7 @@ class ImpactTape(Tape):
         q, b, offset, preload, guess = self.split(carry, sizes)
         put = self.places.__setitem__
         put("guess", guess)
-        put("extent", self.call(in_units(f.nd, f.natural.sizes), [guess])[0])
+        put("extent", self.call(in_units(f.nd, f.lagrangian.natural_sizes[: f.nd]), [guess])[0])
         M, J, Dh, mu = self.call(p.held, [q, theta])
         self.begin("leave")
         balance, h, gaps, slips = self.call(p.leave, [V, M, J, Dh, b, offset, preload])
@@ -268,7 +268,7 @@ class Impact:
             nu=0,
             rows=self._pieces.leave.nnz_out(1),
             scales=f.lagrangian.mass_scale,
-            natural=f.natural,
+            natural=f.touches.natural(self._pieces.leave.nnz_out(1)),
             mass=f.mass,
             stop=STOP,
             wrap=np.zeros(size),
@@ -360,7 +360,7 @@ class Impact:
             states, multipliers, _, errors, _ = self._core.rollout(*given, floor=kappa)
             return np.hstack([states[:, : f.nd], multipliers]), errors[:n]
         end, held = self._end
-        scales, natural = f.lagrangian.mass_scale, f.natural
+        scales, natural = f.lagrangian.mass_scale, f.touches.natural(self._pieces.leave.nnz_out(1))
         solver = InteriorPoint(f.ends, scales, natural, f.mass, kappa, STOP, polish=True)
         M, J, Dh, mu = (a[..., 0] for a in held(q, theta))
         rows = []

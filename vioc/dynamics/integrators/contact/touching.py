@@ -13,6 +13,7 @@ from vioc.dynamics.algebra import vectors as vec
 from vioc.dynamics.algebra.vectors import Vector
 from vioc.dynamics.contact.cones import Cone, DryCone, cone_of
 from vioc.dynamics.contact.features import Features, MeetingPlaces
+from vioc.dynamics.contact.natural_units import NaturalUnits, units_of_touches
 from vioc.dynamics.contact.polytopes import NUMBERS, OFF, PLACES, Pair, Polytope, check_numbers, placed
 from vioc.dynamics.contact.touch import AnyTouch
 from vioc.dynamics.description.component import Meeting
@@ -121,6 +122,7 @@ class Touches:
 
     def __init__(self, lagrangian: Lagrangian):
         system, g = lagrangian.system, lagrangian.graph
+        self._length, self._sizes = lagrangian.length, lagrangian.natural_sizes[: len(system.dynamic)]
         self.all: list[Touching] = []
         self.polytopes = Polytopes(g)
         self.places = ca.SX.sym("places", self.polytopes.numbers)
@@ -140,6 +142,14 @@ class Touches:
         self.held = ca.Function("held", [q, theta, places], [ca.vertcat(*rows)], OPTIONS)
         self.friction = ca.Function("friction", [theta], [ca.vertcat(*(ca.SX(t.friction) for t in self.all))])
         self.names = tuple(n for t in self.all for n in t.multipliers)
+        self._units = units_of_touches(system, self.all, self._length)
+
+    def natural(self, constraints: int) -> NaturalUnits:
+        """Return the natural units of a step with this number of constraints.
+
+        Constraint values have no unit, as `Pieces.leave` divides them by the lengths of their gradients.
+        """
+        return NaturalUnits(self._length, self._sizes, np.concatenate([np.ones(constraints), self._units]))
 
     def loads(self, theta: Any, dt: Any) -> list[ca.SX]:
         """Return friction coefficients of contacts, or dry friction's largest impulses."""

@@ -117,7 +117,7 @@ class GalerkinStep:
             ends.append(end)
         by, changes = self._corrections(own - ca.vertcat(*there), h, factors, dt)
         x_next = ca.vertcat(q_next, *ends)
-        size = ca.DM(self.f.natural_sizes) + ca.vertcat(ca.fabs(x[:nr]), ca.SX(nd - nr, 1))
+        size = ca.DM(self.f.group.natural_sizes) + ca.vertcat(ca.fabs(x[:nr]), ca.SX(nd - nr, 1))
         error = ca.norm_2(ca.vec(dt * by / ca.repmat(size, 1, s)))
         after = ca.vertcat(ca.vec(V - by), ca.vec(lam - changes))
         args = [z, x, u, t, dt, theta, factors]

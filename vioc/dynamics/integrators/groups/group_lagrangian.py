@@ -63,6 +63,7 @@ class GroupLagrangian:
         order = [*others, *(v for chart in rotations for v in chart.variables)]
         self.place = [self.lagrangian.system.dynamic.index(n) for n in order]
         self.place_of = [self.place.index(i) for i in range(len(self.place))]
+        self.natural_sizes = self.lagrangian.natural_sizes[self.place]
         self._names = tuple(system.parameters)
         firsts = [chart.nodes[0] for chart in rotations]
         self._nodes = [i + sum(first <= i for first in firsts) for i in range(len(system.nodes))]

@@ -388,6 +388,6 @@ def _by_columns(function: ca.Function) -> ca.Function:
 
 def _sizes(f: GroupVI, X: np.ndarray) -> np.ndarray:
     """Return sizes (N, nd) to which displacements from states X (N, nx) are relative."""
-    sizes = np.tile(f.natural_sizes, (len(X), 1))
+    sizes = np.tile(f.group.natural_sizes, (len(X), 1))
     sizes[:, : f.nr] += np.abs(X[:, : f.nr])
     return sizes

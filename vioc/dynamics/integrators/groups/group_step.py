@@ -171,7 +171,7 @@ class GroupStep:
         f, nd, nr, group = self.f, self.space.nd, self.space.nr, self.group
         x, u, t, dt, theta = context = self._context()
         guess, y, memory = ca.SX.sym("guess", nd), ca.SX.sym("y", nd), ca.SX.sym("memory")
-        size = ca.DM(f.natural_sizes) + ca.vertcat(ca.fabs(x[:nr]), ca.SX(nd - nr, 1))
+        size = ca.DM(f.group.natural_sizes) + ca.vertcat(ca.fabs(x[:nr]), ca.SX(nd - nr, 1))
         ahead = self.end(x, guess / 2, ca.SX(nd, 1), ca.SX(nd, 1))[0] if group.long else None
         if ahead is not None:
             D: Any = group.swept(ahead, guess / dt, u, t + dt / 2, dt, theta)
@@ -316,7 +316,7 @@ class IncrementEquations(BranchEquations):
         self.of, self.f, self.x, self.u, self.t, self.dt = of, f, x, u, t, dt
         v = f.velocities(x)
         self.start, self.weights = np.where(np.isfinite(v), v, 0.0), np.sqrt(f.mass_scale)
-        sizes = f.natural_sizes.copy()
+        sizes = f.group.natural_sizes.copy()
         sizes[: of.space.nr] += np.abs(x[: of.space.nr])
         self.size = abs(dt) / sizes
         self.turns = np.where(f.turning, abs(dt), 0.0)

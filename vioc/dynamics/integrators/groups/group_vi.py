@@ -226,11 +226,6 @@ class GroupVI(GroupQuantities):
         return self.group.lagrangian.mass_scale[self.group.place]
 
     @shared
-    def natural_sizes(self) -> np.ndarray:
-        """Natural units of all rates (nd,) times s: 1 rad, or the length of the mechanism."""
-        return self.group.lagrangian.natural_sizes[self.group.place]
-
-    @shared
     def _programs(self) -> KernelPrograms:
         return KernelPrograms(self, lambda: self._kernel, lambda: self._stepping.kernel(robust=True))
 
