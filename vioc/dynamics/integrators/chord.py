@@ -37,8 +37,8 @@ from vioc.maps.kernel import KernelPrograms
 if TYPE_CHECKING:
     from vioc.dynamics.integrators.mechanical import MechanicalMap
 
-# Largest accepted correction of q relative to 1 + |q_k|, for up to ten variables, and in proportion for more.
-# It is a little above rounding and causes no drift. 1e-12 would save one step in twenty.
+# Largest accepted correction of q relative to its natural unit + |q_k|, for up to ten variables, and in
+# proportion for more. It is a little above rounding and causes no drift. 1e-12 would save one step in twenty.
 CONVERGED = 3e-14
 ITERATIONS = 20
 PIVOT = 1e-9  # of -dt D2 D1 L_d, relative to a typical diagonal of M: a smaller pivot makes the root suspect
@@ -167,8 +167,8 @@ def solved_step(rule: ChordRule, inverse: Inverse | None = None) -> ca.Function:
     """Return the CasADi function that solves one step, with its certificate.
 
     It is (x, u, t, dt, parameters) -> (x_next, multipliers, error). `error` is the last correction of q
-    relative to 1 + |q_k|. Where the root is not certified, the error is 2 minus the share of the step that
-    continuation reached, infinite or not a number (`with_continuation`).
+    relative to its natural unit + |q_k|. Where the root is not certified, the error is 2 minus the share of
+    the step that continuation reached, infinite or not a number (`with_continuation`).
     `inverse` solves with the mass matrix, by O(n) recursions, instead of the exact D2 D1 L_d: more
     iterations, each of less work.
     """

@@ -34,8 +34,8 @@ from vioc.maps.derivatives import MapDerivatives
 from vioc.maps.kernel import StepSolver
 from vioc.maps.twins import own, shared
 
-# Largest |h| of a redundant constraint that follows from the others: over |Dh| (1 + |q|), to which the step's
-# own error contributes, and over the size of the terms that cancel in h, to which rounding does
+# Largest |h| of a redundant constraint that follows from the others: over |Dh| (natural unit of q + |q|), to
+# which the step's own error contributes, and over the size of the terms that cancel in h, to which rounding does
 FOLLOWS = 1e-9
 FEW = 8  # variables for each constraint, since the column of a constraint needs a recursion of its own
 
@@ -56,7 +56,8 @@ class MidpointVI(MechanicalMap):
     wrap : sequence of str
         Names of angles whose errors are taken modulo 2 pi (`difference`), for feedback.
     tolerance : float
-        Largest accepted last correction of q in the solution of a step, relative to 1 + |q|.
+        Largest accepted last correction of q in the solution of a step, relative to |q| + 1 rad, or + the
+        length of the mechanism.
     backend : {"virtual", "compiled", "auto"}
         Evaluator of the map's functions: CasADi's virtual machine, which starts at once; compiled C, kept on
         disk; or the first, and the second where it pays. Rollouts are the same to the bit (`Backend`).

@@ -45,8 +45,8 @@ class RungeKutta(ExplicitMap, MechanicalMap):
     wrap : sequence of str
         Angles whose errors are taken modulo 2 pi (`difference`), for feedback.
     tolerance : float
-        Largest accepted residual of a stage's equations, as an error of q relative to 1 + |q|. It
-        matters for implicit methods and for constraints.
+        Largest accepted residual of a stage's equations, as an error of q relative to |q| + 1 rad, or + the
+        length of the mechanism. It matters for implicit methods and for constraints.
     backend : {"virtual", "compiled", "auto"}
         Evaluator of the map's functions; see `Backend`.
 

@@ -29,7 +29,7 @@ typedef struct {
 typedef struct {
   long long solver, guess; /* the enumerations below */
   long long limit;         /* iterations */
-  double correction;       /* correction of q relative to 1 + |q| that ends a step */
+  double correction;       /* correction of q relative to its natural unit + |q| that ends a step */
   double residual;         /* 2-norm of the residual that ends a step; negative: none */
   double tolerance;        /* largest accepted correction that does not decrease further */
   double contraction;      /* largest ratio of successive corrections that certifies a root */

@@ -214,7 +214,7 @@ class LinearTimeCore:
             Reference and gains of a feedback, the gains by columns.
         residual : float
             2-norm of the residual at which a step counts as solved, or its rounding floor if that is larger;
-            by default only the correction of q counts, relative to 1 + |q|.
+            by default only the correction of q counts, relative to its natural unit + |q|.
 
         Returns
         -------

@@ -155,7 +155,7 @@ class StepGraphs:
         """Return the CasADi function that solves one step.
 
         It is (x, u, t, dt, parameters) -> (x_next, multipliers, error). `error` is the last correction of q
-        relative to 1 + |q_k|, or infinity if the root is not certified.
+        relative to its natural unit + |q_k|, or infinity if the root is not certified.
         """
         f = self.f
         nx, nd, nq, nf = f.nx, f.nd, f.nq, len(f.system.inputs)

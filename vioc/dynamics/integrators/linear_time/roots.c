@@ -85,7 +85,7 @@ static void secant(step *w, long long j, double *c) {
   for (long long k = 0; k < nd; k++) w->squares[j] += c[k] * c[k];
 }
 
-/* Returns the norm of a correction c of q, weighted by masses; `relative` is its 2-norm relative to 1 + |q|. */
+/* Returns the norm of a correction c of q, weighted by masses; `relative` is its 2-norm relative to its natural unit + |q|. */
 static double size_of(const step *w, const double *c, double *relative) {
   double size = 0, sum = 0;
   for (long long k = 0; k < w->m->nd; k++) {

@@ -38,7 +38,7 @@ class StepGraph:
     Attributes
     ----------
     tolerance : float
-        Tolerance of the constraints at the end of a step, relative to the mechanism's extent.
+        Tolerance of the constraints at the end of a step, relative to the mechanism's length.
     groups : list of ConstraintNode
         Groups of constraints; group j is node len(bodies) + j of the graph.
     names : tuple of str

@@ -65,8 +65,8 @@ class MaximalVI(SmoothedMap):
     dt : float
         Time step, s, > 0. No body may turn by pi or more within a step.
     tolerance : float
-        Largest accepted residual of a step, relative: momenta as displacements, and constraint values, in
-        units of 1 + the mechanism's extent.
+        Largest accepted residual of a step: momenta as displacements, and constraint values, relative to the
+        length of the mechanism + the largest distance of a body from the origin, and to 1 rad.
     backend : {"virtual", "compiled", "auto"}
         Backend of the map's functions, see `vioc.compile.backend.Backend`.
     smoothing : float
