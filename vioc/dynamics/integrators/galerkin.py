@@ -37,8 +37,8 @@ from vioc.maps.kernel import KernelPrograms, StepSolver
 from vioc.maps.twins import own, shared
 
 # Limit of the last correction: its 2-norm, relative to its natural unit + |q_k|, over the root of its length
-# and over the tolerance. With the default tolerance it is a bit above rounding, so the momenta, which belong to
-# the evaluation before that correction, do not drift.
+# and over the tolerance. With the default tolerance it is a bit above rounding, so the momenta, which belong
+# to the evaluation before that correction, do not drift.
 CONVERGED = 2e-3
 ROUNDING = 2e-14
 MOST = 8  # stages
@@ -64,8 +64,8 @@ class GalerkinVI(MechanicalMap):
         See `MidpointVI`.
     tolerance : float
         Largest accepted last correction of a step, relative to |q| + 1 rad, or + the length of the mechanism.
-        Steps are iterated to 1/500 of it, or to rounding. With a larger tolerance steps are cheaper, and each adds an error to momenta and
-        energy.
+        Steps are iterated to 1/500 of it, or to rounding. With a larger tolerance steps are cheaper, and each
+        adds an error to momenta and energy.
 
     Raises
     ------

@@ -35,7 +35,8 @@ from vioc.maps.kernel import StepSolver
 from vioc.maps.twins import own, shared
 
 # Largest |h| of a redundant constraint that follows from the others: over |Dh| (natural unit of q + |q|), to
-# which the step's own error contributes, and over the size of the terms that cancel in h, to which rounding does
+# which the step's own error contributes, and over the size of the terms that cancel in h, to which rounding
+# does
 FOLLOWS = 1e-9
 FEW = 8  # variables for each constraint, since the column of a constraint needs a recursion of its own
 

@@ -73,8 +73,8 @@ class LinearTimeVI(MechanicalMap):
     wrap : sequence of str
         Angles whose errors are taken modulo 2 pi (`difference`), for feedback.
     tolerance : float
-        Largest accepted correction of q by a further iteration, relative to |q| + 1 rad, or + the length of the
-        mechanism. A correction has the units of q, so that the test scales with the rounding floor of the
+        Largest accepted correction of q by a further iteration, relative to |q| + 1 rad, or + the length of
+        the mechanism. A correction has the units of q, so that the test scales with the rounding floor of the
         residual.
     backend : {"virtual", "compiled", "auto"}
         Backend of the map's functions, see `vioc.compile.backend.Backend`. With a compiler and without
