@@ -1,9 +1,12 @@
 """The command line: what it prints, what it writes, and how it fails."""
 
+import ast
+import importlib
 import json
 import shlex
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -54,6 +57,25 @@ def test_importing_brings_no_plots_no_scipy_and_no_control(module):
     late = ("matplotlib", "scipy", "PIL", "viser", "vioc.control", "vioc.viz", "studies", "asyncio")
     code = f"import sys, {module}; print([m for m in {late} if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "[]\n"
+
+
+@pytest.mark.parametrize("package", ["vioc", "vioc.control"])
+def test_public_names_are_imported_when_they_are_used(package):
+    """The modules that type checkers read are those that names are imported from."""
+    door = importlib.import_module(package)
+    tree = ast.parse(Path(door.__file__).read_text())
+    typed = next(
+        n.body for n in tree.body if isinstance(n, ast.If) and ast.unparse(n.test) == "TYPE_CHECKING"
+    )
+    told = {a.name: n.module for n in typed for a in n.names if n.module != package}
+    assert told == {name: module for module, names in door.HOMES.items() for name in names.split()}
+    rooms = {a.name for n in typed for a in n.names if n.module == package}
+    assert {*told, *rooms} == set(door.__all__)
+    assert all(getattr(door, name) is not None for name in door.__all__)
+    code = f"import sys, {package}; print(any('integrators' in m for m in sys.modules))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"
+    with pytest.raises(AttributeError, match=f"module '{package}' has no attribute 'nothing'"):
+        getattr(door, "nothing")  # noqa: B009 - the name is what is tested
 
 
 @pytest.mark.parametrize("command", ["info", "simulate", "linearize", "demo"])

@@ -17,6 +17,7 @@ from studies.benchmarks.batches import batches
 from studies.benchmarks.compile_times import compile_times
 from studies.benchmarks.contact import contact
 from studies.benchmarks.derivatives import derivatives
+from studies.benchmarks.first import first
 from studies.benchmarks.harness import Bench, Group, Row, losses, machine, markdown, one_core, plain, table
 from studies.benchmarks.mpc import mpc
 from studies.benchmarks.ocp import ocp, ocp_scaling
@@ -36,6 +37,7 @@ GROUPS: dict[str, Group] = {
     "work-precision": work_precision,
     "batches": batches,
     "compile-times": compile_times,
+    "first": first,
 }
 PROBLEMS = dict.fromkeys(GROUPS, "studies/benchmarks/problems.py") | {
     "ocp": "studies/benchmarks/robots.py",
@@ -43,8 +45,13 @@ PROBLEMS = dict.fromkeys(GROUPS, "studies/benchmarks/problems.py") | {
     "mpc": "studies/benchmarks/mpc.py",
     "work-precision": "studies/benchmarks/work_precision.py",
 }
-TITLES = {"ocp": "Optimal control", "ocp-scaling": "Time of an iteration", "mpc": "Predictive control"}
-ALL_CORES = ("batches",)
+TITLES = {
+    "first": "From a fresh process",
+    "ocp": "Optimal control",
+    "ocp-scaling": "Time of an iteration",
+    "mpc": "Predictive control",
+}
+ALL_CORES = ("batches", "first")
 OUT = Path("out") / "benchmarks"
 DOCS = Path(__file__).parents[2] / "docs"
 MARKS = "<!-- measured: begin -->", "<!-- measured: end -->"
