@@ -29,6 +29,7 @@ extensions = [
     "sphinx-mathjax-offline",  # formulas show without a network
     "sphinx_copybutton",
     "sphinx_gallery.gen_gallery",
+    "benchmark_tables",
     "plain_docstrings",
     "public_names",
     "study_gallery",
