@@ -33,6 +33,7 @@ extensions = [
     "plain_docstrings",
     "public_names",
     "study_gallery",
+    "text_forms",
     "tutorial_notebooks",
 ]
 exclude_patterns = [
