@@ -32,8 +32,6 @@ def kind_of(cls: type) -> str:
 
 def members(kind: str) -> Iterator[type]:
     """The classes of a kind that vioc itself defines."""
-    import vioc.cables
-    import vioc.components
     from vioc.dynamics.description.component import component_types
 
     for cls in component_types().values():
@@ -54,7 +52,8 @@ def meaning(cls: type) -> str:
 
 def public(cls: type) -> str:
     """The name under which users import a class."""
-    import vioc
+    import vioc.cables
+    import vioc.components
 
     modules = (vioc, vioc.components, vioc.cables)
     return next(f"{m.__name__}.{cls.__name__}" for m in modules if hasattr(m, cls.__name__))
