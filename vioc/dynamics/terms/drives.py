@@ -32,8 +32,8 @@ class Motor(Force):
 
     i = (u - k n dq) / R, and n k i acts on the joint. With a limit i_max > 0 the current is
     i_max tanh(i / i_max): smooth, and never above it; at a third of i_max it is 4 % below i. Without a limit
-    a free joint of inertia I reaches the speed u/(k n) with the time constant (I + n^2 J) R / (k n)^2, where J is
-    the inertia of the rotor.
+    a free joint of inertia I reaches the speed u/(k n) with the time constant (I + n^2 J) R / (k n)^2, where
+    J is the inertia of the rotor.
 
     Parameters
     ----------
