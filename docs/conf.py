@@ -29,9 +29,11 @@ extensions = [
     "sphinx-mathjax-offline",  # formulas show without a network
     "sphinx_copybutton",
     "sphinx_gallery.gen_gallery",
+    "benchmark_tables",
     "plain_docstrings",
     "public_names",
     "study_gallery",
+    "text_forms",
     "tutorial_notebooks",
 ]
 exclude_patterns = [

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import math
+import re
 
 import numpy as np
 import pytest
 
 import vioc
 from studies.benchmarks import __main__ as command
-from studies.benchmarks import alone, contact_peers, harness, ocp_peers, problems, simulators, work_precision
+from studies.benchmarks import (
+    alone,
+    contact_peers,
+    harness,
+    ocp_peers,
+    page,
+    problems,
+    simulators,
+    work_precision,
+)
 from studies.benchmarks.harness import Row
 
 CHAIN = vioc.models.load("n_link_pendulum", 4)
@@ -67,14 +78,14 @@ def test_a_row_as_text():
     assert row.cells() == ("step", "us", "12.0", "2.00 (2.50)", "A 5.00 = 2.50x; B: absent", "")
     lines = harness.table([row]).splitlines()
     assert lines[0].index("compiled") == lines[2].index("2.00 (2.50)")
-    page = harness.markdown([row], "a.py").splitlines()
-    assert page[0] == "Problems: `a.py`."
-    assert page[2] == "| work, us | virtual machine | compiled | A | B |"
-    assert page[4] == "| step | 12.0 | 2.00 | 5.00 | absent |"
+    lines = harness.markdown([row], "a.py").splitlines()
+    assert lines[0] == "Problems: `a.py`."
+    assert lines[2] == "| work, us | virtual machine | compiled | A | B |"
+    assert lines[4] == "| step | 12.0 | 2.00 | 5.00 | absent |"
     other = Row("solve", "ms", {"virtual": 3.0}, note="in full", remark="short", problem="b.py:B")
-    page = harness.markdown([row, other], "a.py").splitlines()
-    assert page[0] == "Problems: `a.py`, `b.py:B`."
-    assert page[5] == "| solve, ms | 3.00 | - |  |  | short |"
+    lines = harness.markdown([row, other], "a.py").splitlines()
+    assert lines[0] == "Problems: `a.py`, `b.py:B`."
+    assert lines[5] == "| solve, ms | 3.00 | - |  |  | short |"
     nothing = Row("x", "ms", {}, {}, {"A": math.nan})
     assert nothing.cells()[2:4] == ("-", "-") and harness.plain([nothing])[0]["peers"]["A"] == "nan"
 
@@ -96,8 +107,8 @@ def test_losses_are_shown_as_losses():
 
 
 def test_every_figure_has_the_file_of_its_problem():
-    assert set(command.PROBLEMS) == set(command.GROUPS)
-    for path in {*command.PROBLEMS.values(), "studies/heap.py", "studies/quadruped_robot.py"}:
+    assert list(page.PROBLEMS) == list(command.GROUPS)
+    for path in {*page.PROBLEMS.values(), "studies/heap.py", "studies/quadruped_robot.py"}:
         assert (alone.ROOT / path).exists()
 
 
@@ -108,21 +119,34 @@ def test_the_command_installs_what_is_declared():
     assert set(alone.QUICK) <= set(command.GROUPS)
 
 
-def test_the_page_is_renewed_between_its_marks(tmp_path, monkeypatch):
-    page = tmp_path / "benchmarks.md"
-    page.write_text(f"before\n{command.MARKS[0]}\nold\n{command.MARKS[1]}\nafter\n")
-    monkeypatch.setattr(command, "DOCS", tmp_path)
-    command.publish({"compile-times": [Row("first use", "s", {"virtual": 1.0})]}, {})
-    text = page.read_text()
-    assert text.startswith("before\n") and text.endswith("\nafter\n") and "old" not in text
-    assert "### Compile times" in text and "| first use | 1.00 |" in text
+def test_a_full_run_replaces_the_published_results(tmp_path, monkeypatch):
+    monkeypatch.setattr(page, "RESULTS", tmp_path / "results.json")
+    monkeypatch.setattr(page, "PICTURES", tmp_path)
+    page.RESULTS.write_text('{"machine": "old", "rows": {}, "notes": {"compile-times": "old"}}')
+    peers = {"A": 2.0, "B": "absent", "C": math.nan}
+    row = Row("first use", "s", {"virtual": 1.0}, {}, peers, "long", "b.py:B", remark="")
+    rows = {"compile-times": [row, Row("x", "s", {}, note="in full")]}
+    command.publish(rows, {})
+    assert "old" not in page.RESULTS.read_text()
+    assert page.summary() == f"{harness.machine()}\n\nOthers are faster in 0 of 1 comparisons."
+    table = harness.markdown(rows["compile-times"], "studies/benchmarks/problems.py")
+    assert page.section("compile-times") == table and "| first use | 1.00 | - | 2.00 |" in table
     with pytest.raises(SystemExit):
         command.main(["--publish", "--quick"])
 
 
-def test_the_page_has_its_marks():
-    text = (command.DOCS / "benchmarks.md").read_text("utf-8")
-    assert all(text.count(mark) == 1 for mark in command.MARKS)
+def test_the_page_has_the_table_of_every_group_below_its_title(monkeypatch):
+    monkeypatch.syspath_prepend(str(alone.ROOT / "docs" / "_ext"))
+    tables = importlib.import_module("benchmark_tables")
+    text = (alone.ROOT / "docs" / "benchmarks.md").read_text("utf-8")
+    assert tables.BLOCK.findall(text) == ["summary", *command.GROUPS]
+    for group in command.GROUPS:
+        assert f"### {page.title(group)}\n\n```{{benchmarks}} {group}\n```" in text
+    assert re.fullmatch(r"vioc .*\n\nOthers are faster in \d+ of \d+ comparisons\.", tables.shown("summary"))
+    versions, rows, notes = page.read()
+    assert list(rows) == list(command.GROUPS) and set(notes) <= set(rows) and versions
+    assert all(tables.shown(group).startswith("Problems: `studies/") for group in rows)
+    assert "tables; costs of the arm from an earlier run.\n\n| work, ms |" in tables.shown("ocp")
 
 
 def test_the_error_at_a_time_is_read_off_between_points():

@@ -1,5 +1,6 @@
 """The model text: what it means, that it survives a round trip, and how large it may be."""
 
+import importlib
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -320,12 +321,17 @@ def test_reader_keeps_the_order():
 # -- the document ---------------------------------------------------------------------------------
 
 
-def test_the_document_shows_every_component():
-    page = DOCS.read_text()
+def test_the_document_shows_every_component(monkeypatch):
+    monkeypatch.syspath_prepend(str(DOCS.parent / "_ext"))
+    forms = importlib.import_module("text_forms")
+    kinds = forms.BLOCK.findall(DOCS.read_text())
+    assert kinds == list(forms.KINDS)
+    tables = "\n".join(map(forms.shown, kinds))
     own = [cls for cls in component_types().values() if cls.__module__.startswith("vioc.")]
     assert len(own) >= 7
-    missing = [component_form(cls) for cls in own if f"`{component_form(cls)}`" not in page]
+    missing = [component_form(cls) for cls in own if f"| `{component_form(cls)}` |" not in tables]
     assert not missing
+    assert "`~vioc.LinearSpring` | Linear spring between the origins of two frames. V = 1/2 k" in tables
 
 
 def test_the_examples_of_the_document_are_models():

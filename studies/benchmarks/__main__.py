@@ -11,17 +11,17 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from studies.benchmarks.batches import batches
 from studies.benchmarks.compile_times import compile_times
 from studies.benchmarks.contact import contact
 from studies.benchmarks.derivatives import derivatives
 from studies.benchmarks.first import first
-from studies.benchmarks.harness import Bench, Group, Row, losses, machine, markdown, one_core, plain, table
+from studies.benchmarks.harness import Bench, Group, Row, machine, one_core, plain, table
 from studies.benchmarks.mpc import mpc
 from studies.benchmarks.ocp import ocp, ocp_scaling
 from studies.benchmarks.optimizers import optimizers
+from studies.benchmarks.page import body, publish
 from studies.benchmarks.plots import draw
 from studies.benchmarks.steps import steps
 from studies.benchmarks.work_precision import work_precision
@@ -39,22 +39,8 @@ GROUPS: dict[str, Group] = {
     "compile-times": compile_times,
     "first": first,
 }
-PROBLEMS = dict.fromkeys(GROUPS, "studies/benchmarks/problems.py") | {
-    "ocp": "studies/benchmarks/robots.py",
-    "ocp-scaling": "studies/benchmarks/robots.py",
-    "mpc": "studies/benchmarks/mpc.py",
-    "work-precision": "studies/benchmarks/work_precision.py",
-}
-TITLES = {
-    "first": "From a fresh process",
-    "ocp": "Optimal control",
-    "ocp-scaling": "Time of an iteration",
-    "mpc": "Predictive control",
-}
 ALL_CORES = ("batches", "first")
 OUT = Path("out") / "benchmarks"
-DOCS = Path(__file__).parents[2] / "docs"
-MARKS = "<!-- measured: begin -->", "<!-- measured: end -->"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -65,7 +51,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", action="store_true", help="print JSON in the place of tables")
     parser.add_argument("--out", type=Path, default=OUT, help="folder of results (default: %(default)s)")
     parser.add_argument(
-        "--publish", action="store_true", help="also renew docs/benchmarks.md and its pictures, in a checkout"
+        "--publish",
+        action="store_true",
+        help="also renew the published results and pictures of docs/benchmarks.md, in a checkout",
     )
     args = parser.parse_args(argv)
     if args.publish and (args.quick or args.group):
@@ -105,24 +93,6 @@ def written(out: Path, bench: Bench, rows: dict[str, list[Row]]) -> str:
     (out / "benchmarks.md").write_text(f"# Benchmarks\n\n{body(rows)}\n", "utf-8")
     draw(bench.curves, out)
     return text
-
-
-def body(rows: dict[str, list[Row]]) -> str:
-    """The measured part of a page: machine and versions, number of losses, a table for each group."""
-    groups = "\n\n".join(
-        f"### {TITLES.get(name, name.replace('-', ' ').capitalize())}\n\n{markdown(r, PROBLEMS[name])}"
-        for name, r in rows.items()
-    )
-    return f"{machine()}\n\n{losses(rows)}\n\n{groups}"
-
-
-def publish(rows: dict[str, list[Row]], curves: dict[str, Any]) -> None:
-    """Renew the measured part of docs/benchmarks.md and its pictures."""
-    draw(curves, DOCS / "img")
-    page = DOCS / "benchmarks.md"
-    head, _, rest = page.read_text("utf-8").partition(MARKS[0])
-    _, _, tail = rest.partition(MARKS[1])
-    page.write_text(f"{head}{MARKS[0]}\n\n{body(rows)}\n\n{MARKS[1]}{tail}", "utf-8")
 
 
 if __name__ == "__main__":

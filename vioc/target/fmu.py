@@ -58,8 +58,9 @@ def write_fmu(
     path : path
         File ``NAME.fmu``; NAME, in small letters, is the name of the model.
     what : OneStepMap or ClosedLoop
-        A map has its inputs as inputs and its states and multipliers as outputs. A closed loop, without
-        its noise, has no inputs; its outputs are the plant's states, the applied input, and the multipliers.
+        A map has its inputs ``u.NAME`` as inputs, and its states and ``multiplier.NAME`` as outputs. A closed
+        loop, without its noise, has no inputs; its outputs are the plant's states, the applied input, and the
+        multipliers.
     start : (nx,)
         Initial state; a simulator may set another one. It is the observer's first estimate.
     version : "2.0" or "3.0"

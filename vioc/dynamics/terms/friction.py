@@ -19,8 +19,8 @@ class JointFriction(Force):
     """Smooth friction of one variable with Coulomb, Stribeck and viscous parts.
 
     F = -(F_c + (F_s - F_c) exp(-(v/v_s)^2)) tanh(v/v_0) - c v, with the rate v of the variable. It never
-    sticks: under a force below F_s a joint creeps at about v_0 times the ratio of the two. `DryFriction` on
-    `ContactVI` sticks.
+    sticks: under a force F below F_s a joint creeps at the rate v_0 artanh(F/F_s). A small v_0 costs
+    iterations of the implicit step, but no stability. `DryFriction` on `ContactVI` sticks.
 
     Parameters
     ----------

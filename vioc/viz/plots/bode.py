@@ -48,6 +48,15 @@ def plot_frequency_response(
     ------
     ValueError
         For an unknown name, or a missing one if there are several.
+
+    Notes
+    -----
+    The transfer matrix G(z) = C (z I - A)^-1 B at z = exp(2 pi i f h), for inputs that are constant over each
+    step of length h, is exact up to the Nyquist frequency f = 1/(2 h) (Oppenheim and Schafer, Discrete-Time
+    Signal Processing, ch. 5). Magnitudes are in decibels, 20 log10 |G| in SI units, and phases are unwrapped.
+    Singular values (Skogestad and Postlethwaite, Multivariable Feedback Control, 3.3) depend on units: give
+    `scales`. About an unstable equilibrium the response cannot be measured, but it determines the margins of
+    a closed loop. If the mechanism has constraints, A, B and C are those on the constraint manifold.
     """
     single = response.values.shape[1:] == (1, 1)
     if output is None and input is None and not single:

@@ -22,8 +22,9 @@ def plot_convergence(
     Parameters
     ----------
     result : Result, History, or (n,)
-        For a descent: cost and |Dg . zeta|, the decrease that the linear model predicts, with a mark for
-        the method of each step, and in multiple shooting the defect. For a result of DMOC (IPOPT, FATROP):
+        For a descent: cost and |Dg . zeta|, the decrease that the linear model predicts, which converges
+        quadratically for Newton steps, with a mark for the method of each step, and in multiple shooting the
+        defect. For a result of DMOC (IPOPT, FATROP):
         objective and infeasibilities. For an array: the cost of each iterate.
     descent : (n,) or (n-1,), optional
         |Dg . zeta| for an array of costs; NaN if unknown.
@@ -111,7 +112,8 @@ def plot_orders(
     Returns
     -------
     Axes
-        The legend has the least-squares slopes; dashed lines below have the nearest integer orders.
+        The legend has the least-squares slopes, the orders p of the model error = c h^p; dashed lines below
+        have the nearest integer orders. Omit points that are dominated by rounding.
 
     Raises
     ------

@@ -43,6 +43,19 @@ def plot_gramian(structure: Structure, first: str, second: str, *, level: float 
         If a name is unknown.
     ValueError
         If the ellipse is unbounded: a combination of the two is not observable.
+
+    Notes
+    -----
+    The Gramian W = L L' of a controllability report has the reachable errors z = L w with |w|^2 <= level. For
+    the states i and j the rows L_ij of L have the singular value decomposition U S V', and the boundary of
+    the projection is, with the angle a,
+
+        z_ij = level^(1/2) U S (cos a, sin a).
+
+    For the section L_ij N replaces L_ij, where N is an orthonormal basis of the null space of the other rows
+    of L. For the Gramian W_o of an observability report, the factor M with M M' = W_o^-1 on the observable
+    subspace replaces L. At level 1 the projection then shows the standard deviation of the best estimate of
+    the initial state, and the section shows it if all other states are known.
     """
     outer = structure.ellipse(first, second, level=level)
     inner = structure.ellipse(first, second, level=level, section=True)
