@@ -219,7 +219,8 @@ def accessibility(
 def _on_manifold(held: ca.Function | None, x: np.ndarray) -> tuple[np.ndarray, int]:
     """Return a point near x that satisfies the constraints, and their rank there.
 
-    The constraints are that the functions `held` are 0. The rank is -1 if no point is found.
+    The constraints are that the functions `held` are 0. Elsewhere brackets include the constraints' drift.
+    The rank is -1 if no point is found.
     """
     if held is None:
         return x, 0

@@ -195,6 +195,13 @@ class InteriorPoint:
     tolerance : float
     polish : bool
         Whether one more step follows while products are not within 1e-9 of kappa, which improves derivatives.
+
+    Notes
+    -----
+    A line search on the residual and the products takes one step length for all variables. A step has
+    converged when its scaled residual is within `tolerance` and every product differs from kappa by at most
+    `CENTERED`, relative. Initial values depend on the state alone, so a step has the same bits in every
+    rollout. Slopes of impulses grow to gamma/s = 1e9; their rounding errors vanish with the residual.
     """
 
     def __init__(
