@@ -3,6 +3,7 @@
 import ast
 import importlib
 import json
+import pkgutil
 import shlex
 import subprocess
 import sys
@@ -70,6 +71,8 @@ def test_public_names_are_imported_when_they_are_used(package):
     told = {a.name: n.module for n in typed for a in n.names if n.module != package}
     assert told == {name: module for module, names in door.HOMES.items() for name in names.split()}
     rooms = {a.name for n in typed for a in n.names if n.module == package}
+    # importing a module binds its name in the package, in the place of a public name
+    assert not {m.name for m in pkgutil.iter_modules(door.__path__)} & told.keys()
     assert {*told, *rooms} == set(door.__all__)
     assert all(getattr(door, name) is not None for name in door.__all__)
     code = f"import sys, {package}; print(any('integrators' in m for m in sys.modules))"

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
         equilibrium,
         kalman,
     )
-    from vioc.control.kkt import Kkt, kkt
+    from vioc.control.optimality import Kkt, kkt
     from vioc.control.optimizing import optimize
     from vioc.control.problem.pose import pose, pose_error
     from vioc.control.problem.result import Result
@@ -123,7 +123,7 @@ HOMES = {  # module of each public name; it is imported when the name is first u
     "vioc.control.descent.line_search": "Armijo",
     "vioc.control.descent.projection": "project projection_gains straight_line",
     "vioc.control.feedback": "ClosedLoop LinearMPC Measurement NonlinearMPC equilibrium kalman",
-    "vioc.control.kkt": "Kkt kkt",
+    "vioc.control.optimality": "Kkt kkt",
     "vioc.control.optimizing": "optimize",
     "vioc.control.problem.pose": "pose pose_error",
     "vioc.control.problem.result": "Result",

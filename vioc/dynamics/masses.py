@@ -6,6 +6,7 @@ Links with numbers for parameters give M by recursion over the tree, without a C
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,6 +29,7 @@ def typical_masses(system: System) -> np.ndarray:
     return np.where(diagonals > 0, diagonals, 1.0)
 
 
+@lru_cache(maxsize=32)
 def natural_length(system: System) -> float:
     """Return a length of a mechanism, m, as the scale of its translations.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -76,16 +76,6 @@ class SmoothedMap(KernelMap):
         """
 
     @cached_property
-    def _penetration(self) -> np.ndarray:
-        """Penetration of each contact or limit that is accepted at the start of a step, m or rad."""
-        length, angles = natural_length(self.system), self.system.angles
-        units = [unit_of(self.system, "gap", t.name, angles) for t in self.meetings]
-        accepted = PENETRATION * np.where(np.array(units, object) == "rad", 1.0, length)
-        if self.features.pairs:
-            accepted[self.placed] = DEEP * np.repeat(self.features.smaller, PLACES)
-        return accepted
-
-    @cached_property
     def placed(self) -> np.ndarray:
         """Mask of the contacts that belong to pairs of boxes or hulls."""
         return np.array([t.placed for t in self.meetings], bool)
@@ -139,7 +129,10 @@ def check_apart(f: SmoothedMap, X: np.ndarray, k: int) -> None:
             f"{f.system.name}: the coefficient of friction of {f.meetings[int(np.argmin(mu))].name} is "
             f"{mu.min():g}, expected > 0 where it is a parameter"
         )
-    accepted = f._penetration
+    accepted = _penetration(f.system, tuple(t.name for t in f.meetings))
+    if f.features.pairs:
+        accepted = accepted.copy()
+        accepted[f.placed] = DEEP * np.repeat(f.features.smaller, PLACES)
     over = np.flatnonzero(~(each + accepted >= 0).all(axis=1))
     if not len(over):
         return
@@ -160,6 +153,14 @@ def check_apart(f: SmoothedMap, X: np.ndarray, k: int) -> None:
         f"{f.system.name}: step {k} starts in penetration: the gap of {name} is {gaps[worst]:.3g} {unit}, "
         f"expected >= 0 (-{accepted[worst]:.3g} {unit} is accepted){more}; move the bodies apart"
     )
+
+
+@lru_cache(maxsize=32)
+def _penetration(system: System, names: tuple[str, ...]) -> np.ndarray:
+    """Return the penetration of each contact or limit that is accepted at the start of a step, m or rad."""
+    length, angles = natural_length(system), system.angles
+    units = [unit_of(system, "gap", name, angles) for name in names]
+    return PENETRATION * np.where(np.array(units, object) == "rad", 1.0, length)
 
 
 def _limit_of(f: SmoothedMap, touch: str) -> tuple[JointLimits | None, str, float]:
