@@ -109,8 +109,10 @@ class StepError(RuntimeError):
         Scaled residual at which the solver stopped; for a step that was solved but cannot be linearized, its
         amplification of an impulse.
     cause : str
-        ``"singular M"`` or ``"singular constraints"``, as [S] VII calls them; ``"indefinite M"`` if a motion
-        starts with, or reaches, a mass matrix that no real bodies have; ``"no convergence"``;
+        ``"singular M"`` if the reciprocal condition of M_k+1, in units of a typical mass, is below 1e-10;
+        ``"singular constraints"`` if Dh has dependent or zero rows, to 1e-9, or the branch ends within 1e-4
+        of such a position; ``"indefinite M"`` if a motion starts with, or reaches, a mass matrix that no real
+        bodies have; ``"no convergence"`` if the cause is unknown;
         ``"not finite"`` if a term of the system, or an explicit map, is NaN or infinite; ``"fold"`` if the
         step is longer than any step from its state (docs/maths/midpoint.md, "Which root is the step");
         ``"diverged"`` for a rollout whose energy grew more than its forces can supply.

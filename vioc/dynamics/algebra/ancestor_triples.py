@@ -3,8 +3,17 @@
 The topmost of three variables moves all its descendants as one body. This changes no inertia and no
 angle below it: it only adds its twist to the velocities there, and rotates gravity. The derivative of an
 ancestor pair (`ancestor_pairs`) by this variable is therefore the product of its twist with one vector of the
-pair. CasADi evaluates values per link; numpy forms vectors per pair and products per triple. Derivation:
-docs/maths/linearization.md.
+pair. CasADi evaluates values per link; numpy forms vectors per pair and products per triple.
+
+Let i, j, k be links from top to bottom, with S, dS, Ic, F, y as in docs/maths/kinematics.md, and all
+twists in the same axes. In these axes q_i adds d = dS_i to every velocity below, and dq_i adds d = S_i. With
+Gamma_k = ad_Sk' Ic_k + Ic_k ad_Sk, the second derivatives of the pair change by
+
+    L_qj,qk:   d . (-ad_Sj' y_k - Gamma_k dS_j)        L_qj,dqk:   d . (-ad_Sj' F_k)
+    L_dqj,qk:  d . (-Gamma_k S_j)                      L_dqj,dqk:  0
+
+since y_k changes by Ic_k ad_d S_k - ad_Sk' Ic_k d. Gravity g adds w_i . (f_k (w_j . g) - w_j (f_k . g)) to
+L_qi,qj,qk, with the angular part w of S and the linear part f of F.
 """
 
 from __future__ import annotations

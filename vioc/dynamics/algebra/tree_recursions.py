@@ -3,6 +3,7 @@
 Frames between two joints do not move relative to each other, and are collected in *links*, one for each
 configuration variable, with a composite inertia. One pass from the root to the leaves and one back give dL/dq
 and dL/dv in O(n); a walk from each link to its ancestors gives the three blocks of second derivatives.
+Exact zeros stay floats and do not reach CasADi, so a planar mechanism in space costs as much as in the plane.
 Derivation: docs/maths/kinematics.md. Twists and wrenches are (linear, angular) in body axes.
 """
 
