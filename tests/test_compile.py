@@ -23,13 +23,18 @@ import pytest
 import vioc
 
 # inside: programs, keys and folders of the cache, which `Backend` and `Cache` hide
-from vioc.compile import Backend, Cache, Compiler, find_compiler, load_library, native
+from vioc.compile import Backend, Cache, Compiler, background, find_compiler, load_library, native
 from vioc.compile.backend import AutoProgram
 from vioc.compile.compiler import CANDIDATES
 from vioc.compile.disk_cache import _own_folder
 from vioc.compile.libraries import key_of
 from vioc.compile.native import NativeProgram
 from vioc.compile.virtual import VirtualProgram
+
+# inside: what a search computes with, which no result says
+from vioc.control.shooting import compiled
+from vioc.control.shooting.compiled import NativeLevel, level_of
+from vioc.control.shooting.level import Level
 from vioc.errors import CompileError, ModelError, StepError
 
 RNG = np.random.default_rng
@@ -384,10 +389,81 @@ def test_auto_compiles_what_has_run_long_enough(cache):
     program = f.step_solver.program(False)
     assert isinstance(program, AutoProgram)
     f.rollout(x0, steps=10)
-    assert not program._compiled and not list(cache.entries())
+    assert program._compilation is None and not list(cache.entries())
     program._spent = 1e9
     f.rollout(x0, steps=10)
-    assert program._compiled and any("step" in e.title for e in cache.entries())
+    program._compilation.wait()
+    f.rollout(x0, steps=10)
+    assert program._loaded and any("step" in e.title for e in cache.entries())
+
+
+@compiler
+def test_rollouts_under_auto_go_on_while_a_slow_compiler_runs(cache, compiler_of, tmp_path):
+    """They are the same bits before, meanwhile and afterwards."""
+    (tmp_path / "wait").touch()
+    compiler_of(f'exec {REAL} "$@"', f'while [ -e {tmp_path}/wait ]; do sleep 0.05; done; exec {REAL} "$@"')
+    f = vioc.MidpointVI(vioc.models.load("n_link_pendulum", 3), 0.01, backend="auto")
+    x0, program = f.initial_state({"link-0": 0.5}), f.step_solver.program(False)
+    before = f.rollout(x0, steps=50).x
+    program._spent = 1e9
+    meanwhile = [f.rollout(x0, steps=50).x for _ in range(3)]
+    assert not program._compilation.over and not program._loaded
+    (tmp_path / "wait").unlink()
+    program._compilation.wait()
+    after = f.rollout(x0, steps=50).x
+    assert program._loaded
+    assert all(np.array_equal(before, x) for x in (*meanwhile, after))
+
+
+@compiler
+def test_searches_under_auto_do_not_wait_for_the_compiler(cache, compiler_of, tmp_path, monkeypatch):
+    monkeypatch.setattr(background, "_asked", {})
+    compiled._library.cache_clear()
+    (tmp_path / "wait").touch()
+    compiler_of(f'exec {REAL} "$@"', f'while [ -e {tmp_path}/wait ]; do sleep 0.05; done; exec {REAL} "$@"')
+    f = vioc.MidpointVI(vioc.models.load("pendulum"), 0.02, backend="auto")
+    cost = vioc.control.quadratic(f, Q={"theta": 1.0}, R=0.1)
+
+    def best():
+        start = dict(x0=f.initial_state({"theta": 1.0}), steps=20, bounds={f.input_names[0]: 5.0})
+        return vioc.control.optimize(f, cost, **start, method="shooting")
+
+    assert level_of(f) is Level
+    first = best()
+    (begun,) = background._asked.values()
+    assert first.converged and not begun.over
+    (tmp_path / "wait").unlink()
+    begun.wait()
+    assert level_of(f) is NativeLevel
+    np.testing.assert_allclose(best().trajectory.u, first.trajectory.u, rtol=0, atol=1e-8)
+
+
+@compiler
+def test_a_process_that_ends_while_it_compiles_leaves_nothing(tmp_path):
+    """Neither a compiler that runs on, nor a part of a library; and it does not wait for the compiler."""
+    slow, nap = tmp_path / "mycc", f"sleep {10**6 + os.getpid()}"
+    slow.write_text(
+        f"#!/bin/sh\n{SPEAKS}\n".replace("{TRIAL}", f'exec {REAL} "$@"').replace("{OTHER}", f"{nap}; exit 1")
+    )
+    slow.chmod(0o755)
+    code = """
+import vioc
+f = vioc.MidpointVI(vioc.models.load("n_link_pendulum", 3), 0.01, backend="auto")
+program = f.step_solver.program(False)
+for _ in range(2):
+    f.rollout(f.initial_state({"link-0": 0.5}), steps=10)
+    program._spent = 1e9
+f.rollout(f.initial_state({"link-0": 0.5}), steps=10)
+assert program._compilation is not None and not program._compilation.over
+"""
+    environment = os.environ | {"CC": str(slow), "VIOC_CACHE": str(tmp_path / "cache")}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=100
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert not list((tmp_path / "cache").glob("*"))
+    listed = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True).stdout
+    assert nap not in listed
 
 
 @compiler
@@ -398,9 +474,12 @@ def test_galerkin_steps_under_auto_are_the_same_bits_before_and_after_compiling(
     before = f.rollout(x0, steps=40)
     rows = f.steps_at(before.x[:-1], before.u).x1
     assert not list(cache.entries())
-    f.step_solver.program(False)._spent = 1e9
+    program = f.step_solver.program(False)
+    program._spent = 1e9
+    f.rollout(x0, steps=1)
+    program._compilation.wait()
     after = f.rollout(x0, steps=40)
-    assert list(cache.entries())
+    assert program._loaded and list(cache.entries())
     assert np.array_equal(before.x, after.x) and np.array_equal(before.x[1:], rows)
     assert np.array_equal(f.steps_at(before.x[:-1], before.u).x1, rows)
 
@@ -488,6 +567,8 @@ class TestCompilersThatDoNotWork:
         x0, program = f.initial_state({"link-0": 0.5}), f.step_solver.program(False)
         before = f.rollout(x0, steps=10).x
         program._spent = 1e9
+        f.rollout(x0, steps=10)
+        program._compilation.wait()
         with pytest.warns(RuntimeWarning, match=f"going on in the virtual machine: .*{reason}"):
             after = f.rollout(x0, steps=10).x
         np.testing.assert_array_equal(f.rollout(x0, steps=10).x, before)

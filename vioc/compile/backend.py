@@ -11,6 +11,7 @@ from typing import Any
 import casadi as ca
 
 from vioc.checks import near_misses
+from vioc.compile.background import Compilation
 from vioc.compile.compiler import find_compiler, require_compiler
 from vioc.compile.disk_cache import Cache
 from vioc.compile.many import ManyProgram
@@ -31,8 +32,8 @@ class Backend:
     ----------
     name : {"virtual", "compiled", "auto"}
         ``"virtual"`` runs in CasADi's virtual machine, ``"compiled"`` compiles on first use, ``"auto"`` uses
-        libraries that are compiled already, and compiles functions that have run for as long as compiling
-        would take. Rollouts of generated functions are identical to the bit.
+        libraries that are compiled already, and compiles functions in the background that have run for as
+        long as compiling would take. Rollouts of generated functions are identical to the bit.
     identity : dict, optional
         Plain data that determines every function of a map; used for keys of the cache. Without it, as where a
         user's own Python code has a part in the functions, their generated C is the key.
@@ -107,13 +108,16 @@ class Backend:
 
 
 class AutoProgram(Program):
-    """Program that runs in the virtual machine until compiling it saves time."""
+    """Program that runs in the virtual machine until it is compiled, in the background.
+
+    Compiling begins when it saves time.
+    """
 
     def __init__(self, build: Callable[[], ca.Function], native: NativeProgram):
         self._virtual = VirtualProgram(build)
         self._native = native
         self._looked = False
-        self._compiled = False
+        self._compilation: Compilation | None = None
         self._loaded: bool | None = None  # False if loading failed
         self._spent = 0.0
 
@@ -126,22 +130,35 @@ class AutoProgram(Program):
         return self._choose().shapes_out
 
     def _choose(self) -> Program:
-        if not self._looked and (self._native.keyed or self._spent > WAIT):
-            self._looked = True
-            self._compiled = Cache().find(self._native.key) is not None
-        elif not self._compiled and self._spent > WAIT:
-            self._compiled = self._spent > len(self._native.source) / SPEED
-        if self._compiled and self._loaded is None:
-            self._loaded = self._load()
+        if self._loaded is None:
+            self._look()
         return self._native if self._loaded else self._virtual
+
+    def _look(self) -> None:
+        """Load the library if it is compiled; begin to compile it if that saves time."""
+        begun = self._compilation
+        if begun is not None and not begun.lost:
+            if begun.over:
+                self._loaded = self._sound(begun.error)
+        elif not self._looked and (self._native.keyed or self._spent > WAIT):
+            self._looked = True
+            if Cache().find(self._native.key) is not None:
+                self._loaded = self._load()
+        elif self._spent > WAIT and self._spent > len(self._native.source) / SPEED:
+            self._compilation = Compilation(self._native.load)
 
     def _load(self) -> bool:
         try:
             self._native.load()
         except CompileError as error:
-            warnings.warn(f"going on in the virtual machine: {error}", RuntimeWarning, stacklevel=2)
-            return False
+            return self._sound(error)
         return True
+
+    def _sound(self, error: CompileError | None) -> bool:
+        """Return whether the library was loaded; if not, warn that the virtual machine goes on."""
+        if error is not None:
+            warnings.warn(f"going on in the virtual machine: {error}", RuntimeWarning, stacklevel=4)
+        return error is None
 
     def _timed(self, how: str, *args: Any, **options: Any) -> Any:
         program = self._choose()

@@ -10,11 +10,14 @@ import importlib.util
 import os
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import warnings
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -41,6 +44,8 @@ __attribute__((visibility("default"))) double vioc_trial(double x) { return floo
 """
 PATIENCE = 120  # time limit of the trial, s
 _said: set[str] = set()
+_running: set[subprocess.Popen[str]] = set()
+_stopped = threading.Event()
 
 
 @dataclass(frozen=True)
@@ -77,6 +82,8 @@ class Compiler:
         compiler's temporary files are in the target's folder, and are removed with it if a compiler is
         killed.
         """
+        if _stopped.is_set():
+            raise CompileError("the process ends")
         size = sum(source.stat().st_size for source in sources)
         level = "-O1" if size > LARGE else "-O2"
         position = () if sys.platform == "win32" else ("-fPIC",)
@@ -172,9 +179,36 @@ def _find(chosen: str, _path: str) -> tuple[Compiler | None, str]:
 
 def _run(command: Sequence[str], timeout: float | None, **options: Any) -> subprocess.CompletedProcess[str]:
     """Run a command, whose output may contain invalid text, and return its result."""
-    return subprocess.run(
-        command, capture_output=True, text=True, errors="replace", timeout=timeout, **{"input": "", **options}
-    )
+    given: dict[str, Any] = dict(stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    given["start_new_session"] = True  # compilers start other programs, which end with them
+    with subprocess.Popen(command, text=True, errors="replace", **given, **options) as process:
+        _running.add(process)
+        if _stopped.is_set():  # after the process was started, and before it was known
+            _kill(process)
+        try:
+            output, errors = process.communicate(timeout=timeout)
+        except BaseException:
+            _kill(process)
+            raise
+        finally:
+            _running.discard(process)
+    return subprocess.CompletedProcess(command, process.returncode, output, errors)
+
+
+def stop_compilers() -> None:
+    """Kill the running compilers and start no more, at the end of the process."""
+    _stopped.set()
+    for process in list(_running):
+        _kill(process)
+
+
+def _kill(process: subprocess.Popen[str]) -> None:
+    """Kill a process of `_run`, and what it has started."""
+    with suppress(OSError):  # it has ended
+        if hasattr(os, "killpg"):
+            os.killpg(process.pid, signal.SIGKILL)
+        else:
+            process.kill()
 
 
 def _identify(command: list[str]) -> str:

@@ -48,6 +48,8 @@ class LocalModel:
     run : Trajectory
     weights : (ndx, ndx), (nu, nu), or None
         Q, R of the projection's gains, Qf = Q; None takes the convex part of the cost.
+    native : bool
+        Whether Riccati recursions run in C (`recursion.in_c`).
 
     Attributes
     ----------
@@ -56,9 +58,12 @@ class LocalModel:
     """
 
     trouble: Exception | None = None
+    _native = False
 
-    def __init__(self, f: OneStepMap, cost: Cost, run: Trajectory, weights: Weights | None):
-        self.map, self.cost, self.run = f, cost, run
+    def __init__(
+        self, f: OneStepMap, cost: Cost, run: Trajectory, weights: Weights | None, native: bool = False
+    ):
+        self.map, self.cost, self.run, self._native = f, cost, run, native
         self.lin = f.linearize_trajectory(run)
         self.expansion = cost.expand(run, self.lin)
         self.gains = self._gains(weights)
@@ -139,7 +144,7 @@ class LocalModel:
         e, (A, B) = self.expansion, self.lin
         N, n, m = B.shape
         stages = LinearQuadratic(np.concatenate([A, B], axis=2), *H, e.first, e.end, np.zeros((N, n)))
-        lq = Recursion(N, n, m, native=self.map.backend.name != "virtual")
+        lq = Recursion(N, n, m, native=self._native)
         return (lq, stages) if lq.factor(stages) else None
 
     def _minimizer(self, H: Hessian) -> tuple[np.ndarray, np.ndarray, float] | None:

@@ -23,7 +23,7 @@ from vioc.control.problem.limits import PathConstraint
 from vioc.control.problem.result import HEADER, Log
 from vioc.control.problem.status import Status
 from vioc.control.shooting.barrier import Interior
-from vioc.control.shooting.compiled import first_level
+from vioc.control.shooting.compiled import level_of
 from vioc.control.shooting.rows import ConstraintRows, collected
 from vioc.control.shooting.stages import Stages
 from vioc.errors import OptimizationError, StepError
@@ -191,9 +191,8 @@ class MovingHorizon:
         log, full = Log("estimate", HEADER, None), len(Y) == self.horizon > 1
         try:
             with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-                search = Interior(
-                    first_level(stages, self.tolerance * exact, self._soft(belief)), X, W, belief.y
-                )
+                level = level_of(stages.map)(stages, self.tolerance * exact, self._soft(belief))
+                search = Interior(level, X, W, belief.y)
                 search.pause = 10**9  # always Gauss-Newton: residuals are small
                 assert self.max_iterations is not None
                 search.iterate(self.max_iterations * (1 if belief.X is not None else 10), log)

@@ -13,12 +13,14 @@ from typing import Any
 
 import numpy as np
 
+from vioc.compile.background import ready
 from vioc.compile.compiler import find_compiler
 from vioc.compile.libraries import address, addresses, load_library
 from vioc.control.shooting.level import OF_DUALS, SIGMA, Iterate, Level, NewtonDirection, Worth
 from vioc.control.shooting.newton_step import Newton
 from vioc.control.shooting.stages import Point, StageBlocks, Stages
 from vioc.control.stages.recursion import SMALL, chain_source
+from vioc.maps.protocol import OneStepMap
 
 Long, Pointer, Number = ctypes.c_longlong, ctypes.c_void_p, ctypes.c_double
 
@@ -47,18 +49,22 @@ class _Iterate(ctypes.Structure):
     )
 
 
-def first_level(stages: Stages, tolerance: float, soft: float, scale: float | None = None) -> Level:
-    """Return the first barrier subproblem, computed in C if its stages are small.
+def level_of(f: OneStepMap) -> type[Level]:
+    """Return the class of the barrier subproblems of one search: in C if stages are small.
 
-    C also needs a backend that compiles.
+    C also needs a backend that compiles. With ``"auto"``, searches compute in numpy until the library is
+    compiled; a search does not change over, so that its result does not depend on when that is.
     """
-    f = stages.map
     native = f.backend.name != "virtual" and f.ndx + f.nu <= SMALL and find_compiler() is not None
-    return (NativeLevel if native else Level)(stages, tolerance, soft, scale)
+    if native and f.backend.name == "auto":
+        native = ready(_library, [_source()])
+    return NativeLevel if native else Level
 
 
 class NativeLevel(Level):
     """Barrier subproblem of the interior-point method whose arithmetic is done in C."""
+
+    native = True
 
     def __init__(self, stages: Stages, tolerance: float, soft: float, scale: float | None = None):
         super().__init__(stages, tolerance, soft, scale)
@@ -211,9 +217,13 @@ def directed(
 
 
 @lru_cache(maxsize=1)
+def _source() -> str:
+    return chain_source() + Path(__file__).with_name("level.c").read_text("utf-8")
+
+
+@lru_cache(maxsize=1)
 def _library() -> Any:
-    text = chain_source() + Path(__file__).with_name("level.c").read_text("utf-8")
-    library = load_library([text], "levels of an interior point")
+    library = load_library([_source()], "levels of an interior point")
     P, R = Pointer, Number
     for name, arguments in (
         ("errors", [P, P, P, R, R, P]),

@@ -128,7 +128,11 @@ class Level:
     stuck : int
         Consecutive subproblems with the smallest mu and delta that did not reduce the violation to a fraction
         `CLOSING`, or below `FEASIBLE`.
+    native : bool
+        Whether the arithmetic is done in C.
     """
+
+    native = False
 
     def __init__(self, stages: Stages, tolerance: float, soft: float, scale: float | None = None):
         self.stages, self.tolerance, self.soft, self.mu = stages, tolerance, soft, LEVEL

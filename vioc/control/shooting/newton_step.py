@@ -19,8 +19,7 @@ class Newton:
 
     def __init__(self, level: Level):
         self.level, stages, f = level, level.stages, level.stages.map
-        native, steps = f.backend.name != "virtual", len(stages.lengths)
-        self.lq = Recursion(steps, f.ndx, f.nu, stages.start, native, stages.rigid)
+        self.lq = Recursion(len(stages.lengths), f.ndx, f.nu, stages.start, level.native, stages.rigid)
         self._from = np.zeros(f.ndx)
         self.gains = self.lq.gains  # (N, nu, ndx) of the last factorization
 

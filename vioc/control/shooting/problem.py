@@ -33,7 +33,7 @@ from vioc.control.problem.result import (
 from vioc.control.problem.sizes import Sizes
 from vioc.control.problem.status import Status, verdict
 from vioc.control.shooting.barrier import Interior
-from vioc.control.shooting.compiled import first_level
+from vioc.control.shooting.compiled import level_of
 from vioc.control.shooting.level import Level
 from vioc.control.shooting.rows import ConstraintRows, collected
 from vioc.control.shooting.stages import Stages
@@ -188,12 +188,13 @@ class ShootingProblem(ABC):
         interrupt = None
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"), log.shown():
             tried: list[tuple[Interior, str]] = []
+            own_level = level_of(stages.map)
             try:
                 for start in order(stages, X, U, duals):
                     left = max_iterations - log.steps
                     if tried and left <= 0:
                         break
-                    level = first_level(stages, tolerance, start.soft, scale)
+                    level = own_level(stages, tolerance, start.soft, scale)
                     search, held = self._begun(level, start)
                     rows.check_start(search.now.point.curve)
                     tried.append((search, held or start.said))

@@ -18,6 +18,7 @@ import numpy as np
 from scipy.linalg.blas import dgemm
 from scipy.linalg.lapack import dposv, dpotrf, dpotrs
 
+from vioc.compile.background import ready
 from vioc.compile.compiler import find_compiler
 from vioc.compile.libraries import addresses, load_library
 from vioc.control.stages.linear_quadratic import LinearQuadratic
@@ -276,6 +277,16 @@ def chain_source() -> str:
 def stage_source() -> str:
     """Return the C code of one stage (riccati.c), for programs with their own loops."""
     return Path(__file__).with_name("riccati.c").read_text("utf-8")
+
+
+def in_c(backend: str) -> bool:
+    """Return whether the recursions of a search run in C, for the name of a backend.
+
+    With ``"auto"`` they do from when the library is compiled, in the background.
+    """
+    if backend == "virtual" or find_compiler() is None:
+        return False
+    return backend == "compiled" or ready(_library, [chain_source()])
 
 
 @lru_cache(maxsize=1)

@@ -16,6 +16,7 @@ from vioc.control.descent.symbolic.recursions import Recursions
 from vioc.control.descent.symbolic.stage import SMALL
 from vioc.control.descent.symbolic.stage_programs import StageArguments, StagePrograms
 from vioc.control.problem.sizes import Sizes
+from vioc.control.stages.recursion import in_c
 from vioc.maps.derivatives import Linearization
 from vioc.maps.protocol import OneStepMap
 from vioc.runs.trajectory import Trajectory
@@ -40,7 +41,7 @@ class LocalModels:
     """
 
     def __init__(self, f: OneStepMap, cost: Cost, first: Trajectory, weights: Weights | None):
-        self.map, self.cost, self._weights = f, cost, weights
+        self.map, self.cost, self._weights, self._native = f, cost, weights, in_c(f.backend.name)
         self._recursions: Recursions | None = None
         programs = StagePrograms.of(f, cost, SMALL, first.step_lengths)
         if programs is not None:
@@ -79,7 +80,7 @@ class LocalModels:
             model = StageModel(self.map, self.cost, run, self._recursions, shift)
             if model.sound:
                 return model
-        return LocalModel(self.map, self.cost, run, self._weights)
+        return LocalModel(self.map, self.cost, run, self._weights, self._native)
 
 
 class StageModel(LocalModel):
