@@ -69,6 +69,8 @@ class Composition(KernelMap, MapAround):
     (6, 11)
     """
 
+    _identified_by = (("", "base"), ("composition", "coefficients"))
+
     def __init__(self, f: KernelMap, method: int | str | Sequence[float] = 4):
         if not isinstance(f, KernelMap):
             raise TypeError(f"expected a one-step map of vioc, got {type(f).__name__}")
@@ -88,9 +90,6 @@ class Composition(KernelMap, MapAround):
 
     def __repr__(self) -> str:
         return f"Composition(order {self.order}, {len(self.coefficients)} stages, of {self.base!r})"
-
-    def identity(self) -> dict[str, Any]:
-        return {**self.base.identity(), "composition": list(self.coefficients)}
 
     def trying(self, **values: float) -> Composition:
         result = super().trying(**values)

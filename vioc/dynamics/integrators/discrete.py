@@ -158,9 +158,6 @@ class DiscreteLagrangianVI(MechanicalMap):
             f"{self.nm} constraints, dt = {self.dt:g} s)"
         )
 
-    def identity(self) -> dict[str, Any]:
-        return {**super().identity(), "discrete": _named(self.discrete)}
-
     @shared
     def rule(self) -> DiscreteRule:
         """Equations of a step."""

@@ -141,6 +141,7 @@ class MechanicalMap(KernelMap):
         self.wrap = as_names(wrap)
         self._check_wrap()
         self.symbols = Symbols.sized(self.nx, self.nu, self.nm, len(self.parameters))
+        self._identified_by = (("model", "system"), *((name, name) for name in self.choices))
         self.backend = Backend(backend, generated(self))
         check_mass_matrix(system)
         _ = self.lagrangian.h, self.lagrangian.slips  # reports unsuitable constraints now
@@ -335,10 +336,6 @@ class MechanicalMap(KernelMap):
         at, row = np.arange(self.nd, self.nq), np.arange(self.nu - self.nk, self.nu)
         by_x[:, row, at], by_u[:, row, row] = 1 - ends[:, None], ends[:, None]  # linear in time
         return by_x, by_u
-
-    def identity(self) -> dict[str, Any]:
-        own = {name: getattr(self, name) for name in self.choices}
-        return {**super().identity(), "model": repr(self.system), **own}
 
     def _find(self, name: str) -> ca.SX | None:
         kind, _, rest = name.partition(".")

@@ -94,9 +94,6 @@ class RungeKutta(ExplicitMap, MechanicalMap):
             f"{self.nm} constraints, dt = {self.dt:g} s)"
         )
 
-    def identity(self) -> dict[str, Any]:
-        return {**super().identity(), "method": str(self.method)}
-
     @property
     def symmetric(self) -> bool:  # type: ignore[override]
         A, b = np.array(self.tableau.A, float), np.array(self.tableau.b, float)

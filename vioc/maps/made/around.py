@@ -115,6 +115,7 @@ class MapAround(OneStepMap):
     """
 
     inner: OneStepMap
+    _identified_by: tuple[tuple[str, str], ...] = (("inner", "inner"),)
     _made_of: tuple = ()  # arguments after `inner` that make this map again
 
     def _around(
@@ -152,9 +153,6 @@ class MapAround(OneStepMap):
 
     def __reduce__(self) -> tuple:
         return type(self), (self.inner, *self._made_of)
-
-    def identity(self) -> dict[str, Any]:
-        return {**super().identity(), "inner": self.inner.identity()}
 
     @property
     def depends_on_time(self) -> bool | None:

@@ -72,6 +72,8 @@ class ExtendedMap(MapAround):
     with those of `MapDerivatives.timed`.
     """
 
+    _identified_by = (("inner", "inner"), ("constants", "constants"))
+
     def __init__(
         self,
         f: OneStepMap,
@@ -430,9 +432,6 @@ class ExtendedMap(MapAround):
         if name.startswith(DISTURBANCE):
             return self.inner.unit(INPUTS + of) if of in self.input_names else ""
         return "s" if name == DURATION else self.inner.unit(of)
-
-    def identity(self) -> dict[str, Any]:
-        return {**super().identity(), "constants": list(self.constants)}
 
     def with_dt(self, dt: float) -> ExtendedMap:
         if not self.steps:

@@ -41,6 +41,8 @@ class Substeps(MapAround):
     Derivatives are those of the composed step. Feedback uses the state at the start of the whole step.
     """
 
+    _identified_by = (("", "inner"), ("substeps", "n"))
+
     def __init__(self, f: OneStepMap, n: int):
         if isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 1:
             raise ValueError(f"substeps: expected a number of steps >= 1, got {n!r}")
@@ -55,9 +57,6 @@ class Substeps(MapAround):
             f.mechanism.review(replace(trajectory, map=f))
 
         return around(self, review, limits=self.inner.mechanism.limits)
-
-    def identity(self) -> dict[str, Any]:
-        return {**self.inner.identity(), "substeps": self.n}
 
     def __repr__(self) -> str:
         return f"Substeps({self.inner!r}, {self.n} a step)"

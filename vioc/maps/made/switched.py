@@ -55,6 +55,8 @@ class SwitchedMap(MapAround):
     which contacts close when their gap does (docs/maths/phases.md).
     """
 
+    _identified_by = (("maps", "maps"), ("steps", "steps_of"), ("periodic", "periodic"))
+
     def __init__(
         self,
         maps: Sequence[OneStepMap],
@@ -357,10 +359,6 @@ class SwitchedMap(MapAround):
 
     def _names(self) -> list[str]:
         return [n for g in self.maps for n in g.quantities.names()]
-
-    def identity(self) -> dict[str, Any]:
-        own = {"steps": list(self.steps_of), "periodic": self.periodic}
-        return {**OneStepMap.identity(self), "maps": [g.identity() for g in self.maps], **own}
 
     def with_maps(self, maps: Sequence[OneStepMap]) -> SwitchedMap:
         """Return the same switching with other maps."""

@@ -75,7 +75,7 @@ class ContactVI(SmoothedMap, MechanicalMap):
     docs/maths/contact_gradients.md, "Restitution").
     """
 
-    choices = ("alpha", "forcing")
+    choices = ("alpha", "forcing", "smoothing")
 
     def __init__(
         self,
@@ -118,13 +118,8 @@ class ContactVI(SmoothedMap, MechanicalMap):
 
     @property
     def _options(self) -> dict[str, Any]:
-        own: dict[str, Any] = {"smoothing": self.smoothing}
-        if bounces(self.system):
-            own |= {"impacts": self.impacts, "slow": self.slow}
+        own = {"impacts": self.impacts, "slow": self.slow} if bounces(self.system) else {}
         return {**super()._options, **own}
-
-    def identity(self) -> dict[str, Any]:
-        return {**super().identity(), "smoothing": self.smoothing}
 
     def smoothed(self, smoothing: float) -> ContactVI:
         """Return the same map with another smoothing (m^2/s^2), without new compilation."""

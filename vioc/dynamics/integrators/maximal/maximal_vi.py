@@ -123,6 +123,8 @@ class MaximalVI(SmoothedMap):
         self.dt = float(self.lengths(None, 1)[0])
         self.smoothing = as_smoothing(smoothing)
         self.graph = StepGraph(system, self.smoothing, self.tolerance)
+        smoothed = (("smoothing", "smoothing"),) * bool(self.graph.touches)
+        self._identified_by = ("model", "system"), *smoothed
         self.bodies = tuple(b.name for b in self.graph.bodies)
         n = len(self.bodies)
         self.state_names = (
@@ -153,10 +155,6 @@ class MaximalVI(SmoothedMap):
             f"MaximalVI({self.system.name}: {len(self.bodies)} bodies, {rows} constraint rows{touches}, "
             f"nx = {self.nx}, nu = {self.nu}, dt = {self.dt:g} s)"
         )
-
-    def identity(self) -> dict[str, Any]:
-        smoothed = {"smoothing": self.smoothing} if self.graph.touches else {}
-        return {**super().identity(), "model": repr(self.system), **smoothed}
 
     def smoothed(self, smoothing: float) -> MaximalVI:
         """Return the same map with another smoothing of contacts and limits."""
