@@ -189,9 +189,6 @@ class NoisyMap(MapAround):
 
     # -- names ----------------------------------------------------------------------------------
 
-    def initial_state(self, q: Any = None, v: Any = None, u: Any = None, **named: float) -> np.ndarray:
-        return self.inner.initial_state(q, v, u, **named)
-
     def state(self, values: Mapping[str, float] | None = None, **named: float) -> np.ndarray:
         return self.inner.state(values, **named)
 

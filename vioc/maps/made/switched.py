@@ -5,7 +5,7 @@ docs/maths/phases.md.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -360,18 +360,9 @@ class SwitchedMap(MapAround):
     def _names(self) -> list[str]:
         return [n for g in self.maps for n in g.quantities.names()]
 
-    def with_maps(self, maps: Sequence[OneStepMap]) -> SwitchedMap:
-        """Return the same switching with other maps."""
+    def with_each(self, change: Callable[[OneStepMap], OneStepMap]) -> SwitchedMap:
+        maps = [change(g) for g in self.maps]
         return SwitchedMap(maps, self.steps_of, self.jumps, periodic=self.periodic)
-
-    def with_dt(self, dt: float) -> SwitchedMap:
-        return self.with_maps([g.with_dt(dt) for g in self.maps])
-
-    def with_parameters(self, **values: float) -> SwitchedMap:
-        return self.with_maps([g.with_parameters(**values) for g in self.maps])
-
-    def trying(self, **values: float) -> SwitchedMap:
-        return self.with_maps([g.trying(**values) for g in self.maps])
 
     def resampled(self, run: Trajectory, lengths: np.ndarray) -> SwitchedMap:
         """Return this map for other step lengths along a run, with adapted step counts.
