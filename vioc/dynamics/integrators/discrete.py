@@ -178,7 +178,7 @@ class DiscreteLagrangianVI(MechanicalMap):
 
     @own
     def derivatives(self) -> MapDerivatives:
-        return self._derivatives.of_map(self, self.with_times)
+        return self._derivatives.of_map(self)
 
 
 def _named(function: Callable) -> str:
