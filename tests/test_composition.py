@@ -216,7 +216,7 @@ def test_symplectic_on_the_tangent_space_of_a_constraint():
     f = Composition(MidpointVI(rod(), 0.05), 6)
     run = f.rollout(f.initial_state([0.6, -0.8], [0.8, 0.6]), steps=40)
     A = f.linearize(run.x[30]).A
-    Z = block_diag(null_space(f.base.lagrangian.constraint_jacobian(run.x[30, :2])), np.eye(2))
+    Z = block_diag(null_space(f.inner.lagrangian.constraint_jacobian(run.x[30, :2])), np.eye(2))
     J = np.kron([[0, 1], [-1, 0]], np.eye(2))
     assert np.abs(Z.T @ (A.T @ J @ A - J) @ Z).max() < 1e-12
 
@@ -237,8 +237,8 @@ def numeric(function, point, size=2e-4):
 def full():
     """A composition with kinematic variables, a string, springs, damping and parameters; a point of it."""
     f = Composition(MidpointVI(everything(), 0.04), 4)
-    x = state_near(f.base, 3)
-    u = hold(f.base, x)
+    x = state_near(f.inner, 3)
+    u = hold(f.inner, x)
     u[len(f.system.inputs) :] += 0.01
     return f, x, u
 
@@ -334,7 +334,7 @@ def test_a_step_too_long_for_the_kernel_is_solved_by_the_base():
     x = f.state({"theta": 3.0, "p.theta": 14.0})
     run = f.rollout(x, steps=3, dt=0.45)
     assert np.isfinite(run.x).all()
-    stages = [f.base]
+    stages = [f.inner]
     now = run.x[0]
     for g in f.coefficients:
         now = stages[0].step_solver.rescued(now, np.zeros(1), 0, 0.0, g * 0.45)[0]

@@ -121,7 +121,7 @@ def test_compositions_have_their_order_without_charts(order):
     assert np.log2(gaps[0] / gaps[1]) == pytest.approx(order, abs=0.3)
     alone = vioc.Composition(GroupVI(body(), 0.05), order)
     run = alone.rollout(alone.initial_state(v={"b-wy": 3.0, "b-wx": 0.2}), steps=400)
-    momentum = spatial_momentum(alone.base, run.x)
+    momentum = spatial_momentum(alone.inner, run.x)
     assert np.abs(momentum - momentum[0]).max() < 400 * len(alone.coefficients) * 4e-16 * 6.0
 
 

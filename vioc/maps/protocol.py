@@ -80,6 +80,8 @@ class OneStepMap(ABC):
     dt: float
     backend: Backend = Backend()
     _as_mechanism: Callable[[], Mechanism] | None = None
+    # entries of `identity`, and the attributes that have their values; "" is a map whose entries are added
+    _identified_by: tuple[tuple[str, str], ...] = ()
     substeps: ClassVar[Callable[[OneStepMap, int], OneStepMap]]  # set by vioc.maps.made.substeps
 
     @own
@@ -521,7 +523,8 @@ class OneStepMap(ABC):
 
     def identity(self) -> dict[str, Any]:
         """Return plain data that identifies this map, for files of trajectories."""
-        return {"map": type(self).__name__, "dt": self.dt}
+        own = {key: _plain(getattr(self, name)) for key, name in self._identified_by}
+        return {"map": type(self).__name__, "dt": self.dt, **own.pop("", {}), **own}
 
     @abstractmethod
     def with_parameters(self, **values: float) -> OneStepMap:
@@ -548,3 +551,14 @@ class OneStepMap(ABC):
         Trajectories of free duration belong to such a map, so that they can be stabilized.
         """
         raise NotImplementedError(f"{type(self).__name__} has no with_dt; build it again with dt = {dt:g}")
+
+
+def _plain(value: Any) -> Any:
+    """Return an attribute of a map as plain data: a function by its name, an object by its text."""
+    if isinstance(value, OneStepMap):
+        return value.identity()
+    if isinstance(value, tuple):
+        return [_plain(v) for v in value]
+    if callable(value):
+        return getattr(value, "__name__", type(value).__name__)
+    return value if value is None or isinstance(value, (str, bool, int, float)) else repr(value)

@@ -20,7 +20,7 @@ from vioc.maps.kernel import KernelMap, KernelPrograms, StepSolver
 from vioc.maps.made.around import MapAround, around, derivatives_of
 from vioc.maps.made.parts import Parts
 from vioc.maps.mechanism import Mechanism
-from vioc.maps.twins import own, shared
+from vioc.maps.twins import own, shared, twin
 
 
 class Composition(KernelMap, MapAround):
@@ -39,7 +39,7 @@ class Composition(KernelMap, MapAround):
 
     Attributes
     ----------
-    base : KernelMap
+    inner : KernelMap
         `f`.
     coefficients : (s,) tuple of float
         Lengths of the stages as fractions of the step.
@@ -59,7 +59,7 @@ class Composition(KernelMap, MapAround):
     of its stages.
 
     The data of the mechanism (``system``, ``initial_state``, ``quantity``, ...) are those of the base; other
-    attributes of the base are at ``base``.
+    attributes of the base are at ``inner``.
 
     Examples
     --------
@@ -69,12 +69,14 @@ class Composition(KernelMap, MapAround):
     (6, 11)
     """
 
+    _identified_by = (("", "inner"), ("composition", "coefficients"))
+
     def __init__(self, f: KernelMap, method: int | str | Sequence[float] = 4):
         if not isinstance(f, KernelMap):
             raise TypeError(f"expected a one-step map of vioc, got {type(f).__name__}")
         self.method, self.coefficients = coefficients_of(method)
         self.order = order_of(self.coefficients)
-        self.base = f
+        self._given = f
         self._around(f)
         self.parameters, self.symbols, self.tolerance = dict(f.parameters), f.symbols, f.tolerance
         self._as_mechanism = self._mechanical
@@ -84,43 +86,29 @@ class Composition(KernelMap, MapAround):
         self.backend = f.backend.knowing(composition=list(self.coefficients), title=title)
 
     def __reduce__(self):
-        return Composition, (self.base, self.method)
+        return Composition, (self.inner, self.method)
 
     def __repr__(self) -> str:
-        return f"Composition(order {self.order}, {len(self.coefficients)} stages, of {self.base!r})"
-
-    def identity(self) -> dict[str, Any]:
-        return {**self.base.identity(), "composition": list(self.coefficients)}
-
-    def trying(self, **values: float) -> Composition:
-        result = super().trying(**values)
-        result.base = self.base.trying(**values)
-        return result
-
-    def with_dt(self, dt: float) -> Composition:
-        result = super().with_dt(dt)
-        result.base = self.base.with_dt(dt)
-        return result
+        return f"Composition(order {self.order}, {len(self.coefficients)} stages, of {self.inner!r})"
 
     def with_system(self, system: Any) -> Composition:
         """Return the same composition of the same integrator for another system."""
-        return Composition(self.base.with_system(system), self.method)  # type: ignore[attr-defined]
+        return Composition(self.inner.with_system(system), self.method)  # type: ignore[attr-defined]
 
     # -- from the base ----------------------------------------------------------------------------
 
-    @property
+    @own
     def inner(self) -> KernelMap:  # type: ignore[override]
-        return self.base
-
-    def initial_state(self, q: Any = None, v: Any = None, u: Any = None, **named: float) -> np.ndarray:
-        return self.base.initial_state(q, v, u, **named)
+        inner = twin(self._given)
+        inner.parameters, inner.dt = self.parameters, self.dt
+        return inner
 
     def frame_positions(self, X: Any) -> np.ndarray:
         """Return positions of frames along states X, computed by the composed integrator."""
-        return self.base.frame_positions(X)  # type: ignore[attr-defined]
+        return self.inner.frame_positions(X)  # type: ignore[attr-defined]
 
     def _mechanical(self) -> Mechanism:
-        base = self.base.mechanism
+        base = self.inner.mechanism
         return around(self, base.review, implicit=base.implicit)
 
     # -- one step ---------------------------------------------------------------------------------
@@ -136,7 +124,7 @@ class Composition(KernelMap, MapAround):
 
         The input of stage i is the first (s, nu, nx) times x_k plus the second (s, nu, nu) times u_k.
         """
-        return self.base.mechanism.inputs_at(self._stage_starts[1:])
+        return self.inner.mechanism.inputs_at(self._stage_starts[1:])
 
     def _stage_input(self, i: int, x: Any, u: Any) -> Any:
         by_x, by_u = (m[i] for m in self._stage_inputs)
@@ -150,7 +138,7 @@ class Composition(KernelMap, MapAround):
 
         (x, u, t, dt, parameters) -> states (nx, s), multipliers (nm, s), error.
         """
-        kernel, starts = self.base.kernel, self._stage_starts
+        kernel, starts = self.inner.kernel, self._stage_starts
         assert kernel is not None
         x, u = ca.MX.sym("x", self.nx), ca.MX.sym("u", self.nu)
         t, dt = ca.MX.sym("t"), ca.MX.sym("dt")
@@ -176,7 +164,7 @@ class Composition(KernelMap, MapAround):
 
     @property
     def explicit(self) -> ca.Function | None:
-        return self._kernel if self.base.explicit is not None else None
+        return self._kernel if self.inner.explicit is not None else None
 
     @shared
     def _programs(self) -> KernelPrograms:
@@ -184,7 +172,7 @@ class Composition(KernelMap, MapAround):
 
     @own
     def step_solver(self) -> StepSolver:
-        base = self.base.step_solver
+        base = self.inner.step_solver
         return self._programs.solver(self._rescued, check=base.check, fault_of=base.fault_of)
 
     def _rescued(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
@@ -200,7 +188,7 @@ class Composition(KernelMap, MapAround):
         for i, (gamma, start) in enumerate(zip(self.coefficients, self._stage_starts, strict=False)):
             try:
                 ui = self._stage_input(i, x, u)
-                now, impulse = self.base.driver.one(now, ui, k, t + start * dt, gamma * dt)
+                now, impulse = self.inner.driver.one(now, ui, k, t + start * dt, gamma * dt)
             except StepError as error:
                 raise self._of_stage(error, k, i) from None
             states.append(now)
@@ -224,7 +212,7 @@ class Composition(KernelMap, MapAround):
     def _second(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray, timed: bool) -> SecondOrder:
         stages = replace(self._stages_of(steps), timed=timed)
         lin = self._linearize_stages(stages, steps)
-        second = derivatives_of(self.base, timed).second
+        second = derivatives_of(self.inner, timed).second
         return stages.second(lin, second(stages.steps, *stages.weights(lin, Z, zeta)))
 
     def _stages_of(self, steps: Steps) -> Parts:
@@ -252,7 +240,7 @@ class Composition(KernelMap, MapAround):
 
     def _linearize_stages(self, stages: Parts, steps: Steps) -> Linearization:
         try:
-            return derivatives_of(self.base, stages.timed).first(stages.steps)
+            return derivatives_of(self.inner, stages.timed).first(stages.steps)
         except StepError as error:
             k, i = divmod(error.k, len(self.coefficients))
             raise self._of_stage(error, int(steps.k[k]), i) from None

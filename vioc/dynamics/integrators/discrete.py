@@ -158,9 +158,6 @@ class DiscreteLagrangianVI(MechanicalMap):
             f"{self.nm} constraints, dt = {self.dt:g} s)"
         )
 
-    def identity(self) -> dict[str, Any]:
-        return {**super().identity(), "discrete": _named(self.discrete)}
-
     @shared
     def rule(self) -> DiscreteRule:
         """Equations of a step."""
@@ -181,7 +178,7 @@ class DiscreteLagrangianVI(MechanicalMap):
 
     @own
     def derivatives(self) -> MapDerivatives:
-        return self._derivatives.of_map(self, self.with_times)
+        return self._derivatives.of_map(self)
 
 
 def _named(function: Callable) -> str:

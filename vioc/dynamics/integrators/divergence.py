@@ -7,6 +7,7 @@ band. A run has diverged if that band is wider than the largest kinetic energy t
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import casadi as ca
@@ -38,26 +39,32 @@ def grows(f: MechanicalMap, run: Trajectory) -> bool:
         return half > 0 and not sizes[half:].max() <= GROWS * sizes[:half].max()
 
 
-def resolved(f: MechanicalMap, run: Trajectory) -> float:
+def resolved(f: MechanicalMap, run: Trajectory, energy: Callable[[np.ndarray], np.ndarray]) -> float:
     """Return the largest energy of motions that the map's tolerance cannot resolve."""
     sizes = f.lagrangian.natural_sizes[: f.nd]
     least = f.tolerance * (sizes + np.abs(run.x[:, : f.nd])).max(axis=0)
     v, starts = least / run.step_lengths.min(), np.tile(run.x[0], (f.nd + 1, 1))
     starts[1:, : f.nd] += np.diag(least)
-    potential = f.energies(starts)[:, 1]
+    potential = energy(starts)[:, 1]
     return float((f.lagrangian.mass_scale * v**2).sum() + np.abs(potential[1:] - potential[0]).sum())
 
 
-def first_diverged(f: MechanicalMap, run: Trajectory) -> int | None:
-    """Return the first sample with more energy than the forces can have supplied.
+def first_diverged(
+    f: MechanicalMap,
+    run: Trajectory,
+    energy: Callable[[np.ndarray], np.ndarray],
+    works: Callable[[Trajectory], np.ndarray],
+) -> int | None:
+    """Return the first sample with more energy than the forces can have supplied, or None.
 
-    None if there is none.
+    `energy` returns kinetic and potential energy (N, 2) of states (N, nx), and `works` the work of the forces
+    over each step (N,), in J.
     """
     with np.errstate(all="ignore"):
-        kinetic, potential = f.energies(run.x).T
-        explained = kinetic[0] + potential[0] + np.concatenate([[0.0], np.cumsum(f.works(run))])
+        kinetic, potential = energy(run.x).T
+        explained = kinetic[0] + potential[0] + np.concatenate([[0.0], np.cumsum(works(run))])
         excess = kinetic + potential - explained
         most = max(float(np.maximum(explained - potential, 0.0).max()), 0.0)
-        least = ROUNDING * (np.abs(potential) + kinetic + np.abs(explained)).max() + resolved(f, run)
+        least = ROUNDING * (np.abs(potential) + kinetic + np.abs(explained)).max() + resolved(f, run, energy)
         found = np.flatnonzero(~(excess <= most + least))
     return int(found[0]) if len(found) else None

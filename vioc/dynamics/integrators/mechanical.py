@@ -141,6 +141,7 @@ class MechanicalMap(KernelMap):
         self.wrap = as_names(wrap)
         self._check_wrap()
         self.symbols = Symbols.sized(self.nx, self.nu, self.nm, len(self.parameters))
+        self._identified_by = (("model", "system"), *((name, name) for name in self.choices))
         self.backend = Backend(backend, generated(self))
         check_mass_matrix(system)
         _ = self.lagrangian.h, self.lagrangian.slips  # reports unsuitable constraints now
@@ -335,10 +336,6 @@ class MechanicalMap(KernelMap):
         at, row = np.arange(self.nd, self.nq), np.arange(self.nu - self.nk, self.nu)
         by_x[:, row, at], by_u[:, row, row] = 1 - ends[:, None], ends[:, None]  # linear in time
         return by_x, by_u
-
-    def identity(self) -> dict[str, Any]:
-        own = {name: getattr(self, name) for name in self.choices}
-        return {**super().identity(), "model": repr(self.system), **own}
 
     def _find(self, name: str) -> ca.SX | None:
         kind, _, rest = name.partition(".")
@@ -540,7 +537,7 @@ class MechanicalMap(KernelMap):
         args, energies = [self.symbols.x, self.symbols.parameters], ca.vertcat(*self._energies[:2])
         return Evaluator(ca.Function("energies", args, [energies]))
 
-    def energies(self, x: np.ndarray) -> np.ndarray:
+    def _energies_at(self, x: np.ndarray) -> np.ndarray:
         """Return kinetic and potential energy (N, 2) of states (N, nx), in J."""
         return self._energy_numbers(x, self.theta)[0][..., 0]
 
@@ -548,7 +545,7 @@ class MechanicalMap(KernelMap):
     def _generalized_force(self) -> Evaluator:
         return Evaluator(self.lagrangian.function("force", [self.lagrangian.F]))
 
-    def works(self, run: Trajectory) -> np.ndarray:
+    def _works(self, run: Trajectory) -> np.ndarray:
         """Return the work of the generalized forces over each step of a run (N,), in J.
 
         The midpoint rule integrates it.
@@ -562,10 +559,10 @@ class MechanicalMap(KernelMap):
     def _diverged(self, run: Trajectory, ended: bool) -> tuple[int, str] | None:
         if self.conjugate != "p" or not (ended or grows(self, run)) or not closed(self):
             return None
-        k = first_diverged(self, run)
+        k = first_diverged(self, run, self._energies_at, self._works)
         if k is None:
             return None
-        start, end = (float(e.sum()) for e in self.energies(run.x[[0, k]]))
+        start, end = (float(e.sum()) for e in self._energies_at(run.x[[0, k]]))
         why = self._fault_of(run.x[k - 1], nearly=True) or (
             f"steps of {run.step_lengths[k - 1]:g} s are too long for this motion; use a smaller dt "
             "(f.with_dt, f.substeps)"

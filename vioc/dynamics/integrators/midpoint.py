@@ -231,4 +231,4 @@ class MidpointVI(MechanicalMap):
 
     @own
     def derivatives(self) -> MapDerivatives:
-        return self._structured.of_map(self, self.with_times)
+        return self._structured.of_map(self)

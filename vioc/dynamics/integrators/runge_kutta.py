@@ -86,6 +86,8 @@ class RungeKutta(ExplicitMap, MechanicalMap):
         self.tableau = method if isinstance(method, Tableau) else METHODS[method]
         super().__init__(system, dt, wrap, tolerance, backend, takes=("slips",))
         self.continuous = Continuous(self.lagrangian)
+        A, b = np.array(self.tableau.A, float), np.array(self.tableau.b, float)
+        self.symmetric = bool(np.allclose(A + A[::-1, ::-1], b, rtol=0, atol=1e-14))
 
     def __repr__(self) -> str:
         method = self.method if isinstance(self.method, str) else f"{self.tableau.stages} stages"
@@ -93,14 +95,6 @@ class RungeKutta(ExplicitMap, MechanicalMap):
             f"RungeKutta({self.system.name}: {method}, nx = {self.nx}, nu = {self.nu}, "
             f"{self.nm} constraints, dt = {self.dt:g} s)"
         )
-
-    def identity(self) -> dict[str, Any]:
-        return {**super().identity(), "method": str(self.method)}
-
-    @property
-    def symmetric(self) -> bool:  # type: ignore[override]
-        A, b = np.array(self.tableau.A, float), np.array(self.tableau.b, float)
-        return bool(np.allclose(A + A[::-1, ::-1], b, rtol=0, atol=1e-14))
 
     # -- one step ---------------------------------------------------------------------------------
 
@@ -148,20 +142,6 @@ class RungeKutta(ExplicitMap, MechanicalMap):
         full = ca.vertcat(a, ca.SX.zeros(self.nk))
         balance = c.balance(full, c.multipliers)[: self.nd]
         return ca.vertcat(balance, c.constraint_acceleration(full)), a, c.multipliers
-
-    @shared
-    def jump_rows(self) -> tuple[ca.SX, ca.SX, ca.SX, ca.SX]:
-        """Equations (nd + nm,) of a jump of the velocities, and their symbols.
-
-        The jump by impulses at a fixed configuration has (M dv)_d = Dh_d' impulse, Dh dv = 0.
-        """
-        lag, c = self.lagrangian, self.continuous
-        mine, given = ca.SX.sym("dv", self.nd), ca.SX.sym("dv_k", self.nk)
-        full = ca.vertcat(mine, given)
-        balance = (lag.M @ full)[: self.nd]
-        if self.nm:
-            balance -= lag.Dh[:, : self.nd].T @ c.multipliers
-        return ca.vertcat(balance, lag.Dh @ full), mine, given, c.multipliers
 
     @shared
     def _jump(self) -> ca.Function:

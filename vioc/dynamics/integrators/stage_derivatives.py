@@ -67,7 +67,7 @@ class StageDerivatives:
         y, w = ca.vertcat(g.q_vector, g.v_vector, g.u_vector, g.parameters), ca.vertcat(a, lam)
         args = [*f.lagrangian.state_args, a, lam]
         self._stage, self._stage_second = _derivatives("stage", R, y, w, args)
-        R, dv, given, impulse = f.jump_rows
+        R, dv, given, impulse = _jump_rows(f)
         y, w = ca.vertcat(g.q_vector, given, g.parameters), ca.vertcat(dv, impulse)
         args = [g.q_vector, given, g.parameters, dv, impulse]
         self._jump, self._jump_second = _derivatives("jump", R, y, w, args)
@@ -212,3 +212,17 @@ def _solve(S: np.ndarray, rhs: np.ndarray, k: np.ndarray) -> np.ndarray:
             "singular M",
         )
     return x
+
+
+def _jump_rows(f: RungeKutta) -> tuple[ca.SX, ca.SX, ca.SX, ca.SX]:
+    """Return the equations (nd + nm,) of a jump of the velocities, and their symbols.
+
+    The jump by impulses at a fixed configuration has (M dv)_d = Dh_d' impulse, Dh dv = 0.
+    """
+    lag, impulse = f.lagrangian, f.continuous.multipliers
+    mine, given = ca.SX.sym("dv", f.nd), ca.SX.sym("dv_k", f.nk)
+    full = ca.vertcat(mine, given)
+    balance = (lag.M @ full)[: f.nd]
+    if f.nm:
+        balance -= lag.Dh[:, : f.nd].T @ impulse
+    return ca.vertcat(balance, lag.Dh @ full), mine, given, impulse

@@ -12,7 +12,6 @@ docs/maths/linear_time.md.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -96,7 +95,7 @@ class StepDerivatives:
         self._first = Evaluator(f.backend.program(first, "first"))
         self._second = Evaluator(f.backend.program(second, "second"))
 
-    def of_map(self, f: MechanicalMap, with_times: Callable[[], MapDerivatives]) -> MapDerivatives:
+    def of_map(self, f: MechanicalMap) -> MapDerivatives:
         """Return the derivatives of a map whose steps this rule defines.
 
         They are taken at the map's parameters.
@@ -105,7 +104,7 @@ class StepDerivatives:
             f,
             lambda steps: self.first(steps, f.theta).linearization,
             lambda steps, Z, zeta: self.second(self.first(steps, f.theta), Z, zeta),
-            with_times,
+            f.with_times,
         )
 
     def _columns(self, evaluate: Evaluator, args: list[np.ndarray]) -> np.ndarray:

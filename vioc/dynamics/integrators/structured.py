@@ -218,7 +218,7 @@ class StructuredLinearization:
 
     # -- whole trajectories -----------------------------------------------------------------------
 
-    def of_map(self, f: MechanicalMap, with_times: Callable[[], MapDerivatives]) -> MapDerivatives:
+    def of_map(self, f: MechanicalMap) -> MapDerivatives:
         """Return the derivatives of a map whose steps this rule defines.
 
         They are taken at the map's parameters.
@@ -227,7 +227,7 @@ class StructuredLinearization:
             f,
             lambda steps: self.linearize(steps, f.theta),
             lambda steps, Z, zeta: self.contract(steps, f.theta, Z, zeta),
-            with_times,
+            f.with_times,
             lambda steps: self.tensor(steps, f.theta),
         )
 

@@ -115,6 +115,7 @@ class MapAround(OneStepMap):
     """
 
     inner: OneStepMap
+    _identified_by: tuple[tuple[str, str], ...] = (("inner", "inner"),)
     _made_of: tuple = ()  # arguments after `inner` that make this map again
 
     def _around(
@@ -137,24 +138,21 @@ class MapAround(OneStepMap):
         self.space = SpaceAround(inner.space, inner.nx, tuple(own)) if own else inner.space
         self.quantities = Quantities(self, inner_quantities(self, expression, unit))
 
-    def with_inner(self: Self, f: OneStepMap) -> Self:
-        """Return a map of this kind around another inner map."""
-        return type(self)(f, *self._made_of)  # type: ignore[call-arg]
+    def with_each(self: Self, change: Callable[[OneStepMap], OneStepMap]) -> Self:
+        """Return a map of this kind around what `change` makes of the inner map."""
+        return type(self)(change(self.inner), *self._made_of)  # type: ignore[call-arg]
 
     def with_dt(self: Self, dt: float) -> Self:
-        return self.with_inner(self.inner.with_dt(dt))
+        return self.with_each(lambda f: f.with_dt(dt))
 
     def with_parameters(self: Self, **values: float) -> Self:
-        return self.with_inner(self.inner.with_parameters(**values))
+        return self.with_each(lambda f: f.with_parameters(**values))
 
     def trying(self: Self, **values: float) -> Self:
-        return self.with_inner(self.inner.trying(**values))
+        return self.with_each(lambda f: f.trying(**values))
 
     def __reduce__(self) -> tuple:
         return type(self), (self.inner, *self._made_of)
-
-    def identity(self) -> dict[str, Any]:
-        return {**super().identity(), "inner": self.inner.identity()}
 
     @property
     def depends_on_time(self) -> bool | None:
@@ -169,6 +167,9 @@ class MapAround(OneStepMap):
         """
         x = np.asarray(x, float)
         return x[..., : self.inner.nx], x[..., self.inner.nx :]
+
+    def initial_state(self, q: Any = None, v: Any = None, u: Any = None, **named: float) -> np.ndarray:
+        return self.inner.initial_state(q, v, u, **named)
 
     def rest_input(self, x: np.ndarray) -> np.ndarray:
         return self.inner.rest_input(self.split(x)[0])

@@ -44,6 +44,8 @@ class DelayedMap(MapAround):
     `inner_trajectory` is the trajectory of the inner map.
     """
 
+    _identified_by = (("inner", "inner"), ("delay", "n"))
+
     def __init__(self, f: OneStepMap, n: int = 1):
         if not isinstance(f, OneStepMap):
             raise TypeError(f"expected a one-step map, got {type(f).__name__}")
@@ -63,9 +65,6 @@ class DelayedMap(MapAround):
 
     def _mechanical(self) -> Mechanism:
         return around(self, lambda run: self.inner.mechanism.review(self.inner_trajectory(run)))
-
-    def identity(self) -> dict[str, Any]:
-        return {**super().identity(), "delay": self.n}
 
     # -- the state space ------------------------------------------------------------------------
 

@@ -72,6 +72,8 @@ class ExtendedMap(MapAround):
     with those of `MapDerivatives.timed`.
     """
 
+    _identified_by = (("inner", "inner"), ("constants", "constants"))
+
     def __init__(
         self,
         f: OneStepMap,
@@ -431,26 +433,23 @@ class ExtendedMap(MapAround):
             return self.inner.unit(INPUTS + of) if of in self.input_names else ""
         return "s" if name == DURATION else self.inner.unit(of)
 
-    def identity(self) -> dict[str, Any]:
-        return {**super().identity(), "constants": list(self.constants)}
-
     def with_dt(self, dt: float) -> ExtendedMap:
         if not self.steps:
-            return self.with_inner(self.inner.with_dt(dt))
-        twin = self.with_inner(self.inner)
+            return super().with_dt(dt)
+        twin = self.with_each(lambda f: f)
         twin.dt = float(dt)
         return twin
 
     def with_parameters(self, **values: float) -> ExtendedMap:
-        return self._at(self.inner.with_parameters, values)
+        return self._at(super().with_parameters, values)
 
     def trying(self, **values: float) -> ExtendedMap:
-        return self._at(self.inner.trying, values)
+        return self._at(super().trying, values)
 
-    def _at(self, inner: Callable[..., OneStepMap], values: Mapping[str, float]) -> ExtendedMap:
+    def _at(self, again: Callable[..., ExtendedMap], values: Mapping[str, float]) -> ExtendedMap:
         if any(n in self.freed for n in values):
             raise ModelError(f"{next(n for n in values if n in self.freed)!r} is a state of this map")
-        twin = self.with_inner(inner(**values))
+        twin = again(**values)
         twin.dt = self.dt
         return twin
 

@@ -47,6 +47,8 @@ class NoisyMap(MapAround):
     "Moving horizon".
     """
 
+    _identified_by = (("inner", "inner"), ("size", "nu"))
+
     def __init__(
         self,
         f: OneStepMap,
@@ -187,9 +189,6 @@ class NoisyMap(MapAround):
 
     # -- names ----------------------------------------------------------------------------------
 
-    def initial_state(self, q: Any = None, v: Any = None, u: Any = None, **named: float) -> np.ndarray:
-        return self.inner.initial_state(q, v, u, **named)
-
     def state(self, values: Mapping[str, float] | None = None, **named: float) -> np.ndarray:
         return self.inner.state(values, **named)
 
@@ -208,9 +207,6 @@ class NoisyMap(MapAround):
     def _names(self) -> list[str]:
         own = {INPUTS + n for n in self.inner.input_names}
         return [n for n in self.inner.quantities.names() if n not in own]
-
-    def identity(self) -> dict[str, Any]:
-        return {**super().identity(), "size": self.nu}
 
     @property
     def _made_of(self) -> tuple:  # type: ignore[override]

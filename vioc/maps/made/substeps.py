@@ -16,7 +16,6 @@ from vioc.maps.kernel import KernelMap
 from vioc.maps.made.around import MapAround, around, derivatives_of
 from vioc.maps.made.parts import Parts
 from vioc.maps.made.stepwise import stepwise
-from vioc.maps.made.switched import SwitchedMap
 from vioc.maps.mechanism import Mechanism
 from vioc.maps.named import Symbols
 from vioc.maps.protocol import Kernel, OneStepMap
@@ -41,6 +40,8 @@ class Substeps(MapAround):
     Derivatives are those of the composed step. Feedback uses the state at the start of the whole step.
     """
 
+    _identified_by = (("", "inner"), ("substeps", "n"))
+
     def __init__(self, f: OneStepMap, n: int):
         if isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 1:
             raise ValueError(f"substeps: expected a number of steps >= 1, got {n!r}")
@@ -55,9 +56,6 @@ class Substeps(MapAround):
             f.mechanism.review(replace(trajectory, map=f))
 
         return around(self, review, limits=self.inner.mechanism.limits)
-
-    def identity(self) -> dict[str, Any]:
-        return {**self.inner.identity(), "substeps": self.n}
 
     def __repr__(self) -> str:
         return f"Substeps({self.inner!r}, {self.n} a step)"
@@ -198,9 +196,6 @@ class Substeps(MapAround):
 
     # -- names ----------------------------------------------------------------------------------
 
-    def initial_state(self, q: Any = None, v: Any = None, u: Any = None, **named: float) -> np.ndarray:
-        return self.inner.initial_state(q, v, u, **named)
-
     def state(self, values: Mapping[str, float] | None = None, **named: float) -> np.ndarray:
         return self.inner.state(values, **named)
 
@@ -213,10 +208,8 @@ def substeps(f: OneStepMap, n: int) -> OneStepMap:
     """Return the map whose step consists of n steps of dt/n under one input."""
     if isinstance(f, Substeps):
         return Substeps(f.inner, f.n * Substeps(f.inner, n).n)
-    if isinstance(f, SwitchedMap):
-        return f.with_maps([g.substeps(n) for g in f.maps])
     if isinstance(f, MapAround) and not isinstance(f, KernelMap):
-        return f.with_inner(f.inner.substeps(n))
+        return f.with_each(lambda g: g.substeps(n))
     return Substeps(f, n)
 
 

@@ -5,7 +5,7 @@ docs/maths/phases.md.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -54,6 +54,8 @@ class SwitchedMap(MapAround):
     Steps are switched by their index. `derivatives.linearize_motion` describes the real motion instead, in
     which contacts close when their gap does (docs/maths/phases.md).
     """
+
+    _identified_by = (("maps", "maps"), ("steps", "steps_of"), ("periodic", "periodic"))
 
     def __init__(
         self,
@@ -358,22 +360,9 @@ class SwitchedMap(MapAround):
     def _names(self) -> list[str]:
         return [n for g in self.maps for n in g.quantities.names()]
 
-    def identity(self) -> dict[str, Any]:
-        own = {"steps": list(self.steps_of), "periodic": self.periodic}
-        return {**OneStepMap.identity(self), "maps": [g.identity() for g in self.maps], **own}
-
-    def with_maps(self, maps: Sequence[OneStepMap]) -> SwitchedMap:
-        """Return the same switching with other maps."""
+    def with_each(self, change: Callable[[OneStepMap], OneStepMap]) -> SwitchedMap:
+        maps = [change(g) for g in self.maps]
         return SwitchedMap(maps, self.steps_of, self.jumps, periodic=self.periodic)
-
-    def with_dt(self, dt: float) -> SwitchedMap:
-        return self.with_maps([g.with_dt(dt) for g in self.maps])
-
-    def with_parameters(self, **values: float) -> SwitchedMap:
-        return self.with_maps([g.with_parameters(**values) for g in self.maps])
-
-    def trying(self, **values: float) -> SwitchedMap:
-        return self.with_maps([g.trying(**values) for g in self.maps])
 
     def resampled(self, run: Trajectory, lengths: np.ndarray) -> SwitchedMap:
         """Return this map for other step lengths along a run, with adapted step counts.

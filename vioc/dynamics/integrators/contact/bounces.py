@@ -22,7 +22,7 @@ from vioc.dynamics.description.component import Inequality
 from vioc.dynamics.description.numbers import Parameter
 from vioc.dynamics.description.system import System
 from vioc.dynamics.integrators.contact.impacts import Impact, Struck
-from vioc.dynamics.integrators.contact.opposed import CLOSED, openable
+from vioc.dynamics.integrators.contact.opposed import CLOSED
 from vioc.dynamics.integrators.contact.resting import ContactSteps
 from vioc.dynamics.integrators.contact.touching import NOWHERE
 from vioc.dynamics.integrators.midpoint import MidpointVI
@@ -95,6 +95,7 @@ class Bounces(ContactSteps):
             )
         refuse_polytopes(f.system, "restitution goes without")
         g = f.lagrangian.graph
+        super().__init__(f)
         self._owners = np.array([i for i, c in enumerate(f.system.inequalities) for _ in c.meetings(g)])
         bouncing = bounces(f.system)
         self.bouncing = np.isin(self._owners, bouncing)
@@ -180,7 +181,7 @@ class Bounces(ContactSteps):
         The velocities are M^-1 p, with constraints their tangent part. The momentum of a body at rest on a
         contact lacks half of the contact's impulse, so its gap seems to close; `_held` allows for that.
         """
-        M, N = f.normals(np.ascontiguousarray(x[..., : f.nq]), f.theta)
+        M, N = self.normals(np.ascontiguousarray(x[..., : f.nq]), f.theta)
         phi = self._gaps(np.ascontiguousarray(x[..., : f.nq]), f.theta)[0][..., 0]
         if len(f.system.constraints):
             v = f.velocities(x)[..., None]
@@ -199,7 +200,7 @@ class Bounces(ContactSteps):
     def _hit(self, f: ContactVI, x: np.ndarray, hits: np.ndarray) -> Struck:
         """Return the impact of the contacts `hits` in one state."""
         closed = self._now(f, x)[0] <= CLOSED
-        opens = openable(*f.slopes(x), closed)  # contacts that keep each other closed do not bounce
+        opens = self.openable(f, x, closed)  # contacts that keep each other closed do not bounce
         masks = closed & ~hits, closed, hits & opens, closed & ~opens
         others, shut, bouncing, tight = (m.astype(float)[None] for m in masks)
         before = x[None, : f.nq], x[None, f.nq :]

@@ -24,14 +24,12 @@ from vioc.dynamics.integrators.contact.bounces import Bounces, bounces
 from vioc.dynamics.integrators.contact.contact_quantities import TouchQuantities, check_touches
 from vioc.dynamics.integrators.contact.contact_step import OneEnd, Pieces
 from vioc.dynamics.integrators.contact.flat import FlatTape
-from vioc.dynamics.integrators.contact.impacts import mechanics
 from vioc.dynamics.integrators.contact.impacts_along import Impacts, impacts_along
 from vioc.dynamics.integrators.contact.relaxed_contact import relaxed
 from vioc.dynamics.integrators.contact.resting import ContactSteps, Resting
 from vioc.dynamics.integrators.contact.touching import Touches, Touching
 from vioc.dynamics.integrators.mechanical import MechanicalMap
 from vioc.dynamics.integrators.midpoint_rule import MidpointRule, as_alpha
-from vioc.dynamics.lagrangian import OPTIONS
 from vioc.maps.derivatives import MapDerivatives, Steps
 from vioc.maps.kernel import StepSolver
 from vioc.maps.mechanism import Mechanism
@@ -75,7 +73,7 @@ class ContactVI(SmoothedMap, MechanicalMap):
     docs/maths/contact_gradients.md, "Restitution").
     """
 
-    choices = ("alpha", "forcing")
+    choices = ("alpha", "forcing", "smoothing")
 
     def __init__(
         self,
@@ -118,13 +116,8 @@ class ContactVI(SmoothedMap, MechanicalMap):
 
     @property
     def _options(self) -> dict[str, Any]:
-        own: dict[str, Any] = {"smoothing": self.smoothing}
-        if bounces(self.system):
-            own |= {"impacts": self.impacts, "slow": self.slow}
+        own = {"impacts": self.impacts, "slow": self.slow} if bounces(self.system) else {}
         return {**super()._options, **own}
-
-    def identity(self) -> dict[str, Any]:
-        return {**super().identity(), "smoothing": self.smoothing}
 
     def smoothed(self, smoothing: float) -> ContactVI:
         """Return the same map with another smoothing (m^2/s^2), without new compilation."""
@@ -216,23 +209,6 @@ class ContactVI(SmoothedMap, MechanicalMap):
     def _check_starts(self, X: np.ndarray, k: int) -> None:
         super()._check_starts(X, k)
         check_apart(self, X, k)
-
-    @shared
-    def normals(self) -> Evaluator:
-        """Evaluator of the mass matrix and of the gradients of all gaps.
-
-        (q, parameters) -> M (nd, nd), N (n, nd). Gaps of pairs of polytopes are not included.
-        """
-        q, theta = ca.SX.sym("q", self.nq), self.symbols.parameters
-        M, J, _ = mechanics(self, q, theta)
-        N = ca.vertcat(*(j[0, :] for j in J))
-        return Evaluator(ca.Function("normals", [q, theta], [ca.densify(M), ca.densify(N)], OPTIONS))
-
-    def slopes(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the mass matrix, gap gradients and constraint Jacobian of a state."""
-        q = x[: self.nq]
-        M, N = self.normals(q, self.theta)
-        return M, N, self.lagrangian.constraint_jacobian(q, **self.parameters)[:, : self.nd]
 
     @property
     def meetings(self) -> list[Touching]:

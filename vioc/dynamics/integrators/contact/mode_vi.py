@@ -221,7 +221,7 @@ class ModeVI(MechanicalMap):
 
     @own
     def derivatives(self) -> MapDerivatives:
-        return self._structured.of_map(self, self.with_times)
+        return self._structured.of_map(self)
 
     # -- limits of the mode --------------------------------------------------------------------------------
 

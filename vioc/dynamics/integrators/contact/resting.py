@@ -10,6 +10,7 @@ import casadi as ca
 import numpy as np
 
 from vioc.compile.compiler import find_compiler
+from vioc.compile.evaluate import Evaluator
 from vioc.compile.programs import Program
 from vioc.dynamics.algebra.vectors import part
 from vioc.dynamics.consistency import directions_within
@@ -17,6 +18,7 @@ from vioc.dynamics.contact.compiled_contact import TapeProgram
 from vioc.dynamics.contact.interior import InteriorProgram
 from vioc.dynamics.integrators.contact.branch import check_branch
 from vioc.dynamics.integrators.contact.contact_derivatives import ContactDerivatives, equations
+from vioc.dynamics.integrators.contact.impacts import mechanics
 from vioc.dynamics.integrators.contact.opposed import CLOSED, openable
 from vioc.dynamics.integrators.contact.placed import PlacedProgram
 from vioc.dynamics.integrators.newton import NEAR, dependent_constraints
@@ -42,6 +44,26 @@ class ContactSteps(ABC):
     """
 
     smooth: bool
+
+    def __init__(self, f: ContactVI):
+        self._of = f
+
+    @cached_property
+    def normals(self) -> Evaluator:
+        """Evaluator of the mass matrix and of the gradients of all gaps.
+
+        (q, parameters) -> M (nd, nd), N (n, nd). Gaps of pairs of polytopes are not included.
+        """
+        q, theta = ca.SX.sym("q", self._of.nq), self._of.symbols.parameters
+        M, J, _ = mechanics(self._of, q, theta)
+        N = ca.vertcat(*(j[0, :] for j in J))
+        return Evaluator(ca.Function("normals", [q, theta], [ca.densify(M), ca.densify(N)], OPTIONS))
+
+    def openable(self, f: ContactVI, x: np.ndarray, closed: np.ndarray) -> np.ndarray:
+        """Return which closed contacts of a state can be opened by a feasible velocity."""
+        q = x[: f.nq]
+        M, N = self.normals(q, f.theta)
+        return openable(M, N, f.lagrangian.constraint_jacobian(q, **f.parameters)[:, : f.nd], closed)
 
     @abstractmethod
     def program(self, f: ContactVI) -> Program:
@@ -79,9 +101,6 @@ class Resting(ContactSteps):
     """Computation and derivatives of steps without restitution."""
 
     smooth = True
-
-    def __init__(self, f: ContactVI):
-        self._of = f
 
     @cached_property
     def _derivatives(self) -> ContactDerivatives:
@@ -167,5 +186,5 @@ def _held_shut(f: ContactVI, x: np.ndarray) -> list[str]:
     closed = np.isfinite(gaps) & (gaps <= CLOSED)
     if closed.sum() < 2:
         return []
-    shut = closed & ~openable(*f.slopes(x), closed)
+    shut = closed & ~f.contact.openable(f, x, closed)
     return [t.name for t, on in zip(f.touches.all, shut, strict=True) if on]

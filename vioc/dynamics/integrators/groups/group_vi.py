@@ -87,6 +87,7 @@ class GroupVI(GroupQuantities):
     """
 
     symmetric: ClassVar[bool] = True  # type: ignore[misc]
+    _identified_by = (("model", "system"), ("stages", "stages"), ("points", "points"))
 
     def __init__(
         self,
@@ -177,15 +178,9 @@ class GroupVI(GroupQuantities):
         )
 
     def __reduce__(self):
-        options = {"tolerance": self.tolerance, "backend": self.backend.name, **self._rule}
+        names = "tolerance", "stages", "points"
+        options = {"backend": self.backend.name, **{name: getattr(self, name) for name in names}}
         return rebuilt, (type(self), self.system, self.dt, options, self.parameters)
-
-    def identity(self) -> dict[str, Any]:
-        return {**super().identity(), "model": repr(self.system), **self._rule}
-
-    @property
-    def _rule(self) -> dict[str, Any]:
-        return {"stages": self.stages, "points": self.points}
 
     @property
     def order(self) -> int:

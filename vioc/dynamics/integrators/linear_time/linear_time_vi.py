@@ -214,4 +214,4 @@ class LinearTimeVI(MechanicalMap):
 
     @own
     def derivatives(self) -> MapDerivatives:
-        return self._derivatives.of_map(self, self.with_times)
+        return self._derivatives.of_map(self)

@@ -123,6 +123,8 @@ class MaximalVI(SmoothedMap):
         self.dt = float(self.lengths(None, 1)[0])
         self.smoothing = as_smoothing(smoothing)
         self.graph = StepGraph(system, self.smoothing, self.tolerance)
+        smoothed = (("smoothing", "smoothing"),) * bool(self.graph.touches)
+        self._identified_by = ("model", "system"), *smoothed
         self.bodies = tuple(b.name for b in self.graph.bodies)
         n = len(self.bodies)
         self.state_names = (
@@ -153,10 +155,6 @@ class MaximalVI(SmoothedMap):
             f"MaximalVI({self.system.name}: {len(self.bodies)} bodies, {rows} constraint rows{touches}, "
             f"nx = {self.nx}, nu = {self.nu}, dt = {self.dt:g} s)"
         )
-
-    def identity(self) -> dict[str, Any]:
-        smoothed = {"smoothing": self.smoothing} if self.graph.touches else {}
-        return {**super().identity(), "model": repr(self.system), **smoothed}
 
     def smoothed(self, smoothing: float) -> MaximalVI:
         """Return the same map with another smoothing of contacts and limits."""
@@ -368,19 +366,6 @@ class MaximalVI(SmoothedMap):
         mu = ca.vertcat(*map(self.named.friction, self.meetings))
         return np.ravel(ca.Function("frictions", [self.symbols.parameters], [mu])(self.theta))
 
-    @property
-    def levers(self) -> np.ndarray:
-        """Largest distance of each contact point from its body's centre of mass, m.
-
-        They are infinite except for spheres on half-spaces.
-        """
-        found = np.full(len(self.graph.touches), np.inf)
-        value = self.graph.terms.model.value
-        for i, touch in enumerate(self.graph.touches):
-            if touch.reach is not None:
-                found[i] = value(touch.reach)
-        return found
-
     @shared_by_step
     def _variations(self) -> Evaluator:
         return Evaluator(self.named.variations)
@@ -404,12 +389,6 @@ class MaximalVI(SmoothedMap):
             upper, lower = path - value_of(self, limits.upper), value_of(self, limits.lower) - path
             for side, beyond in (("upper", upper), ("lower", lower)):
                 yield from first_crossed(f"{name}-{side}", beyond > np.maximum(1e-6, open_at), beyond)
-
-    def cold(self, x: np.ndarray, u: np.ndarray, t: float, dt: float) -> tuple[np.ndarray, np.ndarray, float]:
-        """Solve one step from a cold start; return next state, multipliers and error."""
-        args = [x[None], u[None], np.array([t]), np.array([dt]), self.theta]
-        state, multipliers, error = self.step_solver.program(False).map(args, 1)
-        return np.ravel(state), np.ravel(multipliers), float(np.ravel(error)[0])
 
     def _rescued(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
         if self.graph.touches:

@@ -71,8 +71,10 @@ class NearProgram(StepByStep):
         counts = [len(t.multipliers) for t in graph.touches]
         self._starts = len(graph.names) + np.concatenate([[0], np.cumsum(counts)]).astype(int)
         self._smooth = np.flatnonzero(~f.placed)
-        self._levers = np.where(np.isfinite(f.levers), f.levers, 0.0)
-        self._everywhere = ~np.isfinite(f.levers)
+        # largest distance of each contact point from its body's centre of mass, m, for spheres on half-spaces
+        value, reaches = graph.terms.model.value, [t.reach for t in graph.touches]
+        self._levers = np.array([0.0 if reach is None else value(reach) for reach in reaches])
+        self._everywhere = np.array([reach is None for reach in reaches], bool)
         self._holders = np.array([t.bodies[-1] for t in graph.touches])
 
     # -- nearby contacts ---------------------------------------------------------------------------------

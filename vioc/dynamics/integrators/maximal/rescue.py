@@ -181,7 +181,9 @@ def check_branch(f: MaximalVI, x: np.ndarray, u: np.ndarray, k: int, t: float, d
 
 def solve_contact(f: MaximalVI, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
     """Return (x_next, multipliers) of a step with contact, from a cold start."""
-    found, multipliers, residual = f.cold(x, u, t, dt)
+    args = [x[None], u[None], np.array([t]), np.array([dt]), f.theta]
+    solved = f.step_solver.program(False).map(args, 1)
+    found, multipliers, residual = np.ravel(solved[0]), np.ravel(solved[1]), float(np.ravel(solved[2])[0])
     if residual <= f.tolerance:
         return found, multipliers
     where = (
