@@ -3,6 +3,12 @@
 Unknowns are in units of their typical sizes, equations and constraints in units of the quantities in them or
 in their limits, and the cost in the power of 1000 in which its gradient at the guess is between 1 and 1000.
 See docs/maths/dmoc.md, "Units".
+
+The scale of a free parameter is the power of 1000 nearest to its value and limits. The scale of an unknown
+without a unit, such as a multiplier, changes its equation by that equation's scale. The scale of a step's
+equation is that of the state with the factor 1 in it, and the scale of a condition on a quantity is the size
+of the quantity. Other constraints have the scale of their change at the guess for changes of the unknowns by
+their scales.
 """
 
 from __future__ import annotations
