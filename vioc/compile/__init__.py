@@ -2,7 +2,8 @@
 
 Compiled libraries are kept in an on-disk cache. `programs` defines the operations on a function (call, map
 over rows, accumulate steps), `virtual` and `native` implement them, `backend` chooses between these,
-`compiler` and `disk_cache` make loaded libraries from C. See docs/maths/speed.md.
+`compiler` and `disk_cache` make loaded libraries from C, `background` beside the running program. See
+docs/maths/speed.md.
 """
 
 from vioc.compile.backend import BACKENDS, Backend
