@@ -108,9 +108,9 @@ class Backend:
 
 
 class AutoProgram(Program):
-    """Program that runs in the virtual machine until it is compiled, in the background.
+    """Program that runs in the virtual machine until its library is compiled.
 
-    Compiling begins when it saves time.
+    Compiling begins when it saves time, and runs in the background.
     """
 
     def __init__(self, build: Callable[[], ca.Function], native: NativeProgram):

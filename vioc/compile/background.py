@@ -1,4 +1,4 @@
-"""Compilation in the background: a program goes on without a library until it is compiled.
+"""Compilation of libraries in the background, while a program goes on without them.
 
 One worker thread compiles one library after another. Where a library is not ready, results come from the
 virtual machine or from numpy. At the end of the process the running compiler is killed, and nothing partial
@@ -59,7 +59,7 @@ class Compilation:
 
     @property
     def lost(self) -> bool:
-        """Flag, True in a forked process, which has no thread of its parent that would compile."""
+        """Flag, True in a forked process, which lacks the thread that would compile."""
         return not self.over and self._process != os.getpid()
 
     def wait(self) -> None:
@@ -72,9 +72,9 @@ _jobs: queue.SimpleQueue[Callable[[], None]] | None = None
 
 
 def ready(load: Callable[[], object], sources: Sequence[str | Path]) -> bool:
-    """Return whether a library of C sources can be loaded at once; otherwise begin to compile it.
+    """Return whether a library of C sources can be loaded without waiting.
 
-    `load` compiles and loads it.
+    If not, its compilation begins in the background. `load` compiles and loads it.
 
     Warns
     -----

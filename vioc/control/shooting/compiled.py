@@ -50,7 +50,7 @@ class _Iterate(ctypes.Structure):
 
 
 def level_of(f: OneStepMap) -> type[Level]:
-    """Return the class of the barrier subproblems of one search: in C if stages are small.
+    """Return the class of a search's barrier subproblems: in C if stages are small.
 
     C also needs a backend that compiles. With ``"auto"``, searches compute in numpy until the library is
     compiled; a search does not change over, so that its result does not depend on when that is.
