@@ -155,7 +155,7 @@ class AutoProgram(Program):
         return True
 
     def _sound(self, error: CompileError | None) -> bool:
-        """Return whether the library was loaded; if not, warn that the virtual machine goes on."""
+        """Return whether the library was loaded; otherwise warn of the error."""
         if error is not None:
             warnings.warn(f"going on in the virtual machine: {error}", RuntimeWarning, stacklevel=4)
         return error is None

@@ -1,4 +1,4 @@
-"""Compilation of libraries in the background, while a program goes on without them.
+"""Compilation of libraries in the background, beside the running program.
 
 One worker thread compiles one library after another. Where a library is not ready, results come from the
 virtual machine or from numpy. At the end of the process the running compiler is killed, and nothing partial
