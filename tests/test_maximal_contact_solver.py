@@ -168,7 +168,7 @@ def test_what_does_not_converge_is_relaxed(monkeypatch):
 
 
 def test_what_is_left_is_measured_by_the_mechanism(monkeypatch):
-    """Of boxes of half a metre and of half a kilometre, after a few iterations: in natural units."""
+    """After a few iterations boxes of half a metre and of half a kilometre have the same residual."""
     monkeypatch.setattr(interior, "ITERATIONS", 4)
     left = []
     for scale in (1.0, 1e3):

@@ -19,7 +19,7 @@ BLOCK = re.compile(r"^```\{benchmarks\} (\S+)\n```$", re.MULTILINE)
 
 
 def shown(name: str) -> str:
-    """What the directive with this argument shows, as Markdown."""
+    """Return the Markdown that the directive shows for an argument."""
     sys.path.insert(0, str(ROOT))
     try:
         from studies.benchmarks import page

@@ -60,7 +60,7 @@ def public(cls: type) -> str:
 
 
 def shown(kind: str) -> str:
-    """What the directive with this argument shows, as Markdown."""
+    """Return the Markdown that the directive shows for an argument."""
     from vioc.components import component_form
 
     rows = ["| form | class | meaning |", "| --- | --- | --- |"]

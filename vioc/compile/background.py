@@ -68,6 +68,7 @@ class Compilation:
 
 
 _asked: dict[str, Compilation | None] = {}  # by key; None for libraries of the cache
+_told: list[CompileError] = []  # errors that were warned of
 _jobs: queue.SimpleQueue[Callable[[], None]] | None = None
 
 
@@ -94,9 +95,6 @@ def ready(load: Callable[[], object], sources: Sequence[str | Path]) -> bool:
         _told.append(begun.error)
         warnings.warn(f"going on in numpy: {begun.error}", RuntimeWarning, stacklevel=3)
     return begun.over and begun.error is None
-
-
-_told: list[CompileError] = []
 
 
 def _worker() -> queue.SimpleQueue[Callable[[], None]]:

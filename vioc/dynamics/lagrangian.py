@@ -333,14 +333,11 @@ class Lagrangian:
         return typical_masses(self.system)
 
     @cached_property
-    def length(self) -> float:
-        """Length of the mechanism, m (`masses.natural_length`)."""
-        return natural_length(self.system)
-
-    @cached_property
     def natural_sizes(self) -> np.ndarray:
         """Natural units of the variables (nq,): 1 rad, or the length of the mechanism."""
-        return np.where([n in self.system.angles for n in self.system.variables], 1.0, self.length)
+        return np.where(
+            [n in self.system.angles for n in self.system.variables], 1.0, natural_length(self.system)
+        )
 
     def rotors(self, theta: np.ndarray) -> np.ndarray:
         """Return the inertia of a geared rotor at each variable (nq,), 0 without a rotor.

@@ -53,7 +53,7 @@ def level_of(f: OneStepMap) -> type[Level]:
     """Return the class of a search's barrier subproblems: in C if stages are small.
 
     C also needs a backend that compiles. With ``"auto"``, searches compute in numpy until the library is
-    compiled; a search does not change over, so that its result does not depend on when that is.
+    compiled. A search keeps its class; its functions of derivatives may change over (`AutoProgram`).
     """
     native = f.backend.name != "virtual" and f.ndx + f.nu <= SMALL and find_compiler() is not None
     if native and f.backend.name == "auto":

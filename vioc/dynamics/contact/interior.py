@@ -33,8 +33,7 @@ CENTERED, POLISHED = (
 )  # relative distance of a product from kappa: accepted at the end, and attained by one more step
 ROUNDS, SAME = 100, 1e-6  # solves with friction bounded by previous impulses, and their accepted change
 GAIN = 0.2  # accepted energy from impulses, of the energy at the start: roots on the branch add less
-# Lengths per step: its energy is always accepted, because a start can be slightly too deep
-SLOW = 3e-3
+SLIGHT = 1e6  # kinetic energy over kappa, always accepted, because a start can be slightly too deep
 TYPICAL = 0.03  # speed, lengths per step, whose energy is the unit of kappa
 DOWN = 10**-0.5  # factor of kappa in the continuation
 SHORT, FAR, NEAR = 0.1, 0.5, 0.9  # step lengths that determine the decrease of the barrier
@@ -259,7 +258,7 @@ class InteriorPoint:
         if problem.end.work is None:
             return solution
         work, twice, *more = problem.end.work(solution.V, solution.lam, solution.y, *problem.given)[0][:, 0]
-        energy = 0.5 * max(twice, self._mass * (SLOW * self._natural.speed(problem.dt)) ** 2)
+        energy = 0.5 * max(twice, SLIGHT * self._floor)
         solution = solution._replace(suspect=sum(more))
         return solution if work <= GAIN * energy else solution._replace(error=np.inf)
 

@@ -25,7 +25,7 @@ class NaturalUnits:
     sizes : (nv,)
         Units of the coordinates whose velocities are unknown.
     rows : (rows + mismatches,)
-        Units of the constraint values, then of the residuals of the contacts (`Cone.mismatch`), times s.
+        Units of the constraint values, then of the gaps and slips whose rates `Cone.mismatch` compares.
     """
 
     length: float

@@ -184,7 +184,7 @@ static double arrive(const Model *m, Work *k) {
 
 static const double COLD[] = {0.1, 10, 1e-3, 1e2, 1e3}, WARM = 0.01, TINY = 1e-15, LEAST = 3e-5, BOUNDARY = 0.99;
 static const double CENTERED = 1e-6, POLISHED = 1e-9, SHORT = 0.1, FAR = 0.5, NEAR = 0.9, CLIP = 0.1, SAME = 1e-6;
-static const double GAIN = 0.2, SLOW = 3e-3;
+static const double GAIN = 0.2, SLIGHT = 1e6;
 static const double TYPICAL = 0.03, DOWN = 0.31622776601683794;
 enum { STEPS = 100, PATIENCE = 20, STUCK = 2, JUMP = 2, LAND = 6, JAMMED = 8, HALVINGS = 12, STARTS = 5, ROUNDS = 100 };
 
@@ -374,8 +374,7 @@ static double true_error(const Model *m, Work *k, double error) {
     const double *work = k->w + m->work;
     if (!m->works) return error;
     run(m, WORK, k);
-    double slow = SLOW * stride_of(m, k->w);
-    return work[0] <= 0.5 * GAIN * fmax(work[1], m->mass * slow * slow) ? error : INFINITY;
+    return work[0] <= 0.5 * GAIN * fmax(work[1], SLIGHT * m->floor) ? error : INFINITY;
 }
 
 /* Solve at decreasing kappa, each time from the previous solution, or cold if that fails. */

@@ -19,6 +19,7 @@ from vioc.dynamics.contact.touch import AnyTouch
 from vioc.dynamics.description.component import Meeting
 from vioc.dynamics.kinematics import FrameGraph
 from vioc.dynamics.lagrangian import OPTIONS, Lagrangian
+from vioc.dynamics.masses import natural_length
 from vioc.dynamics.terms.contacts import PairContact
 from vioc.errors import ModelError
 
@@ -122,7 +123,7 @@ class Touches:
 
     def __init__(self, lagrangian: Lagrangian):
         system, g = lagrangian.system, lagrangian.graph
-        self._length, self._sizes = lagrangian.length, lagrangian.natural_sizes[: len(system.dynamic)]
+        self._length, self._sizes = natural_length(system), lagrangian.natural_sizes[: len(system.dynamic)]
         self.all: list[Touching] = []
         self.polytopes = Polytopes(g)
         self.places = ca.SX.sym("places", self.polytopes.numbers)
