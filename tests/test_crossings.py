@@ -57,3 +57,38 @@ def test_boxes_and_hulls_leap_seldom_and_not_in_silence(kind, name, recwarn):
     told = [w for w in recwarn if w.category is CrossingWarning]
     assert bool(told) == (run["bullet:z"][-1] < 0)
     assert not told or (kind, name) == (MaximalVI, "hull")
+
+
+def swing(kind, dt, arm=1.2):
+    """Pendulum under a pivot at 1 m whose mass reaches the ground at 0.5857 rad."""
+    arms = vioc.tz(1.0)[vioc.ry("a")[vioc.tz(-arm, name="b", mass=Mass(1.0, (1e-3, 1e-3, 1e-3)))]]
+    ground = vioc.Contact("b", friction=0.3, name="ground")
+    return kind(System(arms, vioc.Gravity(0, 0, -9.81), ground), dt)
+
+
+@pytest.mark.parametrize("kind", [ContactVI, MaximalVI])
+def test_a_step_in_which_a_point_turns_through_the_ground_warns(kind):
+    """A body 0.5 m above ground turns by 2 rad; its point at 0.6 m is then up to 0.1 m deep."""
+    body = vioc.free("b", frame="body", mass=Mass(1.0, (0.1, 0.1, 0.1)))
+    f = kind(System(body, vioc.Contact.point("body", (0, 0, -0.6), name="tip")), 0.1)
+    x = f.initial_state({"b-z": 0.5, "b-ry": -1.0}, {"b-ry": 20.0})
+    with pytest.warns(CrossingWarning, match=r"tip is crossed within a step.* but (0\.1|0\.09\d*) m below"):
+        run = f.rollout(x, steps=1)
+    assert run["gap.tip"].min() > 0.1
+
+
+def test_a_pendulum_that_passes_through_the_ground_warns():
+    f = swing(ContactVI, 0.2)
+    with pytest.warns(CrossingWarning, match="ground is crossed within a step"):
+        f.rollout(f.initial_state({"a": 1.2}, {"a": -10.0}), steps=5)
+
+
+@pytest.mark.filterwarnings("error::vioc.errors.CrossingWarning")
+@pytest.mark.parametrize("kind", [ContactVI, MaximalVI])
+def test_a_mass_that_stops_on_the_ground_or_swings_above_it_does_not_warn(kind):
+    f = swing(kind, 0.03)
+    run = f.rollout(f.initial_state({"a": 1.2}, {"a": -10.0}), steps=10)
+    assert run["gap.ground"][-1] < 1e-4
+    above = swing(kind, 0.05, arm=0.9)
+    run = above.rollout(above.initial_state({"a": 1.2}, {"a": -9.0}), steps=10)
+    assert np.abs(np.diff(run["a"])).max() > 0.4

@@ -54,6 +54,8 @@ def test_negative_masses_by_parameters_are_refused(integrator, bob):
         f.rollouts(np.tile(f.initial_state({"theta": 0.3}), (3, 1)), steps=2, parameters={"bob": [1, bob, 2]})
     with pytest.raises(ModelError, match=message):
         vioc.Continuous(f.system, bob=bob)
+    with pytest.raises(ValueError, match="parameter 'bob': expected a number .*, got True"):
+        f.with_parameters(bob=True)
     assert f.with_parameters(bob=0.2).rollout(f.initial_state({"theta": 0.3}), steps=2)
 
 

@@ -574,3 +574,28 @@ def test_a_file_is_simulated(tmp_path):
     data.qpos[0] = 1.0
     mujoco.mj_step(model, data, 10000)
     assert run["q"][-1] == pytest.approx(data.qpos[0], abs=2e-6)  # the rule's h^2 w^3 t/24, w = 5/s
+
+
+def test_a_tendons_force_limit_bounds_its_motor_as_in_mujoco(tmp_path):
+    """The limit is on the force before the gear; for two motors on the tendon it is listed instead."""
+    text = """<mujoco><worldbody><body><joint name="h" axis="0 1 0"/><geom size=".1" mass="1"/></body></worldbody>
+    <tendon><fixed name="t" actuatorfrclimited="true" actuatorfrcrange="-3 2"><joint joint="h" coef="2"/></fixed>
+    </tendon><actuator><general name="motor" tendon="t" gear="5" gainprm="4" ctrlrange="-9 9" ctrllimited="true"/>
+    {}</actuator></mujoco>"""
+    (tmp_path / "one.xml").write_text(text.format(""))
+    robot = read_mjcf(tmp_path / "one.xml")
+    assert not robot.unsupported
+    assert robot.bounds()["u.motor"] == (-0.75, 0.5)
+    assert robot.limits["h"].effort == 3 * 5 * 2
+    model = mujoco.MjModel.from_xml_path(str(tmp_path / "one.xml"))
+    data, ours = mujoco.MjData(model), vioc.Continuous(robot.system)
+    for u, within in ((0.4, 0.4), (0.8, 0.5), (-1.0, -0.75)):
+        data.ctrl[:] = u
+        mujoco.mj_forward(model, data)
+        still = ours.forward([0.0], [0.0], [0.0]).accelerations
+        force = (ours.forward([0.0], [0.0], [within]).accelerations - still) * model.body_inertia[1, 1]
+        np.testing.assert_allclose(data.qfrc_actuator, force, rtol=1e-12)
+    (tmp_path / "two.xml").write_text(text.format('<motor name="other" tendon="t" ctrlrange="-9 9"/>'))
+    with pytest.warns(RobotWarning):
+        robot = read_mjcf(tmp_path / "two.xml")
+    assert [(u.where, u.what[:16]) for u in robot.unsupported] == [("tendon 't'", "actuatorfrcrange")]

@@ -3,6 +3,7 @@
 import builtins
 import math
 import pickle
+import re
 import warnings
 import xml.etree.ElementTree as ET
 from pathlib import Path
@@ -521,6 +522,10 @@ def seen(shape, around="visual"):
             seen("<geometry><box size='1 1'/></geometry>", "collision"),
             "a <collision> that cannot be read (<box> s",
         ),
+        (
+            seen('<geometry><sphere radius="-1"/></geometry>'),
+            "a <visual> that cannot be read (<sphere> radius='-1': expected no negative length",
+        ),
         (seen("<geometry><sphere/></geometry>"), "a <visual> that cannot be read (<sphere> has no radius"),
         (seen("<origin/>", "collision"), "a <collision> that cannot be read (<collision> has no <geometry>)"),
         (
@@ -541,6 +546,17 @@ def test_what_is_only_drawn_or_absent_does_not_stop_the_reading(text, listed):
     assert found.what.startswith(listed) and found.line == 2
     plain = robot('<link name="a"/>' + link("b", inertial()) + joint("j", "revolute", "a", "b"))
     assert model.system == plain.system
+
+
+def test_a_mass_without_inertia_is_a_point_mass_and_is_listed():
+    def read(text):
+        return robot('<link name="a"/>' + text + joint("j", "revolute", "a", "b"))
+
+    zero = link("b", inertial(mass=2.0, moments=(0.0, 0.0, 0.0)))
+    with pytest.warns(RobotWarning):
+        model = read(re.sub("<inertia .*?/>", "", zero))
+    assert [u.what for u in model.unsupported] == ["an <inertial> without <inertia> (a point mass)"]
+    assert model.system == read(zero).system
 
 
 def test_a_material_without_a_name_and_a_scale_of_one_number_are_seen():

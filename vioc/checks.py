@@ -114,10 +114,10 @@ def _shown(value: Any) -> str:
 def as_value(value: Any, what: str) -> float:
     """Return a value as a float, or raise a ValueError that names it.
 
-    A text is not accepted: units are SI, angles radians.
+    A text or a truth value is not accepted: units are SI, angles radians.
     """
     try:
-        if not (isinstance(value, (str, bytes)) or is_complex(value)):
+        if not (isinstance(value, (str, bytes, bool, np.bool_)) or is_complex(value)):
             return float(value)
     except (TypeError, ValueError):
         pass

@@ -1,4 +1,4 @@
-"""Detection of bodies that pass through each other within a step.
+"""Detection of bodies that pass through each other or through the ground within a step.
 
 Contacts and limits hold only at the ends of steps.
 """
@@ -8,14 +8,15 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeGuard
 
 import casadi as ca
 import numpy as np
 
 from vioc.compile.evaluate import Evaluator
+from vioc.dynamics.masses import natural_length
 from vioc.dynamics.terms.contact_shapes import Shape, Sphere, triangles
-from vioc.dynamics.terms.contacts import PairContact
+from vioc.dynamics.terms.contacts import Contact, PairContact
 from vioc.dynamics.terms.terrain import Terrain
 from vioc.errors import CrossingWarning
 from vioc.runs.trajectory import Trajectory
@@ -24,13 +25,14 @@ if TYPE_CHECKING:
     from vioc.dynamics.contact.smoothed import SmoothedMap
 
 TOUCHING = 1e-6  # m, gap of a closed contact; or ten times the gap that the smoothing leaves open, if larger
-GRAZE = 0.01  # allowed depth relative to the radii, since paths between samples are not straight
+GRAZE = 0.01  # allowed depth relative to the radii or the natural length, as the true path is not known
 SHRUNK, HALVINGS = 0.9, 6  # scale of the shapes that are tested for overlap; bisections of the depth
 BETWEEN, MOST, WAY = (
     2,
     500,
     0.5,
 )  # tested poses per inner radius, and most poses; steps are tested from this motion in inner radii on
+FAR, SPACING = 0.2, 0.1  # rad or natural lengths: least motion of a tested step, and between its samples
 ROUNDED = 1e-7  # distance at which shapes count as overlapping, relative to the largest distance
 
 
@@ -57,9 +59,9 @@ def warn_crossed(run: Trajectory, found: Iterable[Crossing]) -> None:
         run.map.unit(f"gap.{first.name}") or "m"
     )  # pairs that meet at several points have no unit of the gap
     warnings.warn(
-        f"{first.name} is crossed within a step: the gap is open at t = {run.t[first.step]:g} s and {h:g} s "
-        f"later, but {first.depth:.3g} {unit} below zero between{more}. Contact holds at the ends of steps: "
-        "a body that moves by more than its size in one step can pass through; use a smaller dt",
+        f"{first.name} is crossed within a step: the gap is not negative at t = {run.t[first.step]:g} s and "
+        f"{h:g} s later, but {first.depth:.3g} {unit} below zero between{more}. Contact holds at the ends of "
+        "steps: a body that moves by more than its size in one step can pass through; use a smaller dt",
         CrossingWarning,
         stacklevel=4,
     )
@@ -184,6 +186,34 @@ def crossed_shapes(f: SmoothedMap, run: Trajectory) -> Iterator[Crossing]:
                         low, high = (low, middle) if _overlap(sides, middle) else (middle, high)
                     crossed[k], depth[k] = True, max(depth[k], (1 - high) * inner)
         yield from first_crossed(name, crossed, depth)
+
+
+def crossed_grounds(f: SmoothedMap, run: Trajectory) -> Iterator[Crossing]:
+    """Yield the contacts with the ground or a terrain that are deep in it between two samples.
+
+    Only steps in which a coordinate changes by more than `FAR` are tested.
+    """
+    items = zip(f.system.inequality_names, f.system.inequalities, strict=True)
+    names = {n + part for n, item in items if _with_ground(item) for part in item.parts()}
+    wanted = [(i, t.name) for i, t in enumerate(t for t in f.meetings if not t.placed) if t.name in names]
+    moved = f.motions(run.x) if wanted else np.zeros(0)
+    far = np.flatnonzero(moved > FAR)
+    if not len(far):
+        return
+    columns = [i for i, _ in wanted]
+    depth = np.zeros((len(moved), len(wanted)))
+    for k in map(int, far):
+        shares = np.linspace(0, 1, int(min(moved[k] / SPACING, MOST)) + 3)[1:-1]
+        gaps = f.smooth_gaps(f.between(run.x[k], run.x[k + 1], shares))
+        depth[k] = -gaps[:, columns].min(axis=0)
+    least = np.maximum(GRAZE * natural_length(f.system), open_from(f, run))
+    for (_, name), deep in zip(wanted, depth.T, strict=True):
+        yield from first_crossed(name, deep > least, deep)
+
+
+def _with_ground(item: object) -> TypeGuard[Contact | PairContact]:
+    """Return whether a component is a contact with a half-space or a terrain."""
+    return isinstance(item, Contact) or (isinstance(item, PairContact) and isinstance(item.shape1, Terrain))
 
 
 def _of_solids(item: PairContact) -> bool:

@@ -9,7 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from vioc.dynamics.contact.crossings import Crossing, crossed_shapes, crossed_spheres, warn_crossed
+from vioc.dynamics.contact.crossings import (
+    Crossing,
+    crossed_grounds,
+    crossed_shapes,
+    crossed_spheres,
+    warn_crossed,
+)
 from vioc.dynamics.contact.features import Features, MeetingPlaces
 from vioc.dynamics.contact.look import DEEP
 from vioc.dynamics.contact.polytopes import PLACES
@@ -67,6 +73,20 @@ class SmoothedMap(KernelMap):
     def smooth_gaps(self, x: np.ndarray) -> np.ndarray:
         """Return the gaps in states (..., nx), except those of polytopes."""
 
+    @abstractmethod
+    def motions(self, x: np.ndarray) -> np.ndarray:
+        """Return the largest change of a coordinate in each step (N,), rad or natural lengths.
+
+        The steps are those of the samples x (N + 1, nx).
+        """
+
+    @abstractmethod
+    def between(self, start: np.ndarray, end: np.ndarray, shares: np.ndarray) -> np.ndarray:
+        """Return states (n, nx) with the configurations on the way between two states.
+
+        The way is parametrized by shares (n,) of the step, from 0 to 1.
+        """
+
     @property
     @abstractmethod
     def frictions(self) -> np.ndarray:
@@ -112,6 +132,7 @@ class SmoothedMap(KernelMap):
         gaps = zip((t.name for t in self.meetings), self.gaps(run.x[0]), strict=True)
         yield from crossed_spheres(self, run, dict(gaps))
         yield from crossed_shapes(self, run)
+        yield from crossed_grounds(self, run)
 
     def _relaxed_step(self) -> RelaxedStep | None:
         refuse_polytopes(self.system, "there are no equations along a trajectory of")

@@ -227,6 +227,11 @@ class MjcfModel:
         bounds = [math.inf]
         if m.actuator_forcelimited[a]:
             bounds.append(float(np.abs(m.actuator_forcerange[a]).max()))
+        bounds += [
+            float(np.abs(m.tendon_actfrcrange[t]).max())
+            for t, pulling in self._pulling.items()
+            if a in (other for other, _ in pulling)
+        ]
         bounded = self._proportional(
             a, "NONE", "FILTER", "FILTEREXACT"
         )  # filters keep the range of the control
@@ -316,15 +321,44 @@ class MjcfModel:
             bodies.add(body)
         return bodies
 
+    @cached_property
+    def _pulling(self) -> dict[int, list[tuple[int, float | None]]]:
+        """Actuators of each tendon that has a limit on its total actuator force, as in `_pushing`.
+
+        The force that counts is the one before the gear.
+        """
+        m = self.compiled
+        pulling: dict[int, list[tuple[int, float | None]]] = {}
+        for t in np.flatnonzero(m.tendon_actfrclimited).tolist():
+            pulling[t] = []
+            for a in filter(self.acts, self.actuators):
+                if (
+                    int(m.actuator_trntype[a]) == self.mujoco.mjtTrn.mjTRN_TENDON
+                    and t == m.actuator_trnid[a, 0]
+                ):
+                    linear = self.static(a) and not int(m.actuator_biastype[a])
+                    pulling[t].append((a, float(m.actuator_gainprm[a, 0]) if linear else None))
+        return pulling
+
     def clamped(self) -> Iterable[int]:
         """Yield joints whose ``actuatorfrcrange`` is tighter than their controls' ranges."""
         for j, pushing in self._pushing.items():
-            alone = len(pushing) == 1 and pushing[0][1] is not None
-            if pushing and not alone and not self._within(j, pushing):
+            if self._limits(self.compiled.jnt_actfrcrange[j], pushing):
                 yield j
 
-    def _within(self, j: int, pushing: list[tuple[int, float | None]]) -> bool:
-        """Return whether controls within their ranges never exceed a joint's force limit."""
+    def clamped_tendons(self) -> Iterable[int]:
+        """Yield tendons whose ``actuatorfrcrange`` is tighter than their controls' ranges."""
+        for t, pulling in self._pulling.items():
+            if self._limits(self.compiled.tendon_actfrcrange[t], pulling):
+                yield t
+
+    def _limits(self, forces: np.ndarray, pushing: list[tuple[int, float | None]]) -> bool:
+        """Return whether a limit of the total force of some actuators is not a range of one control."""
+        alone = len(pushing) == 1 and pushing[0][1] is not None
+        return bool(pushing) and not alone and not self._within(forces, pushing)
+
+    def _within(self, forces: np.ndarray, pushing: list[tuple[int, float | None]]) -> bool:
+        """Return whether controls within their ranges never exceed a limit of the total force."""
         least, most = 0.0, 0.0
         for a, arm in pushing:
             if arm is None:
@@ -332,7 +366,7 @@ class MjcfModel:
             if arm:
                 ends = sorted(arm * end for end in self.control_range(a))
                 least, most = least + ends[0], most + ends[1]
-        low, high = self.compiled.jnt_actfrcrange[j]
+        low, high = forces
         return bool(low <= least and most <= high)
 
     def control_range(self, a: int) -> tuple[float, float]:
@@ -347,9 +381,13 @@ class MjcfModel:
         limits = []
         if m.actuator_forcelimited[a] and not int(m.actuator_biastype[a]):
             limits.append((gain, m.actuator_forcerange[a]))
-        for j, pushing in self._pushing.items():
-            if len(pushing) == 1 and pushing[0][0] == a and pushing[0][1] is not None:
-                limits.append((pushing[0][1], m.jnt_actfrcrange[j]))
+        for groups, ranges in (
+            (self._pushing, m.jnt_actfrcrange),
+            (self._pulling, m.tendon_actfrcrange),
+        ):
+            for i, pushing in groups.items():
+                if len(pushing) == 1 and pushing[0][0] == a and pushing[0][1] is not None:
+                    limits.append((pushing[0][1], ranges[i]))
         for factor, forces in limits:
             if factor:
                 least, most = sorted(float(force) / factor for force in forces)

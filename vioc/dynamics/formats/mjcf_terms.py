@@ -168,6 +168,7 @@ def _tendons(model: MjcfModel) -> list[Any]:
     """Return strings, springs and dampers for straight tendons between two sites."""
     m, wrap = model.compiled, model.mujoco.mjtWrap
     components: list[Any] = []
+    clamped = set(model.clamped_tendons())
     for t in range(m.ntendon):
         name = cleaned(m.tendon(t).name or f"tendon{t + 1}")
         where = f"tendon {name!r}"
@@ -198,7 +199,7 @@ def _tendons(model: MjcfModel) -> list[Any]:
         for what, field, counts in (
             ("frictionloss", "frictionloss", not model.disabled("FRICTIONLOSS")),
             ("armature", "armature", True),
-            ("actuatorfrcrange", "actfrclimited", True),
+            ("actuatorfrcrange of a servo, or of several actuators", "actfrclimited", t in clamped),
             ("springyield", "springyield", bool(stiffness)),
         ):
             if counts and model.given(f"tendon_{field}", t):

@@ -62,6 +62,7 @@ PARTS = {
     "visual": ("geometry",),
     "collision": ("geometry",),
 }
+SOLIDS = "box", "sphere", "cylinder"
 _DECLARATION = re.compile(rb"""(\s*)(<\?xml\s+version\s*=\s*)(["'])(.*?)\3(.*?\?>)""", re.DOTALL)
 
 
@@ -234,6 +235,8 @@ def _wrong(element: Any) -> Iterator[str]:
             if count and (len(words) != count or not all(map(is_number, words))):
                 expected = "a number" if count == 1 else f"{count} numbers"
                 yield f"<{part.tag}> {attribute}={text!r}: expected {expected}"
+            elif part.tag in SOLIDS and count and min(map(float, words)) < 0:
+                yield f"<{part.tag}> {attribute}={text!r}: expected no negative length"
 
 
 def _relax(element: Any, name: str, contents: Contents) -> None:
@@ -241,6 +244,9 @@ def _relax(element: Any, name: str, contents: Contents) -> None:
 
     Omitted values are completed, unreadable shapes are removed.
     """
+    for part in element.findall("inertial"):
+        if part.find("inertia") is None:
+            contents.leave_out("an <inertial> without <inertia> (a point mass)", element.tag, name)
     for part in element.iter("inertia", "material", "mesh"):
         absent = [p for p in ("ixy", "ixz", "iyz") if part.tag == "inertia" and p not in part.attrib]
         if absent:

@@ -231,6 +231,12 @@ class ContactVI(SmoothedMap, MechanicalMap):
         found = self._gaps(q, self.theta, self.touches.polytopes.nowhere)[0][..., 0]
         return found[..., ~self.placed] if self.features.pairs else found
 
+    def motions(self, x: np.ndarray) -> np.ndarray:
+        return (np.abs(np.diff(x[:, : self.nq], axis=0)) / self.lagrangian.natural_sizes).max(axis=1)
+
+    def between(self, start: np.ndarray, end: np.ndarray, shares: np.ndarray) -> np.ndarray:
+        return start + shares[:, None] * (end - start)
+
     def seen(self, x: np.ndarray, dt: float, theta: np.ndarray) -> MeetingPlaces:
         v = np.concatenate([self._velocity(x, theta)[0][:, 0], x[self.nq + self.nd :]])
         return self.touches.polytopes.at(x[: self.nq], v, theta, dt)

@@ -42,7 +42,7 @@ from vioc.dynamics.integrators.maximal.touches import Touch
 from vioc.dynamics.integrators.mechanical import rebuilt
 from vioc.dynamics.integrators.newton import dependent_constraints
 from vioc.dynamics.kinematics import as_configuration
-from vioc.dynamics.masses import fault_at
+from vioc.dynamics.masses import fault_at, natural_length
 from vioc.dynamics.terms.joint_limits import JointLimits
 from vioc.dynamics.terms.rotors import refuse_rotors
 from vioc.maps.derivatives import MapDerivatives
@@ -360,6 +360,27 @@ class MaximalVI(SmoothedMap):
 
     def smooth_gaps(self, x: np.ndarray) -> np.ndarray:
         return self._gaps(x, self.theta)[0][..., 0]
+
+    def motions(self, x: np.ndarray) -> np.ndarray:
+        poses = self.difference(x[:-1], x[1:])[:, : TWIST * len(self.bodies)].reshape(len(x) - 1, -1, 2, 3)
+        moved, turned = np.linalg.norm(poses, axis=-1).max(axis=1).T
+        return np.maximum(moved / natural_length(self.system), turned)
+
+    def between(self, start: np.ndarray, end: np.ndarray, shares: np.ndarray) -> np.ndarray:
+        """Return states on the way that the joints allow, by minimal coordinates.
+
+        Where angles change by more than twice the rotations, as near the singular angle of three rotations,
+        the bodies move straight instead.
+        """
+        error = self.difference(start, end)
+        turned = np.linalg.norm(error[: TWIST * len(self.bodies)].reshape(-1, 2, 3)[:, 1], axis=1).max()
+        q, _ = self.minimal(start)
+        change = self.minimal(end, near=q)[0] - q
+        angles = [n in self.states.periods for n in self.system.variables]
+        if np.abs(change[angles]).max(initial=0.0) > 2 * turned:
+            return self.retract(start, shares[:, None] * error)
+        poses = [self.states.packed(self.states.poses(q + s * change, 0 * q)[0]) for s in shares]
+        return np.concatenate([poses, np.tile(start[len(poses[0]) :], (len(shares), 1))], axis=1)
 
     @own
     def frictions(self) -> np.ndarray:
