@@ -578,9 +578,10 @@ def test_a_file_is_simulated(tmp_path):
 
 def test_a_tendons_force_limit_bounds_its_motor_as_in_mujoco(tmp_path):
     """The limit is on the force before the gear; for two motors on the tendon it is listed instead."""
-    text = """<mujoco><worldbody><body><joint name="h" axis="0 1 0"/><geom size=".1" mass="1"/></body></worldbody>
-    <tendon><fixed name="t" actuatorfrclimited="true" actuatorfrcrange="-3 2"><joint joint="h" coef="2"/></fixed>
-    </tendon><actuator><general name="motor" tendon="t" gear="5" gainprm="4" ctrlrange="-9 9" ctrllimited="true"/>
+    text = """<mujoco><worldbody><body><joint name="h" axis="0 1 0"/><geom size=".1" mass="1"/></body>
+    </worldbody><tendon><fixed name="t" actuatorfrclimited="true" actuatorfrcrange="-3 2">
+    <joint joint="h" coef="2"/></fixed></tendon><actuator>
+    <general name="motor" tendon="t" gear="5" gainprm="4" ctrlrange="-9 9" ctrllimited="true"/>
     {}</actuator></mujoco>"""
     (tmp_path / "one.xml").write_text(text.format(""))
     robot = read_mjcf(tmp_path / "one.xml")
