@@ -8,6 +8,7 @@ variables of contact cones. The C code of maps has the same iteration. Maths: do
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from copy import copy
 from typing import NamedTuple
 
 import numpy as np
@@ -174,8 +175,13 @@ class ContactStep(ABC):
     """Interface to the equations of a map's step with contact."""
 
     @abstractmethod
-    def solve(self, solver: InteriorPoint, x, u, t: float, dt: float, theta) -> Step:
-        """Solve the step from state x with the interior-point solver."""
+    def solve(
+        self, solver: InteriorPoint, x, u, t: float, dt: float, theta, guess: np.ndarray | None = None
+    ) -> Step:
+        """Solve the step from state x with the interior-point solver.
+
+        The first `guess` of the velocities in the step is that of the state, if none is given.
+        """
 
 
 class InteriorPoint:
@@ -214,11 +220,17 @@ class InteriorPoint:
         polish: bool = False,
     ):
         self.step, self._scales, self._natural, self._mass = step, scales, natural, mass
-        self._floor, self.tolerance, self._polish = barrier, tolerance, polish
+        self._floor, self.tolerance, self._polish, self._judges = barrier, tolerance, polish, True
 
-    def solve(self, x, u, t: float, dt: float, theta) -> Step:
-        """Solve one step from state x under input u."""
-        return self.step.solve(self, x, u, t, dt, theta)
+    def without_energy_test(self) -> InteriorPoint:
+        """Return the solver for roots whose impulses may add any energy; the caller judges the roots."""
+        other = copy(self)
+        other._judges = False
+        return other
+
+    def solve(self, x, u, t: float, dt: float, theta, guess: np.ndarray | None = None) -> Step:
+        """Solve one step from state x under input u, as `ContactStep.solve`."""
+        return self.step.solve(self, x, u, t, dt, theta, guess)
 
     def solve_end(self, problem: EndProblem, lasting: bool = True) -> EndSolution:
         """Solve the momentum balance at one end of a step from several guesses in turn.
@@ -260,7 +272,7 @@ class InteriorPoint:
         work, twice, *more = problem.end.work(solution.V, solution.lam, solution.y, *problem.given)[0][:, 0]
         energy = 0.5 * max(twice, SLIGHT * self._floor)
         solution = solution._replace(suspect=sum(more))
-        return solution if work <= GAIN * energy else solution._replace(error=np.inf)
+        return solution if work <= GAIN * energy or not self._judges else solution._replace(error=np.inf)
 
     def _relax(self, problem: EndProblem, solution: EndSolution) -> EndSolution:
         """Solve repeatedly, with friction limited by the previous normal impulses.

@@ -287,9 +287,11 @@ class OneEnd(ContactStep):
         given = x, u, np.array([t]), np.array([dt]), theta, nowhere if places is None else places
         return EndProblem(self.end, given, V, dt, self._f.touches.natural(self._f.nm).extent(x[: self._f.nd]))
 
-    def solve(self, solver: InteriorPoint, x, u, t: float, dt: float, theta) -> Step:
+    def solve(
+        self, solver: InteriorPoint, x, u, t: float, dt: float, theta, guess: np.ndarray | None = None
+    ) -> Step:
         f = self._f
-        V = f.velocities(x)
+        V = f.velocities(x) if guess is None else guess
         V = np.where(np.isfinite(V), V, 0.0)  # not finite if the coordinates are singular
 
         def solve(places: np.ndarray) -> Step:

@@ -143,19 +143,24 @@ class DenseStep(ContactStep):
         extent = 1 + float(np.abs(given[0] / self._graph.pose_sizes).max())
         return EndProblem(self.ends[end], given, guess, dt, extent)
 
-    def solve(self, solver: InteriorPoint, x, u, t: float, dt: float, theta) -> Step:
+    def solve(
+        self, solver: InteriorPoint, x, u, t: float, dt: float, theta, guess: np.ndarray | None = None
+    ) -> Step:
         if not self._graph.pairs:
-            return self._held(solver, x, u, t, dt, theta, self.nowhere)
+            return self._held(solver, x, u, t, dt, theta, self.nowhere, guess)
         look = Look(partial(self._graph.seen, dt=dt), self._graph.features.sizes, x)
 
         def solve(places: np.ndarray) -> Step:
-            return self._held(solver, x, u, t, dt, theta, places)
+            return self._held(solver, x, u, t, dt, theta, places, guess)
 
         return look.solved(solve, solver.tolerance)
 
-    def _held(self, solver: InteriorPoint, x, u, t: float, dt: float, theta, places) -> Step:
+    def _held(
+        self, solver: InteriorPoint, x, u, t: float, dt: float, theta, places, guess: np.ndarray | None
+    ) -> Step:
         """Solve a step with given contact points between boxes and hulls."""
-        gone = solver.solve_end(self.leaving(x, u, t, dt, theta, places))
+        leaving = self.leaving(x, u, t, dt, theta, places)
+        gone = solver.solve_end(leaving if guess is None else leaving._replace(guess=guess))
         if not gone.error <= solver.tolerance:
             return Step((gone,), np.full(len(x), np.nan), np.full(len(gone.multipliers), np.nan), places)
         problem, z = self.arriving(x, gone.V, u, t, dt, theta, places)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vioc.dynamics.contact.interior import EndProblem, Step
+from vioc.dynamics.contact.interior import GAIN, EndProblem, Step
 from vioc.dynamics.integrators.maximal.body_space import TWIST
 from vioc.dynamics.integrators.maximal.graph import APART
 from vioc.dynamics.integrators.newton import (
@@ -140,6 +140,8 @@ def raise_if_singular_end(
         f"does not determine its velocities. {PASSING}. G(Z_k+1)"
     )
     G = f.graph.by_length(G)
+    if not len(G):
+        return
     if sine < np.inf:
         lengths = np.linalg.norm(G, axis=1, keepdims=True)
         if np.linalg.svd(G / np.where(lengths > 0, lengths, 1.0), compute_uv=False)[-1] > sine:
@@ -149,11 +151,13 @@ def raise_if_singular_end(
         raise error
 
 
-def check_branch(f: MaximalVI, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float, step: Step) -> None:
-    """Raise `StepError` if a contact step is on a wrong branch of its constraints.
+def check_branch(
+    f: MaximalVI, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float, step: Step
+) -> float:
+    """Return the energy that contacts add in a step; `StepError` on a wrong branch of the constraints.
 
     The twists of the step must be the root on the branch that starts at the velocities of the state, with the
-    contact impulses of the step as given impulses.
+    contact impulses of the step as given impulses. The energy is relative to the kinetic energy.
     """
     least = APART * f.tolerance**0.5
     raise_if_singular_end(f, f.variations(step.x), k, t, dt, least)
@@ -177,6 +181,10 @@ def check_branch(f: MaximalVI, x: np.ndarray, u: np.ndarray, k: int, t: float, d
             off,
             "singular constraints",
         )
+    if problem.end.work is None:
+        return 0.0
+    _, twice, *_ = problem.end.work(V, lam, y, *problem.given)[0][:, 0]
+    return float(V @ impulses) / (0.5 * twice) if twice > 0 else 0.0
 
 
 def solve_contact(f: MaximalVI, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
@@ -186,9 +194,10 @@ def solve_contact(f: MaximalVI, x: np.ndarray, u: np.ndarray, k: int, t: float, 
     found, multipliers, residual = np.ravel(solved[0]), np.ravel(solved[1]), float(np.ravel(solved[2])[0])
     if residual <= f.tolerance:
         return found, multipliers
+    size = f": scaled residual {residual:.2g}" if np.isfinite(residual) else ""
     where = (
         f"step {k} (t = {t:.6g} s, dt = {dt:g} s) with {len(f.graph.touches)} contacts and limits was not "
-        f"solved: scaled residual {residual:.2g}"
+        f"solved{size}"
     )
     G = f.graph.by_length(f.variations(x))
     if len(G):
@@ -197,13 +206,21 @@ def solve_contact(f: MaximalVI, x: np.ndarray, u: np.ndarray, k: int, t: float, 
             raise error
     with np.errstate(all="ignore"):  # overflow and NaN are tested below
         step = f.interior.solve(x, u, t, dt, f.theta)
-    if step.error <= f.tolerance < step.suspect:
-        check_branch(f, x, u, k, t, dt, step)
-        return step.x, step.multipliers
+        if step.error <= f.tolerance:
+            if not step.suspect <= f.tolerance:
+                check_branch(f, x, u, k, t, dt, step)
+            return step.x, step.multipliers
+        advice = (
+            "constraints and contacts may contradict each other, or dt is too large for this state: try a "
+            f"smaller dt, or a larger smoothing than {f.smoothing:g}"
+        )
+        try:  # joints can add energy too where bodies turn far in a step; then contacts alone may not
+            free = solve_step(Departure(f, x, u, t, dt), k, t, f.tolerance).w
+            step = f.interior.without_energy_test().solve(x, u, t, dt, f.theta, free)
+            if step.error <= f.tolerance and check_branch(f, x, u, k, t, dt, step) <= GAIN:
+                return step.x, step.multipliers
+        except StepError:
+            pass
     turn = fastest(x[-len(f.graph.scales) :]) * dt
     fast = f"{FAST.format(turn)}: use a smaller dt"
-    advice = (
-        "constraints and contacts may contradict each other, or dt is too large for this state: try a "
-        f"smaller dt, or a larger smoothing than {f.smoothing:g}"
-    )
     raise StepError(f"{where}; {fast if turn > 1 else advice}", k, residual, "no convergence")
