@@ -47,7 +47,8 @@ def semi_axes(structure: Structure, first: str, second: str, section: bool = Fal
 
 
 def sight_factor(basis: np.ndarray, factor: np.ndarray, seen: np.ndarray) -> np.ndarray:
-    """Return a square-root factor of the estimation error's covariance.
+    """Return a square-root factor M of an estimation error's covariance M M'.
+    The covariance is the inverse of an observability Gramian, on the observable directions.
 
     The covariance is M M' with M (ndx, rank); the Gramian is an observability Gramian. The observable errors
     M w, |w| <= 1, have at most unit output energy; unobservable errors may be added.

@@ -55,14 +55,16 @@ class LyapunovLevel:
 
     @property
     def violating_volume(self) -> float:
-        """Bound at 95 % confidence on the fraction of the set where V does not decrease.
-        V is the Lyapunov function.
+        """Bound on the fraction of the level set in which V does not decrease.
+        V is the Lyapunov function; the bound has a confidence of 95 %.
         """
         return float(-np.log(RISK) / self.samples)
 
     @property
     def reach(self) -> dict[str, float]:
-        """Largest magnitude of each error in the level set: (c (P^-1)_ii)^(1/2)."""
+        """Largest magnitude of each error of the state in the level set z'Pz <= c.
+        It is the root of c times the diagonal entry of the inverse of P.
+        """
         span = np.sqrt(self.level * np.diag(np.linalg.inv(self.P)))
         return {n: float(s) for n, s in zip(self.names, span, strict=True)}
 
@@ -84,7 +86,9 @@ class LyapunovLevel:
         return np.linalg.solve(L.T, circle).T
 
     def plot(self, first: str, second: str, *, ax: Any = None) -> Any:
-        """Plot {V <= level} in the plane of two errors, others 0; return the axes."""
+        """Plot the level set of V in the plane of two errors; return the axes.
+        V is the Lyapunov function; all other errors are 0.
+        """
         return plots().plot_level(self, first, second, ax=ax)
 
     def __repr__(self) -> str:
@@ -192,6 +196,7 @@ class _Decrease:
 
     def radius(self, direction: np.ndarray, far: float) -> float:
         """Return the first radius in a direction at which V does not decrease over a step.
+        V is the Lyapunov function of the closed loop.
 
         The result has a relative accuracy of 1e-4, and is inf if it exceeds `far`. Radii of a geometric
         sequence are tried, then bisected: a violation between two of them can be missed.
@@ -211,8 +216,8 @@ class _Decrease:
     def least_violation(
         self, rng: np.random.Generator, count: int, largest: float
     ) -> tuple[np.ndarray | None, float]:
-        """Return the error of smallest V, among those found, where V does not decrease.
-        V is the Lyapunov function.
+        """Search for the error with the smallest V at which V does not decrease.
+        V is the Lyapunov function of the closed loop.
 
         Returns this error and its V, or None and inf. The search starts in `count` random directions.
         """
@@ -271,9 +276,9 @@ class _Decrease:
         return radius, direction
 
     def sample(self, rng: np.random.Generator, level: float, count: int) -> np.ndarray | None:
-        """Return the first of random points at which V does not decrease over a step.
-
-        Returns None if there is none among `count` points, uniformly distributed in {V <= level}.
+        """Return the first of `count` random points at which V does not decrease.
+        V is the Lyapunov function. The points are uniformly distributed in {V <= level}; the result is None
+        if V decreases at all of them.
         """
         n = self.map.ndx
         for _ in range(count):
