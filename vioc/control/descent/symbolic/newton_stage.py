@@ -20,10 +20,7 @@ FINITE = 1e300
 
 
 class StageLayout(NamedTuple):
-    """Positions of a stage's matrices in the row vector that holds their entries.
-
-    The row is the second output of the function `about`.
-    """
+    """Positions of a stage's matrices in the row vector that stores their entries."""
 
     names: tuple[str, ...]
     shapes: tuple[tuple[int, ...], ...]
@@ -87,6 +84,7 @@ def model_stage(e: SymbolicStage) -> ca.Function:
 
 def quadratic_stage(e: SymbolicStage) -> ca.Function:
     """Return the CasADi function of one backward stage of a linear-quadratic problem.
+    It maps the quadratic cost to go of the next sample to that of this one.
 
     The carry is (P, p). The stage minimizes 1/2 (x, u)'(H + w diag(shift))(x, u) + g'(x, u) along A, B.
     """
@@ -102,7 +100,8 @@ def quadratic_stage(e: SymbolicStage) -> ca.Function:
 
 
 def _affine(AB: ca.SX, K: ca.SX, d: ca.SX) -> ca.SX:
-    """Return input and next state as affine functions of the state, in one column.
+    """Return one column with the coefficients of input and next state.
+    Both are affine functions of the state under the feedback du = -K dx - d.
 
     The column holds M by rows, then m, of (du, dx_next) = M dx + m, for du = -K dx - d.
     """
@@ -113,6 +112,7 @@ def _affine(AB: ca.SX, K: ca.SX, d: ca.SX) -> ca.SX:
 
 def direction_stage(e: SymbolicStage) -> ca.Function:
     """Return the CasADi function of one forward stage of a descent direction.
+    It computes input and next state from the state, and adds the stage's part of the cost's slope.
 
     The carry is (Dg.zeta, dx). The rows hold the affine maps of `_affine`; the second output is du.
     """
