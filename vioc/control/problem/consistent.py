@@ -12,7 +12,8 @@ from vioc.maps.protocol import OneStepMap
 
 
 def constraint_values(f: OneStepMap, parameters: Collection[str] = ()) -> tuple[list[ca.SX], list[set[str]]]:
-    """Return the holonomic constraints of a map, with the variables of each.
+    """Return the holonomic constraints of a map as expressions.
+    The names of the states and free parameters in each constraint are returned, too.
 
     The constraints are expressions h. Variables are states and free `parameters`. Both lists are empty
     without constraints, and if errors are not differences of states.
@@ -32,8 +33,7 @@ def constraint_values(f: OneStepMap, parameters: Collection[str] = ()) -> tuple[
 
 def across_constraints(f: OneStepMap) -> list[str]:
     """Return the names of the momenta of variables in holonomic constraints.
-
-    The components of these momenta across the constraints are free.
+    The components of these momenta normal to the constraints have no effect on the motion.
     """
     _, depends = constraint_values(f)
     bound = {f"p.{name}" for names in depends for name in names}
