@@ -404,7 +404,8 @@ def _rows(
     held: Constants,
     free: np.ndarray,
 ) -> list[Row]:
-    """Return values, multipliers and derivatives of limited quantities along a run.
+    """Return values, multipliers and derivatives of quantities with limits.
+    The quantities are evaluated along the trajectory `run`.
 
     Derivatives are by the error of the state, the input and the constants; impulses count as functions of
     them.
@@ -458,7 +459,7 @@ def _rows(
 
 
 def _open(f: OneStepMap, initial: Any) -> np.ndarray:
-    """Return a mask of the components of the first state that are free."""
+    """Return a mask (ndx,) of the components of the first state that are free."""
     if not isinstance(initial, Mapping):
         return np.zeros(f.ndx, bool)
     if f.ndx != f.nx:
@@ -529,7 +530,7 @@ def _of_constants(
     given: dict[str, Any],
     held: Constants,
 ) -> list[Row]:
-    """Return the free duration and parameters of a problem as limited quantities."""
+    """Return the free duration and parameters of a problem as quantities with limits."""
     limits = {"duration": duration, **{f"param.{n}": pair for n, pair in parameters.items()}}
     found = []
     for i, name in enumerate(held.names):

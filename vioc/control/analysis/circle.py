@@ -16,7 +16,7 @@ KNOWN = 1e-10  # relative error of A: tolerance of steps and equilibria, cancell
 
 
 def sides(A: np.ndarray, values: np.ndarray, known: float = KNOWN) -> np.ndarray:
-    """Return for each eigenvalue 1 outside the unit circle, -1 inside, 0 if uncertain.
+    """Return 1 for each eigenvalue outside the unit circle, -1 inside, 0 if uncertain.
 
     Parameters
     ----------

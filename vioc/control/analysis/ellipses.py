@@ -19,7 +19,7 @@ SEEN = 1e-8  # component of an unobservable direction in the plane that counts a
 
 
 def semi_axes(structure: Structure, first: str, second: str, section: bool = False) -> np.ndarray:
-    """Return semi-axes of a Gramian's ellipse in the plane of two errors.
+    """Return the semi-axes of a Gramian's ellipse in the plane of two state errors.
 
     They are the columns of a (2, 2) array. With `section`, all other errors are 0.
 

@@ -22,7 +22,7 @@ NEAR = 1e-6  # square root of a level that counts as 0
 
 @dataclass(frozen=True)
 class LyapunovLevel:
-    """Largest level of a Lyapunov function below which a closed loop decreases it.
+    """Largest level of a Lyapunov function V below which a closed loop decreases V.
 
     V(F(z)) < V(z) on 0 < V(z) = z'Pz <= c, verified by sampling.
 
@@ -62,20 +62,21 @@ class LyapunovLevel:
 
     @property
     def reach(self) -> dict[str, float]:
-        """Largest magnitude of each error of the state in the level set z'Pz <= c.
-        It is the root of c times the diagonal entry of the inverse of P.
+        """Largest magnitude of each error of the state in the level set z'Pz <= level.
+        It is the root of level times the diagonal entry of the inverse of P.
         """
         span = np.sqrt(self.level * np.diag(np.linalg.inv(self.P)))
         return {n: float(s) for n, s in zip(self.names, span, strict=True)}
 
     def draw_error(self, rng: np.random.Generator) -> np.ndarray:
-        """Return a random error z (ndx,), uniformly distributed in the level set of V."""
+        """Return a random error z (ndx,), uniformly distributed in the level set."""
         w = rng.standard_normal(len(self.P))
         w *= np.sqrt(self.level) * rng.uniform() ** (1 / len(w)) / np.linalg.norm(w)
         return np.linalg.solve(np.linalg.cholesky(self.P).T, w)
 
     def ellipse(self, first: str, second: str, points: int = 200) -> np.ndarray:
-        """Return the boundary (points, 2) of {V <= level} in the plane of two errors.
+        """Return the boundary (points, 2) of the level set of the Lyapunov function.
+        It is the boundary in the plane of two errors of the state.
 
         All other errors are 0.
         """
@@ -108,6 +109,7 @@ def lyapunov_level(
     margin: float = 0.99,
 ) -> LyapunovLevel:
     """Find the largest level set of V = z'Pz on which a closed loop decreases V.
+    V is a Lyapunov function of the error z of the state.
 
     Parameters
     ----------
@@ -253,7 +255,8 @@ class _Decrease:
     def _descend(
         self, rng: np.random.Generator, radius: float, direction: np.ndarray
     ) -> tuple[float, np.ndarray]:
-        """Reduce the radius of a point where V does not decrease, by random rotations.
+        """Reduce the radius of a point at which V does not decrease, by random rotations.
+        V is the Lyapunov function of the closed loop.
 
         This is a (1+1) evolution strategy with decreasing step size.
         """

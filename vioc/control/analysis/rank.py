@@ -1,4 +1,5 @@
-"""Controllability and observability tests: Kalman's matrices, staircase, Hautus.
+"""Tests of controllability and observability of linear systems.
+They are Kalman's matrices, the staircase algorithm and Hautus' test.
 
 Maths: docs/maths/analysis.md.
 """
@@ -327,7 +328,8 @@ def unreached_modes(A: np.ndarray, B: np.ndarray) -> tuple[np.ndarray, np.ndarra
 def stuck_modes(
     A: np.ndarray, B: np.ndarray, names: Sequence[str], T: np.ndarray | None = None, *, circle: bool = False
 ) -> str:
-    """Return a text with the eigenvalues that no feedback can move, and their states.
+    """Return a text with the eigenvalues that no feedback can move.
+    It also names the states that move with these eigenvalues.
 
     Parameters
     ----------
@@ -363,7 +365,7 @@ def stuck_modes(
 
 
 def eliminated(rows: np.ndarray) -> np.ndarray:
-    """Return a basis of the same row space, with few nonzero elements in every row.
+    """Return a basis of a matrix's row space with few nonzero elements in every row.
 
     It results from Gaussian elimination with pivoting: each row has a leading 1. The shape is (m, n).
     """

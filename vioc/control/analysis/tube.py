@@ -76,7 +76,7 @@ class Tube:
 
 def verified_tube(regulator: Any, level: float, *, disturbance: Any = 0.0, cells: int = 1) -> Tube:
     """Return a tube about a regulator's trajectory that its closed loop cannot leave.
-    It contains all motions that begin in its first ellipsoid, and is proven.
+    This is proven for all motions that begin in the first ellipsoid of the tube.
 
     Parameters
     ----------

@@ -224,7 +224,7 @@ class Cost:
         return self._terminal.exact
 
     def running_at(self, *args: Any) -> ca.SX:
-        """Return the running cost of a step, without its weight, as an expression.
+        """Return the running cost of a step, without the step's weight, as an expression.
 
         The symbols are (x, u, multipliers, parameters, dt, reference). With the quantities
         `Mechanism.implicit` as a further argument, the cost is a function of these too, see `lifts`.

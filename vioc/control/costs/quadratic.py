@@ -189,7 +189,8 @@ class _Targets:
 
     def error(self, name: str) -> ca.SX:
         """Return the deviation of a quantity from its goal, as an expression.
-        For components of orientations it is the rotation vector log(R_d' R) from the desired rotation R_d.
+        For a component of an orientation R it is that of the rotation vector log(R_d' R), where R_d is the
+        goal.
         """
         turned = component(name)
         R = None if turned is None else self.f.quantities.rotation(turned[0])

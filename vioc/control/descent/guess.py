@@ -146,7 +146,7 @@ def _projected(
 
 @contextmanager
 def leads_nowhere() -> Iterator[None]:
-    """Context that converts step errors to an error that tells to improve the guess."""
+    """Context manager that converts step errors to an error about the guess."""
     try:
         yield
     except (StepError, OptimizationError) as error:

@@ -136,8 +136,8 @@ class Phase:
 
     @cached_property
     def lifts(self) -> tuple[bool, bool]:
-        """Flags, True if velocities are variables of the program at steps and at the end.
-        They are so where the cost or constraints use them.
+        """Flags for the steps and for the end: True if velocities are variables there.
+        Velocities are variables of the nonlinear program where the cost or constraints use them.
 
         The velocities are the quantities `Mechanism.implicit`.
         """

@@ -1,5 +1,5 @@
 """Nonlinear programs that are sums and stacks of small functions.
-Cost f and constraints g consist of function blocks, each of which is evaluated at many places j:
+Cost f and constraints g consist of function blocks, each of which is evaluated at many places j (samples).
 
     f = sum over blocks, j of l(w[I_j], p[K_j]),     g = stack over blocks, j of c(w[I_j], p[K_j])
 

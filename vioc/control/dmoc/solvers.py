@@ -1,5 +1,5 @@
 """Common interface of nonlinear programming solvers.
-It returns statuses and handles Ctrl-C.
+The interface returns statuses and handles Ctrl-C.
 """
 
 from __future__ import annotations

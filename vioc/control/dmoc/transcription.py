@@ -263,7 +263,8 @@ class Transcription:
             self._periodic(i)
 
     def _periodic(self, i: int) -> None:
-        """Add the constraints that the first and last values of periodic states agree.
+        """Add the constraints on periodic states.
+        The last value equals the first one, plus a prescribed shift.
 
         For whole states with quaternions, q and -q are the same attitude: the error of the state vanishes,
         and first quaternions have norm 1, which steps preserve.

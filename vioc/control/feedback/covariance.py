@@ -22,7 +22,7 @@ from vioc.runs.trajectory import Trajectory
 @dataclass(frozen=True)
 class Covariance:
     """Covariance of the state's deviation from a trajectory at each sample.
-    It is computed from the linearized map, and so exact to first order.
+    It is exact to first order, since it is computed from the linearized map.
 
     Attributes
     ----------

@@ -67,7 +67,7 @@ def corrected(P: np.ndarray, C: np.ndarray, V: np.ndarray, d: np.ndarray) -> tup
 
 @dataclass(frozen=True)
 class KalmanFilter:
-    """Kalman filter with precomputed gains; the map predicts the estimates.
+    """Kalman filter with precomputed gains; the map predicts the estimated states.
 
     After a missing measurement, the covariance and gains are computed online until the covariance agrees with
     the table again.

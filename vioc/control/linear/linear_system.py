@@ -30,8 +30,8 @@ SMOOTH = 1e-3  # largest relative change of a derivative that is not rounding
 
 @dataclass(frozen=True)
 class LinearSystem:
-    """Linearization z_{k+1} = A_k z_k + B_k v_k of a map.
-    It is about an equilibrium or a trajectory; z = T_k' dx are coordinates of the error dx in a basis T_k.
+    """Linearization z_{k+1} = A_k z_k + B_k v_k of a map about a point or trajectory.
+    z = T_k' dx are coordinates of the error dx of the state in a basis T_k, and v_k changes of the input.
 
     Attributes
     ----------

@@ -117,7 +117,7 @@ class PathConstraint:
 
     def refined(self, steps: int, factor: int) -> PathConstraint:
         """Return this constraint for `factor` times as many steps of the same motion.
-        Limits and data over time are interpolated.
+        Limits and data over time are resampled.
         """
         references = [(symbol, finer(values, steps, factor)) for symbol, values in self.references]
         sides = (finer(side, steps, factor) for side in (self.lower, self.upper))

@@ -542,8 +542,8 @@ def open_loop(run: Trajectory, sizes: Sizes | None = None) -> tuple[Trajectory, 
 
 
 def off_branch(run: Trajectory, near: float = OWN) -> str:
-    """Return a warning if a step of a motion is a wrong root of its equations.
-    The text is empty if all steps agree with the map's.
+    """Return a warning if a motion contains steps that are not the map's, else "".
+    Such a step solves the discrete equations, but is another root than the map's step.
 
     Steps are compared with the map's steps to `near` relative to 1 + |x| in units of sizes. Equations of
     long steps have several roots, and only one of them is the step.

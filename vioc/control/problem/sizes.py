@@ -103,10 +103,10 @@ class Sizes:
         self._shares = self._inertias(body, known)
 
     def _inertias(self, body: Any, known: Mapping[str, Any]) -> dict[str, float]:
-        """Return the inertias of variables that drive or are driven alone.
+        """Return the inertia of each variable, relative to that of the whole mechanism.
+        The dict is by the momenta of these variables and by the inputs that drive them.
 
-        They are listed by the momenta and inputs of these variables, as powers of 1000. Inputs with known
-        limits, and the momenta that they drive, are left out.
+        Inertias are powers of 1000. Inputs with known limits, and the momenta that they drive, are left out.
         """
         lag, found = getattr(body, "lagrangian", None), dict[str, float]()
         if lag is None or not hasattr(lag, "mass_scale"):

@@ -140,7 +140,7 @@ class LinearMPC(Law):
         self._programs: dict[bool, StageQP] = {}
 
     def _weights(self, soft: Mapping[str, Any] | None) -> np.ndarray | None:
-        """Return linear and square weights for violations of the states' bounds.
+        """Return the linear and quadratic weights of violations of the states' bounds.
 
         They are (2, states); the linear weight is negative for a hard bound.
         """

@@ -49,7 +49,7 @@ class VarianceLimits(NamedTuple):
 
     def only(self, rows: np.ndarray, end: bool) -> VarianceLimits:
         """Return some of these limits.
-        `rows` is a mask of the limits on variances; `end` is True to include that on the final covariance.
+        `rows` is a mask of the limits on variances; `end` is True to keep the limit on the final covariance.
         """
         r = len(self.at)
         first, second = rows[:r], rows[r:]

@@ -117,7 +117,7 @@ class LineSearch:
 
     def _elastic(self, b: StageBlocks, foreseen: Foreseen, point: Point, worth: Worth) -> Worth:
         """Return the merit with errors of predicted residuals counted as infeasibility.
-        The cost of these errors is subtracted from `price` and enters the violation `left`.
+        Their cost is subtracted from the barrier cost, and their size enters the violation.
         """
         cost = self.level.scale * self.stages.cost.unforeseen(b.slopes, foreseen, point.curve)
         return Worth(worth.merit, worth.price - cost, max(worth.left, PRICED * (2 * cost) ** 0.5))

@@ -164,7 +164,7 @@ class Recursion:
 
     def _softened(self, k: int, P: np.ndarray, one: np.ndarray) -> np.ndarray:
         """Return the cost-to-go matrix T = P (1 + delta P)^-1 for regularized dynamics.
-        Only the rows and columns of regularized states are changed.
+        delta is 0 for states without regularization.
         """
         e, soft = len(one), self._soft
         S = one + soft * P[:e, :e]

@@ -42,7 +42,7 @@ class StageLayout(NamedTuple):
 
 
 def model_stage(e: SymbolicStage) -> ca.Function:
-    """Return the CasADi function of one backward stage of the local model of the cost.
+    """Return the CasADi function of one backward stage of the second-order cost model.
 
     It computes projection gains, adjoint, Newton Hessian and minimizer. The carry is (number of stages whose
     Hessian by u is not positive definite, G, adjoint, P, p).

@@ -109,7 +109,7 @@ class Recursions:
     # -- the iterate --------------------------------------------------------------------------------
 
     def begin(self, x0: np.ndarray, weights: Weights | None) -> None:
-        """Set the initial state and the projection weights of a search."""
+        """Set the initial state of a search, and the weights of the projecting regulator."""
         self._weights = weights
         self._start[1:] = x0
         if weights is not None:
