@@ -50,8 +50,8 @@ def sight_factor(basis: np.ndarray, factor: np.ndarray, seen: np.ndarray) -> np.
     """Return a square-root factor M of an estimation error's covariance M M'.
     The covariance is the inverse of an observability Gramian, on the observable directions.
 
-    The covariance is M M' with M (ndx, rank); the Gramian is an observability Gramian. The observable errors
-    M w, |w| <= 1, have at most unit output energy; unobservable errors may be added.
+    M is (ndx, rank). The observable errors M w, |w| <= 1, have at most unit output energy; unobservable
+    errors may be added.
 
     Parameters
     ----------

@@ -308,7 +308,7 @@ def unreached_modes(A: np.ndarray, B: np.ndarray) -> tuple[np.ndarray, np.ndarra
     """Return the uncontrollable modes that do not decay.
     They are W'z with an orthonormal basis W; the matrix F of their dynamics is returned first.
 
-    They are W'z with W'A = F W', W'B = 0.
+    W'A = F W' and W'B = 0.
 
     Returns
     -------

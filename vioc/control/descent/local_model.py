@@ -113,10 +113,9 @@ class LocalModel:
         """Return the descent direction that minimizes the quadratic model.
         Return None if the model has no minimum or its minimizer is not a descent direction.
 
-        It is the argmin of Dg.zeta + 1/2 <zeta, H zeta>; None if H has no minimum or the minimizer is not a
-        descent direction. `shift` adds that multiple of the identity (by step weights) in units of the
-        problem's sizes and of the inputs' mean weight. ``"gauss-newton"`` replaces a nonconvex cost by its
-        convex part.
+        It is the argmin of Dg.zeta + 1/2 <zeta, H zeta>. `shift` adds that multiple of the identity (by step
+        weights) in units of the problem's sizes and of the inputs' mean weight. ``"gauss-newton"`` replaces a
+        nonconvex cost by its convex part.
         """
         H, end = self.hessian(method)
         if shift > 0:

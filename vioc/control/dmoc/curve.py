@@ -134,7 +134,7 @@ def first_step(guess: Any, phase: Phase) -> int:
     """Return the index of a phase's first step, from the start time of its guess.
     If the guess is not a trajectory, it is the phase's own index.
 
-    Without a motion it is the index of the phase, 0 by default.
+    The phase's own index is 0 by default.
 
     Raises
     ------

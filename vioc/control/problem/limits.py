@@ -188,8 +188,8 @@ def end_values(f: OneStepMap, value: Any, what: str) -> dict[str, Any]:
     """Return the conditions on the first or last state, by full names of quantities.
     They are given as an array, a dict or None.
 
-    They are given as an array, a dict or None. At the end, momenta of constrained variables are replaced by
-    their velocities: momentum across constraints moves nothing and depends on the impulses of the last step.
+    At the end, momenta of constrained variables are replaced by their velocities: momentum across constraints
+    moves nothing and depends on the impulses of the last step.
     """
     if value is None:
         return {}

@@ -569,8 +569,8 @@ def judged(status: Status, run: Trajectory, gap: float, leaves: bool) -> tuple[S
     """Return the status of a search after a comparison of its motion with the rollout.
     A text is returned, too: a warning, or "" if the rollout agrees.
 
-    The arguments are the outcome of `open_loop`; a warning is returned, too. A motion that departs from the
-    rollout of its inputs is still converged if its steps are the map's.
+    The arguments are the outcome of `open_loop`. A motion that departs from the rollout of its inputs is
+    still converged if its steps are the map's.
     """
     if not leaves:
         return status, ""

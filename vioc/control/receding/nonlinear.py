@@ -348,9 +348,8 @@ def terminal_set(regulator: SteadyRegulator, level: float) -> PathConstraint:
     """Return the terminal constraint e'Pe <= level about a regulator's equilibrium.
     e is the error from the equilibrium and P the regulator's cost-to-go.
 
-    e is the error from the equilibrium and P the regulator's cost-to-go. If the regulator satisfies all
-    limits from every state of this set, it can continue every plan. Use P as the final weight `Qf` of the
-    cost (`quadratic` halves both the running and the final cost).
+    If the regulator satisfies all limits from every state of this set, it can continue every plan. Use P as
+    the final weight `Qf` of the cost (`quadratic` halves both the running and the final cost).
     """
     if not isinstance(regulator, SteadyRegulator):
         raise TypeError(

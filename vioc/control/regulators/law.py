@@ -59,7 +59,7 @@ class StateLaw(Law):
     """Linear state feedback u = U[k] - K[k] difference(X[k], x) about a reference.
     The states X, inputs U and gains K may vary in time.
 
-    It is u = U[k] - K[k] difference(X[k], x). See [S] (37).
+    See [S] (37).
 
     Attributes
     ----------

@@ -318,10 +318,10 @@ def _called(expression: Callable[..., Any], *given: ca.MX) -> list[ca.MX]:
 
 def _slopes(f: OneStepMap) -> ca.Function | None:
     """Return a CasADi function of the linearization A, B of a map's step.
-    Return None if the function would be too large.
+    Return None if the map has no equations of its steps or the function would be too large.
 
     Its arguments are (x, u, x_next, multipliers, t, dt, parameters). It differentiates the map's equations or
-    formula. Returns None if it would be too large.
+    formula.
     """
     source = f.explicit if f.residual is None else f.residual
     nm = len(f.multiplier_names)

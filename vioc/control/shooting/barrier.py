@@ -271,8 +271,7 @@ class Interior:
         constraints are added. Growing shifts are tried until the Hessian of the subproblem is positive
         definite. If none suffices, this step and those of a pause use the Gauss-Newton Hessian.
         `try_exact` is false in the first iteration except after a warm start, during a pause, and after a
-        step that reduced the merit fast. Sets `exact`. Returns None if no shift of the Gauss-Newton Hessian
-        suffices either.
+        step that reduced the merit fast. Sets `exact`.
         """
         n, it, scale = b.F.shape[1], self.now, self.level.scale
         unit = float(np.einsum("kii->", b.H[:, n:, n:])) / max(1, b.g[:, n:].size)

@@ -53,8 +53,8 @@ def level_of(f: OneStepMap) -> type[Level]:
     """Return the class of a search's barrier subproblems: numpy or C.
     C is used if stages are small and the map's backend compiles.
 
-    C also needs a backend that compiles. With ``"auto"``, searches compute in numpy until the library is
-    compiled. A search keeps its class; its functions of derivatives may change over (`AutoProgram`).
+    With ``"auto"``, searches compute in numpy until the library is compiled. A search keeps its class; its
+    functions of derivatives may change over (`AutoProgram`).
     """
     native = f.backend.name != "virtual" and f.ndx + f.nu <= SMALL and find_compiler() is not None
     if native and f.backend.name == "auto":

@@ -286,8 +286,6 @@ class ShootingProblem(ABC):
     def _begun(self, level: Level, start: SearchStart) -> tuple[Interior, str]:
         """Return a search that starts from the guess.
         If a step of the guess does not exist, it starts from a constant state, and a text says so.
-
-        It fails if a step of the guess does not exist. The second output then says so.
         """
         _, X, U, duals, said, _ = start
         try:

@@ -103,7 +103,7 @@ def _affine(AB: ca.SX, K: ca.SX, d: ca.SX) -> ca.SX:
     """Return one column with the coefficients of input and next state.
     Both are affine functions of the state under the feedback du = -K dx - d.
 
-    The column holds M by rows, then m, of (du, dx_next) = M dx + m, for du = -K dx - d.
+    The column holds M by rows, then m, of (du, dx_next) = M dx + m.
     """
     nx = AB.shape[0]
     M = ca.vertcat(-K, AB @ ca.vertcat(ca.SX.eye(nx), -K))
