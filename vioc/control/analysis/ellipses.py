@@ -65,17 +65,15 @@ def sight_factor(basis: np.ndarray, factor: np.ndarray, seen: np.ndarray) -> np.
 
 
 def project(M: np.ndarray, pair: list[int]) -> np.ndarray:
-    """Return the semi-axes of an ellipsoid projected to two coordinates.
-
-    The ellipsoid is {M w: |w| <= 1}; the semi-axes are the columns of a (2, 2) array.
+    """Return semi-axes of the ellipsoid {M w: |w| <= 1} projected to two coordinates.
+    They are the columns of a (2, 2) array; `pair` are the indices of the coordinates.
     """
     return _axes(M[pair])
 
 
 def intersect(M: np.ndarray, pair: list[int]) -> np.ndarray:
-    """Return the semi-axes of an ellipsoid's section with a plane of two coordinates.
-
-    The ellipsoid is {M w: |w| <= 1}; the semi-axes are the columns of a (2, 2) array.
+    """Return the semi-axes of the section of {M w: |w| <= 1} with a coordinate plane.
+    They are the columns of a (2, 2) array; `pair` are the indices of the two coordinates, the others are 0.
     """
     rest = np.delete(M, pair, axis=0)
     if not len(rest):

@@ -166,8 +166,7 @@ def lyapunov_level(
 
 class _Decrease:
     """Change of a Lyapunov function V over one step of a closed loop.
-
-    It is V(F(z)) - V(z), computed in coordinates w with V = |w|^2.
+    It is V(F(z)) - V(z) for a step z+ = F(z), computed in coordinates w with V = |w|^2.
     """
 
     def __init__(self, loop: Any):

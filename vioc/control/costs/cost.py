@@ -194,7 +194,7 @@ class Cost:
 
     @property
     def references(self) -> tuple[np.ndarray, ...]:
-        """Values of the references, with one row per sample."""
+        """Values of the references (time-varying data), with one row for each sample."""
         return tuple(self._references)
 
     @property

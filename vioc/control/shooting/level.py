@@ -261,7 +261,9 @@ class Level:
 
     def weights(self, it: Iterate) -> np.ndarray:
         """Return the weights of the constraints in the Hessian of Newton's step.
-        They are omega (rows,) of (IP 6) in docs/maths/shooting.md, 0 where there is no limit.
+        They are 0 for constraints without a limit.
+
+        They are omega (rows,) of docs/maths/shooting.md, (IP 6).
         """
         sigma = it.low / (it.s - self.lower) + it.high / (self.upper - it.s)
         return np.where(self._equal, 1 / self.soft, sigma / (1 + self.softness * sigma))

@@ -68,7 +68,8 @@ class StagePrograms:
 
     @staticmethod
     def of(f: OneStepMap, cost: Cost, limit: float = LARGEST, dt: Any = None) -> StagePrograms | None:
-        """Return the compiled functions of a problem, shared by a family of costs.
+        """Return the compiled functions of a problem's stages.
+        Costs that differ only in their reference values share them.
 
         None if the stage has more operations than `limit`, and for costs of constraint forces over unequal
         steps `dt`, over which the same impulse is a different force.
