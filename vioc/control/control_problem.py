@@ -173,7 +173,7 @@ class Problem(ShootingProblem):
     ) -> Iterator[SearchStart]:
         """Yield the solution of DMOC with IPOPT, as the initial guess of another search.
         Yield nothing if IPOPT fails, or if DMOC does not support the problem: it needs a given initial state,
-        steps of the map's length and no free parameters.
+        duration and parameters, and steps of the map's length.
         """
         u = self.unknowns
         if u.map is not self.map or u.free_start or (self.lengths != self.map.dt).any():

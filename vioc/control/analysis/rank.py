@@ -77,7 +77,7 @@ def observability_rank(A: np.ndarray, C: np.ndarray, tolerance: float = TOLERANC
 
 @dataclass(frozen=True)
 class Subspace:
-    """Subspace with a numerically decided dimension, and the clarity of the decision.
+    """Subspace whose dimension was decided numerically, from singular values.
 
     Attributes
     ----------

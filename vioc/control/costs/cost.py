@@ -181,8 +181,8 @@ class Cost:
         return _rebuild, (self.map, *functions, self._references, self.per_time)
 
     def check_map(self, f: OneStepMap) -> None:
-        """Raise ValueError unless a map has the same states, inputs and step length.
-        They are compared with those of the cost's own map.
+        """Raise ValueError unless the cost can be used with a given map.
+        The map must have the states, inputs, multipliers, parameters and step length of the cost's own map.
         """
         if self.map.state_names != f.state_names or self.map.input_names != f.input_names:
             raise ValueError("cost: it was built on a map with other states or inputs")

@@ -53,7 +53,7 @@ def scalar_function(name: str, args: list[ca.SX], expression: Any) -> ca.Functio
 
 
 def derivatives(name: str, f: OneStepMap, args: list[ca.SX], scalar: ca.SX, *others: ca.SX) -> ca.Function:
-    """Return a CasADi function for the gradient and the Hessian of a scalar.
+    """Return a CasADi function for gradient and Hessian of a scalar expression.
 
     Derivatives are taken by the state's error and `others`; the gradient is a column, and `args` are the
     function's arguments.
@@ -255,6 +255,7 @@ class CostPart:
         self, rho: np.ndarray | None, *args: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, Slopes | None]:
         """Return gradient, exact Hessian and nonlinear residuals of the cost.
+        The Hessian uses the predicted residuals rho, if given, in place of the actual ones.
 
         Shapes (..., n, 1), (..., n, n). With rho, the nonlinear residuals have multipliers W rho instead of
         W r.

@@ -132,9 +132,7 @@ def resample(run: Trajectory, phase: Phase) -> Curve:
 
 def first_step(guess: Any, phase: Phase) -> int:
     """Return the index of a phase's first step, from the start time of its guess.
-    If the guess is not a trajectory, it is the phase's own index.
-
-    The phase's own index is 0 by default.
+    If the guess is not a trajectory, it is the phase's `k0`, which is 0 by default.
 
     Raises
     ------

@@ -72,7 +72,7 @@ class Stencil:
         return entries[key].symbol
 
     def function(self, cost: Any, rows: Any) -> ca.Function:
-        """Build the function of the block from its cost and constraints.
+        """Build a CasADi function from expressions of its cost and constraints.
 
         It is (v, p) -> cost, rows. Symbols on which cost and constraints do not depend are dropped.
         """

@@ -48,6 +48,7 @@ def loose_start(
     before: frozenset[str] = frozenset(),
 ) -> dict[str, ca.SX]:
     """Return the holonomic constraints that a partly free initial state must satisfy.
+    Constraints that the given states already imply are omitted.
 
     They are h(q_0) = 0 and Dh(q_0) p_0 = 0, unless the given states imply them; free parameters leave them
     open, too. A momentum across a constraint moves nothing: the impulse of the first step absorbs it.

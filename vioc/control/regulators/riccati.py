@@ -130,8 +130,10 @@ def _gain(A: np.ndarray, B: np.ndarray, P: np.ndarray, R: np.ndarray, S: np.ndar
 
 
 def _cost_of(F: np.ndarray, M: np.ndarray) -> np.ndarray | None:
-    """Return the matrix of the infinite-horizon cost of a stable linear system.
-    It is the sum of F'^j M F^j over j >= 0, computed by doubling; None if the sum diverges.
+    """Return the infinite-horizon cost matrix of a stable system with matrix F.
+    It is the sum of F'^j M F^j over j >= 0, where M is the cost matrix of one step; None if the sum diverges.
+
+    The sum is computed by doubling.
     """
     P = 0.5 * (M + M.T)
     with np.errstate(over="ignore", invalid="ignore"):  # a divergent sum
