@@ -166,11 +166,13 @@ class Structure:
         ]
 
     def most(self, count: int = 3) -> list[Direction]:
-        """Return the directions of largest gain."""
+        """Return the `count` directions of the tangent space with the largest gains."""
         return self._directions[:count]
 
     def least(self, count: int = 3) -> list[Direction]:
-        """Return the directions of smallest gain, the smallest first."""
+        """Return the `count` directions of the tangent space with the smallest gains.
+        The smallest gain is first.
+        """
         return self._directions[::-1][:count]
 
     def steer(self, target: Mapping[str, float] | Any) -> Steering:
@@ -411,7 +413,7 @@ def _subspace(system: LinearSystem, A: Any, B: Any, tolerance: float) -> Subspac
 
 
 def _combination(weights: Mapping[str, float]) -> str:
-    """Return a linear combination as text, with its largest terms."""
+    """Return a linear combination of named errors as text, with its largest terms."""
     ordered = sorted(((n, w) for n, w in weights.items() if abs(w) > 1e-3), key=lambda item: -abs(item[1]))
     text = " ".join(f"{w:+.3g} {n}" for n, w in ordered[:SHOWN])
     return text + (f" ... ({len(ordered)} terms)" if len(ordered) > SHOWN else "")

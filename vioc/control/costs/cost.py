@@ -430,8 +430,8 @@ class Cost:
         return path, last
 
     def unforeseen(self, slopes: Bending, foreseen: Foreseen, trajectory: Trajectory) -> float:
-        """Return the cost of the errors of predicted nonlinear residuals.
-        An error is the actual minus the predicted residual.
+        """Return the cost 1/2 e'We of the errors e of predicted nonlinear residuals.
+        An error is the actual minus the predicted residual, W the weight of the residuals.
 
         It is the sum of w 1/2 (r - rho)'W (r - rho) over nonlinear residuals r and their predictions rho, the
         argument `foreseen`. `slopes` supplies W, which does not depend on the state.
@@ -447,7 +447,8 @@ class Cost:
     def beyond(
         self, slopes: Bending, lin: Linearization, new: Trajectory, dx: np.ndarray, du: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray] | None:
-        """Return the change of the cost's gradient due to errors of predicted residuals.
+        """Return J'We, the change of the cost's gradient due to errors e of predictions.
+        The nonlinear residuals of the cost are predicted; J is their Jacobian and W their weight.
 
         It is J'W (r1 - r - J dz) with the nonlinear residuals r1 along the trajectory `new` after a step (dx,
         du). Shapes are (N, ndx + nu) for the stages and (ndx,) for the end; None if all residuals are linear.

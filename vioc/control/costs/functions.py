@@ -115,8 +115,8 @@ class Slopes(NamedTuple):
         return rho[..., 0]
 
     def unforeseen(self, rho: np.ndarray, r: np.ndarray) -> np.ndarray:
-        """Return the cost of the errors of predicted residuals.
-        An error is the actual minus the predicted residual.
+        """Return the cost 1/2 e'We of the errors e of predicted nonlinear residuals.
+        An error is the actual minus the predicted residual, W the weight of the residuals.
 
         It is 1/2 (r - rho)'W (r - rho) (...), for actual residuals r (..., n, 1) and predicted ones rho.
         """
@@ -125,7 +125,8 @@ class Slopes(NamedTuple):
         return cost
 
     def beyond(self, dz: np.ndarray, r: np.ndarray) -> np.ndarray:
-        """Return the change of the cost's gradient due to errors of predicted residuals.
+        """Return J'We, the change of the cost's gradient due to errors e of predictions.
+        The nonlinear residuals of the cost are predicted; J is their Jacobian and W their weight.
 
         It is J'W (r1 - r - J dz) (..., q) with the residuals r1 (..., n, 1), argument `r`, after the step dz.
         """
@@ -136,6 +137,7 @@ class Slopes(NamedTuple):
 
 class Bent(NamedTuple):
     """CasADi functions of a cost's nonlinear residuals, for the exact Hessian.
+    They return residuals, Jacobian and weights, and the gradient and exact Hessian of the cost.
 
     The residuals r have multipliers y = W rho, where rho is the prediction of r for the step that led to the
     iterate; at convergence rho = r.

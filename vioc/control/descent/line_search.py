@@ -168,7 +168,8 @@ class Descent:
         return -aim.slope <= max(self._least, ROUNDING * abs(self.value))
 
     def _advance(self, model: LocalModel, last: bool) -> None:
-        """Take one step along the first direction that lowers the cost, or set `status`.
+        """Take one step along the first direction that lowers the cost.
+        Otherwise set `status`, for example because the iterate is stationary.
 
         The first direction without a shift decides if the iterate is stationary.
         """

@@ -65,7 +65,9 @@ class Scales(NamedTuple):
         return self._replace(unknowns=of_w) if (of_w != self.unknowns).any() else None
 
     def priced(self, t: Transcription, w: np.ndarray, p: np.ndarray) -> Scales:
-        """Return the same scales with another unit of the cost, from its gradient."""
+        """Return the same scales, with the unit of the cost adapted to a guess.
+        The unit follows from the gradient of the cost there.
+        """
         return self._replace(cost=_price(t.program, w, p, self.unknowns))
 
 

@@ -224,8 +224,8 @@ def _placed(size: int, *parts: tuple[list[int], Any]) -> Any:
 
 
 def _used(entries: dict[Any, _Entry], cost: Any, rows: Any, least: int = 0) -> dict[Any, _Entry]:
-    """Return the entries whose symbols occur in the cost or the constraints.
-    If there are none, return the first `least` entries.
+    """Return those symbols, with their tables, that occur in cost or constraints.
+    If there are none, return the first `least` ones.
     """
     expression = ca.vertcat(cost, rows)
     used = {key: e for key, e in entries.items() if ca.depends_on(expression, e.symbol)}

@@ -140,7 +140,7 @@ def finer(values: Any, steps: int, factor: int) -> Any:
 
 
 def finer_bounds(bounds: Mapping[str, Any] | None, steps: int, factor: int) -> dict[str, Any] | None:
-    """Resample bounds by name for `factor` times as many steps."""
+    """Resample bounds over time, given by name, for `factor` times as many steps."""
 
     def each(value: Any) -> Any:
         pair = isinstance(value, (tuple, list))
@@ -376,7 +376,9 @@ def input_rates(f: OneStepMap, rate: Any) -> np.ndarray:
 
 
 def penalty(name: str, weight: Any) -> tuple[float, float]:
-    """Return the linear and the quadratic weight of violations of a soft limit."""
+    """Return the linear and the quadratic weight of violations of a soft limit.
+    They are given as a pair, or as one number for both.
+    """
     pair = np.ravel(as_floats(weight, f"soft: {name}"))
     linear, square = (pair[0], pair[0]) if len(pair) == 1 else pair if len(pair) == 2 else (-1.0, -1.0)
     if not (linear >= 0 and square > 0):

@@ -49,7 +49,8 @@ def pose(frame: str, position: Any = None, rotation: Any = None) -> dict[str, fl
 
 
 def pose_error(f: OneStepMap, frame: str, position: Any = None, rotation: Any = None) -> ca.SX:
-    """Return the pose error of a frame in ``f.symbols``, for costs and constraints.
+    """Return the pose error of a frame as an expression in a map's symbols.
+    It can be part of costs and constraints.
 
     It stacks p - p_d (m, in the world) and log(R_d' R) (rad, in the axes of R_d). Example:
     ``PathConstraint("upright", pose_error(f, "cup", rotation=R)[:2], -0.1, 0.1)``. Arguments are those of

@@ -331,7 +331,9 @@ class ConstraintRows:
         return J, J_end
 
     def _whole(self, path: list[np.ndarray]) -> np.ndarray:
-        """Return the Jacobians of the step constraints by state, input and multipliers."""
+        """Return the Jacobians of the constraints at all steps.
+        They are with respect to state, input and the map's multipliers.
+        """
         J, scale = self._first[0], self.scales[0][:, None]
         if isinstance(J, np.ndarray):
             return np.broadcast_to(J / scale, (self.steps, *J.shape))

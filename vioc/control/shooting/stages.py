@@ -236,7 +236,8 @@ class Stages:
     def beyond(
         self, b: StageBlocks, lin: Linearization, new: Trajectory, dx: np.ndarray, du: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray] | None:
-        """Return the change of the cost's gradient due to errors of predicted residuals.
+        """Return J'We, the change of the cost's gradient due to errors e of predictions.
+        The nonlinear residuals of the cost are predicted; J is their Jacobian and W their weight.
 
         The step is in scaled units; `Cost.beyond` documents the arguments.
         """

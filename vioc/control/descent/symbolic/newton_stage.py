@@ -100,8 +100,8 @@ def quadratic_stage(e: SymbolicStage) -> ca.Function:
 
 
 def _affine(AB: ca.SX, K: ca.SX, d: ca.SX) -> ca.SX:
-    """Return one column with the coefficients of input and next state.
-    Both are affine functions of the state under the feedback du = -K dx - d.
+    """Return one column with the coefficients of two affine functions of the state.
+    They give the input and the next state under the feedback du = -K dx - d.
 
     The column holds M by rows, then m, of (du, dx_next) = M dx + m.
     """
