@@ -20,7 +20,10 @@ FINITE = 1e300
 
 
 class StageLayout(NamedTuple):
-    """Positions of a stage's matrices in the row vector that stores their entries."""
+    """Positions of a stage's matrices in the row vector that stores their entries.
+
+    The row is the second output of the function that `model_stage` returns.
+    """
 
     names: tuple[str, ...]
     shapes: tuple[tuple[int, ...], ...]
